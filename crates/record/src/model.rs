@@ -1,0 +1,182 @@
+//! What a recording consists of, whatever the file format.
+
+use isotherm_damon::Snapshot;
+use serde::{Deserialize, Serialize};
+
+/// What a backend can and cannot see; printed in every report drawn from the recording.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Backend {
+    /// `pte`, `idle`, `refs`, `kernel`, or the foreign format a recording was imported from.
+    pub name: String,
+    /// Resolution is a whole VMA, not a page.
+    pub coarse: bool,
+    /// What it cannot see, a sentence each ("pages mapped by several processes: 12.5 % of the resident set").
+    pub blind_spots: Vec<String>,
+}
+
+/// Attributes as recorded. Zero means unknown (foreign formats).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordedAttrs {
+    /// Sampling interval, microseconds.
+    pub sample_us: u64,
+    /// Aggregation interval, microseconds.
+    pub aggr_us: u64,
+    /// Regions update interval, microseconds.
+    pub update_us: u64,
+    /// Lower bound of regions.
+    pub min_nr_regions: u64,
+    /// Upper bound of regions.
+    pub max_nr_regions: u64,
+}
+
+/// The first item of a recording: where, when, how.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Header {
+    /// Program that made the recording, with its version.
+    pub producer: String,
+    /// Host name.
+    pub host: String,
+    /// Kernel release (`uname -r`).
+    pub kernel: String,
+    /// Machine (`uname -m`).
+    pub machine: String,
+    /// The command isotherm started, when it did.
+    pub command: Vec<String>,
+    /// Wall-clock time of the start, nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// The clock of all other times, at the same moment (CLOCK_MONOTONIC, nanoseconds).
+    pub started_ns: u64,
+    /// Size of a page, bytes.
+    pub page_size: u64,
+    /// Attributes at the start.
+    pub attrs: RecordedAttrs,
+    /// Backend and its blind spots.
+    pub backend: Backend,
+    /// Ceiling of the monitor's CPU time as a share of one CPU (0.01 = 1 %); 0: none.
+    pub overhead_limit: f64,
+}
+
+/// A process under observation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TargetInfo {
+    /// The id snapshots use for it. Unique in a recording; the pid, unless the pid came back as another process.
+    pub id: u64,
+    /// Process id.
+    pub pid: u32,
+    /// Parent's target id when it is a followed child.
+    pub parent: Option<u64>,
+    /// Short name.
+    pub comm: String,
+    /// Command line.
+    pub cmdline: Vec<String>,
+    /// When observation began, ns.
+    pub time_ns: u64,
+}
+
+/// One mapping of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// First address past it.
+    pub end: u64,
+    /// Permissions as the kernel prints them, `rw-p`.
+    pub perms: String,
+    /// Path, or `[heap]`, `[stack]`, `[anon:name]`; empty for anonymous memory.
+    pub name: String,
+}
+
+/// The mappings of a target from this time on (until the next such item of the same target).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mappings {
+    /// Target id.
+    pub target: u64,
+    /// From when, ns.
+    pub time_ns: u64,
+    /// Sorted by address.
+    pub maps: Vec<Mapping>,
+}
+
+/// Cost and cuts since the last such item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cost {
+    /// When, ns.
+    pub time_ns: u64,
+    /// Wall time covered, ns.
+    pub wall_ns: u64,
+    /// CPU time the monitor itself used, ns.
+    pub cpu_ns: u64,
+    /// Access checks done.
+    pub checks: u64,
+    /// Most checks in one sampling interval.
+    pub max_checks_per_sample: u64,
+    /// Pages cleared.
+    pub clears: u64,
+    /// Checks the overhead budget cut.
+    pub checks_cut: u64,
+    /// Clears the overhead budget cut.
+    pub clears_cut: u64,
+    /// Sampling intervals missed because the monitor came late.
+    pub samples_missed: u64,
+    /// Snapshots an observer lost because it was slow.
+    pub snapshots_lost: u64,
+    /// Pages of the targets resident at the end of the period (what a full scan would check).
+    pub resident_pages: u64,
+}
+
+/// A target is no longer observed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TargetEnd {
+    /// Target id.
+    pub target: u64,
+    /// When, ns.
+    pub time_ns: u64,
+    /// How: `exited with status 3`, `killed by SIGSEGV`, `left the cgroup`, `recording stopped`.
+    pub reason: String,
+}
+
+/// The last item of a recording that was finished properly.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct End {
+    /// When, ns.
+    pub time_ns: u64,
+    /// Why: `duration reached`, `interrupted`, `all targets ended`.
+    pub reason: String,
+    /// What was learned about blind spots while recording; replaces the header's list when not empty.
+    pub blind_spots: Vec<String>,
+}
+
+/// One item of a recording.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// Always first.
+    Header(Header),
+    /// A target appears.
+    Target(TargetInfo),
+    /// A target's mappings change.
+    Mappings(Mappings),
+    /// The attributes change while running.
+    Attrs {
+        /// From when, ns.
+        time_ns: u64,
+        /// The new attributes.
+        attrs: RecordedAttrs,
+    },
+    /// The end of an aggregation.
+    Snapshot(Snapshot),
+    /// Cost and cuts of the monitor.
+    Cost(Cost),
+    /// A target goes.
+    TargetEnd(TargetEnd),
+    /// The recording ends.
+    End(End),
+}
