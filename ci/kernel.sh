@@ -4,9 +4,10 @@
 #   ci/kernel.sh [--refresh] SUITE        SUITE: bookworm, trixie, sid, ...
 #
 # Prints the directory that holds `vmlinuz`, `busybox` and `packages` (their names and versions). The
-# suite need not be the machine's own: apt runs with lists, cache and state of its own under
-# .ci/cache (or $ISOTHERM_CI_CACHE), on the machine's package sources with the suite's name replaced. Nothing is installed and
-# the machine's apt is not touched. What was fetched before is used again unless --refresh is given.
+# suite need not be the machine's own: apt runs with lists, cache and state of its own under .ci/cache
+# (or $ISOTHERM_CI_CACHE), on the machine's package sources with the suite's name replaced. Nothing is
+# installed and the machine's apt is not touched. What was fetched before is used again unless
+# --refresh is given.
 set -euo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"

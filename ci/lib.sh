@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Shared by the scripts beside it; sourced, never run.
 
+# shellcheck disable=SC2034  # the scripts that source this use it
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 say() { printf '%s\n' "$*"; }
