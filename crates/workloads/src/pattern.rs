@@ -1,0 +1,374 @@
+//! Patterns: what a workload does, as written in a TOML file.
+//!
+//! A pattern has *areas* (separate mappings) and *phases* (spans of time in which a fixed set of accesses goes on).
+//! All numbers a user may want to change stand under `[params]`; a string that consists of `$name` is replaced by
+//! the parameter of that name before anything else is read.
+//!
+//! ```toml
+//! name = "stairs"
+//! summary = "areas side by side, one hot at a time"
+//!
+//! [params]
+//! steps = 10
+//! size = "10M"
+//! phase = "5s"
+//! rate = "250Hz"
+//!
+//! [[area]]
+//! name = "stair{i}"       # {i} counts 0..count
+//! count = "$steps"
+//! size = "$size"
+//!
+//! [[phase]]
+//! name = "step{i}"        # {i} counts 0..repeat
+//! repeat = "$steps"
+//! duration = "$phase"
+//!
+//! [[phase.access]]
+//! area = "stair{i}"       # {i} of the phase; {j} counts 0..repeat of the access
+//! rate = "$rate"
+//! ```
+
+use crate::quantity::{Rate, Size, Span};
+use crate::truth::Page;
+use serde::Deserialize;
+use std::path::Path;
+
+/// Why a pattern cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PatternError {
+    /// No built-in pattern of that name.
+    #[error("no pattern is called `{name}`; built in are {known}; a file's name must end in .toml")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the pattern {path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// The system's answer.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Not TOML, or a key that means nothing here, or a value of the wrong kind.
+    #[error("pattern {pattern}: {message}")]
+    Syntax {
+        /// File or built-in name.
+        pattern: String,
+        /// What the parser says.
+        message: String,
+    },
+    /// A parameter that the pattern does not have.
+    #[error("pattern {pattern} has no parameter `{key}`; it has {known}")]
+    NoSuchParam {
+        /// File or built-in name.
+        pattern: String,
+        /// The key asked for.
+        key: String,
+        /// The keys there are.
+        known: String,
+    },
+    /// Well-formed, but it cannot be carried out.
+    #[error("pattern {pattern}, {place}: {message}")]
+    Meaning {
+        /// The pattern's name.
+        pattern: String,
+        /// Which area, phase or access.
+        place: String,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+}
+
+macro_rules! builtin {
+    ($($name:literal),* $(,)?) => {
+        /// The built-in patterns: name and TOML text.
+        pub const BUILTIN: &[(&str, &str)] = &[$(($name, include_str!(concat!("../patterns/", $name, ".toml")))),*];
+    };
+}
+
+builtin!("stairs", "zigzag", "hotspot", "rates", "heap", "threads", "membound");
+
+/// How an access goes through its range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Every page once a period, in address order.
+    #[default]
+    Sequential,
+    /// One page drawn at random each time; `rate` is still per page.
+    Random,
+}
+
+/// When the accesses of [`Kind::Random`] come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Gaps {
+    /// Exponentially distributed gaps: each page sees a Poisson process.
+    #[default]
+    Poisson,
+    /// Equal gaps.
+    Uniform,
+}
+
+/// What one touch reads or writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Touch {
+    /// Eight bytes of each page: the least that sets the Accessed bit.
+    #[default]
+    Page,
+    /// Eight bytes of each 64-byte line: moves the whole range through the caches.
+    Line,
+}
+
+/// A pattern file after substitution of its parameters.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pattern {
+    /// Its name.
+    pub name: String,
+    /// One line for people.
+    #[serde(default)]
+    pub summary: String,
+    /// Page size of all areas unless the command line says otherwise.
+    #[serde(default)]
+    pub page: Page,
+    /// A range at or above this rate is called hot in the truth. Default 10 Hz: one access in DAMON's default
+    /// aggregation interval of 100 ms, the least that counts into its working set.
+    #[serde(default = "default_hot_hz")]
+    pub hot_hz: f64,
+    /// Seed of all random draws.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// How often the list of phases is gone through.
+    #[serde(default = "one")]
+    pub cycles: u32,
+    /// The parameters, as they stood after the command line's changes.
+    #[serde(default)]
+    pub params: toml::Table,
+    /// Mappings.
+    pub area: Vec<AreaSpec>,
+    /// Phases in order.
+    pub phase: Vec<PhaseSpec>,
+}
+
+/// One or several like mappings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AreaSpec {
+    /// Name; must hold `{i}` when `count` is above 1.
+    pub name: String,
+    /// Size in bytes at the start, rounded up to whole pages.
+    pub size: Size,
+    /// How many.
+    #[serde(default = "one")]
+    pub count: u32,
+}
+
+/// One phase, or several like it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PhaseSpec {
+    /// Name; may hold `{i}`.
+    #[serde(default)]
+    pub name: String,
+    /// How long; may be left out when an access has `work`.
+    pub duration: Option<Span>,
+    /// How many phases are made of this one.
+    #[serde(default = "one")]
+    pub repeat: u32,
+    /// What goes on in it; nothing is a phase in which all memory is idle.
+    #[serde(default)]
+    pub access: Vec<AccessSpec>,
+    /// Areas that change their size before the phase begins.
+    #[serde(default)]
+    pub resize: Vec<ResizeSpec>,
+}
+
+/// A change of an area's size.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeSpec {
+    /// Which area; may hold `{i}`.
+    pub area: String,
+    /// New size in bytes, rounded up to whole pages. The start stays where it is.
+    pub size: Size,
+}
+
+/// One stream of accesses, or several like it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessSpec {
+    /// Which area; may hold `{i}` (phase) and `{j}` (access).
+    pub area: String,
+    /// How many streams are made of this one.
+    #[serde(default = "one")]
+    pub repeat: u32,
+    /// First byte, counted from the area's start; rounded down to a page.
+    #[serde(default)]
+    pub offset: Size,
+    /// Added to `offset` once for each `{i}`; the sum wraps around the area.
+    #[serde(default)]
+    pub step: Size,
+    /// Bytes, rounded up to whole pages; default: to the area's end.
+    pub size: Option<Size>,
+    /// How.
+    #[serde(default)]
+    pub kind: Kind,
+    /// How often each page is accessed.
+    pub rate: Rate,
+    /// When random accesses come.
+    #[serde(default)]
+    pub gaps: Gaps,
+    /// Writes instead of reads.
+    #[serde(default)]
+    pub write: bool,
+    /// What one touch covers.
+    #[serde(default)]
+    pub touch: Touch,
+    /// Which thread does it; may hold `{i}` and `{j}`. Streams with the same name share a thread.
+    #[serde(default)]
+    pub thread: String,
+    /// With rate `max`: time is taken for each so many bytes (a touch counts as its page or line).
+    pub work: Option<Size>,
+    /// With `work`: the phase is over when so much work is done.
+    pub units: Option<u32>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn default_seed() -> u64 {
+    1
+}
+
+fn default_hot_hz() -> f64 {
+    10.0
+}
+
+impl Pattern {
+    /// The built-in pattern `name`, or the file `name` when it ends in `.toml`, with `params` put in place of its
+    /// own: each is a key of its `[params]` table and a new value.
+    ///
+    /// # Errors
+    /// When there is none, when it cannot be read, or when it has no such parameter.
+    pub fn load(name: &str, params: &[(String, String)]) -> Result<Self, PatternError> {
+        if let Some((_, text)) = BUILTIN.iter().find(|(n, _)| *n == name) {
+            return Self::parse(name, text, params);
+        }
+        if Path::new(name).extension().is_some_and(|e| e == "toml") {
+            let text = std::fs::read_to_string(name)
+                .map_err(|source| PatternError::Read { path: name.to_owned(), source })?;
+            return Self::parse(name, &text, params);
+        }
+        let known: Vec<_> = BUILTIN.iter().map(|(n, _)| *n).collect();
+        Err(PatternError::Unknown { name: name.to_owned(), known: known.join(", ") })
+    }
+
+    /// Reads a pattern from TOML text. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// When the text is no pattern or has no such parameter.
+    pub fn parse(origin: &str, text: &str, params: &[(String, String)]) -> Result<Self, PatternError> {
+        let syntax = |message: String| PatternError::Syntax { pattern: origin.to_owned(), message };
+        let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| syntax(e.to_string()))?;
+        let mut own = match table.remove("params") {
+            None => toml::Table::new(),
+            Some(toml::Value::Table(own)) => own,
+            Some(_) => return Err(syntax("`params` must be a table".to_owned())),
+        };
+        for (key, value) in params {
+            let Some(old) = own.get_mut(key) else {
+                let known: Vec<_> = own.keys().cloned().collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return Err(PatternError::NoSuchParam {
+                    pattern: origin.to_owned(),
+                    key: key.clone(),
+                    known,
+                });
+            };
+            *old = value_like(value);
+        }
+        let mut table = toml::Value::Table(table);
+        substitute(&mut table, &own).map_err(syntax)?;
+        let mut pattern: Self = table.try_into().map_err(|e: toml::de::Error| syntax(e.to_string()))?;
+        pattern.params = own;
+        Ok(pattern)
+    }
+}
+
+/// The TOML value that `text` from the command line stands for.
+fn value_like(text: &str) -> toml::Value {
+    if let Ok(n) = text.parse::<i64>() {
+        toml::Value::Integer(n)
+    } else if let Ok(b) = text.parse::<bool>() {
+        toml::Value::Boolean(b)
+    } else {
+        toml::Value::String(text.to_owned())
+    }
+}
+
+fn substitute(value: &mut toml::Value, params: &toml::Table) -> Result<(), String> {
+    match value {
+        toml::Value::String(text) => {
+            if let Some(key) = text.strip_prefix('$') {
+                let Some(new) = params.get(key) else {
+                    return Err(format!("`${key}` stands for no parameter; add `{key}` to [params]"));
+                };
+                *value = new.clone();
+            }
+            Ok(())
+        }
+        toml::Value::Array(items) => items.iter_mut().try_for_each(|v| substitute(v, params)),
+        toml::Value::Table(items) => items.iter_mut().try_for_each(|(_, v)| substitute(v, params)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(key: &str, value: &str) -> Vec<(String, String)> {
+        vec![(key.to_owned(), value.to_owned())]
+    }
+
+    #[test]
+    fn parameters_replace_their_names_whatever_their_type() {
+        let pattern = Pattern::load("stairs", &set("steps", "3")).unwrap();
+        assert_eq!(pattern.area[0].count, 3);
+        assert_eq!(pattern.phase[0].repeat, 3);
+        let pattern = Pattern::load("stairs", &set("size", "4M")).unwrap();
+        assert_eq!(pattern.area[0].size, Size(4 << 20));
+    }
+
+    #[test]
+    fn unknown_names_are_answered_with_the_known_ones() {
+        let error = Pattern::load("stair", &[]).unwrap_err().to_string();
+        assert!(error.contains("stairs, zigzag"), "{error}");
+        let error = Pattern::load("stairs", &set("stepz", "3")).unwrap_err().to_string();
+        assert!(error.contains("stepz") && error.contains("steps"), "{error}");
+        let error = Pattern::load("/no/such.toml", &[]).unwrap_err().to_string();
+        assert!(error.contains("/no/such.toml"), "{error}");
+    }
+
+    #[test]
+    fn mistakes_in_a_file_are_told() {
+        for (text, part) in [
+            ("name = ", "name"),
+            ("name = \"x\"\nparams = 3\n", "params"),
+            ("name = \"x\"\ncolour = 1\narea = []\nphase = []\n", "colour"),
+            ("name = \"$x\"\narea = []\nphase = []\n", "$x"),
+            ("name = \"x\"\nphase = []\n[[area]]\nname = \"a\"\nsize = \"big\"\n", "big"),
+        ] {
+            let error = Pattern::parse("t.toml", text, &[]).unwrap_err().to_string();
+            assert!(error.contains("t.toml") && error.contains(part), "{error}");
+        }
+    }
+}

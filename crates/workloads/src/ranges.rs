@@ -1,0 +1,133 @@
+//! From streams and their tallies to ranges: which bytes were accessed how often in a phase.
+
+use crate::pattern::Kind;
+use crate::plan::Stream;
+use crate::quantity::Rate;
+use crate::truth::{Arrivals, Max, RangeLine, Stated};
+use crate::worker::Tally;
+
+/// An area as it is in the phase.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) start: u64,
+    pub(crate) size: u64,
+    pub(crate) unit: u64,
+}
+
+/// Cuts one area where any of its streams begins or ends. Accesses of streams that overlap add up.
+pub(crate) fn of_area(
+    extent: Extent<'_>,
+    streams: &[(&Stream, &Tally)],
+    seconds: f64,
+    hot_hz: f64,
+) -> Vec<RangeLine> {
+    let mut cuts: Vec<u64> = streams.iter().flat_map(|(s, _)| [s.offset, s.offset + s.size]).collect();
+    cuts.extend([0, extent.size]);
+    cuts.sort_unstable();
+    cuts.dedup();
+    let mut lines = Vec::new();
+    for pair in cuts.windows(2) {
+        let &[from, to] = pair else { continue };
+        if to > extent.size {
+            break;
+        }
+        let mut line = RangeLine {
+            area: extent.name.to_owned(),
+            start: extent.start + from,
+            end: extent.start + to,
+            unit: extent.unit,
+            rate: Stated::Hz(0.0),
+            achieved_hz: 0.0,
+            arrivals: Arrivals::None,
+            write: false,
+            hot: false,
+            touches: 0,
+            missed: 0,
+            max_gap_ns: 0,
+        };
+        for (stream, tally) in streams.iter().filter(|(s, _)| s.offset <= from && to <= s.offset + s.size) {
+            add(&mut line, stream, tally, seconds);
+        }
+        line.hot = match line.rate {
+            Stated::Hz(hz) => hz >= hot_hz,
+            Stated::Max(_) => true,
+        };
+        lines.push(line);
+    }
+    lines
+}
+
+fn add(line: &mut RangeLine, stream: &Stream, tally: &Tally, seconds: f64) {
+    line.rate = match (line.rate, stream.rate) {
+        (Stated::Hz(sum), Rate::Hz(hz)) => Stated::Hz(sum + hz),
+        _ => Stated::Max(Max::Max),
+    };
+    if seconds > 0.0 {
+        line.achieved_hz += tally.touches as f64 / tally.touches_per_pass.max(1) as f64 / seconds;
+    }
+    line.arrivals = match (line.arrivals, stream.kind) {
+        (Arrivals::Random, _) | (_, Kind::Random) => Arrivals::Random,
+        (_, Kind::Sequential) => Arrivals::Periodic,
+    };
+    line.write |= stream.write;
+    let share = (line.end - line.start) as f64 / stream.size.max(1) as f64;
+    line.touches += (tally.touches as f64 * share).round() as u64;
+    line.missed += tally.missed;
+    line.max_gap_ns = line.max_gap_ns.max(tally.max_gap_ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pattern::{Gaps, Touch};
+
+    fn stream(offset: u64, size: u64, rate: Rate) -> Stream {
+        Stream {
+            area: 0,
+            offset,
+            size,
+            kind: Kind::Sequential,
+            rate,
+            gaps: Gaps::Poisson,
+            write: false,
+            touch: Touch::Page,
+            thread: 0,
+            work_touches: 0,
+            units: None,
+        }
+    }
+
+    #[test]
+    fn ranges_cover_the_area_and_overlapping_rates_add_up() {
+        let (a, b) = (stream(0x1000, 0x3000, Rate::Hz(8.0)), stream(0x2000, 0x1000, Rate::Hz(4.0)));
+        let tally = |touches, touches_per_pass| Tally { touches, touches_per_pass, ..Tally::default() };
+        // In 2 s: 15 of 16 passes over 3 pages, 8 of 8 over one.
+        let (ta, tb) = (tally(45, 3), tally(8, 1));
+        let extent = Extent { name: "x", start: 0x10_0000, size: 0x5000, unit: 0x1000 };
+        let lines = of_area(extent, &[(&a, &ta), (&b, &tb)], 2.0, 10.0);
+        let got: Vec<_> = lines
+            .iter()
+            .map(|l| (l.start - 0x10_0000, l.end - 0x10_0000, l.achieved_hz, l.hot, l.touches))
+            .collect();
+        assert_eq!(
+            got,
+            [
+                (0, 0x1000, 0.0, false, 0),
+                (0x1000, 0x2000, 7.5, false, 15),
+                (0x2000, 0x3000, 11.5, true, 23),
+                (0x3000, 0x4000, 7.5, false, 15),
+                (0x4000, 0x5000, 0.0, false, 0),
+            ]
+        );
+        assert_eq!(lines[2].rate, Stated::Hz(12.0));
+    }
+
+    #[test]
+    fn an_area_that_nobody_touches_is_one_cold_range() {
+        let extent = Extent { name: "x", start: 0x1000, size: 0x2000, unit: 0x1000 };
+        let lines = of_area(extent, &[], 1.0, 10.0);
+        assert_eq!(lines.len(), 1);
+        assert_eq!((lines[0].start, lines[0].end, lines[0].hot), (0x1000, 0x3000, false));
+    }
+}
