@@ -1,0 +1,90 @@
+//! DAMON's own estimator: one random page a region and sampling interval.
+//!
+//! In each sampling interval every region's last random page is looked at, counted into `nr_accesses` when it was
+//! accessed, and a new random page is prepared (seed 001, patch 4). It costs a look and a prepare a region and
+//! interval; see [`crate::Watch`] for backends on which preparing is dear.
+
+use crate::{Check, Operations, Rng, Sampler, Seen, Step, TargetId};
+use alloc::vec::Vec;
+
+/// One random page a region and sampling interval.
+#[derive(Clone, Debug, Default)]
+pub struct Classic {
+    /// Prepared in the last interval: one check a region, in the order of targets and regions. A
+    /// [`Seen::Unchecked`] entry was cut by the allowance.
+    pending: Vec<Check>,
+}
+
+impl Classic {
+    /// A fresh estimator.
+    pub const fn new() -> Self {
+        Self { pending: Vec::new() }
+    }
+
+    fn choose<O: Operations>(&mut self, step: &mut Step<'_, O>) {
+        self.pending.clear();
+        for target in step.targets.iter() {
+            for region in &target.regions {
+                self.pending
+                    .push(Check::new(target.id, random_page(region.range, step.min_region, step.rng)));
+            }
+        }
+        // When not all may be done, a random run of them is, so that over time every region gets its turn.
+        let allowed = step.allowance.prepares.min(step.attrs.max_nr_regions).min(self.pending.len());
+        step.tally.prepares_cut += (self.pending.len() - allowed) as u64;
+        let start = step.rng.below(self.pending.len() as u64) as usize;
+        self.pending.rotate_left(start);
+        if let Some(batch) = self.pending.get_mut(..allowed) {
+            step.prepare(batch);
+        }
+        self.pending.rotate_right(start);
+    }
+}
+
+/// A random `unit`-aligned address of `range`.
+pub(crate) fn random_page(range: crate::AddrRange, unit: u64, rng: &mut Rng) -> u64 {
+    range.start + rng.below(range.size() / unit.max(1)) * unit
+}
+
+impl Sampler for Classic {
+    fn sample<O: Operations>(&mut self, step: &mut Step<'_, O>) {
+        let prepared = |c: &Check| c.seen != Seen::Unchecked;
+        let mut due: Vec<Check> = self.pending.iter().copied().filter(prepared).collect();
+        let allowed = step.checks_left().min(due.len());
+        step.tally.checks_cut += (due.len() - allowed) as u64;
+        due.truncate(allowed);
+        step.check(&mut due);
+        let mut results = due.iter();
+        let regions = step.targets.iter_mut().flat_map(|t| &mut t.regions);
+        for (region, check) in regions.zip(&self.pending) {
+            if prepared(check)
+                && let Some(result) = results.next()
+                && result.seen == Seen::Accessed
+                && region.range.contains(result.addr)
+            {
+                region.nr_accesses += 1;
+                region.nr_accesses_bp += 10_000;
+            }
+        }
+        self.choose(step);
+    }
+
+    fn conclude<O: Operations>(&mut self, _step: &mut Step<'_, O>) {}
+
+    fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>) {
+        // Regions changed under the pending checks.
+        self.choose(step);
+    }
+
+    fn keeps_apart(&self, _target: TargetId, _border: u64) -> bool {
+        false
+    }
+
+    fn finds_borders(&self) -> bool {
+        false
+    }
+
+    fn forget(&mut self, target: TargetId) {
+        self.pending.retain(|c| c.target != target);
+    }
+}

@@ -1,0 +1,295 @@
+//! The monitor: one context's loop, driven from outside.
+//!
+//! A call of [`Monitor::tick`] is one sampling interval. The order of an aggregation's end is the kernel's: check,
+//! merge, (schemes and other callbacks), hand out the snapshot, remember `last_nr_accesses` and reset, split; then
+//! the regions update when it is due. An aggregation ends after aggregation/sampling samples, not by the clock
+//! (kernel design document, since 6.7), so a late caller stretches it instead of diluting it.
+
+use crate::ranges::{initial_regions, update_regions};
+use crate::{
+    Allowance, Attrs, AttrsError, Callbacks, IntervalsGoal, Operations, Rng, Sampler, Snapshot, Step, Tally,
+    Target, TargetId, TargetSnapshot, adapt, tuning::Tuner,
+};
+use alloc::vec::Vec;
+
+/// Size of a page, and the default alignment of regions, in bytes.
+pub const PAGE_SIZE: u64 = 4096;
+
+/// Why a monitor cannot be set up as asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MonitorError {
+    /// See [`AttrsError`].
+    #[error(transparent)]
+    Attrs(#[from] AttrsError),
+    /// `min_region` is no power of two.
+    #[error("min_region is {0} bytes; it must be a power of two")]
+    MinRegion(u64),
+    /// The context has this target already.
+    #[error("target {0} is already monitored")]
+    TargetExists(u64),
+}
+
+/// A monitoring context.
+pub struct Monitor<O, S> {
+    attrs: Attrs,
+    min_region: u64,
+    ops: O,
+    sampler: S,
+    rng: Rng,
+    targets: Vec<Target>,
+    tally: Tally,
+    tuner: Option<Tuner>,
+    started: bool,
+    /// Sampling intervals since the start.
+    now: u64,
+    passed_samples: u32,
+    aggregation_start_ns: u64,
+    next_update_ns: u64,
+    last_nr_regions: usize,
+    /// Reused for every aggregation.
+    snapshot: Snapshot,
+}
+
+impl<O: Operations, S: Sampler> Monitor<O, S> {
+    /// A context without targets. `seed` determines every random choice.
+    ///
+    /// # Errors
+    /// When the attributes are not valid.
+    pub fn new(attrs: Attrs, ops: O, sampler: S, seed: u64) -> Result<Self, MonitorError> {
+        attrs.validate()?;
+        Ok(Self {
+            attrs,
+            min_region: PAGE_SIZE,
+            ops,
+            sampler,
+            rng: Rng::new(seed),
+            targets: Vec::new(),
+            tally: Tally::default(),
+            tuner: None,
+            started: false,
+            now: 0,
+            passed_samples: 0,
+            aggregation_start_ns: 0,
+            next_update_ns: 0,
+            last_nr_regions: 0,
+            snapshot: Snapshot::default(),
+        })
+    }
+
+    /// Sets the alignment and least size of regions (bytes, a power of two; default: a page). For targets added
+    /// later.
+    ///
+    /// # Errors
+    /// When it is no power of two.
+    pub fn set_min_region(&mut self, bytes: u64) -> Result<(), MonitorError> {
+        if !bytes.is_power_of_two() {
+            return Err(MonitorError::MinRegion(bytes));
+        }
+        self.min_region = bytes;
+        Ok(())
+    }
+
+    /// Turns interval auto-tuning on (or off, with `None`).
+    pub fn set_intervals_goal(&mut self, goal: Option<IntervalsGoal>) {
+        self.tuner = goal.map(Tuner::new);
+    }
+
+    /// Starts to monitor `id`, which the operations must know.
+    ///
+    /// # Errors
+    /// When it is monitored already.
+    pub fn add_target(&mut self, id: TargetId) -> Result<(), MonitorError> {
+        if self.targets.iter().any(|t| t.id == id) {
+            return Err(MonitorError::TargetExists(id.0));
+        }
+        let ranges = self.ops.ranges(id);
+        let regions = initial_regions(&ranges, self.attrs.min_nr_regions, self.min_region);
+        self.targets.push(Target { id, regions });
+        Ok(())
+    }
+
+    /// Stops to monitor `id`; unknown ids are ignored.
+    pub fn remove_target(&mut self, id: TargetId) {
+        self.targets.retain(|t| t.id != id);
+        self.sampler.forget(id);
+    }
+
+    /// The target's address space was replaced as a whole (exec): its regions start anew.
+    pub fn reset_target(&mut self, id: TargetId) {
+        self.sampler.forget(id);
+        let ranges = self.ops.ranges(id);
+        if let Some(target) = self.targets.iter_mut().find(|t| t.id == id) {
+            target.regions = initial_regions(&ranges, self.attrs.min_nr_regions, self.min_region);
+        }
+    }
+
+    /// Changes the attributes while running. Ages are rescaled by old/new aggregation interval, counts by the
+    /// ratio of the highest possible counts, so that both keep their meaning. A new aggregation begins.
+    ///
+    /// # Errors
+    /// When the attributes are not valid; nothing is changed then.
+    pub fn set_attrs(&mut self, attrs: Attrs) -> Result<(), AttrsError> {
+        attrs.validate()?;
+        let (old, new) = (self.attrs, attrs);
+        let scale = |value: u32, num: u128, den: u128| {
+            u32::try_from(u128::from(value) * num / den.max(1)).unwrap_or(u32::MAX)
+        };
+        let (old_max, new_max) = (u128::from(old.max_nr_accesses()), u128::from(new.max_nr_accesses()));
+        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
+            region.age = scale(region.age, old.aggr.as_micros(), new.aggr.as_micros());
+            region.nr_accesses = scale(region.nr_accesses, new_max, old_max);
+            region.nr_accesses_bp = scale(region.nr_accesses_bp, new_max, old_max);
+            region.last_nr_accesses = scale(region.last_nr_accesses, new_max, old_max);
+            region.hits = 0.0;
+            region.watched = 0.0;
+        }
+        self.attrs = attrs;
+        self.passed_samples = 0;
+        Ok(())
+    }
+
+    /// One sampling interval at `now_ns` of the caller's clock, within `allowance`. Callbacks are told of each step;
+    /// when an aggregation ends, [`Callbacks::after_aggregation`] gets its snapshot.
+    pub fn tick(&mut self, now_ns: u64, allowance: Allowance, callbacks: &mut impl Callbacks) {
+        if !self.started {
+            self.started = true;
+            self.aggregation_start_ns = now_ns;
+            self.next_update_ns = now_ns + self.update_ns();
+            callbacks.before_start(&self.targets);
+            self.with_sampler(allowance, |sampler, step| sampler.plan(step));
+            return;
+        }
+        self.now += 1;
+        self.passed_samples += 1;
+        let ends = self.passed_samples >= self.attrs.max_nr_accesses();
+        self.with_sampler(allowance, |sampler, step| {
+            sampler.sample(step);
+            if ends {
+                sampler.conclude(step);
+            }
+        });
+        callbacks.after_sampling(&self.targets);
+        let updates = now_ns >= self.next_update_ns;
+        if ends {
+            self.aggregate(now_ns, callbacks);
+        }
+        if updates {
+            self.next_update_ns = now_ns + self.update_ns();
+            for target in &mut self.targets {
+                let ranges = self.ops.ranges(target.id);
+                update_regions(&mut target.regions, &ranges, self.min_region);
+            }
+            callbacks.after_update(&self.targets);
+        }
+        if ends || updates {
+            self.with_sampler(Allowance { checks: 0, ..allowance }, |sampler, step| sampler.plan(step));
+        }
+    }
+
+    fn aggregate(&mut self, now_ns: u64, callbacks: &mut impl Callbacks) {
+        let max_nr_accesses = self.attrs.max_nr_accesses();
+        let highest = self.targets.iter().flat_map(|t| &t.regions).map(|r| r.nr_accesses).max().unwrap_or(0);
+        let threshold = highest / 10;
+        for target in &mut self.targets {
+            adapt::age_regions(&mut target.regions, threshold);
+        }
+        let size: u64 = self.targets.iter().map(Target::size).sum();
+        let max_size = (size / self.attrs.min_nr_regions as u64).max(self.min_region);
+        let ids: Vec<TargetId> = self.targets.iter().map(|t| t.id).collect();
+        adapt::merge_targets(
+            &mut self.targets,
+            threshold,
+            max_size,
+            self.attrs.max_nr_regions,
+            max_nr_accesses,
+            |index, border| ids.get(index).is_some_and(|id| self.sampler.keeps_apart(*id, border)),
+        );
+        self.take_snapshot(now_ns, max_nr_accesses);
+        callbacks.after_aggregation(&mut self.targets, &self.snapshot);
+        let tuned = self.tuner.as_mut().and_then(|tuner| tuner.aggregated(&self.targets, &self.attrs));
+        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
+            region.last_nr_accesses = region.nr_accesses;
+            region.nr_accesses = 0;
+            region.nr_accesses_bp = 0;
+        }
+        self.passed_samples = 0;
+        self.aggregation_start_ns = now_ns;
+        if let Some(attrs) = tuned
+            && self.set_attrs(attrs).is_ok()
+        {
+            callbacks.attrs_changed(&self.attrs);
+        }
+        if !self.sampler.finds_borders() {
+            adapt::split_targets(
+                &mut self.targets,
+                &mut self.last_nr_regions,
+                self.attrs.max_nr_regions,
+                self.min_region,
+                &mut self.rng,
+            );
+        }
+    }
+
+    fn take_snapshot(&mut self, now_ns: u64, max_nr_accesses: u32) {
+        self.snapshot.start_ns = self.aggregation_start_ns;
+        self.snapshot.end_ns = now_ns;
+        self.snapshot.sample_ns = u64::try_from(self.attrs.sample.as_nanos()).unwrap_or(u64::MAX);
+        self.snapshot.max_nr_accesses = max_nr_accesses;
+        self.snapshot.targets.resize_with(self.targets.len(), TargetSnapshot::default);
+        for (out, target) in self.snapshot.targets.iter_mut().zip(&self.targets) {
+            out.id = target.id;
+            out.regions.clear();
+            out.regions.extend(target.regions.iter().map(crate::Region::snapshot));
+        }
+    }
+
+    fn with_sampler(&mut self, allowance: Allowance, f: impl FnOnce(&mut S, &mut Step<'_, O>)) {
+        let mut step = Step {
+            ops: &mut self.ops,
+            targets: &mut self.targets,
+            attrs: &self.attrs,
+            min_region: self.min_region,
+            rng: &mut self.rng,
+            allowance,
+            now: self.now,
+            tally: &mut self.tally,
+            checked: 0,
+        };
+        f(&mut self.sampler, &mut step);
+    }
+
+    fn update_ns(&self) -> u64 {
+        u64::try_from(self.attrs.update.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Tells the callbacks that monitoring ends and gives the operations back.
+    pub fn terminate(self, callbacks: &mut impl Callbacks) -> O {
+        callbacks.before_terminate(&self.targets);
+        self.ops
+    }
+
+    /// The targets with their regions as they stand.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// Attributes in force.
+    pub fn attrs(&self) -> &Attrs {
+        &self.attrs
+    }
+
+    /// Share of the running aggregation that has passed, in basis points; for [`crate::Region::moving_sum`].
+    pub fn passed_bp(&self) -> u32 {
+        self.passed_samples * 10_000 / self.attrs.max_nr_accesses()
+    }
+
+    /// What was done so far.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The operations.
+    pub fn ops(&mut self) -> &mut O {
+        &mut self.ops
+    }
+}

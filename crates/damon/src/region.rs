@@ -1,0 +1,109 @@
+//! Regions and targets: the state that sampling fills and adaptation reshapes.
+
+use crate::{AddrRange, RegionSnapshot, TargetId};
+use alloc::vec::Vec;
+
+/// A range of addresses whose pages are taken to be accessed alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Region {
+    /// Addresses, aligned to the target's `min_region`.
+    pub range: AddrRange,
+    /// Sampling intervals of the running aggregation in which the region was seen accessed.
+    pub nr_accesses: u32,
+    /// The same in 1/10000 of an access, where the sampler knows better than whole ones.
+    pub nr_accesses_bp: u32,
+    /// `nr_accesses` at the end of the last aggregation.
+    pub last_nr_accesses: u32,
+    /// Aggregations for which `nr_accesses` stayed about the same.
+    pub age: u32,
+    /// What the sampler remembers of earlier aggregations: intervals seen accessed, intervals watched.
+    pub(crate) hits: f32,
+    pub(crate) watched: f32,
+}
+
+impl Region {
+    /// A fresh region over `range`.
+    pub const fn new(range: AddrRange) -> Self {
+        Self {
+            range,
+            nr_accesses: 0,
+            nr_accesses_bp: 0,
+            last_nr_accesses: 0,
+            age: 0,
+            hits: 0.0,
+            watched: 0.0,
+        }
+    }
+
+    /// `nr_accesses` as it would be if the aggregation, of which `passed` in 0..=10000 (basis points) lies behind,
+    /// ended like the last one: current + last x remaining fraction (kernel's moving sum).
+    pub fn moving_sum(&self, passed_bp: u32) -> u32 {
+        let remaining = u64::from(10_000 - passed_bp.min(10_000));
+        self.nr_accesses + (u64::from(self.last_nr_accesses) * remaining / 10_000) as u32
+    }
+
+    /// Cuts the region at `addr`, which must lie strictly inside; both halves inherit all counts.
+    pub(crate) fn split_at(&mut self, addr: u64) -> Self {
+        debug_assert!(self.range.start < addr && addr < self.range.end);
+        let right = Self { range: AddrRange::new(addr, self.range.end), ..*self };
+        self.range.end = addr;
+        right
+    }
+
+    /// Takes in the right-hand neighbour: counts and ages become size-weighted integer means.
+    pub(crate) fn absorb(&mut self, right: &Self) {
+        let (l, r) = (u128::from(self.range.size()), u128::from(right.range.size()));
+        let mean = |a: u32, b: u32| ((u128::from(a) * l + u128::from(b) * r) / (l + r).max(1)) as u32;
+        self.nr_accesses = mean(self.nr_accesses, right.nr_accesses);
+        self.nr_accesses_bp = mean(self.nr_accesses_bp, right.nr_accesses_bp);
+        self.last_nr_accesses = mean(self.last_nr_accesses, right.last_nr_accesses);
+        self.age = mean(self.age, right.age);
+        let share = l as f32 / (l + r).max(1) as f32;
+        self.hits = self.hits * share + right.hits * (1.0 - share);
+        self.watched = self.watched * share + right.watched * (1.0 - share);
+        self.range.end = right.range.end;
+    }
+
+    /// The region as handed out.
+    pub fn snapshot(&self) -> RegionSnapshot {
+        RegionSnapshot {
+            range: self.range,
+            nr_accesses: self.nr_accesses,
+            nr_accesses_bp: self.nr_accesses_bp,
+            age: self.age,
+        }
+    }
+}
+
+/// One monitored address space.
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    /// Its name.
+    pub id: TargetId,
+    /// Its regions: sorted, disjoint, aligned.
+    pub regions: Vec<Region>,
+}
+
+impl Target {
+    /// Bytes in all regions.
+    pub fn size(&self) -> u64 {
+        self.regions.iter().map(|r| r.range.size()).sum()
+    }
+
+    /// Index of the region that holds `addr`.
+    pub(crate) fn region_at(&self, addr: u64) -> Option<usize> {
+        let index = self.regions.partition_point(|r| r.range.end <= addr);
+        self.regions.get(index).filter(|r| r.range.contains(addr)).map(|_| index)
+    }
+
+    /// Makes `addr` a border between two regions, if it lies inside one.
+    pub(crate) fn cut(&mut self, addr: u64) {
+        if let Some(index) = self.region_at(addr)
+            && let Some(region) = self.regions.get_mut(index)
+            && region.range.start < addr
+        {
+            let right = region.split_at(addr);
+            self.regions.insert(index + 1, right);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! An estimator for backends on which looking is cheap and preparing is dear.
+//!
+//! Reading an Accessed bit from outside costs a fraction of a microsecond and nobody notices. Clearing one costs the
+//! target a TLB shoot-down. DAMON's own estimator clears a page a region and sampling interval, 200 times a second;
+//! this one gets the same numbers from far fewer clears, because of what a cleared bit is: a sticky trap.
+//!
+//! # Probes
+//! A *probe* is a page that was cleared once and is looked at again and again. A page that stays idle needs no second
+//! clear, however long it is watched: cold memory costs looks only, so it can be covered densely, many probes a
+//! region. The number of probes is bounded by `max_nr_regions`, and so is the number of looks in a sampling interval.
+//!
+//! # From looks to nr_accesses
+//! A probe watched over `n` sampling intervals and found accessed in `s` of them says `s / n`: DAMON's own meaning of
+//! `nr_accesses / max`. To keep it unbiased whatever the access pattern, when a probe is watched must not depend on
+//! what it shows. So a *run* has a length fixed beforehand; within it the page is cleared again whenever it was
+//! accessed. Pages expected to be hot get short runs (a clear for every interval), pages expected to be cold are
+//! watched without end (a clear only for every access, so rates far below one access an aggregation are counted too).
+//! When an access is found after several intervals without a look, it happened on average halfway.
+//! A region's estimate is the mean of its probes', weighted by the bytes each stands for, blended with what earlier
+//! aggregations showed as long as the two do not contradict each other.
+//!
+//! # Borders
+//! Blind splitting is exploration: DAMON learns where a border is by drawing one and seeing whether it survives. With
+//! many probes a region the border can be read off: [`segment`] finds the most likely division of the address space
+//! into stretches of equal rate, at a price for every border that keeps noise out; [`refine`] then closes in on each
+//! border by bisection, down to a page, within a few sampling intervals.
+//!
+//! # What a budget cuts
+//! Looks and clears are handed out in the order: borders being closed in on, runs under way, planned checks of hot
+//! regions, new probes in cold memory. What does not fit is counted in [`crate::Tally`].
+
+mod estimate;
+mod place;
+mod probe;
+mod refine;
+mod segment;
+
+use crate::{Check, Operations, Sampler, Step, TargetId};
+use alloc::vec::Vec;
+use probe::{Probe, State};
+use refine::Refine;
+
+/// The estimator; see the module's essay.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    targets: Vec<Watched>,
+    /// Which target is served first; moves on so that a tight budget starves nobody.
+    first: usize,
+}
+
+/// What is known of one target.
+#[derive(Clone, Debug, Default)]
+struct Watched {
+    id: TargetId,
+    /// Sorted by address.
+    probes: Vec<Probe>,
+    /// Planned clears: when (sampling interval) and which probe, in that order.
+    queue: Vec<(u64, u32)>,
+    /// Borders being closed in on.
+    refines: Vec<Refine>,
+    /// Borders the evidence demands, sorted.
+    borders: Vec<u64>,
+    /// Where the running sweep over the idle probes stands.
+    sweep: usize,
+}
+
+/// Which probe a check belongs to.
+#[derive(Clone, Copy)]
+enum Of {
+    Probe(usize),
+    Refine(usize, usize),
+}
+
+impl Watch {
+    /// A fresh estimator.
+    pub const fn new() -> Self {
+        Self { targets: Vec::new(), first: 0 }
+    }
+}
+
+impl Watched {
+    fn probe_mut(&mut self, of: Of) -> Option<&mut Probe> {
+        match of {
+            Of::Probe(index) => self.probes.get_mut(index),
+            Of::Refine(index, slot) => self.refines.get_mut(index)?.probes.get_mut(slot),
+        }
+    }
+
+    /// Probes to look at in this interval, the most telling first.
+    fn due(&mut self, now: u64, sweep: usize, list: &mut Vec<Of>) {
+        for (index, refine) in self.refines.iter().enumerate() {
+            let watching = refine.probes.iter().enumerate().filter(|(_, p)| p.is_watching(now));
+            list.extend(watching.map(|(slot, _)| Of::Refine(index, slot)));
+        }
+        let running = self.probes.iter().enumerate().filter(|(_, p)| p.in_run(now) && p.is_watching(now));
+        list.extend(running.map(|(index, _)| Of::Probe(index)));
+        let end = (self.sweep + sweep).min(self.probes.len());
+        let swept = self.probes.get(self.sweep..end).unwrap_or_default().iter().zip(self.sweep..);
+        list.extend(swept.filter(|(p, _)| !p.in_run(now) && p.is_watching(now)).map(|(_, i)| Of::Probe(i)));
+        self.sweep = end;
+    }
+
+    /// Looks at `list`, as far as the step allows.
+    fn look<O: Operations>(&mut self, step: &mut Step<'_, O>, list: &mut Vec<Of>) {
+        let allowed = step.checks_left().min(list.len());
+        step.tally.checks_cut += (list.len() - allowed) as u64;
+        list.truncate(allowed);
+        let mut checks: Vec<Check> = Vec::with_capacity(list.len());
+        for of in list.iter() {
+            checks.push(Check::new(self.id, self.probe_mut(*of).map_or(0, |p| p.addr)));
+        }
+        step.check(&mut checks);
+        for (of, check) in list.iter().zip(&checks) {
+            if let Some(probe) = self.probe_mut(*of) {
+                probe.looked(check, step.now);
+            }
+        }
+    }
+
+    /// Clears what wants clearing, as far as the step allows.
+    fn clear<O: Operations>(&mut self, step: &mut Step<'_, O>) {
+        let now = step.now;
+        let mut list: Vec<Of> = Vec::new();
+        for (index, refine) in self.refines.iter().enumerate() {
+            let wanting = refine.probes.iter().enumerate().filter(|(_, p)| p.state == State::Unknown);
+            list.extend(wanting.map(|(slot, _)| Of::Refine(index, slot)));
+        }
+        let again =
+            self.probes.iter().enumerate().filter(|(_, p)| p.state == State::Lit && p.in_run(now + 1));
+        list.extend(again.map(|(index, _)| Of::Probe(index)));
+        let ready = self.queue.partition_point(|(at, _)| *at <= now);
+        let before = list.len();
+        list.extend(self.queue.get(..ready).unwrap_or_default().iter().map(|(_, i)| Of::Probe(*i as usize)));
+        let allowed = step.allowance.prepares.min(list.len());
+        step.tally.prepares_cut += (before.saturating_sub(allowed)) as u64;
+        list.truncate(allowed);
+        self.queue.drain(..allowed.saturating_sub(before).min(ready));
+        let mut checks: Vec<Check> = Vec::with_capacity(list.len());
+        for of in &list {
+            checks.push(Check::new(self.id, self.probe_mut(*of).map_or(0, |p| p.addr)));
+        }
+        step.prepare(&mut checks);
+        for (of, check) in list.iter().zip(&checks) {
+            if let Some(probe) = self.probe_mut(*of) {
+                probe.prepared(check, now);
+            }
+        }
+    }
+}
+
+impl Sampler for Watch {
+    fn sample<O: Operations>(&mut self, step: &mut Step<'_, O>) {
+        let max = step.attrs.max_nr_accesses() as usize;
+        let probes: usize = self.targets.iter().map(|t| t.probes.len()).sum();
+        // One sweep over the idle probes falls into the aggregation's middle if it can be afforded; the one at the
+        // end (in conclude) always takes place.
+        let affordable = step.allowance.checks_per_aggr > 2 * probes + 4 * max;
+        let nr_targets = self.targets.len().max(1);
+        self.first = (self.first + 1) % nr_targets;
+        let mut list = Vec::new();
+        for index in 0..nr_targets {
+            let Some(target) = self.targets.get_mut((self.first + index) % nr_targets) else { continue };
+            list.clear();
+            let sweep =
+                if affordable { target.probes.len().div_ceil(max.saturating_sub(2).max(1)) } else { 0 };
+            target.due(step.now, sweep, &mut list);
+            target.look(step, &mut list);
+            if let Some(t) = step.targets.iter_mut().find(|t| t.id == target.id) {
+                refine::advance(target, t, step.min_region);
+            }
+            target.clear(step);
+        }
+    }
+
+    fn conclude<O: Operations>(&mut self, step: &mut Step<'_, O>) {
+        let now = step.now;
+        let nr_targets = self.targets.len().max(1);
+        let mut list = Vec::new();
+        for index in 0..nr_targets {
+            let Some(target) = self.targets.get_mut((self.first + index) % nr_targets) else { continue };
+            list.clear();
+            let stale = target.probes.iter().enumerate().filter(|(_, p)| p.is_watching(now));
+            list.extend(stale.map(|(i, _)| Of::Probe(i)));
+            // When not all can be looked at, begin where the last sweep had to stop.
+            if list.len() > step.checks_left() {
+                let at = list.len().min(step.rng.below(list.len() as u64) as usize);
+                list.rotate_left(at);
+            }
+            target.look(step, &mut list);
+            if let Some(t) = step.targets.iter_mut().find(|t| t.id == target.id) {
+                estimate::conclude(target, t, step.attrs, step.min_region, now);
+            }
+        }
+    }
+
+    fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>) {
+        let known: Vec<TargetId> = step.targets.iter().map(|t| t.id).collect();
+        self.targets.retain(|t| known.contains(&t.id));
+        for id in &known {
+            if !self.targets.iter().any(|t| t.id == *id) {
+                self.targets.push(Watched { id: *id, ..Watched::default() });
+            }
+        }
+        place::plan(&mut self.targets, step);
+    }
+
+    fn keeps_apart(&self, target: TargetId, border: u64) -> bool {
+        self.targets.iter().any(|t| t.id == target && t.borders.binary_search(&border).is_ok())
+    }
+
+    fn finds_borders(&self) -> bool {
+        true
+    }
+
+    fn forget(&mut self, target: TargetId) {
+        self.targets.retain(|t| t.id != target);
+    }
+}

@@ -1,0 +1,235 @@
+//! Where to probe in the coming aggregation.
+//!
+//! Cold memory gets probes at even spacing, each in a random place of its stretch, and they stay. Hot memory gets a
+//! few checks of random pages, anew each time, like DAMON's own.
+
+use super::Watched;
+use super::estimate::rate;
+use super::probe::{Probe, State};
+use crate::{AddrRange, Operations, Region, Step, Target};
+use alloc::vec::Vec;
+
+/// Access probability an interval above which a region is checked by runs instead of being watched without end.
+const ACTIVE: f32 = 0.02;
+/// Share of `max_nr_regions` that may be probes; the rest is room for closing in on borders.
+const PROBE_SHARE: (usize, usize) = (7, 8);
+/// Cold probes moved to another place in each aggregation, so that in time every page is seen.
+const MOVED: usize = 3;
+
+/// Plans the next aggregation for all targets.
+pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
+    let allowance = step.allowance;
+    // A sweep at the aggregation's end must fit beside runs and refinement.
+    let room =
+        (step.attrs.max_nr_regions * PROBE_SHARE.0 / PROBE_SHARE.1).min(allowance.checks_per_aggr / 2).max(8);
+    let total: u64 = step.targets.iter().map(Target::size).sum();
+    let active: usize = step.targets.iter().flat_map(|t| &t.regions).filter(|r| rate(r) > ACTIVE).count();
+    let nr_targets = step.targets.len().max(1);
+    let samples = u64::from(step.attrs.max_nr_accesses());
+    let fresh = (allowance.prepares_per_aggr / 2 / active.max(1)).clamp(1, 8);
+    for target in step.targets.iter() {
+        let Some(watched) = all.iter_mut().find(|w| w.id == target.id) else { continue };
+        // Half the room in equal parts, half by size: a small process beside a big one is still seen.
+        let by_size = (room as u128 / 2 * u128::from(target.size()) / u128::from(total.max(1))) as usize;
+        let share = (room / 2 / nr_targets + by_size).max(4);
+        let mut planner = Planner {
+            min_region: step.min_region,
+            rng: step.rng,
+            now: step.now,
+            samples,
+            fresh,
+            share,
+            new_probes: if watched.probes.is_empty() {
+                usize::MAX
+            } else {
+                allowance.prepares_per_aggr.max(8)
+            },
+        };
+        planner.plan(watched, target);
+    }
+}
+
+struct Planner<'a> {
+    min_region: u64,
+    rng: &'a mut crate::Rng,
+    now: u64,
+    /// Samples an aggregation.
+    samples: u64,
+    /// Checks a hot region gets.
+    fresh: usize,
+    /// Probes the target may have.
+    share: usize,
+    /// New cold probes that may be planned at once.
+    new_probes: usize,
+}
+
+impl Planner<'_> {
+    fn plan(&mut self, watched: &mut Watched, target: &Target) {
+        let old = core::mem::take(&mut watched.probes);
+        let cold_bytes: u64 =
+            target.regions.iter().filter(|r| rate(r) <= ACTIVE).map(|r| r.range.size()).sum();
+        let hot = target.regions.iter().filter(|r| rate(r) > ACTIVE).count();
+        // Every region gets two; what remains is spread over cold memory.
+        let reserved = hot * (self.fresh + 1) + 2 * (target.regions.len() - hot);
+        let spread = self.share.saturating_sub(reserved).max(1) as u64;
+        let spacing = (cold_bytes / spread).max(self.min_region);
+        let mut old = old.into_iter().peekable();
+        let mut probes: Vec<Probe> = Vec::with_capacity(self.share + 8);
+        let mut planned: Vec<(u64, u64)> = Vec::new();
+        for region in &target.regions {
+            while old.next_if(|p| p.addr < region.range.start).is_some() {}
+            let mut mine: Vec<Probe> = Vec::new();
+            while let Some(probe) = old.next_if(|p| p.addr < region.range.end) {
+                mine.push(probe);
+            }
+            one_a_unit(&mut mine);
+            if rate(region) > ACTIVE {
+                self.check_hot(region, &mut mine, &mut planned);
+            } else {
+                self.watch_cold(region, &mut mine, spacing, &mut planned);
+            }
+            mine.sort_by_key(|p| p.addr);
+            mine.dedup_by_key(|p| p.addr);
+            probes.append(&mut mine);
+        }
+        self.move_some(&mut probes, &mut planned);
+        thin_out(&mut probes, self.share + self.share / 16);
+        planned.sort_unstable();
+        watched.queue.clear();
+        for (at, addr) in planned {
+            let index = probes.partition_point(|p| p.addr < addr);
+            if probes.get(index).is_some_and(|p| p.addr == addr) {
+                watched.queue.push((at, index as u32));
+            }
+        }
+        watched.probes = probes;
+        watched.sweep = 0;
+    }
+
+    /// A few random pages of a hot region, one a stratum, their checks spread over the aggregation.
+    fn check_hot(&mut self, region: &Region, mine: &mut Vec<Probe>, planned: &mut Vec<(u64, u64)>) {
+        let rate = rate(region);
+        // Idle pages in hot memory are traps for free; lit ones say nothing where they are.
+        mine.retain(|p| p.state == State::Watching || p.state == State::Blind);
+        for probe in mine.iter_mut() {
+            probe.counting = false;
+            probe.run_end = 0;
+        }
+        let pages = region.range.size() / self.min_region;
+        let count = (self.fresh as u64).min(pages);
+        for index in 0..count {
+            let stratum = AddrRange::new(
+                region.range.start + pages * index / count * self.min_region,
+                region.range.start + pages * (index + 1) / count * self.min_region,
+            );
+            // The outermost pages now and then: they are the first to tell that a border moved inwards.
+            let addr = match self.rng.below(6) {
+                0 if index == 0 => stratum.start,
+                0 if index + 1 == count => stratum.end - self.min_region,
+                _ => crate::classic::random_page(stratum, self.min_region, self.rng),
+            };
+            let mut probe = Probe::new(addr, self.min_region);
+            probe.run_length = ((2.0 / rate) as u32).clamp(1, self.samples as u32);
+            let latest = self.samples.saturating_sub(u64::from(probe.run_length)).saturating_sub(1);
+            let at = self.now + latest * index / count;
+            mine.retain(|p| p.addr != addr);
+            mine.push(probe);
+            planned.push((at, addr));
+        }
+    }
+
+    /// Probes at even spacing; those already there stay.
+    fn watch_cold(
+        &mut self,
+        region: &Region,
+        mine: &mut Vec<Probe>,
+        spacing: u64,
+        planned: &mut Vec<(u64, u64)>,
+    ) {
+        for probe in mine.iter_mut() {
+            probe.run_length = 0;
+            if probe.run_end <= self.now {
+                probe.run_end = 0;
+            }
+            probe.counting = probe.state == State::Watching;
+            if matches!(probe.state, State::Unknown | State::Lit) {
+                planned.push((self.now + 1, probe.addr));
+            }
+        }
+        let pages = region.range.size() / self.min_region;
+        // At least two a region, where it has two pages.
+        let spacing = spacing.min((pages / 2).max(1) * self.min_region);
+        let mut at = region.range.start;
+        let mut added: Vec<Probe> = Vec::new();
+        let ends = mine.iter().map(|p| p.unit).chain([AddrRange::new(region.range.end, region.range.end)]);
+        for unit in ends {
+            let gap = unit.start.saturating_sub(at);
+            // A gap of one and a half spacings is worth a probe in its middle; larger ones get several.
+            let count = (gap + spacing / 2) / spacing;
+            let count = if mine.is_empty() { count } else { count.saturating_sub(1) };
+            for index in 0..count {
+                if self.new_probes == 0 {
+                    break;
+                }
+                self.new_probes -= 1;
+                let pages = gap / self.min_region;
+                let stratum = AddrRange::new(
+                    at + pages * index / count * self.min_region,
+                    at + pages * (index + 1) / count * self.min_region,
+                );
+                let addr = crate::classic::random_page(stratum, self.min_region, self.rng);
+                added.push(Probe::new(addr, self.min_region));
+                planned.push((self.now + 1, addr));
+            }
+            at = at.max(unit.end);
+        }
+        mine.append(&mut added);
+    }
+
+    /// Moves a few cold probes to other pages near by.
+    fn move_some(&mut self, probes: &mut [Probe], planned: &mut Vec<(u64, u64)>) {
+        for _ in 0..MOVED {
+            let index = self.rng.below(probes.len() as u64) as usize;
+            let before = index.checked_sub(1).and_then(|i| probes.get(i)).map(|p| p.addr);
+            let after = probes.get(index + 1).map(|p| p.addr);
+            let (Some(before), Some(after), Some(probe)) = (before, after, probes.get_mut(index)) else {
+                continue;
+            };
+            let span = AddrRange::new(probe.addr.midpoint(before), probe.addr.midpoint(after));
+            // Neighbours far away lie in another area: what is between may not be mapped at all.
+            if probe.state != State::Watching || !probe.counting || span.size() > (1 << 30) {
+                continue;
+            }
+            let start = span.start.next_multiple_of(self.min_region);
+            let span = AddrRange::new(start, span.end);
+            if span.size() < 4 * self.min_region {
+                continue;
+            }
+            *probe =
+                Probe::new(crate::classic::random_page(span, self.min_region, self.rng), self.min_region);
+            planned.push((self.now + self.samples / 2, probe.addr));
+        }
+    }
+}
+
+/// Two probes in one huge page would show the same bit.
+fn one_a_unit(probes: &mut Vec<Probe>) {
+    probes.dedup_by(|right, left| {
+        let same = right.unit.intersects(left.unit);
+        if same && right.state == State::Watching && left.state != State::Watching {
+            core::mem::swap(right, left);
+        }
+        same
+    });
+}
+
+/// Gets rid of the probes nearest to their neighbours until `max` are left.
+fn thin_out(probes: &mut Vec<Probe>, max: usize) {
+    let Some(excess) = probes.len().checked_sub(max).filter(|e| *e > 0) else { return };
+    let mut gaps: Vec<(u64, u64)> =
+        probes.windows(2).map(|p| (p[1].addr.saturating_sub(p[0].addr), p[1].addr)).collect();
+    gaps.sort_unstable();
+    let mut drop: Vec<u64> = gaps.into_iter().take(excess).map(|(_, addr)| addr).collect();
+    drop.sort_unstable();
+    probes.retain(|p| drop.binary_search(&p.addr).is_err());
+}

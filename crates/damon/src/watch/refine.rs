@@ -1,0 +1,175 @@
+//! Closing in on a border.
+//!
+//! Between the last probe of one stretch and the first of the next lies a zone in which the border may be anywhere.
+//! A few probes inside the zone tell which part of it to keep; repeated, the zone shrinks to nothing (or to the size
+//! of a huge page, whose Accessed bit has no inside).
+
+use super::Watched;
+use super::probe::{Probe, State};
+use crate::{AddrRange, Target};
+use alloc::vec::Vec;
+
+/// Probes in a zone at a time: three divide it by four.
+const PROBES: u64 = 3;
+/// Zones closed in on at the same time, a target.
+const MAX_REFINES: usize = 24;
+
+/// A border being closed in on.
+#[derive(Clone, Debug)]
+pub(super) struct Refine {
+    /// Where the regions meet at present.
+    pub border: u64,
+    /// Where the true border may be: its two ends are known to belong to either side.
+    zone: AddrRange,
+    hot_is_left: bool,
+    /// Access probability of the hot side, an interval.
+    rate: f32,
+    pub probes: Vec<Probe>,
+}
+
+/// A border that segmentation found: the zone, and the rates on both sides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Border {
+    pub at: u64,
+    pub zone: AddrRange,
+    pub left_rate: f32,
+    pub right_rate: f32,
+    /// Bytes of the smaller of the two stretches.
+    pub smaller: u64,
+}
+
+impl Refine {
+    /// Intervals without an access after which a page is taken to be on the cold side.
+    fn patience(&self) -> f32 {
+        if self.rate > 0.9 { 2.0 } else { (3.0 / self.rate).min(100.0) }
+    }
+
+    fn is_cold(&self, probe: &Probe) -> bool {
+        probe.state == State::Blind || (probe.hits == 0.0 && probe.watched >= self.patience())
+    }
+
+    fn place_probes(&mut self, min_region: u64) {
+        let pages = self.zone.size() / min_region;
+        let count = PROBES.min(pages);
+        self.probes.clear();
+        for index in 0..count {
+            let addr = self.zone.start + pages * (2 * index + 1) / (2 * count) * min_region;
+            self.probes.push(Probe { counting: true, run_end: u64::MAX, ..Probe::new(addr, min_region) });
+        }
+    }
+}
+
+/// Begins to close in on the borders that are worth it, keeping the progress on those known already.
+pub(super) fn begin(watched: &mut Watched, borders: &[Border], min_region: u64) {
+    let mut old = core::mem::take(&mut watched.refines);
+    for border in borders {
+        let (high, low) = (border.left_rate.max(border.right_rate), border.left_rate.min(border.right_rate));
+        // Bisection needs sides that a few looks can tell apart.
+        if high < 0.05
+            || low > high / 5.0
+            || border.zone.size() < min_region
+            || border.smaller / 256 > border.zone.size()
+        {
+            continue;
+        }
+        let hot_is_left = border.left_rate > border.right_rate;
+        let known = old.iter().position(|r| r.border == border.at && r.hot_is_left == hot_is_left);
+        if let Some(index) = known {
+            let mut refine = old.swap_remove(index);
+            refine.rate = high;
+            watched.refines.push(refine);
+        } else {
+            let mut refine =
+                Refine { border: border.at, zone: border.zone, hot_is_left, rate: high, probes: Vec::new() };
+            refine.place_probes(min_region);
+            watched.refines.push(refine);
+        }
+        if watched.refines.len() == MAX_REFINES {
+            break;
+        }
+    }
+}
+
+/// Draws conclusions from the probes looked at so far; moves the border where a zone shrank.
+pub(super) fn advance(watched: &mut Watched, target: &mut Target, min_region: u64) {
+    let mut kept: Vec<Probe> = Vec::new();
+    let mut index = 0;
+    while let Some(refine) = watched.refines.get_mut(index) {
+        let decided = refine.probes.iter().all(|p| p.hits > 0.0 || refine.is_cold(p));
+        if !decided {
+            index += 1;
+            continue;
+        }
+        shrink(refine);
+        kept.append(&mut refine.probes);
+        let open = refine.zone.size() >= min_region;
+        let to = if open {
+            refine.zone.start + refine.zone.size() / 2 / min_region * min_region
+        } else {
+            refine.zone.start
+        };
+        let from = refine.border;
+        let moved = move_border(target, from, to);
+        if moved {
+            refine.border = to;
+            if let Ok(at) = watched.borders.binary_search(&from) {
+                watched.borders[at] = to;
+                watched.borders.sort_unstable();
+            }
+        }
+        if moved && open {
+            refine.place_probes(min_region);
+            index += 1;
+        } else {
+            watched.refines.swap_remove(index);
+        }
+    }
+    if !kept.is_empty() {
+        // Their runs are over; the idle ones stay as guards beside the border.
+        for probe in &mut kept {
+            probe.run_end = 0;
+            probe.counting = probe.state == State::Watching;
+        }
+        // Indices in the queue refer to the list as it is.
+        let queue = core::mem::take(&mut watched.queue);
+        let addr_of = |i: u32, probes: &[Probe]| probes.get(i as usize).map_or(0, |p| p.addr);
+        let by_addr: Vec<(u64, u64)> =
+            queue.iter().map(|&(at, i)| (at, addr_of(i, &watched.probes))).collect();
+        let swept = watched.probes.get(watched.sweep).map_or(u64::MAX, |p| p.addr);
+        watched.probes.append(&mut kept);
+        watched.probes.sort_by_key(|p| p.addr);
+        watched.probes.dedup_by_key(|p| p.addr);
+        let find = |addr: u64| watched.probes.partition_point(|p| p.addr < addr);
+        watched.sweep = find(swept);
+        watched.queue = by_addr.into_iter().map(|(at, addr)| (at, find(addr) as u32)).collect();
+    }
+}
+
+/// Keeps the part of the zone between the last probe like the left side and the first unlike it.
+fn shrink(refine: &mut Refine) {
+    let mut start = refine.zone.start;
+    let mut end = refine.zone.end;
+    for probe in &refine.probes {
+        let is_hot = probe.hits > 0.0;
+        if is_hot == refine.hot_is_left {
+            start = probe.unit.end.clamp(refine.zone.start, refine.zone.end);
+        } else {
+            end = probe.unit.start.clamp(refine.zone.start, refine.zone.end);
+            break;
+        }
+    }
+    refine.zone = AddrRange::new(start, end.max(start));
+}
+
+/// Moves the border between two adjacent regions; false when there is no such border (any more).
+fn move_border(target: &mut Target, from: u64, to: u64) -> bool {
+    let index = target.regions.partition_point(|r| r.range.end < from);
+    let Some([left, right]) = target.regions.get_mut(index..index + 2) else { return false };
+    if left.range.end != from || right.range.start != from || to <= left.range.start || to >= right.range.end
+    {
+        return false;
+    }
+    left.range.end = to;
+    right.range.start = to;
+    true
+}

@@ -1,0 +1,237 @@
+//! The monitor over simulated address spaces, whose access rates are known page by page.
+
+use isotherm_damon::*;
+use std::collections::HashMap;
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+/// Ranges of one rate each, accesses per page and sampling interval.
+#[derive(Clone, Debug)]
+struct Pattern {
+    ranges: Vec<AddrRange>,
+    hot: Vec<(AddrRange, f64)>,
+    /// Bytes that share an Accessed bit.
+    unit: u64,
+    /// At even distances instead of at random.
+    periodic: bool,
+}
+
+impl Pattern {
+    fn rate(&self, addr: u64) -> f64 {
+        self.hot.iter().filter(|(r, _)| r.contains(addr)).map(|(_, rate)| *rate).sum()
+    }
+
+    /// Accesses of the page in sampling intervals `from..to`.
+    fn accessed(&self, page: u64, from: u64, to: u64) -> bool {
+        let rate = self.rate(page);
+        if rate <= 0.0 {
+            return false;
+        }
+        if self.periodic {
+            let period = 1.0 / rate;
+            let phase = (hash(page) % 1000) as f64 / 1000.0 * period;
+            let count = |t: u64| ((t as f64 + phase) / period).floor();
+            return count(to) > count(from);
+        }
+        let p = 1.0 - (-rate).exp();
+        (from..to).any(|t| (hash(page ^ (t << 40)) % 1_000_000) as f64 / 1e6 < p)
+    }
+}
+
+fn hash(x: u64) -> u64 {
+    let mut x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x ^= x >> 29;
+    x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^ (x >> 32)
+}
+
+/// Operations over a [`Pattern`] that counts what it is asked.
+struct Simulated {
+    pattern: Pattern,
+    now: u64,
+    /// Unit -> interval in which it was cleared.
+    cleared: HashMap<u64, u64>,
+    clears: u64,
+}
+
+impl Operations for Simulated {
+    fn ranges(&mut self, _target: TargetId) -> Vec<AddrRange> {
+        self.pattern.ranges.clone()
+    }
+
+    fn prepare(&mut self, checks: &mut [Check]) {
+        for check in checks {
+            self.clears += 1;
+            check.unit = self.pattern.unit;
+            check.seen = Seen::Idle;
+            self.cleared.insert(check.addr / check.unit, self.now);
+        }
+    }
+
+    fn check(&mut self, checks: &mut [Check]) {
+        for check in checks {
+            check.unit = self.pattern.unit;
+            let unit = check.addr / check.unit;
+            check.seen = match self.cleared.get(&unit) {
+                None => Seen::Accessed,
+                Some(&at) => {
+                    let page = unit * check.unit;
+                    if self.pattern.accessed(page, at, self.now) { Seen::Accessed } else { Seen::Idle }
+                }
+            };
+        }
+    }
+
+    fn is_alive(&mut self, _target: TargetId) -> bool {
+        true
+    }
+}
+
+struct Keep(Vec<Snapshot>);
+
+impl Callbacks for Keep {
+    fn after_aggregation(&mut self, _targets: &mut [Target], snapshot: &Snapshot) {
+        self.0.push(snapshot.clone());
+    }
+}
+
+struct Run {
+    snapshots: Vec<Snapshot>,
+    tally: Tally,
+    clears: u64,
+}
+
+/// Runs `phases`, each for its number of aggregations, at a budget of `prepares` a sampling interval.
+fn run<S: Sampler>(sampler: S, phases: &[(Pattern, u32)], prepares: usize) -> Run {
+    let ops = Simulated { pattern: phases[0].0.clone(), now: 0, cleared: HashMap::new(), clears: 0 };
+    let mut monitor = Monitor::new(Attrs::default(), ops, sampler, 7).unwrap();
+    monitor.add_target(TargetId(1)).unwrap();
+    let mut keep = Keep(Vec::new());
+    let allowance =
+        Allowance { checks: 4000, prepares, checks_per_aggr: 4000, prepares_per_aggr: prepares * 20 };
+    let mut now = 0;
+    for (pattern, aggregations) in phases {
+        monitor.ops().pattern = pattern.clone();
+        for _ in 0..aggregations * 20 {
+            monitor.tick(now * 5_000_000, allowance, &mut keep);
+            now += 1;
+            monitor.ops().now = now;
+        }
+    }
+    let tally = *monitor.tally();
+    let clears = monitor.ops().clears;
+    Run { snapshots: keep.0, tally, clears }
+}
+
+/// F1 of the bytes with at least one access, over the snapshots given.
+fn f1(snapshots: &[Snapshot], pattern: &Pattern) -> f64 {
+    let (mut hit, mut found, mut truth) = (0u64, 0u64, 0u64);
+    for snapshot in snapshots {
+        truth += pattern.hot.iter().map(|(r, _)| r.size()).sum::<u64>();
+        for region in snapshot.targets[0].regions.iter().filter(|r| r.nr_accesses > 0) {
+            found += region.range.size();
+            hit += pattern.hot.iter().map(|(r, _)| r.intersection(region.range).size()).sum::<u64>();
+        }
+    }
+    let precision = hit as f64 / found.max(1) as f64;
+    let recall = hit as f64 / truth.max(1) as f64;
+    2.0 * precision * recall / (precision + recall).max(1e-9)
+}
+
+/// A process of `mib` MiB between a small heap and a stack.
+fn process(mib: u64, hot: &[(u64, u64, f64)]) -> Pattern {
+    let base = 0x7f00_0000_0000;
+    let kib = |k: u64| base + k * 1024;
+    Pattern {
+        ranges: vec![
+            AddrRange::new(0x5500_0000_0000, 0x5500_0000_0000 + 40 * PAGE),
+            AddrRange::new(base, base + mib * MIB),
+            AddrRange::new(0x7fff_0000_0000, 0x7fff_0000_0000 + 33 * PAGE),
+        ],
+        hot: hot
+            .iter()
+            .map(|&(start, size, rate)| (AddrRange::new(kib(start), kib(start + size)), rate))
+            .collect(),
+        unit: PAGE,
+        periodic: false,
+    }
+}
+
+fn mean_hz(snapshots: &[Snapshot], range: AddrRange) -> f64 {
+    let mut sum = 0.0;
+    for s in snapshots {
+        for r in &s.targets[0].regions {
+            let share = r.range.intersection(range).size() as f64 / range.size() as f64;
+            sum += share * r.rate_hz(s.sample_ns, s.max_nr_accesses);
+        }
+    }
+    sum / snapshots.len() as f64
+}
+
+#[test]
+fn watch_finds_two_hot_megabytes_in_a_gigabyte() {
+    let pattern = process(1024, &[(300 * 1024 + 412, 2048, 5.0)]);
+    let run = run(Watch::new(), &[(pattern.clone(), 50)], 2);
+    let f = f1(&run.snapshots[20..], &pattern);
+    assert!(f > 0.98, "F1 {f}");
+    assert!(run.tally.max_checks_per_sample <= 1000);
+}
+
+#[test]
+fn watch_follows_stairs() {
+    let phases: Vec<(Pattern, u32)> =
+        (0..10).map(|i| (process(101, &[(512 + i * 10240, 10240, 5.0)]), 30)).collect();
+    let run = run(Watch::new(), &phases, 2);
+    for (i, (pattern, _)) in phases.iter().enumerate().skip(1) {
+        // The first window after the change saw both phases.
+        let f = f1(&run.snapshots[i * 30 + 1..i * 30 + 29], pattern);
+        assert!(f > 0.97, "phase {i}: F1 {f}");
+    }
+}
+
+#[test]
+fn watch_follows_zigzag_with_huge_pages() {
+    let left = Pattern { unit: 2 * MIB, ..process(201, &[(0, 102_400, 5.0)]) };
+    let right = Pattern { unit: 2 * MIB, ..process(201, &[(102_400, 102_400, 5.0)]) };
+    let phases = [(left.clone(), 40), (right.clone(), 40), (left.clone(), 40)];
+    let run = run(Watch::new(), &phases, 2);
+    for (i, (pattern, _)) in phases.iter().enumerate() {
+        let f = f1(&run.snapshots[i * 40 + 10..i * 40 + 39], pattern);
+        assert!(f > 0.97, "phase {i}: F1 {f}");
+    }
+}
+
+#[test]
+fn watch_counts_rates_without_bias() {
+    for periodic in [false, true] {
+        // Accesses a sampling interval; 0.05 is 10 Hz at 5 ms.
+        for rate in [0.005, 0.05, 0.25, 0.5, 2.0] {
+            let mut pattern = process(400, &[(100 * 1024, 100 * 1024, rate)]);
+            pattern.periodic = periodic;
+            let run = run(Watch::new(), &[(pattern.clone(), 120)], 2);
+            let share = if periodic { f64::min(rate, 1.0) } else { 1.0 - (-rate).exp() };
+            let (hz, want) = (mean_hz(&run.snapshots[40..], pattern.hot[0].0), share * 200.0);
+            let error = (hz - want).abs() / want;
+
+            assert!(error < 0.15, "periodic {periodic}, rate {rate}: {hz} Hz instead of {want}");
+        }
+    }
+}
+
+#[test]
+fn watch_clears_little() {
+    let pattern = process(1024, &[(300 * 1024, 100 * 1024, 5.0)]);
+    let run = run(Watch::new(), &[(pattern, 100)], 8);
+    let per_aggregation = run.clears as f64 / 100.0;
+    assert!(per_aggregation < 100.0, "{per_aggregation} clears an aggregation");
+}
+
+#[test]
+fn classic_finds_a_hot_half() {
+    let pattern = process(200, &[(0, 100 * 1024, 5.0)]);
+    let run = run(Classic::new(), &[(pattern.clone(), 100)], usize::MAX / 40);
+    let f = f1(&run.snapshots[30..], &pattern);
+    assert!(f > 0.9, "F1 {f}");
+    assert!(run.tally.max_checks_per_sample <= 1000);
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only
+//
+// Looks up the page-table entries of a list of addresses in another process.
+//
+// The program is run on demand (BPF_PROG_TYPE_SYSCALL through BPF_PROG_RUN), attached to nothing. User space puts
+// the addresses into the mmapped array `shared`, runs the program once, and reads raw entries from the same array.
+// Nothing is written to kernel memory and no lock is taken: every access is a bpf_probe_read_kernel(), which
+// returns an error where memory is not there.
+//
+// How a process is found: user space holds a pidfd. Its file points to a `struct pid`, which the pidfd keeps
+// alive; from it the current thread-group leader (right also after an exec by another thread), its mm, its pgd are
+// read anew on every run. `task->thread_pid == pid` proves that the pointer chased is what it is taken for.
+//
+// Why a freed page table never counts: after an entry is read, the entries above it are read again from the top.
+// Only if they are all unchanged was the table still linked when its entry was read. After the last address the
+// task's mm is looked up again; if the process died or called exec meanwhile, user space drops the whole run.
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef int s32;
+typedef unsigned long long u64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define __uint(name, val) int (*name)[val]
+#define __type(name, val) val *name
+#define __always_inline inline __attribute__((always_inline))
+#define __noinline __attribute__((noinline))
+
+enum { BPF_MAP_TYPE_ARRAY = 2, BPF_F_MMAPABLE = 1 << 10, PIDTYPE_TGID = 1, MAX_ADDRS = 4096 };
+
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static u64 (*bpf_get_current_task)(void) = (void *)35;
+static long (*bpf_probe_read_kernel)(void *dst, u32 size, const void *src) = (void *)113;
+static long (*bpf_loop)(u32 n, void *callback, void *ctx, u64 flags) = (void *)181;
+
+// Just the fields that are read; offsets are relocated against the running kernel's BTF.
+#define CORE __attribute__((preserve_access_index))
+struct hlist_node { struct hlist_node *next; } CORE;
+struct hlist_head { struct hlist_node *first; } CORE;
+struct inode { void *i_private; } CORE;
+struct file { void *private_data; struct inode *f_inode; } CORE;
+struct fdtable { u32 max_fds; struct file **fd; } CORE;
+struct files_struct { struct fdtable *fdt; } CORE;
+struct pid { struct hlist_head tasks[4]; } CORE;
+struct mm_struct { void *pgd; } CORE;
+struct task_struct {
+	struct mm_struct *mm;
+	struct files_struct *files;
+	struct pid *thread_pid;
+	struct hlist_node pid_links[4];
+} CORE;
+
+enum status { OK = 0, NO_PIDFD = 1, GONE = 2, CHANGED = 3, NO_MAP = 4 };
+
+// Run arguments, copied in and out by BPF_PROG_RUN.
+struct args {
+	u64 page_offset; // where physical address 0 is mapped
+	u64 phys_mask;	 // bits of an entry that are the physical address
+	u64 pgd;	 // in: 0, or a table to walk instead of the process's (only to prove page_offset); out: the one walked
+	u64 mm;		 // out: address of the mm, to notice an exec between runs
+	s32 pidfd;	 // of the process, open in the caller; -1: the caller itself
+	u32 levels;	 // 4 or 5
+	u32 count;	 // addresses in shared.addr
+	u32 status;	 // out: enum status
+};
+
+struct slot {
+	u64 entry; // raw
+	u32 level; // 1: PTE, 2: PMD leaf, 3: PUD leaf; 16 + n: nothing present at level n; 0: could not be read
+	u32 pad;
+};
+
+struct shared {
+	u64 addr[MAX_ADDRS];
+	struct slot slot[MAX_ADDRS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct shared);
+} shared SEC(".maps");
+
+#define READ(dst, src) bpf_probe_read_kernel(&(dst), sizeof(dst), (src))
+
+struct run {
+	u64 page_offset;
+	u64 phys_mask;
+	u64 pgd;
+	u32 levels;
+	struct shared *shared;
+};
+
+enum { PRESENT = 1, HUGE = 1 << 7 };
+
+// A PTE with PROT_NONE (NUMA hinting) has PRESENT clear; so has a PMD under invalidation. Both read as absent.
+static __always_inline void lookup(const struct run *run, u64 addr, struct slot *slot)
+{
+	u64 table = run->pgd, entry = 0, seen[6];
+	u64 at[6];
+	int level, found = 0;
+
+	slot->entry = 0;
+	slot->level = 0;
+#pragma clang loop unroll(full)
+	for (level = 5; level >= 1; level--) {
+		seen[level] = 0;
+		at[level] = 0;
+		if (found || level > run->levels)
+			continue;
+		at[level] = table + ((addr >> (12 + 9 * (level - 1))) & 511) * 8;
+		if (READ(entry, (void *)at[level]))
+			return;
+		seen[level] = entry;
+		if (!(entry & PRESENT)) {
+			slot->level = 16 + level;
+			found = level;
+		} else if (level == 1 || (level <= 3 && (entry & HUGE))) {
+			slot->level = level;
+			found = level;
+		} else {
+			table = run->page_offset + (entry & run->phys_mask);
+		}
+	}
+	slot->entry = entry;
+	// Were the tables still linked? The leaf itself may change at any time (that is what is watched).
+#pragma clang loop unroll(full)
+	for (level = 5; level >= 2; level--) {
+		if (level > run->levels || level <= found)
+			continue;
+		// The Accessed bit of an upper entry (1 << 5) may be set by the processor meanwhile.
+		if (READ(entry, (void *)at[level]) || ((entry ^ seen[level]) & ~(u64)(1 << 5))) {
+			slot->level = 0;
+			return;
+		}
+	}
+}
+
+static __noinline long visit(u32 index, void *ctx)
+{
+	struct run *run = ctx;
+	struct slot slot = {};
+
+	if (index >= MAX_ADDRS || !run->shared)
+		return 1;
+	lookup(run, run->shared->addr[index], &slot);
+	run->shared->slot[index].entry = slot.entry;
+	run->shared->slot[index].level = slot.level;
+	return 0;
+}
+
+// The leader of the thread group that `pid` names, or null; `pid` may be any kernel pointer.
+static __always_inline struct task_struct *leader_of(struct pid *pid)
+{
+	struct hlist_node *node = 0;
+	struct task_struct *task;
+	struct pid *proof = 0;
+
+	if (!pid || READ(node, &pid->tasks[PIDTYPE_TGID].first) || !node)
+		return 0;
+	task = (void *)node - __builtin_preserve_field_info(((struct task_struct *)0)->pid_links[PIDTYPE_TGID], 0);
+	if (READ(proof, &task->thread_pid) || proof != pid)
+		return 0;
+	return task;
+}
+
+static __always_inline struct task_struct *task_of(s32 pidfd)
+{
+	struct task_struct *self = (void *)bpf_get_current_task(), *task;
+	struct files_struct *files = 0;
+	struct fdtable *table = 0;
+	struct file **fds = 0, *file = 0;
+	struct inode *inode = 0;
+	struct pid *pid = 0;
+	u32 max = 0;
+
+	if (pidfd < 0)
+		return self;
+	if (READ(files, &self->files) || READ(table, &files->fdt) || READ(max, &table->max_fds) || pidfd >= max)
+		return 0;
+	if (READ(fds, &table->fd) || READ(file, fds + pidfd) || !file)
+		return 0;
+	// Until 6.8 a pidfd is an anonymous inode with the pid as private data; from 6.9 on it is an inode of pidfs.
+	if (!READ(pid, &file->private_data) && (task = leader_of(pid)))
+		return task;
+	if (!READ(inode, &file->f_inode) && inode && !READ(pid, &inode->i_private) && (task = leader_of(pid)))
+		return task;
+	return 0;
+}
+
+static __always_inline struct mm_struct *mm_of(s32 pidfd)
+{
+	struct task_struct *task = task_of(pidfd);
+	struct mm_struct *mm = 0;
+
+	if (!task || READ(mm, &task->mm))
+		return 0;
+	return mm;
+}
+
+// The section only has to be one that loaders can parse; the program is loaded as BPF_PROG_TYPE_SYSCALL.
+SEC("raw_tp/walk")
+int walk(struct args *args)
+{
+	struct run run = {};
+	struct mm_struct *mm;
+	u32 zero = 0;
+
+	run.shared = bpf_map_lookup_elem(&shared, &zero);
+	if (!run.shared) {
+		args->status = NO_MAP;
+		return 0;
+	}
+	mm = mm_of(args->pidfd);
+	if (!mm || READ(run.pgd, &mm->pgd)) {
+		args->status = GONE;
+		return 0;
+	}
+	args->mm = (u64)mm;
+	if (args->pgd)
+		run.pgd = args->pgd;
+	args->pgd = run.pgd;
+	run.page_offset = args->page_offset;
+	run.phys_mask = args->phys_mask;
+	run.levels = args->levels;
+	bpf_loop(args->count, visit, &run, 0);
+	args->status = mm_of(args->pidfd) == mm ? OK : CHANGED;
+	return 0;
+}
+
+// kallsyms' bpf_probe_read_kernel and bpf_loop are GPL-only helpers.
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

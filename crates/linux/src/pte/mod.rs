@@ -1,0 +1,3 @@
+//! The `pte` backend.
+mod bpf;
+pub mod walk;
