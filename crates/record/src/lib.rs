@@ -2,8 +2,72 @@
 //!
 //! A recording is a sequence of [`Item`]s. Whatever file they come from (our own format, one of damo's), a reader
 //! hands out the same items; whatever file they go to, a writer takes the same items.
+//!
+//! [`open`] and [`create`] are the way in; [`rec`] is our own format, [`ThreadedWriter`] writes it without making the
+//! monitor wait for the disk, [`rec::scan_summaries`] looks over a recording before it is read, and
+//! [`synthetic`] makes one without a process to monitor.
 #![forbid(unsafe_code)]
 
+mod binary;
+mod error;
+mod files;
+mod format;
 mod model;
+pub mod rec;
+pub mod synthetic;
+mod threaded;
 
+pub use error::{Error, Warning};
+pub use files::{Conversion, ReadOptions, convert, create, open, open_with};
+pub use format::{Format, UnknownFormatName};
+use isotherm_damon::Snapshot;
 pub use model::*;
+pub use threaded::{ThreadedWriter, Written};
+
+/// Hands out the items of a recording in order of time.
+///
+/// The first item is always a [`Header`]. A file that is cut or damaged is no error: what can be read is handed out, and
+/// [`Self::warnings`] says what is missing.
+pub trait ItemReader: Send {
+    /// The next item, `None` at the end. Snapshots are decoded into memory that the next call reuses; this is the way
+    /// to read a recording fast.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be read on.
+    fn next_ref(&mut self) -> Result<Option<&Item>, Error>;
+
+    /// The next item, to keep.
+    ///
+    /// # Errors
+    /// As [`Self::next_ref`].
+    fn next_item(&mut self) -> Result<Option<Item>, Error> {
+        Ok(self.next_ref()?.cloned())
+    }
+
+    /// The format of the file.
+    fn format(&self) -> Format;
+
+    /// What is wrong with the file, or was assumed. Complete once the end was reached.
+    fn warnings(&self) -> &[Warning];
+}
+
+/// Takes the items of a recording, the [`Header`] first.
+pub trait ItemWriter: Send {
+    /// Writes an item.
+    ///
+    /// # Errors
+    /// [`Error::Io`] from the output, [`Error::TooManyRegions`], [`Error::Encode`].
+    fn write(&mut self, item: &Item) -> Result<(), Error>;
+
+    /// Writes a snapshot; the same as [`Self::write`] with [`Item::Snapshot`], without building one.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    fn write_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Error>;
+
+    /// Writes what is left and completes the file. Nothing may be written after it.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    fn finish(&mut self) -> Result<(), Error>;
+}

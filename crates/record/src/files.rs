@@ -1,0 +1,146 @@
+//! Opening and creating recordings, whatever their format.
+
+use crate::{Error, Format, Item, ItemReader, ItemWriter, RecordedAttrs, Warning, rec};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Cursor, Read, Seek};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// How to read a file that does not say everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadOptions {
+    /// The format, when it is not to be found out.
+    pub format: Option<Format>,
+    /// Intervals to assume where the file holds none (perf script text, the binary format); zero: leave unknown.
+    pub intervals: RecordedAttrs,
+}
+
+/// Opens a recording for reading; `-` is standard input. The format is found out by content, then by extension.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Empty`], [`Error::UnknownFormat`], [`Error::Unsupported`] (Parquet, a newer version), and
+/// [`Error::Malformed`] when nothing in the file can be read.
+pub fn open(path: &Path) -> Result<Box<dyn ItemReader>, Error> {
+    open_with(path, &ReadOptions::default())
+}
+
+/// As [`open`], told what the file does not say.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(path: &Path, options: &ReadOptions) -> Result<Box<dyn ItemReader>, Error> {
+    let file = name_of(path, "standard input");
+    let mut input: Box<dyn Read + Send> = if is_standard(path) {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path).map_err(|e| Error::io("open", &file, e))?)
+    };
+    let head = read_head(&mut input).map_err(|e| Error::io("read", &file, e))?;
+    if head.is_empty() {
+        return Err(Error::Empty { file });
+    }
+    let format = options.format.or_else(|| Format::detect(&head)).or_else(|| Format::from_path(path));
+    let Some(format) = format else { return Err(Error::UnknownFormat { file }) };
+    let input = Cursor::new(head).chain(input);
+    match format {
+        Format::Rec => Ok(Box::new(rec::Reader::new(input, file)?)),
+        _ => Err(Error::Unsupported { file, why: format!("reading {format} is not built in yet") }),
+    }
+}
+
+/// Creates a recording; `-` is standard output. A file that exists is replaced when it is a recording or empty.
+///
+/// # Errors
+/// [`Error::WouldClobber`]; [`Error::Io`].
+pub fn create(path: &Path, format: Format) -> Result<Box<dyn ItemWriter>, Error> {
+    let (output, file) = create_file(path)?;
+    match format {
+        Format::Rec => Ok(Box::new(rec::Writer::new(output, file)?)),
+        _ => Err(Error::Unsupported { file, why: format!("writing {format} is not built in yet") }),
+    }
+}
+
+/// Creates a file for writing and says what to call it. Nothing is written yet.
+pub(crate) fn create_file(path: &Path) -> Result<(File, String), Error> {
+    let file = name_of(path, "standard output");
+    let io = |e| Error::io("create", &file, e);
+    if is_standard(path) {
+        let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(io)?;
+        return Ok((File::from(stdout), file));
+    }
+    // Pipes and devices can be written to without being readable.
+    let regular = std::fs::metadata(path).is_ok_and(|m| m.is_file());
+    let mut options = OpenOptions::new();
+    let mut output = options.read(regular).write(true).create(true).truncate(false).open(path).map_err(io)?;
+    if regular {
+        let head = read_head(&mut output).map_err(io)?;
+        if !head.is_empty() && Format::detect(&head).is_none() {
+            return Err(Error::WouldClobber { file });
+        }
+        output.set_len(0).map_err(io)?;
+        output.rewind().map_err(io)?;
+    }
+    Ok((output, file))
+}
+
+/// What [`convert`] did.
+#[derive(Clone, Debug, Default)]
+pub struct Conversion {
+    /// Snapshots written.
+    pub snapshots: u64,
+    /// Their regions.
+    pub regions: u64,
+    /// What was wrong with the input.
+    pub warnings: Vec<Warning>,
+    /// What the output's format cannot carry.
+    pub lost: &'static [&'static str],
+}
+
+/// Converts a recording from one file to another, in memory that does not depend on its length. The output's format is
+/// `to`, or what its name says, or else Isotherm's own.
+///
+/// # Errors
+/// As [`open`] and [`create`]; [`Error::Unsupported`] when input and output are the same file.
+pub fn convert(
+    input: &Path,
+    output: &Path,
+    options: &ReadOptions,
+    to: Option<Format>,
+) -> Result<Conversion, Error> {
+    if let (Ok(from), Ok(to)) = (input.canonicalize(), output.canonicalize())
+        && from == to
+        && !is_standard(input)
+    {
+        let why = "input and output are the same file; write to another and rename it";
+        return Err(Error::Unsupported { file: name_of(input, ""), why: why.to_owned() });
+    }
+    let format = to.or_else(|| Format::from_path(output)).unwrap_or(Format::Rec);
+    let mut reader = open_with(input, options)?;
+    let mut writer = create(output, format)?;
+    let mut done = Conversion { lost: format.losses(), ..Conversion::default() };
+    while let Some(item) = reader.next_ref()? {
+        if let Item::Snapshot(snapshot) = item {
+            done.snapshots += 1;
+            done.regions += snapshot.nr_regions() as u64;
+        }
+        writer.write(item)?;
+    }
+    writer.finish()?;
+    done.warnings = reader.warnings().to_vec();
+    Ok(done)
+}
+
+fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn name_of(path: &Path, standard: &str) -> String {
+    if is_standard(path) { standard.to_owned() } else { path.display().to_string() }
+}
+
+/// The first few KiB, for [`Format::detect`].
+fn read_head(input: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    input.by_ref().take(16 << 10).read_to_end(&mut head)?;
+    Ok(head)
+}

@@ -1,0 +1,71 @@
+//! The items other than snapshots, as they stand in the `meta` column: a kind, a length, JSON.
+
+use super::varint::put;
+use crate::{Item, RecordedAttrs};
+use serde::{Deserialize, Serialize};
+
+const HEADER: u64 = 1;
+const TARGET: u64 = 2;
+const MAPPINGS: u64 = 3;
+const ATTRS: u64 = 4;
+const COST: u64 = 5;
+const TARGET_END: u64 = 6;
+const END: u64 = 7;
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct AttrsAt {
+    time_ns: u64,
+    attrs: RecordedAttrs,
+}
+
+/// Appends an item that is not a snapshot (a snapshot appends nothing).
+pub(super) fn encode(meta: &mut Vec<u8>, item: &Item) -> serde_json::Result<()> {
+    let (kind, json) = match item {
+        Item::Header(v) => (HEADER, serde_json::to_vec(v)?),
+        Item::Target(v) => (TARGET, serde_json::to_vec(v)?),
+        Item::Mappings(v) => (MAPPINGS, serde_json::to_vec(v)?),
+        Item::Attrs { time_ns, attrs } => {
+            (ATTRS, serde_json::to_vec(&AttrsAt { time_ns: *time_ns, attrs: *attrs })?)
+        }
+        Item::Cost(v) => (COST, serde_json::to_vec(v)?),
+        Item::TargetEnd(v) => (TARGET_END, serde_json::to_vec(v)?),
+        Item::End(v) => (END, serde_json::to_vec(v)?),
+        Item::Snapshot(_) => return Ok(()),
+    };
+    put(meta, kind);
+    put(meta, json.len() as u64);
+    meta.extend_from_slice(&json);
+    Ok(())
+}
+
+/// Reads an item back. `None`: a kind this version does not know, or JSON that does not fit it.
+pub(super) fn decode(kind: u64, json: &[u8]) -> Option<Item> {
+    Some(match kind {
+        HEADER => Item::Header(serde_json::from_slice(json).ok()?),
+        TARGET => Item::Target(serde_json::from_slice(json).ok()?),
+        MAPPINGS => Item::Mappings(serde_json::from_slice(json).ok()?),
+        ATTRS => {
+            let AttrsAt { time_ns, attrs } = serde_json::from_slice(json).ok()?;
+            Item::Attrs { time_ns, attrs }
+        }
+        COST => Item::Cost(serde_json::from_slice(json).ok()?),
+        TARGET_END => Item::TargetEnd(serde_json::from_slice(json).ok()?),
+        END => Item::End(serde_json::from_slice(json).ok()?),
+        _ => return None,
+    })
+}
+
+/// When an item happened, ns; `None` for the header.
+pub(super) fn time_of(item: &Item) -> Option<u64> {
+    match item {
+        Item::Header(_) => None,
+        Item::Target(v) => Some(v.time_ns),
+        Item::Mappings(v) => Some(v.time_ns),
+        Item::Attrs { time_ns, .. } => Some(*time_ns),
+        Item::Snapshot(v) => Some(v.end_ns),
+        Item::Cost(v) => Some(v.time_ns),
+        Item::TargetEnd(v) => Some(v.time_ns),
+        Item::End(v) => Some(v.time_ns),
+    }
+}

@@ -1,0 +1,85 @@
+//! Isotherm's own recording format (`.rec`): append-only, self-describing, readable wherever it was cut.
+//!
+//! # What it is for
+//! A monitor writes it while it runs and may be killed at any moment; a disk may fill up; a file may be cut while it is
+//! copied. Whatever remains is read up to its last whole block, and a block is written at least once a second. A report
+//! reads it in one pass with memory that does not depend on its length, or plans its axes from the block headers alone.
+//!
+//! # The file
+//! All numbers are little-endian.
+//! ```text
+//! file   := preamble block*
+//! preamble (16 bytes)
+//!   0  8  magic   89 49 54 48 0d 0a 1a 0a   (not text; broken by line-end conversion)
+//!   8  2  major version: a reader refuses a newer one
+//!  10  2  minor version: readers of this major version can read every minor one
+//!  12  4  CRC-32 of bytes 0..12
+//! block
+//!   0  4  sync    f1 42 4c 4b
+//!   4  1  type    1: items; a reader skips types it does not know
+//!   5  1  0
+//!   6  2  length of the summary
+//!   8  4  sequence number of the block, from 0
+//!  12  4  length of the payload
+//!  16  4  length of the payload, decompressed
+//!  20  4  CRC-32 of the payload
+//!  24  4  CRC-32 of bytes 0..24 and the summary
+//!  28     summary, payload
+//! ```
+//! A block is written in one call, the first one together with the preamble, so a file never holds half a preamble
+//! unless it was cut. A block whose checksums do not fit is passed over: the reader looks for the next sync bytes
+//! followed by a header whose checksum fits, and reports the gap. A block refers to nothing outside itself.
+//!
+//! # The summary
+//! What a report needs to plan: varints (seven bits a byte, low first; `s` marks zigzag-signed ones)
+//! ```text
+//! first_ns, s last_ns - first_ns, nr_snapshots, nr_regions, nr_others, max_nr_accesses, sample_ns,
+//! nr_targets, { id, nr_regions, nr_areas, { s start - previous end, s end - start }* }*
+//! ```
+//! `first_ns` and `last_ns` span the block's snapshots (or its other items when it has none). An *area* is a stretch of
+//! addresses covered by regions without a gap in some snapshot of the block; past eight, those with the smallest gaps
+//! are joined.
+//!
+//! # The payload
+//! One zstd frame of six columns, each preceded by its length as a varint: `meta`, `flags`, `addr`, `nr`, `fine`, `age`.
+//! `meta` holds the items in order:
+//! ```text
+//! item     := 0 snapshot | kind length JSON      kind 1 header, 2 target, 3 mappings, 4 attrs, 5 cost,
+//!                                                6 target end, 7 end; unknown kinds are skipped
+//! snapshot := s start_ns - previous end_ns, s end_ns - start_ns, s change of sample_ns,
+//!             s change of max_nr_accesses, nr_targets, target*
+//! target   := s slot - (previous slot + 1), [id when the slot is new], shift, nr_regions
+//! ```
+//! A target takes the next free *slot* where the block first mentions it. The other columns hold the regions; the module
+//! `regions` tells how, and why a region of a steady target costs next to nothing.
+//!
+//! # Limits
+//! 2^20 regions a snapshot, 64 MiB a payload (either side of compression). They bound what a reader allocates for a file
+//! made to harm it.
+
+mod block;
+mod decode;
+mod items;
+mod reader;
+mod regions;
+mod scan;
+mod varint;
+mod writer;
+
+pub(crate) use block::MAGIC;
+pub use block::{Summary, TargetSummary};
+pub use reader::Reader;
+pub use scan::{Scan, scan_summaries};
+pub use writer::Writer;
+
+/// Most regions a snapshot may have.
+pub const MAX_REGIONS: usize = 1 << 20;
+
+/// Longest payload, compressed or not.
+const MAX_PAYLOAD: usize = 64 << 20;
+
+/// How much recorded time a block covers at most, when snapshots come more often than that.
+const BLOCK_NS: u64 = 1_000_000_000;
+
+/// A block is closed early past this many bytes, so that readers need not hold more.
+const BLOCK_BYTES: usize = 1 << 20;

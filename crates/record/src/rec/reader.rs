@@ -1,0 +1,335 @@
+//! Reading `.rec`: blocks in order, past damage, up to wherever the file was cut.
+
+use super::block::{self, HEADER_LEN, PREAMBLE_LEN, Parsed, Preamble, Summary};
+use super::decode::{BlockDecoder, Step};
+use crate::{Error, Format, Header, Item, ItemReader, Warning};
+use std::io::{self, Read};
+
+/// Most warnings kept; a file with more stretches of damage than that is only counted on.
+const MAX_WARNINGS: usize = 64;
+
+/// Reads a recording in Isotherm's own format.
+///
+/// Damage never ends in an error: what can be read is read, and [`ItemReader::warnings`] says what could not. The first
+/// item is always a [`Header`], an empty one when the file's own is lost.
+pub struct Reader<R: Read> {
+    blocks: Blocks<R>,
+    decoder: BlockDecoder,
+    /// The snapshot slot is reused for every snapshot; the other one holds any other item.
+    snapshot: Item,
+    other: Item,
+    pending: Option<Step>,
+    began: bool,
+    ended: bool,
+    skip_snapshots: bool,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the preamble of `input`, called `file` in messages.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Empty`]; [`Error::Unsupported`] for a newer major version of the format.
+    pub fn new(input: R, file: impl Into<String>) -> Result<Self, Error> {
+        Ok(Self {
+            blocks: Blocks::new(input, file.into())?,
+            decoder: BlockDecoder::new()?,
+            snapshot: Item::Snapshot(Default::default()),
+            other: Item::Header(Header::default()),
+            pending: None,
+            began: false,
+            ended: false,
+            skip_snapshots: false,
+        })
+    }
+
+    /// Hands out only the items other than snapshots, several times as fast.
+    #[must_use]
+    pub const fn without_snapshots(mut self) -> Self {
+        self.skip_snapshots = true;
+        self
+    }
+
+    fn step(&mut self) -> Result<Step, Error> {
+        loop {
+            let Item::Snapshot(snapshot) = &mut self.snapshot else { return Ok(Step::BlockEnd) };
+            match self.decoder.next(snapshot, self.skip_snapshots) {
+                Step::BlockEnd => {}
+                Step::Corrupt => {
+                    // The checksum fitted, so this was written so: another program's mistake.
+                    let lost_bytes = self.blocks.payload.len() as u64;
+                    self.blocks.damaged(self.blocks.payload_offset, lost_bytes);
+                    self.decoder.drop_block();
+                }
+                Step::Unknown => {
+                    self.blocks.skipped += 1;
+                    continue;
+                }
+                step => {
+                    if let Step::Snapshot = step {
+                        self.blocks.last_ns = snapshot.end_ns;
+                    }
+                    return Ok(step);
+                }
+            }
+            if self.blocks.next()?.is_none() {
+                return Ok(Step::BlockEnd);
+            }
+            if !self.decoder.load(&self.blocks.payload, self.blocks.raw_len) {
+                let lost_bytes = self.blocks.payload.len() as u64;
+                self.blocks.damaged(self.blocks.payload_offset, lost_bytes);
+            }
+        }
+    }
+}
+
+impl<R: Read + Send> ItemReader for Reader<R> {
+    fn next_ref(&mut self) -> Result<Option<&Item>, Error> {
+        if !self.began {
+            self.began = true;
+            let first = self.step()?;
+            let has_header = matches!(&first, Step::Other(item) if matches!(**item, Item::Header(_)));
+            self.pending = Some(first);
+            if !has_header {
+                self.blocks.warn(Warning::HeaderLost);
+                return Ok(Some(&self.other));
+            }
+        }
+        if self.ended {
+            return Ok(None);
+        }
+        let step = match self.pending.take() {
+            Some(step) => step,
+            None => self.step()?,
+        };
+        match step {
+            Step::Snapshot => Ok(Some(&self.snapshot)),
+            Step::Other(item) => {
+                self.blocks.finished |= matches!(*item, Item::End(_));
+                self.other = *item;
+                Ok(Some(&self.other))
+            }
+            _ => {
+                self.ended = true;
+                self.blocks.conclude();
+                Ok(None)
+            }
+        }
+    }
+
+    fn format(&self) -> Format {
+        Format::Rec
+    }
+
+    fn warnings(&self) -> &[Warning] {
+        &self.blocks.warnings
+    }
+}
+
+/// The blocks of a file whose checksums fit.
+pub(super) struct Blocks<R: Read> {
+    input: R,
+    file: String,
+    /// Bytes read; those before `at` are done with.
+    buffer: Vec<u8>,
+    at: usize,
+    /// Offset in the file of `buffer[0]`.
+    base: u64,
+    eof: bool,
+    next_sequence: Option<u32>,
+    /// Where damage began that is not reported yet.
+    damage: Option<u64>,
+    /// The block's payload, and what its header says of it.
+    pub(super) payload: Vec<u8>,
+    pub(super) raw_len: usize,
+    pub(super) payload_offset: u64,
+    pub(super) last_ns: u64,
+    pub(super) warnings: Vec<Warning>,
+    more_warnings: u64,
+    /// Parts of a type this version does not know.
+    pub(super) skipped: u64,
+    /// An end item was read.
+    pub(super) finished: bool,
+}
+
+impl<R: Read> Blocks<R> {
+    pub(super) fn new(input: R, file: String) -> Result<Self, Error> {
+        let mut blocks = Self {
+            input,
+            file,
+            buffer: Vec::new(),
+            at: 0,
+            base: 0,
+            eof: false,
+            next_sequence: Some(0),
+            damage: None,
+            payload: Vec::new(),
+            raw_len: 0,
+            payload_offset: 0,
+            last_ns: 0,
+            warnings: Vec::new(),
+            more_warnings: 0,
+            skipped: 0,
+            finished: false,
+        };
+        blocks.fill(PREAMBLE_LEN)?;
+        if blocks.rest().is_empty() {
+            return Err(Error::Empty { file: blocks.file });
+        }
+        if let Some(preamble) = blocks.rest().first_chunk() {
+            match block::read_preamble(preamble) {
+                Preamble::Readable => blocks.at += PREAMBLE_LEN,
+                Preamble::Newer(version) => {
+                    return Err(Error::Unsupported {
+                        file: blocks.file,
+                        why: format!("written in version {version} of the format; use a newer isotherm"),
+                    });
+                }
+                // Anything may be damaged, also the first bytes; the blocks speak for themselves.
+                Preamble::Damaged => {}
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// The next block; its payload is then in `payload`. Passes over damage.
+    pub(super) fn next(&mut self) -> Result<Option<Summary>, Error> {
+        loop {
+            self.fill(HEADER_LEN)?;
+            let mut parsed = block::Header::parse(self.rest());
+            if let Parsed::NeedsBytes(len) = parsed {
+                self.fill(len)?;
+                parsed = block::Header::parse(self.rest());
+            }
+            match parsed {
+                Parsed::Header(header) => {
+                    if let Some(summary) = self.take_block(header)? {
+                        return Ok(Some(summary));
+                    }
+                }
+                _ if self.rest().is_empty() => return Ok(None),
+                _ => self.resynchronise()?,
+            }
+        }
+    }
+
+    /// Takes the block whose header stands here; `None` when it is damaged or unknown.
+    fn take_block(&mut self, header: block::Header) -> Result<Option<Summary>, Error> {
+        let len = header.header_len + header.payload_len;
+        self.fill(len)?;
+        self.payload.clear();
+        let payload = self.buffer.get(self.at + header.header_len..self.at + len);
+        let Some(payload) = payload.filter(|p| header.fits(p)) else {
+            self.resynchronise()?;
+            return Ok(None);
+        };
+        self.payload.extend_from_slice(payload);
+        self.payload_offset = self.base + (self.at + header.header_len) as u64;
+        self.raw_len = header.raw_len;
+
+        let here = self.base + self.at as u64;
+        match self.damage.take() {
+            Some(offset) => self.report_damage(offset, here - offset, header.summary.first_ns),
+            // Whole blocks are gone without a trace but in the numbering.
+            None if self.next_sequence.is_some_and(|s| s != header.sequence) => {
+                self.report_damage(here, 0, header.summary.first_ns);
+            }
+            None => {}
+        }
+        self.next_sequence = Some(header.sequence.wrapping_add(1));
+        self.at += len;
+        if !header.known {
+            self.skipped += 1;
+            return Ok(None);
+        }
+        Ok(Some(header.summary))
+    }
+
+    /// Moves on by at least a byte, to where a block may begin.
+    fn resynchronise(&mut self) -> Result<(), Error> {
+        self.damage.get_or_insert(self.base + self.at as u64);
+        self.at += 1;
+        loop {
+            match self.rest().iter().position(|&b| b == block::SYNC[0]) {
+                Some(skip) => {
+                    self.at += skip;
+                    return Ok(());
+                }
+                None => {
+                    self.at = self.buffer.len();
+                    self.fill(HEADER_LEN)?;
+                    if self.rest().is_empty() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// A stretch of the file that cannot be used although its checksum fits.
+    pub(super) fn damaged(&mut self, offset: u64, lost_bytes: u64) {
+        self.report_damage(offset, lost_bytes, self.last_ns);
+    }
+
+    fn report_damage(&mut self, offset: u64, lost_bytes: u64, to_ns: u64) {
+        self.warn(Warning::Damaged { offset, lost_bytes, from_ns: self.last_ns, to_ns });
+    }
+
+    pub(super) fn warn(&mut self, warning: Warning) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(warning);
+        } else {
+            self.more_warnings += 1;
+        }
+    }
+
+    /// The warnings that only the end of the file tells.
+    pub(super) fn conclude(&mut self) {
+        for (count, what) in [
+            (std::mem::take(&mut self.skipped), "parts of a kind this version does not know"),
+            (std::mem::take(&mut self.more_warnings), "further stretches of damage"),
+        ] {
+            if count > 0 {
+                self.warnings.push(Warning::Skipped { count, what });
+            }
+        }
+        let last_ns = self.last_ns;
+        if let Some(offset) = self.damage.take() {
+            let lost_bytes = self.base + self.buffer.len() as u64 - offset;
+            self.warnings.push(Warning::Truncated { offset, lost_bytes, last_ns });
+        } else if !self.finished {
+            self.warnings.push(Warning::Unfinished { last_ns });
+        }
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.buffer.get(self.at..).unwrap_or_default()
+    }
+
+    /// Reads on until `len` bytes stand behind `at`, or the input ends.
+    fn fill(&mut self, len: usize) -> Result<(), Error> {
+        const CHUNK: usize = 256 << 10;
+        if self.eof || self.rest().len() >= len {
+            return Ok(());
+        }
+        self.buffer.drain(..self.at);
+        self.base += self.at as u64;
+        self.at = 0;
+        while self.buffer.len() < len {
+            let old = self.buffer.len();
+            // In steps, so that a length field alone allocates nothing.
+            self.buffer.resize(old + CHUNK, 0);
+            let read = self.input.read(&mut self.buffer[old..]);
+            self.buffer.truncate(old + read.as_ref().copied().unwrap_or(0).min(CHUNK));
+            match read {
+                Ok(0) => {
+                    self.eof = true;
+                    break;
+                }
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::io("read", &self.file, e)),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! Writing `.rec`.
+
+use super::block::{self, Summary};
+use super::regions::{self, Columns};
+use super::varint::{put, put_signed};
+use super::{BLOCK_BYTES, BLOCK_NS, MAX_PAYLOAD, MAX_REGIONS, items};
+use crate::{Error, Item, ItemWriter};
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
+use std::collections::HashMap;
+use std::io::Write;
+use zstd::bulk::Compressor;
+
+/// Writes a recording as it comes: a block as soon as it covers a second.
+///
+/// Every block goes out in one `write_all`; give it a file, not a buffer around one, so that what was written survives
+/// the death of the process. After an error the writer stays in it: what stands in the file up to then is readable.
+pub struct Writer<W: Write> {
+    output: W,
+    file: String,
+    compressor: Compressor<'static>,
+    columns: Columns,
+    summary: Summary,
+    slots: Slots,
+    last: Last,
+    sequence: u32,
+    raw: Vec<u8>,
+    block: Vec<u8>,
+    failed: bool,
+    bytes: u64,
+}
+
+/// The targets a block mentioned so far.
+#[derive(Default)]
+struct Slots {
+    index: HashMap<u64, usize>,
+    ids: Vec<u64>,
+    /// Regions of each as a reader has them. Kept when a block ends, for their memory.
+    regions: Vec<Vec<RegionSnapshot>>,
+    scratch: Vec<RegionSnapshot>,
+}
+
+impl Slots {
+    fn clear(&mut self) {
+        self.index.clear();
+        self.ids.clear();
+        self.regions.iter_mut().for_each(Vec::clear);
+    }
+
+    /// The slot of a target and whether it is new. `expected`: where it probably is.
+    fn find(&mut self, id: TargetId, expected: usize) -> (usize, bool) {
+        if self.ids.get(expected) == Some(&id.0) {
+            return (expected, false);
+        }
+        if let Some(&slot) = self.index.get(&id.0) {
+            return (slot, false);
+        }
+        let slot = self.ids.len();
+        self.ids.push(id.0);
+        self.index.insert(id.0, slot);
+        if self.regions.len() == slot {
+            self.regions.push(Vec::new());
+        }
+        (slot, true)
+    }
+}
+
+/// What the next snapshot's header is told by its difference from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Last {
+    pub(super) end_ns: u64,
+    pub(super) sample_ns: u64,
+    pub(super) max_nr_accesses: u32,
+}
+
+impl<W: Write> Writer<W> {
+    /// A writer to `output`, called `file` in error messages. Nothing is written before the first block.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when zstd cannot have its memory.
+    pub fn new(output: W, file: impl Into<String>) -> Result<Self, Error> {
+        let file = file.into();
+        let compressor = Compressor::new(3).map_err(|e| Error::io("prepare to write", &file, e))?;
+        Ok(Self {
+            output,
+            file,
+            compressor,
+            columns: Columns::default(),
+            summary: Summary::default(),
+            slots: Slots::default(),
+            last: Last::default(),
+            sequence: 0,
+            raw: Vec::new(),
+            block: Vec::new(),
+            failed: false,
+            bytes: 0,
+        })
+    }
+
+    /// Bytes written so far.
+    pub const fn bytes_written(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Writes what has gathered, however little.
+    ///
+    /// # Errors
+    /// [`Error::Io`] from the output.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        if self.failed || (self.columns.meta.is_empty() && self.sequence > 0) {
+            return Ok(());
+        }
+        self.write_block().inspect_err(|_| self.failed = true)
+    }
+
+    /// Flushes, and hands back the output.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub fn into_inner(mut self) -> Result<W, Error> {
+        self.flush()?;
+        Ok(self.output)
+    }
+
+    fn write_block(&mut self) -> Result<(), Error> {
+        self.raw.clear();
+        for column in self.columns.all() {
+            put(&mut self.raw, column.len() as u64);
+        }
+        for column in self.columns.all() {
+            self.raw.extend_from_slice(column);
+        }
+        if self.raw.len() > MAX_PAYLOAD {
+            return Err(Error::Encode {
+                file: self.file.clone(),
+                what: "a block",
+                why: format!("it takes {} bytes, more than {MAX_PAYLOAD}", self.raw.len()),
+            });
+        }
+        let io = |e| Error::io("write", &self.file, e);
+        let payload = self.compressor.compress(&self.raw).map_err(io)?;
+        self.block.clear();
+        if self.sequence == 0 {
+            self.block.extend_from_slice(&block::preamble());
+        }
+        block::write(&mut self.block, self.sequence, &self.summary, &payload, self.raw.len());
+        self.output.write_all(&self.block).and_then(|()| self.output.flush()).map_err(io)?;
+        self.bytes += self.block.len() as u64;
+        self.sequence = self.sequence.wrapping_add(1);
+        self.columns.clear();
+        self.summary = Summary::default();
+        self.slots.clear();
+        self.last = Last::default();
+        Ok(())
+    }
+
+    fn encode_snapshot(&mut self, snapshot: &Snapshot) {
+        let Columns { meta, .. } = &mut self.columns;
+        put(meta, 0);
+        put_signed(meta, snapshot.start_ns.wrapping_sub(self.last.end_ns) as i64);
+        put_signed(meta, snapshot.end_ns.wrapping_sub(snapshot.start_ns) as i64);
+        put_signed(meta, snapshot.sample_ns.wrapping_sub(self.last.sample_ns) as i64);
+        put_signed(meta, i64::from(snapshot.max_nr_accesses) - i64::from(self.last.max_nr_accesses));
+        put(meta, snapshot.targets.len() as u64);
+        self.last = Last {
+            end_ns: snapshot.end_ns,
+            sample_ns: snapshot.sample_ns,
+            max_nr_accesses: snapshot.max_nr_accesses,
+        };
+        let mut expected = 0;
+        for target in &snapshot.targets {
+            let (slot, new) = self.slots.find(target.id, expected);
+            let meta = &mut self.columns.meta;
+            put_signed(meta, slot as i64 - expected as i64);
+            if new {
+                put(meta, target.id.0);
+            }
+            expected = slot + 1;
+            let shift = regions::common_shift(&target.regions);
+            meta.push(shift);
+            put(meta, target.regions.len() as u64);
+            let prev = &mut self.slots.regions[slot];
+            regions::encode(&mut self.columns, prev, &target.regions, shift, &mut self.slots.scratch);
+        }
+        self.summary.add(snapshot);
+    }
+
+    fn gathered(&self) -> usize {
+        self.columns.all().iter().map(|c| c.len()).sum()
+    }
+}
+
+impl<W: Write + Send> ItemWriter for Writer<W> {
+    fn write(&mut self, item: &Item) -> Result<(), Error> {
+        if let Item::Snapshot(snapshot) = item {
+            return self.write_snapshot(snapshot);
+        }
+        if self.failed {
+            return Ok(());
+        }
+        items::encode(&mut self.columns.meta, item).map_err(|e| Error::Encode {
+            file: self.file.clone(),
+            what: "an item",
+            why: e.to_string(),
+        })?;
+        self.summary.add_other(items::time_of(item));
+        let now = items::time_of(item).unwrap_or(0);
+        // The header goes out at once so that whatever is left of the file says what it is.
+        let must = matches!(item, Item::Header(_) | Item::End(_));
+        if must || now.saturating_sub(self.summary.first_ns) >= BLOCK_NS || self.gathered() >= BLOCK_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn write_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        let regions = snapshot.nr_regions();
+        if regions > MAX_REGIONS {
+            return Err(Error::TooManyRegions { file: self.file.clone(), regions, max: MAX_REGIONS });
+        }
+        if self.failed {
+            return Ok(());
+        }
+        self.encode_snapshot(snapshot);
+        // Half a snapshot's length early rather than late: ends jitter around the whole second.
+        let covered = self.summary.last_ns.saturating_sub(self.summary.first_ns);
+        let half = snapshot.end_ns.saturating_sub(snapshot.start_ns) / 2;
+        if covered.saturating_add(half) >= BLOCK_NS || self.gathered() >= BLOCK_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.flush()
+    }
+}

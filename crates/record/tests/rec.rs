@@ -1,0 +1,204 @@
+//! The own format as a user meets it: what was written is read, however the file fared.
+
+#![allow(clippy::unwrap_used)] // helpers of tests; clippy.toml allows it in the tests only
+
+use isotherm_record::rec::{Reader, Writer, scan_summaries};
+use isotherm_record::synthetic::{Shape, Synthetic};
+use isotherm_record::{Header, Item, ItemReader, ItemWriter, Warning};
+use proptest::prelude::*;
+
+fn items_of(reader: &mut dyn ItemReader) -> Vec<Item> {
+    let mut items = Vec::new();
+    while let Some(item) = reader.next_item().unwrap() {
+        items.push(item);
+    }
+    items
+}
+
+fn file_of(items: &[Item]) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut writer = Writer::new(&mut file, "test.rec").unwrap();
+    items.iter().for_each(|item| writer.write(item).unwrap());
+    writer.finish().unwrap();
+    drop(writer);
+    file
+}
+
+fn small() -> Vec<Item> {
+    let shape = Shape { nr_targets: 2, nr_regions: 3000, max_nr_regions: 60, ..Shape::default() };
+    items_of(&mut Synthetic::new(shape))
+}
+
+fn read(file: &[u8]) -> (Vec<Item>, Vec<Warning>) {
+    let mut reader = Reader::new(file, "test.rec").unwrap();
+    let items = items_of(&mut reader);
+    (items, reader.warnings().to_vec())
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let items = small();
+    let (read, warnings) = read(&file_of(&items));
+    assert_eq!(read, items);
+    assert_eq!(warnings, []);
+}
+
+/// Bar 7, at every byte: a cut loses at most the second it falls in.
+#[test]
+fn a_cut_at_any_byte_reads_up_to_its_last_whole_second() {
+    let items = small();
+    let file = file_of(&items);
+    // How many items are safe after so many bytes: what a writer had brought out before the next second began.
+    let mut ends = vec![(0_u64, 0_usize)];
+    let mut writer = Writer::new(std::io::sink(), "test.rec").unwrap();
+    let mut began = None;
+    for (i, item) in items.iter().enumerate() {
+        writer.write(item).unwrap();
+        if let Item::Snapshot(s) = item {
+            began.get_or_insert(s.start_ns);
+        }
+        if writer.bytes_written() > ends.last().unwrap().0 {
+            ends.push((writer.bytes_written(), i + 1));
+            if let (Item::Snapshot(s), Some(start)) = (item, began.take()) {
+                assert!(s.end_ns - start <= 1_100_000_000, "a block covers {} ns", s.end_ns - start);
+            }
+        }
+    }
+    for cut in 1..file.len() {
+        let (read, warnings) = read(&file[..cut]);
+        let whole = ends.iter().rev().find(|e| e.0 <= cut as u64).unwrap();
+        if whole.1 == 0 {
+            assert_eq!(read, [Item::Header(Header::default())], "cut at {cut}");
+            assert!(warnings.contains(&Warning::HeaderLost), "cut at {cut}");
+            continue;
+        }
+        assert_eq!(read, items[..whole.1], "cut at {cut}");
+        let last_ns = read.iter().rev().find_map(|i| match i {
+            Item::Snapshot(s) => Some(s.end_ns),
+            _ => None,
+        });
+        let last_ns = last_ns.unwrap_or(0);
+        let expected = match cut as u64 - whole.0 {
+            0 => Warning::Unfinished { last_ns },
+            lost_bytes => Warning::Truncated { offset: whole.0, lost_bytes, last_ns },
+        };
+        assert_eq!(warnings, [expected], "cut at {cut}");
+    }
+}
+
+#[test]
+fn damage_in_the_middle_costs_only_the_block_it_hits() {
+    let items = small();
+    let mut file = file_of(&items);
+    let middle = file.len() / 2;
+    file[middle] ^= 0x10;
+    let (read, warnings) = read(&file);
+    let [Warning::Damaged { offset, lost_bytes, from_ns, to_ns }] = warnings[..] else {
+        panic!("{warnings:?}");
+    };
+    assert!((offset..offset + lost_bytes).contains(&(middle as u64)));
+    let gap = to_ns - from_ns;
+    assert!((900_000_000..1_200_000_000).contains(&gap), "a gap of {gap} ns");
+    let expected: Vec<&Item> = items
+        .iter()
+        .filter(|i| !matches!(i, Item::Snapshot(s) if from_ns < s.end_ns && s.start_ns < to_ns))
+        .collect();
+    assert_eq!(read.iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_piece_cut_out_is_a_gap() {
+    let items = small();
+    let file = file_of(&items);
+    for (from, to) in [(500, 700), (file.len() / 3, file.len() / 2), (20, file.len() * 2 / 3)] {
+        let pieces = [&file[..from], &file[to..]].concat();
+        let (read, warnings) = read(&pieces);
+        assert!(warnings.iter().any(|w| matches!(w, Warning::Damaged { .. })), "{from}..{to}: {warnings:?}");
+        assert_eq!(read.last(), items.last(), "{from}..{to}");
+    }
+}
+
+#[test]
+fn items_without_snapshots_are_read_alone() {
+    let items = small();
+    let file = file_of(&items);
+    let mut reader = Reader::new(&file[..], "test.rec").unwrap().without_snapshots();
+    let others: Vec<Item> = items.into_iter().filter(|i| !matches!(i, Item::Snapshot(_))).collect();
+    assert_eq!(items_of(&mut reader), others);
+}
+
+#[test]
+fn the_scan_knows_the_axes_before_anything_is_decoded() {
+    let items = small();
+    let scan = scan_summaries(&file_of(&items)[..], "test.rec").unwrap();
+    let snapshots: Vec<_> = items
+        .iter()
+        .filter_map(|i| match i {
+            Item::Snapshot(s) => Some(s),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(scan.total.nr_snapshots, snapshots.len() as u64);
+    assert_eq!(scan.total.nr_regions, snapshots.iter().map(|s| s.nr_regions() as u64).sum::<u64>());
+    assert_eq!(scan.total.first_ns, snapshots[0].start_ns);
+    assert_eq!(scan.total.last_ns, snapshots[snapshots.len() - 1].end_ns);
+    assert_eq!(scan.total.nr_others, (items.len() - snapshots.len()) as u64);
+    assert_eq!(scan.warnings, []);
+    // Heap, mmap area and stack, as the recording's own mappings have them.
+    for (target, summary) in snapshots[0].targets.iter().zip(&scan.total.targets) {
+        assert_eq!(target.id.0, summary.id);
+        let maps = items.iter().find_map(|i| match i {
+            Item::Mappings(m) if m.target == summary.id => Some(&m.maps),
+            _ => None,
+        });
+        let areas: Vec<_> = maps.unwrap().iter().map(|m| (m.start, m.end)).collect();
+        assert_eq!(summary.areas.iter().map(|a| (a.start, a.end)).collect::<Vec<_>>(), areas);
+    }
+}
+
+/// The bar is 6 bytes a region on real runs. This run is noisier than real ones: a third of its chunks are neither idle
+/// nor always accessed.
+#[test]
+fn a_region_takes_few_bytes() {
+    for (fractions, most) in [(false, 4.0), (true, 6.0)] {
+        let shape = Shape { nr_regions: 200_000, fractions, ..Shape::default() };
+        let items = items_of(&mut Synthetic::new(shape));
+        let regions: usize = items
+            .iter()
+            .map(|i| match i {
+                Item::Snapshot(s) => s.nr_regions(),
+                _ => 0,
+            })
+            .sum();
+        let each = file_of(&items).len() as f64 / regions as f64;
+        println!("fractions {fractions}: {each:.2} bytes a region");
+        assert!(each <= most, "fractions {fractions}: {each:.2} bytes a region");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn flipped_bits_never_panic_and_never_invent(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8_u32), 1..20),
+    ) {
+        let items = small();
+        let mut file = file_of(&items);
+        for (at, bit) in flips {
+            let at = at.index(file.len());
+            file[at] ^= 1 << bit;
+        }
+        let Ok(mut reader) = Reader::new(&file[..], "test.rec") else { return Ok(()) };
+        while let Some(item) = reader.next_item().unwrap() {
+            prop_assert!(items.contains(&item) || item == Item::Header(Header::default()));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+        if let Ok(mut reader) = Reader::new(&bytes[..], "test.rec") {
+            items_of(&mut reader);
+        }
+    }
+}
