@@ -84,6 +84,10 @@ impl Sampler for Classic {
         false
     }
 
+    fn spans_gaps(&self) -> bool {
+        false
+    }
+
     fn forget(&mut self, target: TargetId) {
         self.pending.retain(|c| c.target != target);
     }

@@ -3,7 +3,9 @@
 //! A call of [`Monitor::tick`] is one sampling interval. The order of an aggregation's end is the kernel's: check,
 //! merge, (schemes and other callbacks), hand out the snapshot, remember `last_nr_accesses` and reset, split; then
 //! the regions update when it is due. An aggregation ends after aggregation/sampling samples, not by the clock
-//! (kernel design document, since 6.7), so a late caller stretches it instead of diluting it.
+//! (kernel design document, since 6.7), so a late caller stretches it instead of diluting it. A sampler that counts
+//! every interval between two looks ([`Sampler::spans_gaps`]) loses nothing by a late call: for it, the intervals
+//! missed have passed too.
 
 use crate::ranges::{initial_regions, update_regions};
 use crate::{
@@ -42,6 +44,7 @@ pub struct Monitor<O, S> {
     started: bool,
     /// Sampling intervals since the start.
     now: u64,
+    last_tick_ns: u64,
     passed_samples: u32,
     aggregation_start_ns: u64,
     next_update_ns: u64,
@@ -68,6 +71,7 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
             tuner: None,
             started: false,
             now: 0,
+            last_tick_ns: 0,
             passed_samples: 0,
             aggregation_start_ns: 0,
             next_update_ns: 0,
@@ -153,14 +157,19 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
     pub fn tick(&mut self, now_ns: u64, allowance: Allowance, callbacks: &mut impl Callbacks) {
         if !self.started {
             self.started = true;
+            self.last_tick_ns = now_ns;
             self.aggregation_start_ns = now_ns;
             self.next_update_ns = now_ns + self.update_ns();
             callbacks.before_start(&self.targets);
             self.with_sampler(allowance, |sampler, step| sampler.plan(step));
             return;
         }
-        self.now += 1;
-        self.passed_samples += 1;
+        let sample_ns = u64::try_from(self.attrs.sample.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let intervals = ((now_ns.saturating_sub(self.last_tick_ns) + sample_ns / 2) / sample_ns).max(1);
+        self.last_tick_ns = now_ns;
+        self.now += intervals;
+        let samples = if self.sampler.spans_gaps() { intervals } else { 1 };
+        self.passed_samples = self.passed_samples.saturating_add(u32::try_from(samples).unwrap_or(u32::MAX));
         let ends = self.passed_samples >= self.attrs.max_nr_accesses();
         self.with_sampler(allowance, |sampler, step| {
             sampler.sample(step);
@@ -280,12 +289,17 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
 
     /// Share of the running aggregation that has passed, in basis points; for [`crate::Region::moving_sum`].
     pub fn passed_bp(&self) -> u32 {
-        self.passed_samples * 10_000 / self.attrs.max_nr_accesses()
+        (u64::from(self.passed_samples) * 10_000 / u64::from(self.attrs.max_nr_accesses())).min(10_000) as u32
     }
 
     /// What was done so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// The operations, to look at.
+    pub fn operations(&self) -> &O {
+        &self.ops
     }
 
     /// The operations.

@@ -109,6 +109,9 @@ pub trait Sampler {
     /// Whether it finds borders by itself, so that blind splits are not wanted.
     fn finds_borders(&self) -> bool;
 
+    /// Whether a look accounts for all sampling intervals since the last one, not just for one.
+    fn spans_gaps(&self) -> bool;
+
     /// The target is gone, or its address space was replaced (exec).
     fn forget(&mut self, target: TargetId);
 }

@@ -34,6 +34,12 @@ pub enum SourceError {
         #[source]
         source: std::io::Error,
     },
+    /// A process cannot be observed.
+    #[error(transparent)]
+    Process {
+        /// Why not.
+        source: Box<crate::process::ProcessError>,
+    },
     /// The machine, user or kernel does not allow it.
     #[error("{what}: {reason}; {remedy}")]
     Unavailable {

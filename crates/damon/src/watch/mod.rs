@@ -212,6 +212,10 @@ impl Sampler for Watch {
         true
     }
 
+    fn spans_gaps(&self) -> bool {
+        true
+    }
+
     fn forget(&mut self, target: TargetId) {
         self.targets.retain(|t| t.id != target);
     }

@@ -181,9 +181,14 @@ impl Walker {
                 0,
             )
         }
-        .map_err(|e| WalkError::Refused { what: "to map the shared array", source: e.into(), log: String::new() })?;
+        .map_err(|e| WalkError::Refused {
+            what: "to map the shared array",
+            source: e.into(),
+            log: String::new(),
+        })?;
         let shared = NonNull::new(mapped.cast::<Shared>()).ok_or(WalkError::NoDirectMap(0))?;
-        let mut walker = Self { program, shared, _map: map, page_offset: 0, phys_mask: phys_mask(), levels: 4 };
+        let mut walker =
+            Self { program, shared, _map: map, page_offset: 0, phys_mask: phys_mask(), levels: 4 };
         walker.prove_direct_map()?;
         Ok(walker)
     }

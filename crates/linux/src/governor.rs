@@ -1,0 +1,102 @@
+//! Keeps the monitor's own CPU time under a ceiling.
+//!
+//! A token bucket: every second of wall time earns `share` seconds of CPU time, what the monitor's thread really used
+//! is taken out, whatever it was spent on. From what is left and the measured price of a look and of a clear follows
+//! what the next sampling interval may spend; when nothing is left, intervals are skipped.
+
+use crate::cpu_time;
+use isotherm_damon::{Allowance, Attrs, Tally};
+use std::time::Duration;
+
+/// Seconds of earnings the bucket can hold: bursts (a target's first clears, a change of pattern) borrow from quiet
+/// times so long past, and are paid back as fast.
+const HOLDS: f64 = 2.0;
+
+/// The token bucket.
+#[derive(Debug)]
+pub(crate) struct Governor {
+    /// CPU seconds a second; `None`: no ceiling.
+    share: Option<f64>,
+    /// CPU time that may be spent, ns.
+    tokens: f64,
+    last_wall_ns: u64,
+    last_cpu: Duration,
+    /// Measured prices, ns.
+    check_ns: f64,
+    prepare_ns: f64,
+    tick_ns: f64,
+}
+
+impl Governor {
+    /// A ceiling of `share` CPU seconds a second (0.01 = 1 %); 0 or less: none.
+    pub(crate) fn new(share: f64) -> Self {
+        let share = (share > 0.0).then_some(share);
+        Self {
+            share,
+            tokens: share.unwrap_or(0.0) * 1e9 * HOLDS / 2.0,
+            last_wall_ns: 0,
+            last_cpu: cpu_time::of_this_thread(),
+            check_ns: 250.0,
+            prepare_ns: 10_000.0,
+            tick_ns: 8_000.0,
+        }
+    }
+
+    /// Settles the account at `now_ns`. Called before each tick, so that all the thread did since is paid for.
+    pub(crate) fn settle(&mut self, now_ns: u64) {
+        let cpu = cpu_time::of_this_thread();
+        let Some(share) = self.share else { return };
+        let wall = if self.last_wall_ns == 0 { 0 } else { now_ns.saturating_sub(self.last_wall_ns) };
+        let spent = cpu.saturating_sub(self.last_cpu).as_nanos() as f64;
+        self.tokens = (self.tokens + wall as f64 * share).min(share * 1e9 * HOLDS) - spent;
+        self.last_wall_ns = now_ns;
+        self.last_cpu = cpu;
+    }
+
+    /// Whether the next tick can be afforded.
+    pub(crate) fn affords_tick(&self) -> bool {
+        self.share.is_none() || self.tokens > 0.0
+    }
+
+    /// What the coming tick may spend.
+    pub(crate) fn allowance(&self, attrs: &Attrs) -> Allowance {
+        let Some(share) = self.share else { return Allowance::UNLIMITED };
+        let left = (self.tokens - self.tick_ns).max(0.0);
+        let aggr_ns = attrs.aggr.as_nanos() as f64;
+        let ticks = f64::from(attrs.max_nr_accesses());
+        // The fixed cost of waking up comes first; never plan with less than a fifth for actual work.
+        let plannable = (share * aggr_ns - ticks * self.tick_ns).max(share * aggr_ns * 0.2);
+        Allowance {
+            checks: (left / self.check_ns) as usize,
+            prepares: (left / 2.0 / self.prepare_ns) as usize,
+            checks_per_aggr: (plannable * 0.45 / self.check_ns) as usize,
+            prepares_per_aggr: (plannable * 0.45 / self.prepare_ns) as usize,
+        }
+    }
+
+    /// Learns prices from what a tick did (`before` and `after` it) and cost.
+    pub(crate) fn learn(
+        &mut self,
+        before: &Tally,
+        after: &Tally,
+        spent_checking: Duration,
+        spent_preparing: Duration,
+        spent: Duration,
+    ) {
+        let blend = |old: &mut f64, new: f64| *old += (new - *old) / 16.0;
+        let checks = after.checks - before.checks;
+        let prepares = after.prepares - before.prepares;
+        // A handful of looks costs mostly the call itself.
+        if checks >= 32 {
+            blend(&mut self.check_ns, (spent_checking.as_nanos() as f64 / checks as f64).max(20.0));
+        }
+        if prepares > 0 {
+            blend(&mut self.prepare_ns, (spent_preparing.as_nanos() as f64 / prepares as f64).max(200.0));
+        }
+        let rest = spent.saturating_sub(spent_checking).saturating_sub(spent_preparing);
+        blend(
+            &mut self.tick_ns,
+            rest.as_nanos() as f64 + if checks < 32 { spent_checking.as_nanos() as f64 } else { 0.0 },
+        );
+    }
+}

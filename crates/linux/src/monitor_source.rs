@@ -1,0 +1,238 @@
+//! DAMON's monitor over the operations of a backend, under an overhead ceiling.
+
+use crate::cpu_time;
+use crate::governor::Governor;
+use crate::pte::Pte;
+use crate::source::{Counters, Source, SourceError};
+use isotherm_damon::{
+    AddrRange, Attrs, Callbacks, Check, Monitor, MonitorError, Operations, Sampler, Snapshot, Target,
+    TargetId, Watch,
+};
+use rustix::process::Pid;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// What a backend adds to [`Operations`] to be run live.
+pub trait LiveOperations: Operations {
+    /// Name of the backend.
+    fn name(&self) -> &'static str;
+
+    /// Starts to observe a process.
+    ///
+    /// # Errors
+    /// When it is gone or may not be observed.
+    fn add(&mut self, id: TargetId, pid: Pid) -> Result<(), SourceError>;
+
+    /// Stops to observe it.
+    fn remove(&mut self, id: TargetId);
+
+    /// Targets whose address space was replaced since the last call.
+    fn take_execed(&mut self) -> Vec<TargetId>;
+
+    /// The first error since the last call that makes going on pointless.
+    fn take_error(&mut self) -> Option<SourceError>;
+
+    /// Pages really cleared so far.
+    fn cleared(&self) -> u64;
+
+    /// What it cannot see, a sentence each.
+    fn blind_spots(&mut self) -> Vec<String>;
+}
+
+/// Times what the operations cost.
+struct Timed<O> {
+    inner: O,
+    checking: Duration,
+    preparing: Duration,
+}
+
+impl<O: Operations> Operations for Timed<O> {
+    fn ranges(&mut self, target: TargetId) -> Vec<AddrRange> {
+        self.inner.ranges(target)
+    }
+
+    fn prepare(&mut self, checks: &mut [Check]) {
+        let start = cpu_time::of_this_thread();
+        self.inner.prepare(checks);
+        self.preparing += cpu_time::of_this_thread().saturating_sub(start);
+    }
+
+    fn check(&mut self, checks: &mut [Check]) {
+        let start = cpu_time::of_this_thread();
+        self.inner.check(checks);
+        self.checking += cpu_time::of_this_thread().saturating_sub(start);
+    }
+
+    fn is_alive(&mut self, target: TargetId) -> bool {
+        self.inner.is_alive(target)
+    }
+}
+
+/// A monitor that is a [`Source`].
+pub struct MonitorSource<O, S> {
+    monitor: Monitor<Timed<O>, S>,
+    governor: Governor,
+    samples_missed: u64,
+    next_ns: u64,
+}
+
+impl MonitorSource<Pte, Watch> {
+    /// The `pte` backend at work, within `overhead` (share of one CPU; 0: no ceiling).
+    ///
+    /// # Errors
+    /// When the attributes are not valid.
+    pub fn pte(pte: Pte, attrs: Attrs, overhead: f64, seed: u64) -> Result<Self, MonitorError> {
+        Self::new(pte, Watch::new(), attrs, overhead, seed)
+    }
+}
+
+impl<O: LiveOperations, S: Sampler> MonitorSource<O, S> {
+    /// A monitor over `ops`, within `overhead` (share of one CPU; 0: no ceiling).
+    ///
+    /// # Errors
+    /// When the attributes are not valid.
+    pub fn new(ops: O, sampler: S, attrs: Attrs, overhead: f64, seed: u64) -> Result<Self, MonitorError> {
+        let ops = Timed { inner: ops, checking: Duration::ZERO, preparing: Duration::ZERO };
+        let monitor = Monitor::new(attrs, ops, sampler, seed)?;
+        Ok(Self { monitor, governor: Governor::new(overhead), samples_missed: 0, next_ns: 0 })
+    }
+
+    /// The monitor, to set goals or change attributes.
+    pub fn operations(&mut self) -> &mut O {
+        &mut self.monitor.ops().inner
+    }
+
+    fn run_tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) {
+        let before = *self.monitor.tally();
+        let start = cpu_time::of_this_thread();
+        let ops = self.monitor.ops();
+        (ops.checking, ops.preparing) = (Duration::ZERO, Duration::ZERO);
+        let allowance = self.governor.allowance(self.monitor.attrs());
+        self.monitor.tick(now_ns, allowance, &mut ToSink(sink));
+        let spent = cpu_time::of_this_thread().saturating_sub(start);
+        let after = *self.monitor.tally();
+        let ops = self.monitor.ops();
+        let (checking, preparing) = (ops.checking, ops.preparing);
+        self.governor.learn(&before, &after, checking, preparing, spent);
+    }
+}
+
+/// Hands snapshots on.
+struct ToSink<'a>(&'a mut dyn FnMut(&Snapshot));
+
+impl Callbacks for ToSink<'_> {
+    fn after_aggregation(&mut self, _targets: &mut [Target], snapshot: &Snapshot) {
+        (self.0)(snapshot);
+    }
+}
+
+impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
+    fn name(&self) -> &'static str {
+        // Operations of one kind have one name; the borrow checker wants a shared path to it.
+        self.monitor.operations().inner.name()
+    }
+
+    fn add_target(&mut self, id: TargetId, pid: Pid, _pidfd: BorrowedFd<'_>) -> Result<(), SourceError> {
+        self.monitor.ops().inner.add(id, pid)?;
+        self.monitor.add_target(id).map_err(|error| SourceError::Unavailable {
+            what: format!("target {}", id.0),
+            reason: error.to_string(),
+            remedy: "name each process once".into(),
+        })
+    }
+
+    fn remove_target(&mut self, id: TargetId) {
+        self.monitor.remove_target(id);
+        self.monitor.ops().inner.remove(id);
+    }
+
+    fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> Result<u64, SourceError> {
+        let sample_ns = u64::try_from(self.monitor.attrs().sample.as_nanos()).unwrap_or(u64::MAX).max(1);
+        if self.next_ns == 0 {
+            self.next_ns = now_ns;
+        }
+        if now_ns < self.next_ns {
+            return Ok(self.next_ns);
+        }
+        // Ticks keep to a grid; one that comes late by whole intervals has missed them.
+        let late = (now_ns - self.next_ns) / sample_ns;
+        self.samples_missed += late;
+        self.next_ns += (late + 1) * sample_ns;
+        self.governor.settle(now_ns);
+        if !self.governor.affords_tick() {
+            self.samples_missed += 1;
+            return Ok(self.next_ns);
+        }
+        self.run_tick(now_ns, sink);
+        for id in self.monitor.ops().inner.take_execed() {
+            self.monitor.reset_target(id);
+        }
+        match self.monitor.ops().inner.take_error() {
+            Some(error) => Err(error),
+            None => Ok(self.next_ns),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        let tally = self.monitor.tally();
+        Counters {
+            checks: tally.checks,
+            max_checks_per_sample: tally.max_checks_per_sample,
+            clears: self.monitor.operations().inner.cleared(),
+            checks_cut: tally.checks_cut,
+            clears_cut: tally.prepares_cut,
+            samples_missed: self.samples_missed,
+        }
+    }
+
+    fn blind_spots(&mut self) -> Vec<String> {
+        self.monitor.ops().inner.blind_spots()
+    }
+}
+
+impl LiveOperations for Pte {
+    fn name(&self) -> &'static str {
+        "pte"
+    }
+
+    fn add(&mut self, id: TargetId, pid: Pid) -> Result<(), SourceError> {
+        Self::add(self, id, pid).map_err(|error| SourceError::Process { source: Box::new(error) })
+    }
+
+    fn remove(&mut self, id: TargetId) {
+        Self::remove(self, id);
+    }
+
+    fn take_execed(&mut self) -> Vec<TargetId> {
+        Self::take_execed(self)
+    }
+
+    fn take_error(&mut self) -> Option<SourceError> {
+        Self::take_error(self)
+            .map(|source| SourceError::Io { what: "to watch pages (process_madvise, bpf)".into(), source })
+    }
+
+    fn cleared(&self) -> u64 {
+        self.prepared().cleared
+    }
+
+    fn blind_spots(&mut self) -> Vec<String> {
+        let p = *self.prepared();
+        let tried = (p.cleared + p.idle + p.shared + p.locked + p.split).max(1) as f64;
+        let spot = |count: u64, what: &str| {
+            (count > 0)
+                .then(|| format!("{what}: {:.1} % of the pages looked at", count as f64 / tried * 100.0))
+        };
+        [
+            spot(p.shared, "pages mapped by several processes are not seen"),
+            spot(p.locked, "locked, hugetlb and device pages are not seen"),
+            spot(
+                p.split,
+                "large folios mapped page by page are not seen, since clearing a page would split them",
+            ),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
