@@ -29,7 +29,7 @@ else
 fi
 chmod 755 "$tree/bin/isotherm"
 # One argument a line, so that none needs quoting in the guest.
-printf '%s\n' "/tests/$test" "$@" >"$tree/etc/test"
+printf '%s\n' sh "/tests/$test" "$@" >"$tree/etc/test"
 
 # Only read by the kernel at boot: root's ownership counts there, and so does the format, newc.
 (cd "$tree" && find . | "$tree/bin/busybox" cpio -o -H newc -R 0:0 2>/dev/null) >"$out"

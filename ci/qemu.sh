@@ -9,7 +9,10 @@
 #   --smp N           processors, default 2
 #   --memory SIZE     default 3G
 #   --timeout SECONDS ends a guest that hangs, default 600
-#   --append WORDS    more words for the kernel's command line
+#   --append WORDS    more words for the kernel's command line. `pti=on` wherever DAMON in the kernel is tested
+#                     under tcg: it clears Accessed bits without a TLB flush and counts on old translations
+#                     falling out of the TLB, which QEMU's never does until CR3 is written; with page table
+#                     isolation that is at every system call and interrupt
 #   --accel NAME      default tcg, which needs no KVM; a guest's processor is then 10 to 20 times slower
 #   --isotherm FILE   a static isotherm to test; default: built here, in target/guest
 #   --log DIR         where the kernel's console and the test's output are kept,
