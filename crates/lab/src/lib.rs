@@ -1,1 +1,12 @@
-//! (crate under construction)
+//! Experiments: how true a record is, and what it cost.
+//!
+//! [`accuracy`] compares the regions of a record with the truth that a workload told about itself, byte by byte.
+//! [`overhead`] makes of paired runs, with and without the monitor, a slowdown with its spread. Both are pure: they
+//! take what was measured and give back figures, as a table for people and as a serialisable value.
+
+pub mod accuracy;
+pub mod overhead;
+mod statistics;
+mod table;
+
+pub use statistics::{Estimate, Quartiles};

@@ -28,4 +28,5 @@ pub use pattern::{
 };
 pub use plan::{AreaPlan, Overrides, PageSizes, PhasePlan, Plan, Stream};
 pub use quantity::{QuantityError, Rate, Size, Span};
+pub use rng::Rng;
 pub use run::{Outcome, RunError, Start, run};

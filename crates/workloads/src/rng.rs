@@ -2,11 +2,11 @@
 
 /// SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, a few cycles a draw, good enough to scatter accesses.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
     /// A generator for stream `index` of `seed`; different indices give unrelated sequences.
-    pub(crate) fn new(seed: u64, index: u64) -> Self {
+    pub fn new(seed: u64, index: u64) -> Self {
         let mut rng = Self(seed ^ index.wrapping_mul(0xd1b5_4a32_d192_ed03));
         rng.next();
         rng
@@ -20,12 +20,12 @@ impl Rng {
     }
 
     /// A number below `n`; 0 when `n` is 0.
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
 
     /// An exponentially distributed number with mean 1.
-    pub(crate) fn exponential(&mut self) -> f64 {
+    pub fn exponential(&mut self) -> f64 {
         // In (0, 1]: the logarithm is finite.
         let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         -uniform.ln()
