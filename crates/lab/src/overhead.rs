@@ -9,6 +9,7 @@
 //! ([`pairs_of_work`]): the same process on the same pages.
 
 use crate::Estimate;
+use crate::statistics::{mean, median};
 use crate::table::{Table, mib, percent};
 use isotherm_workloads::truth::WorkLine;
 use serde::Serialize;
@@ -40,15 +41,48 @@ pub struct Span {
     pub monitored: bool,
 }
 
+/// Which time of a piece of work counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Time {
+    /// From its start to its end: what a user waits.
+    #[default]
+    Wall,
+    /// CPU time of the working thread: holds what the monitor does to it (interrupts, flushed TLB entries) but not
+    /// the time in which something else had the CPU. For machines that are shared.
+    Cpu,
+}
+
+/// What stands for the pieces of work in a span.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Centre {
+    /// All of them alike.
+    #[default]
+    Mean,
+    /// The middle one: a disturbance from outside that hits fewer than half of them does not count. Fair only when a
+    /// piece takes longer than an aggregation interval, so that each holds all that the monitor does.
+    Median,
+}
+
 /// Makes pairs of the timed pieces of work of one run. `spans` come in time order; the first and second make a pair,
-/// the third and fourth the next, and so on, in whichever order each is. A span's time is the mean of the pieces that
-/// lie wholly inside it. Pairs with an empty span, or with two of a kind, are left out.
-pub fn pairs_of_work(work: &[WorkLine], spans: &[Span]) -> Vec<Pair> {
-    let mean = |span: &Span| {
-        let inside = work.iter().filter(|w| span.start_ns <= w.start_ns && w.end_ns <= span.end_ns);
-        let (count, sum) =
-            inside.fold((0u64, 0.0), |(n, sum), w| (n + 1, sum + w.end_ns.saturating_sub(w.start_ns) as f64));
-        (count > 0 && sum > 0.0).then(|| sum / count as f64)
+/// the third and fourth the next, and so on, in whichever order each is. A span's time is the centre of the pieces
+/// that lie wholly inside it. Pairs with an empty span, or with two of a kind, are left out.
+pub fn pairs_of_work(work: &[WorkLine], spans: &[Span], time: Time, centre: Centre) -> Vec<Pair> {
+    let of_span = |span: &Span| {
+        let times: Vec<f64> = work
+            .iter()
+            .filter(|w| span.start_ns <= w.start_ns && w.end_ns <= span.end_ns)
+            .map(|w| match time {
+                Time::Wall => w.end_ns.saturating_sub(w.start_ns) as f64,
+                Time::Cpu => w.cpu_ns as f64,
+            })
+            .collect();
+        let ns = match centre {
+            Centre::Mean => mean(&times)?,
+            Centre::Median => median(&times)?,
+        };
+        (ns > 0.0).then_some(ns)
     };
     let pair = |spans: &[Span]| {
         let (without, with) = match spans {
@@ -56,7 +90,7 @@ pub fn pairs_of_work(work: &[WorkLine], spans: &[Span]) -> Vec<Pair> {
             [a, b] if a.monitored && !b.monitored => (b, a),
             _ => return None,
         };
-        Some(Pair { without_ns: mean(without)?, with_ns: mean(with)? })
+        Some(Pair { without_ns: of_span(without)?, with_ns: of_span(with)? })
     };
     spans.chunks(2).filter_map(pair).collect()
 }
@@ -196,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn piece(start_ns: u64, end_ns: u64) -> WorkLine {
-        WorkLine { phase: 0, area: "a".into(), start_ns, end_ns, touches: 1, bytes: 64 }
+        WorkLine { phase: 0, area: "a".into(), start_ns, end_ns, cpu_ns: 3, touches: 1, bytes: 64 }
     }
 
     fn span(start_ns: u64, end_ns: u64, monitored: bool) -> Span {
@@ -210,14 +244,27 @@ mod tests {
             .into_iter()
             .collect();
         let spans = [span(0, 20, false), span(20, 50, true), span(50, 70, true), span(70, 90, false)];
+        let pairs = |spans: &[Span]| pairs_of_work(&work, spans, Time::Wall, Centre::Mean);
         // The piece 47..58 lies in no span.
         assert_eq!(
-            pairs_of_work(&work, &spans),
+            pairs(&spans),
             [Pair { without_ns: 10.0, with_ns: 12.0 }, Pair { without_ns: 10.0, with_ns: 11.0 }]
         );
-        assert_eq!(pairs_of_work(&work, &[span(0, 20, false), span(20, 50, false)]), []);
-        assert_eq!(pairs_of_work(&work, &[span(0, 20, false), span(20, 25, true)]), []);
-        assert_eq!(pairs_of_work(&work, &[span(0, 20, false)]), []);
+        assert_eq!(pairs(&[span(0, 20, false), span(20, 50, false)]), []);
+        assert_eq!(pairs(&[span(0, 20, false), span(20, 25, true)]), []);
+        assert_eq!(pairs(&[span(0, 20, false)]), []);
+    }
+
+    #[test]
+    fn a_disturbance_from_outside_can_be_kept_out() {
+        let mut work: Vec<_> = (0..6).map(|i| piece(i * 10, i * 10 + 10)).collect();
+        work[4].end_ns = 90; // 40..90: someone else had the CPU
+        work[5] = piece(90, 100);
+        let spans = [span(0, 30, false), span(30, 100, true)];
+        let slowdown = |time, centre| pairs_of_work(&work, &spans, time, centre)[0].slowdown();
+        assert!(slowdown(Time::Wall, Centre::Mean) > 1.0);
+        assert_eq!(slowdown(Time::Wall, Centre::Median), 0.0);
+        assert_eq!(slowdown(Time::Cpu, Centre::Mean), 0.0);
     }
 
     #[test]
@@ -245,7 +292,7 @@ mod tests {
         assert_eq!(result.full_scan_checks, 25_600 * 2000);
         assert_eq!(result.full_scan_ratio, Some(512.0));
         assert!(result.checks_bounded);
-        let text = table(&[result.clone()]);
+        let text = table(std::slice::from_ref(&result));
         for part in ["membound", "100.0 MiB", "+2.00 %", "1.00 %", "0.80 %", "60 max", "512x", "7 clears"] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

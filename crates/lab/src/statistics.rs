@@ -36,14 +36,11 @@ pub struct Estimate {
 impl Estimate {
     /// The estimate from `values`; `None` when there are none or one of them is not finite.
     pub fn of(values: &[f64]) -> Option<Self> {
-        if values.is_empty() || values.iter().any(|v| !v.is_finite()) {
+        if values.iter().any(|v| !v.is_finite()) {
             return None;
         }
         let count = values.len();
-        let mean = values.iter().sum::<f64>() / count as f64;
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let at = |i: usize| sorted.get(i).copied().unwrap_or(mean);
+        let (mean, median) = (mean(values)?, median(values)?);
         let stdev = (count > 1).then(|| {
             let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
             (squares / (count - 1) as f64).sqrt()
@@ -58,14 +55,27 @@ impl Estimate {
         Some(Self {
             count,
             mean,
-            median: f64::midpoint(at((count - 1) / 2), at(count / 2)),
+            median,
             stdev,
             ci95,
             ci95_bootstrap: (count > 1).then(|| bootstrap(values)),
-            min: at(0),
-            max: at(count - 1),
+            min: values.iter().copied().fold(mean, f64::min),
+            max: values.iter().copied().fold(mean, f64::max),
         })
     }
+}
+
+/// The mean; `None` of no values.
+pub(crate) fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The median, the mean of the two middle values where their number is even; `None` of no values.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let low = sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    Some(f64::midpoint(*low, *sorted.get(sorted.len() / 2)?))
 }
 
 fn bootstrap(values: &[f64]) -> (f64, f64) {

@@ -18,6 +18,11 @@ pub(crate) fn cpu_ns() -> u64 {
     to_ns(clock_gettime(ClockId::ProcessCPUTime))
 }
 
+/// CPU time of the calling thread in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    to_ns(clock_gettime(ClockId::ThreadCPUTime))
+}
+
 /// Sleeps until `time_ns` of CLOCK_MONOTONIC; a signal ends the sleep early.
 pub(crate) fn sleep_until(time_ns: u64) {
     let seconds = i64::try_from(time_ns / 1_000_000_000).unwrap_or(i64::MAX);

@@ -1,33 +1,4 @@
-//! Patterns: what a workload does, as written in a TOML file.
-//!
-//! A pattern has *areas* (separate mappings) and *phases* (spans of time in which a fixed set of accesses goes on).
-//! All numbers a user may want to change stand under `[params]`; a string that consists of `$name` is replaced by
-//! the parameter of that name before anything else is read.
-//!
-//! ```toml
-//! name = "stairs"
-//! summary = "areas side by side, one hot at a time"
-//!
-//! [params]
-//! steps = 10
-//! size = "10M"
-//! phase = "5s"
-//! rate = "250Hz"
-//!
-//! [[area]]
-//! name = "stair{i}"       # {i} counts 0..count
-//! count = "$steps"
-//! size = "$size"
-//!
-//! [[phase]]
-//! name = "step{i}"        # {i} counts 0..repeat
-//! repeat = "$steps"
-//! duration = "$phase"
-//!
-//! [[phase.access]]
-//! area = "stair{i}"       # {i} of the phase; {j} counts 0..repeat of the access
-//! rate = "$rate"
-//! ```
+//! Patterns: what a workload does, as written in a TOML file. The format is told at [`Pattern`].
 
 use crate::quantity::{Rate, Size, Span};
 use crate::truth::Page;
@@ -127,6 +98,42 @@ pub enum Touch {
 }
 
 /// A pattern file after substitution of its parameters.
+///
+/// A pattern has *areas* (separate mappings) and *phases* (spans of time in which a fixed set of accesses goes on).
+/// All numbers a user may want to change stand under `[params]`; a string that consists of `$name` is replaced by the
+/// parameter of that name before anything else is read. All keys are those of [`Pattern`], [`AreaSpec`],
+/// [`PhaseSpec`], [`ResizeSpec`] and [`AccessSpec`].
+///
+/// ```
+/// use isotherm_workloads::{Overrides, PageSizes, Pattern, Plan};
+///
+/// let text = r#"
+/// name = "stairs"
+/// summary = "areas side by side, one hot at a time"
+///
+/// [params]
+/// steps = 10
+/// size = "10M"
+///
+/// [[area]]
+/// name = "stair{i}"       # {i} counts 0..count
+/// count = "$steps"
+/// size = "$size"
+///
+/// [[phase]]
+/// name = "step{i}"        # {i} counts 0..repeat
+/// repeat = "$steps"
+/// duration = "5s"
+///
+/// [[phase.access]]
+/// area = "stair{i}"       # {i} of the phase; {j} counts 0..repeat of the access
+/// rate = "250Hz"
+/// "#;
+/// let pattern = Pattern::parse("stairs.toml", text, &[("steps".into(), "4".into())])?;
+/// let plan = Plan::new(&pattern, &Overrides::default(), PageSizes::of_this_machine())?;
+/// assert_eq!((plan.areas.len(), plan.phases.len()), (4, 4));
+/// # Ok::<(), isotherm_workloads::PatternError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pattern {

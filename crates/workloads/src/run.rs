@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::truth::{
     AreaLine, EndLine, Line, Page, PhaseBegin, PhaseLine, RangeLine, Ready, VERSION, WorkLine, Workload,
 };
-use crate::worker::{Job, Shift, Tally, work};
+use crate::worker::{Job, Piece, Shift, Tally, work};
 use rustix::io::Errno;
 use std::io::Write;
 use std::sync::Arc;
@@ -378,7 +378,7 @@ impl Show<'_> {
             let granule = if stream.touch == Touch::Line { LINE } else { self.plan.base_page };
             let area = self.plan.areas.get(stream.area).map(|a| a.name.clone()).unwrap_or_default();
             let (touches, bytes) = (stream.work_touches, stream.work_touches.saturating_mul(granule));
-            for &(start_ns, end_ns) in &tally.work {
+            for &Piece { start_ns, end_ns, cpu_ns } in &tally.work {
                 self.outcome.work_ns.push(end_ns.saturating_sub(start_ns));
                 self.outcome.work_bytes = self.outcome.work_bytes.saturating_add(bytes);
                 self.tell(&Line::Work(WorkLine {
@@ -386,6 +386,7 @@ impl Show<'_> {
                     area: area.clone(),
                     start_ns,
                     end_ns,
+                    cpu_ns,
                     touches,
                     bytes,
                 }))?;

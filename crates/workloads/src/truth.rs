@@ -179,6 +179,8 @@ pub struct WorkLine {
     pub start_ns: u64,
     /// CLOCK_MONOTONIC, ns.
     pub end_ns: u64,
+    /// CPU time the thread used for it, ns: unlike `end_ns - start_ns` without the time in which others had the CPU.
+    pub cpu_ns: u64,
     /// Accesses done.
     pub touches: u64,
     /// Bytes they stand for (a page or a line each).
@@ -221,7 +223,7 @@ pub enum Line {
 pub struct Truth {
     /// What was asked for.
     pub workload: Workload,
-    /// Mappings as they were before the first phase.
+    /// Mappings: all as they were before the first phase, then each that changed its size, once a change.
     pub areas: Vec<AreaLine>,
     /// Phases that came to an end, in time order, not overlapping.
     pub phases: Vec<PhaseLine>,

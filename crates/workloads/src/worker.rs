@@ -5,7 +5,7 @@
 //! passes in one sampling interval look like one to any monitor. Long passes are cut into chunks between which the
 //! thread serves whichever stream has the shortest period.
 
-use crate::clock::{now_ns, sleep_until};
+use crate::clock::{now_ns, sleep_until, thread_cpu_ns};
 use crate::pattern::{Gaps, Kind, Touch};
 use crate::plan::{LINE, Stream};
 use crate::quantity::Rate;
@@ -64,8 +64,16 @@ pub(crate) struct Tally {
     pub(crate) missed: u64,
     /// Longest time between the starts of two passes.
     pub(crate) max_gap_ns: u64,
-    /// Start and end of each piece of work.
-    pub(crate) work: Vec<(u64, u64)>,
+    /// Each piece of work.
+    pub(crate) work: Vec<Piece>,
+}
+
+/// When a piece of work was done and what it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
+    pub(crate) cpu_ns: u64,
 }
 
 enum Pace {
@@ -74,7 +82,7 @@ enum Pace {
     /// One access each `mean` ns on average.
     Single { mean: f64, next: f64, batch: u64 },
     /// Without a pause.
-    Flat { work_start: u64 },
+    Flat { work_start: u64, cpu_start: u64 },
 }
 
 struct Runner {
@@ -140,7 +148,7 @@ impl Runner {
             Kind::Random => units,
         };
         let pace = match (job.stream.rate, job.stream.kind) {
-            (Rate::Max, _) => Pace::Flat { work_start: start_ns },
+            (Rate::Max, _) => Pace::Flat { work_start: start_ns, cpu_start: thread_cpu_ns() },
             (Rate::Hz(hz), Kind::Sequential) => {
                 Pace::Slots { period: 1e9 / hz, slot: 0, passing: false, last_pass: None }
             }
@@ -176,7 +184,7 @@ impl Runner {
                 self.step_slot(now, period, slot, passing, last_pass);
             }
             Pace::Single { mean, next, .. } => self.step_single(now, mean, next, rng),
-            Pace::Flat { work_start } => self.step_flat(work_start, rng),
+            Pace::Flat { work_start, cpu_start } => self.step_flat(work_start, cpu_start, rng),
         }
     }
 
@@ -217,7 +225,7 @@ impl Runner {
         self.pace = Pace::Single { mean, next, batch };
     }
 
-    fn step_flat(&mut self, work_start: u64, rng: &mut Rng) {
+    fn step_flat(&mut self, work_start: u64, cpu_start: u64, rng: &mut Rng) {
         let per_work = self.job.stream.work_touches;
         let mut touches = CHUNK;
         if per_work > 0 {
@@ -229,9 +237,10 @@ impl Runner {
             Kind::Random => self.scatter(touches, rng),
         }
         if per_work > 0 && self.tally.touches.is_multiple_of(per_work) {
-            let now = now_ns();
-            self.tally.work.push((work_start, now));
-            self.pace = Pace::Flat { work_start: now };
+            let (now, cpu) = (now_ns(), thread_cpu_ns());
+            let cpu_ns = cpu.saturating_sub(cpu_start);
+            self.tally.work.push(Piece { start_ns: work_start, end_ns: now, cpu_ns });
+            self.pace = Pace::Flat { work_start: now, cpu_start: cpu };
             self.done = self.job.stream.units.is_some_and(|n| self.tally.work.len() >= n as usize);
         }
     }
