@@ -1,13 +1,278 @@
 //! damo's former binary `record` format, versions 0, 1 and 2.
+//!
+//! Little-endian, unpadded: `damon_recfmt_ver` (16 bytes, no NUL) and an i32 version, both absent in version 0; then
+//! snapshots to the end of the file. A snapshot: end time as i64 seconds and i64 nanoseconds, u32 number of targets; a
+//! target: its id (version 1: i32, a pid; else u64), u32 number of regions; a region: u64 start, u64 end, u32
+//! nr_accesses. Start times, ages and intervals are not in it.
+
+use crate::spool::{RunInfo, Spool, SpoolReader, counted};
+use crate::{Error, Format, Item, ItemWriter, RecordedAttrs, Warning, rec};
+use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 
 /// What versions 1 and 2 begin with; there is no terminating NUL.
 pub(crate) const MAGIC: &[u8; 16] = b"damon_recfmt_ver";
 
-/// Whether `head` can be the beginning of a version 0 file, which has no mark: a sensible time, and counts that agree.
+/// Most targets in a snapshot.
+const MAX_TARGETS: u32 = 65_536;
+
+/// Whether `head` can be the beginning of a version 0 file, which has no mark: a sensible time, and counts and addresses
+/// that agree with it.
 pub(crate) fn looks_like_v0(head: &[u8]) -> bool {
-    let i64_at = |at: usize| Some(i64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
-    let u32_at = |at: usize| Some(u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?));
-    let (Some(secs), Some(nanos), Some(targets)) = (i64_at(0), i64_at(8), u32_at(16)) else { return false };
-    // Up to the year 2242, whichever clock.
-    (0..1 << 33).contains(&secs) && (0..1_000_000_000).contains(&nanos) && (1..=65_536).contains(&targets)
+    let mut input = Counted { input: head, offset: 0 };
+    let mut target = || -> io::Result<bool> {
+        let secs = i64::from_le_bytes(input.array()?);
+        let nanos = i64::from_le_bytes(input.array()?);
+        let targets = u32::from_le_bytes(input.array()?);
+        // Up to the year 2242, whichever clock.
+        let sensible = (0..1 << 33).contains(&secs)
+            && (0..1_000_000_000).contains(&nanos)
+            && (1..=MAX_TARGETS).contains(&targets);
+        input.array::<8>()?;
+        let regions = u32::from_le_bytes(input.array()?);
+        if !sensible || regions as usize > rec::MAX_REGIONS {
+            return Ok(false);
+        }
+        for _ in 0..regions.min(4) {
+            let (start, end) = (u64::from_le_bytes(input.array()?), u64::from_le_bytes(input.array()?));
+            input.array::<4>()?;
+            if start > end {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    // A file shorter than a snapshot with one region says too little to be taken for anything.
+    target().unwrap_or(false)
+}
+
+/// Reads with the number of bytes read.
+struct Counted<R> {
+    input: R,
+    offset: u64,
+}
+
+impl<R: Read> Counted<R> {
+    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.input.read_exact(&mut bytes)?;
+        self.offset += N as u64;
+        Ok(bytes)
+    }
+}
+
+/// Reads a whole file.
+pub(crate) fn read(
+    input: impl Read,
+    file: String,
+    format: Format,
+    intervals: RecordedAttrs,
+) -> Result<SpoolReader, Error> {
+    let mut spool = Spool::new(file.clone(), format, RunInfo { target: None, intervals })?;
+    let mut input = Counted { input: BufReader::with_capacity(256 << 10, input), offset: 0 };
+    let stopped = parse(&mut input, format, &mut spool, &file)?;
+    spool.into_reader(stopped)
+}
+
+/// Why a snapshot could not be read.
+enum Stop {
+    /// The file ends within it.
+    Cut,
+    Io(io::Error),
+    /// It makes no sense.
+    Nonsense(String),
+}
+
+impl From<io::Error> for Stop {
+    fn from(e: io::Error) -> Self {
+        if e.kind() == io::ErrorKind::UnexpectedEof { Self::Cut } else { Self::Io(e) }
+    }
+}
+
+fn parse<R: Read>(
+    input: &mut Counted<R>,
+    format: Format,
+    spool: &mut Spool,
+    file: &str,
+) -> Result<Option<Warning>, Error> {
+    let narrow = match version(input, format) {
+        Ok(version) => version == 1,
+        Err(Stop::Io(e)) => return Err(Error::io("read", file, e)),
+        Err(Stop::Cut) => return Ok(Some(Warning::Truncated { offset: 0, lost_bytes: 0, last_ns: 0 })),
+        Err(Stop::Nonsense(why)) => return Ok(Some(Warning::Stopped { why })),
+    };
+    let mut targets: Vec<TargetSnapshot> = Vec::new();
+    let mut last_ns = 0;
+    loop {
+        let offset = input.offset;
+        match snapshot(input, narrow, &mut targets) {
+            Ok(None) => return Ok(None),
+            Ok(Some(end_ns)) => {
+                last_ns = end_ns;
+                // damo marks the end of a lone snapshot with one of the region 0-0.
+                let marker = |t: &TargetSnapshot| matches!(t.regions[..], [r] if r.range.end == 0);
+                for target in &targets {
+                    spool.note_target(target.id.0);
+                    if marker(target) {
+                        spool.note_end(target.id.0, end_ns);
+                    }
+                }
+                targets.retain(|t| !marker(t));
+                if !targets.is_empty() {
+                    spool.push_ended(end_ns, 0, &targets)?;
+                }
+            }
+            Err(Stop::Cut) => {
+                let lost_bytes = input.offset - offset;
+                return Ok(Some(Warning::Truncated { offset, lost_bytes, last_ns }));
+            }
+            Err(Stop::Io(e)) => return Err(Error::io("read", file, e)),
+            Err(Stop::Nonsense(why)) => {
+                let why = format!("the snapshot at byte {offset} {why}");
+                return Ok(Some(Warning::Stopped { why }));
+            }
+        }
+    }
+}
+
+/// Reads the header, if the format has one.
+fn version<R: Read>(input: &mut Counted<R>, format: Format) -> Result<i32, Stop> {
+    if format == Format::RecordV0 {
+        return Ok(0);
+    }
+    if input.array::<16>()? != *MAGIC {
+        return Err(Stop::Nonsense("it does not begin with damon_recfmt_ver".to_owned()));
+    }
+    match i32::from_le_bytes(input.array()?) {
+        version @ 0..=2 => Ok(version),
+        other => Err(Stop::Nonsense(format!("version {other} of the format is not known"))),
+    }
+}
+
+/// Reads a snapshot into `targets`; its end time, or `None` at the end of the file.
+fn snapshot<R: Read>(
+    input: &mut Counted<R>,
+    narrow: bool,
+    targets: &mut Vec<TargetSnapshot>,
+) -> Result<Option<u64>, Stop> {
+    let first = match input.array::<1>() {
+        Ok([first]) => first,
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let [b, c, d, e, f, g, h] = input.array()?;
+    let secs = i64::from_le_bytes([first, b, c, d, e, f, g, h]);
+    let nanos = i64::from_le_bytes(input.array()?);
+    let end_ns = secs
+        .checked_mul(1_000_000_000)
+        .and_then(|ns| ns.checked_add(nanos))
+        .and_then(|ns| u64::try_from(ns).ok())
+        .ok_or_else(|| Stop::Nonsense(format!("has an impossible time, {secs} s {nanos} ns")))?;
+    let nr_targets = u32::from_le_bytes(input.array()?);
+    if nr_targets > MAX_TARGETS {
+        return Err(Stop::Nonsense(format!("claims {nr_targets} targets")));
+    }
+    targets.clear();
+    let mut total = 0;
+    for _ in 0..nr_targets {
+        let id = if narrow {
+            // A negative pid is no pid, but may still tell targets apart.
+            i32::from_le_bytes(input.array()?) as u32 as u64
+        } else {
+            u64::from_le_bytes(input.array()?)
+        };
+        let nr_regions = u32::from_le_bytes(input.array()?) as usize;
+        total += nr_regions;
+        if total > rec::MAX_REGIONS {
+            return Err(Stop::Nonsense(format!("claims {total} regions")));
+        }
+        let mut target = TargetSnapshot { id: TargetId(id), regions: Vec::new() };
+        for _ in 0..nr_regions {
+            let start = u64::from_le_bytes(input.array()?);
+            let end = u64::from_le_bytes(input.array()?);
+            target.regions.push(counted(start, end, u32::from_le_bytes(input.array()?), 0));
+        }
+        targets.push(target);
+    }
+    Ok(Some(end_ns))
+}
+
+/// Writes the binary format.
+pub(crate) struct Writer<W: Write> {
+    output: BufWriter<W>,
+    file: String,
+    version: i32,
+    begun: bool,
+}
+
+impl<W: Write> Writer<W> {
+    pub(crate) fn new(output: W, file: String, format: Format) -> Self {
+        let version = match format {
+            Format::RecordV0 => 0,
+            Format::RecordV1 => 1,
+            _ => 2,
+        };
+        Self { output: BufWriter::with_capacity(256 << 10, output), file, version, begun: false }
+    }
+
+    fn encode(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        self.begin()?;
+        let out = &mut self.output;
+        let (secs, nanos) = (snapshot.end_ns / 1_000_000_000, snapshot.end_ns % 1_000_000_000);
+        out.write_all(&secs.to_le_bytes())?;
+        out.write_all(&nanos.to_le_bytes())?;
+        out.write_all(&(snapshot.targets.len() as u32).to_le_bytes())?;
+        for target in &snapshot.targets {
+            if self.version == 1 {
+                // Checked by `write_snapshot`.
+                out.write_all(&(target.id.0 as u32).to_le_bytes())?;
+            } else {
+                out.write_all(&target.id.0.to_le_bytes())?;
+            }
+            out.write_all(&(target.regions.len() as u32).to_le_bytes())?;
+            for region in &target.regions {
+                out.write_all(&region.range.start.to_le_bytes())?;
+                out.write_all(&region.range.end.to_le_bytes())?;
+                out.write_all(&region.nr_accesses.to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        if !std::mem::replace(&mut self.begun, true) && self.version > 0 {
+            self.output.write_all(MAGIC)?;
+            self.output.write_all(&self.version.to_le_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write + Send> ItemWriter for Writer<W> {
+    fn write(&mut self, item: &Item) -> Result<(), Error> {
+        match item {
+            Item::Snapshot(snapshot) => self.write_snapshot(snapshot),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        if self.version == 1
+            && let Some(target) = snapshot.targets.iter().find(|t| u32::try_from(t.id.0).is_err())
+        {
+            return Err(Error::Encode {
+                file: self.file.clone(),
+                what: "a snapshot",
+                why: format!(
+                    "target id {} does not fit the 32 bits of record-v1; use record-v2",
+                    target.id.0
+                ),
+            });
+        }
+        self.encode(snapshot).map_err(|e| Error::io("write", &self.file, e))
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.begin().and_then(|()| self.output.flush()).map_err(|e| Error::io("write", &self.file, e))
+    }
 }

@@ -1,6 +1,7 @@
 //! Opening and creating recordings, whatever their format.
 
-use crate::{Error, Format, Item, ItemReader, ItemWriter, RecordedAttrs, Warning, rec};
+use crate::{Error, Format, Item, ItemReader, ItemWriter, RecordedAttrs, Warning, binary, json, parquet};
+use crate::{perf_script, rec};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Cursor, Read, Seek};
 use std::os::fd::AsFd;
@@ -42,10 +43,20 @@ pub fn open_with(path: &Path, options: &ReadOptions) -> Result<Box<dyn ItemReade
     let format = options.format.or_else(|| Format::detect(&head)).or_else(|| Format::from_path(path));
     let Some(format) = format else { return Err(Error::UnknownFormat { file }) };
     let input = Cursor::new(head).chain(input);
-    match format {
-        Format::Rec => Ok(Box::new(rec::Reader::new(input, file)?)),
-        _ => Err(Error::Unsupported { file, why: format!("reading {format} is not built in yet") }),
-    }
+    let intervals = options.intervals;
+    Ok(match format {
+        Format::Rec => Box::new(rec::Reader::new(input, file)?),
+        Format::JsonCompressed | Format::Json => Box::new(json::read(input, file, format)?),
+        Format::PerfScript => Box::new(perf_script::read(input, file, intervals)?),
+        Format::RecordV0 | Format::RecordV1 | Format::RecordV2 => {
+            Box::new(binary::read(input, file, format, intervals)?)
+        }
+        Format::Parquet => {
+            let why =
+                "Parquet is written for other programs and not read back; use the recording it was made from";
+            return Err(Error::Unsupported { file, why: why.to_owned() });
+        }
+    })
 }
 
 /// Creates a recording; `-` is standard output. A file that exists is replaced when it is a recording or empty.
@@ -54,10 +65,15 @@ pub fn open_with(path: &Path, options: &ReadOptions) -> Result<Box<dyn ItemReade
 /// [`Error::WouldClobber`]; [`Error::Io`].
 pub fn create(path: &Path, format: Format) -> Result<Box<dyn ItemWriter>, Error> {
     let (output, file) = create_file(path)?;
-    match format {
-        Format::Rec => Ok(Box::new(rec::Writer::new(output, file)?)),
-        _ => Err(Error::Unsupported { file, why: format!("writing {format} is not built in yet") }),
-    }
+    Ok(match format {
+        Format::Rec => Box::new(rec::Writer::new(output, file)?),
+        Format::JsonCompressed | Format::Json => Box::new(json::Writer::new(output, file, format)),
+        Format::PerfScript => Box::new(perf_script::Writer::new(output, file)),
+        Format::RecordV0 | Format::RecordV1 | Format::RecordV2 => {
+            Box::new(binary::Writer::new(output, file, format))
+        }
+        Format::Parquet => Box::new(parquet::Writer::new(output, file)?),
+    })
 }
 
 /// Creates a file for writing and says what to call it. Nothing is written yet.

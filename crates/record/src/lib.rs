@@ -12,8 +12,12 @@ mod binary;
 mod error;
 mod files;
 mod format;
+mod json;
 mod model;
+mod parquet;
+mod perf_script;
 pub mod rec;
+mod spool;
 pub mod synthetic;
 mod threaded;
 

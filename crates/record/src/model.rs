@@ -1,6 +1,6 @@
 //! What a recording consists of, whatever the file format.
 
-use isotherm_damon::Snapshot;
+use isotherm_damon::{AddrRange, Snapshot};
 use serde::{Deserialize, Serialize};
 
 /// What a backend can and cannot see; printed in every report drawn from the recording.
@@ -101,6 +101,17 @@ pub struct Mappings {
     pub time_ns: u64,
     /// Sorted by address.
     pub maps: Vec<Mapping>,
+}
+
+impl Mappings {
+    /// Index of the mapping that covers most of `range`; `None` when none covers any of it. Of several that cover as
+    /// much, the lowest. `maps` must be sorted.
+    pub fn main_mapping(&self, range: AddrRange) -> Option<usize> {
+        let first = self.maps.partition_point(|m| m.end <= range.start);
+        let touching = self.maps.iter().enumerate().skip(first).take_while(|(_, m)| m.start < range.end);
+        let covered = |m: &Mapping| AddrRange::new(m.start, m.end).intersection(range).size();
+        touching.max_by_key(|&(i, m)| (covered(m), std::cmp::Reverse(i))).map(|(i, _)| i)
+    }
 }
 
 /// Cost and cuts since the last such item.

@@ -101,6 +101,11 @@ impl<W: Write> Writer<W> {
         self.bytes
     }
 
+    /// Whether nothing was written or has gathered.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.bytes == 0 && self.columns.meta.is_empty()
+    }
+
     /// Writes what has gathered, however little.
     ///
     /// # Errors
