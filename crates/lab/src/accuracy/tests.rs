@@ -186,6 +186,14 @@ fn a_rate_threshold_takes_regions_that_just_reach_it() {
         let got = judge(&truth, options, &[snapshot(0, 100, vec![region(0, 100, nr - 1)])]);
         assert_eq!(got.score.recall, Some(0.0), "{hz} Hz");
     }
+    // 41 of 80 samples of 12.5 ms are 41 Hz, but come out as 40.99999999999999.
+    let rounded = Snapshot {
+        sample_ns: 12_500_000,
+        max_nr_accesses: 80,
+        ..snapshot(0, 1000, vec![region(0, 100, 41)])
+    };
+    let options = Options { threshold: Threshold::Hz(41.0), margin: 1.0, ..Options::default() };
+    assert_eq!(judge(&truth, options, &[rounded]).score.recall, Some(1.0));
 }
 
 #[test]
@@ -278,7 +286,7 @@ fn pieces<T: std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<
 }
 
 fn any_truth() -> impl Strategy<Value = Truth> {
-    let hz = prop_oneof![Just(0.0), 0.1..300.0f64, Just(10.0), Just(15.0)];
+    let hz = prop_oneof![Just(0.0), 0.1..300.0f64, Just(10.0), Just(15.0), Just(10.0 / 1.5)];
     let ranges = pieces(hz).prop_map(|p| p.into_iter().map(|(s, e, hz)| range(s, e, hz)).collect::<Vec<_>>());
     proptest::collection::vec((0..40u64, 1..400u64, ranges), 1..5).prop_map(|phases| {
         let mut at = 0;
