@@ -1,1 +1,54 @@
-//! (crate under construction)
+//! Reports on recordings of data access patterns: which memory is hot, how big the working set is, how both move.
+//!
+//! Analysis and drawing are apart. An analysis is an accumulator ([`Accumulate`]): it is given the items of a recording
+//! in order, keeps an amount of memory that does not depend on the recording's length, and is finished into a plain
+//! result that serialises to JSON. Renderers turn results into text, PNG or SVG and know nothing of recordings.
+//!
+//! | report | accumulator | result |
+//! |---|---|---|
+//! | regions of a moment | [`access::AccessAnalysis`] | [`access::AccessReport`] |
+//! | time x address | [`heatmap::Survey`] to choose what to show, then [`heatmap::Raster`] | [`heatmap::Heatmap`] |
+//! | working set, number of regions | [`trend::TrendAnalysis`] | [`trend::TrendReport`] |
+//! | everything as text | [`raw::RawWriter`] | - |
+//! | end of a recording | [`summary::SummaryAnalysis`] | [`summary::Summary`] |
+//!
+//! Figures carry their units. A rate is in Hz, accesses seen a second, at most one a sampling interval; what a backend
+//! could not see, and what the overhead budget cut, stands in the head and foot of every report
+//! ([`provenance::Provenance`]).
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod canvas;
+pub mod colour;
+pub mod heatmap;
+pub mod names;
+pub mod provenance;
+pub mod rate;
+pub mod raw;
+pub mod summary;
+pub mod trend;
+pub mod units;
+
+mod segments;
+#[cfg(test)]
+mod synthetic;
+
+use isotherm_damon::Snapshot;
+use isotherm_record::Item;
+
+/// An analysis that is given a recording item by item, in constant memory.
+pub trait Accumulate {
+    /// Takes the end of an aggregation.
+    fn snapshot(&mut self, snapshot: &Snapshot);
+
+    /// Takes an item other than a snapshot.
+    fn note(&mut self, item: &Item);
+
+    /// Takes any item.
+    fn item(&mut self, item: &Item) {
+        match item {
+            Item::Snapshot(snapshot) => self.snapshot(snapshot),
+            other => self.note(other),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Which regions to show, and in which order.
+
+use super::AccessRegion;
+use crate::heatmap::UnknownWord;
+use crate::units::{Bounds, Rate};
+use isotherm_damon::AddrRange;
+use std::cmp::Ordering;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// An access pattern: bounds for size, rate and age as a scheme has them, and where to look. The default takes all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pattern {
+    /// Bytes.
+    pub size: Bounds<u64>,
+    /// Lowest rate.
+    pub min_rate: Option<Rate>,
+    /// Highest rate.
+    pub max_rate: Option<Rate>,
+    /// Age.
+    pub age: Bounds<Duration>,
+    /// Only regions that share an address with one of these; empty: all.
+    pub addresses: Vec<AddrRange>,
+    /// Only these target ids; empty: all.
+    pub targets: Vec<u64>,
+    /// Only regions with this in the name of their mapping; empty: all.
+    pub mapping: String,
+}
+
+impl Pattern {
+    /// Whether `region` fits; shares of a rate refer to `ceiling_hz`.
+    pub fn matches(&self, region: &AccessRegion, ceiling_hz: f64) -> bool {
+        let hz = |rate: Rate| match rate {
+            Rate::Hz(hz) => hz,
+            Rate::Share(share) => share * ceiling_hz,
+        };
+        // Rounding must not exclude a rate that a bound names.
+        let slack = 1e-9 * region.rate_hz.max(1.0);
+        let range = AddrRange::new(region.start, region.end);
+        self.size.contains(&region.size)
+            && self.min_rate.is_none_or(|min| hz(min) <= region.rate_hz + slack)
+            && self.max_rate.is_none_or(|max| region.rate_hz - slack <= hz(max))
+            && self.age.contains(&Duration::from_nanos(region.age_ns))
+            && (self.addresses.is_empty() || self.addresses.iter().any(|a| a.intersects(range)))
+            && (self.targets.is_empty() || self.targets.contains(&region.target))
+            && (self.mapping.is_empty() || region.mapping.as_ref().is_some_and(|m| m.contains(&self.mapping)))
+    }
+}
+
+/// A column to sort by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SortKey {
+    /// First address.
+    #[default]
+    Address,
+    /// Bytes.
+    Size,
+    /// Access rate.
+    Rate,
+    /// Age.
+    Age,
+    /// Target id.
+    Target,
+    /// Name of the mapping.
+    Mapping,
+}
+
+impl SortKey {
+    /// Sorts, target by target; equal ones by address. `descending` is about the key only, and about the order of
+    /// targets when the key is the target.
+    pub fn sort(self, regions: &mut [AccessRegion], descending: bool) {
+        let key = |a: &AccessRegion, b: &AccessRegion| match self {
+            Self::Address => a.start.cmp(&b.start),
+            Self::Size => a.size.cmp(&b.size),
+            Self::Rate => a.rate_hz.total_cmp(&b.rate_hz),
+            Self::Age => a.age_ns.cmp(&b.age_ns),
+            Self::Target => Ordering::Equal,
+            Self::Mapping => a.mapping.cmp(&b.mapping),
+        };
+        let turned = |order: Ordering, turn: bool| if turn { order.reverse() } else { order };
+        regions.sort_by(|a, b| {
+            turned(a.target.cmp(&b.target), descending && self == Self::Target)
+                .then(turned(key(a, b), descending))
+                .then(a.start.cmp(&b.start))
+        });
+    }
+}
+
+impl FromStr for SortKey {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        Ok(match word {
+            "address" => Self::Address,
+            "size" => Self::Size,
+            "rate" => Self::Rate,
+            "age" => Self::Age,
+            "target" => Self::Target,
+            "mapping" => Self::Mapping,
+            _ => {
+                let expected = "a column: address, size, rate, age, target or mapping";
+                return Err(UnknownWord { word: word.to_owned(), expected });
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{parse_bounds, parse_size, parse_time};
+
+    fn region(target: u64, start: u64, size: u64, rate_hz: f64, age_ms: u64) -> AccessRegion {
+        AccessRegion {
+            target,
+            start,
+            end: start + size,
+            size,
+            mapping: Some(format!("map{start}")),
+            nr_accesses: None,
+            rate_hz,
+            rate_share: None,
+            age_ns: age_ms * 1_000_000,
+        }
+    }
+
+    #[test]
+    fn each_bound_excludes_what_lies_outside() {
+        let region = region(7, 0x1000, 8192, 10.0, 500);
+        let all = Pattern::default();
+        assert!(all.matches(&region, 200.0));
+        let fits = |pattern: Pattern| pattern.matches(&region, 200.0);
+        for (size, age, fit) in
+            [("8K..8K", "500ms..", true), ("9K..", "..1s", false), ("4K..", "..499ms", false)]
+        {
+            let pattern = Pattern {
+                size: parse_bounds(size, parse_size).unwrap(),
+                age: parse_bounds(age, parse_time).unwrap(),
+                ..all.clone()
+            };
+            assert_eq!(fits(pattern), fit, "{size} {age}");
+        }
+        assert!(fits(Pattern {
+            min_rate: Some(Rate::Share(0.05)),
+            max_rate: Some(Rate::Hz(10.0)),
+            ..all.clone()
+        }));
+        assert!(!fits(Pattern { min_rate: Some(Rate::Share(0.051)), ..all.clone() }));
+        assert!(!fits(Pattern { max_rate: Some(Rate::Hz(9.9)), ..all.clone() }));
+        assert!(fits(Pattern { addresses: vec![AddrRange::new(0, 0x1001)], ..all.clone() }));
+        assert!(!fits(Pattern { addresses: vec![AddrRange::new(0, 0x1000)], ..all.clone() }));
+        assert!(!fits(Pattern { targets: vec![8], ..all.clone() }));
+        assert!(!fits(Pattern { mapping: "heap".to_owned(), ..all }));
+    }
+
+    #[test]
+    fn every_column_sorts_both_ways_and_targets_stay_together() {
+        let mut list = vec![
+            region(2, 0, 10, 5.0, 1),
+            region(1, 30, 30, 1.0, 2),
+            region(1, 10, 20, 9.0, 3),
+            region(1, 20, 10, 9.0, 1),
+        ];
+        let mut starts = |word: &str, descending| {
+            word.parse::<SortKey>().unwrap().sort(&mut list, descending);
+            list.iter().map(|r| r.start).collect::<Vec<_>>()
+        };
+        assert_eq!(starts("address", false), [10, 20, 30, 0]);
+        assert_eq!(starts("address", true), [30, 20, 10, 0]);
+        assert_eq!(starts("size", false), [20, 10, 30, 0]);
+        assert_eq!(starts("rate", true), [10, 20, 30, 0]);
+        assert_eq!(starts("age", true), [10, 30, 20, 0]);
+        assert_eq!(starts("target", true), [0, 10, 20, 30]);
+        assert_eq!(starts("mapping", true), [30, 20, 10, 0]);
+        assert!("heat".parse::<SortKey>().is_err());
+    }
+}

@@ -1,0 +1,462 @@
+//! Which stretches of the address space a heatmap shows.
+//!
+//! A 47-bit address space is empty but for a few islands, and large islands are mostly cold; drawn whole, neither would
+//! show anything. The default therefore follows the heat: it takes the memory that holds most of it, joins what lies
+//! close together, and gives each cluster its own panel.
+
+use super::UnknownWord;
+use crate::names::NameBook;
+use crate::segments::Segment;
+use crate::units;
+use isotherm_damon::{AddrRange, TargetId};
+use serde::Serialize;
+use std::str::FromStr;
+
+/// Least size of a panel that follows the heat: a few pages of surroundings make a single hot page readable.
+const MIN_PANEL: u64 = 64 << 10;
+
+/// A stretch of addresses to show.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Area {
+    /// Target id; `None`: all targets, their mean.
+    pub target: Option<u64>,
+    /// First address.
+    pub start: u64,
+    /// First address past it.
+    pub end: u64,
+    /// `heap`, `mmap`, `stack`, or the name of a mapping.
+    pub name: String,
+    /// Share of the heat of all targets looked at that lies in it, 0..=1; `None` when unknown.
+    pub heat_share: Option<f64>,
+}
+
+impl Area {
+    /// Its addresses.
+    pub fn range(&self) -> AddrRange {
+        AddrRange::new(self.start, self.end)
+    }
+
+    /// Its target.
+    pub fn target(&self) -> Option<TargetId> {
+        self.target.map(TargetId)
+    }
+}
+
+/// What to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AreaChoice {
+    /// Where the heat is.
+    #[default]
+    Hot,
+    /// Everything monitored, huge gaps left out: heap, mmap and stack of every target.
+    All,
+    /// Below the first of the two largest gaps: program, heap.
+    Heap,
+    /// Between the two largest gaps: libraries, mmap()ed memory.
+    Mmap,
+    /// Above the second of the two largest gaps.
+    Stack,
+    /// The mappings of which the path or name contains this.
+    Named(String),
+    /// These addresses.
+    Address(AddrRange),
+}
+
+impl FromStr for AreaChoice {
+    type Err = UnknownWord;
+
+    /// `hot`, `all`, `heap`, `mmap`, `stack`; `0x...-0x...` and `0x...+SIZE` are addresses; anything else is part of the
+    /// name of a mapping.
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        Ok(match word {
+            "" => {
+                return Err(UnknownWord {
+                    word: String::new(),
+                    expected: "an area: hot, all, heap, mmap, stack, a mapping",
+                });
+            }
+            "hot" => Self::Hot,
+            "all" => Self::All,
+            "heap" => Self::Heap,
+            "mmap" => Self::Mmap,
+            "stack" => Self::Stack,
+            _ if word.starts_with("0x") => match units::parse_address_range(word) {
+                Ok(range) => Self::Address(range),
+                Err(_) => {
+                    let expected = "an address range like 0x7f1200000000-0x7f1200200000 or 0x7f1200000000+2M";
+                    return Err(UnknownWord { word: word.to_owned(), expected });
+                }
+            },
+            _ => Self::Named(word.to_owned()),
+        })
+    }
+}
+
+/// Why there is nothing to show.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AreaError {
+    /// No snapshot.
+    #[error("the recording holds no snapshot: it ended before the first aggregation interval was over")]
+    Empty,
+    /// No such target, or none of its memory was monitored.
+    #[error(
+        "no memory of the chosen targets was monitored; `report access` lists the targets of the recording"
+    )]
+    NoTarget,
+    /// No mapping of that name was monitored.
+    #[error("no monitored mapping has {part:?} in its name; there are {known}")]
+    NoName {
+        /// What was looked for.
+        part: String,
+        /// Names that occur.
+        known: String,
+    },
+    /// Nothing there.
+    #[error("no target has memory in {0}; monitored are {1}")]
+    NoArea(String, String),
+}
+
+/// The areas for `choice` out of the `profile` of a recording (sorted segments of all its time), at most `most`, from
+/// the coldest target to the hottest, by address within a target.
+pub(super) fn choose(
+    choice: &AreaChoice,
+    profile: &[Segment],
+    names: &NameBook,
+    wanted: impl Fn(TargetId) -> bool,
+    lost_heat: f64,
+    most: usize,
+) -> Result<Vec<Area>, AreaError> {
+    if profile.is_empty() {
+        return Err(AreaError::NoTarget);
+    }
+    let total: f64 = profile.iter().map(|s| s.heat).sum::<f64>() + lost_heat;
+    let targets: Vec<&[Segment]> = profile.chunk_by(|a, b| a.target == b.target).collect();
+    let whole = || targets.iter().flat_map(|segments| thirds(segments, names)).collect::<Vec<_>>();
+    let of_kind = |kind: &str| whole().into_iter().filter(|a| a.name == kind).collect::<Vec<_>>();
+    let mut areas = match choice {
+        AreaChoice::Hot if total > 0.0 => hot(&targets, names, most),
+        AreaChoice::Hot | AreaChoice::All => whole(),
+        AreaChoice::Heap => of_kind("heap"),
+        AreaChoice::Mmap => of_kind("mmap"),
+        AreaChoice::Stack => of_kind("stack"),
+        AreaChoice::Named(part) => {
+            let found = names.find(None, part).into_iter().filter(|(id, range, _)| {
+                wanted(*id) && profile.iter().any(|s| s.target == *id && s.range.intersects(*range))
+            });
+            found.map(|(id, range, name)| area(id, range, name)).collect()
+        }
+        AreaChoice::Address(range) => {
+            let inside =
+                targets.iter().filter(|segments| segments.iter().any(|s| s.range.intersects(*range)));
+            let name = |id| names.name(id, *range).map_or_else(|| "address".to_owned(), |n| n.to_string());
+            inside.filter_map(|s| s.first()).map(|s| area(s.target, *range, name(s.target))).collect()
+        }
+    };
+    if areas.is_empty() {
+        return Err(nothing(choice, &whole(), names));
+    }
+    for area in &mut areas {
+        let heat = heat_in(profile, area);
+        area.heat_share = Some(if total > 0.0 { heat / total } else { 0.0 });
+    }
+    areas.sort_by(|a, b| b.heat_share.unwrap_or(0.0).total_cmp(&a.heat_share.unwrap_or(0.0)));
+    areas.truncate(most);
+    let share_of = |target: Option<u64>| -> f64 {
+        areas.iter().filter(|a| a.target == target).filter_map(|a| a.heat_share).sum()
+    };
+    let shares: Vec<(Option<u64>, f64)> = areas.iter().map(|a| (a.target, share_of(a.target))).collect();
+    let share = |target| shares.iter().find(|(t, _)| *t == target).map_or(0.0, |(_, s)| *s);
+    areas.sort_by(|a, b| {
+        share(a.target).total_cmp(&share(b.target)).then(a.target.cmp(&b.target)).then(a.start.cmp(&b.start))
+    });
+    Ok(areas)
+}
+
+fn area(target: TargetId, range: AddrRange, name: String) -> Area {
+    Area { target: Some(target.0), start: range.start, end: range.end, name, heat_share: None }
+}
+
+fn nothing(choice: &AreaChoice, whole: &[Area], names: &NameBook) -> AreaError {
+    let listed =
+        |parts: Vec<String>| if parts.is_empty() { "none at all".to_owned() } else { parts.join(", ") };
+    let monitored = || {
+        let text = |a: &Area| {
+            format!("{} {}-{}", a.name, units::format_address(a.start), units::format_address(a.end))
+        };
+        listed(whole.iter().take(6).map(text).collect())
+    };
+    match choice {
+        AreaChoice::Named(part) => {
+            AreaError::NoName { part: part.clone(), known: listed(names.names(None, 12)) }
+        }
+        AreaChoice::Address(range) => {
+            let text = format!("{}-{}", units::format_address(range.start), units::format_address(range.end));
+            AreaError::NoArea(text, monitored())
+        }
+        other => {
+            AreaError::NoArea(format!("the area {:?}", format!("{other:?}").to_lowercase()), monitored())
+        }
+    }
+}
+
+/// Heat of `profile` inside `area`, Hz x bytes x seconds.
+fn heat_in(profile: &[Segment], area: &Area) -> f64 {
+    let range = area.range();
+    profile
+        .iter()
+        .filter(|s| area.target.is_none_or(|t| t == s.target.0))
+        .map(|s| s.heat * s.range.intersection(range).size() as f64 / s.range.size().max(1) as f64)
+        .sum()
+}
+
+/// The memory of one target without its two largest gaps, as DAMON starts (kernel design document, "VMA-based target
+/// address range construction"): heap, mmap, stack.
+fn thirds(segments: &[Segment], names: &NameBook) -> Vec<Area> {
+    let mut gaps: Vec<(u64, usize)> = segments
+        .windows(2)
+        .enumerate()
+        .map(|(i, pair)| (pair[1].range.start.saturating_sub(pair[0].range.end), i + 1))
+        .filter(|(gap, _)| *gap > 0)
+        .collect();
+    gaps.sort_by_key(|(gap, _)| std::cmp::Reverse(*gap));
+    let mut cuts: Vec<usize> = gaps.into_iter().take(2).map(|(_, at)| at).collect();
+    cuts.sort_unstable();
+    let mut parts = Vec::new();
+    let mut rest = segments;
+    for cut in cuts.into_iter().rev() {
+        let (before, part) = rest.split_at(cut);
+        parts.push(part);
+        rest = before;
+    }
+    parts.push(rest);
+    parts.reverse();
+    let count = parts.len();
+    let spans = parts.into_iter().filter_map(|part| {
+        Some((part.first()?.target, AddrRange::new(part.first()?.range.start, part.last()?.range.end)))
+    });
+    spans
+        .enumerate()
+        .map(|(i, (target, range))| {
+            let holds =
+                |name: &str| names.find(Some(target), name).iter().any(|(_, r, _)| r.intersects(range));
+            let name = match (count, i) {
+                _ if holds("[stack]") => "stack",
+                _ if holds("[heap]") => "heap",
+                (3, 0) => "heap",
+                (3, 2) => "stack",
+                (3, _) => "mmap",
+                _ if names.time_ns(target).is_some() => "mmap",
+                _ => "memory",
+            };
+            area(target, range, name.to_owned())
+        })
+        .collect()
+}
+
+/// Clusters of the hottest memory of all targets.
+fn hot(targets: &[&[Segment]], names: &NameBook, most: usize) -> Vec<Area> {
+    let threshold = hot_threshold_hz(targets);
+    let mut clusters: Vec<Area> = Vec::new();
+    for segments in targets {
+        for third in thirds(segments, names) {
+            let inside = segments.iter().filter(|s| third.range().intersects(s.range));
+            let runs = inside.filter(|s| s.heat > 0.0 && s.rate_hz() >= threshold).map(|s| s.range);
+            clusters.extend(joined(runs.collect(), most).into_iter().map(|range| {
+                let range = padded(range, third.range());
+                Area { start: range.start, end: range.end, ..third.clone() }
+            }));
+        }
+    }
+    clusters.sort_by_key(|a| (a.target, a.start));
+    // What was padded may now touch.
+    clusters.dedup_by(|next, kept| {
+        let touch = kept.target == next.target && kept.name == next.name && next.start <= kept.end;
+        if touch {
+            kept.end = kept.end.max(next.end);
+        }
+        touch
+    });
+    for cluster in &mut clusters {
+        if let Some(target) = cluster.target()
+            && let Some(mapping) = names.name(target, cluster.range())
+            && mapping.name.trim_matches(['[', ']']) != cluster.name
+        {
+            cluster.name = format!("{}: {mapping}", cluster.name);
+        }
+    }
+    clusters
+}
+
+/// The mean rate from which memory counts as hot: it takes in nine tenths of all heat, and whatever is at least a
+/// twentieth as hot as the hottest.
+fn hot_threshold_hz(targets: &[&[Segment]]) -> f64 {
+    let mut rates: Vec<(f64, f64)> = targets
+        .iter()
+        .flat_map(|segments| segments.iter())
+        .filter(|s| s.heat > 0.0)
+        .map(|s| (s.rate_hz(), s.heat))
+        .collect();
+    rates.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let total: f64 = rates.iter().map(|(_, heat)| heat).sum();
+    let mut sum = 0.0;
+    let most_of_it = rates.iter().find(|(_, heat)| {
+        sum += heat;
+        sum >= 0.9 * total
+    });
+    let highest = rates.first().map_or(0.0, |(hz, _)| *hz);
+    most_of_it.map_or(0.0, |(hz, _)| *hz).min(highest / 20.0)
+}
+
+/// Joins sorted ranges over gaps not larger than what they join; then into
+/// the smallest that pairs make, until at most `most` are left.
+fn joined(mut ranges: Vec<AddrRange>, most: usize) -> Vec<AddrRange> {
+    loop {
+        let before = ranges.len();
+        ranges.dedup_by(|next, kept| {
+            let gap = next.start.saturating_sub(kept.end);
+            let join = gap <= kept.size().saturating_add(next.size()).max(MIN_PANEL);
+            if join {
+                kept.end = next.end;
+            }
+            join
+        });
+        if ranges.len() == before {
+            break;
+        }
+    }
+    while ranges.len() > most.max(1) {
+        // By what the panel would span, so that none swallows all the others.
+        let span = |i: usize| ranges[i + 1].end.saturating_sub(ranges[i].start);
+        let Some(narrowest) = (0..ranges.len() - 1).min_by_key(|i| span(*i)) else { break };
+        ranges[narrowest].end = ranges[narrowest + 1].end;
+        ranges.remove(narrowest + 1);
+    }
+    ranges
+}
+
+/// `range` with a twentieth of its size on both sides, at least [`MIN_PANEL`] in all, inside `limits`; the whole of
+/// `limits` when it fills most of them anyway.
+fn padded(range: AddrRange, limits: AddrRange) -> AddrRange {
+    if range.size() as f64 > 0.6 * limits.size() as f64 {
+        return limits;
+    }
+    let margin = (range.size() / 20).max(MIN_PANEL.saturating_sub(range.size()) / 2);
+    // Whole pages, so that axes begin at round addresses.
+    let start = range.start.saturating_sub(margin) & !0xfff;
+    let end = range.end.saturating_add(margin).checked_next_multiple_of(4096).unwrap_or(u64::MAX);
+    AddrRange::new(start.max(limits.start), end.min(limits.end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Accumulate;
+    use crate::heatmap::{Survey, SurveyOptions};
+    use crate::synthetic::{MIB, region, snapshot};
+    use isotherm_damon::RegionSnapshot;
+    use isotherm_record::{Item, Mapping, Mappings};
+
+    const HEAP: u64 = 0x5555_0000_0000;
+    const MMAP: u64 = 0x7f00_0000_0000;
+    const STACK: u64 = 0x7ffc_0000_0000;
+
+    fn survey(regions: &[RegionSnapshot]) -> Survey {
+        let mut survey = Survey::new(SurveyOptions::default());
+        let map =
+            |start, end, name: &str| Mapping { start, end, perms: String::new(), name: name.to_owned() };
+        survey.note(&Item::Mappings(Mappings {
+            target: 1,
+            time_ns: 0,
+            maps: vec![
+                map(HEAP, HEAP + 8 * MIB, "[heap]"),
+                map(MMAP, MMAP + 1024 * MIB, ""),
+                map(STACK, STACK + MIB, "[stack]"),
+            ],
+        }));
+        for i in 0..20 {
+            survey.snapshot(&snapshot(i, 1, regions.to_vec()));
+        }
+        survey
+    }
+
+    fn process(mmap: &[RegionSnapshot]) -> Survey {
+        let mut regions = vec![region(HEAP, HEAP + 8 * MIB, 0)];
+        regions.extend_from_slice(mmap);
+        regions.push(region(STACK, STACK + MIB, 0));
+        survey(&regions)
+    }
+
+    #[test]
+    fn the_three_areas_are_what_the_two_largest_gaps_leave() {
+        let survey = process(&[region(MMAP, MMAP + 1024 * MIB, 1)]);
+        let all = survey.areas(&AreaChoice::All, 9).unwrap();
+        let expected = [("heap", HEAP, 8 * MIB), ("mmap", MMAP, 1024 * MIB), ("stack", STACK, MIB)];
+        let found: Vec<_> = all.iter().map(|a| (a.name.as_str(), a.start, a.range().size())).collect();
+        assert_eq!(found, expected);
+        assert_eq!(survey.areas(&AreaChoice::Stack, 9).unwrap()[0].start, STACK);
+    }
+
+    #[test]
+    fn a_2_mib_hot_spot_in_1_gib_fills_its_panel() {
+        let (hot, end) = (MMAP + 700 * MIB, MMAP + 1024 * MIB);
+        let survey =
+            process(&[region(MMAP, hot, 0), region(hot, hot + 2 * MIB, 20), region(hot + 2 * MIB, end, 0)]);
+        let areas = survey.areas(&AreaChoice::Hot, 4).unwrap();
+        assert_eq!(areas.len(), 1);
+        let range = areas[0].range();
+        assert!(
+            range.contains(hot) && range.contains(hot + 2 * MIB - 1) && range.size() < 3 * MIB,
+            "{range:?}"
+        );
+        assert_eq!((areas[0].name.as_str(), areas[0].heat_share), ("mmap: anon", Some(1.0)));
+    }
+
+    #[test]
+    fn hot_spots_far_apart_have_a_panel_each_and_never_more_than_asked_for() {
+        let spots: Vec<u64> = (0..8).map(|i| MMAP + i * 100 * MIB).collect();
+        let regions: Vec<RegionSnapshot> = spots
+            .iter()
+            .flat_map(|at| [region(*at, at + MIB, 20), region(at + MIB, at + 100 * MIB, 0)])
+            .collect();
+        let survey = process(&regions);
+        assert_eq!(survey.areas(&AreaChoice::Hot, 8).unwrap().len(), 8);
+        let few = survey.areas(&AreaChoice::Hot, 3).unwrap();
+        assert_eq!(few.len(), 3);
+        let shown: f64 = few.iter().filter_map(|a| a.heat_share).sum();
+        assert!((shown - 1.0).abs() < 1e-9, "{shown}");
+    }
+
+    #[test]
+    fn without_any_heat_everything_is_shown() {
+        let survey = process(&[region(MMAP, MMAP + 1024 * MIB, 0)]);
+        assert_eq!(survey.areas(&AreaChoice::Hot, 9).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn mappings_are_found_by_a_part_of_their_name() {
+        let survey = process(&[region(MMAP, MMAP + 1024 * MIB, 1)]);
+        let stack = survey.areas(&"sta".parse().unwrap(), 9).unwrap();
+        assert_eq!((stack[0].start, stack[0].name.as_str()), (STACK, "[stack]"));
+        let error = survey.areas(&AreaChoice::Named("libfoo".to_owned()), 9).unwrap_err().to_string();
+        assert!(error.contains("libfoo") && error.contains("[heap], anon, [stack]"), "{error}");
+        let error = survey.areas(&"0x1000+4K".parse().unwrap(), 9).unwrap_err().to_string();
+        assert!(error.contains("0x1000-0x2000") && error.contains("heap 0x555500000000"), "{error}");
+    }
+
+    #[test]
+    fn nothing_recorded_and_no_such_target_are_errors() {
+        assert_eq!(Survey::new(SurveyOptions::default()).areas(&AreaChoice::Hot, 1), Err(AreaError::Empty));
+        let mut survey =
+            Survey::new(SurveyOptions { targets: vec![TargetId(7)], ..SurveyOptions::default() });
+        survey.snapshot(&snapshot(0, 1, vec![region(0, 10, 1)]));
+        assert_eq!(survey.areas(&AreaChoice::Hot, 1), Err(AreaError::NoTarget));
+    }
+
+    #[test]
+    fn words_become_choices() {
+        assert_eq!("heap".parse(), Ok(AreaChoice::Heap));
+        assert_eq!("libc".parse(), Ok(AreaChoice::Named("libc".to_owned())));
+        assert_eq!("0x10-0x20".parse(), Ok(AreaChoice::Address(AddrRange::new(16, 32))));
+        assert!("0x10".parse::<AreaChoice>().is_err() && "".parse::<AreaChoice>().is_err());
+    }
+}

@@ -1,0 +1,421 @@
+//! From regions to cells, exactly.
+//!
+//! A region adds `rate x bytes x seconds` to the cells it shares addresses and time with, in proportion, and the same
+//! bytes and seconds to what the cells count as monitored; a cell's rate is the quotient. Both sums only ever grow, so
+//! nothing cancels: 0 Hz stays exactly 0.
+//!
+//! Reports are bounded by this loop, so it does little: a snapshot almost always lies inside one column, regions of
+//! 0 Hz touch no heat, and touching regions are counted as monitored in one go, at the end of the run.
+
+use super::{Area, Cells, GridSpec, Heatmap, MAX_SIDE, Panel, edge};
+use crate::names::NameBook;
+use crate::provenance::Provenance;
+use crate::rate::{RateScale, interval_ns};
+use crate::segments::Segment;
+use crate::{Accumulate, units};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot};
+use isotherm_record::Item;
+
+/// Draws snapshots into the cells of a [`GridSpec`].
+#[derive(Clone, Debug)]
+pub struct Raster {
+    provenance: Provenance,
+    names: NameBook,
+    time: Axis,
+    grids: Vec<Grid>,
+}
+
+/// Even parts of a range of numbers, with exact integer edges.
+#[derive(Clone, Debug)]
+struct Axis {
+    edges: Vec<u64>,
+    parts_per_unit: f64,
+}
+
+impl Axis {
+    fn new(start: u64, end: u64, parts: usize) -> Self {
+        let end = end.max(start.saturating_add(1));
+        // A part of less than a byte or a nanosecond could not be told from its neighbours.
+        let parts = parts.clamp(1, MAX_SIDE).min(usize::try_from(end - start).unwrap_or(usize::MAX).max(1));
+        let edges = (0..=parts).map(|i| edge(start, end, parts, i)).collect();
+        Self { edges, parts_per_unit: parts as f64 / (end - start) as f64 }
+    }
+
+    fn parts(&self) -> usize {
+        self.edges.len() - 1
+    }
+
+    fn start(&self) -> u64 {
+        self.edges[0]
+    }
+
+    fn end(&self) -> u64 {
+        self.edges[self.edges.len() - 1]
+    }
+
+    /// The part in which `at` lies; `at` must lie inside the axis.
+    #[inline]
+    fn part(&self, at: u64) -> usize {
+        let guess = (at.saturating_sub(self.edges[0]) as f64 * self.parts_per_unit) as usize;
+        let mut part = guess.min(self.edges.len() - 2);
+        while part > 0 && self.edges[part] > at {
+            part -= 1;
+        }
+        while part + 2 < self.edges.len() && self.edges[part + 1] <= at {
+            part += 1;
+        }
+        part
+    }
+}
+
+/// Adds `density` times the bytes shared with `start..end` (not empty, inside the axis) to the parts of `cells`.
+#[inline]
+fn spread(axis: &Axis, start: u64, end: u64, density: f64, cells: &mut [f64]) {
+    let first = axis.part(start);
+    if end <= axis.edges[first + 1] {
+        cells[first] += (end - start) as f64 * density;
+        return;
+    }
+    let last = axis.part(end - 1);
+    cells[first] += (axis.edges[first + 1] - start) as f64 * density;
+    let inner = cells[first + 1..last].iter_mut();
+    for (cell, edges) in inner.zip(axis.edges[first + 1..=last].windows(2)) {
+        *cell += (edges[1] - edges[0]) as f64 * density;
+    }
+    cells[last] += (end - axis.edges[last]) as f64 * density;
+}
+
+/// The cells of one panel.
+#[derive(Clone, Debug)]
+struct Grid {
+    area: Area,
+    rows: Axis,
+    /// Hz x bytes x seconds, column by column.
+    heat: Vec<f64>,
+    /// Bytes x seconds.
+    seen: Vec<f64>,
+    /// A column for what lies in several: drawn once, then shared out.
+    spare: (Vec<f64>, Vec<f64>),
+}
+
+impl Grid {
+    fn new(area: Area, rows: usize, columns: usize) -> Self {
+        let rows = Axis::new(area.start, area.end, rows);
+        let n = rows.parts();
+        let cells = || vec![0.0; n * columns];
+        Self { area, heat: cells(), seen: cells(), spare: (vec![0.0; n], vec![0.0; n]), rows }
+    }
+
+    /// Calls `draw(axis, heat cells, seen cells, seconds)` so that what it draws for one second lands in the columns
+    /// that `start..end` overlaps, in proportion.
+    fn over_time(
+        &mut self,
+        time: &Axis,
+        start: u64,
+        end: u64,
+        draw: impl Fn(&Axis, &mut [f64], &mut [f64], f64),
+    ) {
+        let (start, end) = (start.max(time.start()), end.min(time.end()));
+        if start >= end {
+            return;
+        }
+        let rows = self.rows.parts();
+        let seconds = |ns: u64| ns as f64 / units::SECOND_NS;
+        let first = time.part(start);
+        if end <= time.edges[first + 1] {
+            let at = first * rows..(first + 1) * rows;
+            let (heat, seen) = (&mut self.heat[at.clone()], &mut self.seen[at]);
+            draw(&self.rows, heat, seen, seconds(end - start));
+            return;
+        }
+        let (heat, seen) = &mut self.spare;
+        heat.fill(0.0);
+        seen.fill(0.0);
+        draw(&self.rows, heat, seen, 1.0);
+        for column in first..=time.part(end - 1) {
+            let share = seconds(end.min(time.edges[column + 1]) - start.max(time.edges[column]));
+            let at = column * rows..(column + 1) * rows;
+            add(&mut self.heat[at.clone()], heat, share);
+            add(&mut self.seen[at], seen, share);
+        }
+    }
+
+    fn into_panel(self, columns: usize, names: &NameBook) -> Panel {
+        let rows = self.rows.parts();
+        let mut hz = vec![f32::NAN; rows * columns];
+        for (row, line) in hz.chunks_mut(columns).enumerate() {
+            for (column, cell) in line.iter_mut().enumerate() {
+                let at = column * rows + row;
+                if self.seen[at] > 0.0 {
+                    *cell = (self.heat[at] / self.seen[at]) as f32;
+                }
+            }
+        }
+        let range = self.area.range();
+        let labels = names.labels(self.area.target(), range);
+        Panel {
+            rows,
+            heat: self.heat.iter().sum(),
+            labels: labels.into_iter().map(|(r, name)| (r.start, r.end, name)).collect(),
+            cells: Cells { columns, hz },
+            area: self.area,
+        }
+    }
+}
+
+fn add(to: &mut [f64], from: &[f64], factor: f64) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to += from * factor;
+    }
+}
+
+/// Draws the regions of one target: sorted, disjoint.
+fn draw_regions(
+    rows: &Axis,
+    regions: &[RegionSnapshot],
+    hz_per_bp: f64,
+    seconds: f64,
+    heat: &mut [f64],
+    seen: &mut [f64],
+) {
+    let (low, high) = (rows.start(), rows.end());
+    let first = regions.partition_point(|r| r.range.end <= low);
+    let mut run = AddrRange::new(low, low);
+    for region in &regions[first..] {
+        if region.range.start >= high {
+            break;
+        }
+        let (start, end) = (region.range.start.max(low), region.range.end.min(high));
+        if start >= end {
+            continue;
+        }
+        if start != run.end {
+            if !run.is_empty() {
+                spread(rows, run.start, run.end, seconds, seen);
+            }
+            run.start = start;
+        }
+        run.end = end;
+        if region.nr_accesses_bp != 0 {
+            spread(rows, start, end, f64::from(region.nr_accesses_bp) * hz_per_bp * seconds, heat);
+        }
+    }
+    if !run.is_empty() {
+        spread(rows, run.start, run.end, seconds, seen);
+    }
+}
+
+impl Raster {
+    /// Empty cells for `spec`.
+    pub fn new(spec: &GridSpec) -> Self {
+        let time = Axis::new(spec.start_ns, spec.end_ns, spec.columns);
+        let columns = time.parts();
+        let grids = spec.areas.iter().filter(|(area, _)| !area.range().is_empty());
+        let grids = grids.map(|(area, rows)| Grid::new(area.clone(), *rows, columns)).collect();
+        Self { provenance: Provenance::default(), names: NameBook::default(), time, grids }
+    }
+
+    /// For reports on a recording that was cut: in what way, a clause.
+    pub fn set_truncated(&mut self, how: String) {
+        self.provenance.truncated = Some(how);
+    }
+
+    /// Draws what several snapshots together say about the time `start..end`.
+    pub(super) fn segments(&mut self, start: u64, end: u64, segments: &[Segment]) {
+        if start >= end {
+            return;
+        }
+        let seconds = (end - start) as f64 / units::SECOND_NS;
+        for grid in &mut self.grids {
+            let (target, area) = (grid.area.target(), grid.area.range());
+            grid.over_time(&self.time, start, end, |rows, heat, seen, part| {
+                for segment in segments {
+                    let shared = segment.range.intersection(area);
+                    if shared.is_empty() || target.is_some_and(|t| t != segment.target) {
+                        continue;
+                    }
+                    let per_byte = part / seconds / segment.range.size() as f64;
+                    spread(rows, shared.start, shared.end, segment.heat * per_byte, heat);
+                    spread(rows, shared.start, shared.end, segment.seen * per_byte, seen);
+                }
+            });
+        }
+    }
+
+    /// Total of the cells, all panels: heat in Hz x bytes x seconds, and monitored bytes x seconds.
+    pub fn totals(&self) -> (f64, f64) {
+        let sum = |cells: fn(&Grid) -> &Vec<f64>| self.grids.iter().flat_map(cells).sum();
+        (sum(|g| &g.heat), sum(|g| &g.seen))
+    }
+
+    /// The heatmap.
+    pub fn finish(self) -> Heatmap {
+        let Self { provenance, names, time, grids } = self;
+        finish(provenance, &names, &time, grids)
+    }
+
+    /// The heatmap of what was drawn, with names and provenance from elsewhere.
+    pub(super) fn finish_with(self, provenance: Provenance, names: &NameBook) -> Heatmap {
+        finish(provenance, names, &self.time, self.grids)
+    }
+}
+
+fn finish(provenance: Provenance, names: &NameBook, time: &Axis, grids: Vec<Grid>) -> Heatmap {
+    let columns = time.parts();
+    let panels: Vec<Panel> = grids.into_iter().map(|grid| grid.into_panel(columns, names)).collect();
+    Heatmap {
+        start_ns: time.start(),
+        end_ns: time.end(),
+        origin_ns: provenance.origin_ns(),
+        columns,
+        highest_hz: panels.iter().flat_map(Panel::cells).fold(0.0, f64::max),
+        panels,
+        provenance,
+    }
+}
+
+impl Accumulate for Raster {
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        self.provenance.snapshot(snapshot);
+        let (start, end) = interval_ns(snapshot);
+        let hz_per_bp = RateScale::of(snapshot).hz_per_bp();
+        for grid in &mut self.grids {
+            let wanted = grid.area.target();
+            for target in &snapshot.targets {
+                if wanted.is_none_or(|id| id == target.id) {
+                    grid.over_time(&self.time, start, end, |rows, heat, seen, seconds| {
+                        draw_regions(rows, &target.regions, hz_per_bp, seconds, heat, seen);
+                    });
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, item: &Item) {
+        self.provenance.note(item);
+        self.names.note(item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{MIB, any_snapshots, heat, region, snapshot, stairs};
+    use proptest::prelude::*;
+
+    fn spec(range: AddrRange, time: (u64, u64), columns: usize, rows: usize) -> GridSpec {
+        let area = Area { start: range.start, end: range.end, ..Area::default() };
+        GridSpec { areas: vec![(area, rows)], columns, start_ns: time.0, end_ns: time.1 }
+    }
+
+    fn draw(spec: &GridSpec, snapshots: &[Snapshot]) -> Raster {
+        let mut raster = Raster::new(spec);
+        snapshots.iter().for_each(|s| raster.snapshot(s));
+        raster
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-6)
+    }
+
+    proptest! {
+        #[test]
+        fn heat_is_conserved(list in any_snapshots(), columns in 1usize..40, rows in 1usize..60) {
+            let end = list.last().map_or(1, |s| s.end_ns);
+            let raster = draw(&spec(AddrRange::new(0, 8192), (0, end), columns, rows), &list);
+            let (drawn, seen) = raster.totals();
+            let (expected, expected_seen) = heat(&list, AddrRange::new(0, 8192));
+            prop_assert!(near(drawn, expected), "{drawn} {expected}");
+            prop_assert!(near(seen, expected_seen), "{seen} {expected_seen}");
+        }
+
+        #[test]
+        fn a_part_of_the_addresses_holds_that_part_of_the_heat(
+            list in any_snapshots(), start in 0u64..2000, size in 1u64..2000, rows in 1usize..60,
+        ) {
+            let range = AddrRange::new(start, start + size);
+            let end = list.last().map_or(1, |s| s.end_ns);
+            let (drawn, seen) = draw(&spec(range, (0, end), 7, rows), &list).totals();
+            let (expected, expected_seen) = heat(&list, range);
+            prop_assert!(near(drawn, expected) && near(seen, expected_seen));
+        }
+
+        #[test]
+        fn every_cell_is_the_mean_over_what_was_monitored(
+            list in any_snapshots(), columns in 1usize..9, rows in 1usize..9,
+        ) {
+            let end = list.last().map_or(1, |s| s.end_ns);
+            let map = draw(&spec(AddrRange::new(0, 4096), (0, end), columns, rows), &list).finish();
+            let panel = &map.panels[0];
+            for row in 0..panel.rows {
+                for column in 0..map.columns {
+                    let (from, to) = (edge(0, end, map.columns, column), edge(0, end, map.columns, column + 1));
+                    let clipped: Vec<Snapshot> = list.iter().filter(|s| s.start_ns < to && from < s.end_ns).map(|s| {
+                        let mut s = s.clone();
+                        s.start_ns = s.start_ns.max(from);
+                        s.end_ns = s.end_ns.min(to);
+                        s
+                    }).collect();
+                    let (heat, seen) = heat(&clipped, panel.row_range(row));
+                    match panel.rate_hz(row, column) {
+                        None => prop_assert!(seen <= 1e-12),
+                        Some(hz) => prop_assert!((hz - heat / seen).abs() <= 1e-6 * hz.max(1.0), "{hz} {heat} {seen}"),
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn a_constant_200_hz_reads_200_hz_in_every_cell(
+            columns in 1usize..200, rows in 1usize..200, cut in 1u64..100, span in 1u64..30,
+        ) {
+            let list: Vec<Snapshot> =
+                (0..30).map(|i| snapshot(i, 1, vec![region(0, cut * 4096, 20), region(cut * 4096, 100 * 4096, 20)])).collect();
+            let map = draw(&spec(AddrRange::new(4096, 99 * 4096), (0, span * 100_000_000), columns, rows), &list).finish();
+            for row in 0..map.panels[0].rows {
+                for column in 0..map.columns {
+                    prop_assert_eq!(map.panels[0].rate_hz(row, column), Some(200.0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn not_monitored_is_not_0_hz() {
+        let list = [snapshot(0, 1, vec![region(0, 10, 0)]), snapshot(2, 1, vec![region(0, 20, 10)])];
+        let map = draw(&spec(AddrRange::new(0, 30), (0, 300_000_000), 3, 3), &list).finish();
+        let row = |r: usize| [0, 1, 2].map(|c| map.panels[0].rate_hz(r, c));
+        assert_eq!(row(0), [Some(0.0), None, Some(100.0)]);
+        assert_eq!(row(1), [None, None, Some(100.0)]);
+        assert_eq!(row(2), [None; 3]);
+        let json = serde_json::to_value(&map).unwrap();
+        assert_eq!(json["panels"][0]["rates_hz"][0], serde_json::json!([0.0, null, 100.0]));
+    }
+
+    #[test]
+    fn only_the_target_of_an_area_is_drawn() {
+        let mut list = stairs(0, 1);
+        list.iter_mut().for_each(|s| s.targets[0].id.0 = 2);
+        let mut wanted = spec(AddrRange::new(0, 100 * MIB), (0, 1_000_000_000), 10, 10);
+        wanted.areas[0].0.target = Some(1);
+        assert_eq!(draw(&wanted, &list).totals(), (0.0, 0.0));
+        wanted.areas[0].0.target = Some(2);
+        assert!(draw(&wanted, &list).totals().0 > 0.0);
+    }
+
+    #[test]
+    fn bounds_that_make_no_sense_draw_nothing_and_do_not_panic() {
+        let list = stairs(u64::MAX - 100 * MIB, 1);
+        for (range, time) in [
+            (AddrRange::new(10, 10), (0, 0)),
+            (AddrRange::new(u64::MAX - 5, u64::MAX), (u64::MAX, u64::MAX)),
+            (AddrRange::new(0, u64::MAX), (0, u64::MAX)),
+            (AddrRange::new(0, 3), (0, 2)),
+        ] {
+            let map = draw(&spec(range, time, 100_000, 100_000), &list).finish();
+            assert!(map.columns <= MAX_SIDE);
+        }
+        let map = draw(&GridSpec::default(), &list).finish();
+        assert_eq!((map.panels.len(), map.highest_hz), (0, 0.0));
+    }
+}

@@ -1,0 +1,301 @@
+//! A first look at a recording: where its heat is.
+//!
+//! Kept are at most a fixed number of time slices, each with at most a fixed number of segments of address space
+//! ([`crate::segments`]). When slices run out, neighbours are laid over each other; when segments do, those are joined
+//! that displace the least heat. So one pass in constant memory suffices to choose what to show, and to draw it too.
+
+use super::{Area, AreaChoice, AreaError, GridSpec, Heatmap, Raster, areas};
+use crate::Accumulate;
+use crate::names::NameBook;
+use crate::provenance::Provenance;
+use crate::rate::interval_ns;
+use crate::segments::{self, Segment};
+use isotherm_damon::{Snapshot, TargetId};
+use isotherm_record::Item;
+
+/// What a survey looks at, and how closely.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SurveyOptions {
+    /// Targets to look at; empty: all.
+    pub targets: Vec<TargetId>,
+    /// Look at every snapshot. Otherwise, after the first 2048, at every second, after 2048 of those at every fourth
+    /// and so on: enough to choose areas by, in a time that hardly depends on the recording's length.
+    pub every_snapshot: bool,
+    /// Most slices of time kept, at least 2.
+    pub slices: usize,
+    /// Most segments of address space kept in a finished slice, at least 16.
+    pub segments: usize,
+}
+
+impl Default for SurveyOptions {
+    /// Sampled, 128 slices of 512 segments: 6 MB at most.
+    fn default() -> Self {
+        Self { targets: Vec::new(), every_snapshot: false, slices: 128, segments: 512 }
+    }
+}
+
+/// Snapshots that a sampled survey looks at before it doubles its stride.
+const SAMPLE: u64 = 2048;
+
+/// What was seen in a part of the recording.
+#[derive(Clone, Debug)]
+struct Slice {
+    start_ns: u64,
+    end_ns: u64,
+    segments: Vec<Segment>,
+}
+
+/// Finds the areas worth showing.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    options: SurveyOptions,
+    provenance: Provenance,
+    names: NameBook,
+    slices: Vec<Slice>,
+    /// Length a slice grows to before the next begins.
+    slice_ns: u64,
+    /// One in how many snapshots is looked at.
+    stride: u64,
+    /// Snapshots looked at with this stride.
+    taken: u64,
+    skipped: u64,
+    /// Heat of targets dropped because there were too many.
+    lost_heat: f64,
+    spare: (Vec<Segment>, Vec<Segment>),
+}
+
+impl Survey {
+    /// A survey of nothing yet.
+    pub fn new(mut options: SurveyOptions) -> Self {
+        options.slices = options.slices.max(2);
+        options.segments = options.segments.max(16);
+        Self {
+            options,
+            provenance: Provenance::default(),
+            names: NameBook::default(),
+            slices: Vec::new(),
+            slice_ns: 0,
+            stride: 1,
+            taken: 0,
+            skipped: 0,
+            lost_heat: 0.0,
+            spare: (Vec::new(), Vec::new()),
+        }
+    }
+
+    /// For reports on a recording that was cut: in what way, a clause.
+    pub fn set_truncated(&mut self, how: String) {
+        self.provenance.truncated = Some(how);
+    }
+
+    /// What is known about the recording besides its snapshots.
+    pub fn provenance(&self) -> &Provenance {
+        &self.provenance
+    }
+
+    /// Start of the first and end of the last snapshot, ns; `None` without snapshots.
+    pub fn time_range(&self) -> Option<(u64, u64)> {
+        (self.provenance.snapshots > 0).then_some((self.provenance.first_ns, self.provenance.last_ns))
+    }
+
+    /// The areas to show for `choice`, at most `most`, from the bottom of the picture to its top: the hottest target
+    /// uppermost, addresses upwards.
+    ///
+    /// # Errors
+    /// Nothing was recorded, or nothing recorded fits the choice.
+    pub fn areas(&self, choice: &AreaChoice, most: usize) -> Result<Vec<Area>, AreaError> {
+        if self.slices.is_empty() {
+            return Err(AreaError::Empty);
+        }
+        let profile = self.profile();
+        let wanted = |id: TargetId| self.wanted(id);
+        areas::choose(choice, &profile, &self.names, wanted, self.lost_heat, most.max(1))
+    }
+
+    /// The picture that the survey itself can draw: all heat, at the resolution of its slices and segments.
+    pub fn draw(&self, spec: &GridSpec) -> Heatmap {
+        let mut raster = Raster::new(spec);
+        for slice in &self.slices {
+            raster.segments(slice.start_ns, slice.end_ns, &slice.segments);
+        }
+        raster.finish_with(self.provenance.clone(), &self.names)
+    }
+
+    fn wanted(&self, id: TargetId) -> bool {
+        self.options.targets.is_empty() || self.options.targets.contains(&id)
+    }
+
+    /// All slices over each other.
+    fn profile(&self) -> Vec<Segment> {
+        let mut profile: Vec<Segment> = Vec::new();
+        let mut both = Vec::new();
+        for slice in &self.slices {
+            segments::overlay(&profile, &slice.segments, &mut both);
+            std::mem::swap(&mut profile, &mut both);
+            if profile.len() > 8 * self.options.segments {
+                segments::reduce(&mut profile, 4 * self.options.segments);
+            }
+        }
+        profile
+    }
+
+    /// Lays the snapshot's segments (in `spare.0`) over the slice of its time.
+    fn place(&mut self, start: u64, end: u64) {
+        let at = self.slices.partition_point(|s| s.start_ns <= start);
+        let fits = |s: &Slice| end <= s.end_ns.max(s.start_ns.saturating_add(self.slice_ns));
+        let limit = self.options.segments;
+        if at < self.slices.len() || self.slices.last().is_some_and(fits) {
+            // Out of order (targets recorded one after the other), or still within the last slice.
+            let slice = &mut self.slices[at.saturating_sub(1)];
+            slice.start_ns = slice.start_ns.min(start);
+            slice.end_ns = slice.end_ns.max(end);
+            segments::overlay(&slice.segments, &self.spare.0, &mut self.spare.1);
+            std::mem::swap(&mut slice.segments, &mut self.spare.1);
+            if slice.segments.len() > 2 * limit {
+                self.lost_heat += segments::reduce(&mut slice.segments, limit);
+            }
+            return;
+        }
+        if self.slices.len() >= self.options.slices {
+            self.halve();
+        }
+        if let Some(last) = self.slices.last_mut() {
+            self.lost_heat += segments::reduce(&mut last.segments, limit);
+            last.segments.shrink_to_fit();
+        }
+        self.slices.push(Slice { start_ns: start, end_ns: end, segments: self.spare.0.clone() });
+    }
+
+    /// Lays every second slice over the one before it.
+    fn halve(&mut self) {
+        let slices = std::mem::take(&mut self.slices);
+        let span =
+            slices.last().map_or(0, |s| s.end_ns).saturating_sub(slices.first().map_or(0, |s| s.start_ns));
+        let mut slices = slices.into_iter();
+        while let Some(mut slice) = slices.next() {
+            if let Some(next) = slices.next() {
+                slice.start_ns = slice.start_ns.min(next.start_ns);
+                slice.end_ns = slice.end_ns.max(next.end_ns);
+                segments::overlay(&slice.segments, &next.segments, &mut self.spare.1);
+                std::mem::swap(&mut slice.segments, &mut self.spare.1);
+                self.lost_heat += segments::reduce(&mut slice.segments, self.options.segments);
+            }
+            self.slices.push(slice);
+        }
+        self.slice_ns = (span / self.slices.len().max(1) as u64).max(self.slice_ns);
+    }
+}
+
+impl Accumulate for Survey {
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        self.provenance.snapshot(snapshot);
+        if !self.options.every_snapshot {
+            if self.skipped + 1 < self.stride {
+                self.skipped += 1;
+                return;
+            }
+            self.skipped = 0;
+            self.taken += 1;
+            if self.taken == SAMPLE {
+                self.taken = 0;
+                self.stride *= 2;
+            }
+        }
+        let (start, end) = interval_ns(snapshot);
+        let options = &self.options;
+        let wanted = |id| options.targets.is_empty() || options.targets.contains(&id);
+        let weight = if options.every_snapshot { 1.0 } else { self.stride as f64 };
+        segments::of_snapshot(snapshot, weight, wanted, &mut self.spare.0);
+        self.place(start, end);
+    }
+
+    fn note(&mut self, item: &Item) {
+        self.provenance.note(item);
+        self.names.note(item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{MIB, any_snapshots, heat, region, snapshot, stairs};
+    use isotherm_damon::AddrRange;
+    use proptest::prelude::*;
+
+    fn exact(slices: usize) -> SurveyOptions {
+        SurveyOptions { every_snapshot: true, slices, ..SurveyOptions::default() }
+    }
+
+    proptest! {
+        #[test]
+        fn no_heat_is_lost_however_few_slices_there_are(list in any_snapshots(), slices in 2usize..6) {
+            let mut survey = Survey::new(SurveyOptions { segments: 16, ..exact(slices) });
+            list.iter().for_each(|s| survey.snapshot(s));
+            let (start, end) = survey.time_range().unwrap();
+            let area = Area { start: 0, end: 8192, ..Area::default() };
+            let map = survey.draw(&GridSpec { areas: vec![(area, 10)], columns: 13, start_ns: start, end_ns: end });
+            let (expected, _) = heat(&list, AddrRange::new(0, 8192));
+            let drawn = map.panels.first().map_or(0.0, |p| p.heat);
+            prop_assert!((drawn - expected).abs() <= 1e-9 * expected.max(1.0), "{drawn} {expected}");
+            prop_assert!(survey.slices.len() <= slices);
+        }
+    }
+
+    #[test]
+    fn the_picture_of_a_long_recording_still_shows_the_stairs() {
+        let mut survey = Survey::new(exact(40));
+        stairs(0, 200).iter().for_each(|s| survey.snapshot(s));
+        let time = survey.time_range().unwrap();
+        let areas = survey.areas(&AreaChoice::Hot, 4).unwrap();
+        assert_eq!((areas.len(), areas[0].range()), (1, AddrRange::new(0, 100 * MIB)));
+        let map = survey.draw(&GridSpec::new(areas, time, 10, 10, 1, 1));
+        for column in 0..10 {
+            let hottest =
+                (0..10).max_by_key(|row| map.panels[0].rate_hz(*row, column).unwrap() as u64).unwrap();
+            assert_eq!(hottest, column);
+            assert!(map.panels[0].rate_hz(column, column).unwrap() > 150.0);
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_by_slices_and_segments() {
+        let mut survey = Survey::new(SurveyOptions { segments: 32, ..exact(8) });
+        for i in 0..3000u64 {
+            let cuts =
+                (0..100).map(|r| region(r * 4096 + i % 7, (r + 1) * 4096 + i % 7, (r * i % 21) as u32));
+            survey.snapshot(&snapshot(i, i % 50, cuts.collect()));
+        }
+        assert!(survey.slices.len() <= 8);
+        assert!(survey.slices.iter().all(|s| s.segments.len() <= 64));
+    }
+
+    #[test]
+    fn a_sampled_survey_sees_the_same_areas_of_a_long_recording() {
+        let (mut all, mut some) = (Survey::new(exact(64)), Survey::new(SurveyOptions::default()));
+        for snapshot in stairs(0x1000_0000, 700) {
+            all.snapshot(&snapshot);
+            some.snapshot(&snapshot);
+        }
+        let of = |survey: &Survey| survey.areas(&AreaChoice::Hot, 4).unwrap()[0].range();
+        assert_eq!(of(&all), of(&some));
+        assert_eq!(all.time_range(), some.time_range());
+        assert!(some.stride > 1);
+    }
+
+    #[test]
+    fn targets_recorded_one_after_the_other_share_the_time_axis() {
+        let mut survey = Survey::new(exact(8));
+        for target in [1, 2] {
+            for i in 0..50 {
+                survey.snapshot(&snapshot(i, target, vec![region(0, 4096, 20)]));
+            }
+        }
+        assert_eq!(survey.time_range(), Some((0, 5_000_000_000)));
+        let areas = survey.areas(&AreaChoice::All, 9).unwrap();
+        let map = survey.draw(&GridSpec::new(areas, (0, 5_000_000_000), 5, 2, 1, 1));
+        assert_eq!(map.panels.len(), 2);
+        for panel in &map.panels {
+            assert!((0..5).all(|c| (panel.rate_hz(0, c).unwrap() - 200.0).abs() < 1e-3));
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! A heatmap for a terminal.
+//!
+//! With colours a line shows two rows of cells (the upper and the lower half of a character); without, a line shows one
+//! row as digits: 0 is 0 Hz, 1 to 9 are ninths of the highest rate, blank is not monitored.
+
+use super::{Area, GridSpec, Heatmap, Panel, Scale, ticks};
+use crate::colour::{self, ColourMode};
+use crate::names::shortened;
+use crate::units::{SECOND_NS, format_rate, format_share, format_size, significant};
+use std::io::{self, Write};
+
+/// How to draw on a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TerminalOptions {
+    /// Columns of the terminal; at least 24 are used.
+    pub width: usize,
+    /// Lines for the cells of all panels together.
+    pub lines: usize,
+    /// Colours or digits.
+    pub mode: ColourMode,
+    /// How rates become colours or digits.
+    pub scale: Scale,
+}
+
+impl Default for TerminalOptions {
+    fn default() -> Self {
+        Self { width: 100, lines: 24, mode: ColourMode::Plain, scale: Scale::Auto }
+    }
+}
+
+/// Width of an address, `0x7ffc00000000`.
+const ADDRESS: usize = 14;
+
+impl TerminalOptions {
+    /// The cells that fit: give it to a [`super::Raster`] and the result to [`write_terminal`].
+    pub fn grid(&self, areas: Vec<Area>, time: (u64, u64)) -> GridSpec {
+        let unit = self.rows_per_line();
+        GridSpec::new(areas, time, self.columns(), self.lines * unit, unit, 2 * unit)
+    }
+
+    fn rows_per_line(&self) -> usize {
+        if self.mode == ColourMode::Plain { 1 } else { 2 }
+    }
+
+    /// Width of the mappings' names, with the space before them.
+    fn names(&self) -> usize {
+        if self.width >= 70 { (self.width / 6).min(24) } else { 0 }
+    }
+
+    fn gutter(&self) -> usize {
+        if self.width >= 40 { ADDRESS + 1 } else { 0 }
+    }
+
+    fn columns(&self) -> usize {
+        self.width.max(24) - self.gutter() - self.names()
+    }
+}
+
+/// Writes `map` with axes, names of mappings, legend, and the head and foot of its recording.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_terminal(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write) -> io::Result<()> {
+    for line in map.provenance.head() {
+        writeln!(out, "{line}")?;
+    }
+    write_body(map, options, out)?;
+    for line in map.provenance.foot() {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// The panels, the time axis and the legend only.
+pub fn write_body(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write) -> io::Result<()> {
+    let scale = map.scale(options.scale);
+    for panel in map.panels.iter().rev() {
+        writeln!(out, "{}", shortened(&title(map, panel), options.width.max(24)))?;
+        write_panel(map, panel, options, scale, out)?;
+    }
+    write_time_axis(map, options, out)?;
+    write_legend(map, options, scale, out)?;
+    if let Some(share) = map.heat_share() {
+        writeln!(
+            out,
+            "{} of the recorded heat (Hz x bytes x s) lies in the areas shown",
+            format_share(share)
+        )?;
+    }
+    Ok(())
+}
+
+/// What a panel shows, in a line.
+pub(super) fn title(map: &Heatmap, panel: &Panel) -> String {
+    let mut title = panel.area.name.clone();
+    if let Some(target) = panel.area.target() {
+        title.push_str(&format!(" of {}", map.provenance.target_name(target)));
+    }
+    title.push_str(&format!(
+        ": {}, {} a row",
+        format_size(panel.area.range().size()),
+        format_size(panel.row_bytes())
+    ));
+    if let Some(share) = panel.area.heat_share {
+        title.push_str(&format!(", {} of the heat", format_share(share)));
+    }
+    title
+}
+
+/// Cells of a character: the upper row and, with colours, the lower.
+fn write_panel(
+    map: &Heatmap,
+    panel: &Panel,
+    options: &TerminalOptions,
+    scale: Scale,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let unit = options.rows_per_line();
+    let lines = panel.rows.div_ceil(unit);
+    let names = line_names(panel, lines, unit);
+    let level = |row: usize, column: usize| {
+        panel.rate_hz(row, column).map(|hz| (hz, scale.level(hz, map.highest_hz)))
+    };
+    for line in 0..lines {
+        // Addresses grow upwards.
+        let low = (lines - 1 - line) * unit;
+        if options.gutter() > 0 {
+            let labelled = line == 0 || line + 1 == lines || (line % 4 == 0 && line + 3 < lines);
+            // The top line is marked with the end of the area, the others with where they begin.
+            let address = if line == 0 && lines > 1 { panel.area.end } else { panel.row_range(low).start };
+            match labelled {
+                true => write!(out, "{:>ADDRESS$} ", format!("{address:#x}"))?,
+                false => write!(out, "{:ADDRESS$} ", "")?,
+            }
+        }
+        if options.mode == ColourMode::Plain {
+            let digits: String = (0..map.columns).map(|column| digit(level(low, column))).collect();
+            match &names[line] {
+                Some(name) if options.names() > 0 => write!(out, "{digits}")
+                    .and_then(|()| writeln!(out, " {}", shortened(name, options.names() - 1)))?,
+                _ => writeln!(out, "{}", digits.trim_end())?,
+            }
+            continue;
+        }
+        write_half_blocks(
+            map.columns,
+            |column| (level(low + 1, column), level(low, column)),
+            options.mode,
+            out,
+        )?;
+        match &names[line] {
+            Some(name) if options.names() > 0 => writeln!(out, " {}", shortened(name, options.names() - 1))?,
+            _ => writeln!(out)?,
+        }
+    }
+    Ok(())
+}
+
+fn digit(cell: Option<(f64, f64)>) -> char {
+    match cell {
+        None => ' ',
+        Some((hz, _)) if hz <= 0.0 => '0',
+        Some((_, level)) => char::from(b'0' + ((level * 9.0 - 1e-9).ceil() as u8).clamp(1, 9)),
+    }
+}
+
+/// A line of half blocks; `cells(column)` is the upper and the lower cell as (Hz, level).
+fn write_half_blocks(
+    columns: usize,
+    cells: impl Fn(usize) -> (Option<(f64, f64)>, Option<(f64, f64)>),
+    mode: ColourMode,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let code = |cell: Option<(f64, f64)>, ground: u8| match cell {
+        None => format!("{}", ground + 1),
+        Some((_, level)) => {
+            let c = colour::heat(level);
+            match mode {
+                ColourMode::True => format!("{ground};2;{};{};{}", c.r, c.g, c.b),
+                _ => format!("{ground};5;{}", c.ansi256()),
+            }
+        }
+    };
+    // 38 and 48 set the colour of text and background, 39 and 49 take it back.
+    let ground = |n: u8| n * 10 + 8;
+    let mut state = String::new();
+    for column in 0..columns {
+        let (upper, lower) = cells(column);
+        let (wanted, glyph) = match (upper, lower) {
+            (None, None) => ("39;49;2".to_owned(), '\u{b7}'),
+            // The lower half block leaves the upper half to the terminal's own background.
+            (None, Some(_)) => (format!("22;{};49", code(lower, ground(3))), '\u{2584}'),
+            _ => (format!("22;{};{}", code(upper, ground(3)), code(lower, ground(4))), '\u{2580}'),
+        };
+        if state != wanted {
+            write!(out, "\x1b[{wanted}m")?;
+            state = wanted;
+        }
+        write!(out, "{glyph}")?;
+    }
+    write!(out, "\x1b[0m")
+}
+
+/// Which mapping's name stands beside which line: the largest mappings first, in the middle of their lines.
+fn line_names(panel: &Panel, lines: usize, unit: usize) -> Vec<Option<String>> {
+    let mut names: Vec<Option<String>> = vec![None; lines];
+    let mut labels: Vec<&(u64, u64, String)> = panel.labels.iter().collect();
+    labels.sort_by_key(|(start, end, _)| std::cmp::Reverse(end - start));
+    let size = panel.area.range().size().max(1) as f64;
+    for (start, end, name) in labels {
+        let middle = ((start - panel.area.start) as f64 + (end - start) as f64 / 2.0) / size;
+        let row = ((middle * panel.rows as f64) as usize).min(panel.rows.saturating_sub(1));
+        let line = lines - 1 - (row / unit).min(lines - 1);
+        if names[line].is_none() {
+            names[line] = Some(name.clone());
+        }
+    }
+    names
+}
+
+fn write_time_axis(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write) -> io::Result<()> {
+    let indent = options.gutter();
+    let seconds = |ns: u64| (ns as f64 - map.origin_ns as f64) / SECOND_NS;
+    let (start, end) = (seconds(map.start_ns), seconds(map.end_ns));
+    let mut marks = vec![b'-'; map.columns];
+    let mut labels = String::new();
+    for tick in ticks(start, end, (map.columns / 12).max(1)) {
+        let at = ((tick - start) / (end - start).max(f64::MIN_POSITIVE) * map.columns as f64) as usize;
+        let at = at.min(map.columns.saturating_sub(1));
+        let text = significant(tick, 6);
+        // A label may reach past the last column, where names stand above, but not past the terminal.
+        if labels.len() <= at && indent + at + text.len() <= options.width.max(24) {
+            labels.push_str(&" ".repeat(at - labels.len()));
+            labels.push_str(&text);
+            labels.push(' ');
+            marks[at] = b'+';
+        }
+    }
+    let unit = if indent >= 8 { "time (s)" } else { "" };
+    writeln!(out, "{:indent$}{}", "", String::from_utf8_lossy(&marks))?;
+    writeln!(out, "{unit:indent$}{}", labels.trim_end())
+}
+
+fn write_legend(
+    map: &Heatmap,
+    options: &TerminalOptions,
+    scale: Scale,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let highest = map.highest_hz;
+    if highest <= 0.0 {
+        return writeln!(out, "access rate: 0 Hz everywhere, nothing was accessed while monitored");
+    }
+    if options.mode == ColourMode::Plain {
+        let up_to = |digit: u32| format_rate(scale.rate_hz(f64::from(digit) / 9.0, highest));
+        return writeln!(
+            out,
+            "access rate{}: 0 is 0 Hz, 1 up to {}, 3 up to {}, 6 up to {}, 9 up to {}; blank: not monitored",
+            scale.remark(),
+            up_to(1),
+            up_to(3),
+            up_to(6),
+            up_to(9)
+        );
+    }
+    write!(out, "access rate{}: 0 Hz ", scale.remark())?;
+    let width = 24;
+    let level = |column: usize| Some((1.0, column as f64 / (width - 1) as f64));
+    write_half_blocks(width, |column| (level(column), level(column)), options.mode, out)?;
+    let middle = format_rate(scale.rate_hz(0.5, highest));
+    writeln!(out, " {} (middle {middle}); \u{b7}: not monitored", format_rate(highest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Accumulate;
+    use crate::heatmap::Raster;
+    use crate::synthetic::{MIB, region, snapshot, stairs};
+    use isotherm_record::{Item, Mapping, Mappings};
+
+    fn draw(options: &TerminalOptions) -> String {
+        let area = Area {
+            target: Some(1),
+            start: 0x7f00_0000_0000,
+            end: 0x7f00_0000_0000 + 110 * MIB,
+            name: "mmap".to_owned(),
+            heat_share: Some(1.0),
+        };
+        let spec = options.grid(vec![area], (0, 10_000_000_000));
+        let mut raster = Raster::new(&spec);
+        let map = Mapping {
+            start: 0x7f00_0000_0000,
+            end: 0x7f00_0640_0000,
+            perms: String::new(),
+            name: "/tmp/data.bin".to_owned(),
+        };
+        raster.note(&Item::Mappings(Mappings { target: 1, time_ns: 0, maps: vec![map] }));
+        stairs(0x7f00_0000_0000, 10).iter().for_each(|s| raster.snapshot(s));
+        let mut out = Vec::new();
+        write_terminal(&raster.finish(), options, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn visible(line: &str) -> usize {
+        let mut escape = false;
+        let shown = line.chars().filter(|c| match (escape, c) {
+            (false, '\x1b') => {
+                escape = true;
+                false
+            }
+            (true, c) => {
+                escape = *c != 'm';
+                false
+            }
+            _ => true,
+        });
+        shown.count()
+    }
+
+    #[test]
+    fn digits_climb_the_stairs() {
+        let text = draw(&TerminalOptions { width: 80, lines: 11, ..TerminalOptions::default() });
+        let rows: Vec<&str> = text.lines().filter(|l| l.contains("9999")).collect();
+        assert_eq!(rows.len(), 10, "{text}");
+        let starts: Vec<usize> = rows.iter().map(|l| l[15..].find('9').unwrap()).collect();
+        assert!(starts.windows(2).all(|w| w[0] > w[1]), "upwards: {text}");
+        // The eleventh step is mapped but was not monitored.
+        assert!(text.lines().any(|l| l.trim_end() == "0x7f0006e00000"), "{text}");
+        for part in ["data.bin", "time (s)", "9 up to 200 Hz", "blank: not monitored", "100 % of the heat"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn every_mode_fits_every_width() {
+        for mode in [ColourMode::Plain, ColourMode::Ansi256, ColourMode::True] {
+            for width in [24, 40, 69, 80, 133, 300] {
+                let text = draw(&TerminalOptions { width, mode, ..TerminalOptions::default() });
+                let cells = text
+                    .lines()
+                    .filter(|l| !l.contains("access rate") && (l.contains('\x1b') || l.contains("99")));
+                for line in cells {
+                    assert!(visible(line) <= width, "{mode:?} {width}: {line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn colours_are_those_of_the_mode() {
+        let options = TerminalOptions { mode: ColourMode::True, ..TerminalOptions::default() };
+        let text = draw(&options);
+        assert!(text.contains("38;2;252;255;164") && text.contains('\u{2580}'), "{text}");
+        let text = draw(&TerminalOptions { mode: ColourMode::Ansi256, ..options });
+        assert!(text.contains("38;5;229") && !text.contains(";2;252"), "{text}");
+    }
+
+    #[test]
+    fn a_recording_without_accesses_says_so() {
+        let mut raster = Raster::new(
+            &TerminalOptions::default().grid(vec![Area { end: 4096, ..Area::default() }], (0, 10)),
+        );
+        raster.snapshot(&snapshot(0, 1, vec![region(0, 4096, 0)]));
+        let mut out = Vec::new();
+        write_terminal(&raster.finish(), &TerminalOptions::default(), &mut out).unwrap();
+        assert!(String::from_utf8(out).unwrap().contains("0 Hz everywhere"));
+    }
+}

@@ -1,0 +1,284 @@
+//! Names of address ranges: which mapping a region lies in.
+
+use isotherm_damon::{AddrRange, TargetId};
+use isotherm_record::{Item, Mapping, Mappings};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Mappings gone from a target of which the name is still remembered.
+const MAX_FORMER: usize = 1024;
+/// Ended targets of which the mappings are still remembered.
+const MAX_ENDED: usize = 256;
+
+/// The mappings of every target as of some time, kept from [`Mappings`] items.
+///
+/// Memory does not grow with the recording: of mappings that went and targets that ended, only the latest are kept.
+#[derive(Clone, Debug, Default)]
+pub struct NameBook {
+    targets: BTreeMap<u64, Book>,
+    ended: VecDeque<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Book {
+    time_ns: u64,
+    current: Vec<Mapping>,
+    former: VecDeque<Mapping>,
+}
+
+/// The name of a range of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeName {
+    /// Short name of the mapping that covers most of it: a file name, `[heap]`, `anon`.
+    pub name: String,
+    /// How many mappings of other names it also covers.
+    pub others: usize,
+}
+
+impl std::fmt::Display for RangeName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.others {
+            0 => f.write_str(&self.name),
+            n => write!(f, "{} (+{n})", self.name),
+        }
+    }
+}
+
+impl NameBook {
+    /// Takes what an item says about mappings; others are ignored.
+    pub fn note(&mut self, item: &Item) {
+        match item {
+            Item::Mappings(mappings) => self.update(mappings),
+            Item::TargetEnd(end) => {
+                self.ended.push_back(end.target);
+                if self.ended.len() > MAX_ENDED
+                    && let Some(oldest) = self.ended.pop_front()
+                {
+                    self.targets.remove(&oldest);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn update(&mut self, mappings: &Mappings) {
+        self.ended.retain(|id| *id != mappings.target);
+        let book = self.targets.entry(mappings.target).or_default();
+        let mut maps: Vec<Mapping> = mappings.maps.iter().filter(|m| m.start < m.end).cloned().collect();
+        maps.sort_by_key(|m| m.start);
+        let former = std::mem::replace(&mut book.current, maps);
+        let hides = |m: &Mapping| overlapping(&book.current, AddrRange::new(m.start, m.end)).next().is_some();
+        book.former.retain(|m| !hides(m));
+        for mapping in former {
+            if !hides(&mapping) {
+                book.former.push_back(mapping);
+            }
+        }
+        while book.former.len() > MAX_FORMER {
+            book.former.pop_front();
+        }
+        book.time_ns = mappings.time_ns;
+    }
+
+    /// When the mappings of `target` were last read, ns; `None` when they never were.
+    pub fn time_ns(&self, target: TargetId) -> Option<u64> {
+        self.targets.get(&target.0).map(|book| book.time_ns)
+    }
+
+    /// All mappings of `target` (or of every target) that share an address with `range`, present ones first.
+    fn mappings(
+        &self,
+        target: Option<TargetId>,
+        range: AddrRange,
+    ) -> impl Iterator<Item = (TargetId, &Mapping)> {
+        let books = self.targets.iter().filter(move |(id, _)| target.is_none_or(|t| t.0 == **id));
+        books.flat_map(move |(id, book)| {
+            let former = book.former.iter().filter(move |m| AddrRange::new(m.start, m.end).intersects(range));
+            overlapping(&book.current, range).chain(former).map(move |m| (TargetId(*id), m))
+        })
+    }
+
+    /// The name of `range` in `target`; `None` where no known mapping is.
+    pub fn name(&self, target: TargetId, range: AddrRange) -> Option<RangeName> {
+        let mut bytes: Vec<(Cow<'_, str>, u64)> = Vec::new();
+        for (_, mapping) in self.mappings(Some(target), range) {
+            let size = AddrRange::new(mapping.start, mapping.end).intersection(range).size();
+            let name = short_name(mapping);
+            match bytes.iter_mut().find(|(n, _)| *n == name) {
+                Some((_, total)) => *total += size,
+                None => bytes.push((name, size)),
+            }
+        }
+        let others = bytes.len().saturating_sub(1);
+        // The first of equals: the lower address.
+        let (name, _) = bytes.into_iter().rev().max_by_key(|(_, size)| *size)?;
+        Some(RangeName { name: name.into_owned(), others })
+    }
+
+    /// The mappings inside `range`, neighbours of one name joined, sorted by address and clipped to the range. With
+    /// several targets, those of the first that maps an address count.
+    pub fn labels(&self, target: Option<TargetId>, range: AddrRange) -> Vec<(AddrRange, String)> {
+        let mut found: Vec<(AddrRange, String)> = self
+            .mappings(target, range)
+            .map(|(_, m)| (AddrRange::new(m.start, m.end).intersection(range), short_name(m).into_owned()))
+            .collect();
+        found.sort_by_key(|(r, _)| r.start);
+        let mut labels: Vec<(AddrRange, String)> = Vec::new();
+        for (range, name) in found {
+            match labels.last_mut() {
+                Some((last, last_name)) if *last_name == name && range.start <= last.end => {
+                    last.end = last.end.max(range.end);
+                }
+                Some((last, _)) if range.start < last.end => {}
+                _ => labels.push((range, name)),
+            }
+        }
+        labels
+    }
+
+    /// Ranges of the mappings whose name or path contains `part`, neighbours joined, a target each.
+    pub fn find(&self, target: Option<TargetId>, part: &str) -> Vec<(TargetId, AddrRange, String)> {
+        let everything = AddrRange::new(0, u64::MAX);
+        let mut found: Vec<(TargetId, AddrRange, String)> = self
+            .mappings(target, everything)
+            .filter(|(_, m)| m.name.contains(part) || short_name(m).contains(part))
+            .map(|(id, m)| (id, AddrRange::new(m.start, m.end), short_name(m).into_owned()))
+            .collect();
+        found.sort_by_key(|(id, range, _)| (*id, range.start));
+        let mut joined: Vec<(TargetId, AddrRange, String)> = Vec::new();
+        for (id, range, name) in found {
+            match joined.last_mut() {
+                Some((last_id, last, last_name))
+                    if *last_id == id && *last_name == name && range.start <= last.end =>
+                {
+                    last.end = last.end.max(range.end);
+                }
+                _ => joined.push((id, range, name)),
+            }
+        }
+        joined
+    }
+
+    /// Names that occur, each once, for messages: at most `limit`.
+    pub fn names(&self, target: Option<TargetId>, limit: usize) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for (_, mapping) in self.mappings(target, AddrRange::new(0, u64::MAX)) {
+            let name = short_name(mapping);
+            if !names.iter().any(|n| *n == name) {
+                names.push(name.into_owned());
+                if names.len() == limit {
+                    break;
+                }
+            }
+        }
+        names
+    }
+}
+
+/// The mappings of a list sorted by address and disjoint that share an address with `range`.
+fn overlapping(maps: &[Mapping], range: AddrRange) -> impl Iterator<Item = &Mapping> {
+    let first = maps.partition_point(|m| m.end <= range.start);
+    maps[first..].iter().take_while(move |m| m.start < range.end)
+}
+
+/// What people call a mapping: the file name of its path, `[heap]`, `anon` for anonymous memory.
+fn short_name(mapping: &Mapping) -> Cow<'_, str> {
+    let name = mapping.name.as_str();
+    if name.is_empty() {
+        return Cow::Borrowed("anon");
+    }
+    let file = if name.starts_with('/') {
+        name.rsplit('/').find(|part| !part.is_empty()).unwrap_or(name)
+    } else {
+        name
+    };
+    printable(file)
+}
+
+/// `text` without what would disturb a terminal: a process may call itself anything.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_control) {
+        Cow::Owned(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// `text` cut to `width` characters, the last a `~` when something is missing.
+pub(crate) fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(std::iter::once('~')).take(width).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_record::TargetEnd;
+
+    fn map(start: u64, end: u64, name: &str) -> Mapping {
+        Mapping { start, end, perms: "rw-p".to_owned(), name: name.to_owned() }
+    }
+
+    fn book(time_ns: u64, maps: Vec<Mapping>) -> Item {
+        Item::Mappings(Mappings { target: 1, time_ns, maps })
+    }
+
+    #[test]
+    fn a_region_has_the_name_of_the_mapping_that_covers_most_of_it() {
+        let mut names = NameBook::default();
+        names.note(&book(
+            0,
+            vec![map(0, 10, "/usr/lib/libc.so.6"), map(10, 100, ""), map(100, 110, "[heap]")],
+        ));
+        let name = |s, e| names.name(TargetId(1), AddrRange::new(s, e)).map(|n| n.to_string());
+        assert_eq!(name(0, 10).as_deref(), Some("libc.so.6"));
+        assert_eq!(name(5, 60).as_deref(), Some("anon (+1)"));
+        assert_eq!(name(200, 300), None);
+        assert_eq!(names.name(TargetId(2), AddrRange::new(0, 10)), None);
+    }
+
+    #[test]
+    fn the_name_of_a_mapping_that_went_is_remembered_until_another_takes_its_place() {
+        let mut names = NameBook::default();
+        names.note(&book(0, vec![map(0, 10, "/a"), map(20, 30, "/b")]));
+        names.note(&book(1, vec![map(0, 10, "/a")]));
+        assert_eq!(names.name(TargetId(1), AddrRange::new(20, 30)).unwrap().name, "b");
+        names.note(&book(2, vec![map(0, 10, "/a"), map(25, 40, "/c")]));
+        assert_eq!(names.name(TargetId(1), AddrRange::new(20, 30)).unwrap().name, "c");
+        assert_eq!(names.time_ns(TargetId(1)), Some(2));
+    }
+
+    #[test]
+    fn labels_join_the_mappings_of_one_file() {
+        let mut names = NameBook::default();
+        names.note(&book(
+            0,
+            vec![map(0, 10, "/x"), map(10, 20, "/x"), map(20, 30, "[heap]"), map(50, 60, "/x")],
+        ));
+        let labels = names.labels(Some(TargetId(1)), AddrRange::new(5, 55));
+        let expected = [(5, 20, "x"), (20, 30, "[heap]"), (50, 55, "x")];
+        assert_eq!(labels, expected.map(|(s, e, n)| (AddrRange::new(s, e), n.to_owned())));
+        assert_eq!(names.find(None, "x").len(), 2);
+        assert_eq!(names.names(None, 5), ["x", "[heap]"]);
+    }
+
+    #[test]
+    fn a_name_cannot_send_escape_sequences_to_the_terminal() {
+        let mut names = NameBook::default();
+        names.note(&book(0, vec![map(0, 10, "/tmp/\u{1b}[2Jgone")]));
+        assert_eq!(names.name(TargetId(1), AddrRange::new(0, 10)).unwrap().name, "?[2Jgone");
+    }
+
+    #[test]
+    fn targets_that_ended_do_not_fill_the_memory() {
+        let mut names = NameBook::default();
+        for id in 0..10_000 {
+            names.note(&Item::Mappings(Mappings { target: id, time_ns: 0, maps: vec![map(0, 10, "/x")] }));
+            names.note(&Item::TargetEnd(TargetEnd { target: id, ..TargetEnd::default() }));
+        }
+        assert!(names.targets.len() <= MAX_ENDED + 1);
+        assert!(names.name(TargetId(9_999), AddrRange::new(0, 1)).is_some());
+    }
+}

@@ -1,0 +1,326 @@
+//! Where a report comes from: every report says which backend saw the accesses, what it could not see, what the
+//! overhead budget cut, and whether the recording is whole.
+
+use crate::names::printable;
+use crate::rate::interval_ns;
+use crate::units::{format_share, format_time};
+use isotherm_damon::{Snapshot, TargetId};
+use isotherm_record::{Backend, Cost, Header, Item, RecordedAttrs, TargetInfo};
+use serde::Serialize;
+
+/// Targets described by name; more are counted only.
+const MAX_TARGETS: usize = 1024;
+
+/// Sums of the [`Cost`] items of a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CostTotals {
+    /// Wall time covered, ns.
+    pub wall_ns: u64,
+    /// CPU time of the monitor, ns.
+    pub cpu_ns: u64,
+    /// Access checks done.
+    pub checks: u64,
+    /// Most checks in one sampling interval.
+    pub max_checks_per_sample: u64,
+    /// Pages cleared.
+    pub clears: u64,
+    /// Checks the overhead budget cut.
+    pub checks_cut: u64,
+    /// Clears the overhead budget cut.
+    pub clears_cut: u64,
+    /// Sampling intervals missed because the monitor came late.
+    pub samples_missed: u64,
+    /// Snapshots an observer lost because it was slow.
+    pub snapshots_lost: u64,
+    /// Checks that a scan of every resident page in every sampling interval would have done.
+    pub full_scan_checks: f64,
+}
+
+impl CostTotals {
+    fn add(&mut self, cost: &Cost, sample_us: u64) {
+        self.wall_ns = self.wall_ns.saturating_add(cost.wall_ns);
+        self.cpu_ns = self.cpu_ns.saturating_add(cost.cpu_ns);
+        self.checks = self.checks.saturating_add(cost.checks);
+        self.max_checks_per_sample = self.max_checks_per_sample.max(cost.max_checks_per_sample);
+        self.clears = self.clears.saturating_add(cost.clears);
+        self.checks_cut = self.checks_cut.saturating_add(cost.checks_cut);
+        self.clears_cut = self.clears_cut.saturating_add(cost.clears_cut);
+        self.samples_missed = self.samples_missed.saturating_add(cost.samples_missed);
+        self.snapshots_lost = self.snapshots_lost.saturating_add(cost.snapshots_lost);
+        if sample_us > 0 {
+            let samples = cost.wall_ns as f64 / (sample_us as f64 * 1e3);
+            self.full_scan_checks += cost.resident_pages as f64 * samples;
+        }
+    }
+
+    /// CPU time of the monitor as a share of one CPU; `None` when nothing was measured.
+    pub fn cpu_share(&self) -> Option<f64> {
+        (self.wall_ns > 0).then(|| self.cpu_ns as f64 / self.wall_ns as f64)
+    }
+}
+
+/// What is known about a recording besides its snapshots.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Provenance {
+    /// Program that made the recording.
+    pub producer: String,
+    /// Host name.
+    pub host: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Machine.
+    pub machine: String,
+    /// The command that was started for the recording.
+    pub command: Vec<String>,
+    /// Wall-clock time of the start, ns since 1970.
+    pub started_unix_ns: u64,
+    /// The clock of all other times at the start, ns.
+    pub started_ns: u64,
+    /// Attributes last in force.
+    pub attrs: RecordedAttrs,
+    /// Whether they changed while recording.
+    pub attrs_changed: bool,
+    /// Ceiling of the monitor's CPU time as a share of one CPU; 0: none.
+    pub overhead_limit: f64,
+    /// Who saw the accesses, and what it could not see.
+    pub backend: Backend,
+    /// Targets, in order of appearance; the first 1024.
+    pub targets: Vec<TargetInfo>,
+    /// How many targets there were.
+    pub nr_targets: u64,
+    /// Snapshots read.
+    pub snapshots: u64,
+    /// Regions read, all snapshots and targets.
+    pub regions: u64,
+    /// Start of the first snapshot, ns.
+    pub first_ns: u64,
+    /// End of the last snapshot, ns.
+    pub last_ns: u64,
+    /// What monitoring cost.
+    pub cost: CostTotals,
+    /// Why the recording ended; `None` when it has no end.
+    pub end: Option<String>,
+    /// In what way the recording is incomplete, a clause; `None` when it is whole.
+    pub truncated: Option<String>,
+}
+
+impl Provenance {
+    /// Takes what an item says about the recording.
+    pub fn item(&mut self, item: &Item) {
+        match item {
+            Item::Snapshot(snapshot) => self.snapshot(snapshot),
+            other => self.note(other),
+        }
+    }
+
+    /// Counts a snapshot.
+    pub fn snapshot(&mut self, snapshot: &Snapshot) {
+        let (start, end) = interval_ns(snapshot);
+        self.first_ns = if self.snapshots == 0 { start } else { self.first_ns.min(start) };
+        self.last_ns = self.last_ns.max(end);
+        self.snapshots += 1;
+        self.regions += snapshot.nr_regions() as u64;
+    }
+
+    /// Takes an item other than a snapshot.
+    pub fn note(&mut self, item: &Item) {
+        match item {
+            Item::Header(header) => self.header(header),
+            Item::Target(info) => {
+                self.nr_targets += 1;
+                if self.targets.len() < MAX_TARGETS {
+                    self.targets.push(info.clone());
+                }
+            }
+            Item::Attrs { attrs, .. } => {
+                self.attrs_changed |= self.attrs != *attrs;
+                self.attrs = *attrs;
+            }
+            Item::Cost(cost) => self.cost.add(cost, self.attrs.sample_us),
+            Item::End(end) => {
+                self.end = Some(end.reason.clone());
+                if !end.blind_spots.is_empty() {
+                    self.backend.blind_spots.clone_from(&end.blind_spots);
+                }
+            }
+            Item::Mappings(_) | Item::TargetEnd(_) | Item::Snapshot(_) => {}
+        }
+    }
+
+    fn header(&mut self, header: &Header) {
+        self.producer.clone_from(&header.producer);
+        self.host.clone_from(&header.host);
+        self.kernel.clone_from(&header.kernel);
+        self.machine.clone_from(&header.machine);
+        self.command.clone_from(&header.command);
+        self.started_unix_ns = header.started_unix_ns;
+        self.started_ns = header.started_ns;
+        self.attrs = header.attrs;
+        self.overhead_limit = header.overhead_limit;
+        self.backend = header.backend.clone();
+    }
+
+    /// The time that reports call 0: the start of the recording, or of the first snapshot where that is unknown or
+    /// later than it.
+    pub fn origin_ns(&self) -> u64 {
+        match self.started_ns {
+            0 => self.first_ns,
+            started if self.snapshots > 0 => started.min(self.first_ns),
+            started => started,
+        }
+    }
+
+    /// Time covered by the snapshots, ns.
+    pub fn length_ns(&self) -> u64 {
+        self.last_ns.saturating_sub(self.first_ns)
+    }
+
+    /// What to call a target: `redis-server (pid 1234)`, or `target 7` when nothing is known about it.
+    pub fn target_name(&self, id: TargetId) -> String {
+        match self.targets.iter().find(|t| t.id == id.0) {
+            Some(t) if !t.comm.is_empty() => format!("{} (pid {})", printable(&t.comm), t.pid),
+            Some(t) if t.pid != 0 => format!("pid {}", t.pid),
+            _ => format!("target {}", id.0),
+        }
+    }
+
+    /// The head of a report: what was recorded where, and by which backend. A line each.
+    pub fn head(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut what = match (self.command.is_empty(), self.targets.first()) {
+            (false, _) => printable(&self.command.join(" ")).into_owned(),
+            (true, Some(first)) => self.target_name(TargetId(first.id)),
+            (true, None) => "unnamed targets".to_owned(),
+        };
+        if self.nr_targets > 1 {
+            what.push_str(&format!(" and {} more", self.nr_targets - 1));
+        }
+        lines.push(format!(
+            "{what}: {} in {} snapshots, {} regions",
+            format_time(self.length_ns()),
+            self.snapshots,
+            self.regions
+        ));
+        let backend = if self.backend.name.is_empty() { "unknown" } else { self.backend.name.as_str() };
+        let mut how = vec![format!("backend {}", printable(backend))];
+        if self.backend.coarse {
+            how.push(format!("{}: whole mappings only", printable(backend)));
+        }
+        if self.attrs.sample_us > 0 {
+            how.push(format!(
+                "sampling {}, aggregation {}{}",
+                format_time(self.attrs.sample_us.saturating_mul(1000)),
+                format_time(self.attrs.aggr_us.saturating_mul(1000)),
+                if self.attrs_changed { " (changed on the way)" } else { "" }
+            ));
+        }
+        if !self.kernel.is_empty() {
+            how.push(
+                format!("Linux {} {}", printable(&self.kernel), printable(&self.machine))
+                    .trim_end()
+                    .to_owned(),
+            );
+        }
+        if !self.host.is_empty() {
+            how.push(format!("on {}", printable(&self.host)));
+        }
+        lines.push(how.join(", "));
+        lines
+    }
+
+    /// The foot of a report: everything that limits what it says. Empty when nothing does.
+    pub fn foot(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.backend.coarse {
+            lines.push(format!(
+                "coarse: {} sees whole mappings only, so every region of a mapping shows the mapping's rate",
+                printable(&self.backend.name)
+            ));
+        }
+        for spot in &self.backend.blind_spots {
+            lines.push(format!("blind spot: {}", printable(spot)));
+        }
+        let cost = &self.cost;
+        if cost.checks_cut > 0 || cost.clears_cut > 0 {
+            lines.push(format!(
+                "cut by the overhead budget ({} of a CPU): {} checks, {} clears",
+                format_share(self.overhead_limit),
+                cost.checks_cut,
+                cost.clears_cut
+            ));
+        }
+        if cost.samples_missed > 0 {
+            lines.push(format!("the monitor came late: {} sampling intervals missed", cost.samples_missed));
+        }
+        if cost.snapshots_lost > 0 {
+            lines.push(format!("a slow observer lost {} snapshots", cost.snapshots_lost));
+        }
+        if let Some(truncated) = &self.truncated {
+            lines.push(format!("incomplete recording: {}", printable(truncated)));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_record::End;
+
+    fn recorded() -> Provenance {
+        let mut provenance = Provenance::default();
+        provenance.note(&Item::Header(Header {
+            host: "box".to_owned(),
+            kernel: "6.1.0".to_owned(),
+            machine: "x86_64".to_owned(),
+            command: vec!["redis-server".to_owned(), "--save\u{7}".to_owned()],
+            started_ns: 1_000,
+            attrs: RecordedAttrs { sample_us: 5_000, aggr_us: 100_000, ..RecordedAttrs::default() },
+            backend: Backend { name: "refs".to_owned(), coarse: true, blind_spots: vec!["guess".to_owned()] },
+            overhead_limit: 0.01,
+            ..Header::default()
+        }));
+        provenance
+    }
+
+    #[test]
+    fn head_and_foot_say_who_saw_it_and_what_it_could_not_see() {
+        let mut provenance = recorded();
+        provenance.note(&Item::Cost(Cost { clears_cut: 7, wall_ns: 1_000_000_000, ..Cost::default() }));
+        provenance.truncated = Some("cut after 3 s".to_owned());
+        let head = provenance.head().join("\n");
+        assert!(head.contains("refs: whole mappings only") && head.contains("sampling 5 ms"), "{head}");
+        assert!(head.contains("redis-server --save?"), "{head}");
+        let foot = provenance.foot().join("\n");
+        for part in ["coarse", "blind spot: guess", "1 % of a CPU", "7 clears", "cut after 3 s"] {
+            assert!(foot.contains(part), "{part} in {foot}");
+        }
+    }
+
+    #[test]
+    fn the_end_replaces_blind_spots_only_when_it_knows_better() {
+        let mut provenance = recorded();
+        provenance.note(&Item::End(End { reason: "interrupted".to_owned(), ..End::default() }));
+        assert_eq!(provenance.backend.blind_spots, ["guess"]);
+        provenance.note(&Item::End(End { blind_spots: vec!["measured".to_owned()], ..End::default() }));
+        assert_eq!(provenance.backend.blind_spots, ["measured"]);
+    }
+
+    #[test]
+    fn costs_add_up() {
+        let mut provenance = recorded();
+        let cost = Cost {
+            wall_ns: 1_000_000_000,
+            cpu_ns: 5_000_000,
+            checks: 10,
+            resident_pages: 100,
+            ..Cost::default()
+        };
+        provenance.note(&Item::Cost(cost));
+        provenance.note(&Item::Cost(Cost { max_checks_per_sample: 9, ..cost }));
+        assert_eq!(provenance.cost.cpu_share(), Some(0.005));
+        assert_eq!(provenance.cost.max_checks_per_sample, 9);
+        // 100 pages, 200 samples a second, 2 s.
+        assert!((provenance.cost.full_scan_checks - 40_000.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,97 @@
+//! From counts of one snapshot to rates in Hz, and to the time it stands for.
+
+use isotherm_damon::{RegionSnapshot, Snapshot};
+
+/// `nr_accesses_bp` of one access.
+pub(crate) const BP: f64 = 10_000.0;
+
+/// What one access count of a snapshot is worth. Computed once a snapshot, so that a region costs one multiplication.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateScale {
+    hz_per_bp: f64,
+    max_bp: Option<f64>,
+}
+
+impl RateScale {
+    /// The scale of `snapshot`: the same rule as [`RegionSnapshot::rate_hz`]. Formats that record no sampling interval
+    /// (the binary record format) leave the length of the aggregation, over which the accesses were counted.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let max = f64::from(snapshot.max_nr_accesses);
+        let counted_ns = snapshot.sample_ns as f64 * max;
+        let (start, end) = interval_ns(snapshot);
+        let counted_ns = if counted_ns > 0.0 { counted_ns } else { (end - start) as f64 };
+        Self {
+            hz_per_bp: crate::units::SECOND_NS / BP / counted_ns,
+            max_bp: (snapshot.max_nr_accesses > 0).then_some(max * BP),
+        }
+    }
+
+    /// Access rate of a region in Hz.
+    pub fn hz(self, region: &RegionSnapshot) -> f64 {
+        f64::from(region.nr_accesses_bp) * self.hz_per_bp
+    }
+
+    /// Hz of one `nr_accesses_bp`.
+    pub fn hz_per_bp(self) -> f64 {
+        self.hz_per_bp
+    }
+
+    /// The highest rate that the snapshot can show, Hz; `None` when the recording does not say how many samples an
+    /// aggregation has.
+    pub fn max_hz(self) -> Option<f64> {
+        self.max_bp.map(|bp| bp * self.hz_per_bp)
+    }
+}
+
+/// The time a snapshot stands for, `(start, end)` in ns with `start < end`. Where a recording gives no length (a
+/// single snapshot of a format without start times), the aggregation interval before its end, at least 1 ns.
+pub fn interval_ns(snapshot: &Snapshot) -> (u64, u64) {
+    if snapshot.start_ns < snapshot.end_ns {
+        return (snapshot.start_ns, snapshot.end_ns);
+    }
+    let end = snapshot.end_ns.max(1);
+    let aggr = snapshot.sample_ns.saturating_mul(u64::from(snapshot.max_nr_accesses)).max(1);
+    (end.saturating_sub(aggr), end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(nr: u32) -> RegionSnapshot {
+        RegionSnapshot { nr_accesses: nr, nr_accesses_bp: nr * 10_000, ..RegionSnapshot::default() }
+    }
+
+    #[test]
+    fn a_region_seen_in_every_sample_of_5_ms_is_at_200_hz() {
+        let snapshot = Snapshot {
+            start_ns: 0,
+            // The aggregation came late: the rate is that of the samples, not of the wall.
+            end_ns: 130_000_000,
+            sample_ns: 5_000_000,
+            max_nr_accesses: 20,
+            targets: Vec::new(),
+        };
+        let scale = RateScale::of(&snapshot);
+        assert!((scale.hz(&region(20)) - 200.0).abs() < 1e-9);
+        assert!((scale.max_hz().unwrap() - 200.0).abs() < 1e-9);
+        assert!((scale.hz(&region(7)) - region(7).rate_hz(5_000_000, 20)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn without_a_sampling_interval_the_rate_is_accesses_a_second() {
+        let snapshot = Snapshot { start_ns: 0, end_ns: 100_000_000, ..Snapshot::default() };
+        let scale = RateScale::of(&snapshot);
+        assert!((scale.hz(&region(20)) - 200.0).abs() < 1e-9);
+        assert_eq!(scale.max_hz(), None);
+    }
+
+    #[test]
+    fn a_snapshot_without_length_gets_its_aggregation_interval() {
+        let mut snapshot =
+            Snapshot { start_ns: 5, end_ns: 5, sample_ns: 2, max_nr_accesses: 2, targets: Vec::new() };
+        assert_eq!(interval_ns(&snapshot), (1, 5));
+        snapshot.end_ns = 0;
+        assert_eq!(interval_ns(&snapshot), (0, 1));
+    }
+}

@@ -1,0 +1,248 @@
+//! Every region of every snapshot, as text.
+//!
+//! Two forms with stable columns, one region a line, written as the recording is read:
+//!
+//! - text: `start_s end_s target address_start address_end bytes nr_accesses max_nr_accesses rate_hz age`, separated by
+//!   single spaces, so that awk and sort read it as it is; lines that begin with `#` tell everything else;
+//! - JSON lines: an object a region with `"type":"region"`, and one each for header, targets, attributes and ends.
+
+use crate::names::printable;
+use crate::provenance::Provenance;
+use crate::rate::{RateScale, interval_ns};
+use crate::units::SECOND_NS;
+use isotherm_damon::{Snapshot, TargetId};
+use isotherm_record::Item;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RawFormat {
+    /// Columns.
+    #[default]
+    Text,
+    /// An object a line.
+    JsonLines,
+}
+
+/// Writes items as they come.
+#[derive(Debug)]
+pub struct RawWriter<W: Write> {
+    out: W,
+    format: RawFormat,
+    targets: Vec<TargetId>,
+    provenance: Provenance,
+}
+
+/// A region as a JSON line.
+#[derive(Serialize)]
+struct RawRegion {
+    r#type: &'static str,
+    start_ns: u64,
+    end_ns: u64,
+    target: u64,
+    start: u64,
+    end: u64,
+    nr_accesses: u32,
+    nr_accesses_bp: u32,
+    max_nr_accesses: u32,
+    rate_hz: f64,
+    age: u32,
+}
+
+/// Anything else as a JSON line.
+#[derive(Serialize)]
+struct RawItem<'a, T: Serialize> {
+    r#type: &'static str,
+    #[serde(flatten)]
+    item: &'a T,
+}
+
+impl<W: Write> RawWriter<W> {
+    /// Writes to `out`; only the regions of `targets`, or of all when empty. Give it a buffered writer.
+    pub fn new(out: W, format: RawFormat, targets: Vec<TargetId>) -> Self {
+        Self { out, format, targets, provenance: Provenance::default() }
+    }
+
+    /// Writes an item.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn item(&mut self, item: &Item) -> io::Result<()> {
+        match item {
+            Item::Snapshot(snapshot) => self.snapshot(snapshot),
+            other => self.note(other),
+        }
+    }
+
+    /// Writes the regions of a snapshot.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn snapshot(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        self.provenance.snapshot(snapshot);
+        let scale = RateScale::of(snapshot);
+        let (start_ns, end_ns) = interval_ns(snapshot);
+        let origin = self.provenance.origin_ns() as f64;
+        let seconds = |ns: u64| (ns as f64 - origin) / SECOND_NS;
+        let (from, to) = (seconds(start_ns), seconds(end_ns));
+        for target in &snapshot.targets {
+            if !self.targets.is_empty() && !self.targets.contains(&target.id) {
+                continue;
+            }
+            for r in &target.regions {
+                let (id, max) = (target.id.0, snapshot.max_nr_accesses);
+                match self.format {
+                    RawFormat::Text => writeln!(
+                        self.out,
+                        "{from:.6} {to:.6} {id} {:#x} {:#x} {} {} {max} {:.3} {}",
+                        r.range.start,
+                        r.range.end,
+                        r.range.size(),
+                        r.nr_accesses,
+                        scale.hz(r),
+                        r.age
+                    )?,
+                    RawFormat::JsonLines => self.json(&RawRegion {
+                        r#type: "region",
+                        start_ns,
+                        end_ns,
+                        target: id,
+                        start: r.range.start,
+                        end: r.range.end,
+                        nr_accesses: r.nr_accesses,
+                        nr_accesses_bp: r.nr_accesses_bp,
+                        max_nr_accesses: max,
+                        rate_hz: scale.hz(r),
+                        age: r.age,
+                    })?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, value)?;
+        self.out.write_all(b"\n")
+    }
+
+    fn tagged<T: Serialize>(&mut self, r#type: &'static str, item: &T) -> io::Result<()> {
+        self.json(&RawItem { r#type, item })
+    }
+
+    fn note(&mut self, item: &Item) -> io::Result<()> {
+        self.provenance.note(item);
+        if self.format == RawFormat::JsonLines {
+            return match item {
+                Item::Header(header) => self.tagged("header", header),
+                Item::Target(target) => self.tagged("target", target),
+                Item::Mappings(mappings) => self.tagged("mappings", mappings),
+                Item::Attrs { attrs, .. } => self.tagged("attrs", attrs),
+                Item::Cost(cost) => self.tagged("cost", cost),
+                Item::TargetEnd(end) => self.tagged("target_end", end),
+                Item::End(end) => self.tagged("end", end),
+                Item::Snapshot(_) => Ok(()),
+            };
+        }
+        match item {
+            Item::Header(_) => {
+                for line in self.provenance.head().iter().skip(1) {
+                    writeln!(self.out, "# {line}")?;
+                }
+                let columns = "start_s end_s target address_start address_end bytes nr_accesses max_nr_accesses rate_hz age";
+                writeln!(self.out, "# {columns}")
+            }
+            Item::Target(target) => {
+                writeln!(
+                    self.out,
+                    "# target {} is pid {}: {}",
+                    target.id,
+                    target.pid,
+                    printable(&target.comm)
+                )
+            }
+            Item::TargetEnd(end) => writeln!(self.out, "# target {} {}", end.target, printable(&end.reason)),
+            Item::End(end) => writeln!(self.out, "# end: {}", printable(&end.reason)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what limits the figures (text form), and flushes. `truncated` tells in what way the recording is
+    /// incomplete, a clause.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn finish(mut self, truncated: Option<String>) -> io::Result<W> {
+        self.provenance.truncated = truncated;
+        match self.format {
+            RawFormat::Text => {
+                for line in self.provenance.foot() {
+                    writeln!(self.out, "# {line}")?;
+                }
+            }
+            RawFormat::JsonLines => {
+                if let Some(how) = self.provenance.truncated.take() {
+                    self.json(&serde_json::json!({"type": "truncated", "how": how}))?;
+                }
+            }
+        }
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{region, snapshot};
+    use isotherm_record::{Header, TargetInfo};
+
+    fn items() -> Vec<Item> {
+        let mut second = snapshot(1, 2, vec![region(0, 4096, 0)]);
+        second.end_ns += 50;
+        vec![
+            Item::Header(Header::default()),
+            Item::Target(TargetInfo { id: 1, pid: 10, comm: "a\nb".to_owned(), ..TargetInfo::default() }),
+            Item::Snapshot(snapshot(0, 1, vec![region(0x1000, 0x3000, 7), region(0x3000, 0x4000, 20)])),
+            Item::Snapshot(second),
+        ]
+    }
+
+    fn write(format: RawFormat, targets: Vec<TargetId>) -> String {
+        let mut raw = RawWriter::new(Vec::new(), format, targets);
+        items().iter().for_each(|item| raw.item(item).unwrap());
+        String::from_utf8(raw.finish(Some("cut".to_owned())).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_line_a_region_with_stable_columns() {
+        let text = write(RawFormat::Text, Vec::new());
+        let rows: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
+        assert_eq!(
+            rows,
+            [
+                "0.000000 0.100000 1 0x1000 0x3000 8192 7 20 70.000 3",
+                "0.000000 0.100000 1 0x3000 0x4000 4096 20 20 200.000 3",
+                "0.100000 0.200000 2 0x0 0x1000 4096 0 20 0.000 3",
+            ]
+        );
+        assert!(
+            text.contains("# target 1 is pid 10: a?b\n") && text.contains("# incomplete recording: cut"),
+            "{text}"
+        );
+        assert_eq!(
+            write(RawFormat::Text, vec![TargetId(2)]).lines().filter(|l| !l.starts_with('#')).count(),
+            1
+        );
+    }
+
+    #[test]
+    fn every_json_line_parses_and_names_its_type() {
+        let text = write(RawFormat::JsonLines, Vec::new());
+        let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let types: Vec<&str> = lines.iter().map(|l| l["type"].as_str().unwrap()).collect();
+        assert_eq!(types, ["header", "target", "region", "region", "region", "truncated"]);
+        assert_eq!((lines[2]["start"].as_u64(), lines[2]["rate_hz"].as_f64()), (Some(0x1000), Some(70.0)));
+    }
+}

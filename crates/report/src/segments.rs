@@ -1,0 +1,333 @@
+//! Heat over address space in bounded memory.
+//!
+//! Snapshots laid over each other give ever more boundaries. A [`Segment`] is what several of them say about a stretch
+//! of addresses: how many byte-seconds of it were monitored and how much heat was seen there, so that joining segments,
+//! like DAMON's own merging, loses resolution but no heat: the sums stay what they were.
+
+use crate::rate::{RateScale, interval_ns};
+use isotherm_damon::{AddrRange, Snapshot, TargetId};
+use std::cmp::Ordering;
+
+/// What was seen of a stretch of a target's addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Segment {
+    pub target: TargetId,
+    pub range: AddrRange,
+    /// Monitored: byte-seconds. Less than size x time where a part was not mapped all the time.
+    pub seen: f64,
+    /// Access rate over what was monitored: Hz x bytes x seconds.
+    pub heat: f64,
+    /// Age over what was monitored: seconds x bytes x seconds.
+    pub aged: f64,
+}
+
+impl Segment {
+    /// Mean access rate while monitored, Hz.
+    pub fn rate_hz(&self) -> f64 {
+        if self.seen > 0.0 { self.heat / self.seen } else { 0.0 }
+    }
+
+    /// Mean age while monitored, seconds.
+    pub fn age_s(&self) -> f64 {
+        if self.seen > 0.0 { self.aged / self.seen } else { 0.0 }
+    }
+
+    /// Cuts at `addr`, which must lie inside: sums go with the bytes, and add up to what they were.
+    fn split(&self, addr: u64) -> (Self, Self) {
+        let share = (addr - self.range.start) as f64 / self.range.size().max(1) as f64;
+        let left = Self {
+            range: AddrRange::new(self.range.start, addr),
+            seen: self.seen * share,
+            heat: self.heat * share,
+            aged: self.aged * share,
+            ..*self
+        };
+        let right = Self {
+            range: AddrRange::new(addr, self.range.end),
+            seen: self.seen - left.seen,
+            heat: self.heat - left.heat,
+            aged: self.aged - left.aged,
+            ..*self
+        };
+        (left, right)
+    }
+
+    /// Takes over the sums of `other`, and its addresses.
+    fn absorb(&mut self, other: &Self) {
+        self.range.start = self.range.start.min(other.range.start);
+        self.range.end = self.range.end.max(other.range.end);
+        self.seen += other.seen;
+        self.heat += other.heat;
+        self.aged += other.aged;
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        (self.target, self.range.start).cmp(&(other.target, other.range.start))
+    }
+}
+
+/// Replaces `out` by the segments of `snapshot`, sorted and disjoint, neighbours of equal count and age joined. Each
+/// stands for `weight` times the snapshot's length.
+pub(crate) fn of_snapshot(
+    snapshot: &Snapshot,
+    weight: f64,
+    mut wanted: impl FnMut(TargetId) -> bool,
+    out: &mut Vec<Segment>,
+) {
+    out.clear();
+    let scale = RateScale::of(snapshot);
+    let (start, end) = interval_ns(snapshot);
+    let seconds = (end - start) as f64 / crate::units::SECOND_NS * weight;
+    let aggr_s = match snapshot.sample_ns.saturating_mul(u64::from(snapshot.max_nr_accesses)) {
+        0 => (end - start) as f64 / crate::units::SECOND_NS,
+        ns => ns as f64 / crate::units::SECOND_NS,
+    };
+    for target in &snapshot.targets {
+        if !wanted(target.id) {
+            continue;
+        }
+        let mut previous = None;
+        for region in &target.regions {
+            if region.range.is_empty() {
+                continue;
+            }
+            let seen = region.range.size() as f64 * seconds;
+            let segment = Segment {
+                target: target.id,
+                range: region.range,
+                seen,
+                heat: seen * scale.hz(region),
+                aged: seen * f64::from(region.age) * aggr_s,
+            };
+            let key = (region.range.start, region.nr_accesses_bp, region.age);
+            match out.last_mut() {
+                Some(last) if previous == Some(key) => last.absorb(&segment),
+                _ => out.push(segment),
+            }
+            previous = Some((region.range.end, region.nr_accesses_bp, region.age));
+        }
+    }
+    // Recordings of other programs may break the order that a snapshot promises.
+    if !out.is_sorted_by(|a, b| a.order(b) != Ordering::Greater) {
+        out.sort_by(Segment::order);
+    }
+    let mut floor: Option<(TargetId, u64)> = None;
+    for segment in out.iter_mut() {
+        if let Some((target, end)) = floor
+            && target == segment.target
+            && segment.range.start < end
+        {
+            segment.range.start = end.min(segment.range.end);
+        }
+        floor = Some((segment.target, segment.range.end));
+    }
+    out.retain(|s| !s.range.is_empty());
+}
+
+/// Replaces `out` by both lists, each sorted and disjoint, laid over each other: where both have a segment, sums add
+/// up; boundaries of either stay.
+pub(crate) fn overlay(a: &[Segment], b: &[Segment], out: &mut Vec<Segment>) {
+    out.clear();
+    let (mut a, mut b) = (a.iter().copied(), b.iter().copied());
+    let (mut left, mut right) = (a.next(), b.next());
+    loop {
+        match (left, right) {
+            (None, None) => return,
+            (Some(x), None) => {
+                out.push(x);
+                out.extend(a.by_ref());
+                return;
+            }
+            (None, Some(y)) => {
+                out.push(y);
+                out.extend(b.by_ref());
+                return;
+            }
+            (Some(x), Some(y))
+                if (x.target, x.range.end) <= (y.target, y.range.start) || x.target < y.target =>
+            {
+                out.push(x);
+                left = a.next();
+            }
+            (Some(x), Some(y))
+                if (y.target, y.range.end) <= (x.target, x.range.start) || y.target < x.target =>
+            {
+                out.push(y);
+                right = b.next();
+            }
+            (Some(x), Some(y)) if x.range.start < y.range.start => {
+                let (before, rest) = x.split(y.range.start);
+                out.push(before);
+                left = Some(rest);
+            }
+            (Some(x), Some(y)) if y.range.start < x.range.start => {
+                let (before, rest) = y.split(x.range.start);
+                out.push(before);
+                right = Some(rest);
+            }
+            (Some(mut x), Some(mut y)) => {
+                match x.range.end.cmp(&y.range.end) {
+                    Ordering::Less => {
+                        let (part, rest) = y.split(x.range.end);
+                        y = part;
+                        left = a.next();
+                        right = Some(rest);
+                    }
+                    Ordering::Greater => {
+                        let (part, rest) = x.split(y.range.end);
+                        x = part;
+                        left = Some(rest);
+                        right = b.next();
+                    }
+                    Ordering::Equal => {
+                        left = a.next();
+                        right = b.next();
+                    }
+                }
+                x.absorb(&y);
+                out.push(x);
+            }
+        }
+    }
+}
+
+/// Joins segments until at most `max` are left: first neighbours by how little heat that displaces, then across the
+/// narrowest gaps. When there are more targets than that, the coldest targets go; returns the heat lost with them.
+pub(crate) fn reduce(segments: &mut Vec<Segment>, max: usize) -> f64 {
+    let displaced = |a: &Segment, b: &Segment| {
+        let touching = a.target == b.target && a.range.end == b.range.start;
+        touching.then(|| (a.rate_hz() - b.rate_hz()).abs() * a.range.size().min(b.range.size()) as f64)
+    };
+    let gap = |a: &Segment, b: &Segment| {
+        (a.target == b.target).then(|| b.range.start.saturating_sub(a.range.end) as f64)
+    };
+    while segments.len() > max && join_cheapest(segments, max, displaced) {}
+    while segments.len() > max && join_cheapest(segments, max, gap) {}
+    if segments.len() <= max {
+        return 0.0;
+    }
+    segments.sort_by(|a, b| b.heat.total_cmp(&a.heat));
+    let lost = segments.drain(max..).map(|s| s.heat).sum();
+    segments.sort_by(Segment::order);
+    lost
+}
+
+/// One pass over `segments`, joining the neighbours whose `cost` is among the lowest, down to `max` segments at the
+/// lowest. Whether any two could be joined.
+fn join_cheapest(
+    segments: &mut Vec<Segment>,
+    max: usize,
+    cost: impl Fn(&Segment, &Segment) -> Option<f64>,
+) -> bool {
+    let mut costs: Vec<f64> = segments.windows(2).filter_map(|pair| cost(&pair[0], &pair[1])).collect();
+    if costs.is_empty() {
+        return false;
+    }
+    let mut excess = segments.len().saturating_sub(max);
+    let nth = excess.clamp(1, costs.len()) - 1;
+    let (_, &mut threshold, _) = costs.select_nth_unstable_by(nth, f64::total_cmp);
+    segments.dedup_by(|next, kept| {
+        let join = excess > 0 && cost(kept, next).is_some_and(|c| c <= threshold);
+        if join {
+            kept.absorb(next);
+            excess -= 1;
+        }
+        join
+    });
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn segment(target: u64, start: u64, end: u64, hz: f64) -> Segment {
+        let seen = (end - start) as f64;
+        let range = AddrRange::new(start, end);
+        Segment { target: TargetId(target), range, seen, heat: seen * hz, aged: seen }
+    }
+
+    fn segments() -> impl Strategy<Value = Vec<Segment>> {
+        let piece = (0u64..50, 1u64..100, prop_oneof![Just(0.0), 0.0..200.0]);
+        (proptest::collection::vec(piece, 0..40), 1u64..4).prop_map(|(pieces, targets)| {
+            let per_target = pieces.len() / targets as usize + 1;
+            let mut out = Vec::new();
+            for (target, chunk) in (0..targets).zip(pieces.chunks(per_target)) {
+                let mut at = 0;
+                for (gap, size, hz) in chunk {
+                    out.push(segment(target, at + gap, at + gap + size, *hz));
+                    at += gap + size;
+                }
+            }
+            out
+        })
+    }
+
+    fn sums(list: &[Segment]) -> [f64; 3] {
+        list.iter().fold([0.0; 3], |[s, h, a], x| [s + x.seen, h + x.heat, a + x.aged])
+    }
+
+    fn close(a: [f64; 3], b: [f64; 3]) -> bool {
+        a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-9 * b.abs().max(1.0))
+    }
+
+    /// Heat of one byte, the naive way.
+    fn heat_at(list: &[Segment], target: TargetId, addr: u64) -> f64 {
+        let inside = list.iter().filter(|s| s.target == target && s.range.contains(addr));
+        inside.map(|s| s.heat / s.range.size() as f64).sum()
+    }
+
+    proptest! {
+        #[test]
+        fn overlay_adds_up_byte_by_byte(a in segments(), b in segments()) {
+            let mut out = Vec::new();
+            overlay(&a, &b, &mut out);
+            for pair in out.windows(2) {
+                prop_assert!((pair[0].target, pair[0].range.end) <= (pair[1].target, pair[1].range.start)
+                    || pair[0].target < pair[1].target);
+            }
+            for target in 0..3 {
+                for addr in (0..2000).step_by(7) {
+                    let expected = heat_at(&a, TargetId(target), addr) + heat_at(&b, TargetId(target), addr);
+                    prop_assert!((heat_at(&out, TargetId(target), addr) - expected).abs() < 1e-6);
+                }
+            }
+            let [s, h, g] = sums(&a);
+            let [t, i, k] = sums(&b);
+            prop_assert!(close(sums(&out), [s + t, h + i, g + k]));
+        }
+
+        #[test]
+        fn reduce_keeps_its_bound_and_all_heat(list in segments(), max in 4usize..20) {
+            let before = sums(&list);
+            let mut out = list.clone();
+            let lost = reduce(&mut out, max);
+            prop_assert!(out.len() <= max);
+            prop_assert_eq!(lost, 0.0);
+            prop_assert!(close(sums(&out), before));
+            if list.len() <= max {
+                prop_assert_eq!(out, list);
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_hot_spot_survives_in_a_large_noisy_mapping() {
+        let mut list: Vec<Segment> = (0..400)
+            .map(|i| segment(1, i * 1_000_000, (i + 1) * 1_000_000, f64::from(i as u32 % 2)))
+            .collect();
+        list[200] = segment(1, 200_000_000, 201_000_000, 200.0);
+        reduce(&mut list, 10);
+        let hottest = list.iter().max_by(|a, b| a.rate_hz().total_cmp(&b.rate_hz())).unwrap();
+        assert_eq!(hottest.range, AddrRange::new(200_000_000, 201_000_000));
+    }
+
+    #[test]
+    fn more_targets_than_segments_lose_the_coldest() {
+        let mut list: Vec<Segment> = (0..10).map(|t| segment(t, 0, 10, t as f64)).collect();
+        let lost = reduce(&mut list, 4);
+        assert_eq!(list.iter().map(|s| s.target.0).collect::<Vec<_>>(), [6, 7, 8, 9]);
+        assert_eq!(lost, 150.0);
+    }
+}

@@ -1,0 +1,193 @@
+//! What a recording ends with: where the heat was, how big the working set, what monitoring cost.
+//!
+//! Made from the snapshots as they pass by, without reading the file again.
+
+use crate::Accumulate;
+use crate::heatmap::{
+    AreaChoice, GridSpec, Heatmap, Survey, SurveyOptions, TerminalOptions, write_terminal_body,
+};
+use crate::provenance::Provenance;
+use crate::trend::{Measure, Threshold, TrendAnalysis, TrendOptions, TrendReport};
+use crate::units::{format_share, format_size, significant};
+use isotherm_damon::Snapshot;
+use isotherm_record::Item;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Areas shown at most.
+const MAX_AREAS: usize = 3;
+
+/// Collects a summary while recording. Needs 8 MB at most, whatever the recording's length.
+#[derive(Clone, Debug)]
+pub struct SummaryAnalysis {
+    survey: Survey,
+    wss: TrendAnalysis,
+}
+
+impl Default for SummaryAnalysis {
+    fn default() -> Self {
+        let survey = SurveyOptions { every_snapshot: true, ..SurveyOptions::default() };
+        let wss = TrendOptions::new(Measure::WorkingSet(Threshold::default()));
+        Self { survey: Survey::new(survey), wss: TrendAnalysis::new(wss) }
+    }
+}
+
+/// The end of a recording, in short.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The hottest areas; `null` when nothing was recorded.
+    pub heatmap: Option<Heatmap>,
+    /// The working-set size.
+    pub wss: TrendReport,
+    /// What was recorded, by whom, at what cost.
+    pub provenance: Provenance,
+}
+
+impl SummaryAnalysis {
+    /// The summary, with a heatmap that fits `options`.
+    pub fn finish(self, options: &TerminalOptions) -> Summary {
+        let heatmap = self.survey.time_range().and_then(|time| {
+            let areas = self.survey.areas(&AreaChoice::Hot, MAX_AREAS).ok()?;
+            let spec: GridSpec = options.grid(areas, time);
+            Some(self.survey.draw(&spec))
+        });
+        let provenance = self.survey.provenance().clone();
+        Summary { heatmap, wss: self.wss.finish(), provenance }
+    }
+}
+
+impl Accumulate for SummaryAnalysis {
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        self.survey.snapshot(snapshot);
+        self.wss.snapshot(snapshot);
+    }
+
+    fn note(&mut self, item: &Item) {
+        self.survey.note(item);
+        self.wss.note(item);
+    }
+}
+
+/// Writes the summary; `options` as given to [`SummaryAnalysis::finish`].
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_text(summary: &Summary, options: &TerminalOptions, out: &mut impl Write) -> io::Result<()> {
+    for line in summary.provenance.head() {
+        writeln!(out, "{line}")?;
+    }
+    match &summary.heatmap {
+        Some(map) => write_terminal_body(map, options, out)?,
+        None => {
+            writeln!(out, "no snapshot was taken: the recording ended before the first aggregation was over")?
+        }
+    }
+    if !summary.wss.percentiles.is_empty() {
+        let value = |p: u8| format_size(summary.wss.percentile(p).unwrap_or(0));
+        writeln!(
+            out,
+            "working set ({}): median {}, p25 {}, p75 {}, p95 {}, highest {}",
+            Threshold::default(),
+            value(50),
+            value(25),
+            value(75),
+            value(95),
+            value(100)
+        )?;
+    }
+    write_cost(&summary.provenance, out)?;
+    for line in summary.provenance.foot() {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn write_cost(provenance: &Provenance, out: &mut impl Write) -> io::Result<()> {
+    let cost = &provenance.cost;
+    let Some(share) = cost.cpu_share() else { return Ok(()) };
+    let seconds = cost.wall_ns as f64 / crate::units::SECOND_NS;
+    let a_second = |n: u64| format!("{}/s", significant(n as f64 / seconds, 3));
+    write!(out, "cost of monitoring: {} of a CPU", format_share(share))?;
+    if provenance.overhead_limit > 0.0 {
+        write!(out, " (ceiling {})", format_share(provenance.overhead_limit))?;
+    }
+    write!(
+        out,
+        ", {} checks, at most {} a sampling interval, {} pages cleared",
+        a_second(cost.checks),
+        cost.max_checks_per_sample,
+        a_second(cost.clears)
+    )?;
+    if cost.checks > 0 && cost.full_scan_checks > 0.0 {
+        let ratio = cost.full_scan_checks / cost.checks as f64;
+        write!(out, "; a full scan would have needed {} times the checks", significant(ratio.round(), 6))?;
+    }
+    writeln!(out)?;
+    if let Some(map) = &provenance.end {
+        writeln!(out, "ended: {}", crate::names::printable(map))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::stairs;
+    use isotherm_record::{Backend, Cost, End, Header, RecordedAttrs};
+
+    fn text(each: u64) -> String {
+        let options = TerminalOptions { width: 80, lines: 10, ..TerminalOptions::default() };
+        let mut analysis = SummaryAnalysis::default();
+        analysis.item(&Item::Header(Header {
+            attrs: RecordedAttrs { sample_us: 5_000, aggr_us: 100_000, ..RecordedAttrs::default() },
+            backend: Backend {
+                name: "pte".to_owned(),
+                coarse: false,
+                blind_spots: vec!["mlocked: 1 %".to_owned()],
+            },
+            overhead_limit: 0.01,
+            ..Header::default()
+        }));
+        for snapshot in stairs(0x7f00_0000_0000, each) {
+            analysis.item(&Item::Snapshot(snapshot));
+        }
+        analysis.item(&Item::Cost(Cost {
+            wall_ns: 10_000_000_000,
+            cpu_ns: 50_000_000,
+            checks: 20_000,
+            max_checks_per_sample: 10,
+            clears: 500,
+            clears_cut: 3,
+            resident_pages: 25_600,
+            ..Cost::default()
+        }));
+        analysis.item(&Item::End(End { reason: "duration reached".to_owned(), ..End::default() }));
+        let mut out = Vec::new();
+        write_text(&analysis.finish(&options), &options, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn it_shows_heat_working_set_cost_and_limits() {
+        let text = text(10);
+        for part in [
+            "backend pte",
+            "time (s)",
+            "median 10.0 MiB",
+            "0.5 % of a CPU (ceiling 1 %)",
+            "2000/s checks",
+            "2560 times",
+            "blind spot: mlocked: 1 %",
+            "3 clears",
+            "ended: duration reached",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(text.lines().filter(|l| l.contains("99")).count(), 10, "{text}");
+    }
+
+    #[test]
+    fn a_recording_of_nothing_says_so() {
+        assert!(text(0).contains("no snapshot was taken"));
+    }
+}

@@ -1,0 +1,249 @@
+//! A trend as a picture: the figure over time, and its distribution beside it on the same axis.
+
+use super::TrendReport;
+use crate::canvas::{Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, Rect, Svg, TextSize, TextStyle};
+use crate::colour::Colour;
+use crate::heatmap::{frame, ticks, time_axis, wrapped};
+use crate::names::shortened;
+use std::io::{self, Write};
+
+/// How large to draw.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChartOptions {
+    /// Width of the picture, pixels; at least 640 and at most 4096 are used.
+    pub width: usize,
+    /// Height of the plot, pixels; at least 120 and at most 4096 are used.
+    pub height: usize,
+    /// Title; the recording's first line when empty.
+    pub title: String,
+}
+
+impl Default for ChartOptions {
+    fn default() -> Self {
+        Self { width: 1280, height: 420, title: String::new() }
+    }
+}
+
+/// The line and, lighter, the band from lowest to highest.
+const LINE: Colour = Colour::hex(0x93_2667);
+const MARGIN: f64 = 28.0;
+const LEFT: f64 = 150.0;
+const HEAD: f64 = 138.0;
+const AXIS: f64 = 78.0;
+const NOTE: f64 = 25.0;
+
+/// Writes `report` as PNG.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_png(report: &TrendReport, options: &ChartOptions, out: impl Write) -> io::Result<()> {
+    let layout = Layout::new(report, options);
+    let mut bitmap = Bitmap::new(layout.width as usize, layout.height as usize);
+    draw(report, options, &layout, &mut bitmap);
+    bitmap.write_png(out)
+}
+
+/// Writes `report` as SVG.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_svg(report: &TrendReport, options: &ChartOptions, mut out: impl Write) -> io::Result<()> {
+    let layout = Layout::new(report, options);
+    let mut svg = Svg::new(layout.width as usize, layout.height as usize);
+    draw(report, options, &layout, &mut svg);
+    out.write_all(svg.finish().as_bytes())
+}
+
+struct Layout {
+    width: f64,
+    height: f64,
+    time: Rect,
+    distribution: Rect,
+    notes: Vec<String>,
+}
+
+impl Layout {
+    fn new(report: &TrendReport, options: &ChartOptions) -> Self {
+        let width = options.width.clamp(640, 4096) as f64;
+        let height = options.height.clamp(120, 4096) as f64;
+        let right = (width / 5.0).round();
+        let distribution = Rect { x: width - MARGIN - 80.0 - right, y: HEAD, width: right, height };
+        let time = Rect { x: LEFT, y: HEAD, width: distribution.x - 48.0 - LEFT, height };
+        let line = ((width - 2.0 * MARGIN) / TextSize::Small.char_width()) as usize;
+        let notes: Vec<String> = report.provenance.foot().iter().flat_map(|n| wrapped(n, line)).collect();
+        Self {
+            width,
+            height: HEAD + height + AXIS + notes.len() as f64 * NOTE + MARGIN,
+            time,
+            distribution,
+            notes,
+        }
+    }
+}
+
+/// The top of the value axis and the distance of its ticks: binary round for bytes, decimal for counts.
+fn value_axis(report: &TrendReport, highest: f64) -> (f64, f64) {
+    let highest = highest.max(1.0);
+    let step = match report.unit {
+        "bytes" => 2f64.powf((highest / 6.0).max(1.0).log2().ceil()),
+        _ => {
+            let marks = ticks(0.0, highest, 6);
+            marks.get(1).copied().unwrap_or(highest).max(1.0)
+        }
+    };
+    ((highest / step).ceil().max(1.0) * step, step)
+}
+
+fn draw(report: &TrendReport, options: &ChartOptions, layout: &Layout, canvas: &mut dyn Canvas) {
+    let head = report.provenance.head();
+    let fit = |text: &str, size: TextSize| {
+        shortened(text, ((layout.width - 2.0 * MARGIN) / size.char_width()) as usize)
+    };
+    let title =
+        if options.title.is_empty() { head.first().map_or("", String::as_str) } else { &options.title };
+    canvas.text(MARGIN, 34.0, &fit(title, TextSize::Title), TextStyle::new(TextSize::Title).bold());
+    let small = TextStyle::new(TextSize::Small);
+    canvas.text(MARGIN, 66.0, &fit(head.get(1).map_or("", String::as_str), TextSize::Small), small.faint());
+    let label = TextStyle::new(TextSize::Label);
+    let mut what = report.what.clone();
+    if let Some(first) = what.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    canvas.text(
+        LEFT,
+        HEAD - 26.0,
+        &shortened(&what, (layout.width / TextSize::Label.char_width()) as usize - 14),
+        label.bold(),
+    );
+    for (i, note) in layout.notes.iter().enumerate() {
+        let y = layout.time.bottom() + AXIS + (i as f64 + 0.5) * NOTE;
+        canvas.text(MARGIN, y, note, small.faint());
+    }
+    let Some(highest) = report.percentile(100) else {
+        canvas.text(LEFT, HEAD + 40.0, "the recording holds no snapshot", label);
+        return;
+    };
+    let (top, step) = value_axis(report, highest as f64);
+    for i in 0..=(top / step).round() as usize {
+        let value = i as f64 * step;
+        for plot in [&layout.time, &layout.distribution] {
+            let y = y_of(plot, value, top);
+            canvas.line(&[(plot.x, y), (plot.right(), y)], 1.0, HAIRLINE);
+        }
+        let text = report.measure.format(value);
+        canvas.text(LEFT - 14.0, y_of(&layout.time, value, top), &text, small.anchor(Anchor::End));
+    }
+    draw_over_time(report, layout.time, top, canvas);
+    draw_distribution(report, layout.distribution, top, canvas);
+}
+
+fn y_of(plot: &Rect, value: f64, top: f64) -> f64 {
+    plot.bottom() - plot.height * (value / top).clamp(0.0, 1.0)
+}
+
+fn draw_over_time(report: &TrendReport, plot: Rect, top: f64, canvas: &mut dyn Canvas) {
+    let (Some(first), Some(last)) = (report.over_time.first(), report.over_time.last()) else { return };
+    let (start, end) = (report.seconds(first.start_ns), report.seconds(last.end_ns));
+    let x_of =
+        |ns: u64| plot.x + plot.width * (report.seconds(ns) - start) / (end - start).max(f64::MIN_POSITIVE);
+    // A gap in the recording is a gap in the line.
+    for run in report.over_time.split(|b| b.mean.is_none()) {
+        let steps = |value: fn(&super::Bucket) -> f64| {
+            run.iter().flat_map(move |b| {
+                let y = y_of(&plot, value(b), top);
+                [(x_of(b.start_ns), y), (x_of(b.end_ns), y)]
+            })
+        };
+        let mut band: Vec<(f64, f64)> = steps(|b| b.max.unwrap_or(0) as f64).collect();
+        let mut low: Vec<(f64, f64)> = steps(|b| b.min.unwrap_or(0) as f64).collect();
+        low.reverse();
+        band.extend(low);
+        canvas.fill(&band, LINE, 0.25);
+        canvas.line(&steps(|b| b.mean.unwrap_or(0.0)).collect::<Vec<_>>(), 2.0, LINE);
+    }
+    frame(plot, canvas);
+    time_axis(plot, start, end, canvas);
+}
+
+/// Percentiles from left to right.
+fn draw_distribution(report: &TrendReport, plot: Rect, top: f64, canvas: &mut dyn Canvas) {
+    let point = |percent: u8, value: u64| {
+        (plot.x + plot.width * f64::from(percent) / 100.0, y_of(&plot, value as f64, top))
+    };
+    let line: Vec<(f64, f64)> = report.percentiles.iter().map(|p| point(p.percent, p.value)).collect();
+    let mut below = line.clone();
+    below.extend([(plot.right(), plot.bottom()), (plot.x, plot.bottom())]);
+    canvas.fill(&below, LINE, 0.12);
+    canvas.line(&line, 2.0, LINE);
+    frame(plot, canvas);
+    let label = TextStyle::new(TextSize::Label).anchor(Anchor::Middle);
+    for percent in [0, 50, 100] {
+        let (x, _) = point(percent, 0);
+        canvas.line(&[(x, plot.bottom()), (x, plot.bottom() + 7.0)], 1.0, INK);
+        canvas.text(x, plot.bottom() + 22.0, &percent.to_string(), label);
+    }
+    canvas.text(plot.x + plot.width / 2.0, plot.bottom() + 50.0, "percentile (% of time)", label);
+    // The values worth reading off; where they crowd, the median has precedence.
+    let mut taken: Vec<f64> = Vec::new();
+    for percent in [50, 100, 95, 5] {
+        let Some(value) = report.percentile(percent) else { continue };
+        let (x, y) = point(percent, value);
+        canvas.rect(Rect { x: x - 3.0, y: y - 3.0, width: 6.0, height: 6.0 }, LINE);
+        if taken.iter().all(|other| (other - y).abs() >= 22.0) {
+            taken.push(y);
+            let small = TextStyle::new(TextSize::Small);
+            canvas.line(&[(x, y), (plot.right(), y)], 1.0, FAINT);
+            canvas.text(plot.right() + 6.0, y, &format!("p{percent}"), small);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Accumulate;
+    use crate::synthetic::stairs;
+    use crate::trend::{Measure, Threshold, TrendAnalysis, TrendOptions};
+
+    fn report(measure: Measure, each: u64) -> TrendReport {
+        let mut analysis = TrendAnalysis::new(TrendOptions::new(measure));
+        stairs(0, each).iter().for_each(|s| analysis.snapshot(s));
+        analysis.finish()
+    }
+
+    #[test]
+    fn the_svg_has_units_on_both_axes() {
+        let mut out = Vec::new();
+        let wss = report(Measure::WorkingSet(Threshold::default()), 4);
+        write_svg(&wss, &ChartOptions::default(), &mut out).unwrap();
+        let svg = String::from_utf8(out).unwrap();
+        for part in ["time (s)", "2.0 MiB", "percentile (% of time)", "p50", "Working-set size"] {
+            assert!(svg.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn the_line_lies_at_the_value() {
+        let report = report(Measure::Regions, 4);
+        let options = ChartOptions::default();
+        let layout = Layout::new(&report, &options);
+        let mut bitmap = Bitmap::new(layout.width as usize, layout.height as usize);
+        draw(&report, &options, &layout, &mut bitmap);
+        // 10 regions, on an axis from 0 to 10: the line runs along the top.
+        assert_eq!(value_axis(&report, 10.0), (10.0, 2.0));
+        let middle = (layout.time.x + layout.time.width / 2.0) as usize;
+        assert_eq!(bitmap.pixel(middle, layout.time.y as usize), Some(LINE));
+    }
+
+    #[test]
+    fn an_empty_recording_still_makes_a_picture_that_says_so() {
+        let empty = report(Measure::Regions, 0);
+        let mut out = Vec::new();
+        write_svg(&empty, &ChartOptions::default(), &mut out).unwrap();
+        assert!(String::from_utf8(out).unwrap().contains("no snapshot"));
+        let mut out = Vec::new();
+        write_png(&empty, &ChartOptions { width: 0, height: 0, ..ChartOptions::default() }, &mut out)
+            .unwrap();
+        assert_eq!(&out[1..4], b"PNG");
+    }
+}
