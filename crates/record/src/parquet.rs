@@ -8,12 +8,13 @@ use crate::{Error, Header, Item, ItemWriter, Mappings, TargetInfo};
 use isotherm_damon::Snapshot;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::Arc;
 
 /// Rows in a group.
@@ -77,11 +78,8 @@ struct Rows {
 
 impl<W: Write + Send> Writer<W> {
     pub(crate) fn new(output: W, file: String) -> Result<Self, Error> {
-        let failed = |e: parquet::errors::ParquetError| Error::Encode {
-            file: file.clone(),
-            what: "the schema",
-            why: e.to_string(),
-        };
+        let failed =
+            |e: ParquetError| Error::Encode { file: file.clone(), what: "the schema", why: e.to_string() };
         let schema = Arc::new(parse_message_type(SCHEMA).map_err(failed)?);
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
@@ -100,17 +98,13 @@ impl<W: Write + Send> Writer<W> {
         })
     }
 
-    fn error(&self, e: parquet::errors::ParquetError) -> Error {
-        Error::io("write", &self.file, std::io::Error::other(e))
-    }
-
     fn write_group(&mut self) -> Result<(), Error> {
         let rows = std::mem::take(&mut self.rows);
         let Some(output) = &mut self.output else { return Ok(()) };
         if rows.snapshot.is_empty() {
             return Ok(());
         }
-        output.next_row_group().and_then(|group| rows.write(group)).map_err(|e| self.error(e))
+        output.next_row_group().and_then(|group| rows.write(group)).map_err(|e| failed(&self.file, e))
     }
 
     fn complete(&mut self) -> Result<(), Error> {
@@ -127,7 +121,7 @@ impl<W: Write + Send> Writer<W> {
             })?;
             output.append_key_value_metadata(KeyValue::new(key.to_owned(), json));
         }
-        let mut inner = output.into_inner().map_err(|e| self.error(e))?;
+        let mut inner = output.into_inner().map_err(|e| failed(&self.file, e))?;
         inner.flush().map_err(|e| Error::io("write", &self.file, e))
     }
 }
@@ -220,6 +214,18 @@ impl Rows {
         column::<ByteArrayType, W>(&mut group, &self.mapping, Some(&self.mapping_known))?;
         group.close().map(|_| ())
     }
+}
+
+/// The system's own reason where there is one: it decides the remedy.
+fn failed(file: &str, error: ParquetError) -> Error {
+    let source = match error {
+        ParquetError::External(cause) => match cause.downcast::<io::Error>() {
+            Ok(cause) => *cause,
+            Err(cause) => io::Error::other(cause),
+        },
+        other => io::Error::other(other),
+    };
+    Error::io("write", file, source)
 }
 
 /// Writes a column; `known` says of each row whether it has a value, where that is not always so.

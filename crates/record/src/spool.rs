@@ -250,15 +250,21 @@ impl Spool {
     }
 }
 
-/// Start of the first snapshot of each target whose starts the file does not say.
+/// Start of the first snapshot of each target whose starts the file does not say. Targets that were first seen at the
+/// same moment started at the same moment too, also when the file ends before one of them was seen again.
 fn first_starts(started: &HashMap<u64, Ends>, attrs: RecordedAttrs) -> HashMap<u64, u64> {
-    started
-        .iter()
-        .map(|(&target, ends)| {
-            let length = ends.mean().unwrap_or(attrs.aggr_us.saturating_mul(1000));
-            (target, ends.first_ns.saturating_sub(length))
-        })
-        .collect()
+    let mut longest: HashMap<u64, Ends> = HashMap::new();
+    for ends in started.values() {
+        let known = longest.entry(ends.first_ns).or_insert(*ends);
+        if (ends.count, ends.last_ns) > (known.count, known.last_ns) {
+            *known = *ends;
+        }
+    }
+    let start = |ends: &Ends| {
+        let length = longest.get(&ends.first_ns).and_then(|e| e.mean());
+        ends.first_ns.saturating_sub(length.unwrap_or(attrs.aggr_us.saturating_mul(1000)))
+    };
+    started.iter().map(|(&target, ends)| (target, start(ends))).collect()
 }
 
 fn temporary(input: &str) -> String {

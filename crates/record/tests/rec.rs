@@ -2,18 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests; clippy.toml allows it in the tests only
 
+mod common;
+
+use common::{items_of, small, snapshots};
 use isotherm_record::rec::{Reader, Writer, scan_summaries};
 use isotherm_record::synthetic::{Shape, Synthetic};
 use isotherm_record::{Header, Item, ItemReader, ItemWriter, Warning};
 use proptest::prelude::*;
-
-fn items_of(reader: &mut dyn ItemReader) -> Vec<Item> {
-    let mut items = Vec::new();
-    while let Some(item) = reader.next_item().unwrap() {
-        items.push(item);
-    }
-    items
-}
 
 fn file_of(items: &[Item]) -> Vec<u8> {
     let mut file = Vec::new();
@@ -22,11 +17,6 @@ fn file_of(items: &[Item]) -> Vec<u8> {
     writer.finish().unwrap();
     drop(writer);
     file
-}
-
-fn small() -> Vec<Item> {
-    let shape = Shape { nr_targets: 2, nr_regions: 3000, max_nr_regions: 60, ..Shape::default() };
-    items_of(&mut Synthetic::new(shape))
 }
 
 fn read(file: &[u8]) -> (Vec<Item>, Vec<Warning>) {
@@ -131,13 +121,7 @@ fn items_without_snapshots_are_read_alone() {
 fn the_scan_knows_the_axes_before_anything_is_decoded() {
     let items = small();
     let scan = scan_summaries(&file_of(&items)[..], "test.rec").unwrap();
-    let snapshots: Vec<_> = items
-        .iter()
-        .filter_map(|i| match i {
-            Item::Snapshot(s) => Some(s),
-            _ => None,
-        })
-        .collect();
+    let snapshots = snapshots(&items);
     assert_eq!(scan.total.nr_snapshots, snapshots.len() as u64);
     assert_eq!(scan.total.nr_regions, snapshots.iter().map(|s| s.nr_regions() as u64).sum::<u64>());
     assert_eq!(scan.total.first_ns, snapshots[0].start_ns);
@@ -163,13 +147,7 @@ fn a_region_takes_few_bytes() {
     for (fractions, most) in [(false, 4.0), (true, 6.0)] {
         let shape = Shape { nr_regions: 200_000, fractions, ..Shape::default() };
         let items = items_of(&mut Synthetic::new(shape));
-        let regions: usize = items
-            .iter()
-            .map(|i| match i {
-                Item::Snapshot(s) => s.nr_regions(),
-                _ => 0,
-            })
-            .sum();
+        let regions: usize = snapshots(&items).iter().map(|s| s.nr_regions()).sum();
         let each = file_of(&items).len() as f64 / regions as f64;
         println!("fractions {fractions}: {each:.2} bytes a region");
         assert!(each <= most, "fractions {fractions}: {each:.2} bytes a region");
