@@ -160,6 +160,11 @@ pub(super) fn choose(
         area.heat_share = Some(if total > 0.0 { heat / total } else { 0.0 });
     }
     areas.sort_by(|a, b| b.heat_share.unwrap_or(0.0).total_cmp(&a.heat_share.unwrap_or(0.0)));
+    if *choice == AreaChoice::Hot {
+        // A panel for a thousandth of the heat would only take room.
+        let hottest = areas.first().and_then(|a| a.heat_share).unwrap_or(0.0);
+        areas.retain(|a| a.heat_share.is_none_or(|share| share >= hottest / 1000.0));
+    }
     areas.truncate(most);
     let share_of = |target: Option<u64>| -> f64 {
         areas.iter().filter(|a| a.target == target).filter_map(|a| a.heat_share).sum()

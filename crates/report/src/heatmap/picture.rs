@@ -4,7 +4,7 @@ use super::{Area, GridSpec, Heatmap, Panel, Scale, terminal, ticks};
 use crate::canvas::{Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, Rect, Svg, TextSize, TextStyle, VOID};
 use crate::colour;
 use crate::names::shortened;
-use crate::units::{SECOND_NS, format_address, format_rate, format_size, significant};
+use crate::units::{SECOND_NS, format_address, format_rate, format_size_tick, significant};
 use std::io::{self, Write};
 
 /// How large to draw.
@@ -166,7 +166,8 @@ fn draw_legend(map: &Heatmap, scale: Scale, canvas: &mut dyn Canvas) {
 }
 
 fn draw_panel(map: &Heatmap, panel: &Panel, plot: Rect, scale: Scale, canvas: &mut dyn Canvas) {
-    let title = shortened(&terminal::title(map, panel), (plot.width / TextSize::Label.char_width()) as usize);
+    let room = plot.width + RIGHT as f64 - MARGIN;
+    let title = shortened(&terminal::title(map, panel), (room / TextSize::Label.char_width()) as usize);
     canvas.text(plot.x, plot.y - 16.0, &title, TextStyle::new(TextSize::Label).bold());
     // Addresses grow upwards.
     canvas.cells(plot, map.columns, panel.rows, &|column, row| match panel
@@ -202,7 +203,7 @@ fn draw_addresses(panel: &Panel, plot: Rect, canvas: &mut dyn Canvas) {
     for offset in offsets {
         // Not where it would run into the address of the end.
         if at(offset) - plot.y >= 24.0 && plot.bottom() - at(offset) >= 24.0 {
-            tick(offset, &format!("+ {}", format_size(offset)), style.faint());
+            tick(offset, &format!("+ {}", format_size_tick(offset)), style.faint());
         }
     }
 }
@@ -293,7 +294,7 @@ mod tests {
         write_svg(&map(&options), &options, &mut svg).unwrap();
         let svg = String::from_utf8(svg).unwrap();
         for part in
-            ["time (s)", "200 Hz", "not monitored", "&lt;mmap&gt;", "data:image/png;base64,", "+ 64.0 MiB"]
+            ["time (s)", "200 Hz", "not monitored", "&lt;mmap&gt;", "data:image/png;base64,", "+ 64 MiB"]
         {
             assert!(svg.contains(part), "{part}");
         }

@@ -93,7 +93,10 @@ pub fn write_body(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write
 /// What a panel shows, in a line.
 pub(super) fn title(map: &Heatmap, panel: &Panel) -> String {
     let mut title = panel.area.name.clone();
-    if let Some(target) = panel.area.target() {
+    // The head names the target when there is only one.
+    if let Some(target) = panel.area.target()
+        && map.provenance.nr_targets != 1
+    {
         title.push_str(&format!(" of {}", map.provenance.target_name(target)));
     }
     title.push_str(&format!(
@@ -121,7 +124,7 @@ fn write_panel(
     let level = |row: usize, column: usize| {
         panel.rate_hz(row, column).map(|hz| (hz, scale.level(hz, map.highest_hz)))
     };
-    for line in 0..lines {
+    for (line, name) in names.iter().enumerate() {
         // Addresses grow upwards.
         let low = (lines - 1 - line) * unit;
         if options.gutter() > 0 {
@@ -135,7 +138,7 @@ fn write_panel(
         }
         if options.mode == ColourMode::Plain {
             let digits: String = (0..map.columns).map(|column| digit(level(low, column))).collect();
-            match &names[line] {
+            match name {
                 Some(name) if options.names() > 0 => write!(out, "{digits}")
                     .and_then(|()| writeln!(out, " {}", shortened(name, options.names() - 1)))?,
                 _ => writeln!(out, "{}", digits.trim_end())?,
@@ -148,7 +151,7 @@ fn write_panel(
             options.mode,
             out,
         )?;
-        match &names[line] {
+        match name {
             Some(name) if options.names() > 0 => writeln!(out, " {}", shortened(name, options.names() - 1))?,
             _ => writeln!(out)?,
         }

@@ -70,7 +70,15 @@ impl Layout {
         let distribution = Rect { x: width - MARGIN - 80.0 - right, y: HEAD, width: right, height };
         let time = Rect { x: LEFT, y: HEAD, width: distribution.x - 48.0 - LEFT, height };
         let line = ((width - 2.0 * MARGIN) / TextSize::Small.char_width()) as usize;
-        let notes: Vec<String> = report.provenance.foot().iter().flat_map(|n| wrapped(n, line)).collect();
+        let value = |p: u8| report.percentile(p).map(|v| format!("p{p} {}", report.measure.format(v as f64)));
+        let values: Vec<String> = [5, 25, 50, 75, 95, 100].into_iter().filter_map(value).collect();
+        let mut notes = vec![values.join(", ")];
+        if report.over_time.iter().any(|b| b.min != b.max) {
+            notes
+                .push("line: mean; band: lowest to highest of the snapshots in each step of time".to_owned());
+        }
+        notes.extend(report.provenance.foot());
+        let notes: Vec<String> = notes.iter().flat_map(|n| wrapped(n, line)).collect();
         Self {
             width,
             height: HEAD + height + AXIS + notes.len() as f64 * NOTE + MARGIN,
@@ -130,7 +138,7 @@ fn draw(report: &TrendReport, options: &ChartOptions, layout: &Layout, canvas: &
             let y = y_of(plot, value, top);
             canvas.line(&[(plot.x, y), (plot.right(), y)], 1.0, HAIRLINE);
         }
-        let text = report.measure.format(value);
+        let text = report.measure.format_tick(value);
         canvas.text(LEFT - 14.0, y_of(&layout.time, value, top), &text, small.anchor(Anchor::End));
     }
     draw_over_time(report, layout.time, top, canvas);
@@ -217,7 +225,7 @@ mod tests {
         let wss = report(Measure::WorkingSet(Threshold::default()), 4);
         write_svg(&wss, &ChartOptions::default(), &mut out).unwrap();
         let svg = String::from_utf8(out).unwrap();
-        for part in ["time (s)", "2.0 MiB", "percentile (% of time)", "p50", "Working-set size"] {
+        for part in ["time (s)", "2 MiB", "percentile (% of time)", "p50", "Working-set size"] {
             assert!(svg.contains(part), "{part}");
         }
     }

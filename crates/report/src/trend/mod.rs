@@ -13,7 +13,7 @@ pub use text::{TextOptions, write_text};
 use crate::Accumulate;
 use crate::provenance::Provenance;
 use crate::rate::{BP, RateScale, interval_ns};
-use crate::units::{self, Rate, format_rate, format_share, format_size, significant};
+use crate::units::{self, Rate, format_rate, format_share, format_size, format_size_tick, significant};
 use distribution::Distribution;
 use isotherm_damon::{Snapshot, TargetId};
 use isotherm_record::Item;
@@ -63,6 +63,14 @@ impl Measure {
     pub fn format(self, value: f64) -> String {
         match self {
             Self::WorkingSet(_) => format_size(value.round().max(0.0) as u64),
+            Self::Regions => significant(value, 4),
+        }
+    }
+
+    /// The same for an axis, where values are round.
+    fn format_tick(self, value: f64) -> String {
+        match self {
+            Self::WorkingSet(_) => format_size_tick(value.round().max(0.0) as u64),
             Self::Regions => significant(value, 4),
         }
     }

@@ -17,6 +17,12 @@ pub fn format_size(bytes: u64) -> String {
     format!("{value:.1} {}", SIZE_UNITS[unit])
 }
 
+/// Bytes for an axis: as many digits as a round value needs, up to four: `512 MiB`, `1.25 GiB`.
+pub fn format_size_tick(bytes: u64) -> String {
+    let unit = (bytes.max(1).ilog2() / 10) as usize;
+    format!("{} {}", significant(bytes as f64 / 2f64.powi(10 * unit as i32), 4), SIZE_UNITS[unit.min(6)])
+}
+
 /// A time of `ns` nanoseconds in its most fitting unit: `850 ns`, `100 ms`, `12.5 s`, `3m 20s`, `2h 5m`, `3d 4h`.
 pub fn format_time(ns: u64) -> String {
     let value = ns as f64;
@@ -97,6 +103,13 @@ mod tests {
             (u64::MAX, "16.0 EiB"),
         ] {
             assert_eq!(format_size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn ticks_are_exact_where_round() {
+        for (bytes, text) in [(0, "0 B"), (512 << 20, "512 MiB"), (5 << 28, "1.25 GiB"), (1 << 60, "1 EiB")] {
+            assert_eq!(format_size_tick(bytes), text);
         }
     }
 
