@@ -362,10 +362,6 @@ fn only_recordings_are_overwritten() {
 #[test]
 fn a_full_disk_is_told_with_the_path_and_a_remedy() {
     let full = Path::new("/dev/full");
-    if !full.exists() {
-        println!("skipped: this machine has no /dev/full");
-        return;
-    }
     for format in Format::ALL {
         let mut writer = create(full, format).unwrap();
         let written: Result<(), Error> = small().iter().try_for_each(|i| writer.write(i));

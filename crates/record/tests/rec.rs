@@ -7,7 +7,7 @@ mod common;
 use common::{items_of, small, snapshots};
 use isotherm_record::rec::{Reader, Writer, scan_summaries};
 use isotherm_record::synthetic::{Shape, Synthetic};
-use isotherm_record::{Header, Item, ItemReader, ItemWriter, Warning};
+use isotherm_record::{Cost, Header, Item, ItemReader, ItemWriter, Mapping, Mappings, Warning};
 use proptest::prelude::*;
 
 fn file_of(items: &[Item]) -> Vec<u8> {
@@ -152,6 +152,54 @@ fn a_region_takes_few_bytes() {
         println!("fractions {fractions}: {each:.2} bytes a region");
         assert!(each <= most, "fractions {fractions}: {each:.2} bytes a region");
     }
+}
+
+/// Also where regions are few, and what is not regions weighs: cost every second, and a heap that grows.
+#[test]
+fn a_region_takes_few_bytes_also_when_there_are_few() {
+    let shape = Shape { nr_regions: 20_000, max_nr_regions: 30, ..Shape::default() };
+    let mut regions = 0;
+    let mut items = Vec::new();
+    let mut maps = Mappings { target: 4001, ..Mappings::default() };
+    for i in 0..150_u64 {
+        let start = 0x7f00_0000_0000 + i * 0x35000;
+        let name = format!(
+            "/usr/lib/x86_64-linux-gnu/lib{}.so.{}",
+            ["crypto", "systemd", "c", "jemalloc"][i as usize / 5 % 4],
+            i / 5
+        );
+        let perms = ["r--p", "r-xp", "r--p", "r--p", "rw-p"][i as usize % 5].to_owned();
+        maps.maps.push(Mapping { start, end: start + 0x1000 * (i % 7 + 1), perms, name });
+    }
+    let mut second = 0;
+    for item in items_of(&mut Synthetic::new(shape)) {
+        if let Item::Snapshot(s) = &item {
+            regions += s.nr_regions();
+            if s.end_ns / 1_000_000_000 > second {
+                second = s.end_ns / 1_000_000_000;
+                let cost = Cost {
+                    time_ns: s.end_ns,
+                    wall_ns: 1_000_300_211 + second % 977,
+                    cpu_ns: 7_300_000 + second * 7919 % 90_000,
+                    checks: 4000 + second * 31 % 701,
+                    max_checks_per_sample: 30,
+                    clears: 700 + second * 17 % 301,
+                    resident_pages: 262_144 + second,
+                    ..Cost::default()
+                };
+                items.push(Item::Cost(cost));
+                maps.time_ns = s.end_ns;
+                maps.maps[0].end += 0x1000;
+                items.push(Item::Mappings(maps.clone()));
+            }
+        }
+        items.push(item);
+    }
+    let file = file_of(&items);
+    let each = file.len() as f64 / regions as f64;
+    println!("{each:.2} bytes a region");
+    assert!(each <= 6.0, "{each:.2} bytes a region");
+    assert_eq!(read(&file).0, items);
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! Decoding one block's payload, item by item.
 
+use super::mappings::Known;
 use super::regions::{self, Columns, Cursors};
 use super::varint::Cursor;
 use super::writer::Last;
@@ -17,6 +18,8 @@ pub(super) enum Step {
     Other(Box<Item>),
     /// An item of a kind this version does not know; it was passed over.
     Unknown,
+    /// A change of mappings whose beginning was not read; it was passed over.
+    Orphan,
     /// The block is at its end.
     BlockEnd,
     /// The block contradicts itself; no more can be had from it.
@@ -33,6 +36,8 @@ pub(super) struct BlockDecoder {
     /// Slots in use, and for each the target's regions in its previous snapshot.
     ids: Vec<u64>,
     previous: Vec<Vec<RegionSnapshot>>,
+    /// Outlives the block.
+    mappings: Known,
 }
 
 impl BlockDecoder {
@@ -44,6 +49,7 @@ impl BlockDecoder {
             last: Last::default(),
             ids: Vec::new(),
             previous: Vec::new(),
+            mappings: Known::default(),
         })
     }
 
@@ -104,7 +110,8 @@ impl BlockDecoder {
                 return Step::BlockEnd;
             }
             let mut slots = Slots { ids: &mut self.ids, previous: &mut self.previous };
-            let step = next_item(&mut cursors, &mut self.last, &mut slots, snapshot, skip_snapshots);
+            let known = &mut self.mappings;
+            let step = next_item(&mut cursors, &mut self.last, &mut slots, known, snapshot, skip_snapshots);
             let Cursors { meta, flags, addr, nr, fine, age } = cursors;
             for ((at, end), left) in self.columns.iter_mut().zip([meta, flags, addr, nr, fine, age]) {
                 *at = *end - left.len();
@@ -127,6 +134,7 @@ fn next_item(
     cursors: &mut Cursors<'_>,
     last: &mut Last,
     slots: &mut Slots<'_>,
+    known: &mut Known,
     snapshot: &mut Snapshot,
     skip: bool,
 ) -> Option<Step> {
@@ -138,7 +146,7 @@ fn next_item(
         kind => {
             let len = usize::try_from(cursors.meta.uint()?).ok()?;
             let json = cursors.meta.bytes(len)?;
-            Some(items::decode(kind, json).map_or(Step::Unknown, |item| Step::Other(Box::new(item))))
+            Some(items::decode(kind, json, known))
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The items other than snapshots, as they stand in the `meta` column: a kind, a length, JSON.
 
+use super::decode::Step;
+use super::mappings::{Change, Form, Known, Whole};
 use super::varint::put;
-use crate::{Item, RecordedAttrs};
+use crate::{Item, RecordedAttrs, TargetEnd};
 use serde::{Deserialize, Serialize};
 
 const HEADER: u64 = 1;
@@ -11,6 +13,7 @@ const ATTRS: u64 = 4;
 const COST: u64 = 5;
 const TARGET_END: u64 = 6;
 const END: u64 = 7;
+const MAPPINGS_CHANGE: u64 = 8;
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -20,16 +23,22 @@ struct AttrsAt {
 }
 
 /// Appends an item that is not a snapshot (a snapshot appends nothing).
-pub(super) fn encode(meta: &mut Vec<u8>, item: &Item) -> serde_json::Result<()> {
+pub(super) fn encode(meta: &mut Vec<u8>, item: &Item, known: &mut Known) -> serde_json::Result<()> {
     let (kind, json) = match item {
         Item::Header(v) => (HEADER, serde_json::to_vec(v)?),
         Item::Target(v) => (TARGET, serde_json::to_vec(v)?),
-        Item::Mappings(v) => (MAPPINGS, serde_json::to_vec(v)?),
+        Item::Mappings(v) => match known.form(v) {
+            Form::Whole(whole) => (MAPPINGS, serde_json::to_vec(&whole)?),
+            Form::Change(change) => (MAPPINGS_CHANGE, serde_json::to_vec(&change)?),
+        },
         Item::Attrs { time_ns, attrs } => {
             (ATTRS, serde_json::to_vec(&AttrsAt { time_ns: *time_ns, attrs: *attrs })?)
         }
         Item::Cost(v) => (COST, serde_json::to_vec(v)?),
-        Item::TargetEnd(v) => (TARGET_END, serde_json::to_vec(v)?),
+        Item::TargetEnd(v) => {
+            known.forget(v.target);
+            (TARGET_END, serde_json::to_vec(v)?)
+        }
         Item::End(v) => (END, serde_json::to_vec(v)?),
         Item::Snapshot(_) => return Ok(()),
     };
@@ -39,18 +48,31 @@ pub(super) fn encode(meta: &mut Vec<u8>, item: &Item) -> serde_json::Result<()> 
     Ok(())
 }
 
-/// Reads an item back. `None`: a kind this version does not know, or JSON that does not fit it.
-pub(super) fn decode(kind: u64, json: &[u8]) -> Option<Item> {
+/// Reads an item back.
+pub(super) fn decode(kind: u64, json: &[u8], known: &mut Known) -> Step {
+    match item(kind, json, known) {
+        Some(item) => Step::Other(Box::new(item)),
+        None if kind == MAPPINGS_CHANGE => Step::Orphan,
+        None => Step::Unknown,
+    }
+}
+
+fn item(kind: u64, json: &[u8], known: &mut Known) -> Option<Item> {
     Some(match kind {
         HEADER => Item::Header(serde_json::from_slice(json).ok()?),
         TARGET => Item::Target(serde_json::from_slice(json).ok()?),
-        MAPPINGS => Item::Mappings(serde_json::from_slice(json).ok()?),
+        MAPPINGS => Item::Mappings(known.whole(serde_json::from_slice::<Whole>(json).ok()?)),
+        MAPPINGS_CHANGE => Item::Mappings(known.change(&serde_json::from_slice::<Change>(json).ok()?)?),
         ATTRS => {
             let AttrsAt { time_ns, attrs } = serde_json::from_slice(json).ok()?;
             Item::Attrs { time_ns, attrs }
         }
         COST => Item::Cost(serde_json::from_slice(json).ok()?),
-        TARGET_END => Item::TargetEnd(serde_json::from_slice(json).ok()?),
+        TARGET_END => {
+            let end: TargetEnd = serde_json::from_slice(json).ok()?;
+            known.forget(end.target);
+            Item::TargetEnd(end)
+        }
         END => Item::End(serde_json::from_slice(json).ok()?),
         _ => return None,
     })

@@ -28,7 +28,8 @@
 //! ```
 //! A block is written in one call, the first one together with the preamble, so a file never holds half a preamble
 //! unless it was cut. A block whose checksums do not fit is passed over: the reader looks for the next sync bytes
-//! followed by a header whose checksum fits, and reports the gap. A block refers to nothing outside itself.
+//! followed by a header whose checksum fits, and reports the gap. A block refers to nothing outside itself, but for changes
+//! of mappings; the module `mappings` tells why, and what damage costs there.
 //!
 //! # The summary
 //! What a report needs to plan: varints (seven bits a byte, low first; `s` marks zigzag-signed ones)
@@ -45,7 +46,8 @@
 //! `meta` holds the items in order:
 //! ```text
 //! item     := 0 snapshot | kind length JSON      kind 1 header, 2 target, 3 mappings, 4 attrs, 5 cost,
-//!                                                6 target end, 7 end; unknown kinds are skipped
+//!                                                6 target end, 7 end, 8 change of mappings;
+//!                                                unknown kinds are skipped
 //! snapshot := s start_ns - previous end_ns, s end_ns - start_ns, s change of sample_ns,
 //!             s change of max_nr_accesses, nr_targets, target*
 //! target   := s slot - (previous slot + 1), [id when the slot is new], shift, nr_regions
@@ -60,6 +62,7 @@
 mod block;
 mod decode;
 mod items;
+mod mappings;
 mod reader;
 mod regions;
 mod scan;

@@ -64,6 +64,10 @@ impl<R: Read> Reader<R> {
                     self.blocks.skipped += 1;
                     continue;
                 }
+                Step::Orphan => {
+                    self.blocks.orphans += 1;
+                    continue;
+                }
                 step => {
                     if let Step::Snapshot = step {
                         self.blocks.last_ns = snapshot.end_ns;
@@ -147,6 +151,8 @@ pub(super) struct Blocks<R: Read> {
     more_warnings: u64,
     /// Parts of a type this version does not know.
     pub(super) skipped: u64,
+    /// Changes of mappings whose beginning was lost.
+    orphans: u64,
     /// An end item was read.
     pub(super) finished: bool,
 }
@@ -169,6 +175,7 @@ impl<R: Read> Blocks<R> {
             warnings: Vec::new(),
             more_warnings: 0,
             skipped: 0,
+            orphans: 0,
             finished: false,
         };
         blocks.fill(PREAMBLE_LEN)?;
@@ -286,6 +293,7 @@ impl<R: Read> Blocks<R> {
     pub(super) fn conclude(&mut self) {
         for (count, what) in [
             (std::mem::take(&mut self.skipped), "parts of a kind this version does not know"),
+            (std::mem::take(&mut self.orphans), "changes of mappings that rest on a lost part"),
             (std::mem::take(&mut self.more_warnings), "further stretches of damage"),
         ] {
             if count > 0 {

@@ -1,6 +1,7 @@
 //! Writing `.rec`.
 
 use super::block::{self, Summary};
+use super::mappings::Known;
 use super::regions::{self, Columns};
 use super::varint::{put, put_signed};
 use super::{BLOCK_BYTES, BLOCK_NS, MAX_PAYLOAD, MAX_REGIONS, items};
@@ -21,6 +22,7 @@ pub struct Writer<W: Write> {
     columns: Columns,
     summary: Summary,
     slots: Slots,
+    mappings: Known,
     last: Last,
     sequence: u32,
     raw: Vec<u8>,
@@ -87,6 +89,7 @@ impl<W: Write> Writer<W> {
             columns: Columns::default(),
             summary: Summary::default(),
             slots: Slots::default(),
+            mappings: Known::default(),
             last: Last::default(),
             sequence: 0,
             raw: Vec::new(),
@@ -202,7 +205,7 @@ impl<W: Write + Send> ItemWriter for Writer<W> {
         if self.failed {
             return Ok(());
         }
-        items::encode(&mut self.columns.meta, item).map_err(|e| Error::Encode {
+        items::encode(&mut self.columns.meta, item, &mut self.mappings).map_err(|e| Error::Encode {
             file: self.file.clone(),
             what: "an item",
             why: e.to_string(),
