@@ -6,7 +6,7 @@
 //! nr_accesses. Start times, ages and intervals are not in it.
 
 use crate::spool::{RunInfo, Spool, SpoolReader, counted};
-use crate::{Error, Format, Item, ItemWriter, RecordedAttrs, Warning, rec};
+use crate::{Error, Format, ItemWriter, RecordedAttrs, Warning, rec};
 use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
@@ -249,13 +249,6 @@ impl<W: Write> Writer<W> {
 }
 
 impl<W: Write + Send> ItemWriter for Writer<W> {
-    fn write(&mut self, item: &Item) -> Result<(), Error> {
-        match item {
-            Item::Snapshot(snapshot) => self.write_snapshot(snapshot),
-            _ => Ok(()),
-        }
-    }
-
     fn write_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         if self.version == 1
             && let Some(target) = snapshot.targets.iter().find(|t| u32::try_from(t.id.0).is_err())

@@ -109,7 +109,7 @@ pub struct Conversion {
     /// What was wrong with the input.
     pub warnings: Vec<Warning>,
     /// What the output's format cannot carry.
-    pub lost: &'static [&'static str],
+    pub lost: Vec<&'static str>,
 }
 
 /// Converts a recording from one file to another, in memory that does not depend on its length. The output's format is

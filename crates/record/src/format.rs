@@ -113,48 +113,43 @@ impl Format {
     }
 
     /// What a recording can hold and this format cannot, a phrase each. Empty for Isotherm's own format.
-    pub const fn losses(self) -> &'static [&'static str] {
-        match self {
-            Self::Rec => &[],
-            Self::JsonCompressed | Self::Json => &[
-                "host, kernel and command line",
-                "the targets' names and command lines, and when they ended",
-                "mappings and their names",
-                "backend and blind spots",
-                "the monitor's cost and what its budget cut",
-                "fractions of an access",
-                "bounds of the number of regions",
-                "times finer than a microsecond of the intervals",
-            ],
+    pub fn losses(self) -> Vec<&'static str> {
+        let own: &[&str] = match self {
+            Self::Rec => return Vec::new(),
+            Self::Parquet => {
+                return vec![
+                    "mappings without a region in them",
+                    "when targets ended",
+                    "the monitor's cost over time",
+                    "changes of attributes that no snapshot shows",
+                    "snapshots without a region",
+                ];
+            }
+            Self::JsonCompressed | Self::Json => {
+                &["bounds of the number of regions", "fractions of a microsecond in the intervals"]
+            }
             Self::PerfScript => &[
-                "host, kernel and command line",
-                "the targets' names and command lines, and when they ended",
-                "mappings and their names",
-                "backend and blind spots",
-                "the monitor's cost and what its budget cut",
-                "fractions of an access",
                 "the monitoring attributes",
                 "start times of snapshots (taken from the end of the one before)",
-                "times finer than a microsecond",
+                "fractions of a microsecond in the times",
+                "snapshots without a region",
             ],
             Self::RecordV0 | Self::RecordV1 | Self::RecordV2 => &[
-                "host, kernel and command line",
-                "the targets' names and command lines, and when they ended",
-                "mappings and their names",
-                "backend and blind spots",
-                "the monitor's cost and what its budget cut",
-                "fractions of an access",
                 "the monitoring attributes",
                 "start times of snapshots (taken from the end of the one before)",
                 "ages of regions",
             ],
-            Self::Parquet => &[
-                "mappings without a region in them",
-                "the monitor's cost over time",
-                "changes of attributes that no snapshot shows",
-                "snapshots without a region",
-            ],
-        }
+        };
+        // None of damo's formats has a place for these.
+        let all = [
+            "host, kernel and command line",
+            "the targets' names and command lines, and when they ended",
+            "mappings and their names",
+            "backend and blind spots",
+            "the monitor's cost and what its budget cut",
+            "fractions of an access",
+        ];
+        [&all, own].concat()
     }
 }
 

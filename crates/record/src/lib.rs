@@ -57,17 +57,31 @@ pub trait ItemReader: Send {
 
 /// Takes the items of a recording, the [`Header`] first.
 pub trait ItemWriter: Send {
-    /// Writes an item.
+    /// Writes a snapshot.
     ///
     /// # Errors
     /// [`Error::Io`] from the output, [`Error::TooManyRegions`], [`Error::Encode`].
-    fn write(&mut self, item: &Item) -> Result<(), Error>;
+    fn write_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Error>;
 
-    /// Writes a snapshot; the same as [`Self::write`] with [`Item::Snapshot`], without building one.
+    /// Writes an item that is not a snapshot. Formats that have no place for it leave it out; see [`Format::losses`].
     ///
     /// # Errors
-    /// As [`Self::write`].
-    fn write_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Error>;
+    /// As [`Self::write_snapshot`].
+    fn write_other(&mut self, item: &Item) -> Result<(), Error> {
+        let _ = item;
+        Ok(())
+    }
+
+    /// Writes an item.
+    ///
+    /// # Errors
+    /// As [`Self::write_snapshot`].
+    fn write(&mut self, item: &Item) -> Result<(), Error> {
+        match item {
+            Item::Snapshot(snapshot) => self.write_snapshot(snapshot),
+            other => self.write_other(other),
+        }
+    }
 
     /// Writes what is left and completes the file. Nothing may be written after it.
     ///

@@ -127,7 +127,7 @@ impl<W: Write + Send> Writer<W> {
 }
 
 impl<W: Write + Send> ItemWriter for Writer<W> {
-    fn write(&mut self, item: &Item) -> Result<(), Error> {
+    fn write_other(&mut self, item: &Item) -> Result<(), Error> {
         match item {
             Item::Header(header) => self.header = header.clone(),
             Item::Target(target) => {
@@ -138,13 +138,12 @@ impl<W: Write + Send> ItemWriter for Writer<W> {
                 let names = maps.maps.iter().map(|m| ByteArray::from(m.name.as_str())).collect();
                 self.names.insert(maps.target, Names { maps: maps.clone(), names });
             }
-            Item::Snapshot(snapshot) => return self.write_snapshot(snapshot),
             Item::End(end) => {
                 if !end.blind_spots.is_empty() {
                     self.header.backend.blind_spots.clone_from(&end.blind_spots);
                 }
             }
-            Item::Attrs { .. } | Item::Cost(_) | Item::TargetEnd(_) => {}
+            Item::Attrs { .. } | Item::Snapshot(_) | Item::Cost(_) | Item::TargetEnd(_) => {}
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! recorded too, which tells the sampling interval in force.
 
 use crate::spool::{RunInfo, Spool, SpoolReader, counted};
-use crate::{Error, Format, Item, ItemWriter, RecordedAttrs, Warning, rec};
+use crate::{Error, Format, ItemWriter, RecordedAttrs, Warning, rec};
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 
@@ -210,13 +210,6 @@ impl<W: Write> Writer<W> {
 }
 
 impl<W: Write + Send> ItemWriter for Writer<W> {
-    fn write(&mut self, item: &Item) -> Result<(), Error> {
-        match item {
-            Item::Snapshot(snapshot) => self.write_snapshot(snapshot),
-            _ => Ok(()),
-        }
-    }
-
     fn write_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         self.print(snapshot).map_err(|e| Error::io("write", &self.file, e))
     }

@@ -184,11 +184,9 @@ impl<W: Write> Writer<W> {
 }
 
 impl<W: Write + Send> ItemWriter for Writer<W> {
-    fn write(&mut self, item: &Item) -> Result<(), Error> {
-        match item {
-            Item::Header(header) => self.header = header.clone(),
-            Item::Snapshot(snapshot) => return self.write_snapshot(snapshot),
-            _ => {}
+    fn write_other(&mut self, item: &Item) -> Result<(), Error> {
+        if let Item::Header(header) = item {
+            self.header = header.clone();
         }
         Ok(())
     }

@@ -198,10 +198,7 @@ impl<W: Write> Writer<W> {
 }
 
 impl<W: Write + Send> ItemWriter for Writer<W> {
-    fn write(&mut self, item: &Item) -> Result<(), Error> {
-        if let Item::Snapshot(snapshot) = item {
-            return self.write_snapshot(snapshot);
-        }
+    fn write_other(&mut self, item: &Item) -> Result<(), Error> {
         if self.failed {
             return Ok(());
         }
