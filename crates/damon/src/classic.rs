@@ -88,6 +88,10 @@ impl Sampler for Classic {
         false
     }
 
+    fn next_due(&self, now: u64, _end: u64) -> u64 {
+        now + 1
+    }
+
     fn forget(&mut self, target: TargetId) {
         self.pending.retain(|c| c.target != target);
     }

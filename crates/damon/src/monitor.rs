@@ -154,7 +154,16 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
 
     /// One sampling interval at `now_ns` of the caller's clock, within `allowance`. Callbacks are told of each step;
     /// when an aggregation ends, [`Callbacks::after_aggregation`] gets its snapshot.
-    pub fn tick(&mut self, now_ns: u64, allowance: Allowance, callbacks: &mut impl Callbacks) {
+    ///
+    /// Gives the number of sampling intervals after which the next call is due: 1, or more where the sampler has
+    /// nothing to do meanwhile.
+    pub fn tick(&mut self, now_ns: u64, allowance: Allowance, callbacks: &mut impl Callbacks) -> u64 {
+        self.step(now_ns, allowance, callbacks);
+        let left = self.attrs.max_nr_accesses().saturating_sub(self.passed_samples).max(1);
+        self.sampler.next_due(self.now, self.now + u64::from(left)) - self.now
+    }
+
+    fn step(&mut self, now_ns: u64, allowance: Allowance, callbacks: &mut impl Callbacks) {
         if !self.started {
             self.started = true;
             self.last_tick_ns = now_ns;

@@ -112,6 +112,9 @@ pub trait Sampler {
     /// Whether a look accounts for all sampling intervals since the last one, not just for one.
     fn spans_gaps(&self) -> bool;
 
+    /// The next sampling interval after `now` in which it has something to do, at the latest `end`.
+    fn next_due(&self, now: u64, end: u64) -> u64;
+
     /// The target is gone, or its address space was replaced (exec).
     fn forget(&mut self, target: TargetId);
 }

@@ -108,14 +108,24 @@ fn run<S: Sampler>(sampler: S, phases: &[(Pattern, u32)], prepares: usize) -> Ru
     let mut monitor = Monitor::new(Attrs::default(), ops, sampler, 7).unwrap();
     monitor.add_target(TargetId(1)).unwrap();
     let mut keep = Keep(Vec::new());
-    let allowance =
-        Allowance { checks: 4000, prepares, checks_per_aggr: 4000, prepares_per_aggr: prepares * 20 };
-    let mut now = 0;
+    let mut allowance = Allowance {
+        checks: 4000,
+        prepares,
+        checks_per_aggr: 4000,
+        prepares_per_aggr: prepares.saturating_mul(20),
+    };
+    let mut now = 0u64;
     for (pattern, aggregations) in phases {
         monitor.ops().pattern = pattern.clone();
-        for _ in 0..aggregations * 20 {
-            monitor.tick(now * 5_000_000, allowance, &mut keep);
-            now += 1;
+        let end = now + u64::from(*aggregations) * 20;
+        while now < end {
+            let before = monitor.tally().prepares;
+            let due = monitor.tick(now * 5_000_000, allowance, &mut keep);
+            let used = (monitor.tally().prepares - before) as usize;
+            allowance.prepares = (allowance.prepares.saturating_sub(used))
+                .saturating_add(prepares.saturating_mul(due as usize))
+                .min(prepares.saturating_mul(200));
+            now += due;
             monitor.ops().now = now;
         }
     }

@@ -25,6 +25,10 @@ pub(crate) struct Governor {
     check_ns: f64,
     prepare_ns: f64,
     tick_ns: f64,
+    /// What waking up and everything but looks and clears cost, ns a second.
+    base_ns: f64,
+    /// Spent on looks and clears since the account was settled, ns.
+    worked: f64,
 }
 
 impl Governor {
@@ -39,6 +43,8 @@ impl Governor {
             check_ns: 250.0,
             prepare_ns: 10_000.0,
             tick_ns: 8_000.0,
+            base_ns: 1_000_000.0,
+            worked: 0.0,
         }
     }
 
@@ -48,6 +54,13 @@ impl Governor {
         let Some(share) = self.share else { return };
         let wall = if self.last_wall_ns == 0 { 0 } else { now_ns.saturating_sub(self.last_wall_ns) };
         let spent = cpu.saturating_sub(self.last_cpu).as_nanos() as f64;
+        // An average over about a second.
+        let weight = (wall as f64 / 1e9).min(1.0);
+        if wall > 0 {
+            let base = (spent - self.worked).max(0.0) / (wall as f64 / 1e9);
+            self.base_ns += (base - self.base_ns) * weight;
+        }
+        self.worked = 0.0;
         self.tokens = (self.tokens + wall as f64 * share).min(share * 1e9 * HOLDS) - spent;
         self.last_wall_ns = now_ns;
         self.last_cpu = cpu;
@@ -63,9 +76,8 @@ impl Governor {
         let Some(share) = self.share else { return Allowance::UNLIMITED };
         let left = (self.tokens - self.tick_ns).max(0.0);
         let aggr_ns = attrs.aggr.as_nanos() as f64;
-        let ticks = f64::from(attrs.max_nr_accesses());
-        // The fixed cost of waking up comes first; never plan with less than a fifth for actual work.
-        let plannable = (share * aggr_ns - ticks * self.tick_ns).max(share * aggr_ns * 0.2);
+        // The cost of being awake comes first; never plan with less than a fifth for actual work.
+        let plannable = (share * aggr_ns - self.base_ns * aggr_ns / 1e9).max(share * aggr_ns * 0.2);
         Allowance {
             checks: (left / self.check_ns) as usize,
             prepares: (left / 2.0 / self.prepare_ns) as usize,
@@ -93,6 +105,7 @@ impl Governor {
         if prepares > 0 {
             blend(&mut self.prepare_ns, (spent_preparing.as_nanos() as f64 / prepares as f64).max(200.0));
         }
+        self.worked += (spent_checking + spent_preparing).as_nanos() as f64;
         let rest = spent.saturating_sub(spent_checking).saturating_sub(spent_preparing);
         blend(
             &mut self.tick_ns,

@@ -102,18 +102,19 @@ impl<O: LiveOperations, S: Sampler> MonitorSource<O, S> {
         &mut self.monitor.ops().inner
     }
 
-    fn run_tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) {
+    fn run_tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> u64 {
         let before = *self.monitor.tally();
         let start = cpu_time::of_this_thread();
         let ops = self.monitor.ops();
         (ops.checking, ops.preparing) = (Duration::ZERO, Duration::ZERO);
         let allowance = self.governor.allowance(self.monitor.attrs());
-        self.monitor.tick(now_ns, allowance, &mut ToSink(sink));
+        let due = self.monitor.tick(now_ns, allowance, &mut ToSink(sink));
         let spent = cpu_time::of_this_thread().saturating_sub(start);
         let after = *self.monitor.tally();
         let ops = self.monitor.ops();
         let (checking, preparing) = (ops.checking, ops.preparing);
         self.governor.learn(&before, &after, checking, preparing, spent);
+        due
     }
 }
 
@@ -163,7 +164,7 @@ impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
             self.samples_missed += 1;
             return Ok(self.next_ns);
         }
-        self.run_tick(now_ns, sink);
+        self.next_ns += (self.run_tick(now_ns, sink) - 1) * sample_ns;
         for id in self.monitor.ops().inner.take_execed() {
             self.monitor.reset_target(id);
         }

@@ -12,7 +12,11 @@ const PRICE_KNOWN: f32 = 1.5;
 /// Most trials one probe brings into segmentation: pages of one stretch are alike, but not that alike.
 const MAX_TRIALS: f32 = 20.0;
 /// Trials an estimate remembers. DAMON's own has aggregation/sampling (20) of them.
-const MEMORY: f32 = 60.0;
+const MEMORY: f32 = 40.0;
+
+/// Squared standard deviations (of the difference, under the pooled estimate) from which fresh evidence contradicts
+/// what is remembered. Forgetting too early costs precision for a moment, too late shows what is not so any more.
+const CONTRADICTION: f32 = 5.0;
 
 /// One probe's evidence, and what it stands for.
 struct Point {
@@ -194,12 +198,11 @@ fn estimate(points: &[Point], target: &mut Target, attrs: &Attrs) {
 fn remember(region: &mut Region, fresh: f32, trials: f32) {
     let old = rate(region);
     let known = region.watched;
-    // Three standard deviations of the difference, under the pooled estimate (with half a hit added so that a
-    // certainty can be contradicted).
+    // Half a hit is added so that a certainty can be contradicted.
     let pooled = (old * known + fresh * trials + 0.5) / (known + trials + 1.0);
     let variance = pooled * (1.0 - pooled) * (1.0 / known.max(1.0) + 1.0 / trials.max(1.0));
     let difference = fresh - old;
-    if known == 0.0 || difference * difference > 9.0 * variance {
+    if known == 0.0 || difference * difference > CONTRADICTION * variance {
         region.hits = fresh * trials;
         region.watched = trials;
         return;

@@ -54,15 +54,18 @@ struct Watched {
     id: TargetId,
     /// Sorted by address.
     probes: Vec<Probe>,
-    /// Planned clears: when (sampling interval) and which probe, in that order.
-    queue: Vec<(u64, u32)>,
+    /// Planned checks of hot memory: when (sampling interval) and which probe, in that order.
+    checks: Vec<(u64, u32)>,
+    /// New probes in cold memory that wait to be cleared for the first time.
+    seeds: Vec<u32>,
     /// Borders being closed in on.
     refines: Vec<Refine>,
     /// Borders the evidence demands, sorted.
     borders: Vec<u64>,
-    /// Where the running sweep over the idle probes stands.
-    sweep: usize,
 }
+
+/// Sampling intervals between two lots of new probes.
+const SEED_PERIOD: u64 = 4;
 
 /// Which probe a check belongs to.
 #[derive(Clone, Copy)]
@@ -79,6 +82,20 @@ impl Watch {
 }
 
 impl Watched {
+    /// Adds probes; what is planned refers to probes by index and is carried over.
+    fn insert(&mut self, mut new: Vec<Probe>) {
+        let addr_of = |probes: &[Probe], i: u32| probes.get(i as usize).map_or(0, |p| p.addr);
+        let checks: Vec<(u64, u64)> =
+            self.checks.iter().map(|&(at, i)| (at, addr_of(&self.probes, i))).collect();
+        let seeds: Vec<u64> = self.seeds.iter().map(|&i| addr_of(&self.probes, i)).collect();
+        self.probes.append(&mut new);
+        self.probes.sort_by_key(|p| p.addr);
+        self.probes.dedup_by_key(|p| p.addr);
+        let find = |addr: u64| self.probes.partition_point(|p| p.addr < addr) as u32;
+        self.checks = checks.into_iter().map(|(at, addr)| (at, find(addr))).collect();
+        self.seeds = seeds.into_iter().map(find).collect();
+    }
+
     fn probe_mut(&mut self, of: Of) -> Option<&mut Probe> {
         match of {
             Of::Probe(index) => self.probes.get_mut(index),
@@ -86,18 +103,27 @@ impl Watched {
         }
     }
 
-    /// Probes to look at in this interval, the most telling first.
-    fn due(&mut self, now: u64, sweep: usize, list: &mut Vec<Of>) {
+    /// Probes to look at in this interval, the most telling first. The idle ones outside runs wait for the
+    /// aggregation's end.
+    fn due(&mut self, now: u64, list: &mut Vec<Of>) {
         for (index, refine) in self.refines.iter().enumerate() {
             let watching = refine.probes.iter().enumerate().filter(|(_, p)| p.is_watching(now));
             list.extend(watching.map(|(slot, _)| Of::Refine(index, slot)));
         }
-        let running = self.probes.iter().enumerate().filter(|(_, p)| p.in_run(now) && p.is_watching(now));
-        list.extend(running.map(|(index, _)| Of::Probe(index)));
-        let end = (self.sweep + sweep).min(self.probes.len());
-        let swept = self.probes.get(self.sweep..end).unwrap_or_default().iter().zip(self.sweep..);
-        list.extend(swept.filter(|(p, _)| !p.in_run(now) && p.is_watching(now)).map(|(_, i)| Of::Probe(i)));
-        self.sweep = end;
+        let due = |p: &Probe| p.state == State::Watching && p.due_at(now).is_some_and(|at| at <= now);
+        list.extend(self.probes.iter().enumerate().filter(|(_, p)| due(p)).map(|(i, _)| Of::Probe(i)));
+    }
+
+    /// The next interval in which something is due, at the latest `end`.
+    fn next_due(&self, now: u64, end: u64) -> u64 {
+        let refines = self.refines.iter().flat_map(|r| &r.probes);
+        if refines.into_iter().any(|p| matches!(p.state, State::Unknown | State::Watching)) {
+            return now + 1;
+        }
+        let runs = self.probes.iter().filter_map(|p| p.due_at(now));
+        let queued = self.checks.first().map(|(at, _)| *at);
+        let seeds = (!self.seeds.is_empty()).then_some(now + SEED_PERIOD);
+        runs.chain(queued).chain(seeds).min().unwrap_or(end).clamp(now + 1, end.max(now + 1))
     }
 
     /// Looks at `list`, as far as the step allows.
@@ -128,13 +154,16 @@ impl Watched {
         let again =
             self.probes.iter().enumerate().filter(|(_, p)| p.state == State::Lit && p.in_run(now + 1));
         list.extend(again.map(|(index, _)| Of::Probe(index)));
-        let ready = self.queue.partition_point(|(at, _)| *at <= now);
-        let before = list.len();
-        list.extend(self.queue.get(..ready).unwrap_or_default().iter().map(|(_, i)| Of::Probe(*i as usize)));
-        let allowed = step.allowance.prepares.min(list.len());
-        step.tally.prepares_cut += (before.saturating_sub(allowed)) as u64;
+        let ready = self.checks.partition_point(|(at, _)| *at <= now);
+        list.extend(self.checks.drain(..ready).map(|(_, i)| Of::Probe(i as usize)));
+        let due = list.len();
+        let allowed = step.allowance.prepares.min(due);
+        step.tally.prepares_cut += (due - allowed) as u64;
         list.truncate(allowed);
-        self.queue.drain(..allowed.saturating_sub(before).min(ready));
+        // New probes can wait; half of what is left stays for checks to come.
+        let spare = step.allowance.prepares.saturating_sub(due) / 2;
+        let seeds = spare.min(self.seeds.len());
+        list.extend(self.seeds.drain(..seeds).map(|i| Of::Probe(i as usize)));
         let mut checks: Vec<Check> = Vec::with_capacity(list.len());
         for of in &list {
             checks.push(Check::new(self.id, self.probe_mut(*of).map_or(0, |p| p.addr)));
@@ -150,20 +179,13 @@ impl Watched {
 
 impl Sampler for Watch {
     fn sample<O: Operations>(&mut self, step: &mut Step<'_, O>) {
-        let max = step.attrs.max_nr_accesses() as usize;
-        let probes: usize = self.targets.iter().map(|t| t.probes.len()).sum();
-        // One sweep over the idle probes falls into the aggregation's middle if it can be afforded; the one at the
-        // end (in conclude) always takes place.
-        let affordable = step.allowance.checks_per_aggr > 2 * probes + 4 * max;
         let nr_targets = self.targets.len().max(1);
         self.first = (self.first + 1) % nr_targets;
         let mut list = Vec::new();
         for index in 0..nr_targets {
             let Some(target) = self.targets.get_mut((self.first + index) % nr_targets) else { continue };
             list.clear();
-            let sweep =
-                if affordable { target.probes.len().div_ceil(max.saturating_sub(2).max(1)) } else { 0 };
-            target.due(step.now, sweep, &mut list);
+            target.due(step.now, &mut list);
             target.look(step, &mut list);
             if let Some(t) = step.targets.iter_mut().find(|t| t.id == target.id) {
                 refine::advance(target, t, step.min_region);
@@ -214,6 +236,10 @@ impl Sampler for Watch {
 
     fn spans_gaps(&self) -> bool {
         true
+    }
+
+    fn next_due(&self, now: u64, end: u64) -> u64 {
+        self.targets.iter().map(|t| t.next_due(now, end)).min().unwrap_or(end).max(now + 1)
     }
 
     fn forget(&mut self, target: TargetId) {

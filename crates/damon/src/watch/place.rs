@@ -26,12 +26,14 @@ pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
     let active: usize = step.targets.iter().flat_map(|t| &t.regions).filter(|r| rate(r) > ACTIVE).count();
     let nr_targets = step.targets.len().max(1);
     let samples = u64::from(step.attrs.max_nr_accesses());
-    let fresh = (allowance.prepares_per_aggr / 2 / active.max(1)).clamp(1, 8);
+    // A run costs its first clear and, with the length chosen in check_hot, two more on average.
+    let fresh = (allowance.prepares_per_aggr / 4 / active.max(1)).clamp(1, 8);
     for target in step.targets.iter() {
         let Some(watched) = all.iter_mut().find(|w| w.id == target.id) else { continue };
         // Half the room in equal parts, half by size: a small process beside a big one is still seen.
         let by_size = (room as u128 / 2 * u128::from(target.size()) / u128::from(total.max(1))) as usize;
         let share = (room / 2 / nr_targets + by_size).max(4);
+        let cluster = step.rng.below(samples);
         let mut planner = Planner {
             min_region: step.min_region,
             rng: step.rng,
@@ -39,6 +41,7 @@ pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
             samples,
             fresh,
             share,
+            cluster,
             new_probes: if watched.probes.is_empty() {
                 usize::MAX
             } else {
@@ -47,6 +50,15 @@ pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
         };
         planner.plan(watched, target);
     }
+}
+
+/// What is to be cleared in the coming aggregation, by address.
+#[derive(Default)]
+struct Planned {
+    /// Checks of hot memory, with the interval they begin in.
+    checks: Vec<(u64, u64)>,
+    /// New probes in cold memory.
+    seeds: Vec<u64>,
 }
 
 struct Planner<'a> {
@@ -59,6 +71,9 @@ struct Planner<'a> {
     fresh: usize,
     /// Probes the target may have.
     share: usize,
+    /// When the short runs of this aggregation begin, a random moment: waking up once for all of them is cheaper than
+    /// spreading them.
+    cluster: u64,
     /// New cold probes that may be planned at once.
     new_probes: usize,
 }
@@ -75,7 +90,7 @@ impl Planner<'_> {
         let spacing = (cold_bytes / spread).max(self.min_region);
         let mut old = old.into_iter().peekable();
         let mut probes: Vec<Probe> = Vec::with_capacity(self.share + 8);
-        let mut planned: Vec<(u64, u64)> = Vec::new();
+        let mut planned = Planned::default();
         for region in &target.regions {
             while old.next_if(|p| p.addr < region.range.start).is_some() {}
             let mut mine: Vec<Probe> = Vec::new();
@@ -94,20 +109,22 @@ impl Planner<'_> {
         }
         self.move_some(&mut probes, &mut planned);
         thin_out(&mut probes, self.share + self.share / 16);
-        planned.sort_unstable();
-        watched.queue.clear();
-        for (at, addr) in planned {
+        let find = |addr: u64| {
             let index = probes.partition_point(|p| p.addr < addr);
-            if probes.get(index).is_some_and(|p| p.addr == addr) {
-                watched.queue.push((at, index as u32));
-            }
+            probes.get(index).filter(|p| p.addr == addr).map(|_| index as u32)
+        };
+        planned.checks.sort_unstable();
+        // In random order: when not all can be cleared soon, those that can are spread over all of memory.
+        for index in (1..planned.seeds.len()).rev() {
+            planned.seeds.swap(index, self.rng.below(index as u64 + 1) as usize);
         }
+        watched.checks = planned.checks.iter().filter_map(|&(at, addr)| Some((at, find(addr)?))).collect();
+        watched.seeds = planned.seeds.iter().filter_map(|addr| find(*addr)).collect();
         watched.probes = probes;
-        watched.sweep = 0;
     }
 
-    /// A few random pages of a hot region, one a stratum, their checks spread over the aggregation.
-    fn check_hot(&mut self, region: &Region, mine: &mut Vec<Probe>, planned: &mut Vec<(u64, u64)>) {
+    /// A few random pages of a hot region, one a stratum.
+    fn check_hot(&mut self, region: &Region, mine: &mut Vec<Probe>, planned: &mut Planned) {
         let rate = rate(region);
         // Idle pages in hot memory are traps for free; lit ones say nothing where they are.
         mine.retain(|p| p.state == State::Watching || p.state == State::Blind);
@@ -130,22 +147,18 @@ impl Planner<'_> {
             };
             let mut probe = Probe::new(addr, self.min_region);
             probe.run_length = ((2.0 / rate) as u32).clamp(1, self.samples as u32);
+            // So rarely that two accesses seldom fall between two looks.
+            probe.period = ((0.25 / rate) as u32).clamp(1, 8);
             let latest = self.samples.saturating_sub(u64::from(probe.run_length)).saturating_sub(1);
-            let at = self.now + latest * index / count;
+            let at = self.now + self.cluster.min(latest);
             mine.retain(|p| p.addr != addr);
             mine.push(probe);
-            planned.push((at, addr));
+            planned.checks.push((at, addr));
         }
     }
 
     /// Probes at even spacing; those already there stay.
-    fn watch_cold(
-        &mut self,
-        region: &Region,
-        mine: &mut Vec<Probe>,
-        spacing: u64,
-        planned: &mut Vec<(u64, u64)>,
-    ) {
+    fn watch_cold(&mut self, region: &Region, mine: &mut Vec<Probe>, spacing: u64, planned: &mut Planned) {
         for probe in mine.iter_mut() {
             probe.run_length = 0;
             if probe.run_end <= self.now {
@@ -153,7 +166,7 @@ impl Planner<'_> {
             }
             probe.counting = probe.state == State::Watching;
             if matches!(probe.state, State::Unknown | State::Lit) {
-                planned.push((self.now + 1, probe.addr));
+                planned.seeds.push(probe.addr);
             }
         }
         let pages = region.range.size() / self.min_region;
@@ -179,7 +192,7 @@ impl Planner<'_> {
                 );
                 let addr = crate::classic::random_page(stratum, self.min_region, self.rng);
                 added.push(Probe::new(addr, self.min_region));
-                planned.push((self.now + 1, addr));
+                planned.seeds.push(addr);
             }
             at = at.max(unit.end);
         }
@@ -187,7 +200,7 @@ impl Planner<'_> {
     }
 
     /// Moves a few cold probes to other pages near by.
-    fn move_some(&mut self, probes: &mut [Probe], planned: &mut Vec<(u64, u64)>) {
+    fn move_some(&mut self, probes: &mut [Probe], planned: &mut Planned) {
         for _ in 0..MOVED {
             let index = self.rng.below(probes.len() as u64) as usize;
             let before = index.checked_sub(1).and_then(|i| probes.get(i)).map(|p| p.addr);
@@ -207,7 +220,7 @@ impl Planner<'_> {
             }
             *probe =
                 Probe::new(crate::classic::random_page(span, self.min_region, self.rng), self.min_region);
-            planned.push((self.now + self.samples / 2, probe.addr));
+            planned.seeds.push(probe.addr);
         }
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Probe {
     pub run_end: u64,
     /// Length of the run to start with the next clear; 0: watch without end.
     pub run_length: u32,
+    /// Within a run, how many intervals lie between looks.
+    pub period: u32,
     /// In this aggregation: intervals seen accessed.
     pub hits: f32,
     /// In this aggregation: intervals watched.
@@ -56,6 +58,17 @@ impl Probe {
         self.state == State::Watching && self.since < now
     }
 
+    /// In which interval this probe's run wants attention next, if it does.
+    pub fn due_at(&self, now: u64) -> Option<u64> {
+        match self.state {
+            State::Watching if self.in_run(now) => {
+                Some((self.since + u64::from(self.period.max(1))).min(self.run_end.max(self.since + 1)))
+            }
+            State::Lit if self.in_run(now + 1) => Some(now + 1),
+            _ => None,
+        }
+    }
+
     pub fn in_run(&self, now: u64) -> bool {
         self.run_end >= now && self.run_end != 0
     }
@@ -72,6 +85,7 @@ impl Probe {
                     self.watched += (elapsed + 1.0) / 2.0;
                     if self.run_length == 0 && self.hits <= MAX_HITS {
                         self.run_end = now + VERIFY_RUN;
+                        self.period = 1;
                     }
                 }
                 self.state = State::Lit;

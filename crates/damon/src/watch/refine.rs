@@ -130,18 +130,7 @@ pub(super) fn advance(watched: &mut Watched, target: &mut Target, min_region: u6
             probe.run_end = 0;
             probe.counting = probe.state == State::Watching;
         }
-        // Indices in the queue refer to the list as it is.
-        let queue = core::mem::take(&mut watched.queue);
-        let addr_of = |i: u32, probes: &[Probe]| probes.get(i as usize).map_or(0, |p| p.addr);
-        let by_addr: Vec<(u64, u64)> =
-            queue.iter().map(|&(at, i)| (at, addr_of(i, &watched.probes))).collect();
-        let swept = watched.probes.get(watched.sweep).map_or(u64::MAX, |p| p.addr);
-        watched.probes.append(&mut kept);
-        watched.probes.sort_by_key(|p| p.addr);
-        watched.probes.dedup_by_key(|p| p.addr);
-        let find = |addr: u64| watched.probes.partition_point(|p| p.addr < addr);
-        watched.sweep = find(swept);
-        watched.queue = by_addr.into_iter().map(|(at, addr)| (at, find(addr) as u32)).collect();
+        watched.insert(kept);
     }
 }
 
