@@ -5,6 +5,7 @@
 //! take what was measured and give back figures, as a table for people and as a serialisable value.
 
 pub mod accuracy;
+pub mod live;
 pub mod overhead;
 mod statistics;
 mod table;

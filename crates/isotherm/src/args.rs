@@ -1,0 +1,181 @@
+//! What can be said on the command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use isotherm_damon::Attrs;
+use isotherm_report::units::{parse_share, parse_time};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// See which memory of a process is hot, on any stock Linux kernel.
+#[derive(Debug, Parser)]
+#[command(name = "isotherm", version, propagate_version = true, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch processes and write what memory they access to a file
+    Record(Box<RecordArgs>),
+    /// Repeat the experiments: how true a record is, and what it costs
+    #[command(subcommand)]
+    Lab(LabCommand),
+    /// Run a program with a known access pattern
+    Workload(isotherm_workloads::Args),
+}
+
+/// Which way to look at memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BackendName {
+    /// The best that works here: pte, idle, kernel, refs, in this order
+    Auto,
+    /// Page tables read by eBPF, bits cleared by process_madvise (root or capabilities; Linux 5.17)
+    Pte,
+    /// Idle page tracking (root; CONFIG_IDLE_PAGE_TRACKING)
+    Idle,
+    /// The kernel's own DAMON (root; CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS)
+    Kernel,
+    /// clear_refs and smaps: no root needed, but whole mappings only
+    Refs,
+}
+
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  isotherm record -- ./my-program --its-option      a command from its start, with its children
+  isotherm record --pid 1234 --duration 30s         a running process, for half a minute
+  isotherm record --cgroup system.slice/redis.service -o redis.rec
+  isotherm record --overhead 0.3% --pid 1234        at most 0.3 % of one CPU
+
+Then: isotherm report heatmap, isotherm report wss, isotherm report access.
+Ctrl-C ends the recording properly. A command's exit status is passed on; when the recording ends before the
+command does (--duration), isotherm waits for it.";
+
+/// Watch processes and write what memory they access to a file.
+#[derive(Debug, Args)]
+#[command(after_help = RECORD_EXAMPLES)]
+pub struct RecordArgs {
+    /// File to write; `-` is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "isotherm.rec")]
+    pub output: PathBuf,
+    /// Process to watch; repeatable
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// Control group whose processes to watch, a path below its mount or a whole one; repeatable
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Vec<String>,
+    /// How long to record [default: until Ctrl-C or the targets' end]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
+    pub duration: Option<Duration>,
+    #[command(flatten)]
+    pub monitor: MonitorArgs,
+    /// Do not watch the targets' children
+    #[arg(long)]
+    pub no_children: bool,
+    /// Print no summary and no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// A command to run and watch
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// How to monitor.
+#[derive(Clone, Debug, Args)]
+pub struct MonitorArgs {
+    /// Sampling interval: how finely accesses are told apart
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_time)]
+    pub sample: Duration,
+    /// Aggregation interval: how long accesses are counted for one snapshot
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_time)]
+    pub aggr: Duration,
+    /// Regions update interval: how often mappings and children are looked up
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
+    pub update: Duration,
+    /// Least number of regions; at least 3
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub min_regions: usize,
+    /// Largest number of regions, and of access checks in a sampling interval
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub max_regions: usize,
+    /// Ceiling of the monitor's own CPU time, in percent of one CPU; 0 is none
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
+    pub overhead: f64,
+    /// Which way to look at memory; see `isotherm doctor`
+    #[arg(long, value_enum, value_name = "BACKEND", default_value_t = BackendName::Auto)]
+    pub backend: BackendName,
+}
+
+impl MonitorArgs {
+    /// The options as `isotherm record` takes them.
+    pub fn to_options(&self) -> Vec<String> {
+        let us = |d: Duration| format!("{}us", d.as_micros());
+        let backend = self.backend.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+        [
+            ("--sample", us(self.sample)),
+            ("--aggr", us(self.aggr)),
+            ("--update", us(self.update)),
+            ("--min-regions", self.min_regions.to_string()),
+            ("--max-regions", self.max_regions.to_string()),
+            ("--overhead", format!("{}%", self.overhead * 100.0)),
+            ("--backend", backend),
+        ]
+        .into_iter()
+        .flat_map(|(option, value)| [option.to_owned(), value])
+        .collect()
+    }
+
+    /// The attributes asked for.
+    ///
+    /// # Errors
+    /// When they are not valid together.
+    pub fn attrs(&self) -> Result<Attrs, isotherm_damon::AttrsError> {
+        let attrs = Attrs {
+            sample: self.sample,
+            aggr: self.aggr,
+            update: self.update,
+            min_nr_regions: self.min_regions,
+            max_nr_regions: self.max_regions,
+        };
+        attrs.validate().map(|()| attrs)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Record programs that know the truth about themselves and compare, byte by byte
+    Accuracy(AccuracyArgs),
+}
+
+/// Record programs that know the truth about themselves and compare, byte by byte.
+#[derive(Debug, Args)]
+pub struct AccuracyArgs {
+    /// Built-in patterns, or files that end in .toml [default: all built-in ones but membound]
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// Pages to run each pattern with
+    #[arg(long, value_name = "PAGE", value_delimiter = ',', default_values = ["4k", "thp"])]
+    pub pages: Vec<String>,
+    /// Change a parameter of the patterns; repeatable
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Factor on the length of phases
+    #[arg(long, value_name = "FACTOR")]
+    pub scale_time: Option<f64>,
+    /// Runs of each
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub runs: u32,
+    /// Keep the recordings in this directory
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// Print every phase and rate, not just a line a run
+    #[arg(long)]
+    pub details: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub monitor: MonitorArgs,
+}

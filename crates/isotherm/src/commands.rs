@@ -1,0 +1,17 @@
+//! From the command line to what does the work.
+
+use crate::args::{Cli, Command, LabCommand};
+use crate::{lab, record};
+use std::process::ExitCode;
+
+/// Runs what was asked for; gives the status to exit with.
+///
+/// # Errors
+/// What went wrong, in words for the person who asked.
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Record(args) => record::run(&args),
+        Command::Lab(LabCommand::Accuracy(args)) => lab::accuracy(&args),
+        Command::Workload(args) => Ok(isotherm_workloads::main(&args)),
+    }
+}

@@ -1,0 +1,11 @@
+//! What the monitor's work costs: the CPU time of the thread that does it.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// CPU time the calling thread has used so far, in user space and in the kernel.
+pub(crate) fn of_this_thread() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // The kernel gives neither negative seconds nor nanoseconds out of range; a clock that did would say zero.
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

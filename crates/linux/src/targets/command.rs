@@ -1,0 +1,294 @@
+//! A command started by the monitor, held until observation has begun.
+//!
+//! The child waits on a pipe between fork and exec. [`std::process::Command::spawn`] returns only after exec, so it
+//! runs in a thread of its own, and the child tells its pid through a second pipe. If the monitor dies meanwhile, the
+//! pipe closes and the child exits without ever having been the program.
+//!
+//! The command stays in the monitor's process group: Ctrl-C reaches both. Standard input and output are passed on.
+
+use crate::process::{ExitStatus, Process, ProcessError};
+use rustix::io::{Errno, read, write};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::thread::JoinHandle;
+
+/// Why a command did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// There was nothing to run.
+    #[error("no command given; put the program and its arguments after `--`")]
+    Empty,
+    /// There is no such program.
+    #[error("{program}: no such program; check the name, or give its path")]
+    NotFound {
+        /// What was to be run.
+        program: String,
+    },
+    /// It may not be run.
+    #[error("{program}: not allowed to run it; is it a program, with its execute bit set?")]
+    NotPermitted {
+        /// What was to be run.
+        program: String,
+    },
+    /// Anything else the system said.
+    #[error("{program}: cannot be started: {source}")]
+    Io {
+        /// What was to be run.
+        program: String,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// It started, but cannot be observed.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+}
+
+impl CommandError {
+    fn from_io(program: &str, source: io::Error) -> Self {
+        let program = program.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::NotFound { program },
+            io::ErrorKind::PermissionDenied => Self::NotPermitted { program },
+            _ => Self::Io { program, source },
+        }
+    }
+
+    /// The status a shell reports for a command that did not run: 127 if it was not found, 126 otherwise.
+    pub const fn shell_code(&self) -> i32 {
+        match self {
+            Self::NotFound { .. } => 127,
+            _ => 126,
+        }
+    }
+}
+
+/// A command that has its process already but does not run yet. Dropped, it never will.
+#[derive(Debug)]
+pub struct HeldCommand {
+    program: String,
+    process: Process,
+    go: File,
+    spawner: JoinHandle<io::Result<Child>>,
+}
+
+/// A command that runs.
+#[derive(Debug)]
+pub struct RunningCommand {
+    program: String,
+    child: Child,
+}
+
+impl HeldCommand {
+    /// Makes the process of the command `argv` (program and arguments) and holds it before exec.
+    ///
+    /// # Errors
+    /// When `argv` is empty or the system makes no process. That the program does not exist is found out on
+    /// [`HeldCommand::release`].
+    pub fn start(argv: &[OsString]) -> Result<Self, CommandError> {
+        let (program, args) = argv.split_first().ok_or(CommandError::Empty)?;
+        let name = program.to_string_lossy().into_owned();
+        let failed = |source: io::Error| CommandError::from_io(&name, source);
+
+        let (go_read, go_write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let (pid_read, pid_write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let mut command = Command::new(program);
+        command.args(args);
+        let go_write_fd = go_write.as_raw_fd();
+        let hold = move || {
+            tell_pid(&pid_write)?;
+            // SAFETY: this is the child's copy of the descriptor; the child ends in exec or _exit and never drops
+            // the owner. It must go, or the child would never see the pipe close.
+            unsafe { rustix::io::close(go_write_fd) };
+            wait_for_go(&go_read)
+        };
+        // SAFETY: between fork and exec `hold` makes system calls only; it neither allocates nor takes locks.
+        unsafe { command.pre_exec(hold) };
+
+        let spawner = std::thread::Builder::new()
+            .name("isotherm-spawn".to_owned())
+            .spawn(move || command.spawn())
+            .map_err(&failed)?;
+        let mut pid = [0; 4];
+        let told = File::from(pid_read).read_exact(&mut pid);
+        let go = File::from(go_write);
+        if told.is_err() {
+            // The child never came to tell it: spawn has failed and says why.
+            drop(go);
+            let source = match spawner.join() {
+                Ok(Err(source)) => source,
+                _ => io::Error::other("the process ended before it told its pid"),
+            };
+            return Err(failed(source));
+        }
+        let pid = Pid::from_raw(i32::from_ne_bytes(pid))
+            .ok_or_else(|| failed(io::Error::other("the process told no pid")))?;
+        Ok(Self { process: Process::open(pid)?, program: name, go, spawner })
+    }
+
+    /// Its process: as yet a copy of the caller's, which exec will replace under the same pid.
+    pub const fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Lets it run. Returns after exec. Gives back the process too, which may be handed to a tracker.
+    ///
+    /// # Errors
+    /// When the program does not exist or cannot be run.
+    pub fn release(self) -> Result<(Process, RunningCommand), CommandError> {
+        let Self { program, process, mut go, spawner } = self;
+        // If the child is dead already, spawn says why.
+        let _ = go.write_all(b"!");
+        drop(go);
+        let child = match spawner.join() {
+            Ok(Ok(child)) => child,
+            Ok(Err(source)) => return Err(CommandError::from_io(&program, source)),
+            Err(_) => {
+                return Err(CommandError::from_io(&program, io::Error::other("the starting thread died")));
+            }
+        };
+        Ok((process, RunningCommand { program, child }))
+    }
+}
+
+fn tell_pid(to: &OwnedFd) -> io::Result<()> {
+    let pid = rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes();
+    // Four bytes go into an empty pipe at once or not at all.
+    write(to, &pid)?;
+    Ok(())
+}
+
+fn wait_for_go(from: &OwnedFd) -> io::Result<()> {
+    let mut byte = [0];
+    loop {
+        match read(from, &mut byte) {
+            Ok(0) => return Err(Errno::CANCELED.into()),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+impl RunningCommand {
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, CommandError> {
+        let status = self.child.try_wait().map_err(|source| CommandError::from_io(&self.program, source))?;
+        Ok(status.map(ExitStatus::from))
+    }
+
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn wait(&mut self) -> Result<ExitStatus, CommandError> {
+        let status = self.child.wait().map_err(|source| CommandError::from_io(&self.program, source))?;
+        Ok(status.into())
+    }
+
+    /// Sends it a signal: what the monitor got alone, as SIGTERM from a service manager, should reach it too.
+    ///
+    /// # Errors
+    /// When the system refuses. That it has ended already is no error.
+    pub fn signal(&mut self, signal: Signal) -> Result<(), CommandError> {
+        // Not waited for yet, so the pid is still its own.
+        if self.try_wait()?.is_some() {
+            return Ok(());
+        }
+        let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        match rustix::process::kill_process(pid, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(errno) => Err(CommandError::from_io(&self.program, errno.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn argv(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_program_does_not_run_before_it_is_released() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("ran");
+        let held = HeldCommand::start(&argv(&["touch", mark.to_str().unwrap()])).unwrap();
+        let pid = held.process().pid();
+        assert!(held.process().is_alive());
+        assert_ne!(held.process().info().unwrap().comm, "touch");
+        assert!(!mark.exists());
+        let (process, mut running) = held.release().unwrap();
+        assert_eq!(process.pid(), pid);
+        assert_eq!(running.wait().unwrap(), ExitStatus::Exited(0));
+        assert!(mark.exists());
+    }
+
+    #[test]
+    fn after_release_the_process_is_the_program() {
+        let (process, mut running) =
+            HeldCommand::start(&argv(&["sleep", "1000"])).unwrap().release().unwrap();
+        assert_eq!(process.info().unwrap().cmdline, ["sleep", "1000"]);
+        assert_eq!(running.try_wait().unwrap(), None);
+        running.signal(Signal::TERM).unwrap();
+        assert_eq!(running.wait().unwrap(), ExitStatus::Killed { signal: 15, core_dumped: false });
+        running.signal(Signal::TERM).unwrap();
+    }
+
+    #[test]
+    fn its_status_is_passed_on() {
+        let (_, mut running) =
+            HeldCommand::start(&argv(&["sh", "-c", "exit 42"])).unwrap().release().unwrap();
+        assert_eq!(running.wait().unwrap().shell_code(), 42);
+    }
+
+    #[test]
+    fn it_stays_in_the_group_that_ctrl_c_reaches() {
+        let held = HeldCommand::start(&argv(&["sleep", "1000"])).unwrap();
+        let pid = held.process().pid();
+        assert_eq!(rustix::process::getpgid(Some(pid)).unwrap(), rustix::process::getpgrp());
+    }
+
+    #[test]
+    fn dropped_while_held_it_never_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("ran");
+        let held = HeldCommand::start(&argv(&["touch", mark.to_str().unwrap()])).unwrap();
+        let pidfd = held.process().as_fd().try_clone_to_owned().unwrap();
+        let HeldCommand { go, spawner, .. } = held;
+        drop(go);
+        assert!(spawner.join().unwrap().is_err());
+        rustix::event::poll(&mut [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)], None)
+            .unwrap();
+        assert!(!mark.exists());
+    }
+
+    #[test]
+    fn what_cannot_run_says_why() {
+        assert!(matches!(HeldCommand::start(&[]), Err(CommandError::Empty)));
+        let missing =
+            HeldCommand::start(&argv(&["no-such-program-anywhere"])).unwrap().release().unwrap_err();
+        assert_eq!(
+            missing.to_string(),
+            "no-such-program-anywhere: no such program; check the name, or give its path"
+        );
+        assert_eq!(missing.shell_code(), 127);
+        let directory = HeldCommand::start(&argv(&["/"])).unwrap().release().unwrap_err();
+        assert!(matches!(directory, CommandError::NotPermitted { .. }), "{directory}");
+        assert_eq!(directory.shell_code(), 126);
+        let nul = HeldCommand::start(&argv(&["a\0b"])).unwrap_err();
+        assert!(matches!(nul, CommandError::Io { .. }), "{nul}");
+    }
+}

@@ -1,0 +1,301 @@
+use super::*;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A shell that does what it is told line by line and answers. Killed on drop, with its children.
+struct Shell {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    fn start() -> Self {
+        let mut command = Command::new("sh");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut shell = Self { child, input, output };
+        // Once it answers, exec and the loader are done.
+        assert_eq!(shell.ask("echo up"), "up");
+        shell
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        answer.trim().to_owned()
+    }
+
+    fn ask_pid(&mut self, line: &str) -> u32 {
+        self.ask(line).parse().unwrap()
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // Its children too: they are in the group it leads.
+        let group = Pid::from_raw(self.pid() as i32).unwrap();
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+fn open(pid: u32) -> Process {
+    Process::open(Pid::from_raw(pid as i32).unwrap()).unwrap()
+}
+
+fn tracker(follow_children: bool) -> Tracker {
+    Tracker::new(TrackerOptions { follow_children, ..TrackerOptions::default() })
+}
+
+fn told(events: &[Event]) -> Vec<String> {
+    let name = |event: &Event| match event {
+        Event::Appeared { process, parent } => format!("{} of {parent:?}", process.pid()),
+        Event::Execed { pid } => format!("{pid} execed"),
+        Event::Ended { pid, reason } => format!("{pid} {reason:?}"),
+        Event::Refused { pid, error } => format!("{pid} refused: {error}"),
+    };
+    events.iter().map(name).collect()
+}
+
+fn kill(pid: u32) {
+    rustix::process::kill_process(Pid::from_raw(pid as i32).unwrap(), rustix::process::Signal::KILL).unwrap();
+}
+
+/// Polls until something is told: a process may take a moment to end or to come back from exec.
+fn until_told(tracker: &mut Tracker) -> Vec<String> {
+    loop {
+        let events = tracker.poll();
+        if !events.is_empty() {
+            return told(&events);
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_named_process_appears_with_its_children_and_grandchildren() {
+    let mut shell = Shell::start();
+    let child = shell.ask_pid("sh -c 'sleep 1000 & echo $$; wait' & ");
+    let mut tracker = tracker(true);
+    tracker.add(open(shell.pid())).unwrap();
+    tracker.add(open(shell.pid())).unwrap();
+    let mut seen = told(&tracker.poll());
+    // The grandchild may have been between fork and listing.
+    while seen.len() < 3 {
+        seen.extend(told(&tracker.poll()));
+    }
+    assert_eq!(seen[0], format!("{} of None", shell.pid()));
+    assert_eq!(seen[1], format!("{child} of Some({})", shell.pid()));
+    assert!(seen[2].ends_with(&format!("of Some({child})")), "{seen:?}");
+    assert_eq!(tracker.processes().len(), 3);
+    let pids: Vec<u32> = tracker.processes().map(|p| raw(p.pid())).collect();
+    pids.into_iter().filter(|&pid| pid != shell.pid()).for_each(kill);
+}
+
+#[test]
+fn children_born_later_are_followed_and_their_end_is_told() {
+    let mut shell = Shell::start();
+    let mut tracker = tracker(true);
+    tracker.add(open(shell.pid())).unwrap();
+    assert_eq!(tracker.poll().len(), 1);
+    assert!(tracker.poll().is_empty());
+    let child = shell.ask_pid("sleep 1000 & echo $!");
+    assert_eq!(until_told(&mut tracker)[0], format!("{child} of Some({})", shell.pid()));
+    // It may have been seen before its exec.
+    kill(child);
+    let mut seen = until_told(&mut tracker);
+    while seen.last().is_some_and(|event| event.ends_with("execed")) {
+        seen = until_told(&mut tracker);
+    }
+    assert!(seen.last().unwrap().starts_with(&format!("{child} Exited(")), "{seen:?}");
+    assert!(!tracker.is_finished());
+}
+
+#[test]
+fn children_are_left_alone_when_told_so() {
+    let mut shell = Shell::start();
+    let mut tracker = tracker(false);
+    tracker.add(open(shell.pid())).unwrap();
+    let child = shell.ask_pid("sleep 1000 & echo $!");
+    assert_eq!(told(&tracker.poll()), [format!("{} of None", shell.pid())]);
+    assert!(tracker.poll().is_empty());
+    kill(child);
+}
+
+#[test]
+fn exec_keeps_the_target_but_is_told_and_its_status_comes_with_its_end() {
+    let mut shell = Shell::start();
+    let mut tracker = tracker(true);
+    tracker.add(open(shell.pid())).unwrap();
+    tracker.poll();
+    assert_eq!(shell.ask("exec sh -c 'echo again; read line; exit 5'"), "again");
+    assert_eq!(told(&tracker.poll()), [format!("{} execed", shell.pid())]);
+    assert!(tracker.poll().is_empty());
+    shell.tell("go");
+    let end = until_told(&mut tracker);
+    assert_eq!(end, [format!("{} Exited(Some(Exited(5)))", shell.pid())]);
+    assert!(tracker.is_finished());
+}
+
+#[test]
+fn exec_is_noticed_in_each_of_many_targets() {
+    // More than a poll looks at.
+    let mut shells: Vec<Shell> = (0..EXEC_LOOKS_A_POLL + 3).map(|_| Shell::start()).collect();
+    let mut tracker = tracker(false);
+    for shell in &shells {
+        tracker.add(open(shell.pid())).unwrap();
+    }
+    tracker.poll();
+    for shell in &mut shells {
+        assert_eq!(shell.ask("exec sh -c 'echo again; read line'"), "again");
+    }
+    let mut seen: Vec<String> = (0..2).flat_map(|_| told(&tracker.poll())).collect();
+    seen.sort();
+    let mut expected: Vec<String> = shells.iter().map(|shell| format!("{} execed", shell.pid())).collect();
+    expected.sort();
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn threads_are_part_of_their_process() {
+    let mut tracker = tracker(true);
+    tracker.add(open(std::process::id())).unwrap();
+    tracker.poll();
+    std::thread::scope(|scope| {
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let tid = scope.spawn(move || {
+            let _ = wait.recv();
+        });
+        for _ in 0..3 {
+            // Tests of other threads may start children of this very process; a thread is none.
+            for event in tracker.poll() {
+                if let Event::Appeared { process, .. } = event {
+                    let tgid = kin_of(raw(process.pid()), &mut Vec::new());
+                    assert!(tgid.is_none_or(|kin| kin.leader == raw(process.pid())));
+                }
+            }
+        }
+        drop(done);
+        tid.join().unwrap();
+    });
+}
+
+#[test]
+fn one_target_too_many_is_refused() {
+    let (first, second) = (Shell::start(), Shell::start());
+    let mut tracker = Tracker::new(TrackerOptions { max_targets: 1, ..TrackerOptions::default() });
+    tracker.add(open(first.pid())).unwrap();
+    let error = tracker.add(open(second.pid())).unwrap_err();
+    assert!(matches!(error, TargetError::TooMany { pid, limit: 1 } if pid == second.pid()));
+}
+
+#[test]
+fn a_command_is_followed_from_before_it_runs_to_its_status() {
+    let argv: Vec<OsString> = ["sh", "-c", "exit 3"].iter().map(OsString::from).collect();
+    let held = HeldCommand::start(&argv).unwrap();
+    let pid = raw(held.process().pid());
+    let mut tracker = tracker(true);
+    tracker.add(open(pid)).unwrap();
+    assert_eq!(told(&tracker.poll()), [format!("{pid} of None")]);
+    let (_, mut running) = held.release().unwrap();
+    let mut seen = Vec::new();
+    while !seen.iter().any(|event: &String| event.contains("Exited")) {
+        seen.extend(told(&tracker.poll()));
+    }
+    assert_eq!(seen.last().unwrap(), &format!("{pid} Exited(Some(Exited(3)))"));
+    assert_eq!(running.wait().unwrap(), ExitStatus::Exited(3));
+}
+
+/// A control group of this test's own below the one it runs in; removed on drop.
+struct TestGroup(PathBuf);
+
+impl TestGroup {
+    fn make(name: &str) -> Result<Self, String> {
+        for line in fs::read_to_string("/proc/self/cgroup").map_err(|e| e.to_string())?.lines() {
+            // A group without controllers: version 2, or a named hierarchy of version 1.
+            if !(line.starts_with("0::") || line.contains("name=")) {
+                continue;
+            }
+            let Ok(own) = Cgroup::find(line) else { continue };
+            let path = own.directory().join(format!("isotherm-test-{name}-{}", std::process::id()));
+            if fs::create_dir(&path).is_ok() {
+                return Ok(Self(path));
+            }
+        }
+        Err("no cgroup may be made here (not root, or a read-only cgroup file system)".to_owned())
+    }
+
+    fn below(&self, name: &str) -> Self {
+        let path = self.0.join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn put(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for TestGroup {
+    fn drop(&mut self) {
+        // Processes that are just ending hold it for a moment.
+        for _ in 0..1000 {
+            if fs::remove_dir(&self.0).is_ok() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn members_of_a_cgroup_come_and_go() {
+    let group = match TestGroup::make("members") {
+        Ok(group) => group,
+        Err(reason) => {
+            let must = std::env::var_os("CI").is_some() && rustix::process::geteuid().is_root();
+            assert!(!must, "{reason}");
+            println!("skipped: {reason}");
+            return;
+        }
+    };
+    let nested = group.below("nested");
+    let (first, mut second) = (Shell::start(), Shell::start());
+    group.put(first.pid());
+    let mut tracker = tracker(true);
+    tracker.add_cgroup(Cgroup::find(group.0.to_str().unwrap()).unwrap()).unwrap();
+    assert_eq!(told(&tracker.poll()), [format!("{} of None", first.pid())]);
+    assert!(tracker.poll().is_empty());
+
+    nested.put(second.pid());
+    assert_eq!(told(&tracker.poll()), [format!("{} of None", second.pid())]);
+    let child = second.ask_pid("sleep 1000 & echo $!");
+    assert!(until_told(&mut tracker)[0].starts_with(&format!("{child} of")));
+    kill(child);
+    while !until_told(&mut tracker).iter().any(|event| event.starts_with(&format!("{child} Exited"))) {}
+
+    // Out of the group into the one above the test's.
+    fs::write(group.0.parent().unwrap().join("cgroup.procs"), first.pid().to_string()).unwrap();
+    assert_eq!(told(&tracker.poll()), [format!("{} LeftCgroup", first.pid())]);
+    drop(second);
+    until_told(&mut tracker);
+    assert!(!tracker.is_finished(), "more may come while the group is there");
+    drop(nested);
+    drop(group);
+    assert!(tracker.is_finished());
+}
