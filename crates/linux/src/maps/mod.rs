@@ -136,11 +136,12 @@ impl Maps {
             self.deferred += 1;
             return Ok(false);
         }
-        if self.pages_mapped.is_some() && self.unchanged < MAX_UNCHANGED {
-            if self.pages_mapped == Some(process.pages()?.0) {
-                self.unchanged += 1;
-                return Ok(false);
-            }
+        if self.pages_mapped.is_some()
+            && self.unchanged < MAX_UNCHANGED
+            && self.pages_mapped == Some(process.pages()?.0)
+        {
+            self.unchanged += 1;
+            return Ok(false);
         }
         let before = cpu_time::of_this_thread();
         let changed = self.read(process)?;
@@ -239,10 +240,8 @@ impl Maps {
 
     fn intern(&mut self, name: &[u8]) -> Arc<str> {
         // Neighbours often share their name: the segments of a library, the pieces of an arena.
-        if let Some(last) = self.incoming.last() {
-            if last.name.as_bytes() == name {
-                return Arc::clone(&last.name);
-            }
+        if let Some(last) = self.incoming.last().filter(|last| last.name.as_bytes() == name) {
+            return Arc::clone(&last.name);
         }
         let name = String::from_utf8_lossy(name);
         if let Some(known) = self.names.get(&*name) {

@@ -153,6 +153,7 @@ impl HeldCommand {
                 return Err(CommandError::from_io(&program, io::Error::other("the starting thread died")));
             }
         };
+        process.wait_for_exec();
         Ok((process, RunningCommand { program, child }))
     }
 }
