@@ -173,6 +173,19 @@ fn json_intervals_give_rates_and_ages_their_unit() {
     assert_eq!((snapshots[0].sample_ns, snapshots[0].max_nr_accesses), (10_000_000, 10));
 }
 
+/// damo 3.4.3 writes 5 ms as `"sample_interval_us": "5000000"`.
+#[test]
+fn a_sampling_interval_in_the_wrong_unit_is_seen_through() {
+    let (snapshots, _) = read_text(
+        r#"[{"intervals": {"sample_us": "5000", "aggr_us": "100000", "ops_update_us": "1000000"}, "target_id": 7,
+            "snapshots": [{"start_time": "0", "end_time": "100000000", "sample_interval_us": "5000000", "regions": []},
+                          {"start_time": "0", "end_time": "100000000", "sample_interval_us": "5000", "regions": []}]}]"#,
+    );
+    for snapshot in &snapshots {
+        assert_eq!((snapshot.sample_ns, snapshot.max_nr_accesses), (5_000_000, 20));
+    }
+}
+
 /// damo writes one target after another; what happened at the same time belongs together.
 #[test]
 fn targets_that_come_one_after_another_are_merged_by_time() {

@@ -229,7 +229,7 @@ impl<'de> Visitor<'de> for Snapshots<'_, '_> {
             let whole = Snapshot {
                 start_ns,
                 end_ns,
-                sample_ns: snapshot.sample_interval_us.time_ns(1000).unwrap_or(0),
+                sample_ns: snapshot.sample_ns(end_ns.saturating_sub(start_ns)),
                 max_nr_accesses: 0,
                 targets: vec![TargetSnapshot { id: TargetId(target), regions }],
             };
@@ -248,6 +248,20 @@ struct JsonSnapshot {
     end_time: Number,
     regions: Vec<JsonRegion>,
     sample_interval_us: Number,
+}
+
+impl JsonSnapshot {
+    /// Sampling interval of a snapshot of this length; 0 when it does not say.
+    fn sample_ns(&self, length_ns: u64) -> u64 {
+        let sample_ns = self.sample_interval_us.time_ns(1000).unwrap_or(0);
+        // damo (3.4.3) itself writes nanoseconds into this field when it writes plain numbers. An interval longer than
+        // the whole snapshot gives it away.
+        if length_ns > 0 && sample_ns > length_ns && sample_ns / 1000 <= length_ns {
+            sample_ns / 1000
+        } else {
+            sample_ns
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
