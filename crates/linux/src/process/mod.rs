@@ -84,6 +84,16 @@ impl Process {
         Ok(process)
     }
 
+    /// Holds the process that both `pid` and `pidfd` mean.
+    ///
+    /// # Errors
+    /// As [`Process::open`]; that it has exited if `pidfd` says so.
+    pub fn open_as(pid: Pid, pidfd: BorrowedFd<'_>) -> Result<Self, ProcessError> {
+        let process = Self::open(pid)?;
+        // While the caller's process lives, its pid means no other.
+        if has_ended(pidfd) { Err(ProcessError::Exited { pid: raw(pid) }) } else { Ok(process) }
+    }
+
     /// Its pid.
     pub const fn pid(&self) -> Pid {
         self.pid
@@ -101,10 +111,7 @@ impl Process {
 
     /// Whether any of its threads still lives.
     pub fn is_alive(&self) -> bool {
-        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An interrupted poll tells nothing; the next look will.
-        !matches!(poll(&mut fds, Some(&at_once)), Ok(n) if n > 0)
+        !has_ended(self.pidfd())
     }
 
     /// How it ended: always known of the caller's own children before they are waited for; of others while they
@@ -248,6 +255,13 @@ impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd()
     }
+}
+
+fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // An interrupted poll tells nothing; the next look will.
+    matches!(poll(&mut fds, Some(&at_once)), Ok(n) if n > 0)
 }
 
 const NS_PER_SEC: u64 = 1_000_000_000;
