@@ -1,11 +1,17 @@
 //! What can be said on the command line.
 
+mod report;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use isotherm_damon::Attrs;
 use isotherm_report::units::{parse_share, parse_time};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use report::{
+    AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs, WssArgs,
+};
 
 /// See which memory of a process is hot, on any stock Linux kernel.
 #[derive(Debug, Parser)]
@@ -20,9 +26,24 @@ pub struct Cli {
 pub enum Command {
     /// Watch processes and write what memory they access to a file
     Record(Box<RecordArgs>),
+    /// Look at a recording
+    #[command(subcommand)]
+    Report(ReportCommand),
+    /// Convert a recording to another format
+    Convert(ConvertArgs),
     /// Repeat the experiments: how true a record is, and what it costs
     #[command(subcommand)]
     Lab(LabCommand),
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages
+    Man {
+        /// Directory for a page a command [default: print the page of isotherm itself]
+        dir: Option<PathBuf>,
+    },
     /// Run a program with a known access pattern
     Workload(isotherm_workloads::Args),
 }

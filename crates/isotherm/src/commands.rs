@@ -1,7 +1,7 @@
 //! From the command line to what does the work.
 
 use crate::args::{Cli, Command, LabCommand};
-use crate::{lab, record};
+use crate::{convert, lab, manual, record, report};
 use std::process::ExitCode;
 
 /// Runs what was asked for; gives the status to exit with.
@@ -12,6 +12,10 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Record(args) => record::run(&args),
         Command::Lab(LabCommand::Accuracy(args)) => lab::accuracy(&args),
+        Command::Report(command) => report::run(&command).map(|()| ExitCode::SUCCESS),
+        Command::Convert(args) => convert::run(&args),
+        Command::Completions { shell } => manual::completions(shell).map(|()| ExitCode::SUCCESS),
+        Command::Man { dir } => manual::man(dir.as_deref()).map(|()| ExitCode::SUCCESS),
         Command::Workload(args) => Ok(isotherm_workloads::main(&args)),
     }
 }

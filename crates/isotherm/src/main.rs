@@ -2,8 +2,15 @@
 
 mod args;
 mod commands;
+mod convert;
 mod lab;
+mod manual;
+mod output;
+mod reading;
 mod record;
+mod report;
+mod stop;
+mod terminal;
 
 use clap::Parser;
 use std::process::ExitCode;

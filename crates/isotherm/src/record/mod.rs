@@ -1,9 +1,9 @@
 //! `isotherm record`.
 
 mod recorder;
-mod stop;
 
 use crate::args::{BackendName, RecordArgs};
+use crate::stop::{self, Stop};
 use anyhow::{Context, bail};
 use isotherm_damon::Attrs;
 use isotherm_linux::process::{ExitStatus, Process};
@@ -13,7 +13,6 @@ use isotherm_record::{End, ThreadedWriter};
 use recorder::Recorder;
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use stop::Stop;
 
 /// Runs the command.
 ///
@@ -22,7 +21,9 @@ use stop::Stop;
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let attrs = args.monitor.attrs()?;
     if args.pid.is_empty() && args.cgroup.is_empty() && args.command.is_empty() {
-        bail!("nothing to record: name a process (--pid), a control group (--cgroup) or a command (after --)");
+        bail!(
+            "nothing to record: name a process (--pid), a control group (--cgroup) or a command (after --)"
+        );
     }
     let mut tracker = Tracker::new(TrackerOptions {
         follow_children: !args.no_children,

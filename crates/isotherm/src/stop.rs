@@ -52,7 +52,8 @@ impl Stop {
 /// # Errors
 /// When it is not there or not executable.
 pub fn check_program(program: &OsStr) -> anyhow::Result<()> {
-    let runs = |path: &Path| path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    let runs =
+        |path: &Path| path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
     let name = program.to_string_lossy();
     if program.as_bytes().contains(&b'/') {
         if runs(Path::new(program)) {

@@ -1,0 +1,319 @@
+//! The arguments of `isotherm report` and `isotherm convert`.
+
+use clap::{Args, Subcommand};
+use isotherm_damon::AddrRange;
+use isotherm_record::{Format, ReadOptions, RecordedAttrs};
+use isotherm_report::access::{Selection, SortKey};
+use isotherm_report::colour::ColourChoice;
+use isotherm_report::heatmap::{AreaChoice, Scale};
+use isotherm_report::trend::Threshold;
+use isotherm_report::units::{
+    Bounds, Rate, UnitError, parse_address_range, parse_bounds, parse_rate, parse_size, parse_time,
+};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Subcommand)]
+pub enum ReportCommand {
+    /// The regions of a moment or of a stretch of time: address, size, access rate, age
+    Access(AccessArgs),
+    /// Time x address: where the heat is, and when
+    Heatmap(HeatmapArgs),
+    /// The working-set size: its distribution, and over time
+    Wss(WssArgs),
+    /// The number of regions: its distribution, and over time
+    Regions(TrendArgs),
+    /// Every region of every snapshot, a line each
+    Raw(RawArgs),
+}
+
+/// Intervals for foreign formats, and the format itself.
+#[derive(Clone, Debug, Args)]
+pub struct ForeignArgs {
+    /// Format of the input, when it is not to be found out: rec, json_compressed, json, perf-script, record-v0,
+    /// record-v1, record-v2
+    #[arg(long, value_name = "FORMAT")]
+    pub from: Option<Format>,
+    /// Sampling interval of an input that does not tell it (perf-script, record-v0 to v2)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub sample: Option<Duration>,
+    /// Aggregation interval of an input that does not tell it
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub aggr: Option<Duration>,
+}
+
+impl ForeignArgs {
+    /// How to read.
+    pub fn read_options(&self) -> ReadOptions {
+        let us =
+            |time: Option<Duration>| time.map_or(0, |t| u64::try_from(t.as_micros()).unwrap_or(u64::MAX));
+        let intervals =
+            RecordedAttrs { sample_us: us(self.sample), aggr_us: us(self.aggr), ..RecordedAttrs::default() };
+        ReadOptions { format: self.from, intervals }
+    }
+}
+
+/// Which recording to report on.
+#[derive(Clone, Debug, Args)]
+pub struct InputArgs {
+    /// Recording to read, in any format `isotherm convert` reads; `-` is standard input
+    #[arg(short, long, value_name = "FILE", default_value = "isotherm.rec")]
+    pub input: PathBuf,
+    /// Only this target: its pid, or the name of its program; repeatable
+    #[arg(long, value_name = "PID|NAME")]
+    pub target: Vec<String>,
+    #[command(flatten, next_help_heading = "Input of other programs")]
+    pub foreign: ForeignArgs,
+}
+
+const ACCESS_EXAMPLES: &str = "\
+Examples:
+  isotherm report access --sort rate --rate 5%..     what is hot at the end, hottest first
+  isotherm report access --time 10s..20s             mean over ten seconds
+  isotherm report access --time .. --mapping heap    mean over all the recording, of the heap
+  isotherm report access --size 2M.. --age 5s.. --rate 0   idle for 5 s and worth reclaiming";
+
+/// The regions of a moment or of a stretch of time: address, size, access rate, age.
+#[derive(Debug, Args)]
+#[command(after_help = ACCESS_EXAMPLES)]
+pub struct AccessArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// When, from the recording's start: `last` is the last snapshot, `10s` a moment, `10s..20s` the mean over that
+    /// time, `..` over all
+    #[arg(long, value_name = "WHEN", default_value = "last", value_parser = parse_selection)]
+    pub time: Selection,
+    /// Column to sort by: address, size, rate, age, target, mapping. Size, rate and age: largest first
+    #[arg(long, value_name = "COLUMN", default_value = "address")]
+    pub sort: SortKey,
+    /// Sort the other way round
+    #[arg(long)]
+    pub reverse: bool,
+    /// Only regions of this size, `MIN..MAX`; either end may be left out
+    #[arg(long, value_name = "RANGE", value_parser = parse_sizes)]
+    pub size: Option<Bounds<u64>>,
+    /// Only regions accessed at this rate, `MIN..MAX`, in % of the highest rate that can be seen or in Hz
+    #[arg(long, value_name = "RANGE", value_parser = parse_rates)]
+    pub rate: Option<Rates>,
+    /// Only regions that have kept their rate for so long, `MIN..MAX`
+    #[arg(long, value_name = "RANGE", value_parser = parse_times)]
+    pub age: Option<Bounds<Duration>>,
+    /// Only regions that touch these addresses, `START-END` or `START+SIZE`; repeatable
+    #[arg(long, value_name = "RANGE", value_parser = parse_address_range)]
+    pub address: Vec<AddrRange>,
+    /// Only regions with this in the name of their mapping (`heap`, `libc`)
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub mapping: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const HEATMAP_EXAMPLES: &str = "\
+Examples:
+  isotherm report heatmap                       the hottest memory, on the terminal
+  isotherm report heatmap -o heat.png           the same as a picture
+  isotherm report heatmap --area heap --time 10s..20s
+  isotherm report heatmap --address 0x7f1200000000+64M -o spot.svg";
+
+/// Time x address: where the heat is, and when.
+#[derive(Debug, Args)]
+#[command(after_help = HEATMAP_EXAMPLES)]
+pub struct HeatmapArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Draw a picture instead: FILE.png or FILE.svg
+    #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
+    pub output: Option<PathBuf>,
+    /// What to show: `hot` (where the heat is), `all`, `heap`, `mmap`, `stack`, or part of the name of a mapping
+    #[arg(long, value_name = "AREA", default_value = "hot")]
+    pub area: AreaChoice,
+    /// Show these addresses: `START-END` or `START+SIZE`
+    #[arg(long, value_name = "RANGE", value_parser = parse_address_range, conflicts_with = "area")]
+    pub address: Option<AddrRange>,
+    /// Show at most so many areas
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub max_areas: u16,
+    /// Only this time, `FROM..TO` from the recording's start; either end may be left out
+    #[arg(long, value_name = "RANGE", value_parser = parse_times)]
+    pub time: Option<Bounds<Duration>>,
+    /// How rates become colours: auto, linear, sqrt, log
+    #[arg(long, value_name = "SCALE", default_value = "auto")]
+    pub scale: Scale,
+    /// When to use colours on the terminal: auto, always, never. Auto heeds NO_COLOR
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub color: ColourChoice,
+    /// Width: columns of the terminal [default: its own], or pixels of the picture [default: 1280]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub width: Option<u16>,
+    /// Height of the areas together: lines of the terminal, or pixels of the picture [default: 560]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub height: Option<u16>,
+    /// Title of the picture [default: what was recorded]
+    #[arg(long, value_name = "TEXT", requires = "output", default_value = "", hide_default_value = true)]
+    pub title: String,
+    /// Print JSON: the rate of every cell in Hz, null where nothing was monitored
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The working-set size: its distribution, and over time.
+#[derive(Debug, Args)]
+pub struct WssArgs {
+    #[command(flatten)]
+    pub trend: TrendArgs,
+    /// From when on memory belongs to the working set: `1` access an aggregation, `5%` of the highest rate, `10Hz`
+    #[arg(long, value_name = "RATE", default_value = "1", value_parser = parse_threshold)]
+    pub threshold: Threshold,
+}
+
+/// One figure a snapshot: its distribution, and over time.
+#[derive(Debug, Args)]
+pub struct TrendArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Draw a picture instead: FILE.png or FILE.svg
+    #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
+    pub output: Option<PathBuf>,
+    /// Only this time, `FROM..TO` from the recording's start; either end may be left out
+    #[arg(long, value_name = "RANGE", value_parser = parse_times)]
+    pub time: Option<Bounds<Duration>>,
+    /// Width: columns of the terminal [default: its own], or pixels of the picture [default: 1280]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub width: Option<u16>,
+    /// Height of the plot: lines of the terminal [default: 10; 0: none], or pixels of the picture [default: 420]
+    #[arg(long, value_name = "N")]
+    pub height: Option<u16>,
+    /// Title of the picture [default: what was recorded]
+    #[arg(long, value_name = "TEXT", requires = "output", default_value = "", hide_default_value = true)]
+    pub title: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Every region of every snapshot, a line each.
+#[derive(Debug, Args)]
+pub struct RawArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Only this time, `FROM..TO` from the recording's start; either end may be left out
+    #[arg(long, value_name = "RANGE", value_parser = parse_times)]
+    pub time: Option<Bounds<Duration>>,
+    /// Print JSON lines: an object a region, and one each for header, targets, mappings and costs
+    #[arg(long)]
+    pub json: bool,
+}
+
+const CONVERT_EXAMPLES: &str = "\
+Examples:
+  isotherm convert isotherm.rec heat.parquet        for pandas, DuckDB, pyarrow
+  isotherm convert isotherm.rec damon.data          for damo (json_compressed)
+  isotherm convert perf.txt --sample 5ms --aggr 100ms old.rec
+
+Formats by file name: .rec, .parquet (written only), .json_compressed or damon.data, .json, .txt (perf-script),
+.damon (record-v2). Other names are written as rec; what is read is found out by content.
+The output appears under its name when it is complete; a failed conversion leaves nothing behind.";
+
+/// Convert a recording to another format.
+#[derive(Debug, Args)]
+#[command(after_help = CONVERT_EXAMPLES)]
+pub struct ConvertArgs {
+    /// Recording to read; `-` is standard input
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// File to write; `-` is standard output. Replaced when it is a recording, left alone when it is anything else
+    #[arg(value_name = "OUT")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub foreign: ForeignArgs,
+    /// Format of the output [default: by its name]: rec, parquet, json_compressed, json, perf-script, record-v0,
+    /// record-v1, record-v2
+    #[arg(long, value_name = "FORMAT")]
+    pub to: Option<Format>,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Bounds of access rates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// Lowest.
+    pub min: Option<Rate>,
+    /// Highest.
+    pub max: Option<Rate>,
+}
+
+fn parse_sizes(text: &str) -> Result<Bounds<u64>, UnitError> {
+    parse_bounds(text, parse_size)
+}
+
+fn parse_times(text: &str) -> Result<Bounds<Duration>, UnitError> {
+    parse_bounds(text, parse_time)
+}
+
+/// `MIN..MAX` of rates, which have no order among each other as long as some are shares.
+fn parse_rates(text: &str) -> Result<Rates, UnitError> {
+    let end = |part: &str| match part.trim() {
+        "" => Ok(None),
+        part => parse_rate(part).map(Some),
+    };
+    Ok(match text.split_once("..") {
+        Some((min, max)) => Rates { min: end(min)?, max: end(max)? },
+        None => {
+            let rate = Some(parse_rate(text)?);
+            Rates { min: rate, max: rate }
+        }
+    })
+}
+
+fn parse_selection(text: &str) -> Result<Selection, UnitError> {
+    match text.trim() {
+        "last" => Ok(Selection::Last),
+        range if range.contains("..") => {
+            let bounds = parse_times(range)?;
+            Ok(Selection::Between(bounds.min.unwrap_or_default(), bounds.max.unwrap_or(Duration::MAX)))
+        }
+        moment => parse_time(moment).map(Selection::At),
+    }
+}
+
+fn parse_threshold(text: &str) -> Result<Threshold, UnitError> {
+    match text.trim().parse() {
+        Ok(accesses) => Ok(Threshold::Accesses(accesses)),
+        Err(_) => parse_rate(text).map(Threshold::Rate),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_is_a_moment_a_range_or_the_last() {
+        let s = Duration::from_secs;
+        assert_eq!(parse_selection("last"), Ok(Selection::Last));
+        assert_eq!(parse_selection("10s"), Ok(Selection::At(s(10))));
+        assert_eq!(parse_selection("1s..2s"), Ok(Selection::Between(s(1), s(2))));
+        assert_eq!(parse_selection(".."), Ok(Selection::Between(s(0), Duration::MAX)));
+        assert!(parse_selection("2s..1s").is_err());
+        assert!(parse_selection("yesterday").is_err());
+    }
+
+    #[test]
+    fn rates_mix_units() {
+        let rates = parse_rates("5%..100Hz").unwrap();
+        assert_eq!(rates, Rates { min: Some(Rate::Share(0.05)), max: Some(Rate::Hz(100.0)) });
+        assert_eq!(parse_rates("..5%").unwrap(), Rates { min: None, max: Some(Rate::Share(0.05)) });
+        assert_eq!(parse_rates("0").unwrap(), Rates { min: Some(Rate::Hz(0.0)), max: Some(Rate::Hz(0.0)) });
+        assert!(parse_rates("5").is_err());
+    }
+
+    #[test]
+    fn a_threshold_is_a_count_or_a_rate() {
+        assert_eq!(parse_threshold("3"), Ok(Threshold::Accesses(3)));
+        assert_eq!(parse_threshold("10Hz"), Ok(Threshold::Rate(Rate::Hz(10.0))));
+        assert!(parse_threshold("-1").is_err());
+    }
+}

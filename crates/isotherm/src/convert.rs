@@ -1,0 +1,118 @@
+//! `isotherm convert`.
+
+use crate::args::ConvertArgs;
+use crate::output::{self, Draft};
+use crate::stop::Stop;
+use anyhow::{Context, bail};
+use isotherm_record::{Format, Item, ItemReader, ItemWriter, create, open_with};
+use isotherm_report::units::{format_size, significant};
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Runs the command.
+///
+/// # Errors
+/// What went wrong, in words for the person who asked. No output is left then.
+pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
+    let format = args.to.or_else(|| Format::from_path(&args.output)).unwrap_or(Format::Rec);
+    if !output::is_standard(&args.input)
+        && let (Ok(from), Ok(to)) = (args.input.canonicalize(), args.output.canonicalize())
+        && from == to
+    {
+        bail!("{}: input and output are the same file; write to another one", args.input.display());
+    }
+    let mut reader = open_with(&args.input, &args.foreign.read_options())?;
+    let stop = Stop::install().context("cannot catch Ctrl-C")?;
+    let draft = Draft::new(&args.output)?;
+    let mut writer = create(draft.path(), format)?;
+    let Some(done) = copy(&mut *reader, &mut *writer, &stop, !args.quiet)? else {
+        eprintln!("isotherm: interrupted; {} was not written", args.output.display());
+        return Ok(ExitCode::from(130));
+    };
+    drop(writer);
+    draft.keep()?;
+    for warning in reader.warnings() {
+        eprintln!("isotherm: {}: {warning}", args.input.display());
+    }
+    if !args.quiet {
+        tell(&done, reader.format(), format, &args.output);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Done {
+    snapshots: u64,
+    regions: u64,
+}
+
+/// Copies every item; `None` when it was told to stop.
+fn copy(
+    reader: &mut dyn ItemReader,
+    writer: &mut dyn ItemWriter,
+    stop: &Stop,
+    talk: bool,
+) -> anyhow::Result<Option<Done>> {
+    let mut progress = Progress::new(talk && std::io::stderr().is_terminal());
+    let mut done = Done { snapshots: 0, regions: 0 };
+    while let Some(item) = reader.next_ref()? {
+        if let Item::Snapshot(snapshot) = item {
+            done.snapshots += 1;
+            done.regions += snapshot.nr_regions() as u64;
+            progress.tell(&done);
+        }
+        writer.write(item)?;
+        if stop.asked() {
+            return Ok(None);
+        }
+    }
+    writer.finish()?;
+    Ok(Some(done))
+}
+
+fn tell(done: &Done, from: Format, to: Format, output: &Path) {
+    let size = output.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| format_size(m.len()));
+    let size = size.map(|size| format!(", {size}")).unwrap_or_default();
+    eprintln!("isotherm: {from} to {to}: {} snapshots, {} regions{size}", done.snapshots, done.regions);
+    let losses = to.losses();
+    // What the input did not hold is not lost; damo's formats know nothing of ours.
+    if !losses.is_empty() && from == Format::Rec {
+        eprintln!("isotherm: {to} has no place for: {}", losses.join("; "));
+    }
+}
+
+/// How far it is, on a terminal, once it takes long enough for people to wonder.
+struct Progress {
+    shown: bool,
+    next: Option<Instant>,
+}
+
+impl Progress {
+    fn new(wanted: bool) -> Self {
+        Self { shown: false, next: wanted.then(|| Instant::now() + Duration::from_secs(1)) }
+    }
+
+    fn tell(&mut self, done: &Done) {
+        let Some(next) = self.next else { return };
+        // The clock is cheap, but not for each of a million snapshots.
+        if !done.snapshots.is_multiple_of(64) || Instant::now() < next {
+            return;
+        }
+        self.next = Some(Instant::now() + Duration::from_millis(200));
+        self.shown = true;
+        let millions = significant(done.regions as f64 / 1e6, 3);
+        eprint!(
+            "\r\x1b[Kconverted {} snapshots, {millions} million regions (Ctrl-C ends it)",
+            done.snapshots
+        );
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Output files that neither destroy what they replace nor pass for complete when they are not.
+
+use anyhow::{Context, bail};
+use isotherm_record::{Format, open};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Whether `path` means standard input or output.
+pub fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Refuses to replace a file that is no recording. Many things begin as a recording could (any JSON does): only what
+/// can be read as one is one.
+///
+/// # Errors
+/// When `path` is a file with something else in it.
+pub fn check_replaceable(path: &Path) -> anyhow::Result<()> {
+    if is_standard(path) || !path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) {
+        return Ok(());
+    }
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(16 << 10).read_to_end(&mut head));
+    read.with_context(|| format!("{} exists and cannot be read; choose another name", path.display()))?;
+    let replaceable = match Format::detect(&head) {
+        // Their first bytes are like no others.
+        Some(Format::Rec | Format::Parquet | Format::RecordV1 | Format::RecordV2) => true,
+        Some(_) => holds_snapshot(path),
+        None => false,
+    };
+    if !replaceable {
+        bail!(
+            "{} exists and is not a recording; it is left as it is (remove it, or choose another name)",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+fn holds_snapshot(path: &Path) -> bool {
+    let Ok(mut reader) = open(path) else { return false };
+    loop {
+        match reader.next_ref() {
+            Ok(Some(isotherm_record::Item::Snapshot(_))) => return true,
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return false,
+        }
+    }
+}
+
+/// A file that takes its name when it is complete, and goes away when it is not.
+pub struct Draft {
+    target: PathBuf,
+    /// Where it is written until then; none where there is nothing to protect (a pipe, a device).
+    draft: Option<PathBuf>,
+}
+
+impl Draft {
+    /// A draft of `path`.
+    ///
+    /// # Errors
+    /// As [`check_replaceable`].
+    pub fn new(path: &Path) -> anyhow::Result<Self> {
+        check_replaceable(path)?;
+        // A link goes on to point where it did.
+        let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let special = is_standard(path) || target.metadata().is_ok_and(|m| !m.is_file());
+        let draft = match target.file_name() {
+            Some(name) if !special => {
+                let mut name = name.to_owned();
+                name.push(format!(".{}.partial", std::process::id()));
+                Some(target.with_file_name(name))
+            }
+            _ => None,
+        };
+        Ok(Self { target, draft })
+    }
+
+    /// Where to write.
+    pub fn path(&self) -> &Path {
+        self.draft.as_deref().unwrap_or(&self.target)
+    }
+
+    /// Gives it its name.
+    ///
+    /// # Errors
+    /// When the system refuses; the draft is gone then.
+    pub fn keep(mut self) -> anyhow::Result<()> {
+        if let Some(draft) = self.draft.take()
+            && let Err(error) = std::fs::rename(&draft, &self.target)
+        {
+            let _ = std::fs::remove_file(&draft);
+            return Err(error).with_context(|| format!("cannot write {}", self.target.display()));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some(draft) = &self.draft {
+            // It may never have been made.
+            let _ = std::fs::remove_file(draft);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_record::synthetic::{Shape, Synthetic};
+    use isotherm_record::{ItemReader, create};
+
+    #[test]
+    fn only_recordings_are_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            path
+        };
+        assert!(check_replaceable(&dir.path().join("new")).is_ok());
+        assert!(check_replaceable(&file("empty", b"")).is_ok());
+        for (name, content) in [
+            ("notes.txt", &b"to do: buy milk"[..]),
+            ("package.json", b"{\"name\": \"shop\"}"),
+            ("list.json", b"[1, 2, 3]"),
+            ("picture.z", b"\x78\x9c\x03\x00\x00\x00\x00\x01"),
+        ] {
+            let error = check_replaceable(&file(name, content)).unwrap_err().to_string();
+            assert!(error.contains("is not a recording") && error.contains(name), "{error}");
+        }
+        for format in Format::ALL {
+            let path = dir.path().join(format!("recording.{format}"));
+            let mut writer = create(&path, format).unwrap();
+            let mut reader = Synthetic::new(Shape { nr_regions: 100, ..Shape::default() });
+            while let Some(item) = reader.next_ref().unwrap() {
+                writer.write(item).unwrap();
+            }
+            writer.finish().unwrap();
+            assert!(check_replaceable(&path).is_ok(), "{format}");
+        }
+    }
+
+    #[test]
+    fn a_draft_has_no_name_until_it_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.rec");
+        let draft = Draft::new(&path).unwrap();
+        std::fs::write(draft.path(), "half").unwrap();
+        assert!(!path.exists());
+        drop(draft);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let draft = Draft::new(&path).unwrap();
+        std::fs::write(draft.path(), "whole").unwrap();
+        draft.keep().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "whole");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn devices_are_written_in_place() {
+        assert_eq!(Draft::new(Path::new("/dev/null")).unwrap().path(), Path::new("/dev/null"));
+        assert_eq!(Draft::new(Path::new("-")).unwrap().path(), Path::new("-"));
+    }
+}

@@ -1,0 +1,249 @@
+//! Reading recordings for people: a file that is damaged is read as far as it goes, and they are told.
+
+use crate::args::InputArgs;
+use anyhow::bail;
+use isotherm_damon::{Snapshot, TargetId};
+use isotherm_record::{Error, Format, Item, ReadOptions, Warning, open_with};
+use isotherm_report::units::Bounds;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A recording to read, maybe several times.
+pub struct Recording {
+    path: PathBuf,
+    options: ReadOptions,
+    window: Option<Bounds<Duration>>,
+    told: bool,
+}
+
+/// What became of reading it.
+pub struct Ended {
+    /// In what way it is incomplete, a clause.
+    pub truncated: Option<String>,
+}
+
+impl Recording {
+    /// The recording that the arguments name.
+    pub fn new(args: &InputArgs) -> Self {
+        Self { path: args.input.clone(), options: args.foreign.read_options(), window: None, told: false }
+    }
+
+    /// The recording at `path`, which was just written: its flaws were told already.
+    pub fn just_written(path: &Path) -> Self {
+        let options = ReadOptions { format: Some(Format::Rec), ..ReadOptions::default() };
+        Self { path: path.to_owned(), options, window: None, told: true }
+    }
+
+    /// Leaves out the snapshots outside of `window`, from the recording's start.
+    pub fn within(mut self, window: Option<Bounds<Duration>>) -> Self {
+        self.window = window.filter(|w| !w.is_open());
+        self
+    }
+
+    /// Whether it can be read only once.
+    pub fn is_stream(&self) -> bool {
+        self.path.as_os_str() == "-" || !self.path.metadata().is_ok_and(|m| m.is_file())
+    }
+
+    /// Reads from its start to its end. The first time, what is wrong with it is told on standard error.
+    ///
+    /// # Errors
+    /// When it cannot be read at all, with what to do; those of `sink`.
+    pub fn read(&mut self, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> anyhow::Result<Ended> {
+        let mut reader = open_with(&self.path, &self.options).map_err(|error| self.explain(error))?;
+        match self.window {
+            None => {
+                while let Some(item) = reader.next_ref()? {
+                    sink(item)?;
+                }
+            }
+            Some(bounds) => {
+                let mut window = Window { bounds, origin_ns: None, held: Vec::new() };
+                while let Some(item) = reader.next_ref()? {
+                    window.item(item, sink)?;
+                }
+                window.release(sink)?;
+            }
+        }
+        let warnings = reader.warnings();
+        if !self.told {
+            self.told = true;
+            for warning in warnings {
+                eprintln!("isotherm: {}: {warning}", self.path.display());
+            }
+        }
+        let flaws: Vec<String> = warnings.iter().filter(|w| is_flaw(w)).map(Warning::to_string).collect();
+        Ok(Ended { truncated: (!flaws.is_empty()).then(|| flaws.join("; ")) })
+    }
+
+    /// The ids of the targets that `words` name: by id, by pid, or by the name of the program.
+    ///
+    /// # Errors
+    /// When one names none, with the targets that there are.
+    pub fn targets(&mut self, words: &[String]) -> anyhow::Result<Vec<TargetId>> {
+        if words.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.is_stream() {
+            let ids = words.iter().map(|w| w.parse().map(TargetId)).collect::<Result<_, _>>();
+            return ids.or_else(|_| {
+                bail!("--target {}: name a target by its pid when the recording is a stream", words.join(" "))
+            });
+        }
+        let mut known: Vec<(u64, u32, String)> = Vec::new();
+        let mut seen: BTreeSet<u64> = BTreeSet::new();
+        let mut reader = open_with(&self.path, &self.options).map_err(|error| self.explain(error))?;
+        while let Some(item) = reader.next_ref()? {
+            match item {
+                Item::Target(t) => known.push((t.id, t.pid, t.comm.clone())),
+                Item::Snapshot(s) => seen.extend(s.targets.iter().map(|t| t.id.0)),
+                _ => {}
+            }
+        }
+        let mut ids = BTreeSet::new();
+        for word in words {
+            let before = ids.len();
+            let number: Option<u64> = word.parse().ok();
+            ids.extend(number.filter(|id| seen.contains(id)));
+            let fits = |(_, pid, comm): &&(u64, u32, String)| number == Some(u64::from(*pid)) || comm == word;
+            ids.extend(known.iter().filter(fits).map(|(id, ..)| *id));
+            if ids.len() == before && !number.is_some_and(|id| ids.contains(&id)) {
+                bail!("the recording has no target {word}; {}", list(&known, &seen));
+            }
+        }
+        Ok(ids.into_iter().map(TargetId).collect())
+    }
+
+    fn explain(&self, error: Error) -> anyhow::Error {
+        match &error {
+            Error::Io { doing: "open", source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                anyhow::anyhow!(
+                    "there is no recording {}: make one with `isotherm record -- COMMAND` or \
+                     `isotherm record --pid PID`, or name one with -i",
+                    self.path.display()
+                )
+            }
+            _ => error.into(),
+        }
+    }
+}
+
+/// Whether something is missing, as opposed to worked out.
+fn is_flaw(warning: &Warning) -> bool {
+    !matches!(warning, Warning::Assumed { .. } | Warning::Skipped { .. })
+}
+
+fn list(known: &[(u64, u32, String)], seen: &BTreeSet<u64>) -> String {
+    const MOST: usize = 20;
+    let mut names: Vec<String> = known.iter().map(|(_, pid, comm)| format!("{comm} (pid {pid})")).collect();
+    if names.is_empty() {
+        names = seen.iter().map(u64::to_string).collect();
+    }
+    if names.is_empty() {
+        return "it has none at all".to_owned();
+    }
+    let more = names.len().saturating_sub(MOST);
+    names.truncate(MOST);
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    format!("there are {}", names.join(", "))
+}
+
+/// Lets pass what lies in a stretch of time.
+struct Window {
+    bounds: Bounds<Duration>,
+    /// Start of the recording, once known.
+    origin_ns: Option<u64>,
+    /// What came before the first snapshot of a recording that does not say when it was started.
+    held: Vec<Item>,
+}
+
+impl Window {
+    fn item(&mut self, item: &Item, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> io::Result<()> {
+        match item {
+            Item::Header(header) if header.started_ns > 0 => self.origin_ns = Some(header.started_ns),
+            Item::Snapshot(snapshot) => {
+                let origin = match self.origin_ns {
+                    Some(origin) => origin,
+                    None => {
+                        self.origin_ns = Some(snapshot.start_ns);
+                        self.release(sink)?;
+                        snapshot.start_ns
+                    }
+                };
+                return if self.overlaps(origin, snapshot) { sink(item) } else { Ok(()) };
+            }
+            other if self.origin_ns.is_none() => {
+                self.held.push(other.clone());
+                return Ok(());
+            }
+            _ => {}
+        }
+        sink(item)
+    }
+
+    /// Hands on what was held. Its header now says when the recording began, or times would count from the window's
+    /// start.
+    fn release(&mut self, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> io::Result<()> {
+        for mut item in self.held.drain(..) {
+            if let (Item::Header(header), Some(origin)) = (&mut item, self.origin_ns) {
+                header.started_ns = origin;
+            }
+            sink(&item)?;
+        }
+        Ok(())
+    }
+
+    fn overlaps(&self, origin_ns: u64, snapshot: &Snapshot) -> bool {
+        let at =
+            |time: Duration| origin_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.bounds.min.is_none_or(|min| snapshot.end_ns > at(min))
+            && self.bounds.max.is_none_or(|max| snapshot.start_ns < at(max))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_record::Header;
+    use isotherm_report::units::{parse_bounds, parse_time};
+
+    fn passed(window: &str, started_ns: u64) -> (u64, Vec<u64>) {
+        let bounds = parse_bounds(window, parse_time).unwrap();
+        let mut window = Window { bounds, origin_ns: None, held: Vec::new() };
+        let mut items = vec![Item::Header(Header { started_ns, ..Header::default() })];
+        items.extend((10..20).map(|second| {
+            let ns = second * 1_000_000_000;
+            Item::Snapshot(Snapshot { start_ns: ns, end_ns: ns + 1_000_000_000, ..Snapshot::default() })
+        }));
+        let (mut started, mut seconds) = (0, Vec::new());
+        for item in &items {
+            window
+                .item(item, &mut |item| {
+                    match item {
+                        Item::Header(h) => started = h.started_ns,
+                        Item::Snapshot(s) => seconds.push(s.start_ns / 1_000_000_000),
+                        _ => {}
+                    }
+                    Ok(())
+                })
+                .unwrap();
+        }
+        (started, seconds)
+    }
+
+    #[test]
+    fn a_window_counts_from_the_recordings_start() {
+        assert_eq!(passed("2s..4s", 9_000_000_000), (9_000_000_000, vec![11, 12]));
+        assert_eq!(passed("8500ms..", 9_000_000_000).1, [17, 18, 19]);
+        assert_eq!(passed("..1ns", 10_000_000_000).1, [10]);
+    }
+
+    #[test]
+    fn a_recording_that_does_not_say_when_it_began_began_with_its_first_snapshot() {
+        assert_eq!(passed("2s..4s", 0), (10_000_000_000, vec![12, 13]));
+    }
+}

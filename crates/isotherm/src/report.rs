@@ -1,0 +1,252 @@
+//! `isotherm report`.
+
+use crate::args::{AccessArgs, HeatmapArgs, RawArgs, ReportCommand, TrendArgs, WssArgs};
+use crate::reading::Recording;
+use crate::terminal;
+use anyhow::{Context, bail};
+use isotherm_report::Accumulate;
+use isotherm_report::access::{self, AccessAnalysis, AccessOptions, Pattern, SortKey};
+use isotherm_report::heatmap::{
+    self, AreaChoice, GridSpec, Heatmap, PictureOptions, Raster, Survey, SurveyOptions, TerminalOptions,
+};
+use isotherm_report::raw::{RawFormat, RawWriter};
+use isotherm_report::trend::{self, ChartOptions, Measure, TextOptions, TrendAnalysis, TrendOptions};
+use serde::Serialize;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Runs the command.
+///
+/// # Errors
+/// What went wrong, in words for the person who asked.
+pub fn run(command: &ReportCommand) -> anyhow::Result<()> {
+    match command {
+        ReportCommand::Access(args) => access(args),
+        ReportCommand::Heatmap(args) => heatmap(args),
+        ReportCommand::Wss(WssArgs { trend, threshold }) => {
+            self::trend(trend, Measure::WorkingSet(*threshold))
+        }
+        ReportCommand::Regions(args) => trend(args, Measure::Regions),
+        ReportCommand::Raw(args) => raw(args),
+    }
+}
+
+fn access(args: &AccessArgs) -> anyhow::Result<()> {
+    let mut recording = Recording::new(&args.input);
+    let targets = recording.targets(&args.input.target)?;
+    // What people look for stands on top: large, hot, old.
+    let largest_first = matches!(args.sort, SortKey::Size | SortKey::Rate | SortKey::Age);
+    let mut analysis = AccessAnalysis::new(AccessOptions {
+        selection: args.time,
+        pattern: Pattern {
+            size: args.size.unwrap_or_default(),
+            min_rate: args.rate.and_then(|r| r.min),
+            max_rate: args.rate.and_then(|r| r.max),
+            age: args.age.unwrap_or_default(),
+            addresses: args.address.clone(),
+            targets: targets.iter().map(|id| id.0).collect(),
+            mapping: args.mapping.clone(),
+        },
+        sort: args.sort,
+        descending: largest_first != args.reverse,
+    });
+    let ended = recording.read(&mut |item| {
+        analysis.item(item);
+        Ok(())
+    })?;
+    if let Some(how) = ended.truncated {
+        analysis.set_truncated(how);
+    }
+    let report = analysis.finish();
+    if args.json { print_json(&report, true) } else { print(|out| access::write_text(&report, out)) }
+}
+
+/// How a heatmap is to be drawn.
+enum Drawing {
+    Picture(PictureFile, PictureOptions),
+    Terminal(TerminalOptions),
+    Json(PictureOptions),
+}
+
+impl Drawing {
+    fn of(args: &HeatmapArgs) -> anyhow::Result<Self> {
+        let default = PictureOptions::default();
+        let picture = PictureOptions {
+            width: args.width.map_or(default.width, usize::from),
+            height: args.height.map_or(default.height, usize::from),
+            scale: args.scale,
+            title: args.title.clone(),
+        };
+        if let Some(path) = &args.output {
+            return Ok(Self::Picture(PictureFile::new(path)?, picture));
+        }
+        if args.json {
+            return Ok(Self::Json(picture));
+        }
+        let (width, lines) = terminal::size(io::stdout());
+        // Room for head, foot, axis and the titles of the areas, so that all of it fits on a screen.
+        let lines = lines.map_or(24, |lines| lines.saturating_sub(14).clamp(8, 60));
+        Ok(Self::Terminal(TerminalOptions {
+            width: args.width.map_or(width, usize::from),
+            lines: args.height.map_or(lines, usize::from),
+            mode: terminal::colours(&io::stdout(), args.color),
+            scale: args.scale,
+        }))
+    }
+
+    fn grid(&self, areas: Vec<heatmap::Area>, time: (u64, u64)) -> GridSpec {
+        match self {
+            Self::Picture(_, options) | Self::Json(options) => options.grid(areas, time),
+            Self::Terminal(options) => options.grid(areas, time),
+        }
+    }
+
+    fn write(&self, map: &Heatmap) -> anyhow::Result<()> {
+        match self {
+            Self::Picture(file, options) => file.write(|kind, out| match kind {
+                PictureKind::Png => heatmap::write_png(map, options, out),
+                PictureKind::Svg => heatmap::write_svg(map, options, out),
+            }),
+            Self::Terminal(options) => print(|out| heatmap::write_terminal(map, options, out)),
+            Self::Json(_) => print_json(map, false),
+        }
+    }
+}
+
+fn heatmap(args: &HeatmapArgs) -> anyhow::Result<()> {
+    let drawing = Drawing::of(args)?;
+    let mut recording = Recording::new(&args.input).within(args.time);
+    let targets = recording.targets(&args.input.target)?;
+    let choice = args.address.map_or_else(|| args.area.clone(), AreaChoice::Address);
+    // What comes through a pipe is seen once: the survey itself has to keep enough to draw from.
+    let once = recording.is_stream();
+    let mut survey = Survey::new(SurveyOptions { targets, every_snapshot: once, ..SurveyOptions::default() });
+    let ended = recording.read(&mut |item| {
+        survey.item(item);
+        Ok(())
+    })?;
+    if let Some(how) = &ended.truncated {
+        survey.set_truncated(how.clone());
+    }
+    let areas = survey.areas(&choice, usize::from(args.max_areas))?;
+    let time = survey.time_range().context("the recording holds no snapshot in the chosen time")?;
+    let grid = drawing.grid(areas, time);
+    let map = if once {
+        survey.draw(&grid)
+    } else {
+        let mut raster = Raster::new(&grid);
+        recording.read(&mut |item| {
+            raster.item(item);
+            Ok(())
+        })?;
+        if let Some(how) = ended.truncated {
+            raster.set_truncated(how);
+        }
+        raster.finish()
+    };
+    drawing.write(&map)
+}
+
+fn trend(args: &TrendArgs, measure: Measure) -> anyhow::Result<()> {
+    let picture = args.output.as_deref().map(PictureFile::new).transpose()?;
+    let mut recording = Recording::new(&args.input).within(args.time);
+    let targets = recording.targets(&args.input.target)?;
+    let mut analysis = TrendAnalysis::new(TrendOptions { targets, ..TrendOptions::new(measure) });
+    let ended = recording.read(&mut |item| {
+        analysis.item(item);
+        Ok(())
+    })?;
+    if let Some(how) = ended.truncated {
+        analysis.set_truncated(how);
+    }
+    let report = analysis.finish();
+    if let Some(file) = picture {
+        let default = ChartOptions::default();
+        let options = ChartOptions {
+            width: args.width.map_or(default.width, usize::from),
+            height: args.height.map_or(default.height, usize::from),
+            title: args.title.clone(),
+        };
+        return file.write(|kind, out| match kind {
+            PictureKind::Png => trend::write_png(&report, &options, out),
+            PictureKind::Svg => trend::write_svg(&report, &options, out),
+        });
+    }
+    if args.json {
+        return print_json(&report, true);
+    }
+    let (width, _) = terminal::size(io::stdout());
+    let options = TextOptions {
+        width: args.width.map_or(width, usize::from),
+        lines: args.height.map_or(TextOptions::default().lines, usize::from),
+    };
+    print(|out| trend::write_text(&report, &options, out))
+}
+
+fn raw(args: &RawArgs) -> anyhow::Result<()> {
+    let mut recording = Recording::new(&args.input).within(args.time);
+    let targets = recording.targets(&args.input.target)?;
+    let format = if args.json { RawFormat::JsonLines } else { RawFormat::Text };
+    let mut writer = RawWriter::new(BufWriter::with_capacity(64 << 10, io::stdout().lock()), format, targets);
+    let ended = recording.read(&mut |item| writer.item(item))?;
+    writer.finish(ended.truncated).context("cannot write to standard output")?;
+    Ok(())
+}
+
+/// Prints to standard output, all of it or an error.
+fn print(write: impl FnOnce(&mut BufWriter<io::StdoutLock<'_>>) -> io::Result<()>) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    write(&mut out).and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+fn print_json(value: &impl Serialize, pretty: bool) -> anyhow::Result<()> {
+    print(|out| {
+        if pretty {
+            serde_json::to_writer_pretty(&mut *out, value)?;
+        } else {
+            serde_json::to_writer(&mut *out, value)?;
+        }
+        out.write_all(b"\n")
+    })
+}
+
+#[derive(Clone, Copy)]
+enum PictureKind {
+    Png,
+    Svg,
+}
+
+/// A picture to be written.
+struct PictureFile {
+    path: PathBuf,
+    kind: PictureKind,
+}
+
+impl PictureFile {
+    fn new(path: &Path) -> anyhow::Result<Self> {
+        let ending = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+        let kind = match ending.as_deref() {
+            Some("png") => PictureKind::Png,
+            Some("svg") => PictureKind::Svg,
+            _ => {
+                bail!("{}: pictures are drawn as .png or .svg; end the name with one of them", path.display())
+            }
+        };
+        Ok(Self { path: path.to_owned(), kind })
+    }
+
+    fn write(&self, draw: impl FnOnce(PictureKind, &mut Vec<u8>) -> io::Result<()>) -> anyhow::Result<()> {
+        let path = self.path.display();
+        let mut picture = Vec::new();
+        draw(self.kind, &mut picture).with_context(|| format!("cannot draw {path}"))?;
+        if let Err(error) = std::fs::write(&self.path, &picture) {
+            // Half a picture is of no use. Only a file can be one; a device stays.
+            if self.path.metadata().is_ok_and(|m| m.is_file()) {
+                let _ = std::fs::remove_file(&self.path);
+            }
+            return Err(error).with_context(|| format!("cannot write {path}"));
+        }
+        eprintln!("isotherm: wrote {path}");
+        Ok(())
+    }
+}
