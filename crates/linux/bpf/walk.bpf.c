@@ -11,9 +11,10 @@
 // alive; from it the current thread-group leader (right also after an exec by another thread), its mm, its pgd are
 // read anew on every run. `task->thread_pid == pid` proves that the pointer chased is what it is taken for.
 //
-// Why a freed page table never counts: after an entry is read, the entries above it are read again from the top.
-// Only if they are all unchanged was the table still linked when its entry was read. After the last address the
-// task's mm is looked up again; if the process died or called exec meanwhile, user space drops the whole run.
+// Why a freed page table never counts: after an entry is read, the one above it is read again. Only if that is
+// unchanged was the table still linked when its entry was read. The entries further up, which neighbouring addresses
+// share, are read again before the program moves on to another GiB, and at the end. If one of those changed, or the
+// process died or called exec meanwhile, user space drops the whole run.
 
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -85,57 +86,114 @@ struct {
 
 #define READ(dst, src) bpf_probe_read_kernel(&(dst), sizeof(dst), (src))
 
+// What the addresses of one GiB have in common: the way down to their PMD table.
 struct run {
 	u64 page_offset;
 	u64 phys_mask;
 	u64 pgd;
-	u32 levels;
 	struct shared *shared;
+	u32 levels;
+	u32 torn;	  // a table of the way down went away
+	u64 gib;	  // which GiB, plus one; 0: none yet
+	u64 pmd_table;	  // 0: the way ends above
+	u32 end_level;	  // where it ends, if it does: as slot.level
+	u64 end_entry;
+	u64 at[6];	  // entries on the way: where they are
+	u64 seen[6];	  // and what they were
 };
 
-enum { PRESENT = 1, HUGE = 1 << 7 };
+enum { PRESENT = 1, ACCESSED = 1 << 5, HUGE = 1 << 7 };
 
-// A PTE with PROT_NONE (NUMA hinting) has PRESENT clear; so has a PMD under invalidation. Both read as absent.
-static __always_inline void lookup(const struct run *run, u64 addr, struct slot *slot)
+// The Accessed bit of an upper entry may be set by the processor meanwhile.
+static __always_inline int unchanged(u64 at, u64 seen)
 {
-	u64 table = run->pgd, entry = 0, seen[6];
-	u64 at[6];
-	int level, found = 0;
+	u64 entry = 0;
 
-	slot->entry = 0;
-	slot->level = 0;
+	return !READ(entry, (void *)at) && !((entry ^ seen) & ~(u64)ACCESSED);
+}
+
+// Were the tables on the way down linked until now? If not, nothing that was found by it counts.
+static __always_inline void leave_gib(struct run *run)
+{
+	int level;
+
 #pragma clang loop unroll(full)
-	for (level = 5; level >= 1; level--) {
-		seen[level] = 0;
-		at[level] = 0;
-		if (found || level > run->levels)
+	for (level = 5; level >= 3; level--) {
+		if (run->gib && level <= run->levels && run->at[level] && !unchanged(run->at[level], run->seen[level]))
+			run->torn = 1;
+	}
+}
+
+static __always_inline void enter_gib(struct run *run, u64 addr)
+{
+	u64 table = run->pgd, entry = 0;
+	int level, done = 0;
+
+	leave_gib(run);
+	run->gib = (addr >> 30) + 1;
+	run->pmd_table = 0;
+	run->end_level = 0;
+	run->end_entry = 0;
+#pragma clang loop unroll(full)
+	for (level = 5; level >= 3; level--) {
+		run->at[level] = 0;
+		if (done || level > run->levels)
 			continue;
-		at[level] = table + ((addr >> (12 + 9 * (level - 1))) & 511) * 8;
-		if (READ(entry, (void *)at[level]))
-			return;
-		seen[level] = entry;
+		run->at[level] = table + ((addr >> (12 + 9 * (level - 1))) & 511) * 8;
+		if (READ(entry, (void *)run->at[level])) {
+			run->at[level] = 0;
+			done = 1;
+			continue;
+		}
+		run->seen[level] = entry;
 		if (!(entry & PRESENT)) {
-			slot->level = 16 + level;
-			found = level;
-		} else if (level == 1 || (level <= 3 && (entry & HUGE))) {
-			slot->level = level;
-			found = level;
+			run->end_level = 16 + level;
+			done = 1;
+		} else if (level == 3 && (entry & HUGE)) {
+			run->end_level = level;
+			run->end_entry = entry;
+			done = 1;
 		} else {
 			table = run->page_offset + (entry & run->phys_mask);
 		}
 	}
-	slot->entry = entry;
-	// Were the tables still linked? The leaf itself may change at any time (that is what is watched).
-#pragma clang loop unroll(full)
-	for (level = 5; level >= 2; level--) {
-		if (level > run->levels || level <= found)
-			continue;
-		// The Accessed bit of an upper entry (1 << 5) may be set by the processor meanwhile.
-		if (READ(entry, (void *)at[level]) || ((entry ^ seen[level]) & ~(u64)(1 << 5))) {
-			slot->level = 0;
-			return;
-		}
+	if (!done)
+		run->pmd_table = table;
+}
+
+// A PTE with PROT_NONE (NUMA hinting) has PRESENT clear; so has a PMD under invalidation. Both read as absent.
+static __always_inline void lookup(struct run *run, u64 addr, struct slot *slot)
+{
+	u64 at, pmd = 0, pte = 0;
+
+	slot->level = 0;
+	slot->entry = 0;
+	if (run->gib != (addr >> 30) + 1)
+		enter_gib(run, addr);
+	if (!run->pmd_table) {
+		slot->level = run->end_level;
+		slot->entry = run->end_entry;
+		return;
 	}
+	at = run->pmd_table + ((addr >> 21) & 511) * 8;
+	if (READ(pmd, (void *)at))
+		return;
+	if (!(pmd & PRESENT)) {
+		slot->level = 16 + 2;
+		return;
+	}
+	if (pmd & HUGE) {
+		slot->level = 2;
+		slot->entry = pmd;
+		return;
+	}
+	if (READ(pte, (void *)(run->page_offset + (pmd & run->phys_mask) + ((addr >> 12) & 511) * 8)))
+		return;
+	// Was the table still linked when its entry was read? The leaf itself may change at any time.
+	if (!unchanged(at, pmd))
+		return;
+	slot->level = pte & PRESENT ? 1 : 16 + 1;
+	slot->entry = pte;
 }
 
 static __noinline long visit(u32 index, void *ctx)
@@ -226,7 +284,8 @@ int walk(struct args *args)
 	run.phys_mask = args->phys_mask;
 	run.levels = args->levels;
 	bpf_loop(args->count, visit, &run, 0);
-	args->status = mm_of(args->pidfd) == mm ? OK : CHANGED;
+	leave_gib(&run);
+	args->status = mm_of(args->pidfd) == mm && !run.torn ? OK : CHANGED;
 	return 0;
 }
 

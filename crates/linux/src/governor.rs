@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Seconds of earnings the bucket can hold: bursts (a target's first clears, a change of pattern) borrow from quiet
 /// times so long past, and are paid back as fast.
-const HOLDS: f64 = 2.0;
+const HOLDS: f64 = 2.5;
 
 /// The token bucket.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Governor {
         let share = (share > 0.0).then_some(share);
         Self {
             share,
-            tokens: share.unwrap_or(0.0) * 1e9 * HOLDS / 2.0,
+            tokens: share.unwrap_or(0.0) * 1e9 * HOLDS,
             last_wall_ns: 0,
             last_cpu: cpu_time::of_this_thread(),
             check_ns: 250.0,
@@ -80,9 +80,9 @@ impl Governor {
         let plannable = (share * aggr_ns - self.base_ns * aggr_ns / 1e9).max(share * aggr_ns * 0.2);
         Allowance {
             checks: (left / self.check_ns) as usize,
-            prepares: (left / 2.0 / self.prepare_ns) as usize,
-            checks_per_aggr: (plannable * 0.45 / self.check_ns) as usize,
-            prepares_per_aggr: (plannable * 0.45 / self.prepare_ns) as usize,
+            prepares: (left * 0.75 / self.prepare_ns) as usize,
+            checks_per_aggr: (plannable * 0.4 / self.check_ns) as usize,
+            prepares_per_aggr: (plannable * 0.5 / self.prepare_ns) as usize,
         }
     }
 

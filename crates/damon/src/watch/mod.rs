@@ -64,9 +64,6 @@ struct Watched {
     borders: Vec<u64>,
 }
 
-/// Sampling intervals between two lots of new probes.
-const SEED_PERIOD: u64 = 4;
-
 /// Which probe a check belongs to.
 #[derive(Clone, Copy)]
 enum Of {
@@ -114,7 +111,8 @@ impl Watched {
         list.extend(self.probes.iter().enumerate().filter(|(_, p)| due(p)).map(|(i, _)| Of::Probe(i)));
     }
 
-    /// The next interval in which something is due, at the latest `end`.
+    /// The next interval in which something is due, at the latest `end`. Waking up costs tens of microseconds on a
+    /// virtual machine, more than a hundred looks.
     fn next_due(&self, now: u64, end: u64) -> u64 {
         let refines = self.refines.iter().flat_map(|r| &r.probes);
         if refines.into_iter().any(|p| matches!(p.state, State::Unknown | State::Watching)) {
@@ -122,8 +120,7 @@ impl Watched {
         }
         let runs = self.probes.iter().filter_map(|p| p.due_at(now));
         let queued = self.checks.first().map(|(at, _)| *at);
-        let seeds = (!self.seeds.is_empty()).then_some(now + SEED_PERIOD);
-        runs.chain(queued).chain(seeds).min().unwrap_or(end).clamp(now + 1, end.max(now + 1))
+        runs.chain(queued).min().unwrap_or(end).clamp(now + 1, end.max(now + 1))
     }
 
     /// Looks at `list`, as far as the step allows.
@@ -160,9 +157,9 @@ impl Watched {
         let allowed = step.allowance.prepares.min(due);
         step.tally.prepares_cut += (due - allowed) as u64;
         list.truncate(allowed);
-        // New probes can wait; half of what is left stays for checks to come.
-        let spare = step.allowance.prepares.saturating_sub(due) / 2;
-        let seeds = spare.min(self.seeds.len());
+        // New probes can wait for when the monitor is awake anyway; what checks will need stays in reserve.
+        let reserve = step.allowance.prepares_per_aggr / 2;
+        let seeds = step.allowance.prepares.saturating_sub(due).saturating_sub(reserve).min(self.seeds.len());
         list.extend(self.seeds.drain(..seeds).map(|i| Of::Probe(i as usize)));
         let mut checks: Vec<Check> = Vec::with_capacity(list.len());
         for of in &list {

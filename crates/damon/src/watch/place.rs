@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 const ACTIVE: f32 = 0.02;
 /// Share of `max_nr_regions` that may be probes; the rest is room for closing in on borders.
 const PROBE_SHARE: (usize, usize) = (7, 8);
-/// Cold probes moved to another place in each aggregation, so that in time every page is seen.
-const MOVED: usize = 3;
+/// Share of the prepares that goes into moving cold probes to other places, so that in time every page is seen.
+const MOVED: usize = 8;
 
 /// Plans the next aggregation for all targets.
 pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
@@ -27,7 +27,9 @@ pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
     let nr_targets = step.targets.len().max(1);
     let samples = u64::from(step.attrs.max_nr_accesses());
     // A run costs its first clear and, with the length chosen in check_hot, two more on average.
-    let fresh = (allowance.prepares_per_aggr / 4 / active.max(1)).clamp(1, 8);
+    let affordable =
+        allowance.prepares_per_aggr.min(allowance.prepares.saturating_add(allowance.prepares_per_aggr / 2));
+    let fresh = (affordable / 4 / active.max(1)).clamp(1, 8);
     for target in step.targets.iter() {
         let Some(watched) = all.iter_mut().find(|w| w.id == target.id) else { continue };
         // Half the room in equal parts, half by size: a small process beside a big one is still seen.
@@ -42,6 +44,7 @@ pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
             fresh,
             share,
             cluster,
+            moved: (affordable / MOVED / nr_targets).min(16),
             new_probes: if watched.probes.is_empty() {
                 usize::MAX
             } else {
@@ -74,6 +77,8 @@ struct Planner<'a> {
     /// When the short runs of this aggregation begin, a random moment: waking up once for all of them is cheaper than
     /// spreading them.
     cluster: u64,
+    /// Cold probes to move elsewhere.
+    moved: usize,
     /// New cold probes that may be planned at once.
     new_probes: usize,
 }
@@ -190,7 +195,10 @@ impl Planner<'_> {
                     at + pages * index / count * self.min_region,
                     at + pages * (index + 1) / count * self.min_region,
                 );
-                let addr = crate::classic::random_page(stratum, self.min_region, self.rng);
+                // Not too near the stratum's ends, so that no gap is much wider than the spacing.
+                let quarter = stratum.size() / 4 / self.min_region * self.min_region;
+                let middle = AddrRange::new(stratum.start + quarter, stratum.end - quarter);
+                let addr = crate::classic::random_page(middle, self.min_region, self.rng);
                 added.push(Probe::new(addr, self.min_region));
                 planned.seeds.push(addr);
             }
@@ -201,7 +209,7 @@ impl Planner<'_> {
 
     /// Moves a few cold probes to other pages near by.
     fn move_some(&mut self, probes: &mut [Probe], planned: &mut Planned) {
-        for _ in 0..MOVED {
+        for _ in 0..self.moved {
             let index = self.rng.below(probes.len() as u64) as usize;
             let before = index.checked_sub(1).and_then(|i| probes.get(i)).map(|p| p.addr);
             let after = probes.get(index + 1).map(|p| p.addr);
