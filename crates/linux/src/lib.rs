@@ -1,8 +1,11 @@
 //! DAMON on live Linux processes.
+pub mod blindness;
 mod cpu_time;
 mod governor;
+mod idle;
 pub mod maps;
 mod monitor_source;
+mod pagemap;
 mod proc_file;
 pub mod process;
 pub mod pte;
@@ -12,6 +15,7 @@ mod source;
 pub mod targets;
 pub use source::{Counters, Source, SourceError};
 
-pub use refs::Refs;
+pub use idle::{Idle, IdlePaths};
 pub use monitor_source::{LiveOperations, MonitorSource};
+pub use refs::Refs;
 pub use session::{Cost, Ended, Observer, Session, SessionOptions, monotonic_ns};

@@ -1,0 +1,70 @@
+//! `/proc/PID/pagemap` (kernel document admin-guide/mm/pagemap.rst): one 64-bit entry a page.
+
+use crate::process::{Process, ProcessError};
+use std::fs::File;
+use std::os::fd::AsFd;
+
+/// An entry: what is at a page's address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry(pub u64);
+
+impl Entry {
+    pub const PRESENT: u64 = 1 << 63;
+    pub const SWAPPED: u64 = 1 << 62;
+    /// Of a file, or anonymous memory that is shared (bit 61).
+    pub const FILE_OR_SHARED: u64 = 1 << 61;
+    /// Mapped here and nowhere else (bit 56, Linux 4.2).
+    pub const EXCLUSIVE: u64 = 1 << 56;
+    const PFN: u64 = (1 << 55) - 1;
+
+    pub const fn present(self) -> bool {
+        self.0 & Self::PRESENT != 0
+    }
+
+    pub const fn swapped(self) -> bool {
+        self.0 & Self::SWAPPED != 0
+    }
+
+    pub const fn exclusive(self) -> bool {
+        self.0 & Self::EXCLUSIVE != 0
+    }
+
+    pub const fn of_file(self) -> bool {
+        self.0 & Self::FILE_OR_SHARED != 0
+    }
+
+    /// Number of the page frame; 0 without CAP_SYS_ADMIN.
+    pub const fn pfn(self) -> u64 {
+        self.0 & Self::PFN
+    }
+}
+
+/// A process's page map. It stays that of the address space it was opened on: after exec it has no entries any more.
+#[derive(Debug)]
+pub(crate) struct Pagemap(File);
+
+impl Pagemap {
+    pub(crate) fn open(process: &Process) -> Result<Self, ProcessError> {
+        let opened = File::open(process.path("pagemap"));
+        process.still_alive()?;
+        let what = "its page map (/proc/PID/pagemap)";
+        opened.map(Self).map_err(|source| ProcessError::from_io(process.pid(), what, source))
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn of_file(file: File) -> Self {
+        Self(file)
+    }
+
+    /// The entry of the page at `addr`; `None` if the address space is gone, or was never that large.
+    pub(crate) fn entry(&self, addr: u64) -> Option<Entry> {
+        read_word(&self.0, addr / rustix::param::page_size() as u64).map(Entry)
+    }
+}
+
+/// The `index`th 64-bit word of a file of such words.
+pub(crate) fn read_word(file: &impl AsFd, index: u64) -> Option<u64> {
+    let mut bytes = [0; 8];
+    let read = rustix::io::pread(file, &mut bytes, index.checked_mul(8)?).ok()?;
+    (read == bytes.len()).then(|| u64::from_ne_bytes(bytes))
+}
