@@ -2,8 +2,10 @@
 
 mod report;
 
+use anyhow::bail;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use isotherm_damon::Attrs;
+use isotherm_damon::{Attrs, AttrsError};
+use isotherm_linux::backend::Backend;
 use isotherm_report::units::{parse_share, parse_time};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -51,16 +53,26 @@ pub enum Command {
 /// Which way to look at memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BackendName {
-    /// The best that works here: pte, idle, kernel, refs, in this order
+    /// The best that works here: pte, idle, refs, in this order
     Auto,
     /// Page tables read by eBPF, bits cleared by process_madvise (root or capabilities; Linux 5.17)
     Pte,
     /// Idle page tracking (root; CONFIG_IDLE_PAGE_TRACKING)
     Idle,
-    /// The kernel's own DAMON (root; CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS)
-    Kernel,
     /// clear_refs and smaps: no root needed, but whole mappings only
     Refs,
+}
+
+impl BackendName {
+    /// The backend; none for the best.
+    pub fn backend(self) -> Option<Backend> {
+        match self {
+            Self::Auto => None,
+            Self::Pte => Some(Backend::Pte),
+            Self::Idle => Some(Backend::Idle),
+            Self::Refs => Some(Backend::Refs),
+        }
+    }
 }
 
 const RECORD_EXAMPLES: &str = "\
@@ -71,14 +83,16 @@ Examples:
   isotherm record --overhead 0.3% --pid 1234        at most 0.3 % of one CPU
 
 Then: isotherm report heatmap, isotherm report wss, isotherm report access.
-Ctrl-C ends the recording properly. A command's exit status is passed on; when the recording ends before the
-command does (--duration), isotherm waits for it.";
+Ctrl-C ends the recording properly; when the recording ends before the command does, isotherm waits for the command,
+and another Ctrl-C leaves it alone. The command's exit status is passed on, 128 + N when it died of signal N. Status 1
+means that recording failed, or that nothing was recorded because the target ended too soon; 126 and 127 that the command
+could not be run, or not found.";
 
 /// Watch processes and write what memory they access to a file.
 #[derive(Debug, Args)]
 #[command(after_help = RECORD_EXAMPLES)]
 pub struct RecordArgs {
-    /// File to write; `-` is standard output
+    /// File to write; `-` is standard output. A recording that is there already is kept as FILE.old
     #[arg(short, long, value_name = "FILE", default_value = "isotherm.rec")]
     pub output: PathBuf,
     /// Process to watch; repeatable
@@ -151,8 +165,8 @@ impl MonitorArgs {
     /// The attributes asked for.
     ///
     /// # Errors
-    /// When they are not valid together.
-    pub fn attrs(&self) -> Result<Attrs, isotherm_damon::AttrsError> {
+    /// When they are not valid together, in terms of the options.
+    pub fn attrs(&self) -> anyhow::Result<Attrs> {
         let attrs = Attrs {
             sample: self.sample,
             aggr: self.aggr,
@@ -160,7 +174,21 @@ impl MonitorArgs {
             min_nr_regions: self.min_regions,
             max_nr_regions: self.max_regions,
         };
-        attrs.validate().map(|()| attrs)
+        match attrs.validate() {
+            Ok(()) => Ok(attrs),
+            Err(AttrsError::ZeroSample) => bail!("--sample {:?} is too short; the least is 1us", self.sample),
+            Err(AttrsError::MinTooSmall(min)) => {
+                bail!("--min-regions {min} is too few; there must be at least 3 (heap, mmap area and stack)")
+            }
+            Err(AttrsError::MaxBelowMin { min, max }) => {
+                bail!(
+                    "--max-regions {max} is less than --min-regions {min}; raise the one or lower the other"
+                )
+            }
+            Err(AttrsError::AggrBelowSample { sample, aggr }) => bail!(
+                "--aggr {aggr:?} is shorter than --sample {sample:?}; an aggregation takes at least one sampling interval"
+            ),
+        }
     }
 }
 

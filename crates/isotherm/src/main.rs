@@ -16,15 +16,30 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // A closed pipe (`isotherm report raw | head`) ends the program quietly, as it does others.
-    // SAFETY: before any thread is started; SIG_DFL is a valid disposition.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let cli = args::Cli::parse();
+    if !matches!(cli.command, args::Command::Record(_)) {
+        // A closed pipe (`isotherm report raw | head`) ends the program quietly, as it does others. Recording goes on
+        // to its proper end instead, for the sake of the command.
+        // SAFETY: before any thread is started; SIG_DFL is a valid disposition.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
     match commands::run(cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("isotherm: {error:#}");
-            ExitCode::from(1)
+            tell(&error);
+            ExitCode::FAILURE
         }
     }
+}
+
+/// Says what went wrong and why. Many errors name their cause in their own sentence; it is not said twice.
+fn tell(error: &anyhow::Error) {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !said.contains(&cause) {
+            said.push_str(if said.is_empty() { "" } else { ": " });
+            said.push_str(&cause);
+        }
+    }
+    eprintln!("isotherm: {said}");
 }

@@ -188,15 +188,19 @@ fn raw(args: &RawArgs) -> anyhow::Result<()> {
     let targets = recording.targets(&args.input.target)?;
     let format = if args.json { RawFormat::JsonLines } else { RawFormat::Text };
     let mut writer = RawWriter::new(BufWriter::with_capacity(64 << 10, io::stdout().lock()), format, targets);
-    let ended = recording.read(&mut |item| writer.item(item))?;
-    writer.finish(ended.truncated).context("cannot write to standard output")?;
+    let ended = recording.read(&mut |item| writer.item(item).map_err(unprinted))?;
+    writer.finish(ended.truncated).map_err(unprinted)?;
     Ok(())
+}
+
+fn unprinted(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
 }
 
 /// Prints to standard output, all of it or an error.
 fn print(write: impl FnOnce(&mut BufWriter<io::StdoutLock<'_>>) -> io::Result<()>) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    write(&mut out).and_then(|()| out.flush()).context("cannot write to standard output")
+    write(&mut out).and_then(|()| out.flush()).map_err(|error| unprinted(error).into())
 }
 
 fn print_json(value: &impl Serialize, pretty: bool) -> anyhow::Result<()> {

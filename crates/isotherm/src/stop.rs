@@ -1,6 +1,6 @@
 //! Ending on request, and not starting in vain.
 
-use anyhow::bail;
+use isotherm_linux::targets::CommandError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Catches SIGINT, SIGTERM and SIGHUP from now on.
+    /// Catches SIGINT, SIGTERM and SIGHUP from now on; SIGHUP only if it is not ignored (nohup).
     ///
     /// # Errors
     /// When the system refuses.
@@ -25,6 +25,9 @@ impl Stop {
         for (signal, counter) in
             [(SIGINT, &stop.interrupts), (SIGTERM, &stop.terminations), (SIGHUP, &stop.terminations)]
         {
+            if signal == SIGHUP && is_ignored(SIGHUP) {
+                continue;
+            }
             let counter = Arc::clone(counter);
             // SAFETY: the handler only adds to an atomic, which is async-signal-safe.
             unsafe {
@@ -38,7 +41,12 @@ impl Stop {
 
     /// Whether any came.
     pub fn asked(&self) -> bool {
-        self.interrupts.load(Ordering::Relaxed) + self.terminations() > 0
+        self.interrupts() + self.terminations() > 0
+    }
+
+    /// How often Ctrl-C was pressed.
+    pub fn interrupts(&self) -> usize {
+        self.interrupts.load(Ordering::Relaxed)
     }
 
     /// How many came that only this process got.
@@ -47,23 +55,35 @@ impl Stop {
     }
 }
 
+/// Whether this process was started with `signal` ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
 /// Looks whether `program` can be run, before anything is overwritten for its sake.
 ///
 /// # Errors
 /// When it is not there or not executable.
-pub fn check_program(program: &OsStr) -> anyhow::Result<()> {
+pub fn check_program(program: &OsStr) -> Result<(), CommandError> {
     let runs =
         |path: &Path| path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
-    let name = program.to_string_lossy();
+    let name = program.to_string_lossy().into_owned();
+    let path = Path::new(program);
     if program.as_bytes().contains(&b'/') {
-        if runs(Path::new(program)) {
-            return Ok(());
-        }
-        bail!("{name}: no such program, or not executable; nothing was recorded");
+        return match path.metadata() {
+            Ok(_) if runs(path) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(CommandError::NotFound { program: name })
+            }
+            _ => Err(CommandError::NotPermitted { program: name }),
+        };
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if std::env::split_paths(&path).any(|dir| runs(&dir.join(program))) {
+    let dirs = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&dirs).any(|dir| runs(&dir.join(program))) {
         return Ok(());
     }
-    bail!("{name}: not found in PATH; give its path, for example ./{name}. Nothing was recorded")
+    Err(CommandError::NotFound { program: name })
 }

@@ -1,4 +1,5 @@
 //! DAMON on live Linux processes.
+pub mod backend;
 pub mod blindness;
 mod cpu_time;
 mod governor;

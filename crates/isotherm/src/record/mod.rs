@@ -1,18 +1,23 @@
 //! `isotherm record`.
 
 mod recorder;
+mod summary;
+mod waiting;
 
-use crate::args::{BackendName, RecordArgs};
+use crate::args::RecordArgs;
+use crate::output::{self, Predecessor};
 use crate::stop::{self, Stop};
 use anyhow::{Context, bail};
 use isotherm_damon::Attrs;
+use isotherm_linux::backend;
 use isotherm_linux::process::{ExitStatus, Process};
-use isotherm_linux::targets::{Cgroup, HeldCommand, RunningCommand, Tracker, TrackerOptions};
-use isotherm_linux::{Ended, MonitorSource, Session, SessionOptions, Source};
+use isotherm_linux::targets::{Cgroup, CommandError, HeldCommand, RunningCommand, Tracker, TrackerOptions};
+use isotherm_linux::{Ended, Session, SessionOptions, Source};
 use isotherm_record::{End, ThreadedWriter};
-use recorder::Recorder;
+use recorder::{Finished, Recorder};
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use waiting::Waited;
 
 /// Runs the command.
 ///
@@ -20,11 +25,93 @@ use std::process::ExitCode;
 /// What went wrong, in words for the person who asked; what was recorded by then is in the file.
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let attrs = args.monitor.attrs()?;
+    check_sense(args)?;
+    let tracker = targets(args)?;
+    let stop = Stop::install().context("cannot catch Ctrl-C")?;
+    if let Some(Err(error)) = args.command.first().map(|program| stop::check_program(program)) {
+        return Ok(not_run(&error));
+    }
+    output::check_replaceable(&args.output)?;
+    let source = open_source(args, attrs)?;
+    // Held before it runs, so that nothing has happened yet when the file cannot be written.
+    let held = if args.command.is_empty() { None } else { Some(HeldCommand::start(&args.command)?) };
+    let old = Predecessor::set_aside(&args.output);
+    let writer = match ThreadedWriter::create(&args.output) {
+        Ok(writer) => writer,
+        Err(error) => {
+            old.put_back();
+            return Err(error.into());
+        }
+    };
+    let progress = !args.quiet && args.command.is_empty() && std::io::stderr().is_terminal();
+    let recorder = Recorder::new(writer, args, &attrs, source.name(), source.is_coarse(), progress);
+    let (recorded, running) = match observe(args, source, tracker, held, recorder, &stop) {
+        Ok(done) => done,
+        Err(error) => return Ok(not_run(&error)),
+    };
+    // A command must not be left without its parent because the disk is full: it is still waited for.
+    let waited = running.map(|running| waiting::wait_for(running, &stop, args.quiet)).transpose()?;
+    if let Waited::Left(code) = waited.unwrap_or(Waited::Ended(ExitStatus::Exited(0))) {
+        return recorded.map(|_| code);
+    }
+    let finished = match recorded {
+        Ok(finished) => finished,
+        Err(error) => {
+            crate::tell(&error);
+            return Ok(failed_at(waited));
+        }
+    };
+    let nothing = finished.snapshots == 0 && !finished.on_request;
+    if !args.quiet && !nothing {
+        summary::tell(args, &finished);
+    }
+    if !args.quiet {
+        old.tell();
+    }
+    if nothing {
+        eprintln!(
+            "isotherm: nothing was recorded: the target ended within the first aggregation interval ({:?}); give it \
+             more to do, or make --aggr (and --sample) shorter",
+            args.monitor.aggr
+        );
+    }
+    Ok(match waited {
+        Some(Waited::Ended(status)) if !status.success() => code_of(status),
+        _ if nothing => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// Refuses what makes no sense together.
+fn check_sense(args: &RecordArgs) -> anyhow::Result<()> {
     if args.pid.is_empty() && args.cgroup.is_empty() && args.command.is_empty() {
         bail!(
             "nothing to record: name a process (--pid), a control group (--cgroup) or a command (after --)"
         );
     }
+    if args.duration.is_some_and(|d| d < args.monitor.aggr) {
+        bail!(
+            "--duration {:?} is shorter than one aggregation interval ({:?}), so nothing would be recorded",
+            args.duration.unwrap_or_default(),
+            args.monitor.aggr
+        );
+    }
+    if output::is_standard(&args.output) {
+        if !args.command.is_empty() {
+            bail!(
+                "the recording and the command would both write to standard output; name a file with -o, or start the \
+                 command elsewhere and record it by --pid"
+            );
+        }
+        if std::io::stdout().is_terminal() {
+            bail!("a recording is nothing for a terminal; pipe it to a program, or name a file with -o");
+        }
+    }
+    Ok(())
+}
+
+/// What is to be followed, but for the command.
+fn targets(args: &RecordArgs) -> anyhow::Result<Tracker> {
     let mut tracker = Tracker::new(TrackerOptions {
         follow_children: !args.no_children,
         // Orphans of a command that daemonises itself would otherwise be lost; with pids and cgroups nothing is.
@@ -37,24 +124,54 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     for name in &args.cgroup {
         tracker.add_cgroup(Cgroup::find(name)?)?;
     }
-    let stop = Stop::install().context("cannot catch Ctrl-C")?;
-    let source = open_source(args.monitor.backend, attrs, args.monitor.overhead)?;
-    // Held before it runs, so that nothing has happened yet when the file cannot be written.
-    let held = if args.command.is_empty() { None } else { Some(HeldCommand::start(&args.command)?) };
-    if let Some(program) = args.command.first() {
-        stop::check_program(program)?;
+    Ok(tracker)
+}
+
+fn open_process(pid: u32) -> anyhow::Result<Process> {
+    let raw = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let raw =
+        raw.with_context(|| format!("process {pid}: no such process; see `ps -e` for those there are"))?;
+    let process = Process::open(raw)?;
+    process.check_readable()?;
+    Ok(process)
+}
+
+/// The backend asked for, or the best; the latter says which it is unless it is the very best.
+fn open_source(args: &RecordArgs, attrs: Attrs) -> anyhow::Result<Box<dyn Source>> {
+    let choice = args.monitor.backend.backend();
+    let opened = backend::open(choice, attrs, args.monitor.overhead, isotherm_linux::monotonic_ns())?;
+    if !opened.refused.is_empty() && !args.quiet {
+        eprintln!("isotherm: using the backend {}; the better ones do not work here:", opened.backend);
+        for refusal in &opened.refused {
+            eprintln!("  {refusal}");
+        }
     }
-    let writer = ThreadedWriter::create(&args.output)?;
-    let progress = !args.quiet && args.command.is_empty() && std::io::stderr().is_terminal();
-    let mut recorder = Recorder::new(writer, args, &attrs, source.name(), source.is_coarse(), progress);
-    let mut running = match held.map(HeldCommand::release).transpose()? {
+    Ok(opened.source)
+}
+
+type Recorded = anyhow::Result<Finished>;
+
+/// Lets the command run, observes, and finishes the file.
+///
+/// # Errors
+/// The command could not be run.
+fn observe(
+    args: &RecordArgs,
+    source: Box<dyn Source>,
+    mut tracker: Tracker,
+    held: Option<HeldCommand>,
+    mut recorder: Recorder,
+    stop: &Stop,
+) -> Result<(Recorded, Option<RunningCommand>), CommandError> {
+    let mut lost = None;
+    let running = match held.map(HeldCommand::release).transpose()? {
         Some((process, running)) => {
-            tracker.add(process)?;
+            // It may have ended by now: there is nothing to observe, but a status to pass on.
+            lost = tracker.add(process).err();
             Some(running)
         }
         None => None,
     };
-
     let options = SessionOptions {
         duration: args.duration,
         update: args.monitor.update,
@@ -64,6 +181,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let mut session = Session::new(source, tracker, options, &mut recorder);
     let ended = session.start().and_then(|()| session.run(&mut || stop.asked() || failed.is_set()));
     let blind_spots = session.blind_spots();
+    drop(session);
     let reason = match &ended {
         Ok(Ended::Duration) => "duration reached".to_owned(),
         Ok(Ended::Stopped) if failed.is_set() => "the recording could not be written".to_owned(),
@@ -71,52 +189,37 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         Ok(Ended::NoTargets) => "all targets ended".to_owned(),
         Err(error) => format!("failed: {error}"),
     };
-    let end = End { time_ns: isotherm_linux::monotonic_ns(), reason, blind_spots };
-    let written = recorder.finish(end);
-    // A command must not be left without its parent because the disk is full: its status is still passed on.
-    let status = running.as_mut().map(|running| wait_for(running, &stop)).transpose()?;
-    let written = written?;
-    ended?;
-    if written.snapshots == 0 && !args.quiet {
-        eprintln!(
-            "isotherm: {} holds no snapshot: the target ended within the first aggregation interval ({:?})",
-            args.output.display(),
-            args.monitor.aggr
-        );
-    }
-    Ok(status.map_or(ExitCode::SUCCESS, |s: ExitStatus| ExitCode::from(s.shell_code() as u8)))
-}
-
-fn open_process(pid: u32) -> anyhow::Result<Process> {
-    let raw = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    let raw = raw.with_context(|| format!("process {pid}: no process has this pid"))?;
-    let process = Process::open(raw)?;
-    process.check_readable()?;
-    Ok(process)
-}
-
-fn open_source(backend: BackendName, attrs: Attrs, overhead: f64) -> anyhow::Result<Box<dyn Source>> {
-    match backend {
-        BackendName::Auto | BackendName::Pte => {
-            let pte = isotherm_linux::pte::Pte::load()?;
-            Ok(Box::new(MonitorSource::pte(pte, attrs, overhead, isotherm_linux::monotonic_ns())?))
+    let written = recorder.finish(End { time_ns: isotherm_linux::monotonic_ns(), reason, blind_spots });
+    let recorded = match (written, ended) {
+        (Err(error), _) => Err(error.into()),
+        (_, Err(error)) => Err(error.into()),
+        (Ok(_), Ok(Ended::NoTargets)) if lost.as_ref().is_some_and(|e| !is_gone(e)) => {
+            Err(lost.map_or_else(|| anyhow::anyhow!("the command cannot be observed"), Into::into))
         }
-        _ => bail!("backend not wired"),
+        (Ok(finished), Ok(ended)) => Ok(Finished { on_request: ended != Ended::NoTargets, ..finished }),
+    };
+    Ok((recorded, running))
+}
+
+fn is_gone(error: &isotherm_linux::targets::TargetError) -> bool {
+    matches!(error, isotherm_linux::targets::TargetError::Process(error) if error.is_gone())
+}
+
+/// The command did not run: the statuses of a shell.
+fn not_run(error: &CommandError) -> ExitCode {
+    eprintln!("isotherm: {error}");
+    ExitCode::from(u8::try_from(error.shell_code()).unwrap_or(1))
+}
+
+/// The status when recording failed: the command's, unless that would say that all is well.
+fn failed_at(waited: Option<Waited>) -> ExitCode {
+    match waited {
+        Some(Waited::Ended(status)) if !status.success() => code_of(status),
+        _ => ExitCode::FAILURE,
     }
 }
 
-/// Waits for the command; a signal to stop is passed on to it.
-fn wait_for(running: &mut RunningCommand, stop: &Stop) -> anyhow::Result<ExitStatus> {
-    let mut passed_on = 0;
-    loop {
-        if let Some(status) = running.try_wait()? {
-            return Ok(status);
-        }
-        // Ctrl-C reaches the whole foreground group; other signals only us.
-        while passed_on < stop.terminations() {
-            passed_on += 1;
-            running.signal(rustix::process::Signal::TERM)?;
-        }
-        std::thread::park_timeout(std::time::Duration::from_millis(20));
-    }
+fn code_of(status: ExitStatus) -> ExitCode {
+    // 0..=255 and 128 + signal: both fit.
+    ExitCode::from(u8::try_from(status.shell_code()).unwrap_or(1))
 }

@@ -24,8 +24,12 @@ impl Failed {
 
 /// What became of a recording.
 pub struct Finished {
+    /// Snapshots taken.
     pub snapshots: u64,
+    /// Size of the file.
     pub bytes: u64,
+    /// Whether it ended because the user wanted it to, not because all targets did.
+    pub on_request: bool,
 }
 
 /// Writes down what a session sees.
@@ -92,7 +96,7 @@ impl Recorder {
         }
         self.writer.send(Item::End(end));
         let written = self.writer.finish()?;
-        Ok(Finished { snapshots: self.snapshots, bytes: written.bytes })
+        Ok(Finished { snapshots: self.snapshots, bytes: written.bytes, on_request: false })
     }
 
     fn tell_progress(&self, cost: &Cost) {
@@ -174,7 +178,8 @@ impl Observer for Recorder {
     }
 
     fn refused(&mut self, _pid: u32, why: &str) {
-        eprintln!("isotherm: not recorded: {why}");
+        let clear = if self.progress { "\r\x1b[K" } else { "" };
+        eprintln!("{clear}isotherm: not recorded: {why}");
     }
 
     fn cost(&mut self, cost: &Cost) {

@@ -1,0 +1,54 @@
+//! Waiting for the command once its recording is finished.
+
+use crate::stop::Stop;
+use isotherm_linux::process::ExitStatus;
+use isotherm_linux::targets::{CommandError, RunningCommand};
+use rustix::process::Signal;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How waiting ended.
+#[derive(Clone, Copy, Debug)]
+pub enum Waited {
+    /// With the command.
+    Ended(ExitStatus),
+    /// The user did not want to wait; the command runs on.
+    Left(ExitCode),
+}
+
+/// How long a command may take to end before the user is told what is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Waits for the command. What asks this process alone to end is passed on to it; a second Ctrl-C ends the waiting.
+///
+/// # Errors
+/// When the system does not tell how the command fares.
+pub fn wait_for(mut running: RunningCommand, stop: &Stop, quiet: bool) -> Result<Waited, CommandError> {
+    let since = Instant::now();
+    let interrupts = stop.interrupts();
+    let mut passed_on = 0;
+    let mut told = quiet;
+    loop {
+        if let Some(status) = running.try_wait()? {
+            return Ok(Waited::Ended(status));
+        }
+        // Ctrl-C reaches the whole foreground group; other signals only us.
+        while passed_on < stop.terminations() {
+            passed_on += 1;
+            running.signal(Signal::TERM)?;
+        }
+        // One Ctrl-C, if it came, ended the recording. A command may heed it or not; the next one is for us.
+        if stop.interrupts() > interrupts.max(1) {
+            eprintln!("isotherm: not waiting for the command any longer; it runs on");
+            return Ok(Waited::Left(ExitCode::from(130)));
+        }
+        if !told && since.elapsed() > PATIENCE {
+            told = true;
+            let again = if interrupts > 0 { " again" } else { " twice" };
+            eprintln!(
+                "isotherm: the recording is finished; waiting for the command (Ctrl-C{again} leaves it alone)"
+            );
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}

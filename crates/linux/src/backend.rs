@@ -1,0 +1,120 @@
+//! Which backend watches: the one that was named, or the best that works here.
+
+use crate::idle::{Idle, IdlePaths};
+use crate::monitor_source::MonitorSource;
+use crate::pte::Pte;
+use crate::refs::Refs;
+use crate::source::Source;
+use isotherm_damon::{Attrs, Watch};
+use std::error::Error;
+use std::fmt;
+
+/// A way to look at the memory of live processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Page tables read by eBPF, bits cleared by process_madvise.
+    Pte,
+    /// The bitmap of idle pages.
+    Idle,
+    /// clear_refs and smaps: whole mappings.
+    Refs,
+}
+
+impl Backend {
+    /// All, best first. The first two see single pages at a cost the user sets; `refs` sees whole mappings only.
+    pub const ALL: [Self; 3] = [Self::Pte, Self::Idle, Self::Refs];
+
+    /// As command lines and recordings call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pte => "pte",
+            Self::Idle => "idle",
+            Self::Refs => "refs",
+        }
+    }
+
+    /// Starts it, without targets.
+    fn open(self, attrs: Attrs, overhead: f64, seed: u64) -> Result<Box<dyn Source>, Box<dyn Error>> {
+        Ok(match self {
+            Self::Pte => Box::new(MonitorSource::pte(Pte::load()?, attrs, overhead, seed)?),
+            Self::Idle => {
+                let idle = Idle::open(&IdlePaths::default())?;
+                Box::new(MonitorSource::new(idle, Watch::new(), attrs, overhead, seed)?)
+            }
+            Self::Refs => {
+                // Without CONFIG_PROC_PAGE_MONITOR there are neither of these files.
+                std::fs::metadata("/proc/self/clear_refs")
+                    .map_err(|e| format!("this kernel has no /proc/PID/clear_refs ({e})"))?;
+                Box::new(Refs::new(attrs, overhead)?)
+            }
+        })
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A backend that does not work here, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which.
+    pub backend: Backend,
+    /// Why not, a clause.
+    pub reason: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.backend, self.reason)
+    }
+}
+
+/// A backend at work, as yet without targets.
+pub struct Opened {
+    /// Which it is.
+    pub backend: Backend,
+    /// It.
+    pub source: Box<dyn Source>,
+    /// The better ones, which do not work here.
+    pub refused: Vec<Refusal>,
+}
+
+/// No backend works.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackendError {
+    /// The one that was asked for does not.
+    #[error("the backend {0}; `isotherm doctor` tells what works here")]
+    NotHere(Refusal),
+    /// None does.
+    #[error("no backend works here: {}; `isotherm doctor` tells what helps", listed(.0))]
+    None(Vec<Refusal>),
+}
+
+fn listed(refusals: &[Refusal]) -> String {
+    refusals.iter().map(Refusal::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Opens the backend `choice`, or the first of [`Backend::ALL`] that works, to spend at most `overhead` of one CPU (0.01
+/// is 1 %; 0: no ceiling). `seed` makes a monitor's random choices its own.
+///
+/// # Errors
+/// Why none of those asked for works.
+pub fn open(choice: Option<Backend>, attrs: Attrs, overhead: f64, seed: u64) -> Result<Opened, BackendError> {
+    let mut refused = Vec::new();
+    for &backend in Backend::ALL.iter().filter(|b| choice.is_none_or(|c| c == **b)) {
+        match backend.open(attrs, overhead, seed) {
+            Ok(source) => return Ok(Opened { backend, source, refused }),
+            Err(error) => refused.push(Refusal { backend, reason: error.to_string() }),
+        }
+    }
+    Err(match (choice, refused.pop()) {
+        (Some(_), Some(refusal)) => BackendError::NotHere(refusal),
+        (_, last) => {
+            refused.extend(last);
+            BackendError::None(refused)
+        }
+    })
+}
