@@ -45,11 +45,6 @@ pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
             share,
             cluster,
             moved: (affordable / MOVED / nr_targets).min(16),
-            new_probes: if watched.probes.is_empty() {
-                usize::MAX
-            } else {
-                allowance.prepares_per_aggr.max(8)
-            },
         };
         planner.plan(watched, target);
     }
@@ -79,8 +74,6 @@ struct Planner<'a> {
     cluster: u64,
     /// Cold probes to move elsewhere.
     moved: usize,
-    /// New cold probes that may be planned at once.
-    new_probes: usize,
 }
 
 impl Planner<'_> {
@@ -186,10 +179,6 @@ impl Planner<'_> {
             let count = (gap + spacing / 2) / spacing;
             let count = if mine.is_empty() { count } else { count.saturating_sub(1) };
             for index in 0..count {
-                if self.new_probes == 0 {
-                    break;
-                }
-                self.new_probes -= 1;
                 let pages = gap / self.min_region;
                 let stratum = AddrRange::new(
                     at + pages * index / count * self.min_region,
