@@ -4,6 +4,7 @@ pub mod blindness;
 mod cpu_time;
 mod governor;
 mod idle;
+mod kernel;
 pub mod maps;
 mod monitor_source;
 mod pagemap;
@@ -17,6 +18,7 @@ pub mod targets;
 pub use source::{Counters, Source, SourceError};
 
 pub use idle::{Idle, IdlePaths};
+pub use kernel::{Kernel, KernelPaths, look_at_kernel};
 pub use monitor_source::{LiveOperations, MonitorSource};
 pub use refs::Refs;
 pub use session::{Cost, Ended, Observer, Session, SessionOptions, monotonic_ns};
