@@ -2,6 +2,7 @@
 
 use crate::args::ConvertArgs;
 use crate::output::{self, Draft};
+use crate::reading;
 use crate::stop::Stop;
 use anyhow::{Context, bail};
 use isotherm_record::{Format, Item, ItemReader, ItemWriter, create, open_with};
@@ -31,6 +32,7 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
         eprintln!("isotherm: interrupted; {} was not written", args.output.display());
         return Ok(ExitCode::from(130));
     };
+    reading::check_content(&args.input, done.snapshots, reader.warnings())?;
     drop(writer);
     draft.keep()?;
     for warning in reader.warnings() {

@@ -53,21 +53,25 @@ impl Recording {
     /// When it cannot be read at all, with what to do; those of `sink`.
     pub fn read(&mut self, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> anyhow::Result<Ended> {
         let mut reader = open_with(&self.path, &self.options).map_err(|error| self.explain(error))?;
+        let mut snapshots = 0;
         match self.window {
             None => {
                 while let Some(item) = reader.next_ref()? {
+                    snapshots += u64::from(matches!(item, Item::Snapshot(_)));
                     sink(item)?;
                 }
             }
             Some(bounds) => {
                 let mut window = Window { bounds, origin_ns: None, held: Vec::new() };
                 while let Some(item) = reader.next_ref()? {
+                    snapshots += u64::from(matches!(item, Item::Snapshot(_)));
                     window.item(item, sink)?;
                 }
                 window.release(sink)?;
             }
         }
         let warnings = reader.warnings();
+        check_content(&self.path, snapshots, warnings)?;
         if !self.told {
             self.told = true;
             for warning in warnings {
@@ -128,6 +132,20 @@ impl Recording {
             _ => error.into(),
         }
     }
+}
+
+/// Refuses a file that only has the name of a recording.
+///
+/// # Errors
+/// When neither a header nor a snapshot was found in it.
+pub fn check_content(path: &Path, snapshots: u64, warnings: &[Warning]) -> anyhow::Result<()> {
+    if snapshots == 0 && warnings.contains(&Warning::HeaderLost) {
+        bail!(
+            "{} is not a recording, or nothing of it is left; check the path, or name the format with --from",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 /// Whether something is missing, as opposed to worked out.

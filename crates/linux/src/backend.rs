@@ -4,7 +4,7 @@ use crate::idle::{Idle, IdlePaths};
 use crate::monitor_source::MonitorSource;
 use crate::pte::Pte;
 use crate::refs::Refs;
-use crate::source::Source;
+use crate::source::{Source, SourceError};
 use isotherm_damon::{Attrs, Watch};
 use std::error::Error;
 use std::fmt;
@@ -86,11 +86,19 @@ pub struct Opened {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// The one that was asked for does not.
-    #[error("the backend {0}; `isotherm doctor` tells what works here")]
+    #[error("{0}; `isotherm doctor` tells what works here")]
     NotHere(Refusal),
     /// None does.
     #[error("no backend works here: {}; `isotherm doctor` tells what helps", listed(.0))]
     None(Vec<Refusal>),
+}
+
+/// The error as a clause after the backend's name.
+fn reason_of(error: &(dyn Error + 'static)) -> String {
+    match error.downcast_ref::<SourceError>() {
+        Some(SourceError::Unavailable { reason, remedy, .. }) => format!("{reason}; {remedy}"),
+        _ => error.to_string(),
+    }
 }
 
 fn listed(refusals: &[Refusal]) -> String {
@@ -107,7 +115,7 @@ pub fn open(choice: Option<Backend>, attrs: Attrs, overhead: f64, seed: u64) -> 
     for &backend in Backend::ALL.iter().filter(|b| choice.is_none_or(|c| c == **b)) {
         match backend.open(attrs, overhead, seed) {
             Ok(source) => return Ok(Opened { backend, source, refused }),
-            Err(error) => refused.push(Refusal { backend, reason: error.to_string() }),
+            Err(error) => refused.push(Refusal { backend, reason: reason_of(&*error) }),
         }
     }
     Err(match (choice, refused.pop()) {

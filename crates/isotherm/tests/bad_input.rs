@@ -1,0 +1,163 @@
+//! What cannot work says why in a sentence, with the remedy, and breaks nothing.
+
+mod common;
+
+use common::{Done, Running, isotherm, made_up, pte_works, run, skip};
+use isotherm_record::Format;
+use std::fs;
+use std::process::{Command, Stdio};
+use tempfile::tempdir;
+
+/// Arguments of `record`, and what its complaint must name.
+const CASES: [(&[&str], i32, &[&str]); 16] = [
+    (&[], 1, &["nothing to record", "--pid", "--cgroup"]),
+    (&["--pid", "0"], 1, &["process 0", "no such process", "ps -e"]),
+    (&["--pid", "4194303"], 1, &["process 4194303", "no such process", "ps -e"]),
+    (&["--pid", "4294967295"], 1, &["no such process"]),
+    (&["--pid", "self"], 2, &["--pid"]),
+    (&["--cgroup", "no/such/group"], 1, &["no cgroup no/such/group", "/proc/PID/cgroup"]),
+    (
+        &["--min-regions", "20", "--max-regions", "10", "--pid", "1"],
+        1,
+        &["--max-regions 10", "--min-regions 20"],
+    ),
+    (&["--min-regions", "2", "--pid", "1"], 1, &["--min-regions 2", "at least 3"]),
+    (&["--sample", "200ms", "--pid", "1"], 1, &["--aggr 100ms", "--sample 200ms"]),
+    (&["--sample", "0", "--pid", "1"], 1, &["--sample", "1us"]),
+    (&["--sample", "5", "--pid", "1"], 2, &["unit"]),
+    (&["--sample", "-5ms", "--pid", "1"], 2, &["-5"]),
+    (&["--overhead", "0.3", "--pid", "1"], 2, &["no % sign", "0.3%"]),
+    (&["--backend", "magic", "--pid", "1"], 2, &["magic", "pte", "refs"]),
+    (&["--duration", "1ms", "--pid", "1"], 1, &["--duration 1ms", "100ms"]),
+    (
+        &["-o", "no/such/dir/x.rec", "--duration", "1s", "--", "sleep", "1"],
+        1,
+        &["no/such/dir/x.rec", "check the path"],
+    ),
+];
+
+#[test]
+fn every_complaint_names_the_thing_and_the_remedy() {
+    let can_open = pte_works();
+    for (args, code, parts) in CASES {
+        if args.contains(&"-o") && !can_open {
+            continue;
+        }
+        let dir = tempdir().unwrap();
+        let done = run(dir.path(), &[&["record"], args].concat());
+        // Arguments that cannot be parsed come with a hint at --help.
+        assert!(code == 2 || done.err.lines().count() == 1, "{args:?}: {}", done.err);
+        done.fails(code, parts);
+        assert!(fs::read_dir(dir.path()).unwrap().next().is_none(), "{args:?} left something behind");
+    }
+}
+
+#[test]
+fn a_kernel_thread_is_no_process_to_record() {
+    let comm = fs::read_to_string("/proc/2/comm").unwrap_or_default();
+    if comm.trim() != "kthreadd" {
+        return println!("skipped: process 2 is no kernel thread here (a pid namespace)");
+    }
+    let dir = tempdir().unwrap();
+    run(dir.path(), &["record", "--pid", "2"])
+        .fails(1, &["kthreadd", "kernel thread", "name a user process"]);
+}
+
+#[test]
+fn a_target_that_ends_at_once_is_told_and_fails() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    run(dir.path(), &["record", "--", "true"]).fails(1, &["nothing was recorded", "--aggr"]);
+    run(dir.path(), &["report", "heatmap"]).fails(1, &["no snapshot"]);
+    run(dir.path(), &["report", "access"]).ok();
+}
+
+#[test]
+fn no_file_but_a_recording_is_replaced() {
+    let dir = tempdir().unwrap();
+    for (name, content) in [("notes.txt", "buy milk"), ("package.json", "{\"name\": 1}")] {
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        run(dir.path(), &["record", "-o", name, "--", "sleep", "1"]).fails(1, &[name, "is not a recording"]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), content);
+    }
+    // Nor is a recording, for the sake of one that cannot begin.
+    let path = made_up(dir.path(), "isotherm.rec", Format::Rec);
+    let before = fs::read(&path).unwrap();
+    run(dir.path(), &["record", "--pid", "4194303"]).fails(1, &["no such process"]);
+    run(dir.path(), &["record", "--", "no-such-program"]).fails(127, &["no-such-program"]);
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_full_device_is_told_and_the_commands_status_passed_on() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let full = ["No space left", "free some space"];
+    run(dir.path(), &["record", "-o", "/dev/full", "--", "sleep", "2"]).fails(1, &full);
+    run(dir.path(), &["record", "-o", "/dev/full", "--", "sh", "-c", "sleep 1.5; exit 7"]).fails(7, &full);
+    let mut command = Command::new("sleep");
+    let target = Running::start({
+        command.arg("300");
+        command
+    });
+    // Nobody ends this one: it ends by itself, since there is no point in going on.
+    let pid = target.pid().to_string();
+    run(dir.path(), &["record", "-o", "/dev/full", "--pid", &pid]).fails(1, &full);
+}
+
+/// In a mount namespace of its own, on a file system of two pages: what fitted stays readable.
+#[test]
+fn a_disk_that_fills_up_loses_nothing_that_was_written() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let script = r#"
+        mount --make-rprivate / && mount -t tmpfs -o size=128k none "$1" || exit 99
+        cd "$1"
+        dd if=/dev/zero of=ballast bs=4k count=30 2>/dev/null
+        "$0" record -o small.rec --quiet --sample 1ms --aggr 5ms --overhead 0 --min-regions 500 -- \
+            "$0" workload stairs --set size=2M --set steps=2 --set phase=3s --truth /dev/null
+        echo "status $?"
+        "$0" report raw -i small.rec | grep -vc '^#'
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, common::ISOTHERM]).arg(dir.path()).stdin(Stdio::null());
+    let done: Done = match command.output() {
+        Ok(output) => output.into(),
+        Err(error) => return skip(&format!("unshare: {error}")),
+    };
+    if matches!(done.status.code(), Some(99 | 1)) && !done.out.contains("status") {
+        return skip(&format!("no mount namespace: {}", done.err.trim()));
+    }
+    assert!(done.err.contains("No space left") && done.err.contains("free some space"), "{done:?}");
+    let mut lines = done.out.lines();
+    assert_eq!(lines.next(), Some("status 1"), "{done:?}");
+    let regions: u64 = lines.next().unwrap().parse().unwrap();
+    assert!(regions > 100, "{done:?}");
+}
+
+#[test]
+fn mistakes_on_the_command_line_do_not_panic() {
+    let dir = tempdir().unwrap();
+    for args in [
+        &["frobnicate"][..],
+        &["convert"],
+        &["report", "heatmap", "--width", "0"],
+        &["report", "heatmap", "--address", "0x10-0x5"],
+        &["report", "heatmap", "--area", "heap", "--address", "0x0+4K"],
+        &["report", "heatmap", "--json", "-o", "x.png"],
+        &["convert", "only-one"],
+        &["convert", "a", "b", "--from", "nonsense"],
+        &["completions", "tcsh"],
+    ] {
+        run(dir.path(), args).fails(2, &["--help"]);
+    }
+    let output = isotherm(dir.path(), &["--help"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("record"));
+}

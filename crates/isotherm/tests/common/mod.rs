@@ -1,0 +1,168 @@
+//! Running the program as its users do.
+#![allow(dead_code, reason = "each test file uses its share")]
+
+use isotherm_linux::backend::{self, Backend};
+use isotherm_record::synthetic::{Shape, Synthetic};
+use isotherm_record::{Format, Item, ItemReader, create, open};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The program under test.
+pub const ISOTHERM: &str = env!("CARGO_BIN_EXE_isotherm");
+
+/// How long anything may take before a test gives up on it; far above what it takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The program with these arguments, in `dir`, without the environment's wishes about colours.
+pub fn isotherm(dir: &Path, args: &[impl AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(ISOTHERM);
+    command.args(args).current_dir(dir).env_remove("NO_COLOR").env_remove("COLUMNS").stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end.
+pub fn run(dir: &Path, args: &[impl AsRef<OsStr>]) -> Done {
+    isotherm(dir, args).output().unwrap().into()
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Done {
+    pub status: ExitStatus,
+    pub out: String,
+    pub err: String,
+}
+
+impl From<Output> for Done {
+    fn from(output: Output) -> Self {
+        Self {
+            status: output.status,
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Done {
+    /// Asserts that all went well; gives what was printed.
+    pub fn ok(self) -> String {
+        assert!(self.status.success(), "{}: {}{}", self.status, self.out, self.err);
+        self.out
+    }
+
+    /// Asserts that it failed with `code` and said each of `parts`, without panicking.
+    pub fn fails(self, code: i32, parts: &[&str]) {
+        assert_eq!(self.status.code(), Some(code), "{}{}", self.out, self.err);
+        for part in parts {
+            assert!(self.err.contains(part), "{part:?} in {:?}", self.err);
+        }
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+    }
+
+    pub fn json(self) -> serde_json::Value {
+        serde_json::from_str(&self.ok()).unwrap()
+    }
+}
+
+/// A child that is ended when the test is, however it ends.
+pub struct Running(pub Child);
+
+impl Running {
+    pub fn start(mut command: Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();
+    }
+
+    /// Waits until it ends by itself; what it printed must have been piped, if it is wanted.
+    pub fn end(mut self) -> Done {
+        let mut texts = [String::new(), String::new()];
+        std::thread::scope(|scope| {
+            let [out, err] = &mut texts;
+            let (stdout, stderr) = (self.0.stdout.take(), self.0.stderr.take());
+            scope.spawn(move || stdout.map(|mut pipe| pipe.read_to_string(out)));
+            scope.spawn(move || stderr.map(|mut pipe| pipe.read_to_string(err)));
+        });
+        let status = self.0.wait().unwrap();
+        let [out, err] = texts;
+        Done { status, out, err }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until `what` is so.
+pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until a recording under way holds at least `least` bytes more than its header takes: it has begun for good.
+pub fn wait_for_snapshots(path: &Path, least: usize) {
+    wait_until("snapshots in the recording", || {
+        path.exists() && read(path).is_some_and(|items| snapshots(&items) >= least)
+    });
+}
+
+/// All items of a recording, if it can be read.
+pub fn read(path: &Path) -> Option<Vec<Item>> {
+    let mut reader = open(path).ok()?;
+    let mut items = Vec::new();
+    while let Some(item) = reader.next_item().ok()? {
+        items.push(item);
+    }
+    Some(items)
+}
+
+pub fn snapshots(items: &[Item]) -> usize {
+    items.iter().filter(|item| matches!(item, Item::Snapshot(_))).count()
+}
+
+/// Whether the pte backend works here. As root in CI it must.
+pub fn pte_works() -> bool {
+    let works = backend::open(Some(Backend::Pte), isotherm_damon::Attrs::default(), 0.01, 1);
+    match works {
+        Ok(_) => true,
+        Err(error) => {
+            skip(&error.to_string());
+            false
+        }
+    }
+}
+
+/// Tells that a test cannot run here, and why. What root could do in CI must not be skipped.
+pub fn skip(reason: &str) {
+    let must = std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root();
+    assert!(!must, "skipped, as root in CI: {reason}");
+    println!("skipped: {reason}");
+}
+
+/// A made-up recording of two targets, ten seconds and more.
+pub fn made_up(dir: &Path, name: &str, format: Format) -> PathBuf {
+    let path = dir.join(name);
+    let mut reader = Synthetic::new(Shape { nr_regions: 20_000, nr_targets: 2, ..Shape::default() });
+    let mut writer = create(&path, format).unwrap();
+    while let Some(item) = reader.next_ref().unwrap() {
+        writer.write(item).unwrap();
+    }
+    writer.finish().unwrap();
+    path
+}

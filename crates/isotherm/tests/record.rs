@@ -1,0 +1,367 @@
+//! `isotherm record` on real processes.
+
+mod common;
+
+use common::{
+    Done, ISOTHERM, Running, isotherm, pte_works, read, run, skip, snapshots, wait_for_snapshots, wait_until,
+};
+use isotherm_record::{Item, TargetInfo};
+use rustix::process::Signal;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::tempdir;
+
+/// `isotherm record` with pipes, started.
+fn start(dir: &Path, args: &[impl AsRef<OsStr>]) -> Running {
+    let mut command = isotherm(dir, &["record"]);
+    command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(command)
+}
+
+fn sleeper(seconds: &str) -> Running {
+    let mut command = Command::new("sleep");
+    command.arg(seconds);
+    Running::start(command)
+}
+
+fn targets(items: &[Item]) -> Vec<&TargetInfo> {
+    items.iter().filter_map(|i| if let Item::Target(t) = i { Some(t) } else { None }).collect()
+}
+
+/// Why each target and the recording ended.
+fn ends(items: &[Item]) -> (Vec<&str>, Option<&str>) {
+    let targets =
+        items.iter().filter_map(|i| if let Item::TargetEnd(e) = i { Some(e.reason.as_str()) } else { None });
+    let end = items.iter().find_map(|i| if let Item::End(e) = i { Some(e.reason.as_str()) } else { None });
+    (targets.collect(), end)
+}
+
+#[test]
+fn a_workloads_hot_memory_is_where_the_record_says() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let workload = ["workload", "hotspot", "--set", "total=64M", "--set", "offset=32M", "--set", "spot=4M"];
+    let mut command = isotherm(dir.path(), &["record", "--backend", "pte", "--", ISOTHERM]);
+    let done: Done =
+        command.args(workload).args(["--set", "phase=5s", "--truth", "truth"]).output().unwrap().into();
+    for part in
+        ["working set", "cost of monitoring", "of a CPU (ceiling 1 %)", "time (s)", "isotherm report heatmap"]
+    {
+        assert!(done.err.contains(part), "{part} in {}", done.err);
+    }
+    assert_eq!(done.ok(), "", "standard output is the command's");
+    let truth = fs::read_to_string(dir.path().join("truth")).unwrap();
+    let area: serde_json::Value = truth
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .find(|line| line["kind"] == "area")
+        .unwrap();
+    let hot = area["start"].as_u64().unwrap() + (32 << 20);
+    let hot = (hot, hot + (4 << 20));
+    let report = run(dir.path(), &["report", "access", "--time", "2s..4s", "--json"]).json();
+    let (mut inside, mut all) = (0.0, 0.0);
+    for region in report["targets"].as_array().unwrap().iter().flat_map(|t| t["regions"].as_array().unwrap())
+    {
+        let (start, end) = (region["start"].as_u64().unwrap(), region["end"].as_u64().unwrap());
+        let rate = region["rate_hz"].as_f64().unwrap();
+        all += rate * (end - start) as f64;
+        inside += rate * end.min(hot.1).saturating_sub(start.max(hot.0)) as f64;
+    }
+    assert!(inside > 0.8 * all, "{inside} of {all} is inside of {hot:x?}");
+    let wss = run(dir.path(), &["report", "wss", "--time", "2s..4s", "--json"]).json();
+    let median = wss["percentiles"].as_array().unwrap().iter().find(|p| p["percent"] == 50).unwrap();
+    let median = median["value"].as_u64().unwrap();
+    assert!((2 << 20..8 << 20).contains(&median), "working set {median}");
+}
+
+#[test]
+fn the_commands_output_and_status_are_passed_on() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    for (script, code) in [
+        ("echo hello; sleep 0.5", 0),
+        ("sleep 0.5; exit 3", 3),
+        ("sleep 0.5; kill -KILL $$", 137),
+        ("exit 4", 4),
+    ] {
+        let done = run(dir.path(), &["record", "--quiet", "--", "sh", "-c", script]);
+        assert_eq!(done.status.code(), Some(code), "{script}: {}", done.err);
+        assert_eq!(done.out, if code == 0 { "hello\n" } else { "" });
+        if code != 4 {
+            assert_eq!(done.err, "", "quiet");
+        }
+    }
+    let items = read(&dir.path().join("isotherm.rec")).unwrap();
+    assert_eq!(ends(&items), (vec!["exited with status 4"], Some("all targets ended")));
+    let Some(Item::Header(header)) = items.first() else { panic!("no header") };
+    assert_eq!(header.command, ["sh", "-c", "exit 4"]);
+}
+
+#[test]
+fn a_command_that_cannot_run_has_the_status_a_shell_gives() {
+    let dir = tempdir().unwrap();
+    run(dir.path(), &["record", "--", "no-such-program"]).fails(127, &["no-such-program", "check the name"]);
+    run(dir.path(), &["record", "--", "./no-such"]).fails(127, &["./no-such"]);
+    fs::write(dir.path().join("notes"), "no program").unwrap();
+    run(dir.path(), &["record", "--", "./notes"]).fails(126, &["./notes", "execute bit"]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+}
+
+#[test]
+fn signals_end_a_recording_properly() {
+    if !pte_works() {
+        return;
+    }
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let dir = tempdir().unwrap();
+        let file = dir.path().join("isotherm.rec");
+        let target = sleeper("300");
+        let monitor = start(dir.path(), &["--pid", &target.pid().to_string()]);
+        wait_for_snapshots(&file, 3);
+        monitor.signal(signal);
+        let done = monitor.end();
+        assert!(done.err.contains("cost of monitoring"), "{}", done.err);
+        done.ok();
+        let items = read(&file).unwrap();
+        assert_eq!(ends(&items), (vec![], Some("interrupted")));
+        assert!(matches!(items.last(), Some(Item::End(_))));
+        assert!(target.is_running());
+    }
+}
+
+impl Running {
+    fn is_running(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        !stat.contains(") Z ")
+    }
+}
+
+#[test]
+fn what_asks_the_monitor_to_end_reaches_the_command() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("isotherm.rec");
+    let monitor = start(dir.path(), &["--", "sleep", "300"]);
+    wait_for_snapshots(&file, 3);
+    monitor.signal(Signal::TERM);
+    assert_eq!(monitor.end().status.code(), Some(143));
+    assert_eq!(ends(&read(&file).unwrap()).1, Some("interrupted"));
+}
+
+#[test]
+fn a_second_ctrl_c_leaves_a_command_that_does_not_heed_the_first() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("isotherm.rec");
+    let script = "trap '' INT; sleep 1; while [ ! -e stop ]; do sleep 0.1; done; touch stopped";
+    let monitor = start(dir.path(), &["--", "sh", "-c", script]);
+    wait_for_snapshots(&file, 3);
+    monitor.signal(Signal::INT);
+    wait_until("the recording's end", || ends(&read(&file).unwrap()).1 == Some("interrupted"));
+    // It waits, as it should for one that is cleaning up.
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    assert!(monitor.is_running());
+    monitor.signal(Signal::INT);
+    // Not its pipes: the command has them too.
+    let mut monitor = monitor;
+    let mut status = None;
+    wait_until("the monitor's end", || {
+        status = monitor.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(130));
+    assert!(!dir.path().join("stopped").exists());
+    fs::write(dir.path().join("stop"), "").unwrap();
+    wait_until("the command's own end", || dir.path().join("stopped").exists());
+}
+
+#[test]
+fn the_command_is_waited_for_when_the_time_is_over() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let done = run(dir.path(), &["record", "--duration", "300ms", "--", "sh", "-c", "sleep 1.2; exit 9"]);
+    assert_eq!(done.status.code(), Some(9), "{}", done.err);
+    assert!(done.err.contains("waiting for the command"), "{}", done.err);
+    let items = read(&dir.path().join("isotherm.rec")).unwrap();
+    assert_eq!(ends(&items).1, Some("duration reached"));
+}
+
+#[test]
+fn the_death_of_the_target_ends_the_record_with_its_status() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "sleep 1; exit 5"]);
+    let target = Running::start(command);
+    run(dir.path(), &["record", "--no-children", "--pid", &target.pid().to_string()]).ok();
+    let items = read(&dir.path().join("isotherm.rec")).unwrap();
+    assert_eq!(ends(&items), (vec!["exited with status 5"], Some("all targets ended")));
+    assert!(snapshots(&items) > 3);
+}
+
+#[test]
+fn children_are_followed_unless_that_is_turned_off() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let family = ["--update", "100ms", "--", "sh", "-c", "sleep 1.5 & sh -c 'sleep 1.5; :' & wait"];
+    run(dir.path(), &[&["record"], &family[..]].concat()).ok();
+    let items = read(&dir.path().join("isotherm.rec")).unwrap();
+    let all = targets(&items);
+    let comms: Vec<&str> = all.iter().map(|t| t.comm.as_str()).collect();
+    assert_eq!(all.len(), 4, "two shells and two sleeps: {comms:?}");
+    assert_eq!(all.iter().filter(|t| t.parent.is_none()).count(), 1);
+    run(dir.path(), &[&["record", "--no-children"], &family[..]].concat()).ok();
+    let items = read(&dir.path().join("isotherm.rec")).unwrap();
+    assert_eq!(targets(&items).len(), 1);
+}
+
+/// A control group of one's own, removed with its processes' help.
+struct Group(PathBuf);
+
+impl Group {
+    /// Below the first hierarchy that allows it.
+    fn new() -> Option<Self> {
+        let name = format!("isotherm-test-{}", std::process::id());
+        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids", "/sys/fs/cgroup/memory"]
+            .iter()
+            .map(|mount| Path::new(mount).join(&name))
+            .filter(|dir| dir.parent().is_some_and(|mount| mount.join("cgroup.procs").exists()))
+            .find(|dir| fs::create_dir(dir).is_ok())
+            .map(Self)
+    }
+
+    fn add(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its members have been ended before, but the kernel may take a moment to notice.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn members_of_a_cgroup_come_and_go() {
+    if !pte_works() {
+        return;
+    }
+    let Some(group) = Group::new() else { return skip("no cgroup hierarchy lets a group be made") };
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("isotherm.rec");
+    let first = sleeper("300");
+    group.add(first.pid());
+    let monitor = start(
+        dir.path(),
+        &[OsStr::new("--update"), "50ms".as_ref(), "--cgroup".as_ref(), group.0.as_os_str()],
+    );
+    wait_for_snapshots(&file, 3);
+    let second = sleeper("300");
+    group.add(second.pid());
+    let seen = |pid: u32| read(&file).is_some_and(|items| targets(&items).iter().any(|t| t.pid == pid));
+    wait_until("the second member in the record", || seen(second.pid()));
+    let (first_pid, second_pid) = (first.pid(), second.pid());
+    drop(first);
+    wait_until("the first member's end in the record", || {
+        ends(&read(&file).unwrap()).0 == ["killed by signal 9 (SIGKILL)"]
+    });
+    monitor.signal(Signal::INT);
+    monitor.end().ok();
+    drop(second);
+    let items = read(&file).unwrap();
+    let pids: Vec<u32> = targets(&items).iter().map(|t| t.pid).collect();
+    assert_eq!(pids, [first_pid, second_pid]);
+}
+
+#[test]
+fn a_recording_streams_to_standard_output() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = sleeper("300");
+    let pid = target.pid().to_string();
+    let mut record = isotherm(dir.path(), &["record", "--duration", "1s", "-o", "-", "--pid", &pid]);
+    let mut monitor = Running::start({
+        record.stdout(Stdio::piped()).stderr(Stdio::null());
+        record
+    });
+    let stream = monitor.0.stdout.take().unwrap();
+    let report = isotherm(dir.path(), &["report", "raw", "-i", "-"]).stdin(stream).output().unwrap();
+    let text = Done::from(report).ok();
+    assert!(text.lines().filter(|l| !l.starts_with('#')).count() > 10, "{text}");
+    assert!(text.contains("# end: duration reached"), "{text}");
+    monitor.end().ok();
+    run(dir.path(), &["record", "-o", "-", "--", "true"])
+        .fails(1, &["standard output", "name a file with -o"]);
+}
+
+#[test]
+fn the_recording_that_was_there_is_kept() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    run(dir.path(), &["record", "--", "sleep", "0.5"]).ok();
+    let first = fs::read(dir.path().join("isotherm.rec")).unwrap();
+    let done = run(dir.path(), &["record", "--", "sleep", "0.6"]);
+    assert!(done.err.contains("isotherm.rec.old"), "{}", done.err);
+    done.ok();
+    assert_eq!(fs::read(dir.path().join("isotherm.rec.old")).unwrap(), first);
+    assert_ne!(fs::read(dir.path().join("isotherm.rec")).unwrap(), first);
+}
+
+#[test]
+fn a_user_without_privileges_records_coarsely_and_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    if !Path::new("/proc/self/clear_refs").exists() {
+        return skip("the kernel lacks /proc/PID/clear_refs (CONFIG_PROC_PAGE_MONITOR)");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can become another user");
+    }
+    // The build directory may be closed to others.
+    let dir = tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let program = dir.path().join("isotherm");
+    fs::copy(ISOTHERM, &program).unwrap();
+    let as_nobody = |args: &[&str]| -> Done {
+        let mut command = Command::new(&program);
+        command.args(args).current_dir(dir.path()).uid(NOBODY).gid(NOBODY).stdin(Stdio::null());
+        command.output().unwrap().into()
+    };
+    let done = as_nobody(&["record", "--", "sleep", "1"]);
+    assert!(done.err.contains("using the backend refs") && done.err.contains("pte: "), "{}", done.err);
+    assert!(done.err.contains("whole mappings only"), "{}", done.err);
+    done.ok();
+    let report = as_nobody(&["report", "wss"]).ok();
+    assert!(report.contains("coarse"), "{report}");
+    let own = std::process::id().to_string();
+    as_nobody(&["record", "-o", "b.rec", "--pid", &own]).fails(1, &[&own, "not allowed", "as root"]);
+    as_nobody(&["record", "-o", "/etc/b.rec", "--", "sleep", "1"]).fails(1, &["/etc/b.rec", "choose a path"]);
+    as_nobody(&["record", "--backend", "pte", "--", "sleep", "1"]).fails(1, &["pte", "isotherm doctor"]);
+}

@@ -1,0 +1,262 @@
+//! `isotherm report` and `isotherm convert` as scripts and people use them.
+
+mod common;
+
+use common::{isotherm, made_up, run};
+use isotherm_record::Format;
+use std::path::Path;
+use std::process::Stdio;
+use tempfile::tempdir;
+
+const DEFAULT: &str = "isotherm.rec";
+
+#[test]
+fn every_report_reads_the_default_file_and_gives_json() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    made_up(dir, DEFAULT, Format::Rec);
+    for report in ["access", "heatmap", "wss", "regions"] {
+        let text = run(dir, &["report", report]).ok();
+        assert!(text.contains("snapshots") && text.lines().count() > 10, "{report}: {text}");
+        let json = run(dir, &["report", report, "--json"]).json();
+        assert!(json["provenance"]["snapshots"].as_u64().unwrap() > 10, "{report}: {json}");
+    }
+    let lines = run(dir, &["report", "raw", "--json"]).ok();
+    let types: Vec<String> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| line["type"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(types.first().map(String::as_str), Some("header"));
+    let regions = types.iter().filter(|t| *t == "region").count();
+    let raw = run(dir, &["report", "raw"]).ok();
+    assert_eq!(raw.lines().filter(|l| !l.starts_with('#')).count(), regions);
+}
+
+#[test]
+fn filters_and_order_of_access_hold_for_every_row() {
+    let dir = tempdir().unwrap();
+    made_up(dir.path(), DEFAULT, Format::Rec);
+    let rows = |args: &[&str]| {
+        let json = run(dir.path(), &[&["report", "access", "--json"], args].concat()).json();
+        let targets = json["targets"].as_array().unwrap().clone();
+        targets.iter().flat_map(|t| t["regions"].as_array().unwrap().clone()).collect::<Vec<_>>()
+    };
+    let number = |row: &serde_json::Value, key: &str| row[key].as_f64().unwrap();
+    let all = rows(&[]);
+    let hot = rows(&["--rate", "10%.."]);
+    let cold = rows(&["--rate", "..9.9%"]);
+    assert!(!hot.is_empty() && !cold.is_empty() && hot.len() + cold.len() <= all.len());
+    assert!(hot.iter().all(|r| number(r, "rate_share") >= 0.1));
+    let large = rows(&["--size", "64K.."]);
+    assert!(large.len() < all.len() && large.iter().all(|r| number(r, "size") >= 65536.0));
+    let target = all[0]["target"].as_u64().unwrap().to_string();
+    let one = rows(&["--target", &target, "--sort", "size"]);
+    assert!(!one.is_empty() && one.iter().all(|r| r["target"].as_u64().unwrap().to_string() == target));
+    assert!(one.windows(2).all(|w| number(&w[0], "size") >= number(&w[1], "size")));
+    let reversed = rows(&["--target", &target, "--sort", "size", "--reverse"]);
+    assert!(reversed.windows(2).all(|w| number(&w[0], "size") <= number(&w[1], "size")));
+    let start = number(&all[0], "start") as u64;
+    let there = rows(&["--address", &format!("{start:#x}+4K")]);
+    assert!(!there.is_empty() && there.len() < all.len());
+}
+
+#[test]
+fn a_window_of_time_leaves_out_the_rest() {
+    let dir = tempdir().unwrap();
+    made_up(dir.path(), DEFAULT, Format::Rec);
+    let snapshots = |args: &[&str]| {
+        let json = run(dir.path(), &[&["report", "wss", "--json"], args].concat()).json();
+        json["provenance"]["snapshots"].as_u64().unwrap()
+    };
+    let all = snapshots(&[]);
+    let (before, after) = (snapshots(&["--time", "..500ms"]), snapshots(&["--time", "500ms.."]));
+    assert!(before > 0 && after > 0 && before < all && after < all);
+    // The one under way at half a second is in both.
+    assert!((all..=all + 1).contains(&(before + after)), "{before} {after} {all}");
+}
+
+#[test]
+fn heatmaps_are_drawn_as_asked() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    made_up(dir, DEFAULT, Format::Rec);
+    let plain = run(dir, &["report", "heatmap", "--width", "80"]).ok();
+    assert!(!plain.contains('\x1b'), "a pipe is no terminal");
+    assert!(plain.lines().all(|l| l.chars().count() <= 200));
+    let coloured = isotherm(dir, &["report", "heatmap", "--color", "always"])
+        .env("COLORTERM", "truecolor")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&coloured.stdout).contains(";2;"));
+    for (file, magic) in [("h.png", &b"\x89PNG"[..]), ("h.svg", b"<svg"), ("w.png", b"\x89PNG")] {
+        let report = if file.starts_with('h') { "heatmap" } else { "wss" };
+        run(dir, &["report", report, "-o", file]).ok();
+        let picture = std::fs::read(dir.join(file)).unwrap();
+        assert!(picture.windows(magic.len()).take(200).any(|w| w == magic), "{file}");
+    }
+    run(dir, &["report", "heatmap", "-o", "h.pdf"]).fails(1, &["h.pdf", ".png or .svg"]);
+    run(dir, &["report", "heatmap", "--area", "no-such-mapping"]).fails(1, &["no-such-mapping", "there are"]);
+}
+
+#[test]
+fn a_recording_comes_through_a_pipe_too() {
+    let dir = tempdir().unwrap();
+    let path = made_up(dir.path(), DEFAULT, Format::Rec);
+    for report in ["access", "heatmap", "wss", "regions", "raw"] {
+        let mut command = isotherm(dir.path(), &["report", report, "-i", "-"]);
+        let done = command.stdin(std::fs::File::open(&path).unwrap()).output().unwrap();
+        assert!(done.status.success(), "{report}: {}", String::from_utf8_lossy(&done.stderr));
+        assert!(done.stdout.len() > 500, "{report}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error_to_talk_about() {
+    let dir = tempdir().unwrap();
+    made_up(dir.path(), DEFAULT, Format::Rec);
+    let mut command = isotherm(dir.path(), &["report", "raw"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&done.stderr), "");
+    assert!(!done.status.success());
+}
+
+/// What the formats can carry comes back: the regions of every snapshot.
+#[test]
+fn a_recording_survives_the_way_there_and_back() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    made_up(dir, DEFAULT, Format::Rec);
+    let regions = |file: &str, options: &[&str]| {
+        let raw = run(dir, &[&["report", "raw", "-i", file], options].concat()).ok();
+        // Target, addresses, size and count; times may be rounded, and ages are not everywhere.
+        let row = |l: &str| l.split(' ').skip(2).take(5).collect::<Vec<_>>().join(" ");
+        raw.lines().filter(|l| !l.starts_with('#')).map(row).collect::<Vec<_>>()
+    };
+    let original = regions(DEFAULT, &[]);
+    for (name, options) in [
+        ("damon.data", &[][..]),
+        ("plain.json", &[]),
+        ("out.perf.txt", &["--sample", "5ms", "--aggr", "100ms"]),
+        ("out.damon", &["--sample", "5ms", "--aggr", "100ms"]),
+    ] {
+        let done = run(dir, &["convert", DEFAULT, name]);
+        assert!(done.err.contains("has no place for"), "{name}: {}", done.err);
+        done.ok();
+        assert_eq!(regions(name, options), original, "{name}");
+        let back = format!("back-from-{name}.rec");
+        run(dir, &[&["convert", name, &back][..], options].concat()).ok();
+        assert_eq!(regions(&back, &[]), original, "back from {name}");
+    }
+    run(dir, &["convert", DEFAULT, "copy.rec"]).ok();
+    let whole = |file: &str| run(dir, &["report", "raw", "--json", "-i", file]).ok();
+    assert_eq!(whole("copy.rec"), whole(DEFAULT));
+    run(dir, &["convert", DEFAULT, "out.parquet"]).ok();
+    assert!(std::fs::read(dir.join("out.parquet")).unwrap().starts_with(b"PAR1"));
+    run(dir, &["convert", DEFAULT, "named-otherwise", "--to", "record-v1"]).ok();
+    assert_eq!(regions("named-otherwise", &["--sample", "5ms", "--aggr", "100ms"]), original);
+}
+
+#[test]
+fn convert_destroys_nothing() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    made_up(dir, DEFAULT, Format::Rec);
+    std::fs::write(dir.join("thesis.txt"), "all my work").unwrap();
+    std::fs::write(dir.join("package.json"), "{\"name\": \"mine\"}").unwrap();
+    for mine in ["thesis.txt", "package.json"] {
+        let before = std::fs::read(dir.join(mine)).unwrap();
+        run(dir, &["convert", DEFAULT, mine]).fails(1, &[mine, "is not a recording", "choose another name"]);
+        assert_eq!(std::fs::read(dir.join(mine)).unwrap(), before);
+    }
+    std::os::unix::fs::symlink(DEFAULT, dir.join("link.rec")).unwrap();
+    let before = std::fs::read(dir.join(DEFAULT)).unwrap();
+    for same in [DEFAULT, "./isotherm.rec", "link.rec"] {
+        run(dir, &["convert", DEFAULT, same]).fails(1, &["same file"]);
+    }
+    assert_eq!(std::fs::read(dir.join(DEFAULT)).unwrap(), before);
+    // A failure halfway leaves the recording that was there, and no fragments.
+    run(dir, &["convert", DEFAULT, "good.rec"]).ok();
+    let good = std::fs::read(dir.join("good.rec")).unwrap();
+    run(dir, &["convert", "thesis.txt", "good.rec"]).fails(1, &["thesis.txt"]);
+    assert_eq!(std::fs::read(dir.join("good.rec")).unwrap(), good);
+    run(dir, &["convert", DEFAULT, "/dev/full"]).fails(1, &["/dev/full", "No space left", "free some space"]);
+    run(dir, &["convert", DEFAULT, "no/such/dir.rec"]).fails(1, &["no/such/dir.rec", "check the path"]);
+    let mut names: Vec<_> =
+        std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["good.rec", DEFAULT, "link.rec", "package.json", "thesis.txt"]);
+}
+
+#[test]
+fn what_cannot_be_read_says_why_and_what_to_do() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    run(dir, &["report", "heatmap"]).fails(1, &["isotherm.rec", "isotherm record"]);
+    run(dir, &["report", "wss", "-i", "other.rec"]).fails(1, &["other.rec", "isotherm record"]);
+    std::fs::write(dir.join("empty.rec"), "").unwrap();
+    std::fs::write(dir.join("random.rec"), [0x5au8; 4000]).unwrap();
+    std::fs::create_dir(dir.join("folder")).unwrap();
+    for report in ["access", "heatmap", "wss", "regions", "raw"] {
+        run(dir, &["report", report, "-i", "empty.rec"]).fails(1, &["empty.rec", "empty"]);
+        run(dir, &["report", report, "-i", "random.rec"]).fails(1, &["random.rec", "not a recording"]);
+        run(dir, &["report", report, "-i", "folder"]).fails(1, &["folder"]);
+    }
+    run(dir, &["convert", "random.rec", "out.rec"]).fails(1, &["random.rec", "not a recording"]);
+    assert!(!dir.join("out.rec").exists());
+    made_up(dir, DEFAULT, Format::Rec);
+    run(dir, &["convert", DEFAULT, "a.parquet"]).ok();
+    run(dir, &["report", "wss", "-i", "a.parquet"]).fails(1, &["Parquet", "use the recording"]);
+    run(dir, &["report", "wss", "--target", "nobody"]).fails(1, &["nobody", "there are"]);
+    for (args, part) in [
+        (&["report", "wss", "--time", "5"][..], "unit"),
+        (&["report", "access", "--rate", "5"], "no unit"),
+        (&["report", "access", "--sort", "colour"], "address, size, rate"),
+        (&["report", "heatmap", "--scale", "cube"], "linear"),
+        (&["convert", "a", "b", "--to", "csv"], "json_compressed"),
+    ] {
+        run(dir, args).fails(2, &[part]);
+    }
+}
+
+#[test]
+fn a_damaged_recording_is_used_as_far_as_it_goes_and_the_report_says_so() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    let path = made_up(dir, DEFAULT, Format::Rec);
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(dir.join("cut.rec"), &whole[..whole.len() * 2 / 3]).unwrap();
+    for report in ["access", "heatmap", "wss", "regions", "raw"] {
+        let done = run(dir, &["report", report, "-i", "cut.rec"]);
+        assert!(done.err.contains("cut.rec") && done.err.contains("cut off"), "{}", done.err);
+        assert!(done.ok().contains("incomplete recording"), "{report}");
+    }
+    let json = run(dir, &["report", "wss", "-i", "cut.rec", "--json"]).json();
+    assert!(json["provenance"]["truncated"].as_str().unwrap().contains("cut off"), "{json}");
+    // Converted, what is left is a proper recording of it.
+    run(dir, &["convert", "cut.rec", "rest.rec"]).ok();
+    let count = |file: &str| {
+        run(dir, &["report", "raw", "-i", file]).ok().lines().filter(|l| !l.starts_with('#')).count()
+    };
+    assert_eq!(count("rest.rec"), count("cut.rec"));
+    assert!(count("cut.rec") > 1000);
+}
+
+#[test]
+fn completions_and_manual_pages_are_there() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(dir, &["completions", shell]).ok();
+        assert!(script.contains("heatmap") && script.contains("max-regions"), "{shell}");
+    }
+    run(dir, &["man", "pages"]).ok();
+    for page in ["isotherm.1", "isotherm-record.1", "isotherm-report-heatmap.1", "isotherm-convert.1"] {
+        let text = std::fs::read_to_string(dir.join("pages").join(page)).unwrap();
+        assert!(text.contains(".TH"), "{page}");
+    }
+    assert!(run(dir, &["man"]).ok().contains(".TH"));
+    run(Path::new("/"), &["man", "/proc/no"]).fails(1, &["/proc/no"]);
+}
