@@ -8,6 +8,7 @@ mod kernel;
 pub mod maps;
 mod monitor_source;
 mod pagemap;
+pub mod probe;
 mod proc_file;
 pub mod process;
 pub mod pte;

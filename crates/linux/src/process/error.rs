@@ -29,9 +29,8 @@ pub enum ProcessError {
     },
     /// The system does not let this user look into it.
     #[error(
-        "process {pid}: not allowed to read {what}; run as its user or as root, or with CAP_SYS_PTRACE \
-         (programs that changed their user or dropped core dumps need the latter, as does \
-         kernel.yama.ptrace_scope above 0)"
+        "process {pid}: not allowed to read {what}; run as its user or as root, or with CAP_SYS_PTRACE (which it takes \
+         for programs that changed their user or forbade core dumps)"
     )]
     NotPermitted {
         /// Its pid.

@@ -76,18 +76,7 @@ impl Cgroup {
     /// # Errors
     /// When there is no such group, or none at all.
     pub fn find(name: &str) -> Result<Self, CgroupError> {
-        let path = PathBuf::from("/proc/self/mountinfo");
-        let mut text = Vec::new();
-        // Not `read_into`: a container host may have thousands of mounts.
-        io::Read::read_to_end(
-            &mut io::Read::take(
-                fs::File::open(&path).map_err(|source| CgroupError::Io { path: path.clone(), source })?,
-                16 << 20,
-            ),
-            &mut text,
-        )
-        .map_err(|source| CgroupError::Io { path, source })?;
-        Self::find_in(&hierarchies(&String::from_utf8_lossy(&text)), name)
+        Self::find_in(&mounted()?, name)
     }
 
     fn find_in(hierarchies: &[Hierarchy], name: &str) -> Result<Self, CgroupError> {
@@ -224,6 +213,23 @@ fn split_proc_line(line: &str) -> Option<(Option<&str>, &str)> {
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
     let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
     (is_number && path.starts_with('/')).then_some((Some(controllers), path))
+}
+
+/// The mounted hierarchies.
+fn mounted() -> Result<Vec<Hierarchy>, CgroupError> {
+    let path = Path::new("/proc/self/mountinfo");
+    let mut text = Vec::new();
+    // Not `read_into`: a host of containers may have thousands of mounts.
+    fs::File::open(path)
+        .and_then(|file| io::Read::read_to_end(&mut io::Read::take(file, 16 << 20), &mut text))
+        .map_err(|source| CgroupError::Io { path: path.to_owned(), source })?;
+    Ok(hierarchies(&String::from_utf8_lossy(&text)))
+}
+
+/// Whether hierarchies of version 1 and of version 2 are mounted.
+pub(crate) fn mounted_versions() -> (bool, bool) {
+    let mounted = mounted().unwrap_or_default();
+    (mounted.iter().any(|h| !h.unified), mounted.iter().any(|h| h.unified))
 }
 
 /// The cgroup hierarchies in a text of the format of `/proc/PID/mountinfo` (proc_pid_mountinfo(5)):

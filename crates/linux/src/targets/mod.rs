@@ -13,6 +13,7 @@ mod births;
 mod cgroup;
 mod command;
 
+pub(crate) use cgroup::mounted_versions as mounted_cgroup_versions;
 pub use cgroup::{Cgroup, CgroupError};
 pub use command::{CommandError, HeldCommand, RunningCommand};
 
@@ -118,7 +119,7 @@ struct Target {
 /// Caps on what one poll does; see the module's head.
 const NEWBORNS_A_POLL: usize = 256;
 const THREADS_A_POLL: usize = 256;
-const EXEC_LOOKS_A_POLL: usize = 64;
+const EXEC_LOOKS_A_POLL: usize = 32;
 /// Idle polls between looks at a target's list of children, in case the newborn pids did not tell all.
 const POLLS_BETWEEN_FAMILY_LOOKS: u32 = 16;
 /// Most processes remembered as refused.
