@@ -6,7 +6,7 @@
 //! bounds whatever the target's size (seed 001, patches 5 and 6; kernel design document, "Adaptive Regions
 //! Adjustment").
 
-use crate::{Region, Rng, Target};
+use crate::{Region, Rng, Target, TargetId};
 use alloc::vec::Vec;
 
 /// Counts one more aggregation into each region's age, or starts it anew when `nr_accesses` moved by more than
@@ -22,18 +22,18 @@ pub(crate) fn age_regions(regions: &mut [Region], threshold: u32) {
 }
 
 /// Merges neighbours whose `nr_accesses` differ by at most `threshold` and whose joint size is at most `max_size`
-/// bytes, unless `keep_apart` (given their common border) says that they are known to differ.
+/// bytes, unless `keep_apart` says that the two are known to differ.
 pub(crate) fn merge_regions(
     regions: &mut Vec<Region>,
     threshold: u32,
     max_size: u64,
-    keep_apart: impl Fn(u64) -> bool,
+    keep_apart: impl Fn(&Region, &Region) -> bool,
 ) {
     regions.dedup_by(|right, left| {
         let alike = left.range.end == right.range.start
             && left.nr_accesses.abs_diff(right.nr_accesses) <= threshold
             && left.range.size() + right.range.size() <= max_size
-            && !keep_apart(right.range.start);
+            && !keep_apart(left, right);
         if alike {
             left.absorb(right);
         }
@@ -42,20 +42,21 @@ pub(crate) fn merge_regions(
 }
 
 /// Merges over all targets, with a growing threshold while there are more than `max_nr_regions`, until under it or
-/// past the highest possible `nr_accesses`. Only the first round heeds `keep_apart` (target index, border).
+/// past the highest possible `nr_accesses`. Only the first round heeds `keep_apart`.
 pub(crate) fn merge_targets(
     targets: &mut [Target],
     threshold: u32,
     max_size: u64,
     max_nr_regions: usize,
     max_nr_accesses: u32,
-    keep_apart: impl Fn(usize, u64) -> bool,
+    keep_apart: impl Fn(TargetId, &Region, &Region) -> bool,
 ) {
     let mut threshold = threshold;
     let mut first = true;
     loop {
-        for (index, target) in targets.iter_mut().enumerate() {
-            merge_regions(&mut target.regions, threshold, max_size, |addr| first && keep_apart(index, addr));
+        for target in targets.iter_mut() {
+            let id = target.id;
+            merge_regions(&mut target.regions, threshold, max_size, |l, r| first && keep_apart(id, l, r));
         }
         let nr_regions: usize = targets.iter().map(|t| t.regions.len()).sum();
         if nr_regions <= max_nr_regions || threshold >= max_nr_accesses {
@@ -128,7 +129,7 @@ mod tests {
     #[test]
     fn merging_two_takes_size_weighted_means() {
         let mut regions = vec![region(0, 100, 10, 9), region(100, 300, 20, 21)];
-        merge_regions(&mut regions, 10, u64::MAX, |_| false);
+        merge_regions(&mut regions, 10, u64::MAX, |_, _| false);
         assert_eq!(regions.len(), 1);
         assert_eq!((regions[0].nr_accesses, regions[0].age), (16, 17));
         assert_eq!(regions[0].range, AddrRange::new(0, 300));
@@ -141,7 +142,7 @@ mod tests {
         let ends = [100u64, 112, 122, 130, 156, 170, 184, 230];
         let counts = [0u32, 0, 10, 10, 20, 30, 1, 2];
         let mut regions: Vec<Region> = (0..8).map(|i| region(starts[i], ends[i], counts[i], 0)).collect();
-        merge_regions(&mut regions, 9, 9999, |_| false);
+        merge_regions(&mut regions, 9, 9999, |_, _| false);
         let spans: Vec<_> = regions.iter().map(|r| (r.range.start, r.range.end)).collect();
         assert_eq!(spans, [(0, 112), (114, 130), (130, 156), (156, 170), (170, 230)]);
     }
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn joint_size_is_limited() {
         let mut regions = vec![region(0, 60, 1, 0), region(60, 100, 1, 0), region(100, 120, 1, 0)];
-        merge_regions(&mut regions, 1, 80, |_| false);
+        merge_regions(&mut regions, 1, 80, |_, _| false);
         assert_eq!(regions.len(), 2, "60 + 40 is too much, 40 + 20 is not");
     }
 
@@ -189,7 +190,7 @@ mod tests {
         fn merge_and_split_conserve_bytes(mut list in regions(), threshold in 0u32..20, pieces in 2usize..4, seed: u64) {
             let before = bytes(&list);
             let count = list.len();
-            merge_regions(&mut list, threshold, 1 << 24, |_| false);
+            merge_regions(&mut list, threshold, 1 << 24, |_, _| false);
             prop_assert!(list.len() <= count && bytes(&list) == before && well_formed(&list));
             let merged = list.len();
             split_regions(&mut list, pieces, 4096, &mut Rng::new(seed));
@@ -210,8 +211,8 @@ mod tests {
         fn merging_gets_under_the_maximum(list in regions(), max in 10usize..40) {
             // Neighbours across a gap can never merge, so their number is a floor of its own.
             let gaps = list.windows(2).filter(|p| p[0].range.end != p[1].range.start).count();
-            let mut targets = [Target { id: crate::TargetId(1), regions: list }];
-            merge_targets(&mut targets, 1, u64::MAX, max, 20, |_, _| true);
+            let mut targets = [Target { id: TargetId(1), regions: list }];
+            merge_targets(&mut targets, 1, u64::MAX, max, 20, |_, _, _| true);
             prop_assert!(targets[0].regions.len() <= max.max(gaps + 1));
         }
     }

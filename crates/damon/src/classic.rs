@@ -4,7 +4,7 @@
 //! accessed, and a new random page is prepared (seed 001, patch 4). It costs a look and a prepare a region and
 //! interval; see [`crate::Watch`] for backends on which preparing is dear.
 
-use crate::{Check, Operations, Rng, Sampler, Seen, Step, TargetId};
+use crate::{Check, Operations, Region, Rng, Sampler, Seen, Step, TargetId};
 use alloc::vec::Vec;
 
 /// One random page a region and sampling interval.
@@ -76,7 +76,7 @@ impl Sampler for Classic {
         self.choose(step);
     }
 
-    fn keeps_apart(&self, _target: TargetId, _border: u64) -> bool {
+    fn keeps_apart(&self, _target: TargetId, _left: &Region, _right: &Region) -> bool {
         false
     }
 

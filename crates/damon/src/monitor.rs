@@ -213,14 +213,13 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
         }
         let size: u64 = self.targets.iter().map(Target::size).sum();
         let max_size = (size / self.attrs.min_nr_regions as u64).max(self.min_region);
-        let ids: Vec<TargetId> = self.targets.iter().map(|t| t.id).collect();
         adapt::merge_targets(
             &mut self.targets,
             threshold,
             max_size,
             self.attrs.max_nr_regions,
             max_nr_accesses,
-            |index, border| ids.get(index).is_some_and(|id| self.sampler.keeps_apart(*id, border)),
+            |id, left, right| self.sampler.keeps_apart(id, left, right),
         );
         self.take_snapshot(now_ns, max_nr_accesses);
         callbacks.after_aggregation(&mut self.targets, &self.snapshot);

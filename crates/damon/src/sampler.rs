@@ -1,6 +1,6 @@
 //! How checks become `nr_accesses`: the interface between the monitor's loop and an estimator.
 
-use crate::{Attrs, Check, Operations, Rng, Target, TargetId};
+use crate::{Attrs, Check, Operations, Region, Rng, Target, TargetId};
 
 /// How much a sampling interval may spend. The caller derives it from its overhead budget and measured costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +103,8 @@ pub trait Sampler {
     /// A new aggregation begins, after merge, reset, split and update.
     fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>);
 
-    /// Whether the two regions that meet at `border` are known to differ.
-    fn keeps_apart(&self, target: TargetId, border: u64) -> bool;
+    /// Whether two neighbouring regions of a target are known to differ.
+    fn keeps_apart(&self, target: TargetId, left: &Region, right: &Region) -> bool;
 
     /// Whether it finds borders by itself, so that blind splits are not wanted.
     fn finds_borders(&self) -> bool;

@@ -16,7 +16,7 @@ pub struct Bench {
     pub isotherm: PathBuf,
     /// Options for `isotherm record` (`--backend`, `--overhead`, intervals, numbers of regions).
     pub monitor: Vec<String>,
-    /// Keep the recordings here, `PATTERN-PAGES.rec`, instead of throwing them away.
+    /// Keep recordings and truths here, `PATTERN-PAGES.rec` and `.truth.jsonl`, instead of throwing them away.
     pub keep: Option<PathBuf>,
 }
 
@@ -56,15 +56,11 @@ impl Bench {
     /// When either program fails or the truth cannot be read; with what they said.
     pub fn accuracy(&self, subject: &Subject, options: Options) -> anyhow::Result<AccuracyRun> {
         let dir = tempfile::tempdir().context("cannot make a directory for the recording")?;
-        let recording = match &self.keep {
-            Some(keep) => keep.join(format!(
-                "{}-{}.rec",
-                Path::new(&subject.pattern).file_stem().unwrap_or_default().to_string_lossy(),
-                subject.page.as_deref().unwrap_or("own")
-            )),
-            None => dir.path().join("lab.rec"),
-        };
-        let truth_file = dir.path().join("truth.jsonl");
+        let stem = Path::new(&subject.pattern).file_stem().unwrap_or_default().to_string_lossy();
+        let stem = format!("{stem}-{}", subject.page.as_deref().unwrap_or("own"));
+        let place = self.keep.as_deref().unwrap_or(dir.path());
+        let recording = place.join(format!("{stem}.rec"));
+        let truth_file = place.join(format!("{stem}.truth.jsonl"));
         let mut command = Command::new(&self.isotherm);
         command.args(["record", "--quiet", "--no-children", "-o"]).arg(&recording).args(&self.monitor);
         command.arg("--").arg(&self.isotherm).args(["workload", &subject.pattern]);

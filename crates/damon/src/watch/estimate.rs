@@ -12,7 +12,7 @@ const PRICE_KNOWN: f32 = 1.5;
 /// Most trials one probe brings into segmentation: pages of one stretch are alike, but not that alike.
 const MAX_TRIALS: f32 = 20.0;
 /// Trials an estimate remembers. DAMON's own has aggregation/sampling (20) of them.
-const MEMORY: f32 = 40.0;
+const MEMORY: f32 = 100.0;
 
 /// Squared standard deviations (of the difference, under the pooled estimate) from which fresh evidence contradicts
 /// what is remembered. Forgetting too early costs precision for a moment, too late shows what is not so any more.
@@ -104,8 +104,7 @@ fn find_borders(points: &[Point], target: &Target, min_region: u64, known: &[u64
         if left_rate == right_rate {
             continue;
         }
-        let middle = zone.range.start + zone.range.size() / 2 / min_region * min_region;
-        let at = zone.border.unwrap_or(middle);
+        let at = zone.border.unwrap_or_else(|| refine::middle(zone.range, min_region));
         let left_size = at.saturating_sub(stretch_start);
         if let Some(previous) = borders.last_mut().filter(|b| b.at == stretch_start) {
             previous.smaller = previous.smaller.min(left_size);
@@ -182,7 +181,7 @@ fn estimate(points: &[Point], target: &mut Target, attrs: &Attrs) {
             trials += point.watched;
         }
         if tried > 0.0 {
-            remember(region, (hits / tried).min(1.0), trials.min(MEMORY));
+            remember(region, (hits / tried).min(1.0), trials.min(MEMORY / 2.0));
         } else {
             // Nothing new: the old estimate stands, with less weight the next time.
             region.hits *= 0.7;
@@ -194,15 +193,26 @@ fn estimate(points: &[Point], target: &mut Target, attrs: &Attrs) {
     }
 }
 
+/// Whether what two regions showed, now and in earlier aggregations, can hardly come from one rate.
+pub(super) fn differ(left: &Region, right: &Region) -> bool {
+    left.watched >= 10.0
+        && right.watched >= 10.0
+        && contradict((rate(left), left.watched), (rate(right), right.watched), CONTRADICTION)
+}
+
+/// Whether two shares, each with its number of trials, differ by more than the square root of `limit` standard
+/// deviations of their difference under the pooled estimate. Half a hit is added so that a certainty can be
+/// contradicted.
+fn contradict((a, tried_a): (f32, f32), (b, tried_b): (f32, f32), limit: f32) -> bool {
+    let pooled = (a * tried_a + b * tried_b + 0.5) / (tried_a + tried_b + 1.0);
+    let variance = pooled * (1.0 - pooled) * (1.0 / tried_a.max(1.0) + 1.0 / tried_b.max(1.0));
+    (a - b) * (a - b) > limit * variance
+}
+
 /// Blends `fresh` (from `trials` looks) with what the region remembers, unless the two contradict each other.
 fn remember(region: &mut Region, fresh: f32, trials: f32) {
-    let old = rate(region);
     let known = region.watched;
-    // Half a hit is added so that a certainty can be contradicted.
-    let pooled = (old * known + fresh * trials + 0.5) / (known + trials + 1.0);
-    let variance = pooled * (1.0 - pooled) * (1.0 / known.max(1.0) + 1.0 / trials.max(1.0));
-    let difference = fresh - old;
-    if known == 0.0 || difference * difference > CONTRADICTION * variance {
+    if known == 0.0 || contradict((rate(region), known), (fresh, trials), CONTRADICTION) {
         region.hits = fresh * trials;
         region.watched = trials;
         return;

@@ -35,7 +35,7 @@ mod probe;
 mod refine;
 mod segment;
 
-use crate::{Check, Operations, Sampler, Step, TargetId};
+use crate::{Check, Operations, Region, Sampler, Step, TargetId};
 use alloc::vec::Vec;
 use probe::{Probe, State};
 use refine::Refine;
@@ -103,22 +103,21 @@ impl Watched {
     /// Probes to look at in this interval, the most telling first. The idle ones outside runs wait for the
     /// aggregation's end.
     fn due(&mut self, now: u64, list: &mut Vec<Of>) {
+        let due = |p: &Probe| p.state == State::Watching && p.due_at(now).is_some_and(|at| at <= now);
         for (index, refine) in self.refines.iter().enumerate() {
-            let watching = refine.probes.iter().enumerate().filter(|(_, p)| p.is_watching(now));
+            let watching = refine.probes.iter().enumerate().filter(|(_, p)| due(p));
             list.extend(watching.map(|(slot, _)| Of::Refine(index, slot)));
         }
-        let due = |p: &Probe| p.state == State::Watching && p.due_at(now).is_some_and(|at| at <= now);
         list.extend(self.probes.iter().enumerate().filter(|(_, p)| due(p)).map(|(i, _)| Of::Probe(i)));
     }
 
     /// The next interval in which something is due, at the latest `end`. Waking up costs tens of microseconds on a
     /// virtual machine, more than a hundred looks.
     fn next_due(&self, now: u64, end: u64) -> u64 {
+        // What waits for a clear that was not allowed waits on until there is another reason to wake up.
         let refines = self.refines.iter().flat_map(|r| &r.probes);
-        if refines.into_iter().any(|p| matches!(p.state, State::Unknown | State::Watching)) {
-            return now + 1;
-        }
-        let runs = self.probes.iter().filter_map(|p| p.due_at(now));
+        let runs =
+            refines.chain(&self.probes).filter(|p| p.state == State::Watching).filter_map(|p| p.due_at(now));
         let queued = self.checks.first().map(|(at, _)| *at);
         runs.chain(queued).min().unwrap_or(end).clamp(now + 1, end.max(now + 1))
     }
@@ -221,10 +220,16 @@ impl Sampler for Watch {
             }
         }
         place::plan(&mut self.targets, step);
+        // While awake: what the sweep found accessed, and new probes.
+        for target in &mut self.targets {
+            target.clear(step);
+        }
     }
 
-    fn keeps_apart(&self, target: TargetId, border: u64) -> bool {
-        self.targets.iter().any(|t| t.id == target && t.borders.binary_search(&border).is_ok())
+    fn keeps_apart(&self, target: TargetId, left: &Region, right: &Region) -> bool {
+        let border = right.range.start;
+        estimate::differ(left, right)
+            || self.targets.iter().any(|t| t.id == target && t.borders.binary_search(&border).is_ok())
     }
 
     fn finds_borders(&self) -> bool {

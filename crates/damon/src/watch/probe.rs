@@ -58,15 +58,10 @@ impl Probe {
         self.state == State::Watching && self.since < now
     }
 
-    /// In which interval this probe's run wants attention next, if it does.
+    /// In which interval this probe's run wants the next look, if it runs.
     pub fn due_at(&self, now: u64) -> Option<u64> {
-        match self.state {
-            State::Watching if self.in_run(now) => {
-                Some((self.since + u64::from(self.period.max(1))).min(self.run_end.max(self.since + 1)))
-            }
-            State::Lit if self.in_run(now + 1) => Some(now + 1),
-            _ => None,
-        }
+        self.in_run(now)
+            .then(|| (self.since + u64::from(self.period.max(1))).min(self.run_end.max(self.since + 1)))
     }
 
     pub fn in_run(&self, now: u64) -> bool {

@@ -11,6 +11,8 @@ use alloc::vec::Vec;
 
 /// Probes in a zone at a time: three divide it by four.
 const PROBES: u64 = 3;
+/// Programs align what they lay out in the large, and Accessed bits of huge pages cannot be told apart any finer.
+const HUGE_PAGE: u64 = 2 << 20;
 /// Zones closed in on at the same time, a target.
 const MAX_REFINES: usize = 24;
 
@@ -41,7 +43,7 @@ pub(super) struct Border {
 impl Refine {
     /// Intervals without an access after which a page is taken to be on the cold side.
     fn patience(&self) -> f32 {
-        if self.rate > 0.9 { 2.0 } else { (3.0 / self.rate).min(100.0) }
+        if self.rate > 0.9 { 2.0 } else { 3.0 / self.rate }
     }
 
     fn is_cold(&self, probe: &Probe) -> bool {
@@ -54,7 +56,13 @@ impl Refine {
         self.probes.clear();
         for index in 0..count {
             let addr = self.zone.start + pages * (2 * index + 1) / (2 * count) * min_region;
-            self.probes.push(Probe { counting: true, run_end: u64::MAX, ..Probe::new(addr, min_region) });
+            let period = ((0.25 / self.rate) as u32).max(1);
+            self.probes.push(Probe {
+                counting: true,
+                run_end: u64::MAX,
+                period,
+                ..Probe::new(addr, min_region)
+            });
         }
     }
 }
@@ -131,6 +139,19 @@ pub(super) fn advance(watched: &mut Watched, target: &mut Target, min_region: u6
             probe.counting = probe.state == State::Watching;
         }
         watched.insert(kept);
+    }
+}
+
+/// Where to draw a border that may be anywhere in `zone`: in its middle, at the start of a huge page if there is one.
+pub(super) fn middle(zone: AddrRange, min_region: u64) -> u64 {
+    let at = zone.start + zone.size() / 2 / min_region * min_region;
+    let huge = at.next_multiple_of(HUGE_PAGE);
+    if huge <= zone.end {
+        huge
+    } else if at & !(HUGE_PAGE - 1) >= zone.start {
+        at & !(HUGE_PAGE - 1)
+    } else {
+        at
     }
 }
 
