@@ -171,13 +171,17 @@ impl Planner<'_> {
         // At least two a region, where it has two pages.
         let spacing = spacing.min((pages / 2).max(1) * self.min_region);
         let mut at = region.range.start;
+        // How much of the spacing lies on the near side of the gap: at the region's edge half of it, beside a probe
+        // half of what the probe stands for.
+        let mut before = spacing / 2;
         let mut added: Vec<Probe> = Vec::new();
-        let ends = mine.iter().map(|p| p.unit).chain([AddrRange::new(region.range.end, region.range.end)]);
-        for unit in ends {
+        let edge = AddrRange::new(region.range.end, region.range.end);
+        for unit in mine.iter().map(|p| p.unit).chain([edge]) {
+            let after = if unit.is_empty() { spacing / 2 } else { unit.size() / 2 };
             let gap = unit.start.saturating_sub(at);
-            // A gap of one and a half spacings is worth a probe in its middle; larger ones get several.
-            let count = (gap + spacing / 2) / spacing;
-            let count = if mine.is_empty() { count } else { count.saturating_sub(1) };
+            let count =
+                ((before + gap + after + spacing / 2) / spacing).saturating_sub(1).min(gap / self.min_region);
+            before = after;
             for index in 0..count {
                 let pages = gap / self.min_region;
                 let stratum = AddrRange::new(
