@@ -36,6 +36,15 @@ pub enum Command {
     /// Repeat the experiments: how true a record is, and what it costs
     #[command(subcommand)]
     Lab(LabCommand),
+    /// Tell which backends and actions this machine and user can use, and what would help
+    #[command(
+        after_help = "The status is 0 when any backend works, and 1 otherwise. Nothing is changed by looking."
+    )]
+    Doctor {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print completions for a shell
     Completions {
         /// Which shell
@@ -53,12 +62,14 @@ pub enum Command {
 /// Which way to look at memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BackendName {
-    /// The best that works here: pte, idle, refs, in this order
+    /// The best that works here: pte, idle, kernel, refs, in this order
     Auto,
     /// Page tables read by eBPF, bits cleared by process_madvise (root or capabilities; Linux 5.17)
     Pte,
     /// Idle page tracking (root; CONFIG_IDLE_PAGE_TRACKING)
     Idle,
+    /// The kernel's own DAMON (root; CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS)
+    Kernel,
     /// clear_refs and smaps: no root needed, but whole mappings only
     Refs,
 }
@@ -70,6 +81,7 @@ impl BackendName {
             Self::Auto => None,
             Self::Pte => Some(Backend::Pte),
             Self::Idle => Some(Backend::Idle),
+            Self::Kernel => Some(Backend::Kernel),
             Self::Refs => Some(Backend::Refs),
         }
     }

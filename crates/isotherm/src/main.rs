@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod convert;
+mod doctor;
 mod lab;
 mod manual;
 mod output;

@@ -1,4 +1,5 @@
 //! `isotherm record` on real processes.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod common;
 

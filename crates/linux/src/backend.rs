@@ -1,7 +1,9 @@
 //! Which backend watches: the one that was named, or the best that works here.
 
 use crate::idle::{Idle, IdlePaths};
+use crate::kernel::{Kernel, KernelPaths};
 use crate::monitor_source::MonitorSource;
+use crate::probe;
 use crate::pte::Pte;
 use crate::refs::Refs;
 use crate::source::{Source, SourceError};
@@ -16,19 +18,23 @@ pub enum Backend {
     Pte,
     /// The bitmap of idle pages.
     Idle,
+    /// The kernel's own DAMON.
+    Kernel,
     /// clear_refs and smaps: whole mappings.
     Refs,
 }
 
 impl Backend {
-    /// All, best first. The first two see single pages at a cost the user sets; `refs` sees whole mappings only.
-    pub const ALL: [Self; 3] = [Self::Pte, Self::Idle, Self::Refs];
+    /// All, best first. The first two see pages at a cost the user sets, `kernel` sees pages at a cost of its own, `refs`
+    /// sees whole mappings only.
+    pub const ALL: [Self; 4] = [Self::Pte, Self::Idle, Self::Kernel, Self::Refs];
 
     /// As command lines and recordings call it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pte => "pte",
             Self::Idle => "idle",
+            Self::Kernel => "kernel",
             Self::Refs => "refs",
         }
     }
@@ -36,11 +42,16 @@ impl Backend {
     /// Starts it, without targets.
     fn open(self, attrs: Attrs, overhead: f64, seed: u64) -> Result<Box<dyn Source>, Box<dyn Error>> {
         Ok(match self {
-            Self::Pte => Box::new(MonitorSource::pte(Pte::load()?, attrs, overhead, seed)?),
+            Self::Pte => {
+                // Says what is missing where the kernel, asked to load the program, would only say no.
+                probe::pte_prerequisites().map_err(|(reason, remedy)| format!("{reason}; {remedy}"))?;
+                Box::new(MonitorSource::pte(Pte::load()?, attrs, overhead, seed)?)
+            }
             Self::Idle => {
                 let idle = Idle::open(&IdlePaths::default())?;
                 Box::new(MonitorSource::new(idle, Watch::new(), attrs, overhead, seed)?)
             }
+            Self::Kernel => Box::new(Kernel::start(attrs, KernelPaths::default())?),
             Self::Refs => {
                 // Without CONFIG_PROC_PAGE_MONITOR there are neither of these files.
                 std::fs::metadata("/proc/self/clear_refs")

@@ -1,0 +1,67 @@
+//! `isotherm doctor` tells the truth about this machine.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use common::{pte_works, run};
+use std::fs;
+use tempfile::tempdir;
+
+#[test]
+fn everything_missing_comes_with_a_reason_and_a_remedy() {
+    let dir = tempdir().unwrap();
+    let done = run(dir.path(), &["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    let capabilities = report["capabilities"].as_array().unwrap();
+    let backends: Vec<&serde_json::Value> = capabilities.iter().filter(|c| c["kind"] == "backend").collect();
+    let names: Vec<&str> = backends.iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["pte", "idle", "kernel", "refs"]);
+    for capability in capabilities {
+        let available = capability["available"].as_bool().unwrap();
+        assert_eq!(available, capability["reason"].is_null(), "{capability}");
+        assert_eq!(available, capability["remedy"].is_null(), "{capability}");
+    }
+    let any = backends.iter().any(|c| c["available"] == true);
+    assert_eq!(done.status.code(), Some(if any { 0 } else { 1 }));
+    let text = run(dir.path(), &["doctor"]).out;
+    for capability in capabilities {
+        assert!(text.contains(capability["name"].as_str().unwrap()), "{text}");
+    }
+}
+
+/// What it says works does, and what it says does not, does not.
+#[test]
+fn record_agrees_with_the_doctor() {
+    let dir = tempdir().unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&run(dir.path(), &["doctor", "--json"]).out).unwrap();
+    let available = |name: &str| {
+        let of = |c: &&serde_json::Value| c["kind"] == "backend" && c["name"] == name;
+        report["capabilities"].as_array().unwrap().iter().find(of).unwrap()["available"].as_bool().unwrap()
+    };
+    // Trying `kernel` out would set up a kdamond, which the guests of the QEMU tests do instead.
+    for name in ["pte", "idle", "refs"] {
+        let done = run(dir.path(), &["record", "--backend", name, "--", "sleep", "0.5"]);
+        if available(name) {
+            done.ok();
+        } else {
+            done.fails(1, &[name, "isotherm doctor"]);
+        }
+    }
+    if pte_works() {
+        assert!(available("pte"));
+    }
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let state = || {
+        ["/sys/kernel/mm/transparent_hugepage/enabled", "/proc/swaps", "/proc/sys/kernel/yama/ptrace_scope"]
+            .map(|file| fs::read_to_string(file).unwrap_or_default())
+    };
+    let before = state();
+    let dir = tempdir().unwrap();
+    run(dir.path(), &["doctor"]);
+    assert_eq!(state(), before);
+    assert!(fs::read_dir(dir.path()).unwrap().next().is_none());
+}
