@@ -4,6 +4,9 @@
 //! runs in a thread of its own, and the child tells its pid through a second pipe. If the monitor dies meanwhile, the
 //! pipe closes and the child exits without ever having been the program.
 //!
+//! A child is a copy of the monitor until exec, with the ends of other held commands' pipes in it. It closes those ([`Go`]):
+//! two that are dropped together would otherwise wait for each other for ever.
+//!
 //! The command stays in the monitor's process group: Ctrl-C reaches both. Standard input and output are passed on.
 
 use crate::process::{ExitStatus, Process, ProcessError};
@@ -13,9 +16,10 @@ use rustix::process::{Pid, Signal};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Why a command did not run.
@@ -74,8 +78,42 @@ impl CommandError {
 pub struct HeldCommand {
     program: String,
     process: Process,
-    go: File,
+    go: Go,
     spawner: JoinHandle<io::Result<Child>>,
+}
+
+/// The pipes of all held commands of this process. Locked while one is made, so that its child knows them all.
+static HELD: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+
+fn held() -> MutexGuard<'static, Vec<RawFd>> {
+    // A list of numbers is never left half changed.
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The monitor's end of the pipe a child waits on: a byte lets it run, its closing lets it exit.
+#[derive(Debug)]
+struct Go(Option<File>);
+
+impl Go {
+    fn new(end: OwnedFd, held: &mut Vec<RawFd>) -> Self {
+        held.push(end.as_raw_fd());
+        Self(Some(end.into()))
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.0.as_mut().map_or(Ok(()), |end| end.write_all(b"!"))
+    }
+}
+
+impl Drop for Go {
+    fn drop(&mut self) {
+        if let Some(end) = self.0.take() {
+            let mut held = held();
+            held.retain(|fd| *fd != end.as_raw_fd());
+            // Under the lock, or a child made meanwhile would take it along.
+            drop(end);
+        }
+    }
 }
 
 /// A command that runs.
@@ -100,25 +138,29 @@ impl HeldCommand {
         let (pid_read, pid_write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let mut command = Command::new(program);
         command.args(args);
-        let go_write_fd = go_write.as_raw_fd();
+        let mut held = held();
+        let go = Go::new(go_write, &mut held);
+        let ends = held.clone();
         let hold = move || {
             tell_pid(&pid_write)?;
-            // SAFETY: this is the child's copy of the descriptor; the child ends in exec or _exit and never drops
-            // the owner. It must go, or the child would never see the pipe close.
-            unsafe { rustix::io::close(go_write_fd) };
+            for end in &ends {
+                // SAFETY: these are the child's copies of the descriptors; the child ends in exec or _exit and never
+                // drops their owners. They must go, or it and others would never see their pipes close.
+                unsafe { rustix::io::close(*end) };
+            }
             wait_for_go(&go_read)
         };
         // SAFETY: between fork and exec `hold` makes system calls only; it neither allocates nor takes locks.
         unsafe { command.pre_exec(hold) };
 
-        let spawner = std::thread::Builder::new()
-            .name("isotherm-spawn".to_owned())
-            .spawn(move || command.spawn())
-            .map_err(&failed)?;
+        let spawned =
+            std::thread::Builder::new().name("isotherm-spawn".to_owned()).spawn(move || command.spawn());
         let mut pid = [0; 4];
-        let told = File::from(pid_read).read_exact(&mut pid);
-        let go = File::from(go_write);
-        if told.is_err() {
+        let told = if spawned.is_ok() { File::from(pid_read).read_exact(&mut pid).is_ok() } else { false };
+        // The child is made, or never will be. `go` needs the lock to go away.
+        drop(held);
+        let spawner = spawned.map_err(&failed)?;
+        if !told {
             // The child never came to tell it: spawn has failed and says why.
             drop(go);
             let source = match spawner.join() {
@@ -144,7 +186,7 @@ impl HeldCommand {
     pub fn release(self) -> Result<(Process, RunningCommand), CommandError> {
         let Self { program, process, mut go, spawner } = self;
         // If the child is dead already, spawn says why.
-        let _ = go.write_all(b"!");
+        let _ = go.write();
         drop(go);
         let child = match spawner.join() {
             Ok(Ok(child)) => child,
@@ -274,6 +316,18 @@ mod tests {
         rustix::event::poll(&mut [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)], None)
             .unwrap();
         assert!(!mark.exists());
+    }
+
+    #[test]
+    fn several_dropped_together_do_not_wait_for_each_other() {
+        let all: Vec<HeldCommand> = (0..3).map(|_| HeldCommand::start(&argv(&["true"])).unwrap()).collect();
+        let pidfds: Vec<OwnedFd> =
+            all.iter().map(|held| held.process().as_fd().try_clone_to_owned().unwrap()).collect();
+        drop(all);
+        for pidfd in pidfds {
+            let mut ended = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut ended, None).unwrap();
+        }
     }
 
     #[test]
