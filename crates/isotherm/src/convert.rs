@@ -29,14 +29,14 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     let draft = Draft::new(&args.output)?;
     let mut writer = create(draft.path(), format)?;
     let Some(done) = copy(&mut *reader, &mut *writer, &stop, !args.quiet)? else {
-        eprintln!("isotherm: interrupted; {} was not written", args.output.display());
+        say!("isotherm: interrupted; {} was not written", args.output.display());
         return Ok(ExitCode::from(130));
     };
     reading::check_content(&args.input, done.snapshots, reader.warnings())?;
     drop(writer);
     draft.keep()?;
     for warning in reader.warnings() {
-        eprintln!("isotherm: {}: {warning}", args.input.display());
+        say!("isotherm: {}: {warning}", args.input.display());
     }
     if !args.quiet {
         tell(&done, reader.format(), format, &args.output);
@@ -76,11 +76,11 @@ fn copy(
 fn tell(done: &Done, from: Format, to: Format, output: &Path) {
     let size = output.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| format_size(m.len()));
     let size = size.map(|size| format!(", {size}")).unwrap_or_default();
-    eprintln!("isotherm: {from} to {to}: {} snapshots, {} regions{size}", done.snapshots, done.regions);
+    say!("isotherm: {from} to {to}: {} snapshots, {} regions{size}", done.snapshots, done.regions);
     let losses = to.losses();
     // What the input did not hold is not lost; damo's formats know nothing of ours.
     if !losses.is_empty() && from == Format::Rec {
-        eprintln!("isotherm: {to} has no place for: {}", losses.join("; "));
+        say!("isotherm: {to} has no place for: {}", losses.join("; "));
     }
 }
 
@@ -104,7 +104,7 @@ impl Progress {
         self.next = Some(Instant::now() + Duration::from_millis(200));
         self.shown = true;
         let millions = significant(done.regions as f64 / 1e6, 3);
-        eprint!(
+        say_on_the_line!(
             "\r\x1b[Kconverted {} snapshots, {millions} million regions (Ctrl-C ends it)",
             done.snapshots
         );
@@ -114,7 +114,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.shown {
-            eprint!("\r\x1b[K");
+            say_on_the_line!("\r\x1b[K");
         }
     }
 }

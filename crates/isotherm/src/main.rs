@@ -1,5 +1,20 @@
 //! The command line of Isotherm.
 
+/// Tells the user something, a line on standard error. Nothing depends on whether it is still read: a recording goes on
+/// when it is not.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($text)*)));
+    }};
+}
+
+/// The same without going on to the next line, for progress.
+macro_rules! say_on_the_line {
+    ($($text:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!($($text)*));
+    }};
+}
+
 mod args;
 mod commands;
 mod convert;
@@ -42,5 +57,5 @@ fn tell(error: &anyhow::Error) {
             said.push_str(&cause);
         }
     }
-    eprintln!("isotherm: {said}");
+    say!("isotherm: {said}");
 }

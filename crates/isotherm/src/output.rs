@@ -77,7 +77,7 @@ impl Predecessor {
     /// Says where it is.
     pub fn tell(&self) {
         if let Some(old) = &self.old {
-            eprintln!("isotherm: the recording that was there is now {}", old.display());
+            say!("isotherm: the recording that was there is now {}", old.display());
         }
     }
 }

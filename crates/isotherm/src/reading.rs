@@ -75,7 +75,7 @@ impl Recording {
         if !self.told {
             self.told = true;
             for warning in warnings {
-                eprintln!("isotherm: {}: {warning}", self.path.display());
+                say!("isotherm: {}: {warning}", self.path.display());
             }
         }
         let flaws: Vec<String> = warnings.iter().filter(|w| is_flaw(w)).map(Warning::to_string).collect();

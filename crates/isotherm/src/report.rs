@@ -250,7 +250,7 @@ impl PictureFile {
             }
             return Err(error).with_context(|| format!("cannot write {path}"));
         }
-        eprintln!("isotherm: wrote {path}");
+        say!("isotherm: wrote {path}");
         Ok(())
     }
 }

@@ -69,7 +69,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         old.tell();
     }
     if nothing {
-        eprintln!(
+        say!(
             "isotherm: nothing was recorded: the target ended within the first aggregation interval ({:?}); give it \
              more to do, or make --aggr (and --sample) shorter",
             args.monitor.aggr
@@ -141,9 +141,9 @@ fn open_source(args: &RecordArgs, attrs: Attrs) -> anyhow::Result<Box<dyn Source
     let choice = args.monitor.backend.backend();
     let opened = backend::open(choice, attrs, args.monitor.overhead, isotherm_linux::monotonic_ns())?;
     if !opened.refused.is_empty() && !args.quiet {
-        eprintln!("isotherm: using the backend {}; the better ones do not work here:", opened.backend);
+        say!("isotherm: using the backend {}; the better ones do not work here:", opened.backend);
         for refusal in &opened.refused {
-            eprintln!("  {refusal}");
+            say!("  {refusal}");
         }
     }
     Ok(opened.source)
@@ -207,7 +207,7 @@ fn is_gone(error: &isotherm_linux::targets::TargetError) -> bool {
 
 /// The command did not run: the statuses of a shell.
 fn not_run(error: &CommandError) -> ExitCode {
-    eprintln!("isotherm: {error}");
+    say!("isotherm: {error}");
     ExitCode::from(u8::try_from(error.shell_code()).unwrap_or(1))
 }
 

@@ -92,7 +92,7 @@ impl Recorder {
     /// When writing failed, now or before.
     pub fn finish(self, end: rec::End) -> Result<Finished, rec::Error> {
         if self.progress {
-            eprint!("\r\x1b[K");
+            say_on_the_line!("\r\x1b[K");
         }
         self.writer.send(Item::End(end));
         let written = self.writer.finish()?;
@@ -103,7 +103,7 @@ impl Recorder {
         let seconds = cost.time_ns.saturating_sub(self.started_ns) / 1_000_000_000;
         let (regions, hot) = self.last;
         let cpu = cost.cpu_ns as f64 / cost.wall_ns.max(1) as f64 * 100.0;
-        eprint!(
+        say_on_the_line!(
             "\r\x1b[Krecording {seconds} s: {} {}, {regions} regions, working set {}, monitor {cpu:.1} % of a CPU (Ctrl-C ends it)",
             self.targets,
             if self.targets == 1 { "process" } else { "processes" },
@@ -179,7 +179,7 @@ impl Observer for Recorder {
 
     fn refused(&mut self, _pid: u32, why: &str) {
         let clear = if self.progress { "\r\x1b[K" } else { "" };
-        eprintln!("{clear}isotherm: not recorded: {why}");
+        say!("{clear}isotherm: not recorded: {why}");
     }
 
     fn cost(&mut self, cost: &Cost) {

@@ -20,7 +20,7 @@ pub fn tell(args: &RecordArgs, finished: &Finished) {
     let wrote = format!("isotherm: wrote {file}: {}", format_size(finished.bytes));
     let mut recording = Recording::just_written(&args.output);
     if recording.is_stream() || finished.snapshots == 0 {
-        eprintln!("{wrote}, {} snapshots", finished.snapshots);
+        say!("{wrote}, {} snapshots", finished.snapshots);
         return;
     }
     let mut analysis = SummaryAnalysis::default();
@@ -29,7 +29,7 @@ pub fn tell(args: &RecordArgs, finished: &Finished) {
         Ok(())
     });
     if let Err(error) = read {
-        eprintln!("{wrote}, but it cannot be read back:");
+        say!("{wrote}, but it cannot be read back:");
         crate::tell(&error);
         return;
     }

@@ -39,13 +39,13 @@ pub fn wait_for(mut running: RunningCommand, stop: &Stop, quiet: bool) -> Result
         }
         // One Ctrl-C, if it came, ended the recording. A command may heed it or not; the next one is for us.
         if stop.interrupts() > interrupts.max(1) {
-            eprintln!("isotherm: not waiting for the command any longer; it runs on");
+            say!("isotherm: not waiting for the command any longer; it runs on");
             return Ok(Waited::Left(ExitCode::from(130)));
         }
         if !told && since.elapsed() > PATIENCE {
             told = true;
             let again = if interrupts > 0 { " again" } else { " twice" };
-            eprintln!(
+            say!(
                 "isotherm: the recording is finished; waiting for the command (Ctrl-C{again} leaves it alone)"
             );
         }
