@@ -71,7 +71,7 @@ impl Sampler for Classic {
 
     fn conclude<O: Operations>(&mut self, _step: &mut Step<'_, O>) {}
 
-    fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>) {
+    fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>, _aggregation: bool) {
         // Regions changed under the pending checks.
         self.choose(step);
     }

@@ -170,7 +170,7 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
             self.aggregation_start_ns = now_ns;
             self.next_update_ns = now_ns + self.update_ns();
             callbacks.before_start(&self.targets);
-            self.with_sampler(allowance, |sampler, step| sampler.plan(step));
+            self.with_sampler(allowance, |sampler, step| sampler.plan(step, true));
             return;
         }
         let sample_ns = u64::try_from(self.attrs.sample.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -200,7 +200,7 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
             callbacks.after_update(&self.targets);
         }
         if ends || updates {
-            self.with_sampler(Allowance { checks: 0, ..allowance }, |sampler, step| sampler.plan(step));
+            self.with_sampler(Allowance { checks: 0, ..allowance }, |sampler, step| sampler.plan(step, ends));
         }
     }
 

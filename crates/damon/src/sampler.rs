@@ -100,8 +100,9 @@ pub trait Sampler {
     /// at borders it found.
     fn conclude<O: Operations>(&mut self, step: &mut Step<'_, O>);
 
-    /// A new aggregation begins, after merge, reset, split and update.
-    fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>);
+    /// Regions have changed: because a new `aggregation` begins (after merge, reset, split), or else because a regions
+    /// update came in the middle of one.
+    fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>, aggregation: bool);
 
     /// Whether two neighbouring regions of a target are known to differ.
     fn keeps_apart(&self, target: TargetId, left: &Region, right: &Region) -> bool;

@@ -92,16 +92,16 @@ fn find_borders(points: &[Point], target: &Target, min_region: u64, known: &[u64
             Evidence { hits: point.hits * scale, watched: point.watched * scale, price }
         })
         .collect();
-    let rates = segment(&evidence);
+    let rungs = segment(&evidence);
     let mut borders: Vec<Border> = Vec::new();
     let mut stretch_start = points.first().map_or(0, |p| p.unit.start);
     for (index, zone) in zones.iter().enumerate() {
-        let (Some(&left_rate), Some(&right_rate)) = (rates.get(index), rates.get(index + 1)) else { break };
+        let (Some(&left), Some(&right)) = (rungs.get(index), rungs.get(index + 1)) else { break };
         if zone.gap {
             stretch_start = zone.range.end;
             continue;
         }
-        if left_rate == right_rate {
+        if left == right {
             continue;
         }
         let at = zone.border.unwrap_or_else(|| refine::middle(zone.range, min_region));
@@ -109,13 +109,7 @@ fn find_borders(points: &[Point], target: &Target, min_region: u64, known: &[u64
         if let Some(previous) = borders.last_mut().filter(|b| b.at == stretch_start) {
             previous.smaller = previous.smaller.min(left_size);
         }
-        borders.push(Border {
-            at,
-            zone: zone.range,
-            left_rate,
-            right_rate,
-            smaller: left_size.max(min_region),
-        });
+        borders.push(Border { at, zone: zone.range, left, right, smaller: left_size.max(min_region) });
         stretch_start = at;
     }
     borders

@@ -15,7 +15,7 @@
 //! what it shows. So a *run* has a length fixed beforehand; within it the page is cleared again whenever it was
 //! accessed. Pages expected to be hot get short runs (a clear for every interval), pages expected to be cold are
 //! watched without end (a clear only for every access, so rates far below one access an aggregation are counted too).
-//! When an access is found after several intervals without a look, it happened on average halfway.
+//! When an access is found after several intervals without a look, not all of them count ([`probe`] says how many).
 //! A region's estimate is the mean of its probes', weighted by the bytes each stands for, blended with what earlier
 //! aggregations showed as long as the two do not contradict each other.
 //!
@@ -144,17 +144,19 @@ impl Watched {
         let now = step.now;
         let mut list: Vec<Of> = Vec::new();
         for (index, refine) in self.refines.iter().enumerate() {
-            let wanting = refine.probes.iter().enumerate().filter(|(_, p)| p.state == State::Unknown);
+            let wanting = refine.probes.iter().enumerate().filter(|(_, p)| refine.wants_clear(p));
             list.extend(wanting.map(|(slot, _)| Of::Refine(index, slot)));
         }
         let again =
             self.probes.iter().enumerate().filter(|(_, p)| p.state == State::Lit && p.in_run(now + 1));
         list.extend(again.map(|(index, _)| Of::Probe(index)));
         let ready = self.checks.partition_point(|(at, _)| *at <= now);
-        list.extend(self.checks.drain(..ready).map(|(_, i)| Of::Probe(i as usize)));
-        let due = list.len();
+        let before = list.len();
+        let due = before + ready;
         let allowed = step.allowance.prepares.min(due);
         step.tally.prepares_cut += (due - allowed) as u64;
+        // Checks that are not allowed now wait.
+        list.extend(self.checks.drain(..allowed.saturating_sub(before)).map(|(_, i)| Of::Probe(i as usize)));
         list.truncate(allowed);
         // New probes can wait for when the monitor is awake anyway; what checks will need stays in reserve.
         let reserve = step.allowance.prepares_per_aggr / 2;
@@ -211,7 +213,11 @@ impl Sampler for Watch {
         }
     }
 
-    fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>) {
+    fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>, aggregation: bool) {
+        // Probes know addresses, not regions: an update of regions in between changes nothing for them.
+        if !aggregation {
+            return;
+        }
         let known: Vec<TargetId> = step.targets.iter().map(|t| t.id).collect();
         self.targets.retain(|t| known.contains(&t.id));
         for id in &known {

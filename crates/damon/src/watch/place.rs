@@ -5,7 +5,7 @@
 
 use super::Watched;
 use super::estimate::rate;
-use super::probe::{Probe, State};
+use super::probe::{Probe, State, look_period};
 use crate::{AddrRange, Operations, Region, Step, Target};
 use alloc::vec::Vec;
 
@@ -44,6 +44,7 @@ pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
             fresh,
             share,
             cluster,
+            verified: (allowance.prepares / 8 / active.max(1)).clamp(4, 64),
             moved: (affordable / MOVED / nr_targets).min(16),
         };
         planner.plan(watched, target);
@@ -72,6 +73,8 @@ struct Planner<'a> {
     /// When the short runs of this aggregation begin, a random moment: waking up once for all of them is cheaper than
     /// spreading them.
     cluster: u64,
+    /// Probes just found accessed that are kept under observation, a region.
+    verified: usize,
     /// Cold probes to move elsewhere.
     moved: usize,
 }
@@ -124,9 +127,17 @@ impl Planner<'_> {
     /// A few random pages of a hot region, one a stratum.
     fn check_hot(&mut self, region: &Region, mine: &mut Vec<Probe>, planned: &mut Planned) {
         let rate = rate(region);
-        // Idle pages in hot memory are traps for free; lit ones say nothing where they are.
-        mine.retain(|p| p.state == State::Watching || p.state == State::Blind);
-        for probe in mine.iter_mut() {
+        // What has just turned out accessed is looked into while it is fresh: with dense probes it shows whether all of
+        // the region is hot or parts of it are. Of many, some will do.
+        let fresh = |p: &Probe| p.state == State::Lit && p.in_run(self.now + 1);
+        let stride = mine.iter().filter(|p| fresh(p)).count().div_ceil(self.verified).max(1);
+        let mut count = 0;
+        // Idle pages in hot memory are traps for free; lit ones say nothing any more.
+        mine.retain(|p| {
+            count += usize::from(fresh(p));
+            p.state == State::Watching || p.state == State::Blind || (fresh(p) && count % stride == 0)
+        });
+        for probe in mine.iter_mut().filter(|p| !p.in_run(self.now + 1)) {
             probe.counting = false;
             probe.run_end = 0;
         }
@@ -145,8 +156,7 @@ impl Planner<'_> {
             };
             let mut probe = Probe::new(addr, self.min_region);
             probe.run_length = ((2.0 / rate) as u32).clamp(1, self.samples as u32);
-            // So rarely that two accesses seldom fall between two looks.
-            probe.period = ((0.25 / rate) as u32).clamp(1, 8);
+            probe.period = look_period(rate);
             let latest = self.samples.saturating_sub(u64::from(probe.run_length)).saturating_sub(1);
             let at = self.now + self.cluster.min(latest);
             mine.retain(|p| p.addr != addr);

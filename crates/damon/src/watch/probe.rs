@@ -46,7 +46,18 @@ pub(super) struct Probe {
 /// many intervals, to tell hot from lukewarm.
 const VERIFY_RUN: u64 = 4;
 /// After so many accesses in an aggregation it is hot, and not worth more clears.
-const MAX_HITS: f32 = 4.0;
+const MAX_HITS: f32 = 2.0;
+
+/// How many intervals may lie between looks at a page accessed with probability `rate` in each: so few that two
+/// accesses seldom fall between two looks; a power of two.
+pub(super) fn look_period(rate: f32) -> u32 {
+    match rate {
+        r if r > 0.3 => 1,
+        r if r > 0.15 => 2,
+        r if r > 0.07 => 4,
+        _ => 8,
+    }
+}
 
 impl Probe {
     pub fn new(addr: u64, min_region: u64) -> Self {
@@ -76,8 +87,10 @@ impl Probe {
             Seen::Accessed => {
                 if self.counting {
                     self.hits += 1.0;
-                    // Somewhere within the intervals since the last look.
-                    self.watched += (elapsed + 1.0) / 2.0;
+                    // Of the intervals since the last look, those before the access were trials, one a miss each. Those
+                    // after it were too if accesses come at even distances (there was none), and were not if they come
+                    // at random (there may have been more). Halfway between the two.
+                    self.watched += (3.0 * elapsed + 1.0) / 4.0;
                     if self.run_length == 0 && self.hits <= MAX_HITS {
                         self.run_end = now + VERIFY_RUN;
                         self.period = 1;

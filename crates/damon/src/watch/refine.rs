@@ -5,7 +5,8 @@
 //! of a huge page, whose Accessed bit has no inside).
 
 use super::Watched;
-use super::probe::{Probe, State};
+use super::probe::{Probe, State, look_period};
+use super::segment::Rung;
 use crate::{AddrRange, Target};
 use alloc::vec::Vec;
 
@@ -13,6 +14,10 @@ use alloc::vec::Vec;
 const PROBES: u64 = 3;
 /// Programs align what they lay out in the large, and Accessed bits of huge pages cannot be told apart any finer.
 const HUGE_PAGE: u64 = 2 << 20;
+/// Nats from which a page's side is clear: one side is e^3, twenty times likelier.
+const CLEAR: f32 = 3.0;
+/// Nats a look must yield on average for bisection to be worth it.
+const TELLING: f32 = 0.1;
 /// Zones closed in on at the same time, a target.
 const MAX_REFINES: usize = 24;
 
@@ -23,9 +28,8 @@ pub(super) struct Refine {
     pub border: u64,
     /// Where the true border may be: its two ends are known to belong to either side.
     zone: AddrRange,
-    hot_is_left: bool,
-    /// Access probability of the hot side, an interval.
-    rate: f32,
+    left: Rung,
+    right: Rung,
     pub probes: Vec<Probe>,
 }
 
@@ -34,29 +38,45 @@ pub(super) struct Refine {
 pub(super) struct Border {
     pub at: u64,
     pub zone: AddrRange,
-    pub left_rate: f32,
-    pub right_rate: f32,
+    pub left: Rung,
+    pub right: Rung,
     /// Bytes of the smaller of the two stretches.
     pub smaller: u64,
 }
 
+/// Which side of the border a page belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
 impl Refine {
-    /// Intervals without an access after which a page is taken to be on the cold side.
-    fn patience(&self) -> f32 {
-        if self.rate > 0.9 { 2.0 } else { 3.0 / self.rate }
+    /// Which side a probe belongs to, as soon as that is clear.
+    fn side(&self, probe: &Probe) -> Option<Side> {
+        if probe.state == State::Blind {
+            return Some(if self.left < self.right { Side::Left } else { Side::Right });
+        }
+        let nats = self.left.against(self.right, probe.hits, probe.watched);
+        (nats.abs() >= CLEAR).then_some(if nats > 0.0 { Side::Left } else { Side::Right })
     }
 
-    fn is_cold(&self, probe: &Probe) -> bool {
-        probe.state == State::Blind || (probe.hits == 0.0 && probe.watched >= self.patience())
+    /// Whether a probe has to be cleared (again) to tell more.
+    pub fn wants_clear(&self, probe: &Probe) -> bool {
+        match probe.state {
+            State::Unknown => true,
+            State::Lit => self.side(probe).is_none(),
+            State::Watching | State::Blind => false,
+        }
     }
 
     fn place_probes(&mut self, min_region: u64) {
         let pages = self.zone.size() / min_region;
         let count = PROBES.min(pages);
+        let period = look_period(self.left.max(self.right).rate());
         self.probes.clear();
         for index in 0..count {
             let addr = self.zone.start + pages * (2 * index + 1) / (2 * count) * min_region;
-            let period = ((0.25 / self.rate) as u32).max(1);
             self.probes.push(Probe {
                 counting: true,
                 run_end: u64::MAX,
@@ -71,24 +91,20 @@ impl Refine {
 pub(super) fn begin(watched: &mut Watched, borders: &[Border], min_region: u64) {
     let mut old = core::mem::take(&mut watched.refines);
     for border in borders {
-        let (high, low) = (border.left_rate.max(border.right_rate), border.left_rate.min(border.right_rate));
-        // Bisection needs sides that a few looks can tell apart.
-        if high < 0.05
-            || low > high / 5.0
+        let (left, right) = (border.left, border.right);
+        // Bisection needs sides that a few looks can tell apart, and a zone that matters.
+        if left.information(right).min(right.information(left)) < TELLING
             || border.zone.size() < min_region
             || border.smaller / 256 > border.zone.size()
         {
             continue;
         }
-        let hot_is_left = border.left_rate > border.right_rate;
-        let known = old.iter().position(|r| r.border == border.at && r.hot_is_left == hot_is_left);
+        let known = old.iter().position(|r| r.border == border.at && (r.left > r.right) == (left > right));
         if let Some(index) = known {
-            let mut refine = old.swap_remove(index);
-            refine.rate = high;
-            watched.refines.push(refine);
+            let refine = old.swap_remove(index);
+            watched.refines.push(Refine { left, right, ..refine });
         } else {
-            let mut refine =
-                Refine { border: border.at, zone: border.zone, hot_is_left, rate: high, probes: Vec::new() };
+            let mut refine = Refine { border: border.at, zone: border.zone, left, right, probes: Vec::new() };
             refine.place_probes(min_region);
             watched.refines.push(refine);
         }
@@ -103,8 +119,7 @@ pub(super) fn advance(watched: &mut Watched, target: &mut Target, min_region: u6
     let mut kept: Vec<Probe> = Vec::new();
     let mut index = 0;
     while let Some(refine) = watched.refines.get_mut(index) {
-        let decided = refine.probes.iter().all(|p| p.hits > 0.0 || refine.is_cold(p));
-        if !decided {
+        if refine.probes.iter().any(|p| refine.side(p).is_none()) {
             index += 1;
             continue;
         }
@@ -160,8 +175,7 @@ fn shrink(refine: &mut Refine) {
     let mut start = refine.zone.start;
     let mut end = refine.zone.end;
     for probe in &refine.probes {
-        let is_hot = probe.hits > 0.0;
-        if is_hot == refine.hot_is_left {
+        if refine.side(probe) == Some(Side::Left) {
             start = probe.unit.end.clamp(refine.zone.start, refine.zone.end);
         } else {
             end = probe.unit.start.clamp(refine.zone.start, refine.zone.end);

@@ -8,16 +8,16 @@
 
 use alloc::vec::Vec;
 
-/// The ladder: probability of an access in a sampling interval, with ln(p) and ln(1 - p).
+/// The ladder: probability of an access in a sampling interval, with ln(p) and ln(1 - p). (core has no logarithm.)
 const LADDER: [(f32, f32, f32); 8] = [
-    (0.001, -6.907_755, -0.001_000_5),
-    (0.012, -4.422_849, -0.012_072_6),
-    (0.05, -2.995_732, -0.051_293_3),
-    (0.12, -2.120_264, -0.127_833_4),
-    (0.25, -1.386_294, -0.287_682_1),
-    (0.5, -0.693_147_2, -0.693_147_2),
-    (0.8, -0.223_143_6, -1.609_437_9),
-    (0.985, -0.015_113_6, -4.199_705),
+    (0.001, -6.9078, -0.0010),
+    (0.012, -4.4228, -0.0121),
+    (0.05, -2.9957, -0.0513),
+    (0.12, -2.1203, -0.1278),
+    (0.25, -1.3863, -0.2877),
+    (0.48, -0.7340, -0.6539),
+    (0.8, -0.2231, -1.6094),
+    (0.985, -0.0151, -4.1997),
 ];
 const RUNGS: usize = LADDER.len();
 
@@ -29,32 +29,59 @@ pub(super) struct Evidence {
     pub price: f32,
 }
 
-/// The access probability each probe's stretch has on the ladder, in order.
-pub(super) fn segment(evidence: &[Evidence]) -> Vec<f32> {
+/// A rung of the ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rung(usize);
+
+impl Rung {
+    /// Log-likelihood of `hits` in `watched` trials at this rate.
+    fn likelihood(self, hits: f32, watched: f32) -> f32 {
+        let (_, ln_p, ln_q) = LADDER[self.0];
+        hits * ln_p + (watched - hits).max(0.0) * ln_q
+    }
+
+    /// How much likelier (nats) `hits` in `watched` trials are at this rate than at `other`.
+    pub fn against(self, other: Self, hits: f32, watched: f32) -> f32 {
+        self.likelihood(hits, watched) - other.likelihood(hits, watched)
+    }
+
+    /// Nats that a trial at this rate yields on average to tell it from `other` (Kullback-Leibler divergence).
+    pub fn information(self, other: Self) -> f32 {
+        self.against(other, LADDER[self.0].0, 1.0)
+    }
+
+    /// Access probability an interval.
+    pub fn rate(self) -> f32 {
+        LADDER[self.0].0
+    }
+}
+
+/// The rung that each probe's stretch has on the ladder, in order.
+pub(super) fn segment(evidence: &[Evidence]) -> Vec<Rung> {
     let mut best = [0.0f32; RUNGS];
     let mut from: Vec<[u8; RUNGS]> = Vec::with_capacity(evidence.len());
     for (index, e) in evidence.iter().enumerate() {
         let (top, top_value) = highest(&best);
         let price = if index == 0 { 0.0 } else { e.price };
         let mut back = [0u8; RUNGS];
-        for (rung, (_, ln_p, ln_q)) in LADDER.iter().enumerate() {
+        for rung in 0..RUNGS {
             if best[rung] < top_value - price {
                 best[rung] = top_value - price;
                 back[rung] = top as u8;
             } else {
                 back[rung] = rung as u8;
             }
-            best[rung] += e.hits * ln_p + (e.watched - e.hits).max(0.0) * ln_q;
+            best[rung] += Rung(rung).likelihood(e.hits, e.watched);
         }
         from.push(back);
     }
     let (mut rung, _) = highest(&best);
-    let mut rates = alloc::vec![0.0; evidence.len()];
-    for (rate, back) in rates.iter_mut().zip(&from).rev() {
-        *rate = LADDER[rung].0;
+    let mut rungs = alloc::vec![Rung(0); evidence.len()];
+    for (at, back) in rungs.iter_mut().zip(&from).rev() {
+        *at = Rung(rung);
         rung = usize::from(back[rung]);
     }
-    rates
+    rungs
 }
 
 fn highest(values: &[f32; RUNGS]) -> (usize, f32) {
@@ -74,7 +101,7 @@ mod tests {
     fn line(probes: &[(f32, f32)]) -> Vec<f32> {
         let evidence: Vec<Evidence> =
             probes.iter().map(|&(hits, watched)| Evidence { hits, watched, price: 6.0 }).collect();
-        segment(&evidence)
+        segment(&evidence).into_iter().map(Rung::rate).collect()
     }
 
     #[test]
