@@ -16,7 +16,8 @@ const PATTERNS: [&str; 6] = ["stairs", "zigzag", "hotspot", "rates", "heap", "th
 pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
     args.monitor.attrs()?;
     if let Some(keep) = &args.keep {
-        std::fs::create_dir_all(keep).with_context(|| format!("cannot make the directory {}", keep.display()))?;
+        std::fs::create_dir_all(keep)
+            .with_context(|| format!("cannot make the directory {}", keep.display()))?;
     }
     let bench = Bench {
         isotherm: std::env::current_exe().context("cannot find this program's own file")?,
