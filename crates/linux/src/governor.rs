@@ -10,7 +10,9 @@ use std::time::Duration;
 
 /// Seconds of earnings the bucket can hold: bursts (a target's first clears, a change of pattern) borrow from quiet
 /// times so long past, and are paid back as fast.
-const HOLDS: f64 = 2.5;
+const HOLDS: f64 = 2.0;
+/// Part of the ceiling that is earned: the burst at the start comes on top, and is made good within half a minute.
+const EARNED: f64 = 0.94;
 
 /// The token bucket.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ impl Governor {
             self.base_ns += (base - self.base_ns) * weight;
         }
         self.worked = 0.0;
-        self.tokens = (self.tokens + wall as f64 * share).min(share * 1e9 * HOLDS) - spent;
+        self.tokens = (self.tokens + wall as f64 * share * EARNED).min(share * 1e9 * HOLDS) - spent;
         self.last_wall_ns = now_ns;
         self.last_cpu = cpu;
     }

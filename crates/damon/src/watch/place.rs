@@ -155,7 +155,9 @@ impl Planner<'_> {
                 _ => crate::classic::random_page(stratum, self.min_region, self.rng),
             };
             let mut probe = Probe::new(addr, self.min_region);
-            probe.run_length = ((2.0 / rate) as u32).clamp(1, self.samples as u32);
+            // Twice the mean time between accesses; where that is one interval, a single look says it all.
+            let length = if rate > 0.8 { 1 } else { (2.0 / rate) as u32 };
+            probe.run_length = length.clamp(1, self.samples as u32);
             probe.period = look_period(rate);
             let latest = self.samples.saturating_sub(u64::from(probe.run_length)).saturating_sub(1);
             let at = self.now + self.cluster.min(latest);
