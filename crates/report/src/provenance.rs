@@ -126,12 +126,16 @@ impl Provenance {
     pub fn note(&mut self, item: &Item) {
         match item {
             Item::Header(header) => self.header(header),
-            Item::Target(info) => {
-                self.nr_targets += 1;
-                if self.targets.len() < MAX_TARGETS {
-                    self.targets.push(info.clone());
+            Item::Target(info) => match self.targets.iter_mut().find(|t| t.id == info.id) {
+                // It runs another program now.
+                Some(known) => known.clone_from(info),
+                None => {
+                    self.nr_targets += 1;
+                    if self.targets.len() < MAX_TARGETS {
+                        self.targets.push(info.clone());
+                    }
                 }
-            }
+            },
             Item::Attrs { attrs, .. } => {
                 self.attrs_changed |= self.attrs != *attrs;
                 self.attrs = *attrs;
@@ -304,6 +308,17 @@ mod tests {
         assert_eq!(provenance.backend.blind_spots, ["guess"]);
         provenance.note(&Item::End(End { blind_spots: vec!["measured".to_owned()], ..End::default() }));
         assert_eq!(provenance.backend.blind_spots, ["measured"]);
+    }
+
+    #[test]
+    fn a_target_that_runs_another_program_is_still_one() {
+        let mut provenance = recorded();
+        for comm in ["sh", "sleep"] {
+            let info = TargetInfo { id: 7, pid: 7, comm: comm.to_owned(), ..TargetInfo::default() };
+            provenance.note(&Item::Target(info));
+        }
+        assert_eq!(provenance.nr_targets, 1);
+        assert_eq!(provenance.target_name(TargetId(7)), "sleep (pid 7)");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use isotherm_linux::{Cost, Observer};
 use isotherm_record as rec;
 use isotherm_record::{Item, ThreadedWriter};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -40,7 +41,8 @@ pub struct Recorder {
     snapshots: u64,
     lost_told: u64,
     started_ns: u64,
-    targets: usize,
+    /// Those observed now, with their parents.
+    targets: BTreeMap<TargetId, Option<TargetId>>,
     last: (usize, u64),
 }
 
@@ -76,7 +78,7 @@ impl Recorder {
             snapshots: 0,
             lost_told: 0,
             started_ns,
-            targets: 0,
+            targets: BTreeMap::new(),
             last: (0, 0),
         }
     }
@@ -105,8 +107,8 @@ impl Recorder {
         let cpu = cost.cpu_ns as f64 / cost.wall_ns.max(1) as f64 * 100.0;
         say_on_the_line!(
             "\r\x1b[Krecording {seconds} s: {} {}, {regions} regions, working set {}, monitor {cpu:.1} % of a CPU (Ctrl-C ends it)",
-            self.targets,
-            if self.targets == 1 { "process" } else { "processes" },
+            self.targets.len(),
+            if self.targets.len() == 1 { "process" } else { "processes" },
             isotherm_report::units::format_size(hot),
         );
     }
@@ -125,7 +127,7 @@ fn recorded(attrs: &Attrs) -> rec::RecordedAttrs {
 
 impl Observer for Recorder {
     fn target(&mut self, id: TargetId, process: &Process, parent: Option<TargetId>, time_ns: u64) {
-        self.targets += 1;
+        self.targets.insert(id, parent);
         let info = process.info().ok();
         self.writer.send(Item::Target(rec::TargetInfo {
             id: id.0,
@@ -153,8 +155,8 @@ impl Observer for Recorder {
 
     fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {
         // The same target under its new name.
-        self.targets -= 1;
-        self.target(id, process, None, time_ns);
+        let parent = self.targets.get(&id).copied().flatten();
+        self.target(id, process, parent, time_ns);
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {
@@ -168,7 +170,7 @@ impl Observer for Recorder {
     }
 
     fn target_end(&mut self, id: TargetId, reason: EndReason, time_ns: u64) {
-        self.targets = self.targets.saturating_sub(1);
+        self.targets.remove(&id);
         let reason = match reason {
             EndReason::Exited(Some(status)) => status.to_string(),
             EndReason::Exited(None) => "exited".into(),
