@@ -8,6 +8,7 @@ set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 
 isotherm=$("$root/ci/guest-binary.sh") || die "no static isotherm, so there is nothing to test"
+rm -rf "$root/target/guest/log"
 passed=0
 failed=0
 
@@ -27,12 +28,21 @@ guest() {
 }
 
 guest "6.1 5 levels smoke" bookworm smoke.sh 6.1 5 no
-guest "6.12 5 levels smoke" trixie smoke.sh 6.12 5 yes
 guest "6.1 4 levels smoke" --cpu max,la57=off bookworm smoke.sh 6.1 4 no
+guest "6.12 5 levels smoke" trixie smoke.sh 6.12 5 yes
 guest "6.12 4 levels smoke" --cpu max,la57=off trixie smoke.sh 6.12 4 yes
+guest "6.1 5 levels pte" bookworm hot-bytes.sh pte
+guest "6.1 4 levels pte" --cpu max,la57=off bookworm hot-bytes.sh pte
+guest "6.12 5 levels pte" trixie hot-bytes.sh pte
+guest "6.12 4 levels pte" --cpu max,la57=off trixie hot-bytes.sh pte
+guest "6.12 5 levels kernel" --append pti=on trixie hot-bytes.sh kernel
 if [ "${1:-}" = sid ]; then
 	guest "sid smoke" sid smoke.sh 7. 5 yes
+	guest "sid pte" sid hot-bytes.sh pte
+	guest "sid kernel" --append pti=on sid hot-bytes.sh kernel
 fi
 
+say "The same pattern on every kernel:"
+sed -n 's/^hot bytes: /  /p' "$root"/target/guest/log/*/output
 say "guests: $passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -1,0 +1,98 @@
+#!/bin/sh
+# Records one pattern with one backend, and compares what it calls hot with what was hot.
+#
+#   hot-bytes.sh BACKEND
+#
+# The pattern, for each size of pages: 16 MB accessed 100 times a second inside 256 MB that lie idle. It is
+# the same on every kernel and for every backend, hence so are the hot bytes. All times are those of a guest
+# that runs 10 to 20 times slower than its host: intervals four times the defaults, and a ceiling for the
+# monitor's CPU time that would be 1 to 2 % on the host.
+# shellcheck source=ci/guest-tests/lib.sh
+. /tests/lib.sh
+
+backend=$1
+attrs="--backend $backend --sample 20ms --aggr 400ms --overhead 20%"
+# Our own monitor is judged from the phase's first window on. DAMON in the kernel is only driven by us: how
+# long it takes to narrow down from ten regions is chance (0.5 to 3.8 s in six runs) and not ours
+# to vouch for, so there the windows count from the first that is right, in a phase twice as long.
+case $backend in
+kernel) phase=30s judged=f1_once_converged ;;
+*) phase=15s judged=f1 ;;
+esac
+pattern="--set total=256M --set offset=100M --set spot=16M --set rate=100Hz --set phase=$phase"
+spot=16777216
+
+splits() { sed -n 's/^thp_split_page \([0-9]*\)$/\1/p' /proc/vmstat; }
+# number NAME: the first such member of a JSON text, one member a line, from standard input.
+number() { sed -n "s/^ *\"$1\": \\(-\\{0,1\\}[0-9.][0-9.e+-]*\\),\\{0,1\\}\$/\\1/p" | head -n 1; }
+# holds EXPRESSION: of numbers, which may have fractions.
+holds() { [ -n "$(awk "BEGIN { if ($1) print 1 }")" ]; }
+# near WHAT BYTES: within 10 % of the spot's size.
+near() {
+	if holds "${2:-0} >= 0.9 * $spot && ${2:-0} <= 1.1 * $spot"; then
+		ok "$1: ${2:-none} bytes, $spot are"
+	else
+		not_ok "$1: ${2:-none} bytes, $spot are"
+	fi
+}
+
+splits_before=$(splits)
+
+for pages in 4k thp; do
+	# shellcheck disable=SC2086  # options, split on purpose
+	if isotherm lab accuracy hotspot --pages $pages $pattern $attrs --json >/tmp/accuracy 2>/tmp/errors; then
+		ok "lab accuracy, $pages pages"
+	else
+		not_ok "lab accuracy, $pages pages: status $?"
+		cat /tmp/errors
+	fi
+	f1=$(number "$judged" </tmp/accuracy)
+	if holds "${f1:-0} >= 0.95"; then
+		ok "$judged of hot bytes, $pages pages: $f1"
+	else
+		not_ok "$judged of hot bytes, $pages pages: ${f1:-none}, less than 0.95"
+	fi
+	near "working set by lab accuracy, $pages pages" "$(sed -n '/"inside": {/,/}/p' /tmp/accuracy | number p50)"
+done
+
+# shellcheck disable=SC2086
+isotherm record --quiet $attrs -o /tmp/hot.rec -- isotherm workload hotspot $pattern --truth /tmp/truth
+is "status of record" $? 0
+isotherm report wss -i /tmp/hot.rec --json >/tmp/wss
+is "status of report wss" $? 0
+near "working set by report wss" "$(grep -A 1 '"percent": 50,' /tmp/wss | number value)"
+
+# Byte by byte over the middle third of the phase: hot is what was seen accessed in a quarter of the samples
+# or more. Both clocks are CLOCK_MONOTONIC.
+began=$(number started_ns </tmp/wss)
+middle=$(sed -n 's/^{"kind":"phase",.*"start_ns":\([0-9]*\),"end_ns":\([0-9]*\),"complete".*/\1 \2/p' /tmp/truth |
+	awk -v began="${began:-0}" '{
+		third = ($2 - $1) / 3
+		printf "%.1fs..%.1fs", ($1 + third - began) / 1e9, ($2 - third - began) / 1e9
+	}')
+isotherm report access -i /tmp/hot.rec --time "$middle" --json >/tmp/access
+is "status of report access" $? 0
+from=$(sed -n 's/^{"kind":"area","name":"space","start":\([0-9]*\),.*/\1/p' /tmp/truth | head -n 1)
+sed -n 's/^ *"\(start\|end\|rate_share\)": \([0-9][0-9.e-]*\),$/\1 \2/p' /tmp/access |
+	awk -v first="${from:-0}" -v size="$spot" '
+	BEGIN { first += 100 * 1048576; last = first + size }
+	$1 == "start" { start = $2 }
+	$1 == "end" { end = $2 }
+	$1 == "rate_share" && $2 >= 0.25 {
+		all += end - start
+		low = start > first ? start : first
+		high = end < last ? end : last
+		if (high > low) right += high - low
+	}
+	END { printf "%.0f %.0f\n", all, right }' >/tmp/hot
+read -r all right </tmp/hot
+near "hot in $middle by report access" "$all"
+near "of these in the spot" "$right"
+
+is "huge pages split" "$(($(splits) - splits_before))" 0
+kdamonds=/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds
+if [ -e $kdamonds ]; then
+	is "kdamonds left behind" "$(cat $kdamonds)" 0
+fi
+printf 'hot bytes: %s, %s: %s recorded, %s of them right, %s true\n' "$(uname -r)" "$backend" "$all" "$right" $spot
+summary
