@@ -68,9 +68,13 @@ impl Governor {
         self.last_cpu = cpu;
     }
 
-    /// Whether the next tick can be afforded.
-    pub(crate) fn affords_tick(&self) -> bool {
-        self.share.is_none() || self.tokens > 0.0
+    /// How long to sleep until the next tick can be afforded, ns; 0: it can be now. Waking up just to find that it
+    /// cannot would cost as much as a tick.
+    pub(crate) fn must_wait(&self) -> u64 {
+        match self.share {
+            Some(share) if self.tokens < 0.0 => ((-self.tokens + self.tick_ns) / (share * EARNED)) as u64,
+            _ => 0,
+        }
     }
 
     /// What the coming tick may spend.

@@ -160,8 +160,11 @@ impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
         self.samples_missed += late;
         self.next_ns += (late + 1) * sample_ns;
         self.governor.settle(now_ns);
-        if !self.governor.affords_tick() {
-            self.samples_missed += 1;
+        let wait = self.governor.must_wait();
+        if wait > 0 {
+            let skipped = wait.div_ceil(sample_ns);
+            self.samples_missed += skipped;
+            self.next_ns += (skipped - 1) * sample_ns;
             return Ok(self.next_ns);
         }
         self.next_ns += (self.run_tick(now_ns, sink) - 1) * sample_ns;

@@ -118,7 +118,7 @@ impl Watched {
         let refines = self.refines.iter().flat_map(|r| &r.probes);
         let runs =
             refines.chain(&self.probes).filter(|p| p.state == State::Watching).filter_map(|p| p.due_at(now));
-        let queued = self.checks.first().map(|(at, _)| *at);
+        let queued = self.checks.iter().map(|(at, _)| *at).find(|at| *at > now);
         runs.chain(queued).min().unwrap_or(end).clamp(now + 1, end.max(now + 1))
     }
 

@@ -11,6 +11,8 @@ use alloc::vec::Vec;
 
 /// Access probability an interval above which a region is checked by runs instead of being watched without end.
 const ACTIVE: f32 = 0.02;
+/// Access probability an interval from which on single accesses in a region are nothing unusual.
+const LUKEWARM: f32 = 0.002;
 /// Share of `max_nr_regions` that may be probes; the rest is room for closing in on borders.
 const PROBE_SHARE: (usize, usize) = (7, 8);
 /// Share of the prepares that goes into moving cold probes to other places, so that in time every page is seen.
@@ -156,7 +158,7 @@ impl Planner<'_> {
             };
             let mut probe = Probe::new(addr, self.min_region);
             // Twice the mean time between accesses; where that is one interval, a single look says it all.
-            let length = if rate > 0.8 { 1 } else { (2.0 / rate) as u32 };
+            let length = if rate > 0.95 { 1 } else { (2.0 / rate) as u32 };
             probe.run_length = length.clamp(1, self.samples as u32);
             probe.period = look_period(rate);
             let latest = self.samples.saturating_sub(u64::from(probe.run_length)).saturating_sub(1);
@@ -169,9 +171,11 @@ impl Planner<'_> {
 
     /// Probes at even spacing; those already there stay.
     fn watch_cold(&mut self, region: &Region, mine: &mut Vec<Probe>, spacing: u64, planned: &mut Planned) {
+        // Where accesses are nothing unusual, one is not worth waking up for; now and then it is looked into all the same.
+        let usual = rate(region) > LUKEWARM && self.rng.below(4) != 0;
         for probe in mine.iter_mut() {
             probe.run_length = 0;
-            if probe.run_end <= self.now {
+            if probe.run_end <= self.now || usual {
                 probe.run_end = 0;
             }
             probe.counting = probe.state == State::Watching;
