@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+mod lab;
 mod report;
 
 use anyhow::bail;
@@ -11,6 +12,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use lab::OverheadArgs;
 pub use report::{
     AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs, WssArgs,
 };
@@ -208,6 +210,8 @@ impl MonitorArgs {
 pub enum LabCommand {
     /// Record programs that know the truth about themselves and compare, byte by byte
     Accuracy(AccuracyArgs),
+    /// Time a memory-bound program with and without the monitor, in turn
+    Overhead(OverheadArgs),
 }
 
 /// Record programs that know the truth about themselves and compare, byte by byte.

@@ -12,6 +12,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Record(args) => record::run(&args),
         Command::Lab(LabCommand::Accuracy(args)) => lab::accuracy(&args),
+        Command::Lab(LabCommand::Overhead(args)) => lab::overhead(&args),
         Command::Report(command) => report::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => convert::run(&args),
         Command::Doctor { json } => doctor::run(json),

@@ -10,7 +10,7 @@
 
 use crate::Estimate;
 use crate::statistics::{mean, median};
-use crate::table::{Table, mib, percent};
+use crate::table::{Table, mib, percent, signed};
 use isotherm_workloads::truth::WorkLine;
 use serde::Serialize;
 
@@ -41,6 +41,13 @@ pub struct Span {
     pub monitored: bool,
 }
 
+impl Span {
+    /// Whether a piece of work lies wholly inside.
+    pub fn holds(&self, work: &WorkLine) -> bool {
+        self.start_ns <= work.start_ns && work.end_ns <= self.end_ns
+    }
+}
+
 /// Which time of a piece of work counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -69,30 +76,74 @@ pub enum Centre {
 /// the third and fourth the next, and so on, in whichever order each is. A span's time is the centre of the pieces
 /// that lie wholly inside it. Pairs with an empty span, or with two of a kind, are left out.
 pub fn pairs_of_work(work: &[WorkLine], spans: &[Span], time: Time, centre: Centre) -> Vec<Pair> {
-    let of_span = |span: &Span| {
-        let times: Vec<f64> = work
-            .iter()
-            .filter(|w| span.start_ns <= w.start_ns && w.end_ns <= span.end_ns)
-            .map(|w| match time {
-                Time::Wall => w.end_ns.saturating_sub(w.start_ns) as f64,
-                Time::Cpu => w.cpu_ns as f64,
-            })
-            .collect();
-        let ns = match centre {
-            Centre::Mean => mean(&times)?,
-            Centre::Median => median(&times)?,
-        };
-        (ns > 0.0).then_some(ns)
-    };
     let pair = |spans: &[Span]| {
         let (without, with) = match spans {
             [a, b] if !a.monitored && b.monitored => (a, b),
             [a, b] if a.monitored && !b.monitored => (b, a),
             _ => return None,
         };
-        Some(Pair { without_ns: of_span(without)?, with_ns: of_span(with)? })
+        Pair::of(work, without, with, time, centre)
     };
     spans.chunks(2).filter_map(pair).collect()
+}
+
+/// Makes pairs of neighbouring spans of one kind, as an order that changes from pair to pair leaves them: the second
+/// and third, the fourth and fifth, ... Their true slowdown is 0, so theirs is what chance alone shows at that time.
+/// Which of the two is called monitored changes from pair to pair, so that a steady drift falls out here too.
+pub fn pairs_of_likes(work: &[WorkLine], spans: &[Span], time: Time, centre: Centre) -> Vec<Pair> {
+    let pairs = spans.get(1..).unwrap_or_default().chunks(2).enumerate();
+    let pair = |(index, spans): (usize, &[Span])| match spans {
+        [a, b] if a.monitored == b.monitored => {
+            let (first, second) = if index % 2 == 0 { (a, b) } else { (b, a) };
+            Pair::of(work, first, second, time, centre)
+        }
+        _ => None,
+    };
+    pairs.filter_map(pair).collect()
+}
+
+impl Pair {
+    fn of(work: &[WorkLine], without: &Span, with: &Span, time: Time, centre: Centre) -> Option<Self> {
+        let of_span = |span: &Span| {
+            let times: Vec<f64> = work
+                .iter()
+                .filter(|w| span.holds(w))
+                .map(|w| match time {
+                    Time::Wall => w.end_ns.saturating_sub(w.start_ns) as f64,
+                    Time::Cpu => w.cpu_ns as f64,
+                })
+                .collect();
+            let ns = match centre {
+                Centre::Mean => mean(&times)?,
+                Centre::Median => median(&times)?,
+            };
+            (ns > 0.0).then_some(ns)
+        };
+        Some(Self { without_ns: of_span(without)?, with_ns: of_span(with)? })
+    }
+}
+
+/// Joins successive pieces of work to ones that take `least_ns` or longer, all of as many pieces as another, so that
+/// [`Centre::Median`] is fair to them. `work` comes in time order; a joined piece lies wholly inside one of `spans`, and
+/// what is left over at a span's end is left out.
+pub fn grouped(work: &[WorkLine], spans: &[Span], least_ns: u64) -> Vec<WorkLine> {
+    let inside: Vec<Vec<&WorkLine>> =
+        spans.iter().map(|s| work.iter().filter(|w| s.holds(w)).collect()).collect();
+    let times: Vec<f64> =
+        inside.iter().flatten().map(|w| w.end_ns.saturating_sub(w.start_ns) as f64).collect();
+    let Some(typical) = median(&times).filter(|&ns| ns > 0.0) else { return Vec::new() };
+    // At most as many as there are pieces: a group that long is never full, and none is made.
+    let pieces = ((least_ns as f64 / typical).ceil().max(1.0) as usize).min(times.len().max(1));
+    let join = |group: &[&WorkLine]| {
+        let (first, last) = (*group.first()?, *group.last()?);
+        let mut joined = first.clone();
+        joined.end_ns = last.end_ns;
+        joined.cpu_ns = group.iter().map(|w| w.cpu_ns).sum();
+        joined.touches = group.iter().map(|w| w.touches).sum();
+        joined.bytes = group.iter().map(|w| w.bytes).sum();
+        Some(joined)
+    };
+    inside.iter().flat_map(|pieces_of_span| pieces_of_span.chunks_exact(pieces).filter_map(join)).collect()
 }
 
 /// What the monitor itself did, over all monitored time of the pairs.
@@ -220,10 +271,6 @@ pub fn table(results: &[Overhead]) -> String {
     text
 }
 
-fn signed(share: f64) -> String {
-    format!("{:+.2} %", share * 100.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,6 +300,31 @@ mod tests {
         assert_eq!(pairs(&[span(0, 20, false), span(20, 50, false)]), []);
         assert_eq!(pairs(&[span(0, 20, false), span(20, 25, true)]), []);
         assert_eq!(pairs(&[span(0, 20, false)]), []);
+    }
+
+    #[test]
+    fn likes_are_paired_with_likes_and_drift_falls_out() {
+        // Without, with, with, without, without, with, with, without; work that slows down steadily.
+        let kinds = [false, true, true, false, false, true, true, false];
+        let spans: Vec<_> = (0..).zip(kinds).map(|(i, m)| span(i * 1000, i * 1000 + 1000, m)).collect();
+        let work: Vec<_> = (0..8).map(|i| piece(i * 1000, i * 1000 + 100 + i)).collect();
+        let pairs = pairs_of_likes(&work, &spans, Time::Wall, Centre::Mean);
+        let pair = |without_ns, with_ns| Pair { without_ns, with_ns };
+        assert_eq!(pairs, [pair(101.0, 102.0), pair(104.0, 103.0), pair(105.0, 106.0)]);
+        assert_eq!(pairs_of_likes(&work, &spans[..2], Time::Wall, Centre::Mean), []);
+        assert_eq!(pairs_of_likes(&work, &[], Time::Wall, Centre::Mean), []);
+    }
+
+    #[test]
+    fn pieces_are_joined_to_equal_work_inside_a_span() {
+        let work: Vec<_> = (0..20).map(|i| piece(i * 10, i * 10 + 10)).collect();
+        let spans = [span(0, 70, false), span(75, 140, true)];
+        let joined = grouped(&work, &spans, 25);
+        let times: Vec<_> = joined.iter().map(|w| (w.start_ns, w.end_ns, w.cpu_ns, w.touches)).collect();
+        assert_eq!(times, [(0, 30, 9, 3), (30, 60, 9, 3), (80, 110, 9, 3), (110, 140, 9, 3)]);
+        assert_eq!(grouped(&work, &spans, 0).len(), 7 + 6);
+        assert_eq!(grouped(&work, &spans, u64::MAX), []);
+        assert_eq!(grouped(&[], &spans, 25), []);
     }
 
     #[test]

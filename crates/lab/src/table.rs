@@ -45,6 +45,11 @@ pub(crate) fn percent(share: Option<f64>, digits: usize) -> String {
     share.map_or_else(|| "-".to_owned(), |s| format!("{:.digits$} %", s * 100.0))
 }
 
+/// A share as a percentage with its sign.
+pub(crate) fn signed(share: f64) -> String {
+    format!("{:+.2} %", share * 100.0)
+}
+
 /// Bytes in MiB, one digit after the point.
 pub(crate) fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
