@@ -10,7 +10,9 @@ use crate::{AddrRange, Operations, Region, Step, Target};
 use alloc::vec::Vec;
 
 /// Access probability an interval above which a region is checked by runs instead of being watched without end.
-const ACTIVE: f32 = 0.02;
+const ACTIVE: f32 = 0.08;
+/// Intervals between looks at lukewarm memory.
+const LUKEWARM_PERIOD: u32 = 8;
 /// Access probability an interval from which on single accesses in a region are nothing unusual.
 const LUKEWARM: f32 = 0.002;
 /// Share of `max_nr_regions` that may be probes; the rest is room for closing in on borders.
@@ -26,6 +28,12 @@ pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
         (step.attrs.max_nr_regions * PROBE_SHARE.0 / PROBE_SHARE.1).min(allowance.checks_per_aggr / 2).max(8);
     let total: u64 = step.targets.iter().map(Target::size).sum();
     let active: usize = step.targets.iter().flat_map(|t| &t.regions).filter(|r| rate(r) > ACTIVE).count();
+    let lukewarm = step
+        .targets
+        .iter()
+        .flat_map(|t| &t.regions)
+        .filter(|r| (LUKEWARM..=ACTIVE).contains(&rate(r)))
+        .count();
     let nr_targets = step.targets.len().max(1);
     let samples = u64::from(step.attrs.max_nr_accesses());
     // A run costs its first clear and, with the length chosen in check_hot, two more on average.
@@ -47,6 +55,7 @@ pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
             share,
             cluster,
             verified: (allowance.prepares / 8 / active.max(1)).clamp(4, 64),
+            lukewarm: (affordable / 3 / lukewarm.max(1)).max(4),
             moved: (affordable / MOVED / nr_targets).min(16),
         };
         planner.plan(watched, target);
@@ -77,6 +86,8 @@ struct Planner<'a> {
     cluster: u64,
     /// Probes just found accessed that are kept under observation, a region.
     verified: usize,
+    /// Clears a lukewarm region may cost.
+    lukewarm: usize,
     /// Cold probes to move elsewhere.
     moved: usize,
 }
@@ -103,6 +114,8 @@ impl Planner<'_> {
             one_a_unit(&mut mine);
             if rate(region) > ACTIVE {
                 self.check_hot(region, &mut mine, &mut planned);
+            } else if rate(region) > LUKEWARM {
+                self.watch_lukewarm(region, &mut mine, &mut planned);
             } else {
                 self.watch_cold(region, &mut mine, spacing, &mut planned);
             }
@@ -171,11 +184,9 @@ impl Planner<'_> {
 
     /// Probes at even spacing; those already there stay.
     fn watch_cold(&mut self, region: &Region, mine: &mut Vec<Probe>, spacing: u64, planned: &mut Planned) {
-        // Where accesses are nothing unusual, one is not worth waking up for; now and then it is looked into all the same.
-        let usual = rate(region) > LUKEWARM && self.rng.below(4) != 0;
         for probe in mine.iter_mut() {
             probe.run_length = 0;
-            if probe.run_end <= self.now || usual {
+            if probe.run_end <= self.now {
                 probe.run_end = 0;
             }
             probe.counting = probe.state == State::Watching;
@@ -183,6 +194,41 @@ impl Planner<'_> {
                 planned.seeds.push(probe.addr);
             }
         }
+        let mut added = self.fill(region, mine, spacing);
+        planned.seeds.extend(added.iter().map(|p| p.addr));
+        mine.append(&mut added);
+    }
+
+    /// Memory in which single accesses are nothing unusual: probes stay, are looked at a few times an aggregation, and
+    /// those accessed are cleared again, as many of them as can be afforded.
+    fn watch_lukewarm(&mut self, region: &Region, mine: &mut Vec<Probe>, planned: &mut Planned) {
+        let accesses = rate(region) * self.samples as f32;
+        let wanted = ((self.lukewarm as f32 / accesses) as u64).clamp(6, self.share as u64);
+        let lit = |p: &Probe| matches!(p.state, State::Unknown | State::Lit);
+        let stride = (mine.iter().filter(|p| lit(p)).count() as u64).div_ceil(wanted).max(1);
+        let mut count = 0;
+        mine.retain(|p| {
+            count += u64::from(lit(p));
+            !lit(p) || count % stride == 0
+        });
+        if (mine.len() as u64) < wanted {
+            let spacing = (region.range.size() / wanted).max(self.min_region);
+            let mut added = self.fill(region, mine, spacing);
+            mine.append(&mut added);
+        }
+        for probe in mine.iter_mut() {
+            probe.run_length = 0;
+            probe.period = LUKEWARM_PERIOD;
+            probe.run_end = self.now + self.samples;
+            probe.counting = probe.state == State::Watching;
+            if lit(probe) {
+                planned.checks.push((self.now, probe.addr));
+            }
+        }
+    }
+
+    /// New probes for the gaps of a region.
+    fn fill(&mut self, region: &Region, mine: &[Probe], spacing: u64) -> Vec<Probe> {
         let pages = region.range.size() / self.min_region;
         // At least two a region, where it has two pages.
         let spacing = spacing.min((pages / 2).max(1) * self.min_region);
@@ -209,11 +255,10 @@ impl Planner<'_> {
                 let middle = AddrRange::new(stratum.start + quarter, stratum.end - quarter);
                 let addr = crate::classic::random_page(middle, self.min_region, self.rng);
                 added.push(Probe::new(addr, self.min_region));
-                planned.seeds.push(addr);
             }
             at = at.max(unit.end);
         }
-        mine.append(&mut added);
+        added
     }
 
     /// Moves a few cold probes to other pages near by.

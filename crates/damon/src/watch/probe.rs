@@ -91,7 +91,7 @@ impl Probe {
                     // after it were too if accesses come at even distances (there was none), and were not if they come
                     // at random (there may have been more). Halfway between the two.
                     self.watched += (3.0 * elapsed + 1.0) / 4.0;
-                    if self.run_length == 0 && self.hits <= MAX_HITS {
+                    if self.run_length == 0 && self.hits <= MAX_HITS && !self.in_run(now + 1) {
                         self.run_end = now + VERIFY_RUN;
                         self.period = 1;
                     }
