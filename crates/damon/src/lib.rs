@@ -1,4 +1,64 @@
 //! DAMON as a library: data access monitoring with bounded overhead.
+//!
+//! A [`Monitor`] watches the address spaces of its targets through [`Operations`], which know how to look at a page
+//! and how to make it look untouched. It divides each address space into regions of pages that are accessed alike, and
+//! after every aggregation interval hands out a [`Snapshot`]: for each region in how many sampling intervals it was
+//! seen accessed (`nr_accesses`), and for how many aggregations that has been so (`age`). However large the targets,
+//! no sampling interval looks at more than [`Attrs::max_nr_regions`] pages.
+//!
+//! It is a state machine: no threads, no clock, no input or output, no allocation but `alloc`. The caller gives it the
+//! time, a seed, and, in each call of [`Monitor::tick`], what the interval may cost ([`Allowance`]).
+//!
+//! | rule | file |
+//! |---|---|
+//! | the order of things, what a tick is | `monitor.rs` |
+//! | merging, splitting, ages | `adapt.rs` |
+//! | three regions, the start, the regions update | `ranges.rs` |
+//! | DAMON's estimator: a random page a region | `classic.rs` ([`Classic`]) |
+//! | ours, for when clearing a page is dear | `watch/mod.rs` ([`Watch`]) |
+//! | interval auto-tuning | `tuning.rs` ([`IntervalsGoal`]) |
+//!
+//! ```
+//! use isotherm_damon::*;
+//!
+//! /// 64 MiB of which the second quarter is in use all the time.
+//! struct Memory;
+//! impl Operations for Memory {
+//!     fn ranges(&mut self, _: TargetId) -> Vec<AddrRange> {
+//!         vec![AddrRange::new(0, 64 << 20)]
+//!     }
+//!     fn prepare(&mut self, checks: &mut [Check]) {
+//!         checks.iter_mut().for_each(|c| c.seen = Seen::Idle);
+//!     }
+//!     fn check(&mut self, checks: &mut [Check]) {
+//!         for c in checks {
+//!             c.unit = PAGE_SIZE;
+//!             c.seen = if c.addr >> 24 == 1 { Seen::Accessed } else { Seen::Idle };
+//!         }
+//!     }
+//!     fn is_alive(&mut self, _: TargetId) -> bool {
+//!         true
+//!     }
+//! }
+//!
+//! /// Prints what every aggregation found.
+//! struct Print(u64);
+//! impl Callbacks for Print {
+//!     fn after_aggregation(&mut self, _: &mut [Target], snapshot: &Snapshot) {
+//!         let hot = snapshot.targets[0].regions.iter().filter(|r| r.nr_accesses > 0);
+//!         self.0 = hot.map(|r| r.range.size()).sum();
+//!     }
+//! }
+//!
+//! let mut monitor = Monitor::new(Attrs::default(), Memory, Watch::new(), 42)?;
+//! monitor.add_target(TargetId(1))?;
+//! let (mut interval, mut print) = (0, Print(0));
+//! while interval < 20 * 20 {
+//!     interval += monitor.tick(interval * 5_000_000, Allowance::UNLIMITED, &mut print);
+//! }
+//! assert_eq!(print.0, 16 << 20);
+//! # Ok::<(), MonitorError>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -55,11 +55,11 @@ pub(crate) fn initial_regions(ranges: &[AddrRange], min_nr_regions: usize, min_r
         .filter(|r| !r.is_empty())
         .collect();
     let total: u64 = ranges.iter().map(|r| r.size()).sum();
-    let piece = (total / min_nr_regions.max(1) as u64).max(min_region);
     let mut regions = Vec::new();
     for range in ranges {
         // Rounded up, so that small ranges beside large ones do not keep the total below the minimum.
-        let pieces = range.size().div_ceil(piece).min(range.size() / min_region).max(1);
+        let share = (u128::from(range.size()) * min_nr_regions as u128).div_ceil(u128::from(total));
+        let pieces = u64::try_from(share).unwrap_or(u64::MAX).min(range.size() / min_region).max(1);
         let size = align_down(range.size() / pieces, min_region).max(min_region);
         let mut start = range.start;
         for index in 0..pieces {
@@ -154,7 +154,8 @@ mod tests {
     #[test]
     fn update_follows_the_kernels_unit_tests() {
         let start = [(10, 20), (20, 30), (50, 55), (55, 57), (57, 59), (70, 80), (80, 90), (90, 100)];
-        let cases: [(&[(u64, u64)], &[(u64, u64)]); 4] = [
+        type Spans = &'static [(u64, u64)];
+        let cases: [(Spans, Spans); 4] = [
             (&[(5, 27), (45, 55), (73, 104)], &[(5, 20), (20, 27), (45, 55), (73, 80), (80, 90), (90, 104)]),
             (&[(5, 27), (56, 57), (65, 104)], &[(5, 20), (20, 27), (56, 57), (65, 80), (80, 90), (90, 104)]),
             (&[(5, 27), (61, 63), (65, 104)], &[(5, 20), (20, 27), (61, 63), (65, 80), (80, 90), (90, 104)]),
