@@ -5,6 +5,7 @@
 //! into the time each slice is given to settle, the one without the monitor as the one with it, and is told apart
 //! from the running cost rather than hidden: [`Starts`].
 
+mod machine;
 mod process;
 mod table;
 
@@ -17,6 +18,7 @@ use anyhow::{Context, bail};
 use isotherm_record::{Cost, Item};
 use isotherm_workloads::now_ns;
 use isotherm_workloads::truth::{Line, Truth, WorkLine};
+use machine::load;
 use process::Running;
 use serde::Serialize;
 use std::fs::File;
@@ -25,6 +27,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+pub use machine::shortage;
 pub use process::Ended;
 pub use table::table;
 
@@ -132,31 +135,6 @@ pub struct OverheadRun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted before two pairs were measured")]
 pub struct Interrupted;
-
-/// Why a workload of `bytes` bytes should not be started on this machine; `None` when there is room for it.
-pub fn shortage(bytes: u64) -> Option<String> {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available = available(&text)?;
-    // Page tables, the recorder, and room for whatever else goes on.
-    let need = bytes.saturating_add(bytes / 20).saturating_add(256 << 20);
-    (need > available).then(|| {
-        format!(
-            "it would take {} MiB of memory and {} MiB are available; free some, or name smaller --sizes",
-            need >> 20,
-            available >> 20
-        )
-    })
-}
-
-fn available(meminfo: &str) -> Option<u64> {
-    let kib = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB"))?;
-    kib.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-fn load() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().and_then(|l| l.parse().ok()).unwrap_or(0.0)
-}
 
 /// What one attachment of the monitor did.
 #[derive(Default)]
@@ -430,18 +408,6 @@ impl Monitored {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn memory_that_is_not_there_is_told_before() {
-        assert!(shortage(1 << 56).is_some_and(|why| why.contains("--sizes")));
-        assert_eq!(shortage(0).filter(|_| available_here() > 1 << 30), None);
-        assert_eq!(available("MemTotal: 1 kB\nMemAvailable:    2048 kB\n"), Some(2 << 20));
-        assert_eq!(available("MemAvailable: much\n"), None);
-    }
-
-    fn available_here() -> u64 {
-        available(&std::fs::read_to_string("/proc/meminfo").unwrap()).unwrap()
-    }
 
     fn work(times: impl IntoIterator<Item = u64>) -> Vec<WorkLine> {
         let mut at = 0;
