@@ -36,6 +36,18 @@ near() {
 	fi
 }
 
+# Newer kernels may have a DAMON of their own running from the boot on. It must be left alone, and the
+# remedy that is named must be one.
+running=/sys/module/damon_stat/parameters/enabled
+if [ "$backend" = kernel ] && [ "$(cat $running 2>/dev/null)" = Y ]; then
+	# shellcheck disable=SC2086  # options, split on purpose
+	isotherm record --quiet $attrs -o /tmp/refused.rec -- sleep 3 2>/tmp/errors
+	is "status of record while damon_stat runs" $? 1
+	is "the message names it" "$(grep -c damon_stat /tmp/errors)" 1
+	is "damon_stat goes on" "$(cat $running)" Y
+	echo N >$running
+fi
+
 splits_before=$(splits)
 
 for pages in 4k thp; do
