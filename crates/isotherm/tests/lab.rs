@@ -1,0 +1,68 @@
+//! `isotherm lab`, as its users run it.
+
+mod common;
+
+use common::{ISOTHERM, Running, isotherm, pte_works, run};
+use rustix::process::Signal;
+use std::process::Stdio;
+use std::time::Duration;
+
+const QUICK: [&str; 9] =
+    ["lab", "overhead", "--slice", "500ms", "--settle", "1s", "--warm-up", "0", "--json"];
+
+#[test]
+fn overhead_without_a_monitor_shows_the_machine_alone_and_skips_what_has_no_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let args =
+        QUICK.iter().chain(&["--null", "--sizes", "4M,60000T", "--pairs", "2"]).copied().collect::<Vec<_>>();
+    let report = run(dir.path(), &args).json();
+    let result = &report["results"][0];
+    assert_eq!((&result["bytes"], &result["null"]), (&(4 << 20).into(), &true.into()));
+    assert_eq!(result["pairs"].as_array().unwrap().len(), 2);
+    assert_eq!((&result["cost"]["checks"], &result["starts"]["count"]), (&0.into(), &0.into()));
+    assert!(result["pieces"].as_u64().unwrap() > 0);
+    assert!(report["skipped"][0]["reason"].as_str().unwrap().contains("--sizes"));
+}
+
+#[test]
+fn overhead_tells_what_the_monitor_did() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let args = QUICK.iter().chain(&["--sizes", "16M", "--pairs", "1"]).copied().collect::<Vec<_>>();
+    let report = run(dir.path(), &args).json();
+    let result = &report["results"][0];
+    assert_eq!((&result["backend"], &result["checks_bounded"]), (&"pte".into(), &true.into()));
+    assert!(result["cost"]["checks"].as_u64().unwrap() > 0);
+    assert!(result["cost"]["resident_pages"].as_u64().unwrap() >= 4096);
+    assert!(result["cpu_share"].as_f64().unwrap() > 0.0);
+    assert!(result["starts"]["once_cpu_ns"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn overhead_ends_on_request_with_its_children() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command =
+        isotherm(dir.path(), &["lab", "overhead", "--null", "--sizes", "4M", "--slice", "100s"]);
+    command.env("TMPDIR", dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = Running::start(command);
+    let children = format!("/proc/{0}/task/{0}/children", running.pid());
+    let mut child = String::new();
+    common::wait_until("the workload", || {
+        child = std::fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
+        !child.is_empty()
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    running.signal(Signal::INT);
+    running.end().fails(130, &["interrupted"]);
+    assert!(!std::path::Path::new("/proc").join(&child).exists(), "{ISOTHERM} left {child} behind");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "recordings left behind");
+}
+
+#[test]
+fn overhead_refuses_what_would_tell_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), &["lab", "overhead", "--slice", "10ms"]).fails(1, &["--slice", "500ms"]);
+    run(dir.path(), &["lab", "overhead", "--pairs", "0"]).fails(2, &["--pairs"]);
+}
