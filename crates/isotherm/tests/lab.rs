@@ -1,4 +1,5 @@
 //! `isotherm lab`, as its users run it.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod common;
 
