@@ -10,9 +10,9 @@ use std::time::Duration;
 
 /// Seconds of earnings the bucket can hold: bursts (a target's first clears, a change of pattern) borrow from quiet
 /// times so long past, and are paid back as fast.
-const HOLDS: f64 = 2.0;
+const HOLDS: f64 = 1.0;
 /// Part of the ceiling that is earned: the burst at the start comes on top, and is made good within half a minute.
-const EARNED: f64 = 0.94;
+const EARNED: f64 = 0.92;
 
 /// The token bucket.
 #[derive(Debug)]

@@ -1,4 +1,6 @@
 //! DAMON on live Linux processes.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+#![cfg_attr(doctest, doc = include_str!("../../../README.md"))]
 pub mod backend;
 pub mod blindness;
 mod cpu_time;

@@ -76,7 +76,7 @@ pub enum Frame {
         /// Whether it is the folio's first page.
         head: bool,
     },
-    /// Locked, hugetlb, the zero page, KSM or no page at all: MADV_COLD does nothing to it.
+    /// Locked, hugetlb, the zero page or no page at all: MADV_COLD does nothing to it.
     Unclearable,
 }
 
@@ -90,7 +90,6 @@ const COMPOUND_TAIL: u64 = 1 << 16;
 const HUGETLB: u64 = 1 << 17;
 const UNEVICTABLE: u64 = 1 << 18;
 const NOPAGE: u64 = 1 << 20;
-const KSM: u64 = 1 << 21;
 const ZERO_PAGE: u64 = 1 << 24;
 
 impl Folios {
@@ -127,7 +126,7 @@ impl Folios {
 }
 
 fn classify(flags: u64) -> Frame {
-    if flags & (HUGETLB | UNEVICTABLE | NOPAGE | KSM | ZERO_PAGE) != 0 {
+    if flags & (HUGETLB | UNEVICTABLE | NOPAGE | ZERO_PAGE) != 0 {
         Frame::Unclearable
     } else if flags & (COMPOUND_HEAD | COMPOUND_TAIL) != 0 {
         Frame::Large { head: flags & COMPOUND_HEAD != 0 }

@@ -5,7 +5,7 @@
 //! pid that means another process by now is never taken for a target.
 //!
 //! # What a poll costs
-//! While nothing happens: a poll(2) over all pidfds, a read of `/proc/loadavg` ([`births`]), and a `/proc/PID/stat` of
+//! While nothing happens: a poll(2) over all pidfds, a read of `/proc/loadavg` (`births.rs`), and a `/proc/PID/stat` of
 //! a few targets in turn to notice exec. The rest is capped a poll: looks at newborn pids, at threads' lists of
 //! children, and at targets for exec; what is left over is done at the next poll.
 
