@@ -59,6 +59,7 @@
 //! assert_eq!(print.0, 16 << 20);
 //! # Ok::<(), MonitorError>(())
 //! ```
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -4,6 +4,7 @@
 //! [`overhead`] makes of paired runs, with and without the monitor, a slowdown with its spread. Both are pure: they
 //! take what was measured and give back figures, as a table for people and as a serialisable value. [`live`] and
 //! [`live_overhead`] run the programs that are measured.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 pub mod accuracy;
 pub mod live;

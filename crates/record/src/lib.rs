@@ -6,6 +6,7 @@
 //! [`open`] and [`create`] are the way in; [`rec`] is our own format, [`ThreadedWriter`] writes it without making the
 //! monitor wait for the disk, [`rec::scan_summaries`] looks over a recording before it is read, and
 //! [`synthetic`] makes one without a process to monitor.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![forbid(unsafe_code)]
 
 mod binary;

@@ -15,6 +15,7 @@
 //! Figures carry their units. A rate is in Hz, accesses seen a second, at most one a sampling interval; what a backend
 //! could not see, and what the overhead budget cut, stands in the head and foot of every report
 //! ([`provenance::Provenance`]).
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![forbid(unsafe_code)]
 
 pub mod access;

@@ -8,6 +8,7 @@
 //! Rates are accesses a second to *each page*, kept by an absolute schedule; what could not be kept is left out, not
 //! made up for, and the truth states the achieved rate beside the wanted one. Between passes the threads sleep, so
 //! that a pattern leaves a CPU to the monitor.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 mod area;
 mod clock;
