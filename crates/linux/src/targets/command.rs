@@ -78,8 +78,28 @@ impl CommandError {
 pub struct HeldCommand {
     program: String,
     process: Process,
+    // Dropped in this order: first the child is told to exit, then it is waited for.
     go: Go,
-    spawner: JoinHandle<io::Result<Child>>,
+    spawner: Spawner,
+}
+
+/// The thread that is in `spawn` until the child runs its program or exits.
+#[derive(Debug)]
+struct Spawner(Option<JoinHandle<io::Result<Child>>>);
+
+impl Spawner {
+    fn join(&mut self) -> Option<std::thread::Result<io::Result<Child>>> {
+        self.0.take().map(JoinHandle::join)
+    }
+}
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        if let Some(Ok(Ok(mut child))) = self.join() {
+            // It was told to exit, so this takes no time; that it has no status to give is nothing to tell.
+            let _ = child.wait();
+        }
+    }
 }
 
 /// The pipes of all held commands of this process. Locked while one is made, so that its child knows them all.
@@ -159,12 +179,12 @@ impl HeldCommand {
         let told = if spawned.is_ok() { File::from(pid_read).read_exact(&mut pid).is_ok() } else { false };
         // The child is made, or never will be. `go` needs the lock to go away.
         drop(held);
-        let spawner = spawned.map_err(&failed)?;
+        let mut spawner = Spawner(Some(spawned.map_err(&failed)?));
         if !told {
             // The child never came to tell it: spawn has failed and says why.
             drop(go);
             let source = match spawner.join() {
-                Ok(Err(source)) => source,
+                Some(Ok(Err(source))) => source,
                 _ => io::Error::other("the process ended before it told its pid"),
             };
             return Err(failed(source));
@@ -184,14 +204,14 @@ impl HeldCommand {
     /// # Errors
     /// When the program does not exist or cannot be run.
     pub fn release(self) -> Result<(Process, RunningCommand), CommandError> {
-        let Self { program, process, mut go, spawner } = self;
+        let Self { program, process, mut go, mut spawner } = self;
         // If the child is dead already, spawn says why.
         let _ = go.write();
         drop(go);
         let child = match spawner.join() {
-            Ok(Ok(child)) => child,
-            Ok(Err(source)) => return Err(CommandError::from_io(&program, source)),
-            Err(_) => {
+            Some(Ok(Ok(child))) => child,
+            Some(Ok(Err(source))) => return Err(CommandError::from_io(&program, source)),
+            Some(Err(_)) | None => {
                 return Err(CommandError::from_io(&program, io::Error::other("the starting thread died")));
             }
         };
@@ -211,7 +231,9 @@ fn wait_for_go(from: &OwnedFd) -> io::Result<()> {
     let mut byte = [0];
     loop {
         match read(from, &mut byte) {
-            Ok(0) => return Err(Errno::CANCELED.into()),
+            // SAFETY: ends this child, which has nothing to clean up. An error given back to `spawn` would be written to
+            // a monitor that may be gone, and abort with a message that helps nobody.
+            Ok(0) => unsafe { libc::_exit(126) },
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -258,6 +280,7 @@ impl RunningCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::event::Timespec;
     use std::os::fd::AsFd;
 
     fn argv(words: &[&str]) -> Vec<OsString> {
@@ -310,11 +333,9 @@ mod tests {
         let mark = dir.path().join("ran");
         let held = HeldCommand::start(&argv(&["touch", mark.to_str().unwrap()])).unwrap();
         let pidfd = held.process().as_fd().try_clone_to_owned().unwrap();
-        let HeldCommand { go, spawner, .. } = held;
-        drop(go);
-        assert!(spawner.join().unwrap().is_err());
-        rustix::event::poll(&mut [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)], None)
-            .unwrap();
+        drop(held);
+        let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut fds, Some(&Timespec::default())), Ok(1), "it has ended by then");
         assert!(!mark.exists());
     }
 
