@@ -18,6 +18,12 @@ const MEMORY: f32 = 100.0;
 /// what is remembered. Forgetting too early costs precision for a moment, too late shows what is not so any more.
 const CONTRADICTION: f32 = 5.0;
 
+/// Trials that segmentation's word is worth for a region just cut.
+const PRIOR: f32 = 8.0;
+/// Trials from which on a region may turn hotter at once. One access is not enough to call a large region hot; one
+/// page found idle in hot memory is little, too, but cold memory is watched densely and soon set right.
+const SUDDEN: f32 = 3.0;
+
 /// One probe's evidence, and what it stands for.
 struct Point {
     unit: AddrRange,
@@ -30,7 +36,7 @@ pub(super) fn conclude(watched: &mut Watched, target: &mut Target, attrs: &Attrs
     let points = collect(watched, target, now);
     let borders = find_borders(&points, target, min_region, &watched.borders);
     for border in &borders {
-        cut(target, border.at);
+        cut(target, border);
     }
     watched.borders.clear();
     watched.borders.extend(borders.iter().map(|b| b.at));
@@ -64,15 +70,18 @@ pub(super) fn rate(region: &Region) -> f32 {
     if region.watched > 0.0 { (region.hits / region.watched).clamp(0.0, 1.0) } else { 0.0 }
 }
 
-/// Cuts at a border that is new; what the whole had shown says nothing about either half.
-fn cut(target: &mut Target, at: u64) {
-    if let Some(index) = target.region_at(at)
-        && let Some(region) = target.regions.get_mut(index)
-        && region.range.start < at
-    {
-        region.watched = 0.0;
-        region.hits = 0.0;
-        target.cut(at);
+/// Cuts at a border that is new. What the whole had shown says nothing about either half; what segmentation found does.
+fn cut(target: &mut Target, border: &Border) {
+    let Some(index) = target.region_at(border.at) else { return };
+    if target.regions.get(index).is_none_or(|r| r.range.start == border.at) {
+        return;
+    }
+    target.cut(border.at);
+    for (half, rung) in [(index, border.left), (index + 1, border.right)] {
+        if let Some(region) = target.regions.get_mut(half) {
+            region.watched = PRIOR;
+            region.hits = rung.rate() * PRIOR;
+        }
     }
 }
 
@@ -206,7 +215,8 @@ fn contradict((a, tried_a): (f32, f32), (b, tried_b): (f32, f32), limit: f32) ->
 /// Blends `fresh` (from `trials` looks) with what the region remembers, unless the two contradict each other.
 fn remember(region: &mut Region, fresh: f32, trials: f32) {
     let known = region.watched;
-    if known == 0.0 || contradict((rate(region), known), (fresh, trials), CONTRADICTION) {
+    let sudden = fresh > rate(region) && trials < SUDDEN;
+    if known == 0.0 || !sudden && contradict((rate(region), known), (fresh, trials), CONTRADICTION) {
         region.hits = fresh * trials;
         region.watched = trials;
         return;
