@@ -21,6 +21,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub fn isotherm(dir: &Path, args: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(ISOTHERM);
     command.args(args).current_dir(dir).env_remove("NO_COLOR").env_remove("COLUMNS").stdin(Stdio::null());
+    // Whoever runs the tests under nohup does not mean their programs.
+    // SAFETY: signal(2) is async-signal-safe, and SIG_DFL a valid disposition.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     command
 }
 
