@@ -10,7 +10,7 @@ use crate::{AddrRange, Operations, Region, Step, Target};
 use alloc::vec::Vec;
 
 /// Access probability an interval above which a region is checked by runs instead of being watched without end.
-const ACTIVE: f32 = 0.08;
+const ACTIVE: f32 = 0.02;
 /// Intervals between looks at lukewarm memory.
 const LUKEWARM_PERIOD: u32 = 8;
 /// Access probability an interval from which on single accesses in a region are nothing unusual.
@@ -204,7 +204,11 @@ impl Planner<'_> {
     fn watch_lukewarm(&mut self, region: &Region, mine: &mut Vec<Probe>, planned: &mut Planned) {
         let accesses = rate(region) * self.samples as f32;
         let wanted = ((self.lukewarm as f32 / accesses) as u64).clamp(6, self.share as u64);
-        let lit = |p: &Probe| matches!(p.state, State::Unknown | State::Lit);
+        // A mean rate this low may also be a hot spot in cold memory: what has just been found accessed is looked into
+        // while that is news, and now and then later.
+        let look_into = region.age < 3 || self.rng.below(4) == 0;
+        let fresh = |p: &Probe| look_into && p.state == State::Lit && p.in_run(self.now + 1);
+        let lit = |p: &Probe| matches!(p.state, State::Unknown | State::Lit) && !fresh(p);
         let stride = (mine.iter().filter(|p| lit(p)).count() as u64).div_ceil(wanted).max(1);
         let mut count = 0;
         mine.retain(|p| {
@@ -216,12 +220,14 @@ impl Planner<'_> {
             let mut added = self.fill(region, mine, spacing);
             mine.append(&mut added);
         }
-        for probe in mine.iter_mut() {
+        for probe in
+            mine.iter_mut().filter(|p| !(look_into && p.state == State::Lit && p.in_run(self.now + 1)))
+        {
             probe.run_length = 0;
             probe.period = LUKEWARM_PERIOD;
             probe.run_end = self.now + self.samples;
             probe.counting = probe.state == State::Watching;
-            if lit(probe) {
+            if matches!(probe.state, State::Unknown | State::Lit) {
                 planned.checks.push((self.now, probe.addr));
             }
         }
