@@ -203,7 +203,7 @@ impl Planner<'_> {
     /// those accessed are cleared again, as many of them as can be afforded.
     fn watch_lukewarm(&mut self, region: &Region, mine: &mut Vec<Probe>, planned: &mut Planned) {
         let accesses = rate(region) * self.samples as f32;
-        let wanted = ((self.lukewarm as f32 / accesses) as u64).clamp(6, self.share as u64);
+        let wanted = ((self.lukewarm as f32 / accesses) as u64).clamp(6, self.share.max(6) as u64);
         // A mean rate this low may also be a hot spot in cold memory: what has just been found accessed is looked into
         // while that is news, and now and then later.
         let look_into = region.age < 3 || self.rng.below(4) == 0;

@@ -133,6 +133,8 @@ impl Pte {
                 Ok(Walked::Done { mm }) => {
                     if target.mm != mm && target.mm != 0 {
                         self.execed.push(target.id);
+                        // A page map stays that of the address space it was opened on.
+                        target.pagemap = Pagemap::open(target.process.pid());
                     }
                     target.mm = mm;
                 }
