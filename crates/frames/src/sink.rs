@@ -1,0 +1,30 @@
+//! Where reported blocks go: the host, seen from here.
+
+use crate::Block;
+
+/// The most blocks that are ever away at the host at a time, so that what is being reported is never missed enough to
+/// look like an end of memory (seed 003: "only a set of 16 pages can be isolated").
+pub const MAX_BATCH: usize = 16;
+
+/// A host that can be told that blocks hold nothing: a balloon device, `madvise`, a hole in a file.
+pub trait ReportSink {
+    /// Why a report failed.
+    type Error;
+
+    /// Tells the host that these blocks, 1 to [`MAX_BATCH`], hold nothing; returns when the host has acknowledged.
+    ///
+    /// The blocks are isolated for as long as the call lasts: nobody can allocate them. Afterwards what they held is
+    /// lost: they read as zeros, or as what the host and the guest agreed on (`VIRTIO_BALLOON_F_PAGE_POISON`).
+    ///
+    /// # Errors
+    /// The host did not take the report. The blocks go back as not reported, and will be tried again.
+    fn report(&mut self, blocks: &[Block]) -> Result<(), Self::Error>;
+}
+
+impl<S: ReportSink + ?Sized> ReportSink for &mut S {
+    type Error = S::Error;
+
+    fn report(&mut self, blocks: &[Block]) -> Result<(), Self::Error> {
+        (**self).report(blocks)
+    }
+}
