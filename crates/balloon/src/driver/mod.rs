@@ -1,0 +1,414 @@
+//! The guest's side: a driver over the transports and queues of `virtio-drivers`.
+//!
+//! # How it is driven
+//! The driver has no thread, no timer and no interrupt handler. The caller polls: [`Balloon::poll`] says what the host
+//! wants, [`Balloon::step`] moves the balloon towards its target by at most one request, [`Balloon::submit_report`] and
+//! [`Balloon::poll_report`] are the two halves of a report. None of these waits. [`Balloon::settle`],
+//! [`ReportSink::report`](isotherm_frames::ReportSink::report) and [`HintRound`] wait for the device, spinning with
+//! [`Options::relax`].
+//!
+//! # Whose frame is it
+//! At any time a frame is with the guest or with the device, never with both:
+//!
+//! - A ballooned block is the balloon's from [`FrameSource::take`] to [`FrameSource::give`]. It is given only after the
+//!   device acknowledged its deflation, whether or not `MUST_TELL_HOST` was negotiated.
+//! - A reported or hinted block is the device's from the call that submits it until the call that says it is back. Where
+//!   such a call fails, the block is back as well: either it was never passed on, or the device has been reset, after
+//!   which it must not touch memory of the guest any more (virtio 1.3, 2.4.2).
+//! - A device that returns what it does not have, or does not answer, is reset and given up ([`Error::is_fatal`]).
+//!   [`Balloon::shutdown`] then returns every frame of the balloon. A device cannot make the driver lose a frame, hand
+//!   out a frame twice or panic.
+//!
+//! # Poison
+//! A guest that expects free pages to keep a value (zeros too) says so in [`Options::poison`]. If the device knows
+//! `PAGE_POISON` it is told; if it does not, reports and hints could change the value behind the guest's back, so reporting
+//! is not negotiated (virtio 1.3, 5.5.3.1). Hinting never keeps content and is not used by such a guest at all.
+
+mod error;
+mod hint;
+mod inflation;
+mod ledger;
+mod memory;
+mod queue;
+mod report;
+mod statistics;
+
+use core::fmt;
+
+use virtio_drivers::Hal;
+use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
+
+use crate::config::{self, CommandId};
+use crate::{Features, Numbering, Role, Stats};
+
+pub use error::Error;
+pub use hint::HintRound;
+pub use inflation::Step;
+pub use memory::{DirectMap, FrameMemory, FrameSource};
+
+use inflation::Inflation;
+use memory::RequestPage;
+use queue::Queue;
+use report::InFlight;
+use statistics::Statistics;
+
+/// Descriptors of a queue on which one buffer of one part is under way at a time.
+const SMALL: usize = 2;
+/// Descriptors of a queue that takes a batch of blocks.
+const BATCH: usize = isotherm_frames::MAX_BATCH;
+/// How often the status register is read after a reset before the device is believed to ignore it.
+const RESET_READS: u32 = 1 << 20;
+
+/// What the driver is to ask for.
+#[derive(Clone, Copy)]
+pub struct Options {
+    /// Which features to accept if offered; all by default. A feature that brings a queue below one of these is accepted
+    /// too, but not used (see [`queues`](crate::queues)). `PAGE_POISON` goes by `poison` instead.
+    pub wanted: Features,
+    /// The value that every free frame is filled with, if the guest relies on such a value.
+    ///
+    /// With a value, frames must hold it when they are given to the balloon or reported, and hold it when they come back.
+    pub poison: Option<u32>,
+    /// The first statistics. Later ones must be of the same kinds.
+    pub stats: Stats,
+    /// Called while the driver waits for the device, with the number of times it has looked in vain. `false` gives the
+    /// device up: it is reset, and [`Error::Unresponsive`] returned. By default the wait has no end.
+    pub relax: fn(u64) -> bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { wanted: Features::all(), poison: None, stats: Stats::new(), relax: spin }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("wanted", &self.wanted)
+            .field("poison", &self.poison)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+fn spin(_looks: u64) -> bool {
+    core::hint::spin_loop();
+    true
+}
+
+/// What [`Balloon::poll`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Events {
+    /// The balloon is not of the size that the host wants: call [`Balloon::step`] or [`Balloon::settle`].
+    pub resize: bool,
+    /// The host asks for statistics: call [`Balloon::send_stats`].
+    pub stats: bool,
+    /// The host asks for hints: call [`Balloon::hint`].
+    pub hint: bool,
+    /// A report has come back, or is lost with the device: call [`Balloon::poll_report`].
+    pub report: bool,
+}
+
+/// The driver of a memory balloon.
+#[derive(Debug)]
+pub struct Balloon<H: Hal, T: Transport, M: FrameMemory> {
+    transport: T,
+    memory: M,
+    features: Features,
+    poison: Option<u32>,
+    relax: fn(u64) -> bool,
+    inflation: Inflation<H>,
+    statistics: Option<Statistics<H>>,
+    hints: Option<Queue<H, BATCH>>,
+    reports: Option<Queue<H, BATCH>>,
+    in_flight: Option<InFlight>,
+    requests: RequestPage<H>,
+    /// `num_pages` as last read.
+    target: u32,
+    command: CommandId,
+    /// The last command that was answered, so that it is answered once.
+    hinted: CommandId,
+    /// Why the device was given up.
+    failed: Option<Error>,
+}
+
+impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
+    /// Sets the device up and starts it: resets it, agrees on features, makes the queues and queues the first
+    /// statistics.
+    ///
+    /// # Errors
+    /// What the device lacks; it is left reset.
+    ///
+    /// # Safety
+    /// Every block that is passed to the driver, by a [`FrameSource`] or to be reported or hinted, must be unused by
+    /// anyone else until the driver gives it back, for its content is thrown away.
+    pub unsafe fn new(mut transport: T, memory: M, options: Options) -> Result<Self, Error> {
+        if transport.device_type() != DeviceType::MemoryBalloon {
+            return Err(Error::WrongDevice(transport.device_type()));
+        }
+        let (features, used) = negotiate(&mut transport, &options)?;
+        let built = Self::build(&mut transport, features, used);
+        let (inflation, statistics, hints, reports, requests) = match built {
+            Ok(parts) => parts,
+            Err(error) => {
+                // The queues' memory is gone already, so the device must not use it.
+                reset(&mut transport);
+                return Err(error);
+            }
+        };
+        let mut balloon = Self {
+            transport,
+            memory,
+            features,
+            poison: options.poison,
+            relax: options.relax,
+            inflation,
+            statistics,
+            hints,
+            reports,
+            in_flight: None,
+            requests,
+            target: 0,
+            command: CommandId::STOP,
+            hinted: CommandId::STOP,
+            failed: None,
+        };
+        if balloon.features.contains(Features::PAGE_POISON) {
+            balloon.write_config(config::POISON_VAL, options.poison.unwrap_or(0))?;
+        }
+        balloon.transport.finish_init();
+        if balloon.statistics.is_some() {
+            balloon.queue_stats(&options.stats)?;
+        }
+        balloon.refresh()?;
+        Ok(balloon)
+    }
+
+    #[expect(clippy::type_complexity, reason = "the parts are taken apart again at once")]
+    fn build(
+        transport: &mut T,
+        features: Features,
+        used: Features,
+    ) -> Result<
+        (
+            Inflation<H>,
+            Option<Statistics<H>>,
+            Option<Queue<H, BATCH>>,
+            Option<Queue<H, BATCH>>,
+            RequestPage<H>,
+        ),
+        Error,
+    > {
+        let numbering = Numbering::find(features, |index| transport.max_queue_size(index) > 0)
+            .ok_or(Error::MissingQueue(features))?;
+        let missing = Error::MissingQueue(features);
+        let inflate = numbering.index(Role::Inflate).ok_or(missing)?;
+        let deflate = numbering.index(Role::Deflate).ok_or(missing)?;
+        let inflation = Inflation::new(
+            Queue::new(transport, Role::Inflate, inflate)?,
+            Queue::new(transport, Role::Deflate, deflate)?,
+        );
+        // A queue that was accepted for the numbering's sake only is not set up, except that of the statistics, of which
+        // the device must be given a buffer.
+        let mut batch_queue = |role: Role| {
+            let index = numbering.index(role).filter(|_| used.contains(role.feature()));
+            index.map(|index| Queue::new(transport, role, index)).transpose()
+        };
+        let hints = batch_queue(Role::FreePage)?;
+        let reports = batch_queue(Role::Reporting)?;
+        let statistics = numbering
+            .index(Role::Stats)
+            .map(|index| Queue::new(transport, Role::Stats, index).map(Statistics::new))
+            .transpose()?;
+        Ok((inflation, statistics, hints, reports, RequestPage::new()?))
+    }
+
+    /// What was agreed upon.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Whether reports are possible.
+    pub fn can_report(&self) -> bool {
+        self.reports.is_some()
+    }
+
+    /// How many pages of 4 KiB the host wants in the balloon, as of the last [`poll`](Self::poll).
+    pub fn target(&self) -> u32 {
+        self.target
+    }
+
+    /// How many pages of 4 KiB are in the balloon, acknowledged by the device.
+    pub fn actual(&self) -> u32 {
+        self.inflation.actual()
+    }
+
+    /// Why the device was given up, if it was.
+    pub fn failure(&self) -> Option<Error> {
+        self.failed
+    }
+
+    /// Acknowledges the device's interrupt, reads its configuration, and says what there is to do. Does not wait.
+    ///
+    /// To be called from the interrupt's bottom half, or now and then: a read of a few registers.
+    ///
+    /// # Errors
+    /// The device was given up, now or before, or its configuration cannot be read.
+    pub fn poll(&mut self) -> Result<Events, Error> {
+        if self.failed.is_some() && self.in_flight.is_some() {
+            return Ok(Events { report: true, ..Events::default() });
+        }
+        self.alive()?;
+        let interrupt = self.transport.ack_interrupt();
+        self.refresh()?;
+        if interrupt.contains(InterruptStatus::DEVICE_CONFIGURATION_INTERRUPT) {
+            // Also when the host asked for the same size again.
+            self.inflation.resume();
+        }
+        Ok(Events {
+            resize: self.inflation.wants_step(self.target),
+            stats: self.stats_due()?,
+            hint: self.hint_requested(),
+            report: self.report_returned()?,
+        })
+    }
+
+    /// Whether the device shall raise interrupts when it returns buffers; off after [`new`](Self::new). It always does when
+    /// its configuration changes.
+    pub fn set_interrupts(&mut self, enabled: bool) {
+        self.inflation.set_interrupts(enabled);
+        if let Some(statistics) = &mut self.statistics {
+            statistics.queue.set_interrupts(enabled);
+        }
+        for queue in [&mut self.hints, &mut self.reports].into_iter().flatten() {
+            queue.set_interrupts(enabled);
+        }
+    }
+
+    /// Takes the balloon down: resets the device and gives every frame back to the source.
+    ///
+    /// The device is reset first, which ends the balloon (virtio 1.3, 2.4: a reset device holds no state of the guest), so
+    /// this works with a device that has been given up too. A report under way is over as well.
+    pub fn shutdown(mut self, source: &mut impl FrameSource) {
+        reset(&mut self.transport);
+        self.in_flight = None;
+        self.inflation.release(&self.memory, self.poison, source);
+    }
+
+    fn alive(&self) -> Result<(), Error> {
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    /// Gives the device up if the error says so.
+    fn check<R>(&mut self, result: Result<R, Error>) -> Result<R, Error> {
+        if let Err(error) = &result
+            && error.is_fatal()
+            && self.failed.is_none()
+        {
+            reset(&mut self.transport);
+            self.failed = Some(*error);
+        }
+        result
+    }
+
+    /// Reads the configuration.
+    fn refresh(&mut self) -> Result<(), Error> {
+        let target = self.read_config(config::NUM_PAGES)?;
+        if target != self.target {
+            self.target = target;
+            self.inflation.resume();
+        }
+        if self.hints.is_some() {
+            self.command = CommandId(self.read_config(config::FREE_PAGE_HINT_CMD_ID)?);
+        }
+        Ok(())
+    }
+
+    fn read_config(&self, offset: usize) -> Result<u32, Error> {
+        let value = self.transport.read_config_space::<u32>(offset);
+        value.map(u32::from_le).map_err(|source| Error::Config { offset, source })
+    }
+
+    fn write_config(&mut self, offset: usize, value: u32) -> Result<(), Error> {
+        self.transport
+            .write_config_space(offset, value.to_le())
+            .map_err(|source| Error::Config { offset, source })
+    }
+
+    /// A value in the byte order of the queues: little-endian, or the guest's own on a legacy device.
+    fn wire(&self, value: u32) -> [u8; 4] {
+        if self.is_legacy() { value.to_ne_bytes() } else { value.to_le_bytes() }
+    }
+
+    fn is_legacy(&self) -> bool {
+        !self.features.contains(Features::VERSION_1)
+    }
+}
+
+impl<H: Hal, T: Transport, M: FrameMemory> Drop for Balloon<H, T, M> {
+    /// Resets the device, whose queues are about to go. Frames in the balloon stay away for good: to have them back, call
+    /// [`shutdown`](Self::shutdown).
+    fn drop(&mut self) {
+        reset(&mut self.transport);
+    }
+}
+
+/// Virtio 1.3, 3.1.1, steps 1 to 6. Returns what was agreed upon, and what of it is used.
+fn negotiate(transport: &mut impl Transport, options: &Options) -> Result<(Features, Features), Error> {
+    reset(transport);
+    transport.set_status(DeviceStatus::ACKNOWLEDGE);
+    transport.set_status(DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER);
+    let offered = Features::from_bits_truncate(transport.read_device_features());
+
+    let mut used = options.wanted & offered & Features::BALLOON;
+    used.remove(Features::PAGE_POISON);
+    if options.poison.is_some() {
+        used.remove(Features::FREE_PAGE_HINT);
+        if offered.contains(Features::PAGE_POISON) {
+            used.insert(Features::PAGE_POISON);
+        } else {
+            used.remove(Features::REPORTING);
+        }
+    }
+    let features = Numbering::at_or_below(used, offered) | (offered & Features::VERSION_1);
+    transport.write_driver_features(features.bits());
+
+    let status = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER | DeviceStatus::FEATURES_OK;
+    transport.set_status(status);
+    // A legacy device does not know the bit.
+    if features.contains(Features::VERSION_1) && !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
+        transport.set_status(DeviceStatus::FAILED);
+        return Err(Error::FeaturesRefused(features));
+    }
+    transport.set_guest_page_size(config::PAGE_SIZE as u32);
+    Ok((features, used))
+}
+
+/// Resets the device and waits until it says that it is.
+fn reset(transport: &mut impl Transport) {
+    transport.set_status(DeviceStatus::empty());
+    for _ in 0..RESET_READS {
+        if transport.get_status() == DeviceStatus::empty() {
+            return;
+        }
+        core::hint::spin_loop();
+    }
+}
+
+/// Waits until `done` says so.
+fn wait(
+    role: Role,
+    relax: fn(u64) -> bool,
+    mut done: impl FnMut() -> Result<bool, Error>,
+) -> Result<(), Error> {
+    let mut looks = 0;
+    while !done()? {
+        looks += 1;
+        if !relax(looks) {
+            return Err(Error::Unresponsive(role));
+        }
+    }
+    Ok(())
+}
