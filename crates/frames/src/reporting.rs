@@ -1,0 +1,189 @@
+//! Taking free blocks off the lists, and giving them back when the host has seen them.
+
+use core::fmt;
+
+use crate::schedule::Due;
+use crate::sink::{MAX_BATCH, ReportSink};
+use crate::{Block, Frame, Order, Zone};
+
+/// Pageblocks looked at while the zone's lock is held once, an even number.
+const HOLD: usize = 64;
+
+/// What [`Zone::take_batch`] has for the host.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "moved once a batch, and there is nowhere to allocate")]
+pub enum Report<'z> {
+    /// Blocks to report now. There may be more: ask again.
+    Batch(Batch<'z>),
+    /// Nothing now. Ask again at that time, or later.
+    Later(u64),
+    /// [`MAX_BATCH`] blocks are away already. Ask again when some are back.
+    Full,
+}
+
+/// What [`Zone::report`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// So many blocks were reported. There may be more: call again.
+    Reported(usize),
+    /// Nothing was due. Call again at that time, or later.
+    Later(u64),
+    /// [`MAX_BATCH`] blocks are away through [`Zone::take_batch`]. Call again when some are back.
+    Full,
+}
+
+/// Free blocks, 1 to [`MAX_BATCH`], isolated to be reported: nobody can allocate them until they are given back.
+///
+/// Dropped, they are given back as not reported.
+#[must_use = "dropped, the blocks are given back as not reported"]
+pub struct Batch<'z> {
+    zone: &'z (dyn GiveBack + Sync),
+    blocks: [Block; MAX_BATCH],
+    len: usize,
+    reported: bool,
+}
+
+impl Batch<'_> {
+    /// The blocks, all of the reporting order.
+    #[must_use]
+    pub fn blocks(&self) -> &[Block] {
+        self.blocks.get(..self.len).unwrap_or_default()
+    }
+
+    /// Gives the blocks back: the host has acknowledged that they hold nothing. None is reported again before it has been
+    /// allocated.
+    pub fn reported(mut self) {
+        self.reported = true;
+    }
+
+    /// Gives the blocks back as they were. Nothing is reported for the length of the delay.
+    pub fn not_reported(self) {}
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.zone.give_back(self.blocks(), self.reported);
+    }
+}
+
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.blocks()).finish()
+    }
+}
+
+/// What a batch knows of its zone; keeps the zone's own lifetime out of the batch's type.
+trait GiveBack {
+    fn give_back(&self, blocks: &[Block], reported: bool);
+}
+
+impl GiveBack for Zone<'_> {
+    fn give_back(&self, blocks: &[Block], reported: bool) {
+        let mut core = self.core();
+        for &block in blocks {
+            if let Some(local) = self.spans().local(block) {
+                core.buddy.give_back(local, block.order, reported);
+            }
+        }
+        core.schedule.returned(blocks.len(), reported);
+    }
+}
+
+impl Zone<'_> {
+    /// Isolates blocks that are free and that the host does not know of, if a report is due: for hosts that answer later.
+    /// Give the batch back by [`Batch::reported`] when the host has acknowledged. For hosts that answer at once there is
+    /// [`Zone::report`].
+    ///
+    /// `now` is in nanoseconds since any fixed time. A report is due once [`threshold`] blocks have waited for [`delay`];
+    /// from then on until none waits, or at once after [`Zone::sweep`]. Not while an allocation cannot find memory, nor
+    /// if it would take what is free below the watermark `low` (as in Linux' `mm/page_reporting.c`).
+    ///
+    /// Caches that nobody has used for [`delay`] are drained on the way. Without reporting in the zone's configuration
+    /// nothing is ever due.
+    ///
+    /// [`threshold`]: crate::ReportingConfig::threshold
+    /// [`delay`]: crate::ReportingConfig::delay
+    pub fn take_batch(&self, now: u64) -> Report<'_> {
+        let mut core = self.core();
+        let Some(config) = core.schedule.config() else { return Report::Later(u64::MAX) };
+        if core.schedule.look_for_idle(now, config.delay) {
+            drop(core);
+            self.drain_idle();
+            core = self.core();
+        }
+        let again = Report::Later(now.saturating_add(config.delay));
+        if self.is_pressed() {
+            return again;
+        }
+        if core.schedule.room() == 0 {
+            return Report::Full;
+        }
+        let waiting = core.buddy.waiting();
+        if let Due::At(time) = core.schedule.due(now, waiting, &config) {
+            return Report::Later(time);
+        }
+        let least = self.watermarks().low.saturating_add(config.order.frames());
+        let mut blocks = [Block::new(Frame(0), config.order); MAX_BATCH];
+        let mut len = 0;
+        for slot in blocks.iter_mut().take(core.schedule.room()) {
+            if self.watermarks().low > 0 && core.buddy.free() < least {
+                break;
+            }
+            let Some(local) = core.buddy.isolate() else { break };
+            slot.frame = self.spans().frame(local);
+            len += 1;
+        }
+        if len == 0 {
+            return again;
+        }
+        core.schedule.taken(len);
+        drop(core);
+        Report::Batch(Batch { zone: self, blocks, len, reported: false })
+    }
+
+    /// Reports one batch to `sink`, if one is due ([`Zone::take_batch`] says when), and returns when the host has
+    /// acknowledged. Meanwhile others allocate and free as ever.
+    ///
+    /// # Errors
+    /// The sink's. The blocks were given back, and are tried again after the delay.
+    pub fn report<S: ReportSink + ?Sized>(&self, now: u64, sink: &mut S) -> Result<Progress, S::Error> {
+        match self.take_batch(now) {
+            Report::Batch(batch) => {
+                sink.report(batch.blocks())?;
+                let blocks = batch.blocks().len();
+                batch.reported();
+                Ok(Progress::Reported(blocks))
+            }
+            Report::Later(time) => Ok(Progress::Later(time)),
+            Report::Full => Ok(Progress::Full),
+        }
+    }
+
+    /// Has all free memory reported, whether or not it was before, and without threshold or delay: seed 003's hinting of
+    /// the whole guest on request, before a migration say, by the same isolation and therefore without its race.
+    /// [`Zone::report`] or [`Zone::take_batch`] then do it, batch by batch.
+    pub fn sweep(&self) {
+        self.drain_all();
+        let pageblocks = self.core().buddy.pageblocks();
+        // Piece by piece, so that nobody waits long for the lock. What is freed meanwhile waits anyway.
+        for first in (0..pageblocks).step_by(HOLD) {
+            self.core().buddy.mark(first, first + HOLD, true);
+        }
+        self.core().schedule.sweep();
+    }
+
+    /// How many blocks of the reporting order are free and wait to be reported; 0 without reporting. A driver that cannot
+    /// afford to poll may look here after freeing.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.core().buddy.waiting()
+    }
+
+    /// Free blocks of each order, counted in pieces, and what is in caches and away.
+    pub(crate) fn count(&self, counts: &mut [u64; Order::COUNT]) {
+        let pageblocks = self.core().buddy.pageblocks();
+        for first in (0..pageblocks).step_by(HOLD) {
+            self.core().buddy.count(first, first + HOLD, counts);
+        }
+    }
+}

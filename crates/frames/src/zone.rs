@@ -1,0 +1,505 @@
+use core::fmt;
+use core::mem::MaybeUninit;
+
+use crate::bits::PAGEBLOCK;
+use crate::buddy::Buddy;
+use crate::cache::{BATCH, Cache, HUGE_BATCH, Words};
+use crate::error::{GetAtError, GetError, PutBulkError, PutError, ZoneError};
+use crate::lists::{Pageblock, Place};
+use crate::lock::{Guard, Lock};
+use crate::metadata::{Carver, metadata_size};
+use crate::padded::Padded;
+use crate::schedule::Schedule;
+use crate::spans::{BadRanges, Span, Spans};
+use crate::sync::{AtomicU8, AtomicU32, Ordering};
+use crate::tag::Tag;
+use crate::waiting::Waiting;
+use crate::{Block, Config, Frame, FrameRange, Level, Mobility, Order, Watermarks};
+
+/// Frames taken in bulk while the zone's lock is held once: a pageblock's worth, some microseconds.
+const HOLD: usize = PAGEBLOCK as usize;
+
+/// What the zone's lock guards.
+pub(crate) struct Core<'m> {
+    pub buddy: Buddy<'m>,
+    pub schedule: Schedule,
+    /// Frames that two CPUs freed at the same instant, found when the second came back.
+    pub rejected: u64,
+}
+
+/// Frames of one or several ranges, allocated and freed in blocks of 1 to 1024.
+///
+/// All methods take `&self` and may be called from any number of CPUs at once. They take locks for some hundred
+/// nanoseconds: a kernel that also allocates in interrupt handlers must mask interrupts around its calls.
+///
+/// `cpu` says whose cache to use. A wrong index, or one shared by two CPUs, costs time and nothing else; an index of
+/// [`Config::cpus`] or above goes without a cache.
+///
+/// The zone never touches the memory of its frames.
+pub struct Zone<'m> {
+    spans: Spans<'m>,
+    tags: &'m [AtomicU8],
+    caches: &'m [Padded<Lock<Cache>>],
+    frames: u64,
+    watermarks: Watermarks,
+    pub(crate) relax: fn(),
+    /// How many allocations are looking into all caches just now: nothing may be put into caches meanwhile.
+    pressure: AtomicU32,
+    core: Padded<Lock<Core<'m>>>,
+}
+
+impl<'m> Zone<'m> {
+    /// A zone of all frames in `ranges`, which may lie in any order, have holes between them and begin anywhere. All of
+    /// them are free. `metadata` is the memory for the zone's books, of [`metadata_size`] bytes, zeroed or not.
+    ///
+    /// # Errors
+    /// The ranges hold nothing, overlap, or are too large; the metadata is too small; the watermarks do not ascend.
+    pub fn new(
+        config: &Config,
+        ranges: &[FrameRange],
+        metadata: &'m mut [MaybeUninit<u8>],
+    ) -> Result<Self, ZoneError> {
+        config.check()?;
+        let given = metadata.len();
+        let small = || ZoneError::MetadataTooSmall { needed: metadata_size(ranges, config), given };
+        let mut carver = Carver::new(metadata).ok_or_else(small)?;
+        let spans = carver.carve(ranges.len(), || Span::EMPTY).ok_or_else(small)?;
+        let (spans, locals) = Spans::new(ranges, spans).map_err(|bad| match bad {
+            BadRanges::Empty => ZoneError::NoFrames,
+            BadRanges::Overlap(one, other) => ZoneError::Overlap(one, other),
+            BadRanges::TooLarge => ZoneError::TooLarge,
+        })?;
+        let count = usize::try_from(locals).map_err(|_| ZoneError::TooLarge)?;
+        let pageblocks = count / PAGEBLOCK as usize;
+        let tags = carver.carve(count, || AtomicU8::new(Tag::NONE)).ok_or_else(small)?;
+        let fields = carver.carve(pageblocks, Default::default).ok_or_else(small)?;
+        let blocks = carver.carve(pageblocks, || Pageblock::EMPTY).ok_or_else(small)?;
+        let caches = carver.carve(config.cpus, || Padded(Lock::new(Cache::new()))).ok_or_else(small)?;
+        let waiting = match &config.reporting {
+            Some(reporting) => {
+                let order = reporting.order.get();
+                let words = Waiting::words(pageblocks, order);
+                Some(Waiting::new(carver.carve(words, || 0).ok_or_else(small)?, order))
+            }
+            None => None,
+        };
+        let mut buddy = Buddy::new(fields, blocks, waiting);
+        for (start, end) in spans.locals() {
+            fill(&mut buddy, start, end);
+        }
+        if config.reporting.is_some_and(|reporting| !reporting.initially) {
+            buddy.mark(0, pageblocks, false);
+        }
+        let frames = buddy.free();
+        let core = Core { buddy, schedule: Schedule::new(config.reporting), rejected: 0 };
+        Ok(Self {
+            spans,
+            tags,
+            caches,
+            frames,
+            watermarks: config.watermarks,
+            relax: config.relax,
+            pressure: AtomicU32::new(0),
+            core: Padded(Lock::new(core)),
+        })
+    }
+
+    /// Allocates a block. What it holds is undefined.
+    ///
+    /// # Errors
+    /// Nothing that large is free, in no CPU's cache either; or it would take the zone below its watermark `min`; or all
+    /// that is free is being reported to the host, so that another try will do better.
+    #[inline]
+    pub fn get(&self, cpu: usize, order: Order, mobility: Mobility) -> Result<Block, GetError> {
+        self.get_above(self.watermarks.min, cpu, order, mobility)
+    }
+
+    /// As [`Zone::get`], without regard to the watermarks: for allocations that cannot wait, or without which no memory
+    /// can be freed.
+    ///
+    /// # Errors
+    /// As [`Zone::get`], but for the watermark.
+    pub fn get_reserve(&self, cpu: usize, order: Order, mobility: Mobility) -> Result<Block, GetError> {
+        self.get_above(0, cpu, order, mobility)
+    }
+
+    /// Frees a block that [`Zone::get`] or one of its kind gave. Any CPU may.
+    ///
+    /// # Errors
+    /// No such block is allocated. That is found out by the block's tag, for blocks freed twice too, unless two CPUs free
+    /// the same block at the very same time.
+    #[inline]
+    pub fn put(&self, cpu: usize, block: Block) -> Result<(), PutError> {
+        let (local, mobility) = self.claim(block)?;
+        if Cache::holds(block.order)
+            && let Some(cache) = self.try_cache(cpu)
+            && self.pressure.load(Ordering::Relaxed) == 0
+        {
+            self.put_cached(cache, local, block.order, mobility);
+            return Ok(());
+        }
+        self.put_back(&mut self.core(), local, block.order);
+        Ok(())
+    }
+
+    /// Allocates exactly this block, if all of it is free.
+    ///
+    /// # Errors
+    /// It is not of this zone, not aligned, or not wholly free. Watermarks are not looked at.
+    pub fn get_at(&self, block: Block, mobility: Mobility) -> Result<(), GetAtError> {
+        if !block.is_aligned() {
+            return Err(GetAtError::Misaligned(block));
+        }
+        let local = self.spans.local(block).ok_or(GetAtError::Foreign(block))?;
+        let mut core = self.core();
+        if core.buddy.take_at(local, block.order).is_err() {
+            drop(core);
+            let _pressure = self.press();
+            self.drain_all();
+            core = self.core();
+            if core.buddy.take_at(local, block.order).is_err() {
+                return Err(GetAtError::InUse { block, reporting: core.schedule.isolated() > 0 });
+            }
+        }
+        drop(core);
+        self.tag(local, block.order, mobility);
+        Ok(())
+    }
+
+    /// Allocates single frames, as many as there are, up to the length of `frames`, and returns how many.
+    ///
+    /// # Errors
+    /// As [`Zone::get`], if not even one was to be had.
+    pub fn get_bulk(&self, mobility: Mobility, frames: &mut [Frame]) -> Result<usize, GetError> {
+        let mut filled = self.take_bulk(mobility, frames);
+        if filled < frames.len() {
+            let _pressure = self.press();
+            self.drain_all();
+            filled += self.take_bulk(mobility, &mut frames[filled..]);
+        }
+        if filled == 0
+            && let Some(first) = frames.first_mut()
+        {
+            *first = self.get(usize::MAX, Order::BASE, mobility)?.frame;
+            filled = 1;
+        }
+        Ok(filled)
+    }
+
+    /// Frees single frames. Those that lie beside each other cost least if they are beside each other in `frames`.
+    ///
+    /// # Errors
+    /// One of them is no allocated block of order 0; those before it are freed, it and those behind it are not.
+    pub fn put_bulk(&self, frames: &[Frame]) -> Result<(), PutBulkError> {
+        for (chunk, index) in frames.chunks(BATCH).zip((0..).step_by(BATCH)) {
+            let mut locals = [0; BATCH];
+            let mut failed = None;
+            let mut count = 0;
+            for (&frame, slot) in chunk.iter().zip(&mut locals) {
+                match self.claim(Block::new(frame, Order::BASE)) {
+                    Ok((local, _)) => *slot = local,
+                    Err(reason) => {
+                        failed = Some(PutBulkError { index: index + count, reason });
+                        break;
+                    }
+                }
+                count += 1;
+            }
+            put_frames(&mut self.core(), locals.into_iter().take(count));
+            if let Some(error) = failed {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an allocated block several of a smaller order, which are freed one by one.
+    ///
+    /// # Errors
+    /// No such block is allocated. An `order` that is not smaller changes nothing.
+    pub fn split(&self, block: Block, order: Order) -> Result<(), PutError> {
+        let (local, mobility) = self.claim(block)?;
+        let order = order.min(block.order);
+        if block.order >= Order::HUGE {
+            // As it was whole, nobody looked at whom its pageblocks are for; a cache may have handed it out anew since.
+            let mut core = self.core();
+            let pageblocks = 1 << (block.order.get() - Order::HUGE.get());
+            for at in (local..).step_by(PAGEBLOCK as usize).take(pageblocks) {
+                core.buddy.assign(at, mobility);
+            }
+        }
+        for part in (local..).step_by(1 << order.get()).take(1 << (block.order.get() - order.get())) {
+            self.tag(part, order, mobility);
+        }
+        Ok(())
+    }
+
+    /// Gives everything in a CPU's cache back to the zone, where it can merge and be reported.
+    pub fn drain(&self, cpu: usize) {
+        if let Some(Padded(cache)) = self.caches.get(cpu) {
+            self.empty(&mut cache.lock(self.relax));
+        }
+    }
+
+    /// [`Zone::drain`] for every CPU.
+    pub fn drain_all(&self) {
+        (0..self.caches.len()).for_each(|cpu| self.drain(cpu));
+    }
+
+    /// Drains the caches that nobody has used since this was last called. Reporting does so by itself.
+    pub fn drain_idle(&self) {
+        for Padded(cache) in self.caches {
+            // One that is locked is in use.
+            if let Some(mut cache) = cache.try_lock()
+                && !core::mem::take(&mut cache.used)
+            {
+                self.empty(&mut cache);
+            }
+        }
+    }
+
+    /// All frames of the zone, free or not.
+    #[must_use]
+    pub const fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Free frames outside the caches, without those being reported: what watermarks are compared with.
+    #[must_use]
+    pub fn free_frames(&self) -> u64 {
+        self.core().buddy.free()
+    }
+
+    /// How much is free, by the watermarks.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        let (free, marks) = (self.free_frames(), &self.watermarks);
+        match free {
+            _ if free >= marks.high => Level::High,
+            _ if free >= marks.low => Level::Medium,
+            _ if free > marks.min => Level::Low,
+            _ => Level::Min,
+        }
+    }
+
+    pub(crate) const fn watermarks(&self) -> Watermarks {
+        self.watermarks
+    }
+
+    pub(crate) fn core(&self) -> Guard<'_, Core<'m>> {
+        self.core.0.lock(self.relax)
+    }
+
+    pub(crate) const fn spans(&self) -> Spans<'m> {
+        self.spans
+    }
+
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.pressure.load(Ordering::Relaxed) != 0
+    }
+
+    /// Frames in all caches.
+    pub(crate) fn cached(&self) -> u64 {
+        self.caches.iter().map(|Padded(cache)| cache.lock(self.relax).len()).sum()
+    }
+
+    #[inline]
+    fn get_above(&self, min: u64, cpu: usize, order: Order, mobility: Mobility) -> Result<Block, GetError> {
+        let cached = if Cache::holds(order) {
+            self.try_cache(cpu).and_then(|mut cache| {
+                cache.pop(order, mobility).or_else(|| self.refill(&mut cache, min, order, mobility))
+            })
+        } else {
+            None
+        };
+        let local = match cached {
+            Some(local) => local,
+            None => self.get_uncached(min, order, mobility)?,
+        };
+        self.tag(local, order, mobility);
+        Ok(Block { frame: self.spans.frame(local), order })
+    }
+
+    #[inline]
+    fn try_cache(&self, cpu: usize) -> Option<Guard<'m, Cache>> {
+        self.caches.get(cpu)?.0.try_lock()
+    }
+
+    #[inline]
+    fn tag(&self, local: u32, order: Order, mobility: Mobility) {
+        // Relaxed: a block's tag is written by whoever has the block in hand, and blocks change hands through locks.
+        self.tags[local as usize].store(Tag::of(order, mobility), Ordering::Relaxed);
+    }
+
+    /// Takes the allocated block out of its owner's hand: checks its tag, and clears it.
+    #[inline]
+    fn claim(&self, block: Block) -> Result<(u32, Mobility), PutError> {
+        let local = self.spans.local(block).ok_or(PutError::Foreign(block))?;
+        let slot = &self.tags[local as usize];
+        let tag = slot.load(Ordering::Relaxed);
+        let Some(mobility) = Tag::mobility(tag, block.order) else {
+            return Err(match Tag::order(tag) {
+                _ if !block.is_aligned() => PutError::Misaligned(block),
+                Some(allocated) => PutError::WrongOrder { block, allocated },
+                None => PutError::NotAllocated(block),
+            });
+        };
+        slot.store(Tag::NONE, Ordering::Relaxed);
+        Ok((local, mobility))
+    }
+
+    #[inline]
+    fn put_cached(&self, mut cache: Guard<'_, Cache>, local: u32, order: Order, mobility: Mobility) {
+        if order == Order::BASE {
+            let frames = &mut cache.frames[mobility as usize];
+            if !frames.push(local) {
+                self.spill(frames.oldest(BATCH));
+                frames.push(local);
+            }
+        } else if !cache.huge.push(local) {
+            let mut core = self.core();
+            cache.huge.oldest(HUGE_BATCH).for_each(|huge| self.put_back(&mut core, huge, order));
+            drop(core);
+            cache.huge.push(local);
+        }
+        cache.used = true;
+    }
+
+    #[cold]
+    fn spill(&self, frames: impl Iterator<Item = u32>) {
+        put_frames(&mut self.core(), frames);
+    }
+
+    fn empty(&self, cache: &mut Cache) {
+        if cache.len() == 0 {
+            return;
+        }
+        let mut core = self.core();
+        for frames in &mut cache.frames {
+            put_frames(&mut core, frames.oldest(usize::MAX));
+        }
+        cache.huge.oldest(usize::MAX).for_each(|huge| self.put_back(&mut core, huge, Order::HUGE));
+    }
+
+    fn put_back(&self, core: &mut Core<'m>, local: u32, order: Order) {
+        if core.buddy.put(local, order, Place::Head).is_err() {
+            core.rejected += order.frames();
+        }
+    }
+
+    /// Fills an empty cache, and takes one block more.
+    #[cold]
+    fn refill(&self, cache: &mut Cache, min: u64, order: Order, mobility: Mobility) -> Option<u32> {
+        let mut core = self.core();
+        let spare = core.buddy.free().saturating_sub(min) >> order.get();
+        // Under pressure nothing may go into a cache.
+        let batch = match order {
+            _ if self.is_pressed() => 1,
+            Order::BASE => BATCH as u64,
+            _ => HUGE_BATCH as u64,
+        };
+        let want = spare.min(batch) as usize;
+        if order == Order::BASE {
+            let frames = &mut cache.frames[mobility as usize];
+            core.buddy.take_frames(want, mobility, |local| {
+                frames.push(local);
+            });
+            return frames.pop();
+        }
+        for _ in 0..want {
+            let Some(local) = core.buddy.take(order, mobility) else { break };
+            cache.huge.push(local);
+        }
+        cache.huge.pop()
+    }
+
+    fn take_bulk(&self, mobility: Mobility, frames: &mut [Frame]) -> usize {
+        let mut filled = 0;
+        for chunk in frames.chunks_mut(HOLD) {
+            let mut core = self.core();
+            let spare = core.buddy.free().saturating_sub(self.watermarks.min);
+            let want = chunk.len().min(usize::try_from(spare).unwrap_or(usize::MAX));
+            let mut slots = chunk.iter_mut();
+            let taken = core.buddy.take_frames(want, mobility, |local| {
+                if let Some(slot) = slots.next() {
+                    *slot = self.spans.frame(local);
+                    self.tag(local, Order::BASE, mobility);
+                }
+            });
+            filled += taken;
+            if taken < chunk.len() {
+                break;
+            }
+        }
+        filled
+    }
+
+    /// Past the caches: the zone, and if it has nothing, all caches emptied into the zone.
+    #[cold]
+    fn get_uncached(&self, min: u64, order: Order, mobility: Mobility) -> Result<u32, GetError> {
+        let take = |core: &mut Core<'m>| {
+            let spare = core.buddy.free().saturating_sub(min);
+            if spare >= order.frames() { core.buddy.take(order, mobility) } else { None }
+        };
+        if let Some(local) = take(&mut self.core()) {
+            return Ok(local);
+        }
+        let _pressure = self.press();
+        self.drain_all();
+        let mut core = self.core();
+        take(&mut core).ok_or_else(|| {
+            let (free, blocks) = (core.buddy.free(), core.schedule.isolated());
+            let spare = free.saturating_sub(min);
+            if blocks > 0 {
+                GetError::Reporting { blocks }
+            } else if spare < order.frames() && free >= order.frames() {
+                GetError::BelowMin { free, min }
+            } else {
+                GetError::OutOfMemory { order, free }
+            }
+        })
+    }
+
+    /// Keeps blocks out of the caches while it lives.
+    fn press(&self) -> Pressure<'_> {
+        // Whoever locks a cache after we have emptied it sees this, as the lock orders the two; that is all that is needed.
+        self.pressure.fetch_add(1, Ordering::Relaxed);
+        Pressure(&self.pressure)
+    }
+}
+
+/// See [`Zone::press`].
+struct Pressure<'z>(&'z AtomicU32);
+
+impl Drop for Pressure<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Zone<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Zone").field("frames", &self.frames).field("caches", &self.caches.len()).finish()
+    }
+}
+
+fn put_frames(core: &mut Core<'_>, frames: impl Iterator<Item = u32>) {
+    for (start, bits) in Words::new(frames) {
+        core.rejected += u64::from(core.buddy.put_word(start, bits).count_ones());
+    }
+}
+
+/// Frees the frames `start..end` of a new zone, in the largest blocks they make up.
+fn fill(buddy: &mut Buddy<'_>, start: u64, end: u64) {
+    let mut at = start;
+    while at < end {
+        let order = Order::all()
+            .rev()
+            .find(|order| at.is_multiple_of(order.frames()) && at + order.frames() <= end)
+            .unwrap_or_default();
+        // Ranges do not overlap, so nothing is free yet.
+        let put = buddy.put(at as u32, order, Place::Tail);
+        debug_assert!(put.is_ok());
+        at += order.frames();
+    }
+}
