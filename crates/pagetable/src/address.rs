@@ -1,0 +1,206 @@
+//! Frames, virtual addresses, page ranges and the levels of a tree.
+
+use core::fmt;
+
+use crate::error::Error;
+
+/// Bits of an address below the page number: pages are 4 KiB.
+pub const PAGE_SHIFT: u32 = 12;
+/// Bytes of a page.
+pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
+/// Bits of a page number that one table translates. The models of loom need tables of a few entries.
+pub const TABLE_BITS: u32 = if cfg!(loom) { 1 } else { 9 };
+/// Entries of a table, on every format here.
+pub const ENTRIES: usize = 1 << TABLE_BITS;
+/// Page numbers of 64-bit addresses end here.
+const PAGE_NUMBERS: u64 = 1 << (64 - PAGE_SHIFT);
+
+/// The number of a physical page frame: its physical address is 4096 times this.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct Frame(pub u64);
+
+impl Frame {
+    /// The frame `pages` after this one.
+    #[inline]
+    #[must_use]
+    pub const fn add(self, pages: u64) -> Frame {
+        Frame(self.0.wrapping_add(pages))
+    }
+
+    /// The physical address of the frame's first byte.
+    #[inline]
+    #[must_use]
+    pub const fn address(self) -> u64 {
+        self.0 << PAGE_SHIFT
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "frame {:#x}", self.0)
+    }
+}
+
+/// A virtual address. Whether it is canonical depends on the format, and every operation checks it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct VirtAddr(pub u64);
+
+impl VirtAddr {
+    /// The number of the page that holds the address.
+    #[inline]
+    #[must_use]
+    pub const fn page(self) -> u64 {
+        self.0 >> PAGE_SHIFT
+    }
+
+    /// The first address of the page with this number.
+    #[inline]
+    #[must_use]
+    pub const fn of_page(page: u64) -> VirtAddr {
+        VirtAddr(page << PAGE_SHIFT)
+    }
+}
+
+impl fmt::Debug for VirtAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for VirtAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Whole pages of virtual address space: page numbers `first..end`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageRange {
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+}
+
+impl PageRange {
+    /// The pages of the bytes `start..end`. To reach the very last page of the address space use
+    /// [`with_pages`](Self::with_pages).
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`] if an end is no multiple of 4096, [`Error::NotCanonical`] if `end < start`.
+    pub const fn new(start: u64, end: u64) -> Result<PageRange, Error> {
+        if (start | end) & (PAGE_SIZE - 1) != 0 {
+            return Err(Error::Misaligned);
+        }
+        if end < start {
+            return Err(Error::NotCanonical);
+        }
+        Ok(PageRange { first: start >> PAGE_SHIFT, end: end >> PAGE_SHIFT })
+    }
+
+    /// `pages` pages from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`] if `start` is no multiple of 4096, [`Error::NotCanonical`] if the range passes the end
+    /// of 64-bit addresses.
+    pub const fn with_pages(start: VirtAddr, pages: u64) -> Result<PageRange, Error> {
+        if start.0 & (PAGE_SIZE - 1) != 0 {
+            return Err(Error::Misaligned);
+        }
+        let first = start.page();
+        if pages > PAGE_NUMBERS - first {
+            return Err(Error::NotCanonical);
+        }
+        Ok(PageRange { first, end: first + pages })
+    }
+
+    /// The first address.
+    #[must_use]
+    pub const fn start(&self) -> VirtAddr {
+        VirtAddr::of_page(self.first)
+    }
+
+    /// How many pages the range has.
+    #[must_use]
+    pub const fn pages(&self) -> u64 {
+        self.end - self.first
+    }
+
+    /// Whether the page with this number lies in the range.
+    #[must_use]
+    pub const fn contains(&self, page: u64) -> bool {
+        self.first <= page && page < self.end
+    }
+}
+
+/// A level of the tree, named as Linux names it. A table of level `Pmd` holds PMD entries.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Level {
+    /// Entries of 4 KiB.
+    Pte = 0,
+    /// Entries of 2 MiB: leaves or PTE tables.
+    Pmd = 1,
+    /// Entries of 1 GiB: leaves or PMD tables.
+    Pud = 2,
+    /// Entries of 512 GiB: the root of 4-level trees.
+    P4d = 3,
+    /// Entries of 256 TiB: the root of 5-level trees.
+    Pgd = 4,
+}
+
+impl Level {
+    /// The level below.
+    #[inline]
+    #[must_use]
+    pub const fn below(self) -> Option<Level> {
+        match self {
+            Level::Pte => None,
+            Level::Pmd => Some(Level::Pte),
+            Level::Pud => Some(Level::Pmd),
+            Level::P4d => Some(Level::Pud),
+            Level::Pgd => Some(Level::P4d),
+        }
+    }
+
+    /// The level above.
+    #[inline]
+    #[must_use]
+    pub const fn above(self) -> Option<Level> {
+        match self {
+            Level::Pte => Some(Level::Pmd),
+            Level::Pmd => Some(Level::Pud),
+            Level::Pud => Some(Level::P4d),
+            Level::P4d => Some(Level::Pgd),
+            Level::Pgd => None,
+        }
+    }
+
+    /// Bits of a page number that lie below this level's index.
+    #[inline]
+    #[must_use]
+    pub const fn shift(self) -> u32 {
+        self as u32 * TABLE_BITS
+    }
+
+    /// Pages under one entry of this level.
+    #[inline]
+    #[must_use]
+    pub const fn pages(self) -> u64 {
+        1 << self.shift()
+    }
+
+    /// Pages under a whole table of this level.
+    #[inline]
+    #[must_use]
+    pub const fn table_pages(self) -> u64 {
+        self.pages() << TABLE_BITS
+    }
+
+    /// Which entry of a table of this level translates the page.
+    #[inline]
+    #[must_use]
+    pub const fn index(self, page: u64) -> usize {
+        (page >> self.shift()) as usize & (ENTRIES - 1)
+    }
+}

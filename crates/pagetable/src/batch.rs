@@ -1,0 +1,188 @@
+//! Batches: how many entries from here on can be treated as one.
+//!
+//! A batch is a run of present leaves of one table that map consecutive frames of one folio and agree in every bit but
+//! the frame, apart from those the operation may ignore (the seed's generic rule). The caller bounds the run by the
+//! folio; what is left is to compare up to 511 words with an arithmetic progression, which is done without a branch
+//! for eight entries at a time. No entry is read twice.
+//!
+//! An entry with the contiguous bit stands for its block: the young and dirty bits of the sixteen are one state. Read
+//! one by one, each entry would gather its block anew, the 16 x 16 reads that the seed discusses. Here a block is read
+//! once, and a batch that starts or ends in its middle takes what is left of it.
+
+use crate::address::ENTRIES;
+use crate::format::Format;
+use crate::table::Table;
+
+/// Whether an address space works in batches.
+pub trait Batching: 'static {
+    /// `true`: batches as long as folios and tables allow. `false`: one entry at a time.
+    const BATCHED: bool;
+}
+
+/// Batches as long as folios and tables allow: what an address space does unless told otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Batched;
+/// One entry at a time by otherwise the same code: the baseline that the batches are measured against.
+#[derive(Clone, Copy, Debug)]
+pub struct PerPage;
+
+impl Batching for Batched {
+    const BATCHED: bool = true;
+}
+impl Batching for PerPage {
+    const BATCHED: bool = false;
+}
+
+/// A batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Entries, at least 1.
+    pub len: usize,
+    /// The first leaf; of a contiguous block with what its entries gathered.
+    pub first: u64,
+    /// The bits of all entries, each brought to the frame of the first.
+    pub or: u64,
+    /// The bits that all entries have.
+    pub and: u64,
+}
+
+impl Run {
+    /// All entries are equal but for the frame.
+    pub fn exact(&self) -> bool {
+        self.or == self.and
+    }
+}
+
+/// The batch at `index`, whose entry was read as `first`, of at most `limit` entries.
+///
+/// `step` is what the address in an entry grows by from one to the next; `ignore` are the bits that may differ.
+#[inline]
+pub(crate) fn detect<F: Format>(
+    table: &Table,
+    index: usize,
+    first: u64,
+    limit: usize,
+    step: u64,
+    ignore: u64,
+) -> Run {
+    let limit = limit.min(ENTRIES - index);
+    if F::CONTIGUOUS > 1 && first & F::CONT != 0 {
+        return detect_blocks::<F>(table, index, first, limit, step, ignore);
+    }
+    let mut run = Run { len: 1, first, or: first, and: first };
+    if limit > 1 {
+        extend::<F>(table, index, limit, step, ignore, &mut run);
+    }
+    run
+}
+
+const CHUNK: usize = 8;
+
+fn extend<F: Format>(table: &Table, index: usize, limit: usize, step: u64, ignore: u64, run: &mut Run) {
+    let rest = &table.entries()[index + 1..index + limit];
+    let mut offset = step;
+    let (chunks, tail) = rest.as_chunks::<CHUNK>();
+    for chunk in chunks {
+        let (mut or, mut and) = (run.or, run.and);
+        for entry in chunk {
+            let raw = F::load(entry).wrapping_sub(offset);
+            offset = offset.wrapping_add(step);
+            or |= raw;
+            and &= raw;
+        }
+        if (or ^ and) & !ignore != 0 {
+            // The batch ends within these: find where.
+            offset = offset.wrapping_sub(step * CHUNK as u64);
+            return extend_singly::<F>(chunk, offset, step, ignore, run);
+        }
+        (run.or, run.and) = (or, and);
+        run.len += CHUNK;
+    }
+    extend_singly::<F>(tail, offset, step, ignore, run);
+}
+
+fn extend_singly<F: Format>(
+    rest: &[crate::table::Entry],
+    mut offset: u64,
+    step: u64,
+    ignore: u64,
+    run: &mut Run,
+) {
+    for entry in rest {
+        let raw = F::load(entry).wrapping_sub(offset);
+        if (raw ^ run.first) & !ignore != 0 {
+            return;
+        }
+        offset = offset.wrapping_add(step);
+        run.or |= raw;
+        run.and &= raw;
+        run.len += 1;
+    }
+}
+
+/// The OR and the AND of the block at `block`, its entries brought to the frame of its first.
+#[inline]
+fn read_block<F: Format>(table: &Table, block: usize, step: u64) -> (u64, u64) {
+    let (mut or, mut and, mut offset) = (0, u64::MAX, 0u64);
+    for entry in &table.entries()[block..block + F::CONTIGUOUS] {
+        let raw = F::load(entry).wrapping_sub(offset);
+        offset = offset.wrapping_add(step);
+        or |= raw;
+        and &= raw;
+    }
+    (or, and)
+}
+
+/// `raw` with the young and dirty state that several entries had together.
+#[inline]
+pub(crate) fn with_state<F: Format>(raw: u64, or: u64, and: u64) -> u64 {
+    let mut raw = F::make_clean(raw) & !F::YOUNG;
+    if F::is_young(or) {
+        raw |= F::YOUNG;
+    }
+    if F::any_dirty(or, and) { F::make_dirty(raw) } else { raw }
+}
+
+fn detect_blocks<F: Format>(
+    table: &Table,
+    index: usize,
+    first: u64,
+    limit: usize,
+    step: u64,
+    ignore: u64,
+) -> Run {
+    let within = index % F::CONTIGUOUS;
+    let (mut or, mut and) = read_block::<F>(table, index - within, step);
+    // Brought to the frame of `first`, so that blocks that follow can be compared with it.
+    let shift = step.wrapping_mul(within as u64);
+    or = or.wrapping_add(shift);
+    and = and.wrapping_add(shift);
+    let first = with_state::<F>(first, or, and);
+    let mut run = Run { len: F::batch_remaining(first, index).min(limit), first, or, and };
+    while run.len < limit {
+        let block = index + run.len;
+        // Folded or not is seen in the block's first entry, and in the same read whether the batch goes on.
+        let shift = step.wrapping_mul(run.len as u64);
+        let (or, and) = read_block::<F>(table, block, step);
+        let (or, and) = (or.wrapping_sub(shift), and.wrapping_sub(shift));
+        let state = with_state::<F>(first, or, and);
+        if ((or ^ and) | (or ^ first)) & !F::STATE != 0 || (state ^ first) & !ignore != 0 {
+            break;
+        }
+        run.or |= or;
+        run.and &= and;
+        run.len += F::CONTIGUOUS.min(limit - run.len);
+    }
+    run
+}
+
+/// What a leaf says, of a contiguous block with what its entries gathered: arm64's `ptep_get`.
+#[inline]
+pub(crate) fn get<F: Format>(table: &Table, index: usize, step: u64) -> u64 {
+    let raw = F::load(&table.entries()[index % ENTRIES]);
+    if F::CONTIGUOUS > 1 && F::is_present(raw) && raw & F::CONT != 0 {
+        let (or, and) = read_block::<F>(table, index - index % F::CONTIGUOUS, step);
+        return with_state::<F>(raw, or, and);
+    }
+    raw
+}

@@ -1,0 +1,260 @@
+//! Changes of runs of entries under a table's lock, contiguous blocks taken care of: what the range operations call
+//! `set_ptes`, `wrprotect_ptes` and `clear_ptes`.
+//!
+//! # Contiguous blocks
+//!
+//! Sixteen aligned entries over one folio, with equal attributes and an aligned frame, carry the contiguous bit; the TLB
+//! then holds them as one. The operations above never see it. Below:
+//!
+//! - a run that covers whole blocks is stored folded at once, without any flush, for its entries were empty;
+//! - when the last entry of a block arrives alone, the block is folded if it qualifies (patch 14 of the seed's series);
+//! - a change of a part of a block unfolds it first, a change of all of it does not;
+//! - folding and unfolding in place break before they make: the sixteen are emptied, gathering young and dirty, the TLB
+//!   is flushed, and they are stored anew with what was gathered. A lock-free lookup meanwhile finds nothing there, and
+//!   a fault waits for the lock.
+//!
+//! Young and dirty of a block are the OR over its entries, since the TLB sets them in any one. Hence PMD blocks, whose
+//! entries are folios of their own, are folded only over special mappings, of which nobody asks for young and dirty.
+
+use crate::address::{ENTRIES, Level, PAGE_SHIFT, PageRange};
+use crate::batch::{Run, with_state};
+use crate::folio::one_folio;
+use crate::format::Format;
+use crate::machine::{Event, Machine, SpaceId};
+use crate::table::{Locked, Table};
+
+/// How far apart the addresses of neighbouring entries are, in bytes.
+#[inline]
+pub(crate) fn step(level: Level) -> u64 {
+    level.pages() << PAGE_SHIFT
+}
+
+#[inline]
+fn nth(raw: u64, n: usize, step: u64) -> u64 {
+    raw.wrapping_add(step.wrapping_mul(n as u64))
+}
+
+/// Whether a block that starts with this leaf may be folded, if its entries are as one.
+#[inline]
+fn may_fold<F: Format>(level: Level, raw: u64) -> bool {
+    (level == Level::Pte || level == Level::Pmd && raw & F::SPECIAL != 0)
+        && F::frame(raw).0 & (level.pages() * F::CONTIGUOUS as u64 - 1) == 0
+}
+
+/// Stores `len` leaves from `raw` on into empty entries: pages of one folio, or special ones.
+#[inline]
+pub(crate) fn set_run<F: Format, M: Machine>(
+    table: &Locked<'_, M>,
+    space: SpaceId,
+    page: u64,
+    raw: u64,
+    len: usize,
+) {
+    let (index, step) = (table.level.index(page), step(table.level));
+    if F::CONTIGUOUS == 1 {
+        let entries = &table.table().entries()[index..(index + len).min(ENTRIES)];
+        for (n, entry) in entries.iter().enumerate() {
+            entry.store(nth(raw, n, step));
+        }
+        return;
+    }
+    let raw = raw & !F::CONT;
+    let mut done = 0;
+    while done < len {
+        let (at, value) = (index + done, nth(raw, done, step));
+        if at.is_multiple_of(F::CONTIGUOUS)
+            && len - done >= F::CONTIGUOUS
+            && may_fold::<F>(table.level, value)
+        {
+            for n in 0..F::CONTIGUOUS {
+                table.entry(at + n).store(nth(value | F::CONT, n, step));
+            }
+            done += F::CONTIGUOUS;
+        } else {
+            table.entry(at).store(value);
+            if at % F::CONTIGUOUS == F::CONTIGUOUS - 1 {
+                let first = (page >> table.level.shift()) + done as u64 + 1 - F::CONTIGUOUS as u64;
+                try_fold::<F, M>(table, space, first << table.level.shift());
+            }
+            done += 1;
+        }
+    }
+}
+
+/// [`set_run`] for a table that nobody else can reach, as a fork builds it for the child.
+#[inline]
+pub(crate) fn write_run<F: Format, M: Machine>(
+    machine: &M,
+    table: &mut Table,
+    level: Level,
+    index: usize,
+    raw: u64,
+    len: usize,
+) {
+    let step = step(level);
+    if F::CONTIGUOUS == 1 {
+        for (n, entry) in table.entries_mut()[index..index + len].iter_mut().enumerate() {
+            entry.set(nth(raw, n, step));
+        }
+        return;
+    }
+    let raw = raw & !F::CONT;
+    let mut done = 0;
+    while done < len {
+        let (at, value) = (index + done, nth(raw, done, step));
+        if at.is_multiple_of(F::CONTIGUOUS) && len - done >= F::CONTIGUOUS && may_fold::<F>(level, value) {
+            for (n, entry) in table.entries_mut()[at..at + F::CONTIGUOUS].iter_mut().enumerate() {
+                entry.set(nth(value | F::CONT, n, step));
+            }
+            done += F::CONTIGUOUS;
+        } else {
+            table.entries_mut()[at].set(value);
+            if at % F::CONTIGUOUS == F::CONTIGUOUS - 1 {
+                let block = at + 1 - F::CONTIGUOUS;
+                if let Some(folded) = folded::<F, M>(machine, table, level, block) {
+                    for (n, entry) in table.entries_mut()[block..=at].iter_mut().enumerate() {
+                        entry.set(nth(folded, n, step));
+                    }
+                }
+            }
+            done += 1;
+        }
+    }
+}
+
+/// The first entry of the block as it would be folded, if it qualifies and is not folded yet.
+fn folded<F: Format, M: Machine>(machine: &M, table: &Table, level: Level, block: usize) -> Option<u64> {
+    let entries = &table.entries()[block..block + F::CONTIGUOUS];
+    let first = F::load(&entries[0]);
+    if !F::is_present(first)
+        || F::is_table(level, first)
+        || first & F::CONT != 0
+        || !may_fold::<F>(level, first)
+        || (first & F::SPECIAL == 0 && !one_folio(machine, F::frame(first), F::CONTIGUOUS))
+    {
+        return None;
+    }
+    let (mut or, mut and) = (first, first);
+    for (n, entry) in entries.iter().enumerate().skip(1) {
+        let raw = F::load(entry).wrapping_sub(step(level).wrapping_mul(n as u64));
+        or |= raw;
+        and &= raw;
+    }
+    ((or ^ and) & !F::STATE == 0).then(|| with_state::<F>(first, or, and) | F::CONT)
+}
+
+fn try_fold<F: Format, M: Machine>(table: &Locked<'_, M>, space: SpaceId, page: u64) {
+    let block = table.level.index(page);
+    if folded::<F, M>(table.machine(), table.table(), table.level, block).is_some() {
+        remake::<F, M>(table, space, page, true);
+        table.machine().event(Event::Fold);
+    }
+}
+
+/// Empties the block that starts at `page`, flushes, and stores it anew, folded or not, with what was gathered.
+fn remake<F: Format, M: Machine>(table: &Locked<'_, M>, space: SpaceId, page: u64, fold: bool) {
+    let (block, step) = (table.level.index(page), step(table.level));
+    let mut first = 0;
+    let (mut or, mut and) = (0, u64::MAX);
+    for n in 0..F::CONTIGUOUS {
+        let entry = table.entry(block + n);
+        // Not `take`: a sibling of the same block may be changed by hardware although this entry is settled, and that
+        // is found when its turn comes.
+        let raw = entry.take::<F>(entry.relaxed()).wrapping_sub(step.wrapping_mul(n as u64));
+        if n == 0 {
+            first = raw;
+        }
+        or |= raw;
+        and &= raw;
+    }
+    let range = PageRange { first: page, end: page + F::CONTIGUOUS as u64 * table.level.pages() };
+    table.machine().invalidate_range(space, range, false);
+    table.machine().sync();
+    let mut raw = with_state::<F>(first, or, and) & !F::CONT;
+    if fold {
+        raw |= F::CONT;
+    }
+    for n in 0..F::CONTIGUOUS {
+        table.entry(block + n).store(nth(raw, n, step));
+    }
+}
+
+/// Unfolds the blocks that the run covers only in part. `true` if there was one: entries read before are outdated.
+#[inline]
+pub(crate) fn unfold_ends<F: Format, M: Machine>(
+    table: &Locked<'_, M>,
+    space: SpaceId,
+    page: u64,
+    len: usize,
+) -> bool {
+    if F::CONTIGUOUS == 1 {
+        return false;
+    }
+    let first = page >> table.level.shift();
+    let block_of = |entry: u64| entry - entry % F::CONTIGUOUS as u64;
+    let mut unfolded = false;
+    let mut unfold = |entry: u64| {
+        let page = block_of(entry) << table.level.shift();
+        if is_folded::<F>(table.entry(table.level.index(page)).relaxed()) {
+            remake::<F, M>(table, space, page, false);
+            table.machine().event(Event::Unfold);
+            unfolded = true;
+        }
+    };
+    let end = first + len as u64;
+    if first != block_of(first) {
+        unfold(first);
+    }
+    if end != block_of(end) {
+        unfold(end);
+    }
+    unfolded
+}
+
+#[inline]
+fn is_folded<F: Format>(raw: u64) -> bool {
+    F::is_present(raw) && raw & F::CONT != 0
+}
+
+/// Changes the entries of a run, none of a block only in part. `change` adds nothing to the frame and must not depend
+/// on young and dirty unless the run is exact.
+#[inline]
+pub(crate) fn change_run<F: Format, M: Machine>(
+    table: &Locked<'_, M>,
+    index: usize,
+    run: &Run,
+    change: impl Fn(u64) -> u64,
+) {
+    let entries = &table.table().entries()[index..index + run.len];
+    // Equal and settled: hardware has nothing left to set in any of them.
+    if run.exact() && F::settled(run.first) {
+        let step = step(table.level);
+        let raw = change(run.first);
+        for (n, entry) in entries.iter().enumerate() {
+            entry.store(nth(raw, n, step));
+        }
+        return;
+    }
+    for entry in entries {
+        entry.update::<F>(entry.relaxed(), &change);
+    }
+}
+
+/// Empties the entries of a run, none of a block only in part. Returns the OR and the AND of their bits at last.
+#[inline]
+pub(crate) fn clear_run<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, run: &Run) -> (u64, u64) {
+    let entries = &table.table().entries()[index..index + run.len];
+    if run.exact() && F::settled(run.first) {
+        for entry in entries {
+            entry.store(0);
+        }
+        return (run.or, run.and);
+    }
+    let (mut or, mut and) = (run.or, run.and);
+    for entry in entries {
+        let raw = entry.take::<F>(entry.relaxed());
+        or |= raw;
+        and &= raw | !F::STATE;
+    }
+    (or, and)
+}

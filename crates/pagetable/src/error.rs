@@ -1,0 +1,70 @@
+//! What can go wrong, and how far an operation on a range came.
+
+use crate::address::VirtAddr;
+
+/// Why an operation did not do what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An address or a frame is not aligned as the operation needs.
+    #[error("not aligned to the size of the mapping")]
+    Misaligned,
+    /// The range is empty the wrong way round, or leaves the addresses that the format translates.
+    #[error("the range is not within the addresses that the page-table format translates")]
+    NotCanonical,
+    /// [`Memory::meta`](crate::Memory::meta) knows no metadata of the frame. Map device memory with
+    /// [`Attributes::special`](crate::Attributes).
+    #[error("a frame without metadata: only special mappings may have such frames")]
+    UnknownFrame,
+    /// The frame is part of no folio, or is a page table.
+    #[error("the frame belongs to no folio: prepare the folio before it is mapped")]
+    NotAFolio,
+    /// No frame for a page table.
+    #[error("no frame for a page table: free memory and repeat from where the operation stopped")]
+    NoTableFrame,
+    /// No frames for the copy of a folio.
+    #[error("no frames for a folio of order {0}: free memory and repeat from where the operation stopped")]
+    NoFolioFrames(u8),
+    /// Something is mapped there already.
+    #[error("something is mapped there already: zap it first")]
+    Occupied,
+    /// Nothing is mapped there.
+    #[error("nothing is mapped there")]
+    NotMapped,
+    /// The mapping forbids the access.
+    #[error("the mapping does not permit the access")]
+    NotPermitted,
+    /// A folio is referred to so often that one reference more could overflow its count.
+    #[error("the folio has too many references to take another")]
+    TooManyReferences,
+    /// The folio is pinned for I/O, so it cannot be replaced by a copy.
+    #[error("the folio is pinned for I/O: try again when the pin is gone")]
+    Pinned,
+    /// The pages of the range do not have what the collapse needs.
+    #[error("not collapsible: {0}")]
+    NotCollapsible(&'static str),
+    /// The page tables changed while the pages were copied.
+    #[error("the mapping changed meanwhile: try again")]
+    Changed,
+    /// A token of 0 or with more than [`TOKEN_BITS`](crate::TOKEN_BITS) bits.
+    #[error("a token must be in 1..2^56")]
+    BadToken,
+}
+
+/// How far an operation on a range came before it failed: everything before `at` is done, nothing from `at` on is
+/// changed, and the tree is consistent. Repeat from `at` once the cause is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("stopped at {at}: {why}")]
+pub struct Stopped {
+    /// The first page that is not done.
+    pub at: VirtAddr,
+    /// The cause.
+    #[source]
+    pub why: Error,
+}
+
+impl Stopped {
+    pub(crate) fn at_page(page: u64, why: Error) -> Stopped {
+        Stopped { at: VirtAddr::of_page(page), why }
+    }
+}

@@ -1,0 +1,286 @@
+//! Folios: `1 << order` frames, aligned to their size, that are counted as one.
+//!
+//! The caller keeps one [`FrameMeta`] a frame, 16 bytes. All frames of a folio know its order and how far its head is;
+//! the head holds the counts:
+//!
+//! - `maps`: how many page mappings there are, a huge leaf counting as all its pages;
+//! - `refs`: the references that keep the folio alive, one for every page mapping and one for each other holder;
+//! - `pins`: holders that do I/O to the memory and so need it to stay where it is.
+//!
+//! `maps` and `refs` are halves of one word, so a batch moves both with a single atomic addition.
+
+use crate::address::Frame;
+use crate::error::Error;
+use crate::machine::{Machine, Memory};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// The largest order of a folio: 2 MiB.
+pub const MAX_ORDER: u8 = 9;
+
+/// What a folio is, for copy-on-write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FolioKind {
+    /// Anonymous memory.
+    Anon,
+    /// Pages of a file: the page cache holds them too, so a private write always copies.
+    File,
+}
+
+const OFFSET: u32 = 0x1ff;
+const ORDER_SHIFT: u32 = 9;
+const ORDER: u32 = 0xf << ORDER_SHIFT;
+const KIND_SHIFT: u32 = 13;
+const KIND: u32 = 3 << KIND_SHIFT;
+const FREE: u32 = 0 << KIND_SHIFT;
+const ANON: u32 = 1 << KIND_SHIFT;
+const FILE: u32 = 2 << KIND_SHIFT;
+const TABLE: u32 = 3 << KIND_SHIFT;
+const DIRTY: u32 = 1 << 15;
+const REFERENCED: u32 = 1 << 16;
+
+/// One reference and one mapping.
+const MAPPED: u64 = 1 | 1 << 32;
+/// Half of what the count of references can hold: the other half is the room for additions that race.
+const MOST_REFERENCES: u32 = 1 << 31;
+
+/// What is known of one frame. The caller supplies an array of these, all [`new`](Self::new) (zeroed bytes are that).
+#[derive(Debug, Default)]
+#[cfg_attr(not(loom), repr(C, align(16)))]
+pub struct FrameMeta {
+    /// `maps << 32 | refs`, in the head.
+    counts: AtomicU64,
+    /// Offset in the folio, order, kind; in the head also dirty and referenced.
+    info: AtomicU32,
+    /// Pins of a folio's head; the lock of a page table.
+    pub(crate) word: AtomicU32,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<FrameMeta>() == 16);
+
+impl FrameMeta {
+    /// Of a frame that is free.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub const fn new() -> FrameMeta {
+        FrameMeta { counts: AtomicU64::new(0), info: AtomicU32::new(FREE), word: AtomicU32::new(0) }
+    }
+
+    /// Of a frame that is free.
+    #[cfg(loom)]
+    #[must_use]
+    pub fn new() -> FrameMeta {
+        FrameMeta { counts: AtomicU64::new(0), info: AtomicU32::new(FREE), word: AtomicU32::new(0) }
+    }
+
+    /// Makes a free frame one of a page table, unlocked.
+    pub(crate) fn become_table(&self) {
+        self.word.store(0, Ordering::Relaxed);
+        self.info.store(TABLE, Ordering::Relaxed);
+    }
+}
+
+/// A folio that metadata was found of.
+#[derive(Clone, Copy)]
+pub struct Folio<'m> {
+    head: Frame,
+    info: u32,
+    offset: u32,
+    meta: &'m FrameMeta,
+}
+
+impl<'m> Folio<'m> {
+    /// Makes `1 << order` free frames from `head` on a folio with one reference, that of the caller.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`] if the order is above [`MAX_ORDER`] or `head` not aligned to it, [`Error::UnknownFrame`] if
+    /// a frame has no metadata.
+    pub fn prepare<M: Memory>(
+        memory: &'m M,
+        head: Frame,
+        order: u8,
+        kind: FolioKind,
+    ) -> Result<Folio<'m>, Error> {
+        if order > MAX_ORDER || head.0 & ((1 << order) - 1) != 0 {
+            return Err(Error::Misaligned);
+        }
+        let bits = u32::from(order) << ORDER_SHIFT | if kind == FolioKind::Anon { ANON } else { FILE };
+        for offset in 0..1u32 << order {
+            let meta = memory.meta(head.add(u64::from(offset))).ok_or(Error::UnknownFrame)?;
+            meta.info.store(bits | offset, Ordering::Relaxed);
+        }
+        let meta = memory.meta(head).ok_or(Error::UnknownFrame)?;
+        meta.word.store(0, Ordering::Relaxed);
+        meta.counts.store(1, Ordering::Release);
+        Ok(Folio { head, info: bits, offset: 0, meta })
+    }
+
+    /// The folio that a frame belongs to.
+    ///
+    /// # Errors
+    /// [`Error::UnknownFrame`] if the frame has no metadata, [`Error::NotAFolio`] if it is free or a page table.
+    #[inline]
+    pub fn of<M: Memory>(memory: &'m M, frame: Frame) -> Result<Folio<'m>, Error> {
+        let own = memory.meta(frame).ok_or(Error::UnknownFrame)?;
+        let info = own.info.load(Ordering::Relaxed);
+        if info & KIND == ANON || info & KIND == FILE {
+            let offset = info & OFFSET;
+            if offset == 0 {
+                return Ok(Folio { head: frame, info, offset, meta: own });
+            }
+            let head = Frame(frame.0 - u64::from(offset));
+            let meta = memory.meta(head).ok_or(Error::UnknownFrame)?;
+            return Ok(Folio { head, info, offset, meta });
+        }
+        Err(Error::NotAFolio)
+    }
+
+    /// The first frame.
+    #[must_use]
+    pub fn head(&self) -> Frame {
+        self.head
+    }
+
+    /// The order: the folio has `1 << order` frames.
+    #[inline]
+    #[must_use]
+    pub fn order(&self) -> u8 {
+        ((self.info & ORDER) >> ORDER_SHIFT) as u8
+    }
+
+    /// What it is.
+    #[inline]
+    #[must_use]
+    pub fn kind(&self) -> FolioKind {
+        if self.info & KIND == ANON { FolioKind::Anon } else { FolioKind::File }
+    }
+
+    /// How many frames there are from the one that was asked for to the folio's end, at least 1.
+    #[inline]
+    pub(crate) fn remaining(&self) -> usize {
+        ((1u32 << self.order()) - self.offset) as usize
+    }
+
+    /// References, those of mappings included.
+    #[must_use]
+    pub fn refs(&self) -> u32 {
+        self.meta.counts.load(Ordering::Acquire) as u32
+    }
+
+    /// Mappings of pages; a huge leaf counts as all its pages.
+    #[must_use]
+    pub fn maps(&self) -> u32 {
+        (self.meta.counts.load(Ordering::Acquire) >> 32) as u32
+    }
+
+    /// Pins.
+    #[inline]
+    #[must_use]
+    pub fn pins(&self) -> u32 {
+        self.meta.word.load(Ordering::Relaxed)
+    }
+
+    /// Written through a mapping that is gone, since this was last taken.
+    #[must_use]
+    pub fn take_dirty(&self) -> bool {
+        self.meta.info.fetch_and(!DIRTY, Ordering::Relaxed) & DIRTY != 0
+    }
+
+    /// Accessed through a mapping that is gone, since this was last taken.
+    #[must_use]
+    pub fn take_referenced(&self) -> bool {
+        self.meta.info.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
+    }
+
+    /// Remembers what the entries said that go.
+    #[inline]
+    pub(crate) fn mark(&self, dirty: bool, referenced: bool) {
+        let bits = if dirty { DIRTY } else { 0 } | if referenced { REFERENCED } else { 0 };
+        // Most often it is known already, and then the line stays clean.
+        if self.meta.info.load(Ordering::Relaxed) & bits != bits {
+            self.meta.info.fetch_or(bits, Ordering::Relaxed);
+        }
+    }
+
+    /// One reference more.
+    ///
+    /// # Errors
+    /// [`Error::TooManyReferences`].
+    pub fn get(&self) -> Result<(), Error> {
+        self.add(1, 1)
+    }
+
+    /// `pages` mappings more, each with its reference.
+    #[inline]
+    pub(crate) fn add_mapped(&self, pages: usize) -> Result<(), Error> {
+        self.add(pages as u64 * MAPPED, pages as u32)
+    }
+
+    #[inline]
+    fn add(&self, bits: u64, refs: u32) -> Result<(), Error> {
+        // Relaxed: whoever adds holds a reference already (that of the entry it reads under the lock).
+        let before = self.meta.counts.fetch_add(bits, Ordering::Relaxed);
+        if (before as u32).saturating_add(refs) >= MOST_REFERENCES {
+            self.meta.counts.fetch_sub(bits, Ordering::Relaxed);
+            return Err(Error::TooManyReferences);
+        }
+        Ok(())
+    }
+
+    /// Gives back one reference that is no mapping's, and the folio with the last.
+    pub fn put<M: Machine>(self, machine: &M) {
+        self.sub(machine, 1, 1);
+    }
+
+    /// Gives back `pages` mappings with their references, and the folio with the last. No TLB may hold them any more.
+    #[inline]
+    pub(crate) fn sub_mapped<M: Machine>(self, machine: &M, pages: usize) {
+        self.sub(machine, pages as u64 * MAPPED, pages as u32);
+    }
+
+    #[inline]
+    fn sub<M: Machine>(self, machine: &M, bits: u64, refs: u32) {
+        // Release: what this holder did to the memory happens before it is freed. Acquire: so did what others did.
+        let before = self.meta.counts.fetch_sub(bits, Ordering::AcqRel);
+        debug_assert!(before as u32 >= refs, "reference count of {:?} below zero", self.head);
+        if before as u32 == refs {
+            self.free(machine);
+        }
+    }
+
+    #[cold]
+    fn free<M: Machine>(self, machine: &M) {
+        let order = self.order();
+        for offset in 0..1u64 << order {
+            if let Some(meta) = machine.meta(self.head.add(offset)) {
+                meta.info.store(FREE, Ordering::Relaxed);
+            }
+        }
+        machine.free_folio(self.head, order);
+    }
+
+    /// Pins the folio; holds a reference as well.
+    pub(crate) fn pin(&self) -> Result<(), Error> {
+        self.get()?;
+        self.meta.word.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends a pin of [`AddressSpace::pin`](crate::AddressSpace::pin).
+    pub fn unpin<M: Machine>(self, machine: &M) {
+        let before = self.meta.word.fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 0, "{:?} is not pinned", self.head);
+        self.put(machine);
+    }
+
+    /// `(refs, maps)` in one look.
+    pub(crate) fn counts(&self) -> (u32, u32) {
+        let counts = self.meta.counts.load(Ordering::Acquire);
+        (counts as u32, (counts >> 32) as u32)
+    }
+}
+
+/// Whether the aligned contiguous block that starts at `frame` lies within one folio.
+pub(crate) fn one_folio<M: Memory>(memory: &M, frame: Frame, pages: usize) -> bool {
+    Folio::of(memory, frame).is_ok_and(|folio| folio.remaining() >= pages)
+}

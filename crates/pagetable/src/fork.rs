@@ -1,0 +1,303 @@
+//! Fork: the child gets the parent's mappings in batches (patches 2 and 15 of the seed's series).
+//!
+//! For every batch the counts of its folio move once, the parent's entries are write-protected in one go, and the
+//! child's are written in one go; each entry of the parent is read once. The parent's TLB is flushed when the gather is,
+//! once for all.
+
+use crate::address::{Frame, Level, PageRange};
+use crate::batch::{Batching, Run, detect};
+use crate::entries::{change_run, step, unfold_ends, write_run};
+use crate::error::{Error, Stopped};
+use crate::folio::{Folio, FolioKind};
+use crate::format::{Format, decode_token};
+use crate::gather::Gather;
+use crate::machine::{Event, Machine};
+use crate::protect::Sharing;
+use crate::space::{AddressSpace, Step, Window};
+use crate::table::Table;
+
+/// How fork treats a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ForkRule {
+    /// Copy what is mapped, with the meaning that [`Sharing`] gives it.
+    Copy(Sharing),
+    /// Copy nothing: the child's faults find the pages again in their file (Linux does so for file mappings without
+    /// private pages).
+    Refault,
+}
+
+/// How far a window was copied.
+enum Copied {
+    Until(u64),
+    /// A huge leaf here is covered only in part, or pinned.
+    Split(u64),
+    /// A pinned page here needs a folio for its copy, which is allocated without the table's lock.
+    Spare(u64),
+    Failed(u64, Error),
+}
+
+/// A batch that was not copied.
+enum Pause {
+    Split,
+    Spare,
+    Failed(Error),
+}
+
+impl From<Error> for Pause {
+    fn from(why: Error) -> Self {
+        Pause::Failed(why)
+    }
+}
+
+/// A free frame for the copy of a pinned page.
+struct Spare<'m, M: Machine> {
+    machine: &'m M,
+    frame: Option<Frame>,
+}
+
+impl<M: Machine> Spare<'_, M> {
+    fn fill(&mut self) -> Result<(), Error> {
+        if self.frame.is_none() {
+            self.frame = Some(self.machine.alloc_folio(0).ok_or(Error::NoFolioFrames(0))?);
+        }
+        Ok(())
+    }
+}
+
+impl<M: Machine> Drop for Spare<'_, M> {
+    fn drop(&mut self) {
+        if let Some(frame) = self.frame.take() {
+            self.machine.free_folio(frame, 0);
+        }
+    }
+}
+
+impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+    /// Copies the mappings of the range to `child`, in which the range must be unmapped and which no CPU has loaded yet.
+    ///
+    /// - Private: writable pages become read-only on both sides, anonymous pages shared; the child's are old and as
+    ///   dirty as the parent's. A pinned exclusive page stays as it is, and the child gets a copy.
+    /// - Shared: both sides keep write permission; the child's are old and clean.
+    /// - Special mappings and tokens are copied, special ones read-only if private.
+    ///
+    /// Until `gather` has flushed, CPUs may still write through the parent's old translations: flush before the child
+    /// runs. One gather may serve all ranges of a fork.
+    ///
+    /// # Errors
+    /// [`Stopped`] with [`Error::NoTableFrame`], [`Error::NoFolioFrames`], [`Error::TooManyReferences`],
+    /// [`Error::Occupied`] or [`Error::NotCanonical`]; what was copied stays, so that the child can be
+    /// [ended](Self::exit) or the rest copied.
+    pub fn copy_range(
+        &self,
+        child: &mut AddressSpace<'m, F, M, B>,
+        range: PageRange,
+        rule: ForkRule,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<(), Stopped> {
+        self.check(range)?;
+        let ForkRule::Copy(sharing) = rule else { return Ok(()) };
+        gather.serve(self.id);
+        let mut spare = Spare { machine: self.machine, frame: None };
+        let mut page = range.first;
+        while page < range.end {
+            let (level, raw) = {
+                let guard = self.machine.read_lock();
+                let (level, _, raw, _) = self.walk(page, &guard);
+                (level, raw)
+            };
+            if level != Level::Pte && raw == 0 {
+                page = ((page >> level.shift()) + 1) << level.shift();
+                continue;
+            }
+            // Tables of the child are made while no lock of the parent's is held.
+            let table = child.make_exclusive(page, level).map_err(|why| Stopped::at_page(page, why))?;
+            let window = match self.step(page, range.end) {
+                Step::Window(window) if window.table.level == level => window,
+                _ => continue,
+            };
+            let copied = match sharing {
+                Sharing::Private => self.copy_window::<true>(&window, table, range, &mut spare, gather),
+                Sharing::Shared => self.copy_window::<false>(&window, table, range, &mut spare, gather),
+            };
+            drop(window);
+            let stopped = |page| move |why| Stopped::at_page(page, why);
+            page = match copied {
+                Copied::Until(next) => next,
+                Copied::Split(at) => {
+                    self.split_leaf(at).map_err(stopped(at.max(page)))?;
+                    at.max(page)
+                }
+                Copied::Spare(at) => {
+                    spare.fill().map_err(stopped(at))?;
+                    at
+                }
+                Copied::Failed(at, why) => return Err(stopped(at)(why)),
+            };
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn copy_window<const PRIVATE: bool>(
+        &self,
+        window: &Window<'_, M>,
+        child: &mut Table,
+        range: PageRange,
+        spare: &mut Spare<'_, M>,
+        gather: &mut Gather<'_, M>,
+    ) -> Copied {
+        let (table, level) = (&window.table, window.table.level);
+        let mut index = window.index;
+        while index < window.end {
+            let raw = F::load(table.entry(index));
+            if raw == 0 {
+                index += 1;
+                continue;
+            }
+            let page = window.page_of(index);
+            if !F::is_present(raw) {
+                if !vacant(child, index, 1) {
+                    return Copied::Failed(page, Error::Occupied);
+                }
+                self.machine.share_token(decode_token(raw));
+                child.entries_mut()[index].set(raw);
+                index += 1;
+                continue;
+            }
+            if F::is_table(level, raw) {
+                return Copied::Until(page);
+            }
+            if level != Level::Pte && (page < range.first || page + level.pages() > range.end) {
+                return Copied::Split(page);
+            }
+            match self.copy_run::<PRIVATE>(window, index, page, raw, child, spare, gather) {
+                Ok(len) => index += len,
+                Err(Pause::Split) => return Copied::Split(page),
+                Err(Pause::Spare) => return Copied::Spare(page),
+                Err(Pause::Failed(why)) => return Copied::Failed(page, why),
+            }
+        }
+        Copied::Until(window.page_of(window.end))
+    }
+
+    /// Copies the batch at `index`; how many entries.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "the state of the loop above, which inlines it")]
+    fn copy_run<const PRIVATE: bool>(
+        &self,
+        window: &Window<'_, M>,
+        index: usize,
+        page: u64,
+        raw: u64,
+        child: &mut Table,
+        spare: &mut Spare<'_, M>,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<usize, Pause> {
+        let (table, level) = (&window.table, window.table.level);
+        let most = window.end - index;
+        let (folio, remaining) = if raw & F::SPECIAL != 0 {
+            (None, most)
+        } else {
+            let folio = Folio::of(self.machine, F::frame(raw))?;
+            (Some(folio), folio.remaining() >> level.shift())
+        };
+        if PRIVATE
+            && let Some(folio) = &folio
+            && raw & F::EXCLUSIVE != 0
+            && folio.kind() == FolioKind::Anon
+            && folio.pins() > 0
+        {
+            return self.copy_pinned(window, index, child, spare);
+        }
+        let limit = if B::BATCHED { remaining.clamp(1, most) } else { 1 };
+        // The child's are old, so young may differ; of a shared mapping they are clean as well.
+        let ignore = if PRIVATE { F::YOUNG } else { F::STATE };
+        let mut run = detect::<F>(table.table(), index, raw, limit, step(level), ignore);
+        if !vacant(child, index, run.len) {
+            return Err(Error::Occupied.into());
+        }
+        let after = parents::<F, PRIVATE>(run.first);
+        if after != run.first && unfold_ends::<F, M>(table, self.id, page, run.len) {
+            let raw = F::load(table.entry(index));
+            run = detect::<F>(table.table(), index, raw, run.len, step(level), ignore);
+        }
+        if let Some(folio) = &folio {
+            folio.add_mapped(run.len << level.shift())?;
+        }
+        self.protect_parent::<PRIVATE>(window, index, page, &run, gather);
+        let raw = childs::<F, PRIVATE>(run.first);
+        write_run::<F, M>(self.machine, child, level, index, raw, run.len);
+        Ok(run.len)
+    }
+
+    #[inline]
+    fn protect_parent<const PRIVATE: bool>(
+        &self,
+        window: &Window<'_, M>,
+        index: usize,
+        page: u64,
+        run: &Run,
+        gather: &mut Gather<'_, M>,
+    ) {
+        if parents::<F, PRIVATE>(run.first) == run.first {
+            return;
+        }
+        change_run::<F, M>(&window.table, index, run, parents::<F, PRIVATE>);
+        if F::is_writable(run.first) {
+            gather.touch(page, (run.len as u64) << window.table.level.shift());
+        }
+    }
+
+    /// The parent keeps its pinned page, I/O to it must reach the parent. The child gets a copy of now.
+    #[cold]
+    fn copy_pinned(
+        &self,
+        window: &Window<'_, M>,
+        index: usize,
+        child: &mut Table,
+        spare: &mut Spare<'_, M>,
+    ) -> Result<usize, Pause> {
+        if window.table.level != Level::Pte {
+            return Err(Pause::Split);
+        }
+        if !vacant(child, index, 1) {
+            return Err(Error::Occupied.into());
+        }
+        let Some(frame) = spare.frame else { return Err(Pause::Spare) };
+        let raw = crate::batch::get::<F>(window.table.table(), index, step(Level::Pte));
+        let folio = Folio::prepare(self.machine, frame, 0, FolioKind::Anon)?;
+        spare.frame = None;
+        folio.add_mapped(1)?;
+        // SAFETY: the source is mapped and its table locked, so it is not freed; the copy is ours alone.
+        unsafe { self.machine.copy(F::frame(raw), frame, 1) };
+        self.machine.event(Event::Copy);
+        let attributes =
+            crate::Attributes { young: false, dirty: true, exclusive: true, ..F::attributes(raw) };
+        child.entries_mut()[index].set(F::leaf(Level::Pte, frame, attributes));
+        folio.put(self.machine);
+        Ok(1)
+    }
+}
+
+/// What becomes of the parent's leaf.
+#[inline]
+fn parents<F: Format, const PRIVATE: bool>(raw: u64) -> u64 {
+    if !PRIVATE {
+        return raw;
+    }
+    let raw = raw & !F::EXCLUSIVE;
+    if F::is_writable(raw) { F::write_protect(raw) } else { raw }
+}
+
+/// The child's leaf.
+#[inline]
+fn childs<F: Format, const PRIVATE: bool>(raw: u64) -> u64 {
+    let raw = if PRIVATE { parents::<F, PRIVATE>(raw) } else { F::make_clean(raw) };
+    raw & !F::YOUNG
+}
+
+/// Whether the child's entries are empty.
+#[inline]
+fn vacant(child: &mut Table, index: usize, len: usize) -> bool {
+    child.entries_mut()[index..index + len].iter_mut().fold(0, |or, entry| or | entry.get()) == 0
+}

@@ -1,0 +1,146 @@
+//! What a change leaves to do once the TLB is flushed: folios to give back, tables to retire.
+
+use crate::address::{Frame, PageRange};
+use crate::folio::Folio;
+use crate::machine::{Machine, SpaceId};
+
+/// Room for one run of pages or one table that waits for the flush. The caller supplies them: 512 are 4 KiB.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(transparent)]
+pub struct Slot(u64);
+
+const COUNT_BITS: u32 = 10;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+const TABLE: u64 = 0;
+
+/// Collects what an operation removes, so that one TLB flush serves the whole batch (Linux' `mmu_gather`): mappings
+/// first, then the flush, then the references that might free a folio.
+///
+/// It flushes by itself when its slots are used up, and when it is dropped. Several operations on one space may share
+/// it; until [`flush`](Self::flush) returns, CPUs may still use what was removed or write-protected.
+pub struct Gather<'g, M: Machine> {
+    machine: &'g M,
+    space: SpaceId,
+    slots: &'g mut [Slot],
+    /// Serves if the caller supplied none.
+    own: [Slot; 1],
+    used: usize,
+    /// Pages whose translations are to be invalidated.
+    range: PageRange,
+    tables: bool,
+    whole: bool,
+    flushes: u64,
+}
+
+const NOTHING: PageRange = PageRange { first: u64::MAX, end: 0 };
+
+impl<'g, M: Machine> Gather<'g, M> {
+    /// An empty one. Without slots every batch is flushed by itself.
+    pub fn new(machine: &'g M, space: SpaceId, slots: &'g mut [Slot]) -> Gather<'g, M> {
+        Gather {
+            machine,
+            space,
+            slots,
+            own: [Slot(0)],
+            used: 0,
+            range: NOTHING,
+            tables: false,
+            whole: false,
+            flushes: 0,
+        }
+    }
+
+    /// How many flushes there were so far.
+    #[must_use]
+    pub fn flushes(&self) -> u64 {
+        self.flushes
+    }
+
+    /// From here on for another space.
+    pub(crate) fn serve(&mut self, space: SpaceId) {
+        if self.space != space {
+            self.flush();
+            self.space = space;
+        }
+    }
+
+    /// The whole space ends: one invalidation of all.
+    pub(crate) fn whole_space(&mut self) {
+        self.whole = true;
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.used == self.slots.len().max(1)
+    }
+
+    /// The translations of these pages changed.
+    #[inline]
+    pub(crate) fn touch(&mut self, page: u64, pages: u64) {
+        self.range.first = self.range.first.min(page);
+        self.range.end = self.range.end.max(page + pages);
+    }
+
+    /// `count` pages of one folio, from `frame` on, are no longer mapped at `page`.
+    #[inline]
+    pub(crate) fn unmapped(&mut self, frame: Frame, count: usize) {
+        self.push(Slot(frame.0 << COUNT_BITS | count as u64));
+    }
+
+    /// A table that covered `pages` from `page` on was taken out of the tree.
+    pub(crate) fn unlinked(&mut self, frame: Frame, page: u64, pages: u64) {
+        self.touch(page, pages);
+        self.tables = true;
+        self.push(Slot(frame.0 << COUNT_BITS | TABLE));
+    }
+
+    #[inline]
+    fn push(&mut self, slot: Slot) {
+        if self.is_full() {
+            self.flush();
+        }
+        let slots = if self.slots.is_empty() { &mut self.own[..] } else { &mut *self.slots };
+        if let Some(room) = slots.get_mut(self.used) {
+            *room = slot;
+            self.used += 1;
+        }
+    }
+
+    /// Flushes the TLB if anything changed, then gives back the folios and tables.
+    pub fn flush(&mut self) {
+        if self.range.first < self.range.end || self.whole {
+            if self.whole {
+                self.machine.invalidate_space(self.space);
+            } else {
+                self.machine.invalidate_range(self.space, self.range, self.tables);
+            }
+            self.machine.sync();
+            self.flushes += 1;
+            self.range = NOTHING;
+            self.tables = false;
+        }
+        let slots = if self.slots.is_empty() { &self.own[..] } else { &*self.slots };
+        for &slot in &slots[..self.used] {
+            Self::release(self.machine, slot);
+        }
+        self.used = 0;
+    }
+
+    #[inline]
+    fn release(machine: &M, slot: Slot) {
+        let frame = Frame(slot.0 >> COUNT_BITS);
+        match slot.0 & COUNT {
+            TABLE => machine.retire_table(frame),
+            count => {
+                if let Ok(folio) = Folio::of(machine, frame) {
+                    folio.sub_mapped(machine, count as usize);
+                }
+            }
+        }
+    }
+}
+
+impl<M: Machine> Drop for Gather<'_, M> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}

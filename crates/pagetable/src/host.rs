@@ -1,0 +1,376 @@
+//! A machine made of ordinary memory: for tests, experiments, emulators, and to see what the operations cost.
+//!
+//! Physical memory is one zeroed allocation, which the operating system populates as it is touched. TLB operations do
+//! nothing but count. Retired tables wait until no guard is left. Nothing here executes a privileged instruction.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+
+use crate::address::{Frame, PAGE_SIZE, PageRange};
+use crate::folio::{FrameMeta, MAX_ORDER};
+use crate::machine::{Event, Frames, Memory, Observe, Rcu, SpaceId, Tlb};
+use crate::table::Table;
+
+/// How many operations of each kind the machine was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Counts {
+    /// [`Tlb::invalidate_page`].
+    pub tlb_pages: u64,
+    /// [`Tlb::invalidate_range`].
+    pub tlb_ranges: u64,
+    /// [`Tlb::invalidate_space`].
+    pub tlb_spaces: u64,
+    /// [`Tlb::sync`].
+    pub tlb_syncs: u64,
+    /// Contiguous blocks folded while in use.
+    pub folds: u64,
+    /// Contiguous blocks unfolded.
+    pub unfolds: u64,
+    /// Huge leaves split.
+    pub splits: u64,
+    /// Copies for write faults and pinned pages.
+    pub copies: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    tlb: [AtomicU64; 4],
+    events: [AtomicU64; 4],
+}
+
+/// Free blocks by order.
+#[derive(Debug, Default)]
+struct FreeLists {
+    blocks: [Vec<u64>; MAX_ORDER as usize + 1],
+    /// Frames in the lists and those that were never used.
+    free: u64,
+    /// The first frame that was never used.
+    unused: u64,
+    end: u64,
+    retired: Vec<Frame>,
+    /// Tables that may still be allocated.
+    table_budget: u64,
+    /// Folios that may still be allocated by the operations themselves.
+    folio_budget: u64,
+    tokens: std::collections::HashMap<u64, u64>,
+}
+
+impl FreeLists {
+    fn take(&mut self, order: u8) -> Option<Frame> {
+        let frame = self.take_block(order)?;
+        self.free -= 1 << order;
+        Some(Frame(frame))
+    }
+
+    fn take_block(&mut self, order: u8) -> Option<u64> {
+        if let Some(frame) = self.blocks.get_mut(usize::from(order))?.pop() {
+            return Some(frame);
+        }
+        let size = 1u64 << order;
+        if self.unused.next_multiple_of(size) + size <= self.end {
+            // What alignment skips goes to the lists, largest pieces first.
+            while !self.unused.is_multiple_of(size) {
+                let piece = self.unused.trailing_zeros();
+                self.blocks[piece as usize].push(self.unused);
+                self.unused += 1 << piece;
+            }
+            self.unused += size;
+            return Some(self.unused - size);
+        }
+        if order == MAX_ORDER {
+            return None;
+        }
+        let frame = self.take_block(order + 1)?;
+        self.blocks[usize::from(order)].push(frame + size);
+        Some(frame)
+    }
+
+    fn give(&mut self, frame: Frame, order: u8) {
+        self.free += 1 << order;
+        self.blocks[usize::from(order)].push(frame.0);
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct HostMachine {
+    memory: NonNull<u8>,
+    layout: Layout,
+    frames: u64,
+    meta: Box<[FrameMeta]>,
+    lists: Mutex<FreeLists>,
+    readers: RwLock<()>,
+    counters: Counters,
+}
+
+// SAFETY: the memory is owned, and reached through `Table`s of atomics or by `copy`, `clear`, `read` and `write`, whose
+// rules are the caller's; all else is `Sync` itself.
+unsafe impl Send for HostMachine {}
+// SAFETY: as above.
+unsafe impl Sync for HostMachine {}
+
+/// Blocks of order 9 are to be aligned in memory too.
+const ALIGN: usize = (PAGE_SIZE as usize) << MAX_ORDER;
+
+impl HostMachine {
+    /// A machine with this many frames, numbered from 0; frame 0 stays unused. The allocation is populated lazily.
+    ///
+    /// # Panics
+    /// If `frames` is 0 or the bytes of so many frames are no valid size of an allocation.
+    #[must_use]
+    pub fn new(frames: u64) -> HostMachine {
+        let bytes = usize::try_from(frames * PAGE_SIZE).expect("frames fit into the address space");
+        let align = if cfg!(miri) { PAGE_SIZE as usize } else { ALIGN };
+        let layout = Layout::from_size_align(bytes, align).expect("a valid size");
+        assert!(frames > 0, "a machine needs frames");
+        // SAFETY: the size is not zero.
+        let memory =
+            NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let lists = FreeLists {
+            free: frames - 1,
+            unused: 1,
+            end: frames,
+            table_budget: u64::MAX,
+            folio_budget: u64::MAX,
+            ..FreeLists::default()
+        };
+        HostMachine {
+            memory,
+            layout,
+            frames,
+            meta: (0..frames).map(|_| FrameMeta::new()).collect(),
+            lists: Mutex::new(lists),
+            readers: RwLock::new(()),
+            counters: Counters::default(),
+        }
+    }
+
+    fn lists(&self) -> MutexGuard<'_, FreeLists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Frames for a new folio of the caller's own, not yet [prepared](crate::Folio::prepare).
+    pub fn take(&self, order: u8) -> Option<Frame> {
+        let mut lists = self.lists();
+        self.reclaim(&mut lists);
+        lists.take(order)
+    }
+
+    /// How many frames are free, after retired tables are taken back if no guard is left.
+    #[must_use]
+    pub fn free_frames(&self) -> u64 {
+        let mut lists = self.lists();
+        self.reclaim(&mut lists);
+        lists.free
+    }
+
+    /// Lets the operations allocate only so many tables and folios more, to see them fail.
+    pub fn set_budget(&self, tables: u64, folios: u64) {
+        let mut lists = self.lists();
+        lists.table_budget = tables;
+        lists.folio_budget = folios;
+    }
+
+    /// How often each token is held by entries, relative to those that [`map_token`](crate::AddressSpace::map_token)
+    /// put there.
+    #[must_use]
+    pub fn token_balance(&self, token: u64) -> i64 {
+        self.lists().tokens.get(&token).map_or(0, |&n| n as i64)
+    }
+
+    /// What was asked for so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let tlb = |n: usize| self.counters.tlb[n].load(Ordering::Relaxed);
+        let event = |n: usize| self.counters.events[n].load(Ordering::Relaxed);
+        Counts {
+            tlb_pages: tlb(0),
+            tlb_ranges: tlb(1),
+            tlb_spaces: tlb(2),
+            tlb_syncs: tlb(3),
+            folds: event(0),
+            unfolds: event(1),
+            splits: event(2),
+            copies: event(3),
+        }
+    }
+
+    /// Counts from zero again.
+    pub fn reset_counts(&self) {
+        for counter in self.counters.tlb.iter().chain(&self.counters.events) {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The word at a physical address (a multiple of 8), as a load of the CPU reads it. `None` outside of memory.
+    #[must_use]
+    pub fn read(&self, address: u64) -> Option<u64> {
+        Some(self.word(address)?.load(Ordering::Relaxed))
+    }
+
+    /// Writes the word at a physical address (a multiple of 8). `None` outside of memory.
+    pub fn write(&self, address: u64, value: u64) -> Option<()> {
+        self.word(address)?.store(value, Ordering::Relaxed);
+        Some(())
+    }
+
+    fn word(&self, address: u64) -> Option<&AtomicU64> {
+        if !address.is_multiple_of(8) || address >= self.frames * PAGE_SIZE {
+            return None;
+        }
+        // SAFETY: inside the allocation, aligned, and all access to frames is atomic.
+        Some(unsafe { self.memory.add(address as usize).cast::<AtomicU64>().as_ref() })
+    }
+
+    fn words(&self, frame: Frame) -> &[AtomicU64] {
+        assert!(frame.0 < self.frames, "{frame:?} is outside of memory");
+        // SAFETY: inside the allocation, aligned, and all access to frames is atomic.
+        unsafe {
+            let first = self.memory.add((frame.0 * PAGE_SIZE) as usize).cast::<AtomicU64>();
+            std::slice::from_raw_parts(first.as_ptr(), PAGE_SIZE as usize / 8)
+        }
+    }
+
+    /// Takes retired tables back if there is no reader at this moment: all are then beyond their grace period.
+    fn reclaim(&self, lists: &mut FreeLists) {
+        if lists.retired.is_empty() {
+            return;
+        }
+        let nobody = match self.readers.try_write() {
+            Ok(_) | Err(TryLockError::Poisoned(_)) => true,
+            Err(TryLockError::WouldBlock) => false,
+        };
+        if nobody {
+            for frame in std::mem::take(&mut lists.retired) {
+                lists.give(frame, 0);
+            }
+        }
+    }
+}
+
+impl Drop for HostMachine {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout; addresses into it do not outlive the machine.
+        unsafe { dealloc(self.memory.as_ptr(), self.layout) };
+    }
+}
+
+// SAFETY: a frame is always the same page of one allocation, which lives as long as the machine; metadata is one array.
+unsafe impl Memory for HostMachine {
+    #[inline]
+    fn table(&self, frame: Frame) -> NonNull<Table> {
+        assert!(frame.0 < self.frames, "{frame:?} is outside of memory");
+        // SAFETY: inside the allocation.
+        unsafe { self.memory.add((frame.0 * PAGE_SIZE) as usize).cast() }
+    }
+
+    #[inline]
+    fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
+        self.meta.get(usize::try_from(frame.0).ok()?)
+    }
+
+    unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
+        for n in 0..frames {
+            for (from, to) in self.words(from.add(n)).iter().zip(self.words(to.add(n))) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+    }
+
+    unsafe fn clear(&self, frame: Frame) {
+        for word in self.words(frame) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn relax(&self, tries: u32) {
+        if tries < 64 {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
+// SAFETY: the lists hold each frame once and blocks aligned to their order; retired tables wait for `reclaim`.
+unsafe impl Frames for HostMachine {
+    fn alloc_table(&self) -> Option<Frame> {
+        let mut lists = self.lists();
+        lists.table_budget = lists.table_budget.checked_sub(1)?;
+        if lists.blocks[0].is_empty() {
+            self.reclaim(&mut lists);
+        }
+        lists.take(0)
+    }
+
+    fn retire_table(&self, frame: Frame) {
+        self.lists().retired.push(frame);
+    }
+
+    fn alloc_folio(&self, order: u8) -> Option<Frame> {
+        let mut lists = self.lists();
+        lists.folio_budget = lists.folio_budget.checked_sub(1)?;
+        self.reclaim(&mut lists);
+        lists.take(order)
+    }
+
+    fn free_folio(&self, head: Frame, order: u8) {
+        self.lists().give(head, order);
+    }
+
+    fn share_token(&self, token: u64) {
+        let mut lists = self.lists();
+        let held = lists.tokens.entry(token).or_default();
+        *held = held.wrapping_add(1);
+    }
+
+    fn release_token(&self, token: u64) {
+        let mut lists = self.lists();
+        let held = lists.tokens.entry(token).or_default();
+        *held = held.wrapping_sub(1);
+    }
+}
+
+// SAFETY: there is no TLB.
+unsafe impl Tlb for HostMachine {
+    fn invalidate_page(&self, _: SpaceId, _: u64) {
+        self.counters.tlb[0].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {
+        self.counters.tlb[1].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn invalidate_space(&self, _: SpaceId) {
+        self.counters.tlb[2].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sync(&self) {
+        self.counters.tlb[3].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Rcu for HostMachine {
+    type Guard<'a> = RwLockReadGuard<'a, ()>;
+
+    #[inline]
+    fn read_lock(&self) -> Self::Guard<'_> {
+        // Nobody ever waits to write, so readers may nest.
+        self.readers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observe for HostMachine {
+    fn event(&self, event: Event) {
+        let n = match event {
+            Event::Fold => 0,
+            Event::Unfold => 1,
+            Event::Split => 2,
+            Event::Copy => 3,
+        };
+        self.counters.events[n].fetch_add(1, Ordering::Relaxed);
+    }
+}

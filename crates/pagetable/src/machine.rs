@@ -1,0 +1,145 @@
+//! What the caller brings: memory, frames, TLB maintenance and RCU-like protection.
+//!
+//! Nothing in this crate executes a privileged instruction: all that touches hardware goes through these traits. A
+//! kernel implements them with its direct map, its allocator, `INVLPG`/`TLBI` and its RCU; the [`host`](crate::host)
+//! implementation uses ordinary memory and counts.
+
+use core::ptr::NonNull;
+
+use crate::address::{Frame, PageRange};
+use crate::folio::FrameMeta;
+use crate::table::Table;
+
+/// Physical memory as software reaches it, and the metadata of its frames.
+///
+/// # Safety
+/// - [`table`](Self::table) returns a pointer, aligned to 4096, to the frame's 4096 bytes, valid for reads and writes
+///   as long as the frame is a page table (from [`Frames::alloc_table`] until its grace period after
+///   [`Frames::retire_table`] is over), and always the same memory for the same frame.
+/// - [`meta`](Self::meta) returns the same metadata whenever it is asked for the same frame, and `Some` for every
+///   frame that the allocators of [`Frames`] return and for all frames of a folio if for one.
+pub unsafe trait Memory {
+    /// Where the page table in this frame can be reached.
+    fn table(&self, frame: Frame) -> NonNull<Table>;
+
+    /// The metadata of a frame, `None` if it has none (device memory).
+    fn meta(&self, frame: Frame) -> Option<&FrameMeta>;
+
+    /// Copies the contents of `frames` frames. The source may be written meanwhile through other mappings, as by any
+    /// write that races with a fork; then it is the caller of the operation who knows why that is no harm.
+    ///
+    /// # Safety
+    /// Neither range is being freed, and nobody else reaches the frames at `to`.
+    unsafe fn copy(&self, from: Frame, to: Frame, frames: u64);
+
+    /// Clears the contents of a frame that nobody else reaches.
+    ///
+    /// # Safety
+    /// The frame was returned by [`Frames::alloc_folio`] or lies in such a folio, and nobody else reaches it.
+    unsafe fn clear(&self, frame: Frame);
+
+    /// What to do between two tries to take the lock of a table, `tries` counting from 0. A kernel leaves the default
+    /// and holds preemption off around each operation.
+    fn relax(&self, tries: u32) {
+        let _ = tries;
+        core::hint::spin_loop();
+    }
+}
+
+/// The allocators of frames.
+///
+/// # Safety
+/// - A frame that is returned is not in use until it is given back, and a folio is aligned to its size.
+/// - The frame of a retired table keeps its contents, and is not reused, until every [`Rcu::Guard`] that existed at the
+///   time of the call is gone.
+pub unsafe trait Frames {
+    /// A frame for a page table, contents arbitrary. `None` if there is none.
+    fn alloc_table(&self) -> Option<Frame>;
+
+    /// Takes back the frame of a page table, once no guard of now is left.
+    fn retire_table(&self, frame: Frame);
+
+    /// The first of `1 << order` frames for the copy of a folio, contents arbitrary. `None` if there are none.
+    fn alloc_folio(&self, order: u8) -> Option<Frame>;
+
+    /// Takes back a folio: no reference to it is left, and no TLB holds a translation to it.
+    fn free_folio(&self, head: Frame, order: u8);
+
+    /// Another space refers to the token of a non-present entry, `pages` in a row of the same token.
+    fn share_token(&self, token: u64) {
+        let _ = token;
+    }
+
+    /// An entry that held this token is gone.
+    fn release_token(&self, token: u64) {
+        let _ = token;
+    }
+}
+
+/// The identity of an address space for TLB maintenance.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SpaceId {
+    /// The frame of the root table.
+    pub root: Frame,
+    /// The tag that the caller chose: an ASID or PCID.
+    pub asid: u16,
+}
+
+/// TLB maintenance. Invalidations are issued one by one and waited for together: [`sync`](Self::sync) is the barrier
+/// (on arm64 the trailing DSB that patch 13 of the seed's series elides, on x86-64 the wait for the other CPUs).
+///
+/// # Safety
+/// When `sync` returns, no CPU uses a translation any more, of a leaf or of a table, that was invalidated before by the
+/// same thread. Without that freed memory stays reachable.
+pub unsafe trait Tlb {
+    /// Invalidates the translation of one page.
+    fn invalidate_page(&self, space: SpaceId, page: u64);
+
+    /// Invalidates the translations of a range. `tables` tells that tables were removed too, so that cached entries of
+    /// upper levels must go as well.
+    fn invalidate_range(&self, space: SpaceId, range: PageRange, tables: bool);
+
+    /// Invalidates all of a space.
+    fn invalidate_space(&self, space: SpaceId);
+
+    /// Waits until the invalidations that this thread issued are complete everywhere.
+    fn sync(&self);
+}
+
+/// Protection of lock-free walks: RCU, epochs, or on a single CPU interrupts held off.
+pub trait Rcu {
+    /// While it lives, no retired page table that could be seen at its creation is reused.
+    type Guard<'a>
+    where
+        Self: 'a;
+
+    /// Starts a protected section. They may be nested.
+    fn read_lock(&self) -> Self::Guard<'_>;
+}
+
+/// What happens below the interface, for statistics.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A contiguous block was folded while its entries were in use.
+    Fold,
+    /// A contiguous block was unfolded.
+    Unfold,
+    /// A huge leaf was split.
+    Split,
+    /// A page was copied for a write fault or for the child of a fork, `order` that of the copy.
+    Copy,
+}
+
+/// Statistics. The default counts nothing and costs nothing.
+pub trait Observe {
+    /// Something happened.
+    #[inline]
+    fn event(&self, event: Event) {
+        let _ = event;
+    }
+}
+
+/// Everything an address space needs.
+pub trait Machine: Memory + Frames + Tlb + Rcu + Observe {}
+impl<T: Memory + Frames + Tlb + Rcu + Observe> Machine for T {}

@@ -1,0 +1,166 @@
+//! Protect: what a range of pages permits.
+
+use crate::address::{Level, PageRange};
+use crate::batch::{Batching, Run, detect};
+use crate::entries::{change_run, clear_run, set_run, step, unfold_ends};
+use crate::error::Stopped;
+use crate::folio::{Folio, FolioKind};
+use crate::format::{Attributes, Format};
+use crate::gather::Gather;
+use crate::machine::Machine;
+use crate::space::{AddressSpace, Done, Window};
+
+/// What a mapping is for, which decides what fork and write permission mean.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// Writes are private (`MAP_PRIVATE`): pages are shared until one side writes. Only exclusive anonymous pages are
+    /// writable.
+    Private,
+    /// Writes are shared (`MAP_SHARED`).
+    Shared,
+}
+
+/// What a range of pages shall permit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Protection {
+    /// User programs may access it. `false` is `PROT_NONE`.
+    pub user: bool,
+    /// Writing is permitted; in a private mapping a page that is not exclusive stays read-only, so that the first write
+    /// faults and [`AddressSpace::write_fault`] gives it a copy.
+    pub write: bool,
+    /// Executing is permitted.
+    pub execute: bool,
+}
+
+impl Protection {
+    /// Read only.
+    pub const READ: Protection = Protection { user: true, write: false, execute: false };
+    /// Read and write.
+    pub const READ_WRITE: Protection = Protection { user: true, write: true, execute: false };
+    /// Nothing.
+    pub const NONE: Protection = Protection { user: false, write: false, execute: false };
+}
+
+impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+    /// Changes what the mapped pages of the range permit. CPUs may use the old permissions until the gather flushes.
+    ///
+    /// # Errors
+    /// [`Stopped`] with [`Error::NoTableFrame`](crate::Error::NoTableFrame) if a huge leaf at the border had to be
+    /// split, or [`Error::NotCanonical`](crate::Error::NotCanonical).
+    pub fn protect(
+        &self,
+        range: PageRange,
+        protection: Protection,
+        sharing: Sharing,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<(), Stopped> {
+        gather.serve(self.id);
+        self.for_windows(range, |window| {
+            Ok(self.change_window(&window, range, gather, |raw, run_is_anon| {
+                let own = raw & F::EXCLUSIVE != 0 && run_is_anon;
+                let write = protection.write && (sharing == Sharing::Shared || own || raw & F::SPECIAL != 0);
+                permit::<F>(raw, protection, write)
+            }))
+        })
+    }
+
+    /// Makes the mapped pages of the range read-only and leaves everything else: contiguous blocks that lie wholly in
+    /// the range stay folded (`wrprotect_ptes`; write tracking, and the parent's half of a fork).
+    ///
+    /// # Errors
+    /// As [`protect`](Self::protect).
+    pub fn write_protect(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
+        gather.serve(self.id);
+        self.for_windows(range, |window| {
+            Ok(self.change_window(&window, range, gather, |raw, _| {
+                if F::is_writable(raw) { F::write_protect(raw) } else { raw }
+            }))
+        })
+    }
+
+    fn change_window(
+        &self,
+        window: &Window<'_, M>,
+        range: PageRange,
+        gather: &mut Gather<'_, M>,
+        change: impl Fn(u64, bool) -> u64,
+    ) -> Done {
+        let (table, level) = (&window.table, window.table.level);
+        let mut index = window.index;
+        while index < window.end {
+            let page = window.page_of(index);
+            let raw = F::load(table.entry(index));
+            if !F::is_present(raw) {
+                index += 1;
+                continue;
+            }
+            if F::is_table(level, raw) {
+                return Done::Until(page);
+            }
+            if level != Level::Pte && (page < range.first || page + level.pages() > range.end) {
+                return Done::Split(page);
+            }
+            index += self.change_one(window, index, page, raw, gather, &change);
+        }
+        Done::Until(window.page_of(window.end))
+    }
+
+    fn change_one(
+        &self,
+        window: &Window<'_, M>,
+        index: usize,
+        page: u64,
+        raw: u64,
+        gather: &mut Gather<'_, M>,
+        change: &impl Fn(u64, bool) -> u64,
+    ) -> usize {
+        let (table, level) = (&window.table, window.table.level);
+        let folio = if raw & F::SPECIAL != 0 { None } else { Folio::of(self.machine, F::frame(raw)).ok() };
+        let most = window.end - index;
+        let limit = match &folio {
+            _ if !B::BATCHED => 1,
+            Some(folio) => (folio.remaining() >> level.shift()).clamp(1, most),
+            None => most,
+        };
+        let anon = folio.is_some_and(|folio| folio.kind() == FolioKind::Anon);
+        // Young and dirty may differ: what is permitted does not depend on them, and each entry keeps its own.
+        let mut run = detect::<F>(table.table(), index, raw, limit, step(level), F::STATE);
+        let after = change(run.first, anon);
+        if after == run.first {
+            return run.len;
+        }
+        if unfold_ends::<F, M>(table, self.id, page, run.len) {
+            let raw = F::load(table.entry(index));
+            run = detect::<F>(table.table(), index, raw, run.len, step(level), F::STATE);
+        }
+        self.apply(window, index, page, &run, |raw| change(raw, anon));
+        gather.touch(page, (run.len as u64) << level.shift());
+        run.len
+    }
+
+    fn apply(&self, window: &Window<'_, M>, index: usize, page: u64, run: &Run, change: impl Fn(u64) -> u64) {
+        let (table, level) = (&window.table, window.table.level);
+        let protects = change(run.first) == F::write_protect(run.first);
+        if F::CONTIGUOUS == 1 || run.first & F::CONT == 0 || protects {
+            change_run::<F, M>(table, index, run, change);
+            return;
+        }
+        // Entries of a folded block may differ in nothing but what write-protection changes, not even for a moment:
+        // break before make.
+        let (or, and) = clear_run::<F, M>(table, index, run);
+        let pages = (run.len as u64) << level.shift();
+        self.machine.invalidate_range(self.id, PageRange { first: page, end: page + pages }, false);
+        self.machine.sync();
+        let raw = crate::batch::with_state::<F>(run.first, or, and);
+        set_run::<F, M>(table, self.id, page, change(raw), run.len);
+    }
+}
+
+/// The leaf with other permissions.
+fn permit<F: Format>(raw: u64, protection: Protection, write: bool) -> u64 {
+    let old = F::attributes(raw);
+    let new = Attributes { user: protection.user, write, execute: protection.execute, ..old };
+    // Only the bits that differ, so that the level's and the contiguous bit stay.
+    let same_level = |a| F::leaf(Level::Pte, F::frame(raw), a);
+    raw ^ same_level(old) ^ same_level(new)
+}

@@ -1,0 +1,177 @@
+//! What is mapped where.
+
+use crate::address::{Frame, Level, PageRange, VirtAddr};
+use crate::batch::{Batching, detect, get, with_state};
+use crate::entries::step;
+use crate::error::{Error, Stopped};
+use crate::folio::Folio;
+use crate::format::{Attributes, Format, decode_token};
+use crate::machine::Machine;
+use crate::space::{AddressSpace, Done, Step};
+use crate::table::Table;
+
+/// What a page is mapped to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mapping {
+    /// Nothing.
+    None,
+    /// A token put there by [`AddressSpace::map_token`] or [`AddressSpace::swap_out`].
+    Token(u64),
+    /// A frame.
+    Page {
+        /// The frame of this very page, also within a huge leaf.
+        frame: Frame,
+        /// The level of the leaf.
+        level: Level,
+        /// The leaf is part of a folded contiguous block.
+        contiguous: bool,
+        /// Young and dirty of a contiguous block or of a huge leaf are those of all its pages together.
+        attributes: Attributes,
+    },
+}
+
+/// A stretch of pages that are mapped alike: to consecutive frames of one folio with equal attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MappedRun {
+    /// The first page.
+    pub at: VirtAddr,
+    /// How many pages.
+    pub pages: u64,
+    /// The mapping of the first page. A run of tokens is one page long.
+    pub mapping: Mapping,
+}
+
+impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+    /// What the page of an address is mapped to, without any lock. While another thread changes the mapping, the answer
+    /// is that of before or after; where it splits a huge leaf, folds or unfolds, it may be [`Mapping::None`] for a
+    /// moment. To act on it, take a reference and look again, or use [`query`](Self::query).
+    ///
+    /// The guard is the caller's, so that many lookups may share one; it protects the tables, not the folio.
+    #[must_use]
+    pub fn lookup(&self, guard: &M::Guard<'_>, at: VirtAddr) -> Mapping {
+        let page = at.page();
+        if self.check_page(page).is_err() {
+            return Mapping::None;
+        }
+        let (level, index, raw, table) = self.walk(page, guard);
+        let raw = if level == Level::Pte && F::CONTIGUOUS > 1 && F::is_present(raw) && raw & F::CONT != 0 {
+            gather_unlocked::<F>(table, index, raw)
+        } else {
+            raw
+        };
+        describe::<F>(level, page, raw)
+    }
+
+    /// What the page of an address is mapped to, under the table's lock.
+    #[must_use]
+    pub fn query(&self, at: VirtAddr) -> Mapping {
+        let page = at.page();
+        if self.check_page(page).is_err() {
+            return Mapping::None;
+        }
+        match self.step(page, page + 1) {
+            Step::Gap(_) => Mapping::None,
+            Step::Window(window) => {
+                let level = window.table.level;
+                let raw = get::<F>(window.table.table(), window.index, step(level));
+                describe::<F>(level, page, raw)
+            }
+        }
+    }
+
+    /// Calls `each` for every run of pages that are mapped alike, in order. It is called under a table's lock: it must
+    /// not call operations of this space.
+    ///
+    /// # Errors
+    /// [`Stopped`] with [`Error::NotCanonical`].
+    pub fn runs(&self, range: PageRange, mut each: impl FnMut(MappedRun)) -> Result<(), Stopped> {
+        self.for_windows(range, |window| {
+            let (table, level) = (&window.table, window.table.level);
+            let mut index = window.index;
+            while index < window.end {
+                let page = window.page_of(index);
+                let raw = F::load(table.entry(index));
+                if F::is_present(raw) && F::is_table(level, raw) {
+                    return Ok(Done::Until(page));
+                }
+                if raw == 0 {
+                    index += 1;
+                    continue;
+                }
+                if !F::is_present(raw) {
+                    let mapping = Mapping::Token(decode_token(raw));
+                    each(MappedRun { at: VirtAddr::of_page(page), pages: 1, mapping });
+                    index += 1;
+                    continue;
+                }
+                let most = window.end - index;
+                let limit = match Folio::of(self.machine, F::frame(raw)) {
+                    Ok(folio) if raw & F::SPECIAL == 0 => (folio.remaining() >> level.shift()).clamp(1, most),
+                    _ => most,
+                };
+                let run = detect::<F>(table.table(), index, raw, limit, step(level), 0);
+                // The range may start and end within huge leaves.
+                let first = page.max(range.first);
+                let end = (page + ((run.len as u64) << level.shift())).min(range.end);
+                let mapping = describe::<F>(level, first, run.first);
+                each(MappedRun { at: VirtAddr::of_page(first), pages: end - first, mapping });
+                index += run.len;
+            }
+            Ok(Done::Until(window.page_of(window.end)))
+        })
+    }
+
+    /// Pins the folio behind a page for I/O. In a private mapping the page must be writable and exclusive, so that fork
+    /// gives the child a copy instead of making it shared. Release with [`Folio::unpin`].
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`]; [`Error::NotPermitted`] if the page is anonymous but not exclusive: resolve a write fault
+    /// first; [`Error::TooManyReferences`].
+    pub fn pin(&self, at: VirtAddr) -> Result<Frame, Error> {
+        let page = at.page();
+        self.check_page(page)?;
+        let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::NotMapped) };
+        let raw = F::load(window.table.entry(window.index));
+        if !F::is_present(raw) || raw & F::SPECIAL != 0 {
+            return Err(Error::NotMapped);
+        }
+        let level = window.table.level;
+        let frame = F::frame(raw).add(page & (level.pages() - 1));
+        let folio = Folio::of(self.machine, frame)?;
+        if folio.kind() == crate::FolioKind::Anon && raw & F::EXCLUSIVE == 0 {
+            return Err(Error::NotPermitted);
+        }
+        // Under the lock of the table: a fork that comes later sees the pin.
+        folio.pin()?;
+        Ok(frame)
+    }
+}
+
+fn describe<F: Format>(level: Level, page: u64, raw: u64) -> Mapping {
+    if raw == 0 {
+        return Mapping::None;
+    }
+    if !F::is_present(raw) {
+        return Mapping::Token(decode_token(raw));
+    }
+    Mapping::Page {
+        frame: F::frame(raw).add(page & (level.pages() - 1)),
+        level,
+        contiguous: raw & F::CONT != 0,
+        attributes: F::attributes(raw),
+    }
+}
+
+/// The state of a block that may be unfolded meanwhile: entries found empty say nothing.
+fn gather_unlocked<F: Format>(table: &Table, index: usize, raw: u64) -> u64 {
+    let (mut or, mut and) = (raw, raw);
+    let block = index - index % F::CONTIGUOUS;
+    for (at, entry) in table.entries()[block..block + F::CONTIGUOUS].iter().enumerate() {
+        let other = if block + at == index { raw } else { F::load(entry) };
+        if F::is_present(other) {
+            or |= other & F::STATE;
+            and &= other | !F::STATE;
+        }
+    }
+    with_state::<F>(raw, or, and)
+}

@@ -1,0 +1,249 @@
+//! Young: test and clear over a range, with the answer as a bitmap (what DAMON's access check needs).
+//!
+//! An entry is read once, with a plain load. What is young is collected sixty-four at a time; if all those entries are
+//! young and settled, as in memory that is in use, their bits are cleared by plain stores, else one by one with a
+//! compare-exchange where hardware could set another bit meanwhile. The TLB is not flushed: as in Linux' DAMON, an access
+//! through a translation that is still cached is not seen, which matters little and costs nothing.
+
+use crate::address::{ENTRIES, Level, PageRange};
+use crate::batch::Batching;
+use crate::error::Stopped;
+use crate::format::Format;
+use crate::machine::Machine;
+use crate::space::{AddressSpace, Done, Window};
+use crate::table::Locked;
+
+/// Bits of a word of the bitmap.
+const WORD: usize = u64::BITS as usize;
+
+/// A bitmap of the pages of a range: bit `i % 64` of word `i / 64` is page `i` of the range.
+struct Bitmap<'a>(Option<&'a mut [u64]>);
+
+impl Bitmap<'_> {
+    /// Sets bits from `at` on as `bits`, lowest first. Those past the end of the bitmap are dropped.
+    #[inline]
+    fn set(&mut self, at: u64, bits: u64) {
+        let Some(words) = &mut self.0 else { return };
+        let (word, shift) = ((at / WORD as u64) as usize, at % WORD as u64);
+        if let Some(low) = words.get_mut(word) {
+            *low |= bits << shift;
+        }
+        if shift != 0
+            && let Some(high) = words.get_mut(word + 1)
+        {
+            *high |= bits >> (WORD as u64 - shift);
+        }
+    }
+
+    fn set_all(&mut self, mut at: u64, end: u64) {
+        while at < end {
+            let n = (end - at).min(WORD as u64);
+            self.set(at, u64::MAX >> (WORD as u64 - n));
+            at += n;
+        }
+    }
+}
+
+impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+    /// Clears the young bits of the range and returns how many of its pages were young. Bit `i % 64` of
+    /// `bitmap[i / 64]` is set if page `i` was; bits that are set already stay, pages beyond the bitmap are harvested
+    /// all the same. All pages of a huge leaf or of a folded block are young together, also if the range covers only
+    /// some.
+    ///
+    /// # Errors
+    /// [`Stopped`] with [`Error::NotCanonical`](crate::Error::NotCanonical).
+    pub fn harvest_young(&self, range: PageRange, bitmap: &mut [u64]) -> Result<u64, Stopped> {
+        self.young(range, true, Bitmap(Some(bitmap)))
+    }
+
+    /// Clears the young bits of the range, for the check to come (DAMON's `mkold`).
+    ///
+    /// # Errors
+    /// As [`harvest_young`](Self::harvest_young).
+    pub fn clear_young(&self, range: PageRange) -> Result<u64, Stopped> {
+        self.young(range, true, Bitmap(None))
+    }
+
+    /// Like [`harvest_young`](Self::harvest_young), but clears nothing.
+    ///
+    /// # Errors
+    /// As [`harvest_young`](Self::harvest_young).
+    pub fn test_young(&self, range: PageRange, bitmap: &mut [u64]) -> Result<u64, Stopped> {
+        self.young(range, false, Bitmap(Some(bitmap)))
+    }
+
+    fn young(&self, range: PageRange, clear: bool, mut bitmap: Bitmap<'_>) -> Result<u64, Stopped> {
+        let mut young = 0;
+        self.for_windows(range, |window| {
+            Ok(if window.table.level == Level::Pte {
+                young += harvest_ptes::<F, M, B>(&window, range, clear, &mut bitmap);
+                Done::Until(window.page_of(window.end))
+            } else {
+                harvest_huge::<F, M>(&window, range, clear, &mut bitmap, &mut young)
+            })
+        })?;
+        Ok(young)
+    }
+}
+
+fn harvest_huge<F: Format, M: Machine>(
+    window: &Window<'_, M>,
+    range: PageRange,
+    clear: bool,
+    bitmap: &mut Bitmap<'_>,
+    young: &mut u64,
+) -> Done {
+    let level = window.table.level;
+    for index in window.index..window.end {
+        let (entry, page) = (window.table.entry(index), window.page_of(index));
+        let raw = F::load(entry);
+        if F::is_present(raw) && F::is_table(level, raw) {
+            return Done::Until(page);
+        }
+        if !F::is_present(raw) || !F::is_young(raw) {
+            continue;
+        }
+        if clear {
+            entry.update::<F>(raw, |raw| raw & !F::YOUNG);
+        }
+        let (first, end) = (page.max(range.first), (page + level.pages()).min(range.end));
+        *young += end - first;
+        bitmap.set_all(first - range.first, end - range.first);
+    }
+    Done::Until(window.page_of(window.end))
+}
+
+fn harvest_ptes<F: Format, M: Machine, B: Batching>(
+    window: &Window<'_, M>,
+    range: PageRange,
+    clear: bool,
+    bitmap: &mut Bitmap<'_>,
+) -> u64 {
+    let table = &window.table;
+    let (mut index, mut young) = (window.index, 0);
+    // Blocks that the window covers only in part are looked at as a whole.
+    let base = index as u64;
+    let offset = |index: usize| window.page - range.first + index as u64 - base;
+    while index < window.end {
+        let entries = table.table().entries();
+        if B::BATCHED && F::CONTIGUOUS > 1 {
+            let within = index % F::CONTIGUOUS;
+            let raw = F::load(&entries[index]);
+            if F::is_present(raw) && raw & F::CONT != 0 {
+                let len = (F::CONTIGUOUS - within).min(window.end - index);
+                if harvest_block::<F, M>(table, index - within, index, raw, clear) {
+                    bitmap.set(offset(index), u64::MAX >> (WORD - len));
+                    young += len as u64;
+                }
+                index += len;
+                continue;
+            }
+        }
+        let len = if !B::BATCHED {
+            1
+        } else if F::CONTIGUOUS > 1 {
+            (F::CONTIGUOUS - index % F::CONTIGUOUS).min(window.end - index)
+        } else {
+            WORD.min(window.end - index)
+        };
+        let bits = if B::BATCHED {
+            harvest_some::<F, M>(table, index, len, clear)
+        } else {
+            harvest_single::<F, M>(table, index, clear, window.end)
+        };
+        if bits != 0 {
+            bitmap.set(offset(index), bits);
+            young += u64::from(bits.count_ones());
+        }
+        index += len;
+    }
+    young
+}
+
+/// Tests and clears up to 64 entries; which were young.
+#[inline]
+fn harvest_some<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, len: usize, clear: bool) -> u64 {
+    let entries = &table.table().entries()[index..(index + len).min(ENTRIES)];
+    let mut seen = [0u64; WORD];
+    let (mut bits, mut settled) = (0, true);
+    let wanted = F::PRESENT | F::YOUNG;
+    for (n, (entry, seen)) in entries.iter().zip(&mut seen).enumerate() {
+        let raw = F::load(entry);
+        *seen = raw;
+        bits |= u64::from(raw & wanted == wanted) << n;
+        settled &= F::settled(raw);
+    }
+    if !clear || bits == 0 {
+        return bits;
+    }
+    if settled && bits.count_ones() as usize == entries.len() {
+        for (entry, raw) in entries.iter().zip(&seen) {
+            entry.store(raw & !F::YOUNG);
+        }
+        return bits;
+    }
+    let mut left = bits;
+    while left != 0 {
+        let n = left.trailing_zeros() as usize;
+        left &= left - 1;
+        if let (Some(entry), Some(&raw)) = (entries.get(n), seen.get(n)) {
+            entry.update::<F>(raw, |raw| raw & !F::YOUNG);
+        }
+    }
+    bits
+}
+
+/// One entry by itself; of a folded block all sixteen, as `ptep_test_and_clear_young` on arm64 does.
+fn harvest_single<F: Format, M: Machine>(
+    table: &Locked<'_, M>,
+    index: usize,
+    clear: bool,
+    end: usize,
+) -> u64 {
+    let entry = table.entry(index);
+    let raw = F::load(entry);
+    if !F::is_present(raw) {
+        return 0;
+    }
+    if raw & F::CONT != 0 {
+        let block = index - index % F::CONTIGUOUS;
+        // The block's bits must stay for the pages of it that are asked for one by one after this.
+        let last = index % F::CONTIGUOUS == F::CONTIGUOUS - 1 || index + 1 == end;
+        return u64::from(harvest_block::<F, M>(table, block, index, raw, clear && last));
+    }
+    if F::is_young(raw) && clear {
+        entry.update::<F>(raw, |raw| raw & !F::YOUNG);
+    }
+    u64::from(F::is_young(raw))
+}
+
+/// Tests and clears a folded block, of which the entry at `index` was read as `raw` already; whether it was young.
+#[inline]
+fn harvest_block<F: Format, M: Machine>(
+    table: &Locked<'_, M>,
+    block: usize,
+    index: usize,
+    raw: u64,
+    clear: bool,
+) -> bool {
+    let entries = &table.table().entries()[block..block + F::CONTIGUOUS];
+    let mut seen = [0u64; 16];
+    let (mut young, mut settled) = (0, true);
+    for (n, (entry, seen)) in entries.iter().zip(&mut seen).enumerate() {
+        let raw = if block + n == index { raw } else { F::load(entry) };
+        *seen = raw;
+        young |= raw & F::YOUNG;
+        settled &= F::settled(raw);
+    }
+    if young == 0 || !clear {
+        return young != 0;
+    }
+    for (entry, &raw) in entries.iter().zip(&seen) {
+        if settled {
+            entry.store(raw & !F::YOUNG);
+        } else if F::is_young(raw) {
+            entry.update::<F>(raw, |raw| raw & !F::YOUNG);
+        }
+    }
+    true
+}
