@@ -1,0 +1,161 @@
+//! What is booted: the virtual machine, as a command line of QEMU.
+
+use crate::{Ended, Error};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Where `cargo xtask guest --build` leaves the guest program, from the repository's root.
+pub const DEFAULT_PROGRAM: &str = "target/guest-program/x86_64-unknown-none/release/isotherm-guest";
+
+/// The kind of machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// `microvm`: no PCI, the balloon on virtio-mmio.
+    Microvm,
+    /// `q35`: a PC with PCI Express, the balloon on virtio-pci.
+    Q35,
+}
+
+/// What executes the guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accel {
+    /// QEMU's translator, which works everywhere.
+    Tcg,
+    /// The host's processors.
+    Kvm,
+}
+
+/// What the guest's RAM is on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backing {
+    /// Private anonymous memory: QEMU gives reported memory back with `MADV_DONTNEED`.
+    Anonymous,
+    /// A memfd mapped shared, as with vhost-user: QEMU punches holes, since `MADV_DONTNEED` does nothing there.
+    Memfd,
+}
+
+/// A machine to boot.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The kind of machine.
+    pub kind: Kind,
+    /// What executes it.
+    pub accel: Accel,
+    /// Processors, 1 to 8.
+    pub cpus: u32,
+    /// Bytes of RAM, a multiple of 1 MiB.
+    pub memory: u64,
+    /// What that is on the host.
+    pub backing: Backing,
+    /// Whether the balloon offers free page reporting.
+    pub reporting: bool,
+    /// The emulator.
+    pub qemu: PathBuf,
+    /// The guest program, an ELF file with a PVH note.
+    pub program: PathBuf,
+}
+
+impl Machine {
+    /// Two processors and `memory` bytes under TCG, with reporting.
+    #[must_use]
+    pub fn new(program: impl Into<PathBuf>, memory: u64) -> Self {
+        Self {
+            kind: Kind::Microvm,
+            accel: Accel::Tcg,
+            cpus: 2,
+            memory,
+            backing: Backing::Anonymous,
+            reporting: true,
+            qemu: "qemu-system-x86_64".into(),
+            program: program.into(),
+        }
+    }
+
+    /// Runs the machine with its serial line on this process' own standard input and output, until the guest ends or
+    /// QEMU is told to (Ctrl-C).
+    ///
+    /// # Errors
+    /// There is no QEMU or no program.
+    pub fn run_on_terminal(&self) -> Result<Ended, Error> {
+        self.check_program()?;
+        let status = Command::new(&self.qemu).args(self.arguments(None)).status();
+        status.map(Ended::from_status).map_err(|source| Error::NoQemu { program: self.qemu.clone(), source })
+    }
+
+    pub(crate) fn check_program(&self) -> Result<(), Error> {
+        match std::fs::File::open(&self.program) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(Error::NoProgram { path: self.program.clone(), source }),
+        }
+    }
+
+    /// QEMU's arguments. `monitor` is the number of an open socket it inherits.
+    pub(crate) fn arguments(&self, monitor: Option<i32>) -> Vec<OsString> {
+        let on = if self.reporting { "on" } else { "off" };
+        // mem-merge=off: pages that KSM merged would make the resident set look smaller than what reporting gave back.
+        let (machine, balloon) = match self.kind {
+            // Modern virtio-mmio: the legacy form, QEMU's default there, leaves features above 31 out.
+            Kind::Microvm => (
+                "microvm,acpi=off,rtc=off,mem-merge=off,memory-backend=ram",
+                format!("virtio-balloon-device,id=balloon,free-page-reporting={on},deflate-on-oom=on"),
+            ),
+            Kind::Q35 => (
+                "q35,mem-merge=off,memory-backend=ram",
+                format!(
+                    "virtio-balloon-pci,id=balloon,disable-legacy=on,free-page-reporting={on},deflate-on-oom=on"
+                ),
+            ),
+        };
+        // A small buffer for translations: its default, up to 1 GiB, would hide what is measured.
+        let (accel, cpu) = match self.accel {
+            Accel::Tcg => ("tcg,thread=multi,tb-size=32", "max"),
+            Accel::Kvm => ("kvm", "host"),
+        };
+        let backend = match self.backing {
+            Backing::Anonymous => format!("memory-backend-ram,id=ram,size={},share=off", self.memory),
+            Backing::Memfd => format!("memory-backend-memfd,id=ram,size={},share=on", self.memory),
+        };
+        let words = [
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-machine",
+            machine,
+            "-global",
+            "virtio-mmio.force-legacy=false",
+            "-accel",
+            accel,
+            "-cpu",
+            cpu,
+            "-smp",
+            &self.cpus.to_string(),
+            "-m",
+            &format!("{}M", self.memory >> 20),
+            "-object",
+            &backend,
+            "-device",
+            &balloon,
+            "-device",
+            "isa-debug-exit,iobase=0xf4,iosize=4",
+            "-chardev",
+            if monitor.is_some() { "stdio,id=serial,signal=off" } else { "stdio,id=serial" },
+            "-serial",
+            "chardev:serial",
+            "-kernel",
+        ];
+        let mut arguments: Vec<_> = words.iter().map(OsString::from).collect();
+        arguments.push(self.program.clone().into());
+        if let Some(fd) = monitor {
+            let socket = format!("socket,id=monitor,fd={fd}");
+            arguments
+                .extend(["-chardev", &socket, "-mon", "chardev=monitor,mode=control"].map(OsString::from));
+        }
+        arguments
+    }
+}

@@ -1,0 +1,234 @@
+//! The language spoken on the serial line: a command a line, words apart by blanks.
+
+use core::fmt;
+
+/// What can be asked for. Sizes are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `alloc SIZE [ORDER]`: allocate in blocks of `order`, half on each processor; not yet touched.
+    Alloc {
+        /// How much in all.
+        bytes: u64,
+        /// Blocks of which order, 0..=10.
+        order: u8,
+    },
+    /// `touch`: stamp every live page, with a new generation.
+    Touch,
+    /// `check`: read every live page's stamps.
+    Check,
+    /// `free SIZE|all`: free that much of what is live, the youngest first.
+    Free {
+        /// How much in all; `u64::MAX` for everything.
+        bytes: u64,
+    },
+    /// `rounds N [SIZE]`: N rounds of allocate, stamp, check, free, report with about `bytes` live.
+    Rounds {
+        /// How many.
+        rounds: u64,
+        /// How much is live at the most, on all processors.
+        bytes: u64,
+    },
+    /// `memhog SIZE`: allocate, write every byte, free; tells the time.
+    Memhog {
+        /// How much.
+        bytes: u64,
+    },
+    /// `report on|off`: whether free memory is reported to the host.
+    Report {
+        /// On or off.
+        on: bool,
+    },
+    /// `sweep`: report all free memory now, whatever the delay; tells how much.
+    Sweep,
+    /// `stats`: tell what memory is used for.
+    Stats,
+    /// `crash panic|fault|lost|stack`: end the run the way bugs do.
+    Crash(Crash),
+    /// `help`: list the commands.
+    Help,
+    /// `exit`: end the run.
+    Exit,
+}
+
+/// Ways to crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// A panic.
+    Panic,
+    /// A read at address 0.
+    Fault,
+    /// A live page overwritten, then checked.
+    Lost,
+    /// Endless recursion.
+    Stack,
+}
+
+/// What the guest says to `help`, a line a command.
+pub const HELP: [&str; 12] = [
+    "alloc SIZE [ORDER]   allocate in blocks of ORDER (default 9), a share on each processor",
+    "touch                stamp every live page",
+    "check                check every live page's stamps",
+    "free SIZE|all        free the youngest blocks",
+    "rounds N [SIZE]      N rounds of allocate, stamp, check, free, report, with up to SIZE live (default 64M)",
+    "memhog SIZE          allocate, write every byte, free",
+    "report on|off        report free memory to the host, or not",
+    "sweep                report all free memory now",
+    "stats                what memory is used for",
+    "crash panic|fault|lost|stack   end the run as a bug would",
+    "help                 this",
+    "exit                 end the run",
+];
+
+/// Why a line is no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParseError<'a> {
+    /// No such command.
+    Unknown(&'a str),
+    /// A word is missing: what it would say.
+    Missing(&'static str),
+    /// A word that says something else than it should: the word, and what it should say.
+    Wrong(&'a str, &'static str),
+    /// A word too many.
+    Surplus(&'a str),
+}
+
+impl fmt::Display for ParseError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(word) => write!(f, "unknown command {word:?}; see help"),
+            Self::Missing(what) => write!(f, "{what} is missing; see help"),
+            Self::Wrong(word, what) => write!(f, "{word:?} is not {what}"),
+            Self::Surplus(word) => write!(f, "{word:?} is one word too many; see help"),
+        }
+    }
+}
+
+impl Command {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// Tells the first word that cannot be understood.
+    pub fn parse(line: &str) -> Result<Self, ParseError<'_>> {
+        let mut words = line.split_ascii_whitespace();
+        let name = words.next().unwrap_or_default();
+        let command = match name {
+            "alloc" => {
+                let bytes = take_size(&mut words)?;
+                let order = match words.next() {
+                    None => 9,
+                    Some(word) => match word.parse() {
+                        Ok(order @ 0..=10) => order,
+                        _ => return Err(ParseError::Wrong(word, "an order, 0 to 10")),
+                    },
+                };
+                Self::Alloc { bytes, order }
+            }
+            "touch" => Self::Touch,
+            "check" => Self::Check,
+            "free" => {
+                if words.clone().next() == Some("all") {
+                    words.next();
+                    Self::Free { bytes: u64::MAX }
+                } else {
+                    Self::Free { bytes: take_size(&mut words)? }
+                }
+            }
+            "rounds" => {
+                const COUNT: &str = "a number of rounds";
+                let word = words.next().ok_or(ParseError::Missing(COUNT))?;
+                let rounds = word.parse().map_err(|_| ParseError::Wrong(word, COUNT))?;
+                let bytes = if words.clone().next().is_some() { take_size(&mut words)? } else { 64 << 20 };
+                Self::Rounds { rounds, bytes }
+            }
+            "memhog" => Self::Memhog { bytes: take_size(&mut words)? },
+            "report" => match words.next().ok_or(ParseError::Missing("on or off"))? {
+                "on" => Self::Report { on: true },
+                "off" => Self::Report { on: false },
+                word => return Err(ParseError::Wrong(word, "on or off")),
+            },
+            "sweep" => Self::Sweep,
+            "stats" => Self::Stats,
+            "crash" => {
+                const WAYS: &str = "panic, fault, lost or stack";
+                Self::Crash(match words.next().ok_or(ParseError::Missing(WAYS))? {
+                    "panic" => Crash::Panic,
+                    "fault" => Crash::Fault,
+                    "lost" => Crash::Lost,
+                    "stack" => Crash::Stack,
+                    word => return Err(ParseError::Wrong(word, WAYS)),
+                })
+            }
+            "help" => Self::Help,
+            "exit" => Self::Exit,
+            word => return Err(ParseError::Unknown(word)),
+        };
+        words.next().map_or(Ok(command), |word| Err(ParseError::Surplus(word)))
+    }
+}
+
+fn take_size<'a>(words: &mut core::str::SplitAsciiWhitespace<'a>) -> Result<u64, ParseError<'a>> {
+    const SIZE: &str = "a size such as 4096, 64K, 512M or 2G";
+    let word = words.next().ok_or(ParseError::Missing(SIZE))?;
+    parse_size(word).ok_or(ParseError::Wrong(word, SIZE))
+}
+
+/// Bytes: a number, with K, M, G or T for powers of 1024.
+fn parse_size(word: &str) -> Option<u64> {
+    let units = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
+    let unit = units.iter().find_map(|&(letter, shift)| Some((word.strip_suffix(letter)?, shift)));
+    let (digits, shift) = unit.unwrap_or((word, 0));
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_understood_with_their_defaults() {
+        for (line, command) in [
+            ("alloc 512M", Command::Alloc { bytes: 512 << 20, order: 9 }),
+            ("  alloc 4096   0 ", Command::Alloc { bytes: 4096, order: 0 }),
+            ("free all", Command::Free { bytes: u64::MAX }),
+            ("free 2G", Command::Free { bytes: 2 << 30 }),
+            ("rounds 1000", Command::Rounds { rounds: 1000, bytes: 64 << 20 }),
+            ("rounds 3 1T", Command::Rounds { rounds: 3, bytes: 1 << 40 }),
+            ("report off", Command::Report { on: false }),
+            ("crash stack", Command::Crash(Crash::Stack)),
+            ("exit", Command::Exit),
+        ] {
+            assert_eq!(Command::parse(line), Ok(command), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_is_told_by_its_word() {
+        for (line, told) in [
+            ("", "unknown command \"\""),
+            ("allocate 1M", "\"allocate\""),
+            ("alloc", "a size such as"),
+            ("alloc 1Q", "\"1Q\""),
+            ("alloc M", "\"M\""),
+            ("alloc +5", "\"+5\""),
+            ("alloc 99999999999999T", "\"99999999999999T\""),
+            ("alloc 1M 11", "an order, 0 to 10"),
+            ("rounds -1", "a number of rounds"),
+            ("report maybe", "on or off"),
+            ("exit now", "one word too many"),
+        ] {
+            let error = Command::parse(line).expect_err(line).to_string();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_command() {
+        for line in HELP {
+            let name = line.split(' ').next().unwrap();
+            assert!(!matches!(Command::parse(name), Err(ParseError::Unknown(_))), "{name}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Exceptions and panics: told in words, then the end of the run.
+
+use crate::boot::{self, MAX_CPUS};
+use crate::console::write_line_in_distress;
+use crate::power::{End, end};
+use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicU64, Ordering};
+use spin::Once;
+use x86_64::instructions::segmentation::{CS, Segment};
+use x86_64::instructions::tables::{lidt, load_tss};
+use x86_64::registers::control::Cr2;
+use x86_64::structures::DescriptorTablePointer;
+use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
+use x86_64::structures::tss::TaskStateSegment;
+use x86_64::{PrivilegeLevel, VirtAddr};
+
+const VECTORS: usize = 256;
+const EXCEPTIONS: usize = 32;
+/// Bytes of the stack that exceptions are told on, so that an overflowing stack is told too.
+const FAULT_STACK: usize = 16 << 10;
+
+/// Two words a vector.
+static IDT: [AtomicU64; 2 * VECTORS] = [const { AtomicU64::new(0) }; 2 * VECTORS];
+
+#[repr(C, align(16))]
+struct FaultStack([u8; FAULT_STACK]);
+static mut FAULT_STACKS: [FaultStack; MAX_CPUS] = [const { FaultStack([0; FAULT_STACK]) }; MAX_CPUS];
+static TASKS: [Once<TaskStateSegment>; MAX_CPUS] = [const { Once::new() }; MAX_CPUS];
+static SEGMENTS: [Once<GlobalDescriptorTable>; MAX_CPUS] = [const { Once::new() }; MAX_CPUS];
+
+/// Names by vector (Intel SDM vol. 3, table 7-1).
+const NAMES: [&str; EXCEPTIONS] = [
+    "divide error",
+    "debug",
+    "NMI",
+    "breakpoint",
+    "overflow",
+    "bound range",
+    "invalid opcode",
+    "no FPU",
+    "double fault",
+    "coprocessor overrun",
+    "invalid TSS",
+    "segment not present",
+    "stack fault",
+    "general protection",
+    "page fault",
+    "reserved",
+    "x87 error",
+    "alignment check",
+    "machine check",
+    "SIMD error",
+    "virtualization",
+    "control protection",
+    "reserved",
+    "reserved",
+    "reserved",
+    "reserved",
+    "reserved",
+    "reserved",
+    "hypervisor injection",
+    "VMM communication",
+    "security",
+    "reserved",
+];
+
+/// An interrupt gate to `handler` on the fault stack (`ist` 1) or the current one (`ist` 0).
+fn set_gate(vector: usize, handler: u64, ist: u64) {
+    const PRESENT_INTERRUPT_GATE: u64 = 0x8e;
+    let low = handler & 0xffff
+        | 0x08 << 16
+        | ist << 32
+        | PRESENT_INTERRUPT_GATE << 40
+        | (handler >> 16 & 0xffff) << 48;
+    if let [first, second] = &IDT[2 * vector..][..2] {
+        first.store(low, Ordering::Relaxed);
+        second.store(handler >> 32, Ordering::Relaxed);
+    }
+}
+
+/// Fills the table of interrupts, once, before any processor loads it.
+pub fn prepare() {
+    for vector in 0..EXCEPTIONS {
+        set_gate(vector, &raw const boot::exception_stubs as u64 + 16 * vector as u64, 1);
+    }
+    set_gate(crate::apic::WAKE_VECTOR.into(), &raw const boot::wake_interrupt as u64, 0);
+    set_gate(crate::apic::SPURIOUS_VECTOR.into(), &raw const boot::spurious_interrupt as u64, 0);
+}
+
+/// Gives processor `cpu` the table and a stack for exceptions. Once a processor.
+pub fn load(cpu: usize) {
+    let task = TASKS[cpu].call_once(|| {
+        let mut task = TaskStateSegment::new();
+        let stack = &raw const FAULT_STACKS as u64 + (FAULT_STACK * (cpu + 1)) as u64;
+        task.interrupt_stack_table[0] = VirtAddr::new(stack);
+        task
+    });
+    let mut selector = None;
+    let segments = SEGMENTS[cpu].call_once(|| {
+        let mut segments = GlobalDescriptorTable::new();
+        segments.append(Descriptor::kernel_code_segment());
+        segments.append(Descriptor::kernel_data_segment());
+        selector = Some(segments.append(Descriptor::tss_segment(task)));
+        segments
+    });
+    segments.load();
+    let pointer = DescriptorTablePointer {
+        limit: (16 * VECTORS - 1) as u16,
+        base: VirtAddr::new(&raw const IDT as u64),
+    };
+    // SAFETY: the first entries are code and data as in the table of boot.s, in the same order; the third is a task
+    // segment that lives for ever; the gates lead to code that expects them.
+    unsafe {
+        CS::set_reg(x86_64::structures::gdt::SegmentSelector::new(1, PrivilegeLevel::Ring0));
+        if let Some(selector) = selector {
+            load_tss(selector);
+        }
+        lidt(&pointer);
+    }
+}
+
+/// Registers as `exception_common` and the processor leave them on the stack.
+#[repr(C)]
+#[derive(Debug)]
+struct Frame {
+    rax: u64,
+    rbx: u64,
+    rcx: u64,
+    rdx: u64,
+    rsi: u64,
+    rdi: u64,
+    rbp: u64,
+    r8: u64,
+    r9: u64,
+    r10: u64,
+    r11: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    vector: u64,
+    error: u64,
+    rip: u64,
+    cs: u64,
+    rflags: u64,
+    rsp: u64,
+    ss: u64,
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn exception(frame: &Frame) -> ! {
+    let name = NAMES.get(frame.vector as usize).copied().unwrap_or("unknown");
+    write_line_in_distress(format_args!(
+        "fault: {name} (vector {}, error {:#x}) at {:#x}, address {:#x}, stack {:#x}",
+        frame.vector,
+        frame.error,
+        frame.rip,
+        Cr2::read_raw(),
+        frame.rsp
+    ));
+    write_line_in_distress(format_args!(
+        "fault: rax {:#x} rbx {:#x} rcx {:#x} rdx {:#x} rsi {:#x} rdi {:#x} rbp {:#x} r8 {:#x} r9 {:#x} r10 {:#x} \
+         r11 {:#x} r12 {:#x} r13 {:#x} r14 {:#x} r15 {:#x} flags {:#x}",
+        frame.rax,
+        frame.rbx,
+        frame.rcx,
+        frame.rdx,
+        frame.rsi,
+        frame.rdi,
+        frame.rbp,
+        frame.r8,
+        frame.r9,
+        frame.r10,
+        frame.r11,
+        frame.r12,
+        frame.r13,
+        frame.r14,
+        frame.r15,
+        frame.rflags
+    ));
+    end(End::Fault)
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    let message = info.message();
+    match info.location() {
+        Some(at) => write_line_in_distress(format_args!("panic: {message} at {}:{}", at.file(), at.line())),
+        None => write_line_in_distress(format_args!("panic: {message}")),
+    }
+    end(End::Panic)
+}

@@ -1,0 +1,278 @@
+//! The host as the guest sees it: QEMU's virtio-balloon, and all that is done with it.
+
+use crate::clock::Clock;
+use crate::memory::{get, put, zone};
+use core::ptr::NonNull;
+use isotherm_balloon::{Balloon, DirectMap, Error, FrameSource, Options, Stat, Stats, Step};
+use isotherm_frames::{Block, FRAME_SIZE, Mobility, Order, Progress};
+use virtio_drivers::transport::mmio::{MmioTransport, VirtIOHeader};
+use virtio_drivers::transport::pci::bus::{Command, ConfigurationAccess, DeviceFunction, PciRoot};
+use virtio_drivers::transport::pci::{PciTransport, virtio_device_type};
+use virtio_drivers::transport::{DeviceType, SomeTransport, Transport};
+use virtio_drivers::{BufferDirection, Hal, PhysAddr};
+use x86_64::instructions::port::Port;
+
+/// What virtio-drivers needs of a machine: memory for queues, and addresses. Everything lies at its own address.
+#[derive(Debug)]
+pub struct Machine;
+
+// SAFETY: `dma_alloc` hands out a block of the zone that nobody else has, aligned to its size, zeroed, mapped at its own
+// address; addresses are the same on both sides, so nothing is to be shared or mapped.
+unsafe impl Hal for Machine {
+    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
+        let order = order_of(pages);
+        let Some(block) = order.and_then(|order| get(0, order, Mobility::Unmovable).ok()) else {
+            return (0, NonNull::dangling());
+        };
+        for address in (block.address()..block.address() + block.bytes()).step_by(8) {
+            // SAFETY: inside the block that was just allocated.
+            unsafe { crate::memory::write(address, 0) };
+        }
+        (block.address(), NonNull::new(block.address() as *mut u8).unwrap_or(NonNull::dangling()))
+    }
+
+    unsafe fn dma_dealloc(address: PhysAddr, _: NonNull<u8>, pages: usize) -> i32 {
+        if let Some(order) = order_of(pages) {
+            put(0, Block::new(isotherm_frames::Frame::containing(address), order));
+        }
+        0
+    }
+
+    unsafe fn mmio_phys_to_virt(address: PhysAddr, _: usize) -> NonNull<u8> {
+        // Device memory is mapped below 4 GiB, where QEMU's firmware puts what this program uses; a page fault would
+        // tell otherwise.
+        NonNull::new(address as *mut u8).unwrap_or(NonNull::dangling())
+    }
+
+    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
+        buffer.as_ptr().cast::<u8>() as u64
+    }
+
+    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
+}
+
+fn order_of(pages: usize) -> Option<Order> {
+    Order::new(u8::try_from(pages.checked_next_power_of_two()?.trailing_zeros()).ok()?)
+}
+
+/// Frames for the balloon, from the zone. Some are kept, or the guest could not even keep its books.
+struct Spare;
+
+const RESERVE: u64 = (4 << 20) / FRAME_SIZE;
+
+impl FrameSource for Spare {
+    fn take(&mut self, max: Order) -> Option<Block> {
+        let orders = Order::all().rev().filter(|order| *order <= max);
+        let spare = |order: &Order| zone().free_frames() > RESERVE + order.frames();
+        orders.filter(spare).find_map(|order| get(0, order, Mobility::Unmovable).ok())
+    }
+
+    fn give(&mut self, block: Block) {
+        put(0, block);
+    }
+}
+
+/// The first PCI bus, by its ports.
+struct Ports;
+
+impl Ports {
+    fn select(function: DeviceFunction, register: u8) -> Port<u32> {
+        let address = 1 << 31
+            | u32::from(function.bus) << 16
+            | u32::from(function.device) << 11
+            | u32::from(function.function) << 8
+            | u32::from(register & 0xfc);
+        // SAFETY: the address port of PCI configuration space, which only processor 0 uses, always before the data port.
+        unsafe { Port::new(0xcf8).write(address) };
+        Port::new(0xcfc)
+    }
+}
+
+impl ConfigurationAccess for Ports {
+    fn read_word(&self, function: DeviceFunction, register: u8) -> u32 {
+        // SAFETY: reading configuration space has no effect.
+        unsafe { Self::select(function, register).read() }
+    }
+
+    fn write_word(&mut self, function: DeviceFunction, register: u8, data: u32) {
+        // SAFETY: the caller, virtio-drivers, knows the register it writes.
+        unsafe { Self::select(function, register).write(data) }
+    }
+
+    unsafe fn unsafe_clone(&self) -> Self {
+        Self
+    }
+}
+
+/// QEMU's microvm has its virtio-mmio transports here, 512 bytes apart.
+const MMIO: u64 = 0xfeb0_0000;
+const MMIO_SIZE: usize = 512;
+const MMIO_COUNT: u64 = 24;
+
+fn on_mmio() -> Option<SomeTransport<'static>> {
+    (0..MMIO_COUNT).find_map(|slot| {
+        let header = NonNull::new((MMIO + slot * MMIO_SIZE as u64) as *mut VirtIOHeader)?;
+        // SAFETY: device memory that is mapped for ever; where there is no transport, its magic number is not there.
+        let transport = unsafe { MmioTransport::new(header, MMIO_SIZE) }.ok()?;
+        (transport.device_type() == DeviceType::MemoryBalloon).then(|| transport.into())
+    })
+}
+
+fn on_pci() -> Option<SomeTransport<'static>> {
+    let mut root = PciRoot::new(Ports);
+    let (function, _) = root
+        .enumerate_bus(0)
+        .find(|(_, info)| virtio_device_type(info) == Some(DeviceType::MemoryBalloon))?;
+    root.set_command(function, Command::MEMORY_SPACE | Command::BUS_MASTER);
+    PciTransport::new::<Machine, _>(&mut root, function).ok().map(Into::into)
+}
+
+/// The balloon, if there is one.
+pub struct Host {
+    balloon: Option<Balloon<Machine, SomeTransport<'static>, DirectMap>>,
+    ram: u64,
+    reporting: bool,
+    next_report: u64,
+    reported: u64,
+    batches: u64,
+}
+
+impl Host {
+    /// Looks for a balloon on virtio-mmio, then on PCI.
+    ///
+    /// # Errors
+    /// There is one that cannot be driven.
+    pub fn find(ram: u64) -> Result<Self, Error> {
+        let transport = on_mmio().or_else(on_pci);
+        // SAFETY: all RAM is mapped at its own address for ever, and `Machine::share` adds nothing.
+        let memory = unsafe { DirectMap::new(0, crate::paging::REACH / FRAME_SIZE) };
+        let options = Options { stats: statistics(ram), ..Options::default() };
+        let balloon = match transport {
+            // SAFETY: blocks come from the zone, which gives them to nobody else until they are back.
+            Some(transport) => Some(unsafe { Balloon::new(transport, memory, options) }?),
+            None => None,
+        };
+        Ok(Self { balloon, ram, reporting: true, next_report: 0, reported: 0, batches: 0 })
+    }
+
+    /// Whether free memory can be reported.
+    pub fn can_report(&self) -> bool {
+        self.balloon.as_ref().is_some_and(Balloon::can_report)
+    }
+
+    /// Whether there is a balloon.
+    pub fn is_there(&self) -> bool {
+        self.balloon.is_some()
+    }
+
+    /// Reports from now on, or not.
+    pub fn set_reporting(&mut self, on: bool) {
+        self.reporting = on;
+        self.next_report = 0;
+    }
+
+    /// Bytes in the balloon.
+    pub fn ballooned(&self) -> u64 {
+        self.balloon.as_ref().map_or(0, |balloon| u64::from(balloon.actual()) * FRAME_SIZE)
+    }
+
+    /// Bytes reported since the start, and in how many batches.
+    pub fn reported(&self) -> (u64, u64) {
+        (self.reported, self.batches)
+    }
+
+    /// Does what the host wants and what is due; returns soon.
+    ///
+    /// # Errors
+    /// The device misbehaves.
+    pub fn serve(&mut self, clock: &Clock) -> Result<(), Error> {
+        let ram = self.ram;
+        let Some(balloon) = &mut self.balloon else { return Ok(()) };
+        let events = balloon.poll()?;
+        if events.stats {
+            balloon.send_stats(&statistics(ram))?;
+        }
+        if events.resize {
+            let until = clock.now_us() + 20_000;
+            while balloon.step(&mut Spare)? == Step::Waiting && clock.now_us() < until {
+                core::hint::spin_loop();
+            }
+        }
+        if events.hint
+            && let Some(mut round) = balloon.hint()?
+        {
+            zone().sweep();
+            // A host that changes its mind ends the sweep; that is no failure.
+            while let Ok(Progress::Reported(_)) = zone().report(clock.now_us() * 1000, &mut round) {}
+            round.finish()?;
+        }
+        self.report(clock)
+    }
+
+    /// Reports what is due.
+    fn report(&mut self, clock: &Clock) -> Result<(), Error> {
+        let Some(balloon) = self.balloon.as_mut().filter(|balloon| self.reporting && balloon.can_report())
+        else {
+            return Ok(());
+        };
+        if clock.now_us() < self.next_report {
+            return Ok(());
+        }
+        loop {
+            match zone().report(clock.now_us() * 1000, balloon)? {
+                Progress::Reported(blocks) => {
+                    self.reported += blocks as u64 * Order::HUGE.bytes();
+                    self.batches += 1;
+                }
+                Progress::Later(time) => {
+                    self.next_report = time / 1000;
+                    return Ok(());
+                }
+                Progress::Full => return Ok(()),
+            }
+        }
+    }
+
+    /// Reports all that is free, now.
+    ///
+    /// # Errors
+    /// The device misbehaves.
+    pub fn sweep(&mut self, clock: &Clock) -> Result<(), Error> {
+        if self.reporting && self.can_report() {
+            zone().sweep();
+            self.next_report = 0;
+            self.report(clock)?;
+        }
+        Ok(())
+    }
+
+    /// Takes memory back out of the balloon when less than `frames` are free, if the host allows that.
+    ///
+    /// # Errors
+    /// The device misbehaves.
+    pub fn make_room(&mut self, frames: u64) -> Result<(), Error> {
+        let lacking = (frames + RESERVE).saturating_sub(zone().free_frames());
+        match &mut self.balloon {
+            Some(balloon) if lacking > 0 && balloon.actual() > 0 => {
+                match balloon.deflate_on_oom(u32::try_from(lacking).unwrap_or(u32::MAX), &mut Spare) {
+                    // Then the allocation fails, as it would without a balloon.
+                    Ok(_) | Err(Error::NotNegotiated(_)) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Bytes that nobody has allocated, wherever they are just now: on lists, in caches, at the host to be reported.
+pub fn free_bytes() -> u64 {
+    let stats = zone().stats();
+    stats.frames.saturating_sub(stats.allocated()) * FRAME_SIZE
+}
+
+/// What the host is told about memory.
+fn statistics(ram: u64) -> Stats {
+    let free = free_bytes();
+    Stats::new().with(Stat::TotalMemory, ram).with(Stat::FreeMemory, free).with(Stat::AvailableMemory, free)
+}

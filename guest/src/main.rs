@@ -1,0 +1,247 @@
+//! The guest: a bare-metal program that QEMU boots, that uses `isotherm-frames` for all of its RAM and reports what is
+//! free through `isotherm-balloon`. It takes commands on its serial line (`help` lists them) and ends the run with a code.
+//!
+//! Processor 0 speaks with the host, both ways, and does its share of the work; the others only work. Nothing runs in
+//! interrupt handlers: an interrupt ends a HLT, and whoever slept looks what there is to do.
+#![no_std]
+#![no_main]
+
+mod apic;
+mod boot;
+mod clock;
+mod console;
+mod crew;
+mod faults;
+mod host;
+mod ledger;
+mod memory;
+mod paging;
+mod power;
+mod start_info;
+mod worker;
+
+use clock::Clock;
+use console::{LineError, LineReader};
+use core::fmt::Display;
+use host::{Host, free_bytes};
+use isotherm_frames::{FRAME_SIZE, Order};
+use isotherm_guest::command::{Command, Crash, HELP};
+use power::{End, end};
+use worker::{Job, Moment};
+use x86_64::instructions::interrupts;
+
+/// How often the host is looked at when nothing else wakes this program, in microseconds.
+const TICK: u64 = 20_000;
+/// How long processors may take to start, in microseconds.
+const START: u64 = 2_000_000;
+/// Rounds between two lines that tell of progress.
+const PROGRESS: u64 = 100;
+
+struct Guest {
+    clock: Clock,
+    host: Host,
+    ram: u64,
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn boot_main(start_info: u32) -> ! {
+    console::open();
+    faults::prepare();
+    faults::load(0);
+    let ram = start_info::ram(start_info);
+    apic::mask_legacy();
+    let clock = Clock::measure();
+    let cpus = usize::from(power::cpu_count()).clamp(1, boot::MAX_CPUS);
+    let ram = memory::prepare(ram, cpus);
+
+    apic::enable(0);
+    crew::arrive(0);
+    apic::start_others(&clock);
+    let until = clock.now_us() + START;
+    while crew::present() < cpus && clock.now_us() < until {
+        core::hint::spin_loop();
+    }
+    apic::start_tick(&clock, TICK);
+    apic::route_serial();
+
+    let host = Host::find(ram).unwrap_or_else(|error| {
+        line!("unfit: {error}");
+        end(End::Unfit)
+    });
+    line!(
+        "isotherm-guest {}: {} of {cpus} processors, balloon: {}, free page reporting: {}",
+        env!("CARGO_PKG_VERSION"),
+        crew::present(),
+        if host.is_there() { "yes" } else { "no" },
+        if host.can_report() { "yes" } else { "no" },
+    );
+    line!("ok ram={ram} cpus={}", crew::present());
+    Guest { clock, host, ram }.run()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ap_main(cpu: u32) -> ! {
+    let cpu = cpu as usize;
+    faults::load(cpu);
+    apic::enable(cpu);
+    crew::arrive(cpu);
+    crew::wait_for_jobs(cpu)
+}
+
+impl Guest {
+    fn run(mut self) -> ! {
+        let mut reader = LineReader::new();
+        loop {
+            while reader.poll(|line| self.obey(line)).is_some() {}
+            self.serve();
+            // What came in since the look at the line has raised an interrupt, which ends the HLT at once.
+            interrupts::enable_and_hlt();
+            interrupts::disable();
+        }
+    }
+
+    fn serve(&mut self) {
+        if let Err(error) = self.host.serve(&self.clock) {
+            panic!("balloon: {error}");
+        }
+    }
+
+    fn obey(&mut self, line: Result<&str, LineError>) {
+        let line = match line {
+            Ok(line) => line,
+            Err(LineError::TooLong) => return line!("error: a line of more than {} bytes", console::LINE),
+            Err(LineError::NotText) => return line!("error: a line that is not UTF-8"),
+        };
+        match Command::parse(line) {
+            Ok(command) => self.execute(command),
+            Err(error) => line!("error: {error}"),
+        }
+    }
+
+    fn execute(&mut self, command: Command) {
+        let cpus = crew::present().max(1) as u64;
+        match command {
+            Command::Alloc { bytes, order } => {
+                let order = Order::new(order).unwrap_or(Order::HUGE);
+                self.make_room(bytes);
+                self.work(share(cpus, bytes, move |bytes| Job::Alloc { bytes, order }));
+            }
+            Command::Touch => self.work(|_| Job::Touch),
+            Command::Check => self.work(|_| Job::Check),
+            Command::Free { bytes } => self.work(share(cpus, bytes, |bytes| Job::Free { bytes })),
+            Command::Rounds { rounds, bytes } => {
+                self.make_room(bytes);
+                self.work(share(cpus, bytes, move |bytes| Job::Rounds { rounds, bytes }));
+            }
+            Command::Memhog { bytes } => {
+                self.make_room(bytes);
+                self.work(share(cpus, bytes, |bytes| Job::Memhog { bytes }));
+            }
+            Command::Report { on } => {
+                self.host.set_reporting(on);
+                line!("ok");
+            }
+            Command::Sweep => {
+                let (before, _) = self.host.reported();
+                if let Err(error) = self.host.sweep(&self.clock) {
+                    panic!("balloon: {error}");
+                }
+                line!("ok bytes={}", self.host.reported().0 - before);
+            }
+            Command::Stats => self.tell_stats(),
+            Command::Crash(crash) => crash_by(crash),
+            Command::Help => {
+                for text in HELP {
+                    line!("{text}");
+                }
+                line!("ok");
+            }
+            Command::Exit => end(End::Done),
+        }
+    }
+
+    fn make_room(&mut self, bytes: u64) {
+        if let Err(error) = self.host.make_room(bytes.min(self.ram) / FRAME_SIZE) {
+            panic!("balloon: {error}");
+        }
+    }
+
+    fn work(&mut self, job: impl Fn(usize) -> Job) {
+        let from = self.clock.now_us();
+        let outcome = crew::work(job, &mut |moment| match moment {
+            Moment::Stride => self.serve(),
+            Moment::Round(round) => {
+                self.serve();
+                if let Err(error) = self.host.sweep(&self.clock) {
+                    panic!("balloon: {error}");
+                }
+                if (round + 1) % PROGRESS == 0 {
+                    line!("round {} at {} ms", round + 1, (self.clock.now_us() - from) / 1000);
+                }
+            }
+        });
+        tell(outcome, self.clock.now_us() - from);
+    }
+
+    fn tell_stats(&mut self) {
+        let stats = memory::zone().stats();
+        let (reported, batches) = self.host.reported();
+        line!(
+            "ok ram={} free={} live={} balloon={} cached={} waiting={} reported={reported} batches={batches} \
+             fragmentation={} reporting={}",
+            self.ram,
+            free_bytes(),
+            crew::live(),
+            self.host.ballooned(),
+            stats.cached * FRAME_SIZE,
+            stats.waiting * Order::HUGE.bytes(),
+            stats.unusable_index(Order::HUGE),
+            u8::from(self.host.can_report()),
+        );
+    }
+}
+
+/// Each processor's part of `bytes`; processor 0 gets what does not divide.
+fn share(cpus: u64, bytes: u64, job: impl Fn(u64) -> Job) -> impl Fn(usize) -> Job {
+    move |cpu| {
+        let part = bytes / cpus;
+        job(if cpu == 0 { bytes - part * (cpus - 1) } else { part })
+    }
+}
+
+fn tell(outcome: Result<u64, impl Display>, us: u64) {
+    match outcome {
+        Ok(bytes) => line!("ok bytes={bytes} us={us}"),
+        Err(error) => line!("error: {error}"),
+    }
+}
+
+fn crash_by(crash: Crash) {
+    match crash {
+        Crash::Panic => panic!("as was asked for"),
+        Crash::Fault => {
+            let nowhere = core::hint::black_box(core::ptr::null::<u64>());
+            // SAFETY: none; that page 0 is not mapped, so that the processor faults here, is what is to be shown.
+            let found = unsafe { nowhere.read_volatile() };
+            line!("error: read {found:#x} at address 0");
+        }
+        Crash::Lost => {
+            let done = crew::work(|_| Job::Touch, &mut |_| {})
+                .and_then(|_| crew::work(|_| Job::Spoil, &mut |_| {}))
+                .and_then(|_| crew::work(|_| Job::Check, &mut |_| {}));
+            match done {
+                Ok(_) => line!("error: nothing is live that could be lost; alloc first"),
+                Err(error) => line!("error: {error}"),
+            }
+        }
+        Crash::Stack => {
+            line!("error: the stack has no end: {}", deeper(0));
+        }
+    }
+}
+
+/// Uses up the stack.
+fn deeper(depth: u64) -> u64 {
+    let used = core::hint::black_box([depth; 64]);
+    if depth == u64::MAX { 0 } else { deeper(depth + 1) + used[(depth % 64) as usize] }
+}

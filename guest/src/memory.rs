@@ -1,0 +1,133 @@
+//! All RAM as one zone of frames, its metadata taken from the same RAM.
+
+use crate::boot::{self, MAX_CPUS, TRAMPOLINE};
+use crate::paging;
+use crate::power::{End, end};
+use core::mem::MaybeUninit;
+use isotherm_frames::{
+    Block, Config, FRAME_SIZE, FrameRange, GetError, Mobility, Order, ReportingConfig, Zone, metadata_size,
+};
+use isotherm_guest::ram::{MOST, RamMap, Range};
+use spin::Once;
+
+static ZONE: Once<Zone<'static>> = Once::new();
+
+/// The first address that is not mapped from the start.
+const MAPPED: u64 = 4 << 30;
+
+/// The guest's reporting: soon, for its experiments wait for what is seen from outside.
+const REPORTING: ReportingConfig = ReportingConfig { delay: 100_000_000, ..ReportingConfig::DEFAULT };
+
+/// Maps all of `ram` and makes the zone of it. Returns how many bytes of RAM there are in all, free or not.
+pub fn prepare(mut ram: RamMap, cpus: usize) -> u64 {
+    if ram.left_out() > 0 {
+        crate::line!("note: {} bytes of RAM are in more pieces than are looked at", ram.left_out());
+    }
+    ram.remove(Range { start: paging::REACH, end: u64::MAX });
+    let all = ram.clone();
+    for taken in [
+        Range { start: 0, end: FRAME_SIZE },
+        Range { start: TRAMPOLINE, end: TRAMPOLINE + FRAME_SIZE },
+        Range { start: &raw const boot::image_start as u64, end: &raw const boot::image_end as u64 },
+    ] {
+        ram.remove(taken);
+    }
+    let tables = carve(&mut ram, paging::tables_needed(&all), MAPPED);
+    zero(tables);
+    paging::complete(&all, tables);
+
+    let config = Config::new(cpus.min(MAX_CPUS)).with_reporting(REPORTING);
+    // Carving may cut one range in two, but never adds frames.
+    let (ranges, _) = frame_ranges(&ram);
+    let metadata = carve(&mut ram, metadata_size(&ranges, &config).saturating_add(4096) as u64, u64::MAX);
+    let (ranges, count) = frame_ranges(&ram);
+    // SAFETY: this RAM is mapped since just now, was taken out of the map and is named nowhere else.
+    let metadata = unsafe {
+        core::slice::from_raw_parts_mut(metadata.start as *mut MaybeUninit<u8>, metadata.len() as usize)
+    };
+    match Zone::new(&config, ranges.get(..count).unwrap_or_default(), metadata) {
+        Ok(zone) => ZONE.call_once(|| zone),
+        Err(error) => {
+            crate::line!("unfit: {error}");
+            end(End::Unfit)
+        }
+    };
+    all.bytes()
+}
+
+fn frame_ranges(ram: &RamMap) -> ([FrameRange; MOST], usize) {
+    let mut ranges = [FrameRange::new(0, 0); MOST];
+    let mut count = 0;
+    for range in ram.usable() {
+        let frames = FrameRange::of_bytes(range.start, range.len());
+        if let (Some(place), false) = (ranges.get_mut(count), frames.is_empty()) {
+            *place = frames;
+            count += 1;
+        }
+    }
+    (ranges, count)
+}
+
+fn carve(ram: &mut RamMap, bytes: u64, below: u64) -> Range {
+    if bytes == 0 {
+        return Range::default();
+    }
+    ram.carve(bytes, below).unwrap_or_else(|| {
+        crate::line!("unfit: no {bytes} bytes of RAM in a row for tables; boot with more memory");
+        end(End::Unfit)
+    })
+}
+
+fn zero(range: Range) {
+    for address in range.start..range.end {
+        // SAFETY: RAM below 4 GiB, mapped from the start, just taken out of the map.
+        unsafe { (address as *mut u8).write_volatile(0) };
+    }
+}
+
+/// The zone of all RAM.
+pub fn zone() -> &'static Zone<'static> {
+    match ZONE.get() {
+        Some(zone) => zone,
+        None => panic!("memory is used before it was prepared"),
+    }
+}
+
+/// Allocates, waiting for blocks that are at the host.
+///
+/// # Errors
+/// There is no memory.
+pub fn get(cpu: usize, order: Order, mobility: Mobility) -> Result<Block, GetError> {
+    loop {
+        match zone().get(cpu, order, mobility) {
+            // Processor 0 is bringing them back this very moment: it reports, and waits for the host.
+            Err(GetError::Reporting { .. }) if cpu != 0 => core::hint::spin_loop(),
+            got => return got,
+        }
+    }
+}
+
+/// Frees what [`get`] gave; that the zone does not know it is a bug of this program.
+pub fn put(cpu: usize, block: Block) {
+    if let Err(error) = zone().put(cpu, block) {
+        panic!("{error}");
+    }
+}
+
+/// A word of memory that the caller has allocated.
+///
+/// # Safety
+/// `address` is a multiple of 8, in RAM that the caller alone uses, now and for as long as it uses the pointer.
+pub unsafe fn write(address: u64, word: u64) {
+    // SAFETY: all RAM is mapped at its own address; the rest is the caller's duty.
+    unsafe { (address as *mut u64).write_volatile(word) }
+}
+
+/// A word of memory that the caller has allocated.
+///
+/// # Safety
+/// As for [`write`].
+pub unsafe fn read(address: u64) -> u64 {
+    // SAFETY: as in `write`.
+    unsafe { (address as *const u64).read_volatile() }
+}
