@@ -63,6 +63,12 @@ impl Numbering {
         }))
     }
 
+    /// The same indices for the queues of these features only.
+    #[must_use]
+    pub fn only(self, features: Features) -> Self {
+        Self(Role::ALL.map(|role| self.index(role).filter(|_| features.contains(role.feature()))))
+    }
+
     /// The fixed indices if `exists` says yes to all of them, else the counted ones if it says yes to those.
     ///
     /// The fixed ones come first because a device that counts has no queue past its last, while one with fixed

@@ -32,6 +32,7 @@ mod memory;
 mod queue;
 mod report;
 mod statistics;
+mod zone;
 
 use core::fmt;
 
@@ -45,6 +46,7 @@ pub use error::Error;
 pub use hint::HintRound;
 pub use inflation::Step;
 pub use memory::{DirectMap, FrameMemory, FrameSource};
+pub use zone::ZoneSource;
 
 use inflation::Inflation;
 use memory::RequestPage;
