@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use lab::OverheadArgs;
+pub use lab::{OvercommitArgs, OvercommitPart, OverheadArgs};
 pub use report::{
     AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs, WssArgs,
 };
@@ -35,7 +35,7 @@ pub enum Command {
     Report(ReportCommand),
     /// Convert a recording to another format
     Convert(ConvertArgs),
-    /// Repeat the experiments: how true a record is, and what it costs
+    /// Repeat the experiments: how true a record is, what it costs, what reporting free memory saves
     #[command(subcommand)]
     Lab(LabCommand),
     /// Tell which backends and actions this machine and user can use, and what would help
@@ -212,6 +212,8 @@ pub enum LabCommand {
     Accuracy(AccuracyArgs),
     /// Time a memory-bound program with and without the monitor, in turn
     Overhead(OverheadArgs),
+    /// Boot guests until a host's memory is exceeded, with and without free page reporting
+    Overcommit(OvercommitArgs),
 }
 
 /// Record programs that know the truth about themselves and compare, byte by byte.

@@ -22,6 +22,7 @@ mod doctor;
 mod lab;
 mod manual;
 mod output;
+mod overcommit;
 mod reading;
 mod record;
 mod report;

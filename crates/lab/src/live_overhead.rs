@@ -27,7 +27,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-pub use machine::shortage;
+pub use machine::{available_memory, shortage};
 pub use process::Ended;
 pub use table::table;
 

@@ -1,8 +1,9 @@
-//! What can be said to `isotherm lab overhead`.
+//! What can be said to `isotherm lab overhead` and `isotherm lab overcommit`.
 
 use super::MonitorArgs;
 use clap::{Args, ValueEnum};
 use isotherm_report::units::{parse_size, parse_time};
+use std::path::PathBuf;
 use std::time::Duration;
 
 const OVERHEAD_EXAMPLES: &str = "\
@@ -68,4 +69,63 @@ pub struct OverheadArgs {
     pub json: bool,
     #[command(flatten)]
     pub monitor: MonitorArgs,
+}
+
+const OVERCOMMIT_EXAMPLES: &str = "\
+Examples:
+  cargo xtask guest --build && isotherm lab overcommit      a tenth of the sizes of 2019: about three minutes
+  isotherm lab overcommit --scale 5 --only fit              a fifth, the first experiment alone
+  isotherm lab overcommit --budget 3G --memory 1G --touch 800M
+
+Guests are started one after the other; each touches most of its memory, frees it, and stays. The host is a budget that
+the resident sets of all QEMU processes together must not exceed: nothing is enforced, so nothing here is swapped or
+killed. Then memhog runs in three guests, one after the other. Needs QEMU (Debian: qemu-system-x86) and the guest program,
+but neither root nor KVM. The status is 0 when the bars are met or part was left out, 1 otherwise, 130 after Ctrl-C.";
+
+/// An experiment of `isotherm lab overcommit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OvercommitPart {
+    /// How many guests fit
+    Fit,
+    /// Times of memhog in three guests
+    Memhog,
+}
+
+/// Boot guests until a host's memory is exceeded, with and without free page reporting.
+#[derive(Debug, Args)]
+#[command(after_help = OVERCOMMIT_EXAMPLES)]
+pub struct OvercommitArgs {
+    /// What the sizes of the original experiments (15 GB host, 5 GB guests that touch 4 GB, memhog 6G) are divided by
+    #[arg(long, value_name = "FACTOR", default_value_t = 10.0)]
+    pub scale: f64,
+    /// The host's memory [default: 15G / FACTOR]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub budget: Option<u64>,
+    /// A guest's RAM in the first experiment, in whole MiB [default: 5G / FACTOR]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// What it touches [default: 4G / FACTOR]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub touch: Option<u64>,
+    /// Most guests to start at a time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub guests: u32,
+    /// Runs of the second experiment
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Do only this experiment
+    #[arg(long, value_name = "PART")]
+    pub only: Option<OvercommitPart>,
+    /// The guest program [default: what `cargo xtask guest --build` left under target]
+    #[arg(long, value_name = "PATH")]
+    pub guest: Option<PathBuf>,
+    /// The emulator
+    #[arg(long, value_name = "PROGRAM", default_value = "qemu-system-x86_64")]
+    pub qemu: PathBuf,
+    /// Print every guest and run, not just the sum
+    #[arg(long)]
+    pub details: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }

@@ -15,6 +15,11 @@ pub fn shortage(bytes: u64) -> Option<String> {
     })
 }
 
+/// Bytes that could be allocated without swapping, by the kernel's estimate; `None` if it does not say.
+pub fn available_memory() -> Option<u64> {
+    available(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default())
+}
+
 fn available(meminfo: &str) -> Option<u64> {
     let kib = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB"))?;
     kib.trim().parse::<u64>().ok()?.checked_mul(1024)
