@@ -72,11 +72,16 @@ fn once<F: Format, B: Batching>(machine: &HostMachine, order: u8, largest: Level
 }
 
 fn compare<F: Format>(name: &str, order: u8, largest: Level, runs: usize) {
-    let machine = HostMachine::new(2 * GIB);
+    // One each, so that both see the same layouts of memory in the same order.
+    let machines = [HostMachine::new(2 * GIB), HostMachine::new(2 * GIB)];
     let (mut batched, mut single) = (Vec::new(), Vec::new());
-    for _ in 0..runs {
-        batched.push(once::<F, Batched>(&machine, order, largest));
-        single.push(once::<F, PerPage>(&machine, order, largest));
+    for run in 0..runs {
+        for turn in [run % 2, 1 - run % 2] {
+            match turn {
+                0 => batched.push(once::<F, Batched>(&machines[0], order, largest)),
+                _ => single.push(once::<F, PerPage>(&machines[1], order, largest)),
+            }
+        }
     }
     let median = |all: &[[f64; 5]], n: usize| {
         let mut one: Vec<f64> = all.iter().map(|r| r[n]).collect();
@@ -105,6 +110,22 @@ fn formats<F: Format>(runs: usize) {
 }
 
 fn main() {
+    let only = std::env::args().nth(2).unwrap_or_default();
+    if only == "perf" {
+        let machine = HostMachine::new(2 * GIB);
+        let order = std::env::args().nth(3).and_then(|n| n.parse().ok()).unwrap_or(0);
+        let mut slots = vec![Slot::default(); 512];
+        let space = AddressSpace::<X86_64, HostMachine>::new(&machine, 1).expect("a space");
+        populate(&space, order, Level::Pte);
+        for _ in 0..std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(7) {
+            let mut child = AddressSpace::new(&machine, 2).expect("a space");
+            let mut gather = space.gather(&mut slots);
+            space.copy_range(&mut child, all(), ForkRule::Copy(Sharing::Private), &mut gather).expect("copied");
+            drop(gather);
+            child.exit(&mut slots);
+        }
+        return;
+    }
     let runs = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(7);
     formats::<X86_64>(runs);
     formats::<Arm64Hafdbs>(runs);

@@ -9,9 +9,9 @@
 //! one by one, each entry would gather its block anew, the 16 x 16 reads that the seed discusses. Here a block is read
 //! once, and a batch that starts or ends in its middle takes what is left of it.
 
-use crate::address::ENTRIES;
+use crate::address::{ENTRIES, PAGE_SIZE};
 use crate::format::Format;
-use crate::table::Table;
+use crate::table::{Entry, Table};
 
 /// Whether an address space works in batches.
 pub trait Batching: 'static {
@@ -56,7 +56,7 @@ impl Run {
 /// The batch at `index`, whose entry was read as `first`, of at most `limit` entries.
 ///
 /// `step` is what the address in an entry grows by from one to the next; `ignore` are the bits that may differ.
-#[inline]
+#[inline(always)]
 pub(crate) fn detect<F: Format>(
     table: &Table,
     index: usize,
@@ -65,57 +65,79 @@ pub(crate) fn detect<F: Format>(
     step: u64,
     ignore: u64,
 ) -> Run {
-    let limit = limit.min(ENTRIES - index);
     if F::CONTIGUOUS > 1 && first & F::CONT != 0 {
         return detect_blocks::<F>(table, index, first, limit, step, ignore);
     }
-    let mut run = Run { len: 1, first, or: first, and: first };
-    if limit > 1 {
-        extend::<F>(table, index, limit, step, ignore, &mut run);
+    if limit <= 1 {
+        return Run { len: 1, first, or: first, and: first };
     }
-    run
+    // With the step known to the compiler the comparison needs no register for the progression.
+    if step == PAGE_SIZE {
+        extend::<F>(table, index, first, limit, PAGE_SIZE, ignore)
+    } else {
+        extend_huge::<F>(table, index, first, limit, step, ignore)
+    }
 }
 
 const CHUNK: usize = 8;
 
-fn extend<F: Format>(table: &Table, index: usize, limit: usize, step: u64, ignore: u64, run: &mut Run) {
-    let rest = &table.entries()[index + 1..index + limit];
-    let mut offset = step;
-    let (chunks, tail) = rest.as_chunks::<CHUNK>();
-    for chunk in chunks {
-        let (mut or, mut and) = (run.or, run.and);
-        for entry in chunk {
-            let raw = F::load(entry).wrapping_sub(offset);
-            offset = offset.wrapping_add(step);
-            or |= raw;
-            and &= raw;
-        }
-        if (or ^ and) & !ignore != 0 {
-            // The batch ends within these: find where.
-            offset = offset.wrapping_sub(step * CHUNK as u64);
-            return extend_singly::<F>(chunk, offset, step, ignore, run);
-        }
-        (run.or, run.and) = (or, and);
-        run.len += CHUNK;
-    }
-    extend_singly::<F>(tail, offset, step, ignore, run);
-}
-
-fn extend_singly<F: Format>(
-    rest: &[crate::table::Entry],
-    mut offset: u64,
+#[inline(never)]
+fn extend_huge<F: Format>(
+    table: &Table,
+    index: usize,
+    first: u64,
+    limit: usize,
     step: u64,
     ignore: u64,
-    run: &mut Run,
-) {
+) -> Run {
+    extend::<F>(table, index, first, limit, step, ignore)
+}
+
+#[inline(always)]
+fn extend<F: Format>(table: &Table, index: usize, first: u64, limit: usize, step: u64, ignore: u64) -> Run {
+    let end = (index + limit).min(ENTRIES);
+    let rest = table.entries().get(index + 1..end).unwrap_or_default();
+    let mut expected = first.wrapping_add(step);
+    let (chunks, tail) = rest.as_chunks::<CHUNK>();
+    let mut equal = 0;
+    for chunk in chunks {
+        let mut differ = 0;
+        for (n, entry) in chunk.iter().enumerate() {
+            differ |= F::load(entry) ^ expected.wrapping_add(step.wrapping_mul(n as u64));
+        }
+        if differ != 0 {
+            break;
+        }
+        equal += CHUNK;
+        expected = expected.wrapping_add(step.wrapping_mul(CHUNK as u64));
+    }
+    let mut run = Run { len: 1 + equal, first, or: first, and: first };
+    if equal < rest.len() - tail.len() {
+        // Within the next chunk the batch ends, or young and dirty differ.
+        singly::<F>(&rest[equal..], expected, step, ignore, &mut run);
+    } else {
+        for entry in tail {
+            if F::load(entry) != expected {
+                singly::<F>(&rest[run.len - 1..], expected, step, ignore, &mut run);
+                break;
+            }
+            run.len += 1;
+            expected = expected.wrapping_add(step);
+        }
+    }
+    run
+}
+
+#[inline(never)]
+fn singly<F: Format>(rest: &[Entry], mut expected: u64, step: u64, ignore: u64, run: &mut Run) {
     for entry in rest {
-        let raw = F::load(entry).wrapping_sub(offset);
-        if (raw ^ run.first) & !ignore != 0 {
+        let differ = F::load(entry) ^ expected;
+        if differ & !ignore != 0 {
             return;
         }
-        offset = offset.wrapping_add(step);
-        run.or |= raw;
-        run.and &= raw;
+        expected = expected.wrapping_add(step);
+        run.or |= run.first ^ differ;
+        run.and &= run.first ^ differ;
         run.len += 1;
     }
 }

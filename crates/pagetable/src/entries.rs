@@ -16,12 +16,12 @@
 //! Young and dirty of a block are the OR over its entries, since the TLB sets them in any one. Hence PMD blocks, whose
 //! entries are folios of their own, are folded only over special mappings, of which nobody asks for young and dirty.
 
-use crate::address::{ENTRIES, Level, PAGE_SHIFT, PageRange};
+use crate::address::{ENTRIES, Level, PAGE_SHIFT, PAGE_SIZE, PageRange};
 use crate::batch::{Run, with_state};
 use crate::folio::one_folio;
 use crate::format::Format;
 use crate::machine::{Event, Machine, SpaceId};
-use crate::table::{Locked, Table};
+use crate::table::{Entry, Locked, Table};
 
 /// How far apart the addresses of neighbouring entries are, in bytes.
 #[inline]
@@ -29,7 +29,35 @@ pub(crate) fn step(level: Level) -> u64 {
     level.pages() << PAGE_SHIFT
 }
 
-#[inline]
+/// Stores the progression from `raw` on, with the step of PTEs known to the compiler.
+#[inline(always)]
+fn store_all(entries: &[Entry], raw: u64, step: u64) {
+    if step == PAGE_SIZE {
+        for (n, entry) in entries.iter().enumerate() {
+            entry.store(nth(raw, n, PAGE_SIZE));
+        }
+    } else {
+        for (n, entry) in entries.iter().enumerate() {
+            entry.store(nth(raw, n, step));
+        }
+    }
+}
+
+/// [`store_all`] for entries that nobody else can reach.
+#[inline(always)]
+fn write_all(entries: &mut [Entry], raw: u64, step: u64) {
+    if step == PAGE_SIZE {
+        for (n, entry) in entries.iter_mut().enumerate() {
+            entry.set(nth(raw, n, PAGE_SIZE));
+        }
+    } else {
+        for (n, entry) in entries.iter_mut().enumerate() {
+            entry.set(nth(raw, n, step));
+        }
+    }
+}
+
+#[inline(always)]
 fn nth(raw: u64, n: usize, step: u64) -> u64 {
     raw.wrapping_add(step.wrapping_mul(n as u64))
 }
@@ -53,9 +81,7 @@ pub(crate) fn set_run<F: Format, M: Machine>(
     let (index, step) = (table.level.index(page), step(table.level));
     if F::CONTIGUOUS == 1 {
         let entries = &table.table().entries()[index..(index + len).min(ENTRIES)];
-        for (n, entry) in entries.iter().enumerate() {
-            entry.store(nth(raw, n, step));
-        }
+        store_all(entries, raw, step);
         return;
     }
     let raw = raw & !F::CONT;
@@ -66,9 +92,7 @@ pub(crate) fn set_run<F: Format, M: Machine>(
             && len - done >= F::CONTIGUOUS
             && may_fold::<F>(table.level, value)
         {
-            for n in 0..F::CONTIGUOUS {
-                table.entry(at + n).store(nth(value | F::CONT, n, step));
-            }
+            store_all(&table.table().entries()[at..at + F::CONTIGUOUS], value | F::CONT, step);
             done += F::CONTIGUOUS;
         } else {
             table.entry(at).store(value);
@@ -93,9 +117,7 @@ pub(crate) fn write_run<F: Format, M: Machine>(
 ) {
     let step = step(level);
     if F::CONTIGUOUS == 1 {
-        for (n, entry) in table.entries_mut()[index..index + len].iter_mut().enumerate() {
-            entry.set(nth(raw, n, step));
-        }
+        write_all(&mut table.entries_mut()[index..index + len], raw, step);
         return;
     }
     let raw = raw & !F::CONT;
@@ -103,9 +125,7 @@ pub(crate) fn write_run<F: Format, M: Machine>(
     while done < len {
         let (at, value) = (index + done, nth(raw, done, step));
         if at.is_multiple_of(F::CONTIGUOUS) && len - done >= F::CONTIGUOUS && may_fold::<F>(level, value) {
-            for (n, entry) in table.entries_mut()[at..at + F::CONTIGUOUS].iter_mut().enumerate() {
-                entry.set(nth(value | F::CONT, n, step));
-            }
+            write_all(&mut table.entries_mut()[at..at + F::CONTIGUOUS], value | F::CONT, step);
             done += F::CONTIGUOUS;
         } else {
             table.entries_mut()[at].set(value);
@@ -228,11 +248,7 @@ pub(crate) fn change_run<F: Format, M: Machine>(
     let entries = &table.table().entries()[index..index + run.len];
     // Equal and settled: hardware has nothing left to set in any of them.
     if run.exact() && F::settled(run.first) {
-        let step = step(table.level);
-        let raw = change(run.first);
-        for (n, entry) in entries.iter().enumerate() {
-            entry.store(nth(raw, n, step));
-        }
+        store_all(entries, change(run.first), step(table.level));
         return;
     }
     for entry in entries {
@@ -240,11 +256,17 @@ pub(crate) fn change_run<F: Format, M: Machine>(
     }
 }
 
-/// Empties the entries of a run, none of a block only in part. Returns the OR and the AND of their bits at last.
+/// Empties the entries of a run, none of a block only in part. Returns the OR and the AND of their bits at last, those
+/// of young and dirty only if `state` says that they matter.
 #[inline]
-pub(crate) fn clear_run<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, run: &Run) -> (u64, u64) {
+pub(crate) fn clear_run<F: Format, M: Machine>(
+    table: &Locked<'_, M>,
+    index: usize,
+    run: &Run,
+    state: bool,
+) -> (u64, u64) {
     let entries = &table.table().entries()[index..index + run.len];
-    if run.exact() && F::settled(run.first) {
+    if !state || run.exact() && F::settled(run.first) {
         for entry in entries {
             entry.store(0);
         }

@@ -43,6 +43,11 @@ const MAPPED: u64 = 1 | 1 << 32;
 /// Half of what the count of references can hold: the other half is the room for additions that race.
 const MOST_REFERENCES: u32 = 1 << 31;
 
+#[inline]
+fn is_folio(info: u32) -> bool {
+    info & KIND == ANON || info & KIND == FILE
+}
+
 /// What is known of one frame. The caller supplies an array of these, all [`new`](Self::new) (zeroed bytes are that).
 #[derive(Debug, Default)]
 #[cfg_attr(not(loom), repr(C, align(16)))]
@@ -123,16 +128,27 @@ impl<'m> Folio<'m> {
     pub fn of<M: Memory>(memory: &'m M, frame: Frame) -> Result<Folio<'m>, Error> {
         let own = memory.meta(frame).ok_or(Error::UnknownFrame)?;
         let info = own.info.load(Ordering::Relaxed);
-        if info & KIND == ANON || info & KIND == FILE {
-            let offset = info & OFFSET;
-            if offset == 0 {
-                return Ok(Folio { head: frame, info, offset, meta: own });
-            }
-            let head = Frame(frame.0 - u64::from(offset));
-            let meta = memory.meta(head).ok_or(Error::UnknownFrame)?;
-            return Ok(Folio { head, info, offset, meta });
+        let offset = info & OFFSET;
+        if offset == 0 {
+            return if is_folio(info) { Ok(Folio { head: frame, info, offset, meta: own }) } else { Err(Error::NotAFolio) };
         }
-        Err(Error::NotAFolio)
+        let head = Frame(frame.0 - u64::from(offset));
+        let meta = memory.meta(head).ok_or(Error::UnknownFrame)?;
+        // Freeing a folio tells only its head: what a tail says counts as long as the head agrees.
+        let info = meta.info.load(Ordering::Relaxed);
+        if is_folio(info) && offset >> ((info & ORDER) >> ORDER_SHIFT) == 0 {
+            Ok(Folio { head, info, offset, meta })
+        } else {
+            Err(Error::NotAFolio)
+        }
+    }
+
+    /// The folio of a frame, if its order is 0.
+    #[inline(always)]
+    pub(crate) fn small<M: Memory>(memory: &'m M, frame: Frame) -> Option<Folio<'m>> {
+        let meta = memory.meta(frame)?;
+        let info = meta.info.load(Ordering::Relaxed);
+        (info & (ORDER | OFFSET) == 0 && is_folio(info)).then_some(Folio { head: frame, info, offset: 0, meta })
     }
 
     /// The first frame.
@@ -251,11 +267,7 @@ impl<'m> Folio<'m> {
     #[cold]
     fn free<M: Machine>(self, machine: &M) {
         let order = self.order();
-        for offset in 0..1u64 << order {
-            if let Some(meta) = machine.meta(self.head.add(offset)) {
-                meta.info.store(FREE, Ordering::Relaxed);
-            }
-        }
+        self.meta.info.store(FREE, Ordering::Relaxed);
         machine.free_folio(self.head, order);
     }
 

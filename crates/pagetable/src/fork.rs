@@ -5,7 +5,7 @@
 //! once for all.
 
 use crate::address::{Frame, Level, PageRange};
-use crate::batch::{Batching, Run, detect};
+use crate::batch::{Batching, detect};
 use crate::entries::{change_run, step, unfold_ends, write_run};
 use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioKind};
@@ -13,7 +13,7 @@ use crate::format::{Format, decode_token};
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
-use crate::space::{AddressSpace, Step, Window};
+use crate::space::{AddressSpace, Step, Window, new_table};
 use crate::table::Table;
 
 /// How fork treats a range.
@@ -49,16 +49,19 @@ impl From<Error> for Pause {
     }
 }
 
-/// A free frame for the copy of a pinned page.
+/// What is allocated while no lock is held, for use under one.
 struct Spare<'m, M: Machine> {
     machine: &'m M,
-    frame: Option<Frame>,
+    /// For the copy of a pinned page.
+    page: Option<Frame>,
+    /// An empty table for the child. Almost every table of the parent's needs one.
+    table: Option<Frame>,
 }
 
 impl<M: Machine> Spare<'_, M> {
-    fn fill(&mut self) -> Result<(), Error> {
-        if self.frame.is_none() {
-            self.frame = Some(self.machine.alloc_folio(0).ok_or(Error::NoFolioFrames(0))?);
+    fn fill_page(&mut self) -> Result<(), Error> {
+        if self.page.is_none() {
+            self.page = Some(self.machine.alloc_folio(0).ok_or(Error::NoFolioFrames(0))?);
         }
         Ok(())
     }
@@ -66,8 +69,11 @@ impl<M: Machine> Spare<'_, M> {
 
 impl<M: Machine> Drop for Spare<'_, M> {
     fn drop(&mut self) {
-        if let Some(frame) = self.frame.take() {
+        if let Some(frame) = self.page.take() {
             self.machine.free_folio(frame, 0);
+        }
+        if let Some(frame) = self.table.take() {
+            self.machine.retire_table(frame);
         }
     }
 }
@@ -97,23 +103,26 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         self.check(range)?;
         let ForkRule::Copy(sharing) = rule else { return Ok(()) };
         gather.serve(self.id);
-        let mut spare = Spare { machine: self.machine, frame: None };
+        let mut spare = Spare { machine: self.machine, page: None, table: None };
         let mut page = range.first;
         while page < range.end {
-            let (level, raw) = {
-                let guard = self.machine.read_lock();
-                let (level, _, raw, _) = self.walk(page, &guard);
-                (level, raw)
-            };
-            if level != Level::Pte && raw == 0 {
-                page = ((page >> level.shift()) + 1) << level.shift();
-                continue;
+            if spare.table.is_none() {
+                // Without one the child may still have the table that is needed.
+                spare.table = new_table(self.machine).ok();
             }
-            // Tables of the child are made while no lock of the parent's is held.
-            let table = child.make_exclusive(page, level).map_err(|why| Stopped::at_page(page, why))?;
             let window = match self.step(page, range.end) {
-                Step::Window(window) if window.table.level == level => window,
-                _ => continue,
+                Step::Gap(next) => {
+                    page = next;
+                    continue;
+                }
+                Step::Window(window) => window,
+            };
+            let level = window.table.level;
+            let Some(table) = child.table_exclusive(page, level, &mut spare.table) else {
+                // More than the lowest table is missing: these are allocated while no lock is held.
+                drop(window);
+                child.make(page, level).map(drop).map_err(|why| Stopped::at_page(page, why))?;
+                continue;
             };
             let copied = match sharing {
                 Sharing::Private => self.copy_window::<true>(&window, table, range, &mut spare, gather),
@@ -128,7 +137,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                     at.max(page)
                 }
                 Copied::Spare(at) => {
-                    spare.fill().map_err(stopped(at))?;
+                    spare.fill_page().map_err(stopped(at))?;
                     at
                 }
                 Copied::Failed(at, why) => return Err(stopped(at)(why)),
@@ -137,7 +146,6 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         Ok(())
     }
 
-    #[inline(never)]
     fn copy_window<const PRIVATE: bool>(
         &self,
         window: &Window<'_, M>,
@@ -148,7 +156,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     ) -> Copied {
         let (table, level) = (&window.table, window.table.level);
         let mut index = window.index;
-        while index < window.end {
+        loop {
+            if level == Level::Pte {
+                index = self.copy_small::<PRIVATE>(window, index, child, gather);
+            }
+            if index >= window.end {
+                return Copied::Until(window.page_of(window.end));
+            }
             let raw = F::load(table.entry(index));
             if raw == 0 {
                 index += 1;
@@ -177,12 +191,56 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Err(Pause::Failed(why)) => return Copied::Failed(page, why),
             }
         }
-        Copied::Until(window.page_of(window.end))
+    }
+
+    /// Copies entries from `index` on as long as they are empty or map folios of order 0 that need nothing special;
+    /// returns where that ends. Small folios go through here whether the space works in batches or not, so batches
+    /// cost them nothing but the look at the order, which is in the word that tells the kind.
+    #[inline(never)]
+    fn copy_small<const PRIVATE: bool>(
+        &self,
+        window: &Window<'_, M>,
+        from: usize,
+        child: &mut Table,
+        gather: &mut Gather<'_, M>,
+    ) -> usize {
+        let entries = &window.table.table().entries()[..window.end];
+        let mut protected = None;
+        let mut index = from;
+        while let Some(entry) = entries.get(index) {
+            let raw = F::load(entry);
+            if raw != 0 {
+                if !F::is_present(raw) || raw & F::SPECIAL != 0 {
+                    break;
+                }
+                let Some(folio) = Folio::small(self.machine, F::frame(raw)) else { break };
+                if PRIVATE && raw & F::EXCLUSIVE != 0 && folio.pins() > 0 {
+                    break;
+                }
+                let childs_entry = &mut child.entries_mut()[index];
+                if childs_entry.get() != 0 || folio.add_mapped(1).is_err() {
+                    break;
+                }
+                let after = parents::<F, PRIVATE>(raw);
+                if after != raw {
+                    entry.update::<F>(raw, parents::<F, PRIVATE>);
+                    if F::is_writable(raw) {
+                        protected = Some((protected.map_or(index, |(first, _)| first), index));
+                    }
+                }
+                childs_entry.set(childs::<F, PRIVATE>(raw));
+            }
+            index += 1;
+        }
+        if let Some((first, last)) = protected {
+            gather.touch(window.page_of(first), (last - first + 1) as u64);
+        }
+        index
     }
 
     /// Copies the batch at `index`; how many entries.
-    #[inline]
-    #[expect(clippy::too_many_arguments, reason = "the state of the loop above, which inlines it")]
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "the state of the loop above")]
     fn copy_run<const PRIVATE: bool>(
         &self,
         window: &Window<'_, M>,
@@ -195,7 +253,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     ) -> Result<usize, Pause> {
         let (table, level) = (&window.table, window.table.level);
         let most = window.end - index;
-        let (folio, remaining) = if raw & F::SPECIAL != 0 {
+        let (folio, limit) = if raw & F::SPECIAL != 0 {
             (None, most)
         } else {
             let folio = Folio::of(self.machine, F::frame(raw))?;
@@ -204,12 +262,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if PRIVATE
             && let Some(folio) = &folio
             && raw & F::EXCLUSIVE != 0
-            && folio.kind() == FolioKind::Anon
             && folio.pins() > 0
+            && folio.kind() == FolioKind::Anon
         {
             return self.copy_pinned(window, index, child, spare);
         }
-        let limit = if B::BATCHED { remaining.clamp(1, most) } else { 1 };
+        let limit = if B::BATCHED { limit.clamp(1, most) } else { 1 };
         // The child's are old, so young may differ; of a shared mapping they are clean as well.
         let ignore = if PRIVATE { F::YOUNG } else { F::STATE };
         let mut run = detect::<F>(table.table(), index, raw, limit, step(level), ignore);
@@ -224,28 +282,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if let Some(folio) = &folio {
             folio.add_mapped(run.len << level.shift())?;
         }
-        self.protect_parent::<PRIVATE>(window, index, page, &run, gather);
+        if after != run.first {
+            change_run::<F, M>(table, index, &run, parents::<F, PRIVATE>);
+            if F::is_writable(run.first) {
+                gather.touch(page, (run.len as u64) << level.shift());
+            }
+        }
         let raw = childs::<F, PRIVATE>(run.first);
         write_run::<F, M>(self.machine, child, level, index, raw, run.len);
         Ok(run.len)
-    }
-
-    #[inline]
-    fn protect_parent<const PRIVATE: bool>(
-        &self,
-        window: &Window<'_, M>,
-        index: usize,
-        page: u64,
-        run: &Run,
-        gather: &mut Gather<'_, M>,
-    ) {
-        if parents::<F, PRIVATE>(run.first) == run.first {
-            return;
-        }
-        change_run::<F, M>(&window.table, index, run, parents::<F, PRIVATE>);
-        if F::is_writable(run.first) {
-            gather.touch(page, (run.len as u64) << window.table.level.shift());
-        }
     }
 
     /// The parent keeps its pinned page, I/O to it must reach the parent. The child gets a copy of now.
@@ -263,10 +308,10 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if !vacant(child, index, 1) {
             return Err(Error::Occupied.into());
         }
-        let Some(frame) = spare.frame else { return Err(Pause::Spare) };
+        let Some(frame) = spare.page else { return Err(Pause::Spare) };
         let raw = crate::batch::get::<F>(window.table.table(), index, step(Level::Pte));
         let folio = Folio::prepare(self.machine, frame, 0, FolioKind::Anon)?;
-        spare.frame = None;
+        spare.page = None;
         folio.add_mapped(1)?;
         // SAFETY: the source is mapped and its table locked, so it is not freed; the copy is ours alone.
         unsafe { self.machine.copy(F::frame(raw), frame, 1) };

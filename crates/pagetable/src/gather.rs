@@ -93,6 +93,11 @@ impl<'g, M: Machine> Gather<'g, M> {
         self.push(Slot(frame.0 << COUNT_BITS | TABLE));
     }
 
+    /// A table of a space that ends as a whole.
+    pub(crate) fn retired(&mut self, frame: Frame) {
+        self.push(Slot(frame.0 << COUNT_BITS | TABLE));
+    }
+
     #[inline]
     fn push(&mut self, slot: Slot) {
         if self.is_full() {
@@ -117,6 +122,7 @@ impl<'g, M: Machine> Gather<'g, M> {
             self.flushes += 1;
             self.range = NOTHING;
             self.tables = false;
+            self.whole = false;
         }
         let slots = if self.slots.is_empty() { &self.own[..] } else { &*self.slots };
         for &slot in &slots[..self.used] {

@@ -98,6 +98,7 @@ impl FreeLists {
 #[derive(Debug)]
 pub struct HostMachine {
     memory: NonNull<u8>,
+    allocation: NonNull<u8>,
     layout: Layout,
     frames: u64,
     meta: Box<[FrameMeta]>,
@@ -122,13 +123,17 @@ impl HostMachine {
     /// If `frames` is 0 or the bytes of so many frames are no valid size of an allocation.
     #[must_use]
     pub fn new(frames: u64) -> HostMachine {
-        let bytes = usize::try_from(frames * PAGE_SIZE).expect("frames fit into the address space");
-        let align = if cfg!(miri) { PAGE_SIZE as usize } else { ALIGN };
-        let layout = Layout::from_size_align(bytes, align).expect("a valid size");
         assert!(frames > 0, "a machine needs frames");
+        let align = if cfg!(miri) { PAGE_SIZE as usize } else { ALIGN };
+        let bytes = usize::try_from(frames).ok().and_then(|n| n.checked_mul(PAGE_SIZE as usize)?.checked_add(align));
+        // Aligned by hand: asked for the alignment, the allocator would write all the zeros itself.
+        let layout = Layout::from_size_align(bytes.expect("frames fit into the address space"), 16).expect("a valid size");
         // SAFETY: the size is not zero.
-        let memory =
+        let allocation =
             NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let skip = allocation.as_ptr().align_offset(align);
+        // SAFETY: `align` bytes were added for this.
+        let memory = unsafe { allocation.add(skip) };
         let lists = FreeLists {
             free: frames - 1,
             unused: 1,
@@ -139,6 +144,7 @@ impl HostMachine {
         };
         HostMachine {
             memory,
+            allocation,
             layout,
             frames,
             meta: (0..frames).map(|_| FrameMeta::new()).collect(),
@@ -254,7 +260,7 @@ impl HostMachine {
 impl Drop for HostMachine {
     fn drop(&mut self) {
         // SAFETY: allocated by `new` with this layout; addresses into it do not outlive the machine.
-        unsafe { dealloc(self.memory.as_ptr(), self.layout) };
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) };
     }
 }
 

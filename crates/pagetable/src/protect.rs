@@ -147,7 +147,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         }
         // Entries of a folded block may differ in nothing but what write-protection changes, not even for a moment:
         // break before make.
-        let (or, and) = clear_run::<F, M>(table, index, run);
+        let (or, and) = clear_run::<F, M>(table, index, run, true);
         let pages = (run.len as u64) << level.shift();
         self.machine.invalidate_range(self.id, PageRange { first: page, end: page + pages }, false);
         self.machine.sync();

@@ -217,14 +217,33 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
     }
 
-    /// The table of `target` level at `page` of a space that nobody else uses, made if it is missing.
-    pub(crate) fn make_exclusive(&mut self, page: u64, target: Level) -> Result<&mut Table, Error> {
-        let table = self.make(page, target)?;
-        let mut pointer = self.machine.table(table.frame);
-        drop(table);
-        // SAFETY: `&mut self` is the only way to this space's tables, so nobody holds a reference into them, and the
-        // documentation of `copy_range` demands that no CPU has loaded the space.
-        Ok(unsafe { pointer.as_mut() })
+    /// The table of `target` level at `page` of a space that nobody else uses, without a lock. If it is missing but the
+    /// table above is there, `spare` becomes it. `None` if more is needed, or a huge leaf is in the way.
+    pub(crate) fn table_exclusive(
+        &mut self,
+        page: u64,
+        target: Level,
+        spare: &mut Option<Frame>,
+    ) -> Option<&mut Table> {
+        let (mut level, mut frame) = (F::ROOT, self.id.root);
+        loop {
+            // SAFETY: `&mut self` is the only way to this space's tables, so nobody holds a reference into them, and the
+            // documentation of `copy_range` demands that no CPU has loaded the space.
+            let table = unsafe { self.machine.table(frame).as_mut() };
+            if level == target {
+                return Some(table);
+            }
+            let entry = &mut table.entries_mut()[level.index(page)];
+            let below = level.below()?;
+            if entry.get() == 0 && below == target {
+                entry.set(F::table(spare.take()?));
+            }
+            let raw = entry.get();
+            if raw == 0 || !F::is_table(level, raw) {
+                return None;
+            }
+            (level, frame) = (below, F::table_frame(raw));
+        }
     }
 
     /// Replaces the huge leaf at `page` by a table of leaves of the level below, filled in one batch.
@@ -356,23 +375,39 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     /// Zaps everything, with one invalidation of the whole space a gathered batch, and gives back all tables: what the
     /// exit of a process does. Dropping does the same with a small gather.
-    pub fn exit(self, slots: &mut [Slot]) {
+    pub fn exit(mut self, slots: &mut [Slot]) {
         self.end(slots);
         core::mem::forget(self);
     }
 
-    fn end(&self, slots: &mut [Slot]) {
+    fn end(&mut self, slots: &mut [Slot]) {
         let mut gather = Gather::new(self.machine, self.id, slots);
-        gather.whole_space();
         for range in halves::<F>() {
+            gather.whole_space();
             // Nothing in a whole half needs a split, so nothing can fail.
-            let _ = self.zap_into(range, &mut gather);
-            self.prune(range, &mut gather);
+            let _ = self.zap_into::<true>(range, &mut gather);
         }
+        self.free_tables(F::ROOT, self.id.root, &mut gather);
         gather.whole_space();
         gather.flush();
-        drop(gather);
-        self.machine.retire_table(self.id.root);
+    }
+
+    /// Gives back a table of the tree that ends, and all below it. Leaves have been zapped.
+    fn free_tables(&self, level: Level, frame: Frame, gather: &mut Gather<'_, M>) {
+        if let Some(below) = level.below() {
+            // SAFETY: the space ends, so the table is still in the tree and nobody else removes it.
+            for entry in unsafe { self.table_at(frame) }.entries() {
+                let raw = entry.relaxed();
+                if F::is_present(raw) && F::is_table(level, raw) {
+                    if below == Level::Pte {
+                        gather.retired(F::table_frame(raw));
+                    } else {
+                        self.free_tables(below, F::table_frame(raw), gather);
+                    }
+                }
+            }
+        }
+        gather.retired(frame);
     }
 }
 

@@ -20,7 +20,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// split, or [`Error::NotCanonical`](crate::Error::NotCanonical).
     pub fn zap(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
         gather.serve(self.id);
-        self.zap_into(range, gather)
+        self.zap_into::<false>(range, gather)
     }
 
     /// Removes all mappings of the range and the tables that it leaves empty (`munmap`). A table that the range covers
@@ -34,7 +34,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         Ok(())
     }
 
-    pub(crate) fn zap_into(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
+    /// `ENDS`: the space ends, no CPU has it loaded and its tables go as they are, so entries need not be emptied.
+    pub(crate) fn zap_into<const ENDS: bool>(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
         self.for_windows(range, |window| {
             if gather.is_full() {
                 // Not under the lock of a table: the flush waits for other CPUs.
@@ -43,21 +44,32 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 gather.flush();
                 return Ok(Done::Until(page));
             }
-            Ok(self.zap_window(&window, range, gather))
+            Ok(self.zap_window::<ENDS>(&window, range, gather))
         })
     }
 
-    fn zap_window(&self, window: &Window<'_, M>, range: PageRange, gather: &mut Gather<'_, M>) -> Done {
+    fn zap_window<const ENDS: bool>(
+        &self,
+        window: &Window<'_, M>,
+        range: PageRange,
+        gather: &mut Gather<'_, M>,
+    ) -> Done {
         let table = &window.table;
         let level = table.level;
         let mut index = window.index;
-        while index < window.end {
-            let page = window.page_of(index);
+        loop {
+            if level == Level::Pte {
+                index = self.zap_small::<ENDS>(window, index, gather);
+            }
+            if index >= window.end {
+                return Done::Until(window.page_of(window.end));
+            }
             let raw = F::load(table.entry(index));
             if raw == 0 {
                 index += 1;
                 continue;
             }
+            let page = window.page_of(index);
             if !F::is_present(raw) {
                 table.entry(index).store(0);
                 self.machine.release_token(decode_token(raw));
@@ -73,13 +85,52 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             if gather.is_full() {
                 return Done::Until(page);
             }
-            index += self.zap_run(window, index, page, raw, gather);
+            index += self.zap_run::<ENDS>(window, index, page, raw, gather);
         }
-        Done::Until(window.page_of(window.end))
+    }
+
+    /// Zaps entries from `index` on as long as they are empty or map folios of order 0; returns where that ends. Small
+    /// folios go through here whether the space works in batches or not.
+    #[inline(never)]
+    fn zap_small<const ENDS: bool>(
+        &self,
+        window: &Window<'_, M>,
+        from: usize,
+        gather: &mut Gather<'_, M>,
+    ) -> usize {
+        let entries = &window.table.table().entries()[..window.end];
+        let mut zapped = None;
+        let mut index = from;
+        while let Some(entry) = entries.get(index) {
+            let raw = F::load(entry);
+            if raw != 0 {
+                if !F::is_present(raw) || raw & F::SPECIAL != 0 || gather.is_full() {
+                    break;
+                }
+                let Some(folio) = Folio::small(self.machine, F::frame(raw)) else { break };
+                if folio.kind() == FolioKind::File {
+                    let raw = if ENDS { raw } else { entry.take::<F>(raw) };
+                    folio.mark(F::is_dirty(raw), F::is_young(raw));
+                } else if !ENDS {
+                    // Of anonymous memory nobody asks any more whether this mapping was used, as in Linux.
+                    entry.store(0);
+                }
+                gather.unmapped(F::frame(raw), 1);
+                zapped = Some((zapped.map_or(index, |(first, _)| first), index));
+            }
+            index += 1;
+        }
+        if let Some((first, last)) = zapped
+            && !ENDS
+        {
+            gather.touch(window.page_of(first), (last - first + 1) as u64);
+        }
+        index
     }
 
     /// Zaps the batch at `index`; how many entries.
-    fn zap_run(
+    #[inline(never)]
+    fn zap_run<const ENDS: bool>(
         &self,
         window: &Window<'_, M>,
         index: usize,
@@ -89,24 +140,30 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     ) -> usize {
         let table = &window.table;
         let level = table.level;
-        let special = raw & F::SPECIAL != 0;
-        let folio = if special { None } else { Folio::of(self.machine, F::frame(raw)).ok() };
         let most = window.end - index;
-        let limit = match &folio {
-            _ if !B::BATCHED => 1,
-            Some(folio) => (folio.remaining() >> level.shift()).clamp(1, most),
-            None => most,
+        let (folio, limit) = if raw & F::SPECIAL != 0 {
+            (None, most)
+        } else {
+            match Folio::of(self.machine, F::frame(raw)) {
+                Ok(folio) => (Some(folio), folio.remaining() >> level.shift()),
+                Err(_) => (None, 1),
+            }
         };
+        let limit = if B::BATCHED { limit.clamp(1, most) } else { 1 };
         let mut run = detect::<F>(table.table(), index, raw, limit, step(level), F::STATE);
-        if unfold_ends::<F, M>(table, self.id, page, run.len) {
+        if !ENDS && unfold_ends::<F, M>(table, self.id, page, run.len) {
             let raw = F::load(table.entry(index));
             run = detect::<F>(table.table(), index, raw, run.len, step(level), F::STATE);
         }
-        let (or, and) = clear_run::<F, M>(table, index, &run);
+        let file = folio.is_some_and(|folio| folio.kind() == FolioKind::File);
+        let (mut or, mut and) = (run.or, run.and);
         let pages = run.len << level.shift();
-        gather.touch(page, pages as u64);
+        if !ENDS {
+            (or, and) = clear_run::<F, M>(table, index, &run, file);
+            gather.touch(page, pages as u64);
+        }
         if let Some(folio) = folio {
-            if folio.kind() == FolioKind::File {
+            if file {
                 folio.mark(F::any_dirty(or, and), F::is_young(or));
             }
             gather.unmapped(F::frame(raw), pages);
