@@ -37,6 +37,8 @@ pub struct Recorder {
     pub restored: Vec<GuestRange>,
     pub hinted: Vec<GuestRange>,
     pub fail: bool,
+    /// Only writes down, without touching memory.
+    pub idle: bool,
 }
 
 impl Recorder {
@@ -48,6 +50,7 @@ impl Recorder {
             restored: Vec::new(),
             hinted: Vec::new(),
             fail: false,
+            idle: false,
         }
     }
 
@@ -67,7 +70,9 @@ impl Host for Recorder {
         if self.fail {
             return Err(io::Error::other("the test wants it so"));
         }
-        self.memory.write_slice(&vec![0; range.bytes as usize], GuestAddress(range.start)).unwrap();
+        if !self.idle {
+            self.memory.write_slice(&vec![0; range.bytes as usize], GuestAddress(range.start)).unwrap();
+        }
         self.discarded.push(range);
         Ok(())
     }
