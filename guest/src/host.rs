@@ -1,10 +1,10 @@
 //! The host as the guest sees it: QEMU's virtio-balloon, and all that is done with it.
 
 use crate::clock::Clock;
-use crate::memory::{get, put, zone};
+use crate::memory::{RESERVE, get_reserve, put, zone};
 use core::ptr::NonNull;
-use isotherm_balloon::{Balloon, DirectMap, Error, FrameSource, Options, Stat, Stats, Step};
-use isotherm_frames::{Block, FRAME_SIZE, Mobility, Order, Progress};
+use isotherm_balloon::{Balloon, DirectMap, Error, Options, Stat, Stats, Step, ZoneSource};
+use isotherm_frames::{Block, FRAME_SIZE, Order, Progress};
 use virtio_drivers::transport::mmio::{MmioTransport, VirtIOHeader};
 use virtio_drivers::transport::pci::bus::{Command, ConfigurationAccess, DeviceFunction, PciRoot};
 use virtio_drivers::transport::pci::{PciTransport, virtio_device_type};
@@ -21,7 +21,7 @@ pub struct Machine;
 unsafe impl Hal for Machine {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let order = order_of(pages);
-        let Some(block) = order.and_then(|order| get(0, order, Mobility::Unmovable).ok()) else {
+        let Some(block) = order.and_then(|order| get_reserve(0, order).ok()) else {
             return (0, NonNull::dangling());
         };
         for address in (block.address()..block.address() + block.bytes()).step_by(8) {
@@ -55,21 +55,9 @@ fn order_of(pages: usize) -> Option<Order> {
     Order::new(u8::try_from(pages.checked_next_power_of_two()?.trailing_zeros()).ok()?)
 }
 
-/// Frames for the balloon, from the zone. Some are kept, or the guest could not even keep its books.
-struct Spare;
-
-const RESERVE: u64 = (4 << 20) / FRAME_SIZE;
-
-impl FrameSource for Spare {
-    fn take(&mut self, max: Order) -> Option<Block> {
-        let orders = Order::all().rev().filter(|order| *order <= max);
-        let spare = |order: &Order| zone().free_frames() > RESERVE + order.frames();
-        orders.filter(spare).find_map(|order| get(0, order, Mobility::Unmovable).ok())
-    }
-
-    fn give(&mut self, block: Block) {
-        put(0, block);
-    }
+/// Frames for the balloon, above what the zone's watermark keeps for this program's own books.
+fn spare() -> ZoneSource<'static, 'static> {
+    ZoneSource::new(zone(), 0)
 }
 
 /// The first PCI bus, by its ports.
@@ -194,7 +182,7 @@ impl Host {
         }
         if events.resize {
             let until = clock.now_us() + 20_000;
-            while balloon.step(&mut Spare)? == Step::Waiting && clock.now_us() < until {
+            while balloon.step(&mut spare())? == Step::Waiting && clock.now_us() < until {
                 core::hint::spin_loop();
             }
         }
@@ -251,10 +239,10 @@ impl Host {
     /// # Errors
     /// The device misbehaves.
     pub fn make_room(&mut self, frames: u64) -> Result<(), Error> {
-        let lacking = (frames + RESERVE).saturating_sub(zone().free_frames());
+        let lacking = (frames + RESERVE.min).saturating_sub(zone().free_frames());
         match &mut self.balloon {
             Some(balloon) if lacking > 0 && balloon.actual() > 0 => {
-                match balloon.deflate_on_oom(u32::try_from(lacking).unwrap_or(u32::MAX), &mut Spare) {
+                match balloon.deflate_on_oom(u32::try_from(lacking).unwrap_or(u32::MAX), &mut spare()) {
                     // Then the allocation fails, as it would without a balloon.
                     Ok(_) | Err(Error::NotNegotiated(_)) => Ok(()),
                     Err(error) => Err(error),

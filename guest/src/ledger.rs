@@ -1,7 +1,7 @@
 //! Which blocks are live on a processor: a stack of them, in frames of their own.
 
-use crate::memory::{self, get, put};
-use isotherm_frames::{Block, Frame, GetError, Mobility, Order};
+use crate::memory::{self, get_reserve, put};
+use isotherm_frames::{Block, Frame, GetError, Order};
 
 /// Bytes of an entry: block, generation.
 const ENTRY: u64 = 16;
@@ -86,13 +86,13 @@ impl Ledger {
             Some(directory) => directory,
             None => {
                 let order = Order::new(DIRECTORY).unwrap_or(Order::BASE);
-                *self.directory.insert(get(self.cpu, order, Mobility::Unmovable)?)
+                *self.directory.insert(get_reserve(self.cpu, order)?)
             }
         };
         if self.pages == directory.bytes() / 8 {
             return Err(GetError::OutOfMemory { order: directory.order, free: memory::zone().free_frames() });
         }
-        let page = get(self.cpu, Order::BASE, Mobility::Unmovable)?;
+        let page = get_reserve(self.cpu, Order::BASE)?;
         // SAFETY: inside the directory, which is this ledger's.
         unsafe { memory::write(directory.address() + 8 * self.pages, page.address()) };
         self.pages += 1;

@@ -5,7 +5,8 @@ use crate::paging;
 use crate::power::{End, end};
 use core::mem::MaybeUninit;
 use isotherm_frames::{
-    Block, Config, FRAME_SIZE, FrameRange, GetError, Mobility, Order, ReportingConfig, Zone, metadata_size,
+    Block, Config, FRAME_SIZE, FrameRange, GetError, Mobility, Order, ReportingConfig, Watermarks, Zone,
+    metadata_size,
 };
 use isotherm_guest::ram::{MOST, RamMap, Range};
 use spin::Once;
@@ -17,6 +18,9 @@ const MAPPED: u64 = 4 << 30;
 
 /// The guest's reporting: soon, for its experiments wait for what is seen from outside.
 const REPORTING: ReportingConfig = ReportingConfig { delay: 100_000_000, ..ReportingConfig::DEFAULT };
+
+/// What is kept for this program's books, its ledgers and queues: 4 MiB.
+pub const RESERVE: Watermarks = Watermarks { min: 1024, low: 1024, high: 1024 };
 
 /// Maps all of `ram` and makes the zone of it. Returns how many bytes of RAM there are in all, free or not.
 pub fn prepare(mut ram: RamMap, cpus: usize) -> u64 {
@@ -36,7 +40,7 @@ pub fn prepare(mut ram: RamMap, cpus: usize) -> u64 {
     zero(tables);
     paging::complete(&all, tables);
 
-    let config = Config::new(cpus.min(MAX_CPUS)).with_reporting(REPORTING);
+    let config = Config::new(cpus.min(MAX_CPUS)).with_watermarks(RESERVE).with_reporting(REPORTING);
     // Carving may cut one range in two, but never adds frames.
     let (ranges, _) = frame_ranges(&ram);
     let metadata = carve(&mut ram, metadata_size(&ranges, &config).saturating_add(4096) as u64, u64::MAX);
@@ -93,13 +97,25 @@ pub fn zone() -> &'static Zone<'static> {
     }
 }
 
-/// Allocates, waiting for blocks that are at the host.
+/// Allocates memory to work on, waiting for blocks that are at the host.
+///
+/// # Errors
+/// There is no memory but what is kept for books.
+pub fn get(cpu: usize, order: Order) -> Result<Block, GetError> {
+    until_back(cpu, || zone().get(cpu, order, Mobility::Movable))
+}
+
+/// Allocates memory for books, the last of it too.
 ///
 /// # Errors
 /// There is no memory.
-pub fn get(cpu: usize, order: Order, mobility: Mobility) -> Result<Block, GetError> {
+pub fn get_reserve(cpu: usize, order: Order) -> Result<Block, GetError> {
+    until_back(cpu, || zone().get_reserve(cpu, order, Mobility::Unmovable))
+}
+
+fn until_back(cpu: usize, get: impl Fn() -> Result<Block, GetError>) -> Result<Block, GetError> {
     loop {
-        match zone().get(cpu, order, mobility) {
+        match get() {
             // Processor 0 is bringing them back this very moment: it reports, and waits for the host.
             Err(GetError::Reporting { .. }) if cpu != 0 => core::hint::spin_loop(),
             got => return got,

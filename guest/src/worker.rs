@@ -4,7 +4,7 @@ use crate::console::write_line_in_distress;
 use crate::ledger::{Entry, Ledger};
 use crate::memory::{self, get, put};
 use crate::power::{End, end};
-use isotherm_frames::{Block, GetError, Mobility, Order};
+use isotherm_frames::{Block, GetError, Order};
 use isotherm_guest::stamp::{PAGE, Random, places, stamp};
 
 /// Pages handled between two calls of what else there is to do.
@@ -114,7 +114,7 @@ impl Worker {
     }
 
     fn take(&mut self, order: Order) -> Result<Block, GetError> {
-        let block = get(self.cpu, order, Mobility::Movable)?;
+        let block = get(self.cpu, order)?;
         if let Err(error) = self.ledger.push(Entry { block, generation: 0 }) {
             put(self.cpu, block);
             return Err(error);

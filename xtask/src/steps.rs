@@ -61,11 +61,11 @@ struct Steps<'a> {
 pub fn run(guest: &mut Guest, memory: u64, rounds: u64, done: &mut dyn FnMut(Step)) -> Result<(), Error> {
     let mut steps = Steps { guest, memory, done };
     let half = memory / 2 / MIB;
-    let eighth = memory / 8 / MIB;
+    let quarter = memory / 4 / MIB;
 
     steps.still("booted")?;
     // A base that stays, so that what falls is told from what everything falls to.
-    steps.ask(&format!("alloc {eighth}M"))?;
+    steps.ask(&format!("alloc {quarter}M"))?;
     steps.ask("touch")?;
 
     steps.grow(&format!("{half} MiB of order 9 touched"), &format!("alloc {half}M"))?;
@@ -79,8 +79,7 @@ pub fn run(guest: &mut Guest, memory: u64, rounds: u64, done: &mut dyn FnMut(Ste
     steps.stay("without reporting: freed", &format!("free {half}M"))?;
     steps.fall("reporting again", &["report on"])?;
 
-    let live = memory / 4 / MIB;
-    let rounds = format!("rounds {rounds} {live}M");
+    let rounds = format!("rounds {rounds} {quarter}M");
     steps.fall(&format!("{rounds}, then all of it freed"), &[&rounds])?;
 
     steps.balloon()?;
@@ -176,7 +175,7 @@ impl Steps<'_> {
             }
             self.ask("check")?;
             let (seconds, uses) = (from.elapsed().as_secs_f64(), self.uses()?);
-            let resident = self.guest.resident()?;
+            let resident = self.watch(Instant::now(), |resident| resident.whole <= allowed(uses))?.0;
             let told = self.ask("stats")?.get("balloon")?;
             let ok = actual == size && told == full - size && resident.whole <= allowed(uses);
             let note = format!("QEMU says {} MiB left, the guest {} MiB in it", actual / MIB, told / MIB);

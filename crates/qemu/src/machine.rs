@@ -53,6 +53,8 @@ pub struct Machine {
     pub backing: Backing,
     /// Whether the balloon offers free page reporting.
     pub reporting: bool,
+    /// Whether it offers free page hinting, which QEMU asks for when it migrates the machine.
+    pub hinting: bool,
     /// The emulator.
     pub qemu: PathBuf,
     /// The guest program, an ELF file with a PVH note.
@@ -70,6 +72,7 @@ impl Machine {
             memory,
             backing: Backing::Anonymous,
             reporting: true,
+            hinting: false,
             qemu: "qemu-system-x86_64".into(),
             program: program.into(),
         }
@@ -95,19 +98,21 @@ impl Machine {
 
     /// QEMU's arguments. `monitor` is the number of an open socket it inherits.
     pub(crate) fn arguments(&self, monitor: Option<i32>) -> Vec<OsString> {
-        let on = if self.reporting { "on" } else { "off" };
+        let on = |wanted: bool| if wanted { "on" } else { "off" };
+        let mut features = format!("id=balloon,deflate-on-oom=on,free-page-reporting={}", on(self.reporting));
+        if self.hinting {
+            features.push_str(",free-page-hint=on,iothread=hints");
+        }
         // mem-merge=off: pages that KSM merged would make the resident set look smaller than what reporting gave back.
         let (machine, balloon) = match self.kind {
             // Modern virtio-mmio: the legacy form, QEMU's default there, leaves features above 31 out.
             Kind::Microvm => (
                 "microvm,acpi=off,rtc=off,mem-merge=off,memory-backend=ram",
-                format!("virtio-balloon-device,id=balloon,free-page-reporting={on},deflate-on-oom=on"),
+                format!("virtio-balloon-device,{features}"),
             ),
             Kind::Q35 => (
                 "q35,mem-merge=off,memory-backend=ram",
-                format!(
-                    "virtio-balloon-pci,id=balloon,disable-legacy=on,free-page-reporting={on},deflate-on-oom=on"
-                ),
+                format!("virtio-balloon-pci,disable-legacy=on,{features}"),
             ),
         };
         // A small buffer for translations: its default, up to 1 GiB, would hide what is measured.
@@ -139,6 +144,9 @@ impl Machine {
             &format!("{}M", self.memory >> 20),
             "-object",
             &backend,
+            // Hints are taken by a thread of their own.
+            "-object",
+            "iothread,id=hints",
             "-device",
             &balloon,
             "-device",

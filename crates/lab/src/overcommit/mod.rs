@@ -69,7 +69,7 @@ impl Setup {
             // All but what the guest's own books take, and what is in pieces below 1 MiB.
             hog: mib(6 * GB - 6 * GB / 16),
             guests: 8,
-            runs: 3,
+            runs: 5,
             machine,
         }
     }
