@@ -7,7 +7,7 @@
 //! change: the list a pageblock is in (the order of its longest free run), the pairs that make blocks of order 10, and
 //! what waits to be reported.
 
-use crate::bits::{self, Bitfield, PAGEBLOCK, PAGEBLOCK_ORDER};
+use crate::bits::{self, Bitfield, PAGEBLOCK, PAGEBLOCK_ORDER, WORDS};
 use crate::lists::{List, Lists, Pageblock, Place};
 use crate::waiting::Waiting;
 use crate::{Mobility, Order};
@@ -215,25 +215,43 @@ impl<'m> Buddy<'m> {
 
     /// Makes all frames of an aligned block free or not free, if they are all the opposite now.
     fn change(&mut self, start: u32, order: Order, free: bool, place: Place) -> Result<(), Mismatch> {
-        let within = order.get().min(PAGEBLOCK_ORDER);
-        let first = (start / PAGEBLOCK) as usize;
-        let pageblocks = first..first + (1 << (order.get() - within));
-        for at in pageblocks.clone() {
-            let words = &self.fields[at].words;
-            for (word, bits) in bits::parts(start % PAGEBLOCK, within) {
-                if words[word] & bits != if free { 0 } else { bits } {
-                    return Err(Mismatch);
-                }
+        let at = (start / PAGEBLOCK) as usize;
+        if order >= Order::HUGE {
+            let pageblocks = at..at + (1 << (order.get() - PAGEBLOCK_ORDER));
+            let now = if free { 0 } else { PAGEBLOCK as u16 };
+            if pageblocks.clone().any(|at| self.lists.blocks[at].free != now) {
+                return Err(Mismatch);
+            }
+            pageblocks.for_each(|at| self.change_pageblock(at, free, place));
+            return Ok(());
+        }
+        let words = &self.fields[at].words;
+        for (word, bits) in bits::parts(start % PAGEBLOCK, order.get()) {
+            if words[word] & bits != if free { 0 } else { bits } {
+                return Err(Mismatch);
             }
         }
-        for at in pageblocks {
-            let was_whole = self.lists.blocks[at].is_whole();
-            for (word, bits) in bits::parts(start % PAGEBLOCK, within) {
-                self.write(at, word, self.fields[at].words[word] ^ bits);
-            }
-            self.settle(at, was_whole, place);
+        let was_whole = self.lists.blocks[at].is_whole();
+        for (word, bits) in bits::parts(start % PAGEBLOCK, order.get()) {
+            self.write(at, word, self.fields[at].words[word] ^ bits);
         }
+        self.settle(at, was_whole, place);
         Ok(())
+    }
+
+    /// Makes a pageblock wholly free, of which nothing is, or the reverse.
+    fn change_pageblock(&mut self, at: usize, free: bool, place: Place) {
+        let after = if free { u64::MAX } else { 0 };
+        if self.waiting.as_ref().is_some_and(|waiting| waiting.order() < PAGEBLOCK_ORDER) {
+            (0..WORDS).for_each(|word| self.write(at, word, after));
+        } else {
+            // What `write` does, without counting bits.
+            self.fields[at].words = [after; WORDS];
+            self.lists.blocks[at].free = if free { PAGEBLOCK as u16 } else { 0 };
+            let all = u64::from(PAGEBLOCK);
+            self.free = if free { self.free + all } else { self.free - all };
+        }
+        self.settle(at, !free, place);
     }
 
     /// Changes a word, the counts and what waits in it. `settle` must follow.

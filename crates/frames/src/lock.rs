@@ -3,6 +3,7 @@
 //! Own code, because loom must see through it, because a cache is only ever *tried* on the fast path, and because what
 //! waiting means is the caller's to say (a kernel spins, a process lets others run).
 
+use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 
 use crate::sync::{AtomicBool, MutPtr, Ordering, UnsafeCell};
@@ -26,10 +27,10 @@ impl<T> Lock<T> {
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         // Acquire: what the holder before us wrote is seen (its release is in `Guard::drop`).
-        if self.held.swap(true, Ordering::Acquire) {
-            return None;
-        }
-        Some(Guard { value: self.value.get_mut(), lock: self })
+        // Not a swap, whose failures would be writes that can keep the holder's release from becoming visible (in the
+        // language's memory model; loom found it).
+        self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(Guard { value: ManuallyDrop::new(self.value.get_mut()), lock: self })
     }
 
     /// The lock, once nobody holds it; `relax` is called between two looks.
@@ -38,8 +39,10 @@ impl<T> Lock<T> {
             if let Some(guard) = self.try_lock() {
                 return guard;
             }
-            // Waiting reads only, so that the holder's cache line is left to it.
-            while self.held.load(Ordering::Relaxed) {
+            relax();
+            // Waiting reads only, so that the holder's cache line is left to it. Loom need not see that: to it every read
+            // is one more thing to explore, and a read that comes too late changes nothing.
+            while cfg!(not(loom)) && self.held.load(Ordering::Relaxed) {
                 relax();
             }
         }
@@ -49,7 +52,7 @@ impl<T> Lock<T> {
 /// The right to the value of a lock, until dropped.
 pub struct Guard<'l, T> {
     lock: &'l Lock<T>,
-    value: MutPtr<T>,
+    value: ManuallyDrop<MutPtr<T>>,
 }
 
 impl<T> Deref for Guard<'_, T> {
@@ -58,7 +61,7 @@ impl<T> Deref for Guard<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: a guard exists only while its lock is held by it, and lends no longer than it lives.
-        unsafe { self.value.deref() }
+        unsafe { MutPtr::deref(&self.value) }
     }
 }
 
@@ -66,13 +69,16 @@ impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`, and `&mut self` makes this the only reference.
-        unsafe { self.value.deref() }
+        unsafe { MutPtr::deref(&self.value) }
     }
 }
 
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        // The access ends before the lock does; to loom that is an event.
+        // SAFETY: not used again.
+        unsafe { ManuallyDrop::drop(&mut self.value) };
         self.lock.held.store(false, Ordering::Release);
     }
 }

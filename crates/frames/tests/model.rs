@@ -332,11 +332,12 @@ fn run(ranges: &[FrameRange], config: Config, ops: Vec<Op>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 200 }))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
+    #[cfg_attr(miri, ignore = "hours; tests/zone.rs and tests/stress.rs take the same paths")]
     fn the_zone_does_what_a_map_of_its_frames_allows(
-        ops in prop::collection::vec(op(), 0..if cfg!(miri) { 24 } else { 300 }),
+        ops in prop::collection::vec(op(), 0..300),
         cpus in 0..=CPUS,
         unit in prop_oneof![2 => Just(Some(9)), 1 => Just(None), 3 => (0u8..=10).prop_map(Some)],
         threshold in 0u64..3,

@@ -1,0 +1,295 @@
+//! The protocols between CPUs, in every interleaving: `RUSTFLAGS='--cfg loom' cargo test --release --test loom`.
+//!
+//! Zones are of a few frames, so that two CPUs meet at every turn; the third actor, where there is one, is the model's
+//! own thread.
+#![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use isotherm_frames::*;
+use loom::thread;
+
+/// A zone, and beside it who has which frame: bits that are changed only by whoever holds the frame.
+struct Machine {
+    zone: Zone<'static>,
+    taken: AtomicU64,
+}
+
+impl Machine {
+    fn new(ranges: &[FrameRange], cpus: usize, reporting: Option<ReportingConfig>) -> Arc<Self> {
+        let mut config = Config::new(cpus);
+        config.reporting = reporting;
+        let metadata = vec![MaybeUninit::uninit(); metadata_size(ranges, &config)].leak();
+        let zone = Zone::new(&config, ranges, metadata).unwrap();
+        Arc::new(Self { zone, taken: AtomicU64::new(0) })
+    }
+
+    fn got(&self, block: Block) -> Block {
+        let bits = bits(block);
+        assert_eq!(self.taken.fetch_or(bits, SeqCst) & bits, 0, "{block} is in two places");
+        block
+    }
+
+    fn get(&self, cpu: usize, order: Order) -> Result<Block, GetError> {
+        self.zone.get(cpu, order, Mobility::Movable).map(|block| self.got(block))
+    }
+
+    fn put(&self, cpu: usize, block: Block) {
+        self.gone(block);
+        self.zone.put(cpu, block).unwrap();
+    }
+
+    fn gone(&self, block: Block) {
+        let bits = bits(block);
+        assert_eq!(self.taken.fetch_and(!bits, SeqCst) & bits, bits);
+    }
+
+    /// At rest, with nothing held: every frame is accounted for.
+    fn check(&self) {
+        assert_eq!(self.taken.load(SeqCst), 0);
+        let stats = self.zone.stats();
+        assert_eq!((stats.allocated(), stats.reporting, stats.rejected), (0, 0, 0), "{stats:?}");
+        self.zone.drain_all();
+        assert_eq!(self.zone.free_frames(), self.zone.frames());
+    }
+}
+
+/// One bit a frame for single ones, one bit a pageblock from 32 on.
+fn bits(block: Block) -> u64 {
+    match block.order {
+        Order::BASE => 1 << block.frame.0,
+        _ => 1 << (32 + block.frame.0 / 512),
+    }
+}
+
+fn frames(count: u64) -> [FrameRange; 1] {
+    [FrameRange::new(0, count)]
+}
+
+const REPORTING: ReportingConfig =
+    ReportingConfig { order: Order::HUGE, threshold: 1, delay: 0, initially: true };
+
+fn model(run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    // All interleavings with up to so many preemptions, on top of those where a CPU has to wait.
+    builder.preemption_bound = Some(4);
+    builder.max_branches = 20_000;
+    builder.check(run);
+}
+
+/// Cache against zone: either CPU's cache is filled from and spilled to one zone.
+#[test]
+fn a_frame_is_never_in_two_places() {
+    model(|| {
+        let machine = Machine::new(&frames(3), 2, None);
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            let block = other.get(1, Order::BASE);
+            block.iter().for_each(|&block| other.put(1, block));
+        });
+        let block = machine.get(0, Order::BASE);
+        block.iter().for_each(|&block| machine.put(0, block));
+        there.join().unwrap();
+        machine.check();
+    });
+}
+
+/// Steal against return: two frames and two CPUs that hold at most one each. Whatever caches they are in, neither CPU
+/// may be told that memory is out.
+#[test]
+fn no_cache_hides_the_last_frame() {
+    model(|| {
+        let machine = Machine::new(&frames(2), 2, None);
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            let block = other.get(1, Order::BASE).expect("a frame is free");
+            other.put(1, block);
+        });
+        let block = machine.get(0, Order::BASE).expect("a frame is free");
+        machine.put(0, block);
+        let block = machine.get(0, Order::BASE).expect("a frame is free");
+        machine.put(0, block);
+        there.join().unwrap();
+        machine.check();
+    });
+}
+
+/// As above, and one moves to another CPU between freeing and allocating: what it freed went to a cache that was looked
+/// into already, what it allocates comes from one that was not.
+#[test]
+fn no_change_of_cpu_hides_the_last_frame() {
+    model(|| {
+        let machine = Machine::new(&frames(2), 2, None);
+        // The other frame is in the cache of CPU 1 now.
+        let block = machine.get(1, Order::BASE).unwrap();
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            other.put(0, block);
+            let block = other.get(1, Order::BASE).expect("a frame is free");
+            other.put(1, block);
+        });
+        let block = machine.get(usize::MAX, Order::BASE).expect("a frame is free");
+        machine.put(usize::MAX, block);
+        there.join().unwrap();
+        machine.check();
+    });
+}
+
+/// As above with blocks of order 9, of which a cache takes several.
+#[test]
+fn no_cache_hides_the_last_huge_block() {
+    model(|| {
+        let machine = Machine::new(&frames(1024), 2, None);
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            let block = other.get(1, Order::HUGE).expect("a block is free");
+            other.put(1, block);
+        });
+        let block = machine.get(0, Order::HUGE).expect("a block is free");
+        machine.put(0, block);
+        there.join().unwrap();
+        machine.check();
+    });
+}
+
+/// Two CPUs with one index: slower, and nothing else.
+#[test]
+fn a_cpu_index_may_be_shared() {
+    model(|| {
+        let machine = Machine::new(&frames(2), 1, None);
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            let block = other.get(0, Order::BASE).expect("a frame is free");
+            other.put(0, block);
+        });
+        let block = machine.get(0, Order::BASE).expect("a frame is free");
+        machine.put(0, block);
+        there.join().unwrap();
+        machine.check();
+    });
+}
+
+/// A frame freed on another CPU than it was allocated on, while that one allocates.
+#[test]
+fn a_frame_may_be_freed_by_another_cpu() {
+    model(|| {
+        let machine = Machine::new(&frames(2), 2, None);
+        let block = machine.get(0, Order::BASE).unwrap();
+        let other = machine.clone();
+        let there = thread::spawn(move || other.put(1, block));
+        let block = machine.get(0, Order::BASE).expect("a frame is free");
+        there.join().unwrap();
+        machine.put(0, block);
+        machine.check();
+    });
+}
+
+/// Reporting against allocation: what is being reported cannot be allocated, what is allocated is not reported, and who
+/// finds nothing is told why.
+#[test]
+fn what_is_being_reported_belongs_to_nobody() {
+    model(|| {
+        let machine = Machine::new(&frames(512), 1, Some(REPORTING));
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            if let Report::Batch(batch) = other.zone.take_batch(0) {
+                batch.blocks().iter().for_each(|&block| {
+                    other.got(block);
+                });
+                batch.blocks().iter().for_each(|&block| other.gone(block));
+                batch.reported();
+            }
+        });
+        match machine.get(0, Order::HUGE) {
+            Ok(block) => machine.put(0, block),
+            Err(error) => assert_eq!(error, GetError::Reporting { blocks: 1 }),
+        }
+        there.join().unwrap();
+        machine.check();
+    });
+}
+
+/// As above with single frames, of which the first breaks up the block; and the reporter refuses.
+#[test]
+fn what_was_not_reported_is_free_again() {
+    model(|| {
+        let machine = Machine::new(&frames(512), 1, Some(REPORTING));
+        let other = machine.clone();
+        let there = thread::spawn(move || match other.zone.take_batch(0) {
+            Report::Batch(batch) => batch.not_reported(),
+            Report::Later(_) => {}
+            Report::Full => panic!("nobody else reports"),
+        });
+        match machine.get(0, Order::BASE) {
+            Ok(block) => machine.put(0, block),
+            Err(error) => assert_eq!(error, GetError::Reporting { blocks: 1 }),
+        }
+        there.join().unwrap();
+        machine.check();
+        assert_eq!(machine.zone.waiting(), 1, "it was never reported");
+    });
+}
+
+/// Two reporters: a block is reported by one of them, once.
+#[test]
+fn nothing_is_reported_twice() {
+    model(|| {
+        let machine = Machine::new(&frames(512), 0, Some(REPORTING));
+        let report = |machine: &Machine| match machine.zone.take_batch(0) {
+            Report::Batch(batch) => {
+                let blocks = batch.blocks().len();
+                batch.reported();
+                blocks
+            }
+            _ => 0,
+        };
+        let other = machine.clone();
+        let there = thread::spawn(move || report(&other));
+        let here = report(&machine);
+        assert_eq!(here + there.join().unwrap(), 1);
+        assert_eq!(machine.zone.stats().reported, 1);
+        machine.check();
+    });
+}
+
+/// The drain of idle caches against their owner.
+#[test]
+fn draining_a_cache_loses_nothing() {
+    model(|| {
+        let machine = Machine::new(&frames(2), 1, None);
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            other.zone.drain_idle();
+            other.zone.drain_idle();
+        });
+        let block = machine.get(0, Order::BASE).expect("a frame is free");
+        machine.put(0, block);
+        there.join().unwrap();
+        machine.check();
+    });
+}
+
+/// Taking a block at its place, while its frames move between a cache and the zone.
+#[test]
+fn a_block_at_its_place_is_taken_whole_or_not_at_all() {
+    model(|| {
+        let machine = Machine::new(&frames(2), 1, None);
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            let pair = Block::new(Frame(0), Order::new(1).unwrap());
+            if other.zone.get_at(pair, Mobility::Movable).is_ok() {
+                let halves = [0, 1].map(|frame| other.got(Block::new(Frame(frame), Order::BASE)));
+                halves.iter().for_each(|&half| other.gone(half));
+                other.zone.put(usize::MAX, pair).unwrap();
+            }
+        });
+        if let Ok(block) = machine.get(0, Order::BASE) {
+            machine.put(0, block);
+        }
+        there.join().unwrap();
+        machine.check();
+    });
+}
