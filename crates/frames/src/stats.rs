@@ -77,7 +77,7 @@ impl Stats {
 }
 
 impl Zone<'_> {
-    /// Counts what is where. Takes about a microsecond for every 60 MiB of the zone.
+    /// Counts what is where, looking at every pageblock; the zone is locked for 64 of them at a time.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut free = [0; Order::COUNT];
