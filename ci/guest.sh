@@ -34,6 +34,8 @@ say '== the guest from outside'
 # One at a time: each is two processors.
 cargo test --locked -p isotherm-qemu -p xtask -- --include-ignored --test-threads 1
 
+cargo test --locked -p isotherm --test overcommit -- --include-ignored
+
 say '== microvm, private memory'
 cargo xtask guest --guest "$guest" --rounds "$rounds"
 say '== q35, memfd'

@@ -79,8 +79,7 @@ pub fn run(guest: &mut Guest, memory: u64, rounds: u64, done: &mut dyn FnMut(Ste
     steps.stay("without reporting: freed", &format!("free {half}M"))?;
     steps.fall("reporting again", &["report on"])?;
 
-    let rounds = format!("rounds {rounds} {quarter}M");
-    steps.fall(&format!("{rounds}, then all of it freed"), &[&rounds])?;
+    steps.rounds(rounds, quarter)?;
 
     steps.balloon()?;
     steps.statistics()?;
@@ -141,10 +140,31 @@ impl Steps<'_> {
         let (resident, seconds) = self.watch(from, |resident| part(resident) <= allowed(uses))?;
         self.ask("check")?;
         let ok = seconds.is_some_and(|s| s <= IN_TIME.as_secs_f64());
-        let note = said.strip_prefix("ok ").unwrap_or_default().to_owned();
+        let note = if ok {
+            String::new()
+        } else {
+            format!("too much is resident, or too late; the guest said {said}")
+        };
         let allowed = Some(allowed(uses));
         (self.done)(Step { name: name.to_owned(), uses, resident, allowed, seconds, ok, note });
         Ok(())
+    }
+
+    /// Rounds of allocate, stamp, check, free and report: nothing may be lost, and it must all have been reported, round
+    /// by round.
+    fn rounds(&mut self, rounds: u64, live: u64) -> Result<(), Error> {
+        let (before, from) = (self.ask("stats")?, Instant::now());
+        self.ask(&format!("rounds {rounds} {live}M"))?;
+        let took = from.elapsed().as_secs_f64();
+        let after = self.ask("stats")?;
+        let batches = after.get("batches")?.saturating_sub(before.get("batches")?);
+        let bytes = after.get("reported")?.saturating_sub(before.get("reported")?);
+        let note = format!(
+            "{took:.0} s, {:.1} GiB reported in {batches} batches",
+            bytes as f64 / f64::from(1 << 30)
+        );
+        self.step(&format!("{rounds} rounds with up to {live} MiB live"), batches >= rounds, note)?;
+        self.fall("all of it freed", &["check"])
     }
 
     /// Nothing must fall for as long as it would otherwise have taken.
