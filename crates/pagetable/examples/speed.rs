@@ -120,7 +120,9 @@ fn main() {
         for _ in 0..std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(7) {
             let mut child = AddressSpace::new(&machine, 2).expect("a space");
             let mut gather = space.gather(&mut slots);
-            space.copy_range(&mut child, all(), ForkRule::Copy(Sharing::Private), &mut gather).expect("copied");
+            space
+                .copy_range(&mut child, all(), ForkRule::Copy(Sharing::Private), &mut gather)
+                .expect("copied");
             drop(gather);
             child.exit(&mut slots);
         }

@@ -10,8 +10,11 @@
 //! once, and a batch that starts or ends in its middle takes what is left of it.
 
 use crate::address::{ENTRIES, PAGE_SIZE};
+use crate::entries::step;
+use crate::folio::Folio;
 use crate::format::Format;
-use crate::table::{Entry, Table};
+use crate::machine::Machine;
+use crate::table::{Entry, Locked, Table};
 
 /// Whether an address space works in batches.
 pub trait Batching: 'static {
@@ -31,6 +34,20 @@ impl Batching for Batched {
 }
 impl Batching for PerPage {
     const BATCHED: bool = false;
+}
+
+/// The folio of a leaf that is treated by itself: one of order 0, or without batches any, unless it is part of a
+/// contiguous block.
+#[inline(always)]
+pub(crate) fn single<'m, F: Format, M: Machine, B: Batching>(machine: &'m M, raw: u64) -> Option<Folio<'m>> {
+    if B::BATCHED {
+        Folio::small(machine, F::frame(raw))
+    } else if F::CONTIGUOUS == 1 {
+        Folio::of(machine, F::frame(raw)).ok()
+    } else {
+        // Blocks are folded and unfolded elsewhere.
+        Folio::small(machine, F::frame(raw))
+    }
 }
 
 /// A batch.
@@ -77,6 +94,23 @@ pub(crate) fn detect<F: Format>(
     } else {
         extend_huge::<F>(table, index, first, limit, step, ignore)
     }
+}
+
+/// [`detect`] in a locked table, which need not be read if it knows its pattern.
+#[inline(always)]
+pub(crate) fn detect_in<F: Format, M: Machine>(
+    table: &Locked<'_, M>,
+    index: usize,
+    first: u64,
+    limit: usize,
+    ignore: u64,
+) -> Run {
+    let pattern = table.pattern();
+    if pattern != 0 && limit > 1 {
+        let first = pattern.wrapping_add(PAGE_SIZE * index as u64);
+        return Run { len: limit.min(ENTRIES - index), first, or: first, and: first };
+    }
+    detect::<F>(table.table(), index, first, limit, step(table.level), ignore)
 }
 
 const CHUNK: usize = 8;

@@ -80,8 +80,10 @@ pub(crate) fn set_run<F: Format, M: Machine>(
 ) {
     let (index, step) = (table.level.index(page), step(table.level));
     if F::CONTIGUOUS == 1 {
-        let entries = &table.table().entries()[index..(index + len).min(ENTRIES)];
-        store_all(entries, raw, step);
+        store_all(&table.change()[index..(index + len).min(ENTRIES)], raw, step);
+        if len == ENTRIES && table.level == Level::Pte {
+            table.remember::<F>(raw);
+        }
         return;
     }
     let raw = raw & !F::CONT;
@@ -92,16 +94,19 @@ pub(crate) fn set_run<F: Format, M: Machine>(
             && len - done >= F::CONTIGUOUS
             && may_fold::<F>(table.level, value)
         {
-            store_all(&table.table().entries()[at..at + F::CONTIGUOUS], value | F::CONT, step);
+            store_all(&table.change()[at..at + F::CONTIGUOUS], value | F::CONT, step);
             done += F::CONTIGUOUS;
         } else {
-            table.entry(at).store(value);
+            table.change()[at].store(value);
             if at % F::CONTIGUOUS == F::CONTIGUOUS - 1 {
                 let first = (page >> table.level.shift()) + done as u64 + 1 - F::CONTIGUOUS as u64;
                 try_fold::<F, M>(table, space, first << table.level.shift());
             }
             done += 1;
         }
+    }
+    if len == ENTRIES && table.level == Level::Pte && may_fold::<F>(table.level, raw) {
+        table.remember::<F>(raw | F::CONT);
     }
 }
 
@@ -177,7 +182,7 @@ fn remake<F: Format, M: Machine>(table: &Locked<'_, M>, space: SpaceId, page: u6
     let mut first = 0;
     let (mut or, mut and) = (0, u64::MAX);
     for n in 0..F::CONTIGUOUS {
-        let entry = table.entry(block + n);
+        let entry = &table.change()[block + n];
         // Not `take`: a sibling of the same block may be changed by hardware although this entry is settled, and that
         // is found when its turn comes.
         let raw = entry.take::<F>(entry.relaxed()).wrapping_sub(step.wrapping_mul(n as u64));
@@ -195,7 +200,7 @@ fn remake<F: Format, M: Machine>(table: &Locked<'_, M>, space: SpaceId, page: u6
         raw |= F::CONT;
     }
     for n in 0..F::CONTIGUOUS {
-        table.entry(block + n).store(nth(raw, n, step));
+        table.change()[block + n].store(nth(raw, n, step));
     }
 }
 
@@ -245,10 +250,14 @@ pub(crate) fn change_run<F: Format, M: Machine>(
     run: &Run,
     change: impl Fn(u64) -> u64,
 ) {
-    let entries = &table.table().entries()[index..index + run.len];
+    let entries = &table.change()[index..index + run.len];
     // Equal and settled: hardware has nothing left to set in any of them.
     if run.exact() && F::settled(run.first) {
-        store_all(entries, change(run.first), step(table.level));
+        let raw = change(run.first);
+        store_all(entries, raw, step(table.level));
+        if run.len == ENTRIES && table.level == Level::Pte {
+            table.remember::<F>(raw);
+        }
         return;
     }
     for entry in entries {
@@ -265,7 +274,7 @@ pub(crate) fn clear_run<F: Format, M: Machine>(
     run: &Run,
     state: bool,
 ) -> (u64, u64) {
-    let entries = &table.table().entries()[index..index + run.len];
+    let entries = &table.change()[index..index + run.len];
     if !state || run.exact() && F::settled(run.first) {
         for entry in entries {
             entry.store(0);

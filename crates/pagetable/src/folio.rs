@@ -52,7 +52,7 @@ fn is_folio(info: u32) -> bool {
 #[derive(Debug, Default)]
 #[cfg_attr(not(loom), repr(C, align(16)))]
 pub struct FrameMeta {
-    /// `maps << 32 | refs`, in the head.
+    /// `maps << 32 | refs`, in the head; the pattern of a page table.
     counts: AtomicU64,
     /// Offset in the folio, order, kind; in the head also dirty and referenced.
     info: AtomicU32,
@@ -81,7 +81,19 @@ impl FrameMeta {
     /// Makes a free frame one of a page table, unlocked.
     pub(crate) fn become_table(&self) {
         self.word.store(0, Ordering::Relaxed);
+        self.counts.store(0, Ordering::Relaxed);
         self.info.store(TABLE, Ordering::Relaxed);
+    }
+
+    /// Of a page table, by the holder of its lock: see [`Locked::pattern`](crate::table::Locked::pattern).
+    #[inline(always)]
+    pub(crate) fn pattern(&self) -> u64 {
+        self.counts.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_pattern(&self, raw: u64) {
+        self.counts.store(raw, Ordering::Relaxed);
     }
 }
 
@@ -130,7 +142,11 @@ impl<'m> Folio<'m> {
         let info = own.info.load(Ordering::Relaxed);
         let offset = info & OFFSET;
         if offset == 0 {
-            return if is_folio(info) { Ok(Folio { head: frame, info, offset, meta: own }) } else { Err(Error::NotAFolio) };
+            return if is_folio(info) {
+                Ok(Folio { head: frame, info, offset, meta: own })
+            } else {
+                Err(Error::NotAFolio)
+            };
         }
         let head = Frame(frame.0 - u64::from(offset));
         let meta = memory.meta(head).ok_or(Error::UnknownFrame)?;
@@ -148,7 +164,12 @@ impl<'m> Folio<'m> {
     pub(crate) fn small<M: Memory>(memory: &'m M, frame: Frame) -> Option<Folio<'m>> {
         let meta = memory.meta(frame)?;
         let info = meta.info.load(Ordering::Relaxed);
-        (info & (ORDER | OFFSET) == 0 && is_folio(info)).then_some(Folio { head: frame, info, offset: 0, meta })
+        (info & (ORDER | OFFSET) == 0 && is_folio(info)).then_some(Folio {
+            head: frame,
+            info,
+            offset: 0,
+            meta,
+        })
     }
 
     /// The first frame.
@@ -283,12 +304,6 @@ impl<'m> Folio<'m> {
         let before = self.meta.word.fetch_sub(1, Ordering::Release);
         debug_assert!(before > 0, "{:?} is not pinned", self.head);
         self.put(machine);
-    }
-
-    /// `(refs, maps)` in one look.
-    pub(crate) fn counts(&self) -> (u32, u32) {
-        let counts = self.meta.counts.load(Ordering::Acquire);
-        (counts as u32, (counts >> 32) as u32)
     }
 }
 

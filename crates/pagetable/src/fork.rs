@@ -4,8 +4,8 @@
 //! child's are written in one go; each entry of the parent is read once. The parent's TLB is flushed when the gather is,
 //! once for all.
 
-use crate::address::{Frame, Level, PageRange};
-use crate::batch::{Batching, detect};
+use crate::address::{ENTRIES, Frame, Level, PageRange};
+use crate::batch::{Batching, detect_in, single};
 use crate::entries::{change_run, step, unfold_ends, write_run};
 use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioKind};
@@ -13,7 +13,7 @@ use crate::format::{Format, decode_token};
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
-use crate::space::{AddressSpace, Step, Window, new_table};
+use crate::space::{AddressSpace, Step, Window, raw_table};
 use crate::table::Table;
 
 /// How fork treats a range.
@@ -54,8 +54,34 @@ struct Spare<'m, M: Machine> {
     machine: &'m M,
     /// For the copy of a pinned page.
     page: Option<Frame>,
-    /// An empty table for the child. Almost every table of the parent's needs one.
+    /// A table for the child, not yet written. Almost every table of the parent's needs one.
     table: Option<Frame>,
+}
+
+/// A table of the child's.
+struct Child<'c> {
+    table: &'c mut Table,
+    /// What its entries hold was never written: each must be, also with nothing.
+    fresh: bool,
+}
+
+impl Child<'_> {
+    /// Whether entries are empty.
+    #[inline(always)]
+    fn vacant(&mut self, index: usize, len: usize) -> bool {
+        self.fresh
+            || self.table.entries_mut()[index..index + len].iter_mut().fold(0, |or, entry| or | entry.get())
+                == 0
+    }
+
+    #[inline(always)]
+    fn leave_empty(&mut self, entries: core::ops::Range<usize>) {
+        if self.fresh {
+            for entry in &mut self.table.entries_mut()[entries] {
+                entry.set(0);
+            }
+        }
+    }
 }
 
 impl<M: Machine> Spare<'_, M> {
@@ -108,7 +134,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         while page < range.end {
             if spare.table.is_none() {
                 // Without one the child may still have the table that is needed.
-                spare.table = new_table(self.machine).ok();
+                spare.table = raw_table(self.machine).ok();
             }
             let window = match self.step(page, range.end) {
                 Step::Gap(next) => {
@@ -118,16 +144,24 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Step::Window(window) => window,
             };
             let level = window.table.level;
+            let spares = spare.table;
             let Some(table) = child.table_exclusive(page, level, &mut spare.table) else {
                 // More than the lowest table is missing: these are allocated while no lock is held.
                 drop(window);
                 child.make(page, level).map(drop).map_err(|why| Stopped::at_page(page, why))?;
                 continue;
             };
+            let mut table = Child { table, fresh: spare.table != spares };
+            table.leave_empty(0..window.index);
             let copied = match sharing {
-                Sharing::Private => self.copy_window::<true>(&window, table, range, &mut spare, gather),
-                Sharing::Shared => self.copy_window::<false>(&window, table, range, &mut spare, gather),
+                Sharing::Private => self.copy_window::<true>(&window, &mut table, range, &mut spare, gather),
+                Sharing::Shared => self.copy_window::<false>(&window, &mut table, range, &mut spare, gather),
             };
+            let (Copied::Until(done) | Copied::Split(done) | Copied::Spare(done) | Copied::Failed(done, _)) =
+                copied;
+            // All before `done` was written.
+            let left = if done <= page { window.index } else { level.index(done - 1) + 1 };
+            table.leave_empty(left..ENTRIES);
             drop(window);
             let stopped = |page| move |why| Stopped::at_page(page, why);
             page = match copied {
@@ -149,7 +183,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     fn copy_window<const PRIVATE: bool>(
         &self,
         window: &Window<'_, M>,
-        child: &mut Table,
+        child: &mut Child<'_>,
         range: PageRange,
         spare: &mut Spare<'_, M>,
         gather: &mut Gather<'_, M>,
@@ -165,16 +199,17 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             }
             let raw = F::load(table.entry(index));
             if raw == 0 {
+                child.leave_empty(index..index + 1);
                 index += 1;
                 continue;
             }
             let page = window.page_of(index);
             if !F::is_present(raw) {
-                if !vacant(child, index, 1) {
+                if !child.vacant(index, 1) {
                     return Copied::Failed(page, Error::Occupied);
                 }
                 self.machine.share_token(decode_token(raw));
-                child.entries_mut()[index].set(raw);
+                child.table.entries_mut()[index].set(raw);
                 index += 1;
                 continue;
             }
@@ -193,15 +228,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
     }
 
-    /// Copies entries from `index` on as long as they are empty or map folios of order 0 that need nothing special;
-    /// returns where that ends. Small folios go through here whether the space works in batches or not, so batches
+    /// Copies entries from `index` on one by one as long as they are empty or map folios of order 0 that need nothing
+    /// special; returns where that ends. Without batches, also larger folios. Small folios go through here whether the space works in batches or not, so batches
     /// cost them nothing but the look at the order, which is in the word that tells the kind.
     #[inline(never)]
     fn copy_small<const PRIVATE: bool>(
         &self,
         window: &Window<'_, M>,
         from: usize,
-        child: &mut Table,
+        child: &mut Child<'_>,
         gather: &mut Gather<'_, M>,
     ) -> usize {
         let entries = &window.table.table().entries()[..window.end];
@@ -213,22 +248,24 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 if !F::is_present(raw) || raw & F::SPECIAL != 0 {
                     break;
                 }
-                let Some(folio) = Folio::small(self.machine, F::frame(raw)) else { break };
+                let Some(folio) = single::<F, M, B>(self.machine, raw) else { break };
                 if PRIVATE && raw & F::EXCLUSIVE != 0 && folio.pins() > 0 {
                     break;
                 }
-                let childs_entry = &mut child.entries_mut()[index];
-                if childs_entry.get() != 0 || folio.add_mapped(1).is_err() {
+                let Some(childs_entry) = child.table.entries_mut().get_mut(index) else { break };
+                if (!child.fresh && childs_entry.get() != 0) || folio.add_mapped(1).is_err() {
                     break;
                 }
                 let after = parents::<F, PRIVATE>(raw);
                 if after != raw {
-                    entry.update::<F>(raw, parents::<F, PRIVATE>);
+                    window.table.change()[index].update::<F>(raw, parents::<F, PRIVATE>);
                     if F::is_writable(raw) {
                         protected = Some((protected.map_or(index, |(first, _)| first), index));
                     }
                 }
                 childs_entry.set(childs::<F, PRIVATE>(raw));
+            } else {
+                child.leave_empty(index..index + 1);
             }
             index += 1;
         }
@@ -247,7 +284,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         index: usize,
         page: u64,
         raw: u64,
-        child: &mut Table,
+        child: &mut Child<'_>,
         spare: &mut Spare<'_, M>,
         gather: &mut Gather<'_, M>,
     ) -> Result<usize, Pause> {
@@ -270,14 +307,14 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let limit = if B::BATCHED { limit.clamp(1, most) } else { 1 };
         // The child's are old, so young may differ; of a shared mapping they are clean as well.
         let ignore = if PRIVATE { F::YOUNG } else { F::STATE };
-        let mut run = detect::<F>(table.table(), index, raw, limit, step(level), ignore);
-        if !vacant(child, index, run.len) {
+        let mut run = detect_in::<F, M>(table, index, raw, limit, ignore);
+        if !child.vacant(index, run.len) {
             return Err(Error::Occupied.into());
         }
         let after = parents::<F, PRIVATE>(run.first);
         if after != run.first && unfold_ends::<F, M>(table, self.id, page, run.len) {
             let raw = F::load(table.entry(index));
-            run = detect::<F>(table.table(), index, raw, run.len, step(level), ignore);
+            run = detect_in::<F, M>(table, index, raw, run.len, ignore);
         }
         if let Some(folio) = &folio {
             folio.add_mapped(run.len << level.shift())?;
@@ -289,7 +326,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             }
         }
         let raw = childs::<F, PRIVATE>(run.first);
-        write_run::<F, M>(self.machine, child, level, index, raw, run.len);
+        write_run::<F, M>(self.machine, child.table, level, index, raw, run.len);
         Ok(run.len)
     }
 
@@ -299,13 +336,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         &self,
         window: &Window<'_, M>,
         index: usize,
-        child: &mut Table,
+        child: &mut Child<'_>,
         spare: &mut Spare<'_, M>,
     ) -> Result<usize, Pause> {
         if window.table.level != Level::Pte {
             return Err(Pause::Split);
         }
-        if !vacant(child, index, 1) {
+        if !child.vacant(index, 1) {
             return Err(Error::Occupied.into());
         }
         let Some(frame) = spare.page else { return Err(Pause::Spare) };
@@ -318,7 +355,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         self.machine.event(Event::Copy);
         let attributes =
             crate::Attributes { young: false, dirty: true, exclusive: true, ..F::attributes(raw) };
-        child.entries_mut()[index].set(F::leaf(Level::Pte, frame, attributes));
+        child.table.entries_mut()[index].set(F::leaf(Level::Pte, frame, attributes));
         folio.put(self.machine);
         Ok(1)
     }
@@ -339,10 +376,4 @@ fn parents<F: Format, const PRIVATE: bool>(raw: u64) -> u64 {
 fn childs<F: Format, const PRIVATE: bool>(raw: u64) -> u64 {
     let raw = if PRIVATE { parents::<F, PRIVATE>(raw) } else { F::make_clean(raw) };
     raw & !F::YOUNG
-}
-
-/// Whether the child's entries are empty.
-#[inline]
-fn vacant(child: &mut Table, index: usize, len: usize) -> bool {
-    child.entries_mut()[index..index + len].iter_mut().fold(0, |or, entry| or | entry.get()) == 0
 }

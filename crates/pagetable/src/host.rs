@@ -125,9 +125,11 @@ impl HostMachine {
     pub fn new(frames: u64) -> HostMachine {
         assert!(frames > 0, "a machine needs frames");
         let align = if cfg!(miri) { PAGE_SIZE as usize } else { ALIGN };
-        let bytes = usize::try_from(frames).ok().and_then(|n| n.checked_mul(PAGE_SIZE as usize)?.checked_add(align));
+        let bytes =
+            usize::try_from(frames).ok().and_then(|n| n.checked_mul(PAGE_SIZE as usize)?.checked_add(align));
         // Aligned by hand: asked for the alignment, the allocator would write all the zeros itself.
-        let layout = Layout::from_size_align(bytes.expect("frames fit into the address space"), 16).expect("a valid size");
+        let layout = Layout::from_size_align(bytes.expect("frames fit into the address space"), 16)
+            .expect("a valid size");
         // SAFETY: the size is not zero.
         let allocation =
             NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));

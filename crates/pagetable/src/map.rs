@@ -136,11 +136,11 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             let table = self.make(page, Level::Pte).map_err(stopped(page))?;
             let end = range.end.min((page | (ENTRIES as u64 - 1)) + 1);
             for page in page..end {
-                let entry = table.entry(Level::Pte.index(page));
-                if entry.relaxed() != 0 {
+                let index = Level::Pte.index(page);
+                if table.entry(index).relaxed() != 0 {
                     return Err(Stopped::at_page(page, Error::Occupied));
                 }
-                entry.store(raw);
+                table.change()[index].store(raw);
             }
             page = end;
         }
@@ -179,7 +179,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 return Err(Error::Pinned);
             }
             unfold_ends::<F, M>(&window.table, self.id, page, 1);
-            let old = entry.swap(raw);
+            let old = window.table.change()[window.index].swap(raw);
             gather.touch(page, 1);
             let dirty = F::is_dirty(old);
             if let Ok(folio) = Folio::of(self.machine, F::frame(old)) {

@@ -1,8 +1,8 @@
 //! Protect: what a range of pages permits.
 
 use crate::address::{Level, PageRange};
-use crate::batch::{Batching, Run, detect};
-use crate::entries::{change_run, clear_run, set_run, step, unfold_ends};
+use crate::batch::{Batching, Run, detect_in};
+use crate::entries::{change_run, clear_run, set_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{Folio, FolioKind};
 use crate::format::{Attributes, Format};
@@ -124,14 +124,14 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         };
         let anon = folio.is_some_and(|folio| folio.kind() == FolioKind::Anon);
         // Young and dirty may differ: what is permitted does not depend on them, and each entry keeps its own.
-        let mut run = detect::<F>(table.table(), index, raw, limit, step(level), F::STATE);
+        let mut run = detect_in::<F, M>(table, index, raw, limit, F::STATE);
         let after = change(run.first, anon);
         if after == run.first {
             return run.len;
         }
         if unfold_ends::<F, M>(table, self.id, page, run.len) {
             let raw = F::load(table.entry(index));
-            run = detect::<F>(table.table(), index, raw, run.len, step(level), F::STATE);
+            run = detect_in::<F, M>(table, index, raw, run.len, F::STATE);
         }
         self.apply(window, index, page, &run, |raw| change(raw, anon));
         gather.touch(page, (run.len as u64) << level.shift());

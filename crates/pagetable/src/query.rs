@@ -1,7 +1,7 @@
 //! What is mapped where.
 
 use crate::address::{Frame, Level, PageRange, VirtAddr};
-use crate::batch::{Batching, detect, get, with_state};
+use crate::batch::{Batching, detect_in, get, with_state};
 use crate::entries::step;
 use crate::error::{Error, Stopped};
 use crate::folio::Folio;
@@ -109,7 +109,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                     Ok(folio) if raw & F::SPECIAL == 0 => (folio.remaining() >> level.shift()).clamp(1, most),
                     _ => most,
                 };
-                let run = detect::<F>(table.table(), index, raw, limit, step(level), 0);
+                let run = detect_in::<F, M>(table, index, raw, limit, 0);
                 // The range may start and end within huge leaves.
                 let first = page.max(range.first);
                 let end = (page + ((run.len as u64) << level.shift())).min(range.end);

@@ -117,8 +117,10 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             let (mut level, mut frame) = (F::ROOT, self.id.root);
             let found = loop {
                 let Some(below) = level.below() else { break true };
+                let index = level.index(page);
                 // SAFETY: `guard` is older than the load that found `frame`.
-                let raw = unsafe { self.table_at(frame) }.entries()[level.index(page)].load();
+                let table = unsafe { self.table_at(frame) };
+                let raw = table.entries()[index].load();
                 if raw == 0 {
                     break false;
                 }
@@ -207,7 +209,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let frame = new_table(self.machine)?;
         match self.make(page, level) {
             Ok(parent) if parent.entry(level.index(page)).relaxed() == 0 => {
-                parent.entry(level.index(page)).store(F::table(frame));
+                parent.change()[level.index(page)].store(F::table(frame));
                 Ok(())
             }
             other => {
@@ -218,7 +220,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// The table of `target` level at `page` of a space that nobody else uses, without a lock. If it is missing but the
-    /// table above is there, `spare` becomes it. `None` if more is needed, or a huge leaf is in the way.
+    /// table above is there, `spare` becomes it, and the caller must write all its entries. `None` if more is needed, or
+    /// a huge leaf is in the way.
     pub(crate) fn table_exclusive(
         &mut self,
         page: u64,
@@ -268,13 +271,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let first = page >> level.shift() << level.shift();
         unfold_ends::<F, M>(&table, self.id, first, 1);
         // Break before make: no TLB may hold the leaf and its parts at once.
-        let raw = table.entry(index).swap(0);
+        let raw = table.change()[index].swap(0);
         self.machine.invalidate_range(self.id, PageRange { first, end: first + level.pages() }, false);
         self.machine.sync();
         // SAFETY: nobody else has seen the fresh table.
         let parts = unsafe { self.machine.table(fresh).as_mut() };
         write_run::<F, M>(self.machine, parts, below, 0, F::at_level(raw, below), ENTRIES);
-        table.entry(index).store(F::table(fresh));
+        table.change()[index].store(F::table(fresh));
         self.machine.event(Event::Split);
         Ok(())
     }
@@ -350,7 +353,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         // The parent is locked, so the child is in the tree: it cannot be stale.
         let Ok(child) = Locked::acquire(self.machine, child, below) else { return };
         if child.table().is_empty() {
-            parent.entry(parent.level.index(page)).store(0);
+            parent.change()[parent.level.index(page)].store(0);
             gather.unlinked(child.unlink(), page, parent.level.pages());
         }
     }
@@ -434,13 +437,19 @@ fn next(level: Level, page: u64) -> u64 {
 
 /// A frame for a table, all entries empty, reached by nobody else.
 pub(crate) fn new_table<M: Machine>(machine: &M) -> Result<Frame, Error> {
+    let frame = raw_table(machine)?;
+    // SAFETY: the allocator gave the frame to us alone, and it is a table from here on.
+    *unsafe { machine.table(frame).as_mut() } = Table::default();
+    Ok(frame)
+}
+
+/// A frame for a table, whose entries are still to be written, reached by nobody else.
+pub(crate) fn raw_table<M: Machine>(machine: &M) -> Result<Frame, Error> {
     let frame = machine.alloc_table().ok_or(Error::NoTableFrame)?;
     let Some(meta) = machine.meta(frame) else {
         machine.retire_table(frame);
         return Err(Error::UnknownFrame);
     };
     meta.become_table();
-    // SAFETY: the allocator gave the frame to us alone, and it is a table from here on.
-    unsafe { machine.table(frame).as_ptr().write_bytes(0, 1) };
     Ok(frame)
 }

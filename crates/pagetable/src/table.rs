@@ -166,14 +166,38 @@ impl<'m, M: Machine> Locked<'m, M> {
         }
     }
 
+    /// To read an entry.
     #[inline]
     pub fn entry(&self, index: usize) -> &'m Entry {
         &self.table.entries[index % ENTRIES]
     }
 
+    /// To read entries.
     #[inline]
     pub fn table(&self) -> &'m Table {
         self.table
+    }
+
+    /// To change entries: the pattern is forgotten.
+    #[inline(always)]
+    pub fn change(&self) -> &'m [Entry; ENTRIES] {
+        self.meta.set_pattern(0);
+        &self.table.entries
+    }
+
+    /// If not 0: every entry `n` is this plus `n` pages, and settled, so hardware cannot have changed it since. A table
+    /// that was filled in one batch knows that without looking, which spares the next batch to read it.
+    #[inline(always)]
+    pub fn pattern(&self) -> u64 {
+        self.meta.pattern()
+    }
+
+    /// Every entry `n` is now `raw` plus `n` pages.
+    #[inline]
+    pub fn remember<F: Format>(&self, raw: u64) {
+        if F::settled(raw) {
+            self.meta.set_pattern(raw);
+        }
     }
 
     pub fn machine(&self) -> &'m M {
@@ -191,6 +215,12 @@ impl<'m, M: Machine> Locked<'m, M> {
 
 impl<M: Machine> Drop for Locked<'_, M> {
     fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        if self.pattern() != 0 {
+            for (n, entry) in self.table.entries.iter().enumerate() {
+                assert_eq!(entry.relaxed(), self.pattern() + n as u64 * crate::PAGE_SIZE, "{:?}", self.frame);
+            }
+        }
         self.meta.word.store(0, Ordering::Release);
     }
 }

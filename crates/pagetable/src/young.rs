@@ -11,7 +11,7 @@ use crate::error::Stopped;
 use crate::format::Format;
 use crate::machine::Machine;
 use crate::space::{AddressSpace, Done, Window};
-use crate::table::Locked;
+use crate::table::{Entry, Locked};
 
 /// Bits of a word of the bitmap.
 const WORD: usize = u64::BITS as usize;
@@ -95,8 +95,8 @@ fn harvest_huge<F: Format, M: Machine>(
 ) -> Done {
     let level = window.table.level;
     for index in window.index..window.end {
-        let (entry, page) = (window.table.entry(index), window.page_of(index));
-        let raw = F::load(entry);
+        let page = window.page_of(index);
+        let raw = F::load(window.table.entry(index));
         if F::is_present(raw) && F::is_table(level, raw) {
             return Done::Until(page);
         }
@@ -104,7 +104,7 @@ fn harvest_huge<F: Format, M: Machine>(
             continue;
         }
         if clear {
-            entry.update::<F>(raw, |raw| raw & !F::YOUNG);
+            window.table.change()[index].update::<F>(raw, |raw| raw & !F::YOUNG);
         }
         let (first, end) = (page.max(range.first), (page + level.pages()).min(range.end));
         *young += end - first;
@@ -164,33 +164,57 @@ fn harvest_ptes<F: Format, M: Machine, B: Batching>(
 #[inline]
 fn harvest_some<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, len: usize, clear: bool) -> u64 {
     let entries = &table.table().entries()[index..(index + len).min(ENTRIES)];
-    let mut seen = [0u64; WORD];
-    let (mut bits, mut settled) = (0, true);
-    let wanted = F::PRESENT | F::YOUNG;
-    for (n, (entry, seen)) in entries.iter().zip(&mut seen).enumerate() {
-        let raw = F::load(entry);
-        *seen = raw;
-        bits |= u64::from(raw & wanted == wanted) << n;
-        settled &= F::settled(raw);
-    }
-    if !clear || bits == 0 {
-        return bits;
-    }
-    if settled && bits.count_ones() as usize == entries.len() {
-        for (entry, raw) in entries.iter().zip(&seen) {
-            entry.store(raw & !F::YOUNG);
-        }
-        return bits;
-    }
-    let mut left = bits;
-    while left != 0 {
-        let n = left.trailing_zeros() as usize;
-        left &= left - 1;
-        if let (Some(entry), Some(&raw)) = (entries.get(n), seen.get(n)) {
-            entry.update::<F>(raw, |raw| raw & !F::YOUNG);
-        }
+    let mut bits = 0;
+    for (n, chunk) in entries.chunks(CHUNK).enumerate() {
+        let young = match chunk.try_into() {
+            Ok(chunk) => harvest_chunk::<F, M>(table, index + n * CHUNK, chunk, clear),
+            Err(_) => (0..chunk.len())
+                .fold(0, |bits, k| bits | harvest_entry::<F, M>(table, index + n * CHUNK + k, clear) << k),
+        };
+        bits |= young << (n * CHUNK);
     }
     bits
+}
+
+const CHUNK: usize = 8;
+/// Entries of a contiguous block, where there are any.
+const BLOCK: usize = 16;
+
+/// Eight entries, kept in registers from the load to the store.
+#[inline(always)]
+fn harvest_chunk<F: Format, M: Machine>(
+    table: &Locked<'_, M>,
+    index: usize,
+    chunk: &[Entry; CHUNK],
+    clear: bool,
+) -> u64 {
+    let raw = core::array::from_fn::<u64, CHUNK, _>(|n| F::load(&chunk[n]));
+    let or = raw.iter().fold(0, |or, raw| or | raw);
+    if or & F::YOUNG == 0 {
+        return 0;
+    }
+    let and = raw.iter().fold(u64::MAX, |and, raw| and & raw);
+    let wanted = F::PRESENT | F::YOUNG;
+    if and & wanted == wanted && F::all_settled(or, and) {
+        if clear {
+            for (entry, raw) in table.change()[index..index + CHUNK].iter().zip(&raw) {
+                entry.store(raw & !F::YOUNG);
+            }
+        }
+        return (1 << CHUNK) - 1;
+    }
+    (0..CHUNK).fold(0, |bits, n| bits | harvest_entry::<F, M>(table, index + n, clear) << n)
+}
+
+/// One entry: 1 if it is young.
+#[inline]
+fn harvest_entry<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, clear: bool) -> u64 {
+    let raw = F::load(table.entry(index));
+    let young = F::is_present(raw) && F::is_young(raw);
+    if young && clear {
+        table.change()[index].update::<F>(raw, |raw| raw & !F::YOUNG);
+    }
+    u64::from(young)
 }
 
 /// One entry by itself; of a folded block all sixteen, as `ptep_test_and_clear_young` on arm64 does.
@@ -200,21 +224,14 @@ fn harvest_single<F: Format, M: Machine>(
     clear: bool,
     end: usize,
 ) -> u64 {
-    let entry = table.entry(index);
-    let raw = F::load(entry);
-    if !F::is_present(raw) {
-        return 0;
-    }
-    if raw & F::CONT != 0 {
+    let raw = F::load(table.entry(index));
+    if F::CONTIGUOUS > 1 && F::is_present(raw) && raw & F::CONT != 0 {
         let block = index - index % F::CONTIGUOUS;
         // The block's bits must stay for the pages of it that are asked for one by one after this.
         let last = index % F::CONTIGUOUS == F::CONTIGUOUS - 1 || index + 1 == end;
         return u64::from(harvest_block::<F, M>(table, block, index, raw, clear && last));
     }
-    if F::is_young(raw) && clear {
-        entry.update::<F>(raw, |raw| raw & !F::YOUNG);
-    }
-    u64::from(F::is_young(raw))
+    harvest_entry::<F, M>(table, index, clear)
 }
 
 /// Tests and clears a folded block, of which the entry at `index` was read as `raw` already; whether it was young.
@@ -226,24 +243,23 @@ fn harvest_block<F: Format, M: Machine>(
     raw: u64,
     clear: bool,
 ) -> bool {
-    let entries = &table.table().entries()[block..block + F::CONTIGUOUS];
-    let mut seen = [0u64; 16];
-    let (mut young, mut settled) = (0, true);
-    for (n, (entry, seen)) in entries.iter().zip(&mut seen).enumerate() {
-        let raw = if block + n == index { raw } else { F::load(entry) };
-        *seen = raw;
-        young |= raw & F::YOUNG;
-        settled &= F::settled(raw);
+    let mut seen = [0; BLOCK];
+    let (mut or, mut and) = (raw, raw);
+    for (n, (entry, seen)) in table.table().entries()[block..].iter().zip(&mut seen).enumerate() {
+        *seen = if block + n == index { raw } else { F::load(entry) };
+        or |= *seen;
+        and &= *seen;
     }
-    if young == 0 || !clear {
-        return young != 0;
+    if !F::is_young(or) || !clear {
+        return F::is_young(or);
     }
-    for (entry, &raw) in entries.iter().zip(&seen) {
-        if settled {
-            entry.store(raw & !F::YOUNG);
-        } else if F::is_young(raw) {
+    let entries = table.change()[block..].iter().zip(&seen);
+    if F::all_settled(or, and) {
+        entries.for_each(|(entry, raw)| entry.store(raw & !F::YOUNG));
+    } else {
+        entries.filter(|(_, raw)| F::is_young(**raw)).for_each(|(entry, &raw)| {
             entry.update::<F>(raw, |raw| raw & !F::YOUNG);
-        }
+        });
     }
     true
 }

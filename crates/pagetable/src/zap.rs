@@ -1,8 +1,8 @@
 //! Zap: the mappings of a range go, the folios after the flush (`clear_ptes`, patches 3 and 16 of the seed's series).
 
 use crate::address::{Level, PageRange};
-use crate::batch::{Batching, detect};
-use crate::entries::{clear_run, step, unfold_ends};
+use crate::batch::{Batching, detect_in, single};
+use crate::entries::{clear_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{Folio, FolioKind};
 use crate::format::{Format, decode_token};
@@ -35,7 +35,11 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     }
 
     /// `ENDS`: the space ends, no CPU has it loaded and its tables go as they are, so entries need not be emptied.
-    pub(crate) fn zap_into<const ENDS: bool>(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
+    pub(crate) fn zap_into<const ENDS: bool>(
+        &self,
+        range: PageRange,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<(), Stopped> {
         self.for_windows(range, |window| {
             if gather.is_full() {
                 // Not under the lock of a table: the flush waits for other CPUs.
@@ -71,7 +75,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             }
             let page = window.page_of(index);
             if !F::is_present(raw) {
-                table.entry(index).store(0);
+                table.change()[index].store(0);
                 self.machine.release_token(decode_token(raw));
                 index += 1;
                 continue;
@@ -107,13 +111,13 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 if !F::is_present(raw) || raw & F::SPECIAL != 0 || gather.is_full() {
                     break;
                 }
-                let Some(folio) = Folio::small(self.machine, F::frame(raw)) else { break };
+                let Some(folio) = single::<F, M, B>(self.machine, raw) else { break };
                 if folio.kind() == FolioKind::File {
-                    let raw = if ENDS { raw } else { entry.take::<F>(raw) };
+                    let raw = if ENDS { raw } else { window.table.change()[index].take::<F>(raw) };
                     folio.mark(F::is_dirty(raw), F::is_young(raw));
                 } else if !ENDS {
                     // Of anonymous memory nobody asks any more whether this mapping was used, as in Linux.
-                    entry.store(0);
+                    window.table.change()[index].store(0);
                 }
                 gather.unmapped(F::frame(raw), 1);
                 zapped = Some((zapped.map_or(index, |(first, _)| first), index));
@@ -150,10 +154,10 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             }
         };
         let limit = if B::BATCHED { limit.clamp(1, most) } else { 1 };
-        let mut run = detect::<F>(table.table(), index, raw, limit, step(level), F::STATE);
+        let mut run = detect_in::<F, M>(table, index, raw, limit, F::STATE);
         if !ENDS && unfold_ends::<F, M>(table, self.id, page, run.len) {
             let raw = F::load(table.entry(index));
-            run = detect::<F>(table.table(), index, raw, run.len, step(level), F::STATE);
+            run = detect_in::<F, M>(table, index, raw, run.len, F::STATE);
         }
         let file = folio.is_some_and(|folio| folio.kind() == FolioKind::File);
         let (mut or, mut and) = (run.or, run.and);

@@ -20,7 +20,9 @@ fn a_large_folio_comes_back_when_its_last_mapping_is_gone() {
     f.put(&machine);
     let mut child = AddressSpace::<X86_64, _>::new(&machine, 2).unwrap();
     let mut slots = [Slot::default(); 8];
-    space.copy_range(&mut child, range, ForkRule::Copy(Sharing::Private), &mut space.gather(&mut slots)).unwrap();
+    space
+        .copy_range(&mut child, range, ForkRule::Copy(Sharing::Private), &mut space.gather(&mut slots))
+        .unwrap();
     assert_eq!((f.refs(), f.maps()), (1024, 1024));
     drop(child);
     assert_eq!((f.refs(), f.maps()), (512, 512));

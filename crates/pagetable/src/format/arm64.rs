@@ -181,6 +181,11 @@ unsafe impl<const HAF: bool, const HD: bool> Format for Arm64<HAF, HD> {
     }
 
     #[inline]
+    fn all_settled(or: u64, and: u64) -> bool {
+        (!HAF || and & ACCESS_FLAG != 0) && (!HD || or & DBM == 0 || or & READ_ONLY == 0)
+    }
+
+    #[inline]
     fn settled(raw: u64) -> bool {
         (!HAF || raw & ACCESS_FLAG != 0) && (!HD || raw & (DBM | READ_ONLY) != DBM | READ_ONLY)
     }

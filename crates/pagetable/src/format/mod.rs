@@ -142,6 +142,9 @@ pub unsafe trait Format: 'static {
     /// lock loses nothing.
     fn settled(raw: u64) -> bool;
 
+    /// Whether all of several leaves are settled, from the OR and the AND of their bits. `false` if that does not tell.
+    fn all_settled(or: u64, and: u64) -> bool;
+
     /// Whether hardware sets the accessed bit. If not, an access to an old page faults.
     const HARDWARE_YOUNG: bool;
     /// Whether hardware makes a writable clean page dirty. If not, the first write faults.

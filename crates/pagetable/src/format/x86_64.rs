@@ -172,6 +172,11 @@ macro_rules! x86_64 {
             }
 
             #[inline]
+            fn all_settled(or: u64, and: u64) -> bool {
+                and & ACCESSED != 0 && (or & WRITE == 0 || and & DIRTY != 0)
+            }
+
+            #[inline]
             fn settled(raw: u64) -> bool {
                 raw & ACCESSED != 0 && raw & (WRITE | DIRTY) != WRITE
             }
