@@ -77,10 +77,9 @@ impl<S: FrameSource + ?Sized> FrameSource for &mut S {
 /// Fills a block with a value, 32 bits at a time.
 pub(super) fn poison<M: FrameMemory>(memory: &M, block: Block, value: u32) {
     let Some(start) = memory.block_ptr(block) else { return };
-    for word in 0..(block.bytes() / 4) as usize {
-        // SAFETY: the block is the driver's and mapped whole (`FrameMemory`), and aligned to its size.
-        unsafe { start.cast::<u32>().add(word).write_volatile(value) };
-    }
+    let words = NonNull::slice_from_raw_parts(start.cast::<u32>(), (block.bytes() / 4) as usize);
+    // SAFETY: the block is the driver's alone, mapped whole (`FrameMemory`), and aligned to its size.
+    unsafe { &mut *words.as_ptr() }.fill(value);
 }
 
 /// The block of a single frame.
