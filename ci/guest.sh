@@ -33,7 +33,6 @@ export ISOTHERM_GUEST=$guest
 say '== the guest from outside'
 # One at a time: each is two processors.
 cargo test --locked -p isotherm-qemu -p xtask -- --include-ignored --test-threads 1
-
 cargo test --locked -p isotherm --test overcommit -- --include-ignored
 
 say '== microvm, private memory'
@@ -42,5 +41,5 @@ say '== q35, memfd'
 cargo xtask guest --guest "$guest" --machine q35 --backing memfd --rounds 50
 if [ "$overcommit" = yes ]; then
 	say '== overcommit'
-	cargo run --locked --quiet -p isotherm -- lab overcommit --scale 20 --only fit --guests 6
+	cargo run --locked --quiet -p isotherm -- lab overcommit --scale 20 --only fit --guests 5
 fi

@@ -16,8 +16,10 @@ static ZONE: Once<Zone<'static>> = Once::new();
 /// The first address that is not mapped from the start.
 const MAPPED: u64 = 4 << 30;
 
-/// The guest's reporting: soon, for its experiments wait for what is seen from outside.
-const REPORTING: ReportingConfig = ReportingConfig { delay: 100_000_000, ..ReportingConfig::DEFAULT };
+/// The guest's reporting: soon, for its experiments wait for what is seen from outside, and down to the last block, as
+/// in Linux, which has no threshold either.
+const REPORTING: ReportingConfig =
+    ReportingConfig { delay: 100_000_000, threshold: 1, ..ReportingConfig::DEFAULT };
 
 /// What is kept for this program's books, its ledgers and queues: 4 MiB.
 pub const RESERVE: Watermarks = Watermarks { min: 1024, low: 1024, high: 1024 };
