@@ -289,3 +289,15 @@ pub(crate) fn clear_run<F: Format, M: Machine>(
     }
     (or, and)
 }
+
+/// The OR and the AND of entries that are known to belong together.
+pub(crate) fn run_of<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, len: usize) -> Run {
+    let first = F::load(table.entry(index));
+    let mut run = Run { len, first, or: first, and: first };
+    for n in 1..len {
+        let raw = F::load(table.entry(index + n)).wrapping_sub(step(table.level).wrapping_mul(n as u64));
+        run.or |= raw;
+        run.and &= raw;
+    }
+    run
+}

@@ -3,6 +3,8 @@
 
 mod address;
 mod batch;
+mod collapse;
+mod cow;
 mod entries;
 mod error;
 mod folio;
@@ -13,8 +15,10 @@ mod gather;
 pub mod host;
 mod machine;
 mod map;
+mod mmu;
 mod protect;
 mod query;
+mod remap;
 mod space;
 mod sync;
 mod table;
@@ -23,6 +27,8 @@ mod zap;
 
 pub use address::{ENTRIES, Frame, Level, PAGE_SHIFT, PAGE_SIZE, PageRange, TABLE_BITS, VirtAddr};
 pub use batch::{Batched, Batching, PerPage};
+pub use collapse::Collapsed;
+pub use cow::{Resolved, WriteFault};
 pub use error::{Error, Stopped};
 pub use folio::{Folio, FolioKind, FrameMeta, MAX_ORDER};
 pub use fork::ForkRule;
@@ -32,6 +38,7 @@ pub use format::{
 };
 pub use gather::{Gather, Slot};
 pub use machine::{Event, Frames, Machine, Memory, Observe, Rcu, SpaceId, Tlb};
+pub use mmu::{Access, Fault};
 pub use protect::{Protection, Sharing};
 pub use query::{MappedRun, Mapping};
 pub use space::AddressSpace;

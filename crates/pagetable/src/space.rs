@@ -319,7 +319,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// The locked table of `level` at `page`, and the child table its entry refers to.
-    fn parent(&self, page: u64, level: Level) -> Option<(Locked<'m, M>, Frame)> {
+    pub(crate) fn parent(&self, page: u64, level: Level) -> Option<(Locked<'m, M>, Frame)> {
         loop {
             let guard = self.machine.read_lock();
             let (mut at, mut frame) = (F::ROOT, self.id.root);
@@ -346,6 +346,20 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             }
             return Some((table, F::table_frame(raw)));
         }
+    }
+
+    /// The frame of the table of `level` at `page`, if there is one.
+    pub(crate) fn table_frame(&self, page: u64, level: Level, _guard: &M::Guard<'_>) -> Option<Frame> {
+        let (mut at, mut frame) = (F::ROOT, self.id.root);
+        while at > level {
+            // SAFETY: `_guard` is older than the load that found `frame`.
+            let raw = unsafe { self.table_at(frame) }.entries()[at.index(page)].load();
+            if raw == 0 || !F::is_table(at, raw) {
+                return None;
+            }
+            (at, frame) = (at.below()?, F::table_frame(raw));
+        }
+        Some(frame)
     }
 
     fn prune_one(&self, parent: &Locked<'m, M>, page: u64, child: Frame, gather: &mut Gather<'_, M>) {

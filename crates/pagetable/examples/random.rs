@@ -1,0 +1,63 @@
+//! The comparison with the naive model, for long: random operations on fork trees, on every format.
+//!
+//! `cargo run --release -p isotherm-pagetable --features host --example random -- --operations 10000000`
+//!
+//! Ends with a panic, which names the seed to repeat with `--seed`, at the first disagreement.
+
+#[path = "../tests/model/mod.rs"]
+mod model;
+
+use isotherm_pagetable::host::HostMachine;
+use isotherm_pagetable::*;
+use model::World;
+
+/// Operations until all spaces end and the counts are looked at.
+const ROUND: u64 = 2_000;
+
+fn round<F: Format, B: Batching>(seed: u64, operations: u64, huge: bool) {
+    let machine = HostMachine::new(1 << 15);
+    let mut world = World::<F, B>::new(&machine, seed, huge);
+    for _ in 0..operations {
+        world.step();
+    }
+    world.finish();
+    let c = machine.counts();
+    if seed % 1000 < 8 {
+        let name = F::NAME;
+        println!(
+            "seed {seed}: {name}: {} folds, {} unfolds, {} splits, {} copies, {} range and {} page invalidations",
+            c.folds, c.unfolds, c.splits, c.copies, c.tlb_ranges, c.tlb_pages
+        );
+    }
+}
+
+fn argument(name: &str) -> Option<u64> {
+    let mut arguments = std::env::args().skip_while(|a| a != name).skip(1);
+    arguments.next().and_then(|value| value.parse().ok())
+}
+
+fn main() {
+    let operations = argument("--operations").unwrap_or(100_000);
+    let mut seed = argument("--seed").unwrap_or(0);
+    let mut done = 0;
+    while done < operations {
+        let n = ROUND.min(operations - done);
+        let outcome = std::panic::catch_unwind(|| match seed % 8 {
+            0 => round::<X86_64, Batched>(seed, n, false),
+            1 => round::<X86_64, Batched>(seed, n, true),
+            2 => round::<X86_64La57, Batched>(seed, n, true),
+            3 => round::<X86_64, PerPage>(seed, n, true),
+            4 => round::<Arm64Hafdbs, Batched>(seed, n, false),
+            5 => round::<Arm64Hafdbs, Batched>(seed, n, true),
+            6 => round::<Arm64Haf, Batched>(seed, n, true),
+            _ => round::<Arm64Software, Batched>(seed, n, true),
+        });
+        if outcome.is_err() {
+            eprintln!("disagreed after {done} operations; repeat with --seed {seed} --operations {n}");
+            std::process::exit(1);
+        }
+        done += n;
+        seed += 1;
+    }
+    println!("{done} operations agreed");
+}

@@ -1,0 +1,258 @@
+//! Collapse of 512 PTEs to a PMD leaf, and split back (patch 1 of the seed's series: one `set_ptes`).
+
+use crate::address::{ENTRIES, Frame, Level, PageRange, VirtAddr};
+use crate::batch::{Batching, get, with_state};
+use crate::entries::{run_of, step};
+use crate::error::Error;
+use crate::folio::{Folio, FolioKind, MAX_ORDER};
+use crate::format::{Attributes, Format};
+use crate::gather::Gather;
+use crate::machine::{Event, Machine};
+use crate::space::{AddressSpace, Step};
+use crate::table::Locked;
+
+/// What a collapse did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Collapsed {
+    /// There is a huge leaf already.
+    Already,
+    /// The PTEs mapped all of one folio: only the tables changed.
+    InPlace,
+    /// The pages were copied into a new folio.
+    Copied {
+        /// Pages that were mapped; the others of the new folio are zero.
+        pages: u64,
+    },
+}
+
+impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+    /// Splits the huge leaf at an address: into 512 entries of the level below, written in one batch. Nothing happens if
+    /// there is none. Counts, permissions, young and dirty stay.
+    ///
+    /// # Errors
+    /// [`Error::NoTableFrame`], [`Error::NotCanonical`].
+    pub fn split(&self, at: VirtAddr) -> Result<(), Error> {
+        self.check_page(at.page())?;
+        self.split_leaf(at.page())
+    }
+
+    /// Maps the 2 MiB around an address by a PMD leaf.
+    ///
+    /// If the 512 PTEs map one folio of order 9 alike, only the tables change. Otherwise the pages are copied into a new
+    /// folio: all must be private anonymous pages that this space alone refers to, and at most `max_none` may be
+    /// missing, which become zero pages. While they are copied they are read-only but stay mapped, and no lock is held;
+    /// if anything changes meanwhile, the collapse is given up.
+    ///
+    /// # Errors
+    /// [`Error::NotCollapsible`] with the reason, [`Error::Pinned`], [`Error::Changed`] (try again),
+    /// [`Error::NoFolioFrames`], [`Error::NotMapped`], [`Error::NotCanonical`]. The mapping is then as before, though
+    /// pages may have become read-only, which the next write fault heals without a copy.
+    pub fn collapse(
+        &self,
+        at: VirtAddr,
+        max_none: u64,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<Collapsed, Error> {
+        let first = at.page() & !(Level::Pmd.pages() - 1);
+        self.check_page(first)?;
+        gather.serve(self.id);
+        gather.flush();
+        let Step::Window(window) = self.step(first, first + 1) else { return Err(Error::NotMapped) };
+        if window.table.level != Level::Pte {
+            return Ok(Collapsed::Already);
+        }
+        if self.one_folio(&window.table).is_some() {
+            drop(window);
+            return self.collapse_in_place(first, gather);
+        }
+        let attributes = self.collapsible(&window.table, max_none)?;
+        let mut held = [0u64; ENTRIES];
+        self.hold(&window.table, &mut held)?;
+        drop(window);
+        // Nobody may write any more before the first byte is copied.
+        let range = PageRange { first, end: first + Level::Pmd.pages() };
+        self.machine.invalidate_range(self.id, range, false);
+        self.machine.sync();
+        let result = self.copy_and_replace(first, &held, attributes, gather);
+        for &raw in held.iter().filter(|&&raw| raw != 0) {
+            if let Ok(folio) = Folio::of(self.machine, F::frame(raw)) {
+                folio.put(self.machine);
+            }
+        }
+        result
+    }
+
+    /// The folio of order 9 that the table maps as a whole, its pages alike.
+    fn one_folio(&self, table: &Locked<'_, M>) -> Option<u64> {
+        let first = F::load(table.entry(0));
+        if !F::is_present(first) || first & F::SPECIAL != 0 {
+            return None;
+        }
+        let folio = Folio::of(self.machine, F::frame(first)).ok()?;
+        if folio.order() != MAX_ORDER || folio.head() != F::frame(first) {
+            return None;
+        }
+        let run = run_of::<F, M>(table, 0, ENTRIES);
+        ((run.or ^ run.and) & !F::STATE == 0).then_some(first)
+    }
+
+    fn collapse_in_place(&self, first: u64, gather: &mut Gather<'_, M>) -> Result<Collapsed, Error> {
+        let (parent, child) = self.parent_and_child(first)?;
+        let Some(raw) = self.one_folio(&child) else { return Err(Error::Changed) };
+        let range = PageRange { first, end: first + Level::Pmd.pages() };
+        // Break before make, and then nothing can set a bit in the table any more.
+        let slot = &parent.change()[Level::Pmd.index(first)];
+        slot.store(0);
+        self.machine.invalidate_range(self.id, range, true);
+        self.machine.sync();
+        let run = run_of::<F, M>(&child, 0, ENTRIES);
+        let raw = with_state::<F>(raw, run.or, run.and) & !F::CONT;
+        slot.store(F::at_level(raw, Level::Pmd));
+        gather.unlinked(child.unlink(), first, Level::Pmd.pages());
+        Ok(Collapsed::InPlace)
+    }
+
+    /// The PMD table and the PTE table below it, both locked.
+    fn parent_and_child(&self, first: u64) -> Result<(Locked<'m, M>, Locked<'m, M>), Error> {
+        let (parent, child) = self.parent(first, Level::Pmd).ok_or(Error::Changed)?;
+        let child = Locked::acquire(self.machine, child, Level::Pte).map_err(|_| Error::Changed)?;
+        Ok((parent, child))
+    }
+
+    /// Whether the pages can be copied together; what the huge leaf shall say.
+    fn collapsible(&self, table: &Locked<'_, M>, max_none: u64) -> Result<Attributes, Error> {
+        let mut common: Option<Attributes> = None;
+        let mut none = 0;
+        for index in 0..ENTRIES {
+            let raw = F::load(table.entry(index));
+            if raw == 0 {
+                none += 1;
+                if none > max_none {
+                    return Err(Error::NotCollapsible("too many pages are missing"));
+                }
+                continue;
+            }
+            if !F::is_present(raw) {
+                return Err(Error::NotCollapsible("a page is swapped out"));
+            }
+            if raw & F::SPECIAL != 0 {
+                return Err(Error::NotCollapsible("a special mapping"));
+            }
+            let folio = Folio::of(self.machine, F::frame(raw))?;
+            if folio.kind() != FolioKind::Anon {
+                return Err(Error::NotCollapsible("a page of a file"));
+            }
+            if folio.pins() > 0 {
+                return Err(Error::Pinned);
+            }
+            if raw & F::EXCLUSIVE == 0 {
+                return Err(Error::NotCollapsible("a page is shared with another space"));
+            }
+            let raw = get::<F>(table.table(), index, step(Level::Pte));
+            let own = F::attributes(raw);
+            let so_far = common.get_or_insert(own);
+            let differ = (own.user, own.execute, own.global, own.memory)
+                != (so_far.user, so_far.execute, so_far.global, so_far.memory);
+            if differ {
+                return Err(Error::NotCollapsible("the pages permit different things"));
+            }
+            so_far.young |= own.young;
+            // Permits no page more than it did: what could be written again, the next write fault finds out.
+            so_far.write &= own.write;
+        }
+        let common = common.ok_or(Error::NotMapped)?;
+        Ok(Attributes { dirty: true, exclusive: true, ..common })
+    }
+
+    /// Makes the pages read-only and takes a reference of each; `held` are the entries from here on.
+    fn hold(&self, table: &Locked<'_, M>, held: &mut [u64; ENTRIES]) -> Result<(), Error> {
+        for (index, held) in held.iter_mut().enumerate() {
+            let raw = table.entry(index).relaxed();
+            if raw == 0 {
+                continue;
+            }
+            Folio::of(self.machine, F::frame(raw))?.get()?;
+            if F::is_writable(raw) {
+                // Folded blocks are protected as a whole, so they stay folded.
+                table.change()[index].update::<F>(raw, F::write_protect);
+            }
+            *held = table.entry(index).relaxed();
+        }
+        Ok(())
+    }
+
+    fn copy_and_replace(
+        &self,
+        first: u64,
+        held: &[u64; ENTRIES],
+        attributes: Attributes,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<Collapsed, Error> {
+        let head = self.machine.alloc_folio(MAX_ORDER).ok_or(Error::NoFolioFrames(MAX_ORDER))?;
+        let folio = match Folio::prepare(self.machine, head, MAX_ORDER, FolioKind::Anon) {
+            Ok(folio) => folio,
+            Err(why) => {
+                self.machine.free_folio(head, MAX_ORDER);
+                return Err(why);
+            }
+        };
+        for (n, &raw) in held.iter().enumerate() {
+            let to = head.add(n as u64);
+            // SAFETY: `hold` took a reference of every source; the copy is ours alone.
+            unsafe {
+                if raw == 0 {
+                    self.machine.clear(to)
+                } else {
+                    self.machine.copy(F::frame(raw), to, 1)
+                };
+            }
+        }
+        let result = self.replace(first, held, &folio, head, attributes, gather);
+        folio.put(self.machine);
+        result
+    }
+
+    /// Puts the huge leaf in place of the table, if that still says what was copied.
+    fn replace(
+        &self,
+        first: u64,
+        held: &[u64; ENTRIES],
+        folio: &Folio<'m>,
+        head: Frame,
+        mut attributes: Attributes,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<Collapsed, Error> {
+        let (parent, child) = self.parent_and_child(first)?;
+        for (entry, &raw) in child.table().entries().iter().zip(held) {
+            let now = entry.relaxed();
+            // A page that was written since was made writable before, which shows; young may come at any time.
+            if (now ^ raw) & !F::YOUNG != 0 {
+                return Err(Error::Changed);
+            }
+            let pinned = raw != 0 && Folio::of(self.machine, F::frame(raw)).is_ok_and(|f| f.pins() > 0);
+            if pinned {
+                return Err(Error::Pinned);
+            }
+        }
+        folio.add_mapped(ENTRIES)?;
+        let range = PageRange { first, end: first + Level::Pmd.pages() };
+        let slot = &parent.change()[Level::Pmd.index(first)];
+        slot.store(0);
+        self.machine.invalidate_range(self.id, range, true);
+        self.machine.sync();
+        attributes.young |= child.table().entries().iter().any(|entry| F::is_young(entry.relaxed()));
+        slot.store(F::leaf(Level::Pmd, head, attributes));
+        drop(parent);
+        gather.unlinked(child.unlink(), first, Level::Pmd.pages());
+        let mut pages = 0;
+        for &raw in held.iter().filter(|&&raw| raw != 0) {
+            // The TLB is flushed already, and `collapse` still holds a reference.
+            if let Ok(folio) = Folio::of(self.machine, F::frame(raw)) {
+                folio.sub_mapped(self.machine, 1);
+            }
+            pages += 1;
+        }
+        self.machine.event(Event::Copy);
+        Ok(Collapsed::Copied { pages })
+    }
+}

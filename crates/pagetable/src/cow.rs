@@ -1,0 +1,331 @@
+//! Faults on pages that are mapped: the copy of copy-on-write, or reuse; accessed and dirty where software keeps them.
+
+use crate::address::{ENTRIES, Frame, Level, PageRange, VirtAddr};
+use crate::batch::{Batching, get, with_state};
+use crate::entries::{clear_run, run_of, set_run, step, unfold_ends};
+use crate::error::Error;
+use crate::folio::{Folio, FolioKind};
+use crate::format::{Attributes, Format};
+use crate::machine::{Event, Machine};
+use crate::protect::Sharing;
+use crate::space::{AddressSpace, Step, Window};
+
+/// How a write fault is resolved.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteFault {
+    /// What the mapping is for.
+    pub sharing: Sharing,
+    /// The mapping (VMA) that the address lies in: no page outside is touched.
+    pub bounds: PageRange,
+    /// Treat all of the folio that lies in bounds and is mapped alike, instead of the one page: keeps contiguous blocks
+    /// folded and later pages of the folio from faulting, at the price of copying more.
+    pub whole_folio: bool,
+}
+
+/// What a write fault came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resolved {
+    /// The mapping permits the write already: another thread was faster, or only the dirty bit was missing.
+    Writable,
+    /// So many pages became writable without a copy, since nobody else refers to them.
+    Reused(u64),
+    /// So many pages were copied.
+    Copied(u64),
+}
+
+/// A copy that is to be made without the lock.
+struct Plan<'m> {
+    level: Level,
+    /// The first page and entry.
+    page: u64,
+    raw: u64,
+    /// Entries.
+    len: usize,
+    /// Order of the copy.
+    order: u8,
+    source: Option<Folio<'m>>,
+}
+
+enum Decision<'m> {
+    Done(Resolved),
+    Split,
+    Copy(Plan<'m>),
+}
+
+impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+    /// Resolves a write to a page that is mapped read-only, after the caller has found that its mapping permits it.
+    ///
+    /// In a private mapping an anonymous page that belongs to this space alone becomes writable (its exclusive bit says
+    /// so, or all references to its folio are mappings here), everything else is copied. In a shared mapping the page
+    /// becomes writable. When it returns, no CPU uses the old translation any more.
+    ///
+    /// The copy is made without a lock; if the mapping changes meanwhile, all is looked at anew.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`] if nothing (or a token) is mapped; [`Error::NoFolioFrames`], [`Error::NoTableFrame`];
+    /// [`Error::NotCanonical`] also if the address is out of bounds.
+    pub fn write_fault(&self, at: VirtAddr, fault: WriteFault) -> Result<Resolved, Error> {
+        let page = at.page();
+        self.check_page(page)?;
+        if !fault.bounds.contains(page) {
+            return Err(Error::NotCanonical);
+        }
+        loop {
+            let decision = match self.step(page, page + 1) {
+                Step::Gap(_) => return Err(Error::NotMapped),
+                Step::Window(window) => self.decide(&window, page, &fault)?,
+            };
+            match decision {
+                Decision::Done(resolved) => return Ok(resolved),
+                Decision::Split => self.split_leaf(page)?,
+                Decision::Copy(plan) => match self.copy_on_write(page, &plan) {
+                    Err(Error::Changed) => {}
+                    // A page does if there is no room for a folio.
+                    Err(Error::NoFolioFrames(order)) if order > 0 && fault.whole_folio => {
+                        return self.write_fault(at, WriteFault { whole_folio: false, ..fault });
+                    }
+                    other => return other,
+                },
+            }
+        }
+    }
+
+    fn decide(&self, window: &Window<'m, M>, page: u64, fault: &WriteFault) -> Result<Decision<'m>, Error> {
+        let (table, level) = (&window.table, window.table.level);
+        let raw = get::<F>(table.table(), window.index, step(level));
+        if !F::is_present(raw) {
+            return Err(Error::NotMapped);
+        }
+        if F::is_writable(raw) {
+            self.touch_entries(window, true);
+            return Ok(Decision::Done(Resolved::Writable));
+        }
+        let leaf = page >> level.shift() << level.shift();
+        let inside = leaf >= fault.bounds.first && leaf + level.pages() <= fault.bounds.end;
+        let folio = if raw & F::SPECIAL != 0 { None } else { Some(Folio::of(self.machine, F::frame(raw))?) };
+        let (start, len) = match &folio {
+            Some(_) if level != Level::Pte => (window.index, 1),
+            Some(folio) if fault.whole_folio => self.alike(window, page, raw, folio, fault.bounds),
+            _ => (window.index, 1),
+        };
+        let reusable = fault.sharing == Sharing::Shared
+            || folio.is_some_and(|folio| {
+                folio.kind() == FolioKind::Anon
+                    && (raw & F::EXCLUSIVE != 0 || self.all_ours(window, raw, &folio))
+            });
+        if reusable {
+            if !inside {
+                return Ok(Decision::Split);
+            }
+            let first = window.page_of(window.index) - (((window.index - start) as u64) << level.shift());
+            self.reuse(window, start, first, len, fault.sharing);
+            return Ok(Decision::Done(Resolved::Reused((len as u64) << level.shift())));
+        }
+        let order = folio.map_or(0, |folio| folio.order());
+        let whole = fault.whole_folio && inside && (len as u64) << level.shift() == 1 << order;
+        if level != Level::Pte && (!whole || folio.is_none()) {
+            return Ok(Decision::Split);
+        }
+        let (start, len, order) = if whole { (start, len, order) } else { (window.index, 1, 0) };
+        let first = window.page_of(window.index) - (((window.index - start) as u64) << level.shift());
+        // The source must not be freed while it is copied without the lock.
+        if let Some(folio) = &folio {
+            folio.get()?;
+        }
+        let raw = get::<F>(table.table(), start, step(level));
+        Ok(Decision::Copy(Plan { level, page: first, raw, len, order, source: folio }))
+    }
+
+    /// The entries around that map the same folio in the same way, within bounds: the first and how many.
+    fn alike(
+        &self,
+        window: &Window<'m, M>,
+        page: u64,
+        raw: u64,
+        folio: &Folio<'_>,
+        bounds: PageRange,
+    ) -> (usize, usize) {
+        let offset = F::frame(raw).0 - folio.head().0;
+        let before = offset.min(window.index as u64).min(page - bounds.first);
+        let after = (folio.remaining() as u64).min((ENTRIES - window.index) as u64).min(bounds.end - page);
+        let same = |distance: i64| {
+            let index = window.index.wrapping_add_signed(distance as isize);
+            let there = window.table.entry(index).relaxed();
+            let expected = raw.wrapping_add_signed(distance << crate::PAGE_SHIFT);
+            (there ^ expected) & !(F::STATE | F::CONT) == 0
+        };
+        let back = (1..=before as i64).take_while(|&n| same(-n)).count();
+        let on = (1..after as i64).take_while(|&n| same(n)).count();
+        (window.index - back, back + 1 + on)
+    }
+
+    /// Whether every reference to the folio is a mapping in this table.
+    fn all_ours(&self, window: &Window<'m, M>, raw: u64, folio: &Folio<'_>) -> bool {
+        let (refs, maps) = (folio.refs(), folio.maps());
+        if refs != maps {
+            return false;
+        }
+        let level = window.table.level;
+        if level != Level::Pte {
+            return u64::from(maps) == level.pages();
+        }
+        if folio.order() == 0 {
+            return maps == 1;
+        }
+        let offset = F::frame(raw).0 - folio.head().0;
+        let first = window.index as i64 - offset as i64;
+        let mapped = (0..1i64 << folio.order())
+            .filter_map(|n| usize::try_from(first + n).ok().filter(|&at| at < ENTRIES).map(|at| (n, at)))
+            .filter(|&(n, at)| {
+                let there = window.table.entry(at).relaxed();
+                F::is_present(there) && F::frame(there) == folio.head().add(n as u64)
+            })
+            .count();
+        mapped == maps as usize
+    }
+
+    /// Makes entries writable, dirty and young; in a private mapping they are exclusive from here on.
+    fn reuse(&self, window: &Window<'m, M>, start: usize, page: u64, len: usize, sharing: Sharing) {
+        let table = &window.table;
+        let level = table.level;
+        unfold_ends::<F, M>(table, self.id, page, len);
+        let raw = get::<F>(table.table(), start, step(level));
+        let exclusive = if sharing == Sharing::Private { F::EXCLUSIVE } else { 0 };
+        let upgrade = |raw| F::make_dirty(F::make_writable(raw)) | F::YOUNG | exclusive;
+        let pages = PageRange { first: page, end: page + ((len as u64) << level.shift()) };
+        if F::CONTIGUOUS > 1 && raw & F::CONT != 0 {
+            // More permission for a block: its entries may not differ meanwhile.
+            let run = run_of::<F, M>(table, start, len);
+            let (or, and) = clear_run::<F, M>(table, start, &run, true);
+            self.machine.invalidate_range(self.id, pages, false);
+            self.machine.sync();
+            set_run::<F, M>(table, self.id, page, upgrade(with_state::<F>(raw, or, and)), len);
+            return;
+        }
+        for entry in &table.change()[start..start + len] {
+            entry.update::<F>(entry.relaxed(), upgrade);
+        }
+        // Nobody may go on with the read-only translation, or the write faults again.
+        if len == 1 && level == Level::Pte {
+            self.machine.invalidate_page(self.id, page);
+        } else {
+            self.machine.invalidate_range(self.id, pages, false);
+        }
+        self.machine.sync();
+    }
+
+    fn copy_on_write(&self, page: u64, plan: &Plan<'m>) -> Result<Resolved, Error> {
+        let result = self.copy_unlocked(page, plan);
+        if let Some(source) = plan.source {
+            source.put(self.machine);
+        }
+        result
+    }
+
+    fn copy_unlocked(&self, page: u64, plan: &Plan<'m>) -> Result<Resolved, Error> {
+        let frame = self.machine.alloc_folio(plan.order).ok_or(Error::NoFolioFrames(plan.order))?;
+        let folio = match Folio::prepare(self.machine, frame, plan.order, FolioKind::Anon) {
+            Ok(folio) => folio,
+            Err(why) => {
+                self.machine.free_folio(frame, plan.order);
+                return Err(why);
+            }
+        };
+        // SAFETY: the plan holds a reference to the source, or it is special; the copy is ours alone.
+        unsafe { self.machine.copy(F::frame(plan.raw), frame, 1 << plan.order) };
+        let result = self.install(page, plan, &folio, frame);
+        folio.put(self.machine);
+        result
+    }
+
+    /// Maps the copy in place of what was copied, if that is still as it was.
+    fn install(
+        &self,
+        page: u64,
+        plan: &Plan<'m>,
+        folio: &Folio<'m>,
+        frame: Frame,
+    ) -> Result<Resolved, Error> {
+        let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::Changed) };
+        let (table, level) = (&window.table, window.table.level);
+        if level != plan.level {
+            return Err(Error::Changed);
+        }
+        let start = level.index(plan.page);
+        let unchanged = (0..plan.len).all(|n| {
+            let expected = plan.raw.wrapping_add(step(level).wrapping_mul(n as u64));
+            (table.entry(start + n).relaxed() ^ expected) & !(F::STATE | F::CONT) == 0
+        });
+        if !unchanged {
+            return Err(Error::Changed);
+        }
+        unfold_ends::<F, M>(table, self.id, plan.page, plan.len);
+        let pages = (plan.len as u64) << level.shift();
+        folio.add_mapped(pages as usize)?;
+        // Break before make: no CPU may see two frames for one page.
+        let run = run_of::<F, M>(table, start, plan.len);
+        let (or, and) = clear_run::<F, M>(table, start, &run, true);
+        let range = PageRange { first: plan.page, end: plan.page + pages };
+        if pages == 1 {
+            self.machine.invalidate_page(self.id, plan.page);
+        } else {
+            self.machine.invalidate_range(self.id, range, false);
+        }
+        self.machine.sync();
+        let attributes = Attributes {
+            write: true,
+            young: true,
+            dirty: true,
+            exclusive: true,
+            special: false,
+            ..F::attributes(plan.raw)
+        };
+        set_run::<F, M>(table, self.id, plan.page, F::leaf(level, frame, attributes), plan.len);
+        drop(window);
+        self.machine.event(Event::Copy);
+        if let Some(source) = plan.source {
+            if source.kind() == FolioKind::File {
+                source.mark(F::any_dirty(or, and), F::is_young(or));
+            }
+            source.sub_mapped(self.machine, pages as usize);
+        }
+        Ok(Resolved::Copied(pages))
+    }
+
+    /// Marks a page young, and dirty after a write, where hardware does not: what the fault of an old or clean page
+    /// asks for. A contiguous block stays folded.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`]; [`Error::NotPermitted`] for a write to a read-only page; [`Error::NotCanonical`].
+    pub fn mark_accessed(&self, at: VirtAddr, write: bool) -> Result<(), Error> {
+        let page = at.page();
+        self.check_page(page)?;
+        let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::NotMapped) };
+        let raw = F::load(window.table.entry(window.index));
+        if !F::is_present(raw) {
+            return Err(Error::NotMapped);
+        }
+        if write && !F::is_writable(raw) {
+            return Err(Error::NotPermitted);
+        }
+        self.touch_entries(&window, write);
+        Ok(())
+    }
+
+    fn touch_entries(&self, window: &Window<'m, M>, write: bool) {
+        let table = &window.table;
+        let raw = F::load(table.entry(window.index));
+        let touched = |raw| (if write { F::make_dirty(raw) } else { raw }) | F::YOUNG;
+        let (start, len) = if raw & F::CONT != 0 && F::CONTIGUOUS > 1 {
+            (window.index - window.index % F::CONTIGUOUS, F::CONTIGUOUS)
+        } else {
+            (window.index, 1)
+        };
+        for at in start..start + len {
+            let raw = table.entry(at).relaxed();
+            if touched(raw) != raw {
+                table.change()[at].update::<F>(raw, touched);
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What the MMU does on an access, for emulators and to test the tables without one: walks, checks permissions, and
+//! sets the accessed and dirty bits at any time, with no lock but the atomicity of its update, as hardware does.
+
+use crate::address::{Frame, VirtAddr};
+use crate::batch::Batching;
+use crate::format::Format;
+use crate::machine::Machine;
+use crate::space::AddressSpace;
+
+/// An access of a user program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store.
+    Write,
+    /// An instruction fetch.
+    Execute,
+}
+
+/// Why an access faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Fault {
+    /// Nothing is mapped.
+    #[error("nothing is mapped there")]
+    NotPresent,
+    /// The mapping does not permit the access.
+    #[error("the mapping does not permit the access")]
+    Protection,
+    /// The page is old and software keeps the accessed bit: [`AddressSpace::mark_accessed`] resolves it.
+    #[error("the page is old, and the accessed bit is kept by software")]
+    Old,
+    /// The page is writable but clean and software keeps the dirty bit: [`AddressSpace::mark_accessed`] resolves it.
+    #[error("the page is clean, and the dirty bit is kept by software")]
+    Clean,
+}
+
+impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+    /// Translates an access of a user program, setting the accessed and dirty bits if the format says that hardware
+    /// does. Returns the frame of the page.
+    ///
+    /// # Errors
+    /// The [`Fault`] that the CPU would raise.
+    pub fn access(&self, guard: &M::Guard<'_>, at: VirtAddr, access: Access) -> Result<Frame, Fault> {
+        let page = at.page();
+        if self.check_page(page).is_err() {
+            return Err(Fault::NotPresent);
+        }
+        loop {
+            let (level, index, raw, table) = self.walk(page, guard);
+            if !F::is_present(raw) {
+                return Err(Fault::NotPresent);
+            }
+            let attributes = F::attributes(raw);
+            let permitted = attributes.user
+                && match access {
+                    Access::Read => true,
+                    Access::Write => attributes.write,
+                    Access::Execute => attributes.execute,
+                };
+            if !permitted {
+                return Err(Fault::Protection);
+            }
+            let mut after = raw;
+            if !attributes.young {
+                if !F::HARDWARE_YOUNG {
+                    return Err(Fault::Old);
+                }
+                after |= F::YOUNG;
+            }
+            if access == Access::Write && !attributes.dirty {
+                if !F::HARDWARE_DIRTY {
+                    return Err(Fault::Clean);
+                }
+                after = F::make_dirty(after);
+            }
+            // The bits are set in the entry that permitted the access, or the walk starts anew.
+            let entries = table.entries();
+            if after == raw || entries.get(index).is_some_and(|entry| entry.exchange(raw, after).is_ok()) {
+                return Ok(F::frame(raw).add(page & (level.pages() - 1)));
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Remap: mappings move to other addresses, folios stay where they are (`mremap`).
+
+use crate::address::{ENTRIES, Level, PageRange, VirtAddr};
+use crate::batch::{Batching, detect_in, with_state};
+use crate::entries::{clear_run, set_run, unfold_ends};
+use crate::error::{Error, Stopped};
+use crate::folio::Folio;
+use crate::format::Format;
+use crate::machine::Machine;
+use crate::space::{AddressSpace, Step};
+use crate::table::Locked;
+
+/// What of a piece was moved.
+enum Moved {
+    Until(u64),
+    Split(u64),
+    /// The target's table is not there yet.
+    Make(Level),
+    Occupied(u64),
+}
+
+impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+    /// Moves what is mapped in `from` to as many pages from `to` on, which must be empty and must not overlap `from`.
+    /// Huge leaves move as they are where both sides are aligned to them, else they are split; contiguous blocks are
+    /// folded again where their alignment permits. Counts do not change. When it returns, no CPU uses the old
+    /// translations.
+    ///
+    /// # Errors
+    /// [`Stopped`] with [`Error::Occupied`], [`Error::NoTableFrame`] or [`Error::NotCanonical`]; the pages before are
+    /// at their new place.
+    pub fn remap(&self, from: PageRange, to: VirtAddr) -> Result<(), Stopped> {
+        let refuse = |why| Stopped::at_page(from.first, why);
+        let target = PageRange::with_pages(to, from.pages()).map_err(refuse)?;
+        self.check(from)?;
+        self.check(target)?;
+        if from.first < target.end && target.first < from.end {
+            return Err(refuse(Error::Occupied));
+        }
+        let mut page = from.first;
+        while page < from.end {
+            match self.move_some(from, target, page) {
+                Moved::Until(next) => page = next,
+                Moved::Split(at) => {
+                    self.split_leaf(at).map_err(|why| Stopped::at_page(page, why))?;
+                }
+                Moved::Make(level) => {
+                    let new = target.first + (page - from.first);
+                    self.make(new, level).map(drop).map_err(|why| Stopped::at_page(page, why))?;
+                }
+                Moved::Occupied(at) => return Err(Stopped::at_page(at, Error::Occupied)),
+            }
+        }
+        Ok(())
+    }
+
+    fn move_some(&self, from: PageRange, target: PageRange, page: u64) -> Moved {
+        let level = match self.step(page, from.end) {
+            Step::Gap(next) => return Moved::Until(next),
+            Step::Window(window) => window.table.level,
+        };
+        let new = target.first + (page - from.first);
+        let leaf = level.pages();
+        if level != Level::Pte && ((page | new) & (leaf - 1) != 0 || page + leaf > from.end) {
+            return Moved::Split(page);
+        }
+        let Some((old_table, new_table)) = self.lock_two(page, new, level) else {
+            return Moved::Make(level);
+        };
+        let new_table = new_table.as_ref().unwrap_or(&old_table);
+        let (index, new_index) = (level.index(page), level.index(new));
+        let most = ((from.end - page) >> level.shift()) as usize;
+        let most = most.min(ENTRIES - index).min(ENTRIES - new_index);
+        let (mut done, mut occupied) = (0, false);
+        while done < most {
+            let at = page + ((done as u64) << level.shift());
+            let raw = F::load(old_table.entry(index + done));
+            if raw == 0 {
+                done += 1;
+                continue;
+            }
+            if F::is_present(raw) && F::is_table(level, raw) {
+                break;
+            }
+            let new = new + ((done as u64) << level.shift());
+            match self.move_run(&old_table, new_table, at, new, raw, most - done) {
+                0 => {
+                    occupied = true;
+                    break;
+                }
+                len => done += len,
+            }
+        }
+        let end = page + ((done as u64) << level.shift());
+        if done > 0 {
+            // Before the locks go: once the new place can be zapped, nobody may write through the old.
+            self.machine.invalidate_range(self.id, PageRange { first: page, end }, false);
+            self.machine.sync();
+        }
+        if occupied { Moved::Occupied(end) } else { Moved::Until(end) }
+    }
+
+    /// Locks the tables of `level` at both pages, the one with the lower frame first, so that no two threads wait for
+    /// each other. The second is `None` if they are the same; all is if one is not there.
+    fn lock_two(&self, page: u64, new: u64, level: Level) -> Option<(Locked<'m, M>, Option<Locked<'m, M>>)> {
+        let guard = self.machine.read_lock();
+        let old_frame = self.table_frame(page, level, &guard)?;
+        let new_frame = self.table_frame(new, level, &guard)?;
+        let lock = |frame| Locked::acquire(self.machine, frame, level).ok();
+        if old_frame == new_frame {
+            return Some((lock(old_frame)?, None));
+        }
+        if old_frame < new_frame {
+            let old = lock(old_frame)?;
+            return Some((old, Some(lock(new_frame)?)));
+        }
+        let new = lock(new_frame)?;
+        Some((lock(old_frame)?, Some(new)))
+    }
+
+    fn move_run(
+        &self,
+        old: &Locked<'m, M>,
+        new: &Locked<'m, M>,
+        page: u64,
+        new_page: u64,
+        raw: u64,
+        most: usize,
+    ) -> usize {
+        let level = old.level;
+        let (index, new_index) = (level.index(page), level.index(new_page));
+        let vacant = |len| (0..len).take_while(|n| new.entry(new_index + n).relaxed() == 0).count();
+        if !F::is_present(raw) {
+            if vacant(1) == 1 {
+                old.change()[index].store(0);
+                new.change()[new_index].store(raw);
+                return 1;
+            }
+            return 0;
+        }
+        let folio = if raw & F::SPECIAL != 0 { None } else { Folio::of(self.machine, F::frame(raw)).ok() };
+        let limit = match folio {
+            _ if !B::BATCHED => 1,
+            Some(folio) => (folio.remaining() >> level.shift()).clamp(1, most),
+            None if raw & F::SPECIAL != 0 => most,
+            None => 1,
+        };
+        let len = vacant(limit);
+        if len == 0 {
+            return 0;
+        }
+        // Each entry keeps its own dirty and young; those of a block are one.
+        let mut run = detect_in::<F, M>(old, index, raw, len, 0);
+        if unfold_ends::<F, M>(old, self.id, page, run.len) {
+            let raw = F::load(old.entry(index));
+            run = detect_in::<F, M>(old, index, raw, run.len, 0);
+        }
+        let (or, and) = clear_run::<F, M>(old, index, &run, true);
+        set_run::<F, M>(new, self.id, new_page, with_state::<F>(run.first, or, and), run.len);
+        run.len
+    }
+}
