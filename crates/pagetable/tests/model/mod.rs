@@ -207,7 +207,7 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
         let end = page + range.pages();
         if kind == FolioKind::Anon {
             // Aligned as a fault would place a large folio, or not.
-            let order = [0, 0, 1, 3, 4, 4, 5, 9][self.random.below(8) as usize];
+            let order = [0, 0, 1, 3, 4, 4, 5, 9, 9][self.random.below(9) as usize];
             let Some(head) = self.machine.take(order) else { return };
             let folio = Folio::prepare(self.machine, head, order, FolioKind::Anon).expect("a folio");
             if self.random.below(4) != 0 {
@@ -225,7 +225,19 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
                 })
                 .collect();
             let at = PageRange::with_pages(VirtAddr::of_page(page), len).expect("a range");
-            let result = self.spaces[s].real.map(at, head.add(skip), Attributes::anonymous(), largest);
+            if self.random.below(2) == 0 {
+                self.zap_range(s, at);
+            }
+            // At once, or page by page as faults come.
+            let real = &self.spaces[s].real;
+            let result = if self.random.below(4) == 0 {
+                (0..len).try_for_each(|n| {
+                    let one = PageRange::with_pages(VirtAddr::of_page(page + n), 1).expect("a page");
+                    real.map(one, head.add(skip + n), Attributes::anonymous(), largest)
+                })
+            } else {
+                real.map(at, head.add(skip), Attributes::anonymous(), largest)
+            };
             let done = match result {
                 Ok(()) => len,
                 Err(stopped) => stopped.at.page() - page,
@@ -283,6 +295,10 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
     fn zap(&mut self) {
         let s = self.space();
         let range = self.range();
+        self.zap_range(s, range);
+    }
+
+    fn zap_range(&mut self, s: usize, range: PageRange) {
         let unmap = self.random.below(2) == 0;
         let mut slots = vec![isotherm_pagetable::Slot::default(); self.slots];
         let space = &mut self.spaces[s];
