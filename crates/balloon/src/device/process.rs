@@ -14,8 +14,8 @@ use crate::config::{CommandId, PAGE_SIZE};
 use crate::stats::ENTRY_SIZE;
 use crate::{Features, Role, Stats};
 
-/// The most bytes of page numbers in a request, 2^18 pages or 1 GiB of guest memory. Linux sends 1 KiB.
-const PFN_BYTES_MAX: u64 = 1 << 20;
+/// The most bytes of page numbers in a request, for 64 MiB of guest memory. Linux sends 1 KiB, Windows 4 KiB.
+const PFN_BYTES_MAX: u64 = 1 << 16;
 /// The most bytes of statistics, for more tags than exist.
 const STATS_BYTES_MAX: u64 = 4096;
 

@@ -16,8 +16,9 @@
 //!   such a call fails, the block is back as well: either it was never passed on, or the device has been reset, after
 //!   which it must not touch memory of the guest any more (virtio 1.3, 2.4.2).
 //! - A device that returns what it does not have, or does not answer, is reset and given up ([`Error::is_fatal`]).
-//!   [`Balloon::shutdown`] then returns every frame of the balloon. A device cannot make the driver lose a frame, hand
-//!   out a frame twice or panic.
+//!   [`Balloon::shutdown`] then returns every frame of the balloon. By what it answers a device cannot make the driver
+//!   lose a frame, hand out a frame twice or panic. (What it could do by writing to the guest's memory is another matter,
+//!   as is what the transports of `virtio-drivers` think of a broken register layout.)
 //!
 //! # Poison
 //! A guest that expects free pages to keep a value (zeros too) says so in [`Options::poison`]. If the device knows

@@ -53,7 +53,7 @@ pub fn chain(memory: &GuestMemoryMmap, table: u64, size: u16, head: u16) -> Opti
 /// The page numbers in the readable buffers, up to the first piece of 1 KiB that is not memory.
 pub fn pages(memory: &GuestMemoryMmap, buffers: &[Buffer]) -> Vec<u64> {
     let mut bytes = Vec::new();
-    if buffers.iter().map(|&(_, len, _)| u64::from(len)).sum::<u64>() <= 1 << 20 {
+    if buffers.iter().map(|&(_, len, _)| u64::from(len)).sum::<u64>() <= 1 << 16 {
         'all: for &(addr, len, _) in buffers.iter().filter(|&&(_, _, writable)| !writable) {
             for offset in (0..u64::from(len)).step_by(1024) {
                 let mut piece = vec![0; (u64::from(len) - offset).min(1024) as usize];
