@@ -29,6 +29,9 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
     /// The round is a [`ReportSink`] through which to pass every free block once, by an allocator's sweep. It ends with
     /// [`HintRound::finish`], or when it is dropped.
     ///
+    /// A zone counts the hinted blocks as reported, which they are where the migration leads. If it fails, and the host
+    /// stays the same, [`Zone::sweep`](isotherm_frames::Zone::sweep) has them reported after all.
+    ///
     /// # Errors
     /// [`Error::NotNegotiated`] if there is no hinting, or the device was given up.
     pub fn hint(&mut self) -> Result<Option<HintRound<'_, H, T, M>>, Error> {

@@ -152,11 +152,12 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
             return Err(Error::WrongDevice(transport.device_type()));
         }
         let (features, used) = negotiate(&mut transport, &options)?;
-        let built = Self::build(&mut transport, features, used);
-        let (inflation, statistics, hints, reports, requests) = match built {
+        let built = RequestPage::new()
+            .and_then(|requests| Ok((requests, Queues::new(&mut transport, features, used)?)));
+        let (requests, Queues { inflation, statistics, hints, reports }) = match built {
             Ok(parts) => parts,
             Err(error) => {
-                // The queues' memory is gone already, so the device must not use it.
+                // The memory of queues that were set up is gone, so the device must forget them.
                 reset(&mut transport);
                 return Err(error);
             }
@@ -187,45 +188,6 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
         }
         balloon.refresh()?;
         Ok(balloon)
-    }
-
-    #[expect(clippy::type_complexity, reason = "the parts are taken apart again at once")]
-    fn build(
-        transport: &mut T,
-        features: Features,
-        used: Features,
-    ) -> Result<
-        (
-            Inflation<H>,
-            Option<Statistics<H>>,
-            Option<Queue<H, BATCH>>,
-            Option<Queue<H, BATCH>>,
-            RequestPage<H>,
-        ),
-        Error,
-    > {
-        let numbering = Numbering::find(features, |index| transport.max_queue_size(index) > 0)
-            .ok_or(Error::MissingQueue(features))?;
-        let missing = Error::MissingQueue(features);
-        let inflate = numbering.index(Role::Inflate).ok_or(missing)?;
-        let deflate = numbering.index(Role::Deflate).ok_or(missing)?;
-        let inflation = Inflation::new(
-            Queue::new(transport, Role::Inflate, inflate)?,
-            Queue::new(transport, Role::Deflate, deflate)?,
-        );
-        // A queue that was accepted for the numbering's sake only is not set up, except that of the statistics, of which
-        // the device must be given a buffer.
-        let mut batch_queue = |role: Role| {
-            let index = numbering.index(role).filter(|_| used.contains(role.feature()));
-            index.map(|index| Queue::new(transport, role, index)).transpose()
-        };
-        let hints = batch_queue(Role::FreePage)?;
-        let reports = batch_queue(Role::Reporting)?;
-        let statistics = numbering
-            .index(Role::Stats)
-            .map(|index| Queue::new(transport, Role::Stats, index).map(Statistics::new))
-            .transpose()?;
-        Ok((inflation, statistics, hints, reports, RequestPage::new()?))
     }
 
     /// What was agreed upon.
@@ -355,6 +317,41 @@ impl<H: Hal, T: Transport, M: FrameMemory> Drop for Balloon<H, T, M> {
     /// [`shutdown`](Self::shutdown).
     fn drop(&mut self) {
         reset(&mut self.transport);
+    }
+}
+
+/// The queues of a device.
+struct Queues<H: Hal> {
+    inflation: Inflation<H>,
+    statistics: Option<Statistics<H>>,
+    hints: Option<Queue<H, BATCH>>,
+    reports: Option<Queue<H, BATCH>>,
+}
+
+impl<H: Hal> Queues<H> {
+    /// Finds the queues of the negotiated features and sets them up. One that was accepted for the sake of numbering
+    /// only is left alone, except that of the statistics, of which the device must be given a buffer.
+    fn new(transport: &mut impl Transport, features: Features, used: Features) -> Result<Self, Error> {
+        let missing = Error::MissingQueue(features);
+        let numbering =
+            Numbering::find(features, |index| transport.max_queue_size(index) > 0).ok_or(missing)?;
+        let index = |role: Role| numbering.index(role);
+        let used_index = |role: Role| index(role).filter(|_| used.contains(role.feature()));
+        Ok(Self {
+            inflation: Inflation::new(
+                Queue::new(transport, Role::Inflate, index(Role::Inflate).ok_or(missing)?)?,
+                Queue::new(transport, Role::Deflate, index(Role::Deflate).ok_or(missing)?)?,
+            ),
+            statistics: index(Role::Stats)
+                .map(|index| Queue::new(transport, Role::Stats, index).map(Statistics::new))
+                .transpose()?,
+            hints: used_index(Role::FreePage)
+                .map(|index| Queue::new(transport, Role::FreePage, index))
+                .transpose()?,
+            reports: used_index(Role::Reporting)
+                .map(|index| Queue::new(transport, Role::Reporting, index))
+                .transpose()?,
+        })
     }
 }
 
