@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# virtio-balloon: the driver without std, and both sides for undefined behaviour (Miri). About a minute and a half.
+# virtio-balloon: the driver without std, and both sides for undefined behaviour (Miri). About three minutes, of which
+# building is half.
 # Miri needs a nightly toolchain with the miri component.
 set -euo pipefail
 cd "$(dirname "$0")/.."
