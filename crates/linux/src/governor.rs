@@ -11,6 +11,12 @@ use std::time::Duration;
 /// Seconds of earnings the bucket can hold: bursts (a target's first clears, a change of pattern) borrow from quiet
 /// times so long past, and are paid back as fast.
 const HOLDS: f64 = 1.0;
+/// Seconds of earnings that are waited for once nothing is left, so that waking up is worth it: a monitor that wakes up
+/// as soon as it can pay for waking up does nothing else.
+const RECOVERS: f64 = 0.05;
+/// Share of the earnings that pays back what one step overspent, beyond the bucket's size (a system call may have to
+/// wait, spinning, for a lock that the target holds): monitoring goes on with the rest.
+const PAID_BACK: f64 = 0.5;
 /// Part of the ceiling that is earned: the burst at the start comes on top, and is made good within half a minute.
 const EARNED: f64 = 0.95;
 /// What a thread that writes the snapshots down takes, CPU seconds a second; it is not seen from here.
@@ -28,6 +34,8 @@ pub(crate) struct Governor {
     share: Option<f64>,
     /// CPU time that may be spent, ns.
     tokens: f64,
+    /// What was overspent and is paid back slowly, ns.
+    debt: f64,
     last_wall_ns: u64,
     last_cpu: Duration,
     /// Measured prices, ns.
@@ -47,6 +55,7 @@ impl Governor {
         Self {
             share,
             tokens: share.unwrap_or(0.0) * 1e9 * HOLDS,
+            debt: 0.0,
             last_wall_ns: 0,
             last_cpu: cpu_time::of_this_thread(),
             check_ns: 250.0,
@@ -59,7 +68,10 @@ impl Governor {
 
     /// Settles the account at `now_ns`. Called before each tick, so that all the thread did since is paid for.
     pub(crate) fn settle(&mut self, now_ns: u64) {
-        let cpu = cpu_time::of_this_thread();
+        self.settle_at(now_ns, cpu_time::of_this_thread());
+    }
+
+    fn settle_at(&mut self, now_ns: u64, cpu: Duration) {
         let Some(share) = self.share else { return };
         let wall = if self.last_wall_ns == 0 { 0 } else { now_ns.saturating_sub(self.last_wall_ns) };
         let spent = cpu.saturating_sub(self.last_cpu).as_nanos() as f64;
@@ -70,7 +82,17 @@ impl Governor {
             self.base_ns += (base - self.base_ns) * weight;
         }
         self.worked = 0.0;
-        self.tokens = (self.tokens + wall as f64 * earned(share)).min(share * 1e9 * HOLDS) - spent;
+        let mut income = wall as f64 * earned(share);
+        let paid = (income * PAID_BACK).min(self.debt);
+        self.debt -= paid;
+        income -= paid;
+        let holds = share * 1e9 * HOLDS;
+        self.tokens = (self.tokens + income).min(holds) - spent;
+        let most = -holds * RECOVERS;
+        if self.tokens < most {
+            self.debt += most - self.tokens;
+            self.tokens = most;
+        }
         self.last_wall_ns = now_ns;
         self.last_cpu = cpu;
     }
@@ -79,7 +101,9 @@ impl Governor {
     /// cannot would cost as much as a tick.
     pub(crate) fn must_wait(&self) -> u64 {
         match self.share {
-            Some(share) if self.tokens < 0.0 => ((-self.tokens + self.tick_ns) / earned(share)) as u64,
+            Some(share) if self.tokens < 0.0 => {
+                ((-self.tokens + self.tick_ns) / earned(share) + RECOVERS * 1e9) as u64
+            }
             _ => 0,
         }
     }
@@ -124,5 +148,67 @@ impl Governor {
             &mut self.tick_ns,
             rest.as_nanos() as f64 + if checks < 32 { spent_checking.as_nanos() as f64 } else { 0.0 },
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE_NS: u64 = 5_000_000;
+
+    /// Ticks for `seconds`; each costs `cost` of its wait since the last. Gives the number of ticks and the CPU spent.
+    fn run(
+        governor: &mut Governor,
+        seconds: u64,
+        now: &mut u64,
+        cpu: &mut Duration,
+        cost: Duration,
+    ) -> (u64, Duration) {
+        let (mut ticks, before, end) = (0, *cpu, *now + seconds * 1_000_000_000);
+        while *now < end {
+            governor.settle_at(*now, *cpu);
+            let wait = governor.must_wait();
+            if wait == 0 {
+                ticks += 1;
+                *cpu += cost;
+            } else {
+                // Finding out that nothing can be done costs a wake-up, too.
+                *cpu += Duration::from_micros(20);
+            }
+            *now += wait.div_ceil(SAMPLE_NS).max(1) * SAMPLE_NS;
+        }
+        (ticks, *cpu - before)
+    }
+
+    fn governor() -> (Governor, u64, Duration) {
+        let mut governor = Governor::new(0.01);
+        governor.last_cpu = Duration::ZERO;
+        governor.settle_at(1, Duration::ZERO);
+        (governor, 1, Duration::ZERO)
+    }
+
+    #[test]
+    fn ticks_too_dear_for_the_ceiling_are_skipped() {
+        let (mut governor, mut now, mut cpu) = governor();
+        run(&mut governor, 10, &mut now, &mut cpu, Duration::from_micros(300));
+        let (ticks, spent) = run(&mut governor, 100, &mut now, &mut cpu, Duration::from_micros(300));
+        let share = spent.as_secs_f64() / 100.0;
+        assert!((0.007..=0.01).contains(&share), "{share}");
+        // What is spent goes into ticks, not into finding out that there is nothing to spend.
+        assert!(ticks as f64 * 300e-6 > 0.85 * spent.as_secs_f64(), "{ticks} ticks in {spent:?}");
+    }
+
+    #[test]
+    fn one_dear_step_does_not_stop_monitoring_and_is_made_good() {
+        let (mut governor, mut now, mut cpu) = governor();
+        run(&mut governor, 10, &mut now, &mut cpu, Duration::from_micros(60));
+        cpu += Duration::from_millis(60);
+        let (ticks, spent) = run(&mut governor, 2, &mut now, &mut cpu, Duration::from_micros(60));
+        assert!(ticks > 50, "{ticks} ticks in the two seconds after");
+        assert!(spent < Duration::from_millis(14), "{spent:?}");
+        let (_, spent) = run(&mut governor, 28, &mut now, &mut cpu, Duration::from_micros(60));
+        let share = (spent.as_secs_f64() + 0.060 + 0.014) / 30.0;
+        assert!(share < 0.0105, "{share}");
     }
 }

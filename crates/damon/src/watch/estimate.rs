@@ -1,8 +1,10 @@
 //! The end of an aggregation: borders from the evidence, then an estimate for every region.
 
+use super::Watched;
+use super::count::{Count, RUNGS, highest};
+use super::probe::State;
 use super::refine::{self, Border};
 use super::segment::{Evidence, segment};
-use super::{Watched, probe::State};
 use crate::{AddrRange, Attrs, Region, Target};
 use alloc::vec::Vec;
 
@@ -11,29 +13,28 @@ const PRICE: f32 = 6.0;
 const PRICE_KNOWN: f32 = 1.5;
 /// Most trials one probe brings into segmentation: pages of one stretch are alike, but not that alike.
 const MAX_TRIALS: f32 = 20.0;
-/// Trials an estimate remembers. DAMON's own has aggregation/sampling (20) of them.
+/// Trials that a region's estimate can be worth at most. DAMON's own has aggregation/sampling (20) of them.
 const MEMORY: f32 = 100.0;
-
-/// Squared standard deviations (of the difference, under the pooled estimate) from which fresh evidence contradicts
-/// what is remembered. Forgetting too early costs precision for a moment, too late shows what is not so any more.
-const CONTRADICTION: f32 = 5.0;
-
 /// Trials that segmentation's word is worth for a region just cut.
 const PRIOR: f32 = 8.0;
-/// Trials from which on a region may turn hotter at once. One access is not enough to call a large region hot; one
-/// page found idle in hot memory is little, too, but cold memory is watched densely and soon set right.
-const SUDDEN: f32 = 3.0;
+/// Sampling intervals a page that are remembered on average.
+const REMEMBERED: f32 = 60.0;
+/// Least and greatest share that is forgotten in an aggregation.
+const FORGOTTEN: (f32, f32) = (0.05, 0.6);
+/// Nats a page by which rates of their own must explain them better than one for all, for pages to differ.
+const UNLIKE: f32 = 1.0;
+/// Trials at its region's rate that are added to what a page showed, when the pages of a region are averaged.
+const SHRINK: f32 = 2.0;
 
 /// One probe's evidence, and what it stands for.
 struct Point {
     unit: AddrRange,
-    hits: f32,
-    watched: f32,
+    count: Count,
 }
 
 /// Ends the aggregation for one target: cuts regions at new borders, estimates every region, resets the probes.
 pub(super) fn conclude(watched: &mut Watched, target: &mut Target, attrs: &Attrs, min_region: u64, now: u64) {
-    let points = collect(watched, target, now);
+    let points = remember(watched, target, now);
     let borders = find_borders(&points, target, min_region, &watched.borders);
     for border in &borders {
         cut(target, border);
@@ -44,22 +45,41 @@ pub(super) fn conclude(watched: &mut Watched, target: &mut Target, attrs: &Attrs
     watched.borders.dedup();
     refine::begin(watched, &borders, min_region);
     estimate(&points, target, attrs);
-    for probe in &mut watched.probes {
-        probe.reset();
-    }
 }
 
-fn collect(watched: &Watched, target: &Target, now: u64) -> Vec<Point> {
+/// Brings every probe's memory up to date, and gives what each has to say.
+fn remember(watched: &mut Watched, target: &Target, now: u64) -> Vec<Point> {
     let mut points = Vec::with_capacity(watched.probes.len());
-    let mut regions = target.regions.iter().peekable();
-    for probe in &watched.probes {
-        if probe.state == State::Blind {
-            continue;
+    let mut rest = watched.probes.as_mut_slice();
+    for region in &target.regions {
+        let start = rest.partition_point(|p| p.addr < region.range.start);
+        let end = rest.partition_point(|p| p.addr < region.range.end);
+        let (head, tail) = rest.split_at_mut(end);
+        rest = tail;
+        let mine = head.get_mut(start..).unwrap_or_default();
+        // What changed for most of the pages tried has probably changed for all. Page by page, because a loop over an
+        // array touches all of them at once: many idle in the same few intervals prove no more than one.
+        let (mut tried, mut contradicting) = (0, 0);
+        let mut intervals = 0.0;
+        for probe in mine.iter_mut() {
+            probe.fresh = probe.evidence(rate(region), now);
+            intervals += probe.fresh.intervals();
+            let known = if probe.past.is_empty() { count(region) } else { probe.past };
+            if let Some(contradicts) = probe.contradicts(known.at_most(MAX_TRIALS)) {
+                tried += 1;
+                contradicting += usize::from(contradicts);
+            }
         }
-        while regions.next_if(|r| r.range.end <= probe.addr).is_some() {}
-        let Some(region) = regions.peek().filter(|r| r.range.contains(probe.addr)) else { continue };
-        if let Some((hits, trials)) = probe.evidence(rate(region), now) {
-            points.push(Point { unit: probe.unit, hits, watched: trials });
+        let changed = 2 * contradicting > tried;
+        // All pages forget at the same pace. Were those that wait to be cleared again to keep what they showed, their last
+        // access would count for more and more.
+        let pace = intervals / mine.len().max(1) as f32;
+        let kept = 1.0 - (pace / REMEMBERED).clamp(FORGOTTEN.0, FORGOTTEN.1);
+        for probe in mine.iter_mut().filter(|p| p.state != State::Blind) {
+            probe.remember(changed, kept);
+            if !probe.past.is_empty() {
+                points.push(Point { unit: probe.unit, count: probe.past });
+            }
         }
     }
     points
@@ -67,7 +87,11 @@ fn collect(watched: &Watched, target: &Target, now: u64) -> Vec<Point> {
 
 /// Access probability an interval that a region has had so far.
 pub(super) fn rate(region: &Region) -> f32 {
-    if region.watched > 0.0 { (region.hits / region.watched).clamp(0.0, 1.0) } else { 0.0 }
+    count(region).rate()
+}
+
+fn count(region: &Region) -> Count {
+    Count::new(region.hits, region.watched)
 }
 
 /// Cuts at a border that is new. What the whole had shown says nothing about either half; what segmentation found does.
@@ -92,13 +116,13 @@ fn find_borders(points: &[Point], target: &Target, min_region: u64, known: &[u64
         .iter()
         .enumerate()
         .map(|(index, point)| {
-            let scale = (MAX_TRIALS / point.watched).min(1.0);
+            let count = point.count.at_most(MAX_TRIALS);
             let price = match index.checked_sub(1).and_then(|i| zones.get(i)) {
                 Some(Zone { gap: true, .. }) => 0.0,
                 Some(Zone { border: Some(_), .. }) => PRICE_KNOWN,
                 _ => PRICE,
             };
-            Evidence { hits: point.hits * scale, watched: point.watched * scale, price }
+            Evidence { count, price }
         })
         .collect();
     let rungs = segment(&evidence);
@@ -168,23 +192,24 @@ fn estimate(points: &[Point], target: &mut Target, attrs: &Attrs) {
         let inside = points.get(first..).unwrap_or_default();
         let count = inside.partition_point(|p| p.unit.start < region.range.end);
         let inside = inside.get(..count).unwrap_or_default();
-        // A ratio of sums, not a mean of ratios: a probe that was hit early and not cleared again has few trials, and
-        // its own ratio would count for too much.
-        let (mut hits, mut tried, mut trials) = (0.0f32, 0.0f32, 0.0f32);
-        for (index, point) in inside.iter().enumerate() {
-            let middle = |a: &Point, b: &Point| a.unit.end.midpoint(b.unit.start);
-            let low = index
-                .checked_sub(1)
-                .and_then(|i| inside.get(i))
-                .map_or(region.range.start, |p| middle(p, point));
-            let high = inside.get(index + 1).map_or(region.range.end, |n| middle(point, n));
-            let bytes = high.saturating_sub(low).max(1) as f32;
-            hits += bytes * point.hits;
-            tried += bytes * point.watched;
-            trials += point.watched;
-        }
-        if tried > 0.0 {
-            remember(region, (hits / tried).min(1.0), trials.min(MEMORY / 2.0));
+        let weights: Vec<f32> = (0..inside.len()).map(|i| weight(inside, i, region.range)).collect();
+        let pairs = || inside.iter().zip(&weights);
+        let all = pairs().fold(Count::default(), |sum, (p, w)| sum.plus(p.count.times(*w)));
+        if !all.is_empty() {
+            let common = all.rate();
+            let trials: f32 = inside.iter().map(|p| p.count.weight()).sum();
+            let mean = if alike(inside) {
+                common
+            } else {
+                // Where pages differ, hot ones have fewer trials than idle ones, and the ratio of the sums is low: the
+                // mean of what each shows, drawn towards the ratio as far as its own trials are few.
+                let of = |p: &Point| p.count.plus(Count::new(SHRINK * common, SHRINK)).rate();
+                let (sum, bytes) =
+                    pairs().fold((0.0, 0.0), |(sum, bytes), (p, w)| (sum + w * of(p), bytes + w));
+                sum / bytes
+            };
+            region.watched = trials.min(MEMORY);
+            region.hits = mean * region.watched;
         } else {
             // Nothing new: the old estimate stands, with less weight the next time.
             region.hits *= 0.7;
@@ -196,32 +221,30 @@ fn estimate(points: &[Point], target: &mut Target, attrs: &Attrs) {
     }
 }
 
+/// Whether one rate explains what all of the pages showed about as well as a rate for each.
+fn alike(points: &[Point]) -> bool {
+    let mut together = [0.0f32; RUNGS];
+    let mut apart = 0.0;
+    for point in points {
+        let own = point.count.at_most(MAX_TRIALS).likelihoods();
+        apart += highest(&own).1;
+        for (sum, value) in together.iter_mut().zip(&own) {
+            *sum += value;
+        }
+    }
+    apart - highest(&together).1 <= points.len() as f32 * UNLIKE
+}
+
+/// Bytes of `range` that are nearest to the point.
+fn weight(points: &[Point], index: usize, range: AddrRange) -> f32 {
+    let Some(point) = points.get(index) else { return 0.0 };
+    let middle = |a: &Point, b: &Point| a.unit.end.midpoint(b.unit.start);
+    let low = index.checked_sub(1).and_then(|i| points.get(i)).map_or(range.start, |p| middle(p, point));
+    let high = points.get(index + 1).map_or(range.end, |n| middle(point, n));
+    high.saturating_sub(low).max(1) as f32
+}
+
 /// Whether what two regions showed, now and in earlier aggregations, can hardly come from one rate.
 pub(super) fn differ(left: &Region, right: &Region) -> bool {
-    left.watched >= 10.0
-        && right.watched >= 10.0
-        && contradict((rate(left), left.watched), (rate(right), right.watched), CONTRADICTION)
-}
-
-/// Whether two shares, each with its number of trials, differ by more than the square root of `limit` standard
-/// deviations of their difference under the pooled estimate. Half a hit is added so that a certainty can be
-/// contradicted.
-fn contradict((a, tried_a): (f32, f32), (b, tried_b): (f32, f32), limit: f32) -> bool {
-    let pooled = (a * tried_a + b * tried_b + 0.5) / (tried_a + tried_b + 1.0);
-    let variance = pooled * (1.0 - pooled) * (1.0 / tried_a.max(1.0) + 1.0 / tried_b.max(1.0));
-    (a - b) * (a - b) > limit * variance
-}
-
-/// Blends `fresh` (from `trials` looks) with what the region remembers, unless the two contradict each other.
-fn remember(region: &mut Region, fresh: f32, trials: f32) {
-    let known = region.watched;
-    let sudden = fresh > rate(region) && trials < SUDDEN;
-    if known == 0.0 || !sudden && contradict((rate(region), known), (fresh, trials), CONTRADICTION) {
-        region.hits = fresh * trials;
-        region.watched = trials;
-        return;
-    }
-    let keep = ((MEMORY - trials).max(0.0) / known).min(1.0);
-    region.hits = region.hits * keep + fresh * trials;
-    region.watched = region.watched * keep + trials;
+    left.watched >= 10.0 && right.watched >= 10.0 && count(left).contradicts(count(right))
 }

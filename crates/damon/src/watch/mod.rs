@@ -13,11 +13,14 @@
 //! A probe watched over `n` sampling intervals and found accessed in `s` of them says `s / n`: DAMON's own meaning of
 //! `nr_accesses / max`. To keep it unbiased whatever the access pattern, when a probe is watched must not depend on
 //! what it shows. So a *run* has a length fixed beforehand; within it the page is cleared again whenever it was
-//! accessed. Pages expected to be hot get short runs (a clear for every interval), pages expected to be cold are
-//! watched without end (a clear only for every access, so rates far below one access an aggregation are counted too).
-//! When an access is found after several intervals without a look, not all of them count ([`probe`] says how many).
-//! A region's estimate is the mean of its probes', weighted by the bytes each stands for, blended with what earlier
-//! aggregations showed as long as the two do not contradict each other.
+//! accessed. Pages expected to be hot get short runs (a clear for every interval), in turn ([`choose`]); pages expected
+//! to be cold are watched without end (a clear only for every access, so rates far below one access an aggregation are
+//! counted too). When an access is found after several intervals without a look, it may have been any of them
+//! ([`count`]).
+//!
+//! Probes stay where they are and remember what they showed, the more of it the fewer intervals a page can be watched;
+//! a page that contradicts what it showed before starts anew, and so does a region of which most pages tried do
+//! ([`estimate`]).
 //!
 //! # Borders
 //! Blind splitting is exploration: DAMON learns where a border is by drawing one and seeing whether it survives. With
@@ -26,9 +29,12 @@
 //! border by bisection, down to a page, within a few sampling intervals.
 //!
 //! # What a budget cuts
-//! Looks and clears are handed out in the order: borders being closed in on, runs under way, planned checks of hot
-//! regions, new probes in cold memory. What does not fit is counted in [`crate::Tally`].
+//! Looks and clears are handed out in the order: runs under way, planned checks of accessed memory, borders being closed
+//! in on, new probes in cold memory; the last two only from what is saved up. What does not fit is counted in
+//! [`crate::Tally`].
 
+mod choose;
+mod count;
 mod estimate;
 mod place;
 mod probe;
@@ -63,6 +69,11 @@ struct Watched {
     /// Borders the evidence demands, sorted.
     borders: Vec<u64>,
 }
+
+/// Prepares that borders and new probes leave for checks, in aggregations' worth.
+const RESERVED: usize = 2;
+/// ... and at most so many.
+const MOST_RESERVED: usize = 400;
 
 /// Which probe a check belongs to.
 #[derive(Clone, Copy)]
@@ -143,10 +154,6 @@ impl Watched {
     fn clear<O: Operations>(&mut self, step: &mut Step<'_, O>) {
         let now = step.now;
         let mut list: Vec<Of> = Vec::new();
-        for (index, refine) in self.refines.iter().enumerate() {
-            let wanting = refine.probes.iter().enumerate().filter(|(_, p)| refine.wants_clear(p));
-            list.extend(wanting.map(|(slot, _)| Of::Refine(index, slot)));
-        }
         let again =
             self.probes.iter().enumerate().filter(|(_, p)| p.state == State::Lit && p.in_run(now + 1));
         list.extend(again.map(|(index, _)| Of::Probe(index)));
@@ -158,9 +165,16 @@ impl Watched {
         // Checks that are not allowed now wait.
         list.extend(self.checks.drain(..allowed.saturating_sub(before)).map(|(_, i)| Of::Probe(i as usize)));
         list.truncate(allowed);
-        // New probes can wait for when the monitor is awake anyway; what checks will need stays in reserve.
-        let reserve = step.allowance.prepares_per_aggr / 2;
-        let seeds = step.allowance.prepares.saturating_sub(due).saturating_sub(reserve).min(self.seeds.len());
+        // Borders and new probes can wait, so what checks will need stays in reserve.
+        let reserve = step.allowance.prepares_per_aggr.min(MOST_RESERVED / RESERVED) * RESERVED;
+        let mut spare = step.allowance.prepares.saturating_sub(due).saturating_sub(reserve);
+        for (index, refine) in self.refines.iter().enumerate() {
+            let wanting = refine.probes.iter().enumerate().filter(|(_, p)| refine.wants_clear(p));
+            let before = list.len();
+            list.extend(wanting.map(|(slot, _)| Of::Refine(index, slot)).take(spare));
+            spare -= list.len() - before;
+        }
+        let seeds = spare.min(self.seeds.len());
         list.extend(self.seeds.drain(..seeds).map(|i| Of::Probe(i as usize)));
         let mut checks: Vec<Check> = Vec::with_capacity(list.len());
         for of in &list {

@@ -1,9 +1,11 @@
 //! Where to probe in the coming aggregation.
 //!
-//! Cold memory gets probes at even spacing, each in a random place of its stretch, and they stay. Hot memory gets a
-//! few checks of random pages, anew each time, like DAMON's own.
+//! Probes lie at even spacing, each in a random place of its stretch, and stay, so that what each showed adds up. Cold
+//! ones are watched without end; of hot memory's a few are checked, those first whose turn was longest ago. Some move
+//! elsewhere now and then, so that in time every page is seen.
 
 use super::Watched;
+use super::choose::{self, Candidate};
 use super::estimate::rate;
 use super::probe::{Probe, State, look_period};
 use crate::{AddrRange, Operations, Region, Step, Target};
@@ -11,35 +13,47 @@ use alloc::vec::Vec;
 
 /// Access probability an interval above which a region is checked by runs instead of being watched without end.
 const ACTIVE: f32 = 0.02;
-/// Intervals between looks at lukewarm memory.
-const LUKEWARM_PERIOD: u32 = 8;
-/// Access probability an interval from which on single accesses in a region are nothing unusual.
-const LUKEWARM: f32 = 0.002;
+/// Probes of a hot region: so many times what can be checked of it in an aggregation, and at most so many.
+const ROUNDS: usize = 8;
+const MOST: usize = 48;
+/// Length of a check's run, in mean times between accesses.
+const RUN: f32 = 1.5;
+/// One in so many checks of hot memory is of a page not seen before.
+const EXPLORED: u64 = 6;
 /// Share of `max_nr_regions` that may be probes; the rest is room for closing in on borders.
 const PROBE_SHARE: (usize, usize) = (7, 8);
 /// Share of the prepares that goes into moving cold probes to other places, so that in time every page is seen.
 const MOVED: usize = 8;
+/// Prepares that are saved for a change of pattern, in aggregations' worth; what exceeds them goes into seeing more.
+const SAVED: usize = 8;
+/// Most cold probes that move in an aggregation.
+const MOST_MOVED: usize = 20;
+
+/// Prepares that no plan exceeds.
+const ENOUGH: usize = 4000;
 
 /// Plans the next aggregation for all targets.
 pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
-    let allowance = step.allowance;
+    // Without a ceiling, there is still no use in more than this.
+    let allowance = crate::Allowance {
+        prepares: step.allowance.prepares.min(ENOUGH),
+        prepares_per_aggr: step.allowance.prepares_per_aggr.min(ENOUGH / 10),
+        ..step.allowance
+    };
     // A sweep at the aggregation's end must fit beside runs and refinement.
     let room =
         (step.attrs.max_nr_regions * PROBE_SHARE.0 / PROBE_SHARE.1).min(allowance.checks_per_aggr / 2).max(8);
     let total: u64 = step.targets.iter().map(Target::size).sum();
     let active: usize = step.targets.iter().flat_map(|t| &t.regions).filter(|r| rate(r) > ACTIVE).count();
-    let lukewarm = step
-        .targets
-        .iter()
-        .flat_map(|t| &t.regions)
-        .filter(|r| (LUKEWARM..=ACTIVE).contains(&rate(r)))
-        .count();
     let nr_targets = step.targets.len().max(1);
     let samples = u64::from(step.attrs.max_nr_accesses());
-    // A run costs its first clear and, with the length chosen in check_hot, two more on average.
-    let affordable =
-        allowance.prepares_per_aggr.min(allowance.prepares.saturating_add(allowance.prepares_per_aggr / 2));
-    let fresh = (affordable / 4 / active.max(1)).clamp(1, 8);
+    let affordable = allowance.prepares_per_aggr.min(allowance.prepares + allowance.prepares_per_aggr / 2);
+    // A check costs its first clear, and about one more during its run.
+    let checked = (affordable / 2).max(1);
+    // What quiet times have saved up beyond so many aggregations' worth.
+    let beyond =
+        |aggregations: usize| allowance.prepares.saturating_sub(allowance.prepares_per_aggr * aggregations);
+    let spare = beyond(SAVED) / 4;
     for target in step.targets.iter() {
         let Some(watched) = all.iter_mut().find(|w| w.id == target.id) else { continue };
         // Half the room in equal parts, half by size: a small process beside a big one is still seen.
@@ -51,12 +65,14 @@ pub(super) fn plan<O: Operations>(all: &mut [Watched], step: &mut Step<'_, O>) {
             rng: step.rng,
             now: step.now,
             samples,
-            fresh,
+            checked,
+            saved: beyond(1) / 3 / nr_targets,
+            active,
+            least: (checked / nr_targets / 2).max(1),
             share,
             cluster,
             verified: (allowance.prepares / 8 / active.max(1)).clamp(4, 64),
-            lukewarm: (affordable / 3 / lukewarm.max(1)).max(4),
-            moved: (affordable / MOVED / nr_targets).min(16),
+            moved: (affordable / MOVED).max(spare).div_ceil(nr_targets).min(MOST_MOVED),
         };
         planner.plan(watched, target);
     }
@@ -77,8 +93,14 @@ struct Planner<'a> {
     now: u64,
     /// Samples an aggregation.
     samples: u64,
-    /// Checks a hot region gets.
-    fresh: usize,
+    /// Checks of accessed memory that can be afforded.
+    checked: usize,
+    /// Checks that savings can pay for on top.
+    saved: usize,
+    /// Hot regions, over all targets.
+    active: usize,
+    /// Checks that a target gets whether or not it has hot regions.
+    least: usize,
     /// Probes the target may have.
     share: usize,
     /// When the short runs of this aggregation begin, a random moment: waking up once for all of them is cheaper than
@@ -86,8 +108,6 @@ struct Planner<'a> {
     cluster: u64,
     /// Probes just found accessed that are kept under observation, a region.
     verified: usize,
-    /// Clears a lukewarm region may cost.
-    lukewarm: usize,
     /// Cold probes to move elsewhere.
     moved: usize,
 }
@@ -99,12 +119,15 @@ impl Planner<'_> {
             target.regions.iter().filter(|r| rate(r) <= ACTIVE).map(|r| r.range.size()).sum();
         let hot = target.regions.iter().filter(|r| rate(r) > ACTIVE).count();
         // Every region gets two; what remains is spread over cold memory.
-        let reserved = hot * (self.fresh + 1) + 2 * (target.regions.len() - hot);
+        let checked = (self.checked * hot).div_ceil(self.active.max(1)).max(self.least);
+        let most = (checked * ROUNDS / hot.max(1)).clamp(4, MOST);
+        let reserved = hot * most.min(8) + 2 * (target.regions.len() - hot);
         let spread = self.share.saturating_sub(reserved).max(1) as u64;
         let spacing = (cold_bytes / spread).max(self.min_region);
         let mut old = old.into_iter().peekable();
         let mut probes: Vec<Probe> = Vec::with_capacity(self.share + 8);
         let mut planned = Planned::default();
+        let mut candidates: Vec<Candidate> = Vec::new();
         for region in &target.regions {
             while old.next_if(|p| p.addr < region.range.start).is_some() {}
             let mut mine: Vec<Probe> = Vec::new();
@@ -113,16 +136,16 @@ impl Planner<'_> {
             }
             one_a_unit(&mut mine);
             if rate(region) > ACTIVE {
-                self.check_hot(region, &mut mine, &mut planned);
-            } else if rate(region) > LUKEWARM {
-                self.watch_lukewarm(region, &mut mine, &mut planned);
+                self.watch_hot(region, &mut mine, spacing.max(region.range.size() / most as u64));
+                choose::of_hot(region, &mine, self.rng, &mut candidates);
             } else {
-                self.watch_cold(region, &mut mine, spacing, &mut planned);
+                self.watch_cold(region, &mut mine, spacing, &mut planned, &mut candidates);
             }
             mine.sort_by_key(|p| p.addr);
             mine.dedup_by_key(|p| p.addr);
             probes.append(&mut mine);
         }
+        self.check(&mut probes, candidates, checked, spacing, &mut planned);
         self.move_some(&mut probes, &mut planned);
         thin_out(&mut probes, self.share + self.share / 16);
         let find = |addr: u64| {
@@ -139,98 +162,89 @@ impl Planner<'_> {
         watched.probes = probes;
     }
 
-    /// A few random pages of a hot region, one a stratum.
-    fn check_hot(&mut self, region: &Region, mine: &mut Vec<Probe>, planned: &mut Planned) {
-        let rate = rate(region);
+    /// Probes at even spacing, of which a few are checked.
+    fn watch_hot(&mut self, region: &Region, mine: &mut Vec<Probe>, spacing: u64) {
         // What has just turned out accessed is looked into while it is fresh: with dense probes it shows whether all of
         // the region is hot or parts of it are. Of many, some will do.
         let fresh = |p: &Probe| p.state == State::Lit && p.in_run(self.now + 1);
         let stride = mine.iter().filter(|p| fresh(p)).count().div_ceil(self.verified).max(1);
         let mut count = 0;
-        // Idle pages in hot memory are traps for free; lit ones say nothing any more.
-        mine.retain(|p| {
-            count += usize::from(fresh(p));
-            p.state == State::Watching || p.state == State::Blind || (fresh(p) && count % stride == 0)
-        });
-        for probe in mine.iter_mut().filter(|p| !p.in_run(self.now + 1)) {
-            probe.counting = false;
-            probe.run_end = 0;
+        for probe in mine.iter_mut() {
+            count += usize::from(fresh(probe));
+            if !probe.in_run(self.now + 1) || fresh(probe) && count % stride != 0 {
+                probe.run_end = 0;
+            }
         }
-        let pages = region.range.size() / self.min_region;
-        let count = (self.fresh as u64).min(pages);
-        for index in 0..count {
-            let stratum = AddrRange::new(
-                region.range.start + pages * index / count * self.min_region,
-                region.range.start + pages * (index + 1) / count * self.min_region,
-            );
-            // The outermost pages now and then: they are the first to tell that a border moved inwards.
-            let addr = match self.rng.below(6) {
-                0 if index == 0 => stratum.start,
-                0 if index + 1 == count => stratum.end - self.min_region,
-                _ => crate::classic::random_page(stratum, self.min_region, self.rng),
-            };
-            let mut probe = Probe::new(addr, self.min_region);
-            // Twice the mean time between accesses; where that is one interval, a single look says it all.
-            let length = if rate > 0.95 { 1 } else { (2.0 / rate) as u32 };
-            probe.run_length = length.clamp(1, self.samples as u32);
-            probe.period = look_period(rate);
+        let mut added = self.fill(region, mine, spacing);
+        mine.append(&mut added);
+    }
+
+    /// Plans the checks of accessed memory.
+    fn check(
+        &mut self,
+        probes: &mut Vec<Probe>,
+        candidates: Vec<Candidate>,
+        most: usize,
+        spacing: u64,
+        planned: &mut Planned,
+    ) {
+        let chosen = choose::choose(candidates, most, self.saved);
+        let indices: Vec<usize> =
+            chosen.iter().map(|c| probes.partition_point(|p| p.addr < c.addr)).collect();
+        for (candidate, index) in chosen.iter().zip(indices) {
+            let Some(probe) = probes.get_mut(index) else { continue };
+            if candidate.known && self.rng.below(EXPLORED) == 0 {
+                self.move_near(probe, candidate.region, spacing);
+            }
+            probe.run_length = ((RUN / candidate.rate) as u32).clamp(1, self.samples as u32);
+            probe.period = look_period(candidate.rate);
+            probe.chosen = self.now;
             let latest = self.samples.saturating_sub(u64::from(probe.run_length)).saturating_sub(1);
-            let at = self.now + self.cluster.min(latest);
-            mine.retain(|p| p.addr != addr);
-            mine.push(probe);
-            planned.checks.push((at, addr));
+            planned.checks.push((self.now + self.cluster.min(latest), probe.addr));
+        }
+        probes.sort_by_key(|p| p.addr);
+        probes.dedup_by_key(|p| p.addr);
+    }
+
+    /// Takes another page near by instead.
+    fn move_near(&mut self, probe: &mut Probe, region: AddrRange, spacing: u64) {
+        let near = AddrRange::new(
+            probe.addr.saturating_sub(spacing / 2).max(region.start).next_multiple_of(self.min_region),
+            probe.addr.saturating_add(spacing / 2).min(region.end),
+        );
+        if near.size() < 2 * self.min_region {
+            return;
+        }
+        let addr = crate::classic::random_page(near, self.min_region, self.rng);
+        if addr != probe.addr {
+            *probe = Probe::new(addr, self.min_region);
         }
     }
 
     /// Probes at even spacing; those already there stay.
-    fn watch_cold(&mut self, region: &Region, mine: &mut Vec<Probe>, spacing: u64, planned: &mut Planned) {
+    fn watch_cold(
+        &mut self,
+        region: &Region,
+        mine: &mut Vec<Probe>,
+        spacing: u64,
+        planned: &mut Planned,
+        candidates: &mut Vec<Candidate>,
+    ) {
         for probe in mine.iter_mut() {
             probe.run_length = 0;
             if probe.run_end <= self.now {
                 probe.run_end = 0;
             }
             probe.counting = probe.state == State::Watching;
-            if matches!(probe.state, State::Unknown | State::Lit) {
-                planned.seeds.push(probe.addr);
+            match probe.state {
+                State::Unknown => planned.seeds.push(probe.addr),
+                State::Lit => candidates.push(Candidate::of_cold(region, probe, self.rng)),
+                State::Watching | State::Blind => {}
             }
         }
         let mut added = self.fill(region, mine, spacing);
         planned.seeds.extend(added.iter().map(|p| p.addr));
         mine.append(&mut added);
-    }
-
-    /// Memory in which single accesses are nothing unusual: probes stay, are looked at a few times an aggregation, and
-    /// those accessed are cleared again, as many of them as can be afforded.
-    fn watch_lukewarm(&mut self, region: &Region, mine: &mut Vec<Probe>, planned: &mut Planned) {
-        let accesses = rate(region) * self.samples as f32;
-        let wanted = ((self.lukewarm as f32 / accesses) as u64).clamp(6, self.share.max(6) as u64);
-        // A mean rate this low may also be a hot spot in cold memory: what has just been found accessed is looked into
-        // while that is news, and now and then later.
-        let look_into = region.age < 3 || self.rng.below(4) == 0;
-        let fresh = |p: &Probe| look_into && p.state == State::Lit && p.in_run(self.now + 1);
-        let lit = |p: &Probe| matches!(p.state, State::Unknown | State::Lit) && !fresh(p);
-        let stride = (mine.iter().filter(|p| lit(p)).count() as u64).div_ceil(wanted).max(1);
-        let mut count = 0;
-        mine.retain(|p| {
-            count += u64::from(lit(p));
-            !lit(p) || count % stride == 0
-        });
-        if (mine.len() as u64) < wanted {
-            let spacing = (region.range.size() / wanted).max(self.min_region);
-            let mut added = self.fill(region, mine, spacing);
-            mine.append(&mut added);
-        }
-        for probe in
-            mine.iter_mut().filter(|p| !(look_into && p.state == State::Lit && p.in_run(self.now + 1)))
-        {
-            probe.run_length = 0;
-            probe.period = LUKEWARM_PERIOD;
-            probe.run_end = self.now + self.samples;
-            probe.counting = probe.state == State::Watching;
-            if matches!(probe.state, State::Unknown | State::Lit) {
-                planned.checks.push((self.now, probe.addr));
-            }
-        }
     }
 
     /// New probes for the gaps of a region.

@@ -1,5 +1,6 @@
 //! One watched page.
 
+use super::count::Count;
 use crate::{AddrRange, Check, Seen};
 
 /// Where a probe stands.
@@ -36,25 +37,29 @@ pub(super) struct Probe {
     pub run_length: u32,
     /// Within a run, how many intervals lie between looks.
     pub period: u32,
-    /// In this aggregation: intervals seen accessed.
-    pub hits: f32,
-    /// In this aggregation: intervals watched.
-    pub watched: f32,
+    /// What it showed in this aggregation.
+    pub fresh: Count,
+    /// The part of it that came after its first access.
+    pub after: Count,
+    /// What it showed before, as far as it is remembered.
+    pub past: Count,
+    /// When it was last chosen for a check of hot memory.
+    pub chosen: u64,
 }
 
 /// A page that was expected to be cold and turns out accessed is cleared again at once, and looked at in each of so
 /// many intervals, to tell hot from lukewarm.
-const VERIFY_RUN: u64 = 4;
-/// After so many accesses in an aggregation it is hot, and not worth more clears.
-const MAX_HITS: f32 = 2.0;
+const VERIFY_RUN: u64 = 2;
+/// After so many accesses in an aggregation nothing more is verified: it is hot, and not worth more clears.
+const MAX_HITS: f32 = 1.0;
 
 /// How many intervals may lie between looks at a page accessed with probability `rate` in each: so few that two
 /// accesses seldom fall between two looks; a power of two.
 pub(super) fn look_period(rate: f32) -> u32 {
     match rate {
         r if r > 0.3 => 1,
-        r if r > 0.15 => 2,
-        r if r > 0.07 => 4,
+        r if r > 0.1 => 2,
+        r if r > 0.03 => 4,
         _ => 8,
     }
 }
@@ -86,12 +91,11 @@ impl Probe {
         match check.seen {
             Seen::Accessed => {
                 if self.counting {
-                    self.hits += 1.0;
-                    // Of the intervals since the last look, those before the access were trials, one a miss each. Those
-                    // after it were too if accesses come at even distances (there was none), and were not if they come
-                    // at random (there may have been more). Halfway between the two.
-                    self.watched += (3.0 * elapsed + 1.0) / 4.0;
-                    if self.run_length == 0 && self.hits <= MAX_HITS && !self.in_run(now + 1) {
+                    self.count(Count::accessed_within(elapsed));
+                    if self.run_length == 0
+                        && self.fresh.hits + self.fresh.late <= MAX_HITS
+                        && !self.in_run(now + 1)
+                    {
                         self.run_end = now + VERIFY_RUN;
                         self.period = 1;
                     }
@@ -101,7 +105,7 @@ impl Probe {
             }
             Seen::Idle | Seen::Absent => {
                 if self.counting {
-                    self.watched += elapsed;
+                    self.count(Count::new(0.0, elapsed));
                 }
                 self.since = now;
             }
@@ -110,9 +114,25 @@ impl Probe {
         }
         if self.run_end != 0 && now >= self.run_end {
             self.run_end = 0;
-            // What follows a run depends on how it ended, so it must not count.
-            self.counting = self.run_length == 0 && self.state == State::Watching;
+            // What follows a run depends on how it ended, so it must not count. But memory that was hot and showed no
+            // access in a run has perhaps turned cold: watching it further is free, and decides that.
+            let silent = self.fresh.hits + self.fresh.late <= 0.0;
+            self.counting = self.state == State::Watching && (self.run_length == 0 || silent);
         }
+    }
+
+    fn count(&mut self, count: Count) {
+        if self.fresh.hits + self.fresh.late > 0.0 {
+            self.after = self.after.plus(count);
+        }
+        self.fresh = self.fresh.plus(count);
+    }
+
+    /// Whether this aggregation contradicts what was `known` before; `None` when it has nothing to say. A single late
+    /// access says nothing (slow loops touch all of an array at once, now and then), what follows it does.
+    pub fn contradicts(&self, known: Count) -> Option<bool> {
+        let telling = if self.fresh.late > 0.0 { self.after } else { self.fresh };
+        (!telling.is_empty() && !known.is_empty()).then(|| telling.contradicts(known))
     }
 
     /// Takes in a clear's result.
@@ -140,20 +160,24 @@ impl Probe {
         }
     }
 
-    /// What it showed in this aggregation, as far as that may count: (intervals accessed, intervals watched).
-    /// `expected` is the access probability an interval that its region had so far.
-    pub fn evidence(&self, expected: f32, now: u64) -> Option<(f32, f32)> {
-        if self.watched > 0.0 {
-            return Some((self.hits, self.watched));
+    /// What it showed in this aggregation, as far as that may count. `expected` is the access probability an interval
+    /// that its region had so far.
+    pub fn evidence(&self, expected: f32, now: u64) -> Count {
+        if !self.fresh.is_empty() {
+            return self.fresh;
         }
         // Idle for far longer than the region's rate allows: cold, however the watch began.
         let idle = now.saturating_sub(self.idle_since) as f32;
-        (self.state == State::Watching && idle * expected > 4.0).then_some((0.0, idle.min(20.0)))
+        let cold = self.state == State::Watching && idle * expected > 4.0;
+        if cold { Count::new(0.0, idle.min(20.0)) } else { Count::default() }
     }
 
-    /// Begins a new aggregation.
-    pub fn reset(&mut self) {
-        self.hits = 0.0;
-        self.watched = 0.0;
+    /// Ends an aggregation: of what is remembered a share is `kept` and `fresh` added, unless the two contradict each
+    /// other or the whole region has `changed`.
+    pub fn remember(&mut self, changed: bool, kept: f32) {
+        let other = self.contradicts(self.past) == Some(true);
+        let fresh = core::mem::take(&mut self.fresh);
+        self.after = Count::default();
+        self.past = if changed || other { fresh } else { self.past.times(kept).plus(fresh) };
     }
 }

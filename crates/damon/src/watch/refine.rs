@@ -5,8 +5,9 @@
 //! of a huge page, whose Accessed bit has no inside).
 
 use super::Watched;
+use super::count::Rung;
 use super::probe::{Probe, State, look_period};
-use super::segment::Rung;
+
 use crate::{AddrRange, Target};
 use alloc::vec::Vec;
 
@@ -15,7 +16,7 @@ const PROBES: u64 = 3;
 /// Programs align what they lay out in the large, and Accessed bits of huge pages cannot be told apart any finer.
 const HUGE_PAGE: u64 = 2 << 20;
 /// Nats from which a page's side is clear: one side is e^3, twenty times likelier.
-const CLEAR: f32 = 3.0;
+const CLEAR: f32 = 4.0;
 /// Nats a look must yield on average for bisection to be worth it.
 const TELLING: f32 = 0.1;
 /// Zones closed in on at the same time, a target.
@@ -57,7 +58,7 @@ impl Refine {
         if probe.state == State::Blind {
             return Some(if self.left < self.right { Side::Left } else { Side::Right });
         }
-        let nats = self.left.against(self.right, probe.hits, probe.watched);
+        let nats = probe.fresh.against(self.left, self.right);
         (nats.abs() >= CLEAR).then_some(if nats > 0.0 { Side::Left } else { Side::Right })
     }
 

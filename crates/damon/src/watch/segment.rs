@@ -1,59 +1,18 @@
 //! The most likely division of an address space into stretches of equal access rate.
 //!
-//! Each probe tried `n` times and hit `s` times. Rates come from a small ladder; a stretch at rate `p` explains its
-//! probes with log-likelihood `sum(s ln p + (n - s) ln(1 - p))`; every change of rate from one probe to the next costs
-//! a fixed price. The division with the highest total is found exactly by dynamic programming (Viterbi) in one pass:
+//! Rates come from a small ladder; a stretch at one rate explains what its probes showed with the log-likelihood that
+//! [`super::count`] gives; every change of rate from one probe to the next costs a fixed price. The division with the highest total is found exactly by dynamic programming (Viterbi) in one pass:
 //! number of probes x number of rates. The price is what keeps noise from becoming regions: two changes (a stretch
 //! that begins and ends) must be paid for by evidence that is e^(2 x price) times likelier than without them.
 
+use super::count::{Count, RUNGS, Rung, highest};
 use alloc::vec::Vec;
-
-/// The ladder: probability of an access in a sampling interval, with ln(p) and ln(1 - p). (core has no logarithm.)
-const LADDER: [(f32, f32, f32); 8] = [
-    (0.001, -6.9078, -0.0010),
-    (0.012, -4.4228, -0.0121),
-    (0.05, -2.9957, -0.0513),
-    (0.12, -2.1203, -0.1278),
-    (0.25, -1.3863, -0.2877),
-    (0.48, -0.7340, -0.6539),
-    (0.8, -0.2231, -1.6094),
-    (0.985, -0.0151, -4.1997),
-];
-const RUNGS: usize = LADDER.len();
 
 /// What one probe showed, and the price of a change of rate just before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
-    pub hits: f32,
-    pub watched: f32,
+    pub count: Count,
     pub price: f32,
-}
-
-/// A rung of the ladder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rung(usize);
-
-impl Rung {
-    /// Log-likelihood of `hits` in `watched` trials at this rate.
-    fn likelihood(self, hits: f32, watched: f32) -> f32 {
-        let (_, ln_p, ln_q) = LADDER[self.0];
-        hits * ln_p + (watched - hits).max(0.0) * ln_q
-    }
-
-    /// How much likelier (nats) `hits` in `watched` trials are at this rate than at `other`.
-    pub fn against(self, other: Self, hits: f32, watched: f32) -> f32 {
-        self.likelihood(hits, watched) - other.likelihood(hits, watched)
-    }
-
-    /// Nats that a trial at this rate yields on average to tell it from `other` (Kullback-Leibler divergence).
-    pub fn information(self, other: Self) -> f32 {
-        self.against(other, LADDER[self.0].0, 1.0)
-    }
-
-    /// Access probability an interval.
-    pub fn rate(self) -> f32 {
-        LADDER[self.0].0
-    }
 }
 
 /// The rung that each probe's stretch has on the ladder, in order.
@@ -63,6 +22,7 @@ pub(super) fn segment(evidence: &[Evidence]) -> Vec<Rung> {
     for (index, e) in evidence.iter().enumerate() {
         let (top, top_value) = highest(&best);
         let price = if index == 0 { 0.0 } else { e.price };
+        let likelihoods = e.count.likelihoods();
         let mut back = [0u8; RUNGS];
         for rung in 0..RUNGS {
             if best[rung] < top_value - price {
@@ -71,7 +31,7 @@ pub(super) fn segment(evidence: &[Evidence]) -> Vec<Rung> {
             } else {
                 back[rung] = rung as u8;
             }
-            best[rung] += Rung(rung).likelihood(e.hits, e.watched);
+            best[rung] += likelihoods[rung];
         }
         from.push(back);
     }
@@ -84,23 +44,15 @@ pub(super) fn segment(evidence: &[Evidence]) -> Vec<Rung> {
     rungs
 }
 
-fn highest(values: &[f32; RUNGS]) -> (usize, f32) {
-    let mut top = 0;
-    for (index, value) in values.iter().enumerate() {
-        if *value > values[top] {
-            top = index;
-        }
-    }
-    (top, values[top])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn line(probes: &[(f32, f32)]) -> Vec<f32> {
-        let evidence: Vec<Evidence> =
-            probes.iter().map(|&(hits, watched)| Evidence { hits, watched, price: 6.0 }).collect();
+        let evidence: Vec<Evidence> = probes
+            .iter()
+            .map(|&(hits, tried)| Evidence { count: Count::new(hits, tried), price: 6.0 })
+            .collect();
         segment(&evidence).into_iter().map(Rung::rate).collect()
     }
 
