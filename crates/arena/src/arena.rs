@@ -23,7 +23,7 @@ pub struct Settings {
     pub threshold: u64,
     /// For how long they must be, before [`Arena::poll`] gives them back. 1 s by default.
     pub delay: Duration,
-    /// How many caches threads share, one each as long as there are enough. The number of CPUs by default.
+    /// How many caches the threads share, in turn as they come. The number of CPUs by default; 0 goes without.
     pub caches: usize,
 }
 
@@ -89,6 +89,7 @@ pub struct Arena {
     zone: Zone<'static>,
     _metadata: Metadata,
     mapping: Mapping,
+    caches: usize,
     start: Instant,
 }
 
@@ -129,7 +130,7 @@ impl Arena {
         let memory = unsafe { metadata.0.as_mut() };
         let zone =
             Zone::new(&config, &ranges, memory).map_err(|source| ArenaError::Size { bytes, source })?;
-        Ok(Self { zone, _metadata: metadata, mapping, start: Instant::now() })
+        Ok(Self { zone, _metadata: metadata, mapping, caches: settings.caches, start: Instant::now() })
     }
 
     /// A block of memory, aligned to its size. What it holds is what was left there, or zeros.
@@ -138,7 +139,7 @@ impl Arena {
     /// The arena has no such block, or part of it is on its way back to the system: then another try will do better.
     pub fn allocate(&self, order: Order) -> Result<Allocation<'_>, GetError> {
         // Everything of a process is movable: the system moves it behind the mapping.
-        let block = self.zone.get(cache(), order, Mobility::Movable)?;
+        let block = self.zone.get(self.cache(), order, Mobility::Movable)?;
         let mut allocation = Allocation { arena: self, block };
         if self.mapping.give_back() == GiveBack::Free {
             // A page that MADV_FREE has marked may turn to zeros at any time until it is written to.
@@ -177,6 +178,11 @@ impl Arena {
             bytes += more;
         }
         Ok(bytes)
+    }
+
+    /// Which cache this thread uses. Two that share one are slower only when they meet in it.
+    fn cache(&self) -> usize {
+        number().and_then(|number| number.checked_rem(self.caches)).unwrap_or(usize::MAX)
     }
 
     /// Size in bytes.
@@ -244,7 +250,7 @@ impl DerefMut for Allocation<'_> {
 
 impl Drop for Allocation<'_> {
     fn drop(&mut self) {
-        let put = self.arena.zone.put(cache(), self.block);
+        let put = self.arena.zone.put(self.arena.cache(), self.block);
         debug_assert!(put.is_ok(), "{put:?}");
     }
 }
@@ -271,11 +277,11 @@ impl Drop for Metadata {
     }
 }
 
-/// Which cache this thread uses: threads are numbered as they come, and the zone goes without a cache beyond its last.
-fn cache() -> usize {
+/// This thread's number: threads are numbered as they come. A thread that is about to end has none.
+fn number() -> Option<usize> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static INDEX: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
     }
-    INDEX.try_with(|&index| index).unwrap_or(usize::MAX)
+    NUMBER.try_with(|&number| number).ok()
 }

@@ -64,10 +64,19 @@ impl Machine<'_> {
     fn cpu(&self, cpu: usize, steps: u64) -> u64 {
         let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (cpu as u64 + 1) << 32);
         let mut held: Vec<Block> = Vec::new();
-        let mut done = 0;
+        let (mut done, mut limit) = (0, 3000);
         while done < steps && !self.stop.load(SeqCst) {
             done += 1;
+            if random.below(1000) == 0 {
+                // From nothing held, so that memory merges and is reported, to more than there is for all.
+                limit = [0, 300, 3000, 9000][random.below(4) as usize];
+            }
             self.step(cpu, &mut random, &mut held);
+            while held.iter().map(|block| block.order.frames()).sum::<u64>() > limit {
+                let block = held.swap_remove(random.below(held.len() as u64) as usize);
+                self.gone(block);
+                self.zone.put(cpu, block).unwrap();
+            }
         }
         for block in held {
             self.gone(block);
@@ -133,12 +142,6 @@ impl Machine<'_> {
             _ if random.below(256) == 0 => self.zone.drain(cpu),
             _ => {}
         }
-        // Little enough is held that memory runs out only now and then.
-        while held.iter().map(|block| block.order.frames()).sum::<u64>() > 5000 {
-            let block = held.swap_remove(random.below(held.len() as u64) as usize);
-            self.gone(block);
-            self.zone.put(cpu, block).unwrap();
-        }
     }
 
     /// A host that looks whether what it is told of is really free, for as long as it has it.
@@ -153,7 +156,10 @@ impl Machine<'_> {
             if let Report::Batch(batch) = self.zone.take_batch(now) {
                 assert!(batch.blocks().len() <= MAX_BATCH);
                 batch.blocks().iter().for_each(|&block| self.got(block));
-                std::thread::yield_now();
+                // Now and then for so long that others run into what is missing.
+                if random.below(16) == 0 {
+                    std::thread::yield_now();
+                }
                 batch.blocks().iter().for_each(|&block| self.gone(block));
                 reported += batch.blocks().len() as u64;
                 if random.below(4) == 0 {
@@ -161,8 +167,9 @@ impl Machine<'_> {
                 } else {
                     batch.reported();
                 }
+            } else if random.below(256) == 0 {
+                std::thread::yield_now();
             }
-            std::thread::yield_now();
         }
         reported
     }
@@ -205,6 +212,9 @@ fn stress(cpus: usize, steps: u64, time: Option<Duration>) {
     let stats = zone.stats();
     println!("{done} operations, {reported} blocks reported, {:.0?}: {stats:?}", start.elapsed());
     assert_eq!((stats.free_frames(), stats.rejected, stats.reporting), (zone.frames(), 0, 0));
+    if time.is_some() {
+        assert!(reported > done / 100_000, "the host was never told: {reported} of {done}");
+    }
     // All free frames have merged: no more than a smaller block at either end of each range is left of what was split.
     assert!(stats.free[10] >= PARTS[0] / 1024 + PARTS[1] / 1024 - 1, "{stats:?}");
 }

@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+mod frames;
 mod lab;
 mod report;
 
@@ -12,6 +13,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use frames::{FramesArgs, FramesPart};
 pub use lab::{OvercommitArgs, OvercommitPart, OverheadArgs};
 pub use report::{
     AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs, WssArgs,
@@ -214,6 +216,8 @@ pub enum LabCommand {
     Overhead(OverheadArgs),
     /// Boot guests until a host's memory is exceeded, with and without free page reporting
     Overcommit(OvercommitArgs),
+    /// Time the page frame allocator beside others, and what reporting free memory costs
+    Frames(FramesArgs),
 }
 
 /// Record programs that know the truth about themselves and compare, byte by byte.

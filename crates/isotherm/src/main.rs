@@ -19,6 +19,7 @@ mod args;
 mod commands;
 mod convert;
 mod doctor;
+mod frames;
 mod lab;
 mod manual;
 mod output;

@@ -1,0 +1,60 @@
+//! `isotherm lab frames`, as its users run it.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use common::{Running, isotherm, run};
+use rustix::process::Signal;
+use std::process::Stdio;
+use std::time::Duration;
+
+const QUICK: [&str; 6] = ["lab", "frames", "--rounds", "1", "--slice", "1ms"];
+
+#[test]
+fn every_allocator_is_measured_in_every_pattern() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = run(dir.path(), &[&QUICK[..], &["--only", "throughput", "--json"]].concat()).json();
+    let threads = std::thread::available_parallelism().unwrap().get().min(2);
+    let all = report["throughput"].as_array().unwrap();
+    assert_eq!(all.len(), 3 * 2 * threads);
+    for one in all {
+        let rates = one["rates"].as_array().unwrap();
+        let rivals: Vec<_> = rates.iter().map(|rate| rate["rival"].as_str().unwrap()).collect();
+        assert_eq!(rivals, ["zone", "buddy_system", "malloc"]);
+        assert!(rates.iter().all(|rate| rate["pairs"]["median"].as_f64().unwrap() > 0.0), "{one}");
+    }
+    assert!(report["ok"].is_null(), "parts were left out");
+}
+
+#[test]
+fn giving_back_is_measured_with_a_conclusion() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = run(dir.path(), &[&QUICK[..], &["--only", "sinks"]].concat()).ok();
+    for word in ["MADV_DONTNEED", "MADV_FREE", "hole in a memfd", "Memory that is given back"] {
+        assert!(told.contains(word), "{told}");
+    }
+}
+
+#[test]
+fn the_loop_s_memory_is_reported_while_it_is_timed() {
+    let dir = tempfile::tempdir().unwrap();
+    let report =
+        run(dir.path(), &[&QUICK[..4], &["--slice", "50ms", "--only", "cost", "--json"]].concat()).json();
+    for part in ["bookkeeping", "with_host"] {
+        let touching = &report["cost"][part];
+        assert!(touching["without_ns"]["median"].as_f64().unwrap() > 0.0);
+        assert!(touching["reported_per_1000"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert!(report["cost"]["host_ns"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn it_ends_on_request_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = isotherm(dir.path(), &["lab", "frames", "--rounds", "100000"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = Running::start(command);
+    std::thread::sleep(Duration::from_millis(300));
+    running.signal(Signal::INT);
+    running.end().fails(130, &["interrupted"]);
+}

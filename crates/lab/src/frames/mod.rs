@@ -1,0 +1,168 @@
+//! The frames allocator: how fast it is beside others, what reporting costs it, and what the ways to give memory back
+//! to the system cost.
+//!
+//! 1. [`Throughput`]: pairs of get and put, beside `buddy_system_allocator` (what Rust kernels use) and the C library's
+//!    malloc, in patterns after those of the LLFree paper (Wrenger et al., USENIX ATC 2023).
+//! 2. [`Cost`]: a loop that allocates, touches and frees, with and without reporting; the host's work apart.
+//! 3. [`Sink`]: giving 2 MiB back and taking them again, for each way. The question that the patch series "mm: Support for
+//!    page hinting" (version 10, June 2019) left open: "Decide between MADV_DONTNEED and MADV_FREE".
+//!
+//! What is compared is measured in turn, in rounds, so that a machine that grows slower does so for all.
+
+mod cost;
+mod rivals;
+mod sinks;
+mod table;
+mod throughput;
+
+pub use cost::{Cost, Touching};
+pub use rivals::Rival;
+pub use sinks::{Sink, conclusion};
+pub use table::table;
+pub use throughput::{Pattern, Rate, Throughput};
+
+use serde::Serialize;
+use std::time::Duration;
+
+/// The bars, from the issue the allocator was built by.
+const REPEAT: f64 = 25e6;
+const REPEAT_RATIO: f64 = 8.0;
+const SCALING: f64 = 1.8;
+const REPORTING: f64 = 0.01;
+
+/// How long and how often.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Setup {
+    /// Rounds; each measures everything once.
+    pub rounds: u32,
+    /// For how long each thing is measured in a round.
+    #[serde(serialize_with = "seconds")]
+    pub slice: Duration,
+}
+
+fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
+/// Who is told of progress, and who may end it.
+pub struct Watch<'a> {
+    /// Whether to stop.
+    pub stop: &'a dyn Fn() -> bool,
+    /// What is being done now.
+    pub progress: &'a mut dyn FnMut(&str),
+}
+
+/// Why there are no, or not all, results.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Somebody asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// The memory that the experiments work on was not to be had.
+    #[error(transparent)]
+    Arena(#[from] isotherm_arena::ArenaError),
+    /// The same, of a single allocation.
+    #[error("the arena of the experiment has no room: {0}")]
+    Get(#[from] isotherm_arena::GetError),
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Frames {
+    /// Pairs of get and put.
+    pub throughput: Vec<Throughput>,
+    /// What reporting costs; `None` if it was not measured.
+    pub cost: Option<Cost>,
+    /// The ways to give memory back.
+    pub sinks: Vec<Sink>,
+}
+
+/// Something the allocator was built to reach.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bar {
+    /// What, with its limit.
+    pub what: String,
+    /// What was measured, in the same unit.
+    pub measured: f64,
+    /// Whether it was reached.
+    pub met: bool,
+}
+
+impl Frames {
+    /// The bars of what was measured.
+    #[must_use]
+    pub fn bars(&self) -> Vec<Bar> {
+        let mut bars = Vec::new();
+        let mut at_least = |what: &str, measured: Option<f64>, limit: f64| {
+            bars.extend(measured.map(|measured| Bar { what: what.into(), measured, met: measured >= limit }));
+        };
+        let rate = |pattern, order, threads, rival| {
+            let one = |one: &&Throughput| (one.pattern, one.order, one.threads) == (pattern, order, threads);
+            self.throughput.iter().find(one).and_then(|one| one.rate(rival))
+        };
+        let ratio = |pattern, order, rival| Some(rate(pattern, order, 1, rival)?.slower_by.as_ref()?.median);
+        let zone = |pattern, order, threads| Some(rate(pattern, order, threads, Rival::Zone)?.pairs.median);
+        let million = |rate: Option<f64>| rate.map(|rate| rate / 1e6);
+        at_least("order 0 repeated, M pairs/s, >= 25", million(zone(Pattern::Repeat, 0, 1)), REPEAT / 1e6);
+        let beside = ratio(Pattern::Repeat, 0, Rival::BuddySystem);
+        at_least("order 0 repeated, beside buddy_system_allocator, >= 8", beside, REPEAT_RATIO);
+        let scaling =
+            zone(Pattern::Repeat, 0, 1).zip(zone(Pattern::Repeat, 0, 2)).map(|(one, two)| two / one);
+        at_least("order 0 repeated, two threads beside one, >= 1.8", scaling, SCALING);
+        let beside = ratio(Pattern::Bulk, 0, Rival::BuddySystem);
+        at_least("order 0 in bulk, beside buddy_system_allocator, >= 1", beside, 1.0);
+        at_least("order 9 repeated, M pairs/s, >= 25", million(zone(Pattern::Repeat, 9, 1)), REPEAT / 1e6);
+        bars.extend(self.cost.as_ref().map(|cost| Bar {
+            what: "allocate, touch, free: slower by reporting, without the host's work, %, <= 1".into(),
+            measured: cost.bookkeeping.slowdown.median * 100.0,
+            met: cost.bookkeeping.slowdown.median <= REPORTING,
+        }));
+        bars
+    }
+}
+
+/// Has this thread run on one CPU, the `index`th of those it may run on; leaves it as it is if there is none.
+fn pin(index: usize) {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
+    let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let Some(cpu) = cpus.into_iter().nth(index) else { return };
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(cpu);
+    // Not pinned, figures spread more; they are not wrong.
+    let _ = rustix::thread::sched_setaffinity(None, &one);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Estimate;
+
+    fn estimate(value: f64) -> Estimate {
+        Estimate::of(&[value]).unwrap()
+    }
+
+    fn throughput(pattern: Pattern, order: u8, threads: usize, zone: f64, buddy: f64) -> Throughput {
+        let rate = |rival, pairs: f64, slower: Option<f64>| Rate {
+            rival,
+            pairs: estimate(pairs),
+            slower_by: slower.map(estimate),
+        };
+        let rates = vec![rate(Rival::Zone, zone, None), rate(Rival::BuddySystem, buddy, Some(zone / buddy))];
+        Throughput { pattern, order, threads, rates }
+    }
+
+    #[test]
+    fn bars_are_those_of_the_issue_and_only_of_what_was_measured() {
+        let mut frames = Frames::default();
+        assert!(frames.bars().is_empty());
+        frames.throughput = vec![
+            throughput(Pattern::Repeat, 0, 1, 30e6, 4e6),
+            throughput(Pattern::Repeat, 0, 2, 60e6, 4e6),
+            throughput(Pattern::Bulk, 0, 1, 20e6, 21e6),
+            throughput(Pattern::Repeat, 9, 1, 24e6, 1e6),
+        ];
+        let met: Vec<_> = frames.bars().into_iter().map(|bar| (bar.measured, bar.met)).collect();
+        let expected = [(30.0, true), (7.5, false), (2.0, true), (20.0 / 21.0, false), (24.0, false)];
+        assert_eq!(met, expected);
+    }
+}

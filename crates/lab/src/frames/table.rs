@@ -1,0 +1,95 @@
+//! What was measured, for people.
+
+use super::{Cost, Frames, Rival, Sink, Throughput, Touching, conclusion};
+use crate::table::{Table, percent, signed};
+
+/// Tables of all that was measured, and the bars.
+#[must_use]
+pub fn table(frames: &Frames) -> String {
+    let mut parts = Vec::new();
+    if !frames.throughput.is_empty() {
+        parts.push(throughput(&frames.throughput));
+    }
+    parts.extend(frames.cost.as_ref().map(cost));
+    if !frames.sinks.is_empty() {
+        parts.push(sinks(&frames.sinks));
+    }
+    let bars = frames.bars();
+    if !bars.is_empty() {
+        let mut table = Table::new(&["bar", "measured", ""]);
+        for bar in bars {
+            let met = if bar.met { "met" } else { "missed" };
+            table.row([bar.what, format!("{:.2}", bar.measured), met.into()]);
+        }
+        parts.push(table.render());
+    }
+    parts.join("\n")
+}
+
+fn throughput(all: &[Throughput]) -> String {
+    let mut headings = vec!["million pairs of get and put/s".to_owned()];
+    for rival in Rival::ALL {
+        headings.push(rival.name().into());
+        if rival != Rival::Zone {
+            headings.push("zone is x".into());
+        }
+    }
+    let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
+    for one in all {
+        let threads = if one.threads == 1 { "1 thread".into() } else { format!("{} threads", one.threads) };
+        let mut row = vec![format!("{}, order {}, {threads}", one.pattern.name(), one.order)];
+        for rate in &one.rates {
+            row.push(format!("{:.2}", rate.pairs.median / 1e6));
+            row.extend(rate.slower_by.map(|ratio| format!("{:.2}", ratio.median)));
+        }
+        table.row(row);
+    }
+    table.render()
+}
+
+fn cost(cost: &Cost) -> String {
+    let mut table = Table::new(&[
+        "64 MiB allocated, touched, freed",
+        "without reports",
+        "slower by",
+        "95 % interval",
+        "reported of 1000",
+    ]);
+    let mut row = |name: &str, touching: &Touching| {
+        let interval = touching.slowdown.ci95_bootstrap;
+        table.row([
+            name.into(),
+            format!("{:.3} ms", touching.without_ns.median / 1e6),
+            signed(touching.slowdown.median),
+            interval.map_or("-".into(), |(low, high)| format!("{} to {}", signed(low), signed(high))),
+            format!("{:.1}", touching.reported_per_1000),
+        ]);
+    };
+    row("reports, but no work of the host", &cost.bookkeeping);
+    row("reports by MADV_DONTNEED", &cost.with_host);
+    format!("{}The host's work: {:.1} us for each 2 MiB reported\n", table.render(), cost.host_ns / 1e3)
+}
+
+fn sinks(sinks: &[Sink]) -> String {
+    let mut table = Table::new(&[
+        "2 MiB, us",
+        "kept and used",
+        "given back",
+        "taken and used",
+        "round trip",
+        "stays resident",
+    ]);
+    for sink in sinks {
+        let us = |ns: f64| format!("{:.1}", ns / 1e3);
+        table.row([
+            sink.name.into(),
+            us(sink.keep_ns.median),
+            us(sink.give_ns.median),
+            us(sink.take_ns.median),
+            us(sink.round_trip_ns.median),
+            percent(Some(sink.stays), 0),
+        ]);
+    }
+    let conclusion = conclusion(sinks).map_or_else(String::new, |text| format!("{text}\n"));
+    format!("{}{conclusion}", table.render())
+}
