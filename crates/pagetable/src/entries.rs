@@ -29,32 +29,44 @@ pub(crate) fn step(level: Level) -> u64 {
     level.pages() << PAGE_SHIFT
 }
 
-/// Stores the progression from `raw` on, with the step of PTEs known to the compiler.
+/// Entries that are written with one addition to a common base.
+const CHUNK: usize = 8;
+
+/// Stores the progression from `raw` on.
 #[inline(always)]
-fn store_all(entries: &[Entry], raw: u64, step: u64) {
+fn store_all(entries: &[Entry], mut raw: u64, step: u64) {
+    let (chunks, tail) = entries.as_chunks::<CHUNK>();
     if step == PAGE_SIZE {
-        for (n, entry) in entries.iter().enumerate() {
-            entry.store(nth(raw, n, PAGE_SIZE));
+        // With the step known to the compiler.
+        for chunk in chunks {
+            chunk.iter().enumerate().for_each(|(n, entry)| entry.store(nth(raw, n, PAGE_SIZE)));
+            raw = nth(raw, CHUNK, PAGE_SIZE);
         }
     } else {
-        for (n, entry) in entries.iter().enumerate() {
-            entry.store(nth(raw, n, step));
+        for chunk in chunks {
+            chunk.iter().enumerate().for_each(|(n, entry)| entry.store(nth(raw, n, step)));
+            raw = nth(raw, CHUNK, step);
         }
     }
+    tail.iter().enumerate().for_each(|(n, entry)| entry.store(nth(raw, n, step)));
 }
 
 /// [`store_all`] for entries that nobody else can reach.
 #[inline(always)]
-fn write_all(entries: &mut [Entry], raw: u64, step: u64) {
+fn write_all(entries: &mut [Entry], mut raw: u64, step: u64) {
+    let (chunks, tail) = entries.as_chunks_mut::<CHUNK>();
     if step == PAGE_SIZE {
-        for (n, entry) in entries.iter_mut().enumerate() {
-            entry.set(nth(raw, n, PAGE_SIZE));
+        for chunk in chunks {
+            chunk.iter_mut().enumerate().for_each(|(n, entry)| entry.set(nth(raw, n, PAGE_SIZE)));
+            raw = nth(raw, CHUNK, PAGE_SIZE);
         }
     } else {
-        for (n, entry) in entries.iter_mut().enumerate() {
-            entry.set(nth(raw, n, step));
+        for chunk in chunks {
+            chunk.iter_mut().enumerate().for_each(|(n, entry)| entry.set(nth(raw, n, step)));
+            raw = nth(raw, CHUNK, step);
         }
     }
+    tail.iter_mut().enumerate().for_each(|(n, entry)| entry.set(nth(raw, n, step)));
 }
 
 #[inline(always)]

@@ -188,16 +188,16 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         spare: &mut Spare<'_, M>,
         gather: &mut Gather<'_, M>,
     ) -> Copied {
-        let (table, level) = (&window.table, window.table.level);
+        let level = window.table.level;
         let mut index = window.index;
         loop {
-            if level == Level::Pte {
+            if level == Level::Pte && !window.is_known::<B>() {
                 index = self.copy_small::<PRIVATE>(window, index, child, gather);
             }
             if index >= window.end {
                 return Copied::Until(window.page_of(window.end));
             }
-            let raw = F::load(table.entry(index));
+            let raw = window.read::<F, B>(index);
             if raw == 0 {
                 child.leave_empty(index..index + 1);
                 index += 1;

@@ -60,32 +60,53 @@ struct FreeLists {
 
 impl FreeLists {
     fn take(&mut self, order: u8) -> Option<Frame> {
+        if order > MAX_ORDER {
+            return None;
+        }
         let frame = self.take_block(order)?;
         self.free -= 1 << order;
         Some(Frame(frame))
     }
 
     fn take_block(&mut self, order: u8) -> Option<u64> {
-        if let Some(frame) = self.blocks.get_mut(usize::from(order))?.pop() {
-            return Some(frame);
+        // What was split already comes first, so that whole blocks of the largest order last.
+        let split = (order..MAX_ORDER).find(|&o| !self.blocks[usize::from(o)].is_empty());
+        if let Some(from) = split {
+            return self.split_block(from, order);
         }
-        let size = 1u64 << order;
+        let size = 1u64 << MAX_ORDER;
+        if order == MAX_ORDER
+            && let Some(block) = self.blocks[usize::from(order)].pop()
+        {
+            return Some(block);
+        }
         if self.unused.next_multiple_of(size) + size <= self.end {
-            // What alignment skips goes to the lists, largest pieces first.
+            // What alignment skips goes to the lists.
             while !self.unused.is_multiple_of(size) {
                 let piece = self.unused.trailing_zeros();
                 self.blocks[piece as usize].push(self.unused);
                 self.unused += 1 << piece;
             }
+            self.blocks[usize::from(MAX_ORDER)].push(self.unused);
             self.unused += size;
-            return Some(self.unused - size);
+        } else if order < MAX_ORDER
+            && self.unused + (1 << order) <= self.end
+            && self.unused.is_multiple_of(1 << order)
+        {
+            // The rest that makes no whole block.
+            self.unused += 1 << order;
+            return Some(self.unused - (1 << order));
         }
-        if order == MAX_ORDER {
-            return None;
+        let from = (order..=MAX_ORDER).find(|&o| !self.blocks[usize::from(o)].is_empty())?;
+        self.split_block(from, order)
+    }
+
+    fn split_block(&mut self, from: u8, order: u8) -> Option<u64> {
+        let block = self.blocks[usize::from(from)].pop()?;
+        for half in order..from {
+            self.blocks[usize::from(half)].push(block + (1 << half));
         }
-        let frame = self.take_block(order + 1)?;
-        self.blocks[usize::from(order)].push(frame + size);
-        Some(frame)
+        Some(block)
     }
 
     fn give(&mut self, frame: Frame, order: u8) {

@@ -4,12 +4,12 @@ use core::marker::PhantomData;
 
 use crate::address::{ENTRIES, Frame, Level, PageRange};
 use crate::batch::{Batched, Batching};
-use crate::entries::{unfold_ends, write_run};
+use crate::entries::{step, unfold_ends, write_run};
 use crate::error::{Error, Stopped};
 use crate::format::Format;
 use crate::gather::{Gather, Slot};
 use crate::machine::{Event, Machine, SpaceId};
-use crate::table::{Locked, Table};
+use crate::table::{Locked, Table, prefetch};
 
 /// A tree of page tables of format `F` on the machine `M`.
 ///
@@ -43,6 +43,21 @@ pub(crate) struct Window<'m, M: Machine> {
 }
 
 impl<M: Machine> Window<'_, M> {
+    /// Whether the table knows its pattern, so that a batch need not read it.
+    #[inline(always)]
+    pub fn is_known<B: Batching>(&self) -> bool {
+        B::BATCHED && self.table.pattern() != 0
+    }
+
+    /// The leaf at `index`.
+    #[inline(always)]
+    pub fn read<F: Format, B: Batching>(&self, index: usize) -> u64 {
+        if self.is_known::<B>() {
+            return self.table.pattern().wrapping_add(step(self.table.level).wrapping_mul(index as u64));
+        }
+        F::load(self.table.entry(index))
+    }
+
     /// The page that the entry at `index` translates, its first if it is a huge one.
     pub fn page_of(&self, index: usize) -> u64 {
         let level = self.table.level;
@@ -121,6 +136,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 // SAFETY: `guard` is older than the load that found `frame`.
                 let table = unsafe { self.table_at(frame) };
                 let raw = table.entries()[index].load();
+                if level == Level::Pmd && end > next(level, page) {
+                    self.look_ahead(table, index + 1);
+                }
                 if raw == 0 {
                     break false;
                 }
@@ -146,6 +164,24 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             let same =
                 page >> level.shift() >> crate::TABLE_BITS == (end - 1) >> level.shift() >> crate::TABLE_BITS;
             return Step::Window(Window { table, index, end: if same { last } else { ENTRIES }, page });
+        }
+    }
+
+    /// Brings into the cache what the next table of a range operation is asked for first: its lock and pattern, and the
+    /// folio that the pattern names. The prefetchers of the CPU do not follow pointers.
+    #[inline(always)]
+    fn look_ahead(&self, table: &Table, index: usize) {
+        let Some(entry) = table.entries().get(index) else { return };
+        let raw = entry.relaxed();
+        if !F::is_present(raw) || !F::is_table(Level::Pmd, raw) {
+            return;
+        }
+        let Some(meta) = self.machine.meta(F::table_frame(raw)) else { return };
+        let pattern = meta.pattern();
+        if pattern == 0 {
+            prefetch(self.machine.table(F::table_frame(raw)).as_ptr());
+        } else if let Some(folio) = self.machine.meta(F::frame(pattern)) {
+            prefetch(folio);
         }
     }
 

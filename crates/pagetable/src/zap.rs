@@ -62,13 +62,13 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let level = table.level;
         let mut index = window.index;
         loop {
-            if level == Level::Pte {
+            if level == Level::Pte && !window.is_known::<B>() {
                 index = self.zap_small::<ENDS>(window, index, gather);
             }
             if index >= window.end {
                 return Done::Until(window.page_of(window.end));
             }
-            let raw = F::load(table.entry(index));
+            let raw = window.read::<F, B>(index);
             if raw == 0 {
                 index += 1;
                 continue;

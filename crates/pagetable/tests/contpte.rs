@@ -1,0 +1,261 @@
+//! Contiguous blocks on arm64, counted: what is folded, unfolded, flushed and read.
+
+use std::cell::Cell;
+
+use isotherm_pagetable::host::HostMachine;
+use isotherm_pagetable::*;
+
+thread_local! {
+    static READS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// arm64 that counts the reads of entries.
+struct Counted;
+
+macro_rules! forward {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(fn $name($($argument: $kind),*) -> $result {
+            Arm64Hafdbs::$name($($argument),*)
+        })*
+    };
+}
+
+// SAFETY: as the format that everything is forwarded to.
+unsafe impl Format for Counted {
+    const NAME: &'static str = "arm64, counted";
+    const ROOT: Level = Arm64Hafdbs::ROOT;
+    const LARGEST_LEAF: Level = Arm64Hafdbs::LARGEST_LEAF;
+    const CONTIGUOUS: usize = Arm64Hafdbs::CONTIGUOUS;
+    const FRAME_LIMIT: u64 = Arm64Hafdbs::FRAME_LIMIT;
+    const PRESENT: u64 = Arm64Hafdbs::PRESENT;
+    const YOUNG: u64 = Arm64Hafdbs::YOUNG;
+    const STATE: u64 = Arm64Hafdbs::STATE;
+    const CONT: u64 = Arm64Hafdbs::CONT;
+    const EXCLUSIVE: u64 = Arm64Hafdbs::EXCLUSIVE;
+    const SPECIAL: u64 = Arm64Hafdbs::SPECIAL;
+    const HARDWARE_YOUNG: bool = true;
+    const HARDWARE_DIRTY: bool = true;
+    forward! {
+        translates(first: u64, end: u64) -> bool;
+        table(frame: Frame) -> u64;
+        is_table(level: Level, raw: u64) -> bool;
+        table_frame(raw: u64) -> Frame;
+        leaf(level: Level, frame: Frame, attributes: Attributes) -> u64;
+        frame(raw: u64) -> Frame;
+        attributes(raw: u64) -> Attributes;
+        at_level(raw: u64, level: Level) -> u64;
+        is_writable(raw: u64) -> bool;
+        is_dirty(raw: u64) -> bool;
+        any_dirty(or: u64, and: u64) -> bool;
+        write_protect(raw: u64) -> u64;
+        make_writable(raw: u64) -> u64;
+        make_clean(raw: u64) -> u64;
+        make_dirty(raw: u64) -> u64;
+        settled(raw: u64) -> bool;
+        all_settled(or: u64, and: u64) -> bool;
+    }
+    fn load(entry: &Entry) -> u64 {
+        READS.set(READS.get() + 1);
+        entry.load()
+    }
+}
+
+type Space<'m> = AddressSpace<'m, Counted, HostMachine>;
+
+fn reads() -> u64 {
+    READS.replace(0)
+}
+
+fn pages(first: u64, pages: u64) -> PageRange {
+    PageRange::with_pages(VirtAddr::of_page(first), pages).unwrap()
+}
+
+fn map(space: &Space<'_>, first: u64, order: u8) -> Frame {
+    let machine = space.machine();
+    let folio = Folio::prepare(machine, machine.take(order).unwrap(), order, FolioKind::Anon).unwrap();
+    space.map(pages(first, 1 << order), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
+    let head = folio.head();
+    folio.put(machine);
+    head
+}
+
+/// For each page of a range, whether it is part of a folded block.
+fn folded(space: &Space<'_>, range: PageRange) -> Vec<bool> {
+    let first = range.start().page();
+    (first..first + range.pages())
+        .map(|page| matches!(space.query(VirtAddr::of_page(page)), Mapping::Page { contiguous: true, .. }))
+        .collect()
+}
+
+fn fork<'m>(space: &Space<'m>, range: PageRange) -> Space<'m> {
+    let mut child = Space::new(space.machine(), 2).unwrap();
+    let mut slots = [Slot::default(); 64];
+    let mut gather = space.gather(&mut slots);
+    space.copy_range(&mut child, range, ForkRule::Copy(Sharing::Private), &mut gather).unwrap();
+    child
+}
+
+#[test]
+fn fork_of_folded_memory_unfolds_nothing_and_flushes_once_a_table_at_most() {
+    // A gigabyte; under Miri two tables of it.
+    let tables = if cfg!(miri) { 2 } else { 512 };
+    let machine = HostMachine::new(tables * 512 + 4096);
+    let space = Space::new(&machine, 1).unwrap();
+    for table in 0..tables {
+        map(&space, table * 512, 9);
+    }
+    let all = pages(0, tables * 512);
+    assert!(folded(&space, all).iter().all(|&folded| folded));
+    machine.reset_counts();
+    reads();
+    let child = fork(&space, all);
+    let counts = machine.counts();
+    assert!(reads() <= tables * 512, "entries were read more than once");
+    assert_eq!((counts.unfolds, counts.folds, counts.tlb_pages, counts.tlb_spaces), (0, 0, 0, 0));
+    assert!(counts.tlb_ranges <= tables && counts.tlb_syncs <= tables, "{counts:?}");
+    assert!(folded(&space, all).iter().all(|&folded| folded));
+    assert!(folded(&child, all).iter().all(|&folded| folded));
+    // Again, with young and dirty as hardware leaves them: set in some entries, cleared in others.
+    space.clear_young(all).unwrap();
+    let guard = Rcu::read_lock(&machine);
+    for page in (3..tables * 512).step_by(160) {
+        space.access(&guard, VirtAddr::of_page(page), Access::Read).unwrap();
+    }
+    drop(guard);
+    machine.reset_counts();
+    reads();
+    let child = fork(&space, all);
+    assert_eq!(machine.counts().unfolds, 0);
+    // Each entry once, and the first of a table to see what it is.
+    let read = reads();
+    assert!(read <= tables * (512 + 2), "{read} reads");
+    drop(child);
+}
+
+#[test]
+fn a_partial_write_protect_unfolds_its_block_alone() {
+    let machine = HostMachine::new(4096);
+    let space = Space::new(&machine, 1).unwrap();
+    map(&space, 512, 9);
+    machine.reset_counts();
+    space.write_protect(pages(512 + 35, 3), &mut space.gather(&mut [])).unwrap();
+    assert_eq!(machine.counts().unfolds, 1);
+    let expected: Vec<bool> = (0..512).map(|page| page / 16 != 2).collect();
+    assert_eq!(folded(&space, pages(512, 512)), expected);
+    // Over the middle of two blocks and all of those between.
+    machine.reset_counts();
+    space.write_protect(pages(512 + 104, 96), &mut space.gather(&mut [])).unwrap();
+    assert_eq!(machine.counts().unfolds, 2);
+    let expected: Vec<bool> = (0..512).map(|page| ![2, 6, 12].contains(&(page / 16))).collect();
+    assert_eq!(folded(&space, pages(512, 512)), expected);
+    for page in 0..512 {
+        let Mapping::Page { attributes, .. } = space.query(VirtAddr::of_page(512 + page)) else { panic!() };
+        let protected = (35..38).contains(&page) || (104..200).contains(&page);
+        assert_eq!(
+            (attributes.write, attributes.dirty, attributes.young),
+            (!protected, true, true),
+            "page {page}"
+        );
+    }
+}
+
+#[test]
+fn a_gather_reads_each_of_the_sixteen_once() {
+    let machine = HostMachine::new(4096);
+    let space = Space::new(&machine, 1).unwrap();
+    map(&space, 512, 4);
+    space.clear_young(pages(512, 16)).unwrap();
+    let guard = Rcu::read_lock(&machine);
+    space.access(&guard, VirtAddr::of_page(519), Access::Write).unwrap();
+    drop(guard);
+    reads();
+    for page in 512..528 {
+        let Mapping::Page { attributes, .. } = space.query(VirtAddr::of_page(page)) else { panic!() };
+        assert!(attributes.young && attributes.dirty, "page {page} does not see the access to its block");
+        // Its own entry tells that it is folded, then the block is read.
+        assert!(reads() <= 17);
+    }
+    let mut bitmap = [0];
+    assert_eq!(space.harvest_young(pages(512, 16), &mut bitmap), Ok(16));
+    assert_eq!((reads(), bitmap[0]), (16, 0xffff));
+    assert_eq!(space.harvest_young(pages(512, 16), &mut bitmap), Ok(0));
+    let mut runs = 0;
+    reads();
+    space.runs(pages(512, 16), |_| runs += 1).unwrap();
+    assert_eq!(runs, 1);
+    assert!(reads() <= 17);
+}
+
+#[test]
+fn a_block_that_two_mappings_share_is_taken_in_parts() {
+    let machine = HostMachine::new(4096);
+    let space = Space::new(&machine, 1).unwrap();
+    map(&space, 512, 5);
+    // The border of the VMAs lies within the first block.
+    let (left, right) = (pages(512, 7), pages(519, 25));
+    let mut runs = vec![];
+    space.runs(right, |run| runs.push((run.at.page(), run.pages))).unwrap();
+    assert_eq!(runs, [(519, 25)]);
+    let child = fork(&space, right);
+    assert_eq!(child.query(VirtAddr::of_page(518)), Mapping::None);
+    assert!(matches!(child.query(VirtAddr::of_page(519)), Mapping::Page { contiguous: false, .. }));
+    assert!(matches!(child.query(VirtAddr::of_page(528)), Mapping::Page { contiguous: true, .. }));
+    // What the left mapping may write it still may; the block was unfolded for that.
+    let guard = Rcu::read_lock(&machine);
+    space.access(&guard, VirtAddr::of_page(518), Access::Write).unwrap();
+    assert_eq!(space.access(&guard, VirtAddr::of_page(519), Access::Write), Err(Fault::Protection));
+    drop(guard);
+    space.zap(left, &mut space.gather(&mut [])).unwrap();
+    assert_eq!(space.query(VirtAddr::of_page(518)), Mapping::None);
+    assert!(matches!(space.query(VirtAddr::of_page(519)), Mapping::Page { .. }));
+}
+
+#[test]
+fn pages_that_arrive_one_by_one_are_folded_with_the_last() {
+    let machine = HostMachine::new(4096);
+    let space = Space::new(&machine, 1).unwrap();
+    let folio = Folio::prepare(&machine, machine.take(4).unwrap(), 4, FolioKind::Anon).unwrap();
+    machine.reset_counts();
+    for n in 0..16 {
+        assert_eq!(machine.counts().folds, 0);
+        space.map(pages(1024 + n, 1), folio.head().add(n), Attributes::anonymous(), Level::Pte).unwrap();
+    }
+    assert_eq!(machine.counts().folds, 1);
+    assert!(folded(&space, pages(1024, 16)).iter().all(|&folded| folded));
+    // Sixteen small folios that happen to lie side by side are none.
+    let head = machine.take(4).unwrap();
+    for n in 0..16 {
+        let small = Folio::prepare(&machine, head.add(n), 0, FolioKind::Anon).unwrap();
+        space.map(pages(2048 + n, 1), head.add(n), Attributes::anonymous(), Level::Pte).unwrap();
+        small.put(&machine);
+    }
+    assert!(!folded(&space, pages(2048, 16)).iter().any(|&folded| folded));
+    // Nor is a folio at an address that is not aligned as its frames are.
+    space.map(pages(4097, 16), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
+    assert!(!folded(&space, pages(4096, 32)).iter().any(|&folded| folded));
+    folio.put(&machine);
+}
+
+#[test]
+fn device_memory_is_folded_at_the_pmd_level_too() {
+    let machine = HostMachine::new(4096);
+    let space = Space::new(&machine, 1).unwrap();
+    let attributes = Attributes {
+        user: true,
+        write: true,
+        special: true,
+        memory: MemoryType::Device,
+        ..Attributes::default()
+    };
+    space.map(pages(1 << 13, 16 * 512), Frame(1 << 20), attributes, Level::Pmd).unwrap();
+    let at = VirtAddr::of_page(1 << 13);
+    assert!(matches!(space.query(at), Mapping::Page { contiguous: true, level: Level::Pmd, .. }));
+    machine.reset_counts();
+    space.zap(pages(1 << 13, 512), &mut space.gather(&mut [])).unwrap();
+    assert_eq!(machine.counts().unfolds, 1);
+    assert_eq!(space.query(at), Mapping::None);
+    assert!(matches!(
+        space.query(VirtAddr::of_page((1 << 13) + 512)),
+        Mapping::Page { contiguous: false, level: Level::Pmd, frame: Frame(f), .. } if f == (1 << 20) + 512
+    ));
+}
