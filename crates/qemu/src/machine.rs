@@ -118,7 +118,8 @@ impl Machine {
         // A small buffer for translations: its default, up to 1 GiB, would hide what is measured.
         let (accel, cpu) = match self.accel {
             Accel::Tcg => ("tcg,thread=multi,tb-size=32", "max"),
-            Accel::Kvm => ("kvm", "host"),
+            // In a virtual machine the register of these capabilities may refuse to be written, which ends QEMU.
+            Accel::Kvm => ("kvm", "host,arch-capabilities=off"),
         };
         let backend = match self.backing {
             Backing::Anonymous => format!("memory-backend-ram,id=ram,size={},share=off", self.memory),

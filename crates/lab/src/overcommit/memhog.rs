@@ -4,16 +4,18 @@
 //! a host that is itself a guest and reports its free memory, it has to come back from below first. So a fourth guest
 //! runs memhog beforehand and is gone: the first guest finds its memory as warm as the second can find the first's.
 
-use super::{PATIENCE, Setup, Watch, resident};
+use super::{PATIENCE, SETTLE, Setup, Watch, resident};
 use isotherm_qemu::{Error, Guest};
 use serde::Serialize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many guests run memhog.
 const GUESTS: usize = 3;
-/// How long a guest has to report before the next one's turn: reports begin 0.1 s after the free. No longer, or what
-/// was given back would be cold again.
-const TURN: Duration = Duration::from_millis(500);
+/// How long the next guest waits for its turn at least. No longer than it takes to report, or what was given back would
+/// be cold again.
+const TURN: Duration = Duration::from_millis(200);
+/// How often is looked whether a guest has given its memory back.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// What memhog took. Sizes in bytes, times in seconds by the guests' own clocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -70,6 +72,10 @@ pub fn memhog(setup: &Setup, result: &mut Memhog, watch: &mut Watch<'_>) -> Resu
         result.peak = result.peak.max(resident(&guests)?);
         if let Some(guest) = guests.get(index) {
             guest.wait(TURN)?;
+            let from = Instant::now();
+            while result.reporting && guest.resident()?.ram > setup.hog / 2 && from.elapsed() < SETTLE {
+                guest.wait(GLANCE)?;
+            }
         }
     }
     result.over_budget = result.peak.saturating_sub(setup.budget);
