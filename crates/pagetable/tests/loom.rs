@@ -1,0 +1,282 @@
+//! The protocol under loom, on tables of two entries: the real walks, locks and updates, every interleaving.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p isotherm-pagetable --test loom`
+#![cfg(loom)]
+
+use std::ptr::NonNull;
+
+use isotherm_pagetable::*;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+const FRAMES: usize = 14;
+
+/// Frames `0..FRAMES/2` are tables, the others pages of order 0. Tables are retired and never reused, which is what a
+/// guard promises; each keeps a note of that.
+struct Tiny {
+    tables: Vec<Box<Table>>,
+    meta: Vec<FrameMeta>,
+    next_table: AtomicUsize,
+    retired: AtomicUsize,
+    freed: AtomicUsize,
+}
+
+impl Tiny {
+    fn new() -> Arc<Tiny> {
+        Arc::new(Tiny {
+            tables: (0..FRAMES / 2).map(|_| Box::default()).collect(),
+            meta: (0..FRAMES).map(|_| FrameMeta::new()).collect(),
+            next_table: AtomicUsize::new(0),
+            retired: AtomicUsize::new(0),
+            freed: AtomicUsize::new(0),
+        })
+    }
+
+    fn page(&self, n: usize) -> Frame {
+        Frame((FRAMES / 2 + n) as u64)
+    }
+}
+
+// SAFETY: tables live as long as the machine, frames of pages have no contents here.
+unsafe impl Memory for Tiny {
+    fn table(&self, frame: Frame) -> NonNull<Table> {
+        NonNull::from(&*self.tables[frame.0 as usize])
+    }
+    fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
+        self.meta.get(frame.0 as usize)
+    }
+    unsafe fn copy(&self, _: Frame, _: Frame, _: u64) {}
+    unsafe fn clear(&self, _: Frame) {}
+    fn relax(&self, _: u32) {
+        thread::yield_now();
+    }
+}
+
+// SAFETY: every frame is given out once.
+unsafe impl Frames for Tiny {
+    fn alloc_table(&self) -> Option<Frame> {
+        let n = self.next_table.fetch_add(1, Ordering::Relaxed);
+        (n < FRAMES / 2).then_some(Frame(n as u64))
+    }
+    fn retire_table(&self, _: Frame) {
+        self.retired.fetch_add(1, Ordering::Relaxed);
+    }
+    fn alloc_folio(&self, _: u8) -> Option<Frame> {
+        None
+    }
+    fn free_folio(&self, _: Frame, _: u8) {
+        self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: there is no TLB.
+unsafe impl Tlb for Tiny {
+    fn invalidate_page(&self, _: SpaceId, _: u64) {}
+    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {}
+    fn invalidate_space(&self, _: SpaceId) {}
+    fn sync(&self) {}
+}
+
+impl Rcu for Tiny {
+    type Guard<'a> = ();
+    fn read_lock(&self) {}
+}
+
+impl Observe for Tiny {}
+
+/// x86-64 with two levels, which with tables of two entries translate four pages.
+struct TwoLevels;
+
+macro_rules! forward {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(fn $name($($argument: $kind),*) -> $result {
+            X86_64::$name($($argument),*)
+        })*
+    };
+}
+
+// SAFETY: as the format that everything is forwarded to.
+unsafe impl Format for TwoLevels {
+    const NAME: &'static str = "two levels";
+    const ROOT: Level = Level::Pmd;
+    const LARGEST_LEAF: Level = Level::Pmd;
+    const CONTIGUOUS: usize = 1;
+    const FRAME_LIMIT: u64 = X86_64::FRAME_LIMIT;
+    const PRESENT: u64 = X86_64::PRESENT;
+    const YOUNG: u64 = X86_64::YOUNG;
+    const STATE: u64 = X86_64::STATE;
+    const CONT: u64 = 0;
+    const EXCLUSIVE: u64 = X86_64::EXCLUSIVE;
+    const SPECIAL: u64 = X86_64::SPECIAL;
+    const HARDWARE_YOUNG: bool = true;
+    const HARDWARE_DIRTY: bool = true;
+    fn translates(_: u64, end: u64) -> bool {
+        end <= 4
+    }
+    forward! {
+        table(frame: Frame) -> u64;
+        is_table(level: Level, raw: u64) -> bool;
+        table_frame(raw: u64) -> Frame;
+        leaf(level: Level, frame: Frame, attributes: Attributes) -> u64;
+        frame(raw: u64) -> Frame;
+        attributes(raw: u64) -> Attributes;
+        at_level(raw: u64, level: Level) -> u64;
+        is_writable(raw: u64) -> bool;
+        is_dirty(raw: u64) -> bool;
+        any_dirty(or: u64, and: u64) -> bool;
+        write_protect(raw: u64) -> u64;
+        make_writable(raw: u64) -> u64;
+        make_clean(raw: u64) -> u64;
+        make_dirty(raw: u64) -> u64;
+        settled(raw: u64) -> bool;
+        all_settled(or: u64, and: u64) -> bool;
+    }
+}
+
+type Space = AddressSpace<'static, TwoLevels, Tiny>;
+
+/// The space borrows the machine for good; the `Arc` in the test keeps it.
+fn space(machine: &Arc<Tiny>) -> Space {
+    // SAFETY: the space is ended before the machine goes, at the end of each model.
+    let machine: &'static Tiny = unsafe { &*Arc::as_ptr(machine) };
+    Space::new(machine, 1).unwrap()
+}
+
+fn one(page: u64) -> PageRange {
+    PageRange::with_pages(VirtAddr::of_page(page), 1).unwrap()
+}
+
+fn folio(machine: &Tiny, n: usize, kind: FolioKind) -> Frame {
+    let _ = Folio::prepare(machine, machine.page(n), 0, kind).unwrap();
+    machine.page(n)
+}
+
+fn model(check: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(check);
+}
+
+#[test]
+fn two_threads_that_need_the_same_table_make_one() {
+    model(|| {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        let frames = [folio(&machine, 0, FolioKind::Anon), folio(&machine, 1, FolioKind::Anon)];
+        let other = {
+            let space = space.clone();
+            thread::spawn(move || space.map(one(0), frames[0], Attributes::anonymous(), Level::Pte).unwrap())
+        };
+        space.map(one(1), frames[1], Attributes::anonymous(), Level::Pte).unwrap();
+        other.join().unwrap();
+        for page in 0..2u64 {
+            let Mapping::Page { frame, .. } = space.query(VirtAddr::of_page(page)) else { panic!("page {page} was lost") };
+            assert_eq!(frame, frames[page as usize]);
+        }
+    });
+}
+
+#[test]
+fn a_lookup_sees_all_of_a_mapping_or_nothing() {
+    model(|| {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        let frame = folio(&machine, 0, FolioKind::Anon);
+        let other = {
+            let space = space.clone();
+            thread::spawn(move || {
+                space.map(one(2), frame, Attributes::anonymous(), Level::Pte).unwrap();
+                space.unmap(PageRange::with_pages(VirtAddr::of_page(2), 2).unwrap(), &mut space.gather(&mut [])).unwrap();
+            })
+        };
+        match space.lookup(&(), VirtAddr::of_page(2)) {
+            Mapping::None => {}
+            Mapping::Page { frame: found, attributes, .. } => {
+                assert_eq!((found, attributes), (frame, Attributes::anonymous()));
+            }
+            Mapping::Token(_) => panic!("a token"),
+        }
+        other.join().unwrap();
+        assert_eq!(machine.retired.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_table_that_goes_while_its_lock_is_waited_for_is_found_anew() {
+    model(|| {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        let frames = [folio(&machine, 0, FolioKind::Anon), folio(&machine, 1, FolioKind::Anon)];
+        space.map(one(0), frames[0], Attributes::anonymous(), Level::Pte).unwrap();
+        let other = {
+            let space = space.clone();
+            thread::spawn(move || {
+                let both = PageRange::with_pages(VirtAddr(0), 2).unwrap();
+                space.unmap(both, &mut space.gather(&mut [])).unwrap();
+            })
+        };
+        // Into the table that may go, the one that comes after it, or before it is emptied: never into nowhere.
+        let mapped = space.map(one(1), frames[1], Attributes::anonymous(), Level::Pte);
+        other.join().unwrap();
+        mapped.unwrap();
+        let folio = Folio::of(&*machine, frames[1]).unwrap();
+        let there = matches!(space.query(VirtAddr::of_page(1)), Mapping::Page { .. });
+        assert_eq!((folio.maps(), folio.refs()), if there { (1, 2) } else { (0, 1) });
+    });
+}
+
+#[test]
+fn bits_that_hardware_sets_are_not_lost() {
+    model(|| {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        let frame = folio(&machine, 0, FolioKind::File);
+        let clean = Attributes { write: true, young: false, ..Attributes::file() };
+        space.map(one(0), frame, clean, Level::Pte).unwrap();
+        let hardware = {
+            let space = space.clone();
+            thread::spawn(move || space.access(&(), VirtAddr(0), Access::Write).is_ok())
+        };
+        let mut slots = [Slot::default(); 2];
+        let mut gather = space.gather(&mut slots);
+        space.write_protect(one(0), &mut gather).unwrap();
+        space.clear_young(one(0)).unwrap();
+        space.zap(one(0), &mut gather).unwrap();
+        drop(gather);
+        let written = hardware.join().unwrap();
+        // A write that was permitted is known of, whenever it came.
+        assert_eq!(Folio::of(&*machine, frame).unwrap().take_dirty(), written);
+    });
+}
+
+#[test]
+fn a_fork_and_a_write_fault_share_or_own_but_not_both() {
+    model(|| {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        let frame = folio(&machine, 0, FolioKind::Anon);
+        space.map(one(0), frame, Attributes { write: false, ..Attributes::anonymous() }, Level::Pte).unwrap();
+        let fault = WriteFault { sharing: Sharing::Private, bounds: one(0), whole_folio: false };
+        let writer = {
+            let space = space.clone();
+            thread::spawn(move || space.write_fault(VirtAddr(0), fault))
+        };
+        let mut child = {
+            // SAFETY: as in `space`.
+            let machine: &'static Tiny = unsafe { &*Arc::as_ptr(&machine) };
+            Space::new(machine, 2).unwrap()
+        };
+        space
+            .copy_range(&mut child, one(0), ForkRule::Copy(Sharing::Private), &mut space.gather(&mut []))
+            .unwrap();
+        let resolved = writer.join().unwrap();
+        let Mapping::Page { attributes: own, .. } = space.query(VirtAddr(0)) else { panic!() };
+        let Mapping::Page { attributes: childs, .. } = child.query(VirtAddr(0)) else { panic!() };
+        assert!(!own.write && !childs.write && !own.exclusive && !childs.exclusive);
+        // Reused before the fork, or refused after it for want of a frame for the copy.
+        assert!(matches!(resolved, Ok(Resolved::Reused(1)) | Err(Error::NoFolioFrames(0))), "{resolved:?}");
+        let folio = Folio::of(&*machine, frame).unwrap();
+        assert_eq!((folio.maps(), folio.refs()), (2, 3));
+    });
+}
