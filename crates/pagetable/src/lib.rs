@@ -1,4 +1,84 @@
-//! Page tables.
+//! Page tables for x86-64 and arm64: what maps a frame at an address, and every operation on ranges of such mappings
+//! that a memory manager needs, in batches.
+//!
+//! | what | where |
+//! |---|---|
+//! | entries of x86-64 (4 and 5 levels) and arm64 (4 KiB granule) | [`Format`], [`X86_64`], [`X86_64La57`], [`Arm64`] |
+//! | what the caller brings: memory, frames, TLB, RCU | [`Memory`], [`Frames`], [`Tlb`], [`Rcu`], together [`Machine`] |
+//! | folios and their counts | [`Folio`], [`FrameMeta`] |
+//! | the tree and its operations | [`AddressSpace`] |
+//! | one TLB flush for all that an operation frees | [`Gather`] |
+//! | batches or one page at a time | [`Batched`], [`PerPage`] |
+//! | a machine of ordinary memory that counts | `host` (feature `host`, needs std) |
+//!
+//! | operation | method |
+//! |---|---|
+//! | map folios, device memory, tokens | [`map`](AddressSpace::map), [`map_token`](AddressSpace::map_token) |
+//! | zap (`MADV_DONTNEED`), unmap, exit | [`zap`](AddressSpace::zap), [`unmap`](AddressSpace::unmap), [`exit`](AddressSpace::exit) |
+//! | protect, write-protect | [`protect`](AddressSpace::protect), [`write_protect`](AddressSpace::write_protect) |
+//! | fork, and the write faults after it | [`copy_range`](AddressSpace::copy_range), [`write_fault`](AddressSpace::write_fault) |
+//! | collapse and split | [`collapse`](AddressSpace::collapse), [`split`](AddressSpace::split) |
+//! | young, for DAMON | [`harvest_young`](AddressSpace::harvest_young) |
+//! | move | [`remap`](AddressSpace::remap) |
+//! | look | [`lookup`](AddressSpace::lookup), [`query`](AddressSpace::query), [`runs`](AddressSpace::runs) |
+//!
+//! Rules and figures are those of the series "Transparent Contiguous PTEs for User Mappings" v4 (linux-mm, December
+//! 2023), called *the seed* here, and of the discussion of its patch 2.
+//!
+//! # Batches
+//!
+//! A batch is a run of present leaves of one table that map consecutive frames of one folio and agree in every bit but
+//! the frame, apart from young and dirty where the operation does not care. Counts of the folio move once a batch. A
+//! folio of order 0 is its own batch, and takes the same tight loop with and without batching, so that small folios pay
+//! nothing. A table that was filled in one batch remembers its *pattern*; as long as no software changes one of its
+//! entries and hardware has nothing left to set in them, the next batch need not read them at all.
+//!
+//! # Concurrency
+//!
+//! **Who may change an entry.** Software changes an entry of a table only while it holds that table's lock. The lock is a
+//! word of the metadata of the table's frame ([`FrameMeta`]), so there is one a table (split page-table locks). Hardware
+//! may at any time set the accessed bit of a present leaf, and the dirty bit of a writable one; it never clears any.
+//!
+//! **No bit of hardware's is lost.** Under the lock an entry that hardware can still change is replaced by
+//! compare-exchange or swap. Once its accessed bit is set, and its dirty bit or it is read-only, the entry is *settled*
+//! ([`Format::settled`]): hardware has nothing left to set, so between a load and a plain store by the holder of the
+//! lock it cannot change, and the store loses nothing. Nearly all entries of memory in use are settled; this is what
+//! makes write-protecting, harvesting and zapping whole tables cheap. Of anonymous pages that are zapped nobody asks for
+//! the bits, so these are stored over as well.
+//!
+//! **Lookups take no lock.** A walk loads one entry a level, with acquire, so that it sees what was written to a table or
+//! page before it was linked. The tables it goes through may be unlinked meanwhile; an [`Rcu::Guard`] keeps their frames
+//! from being reused until it is done. A lookup sees a mapping or none, never half of one; while a leaf is split,
+//! folded or unfolded it may see none for a moment, and a fault that comes of it waits for the lock and finds it.
+//!
+//! **Tables come.** A table is filled while nobody else knows it, then linked under its parent's lock if the entry is
+//! still empty. It is allocated while no lock is held: allocators may sleep.
+//!
+//! **Tables go.** Only an empty table goes, or one that a huge leaf replaces: parent locked, then child, the parent's
+//! entry changed, the child marked *stale* and unlocked, the TLB flushed, the frame retired. Whoever waited for the
+//! child's lock sees the mark, and walks again from the root. So a locked table is in the tree: that is why the lock may
+//! be taken on a frame that was found without one.
+//!
+//! **Lock order.** Parent before child; two tables of one level (remap) in the order of their frames. A fork holds one
+//! lock of the parent's; the child is borrowed exclusively and needs none. No operation holds locks of more than two
+//! tables, none allocates memory under a lock, and no lock is held while folios are given back.
+//!
+//! **The TLB before the memory.** [`Gather`] collects what a change removes: mapping, then flush, then the reference
+//! that might free the folio. Where two translations of one page must not coexist (copy of a write fault, fold and
+//! unfold, split and collapse) the entry is emptied and flushed before it is written anew.
+//!
+//! **Pins.** [`pin`](AddressSpace::pin) holds the table's lock, as a fork does while it copies the entry: either the fork
+//! sees the pin and gives the child a copy, or the pin sees a page that is no longer exclusive and refuses.
+//!
+//! What two operations on the same pages at once *mean* is left to the locks of address spaces above; whatever they do,
+//! the tree stays consistent and all counts exact. The protocol is modelled with loom on the code itself
+//! (`tests/loom.rs`).
+//!
+//! # Failing
+//!
+//! Operations on ranges return [`Stopped`] with the page they came to: all before it is done, nothing from it on is
+//! changed. They fail for want of a frame, on an occupied or non-canonical range, never half-way through an entry.
+//! Memory corruption of tables (a frame without metadata in an entry) is treated as a special mapping: not counted.
 #![cfg_attr(not(any(test, feature = "host", loom)), no_std)]
 
 mod address;
@@ -43,3 +123,7 @@ pub use protect::{Protection, Sharing};
 pub use query::{MappedRun, Mapping};
 pub use space::AddressSpace;
 pub use table::{Entry, Table};
+
+#[cfg(all(doctest, feature = "host"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

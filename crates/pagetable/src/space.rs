@@ -327,6 +327,10 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             // The entries of this level whose tables lie wholly inside.
             let mut page = range.first.next_multiple_of(level.pages());
             while page + level.pages() <= range.end {
+                if gather.is_full() {
+                    // Not under the lock of a table: the flush waits for other CPUs.
+                    gather.flush();
+                }
                 page = match self.parent(page, level) {
                     Some((parent, child)) => {
                         self.prune_one(&parent, page, child, gather);

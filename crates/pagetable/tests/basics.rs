@@ -1,5 +1,7 @@
 //! One thing after the other on a small machine.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 

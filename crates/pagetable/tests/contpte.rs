@@ -1,5 +1,7 @@
 //! Contiguous blocks on arm64, counted: what is folded, unfolded, flushed and read.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::cell::Cell;
 
 use isotherm_pagetable::host::HostMachine;

@@ -120,7 +120,7 @@ fn frames_are_added_to<F: Format>() {
 
 fn tokens_are_not_present<F: Format>() {
     for bit in 0..TOKEN_BITS {
-        let raw = encode_token(1 << bit).unwrap();
+        let raw = encode_token(1 << bit).expect("a token");
         assert!(!F::is_present(raw) && raw != 0);
         assert_eq!(decode_token(raw), 1 << bit);
     }

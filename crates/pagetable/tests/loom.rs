@@ -2,6 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p isotherm-pagetable --test loom`
 #![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "tests, some of them helpers")]
 
 use std::ptr::NonNull;
 
@@ -171,7 +172,9 @@ fn two_threads_that_need_the_same_table_make_one() {
         space.map(one(1), frames[1], Attributes::anonymous(), Level::Pte).unwrap();
         other.join().unwrap();
         for page in 0..2u64 {
-            let Mapping::Page { frame, .. } = space.query(VirtAddr::of_page(page)) else { panic!("page {page} was lost") };
+            let Mapping::Page { frame, .. } = space.query(VirtAddr::of_page(page)) else {
+                panic!("page {page} was lost")
+            };
             assert_eq!(frame, frames[page as usize]);
         }
     });
@@ -187,7 +190,12 @@ fn a_lookup_sees_all_of_a_mapping_or_nothing() {
             let space = space.clone();
             thread::spawn(move || {
                 space.map(one(2), frame, Attributes::anonymous(), Level::Pte).unwrap();
-                space.unmap(PageRange::with_pages(VirtAddr::of_page(2), 2).unwrap(), &mut space.gather(&mut [])).unwrap();
+                space
+                    .unmap(
+                        PageRange::with_pages(VirtAddr::of_page(2), 2).unwrap(),
+                        &mut space.gather(&mut []),
+                    )
+                    .unwrap();
             })
         };
         match space.lookup(&(), VirtAddr::of_page(2)) {
