@@ -84,6 +84,7 @@
 //! | rule | file |
 //! |---|---|
 //! | allocating and freeing, the caches, the pressure | `zone.rs` |
+//! | many frames at a time | `bulk.rs` |
 //! | pageblocks, mobility, what `settle` keeps true | `buddy.rs`, `lists.rs` |
 //! | runs of ones | `bits.rs` |
 //! | the reporting bitmap | `waiting.rs` |
@@ -99,6 +100,7 @@ extern crate std;
 
 mod bits;
 mod buddy;
+mod bulk;
 mod cache;
 mod config;
 mod error;

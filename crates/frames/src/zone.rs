@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 use crate::bits::PAGEBLOCK;
 use crate::buddy::Buddy;
 use crate::cache::{BATCH, Cache, HUGE_BATCH, Words};
-use crate::error::{GetAtError, GetError, PutBulkError, PutError, ZoneError};
+use crate::error::{GetAtError, GetError, PutError, ZoneError};
 use crate::lists::{Pageblock, Place};
 use crate::lock::{Guard, Lock};
 use crate::metadata::{Carver, metadata_size};
@@ -15,9 +15,6 @@ use crate::sync::{AtomicU8, AtomicU32, Ordering};
 use crate::tag::Tag;
 use crate::waiting::Waiting;
 use crate::{Block, Config, Frame, FrameRange, Level, Mobility, Order, Watermarks};
-
-/// Frames taken in bulk while the zone's lock is held once: a pageblock's worth, some microseconds.
-const HOLD: usize = PAGEBLOCK as usize;
 
 /// What the zone's lock guards.
 pub(crate) struct Core<'m> {
@@ -166,53 +163,6 @@ impl<'m> Zone<'m> {
         Ok(())
     }
 
-    /// Allocates single frames, as many as there are, up to the length of `frames`, and returns how many.
-    ///
-    /// # Errors
-    /// As [`Zone::get`], if not even one was to be had.
-    pub fn get_bulk(&self, mobility: Mobility, frames: &mut [Frame]) -> Result<usize, GetError> {
-        let mut filled = self.take_bulk(mobility, frames);
-        if filled < frames.len() {
-            let _pressure = self.press();
-            self.drain_all();
-            filled += self.take_bulk(mobility, &mut frames[filled..]);
-        }
-        if filled == 0
-            && let Some(first) = frames.first_mut()
-        {
-            *first = self.get(usize::MAX, Order::BASE, mobility)?.frame;
-            filled = 1;
-        }
-        Ok(filled)
-    }
-
-    /// Frees single frames. Those that lie beside each other cost least if they are beside each other in `frames`.
-    ///
-    /// # Errors
-    /// One of them is no allocated block of order 0; those before it are freed, it and those behind it are not.
-    pub fn put_bulk(&self, frames: &[Frame]) -> Result<(), PutBulkError> {
-        for (chunk, index) in frames.chunks(BATCH).zip((0..).step_by(BATCH)) {
-            let mut locals = [0; BATCH];
-            let mut failed = None;
-            let mut count = 0;
-            for (&frame, slot) in chunk.iter().zip(&mut locals) {
-                match self.claim(Block::new(frame, Order::BASE)) {
-                    Ok((local, _)) => *slot = local,
-                    Err(reason) => {
-                        failed = Some(PutBulkError { index: index + count, reason });
-                        break;
-                    }
-                }
-                count += 1;
-            }
-            put_frames(&mut self.core(), locals.into_iter().take(count));
-            if let Some(error) = failed {
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
     /// Makes an allocated block several of a smaller order, which are freed one by one.
     ///
     /// # Errors
@@ -326,14 +276,14 @@ impl<'m> Zone<'m> {
     }
 
     #[inline]
-    fn tag(&self, local: u32, order: Order, mobility: Mobility) {
+    pub(crate) fn tag(&self, local: u32, order: Order, mobility: Mobility) {
         // Relaxed: a block's tag is written by whoever has the block in hand, and blocks change hands through locks.
         self.tags[local as usize].store(Tag::of(order, mobility), Ordering::Relaxed);
     }
 
     /// Takes the allocated block out of its owner's hand: checks its tag, and clears it.
     #[inline]
-    fn claim(&self, block: Block) -> Result<(u32, Mobility), PutError> {
+    pub(crate) fn claim(&self, block: Block) -> Result<(u32, Mobility), PutError> {
         let local = self.spans.local(block).ok_or(PutError::Foreign(block))?;
         let slot = &self.tags[local as usize];
         let tag = slot.load(Ordering::Relaxed);
@@ -413,27 +363,6 @@ impl<'m> Zone<'m> {
         cache.huge.pop()
     }
 
-    fn take_bulk(&self, mobility: Mobility, frames: &mut [Frame]) -> usize {
-        let mut filled = 0;
-        for chunk in frames.chunks_mut(HOLD) {
-            let mut core = self.core();
-            let spare = core.buddy.free().saturating_sub(self.watermarks.min);
-            let want = chunk.len().min(usize::try_from(spare).unwrap_or(usize::MAX));
-            let mut slots = chunk.iter_mut();
-            let taken = core.buddy.take_frames(want, mobility, |local| {
-                if let Some(slot) = slots.next() {
-                    *slot = self.spans.frame(local);
-                    self.tag(local, Order::BASE, mobility);
-                }
-            });
-            filled += taken;
-            if taken < chunk.len() {
-                break;
-            }
-        }
-        filled
-    }
-
     /// Past the caches: the zone, and if it has nothing, all caches emptied into the zone.
     #[cold]
     fn get_uncached(&self, min: u64, order: Order, mobility: Mobility) -> Result<u32, GetError> {
@@ -461,7 +390,7 @@ impl<'m> Zone<'m> {
     }
 
     /// Keeps blocks out of the caches while it lives.
-    fn press(&self) -> Pressure<'_> {
+    pub(crate) fn press(&self) -> Pressure<'_> {
         // Whoever locks a cache after we have emptied it sees this, as the lock orders the two; that is all that is needed.
         self.pressure.fetch_add(1, Ordering::Relaxed);
         Pressure(&self.pressure)
@@ -469,7 +398,7 @@ impl<'m> Zone<'m> {
 }
 
 /// See [`Zone::press`].
-struct Pressure<'z>(&'z AtomicU32);
+pub(crate) struct Pressure<'z>(&'z AtomicU32);
 
 impl Drop for Pressure<'_> {
     fn drop(&mut self) {
@@ -483,7 +412,7 @@ impl fmt::Debug for Zone<'_> {
     }
 }
 
-fn put_frames(core: &mut Core<'_>, frames: impl Iterator<Item = u32>) {
+pub(crate) fn put_frames(core: &mut Core<'_>, frames: impl Iterator<Item = u32>) {
     for (start, bits) in Words::new(frames) {
         core.rejected += u64::from(core.buddy.put_word(start, bits).count_ones());
     }
