@@ -163,6 +163,7 @@ fn migrated(hinting: bool) -> u64 {
 #[ignore = "needs the guest program: ci/guest.sh"]
 fn hints_spare_a_migration_what_is_free() {
     let (without, with) = (migrated(false), migrated(true));
+    println!("sent without hints: {} MiB, with: {} MiB", without / MIB, with / MIB);
     assert!(without > 300 * MIB, "touched pages are sent, free or not: {} MiB", without / MIB);
     assert!(
         with < 160 * MIB && with > 64 * MIB,
