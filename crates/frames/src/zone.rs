@@ -14,7 +14,7 @@ use crate::spans::{BadRanges, Span, Spans};
 use crate::sync::{AtomicU8, AtomicU32, Ordering};
 use crate::tag::Tag;
 use crate::waiting::Waiting;
-use crate::{Block, Config, Frame, FrameRange, Level, Mobility, Order, Watermarks};
+use crate::{Block, Config, FrameRange, Level, Mobility, Order, Watermarks};
 
 /// What the zone's lock guards.
 pub(crate) struct Core<'m> {
