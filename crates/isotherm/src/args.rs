@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+mod fork;
 mod frames;
 mod lab;
 mod report;
@@ -13,6 +14,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
 pub use lab::{OvercommitArgs, OvercommitPart, OverheadArgs};
 pub use report::{
@@ -218,6 +220,8 @@ pub enum LabCommand {
     Overcommit(OvercommitArgs),
     /// Time the page frame allocator beside others, and what reporting free memory costs
     Frames(FramesArgs),
+    /// Time fork, exit, zap and young harvest of page tables in batches, page by page, and beside Linux
+    Fork(ForkArgs),
 }
 
 /// Record programs that know the truth about themselves and compare, byte by byte.

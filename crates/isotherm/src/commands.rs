@@ -1,7 +1,7 @@
 //! From the command line to what does the work.
 
 use crate::args::{Cli, Command, LabCommand};
-use crate::{convert, doctor, frames, lab, manual, overcommit, record, report};
+use crate::{convert, doctor, fork, frames, lab, manual, overcommit, record, report};
 use std::process::ExitCode;
 
 /// Runs what was asked for; gives the status to exit with.
@@ -15,6 +15,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Lab(LabCommand::Overhead(args)) => lab::overhead(&args),
         Command::Lab(LabCommand::Overcommit(args)) => overcommit::run(&args),
         Command::Lab(LabCommand::Frames(args)) => frames::run(&args),
+        Command::Lab(LabCommand::Fork(args)) => fork::run(&args),
         Command::Report(command) => report::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => convert::run(&args),
         Command::Doctor { json } => doctor::run(json),

@@ -4,10 +4,11 @@
 //! [`overhead`] makes of paired runs, with and without the monitor, a slowdown with its spread. Both are pure: they
 //! take what was measured and give back figures, as a table for people and as a serialisable value. [`live`] and
 //! [`live_overhead`] run the programs that are measured. [`overcommit`] boots guests that report their free memory; [`frames`]
-//! times the allocator those guests use.
+//! times the allocator those guests use. [`fork`] times page tables, in batches and beside Linux.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 pub mod accuracy;
+pub mod fork;
 pub mod frames;
 pub mod live;
 pub mod live_overhead;

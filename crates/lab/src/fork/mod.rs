@@ -1,0 +1,202 @@
+//! Fork, exit, zap and young harvest of page tables: in batches, page by page, and beside Linux.
+//!
+//! The experiment of the patch series "Transparent Contiguous PTEs for User Mappings" (version 4, December 2023): a
+//! process with populated memory forks, and the time of that is compared with a baseline. Here the baseline is the same
+//! code one page at a time ([`PerPage`](isotherm_pagetable::PerPage)), in paired runs that take turns at being first;
+//! Linux forks memory of the same layout in the same run. Of Linux' figures those of a fork without that memory are
+//! subtracted, since they hold the duplication of the task as well.
+
+mod linux;
+mod ours;
+mod table;
+
+pub use linux::Linux;
+pub use ours::Ours;
+pub use table::table;
+
+use serde::Serialize;
+
+/// Pages of the memory that is forked are laid out so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// Every page by itself.
+    Order0,
+    /// Folios of 2 MiB, mapped by PTEs.
+    Order9,
+    /// Folios of 16 KiB, 64 KiB and 2 MiB, mapped by PTEs, as much memory of each.
+    Mixed,
+    /// Folios of 2 MiB, mapped by PMDs.
+    Pmd,
+}
+
+impl Layout {
+    /// All.
+    pub const ALL: [Layout; 4] = [Layout::Order0, Layout::Order9, Layout::Mixed, Layout::Pmd];
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Order0 => "order 0",
+            Layout::Order9 => "order 9, PTEs",
+            Layout::Mixed => "16K, 64K, 2M",
+            Layout::Pmd => "order 9, PMDs",
+        }
+    }
+}
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// Copying the mappings of memory that was just written, the flush of the parent's TLB included.
+    Fork,
+    /// The end of the child.
+    Exit,
+    /// Removing the parent's mappings, freeing its memory.
+    Zap,
+    /// Testing and clearing the accessed bits of all pages.
+    Harvest,
+}
+
+impl Operation {
+    /// All, in the order in which they happen.
+    pub const ALL: [Operation; 4] = [Operation::Fork, Operation::Exit, Operation::Harvest, Operation::Zap];
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Fork => "fork",
+            Operation::Exit => "exit",
+            Operation::Zap => "zap",
+            Operation::Harvest => "young harvest",
+        }
+    }
+}
+
+/// How much and how often.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Setup {
+    /// Runs of each layout.
+    pub runs: u32,
+    /// MiB of memory that is forked.
+    pub mib: u64,
+}
+
+/// Who is told of progress, and who may end it.
+pub struct Watch<'a> {
+    /// Whether to stop.
+    pub stop: &'a dyn Fn() -> bool,
+    /// What is being done now.
+    pub progress: &'a mut dyn FnMut(&str),
+}
+
+/// Why there are no, or not all, results.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Somebody asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// Page tables could not be set up.
+    #[error("cannot set up page tables to measure with: {0}")]
+    Tables(#[from] isotherm_pagetable::Error),
+    /// An operation on them failed.
+    #[error("an operation on page tables failed: {0}")]
+    Stopped(#[from] isotherm_pagetable::Stopped),
+    /// There are no frames left in the machine that is measured.
+    #[error("the hosted machine has no frames left")]
+    NoFrames,
+    /// The system refused what Linux' side needs.
+    #[error("cannot {what}: {why}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        why: std::io::Error,
+    },
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Fork {
+    /// Ours.
+    pub ours: Vec<Ours>,
+    /// Linux'.
+    pub linux: Vec<Linux>,
+}
+
+/// Something the page tables were built to reach.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bar {
+    /// What, with its limit.
+    pub what: String,
+    /// What was measured, in the same unit.
+    pub measured: f64,
+    /// Whether it was reached.
+    pub met: bool,
+}
+
+impl Fork {
+    /// Measures everything.
+    ///
+    /// # Errors
+    /// See [`Error`]; what was measured before stays in `self`.
+    pub fn measure(&mut self, setup: &Setup, watch: &mut Watch<'_>) -> Result<(), Error> {
+        for layout in Layout::ALL {
+            (watch.progress)(&format!("{}: ours ...", layout.name()));
+            self.ours.extend(Ours::measure(layout, setup, watch)?);
+            (watch.progress)(&format!("{}: Linux ...", layout.name()));
+            self.linux.push(Linux::measure(layout, setup, watch)?);
+        }
+        Ok(())
+    }
+
+    /// The bars of what was measured. Their limits are for 1 GiB.
+    #[must_use]
+    pub fn bars(&self) -> Vec<Bar> {
+        let mut bars = Vec::new();
+        for ours in &self.ours {
+            let (name, layout) = (ours.format, ours.layout.name());
+            let mut bar = |what: String, measured: f64, met: bool| bars.push(Bar { what, measured, met });
+            match (ours.layout, ours.operation) {
+                (Layout::Order9, Operation::Fork | Operation::Zap) => {
+                    let times = ours.per_page.median / ours.batched.median;
+                    let what = ours.operation.name();
+                    bar(
+                        format!("{name}: {layout}: {what}, times faster than page by page, >= 10"),
+                        times,
+                        times >= 10.0,
+                    );
+                }
+                (Layout::Order0, Operation::Fork) => {
+                    let slower = ours.relative.median * 100.0;
+                    bar(
+                        format!("{name}: {layout}: fork, slower than page by page, %, <= 0"),
+                        slower,
+                        slower <= 0.0,
+                    );
+                }
+                (Layout::Order0, Operation::Harvest) => {
+                    let ms = ours.batched.median;
+                    bar(format!("{name}: {layout}: young harvest, ms, <= 1"), ms, ms <= 1.0);
+                }
+                _ => {}
+            }
+            let most = match ours.layout {
+                Layout::Order0 => 1.0 / 4.0,
+                Layout::Order9 => 1.0 / 20.0,
+                Layout::Pmd => 1.0 / 5.0,
+                Layout::Mixed => continue,
+            };
+            let linux = self.linux.iter().find(|linux| linux.layout == ours.layout);
+            let linux = linux.and_then(|linux| linux.fork.as_ref());
+            if let (Some(linux), Operation::Fork) = (linux, ours.operation) {
+                let share = ours.batched.median / linux.median;
+                bar(format!("{name}: {layout}: fork, share of Linux', <= {most}"), share, share <= most);
+            }
+        }
+        bars
+    }
+}
