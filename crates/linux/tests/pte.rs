@@ -259,3 +259,35 @@ fn a_dead_target_says_nothing() {
     assert!(!pte.is_alive(id) && pte.is_alive(ME));
     assert!(pte.take_error().is_none(), "a target's death is no error");
 }
+
+#[test]
+fn a_target_that_replaces_itself_is_watched_on() {
+    let Some(mut pte) = operations() else { return };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "read line; exec sleep 100"]).stdin(Stdio::piped());
+    let mut child = Ended(shell.spawn().unwrap());
+    let pid = Pid::from_child(&child.0);
+    let id = TargetId(2);
+    pte.add(id, pid).unwrap();
+    let areas = |pte: &mut Pte| {
+        std::iter::repeat_with(|| pte.ranges(id)).take(1_000_000).find(|r| r.len() == 3).unwrap()
+    };
+    let mut list = [Check::new(id, areas(&mut pte)[0].start)];
+    pte.check(&mut list);
+    assert!(pte.take_execed().is_empty());
+    std::io::Write::write_all(&mut child.0.stdin.take().unwrap(), b"\n").unwrap();
+    let name = || std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).unwrap();
+    while name().trim() != "sleep" {
+        std::thread::yield_now();
+    }
+    let stack = areas(&mut pte)[2];
+    let mut pages: Vec<Check> =
+        (stack.start..stack.end).step_by(PAGE as usize).map(|a| Check::new(id, a)).collect();
+    pte.check(&mut pages);
+    assert_eq!(pte.take_execed(), [id], "said once, so that its regions start anew");
+    // Its pages are its own: were they looked up in the map of the old address space, they would seem shared or gone.
+    pte.prepare(&mut pages);
+    assert!(pte.prepared().cleared > 0, "{:?}", pte.prepared());
+    assert_eq!(pte.prepared().shared, 0);
+    assert!(pte.take_error().is_none() && pte.is_alive(id));
+}
