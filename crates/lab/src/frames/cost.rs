@@ -26,6 +26,10 @@ const PAGE: usize = 4096 / 8;
 /// When a report is due.
 const DELAY: Duration = Duration::from_millis(1);
 
+/// Pairs of slices for each round of the other experiments, and what a slice there is divided by: the effect is small and
+/// the loop short, so many short pairs tell more than a few long ones.
+const PAIRS: u32 = 8;
+
 /// The loop without and with reports.
 #[derive(Clone, Debug, Serialize)]
 pub struct Touching {
@@ -96,7 +100,7 @@ fn bookkeeping(setup: &Setup, watch: &mut Watch<'_>) -> Result<Option<Touching>,
         };
         let mut blocks = Vec::with_capacity(USED);
         let timed = beside(reports, poll, || {
-            slice(setup.slice, || {
+            slice(setup.slice / (PAIRS / 2), || {
                 blocks.extend((0..USED).filter_map(|_| zone.get(0, Order::HUGE, Mobility::Movable).ok()));
                 for block in &blocks {
                     let start = (block.address() / 8) as usize;
@@ -136,7 +140,7 @@ fn with_host(setup: &Setup, watch: &mut Watch<'_>) -> Result<Option<(Touching, f
             }
         };
         let timed = beside(reports, poll, || {
-            slice(setup.slice, || {
+            slice(setup.slice / (PAIRS / 2), || {
                 let mut blocks: Vec<_> = (0..USED).filter_map(|_| arena.allocate(Order::HUGE).ok()).collect();
                 blocks.iter_mut().for_each(|block| block.iter_mut().step_by(4096).for_each(|byte| *byte = 1));
                 blocks.len()
@@ -168,8 +172,7 @@ fn compare(
     // One of each that does not count: the memory is touched for the first time.
     run(false)?;
     run(true)?;
-    // Twice as many slices as elsewhere, as the effect is smaller.
-    for round in 0..setup.rounds * 2 {
+    for round in 0..setup.rounds.saturating_mul(PAIRS) {
         if (watch.stop)() {
             return Err(Error::Interrupted);
         }

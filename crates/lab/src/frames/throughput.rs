@@ -78,30 +78,39 @@ impl Throughput {
         let mut metadata = OfZone::metadata();
         let Ok(zone) = OfZone::new(&mut metadata) else { return Ok(Vec::new()) };
         let buddy = OfBuddySystem::new();
-        let mut all = Vec::new();
+        let mut runs = Vec::new();
         for pattern in Pattern::ALL {
             for order in [Order::BASE, Order::HUGE] {
                 for threads in 1..=threads {
-                    (watch.progress)(&format!("{}, order {order}, {threads} threads ...", pattern.name()));
                     let run = Run { pattern, order, threads, slice: setup.slice };
-                    let mut rates = [const { Vec::new() }; Rival::ALL.len()];
-                    for _ in 0..setup.rounds {
-                        for (rival, rates) in Rival::ALL.into_iter().zip(&mut rates) {
-                            if (watch.stop)() {
-                                return Err(Error::Interrupted);
-                            }
-                            rates.push(match rival {
-                                Rival::Zone => run.on(&zone),
-                                Rival::BuddySystem => run.on(&buddy),
-                                Rival::Malloc => run.on(&OfMalloc),
-                            });
-                        }
-                    }
-                    all.push(Self { pattern, order: order.get(), threads, rates: judge(&rates) });
+                    runs.push((run, [const { Vec::new() }; Rival::ALL.len()]));
                 }
             }
         }
-        Ok(all)
+        // A round of everything, then the next: whatever else the machine does for a while spoils one round of some things,
+        // not all rounds of one.
+        for round in 1..=setup.rounds {
+            (watch.progress)(&format!("pairs of get and put, round {round} of {} ...", setup.rounds));
+            for (run, rates) in &mut runs {
+                for (rival, rates) in Rival::ALL.into_iter().zip(rates) {
+                    if (watch.stop)() {
+                        return Err(Error::Interrupted);
+                    }
+                    rates.push(match rival {
+                        Rival::Zone => run.on(&zone),
+                        Rival::BuddySystem => run.on(&buddy),
+                        Rival::Malloc => run.on(&OfMalloc),
+                    });
+                }
+            }
+        }
+        let judged = runs.into_iter().map(|(Run { pattern, order, threads, .. }, rates)| Self {
+            pattern,
+            order: order.get(),
+            threads,
+            rates: judge(&rates),
+        });
+        Ok(judged.collect())
     }
 }
 
