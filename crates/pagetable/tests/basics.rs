@@ -11,6 +11,7 @@ fn folio(machine: &HostMachine, order: u8) -> Folio<'_> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of entries")]
 fn a_large_folio_comes_back_when_its_last_mapping_is_gone() {
     let machine = HostMachine::new(4096);
     let free = machine.free_frames();
@@ -32,4 +33,159 @@ fn a_large_folio_comes_back_when_its_last_mapping_is_gone() {
     assert_eq!(machine.free_frames(), free - 3 - 1);
     drop(space);
     assert_eq!(machine.free_frames(), free);
+}
+
+fn pages(first: u64, pages: u64) -> PageRange {
+    PageRange::with_pages(VirtAddr::of_page(first), pages).unwrap()
+}
+
+/// Map, fork, write on both sides, harvest, move, zap; contents and counts at each step.
+fn a_life<F: Format, B: Batching>() {
+    let machine = HostMachine::new(1024);
+    let free = machine.free_frames();
+    let parent = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
+    let f = folio(&machine, 5);
+    let range = pages(64, 32);
+    for n in 0..32 {
+        machine.write(f.head().add(n).address(), 100 + n).unwrap();
+    }
+    parent.map(range, f.head(), Attributes::anonymous(), Level::Pmd).unwrap();
+    f.put(&machine);
+    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let mut slots = [Slot::default(); 2];
+    parent
+        .copy_range(&mut child, range, ForkRule::Copy(Sharing::Private), &mut parent.gather(&mut slots))
+        .unwrap();
+    assert_eq!((f.refs(), f.maps()), (64, 64));
+    let word = |space: &AddressSpace<'_, F, HostMachine, B>, page| {
+        let Mapping::Page { frame, .. } = space.query(VirtAddr::of_page(page)) else {
+            panic!("page {page} is gone")
+        };
+        (frame, machine.read(frame.address()).unwrap())
+    };
+    let at = VirtAddr::of_page(70);
+    let guard = Rcu::read_lock(&machine);
+    assert_eq!(child.access(&guard, at, Access::Write), Err(Fault::Protection));
+    drop(guard);
+    let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: false };
+    assert_eq!(child.write_fault(at, fault), Ok(Resolved::Copied(1)));
+    let (frame, value) = word(&child, 70);
+    assert_eq!(value, 106);
+    machine.write(frame.address(), 7).unwrap();
+    assert_eq!((word(&child, 70).1, word(&parent, 70).1), (7, 106));
+    let whole = WriteFault { whole_folio: true, ..fault };
+    assert_eq!(parent.write_fault(at, whole), Ok(Resolved::Copied(32)));
+    assert_eq!(word(&parent, 95).1, 131);
+    assert_eq!((f.refs(), f.maps()), (31, 31));
+    // The child alone is left with the first folio.
+    assert!(matches!(child.write_fault(VirtAddr::of_page(80), fault), Ok(Resolved::Reused(1))));
+    let mut bitmap = [0];
+    assert_eq!(parent.harvest_young(range, &mut bitmap), Ok(32));
+    assert_eq!(bitmap[0], 0xffff_ffff);
+    parent.remap(range, VirtAddr::of_page(513)).unwrap();
+    assert_eq!((parent.query(at), word(&parent, 513 + 31).1), (Mapping::None, 131));
+    parent.unmap(pages(0, 1024), &mut parent.gather(&mut slots)).unwrap();
+    child.exit(&mut slots);
+    drop(parent);
+    assert_eq!(machine.free_frames(), free);
+}
+
+#[test]
+fn a_life_on_x86_64() {
+    a_life::<X86_64, Batched>();
+}
+
+#[test]
+fn a_life_on_x86_64_page_by_page() {
+    a_life::<X86_64La57, PerPage>();
+}
+
+#[test]
+fn a_life_on_arm64() {
+    a_life::<Arm64Hafdbs, Batched>();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "thousands of entries")]
+fn a_fork_that_finds_no_table_says_how_far_it_came_and_can_go_on() {
+    let machine = HostMachine::new(4096);
+    let free = machine.free_frames();
+    let parent = AddressSpace::<X86_64, _>::new(&machine, 1).unwrap();
+    let f = folio(&machine, 3);
+    for table in 0..4 {
+        parent.map(pages(table * 512 + 8, 8), f.head(), Attributes::anonymous(), Level::Pte).unwrap();
+    }
+    f.put(&machine);
+    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    // Tables for the levels above, and for two of the four.
+    machine.set_budget(5, u64::MAX);
+    let all = pages(0, 2048);
+    let mut slots = [Slot::default(); 4];
+    let rule = ForkRule::Copy(Sharing::Private);
+    let stopped = parent.copy_range(&mut child, all, rule, &mut parent.gather(&mut slots)).unwrap_err();
+    assert_eq!(stopped.why, Error::NoTableFrame);
+    let reached = stopped.at.page();
+    assert!(reached > 16 && reached < 2048, "{reached}");
+    let mut mapped = 0;
+    child.runs(all, |run| mapped += run.pages).unwrap();
+    assert_eq!((u64::from(f.maps()), f.refs()), (32 + mapped, f.maps()));
+    for page in (0..2048).filter(|page| page % 512 / 8 == 1) {
+        let there = matches!(child.query(VirtAddr::of_page(page)), Mapping::Page { .. });
+        assert_eq!(there, page < reached, "page {page}");
+    }
+    machine.set_budget(u64::MAX, u64::MAX);
+    let rest = pages(reached, 2048 - reached);
+    parent.copy_range(&mut child, rest, rule, &mut parent.gather(&mut slots)).unwrap();
+    assert_eq!(f.maps(), 64);
+    drop(child);
+    assert_eq!(f.maps(), 32);
+    drop(parent);
+    assert_eq!(machine.free_frames(), free);
+}
+
+#[test]
+fn a_copy_without_memory_leaves_the_page_as_it_was() {
+    let machine = HostMachine::new(1024);
+    let parent = AddressSpace::<Arm64Software, _>::new(&machine, 1).unwrap();
+    let f = folio(&machine, 4);
+    let range = pages(16, 16);
+    parent.map(range, f.head(), Attributes::anonymous(), Level::Pte).unwrap();
+    let child = {
+        let mut child = AddressSpace::new(&machine, 2).unwrap();
+        let rule = ForkRule::Copy(Sharing::Private);
+        parent.copy_range(&mut child, range, rule, &mut parent.gather(&mut [])).unwrap();
+        child
+    };
+    let before = parent.query(range.start());
+    machine.set_budget(u64::MAX, 0);
+    let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
+    assert_eq!(parent.write_fault(range.start(), fault), Err(Error::NoFolioFrames(0)));
+    assert_eq!(parent.query(range.start()), before);
+    machine.set_budget(u64::MAX, 1);
+    assert_eq!(parent.write_fault(range.start(), fault), Ok(Resolved::Copied(16)));
+    drop((parent, child));
+    f.put(&machine);
+}
+
+#[test]
+fn a_pinned_page_stays_with_the_parent() {
+    let machine = HostMachine::new(1024);
+    let parent = AddressSpace::<X86_64, _>::new(&machine, 1).unwrap();
+    let f = folio(&machine, 0);
+    parent.map(pages(1, 1), f.head(), Attributes::anonymous(), Level::Pte).unwrap();
+    machine.write(f.head().address(), 5).unwrap();
+    let frame = parent.pin(VirtAddr::of_page(1)).unwrap();
+    assert_eq!(frame, f.head());
+    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let rule = ForkRule::Copy(Sharing::Private);
+    parent.copy_range(&mut child, pages(1, 1), rule, &mut parent.gather(&mut [])).unwrap();
+    let Mapping::Page { frame: copy, attributes, .. } = child.query(VirtAddr::of_page(1)) else { panic!() };
+    assert!(copy != frame && attributes.write);
+    assert_eq!(machine.read(copy.address()), Some(5));
+    assert!(
+        matches!(parent.query(VirtAddr::of_page(1)), Mapping::Page { attributes, .. } if attributes.write)
+    );
+    Folio::of(&machine, frame).unwrap().unpin(&machine);
+    assert_eq!((f.refs(), f.maps(), f.pins()), (2, 1, 0));
+    f.put(&machine);
 }
