@@ -35,17 +35,17 @@
 //! **A cache in front, a lock behind.** Each CPU has a cache of frames and of blocks of order 9, which it locks by one
 //! uncontended compare-exchange; it is filled and emptied a word of a bitfield, 64 frames, at a time, under the zone's
 //! lock. The rival was the lock-free bitfield allocator without caches (LLFree). On the reference machine (2 CPUs, AMD
-//! Zen 4), in millions of pairs of get and put a second, one thread and two:
+//! Zen 4), in millions of pairs of get and put a second, one thread and two, by `isotherm lab frames`:
 //!
-//! | | order 0 again and again | order 0, 131072 at a time | order 9 again and again |
+//! | | order 0 again and again | order 0, 32768 at a time | order 9 again and again |
 //! |---|---|---|---|
-//! | this | 108, 216 | 70, 120 | 122, 242 |
-//! | LLFree | 19, 37 | 17, 36 | 26, 53 |
-//! | `buddy_system_allocator` 0.13 | 1.6, 1.6 | 21, 5 | 2.7, 2.6 |
+//! | this | 110, 206 | 76, 121 | 114, 159 |
+//! | `buddy_system_allocator` 0.13 | 1.6, 1.7 | 21, 4.4 | 2.2, 2.1 |
+//! | LLFree, by its own benchmark on the same machine | 19, 37 | 17, 36 | 26, 53 |
 //!
 //! A lock that is taken once for 64 frames and held for some hundred nanoseconds does not stand in two CPUs' way, and what
 //! it guards can be plain data: one `&mut` for whoever holds it, safe code throughout. Where caches do not help it
-//! shows: blocks of order 9 in bulk are 22, but 15 from two threads.
+//! shows: blocks of order 9 in bulk are 26, but 15 from two threads.
 //!
 //! **What is allocated is known.** A byte for each frame, its tag, says whether an allocated block begins there, and of what
 //! order. It is what turns double frees and wrong orders into errors in every build, and most of the metadata.
