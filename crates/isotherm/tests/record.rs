@@ -100,7 +100,10 @@ fn the_commands_output_and_status_are_passed_on() {
         }
     }
     let items = read(&dir.path().join("isotherm.rec")).unwrap();
-    assert_eq!(ends(&items), (vec!["exited with status 4"], Some("all targets ended")));
+    // It may end before it can be observed: then there is no target whose end could be told.
+    let (targets, reason) = ends(&items);
+    assert!(targets.is_empty() || targets == ["exited with status 4"], "{targets:?}");
+    assert_eq!(reason, Some("all targets ended"));
     let Some(Item::Header(header)) = items.first() else { panic!("no header") };
     assert_eq!(header.command, ["sh", "-c", "exit 4"]);
 }
