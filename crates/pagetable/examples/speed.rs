@@ -110,24 +110,6 @@ fn formats<F: Format>(runs: usize) {
 }
 
 fn main() {
-    let only = std::env::args().nth(2).unwrap_or_default();
-    if only == "perf" {
-        let machine = HostMachine::new(2 * GIB);
-        let order = std::env::args().nth(3).and_then(|n| n.parse().ok()).unwrap_or(0);
-        let mut slots = vec![Slot::default(); 512];
-        let space = AddressSpace::<X86_64, HostMachine>::new(&machine, 1).expect("a space");
-        populate(&space, order, Level::Pte);
-        for _ in 0..std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(7) {
-            let mut child = AddressSpace::new(&machine, 2).expect("a space");
-            let mut gather = space.gather(&mut slots);
-            space
-                .copy_range(&mut child, all(), ForkRule::Copy(Sharing::Private), &mut gather)
-                .expect("copied");
-            drop(gather);
-            child.exit(&mut slots);
-        }
-        return;
-    }
     let runs = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(7);
     formats::<X86_64>(runs);
     formats::<Arm64Hafdbs>(runs);

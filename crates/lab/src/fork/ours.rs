@@ -56,7 +56,13 @@ impl Ours {
         let pages = setup.mib * MIB;
         // One each, so that both see the same frames in the same order. Room for tables, and for blocks that they split.
         let machines = [HostMachine::new(2 * pages + 8192), HostMachine::new(2 * pages + 8192)];
+        if (watch.stop)() {
+            return Err(Error::Interrupted);
+        }
         let (mut batched, mut per_page): (Vec<Run>, Vec<Run>) = (Vec::new(), Vec::new());
+        // Once unmeasured, so that the system has given all of the memory before.
+        once::<F, Batched>(&machines[0], layout, pages)?;
+        once::<F, PerPage>(&machines[1], layout, pages)?;
         for run in 0..setup.runs as usize {
             if (watch.stop)() {
                 return Err(Error::Interrupted);
