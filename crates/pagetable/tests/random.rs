@@ -16,10 +16,14 @@ fn run<F: Format, B: Batching>(seed: u64, operations: u64, huge: bool) {
     world.finish();
 }
 
-const CASES: u32 = if cfg!(debug_assertions) { 12 } else { 64 };
+/// Cases of each test; `PROPTEST_CASES` asks for others.
+fn cases() -> u32 {
+    let usual = if cfg!(debug_assertions) { 12 } else { 64 };
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn x86_64_agrees(seed: u64, n in 50u64..1500) {
