@@ -130,8 +130,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         loop {
             let guard = self.machine.read_lock();
             let (mut level, mut frame) = (F::ROOT, self.id.root);
-            let found = loop {
-                let Some(below) = level.below() else { break true };
+            let gap = loop {
+                let Some(below) = level.below() else { break None };
                 let index = level.index(page);
                 // SAFETY: `guard` is older than the load that found `frame`.
                 let table = unsafe { self.table_at(frame) };
@@ -140,15 +140,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                     self.look_ahead(table, index + 1);
                 }
                 if raw == 0 {
-                    break false;
+                    break Some(empty_until(table, level, page, end));
                 }
                 if !F::is_table(level, raw) {
-                    break true;
+                    break None;
                 }
                 (level, frame) = (below, F::table_frame(raw));
             };
-            if !found {
-                return Step::Gap(next(level, page).min(end));
+            if let Some(next) = gap {
+                return Step::Gap(next.min(end));
             }
             let locked = Locked::acquire(self.machine, frame, level);
             drop(guard);
@@ -484,6 +484,16 @@ fn halves<F: Format>() -> impl Iterator<Item = PageRange> {
         .filter(|r| F::translates(r.first, r.end))
 }
 
+/// The first page after `page`, whose entry in `table` is empty, that may be mapped: empty entries in a row are passed in
+/// one walk, but none past `end` is looked at.
+fn empty_until(table: &Table, level: Level, page: u64, end: u64) -> u64 {
+    let first = page >> level.shift();
+    let most = ((end - 1) >> level.shift()) - first;
+    let rest = table.entries().get(level.index(page) + 1..).unwrap_or_default();
+    let more = rest.iter().take(most as usize).take_while(|entry| entry.load() == 0).count();
+    (first + 1 + more as u64) << level.shift()
+}
+
 /// The first page after the entry of `level` that translates `page`.
 fn next(level: Level, page: u64) -> u64 {
     ((page >> level.shift()) + 1) << level.shift()
@@ -493,7 +503,8 @@ fn next(level: Level, page: u64) -> u64 {
 pub(crate) fn new_table<M: Machine>(machine: &M) -> Result<Frame, Error> {
     let frame = raw_table(machine)?;
     // SAFETY: the allocator gave the frame to us alone, and it is a table from here on.
-    *unsafe { machine.table(frame).as_mut() } = Table::default();
+    let table = unsafe { machine.table(frame).as_mut() };
+    table.entries_mut().iter_mut().for_each(|entry| entry.set(0));
     Ok(frame)
 }
 
