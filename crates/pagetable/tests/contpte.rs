@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod common;
+
 use std::cell::Cell;
 
+use common::{Changed, Wrap, pages};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -14,62 +17,20 @@ thread_local! {
 /// arm64 that counts the reads of entries.
 struct Counted;
 
-macro_rules! forward {
-    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
-        $(fn $name($($argument: $kind),*) -> $result {
-            Arm64Hafdbs::$name($($argument),*)
-        })*
-    };
-}
-
-// SAFETY: as the format that everything is forwarded to.
-unsafe impl Format for Counted {
+// SAFETY: counting changes nothing.
+unsafe impl Changed for Counted {
+    type Of = Arm64Hafdbs;
     const NAME: &'static str = "arm64, counted";
-    const ROOT: Level = Arm64Hafdbs::ROOT;
-    const LARGEST_LEAF: Level = Arm64Hafdbs::LARGEST_LEAF;
-    const CONTIGUOUS: usize = Arm64Hafdbs::CONTIGUOUS;
-    const FRAME_LIMIT: u64 = Arm64Hafdbs::FRAME_LIMIT;
-    const PRESENT: u64 = Arm64Hafdbs::PRESENT;
-    const YOUNG: u64 = Arm64Hafdbs::YOUNG;
-    const STATE: u64 = Arm64Hafdbs::STATE;
-    const CONT: u64 = Arm64Hafdbs::CONT;
-    const EXCLUSIVE: u64 = Arm64Hafdbs::EXCLUSIVE;
-    const SPECIAL: u64 = Arm64Hafdbs::SPECIAL;
-    const HARDWARE_YOUNG: bool = true;
-    const HARDWARE_DIRTY: bool = true;
-    forward! {
-        translates(first: u64, end: u64) -> bool;
-        table(frame: Frame) -> u64;
-        is_table(level: Level, raw: u64) -> bool;
-        table_frame(raw: u64) -> Frame;
-        leaf(level: Level, frame: Frame, attributes: Attributes) -> u64;
-        frame(raw: u64) -> Frame;
-        attributes(raw: u64) -> Attributes;
-        at_level(raw: u64, level: Level) -> u64;
-        is_writable(raw: u64) -> bool;
-        is_dirty(raw: u64) -> bool;
-        any_dirty(or: u64, and: u64) -> bool;
-        write_protect(raw: u64) -> u64;
-        make_writable(raw: u64) -> u64;
-        make_clean(raw: u64) -> u64;
-        make_dirty(raw: u64) -> u64;
-        settled(raw: u64) -> bool;
-        all_settled(or: u64, and: u64) -> bool;
-    }
     fn load(entry: &Entry) -> u64 {
         READS.set(READS.get() + 1);
         entry.load()
     }
 }
 
-type Space<'m> = AddressSpace<'m, Counted, HostMachine>;
+type Space<'m> = AddressSpace<'m, Wrap<Counted>, HostMachine>;
 
 fn reads() -> u64 {
     READS.replace(0)
-}
-
-fn pages(first: u64, pages: u64) -> PageRange {
-    PageRange::with_pages(VirtAddr::of_page(first), pages).unwrap()
 }
 
 fn map(space: &Space<'_>, first: u64, order: u8) -> Frame {

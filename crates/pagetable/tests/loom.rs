@@ -4,8 +4,11 @@
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "tests, some of them helpers")]
 
+mod common;
+
 use std::ptr::NonNull;
 
+use common::{Changed, Wrap};
 use isotherm_pagetable::*;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -89,53 +92,18 @@ impl Observe for Tiny {}
 /// x86-64 with two levels, which with tables of two entries translate four pages.
 struct TwoLevels;
 
-macro_rules! forward {
-    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
-        $(fn $name($($argument: $kind),*) -> $result {
-            X86_64::$name($($argument),*)
-        })*
-    };
-}
-
-// SAFETY: as the format that everything is forwarded to.
-unsafe impl Format for TwoLevels {
+// SAFETY: fewer levels of the same entries.
+unsafe impl Changed for TwoLevels {
+    type Of = X86_64;
     const NAME: &'static str = "two levels";
     const ROOT: Level = Level::Pmd;
     const LARGEST_LEAF: Level = Level::Pmd;
-    const CONTIGUOUS: usize = 1;
-    const FRAME_LIMIT: u64 = X86_64::FRAME_LIMIT;
-    const PRESENT: u64 = X86_64::PRESENT;
-    const YOUNG: u64 = X86_64::YOUNG;
-    const STATE: u64 = X86_64::STATE;
-    const CONT: u64 = 0;
-    const EXCLUSIVE: u64 = X86_64::EXCLUSIVE;
-    const SPECIAL: u64 = X86_64::SPECIAL;
-    const HARDWARE_YOUNG: bool = true;
-    const HARDWARE_DIRTY: bool = true;
     fn translates(_: u64, end: u64) -> bool {
         end <= 4
     }
-    forward! {
-        table(frame: Frame) -> u64;
-        is_table(level: Level, raw: u64) -> bool;
-        table_frame(raw: u64) -> Frame;
-        leaf(level: Level, frame: Frame, attributes: Attributes) -> u64;
-        frame(raw: u64) -> Frame;
-        attributes(raw: u64) -> Attributes;
-        at_level(raw: u64, level: Level) -> u64;
-        is_writable(raw: u64) -> bool;
-        is_dirty(raw: u64) -> bool;
-        any_dirty(or: u64, and: u64) -> bool;
-        write_protect(raw: u64) -> u64;
-        make_writable(raw: u64) -> u64;
-        make_clean(raw: u64) -> u64;
-        make_dirty(raw: u64) -> u64;
-        settled(raw: u64) -> bool;
-        all_settled(or: u64, and: u64) -> bool;
-    }
 }
 
-type Space = AddressSpace<'static, TwoLevels, Tiny>;
+type Space = AddressSpace<'static, Wrap<TwoLevels>, Tiny>;
 
 /// The space borrows the machine for good; the `Arc` in the test keeps it.
 fn space(machine: &Arc<Tiny>) -> Space {

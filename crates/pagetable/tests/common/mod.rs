@@ -1,0 +1,19 @@
+//! What the tests share: short names for pages and folios, and formats that differ from a real one in a single point.
+
+#![allow(dead_code, clippy::unwrap_used, reason = "helpers of tests, each of which uses some")]
+
+mod wrap;
+
+pub use wrap::{Changed, Wrap};
+
+use isotherm_pagetable::*;
+
+/// The pages `first..first + pages`.
+pub fn pages(first: u64, pages: u64) -> PageRange {
+    PageRange::with_pages(VirtAddr::of_page(first), pages).unwrap()
+}
+
+/// The address of a page.
+pub fn at(page: u64) -> VirtAddr {
+    VirtAddr::of_page(page)
+}

@@ -1,0 +1,75 @@
+//! A format that is another one but for a few things: with fewer levels for loom, or counting what is read.
+
+use std::marker::PhantomData;
+
+use isotherm_pagetable::*;
+
+/// What is other than in the format `Of`; the defaults change nothing.
+///
+/// # Safety
+/// With the changes the rules of [`Format`] still hold.
+pub unsafe trait Changed: 'static {
+    type Of: Format;
+    const NAME: &'static str;
+    const ROOT: Level = <Self::Of as Format>::ROOT;
+    const LARGEST_LEAF: Level = <Self::Of as Format>::LARGEST_LEAF;
+    fn translates(first: u64, end: u64) -> bool {
+        Self::Of::translates(first, end)
+    }
+    fn load(entry: &Entry) -> u64 {
+        Self::Of::load(entry)
+    }
+}
+
+/// The format with the changes of `C`.
+pub struct Wrap<C>(PhantomData<C>);
+
+macro_rules! forward {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(fn $name($($argument: $kind),*) -> $result {
+            C::Of::$name($($argument),*)
+        })*
+    };
+}
+
+// SAFETY: as the format that everything is forwarded to, and as `Changed` promises of the rest.
+unsafe impl<C: Changed> Format for Wrap<C> {
+    const NAME: &'static str = C::NAME;
+    const ROOT: Level = C::ROOT;
+    const LARGEST_LEAF: Level = C::LARGEST_LEAF;
+    const CONTIGUOUS: usize = C::Of::CONTIGUOUS;
+    const FRAME_LIMIT: u64 = C::Of::FRAME_LIMIT;
+    const PRESENT: u64 = C::Of::PRESENT;
+    const YOUNG: u64 = C::Of::YOUNG;
+    const STATE: u64 = C::Of::STATE;
+    const CONT: u64 = C::Of::CONT;
+    const EXCLUSIVE: u64 = C::Of::EXCLUSIVE;
+    const SPECIAL: u64 = C::Of::SPECIAL;
+    const HARDWARE_YOUNG: bool = C::Of::HARDWARE_YOUNG;
+    const HARDWARE_DIRTY: bool = C::Of::HARDWARE_DIRTY;
+
+    fn translates(first: u64, end: u64) -> bool {
+        C::translates(first, end)
+    }
+    fn load(entry: &Entry) -> u64 {
+        C::load(entry)
+    }
+    forward! {
+        table(frame: Frame) -> u64;
+        is_table(level: Level, raw: u64) -> bool;
+        table_frame(raw: u64) -> Frame;
+        leaf(level: Level, frame: Frame, attributes: Attributes) -> u64;
+        frame(raw: u64) -> Frame;
+        attributes(raw: u64) -> Attributes;
+        at_level(raw: u64, level: Level) -> u64;
+        is_writable(raw: u64) -> bool;
+        is_dirty(raw: u64) -> bool;
+        any_dirty(or: u64, and: u64) -> bool;
+        write_protect(raw: u64) -> u64;
+        make_writable(raw: u64) -> u64;
+        make_clean(raw: u64) -> u64;
+        make_dirty(raw: u64) -> u64;
+        settled(raw: u64) -> bool;
+        all_settled(or: u64, and: u64) -> bool;
+    }
+}
