@@ -1,11 +1,13 @@
 //! Linux' side: fork(), the child's exit and `MADV_DONTNEED` of memory of the same layout.
 
+use super::folios::Folios;
+use super::memory::{Memory, Unlike, system};
+use super::split::Splitter;
 use super::{Error, Layout, Setup, Watch};
 use crate::{Estimate, statistics::median};
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use serde::Serialize;
 use std::io::{Read, Write};
-use std::ptr::{NonNull, null_mut};
+use std::os::fd::AsRawFd;
 use std::time::Instant;
 
 /// What Linux took, in ms; of fork and exit, the median of a fork without that memory is subtracted.
@@ -21,79 +23,113 @@ pub struct Linux {
     pub zap: Option<Estimate>,
     /// What was subtracted from fork and exit, ms.
     pub empty: Option<(f64, f64)>,
+    /// The share of the memory that was seen to be in folios of the layout's order, the least of all orders and runs, 0 to
+    /// 1. `None` if folios could not be seen, which needs root; then only huge pages are told from small ones.
+    pub of_order: Option<f64>,
     /// Why there is nothing.
     pub skipped: Option<String>,
 }
 
-const HUGE: usize = 2 << 20;
-const PAGE: usize = 4096;
+/// Times of all runs, ms.
+#[derive(Default)]
+struct Times {
+    empty_fork: Vec<f64>,
+    empty_exit: Vec<f64>,
+    fork: Vec<f64>,
+    exit: Vec<f64>,
+    zap: Vec<f64>,
+}
 
 impl Linux {
     pub(super) fn measure(layout: Layout, setup: &Setup, watch: &mut Watch<'_>) -> Result<Linux, Error> {
-        if layout == Layout::Mixed {
-            return Ok(Linux::skipped(
-                layout,
-                watch,
-                "folios of 16 and 64 KiB are a setting of the whole machine",
-            ));
+        match Self::runs(layout, setup, watch)? {
+            Ok(linux) => Ok(linux),
+            Err(why) => {
+                let why = why.to_string();
+                (watch.progress)(&format!("{}: Linux: skipped: {why}", layout.name()));
+                let (fork, exit, zap) = (None, None, None);
+                Ok(Linux { layout, fork, exit, zap, empty: None, of_order: None, skipped: Some(why) })
+            }
         }
-        let bytes = (setup.mib as usize) << 20;
-        let (mut forks, mut exits, mut zaps) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut empty_forks, mut empty_exits) = (Vec::new(), Vec::new());
-        for _ in 0..setup.runs {
+    }
+
+    fn runs(layout: Layout, setup: &Setup, watch: &Watch<'_>) -> Result<Result<Linux, Unlike>, Error> {
+        let folios = Folios::open();
+        let mut splitter = None;
+        if layout == Layout::Mixed {
+            match Splitter::open() {
+                Ok(file) => splitter = Some(file),
+                Err(why) => return Ok(Err(why.into())),
+            }
+            // What is split has to be looked at.
+            if let Err(why) = folios {
+                return Ok(Err(Unlike::Unseen(why)));
+            }
+        }
+        let folios = folios.ok();
+        let mut times = Times::default();
+        let mut of_order: Option<f64> = None;
+        // One run more, first, that does not count: memory that this machine has not used for long is dearer, and its host
+        // may have to find it first.
+        for run in 0..=setup.runs {
             if (watch.stop)() {
                 return Err(Error::Interrupted);
             }
-            let (fork, exit) = fork_once()?;
-            empty_forks.push(fork);
-            empty_exits.push(exit);
-            let memory = Memory::new(bytes)?;
-            memory.populate(layout)?;
-            if layout != Layout::Order0 && !memory.is_huge() {
-                let why = "the system gave no huge pages: see /sys/kernel/mm/transparent_hugepage/enabled";
-                return Ok(Linux::skipped(layout, watch, why));
-            }
-            if layout == Layout::Order9 {
-                memory.map_by_ptes()?;
+            let empty = fork_once()?;
+            let memory = Memory::new((setup.mib as usize) << 20)?;
+            if let Err(why) = memory.populate(layout, splitter.as_ref())? {
+                return Ok(Err(why));
             }
             let (fork, exit) = fork_once()?;
-            forks.push(fork);
-            exits.push(exit);
+            // Only now: looking at folios would have warmed them. The exit has just used each of them itself.
+            match memory.check(layout, folios.as_ref())? {
+                Ok(Some(share)) => of_order = Some(of_order.map_or(share, |least| least.min(share))),
+                Ok(None) => {}
+                Err(why) => return Ok(Err(why)),
+            }
             let start = Instant::now();
-            memory.advise(Advice::LinuxDontNeed)?;
-            zaps.push(start.elapsed().as_secs_f64() * 1e3);
+            memory.zap()?;
+            let zap = start.elapsed().as_secs_f64() * 1e3;
+            if run > 0 {
+                times.empty_fork.push(empty.0);
+                times.empty_exit.push(empty.1);
+                times.fork.push(fork);
+                times.exit.push(exit);
+                times.zap.push(zap);
+            }
         }
-        let empty = median(&empty_forks).zip(median(&empty_exits));
-        let (empty_fork, empty_exit) = empty.unwrap_or_default();
-        let less = |all: &[f64], by: f64| Estimate::of(&all.iter().map(|one| one - by).collect::<Vec<_>>());
-        Ok(Linux {
-            fork: less(&forks, empty_fork),
-            exit: less(&exits, empty_exit),
-            zap: Estimate::of(&zaps),
-            empty,
-            layout,
-            skipped: None,
-        })
-    }
-
-    fn skipped(layout: Layout, watch: &mut Watch<'_>, why: &str) -> Linux {
-        (watch.progress)(&format!("{}: Linux: skipped: {why}", layout.name()));
-        Linux { layout, fork: None, exit: None, zap: None, empty: None, skipped: Some(why.into()) }
+        Ok(Ok(times.judge(layout, of_order)))
     }
 }
 
-fn system<T, E: Into<std::io::Error>>(what: &'static str, result: Result<T, E>) -> Result<T, Error> {
-    result.map_err(|why| Error::System { what, why: why.into() })
+impl Times {
+    fn judge(&self, layout: Layout, of_order: Option<f64>) -> Linux {
+        let empty = median(&self.empty_fork).zip(median(&self.empty_exit));
+        let (empty_fork, empty_exit) = empty.unwrap_or_default();
+        let less = |all: &[f64], by: f64| Estimate::of(&all.iter().map(|one| one - by).collect::<Vec<_>>());
+        Linux {
+            layout,
+            fork: less(&self.fork, empty_fork),
+            exit: less(&self.exit, empty_exit),
+            zap: Estimate::of(&self.zap),
+            empty,
+            of_order,
+            skipped: None,
+        }
+    }
 }
 
 /// ms of fork() and of the child's exit.
 fn fork_once() -> Result<(f64, f64), Error> {
-    let (mut go, stay) = system("make a pipe", std::io::pipe())?;
+    let (mut go, mut stay) = system("make a pipe", std::io::pipe())?;
     let start = Instant::now();
-    // SAFETY: the child calls nothing but read, through the pipe's descriptor, and _exit.
+    // SAFETY: the child calls nothing but close, read and _exit, which are async-signal-safe.
     let child = unsafe { libc::fork() };
     let forked = start.elapsed().as_secs_f64() * 1e3;
     if child == 0 {
+        // The child's own end for writing, without which it sees the pipe end if the parent is killed.
+        // SAFETY: the descriptor is open, and the child ends without dropping `stay`.
+        unsafe { libc::close(stay.as_raw_fd()) };
         let mut byte = [0];
         let _ = go.read(&mut byte);
         // SAFETY: ends the child at once, without anything of the parent's being run.
@@ -102,10 +138,10 @@ fn fork_once() -> Result<(f64, f64), Error> {
     if child < 0 {
         return Err(Error::System { what: "fork", why: std::io::Error::last_os_error() });
     }
-    let mut stay = stay;
     let start = Instant::now();
-    // Should the write fail, dropping the pipe ends the child all the same; and it dies with the pipe if we do.
+    // Should the write fail, the child ends when the pipe is dropped.
     let _ = stay.write_all(&[1]);
+    drop(stay);
     let mut status = 0;
     // SAFETY: waits for the child that was just made.
     while unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
@@ -117,89 +153,53 @@ fn fork_once() -> Result<(f64, f64), Error> {
     Ok((forked, start.elapsed().as_secs_f64() * 1e3))
 }
 
-/// Anonymous memory, aligned to huge pages.
-struct Memory {
-    mapping: NonNull<u8>,
-    length: usize,
-    start: NonNull<u8>,
-    bytes: usize,
-}
-
-impl Memory {
-    fn new(bytes: usize) -> Result<Memory, Error> {
-        let length = bytes + HUGE;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, where the system likes.
-        let mapping =
-            unsafe { rustix::mm::mmap_anonymous(null_mut(), length, protection, MapFlags::PRIVATE) };
-        let mapping = system("map memory", mapping)?.cast::<u8>();
-        let Some(mapping) = NonNull::new(mapping) else { return Err(Error::NoFrames) };
-        // SAFETY: the mapping has a huge page more than is used.
-        let start = unsafe { mapping.add(mapping.as_ptr().align_offset(HUGE)) };
-        Ok(Memory { mapping, length, start, bytes })
-    }
-
-    fn advise(&self, advice: Advice) -> Result<(), Error> {
-        // SAFETY: our own memory, into which there are no references.
-        let result = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.bytes, advice) };
-        system("advise on memory", result)
-    }
-
-    fn populate(&self, layout: Layout) -> Result<(), Error> {
-        let huge = layout != Layout::Order0;
-        self.advise(if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage })?;
-        for page in (0..self.bytes).step_by(PAGE) {
-            // SAFETY: within our own memory.
-            unsafe { self.start.add(page).write_volatile(1) };
-        }
-        Ok(())
-    }
-
-    /// Whether nearly all of it is in huge pages.
-    fn is_huge(&self) -> bool {
-        let Ok(smaps) = std::fs::read_to_string("/proc/self/smaps") else { return false };
-        let start = format!("{:x}-", self.start.as_ptr() as usize);
-        let mapping = format!("{:x}-", self.mapping.as_ptr() as usize);
-        let mut lines =
-            smaps.lines().skip_while(|line| !line.starts_with(&start) && !line.starts_with(&mapping));
-        let huge = lines.find_map(|line| line.strip_prefix("AnonHugePages:"));
-        let kib = huge.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<usize>().ok());
-        kib.is_some_and(|kib| kib * 1024 >= self.bytes / 10 * 9)
-    }
-
-    /// Has the huge pages mapped by PTEs: changing the protection of one page of each splits its PMD, not the folio.
-    fn map_by_ptes(&self) -> Result<(), Error> {
-        for flags in [MprotectFlags::READ, MprotectFlags::READ | MprotectFlags::WRITE] {
-            for at in (0..self.bytes).step_by(HUGE) {
-                // SAFETY: one page of our own memory, which nobody uses meanwhile.
-                let result = unsafe { rustix::mm::mprotect(self.start.add(at).as_ptr().cast(), PAGE, flags) };
-                system("change the protection of a page", result)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, into which there are no references.
-        let _ = unsafe { rustix::mm::munmap(self.mapping.as_ptr().cast(), self.length) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::ONE_AT_A_TIME;
     use super::*;
 
     #[test]
     fn linux_is_measured_or_says_why_not() {
+        let _alone = ONE_AT_A_TIME.lock();
         let setup = Setup { runs: 2, mib: 8 };
         let mut said = String::new();
         let mut watch = Watch { stop: &|| false, progress: &mut |line| said.push_str(line) };
+        let mut skipped = 0;
         for layout in Layout::ALL {
             let linux = Linux::measure(layout, &setup, &mut watch).unwrap();
-            assert!(linux.skipped.is_some() || linux.zap.is_some_and(|zap| zap.count == 2), "{linux:?}");
+            let times = [linux.fork, linux.exit, linux.zap];
+            match &linux.skipped {
+                None => assert!(times.iter().flatten().all(|time| time.count == 2), "{linux:?}"),
+                Some(why) => {
+                    assert!(!why.is_empty() && times == [None; 3], "{linux:?}");
+                    skipped += 1;
+                }
+            }
         }
-        assert!(said.contains("skipped: "));
+        assert_eq!(said.matches("skipped: ").count(), skipped);
+    }
+
+    /// The pages of a process that is small are there for anyone to fork.
+    #[test]
+    fn order_0_needs_nothing_of_the_system() {
+        let _alone = ONE_AT_A_TIME.lock();
+        let mut watch = Watch { stop: &|| false, progress: &mut |_| () };
+        let linux = Linux::measure(Layout::Order0, &Setup { runs: 1, mib: 2 }, &mut watch).unwrap();
+        assert_eq!((linux.skipped, linux.zap.map(|zap| zap.count)), (None, Some(1)));
+    }
+
+    #[test]
+    fn what_a_fork_takes_by_itself_is_subtracted() {
+        let times = Times {
+            empty_fork: vec![0.2, 0.3, 9.0],
+            empty_exit: vec![0.1; 3],
+            fork: vec![10.3, 20.3, 30.3],
+            exit: vec![5.1; 3],
+            zap: vec![1.0; 3],
+        };
+        let linux = times.judge(Layout::Pmd, Some(0.97));
+        let mean = |estimate: Option<Estimate>| (estimate.unwrap().mean * 1e6).round() / 1e6;
+        assert_eq!((mean(linux.fork), mean(linux.exit), mean(linux.zap)), (20.0, 5.0, 1.0));
+        assert_eq!((linux.empty, linux.of_order), (Some((0.3, 0.1)), Some(0.97)));
     }
 }

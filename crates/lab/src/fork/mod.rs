@@ -6,8 +6,11 @@
 //! Linux forks memory of the same layout in the same run. Of Linux' figures those of a fork without that memory are
 //! subtracted, since they hold the duplication of the task as well.
 
+mod folios;
 mod linux;
+mod memory;
 mod ours;
+mod split;
 mod table;
 
 pub use linux::Linux;
@@ -15,6 +18,9 @@ pub use ours::Ours;
 pub use table::table;
 
 use serde::Serialize;
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
 
 /// Pages of the memory that is forked are laid out so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -42,6 +48,20 @@ impl Layout {
             Layout::Order9 => "order 9, PTEs",
             Layout::Mixed => "16K, 64K, 2M",
             Layout::Pmd => "order 9, PMDs",
+        }
+    }
+
+    /// The order of the folios that the 2 MiB consist of which the `page`th page is in.
+    fn order_at(self, page: u64) -> u8 {
+        match self {
+            Layout::Order0 => 0,
+            Layout::Order9 | Layout::Pmd => 9,
+            // 2 MiB of each in turn.
+            Layout::Mixed => match (page >> 9) % 3 {
+                0 => 2,
+                1 => 4,
+                _ => 9,
+            },
         }
     }
 }
@@ -200,3 +220,7 @@ impl Fork {
         bars
     }
 }
+
+/// Held by tests that fork, and by those whose memory a fork meanwhile would share: a write would copy it.
+#[cfg(test)]
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -136,12 +136,7 @@ fn populate<F: Format, B: Batching>(
     let largest = if layout == Layout::Pmd { Level::Pmd } else { Level::Pte };
     let mut page = 0;
     while page < pages {
-        let order = match layout {
-            Layout::Order0 => 0,
-            Layout::Order9 | Layout::Pmd => 9,
-            // 2 MiB of each in turn.
-            Layout::Mixed => [2, 4, 9][(page >> 9) as usize % 3],
-        };
+        let order = layout.order_at(page);
         let head = machine.take(order).ok_or(Error::NoFrames)?;
         let folio = Folio::prepare(machine, head, order, FolioKind::Anon)?;
         let range = PageRange::with_pages(VirtAddr::of_page(page), 1 << order)?;
