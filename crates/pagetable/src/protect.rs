@@ -26,7 +26,8 @@ pub struct Protection {
     /// User programs may access it. `false` is `PROT_NONE`.
     pub user: bool,
     /// Writing is permitted; in a private mapping a page that is not exclusive stays read-only, so that the first write
-    /// faults and [`AddressSpace::write_fault`] gives it a copy.
+    /// faults and [`AddressSpace::write_fault`] gives it a copy. Special pages, such as the zero page, never are exclusive
+    /// there.
     pub write: bool,
     /// Executing is permitted.
     pub execute: bool,
@@ -58,7 +59,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         self.for_windows(range, |window| {
             Ok(self.change_window(&window, range, gather, |raw, run_is_anon| {
                 let own = raw & F::EXCLUSIVE != 0 && run_is_anon;
-                let write = protection.write && (sharing == Sharing::Shared || own || raw & F::SPECIAL != 0);
+                let write = protection.write && (sharing == Sharing::Shared || own);
                 permit::<F>(raw, protection, write)
             }))
         })
