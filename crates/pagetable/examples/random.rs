@@ -7,21 +7,20 @@
 #[path = "../tests/model/mod.rs"]
 mod model;
 
-use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
-use model::World;
+use model::{Cpu, World};
 
 /// Operations until all spaces end and the counts are looked at.
 const ROUND: u64 = 2_000;
 
 fn round<F: Format, B: Batching>(seed: u64, operations: u64, huge: bool) {
-    let machine = HostMachine::new(1 << 15);
+    let machine = Cpu::new(1 << 15);
     let mut world = World::<F, B>::new(&machine, seed, huge);
     for _ in 0..operations {
         world.step();
     }
     world.finish();
-    let c = machine.counts();
+    let c = machine.host.counts();
     if seed % 1000 < 8 {
         let name = F::NAME;
         println!(

@@ -1,0 +1,152 @@
+//! The comparison: of all pages with the model, of all counts with what is mapped, and of two worlds with each other.
+
+use std::collections::HashMap;
+
+use isotherm_pagetable::*;
+
+use super::naive::{Contents, Place};
+use super::{REGIONS, TOKENS, World, ZEROS_ORDER};
+
+/// What a user of the tables can tell of a page, apart from which frame it is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct State {
+    space: usize,
+    page: u64,
+    value: Option<u64>,
+    token: Option<u64>,
+    level: Level,
+    attributes: Attributes,
+    /// Order, mappings, references and pins of the folio.
+    folio: Option<(u8, u32, u32, u32)>,
+}
+
+impl<F: Format, B: Batching> World<'_, F, B> {
+    /// Compares everything.
+    pub fn check(&self) {
+        let mut maps: HashMap<Frame, u32> = HashMap::new();
+        for (s, space) in self.spaces.iter().enumerate() {
+            let mut seen = 0;
+            for region in REGIONS {
+                let each = |run: MappedRun| {
+                    for n in 0..run.pages {
+                        seen += 1;
+                        self.check_page(s, run.at.page() + n, n, &run, &mut maps);
+                    }
+                };
+                space.real.runs(region.range(), each).expect("runs");
+            }
+            assert_eq!(seen, space.model.len(), "pages of space {s}");
+            let guard = self.machine.read_lock();
+            for (page, _) in space.model.iter().step_by(97) {
+                let at = VirtAddr::of_page(page);
+                assert_eq!(space.real.lookup(&guard, at), space.real.query(at));
+            }
+        }
+        for (&head, &count) in &maps {
+            let folio = Folio::of(self.machine, head).expect("a folio");
+            let cache = u32::from(self.files.iter().any(|(file, _)| file.head() == head));
+            let pins = self.pins.iter().filter(|pin| pin.head() == head).count() as u32;
+            assert_eq!(folio.maps(), count, "mappings of {head:?}");
+            assert_eq!(folio.refs(), count + cache + pins, "references of {head:?}");
+            assert_eq!(folio.pins(), pins);
+        }
+        self.check_tokens();
+    }
+
+    /// The machine was told of every copy and every end of a token.
+    fn check_tokens(&self) {
+        for token in 1..TOKENS {
+            let holds = |place: &Place| matches!(place, Place::Token(held) if *held == token);
+            let held =
+                self.spaces.iter().flat_map(|s| s.model.iter()).filter(|(_, place)| holds(place)).count();
+            let put = self.tokens.get(&token).copied().unwrap_or(0);
+            assert_eq!(put + self.machine.host.token_balance(token), held as i64, "token {token}");
+        }
+    }
+
+    fn check_page(&self, s: usize, page: u64, n: u64, run: &MappedRun, maps: &mut HashMap<Frame, u32>) {
+        match (self.spaces[s].model.get(page), run.mapping) {
+            (Some(Place::Token(token)), Mapping::Token(real)) => assert_eq!(*token, real),
+            (Some(Place::Page(model)), Mapping::Page { frame, attributes, .. }) => {
+                let frame = frame.add(n);
+                if !attributes.special {
+                    let folio = Folio::of(self.machine, frame).expect("a folio");
+                    *maps.entry(folio.head()).or_default() += 1;
+                }
+                if let Contents::Device(expected) = model.contents {
+                    assert_eq!(frame, expected, "page {page:#x} of space {s}");
+                }
+                let found = self.machine.host.read(frame.address());
+                assert_eq!(found, model.contents.value(), "contents of page {page:#x} of space {s}");
+                assert_eq!(attributes.user, model.protection.user, "page {page:#x} of space {s}");
+                assert_eq!(attributes.execute, model.protection.execute, "page {page:#x} of space {s}");
+                assert!(
+                    model.protection.write || !attributes.write,
+                    "page {page:#x} of space {s} is writable"
+                );
+                assert!(attributes.young || !model.young, "page {page:#x} of space {s}: an access was lost");
+                assert!(attributes.dirty || !model.dirty, "page {page:#x} of space {s}: a write was lost");
+                if self.exact() {
+                    assert_eq!(attributes.young, model.young, "young of page {page:#x} of space {s}");
+                    assert_eq!(attributes.dirty, model.dirty, "dirty of page {page:#x} of space {s}");
+                }
+            }
+            (model, real) => panic!("page {page:#x} of space {s}: {real:?} instead of {model:?}"),
+        }
+    }
+
+    /// All that two worlds with the same seed must agree in, whether they work in batches or page by page. Which blocks
+    /// are folded is not part of it, and so neither are young and dirty where there are blocks: there they are those of
+    /// all pages of a block.
+    pub fn states(&self) -> Vec<State> {
+        let mut states = Vec::new();
+        for (s, space) in self.spaces.iter().enumerate() {
+            for (page, _) in space.model.iter() {
+                let mut state = State {
+                    space: s,
+                    page,
+                    value: None,
+                    token: None,
+                    level: Level::Pte,
+                    attributes: Attributes::default(),
+                    folio: None,
+                };
+                match space.real.query(VirtAddr::of_page(page)) {
+                    Mapping::None => {}
+                    Mapping::Token(token) => state.token = Some(token),
+                    Mapping::Page { frame, level, mut attributes, .. } => {
+                        if F::CONTIGUOUS > 1 {
+                            (attributes.young, attributes.dirty) = (false, false);
+                        }
+                        (state.level, state.attributes) = (level, attributes);
+                        state.value = self.machine.host.read(frame.address());
+                        state.folio = Folio::of(self.machine, frame)
+                            .ok()
+                            .map(|f| (f.order(), f.maps(), f.refs(), f.pins()));
+                    }
+                }
+                states.push(state);
+            }
+        }
+        states
+    }
+
+    /// Ends everything: all frames must be free again.
+    pub fn finish(mut self) {
+        self.check();
+        self.spaces.clear();
+        for pin in self.pins.drain(..) {
+            pin.unpin(self.machine);
+        }
+        for (file, contents) in self.files.drain(..) {
+            assert_eq!((file.refs(), file.maps()), (1, 0), "a file's folio of {} pages", contents.len());
+            file.put(self.machine);
+        }
+        for n in 0..1 << ZEROS_ORDER {
+            assert_eq!(self.machine.host.read(self.zeros.add(n).address()), Some(0), "the zero page");
+        }
+        self.machine.free_folio(self.zeros, ZEROS_ORDER);
+        self.check_tokens();
+        assert_eq!(self.machine.host.free_frames(), self.free, "frames were lost");
+    }
+}

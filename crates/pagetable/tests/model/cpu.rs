@@ -1,0 +1,189 @@
+//! A machine with a CPU whose TLB holds on to what it was told: [`HostMachine`]'s only counts. A translation stays until
+//! it is invalidated *and* the invalidation waited for, so an operation that forgets a flush, or flushes too little, or
+//! gives memory back before, is seen by what the program then reads and writes.
+
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use isotherm_pagetable::host::HostMachine;
+use isotherm_pagetable::*;
+
+/// Translations that the TLB holds, more than are in use at a time in a small space.
+const ENTRIES: usize = 64;
+
+/// A translation of the pages `first..first + pages`.
+#[derive(Clone, Copy, Debug)]
+struct Cached {
+    space: SpaceId,
+    first: u64,
+    pages: u64,
+    frame: Frame,
+    /// Writes go through: permitted, and dirty already, else the CPU walks to set that.
+    write: bool,
+    execute: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Invalidation {
+    Pages(SpaceId, u64, u64),
+    Space(SpaceId),
+}
+
+impl Invalidation {
+    fn hits(&self, cached: &Cached) -> bool {
+        match *self {
+            Invalidation::Pages(space, first, end) => {
+                space == cached.space && first < cached.first + cached.pages && cached.first < end
+            }
+            Invalidation::Space(space) => space == cached.space,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    held: Vec<Cached>,
+    issued: Vec<Invalidation>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Cpu {
+    pub host: HostMachine,
+    tlb: Mutex<Cache>,
+}
+
+impl Cpu {
+    pub fn new(frames: u64) -> Cpu {
+        Cpu { host: HostMachine::new(frames), tlb: Mutex::default() }
+    }
+
+    fn tlb(&self) -> MutexGuard<'_, Cache> {
+        self.tlb.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An access of a program: by the TLB if it holds a translation that permits it, else by a walk.
+    pub fn access<F: Format, B: Batching>(
+        &self,
+        space: &AddressSpace<'_, F, Cpu, B>,
+        page: u64,
+        access: Access,
+    ) -> Result<(Frame, Walked), Fault> {
+        let permits = |cached: &Cached| match access {
+            Access::Read => true,
+            Access::Write => cached.write,
+            Access::Execute => cached.execute,
+        };
+        let covers = |c: &Cached| c.space == space.id() && (c.first..c.first + c.pages).contains(&page);
+        let cached = self.tlb().held.iter().copied().find(|c| covers(c) && permits(c));
+        if let Some(cached) = cached {
+            return Ok((cached.frame.add(page - cached.first), Walked(false)));
+        }
+        let guard = self.read_lock();
+        let at = VirtAddr::of_page(page);
+        let frame = space.access(&guard, at, access)?;
+        if let Mapping::Page { level, contiguous, attributes, .. } = space.lookup(&guard, at) {
+            let pages = level.pages() * if contiguous { F::CONTIGUOUS as u64 } else { 1 };
+            let mut tlb = self.tlb();
+            // What did not permit the access is dropped, as CPUs do before they fault.
+            tlb.held.retain(|cached| !covers(cached));
+            if tlb.held.len() == ENTRIES {
+                tlb.held.remove(0);
+            }
+            let first = page - page % pages;
+            tlb.held.push(Cached {
+                space: space.id(),
+                first,
+                pages,
+                frame: Frame(frame.0 - (page - first)),
+                write: attributes.write && attributes.dirty,
+                execute: attributes.execute,
+            });
+        }
+        Ok((frame, Walked(true)))
+    }
+}
+
+/// Whether the CPU walked the tables, and so set the accessed bit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Walked(pub bool);
+
+// SAFETY: all is forwarded to a machine that keeps the rules.
+unsafe impl Memory for Cpu {
+    fn table(&self, frame: Frame) -> NonNull<Table> {
+        self.host.table(frame)
+    }
+    fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
+        self.host.meta(frame)
+    }
+    unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.copy(from, to, frames) };
+    }
+    unsafe fn clear(&self, frame: Frame) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.clear(frame) };
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Frames for Cpu {
+    fn alloc_table(&self) -> Option<Frame> {
+        self.host.alloc_table()
+    }
+    fn retire_table(&self, frame: Frame) {
+        self.host.retire_table(frame);
+    }
+    fn alloc_folio(&self, order: u8) -> Option<Frame> {
+        self.host.alloc_folio(order)
+    }
+    fn free_folio(&self, head: Frame, order: u8) {
+        let freed = head.0..head.0 + (1 << order);
+        let reached =
+            self.tlb().held.iter().any(|c| c.frame.0 < freed.end && freed.start < c.frame.0 + c.pages);
+        assert!(!reached, "{head:?} is freed and the TLB still reaches it");
+        self.host.free_folio(head, order);
+    }
+    fn share_token(&self, token: u64) {
+        self.host.share_token(token);
+    }
+    fn release_token(&self, token: u64) {
+        self.host.release_token(token);
+    }
+}
+
+// SAFETY: what was invalidated is dropped when `sync` is called.
+unsafe impl Tlb for Cpu {
+    fn invalidate_page(&self, space: SpaceId, page: u64) {
+        self.host.invalidate_page(space, page);
+        self.tlb().issued.push(Invalidation::Pages(space, page, page + 1));
+    }
+    fn invalidate_range(&self, space: SpaceId, range: PageRange, tables: bool) {
+        self.host.invalidate_range(space, range, tables);
+        let first = range.start().page();
+        self.tlb().issued.push(Invalidation::Pages(space, first, first + range.pages()));
+    }
+    fn invalidate_space(&self, space: SpaceId) {
+        self.host.invalidate_space(space);
+        self.tlb().issued.push(Invalidation::Space(space));
+    }
+    fn sync(&self) {
+        self.host.sync();
+        let mut tlb = self.tlb();
+        let issued = std::mem::take(&mut tlb.issued);
+        tlb.held.retain(|cached| !issued.iter().any(|invalidation| invalidation.hits(cached)));
+    }
+}
+
+impl Rcu for Cpu {
+    type Guard<'a> = <HostMachine as Rcu>::Guard<'a>;
+    fn read_lock(&self) -> Self::Guard<'_> {
+        self.host.read_lock()
+    }
+}
+
+impl Observe for Cpu {
+    fn event(&self, event: Event) {
+        self.host.event(event);
+    }
+}

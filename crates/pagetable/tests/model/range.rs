@@ -1,0 +1,239 @@
+//! Operations on ranges: map, zap and unmap, protect, remap, tokens.
+
+use isotherm_pagetable::*;
+
+use super::naive::{Contents, Page, Place};
+use super::{Region, TOKENS, Use, World, ZEROS_ORDER};
+
+impl<F: Format, B: Batching> World<'_, F, B> {
+    pub(super) fn map(&mut self) {
+        let s = self.space();
+        let range = self.range();
+        let region = Self::region_of(range.start().page());
+        let largest = if self.huge && self.random.one_in(2) { Level::Pud } else { Level::Pte };
+        match region.usage {
+            Use::Anon if self.random.one_in(12) => self.map_zeros(s, range),
+            Use::Anon => self.map_anon(s, range.start().page(), region, largest),
+            Use::FilePrivate | Use::FileShared => self.map_file(s, range, largest),
+            Use::Device => {
+                // Aligned as the addresses are, or not.
+                let skew = self.random.of(&[0, 0, 0, 1, 16]);
+                let first = Frame(super::DEVICE + range.start().page() + skew);
+                let attributes = Attributes {
+                    write: true,
+                    special: true,
+                    memory: MemoryType::Device,
+                    ..Attributes::file()
+                };
+                self.map_pages(s, range, first, attributes, largest, |n| Contents::Device(first.add(n)));
+            }
+        }
+    }
+
+    /// Maps consecutive frames; how many pages were, before something was in the way.
+    fn map_pages(
+        &mut self,
+        s: usize,
+        range: PageRange,
+        first: Frame,
+        attributes: Attributes,
+        largest: Level,
+        contents: impl Fn(u64) -> Contents,
+    ) {
+        let result = self.spaces[s].real.map(range, first, attributes, largest);
+        let start = range.start().page();
+        let model = &mut self.spaces[s].model;
+        let done = match result {
+            Ok(()) => range.pages(),
+            Err(stopped) => {
+                assert_eq!(stopped.why, Error::Occupied);
+                let at = stopped.at.page();
+                assert!(model.get(at).is_some() || largest > Level::Pte, "{stopped}, but nothing is there");
+                at - start
+            }
+        };
+        for n in 0..done {
+            model.put(start + n, Place::Page(Page::new(contents(n), attributes.dirty)));
+        }
+    }
+
+    /// Pages that were read and never written: frames of zeros that belong to no folio.
+    fn map_zeros(&mut self, s: usize, range: PageRange) {
+        let len = range.pages().min(1 << ZEROS_ORDER);
+        let range = PageRange::with_pages(range.start(), len).expect("a range");
+        let attributes = Attributes { special: true, ..Attributes::file() };
+        self.map_pages(s, range, self.zeros, attributes, Level::Pte, |_| Contents::Private(0));
+    }
+
+    fn map_anon(&mut self, s: usize, page: u64, region: Region, largest: Level) {
+        let order = self.random.of(&[0, 0, 1, 3, 4, 4, 5, 9, 9]);
+        // Aligned as a fault would place a large folio, or not.
+        let aligned = !self.random.one_in(4);
+        let page = if aligned { page & !((1 << order) - 1) } else { page }.max(region.first);
+        let skip = if self.random.one_in(5) { self.random.below(1 << order) } else { 0 };
+        let (zap, by_page) = (self.random.one_in(2), self.random.one_in(4));
+        let Some(head) = self.machine.host.take(order) else { return };
+        let folio = Folio::prepare(self.machine, head, order, FolioKind::Anon).expect("a folio");
+        let len = ((1 << order) - skip).min(region.reach() - page);
+        let stamps: Vec<u64> = (0..len).map(|n| self.write_stamp(head.add(skip + n))).collect();
+        let at = PageRange::with_pages(VirtAddr::of_page(page), len).expect("a range");
+        if zap {
+            self.zap_range(s, at);
+        }
+        // At once, or page by page as faults come.
+        if by_page {
+            for n in 0..len {
+                let one = PageRange::with_pages(VirtAddr::of_page(page + n), 1).expect("a page");
+                let first = head.add(skip + n);
+                let contents = |_| Contents::Private(stamps[n as usize]);
+                self.map_pages(s, one, first, Attributes::anonymous(), largest, contents);
+            }
+        } else {
+            let contents = |n| Contents::Private(stamps[n as usize]);
+            self.map_pages(s, at, head.add(skip), Attributes::anonymous(), largest, contents);
+        }
+        folio.put(self.machine);
+    }
+
+    fn map_file(&mut self, s: usize, range: PageRange, largest: Level) {
+        let which = self.random.below(self.files.len() as u64) as usize;
+        let size = self.files[which].1.len() as u64;
+        let skip = self.random.below(size);
+        let skip = if self.random.one_in(2) { 0 } else { skip };
+        let len = (size - skip).min(range.pages());
+        let sharing = Self::region_of(range.start().page()).usage.sharing();
+        let attributes = Attributes { write: sharing == Sharing::Shared, ..Attributes::file() };
+        let at = PageRange::with_pages(range.start(), len).expect("a range");
+        let first = self.files[which].0.head().add(skip);
+        let cells = self.files[which].1.clone();
+        let contents = |n| Contents::Shared(cells[(skip + n) as usize].clone());
+        self.map_pages(s, at, first, attributes, largest, contents);
+    }
+
+    pub(super) fn zap(&mut self) {
+        let s = self.space();
+        let range = self.range();
+        self.zap_range(s, range);
+    }
+
+    fn zap_range(&mut self, s: usize, range: PageRange) {
+        let unmap = self.random.one_in(2);
+        let mut slots = vec![Slot::default(); self.slots];
+        let real = &self.spaces[s].real;
+        let mut gather = real.gather(&mut slots);
+        if unmap {
+            real.unmap(range, &mut gather).expect("unmapped");
+        } else {
+            real.zap(range, &mut gather).expect("zapped");
+        }
+        drop(gather);
+        for page in Self::pages(range) {
+            self.spaces[s].model.take(page);
+        }
+    }
+
+    pub(super) fn protect(&mut self) {
+        let s = self.space();
+        let range = self.range();
+        let sharing = Self::region_of(range.start().page()).usage.sharing();
+        let protection = self.random.of(&[
+            Protection::READ,
+            Protection::READ_WRITE,
+            Protection::READ_WRITE,
+            Protection::NONE,
+            Protection { execute: true, ..Protection::READ },
+        ]);
+        let mut slots = [Slot::default(); 4];
+        let space = &mut self.spaces[s];
+        let mut gather = space.real.gather(&mut slots);
+        space.real.protect(range, protection, sharing, &mut gather).expect("protected");
+        drop(gather);
+        for (_, page) in space.model.pages_mut(Self::pages(range)) {
+            page.protection = protection;
+        }
+    }
+
+    pub(super) fn write_protect(&mut self) {
+        let s = self.space();
+        let range = self.range();
+        let real = &self.spaces[s].real;
+        real.write_protect(range, &mut real.gather(&mut [])).expect("protected");
+    }
+
+    pub(super) fn remap(&mut self) {
+        let s = self.space();
+        let from = self.range();
+        let region = Self::region_of(from.start().page());
+        // To a region of the same use.
+        let anon = region.usage == Use::Anon;
+        let target = if anon { self.random.of(&super::REGIONS[..3]) } else { region };
+        if from.pages() > target.pages {
+            return;
+        }
+        let mut to = target.first + self.random.below(target.pages - from.pages() + 1);
+        if self.random.one_in(2) {
+            // Aligned to tables as the source is.
+            to = ((to & !511) | (from.start().page() & 511)).max(target.first);
+            if to + from.pages() > target.end() {
+                return;
+            }
+        }
+        let space = &mut self.spaces[s];
+        let start = from.start().page();
+        let done = match space.real.remap(from, VirtAddr::of_page(to)) {
+            Ok(()) => from.pages(),
+            Err(stopped) => {
+                assert_eq!(stopped.why, Error::Occupied);
+                stopped.at.page() - start
+            }
+        };
+        for n in 0..done {
+            if let Some(place) = space.model.take(start + n) {
+                space.model.put(to + n, place);
+            }
+        }
+    }
+
+    pub(super) fn token(&mut self) {
+        let s = self.space();
+        let token = 1 + self.random.below(TOKENS - 1);
+        if self.random.one_in(2) {
+            let page = self.a_page(s);
+            self.swap_out(s, page, token);
+            return;
+        }
+        let range = self.range();
+        let space = &mut self.spaces[s];
+        let start = range.start().page();
+        let done = match space.real.map_token(range, token) {
+            Ok(()) => range.pages(),
+            Err(stopped) => {
+                assert_eq!(stopped.why, Error::Occupied);
+                stopped.at.page() - start
+            }
+        };
+        for n in 0..done {
+            space.model.put(start + n, Place::Token(token));
+        }
+        *self.tokens.entry(token).or_default() += done as i64;
+    }
+
+    fn swap_out(&mut self, s: usize, page: u64, token: u64) {
+        let space = &mut self.spaces[s];
+        let at = VirtAddr::of_page(page);
+        let special = matches!(space.real.query(at), Mapping::Page { attributes, .. } if attributes.special);
+        let mut slots = [Slot::default(); 2];
+        let mut gather = space.real.gather(&mut slots);
+        match space.real.swap_out(at, token, &mut gather) {
+            Ok(dirty) => {
+                let old = space.model.replace(page, Place::Token(token));
+                let Some(Place::Page(old)) = old else { panic!("page {page:#x} was not mapped") };
+                assert!(dirty || !old.dirty, "page {page:#x} goes to swap, and its write is lost");
+                *self.tokens.entry(token).or_default() += 1;
+            }
+            Err(Error::NotMapped) => assert!(special || space.model.page(page).is_none()),
+            Err(Error::Pinned) => assert!(!self.pins.is_empty()),
+            Err(why) => panic!("swap out: {why}"),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Operations that look at tables as a whole: young harvest, split and collapse.
+
+use isotherm_pagetable::*;
+
+use super::naive::{Contents, Page, Place};
+use super::{Use, World};
+
+impl<F: Format, B: Batching> World<'_, F, B> {
+    pub(super) fn harvest(&mut self) {
+        let s = self.space();
+        let range = self.range();
+        let mut bitmap = vec![0; range.pages().div_ceil(64) as usize];
+        let exact = self.exact();
+        let space = &mut self.spaces[s];
+        let before: Vec<Mapping> =
+            Self::pages(range).map(|p| space.real.query(VirtAddr::of_page(p))).collect();
+        let mut tested = bitmap.clone();
+        let test = space.real.test_young(range, &mut tested).expect("tested");
+        let young = space.real.harvest_young(range, &mut bitmap).expect("harvested");
+        assert_eq!((test, &tested), (young, &bitmap));
+        let mut count = 0;
+        for (n, at) in Self::pages(range).enumerate() {
+            let bit = bitmap[n / 64] >> (n % 64) & 1 == 1;
+            count += u64::from(bit);
+            let was = matches!(before[n], Mapping::Page { attributes, .. } if attributes.young);
+            assert_eq!(bit, was, "page {at:#x}");
+            match space.model.page_mut(at) {
+                Some(model) => {
+                    assert!(bit || !model.young, "an access to page {at:#x} was lost");
+                    assert!(!exact || bit == model.young, "page {at:#x} was not accessed");
+                    model.young = false;
+                }
+                None => assert!(!bit),
+            }
+        }
+        assert_eq!(young, count);
+        assert_eq!(space.real.test_young(range, &mut bitmap), Ok(0));
+        if !exact {
+            // A block or huge leaf at the border is old as a whole now.
+            let around = Self::pages(range);
+            for (_, model) in space.model.pages_mut(around.start & !511..(around.end + 511) & !511) {
+                model.young = false;
+            }
+        }
+    }
+
+    pub(super) fn split_or_collapse(&mut self) {
+        let s = self.space();
+        let page = self.a_page(s);
+        if self.huge && self.random.one_in(2) {
+            self.collapse(s, page);
+        } else {
+            self.spaces[s].real.split(VirtAddr::of_page(page)).expect("split");
+        }
+    }
+
+    fn collapse(&mut self, s: usize, page: u64) {
+        // Not across the end of a region.
+        let first = page & !511;
+        let region = Self::region_of(page);
+        if first < region.first || first + 512 > region.end() {
+            return;
+        }
+        let space = &mut self.spaces[s];
+        let mut slots = [Slot::default(); 4];
+        let mut gather = space.real.gather(&mut slots);
+        let result = space.real.collapse(VirtAddr::of_page(page), 511, &mut gather);
+        drop(gather);
+        if let Ok(Collapsed::Copied { .. }) = result {
+            assert_eq!(region.usage, Use::Anon);
+            let Mapping::Page { attributes, level: Level::Pmd, .. } =
+                space.real.query(VirtAddr::of_page(page))
+            else {
+                panic!("not a huge leaf")
+            };
+            let Attributes { user, write, execute, .. } = attributes;
+            for at in first..first + 512 {
+                match space.model.page_mut(at) {
+                    Some(model) => model.dirty = true,
+                    None => {
+                        let protection = Protection { user, write, execute };
+                        let page = Page::new(Contents::Private(0), true);
+                        space.model.put(at, Place::Page(Page { protection, young: false, ..page }));
+                    }
+                }
+            }
+        }
+    }
+}
