@@ -8,7 +8,8 @@ use crate::folio::{Folio, FolioKind};
 use crate::format::{Attributes, Format};
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
-use crate::space::{AddressSpace, Step, Window};
+use crate::space::AddressSpace;
+use crate::walk::{Step, Window};
 
 /// How a write fault is resolved.
 #[derive(Clone, Copy, Debug)]

@@ -13,8 +13,10 @@ use crate::format::{Format, decode_token};
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
-use crate::space::{AddressSpace, Step, Window, raw_table};
+use crate::space::AddressSpace;
 use crate::table::Table;
+use crate::tree::Stock;
+use crate::walk::{Cursor, Step, Window};
 
 /// How fork treats a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +27,9 @@ pub enum ForkRule {
     /// private pages).
     Refault,
 }
+
+/// Tables that a page may need, one a level.
+const LEVELS: u64 = 5;
 
 /// How far a window was copied.
 enum Copied {
@@ -54,8 +59,6 @@ struct Spare<'m, M: Machine> {
     machine: &'m M,
     /// For the copy of a pinned page.
     page: Option<Frame>,
-    /// A table for the child, not yet written. Almost every table of the parent's needs one.
-    table: Option<Frame>,
 }
 
 /// A table of the child's.
@@ -98,9 +101,6 @@ impl<M: Machine> Drop for Spare<'_, M> {
         if let Some(frame) = self.page.take() {
             self.machine.free_folio(frame, 0);
         }
-        if let Some(frame) = self.table.take() {
-            self.machine.retire_table(frame);
-        }
     }
 }
 
@@ -129,14 +129,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         self.check(range)?;
         let ForkRule::Copy(sharing) = rule else { return Ok(()) };
         gather.serve(self.id);
-        let mut spare = Spare { machine: self.machine, page: None, table: None };
+        let mut spare = Spare { machine: self.machine, page: None };
+        let mut stock = Stock::new(self.machine);
+        let mut cursor = Cursor::new();
+        let stopped = |page| move |why| Stopped::at_page(page, why);
         let mut page = range.first;
         while page < range.end {
-            if spare.table.is_none() {
-                // Without one the child may still have the table that is needed.
-                spare.table = raw_table(self.machine).ok();
-            }
-            let window = match self.step(page, range.end) {
+            let window = match self.step_on(&mut cursor, page, range.end) {
                 Step::Gap(next) => {
                     page = next;
                     continue;
@@ -144,14 +143,17 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Step::Window(window) => window,
             };
             let level = window.table.level;
-            let spares = spare.table;
-            let Some(table) = child.table_exclusive(page, level, &mut spare.table) else {
-                // More than the lowest table is missing: these are allocated while no lock is held.
-                drop(window);
-                child.make(page, level).map(drop).map_err(|why| Stopped::at_page(page, why))?;
-                continue;
+            let mut table = match child.table_exclusive(page, level, &mut stock) {
+                Ok((table, fresh)) => Child { table, fresh },
+                Err(Error::NoTableFrame) => {
+                    drop(window);
+                    cursor.rest();
+                    let tables = (range.end - page) / level.table_pages() + LEVELS;
+                    stock.fill(tables).map_err(stopped(page))?;
+                    continue;
+                }
+                Err(why) => return Err(stopped(page)(why)),
             };
-            let mut table = Child { table, fresh: spare.table != spares };
             table.leave_empty(0..window.index);
             let copied = match sharing {
                 Sharing::Private => self.copy_window::<true>(&window, &mut table, range, &mut spare, gather),
@@ -163,14 +165,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             let left = if done <= page { window.index } else { level.index(done - 1) + 1 };
             table.leave_empty(left..ENTRIES);
             drop(window);
-            let stopped = |page| move |why| Stopped::at_page(page, why);
             page = match copied {
                 Copied::Until(next) => next,
                 Copied::Split(at) => {
+                    cursor.rest();
                     self.split_leaf(at).map_err(stopped(at.max(page)))?;
                     at.max(page)
                 }
                 Copied::Spare(at) => {
+                    cursor.rest();
                     spare.fill_page().map_err(stopped(at))?;
                     at
                 }

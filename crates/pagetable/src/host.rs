@@ -327,12 +327,22 @@ unsafe impl Memory for HostMachine {
 // SAFETY: the lists hold each frame once and blocks aligned to their order; retired tables wait for `reclaim`.
 unsafe impl Frames for HostMachine {
     fn alloc_table(&self) -> Option<Frame> {
+        let mut frame = [Frame(0)];
+        (self.alloc_tables(&mut frame) == 1).then_some(frame[0])
+    }
+
+    fn alloc_tables(&self, into: &mut [Frame]) -> usize {
         let mut lists = self.lists();
-        lists.table_budget = lists.table_budget.checked_sub(1)?;
-        if lists.blocks[0].is_empty() {
-            self.reclaim(&mut lists);
+        for (count, slot) in into.iter_mut().enumerate() {
+            let Some(budget) = lists.table_budget.checked_sub(1) else { return count };
+            lists.table_budget = budget;
+            if lists.blocks[0].is_empty() {
+                self.reclaim(&mut lists);
+            }
+            let Some(frame) = lists.take(0) else { return count };
+            *slot = frame;
         }
-        lists.take(0)
+        into.len()
     }
 
     fn retire_table(&self, frame: Frame) {

@@ -102,6 +102,8 @@ mod remap;
 mod space;
 mod sync;
 mod table;
+mod tree;
+mod walk;
 mod young;
 mod zap;
 

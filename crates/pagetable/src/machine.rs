@@ -56,6 +56,17 @@ pub unsafe trait Frames {
     /// A frame for a page table, contents arbitrary. `None` if there is none.
     fn alloc_table(&self) -> Option<Frame>;
 
+    /// Frames for up to `into.len()` page tables, written to its start. Returns how many there were. A fork asks for some
+    /// at a time: an allocator that hands them out together saves it a lock for each.
+    fn alloc_tables(&self, into: &mut [Frame]) -> usize {
+        let mut count = 0;
+        for (slot, frame) in into.iter_mut().zip(core::iter::from_fn(|| self.alloc_table())) {
+            *slot = frame;
+            count += 1;
+        }
+        count
+    }
+
     /// Takes back the frame of a page table, once no guard of now is left.
     fn retire_table(&self, frame: Frame);
 

@@ -162,7 +162,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             gather.flush();
         }
         loop {
-            let crate::space::Step::Window(window) = self.step(page, page + 1) else {
+            let crate::walk::Step::Window(window) = self.step(page, page + 1) else {
                 return Err(Error::NotMapped);
             };
             if window.table.level != Level::Pte {

@@ -8,7 +8,8 @@ use crate::folio::{Folio, FolioKind};
 use crate::format::{Attributes, Format};
 use crate::gather::Gather;
 use crate::machine::Machine;
-use crate::space::{AddressSpace, Done, Window};
+use crate::space::AddressSpace;
+use crate::walk::{Done, Window};
 
 /// What a mapping is for, which decides what fork and write permission mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,8 +7,9 @@ use crate::error::{Error, Stopped};
 use crate::folio::Folio;
 use crate::format::{Attributes, Format, decode_token};
 use crate::machine::Machine;
-use crate::space::{AddressSpace, Done, Step};
+use crate::space::AddressSpace;
 use crate::table::Table;
+use crate::walk::{Done, Step};
 
 /// What a page is mapped to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,8 +7,9 @@ use crate::error::{Error, Stopped};
 use crate::folio::Folio;
 use crate::format::Format;
 use crate::machine::Machine;
-use crate::space::{AddressSpace, Step};
+use crate::space::AddressSpace;
 use crate::table::Locked;
+use crate::walk::Step;
 
 /// What of a piece was moved.
 enum Moved {

@@ -120,6 +120,11 @@ impl Table {
         &mut self.entries
     }
 
+    /// Empties a table that nobody else can reach.
+    pub(crate) fn clear(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.set(0));
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.iter().all(|e| e.relaxed() == 0)
     }

@@ -10,8 +10,9 @@ use crate::batch::Batching;
 use crate::error::Stopped;
 use crate::format::Format;
 use crate::machine::Machine;
-use crate::space::{AddressSpace, Done, Window};
+use crate::space::AddressSpace;
 use crate::table::{Entry, Locked};
+use crate::walk::{Done, Window};
 
 /// Bits of a word of the bitmap.
 const WORD: usize = u64::BITS as usize;

@@ -8,7 +8,8 @@ use crate::folio::{Folio, FolioKind};
 use crate::format::{Format, decode_token};
 use crate::gather::Gather;
 use crate::machine::Machine;
-use crate::space::{AddressSpace, Done, Window};
+use crate::space::AddressSpace;
+use crate::walk::{Done, Window};
 
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// Removes all mappings of the range and keeps the tables (`MADV_DONTNEED`). What the entries of file folios said

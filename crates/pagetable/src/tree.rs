@@ -1,0 +1,227 @@
+//! Tables come, are split off, and go.
+
+use crate::address::{ENTRIES, Frame, Level, PageRange};
+use crate::batch::Batching;
+use crate::entries::{unfold_ends, write_run};
+use crate::error::Error;
+use crate::format::Format;
+use crate::gather::Gather;
+use crate::machine::{Event, Machine};
+use crate::space::AddressSpace;
+use crate::table::{Locked, Table};
+use crate::walk::Step;
+
+/// How many tables a fork allocates at once at the most.
+const MOST: usize = 16;
+
+/// Frames for tables, allocated while no lock is held, for use under one. What is left over goes back.
+pub(crate) struct Stock<'m, M: Machine> {
+    machine: &'m M,
+    frames: [Frame; MOST],
+    len: usize,
+    /// How many to ask for the next time: more and more, so that little is asked for in vain.
+    want: usize,
+}
+
+impl<'m, M: Machine> Stock<'m, M> {
+    pub fn new(machine: &'m M) -> Self {
+        Stock { machine, frames: [Frame(0); MOST], len: 0, want: 1 }
+    }
+
+    /// Allocates tables, one at least and `most` at the most.
+    pub fn fill(&mut self, most: u64) -> Result<(), Error> {
+        let most = usize::try_from(most).unwrap_or(MOST).clamp(1, self.want);
+        self.want = (self.want * 2).min(MOST);
+        let room = &mut self.frames[self.len..];
+        let most = most.min(room.len());
+        let got = self.machine.alloc_tables(&mut room[..most]).min(most);
+        for n in self.len..self.len + got {
+            let frame = self.frames[n];
+            match self.machine.meta(frame) {
+                Some(meta) => {
+                    meta.become_table();
+                    self.frames[self.len] = frame;
+                    self.len += 1;
+                }
+                None => self.machine.retire_table(frame),
+            }
+        }
+        match (self.len, got) {
+            (0, 0) => Err(Error::NoTableFrame),
+            (0, _) => Err(Error::UnknownFrame),
+            _ => Ok(()),
+        }
+    }
+
+    /// A table whose entries are still to be written, reached by nobody else.
+    fn take(&mut self) -> Result<Frame, Error> {
+        self.len = self.len.checked_sub(1).ok_or(Error::NoTableFrame)?;
+        Ok(self.frames[self.len])
+    }
+}
+
+impl<M: Machine> Drop for Stock<'_, M> {
+    fn drop(&mut self) {
+        self.frames[..self.len].iter().for_each(|&frame| self.machine.retire_table(frame));
+    }
+}
+
+impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+    /// Walks to `page`, making tables, and locks the table of `level` that translates it.
+    ///
+    /// Fails with [`Error::Occupied`] if a larger leaf is in the way.
+    pub(crate) fn make(&self, page: u64, target: Level) -> Result<Locked<'m, M>, Error> {
+        loop {
+            let guard = self.machine.read_lock();
+            let (mut level, mut frame) = (F::ROOT, self.id.root);
+            let missing = loop {
+                let Some(below) = level.below().filter(|_| level > target) else { break false };
+                // SAFETY: `guard` is older than the load that found `frame`.
+                let raw = unsafe { self.table_at(frame) }.entries()[level.index(page)].load();
+                if raw == 0 {
+                    break true;
+                }
+                if !F::is_table(level, raw) {
+                    return Err(Error::Occupied);
+                }
+                (level, frame) = (below, F::table_frame(raw));
+            };
+            if missing {
+                // Allocated before the lock is taken: the allocator may sleep or take locks of its own. The guard is
+                // what must not be held then, so the walk starts anew.
+                drop(guard);
+                self.add_table(page, level)?;
+                continue;
+            }
+            if let Ok(table) = Locked::acquire(self.machine, frame, level) {
+                return Ok(table);
+            }
+        }
+    }
+
+    /// Puts an empty table below the empty entry of `level` at `page`, unless somebody was faster.
+    fn add_table(&self, page: u64, level: Level) -> Result<(), Error> {
+        let frame = new_table(self.machine)?;
+        match self.make(page, level) {
+            Ok(parent) if parent.entry(level.index(page)).relaxed() == 0 => {
+                parent.change()[level.index(page)].store(F::table(frame));
+                Ok(())
+            }
+            other => {
+                self.machine.retire_table(frame);
+                other.map(drop)
+            }
+        }
+    }
+
+    /// The table of `target` level at `page` of a space that nobody else uses, without a lock. Missing tables come from
+    /// the stock. `true` if this one did: then the caller must write all its entries.
+    ///
+    /// Fails with [`Error::NoTableFrame`] if the stock is used up; what was added stays, so that a call with more goes
+    /// on. Fails with [`Error::Occupied`] if a larger leaf is in the way.
+    #[inline]
+    pub(crate) fn table_exclusive(
+        &mut self,
+        page: u64,
+        target: Level,
+        stock: &mut Stock<'_, M>,
+    ) -> Result<(&mut Table, bool), Error> {
+        let (mut level, mut frame, mut fresh) = (F::ROOT, self.id.root, false);
+        loop {
+            // SAFETY: `&mut self` is the only way to this space's tables, so nobody holds a reference into them, and the
+            // documentation of `copy_range` demands that no CPU has loaded the space.
+            let table = unsafe { self.machine.table(frame).as_mut() };
+            let Some(below) = level.below().filter(|_| level > target) else { return Ok((table, fresh)) };
+            if fresh {
+                table.clear();
+            }
+            let entry = &mut table.entries_mut()[level.index(page)];
+            fresh = entry.get() == 0;
+            if fresh {
+                entry.set(F::table(stock.take()?));
+            }
+            let raw = entry.get();
+            if !F::is_table(level, raw) {
+                return Err(Error::Occupied);
+            }
+            (level, frame) = (below, F::table_frame(raw));
+        }
+    }
+
+    /// Replaces the huge leaf at `page` by a table of leaves of the level below, filled in one batch.
+    pub(crate) fn split_leaf(&self, page: u64) -> Result<(), Error> {
+        let fresh = new_table(self.machine)?;
+        let Step::Window(window) = self.step(page, page + 1) else {
+            self.machine.retire_table(fresh);
+            return Ok(());
+        };
+        let level = window.table.level;
+        let (Some(below), index) = (level.below(), window.index) else {
+            drop(window);
+            self.machine.retire_table(fresh);
+            return Ok(());
+        };
+        let table = window.table;
+        if !F::is_present(table.entry(index).relaxed()) {
+            drop(table);
+            self.machine.retire_table(fresh);
+            return Ok(());
+        }
+        let first = page >> level.shift() << level.shift();
+        unfold_ends::<F, M>(&table, self.id, first, 1);
+        // Break before make: no TLB may hold the leaf and its parts at once.
+        let raw = table.change()[index].swap(0);
+        self.machine.invalidate_range(self.id, PageRange { first, end: first + level.pages() }, false);
+        self.machine.sync();
+        // SAFETY: nobody else has seen the fresh table.
+        let parts = unsafe { self.machine.table(fresh).as_mut() };
+        write_run::<F, M>(self.machine, parts, below, 0, F::at_level(raw, below), ENTRIES);
+        table.change()[index].store(F::table(fresh));
+        self.machine.event(Event::Split);
+        Ok(())
+    }
+
+    /// Takes the tables out of the tree that lie wholly in the range and are empty.
+    pub(crate) fn prune(&self, range: PageRange, gather: &mut Gather<'_, M>) {
+        for level in [Level::Pmd, Level::Pud, Level::P4d, Level::Pgd] {
+            if level > F::ROOT {
+                break;
+            }
+            // The entries of this level whose tables lie wholly inside.
+            let mut page = range.first.next_multiple_of(level.pages());
+            while page + level.pages() <= range.end {
+                if gather.is_full() {
+                    // Not under the lock of a table: the flush waits for other CPUs.
+                    gather.flush();
+                }
+                page = match self.parent(page, level) {
+                    Some((parent, child)) => {
+                        self.prune_one(&parent, page, child, gather);
+                        page + level.pages()
+                    }
+                    None => self.skip(page, level),
+                };
+            }
+        }
+    }
+
+    fn prune_one(&self, parent: &Locked<'m, M>, page: u64, child: Frame, gather: &mut Gather<'_, M>) {
+        let Some(below) = parent.level.below() else { return };
+        // The parent is locked, so the child is in the tree: it cannot be stale.
+        let Ok(child) = Locked::acquire(self.machine, child, below) else { return };
+        if child.table().is_empty() {
+            parent.change()[parent.level.index(page)].store(0);
+            gather.unlinked(child.unlink(), page, parent.level.pages());
+        }
+    }
+}
+
+/// A frame for a table, all entries empty, reached by nobody else.
+pub(crate) fn new_table<M: Machine>(machine: &M) -> Result<Frame, Error> {
+    let mut stock = Stock::new(machine);
+    stock.fill(1)?;
+    let frame = stock.take()?;
+    // SAFETY: the allocator gave the frame to us alone, and it is a table from here on.
+    unsafe { machine.table(frame).as_mut() }.clear();
+    Ok(frame)
+}

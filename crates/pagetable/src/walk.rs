@@ -1,0 +1,280 @@
+//! Walks down the tree: to the table that holds a page's leaf, locked, or lock-free to what is there.
+
+use crate::address::{ENTRIES, Frame, Level, PageRange};
+use crate::batch::Batching;
+use crate::entries::step;
+use crate::error::Stopped;
+use crate::format::Format;
+use crate::machine::Machine;
+use crate::space::AddressSpace;
+use crate::table::{Locked, Table, prefetch};
+
+/// What is found at a page.
+pub(crate) enum Step<'m, M: Machine> {
+    /// Nothing is mapped before this page.
+    Gap(u64),
+    /// Entries from this page on that are leaves, or a whole PTE table's.
+    Window(Window<'m, M>),
+}
+
+/// Part of a locked table: entries `index..end`, the first of which translates `page`. Above the PTE level the first
+/// is a leaf, the others may be anything.
+pub(crate) struct Window<'m, M: Machine> {
+    pub table: Locked<'m, M>,
+    pub index: usize,
+    pub end: usize,
+    pub page: u64,
+}
+
+impl<M: Machine> Window<'_, M> {
+    /// Whether the table knows its pattern, so that a batch need not read it.
+    #[inline(always)]
+    pub fn is_known<B: Batching>(&self) -> bool {
+        B::BATCHED && self.table.pattern() != 0
+    }
+
+    /// The leaf at `index`.
+    #[inline(always)]
+    pub fn read<F: Format, B: Batching>(&self, index: usize) -> u64 {
+        if self.is_known::<B>() {
+            return self.table.pattern().wrapping_add(step(self.table.level).wrapping_mul(index as u64));
+        }
+        F::load(self.table.entry(index))
+    }
+
+    /// The page that the entry at `index` translates, its first if it is a huge one.
+    pub fn page_of(&self, index: usize) -> u64 {
+        let level = self.table.level;
+        (self.page >> level.shift() << level.shift()) + ((index - self.index) as u64 * level.pages())
+    }
+}
+
+/// Where a range operation is in the tree: under one guard, the table above the lowest ones, so that the next of these is
+/// a step away. A table that is unlinked meanwhile is empty, or says so when its lock is taken.
+pub(crate) struct Cursor<'m, M: Machine + 'm> {
+    guard: Option<M::Guard<'m>>,
+    /// The first page that the table translates, and its frame.
+    above: Option<(u64, Frame)>,
+}
+
+impl<M: Machine> Cursor<'_, M> {
+    pub fn new() -> Self {
+        Cursor { guard: None, above: None }
+    }
+
+    /// Lets the guard go: before an allocation, which may sleep, and before whatever else takes long.
+    pub fn rest(&mut self) {
+        self.above = None;
+        self.guard = None;
+    }
+}
+
+/// What an operation made of a window.
+pub(crate) enum Done {
+    /// All before this page; go on there.
+    Until(u64),
+    /// The huge leaf at this page is covered only in part: split it, and come back.
+    Split(u64),
+}
+
+impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+    /// The table at `frame`.
+    ///
+    /// # Safety
+    /// A guard that is older than the load that found the frame in the tree protects it as long as the result is used.
+    pub(crate) unsafe fn table_at(&self, frame: Frame) -> &'m Table {
+        // SAFETY: the caller's guard keeps the frame a table; the rest is `Memory::table`'s promise.
+        unsafe { self.machine.table(frame).as_ref() }
+    }
+
+    /// Walks to `page` and locks the table that holds its leaf or, of a huge leaf, the table above.
+    pub(crate) fn step(&self, page: u64, end: u64) -> Step<'m, M> {
+        self.step_on(&mut Cursor::new(), page, end)
+    }
+
+    /// [`step`](Self::step) from where the last one came to.
+    #[inline]
+    pub(crate) fn step_on(&self, cursor: &mut Cursor<'m, M>, page: u64, end: u64) -> Step<'m, M> {
+        loop {
+            // The guard is older than every load of a frame that is followed here: those of `above` came under it.
+            cursor.guard.get_or_insert_with(|| self.machine.read_lock());
+            let first = page & !(Level::Pmd.table_pages() - 1);
+            let (mut level, mut frame) = match cursor.above {
+                Some((at, frame)) if at == first => (Level::Pmd, frame),
+                _ => (F::ROOT, self.id.root),
+            };
+            let gap = loop {
+                let Some(below) = level.below() else { break None };
+                let index = level.index(page);
+                // SAFETY: the guard is older than the load that found `frame`.
+                let table = unsafe { self.table_at(frame) };
+                let raw = table.entries()[index].load();
+                if level == Level::Pmd {
+                    cursor.above = Some((first, frame));
+                    if end > next(level, page) {
+                        self.look_ahead(table, index + 1);
+                    }
+                }
+                if raw == 0 {
+                    break Some(empty_until(table, level, page, end));
+                }
+                if !F::is_table(level, raw) {
+                    break None;
+                }
+                (level, frame) = (below, F::table_frame(raw));
+            };
+            if let Some(next) = gap {
+                return Step::Gap(next.min(end));
+            }
+            let Ok(table) = Locked::acquire(self.machine, frame, level) else {
+                cursor.rest();
+                continue;
+            };
+            let index = level.index(page);
+            if level != Level::Pte {
+                let raw = table.entry(index).relaxed();
+                if raw == 0 || F::is_table(level, raw) {
+                    continue;
+                }
+            }
+            let last = level.index(end - 1) + 1;
+            let same =
+                page >> level.shift() >> crate::TABLE_BITS == (end - 1) >> level.shift() >> crate::TABLE_BITS;
+            return Step::Window(Window { table, index, end: if same { last } else { ENTRIES }, page });
+        }
+    }
+
+    /// Brings into the cache what the next table of a range operation is asked for first: its lock and pattern, and the
+    /// folio that the pattern names. The prefetchers of the CPU do not follow pointers.
+    #[inline(always)]
+    fn look_ahead(&self, table: &Table, index: usize) {
+        let Some(entry) = table.entries().get(index) else { return };
+        let raw = entry.relaxed();
+        if !F::is_present(raw) || !F::is_table(Level::Pmd, raw) {
+            return;
+        }
+        let Some(meta) = self.machine.meta(F::table_frame(raw)) else { return };
+        let pattern = meta.pattern();
+        if pattern == 0 {
+            prefetch(self.machine.table(F::table_frame(raw)).as_ptr());
+        } else if let Some(folio) = self.machine.meta(F::frame(pattern)) {
+            prefetch(folio);
+        }
+    }
+
+    /// Walks over a range and hands what is mapped to `each`, table by table. `each` returns how far it came.
+    pub(crate) fn for_windows(
+        &self,
+        range: PageRange,
+        mut each: impl FnMut(Window<'m, M>) -> Result<Done, Stopped>,
+    ) -> Result<(), Stopped> {
+        self.check(range)?;
+        let mut page = range.first;
+        while page < range.end {
+            page = match self.step(page, range.end) {
+                Step::Gap(next) => next,
+                Step::Window(window) => match each(window)? {
+                    Done::Until(next) => next,
+                    Done::Split(at) => {
+                        self.split_leaf(at).map_err(|why| Stopped::at_page(page.max(at), why))?;
+                        page.max(at)
+                    }
+                },
+            };
+        }
+        Ok(())
+    }
+
+    /// The first page from `page` on, past it, where a table of `level` could be found.
+    pub(crate) fn skip(&self, page: u64, level: Level) -> u64 {
+        let _guard = self.machine.read_lock();
+        let (mut at, mut frame) = (F::ROOT, self.id.root);
+        while at > level {
+            // SAFETY: `_guard` is older than the load that found `frame`.
+            let raw = unsafe { self.table_at(frame) }.entries()[at.index(page)].load();
+            if raw == 0 || !F::is_table(at, raw) {
+                return next(at, page);
+            }
+            let Some(below) = at.below() else { break };
+            (at, frame) = (below, F::table_frame(raw));
+        }
+        next(level, page)
+    }
+
+    /// The locked table of `level` at `page`, and the child table its entry refers to.
+    pub(crate) fn parent(&self, page: u64, level: Level) -> Option<(Locked<'m, M>, Frame)> {
+        loop {
+            let guard = self.machine.read_lock();
+            let (mut at, mut frame) = (F::ROOT, self.id.root);
+            while at > level {
+                // SAFETY: `guard` is older than the load that found `frame`.
+                let raw = unsafe { self.table_at(frame) }.entries()[at.index(page)].load();
+                if raw == 0 || !F::is_table(at, raw) {
+                    return None;
+                }
+                (at, frame) = (at.below()?, F::table_frame(raw));
+            }
+            // Looked at before the lock is taken: most often there is nothing.
+            // SAFETY: as above.
+            let raw = unsafe { self.table_at(frame) }.entries()[at.index(page)].load();
+            if raw == 0 || !F::is_table(at, raw) {
+                return None;
+            }
+            let locked = Locked::acquire(self.machine, frame, level);
+            drop(guard);
+            let Ok(table) = locked else { continue };
+            let raw = table.entry(level.index(page)).relaxed();
+            if raw == 0 || !F::is_table(level, raw) {
+                return None;
+            }
+            return Some((table, F::table_frame(raw)));
+        }
+    }
+
+    /// The frame of the table of `level` at `page`, if there is one.
+    pub(crate) fn table_frame(&self, page: u64, level: Level, _guard: &M::Guard<'_>) -> Option<Frame> {
+        let (mut at, mut frame) = (F::ROOT, self.id.root);
+        while at > level {
+            // SAFETY: `_guard` is older than the load that found `frame`.
+            let raw = unsafe { self.table_at(frame) }.entries()[at.index(page)].load();
+            if raw == 0 || !F::is_table(at, raw) {
+                return None;
+            }
+            (at, frame) = (at.below()?, F::table_frame(raw));
+        }
+        Some(frame)
+    }
+
+    /// What a lock-free walk finds at a page: the level and the index of the entry there, empty or not, as it was read,
+    /// and the table that holds it.
+    pub(crate) fn walk<'a>(&'a self, page: u64, _guard: &'a M::Guard<'_>) -> (Level, usize, u64, &'a Table) {
+        let (mut level, mut frame) = (F::ROOT, self.id.root);
+        loop {
+            // SAFETY: `_guard` is older than the load that found `frame`.
+            let table = unsafe { self.table_at(frame) };
+            let index = level.index(page);
+            let raw = table.entries()[index].load();
+            match level.below() {
+                Some(below) if raw != 0 && F::is_table(level, raw) => {
+                    (level, frame) = (below, F::table_frame(raw))
+                }
+                _ => return (level, index, raw, table),
+            }
+        }
+    }
+}
+
+/// The first page after the entry of `level` that translates `page`.
+fn next(level: Level, page: u64) -> u64 {
+    ((page >> level.shift()) + 1) << level.shift()
+}
+
+/// The first page after `page`, whose entry in `table` is empty, that may be mapped: empty entries in a row are passed in
+/// one walk, but none past `end` is looked at.
+fn empty_until(table: &Table, level: Level, page: u64, end: u64) -> u64 {
+    let first = page >> level.shift();
+    let most = ((end - 1) >> level.shift()) - first;
+    let rest = table.entries().get(level.index(page) + 1..).unwrap_or_default();
+    let more = rest.iter().take(most as usize).take_while(|entry| entry.load() == 0).count();
+    (first + 1 + more as u64) << level.shift()
+}
