@@ -8,9 +8,8 @@ use crate::folio::{Folio, FolioKind, MAX_ORDER};
 use crate::format::{Attributes, Format};
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
-use crate::space::AddressSpace;
+use crate::space::{AddressSpace, Step};
 use crate::table::Locked;
-use crate::walk::Step;
 
 /// What a collapse did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +93,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             return None;
         }
         let run = run_of::<F, M>(table, 0, ENTRIES);
-        ((run.or ^ run.and) & !F::STATE == 0).then_some(first)
+        // Some blocks may be folded and others not.
+        ((run.or ^ run.and) & !(F::STATE | F::CONT) == 0).then_some(first)
     }
 
     fn collapse_in_place(&self, first: u64, gather: &mut Gather<'_, M>) -> Result<Collapsed, Error> {
