@@ -37,6 +37,42 @@ fn both<F: Format>(seed: u64, operations: u64, huge: bool) {
     single.finish();
 }
 
+/// The comparison is worth what the operations get to.
+#[test]
+fn the_random_operations_get_everywhere() {
+    let mut reached = std::collections::BTreeMap::<&str, u64>::new();
+    for seed in 0..8 {
+        let machine = Cpu::new(1 << 16);
+        let mut world = World::<Arm64Hafdbs, Batched>::new(&machine, seed, true);
+        (0..1000).for_each(|_| world.step());
+        for (what, n) in world.reached() {
+            *reached.entry(what).or_default() += n;
+        }
+        let counts = machine.host.counts();
+        for (what, n) in [("folds", counts.folds), ("unfolds", counts.unfolds), ("splits", counts.splits)] {
+            *reached.entry(what).or_default() += n;
+        }
+        world.finish();
+    }
+    for what in [
+        "huge leaf",
+        "page copied",
+        "folio copied",
+        "page reused",
+        "folio reused",
+        "copy of a pinned page",
+        "swapped out",
+        "collapsed in place",
+        "collapsed by copying",
+        "folds",
+        "unfolds",
+        "splits",
+    ] {
+        let n = reached.get(what).copied().unwrap_or(0);
+        assert!(n >= 8, "{what}: {n} times in 8000 operations; all: {reached:?}");
+    }
+}
+
 /// Cases of each test; `PROPTEST_CASES` asks for others.
 fn cases() -> u32 {
     let usual = if cfg!(debug_assertions) { 8 } else { 48 };

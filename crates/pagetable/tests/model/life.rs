@@ -19,6 +19,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let mut model = space.model.clone();
         let mut slots = [Slot::default(); 4];
         let mut gather = space.real.gather(&mut slots);
+        let mut copies = 0;
         for region in REGIONS {
             let (range, sharing) = (region.range(), region.usage.sharing());
             let own = |place: &Place| !matches!(place, Place::Page(page) if matches!(page.contents, Contents::Shared(_)));
@@ -35,10 +36,14 @@ impl<F: Format, B: Batching> World<'_, F, B> {
                 let copied = matches!(real, Mapping::Page { attributes, .. } if attributes.exclusive);
                 assert!(!copied || pinned, "page {at:#x} belongs to parent and child alike");
                 page.dirty = sharing == Sharing::Private && (page.dirty || copied);
+                copies += u64::from(copied);
             }
         }
         drop(gather);
         self.spaces.push(Space { real: child, model });
+        if copies > 0 {
+            self.note("copy of a pinned page");
+        }
     }
 
     pub(super) fn exit(&mut self) {
@@ -120,12 +125,15 @@ impl<F: Format, B: Batching> World<'_, F, B> {
     fn write_fault(&mut self, s: usize, page: u64, fault: WriteFault) {
         let space = &mut self.spaces[s];
         let resolved = space.real.write_fault(VirtAddr::of_page(page), fault);
-        let (copied, alone) = match resolved {
-            Ok(Resolved::Copied(pages)) => (true, pages == 1),
-            Ok(Resolved::Reused(pages)) => (false, pages == 1),
-            Ok(Resolved::Writable) => (false, false),
+        let (copied, alone, reached) = match resolved {
+            Ok(Resolved::Copied(1)) => (true, true, "page copied"),
+            Ok(Resolved::Copied(_)) => (true, false, "folio copied"),
+            Ok(Resolved::Reused(1)) => (false, true, "page reused"),
+            Ok(Resolved::Reused(_)) => (false, false, "folio reused"),
+            Ok(Resolved::Writable) => (false, false, "writable already"),
             Err(why) => panic!("write fault: {why}"),
         };
+        self.reached.entry(reached).and_modify(|n| *n += 1).or_insert(1);
         let first = fault.bounds.start().page();
         for (at, model) in space.model.pages_mut(first..first + fault.bounds.pages()) {
             if at.abs_diff(page) > if alone { 0 } else { 512 } {

@@ -20,7 +20,7 @@ mod range;
 mod table;
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 pub use cpu::Cpu;
@@ -108,7 +108,7 @@ const REGIONS: [Region; 6] = [
     Region::new(512, 1536, Use::Anon),
     Region::new((1 << 18) - 256, 763, Use::Anon),
     Region::new((1 << 18) + 507, 268, Use::Anon),
-    Region::new((1 << 27) - 300, 600, Use::FilePrivate),
+    Region::new((1 << 27) - 300, 900, Use::FilePrivate),
     Region::new(1 << 20, 1024, Use::FileShared),
     Region::new((1 << 21) - 40, 640, Use::Device),
 ];
@@ -143,6 +143,7 @@ pub struct World<'m, F: Format, B: Batching> {
     huge: bool,
     free: u64,
     trace: bool,
+    reached: BTreeMap<&'static str, u64>,
 }
 
 impl<'m, F: Format, B: Batching> World<'m, F, B> {
@@ -169,6 +170,7 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
             huge,
             free,
             trace: std::env::var_os("TRACE").is_some(),
+            reached: BTreeMap::new(),
         };
         let real = AddressSpace::new(machine, 0).expect("a space");
         world.spaces.push(Space { real, model: Naive::default() });
@@ -239,6 +241,16 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
         let Some((low, high)) = model.ends() else { return page };
         let from = if self.random.one_in(2) { low + self.random.below(high - low + 1) } else { page };
         self.spaces[s].model.next(from).unwrap_or(low)
+    }
+
+    /// Counts that something came about, which no single operation asks for.
+    fn note(&mut self, what: &'static str) {
+        *self.reached.entry(what).or_default() += 1;
+    }
+
+    /// How often what came about.
+    pub fn reached(&self) -> &BTreeMap<&'static str, u64> {
+        &self.reached
     }
 
     /// One random operation.

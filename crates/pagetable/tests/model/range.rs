@@ -11,6 +11,9 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let range = self.range();
         let region = Self::region_of(range.start().page());
         let largest = if self.huge && self.random.one_in(2) { Level::Pud } else { Level::Pte };
+        if largest > Level::Pte && self.random.one_in(2) {
+            return self.map_huge(s, range.start().page() & !511, region);
+        }
         match region.usage {
             Use::Anon if self.random.one_in(12) => self.map_zeros(s, range),
             Use::Anon => self.map_anon(s, range.start().page(), region, largest),
@@ -18,14 +21,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
             Use::Device => {
                 // Aligned as the addresses are, or not.
                 let skew = self.random.of(&[0, 0, 0, 1, 16]);
-                let first = Frame(super::DEVICE + range.start().page() + skew);
-                let attributes = Attributes {
-                    write: true,
-                    special: true,
-                    memory: MemoryType::Device,
-                    ..Attributes::file()
-                };
-                self.map_pages(s, range, first, attributes, largest, |n| Contents::Device(first.add(n)));
+                self.map_device(s, range, skew, largest);
             }
         }
     }
@@ -57,6 +53,50 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         }
     }
 
+    /// Maps 2 MiB where even the table is gone, so that a huge leaf fits.
+    fn map_huge(&mut self, s: usize, page: u64, region: Region) {
+        if page < region.first || page + 512 > region.end() {
+            return;
+        }
+        let range = PageRange::with_pages(VirtAddr::of_page(page), 512).expect("a range");
+        self.zap_range(s, range, true);
+        match region.usage {
+            Use::Anon => {
+                let Some(head) = self.machine.host.take(9) else { return };
+                let folio = Folio::prepare(self.machine, head, 9, FolioKind::Anon).expect("a folio");
+                let first = self.stamp + 1;
+                for n in 0..512 {
+                    self.write_stamp(head.add(n));
+                }
+                let contents = |n| Contents::Private(first + n);
+                self.map_pages(s, range, head, Attributes::anonymous(), Level::Pmd, contents);
+                folio.put(self.machine);
+            }
+            Use::FilePrivate | Use::FileShared => {
+                let Some((folio, cells)) = self.files.iter().find(|(folio, _)| folio.order() == 9) else {
+                    return;
+                };
+                let (head, cells) = (folio.head(), cells.clone());
+                let write = region.usage.sharing() == Sharing::Shared;
+                let attributes = Attributes { write, ..Attributes::file() };
+                let contents = |n| Contents::Shared(cells[n as usize].clone());
+                self.map_pages(s, range, head, attributes, Level::Pmd, contents);
+            }
+            Use::Device => self.map_device(s, range, 0, Level::Pmd),
+        }
+        self.note("huge leaf");
+        if self.random.one_in(3) {
+            self.split_and_collapse(s, page);
+        }
+    }
+
+    fn map_device(&mut self, s: usize, range: PageRange, skew: u64, largest: Level) {
+        let first = Frame(super::DEVICE + range.start().page() + skew);
+        let attributes =
+            Attributes { write: true, special: true, memory: MemoryType::Device, ..Attributes::file() };
+        self.map_pages(s, range, first, attributes, largest, |n| Contents::Device(first.add(n)));
+    }
+
     /// Pages that were read and never written: frames of zeros that belong to no folio.
     fn map_zeros(&mut self, s: usize, range: PageRange) {
         let len = range.pages().min(1 << ZEROS_ORDER);
@@ -65,7 +105,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         self.map_pages(s, range, self.zeros, attributes, Level::Pte, |_| Contents::Private(0));
     }
 
-    fn map_anon(&mut self, s: usize, page: u64, region: Region, largest: Level) {
+    pub(super) fn map_anon(&mut self, s: usize, page: u64, region: Region, largest: Level) {
         let order = self.random.of(&[0, 0, 1, 3, 4, 4, 5, 9, 9]);
         // Aligned as a fault would place a large folio, or not.
         let aligned = !self.random.one_in(4);
@@ -78,7 +118,8 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let stamps: Vec<u64> = (0..len).map(|n| self.write_stamp(head.add(skip + n))).collect();
         let at = PageRange::with_pages(VirtAddr::of_page(page), len).expect("a range");
         if zap {
-            self.zap_range(s, at);
+            let unmap = self.random.one_in(2);
+            self.zap_range(s, at, unmap);
         }
         // At once, or page by page as faults come.
         if by_page {
@@ -113,11 +154,11 @@ impl<F: Format, B: Batching> World<'_, F, B> {
     pub(super) fn zap(&mut self) {
         let s = self.space();
         let range = self.range();
-        self.zap_range(s, range);
+        let unmap = self.random.one_in(2);
+        self.zap_range(s, range, unmap);
     }
 
-    fn zap_range(&mut self, s: usize, range: PageRange) {
-        let unmap = self.random.one_in(2);
+    pub(super) fn zap_range(&mut self, s: usize, range: PageRange, unmap: bool) {
         let mut slots = vec![Slot::default(); self.slots];
         let real = &self.spaces[s].real;
         let mut gather = real.gather(&mut slots);
@@ -227,6 +268,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         match space.real.swap_out(at, token, &mut gather) {
             Ok(dirty) => {
                 let old = space.model.replace(page, Place::Token(token));
+                self.note("swapped out");
                 let Some(Place::Page(old)) = old else { panic!("page {page:#x} was not mapped") };
                 assert!(dirty || !old.dirty, "page {page:#x} goes to swap, and its write is lost");
                 *self.tokens.entry(token).or_default() += 1;

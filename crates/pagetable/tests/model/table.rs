@@ -3,7 +3,7 @@
 use isotherm_pagetable::*;
 
 use super::naive::{Contents, Page, Place};
-use super::{Use, World};
+use super::{Region, Use, World};
 
 impl<F: Format, B: Batching> World<'_, F, B> {
     pub(super) fn harvest(&mut self) {
@@ -50,7 +50,15 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         if self.huge && self.random.one_in(2) {
             self.collapse(s, page);
         } else {
-            self.spaces[s].real.split(VirtAddr::of_page(page)).expect("split");
+            self.split_and_collapse(s, page);
+        }
+    }
+
+    /// Splits a huge leaf, and lets it become one again or not.
+    pub(super) fn split_and_collapse(&mut self, s: usize, page: u64) {
+        self.spaces[s].real.split(VirtAddr::of_page(page)).expect("split");
+        if self.huge && self.random.one_in(2) {
+            self.collapse(s, page);
         }
     }
 
@@ -61,13 +69,26 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         if first < region.first || first + 512 > region.end() {
             return;
         }
+        if region.usage == Use::Anon && self.random.one_in(3) {
+            // As it is where collapse is of use: young memory of one process, in small folios.
+            let around = PageRange::with_pages(VirtAddr::of_page(first), 512).expect("a range");
+            self.zap_range(s, around, false);
+            for _ in 0..3 {
+                let page = first + self.random.below(512);
+                self.map_anon(s, page, Region { pages: first + 512 - region.first, ..region }, Level::Pte);
+            }
+        }
         let space = &mut self.spaces[s];
         let mut slots = [Slot::default(); 4];
         let mut gather = space.real.gather(&mut slots);
-        let result = space.real.collapse(VirtAddr::of_page(page), 511, &mut gather);
+        // What is missing of a file is no page of zeros.
+        let max_none = if region.usage == Use::Anon { 511 } else { 0 };
+        let result = space.real.collapse(VirtAddr::of_page(page), max_none, &mut gather);
         drop(gather);
-        if let Ok(Collapsed::Copied { .. }) = result {
-            assert_eq!(region.usage, Use::Anon);
+        if let Ok(Collapsed::InPlace) = result {
+            self.note("collapsed in place");
+        } else if let Ok(Collapsed::Copied { .. }) = result {
+            assert_eq!(region.usage.sharing(), Sharing::Private);
             let Mapping::Page { attributes, level: Level::Pmd, .. } =
                 space.real.query(VirtAddr::of_page(page))
             else {
@@ -84,6 +105,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
                     }
                 }
             }
+            self.note("collapsed by copying");
         }
     }
 }
