@@ -8,8 +8,9 @@ use crate::folio::{Folio, FolioKind, MAX_ORDER};
 use crate::format::{Attributes, Format};
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
-use crate::space::{AddressSpace, Step};
+use crate::space::AddressSpace;
 use crate::table::Locked;
+use crate::walk::Step;
 
 /// What a collapse did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
