@@ -14,6 +14,8 @@ const IO_APIC: u64 = 0xfec0_0000;
 
 /// Vector of every interrupt that only wakes.
 pub const WAKE_VECTOR: u8 = 0x20;
+/// Vector by which a processor asks another for a TLB flush.
+pub const SHOOTDOWN_VECTOR: u8 = 0x21;
 /// Vector of spurious interrupts, which are not acknowledged.
 pub const SPURIOUS_VECTOR: u8 = 0xff;
 
@@ -62,8 +64,13 @@ fn send(id: u32, command: u32) {
 
 /// Ends the HLT of processor `cpu`, now or as soon as it comes to one with interrupts held back.
 pub fn wake(cpu: usize) {
+    interrupt(cpu, WAKE_VECTOR);
+}
+
+/// Raises the interrupt `vector` on processor `cpu`.
+pub fn interrupt(cpu: usize, vector: u8) {
     if let Some(id) = IDS.get(cpu) {
-        send(id.load(Ordering::Acquire), u32::from(WAKE_VECTOR));
+        send(id.load(Ordering::Acquire), u32::from(vector));
     }
 }
 

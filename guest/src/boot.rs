@@ -25,7 +25,10 @@ impl Table {
 #[repr(C, align(4096))]
 struct Stacks([[u8; 1 << STACK_SHIFT]; MAX_CPUS]);
 
-/// Root of the identity map.
+/// Root of the identity map on processors with 5 levels; its first entry is the root of the others.
+#[unsafe(no_mangle)]
+pub static PML5: Table = Table::empty();
+/// Root of the identity map on processors with 4 levels.
 #[unsafe(no_mangle)]
 pub static PML4: Table = Table::empty();
 /// Third level: an entry a GiB.
@@ -55,6 +58,8 @@ unsafe extern "C" {
     pub safe static exception_stubs: u8;
     /// Entry point of interrupts that wake.
     pub safe static wake_interrupt: u8;
+    /// Entry point of the interrupt by which another processor asks for a TLB flush.
+    pub safe static shootdown_interrupt: u8;
     /// Entry point of the interrupt that must not be acknowledged.
     pub safe static spurious_interrupt: u8;
     /// First byte of this program in memory; code and constants, page aligned, come first.

@@ -61,14 +61,29 @@ enter_long_mode:
     movw %ax, %fs
     movw %ax, %gs
     movw %ax, %ss
+    # Page tables of 5 levels where the processor has them: once in long mode it cannot be changed any more.
+    movl $PML4, %ebp
+    xorl %eax, %eax
+    cpuid
+    cmpl $7, %eax
+    jb 1f
+    movl $7, %eax
+    xorl %ecx, %ecx
+    cpuid
+    testl $0x10000, %ecx            # LA57
+    jz 1f
+    movl $(PML4 + 3), PML5          # every processor writes the same
+    movl $PML5, %ebp
     movl %cr4, %eax
+    orl $0x1000, %eax               # LA57
+    movl %eax, %cr4
+1:  movl %cr4, %eax
     orl $0x20, %eax                 # PAE
     movl %eax, %cr4
-    movl $PML4, %eax
-    movl %eax, %cr3
+    movl %ebp, %cr3
     movl $0xc0000080, %ecx          # EFER
     rdmsr
-    orl $0x100, %eax                # LME
+    orl $0x900, %eax                # NXE, LME
     wrmsr
     movl %cr0, %eax
     andl $~0x60000000, %eax         # caches on: a processor starts with CD and NW set
@@ -128,10 +143,28 @@ exception_common:
     pushq %rbx
     pushq %rax
     movq %rsp, %rdi
+    movq %rsp, %rbx                 # which the call preserves
     andq $-16, %rsp
     cld
     call exception
-    ud2
+    movq %rbx, %rsp
+    popq %rax
+    popq %rbx
+    popq %rcx
+    popq %rdx
+    popq %rsi
+    popq %rdi
+    popq %rbp
+    popq %r8
+    popq %r9
+    popq %r10
+    popq %r11
+    popq %r12
+    popq %r13
+    popq %r14
+    popq %r15
+    addq $16, %rsp                  # vector and error code
+    iretq
 
     .altmacro
     .macro stub vector
@@ -153,7 +186,7 @@ exception_stubs:
     .set vector, vector + 1
     .endr
 
-# Interrupts only end a HLT; what they were for is looked up by whoever woke.
+# Most interrupts only end a HLT; what they were for is looked up by whoever woke.
     .align 16
     .global wake_interrupt, spurious_interrupt
 wake_interrupt:
@@ -162,6 +195,34 @@ wake_interrupt:
     movl $0, (%rax)
     popq %rax
 spurious_interrupt:
+    iretq
+
+# Another processor wants translations gone from this one's TLB.
+    .align 16
+    .global shootdown_interrupt
+shootdown_interrupt:
+    pushq %rax
+    pushq %rcx
+    pushq %rdx
+    pushq %rsi
+    pushq %rdi
+    pushq %r8
+    pushq %r9
+    pushq %r10
+    pushq %r11
+    cld
+    call answer_shootdowns          # nine registers and the processor's five words: aligned to 16
+    movl $LOCAL_APIC_EOI, %eax
+    movl $0, (%rax)
+    popq %r11
+    popq %r10
+    popq %r9
+    popq %r8
+    popq %rdi
+    popq %rsi
+    popq %rdx
+    popq %rcx
+    popq %rax
     iretq
 
     .section .rodata

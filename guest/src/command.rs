@@ -1,38 +1,18 @@
 //! The language spoken on the serial line: a command a line, words apart by blanks.
 
+use crate::job::Job;
 use core::fmt;
+use core::str::SplitAsciiWhitespace;
+use isotherm_frames::Order;
 
-/// What can be asked for. Sizes are bytes.
+/// Random operations of `paging` when it is not told how many.
+const OPERATIONS: u64 = 2000;
+
+/// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// `alloc SIZE [ORDER]`: allocate in blocks of `order`, half on each processor; not yet touched.
-    Alloc {
-        /// How much in all.
-        bytes: u64,
-        /// Blocks of which order, 0..=10.
-        order: u8,
-    },
-    /// `touch`: stamp every live page, with a new generation.
-    Touch,
-    /// `check`: read every live page's stamps.
-    Check,
-    /// `free SIZE|all`: free that much of what is live, the youngest first.
-    Free {
-        /// How much in all; `u64::MAX` for everything.
-        bytes: u64,
-    },
-    /// `rounds N [SIZE]`: N rounds of allocate, stamp, check, free, report with about `bytes` live.
-    Rounds {
-        /// How many.
-        rounds: u64,
-        /// How much is live at the most, on all processors.
-        bytes: u64,
-    },
-    /// `memhog SIZE`: allocate, write every byte, free; tells the time.
-    Memhog {
-        /// How much.
-        bytes: u64,
-    },
+    /// `alloc`, `touch`, `check`, `free`, `rounds`, `memhog`: what all processors have a share of.
+    Work(Job),
     /// `report on|off`: whether free memory is reported to the host.
     Report {
         /// On or off.
@@ -40,6 +20,15 @@ pub enum Command {
     },
     /// `sweep`: report all free memory now, whatever the delay; tells how much.
     Sweep,
+    /// `paging [SEED] [N] [without LAPSE]`: have the processor walk the page tables under test.
+    Paging {
+        /// Of the random operations.
+        seed: u64,
+        /// How many random operations there are.
+        operations: u64,
+        /// A duty that is left out, to show that it is noticed.
+        lapse: Option<Lapse>,
+    },
     /// `stats`: tell what memory is used for.
     Stats,
     /// `crash panic|fault|lost|stack`: end the run the way bugs do.
@@ -63,8 +52,21 @@ pub enum Crash {
     Stack,
 }
 
+/// Duties of a kernel that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lapse {
+    /// Other processors are not told what to forget.
+    Shootdown,
+    /// This processor does not forget.
+    Flush,
+    /// A page is not copied when a write fault needs a copy.
+    Copy,
+    /// A frame is not given back.
+    Free,
+}
+
 /// What the guest says to `help`, a line a command.
-pub const HELP: [&str; 12] = [
+pub const HELP: [&str; 13] = [
     "alloc SIZE [ORDER]   allocate in blocks of ORDER (default 9), a share on each processor",
     "touch                stamp every live page",
     "check                check every live page's stamps",
@@ -73,6 +75,7 @@ pub const HELP: [&str; 12] = [
     "memhog SIZE          allocate, write every byte, free",
     "report on|off        report free memory to the host, or not",
     "sweep                report all free memory now",
+    "paging [SEED] [N] [without shootdown|flush|copy|free]   page tables walked by the processor, N random operations",
     "stats                what memory is used for",
     "crash panic|fault|lost|stack   end the run as a bug would",
     "help                 this",
@@ -115,22 +118,22 @@ impl Command {
             "alloc" => {
                 let bytes = take_size(&mut words)?;
                 let order = match words.next() {
-                    None => 9,
-                    Some(word) => match word.parse() {
-                        Ok(order @ 0..=10) => order,
-                        _ => return Err(ParseError::Wrong(word, "an order, 0 to 10")),
-                    },
+                    None => Order::HUGE,
+                    Some(word) => {
+                        let order = word.parse().ok().and_then(Order::new);
+                        order.ok_or(ParseError::Wrong(word, "an order, 0 to 10"))?
+                    }
                 };
-                Self::Alloc { bytes, order }
+                Self::Work(Job::Alloc { bytes, order })
             }
-            "touch" => Self::Touch,
-            "check" => Self::Check,
+            "touch" => Self::Work(Job::Touch),
+            "check" => Self::Work(Job::Check),
             "free" => {
                 if words.clone().next() == Some("all") {
                     words.next();
-                    Self::Free { bytes: u64::MAX }
+                    Self::Work(Job::Free { bytes: u64::MAX })
                 } else {
-                    Self::Free { bytes: take_size(&mut words)? }
+                    Self::Work(Job::Free { bytes: take_size(&mut words)? })
                 }
             }
             "rounds" => {
@@ -138,15 +141,29 @@ impl Command {
                 let word = words.next().ok_or(ParseError::Missing(COUNT))?;
                 let rounds = word.parse().map_err(|_| ParseError::Wrong(word, COUNT))?;
                 let bytes = if words.clone().next().is_some() { take_size(&mut words)? } else { 64 << 20 };
-                Self::Rounds { rounds, bytes }
+                Self::Work(Job::Rounds { rounds, bytes })
             }
-            "memhog" => Self::Memhog { bytes: take_size(&mut words)? },
+            "memhog" => Self::Work(Job::Memhog { bytes: take_size(&mut words)? }),
             "report" => match words.next().ok_or(ParseError::Missing("on or off"))? {
                 "on" => Self::Report { on: true },
                 "off" => Self::Report { on: false },
                 word => return Err(ParseError::Wrong(word, "on or off")),
             },
             "sweep" => Self::Sweep,
+            "paging" => {
+                let (seed, operations) = (take_number(&mut words, 1), take_number(&mut words, OPERATIONS));
+                let lapse = match words.next() {
+                    None => None,
+                    Some("without") => Some(take_lapse(&mut words)?),
+                    Some(word) => {
+                        return Err(ParseError::Wrong(
+                            word,
+                            "\"without\", nor one of the two numbers before it",
+                        ));
+                    }
+                };
+                Self::Paging { seed, operations, lapse }
+            }
             "stats" => Self::Stats,
             "crash" => {
                 const WAYS: &str = "panic, fault, lost or stack";
@@ -166,7 +183,29 @@ impl Command {
     }
 }
 
-fn take_size<'a>(words: &mut core::str::SplitAsciiWhitespace<'a>) -> Result<u64, ParseError<'a>> {
+/// The next word if it is a number, else a default, and the word stays.
+fn take_number(words: &mut SplitAsciiWhitespace<'_>, default: u64) -> u64 {
+    match words.clone().next().map(str::parse) {
+        Some(Ok(number)) => {
+            words.next();
+            number
+        }
+        _ => default,
+    }
+}
+
+fn take_lapse<'a>(words: &mut SplitAsciiWhitespace<'a>) -> Result<Lapse, ParseError<'a>> {
+    const LAPSES: &str = "shootdown, flush, copy or free";
+    match words.next().ok_or(ParseError::Missing(LAPSES))? {
+        "shootdown" => Ok(Lapse::Shootdown),
+        "flush" => Ok(Lapse::Flush),
+        "copy" => Ok(Lapse::Copy),
+        "free" => Ok(Lapse::Free),
+        word => Err(ParseError::Wrong(word, LAPSES)),
+    }
+}
+
+fn take_size<'a>(words: &mut SplitAsciiWhitespace<'a>) -> Result<u64, ParseError<'a>> {
     const SIZE: &str = "a size such as 4096, 64K, 512M or 2G";
     let word = words.next().ok_or(ParseError::Missing(SIZE))?;
     parse_size(word).ok_or(ParseError::Wrong(word, SIZE))
@@ -190,12 +229,18 @@ mod tests {
     #[test]
     fn commands_are_understood_with_their_defaults() {
         for (line, command) in [
-            ("alloc 512M", Command::Alloc { bytes: 512 << 20, order: 9 }),
-            ("  alloc 4096   0 ", Command::Alloc { bytes: 4096, order: 0 }),
-            ("free all", Command::Free { bytes: u64::MAX }),
-            ("free 2G", Command::Free { bytes: 2 << 30 }),
-            ("rounds 1000", Command::Rounds { rounds: 1000, bytes: 64 << 20 }),
-            ("rounds 3 1T", Command::Rounds { rounds: 3, bytes: 1 << 40 }),
+            ("alloc 512M", Command::Work(Job::Alloc { bytes: 512 << 20, order: Order::HUGE })),
+            ("  alloc 4096   0 ", Command::Work(Job::Alloc { bytes: 4096, order: Order::BASE })),
+            ("free all", Command::Work(Job::Free { bytes: u64::MAX })),
+            ("free 2G", Command::Work(Job::Free { bytes: 2 << 30 })),
+            ("rounds 1000", Command::Work(Job::Rounds { rounds: 1000, bytes: 64 << 20 })),
+            ("rounds 3 1T", Command::Work(Job::Rounds { rounds: 3, bytes: 1 << 40 })),
+            ("paging", Command::Paging { seed: 1, operations: OPERATIONS, lapse: None }),
+            ("paging 7 50", Command::Paging { seed: 7, operations: 50, lapse: None }),
+            (
+                "paging 7 without copy",
+                Command::Paging { seed: 7, operations: OPERATIONS, lapse: Some(Lapse::Copy) },
+            ),
             ("report off", Command::Report { on: false }),
             ("crash stack", Command::Crash(Crash::Stack)),
             ("exit", Command::Exit),
@@ -217,6 +262,10 @@ mod tests {
             ("alloc 1M 11", "an order, 0 to 10"),
             ("rounds -1", "a number of rounds"),
             ("report maybe", "on or off"),
+            ("paging 5 6 7", "\"7\" is not \"without\""),
+            ("paging -1", "\"-1\""),
+            ("paging without", "shootdown, flush, copy or free is missing"),
+            ("paging without care", "\"care\""),
             ("exit now", "one word too many"),
         ] {
             let error = Command::parse(line).expect_err(line).to_string();

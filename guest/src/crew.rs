@@ -2,16 +2,22 @@
 
 use crate::apic;
 use crate::boot::MAX_CPUS;
-use crate::worker::{Job, Moment, Outcome, Worker};
+use crate::worker::{Moment, Outcome, Worker};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use isotherm_guest::job::Job;
 use spin::Mutex;
 use x86_64::instructions::interrupts;
 
-/// Where a processor finds its job and leaves what came of it.
+/// Something for another processor to do while its giver waits or does something else.
+type Errand = &'static (dyn Fn() + Sync);
+
+/// Where a processor finds its job or errand, and leaves what came of it.
 struct Desk {
     job: Mutex<Option<Job>>,
     outcome: Mutex<Option<Outcome>>,
     worker: Mutex<Worker>,
+    errand: Mutex<Option<Errand>>,
+    away: AtomicBool,
     present: AtomicBool,
 }
 
@@ -23,6 +29,8 @@ const fn desks() -> [Desk; MAX_CPUS] {
             job: Mutex::new(None),
             outcome: Mutex::new(None),
             worker: Mutex::new(Worker::new(0)),
+            errand: Mutex::new(None),
+            away: AtomicBool::new(false),
             present: AtomicBool::new(false),
         }
     }; MAX_CPUS];
@@ -55,14 +63,19 @@ pub fn wait_for_jobs(cpu: usize) -> ! {
     loop {
         // With interrupts held back, one that comes after the look ends the HLT at once.
         interrupts::disable();
-        let job = desk.job.lock().take();
-        match job {
-            None => interrupts::enable_and_hlt(),
-            Some(job) => {
-                interrupts::enable();
-                let outcome = desk.worker.lock().work(job, &mut |_| {});
-                *desk.outcome.lock() = Some(outcome);
-            }
+        let (job, errand) = (desk.job.lock().take(), desk.errand.lock().take());
+        if job.is_none() && errand.is_none() {
+            interrupts::enable_and_hlt();
+            continue;
+        }
+        interrupts::enable();
+        if let Some(job) = job {
+            let outcome = desk.worker.lock().work(job, &mut |_| {});
+            *desk.outcome.lock() = Some(outcome);
+        }
+        if let Some(errand) = errand {
+            errand();
+            desk.away.store(false, Ordering::Release);
         }
     }
 }
@@ -92,6 +105,23 @@ pub fn work(job: impl Fn(usize) -> Job, between: &mut dyn FnMut(Moment)) -> Outc
         };
     }
     total
+}
+
+/// Lets processor 1 do `aside` while this one does `here`; returns when both are done. `None`, and nothing is done, if
+/// there is no processor 1. Takes interrupts meanwhile.
+pub fn beside<R>(aside: &(dyn Fn() + Sync), here: impl FnOnce() -> R) -> Option<R> {
+    let desk = DESKS.get(1).filter(|desk| desk.present.load(Ordering::Acquire))?;
+    // SAFETY: only the lifetime is another. Nobody uses the reference once `away` is false, this function does not end
+    // before, and a panic in `here` ends the run.
+    let errand = unsafe { core::mem::transmute::<&(dyn Fn() + Sync), Errand>(aside) };
+    desk.away.store(true, Ordering::Release);
+    *desk.errand.lock() = Some(errand);
+    apic::wake(1);
+    let result = here();
+    while desk.away.load(Ordering::Acquire) {
+        core::hint::spin_loop();
+    }
+    Some(result)
 }
 
 /// Bytes that all processors have allocated.

@@ -1,7 +1,9 @@
-//! Exceptions and panics: told in words, then the end of the run.
+//! Exceptions and panics: told in words, then the end of the run; but page faults of the experiment with page tables are
+//! resolved there.
 
 use crate::boot::{self, MAX_CPUS};
 use crate::console::write_line_in_distress;
+use crate::mmu;
 use crate::power::{End, end};
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +18,9 @@ use x86_64::{PrivilegeLevel, VirtAddr};
 
 const VECTORS: usize = 256;
 const EXCEPTIONS: usize = 32;
-/// Bytes of the stack that exceptions are told on, so that an overflowing stack is told too.
-const FAULT_STACK: usize = 16 << 10;
+const PAGE_FAULT: u64 = 14;
+/// Bytes of the stack that exceptions are told and resolved on, so that an overflowing stack is told too.
+const FAULT_STACK: usize = 32 << 10;
 
 /// Two words a vector.
 static IDT: [AtomicU64; 2 * VECTORS] = [const { AtomicU64::new(0) }; 2 * VECTORS];
@@ -84,6 +87,7 @@ pub fn prepare() {
         set_gate(vector, &raw const boot::exception_stubs as u64 + 16 * vector as u64, 1);
     }
     set_gate(crate::apic::WAKE_VECTOR.into(), &raw const boot::wake_interrupt as u64, 0);
+    set_gate(crate::apic::SHOOTDOWN_VECTOR.into(), &raw const boot::shootdown_interrupt as u64, 0);
     set_gate(crate::apic::SPURIOUS_VECTOR.into(), &raw const boot::spurious_interrupt as u64, 0);
 }
 
@@ -122,13 +126,13 @@ pub fn load(cpu: usize) {
 /// Registers as `exception_common` and the processor leave them on the stack.
 #[repr(C)]
 #[derive(Debug)]
-struct Frame {
+pub struct Frame {
     rax: u64,
     rbx: u64,
     rcx: u64,
     rdx: u64,
-    rsi: u64,
-    rdi: u64,
+    pub rsi: u64,
+    pub rdi: u64,
     rbp: u64,
     r8: u64,
     r9: u64,
@@ -139,16 +143,23 @@ struct Frame {
     r14: u64,
     r15: u64,
     vector: u64,
-    error: u64,
-    rip: u64,
+    pub error: u64,
+    pub rip: u64,
     cs: u64,
     rflags: u64,
-    rsp: u64,
+    pub rsp: u64,
     ss: u64,
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn exception(frame: &Frame) -> ! {
+extern "C" fn exception(frame: &mut Frame) {
+    if frame.vector == PAGE_FAULT && mmu::page_fault(frame) {
+        return;
+    }
+    tell(frame)
+}
+
+fn tell(frame: &Frame) -> ! {
     let name = NAMES.get(frame.vector as usize).copied().unwrap_or("unknown");
     write_line_in_distress(format_args!(
         "fault: {name} (vector {}, error {:#x}) at {:#x}, address {:#x}, stack {:#x}",

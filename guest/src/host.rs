@@ -1,7 +1,7 @@
 //! The host as the guest sees it: QEMU's virtio-balloon, and all that is done with it.
 
 use crate::clock::Clock;
-use crate::memory::{RESERVE, get_reserve, put, zone};
+use crate::memory::{RESERVE, free_bytes, get_reserve, order_of, put, zone};
 use core::ptr::NonNull;
 use isotherm_balloon::{Balloon, DirectMap, Error, Options, Stat, Stats, Step, ZoneSource};
 use isotherm_frames::{Block, FRAME_SIZE, Order, Progress};
@@ -49,10 +49,6 @@ unsafe impl Hal for Machine {
     }
 
     unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
-}
-
-fn order_of(pages: usize) -> Option<Order> {
-    Order::new(u8::try_from(pages.checked_next_power_of_two()?.trailing_zeros()).ok()?)
 }
 
 /// Frames for the balloon, above what the zone's watermark keeps for this program's own books.
@@ -251,12 +247,6 @@ impl Host {
             _ => Ok(()),
         }
     }
-}
-
-/// Bytes that nobody has allocated, wherever they are just now: on lists, in caches, at the host to be reported.
-pub fn free_bytes() -> u64 {
-    let stats = zone().stats();
-    stats.frames.saturating_sub(stats.allocated()) * FRAME_SIZE
 }
 
 /// What the host is told about memory.

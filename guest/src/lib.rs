@@ -5,5 +5,6 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod command;
+pub mod job;
 pub mod ram;
 pub mod stamp;

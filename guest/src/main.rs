@@ -6,28 +6,34 @@
 #![no_std]
 #![no_main]
 
+extern crate alloc;
+
 mod apic;
 mod boot;
 mod clock;
 mod console;
 mod crew;
 mod faults;
+mod heap;
 mod host;
 mod ledger;
 mod memory;
+mod mmu;
 mod paging;
 mod power;
+mod processor;
 mod start_info;
 mod worker;
 
 use clock::Clock;
 use console::{LineError, LineReader};
 use core::fmt::Display;
-use host::{Host, free_bytes};
+use host::Host;
 use isotherm_frames::{FRAME_SIZE, Order};
-use isotherm_guest::command::{Command, Crash, HELP};
+use isotherm_guest::command::{Command, Crash, HELP, Lapse};
+use isotherm_guest::job::Job;
 use power::{End, end};
-use worker::{Job, Moment};
+use worker::Moment;
 use x86_64::instructions::interrupts;
 
 /// How often the host is looked at when nothing else wakes this program, in microseconds.
@@ -45,6 +51,7 @@ struct Guest {
 
 #[unsafe(no_mangle)]
 extern "C" fn boot_main(start_info: u32) -> ! {
+    processor::set(0);
     console::open();
     faults::prepare();
     faults::load(0);
@@ -82,6 +89,7 @@ extern "C" fn boot_main(start_info: u32) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn ap_main(cpu: u32) -> ! {
     let cpu = cpu as usize;
+    processor::set(cpu);
     faults::load(cpu);
     apic::enable(cpu);
     crew::arrive(cpu);
@@ -121,21 +129,9 @@ impl Guest {
     fn execute(&mut self, command: Command) {
         let cpus = crew::present().max(1) as u64;
         match command {
-            Command::Alloc { bytes, order } => {
-                let order = Order::new(order).unwrap_or(Order::HUGE);
-                self.make_room(bytes);
-                self.work(share(cpus, bytes, move |bytes| Job::Alloc { bytes, order }));
-            }
-            Command::Touch => self.work(|_| Job::Touch),
-            Command::Check => self.work(|_| Job::Check),
-            Command::Free { bytes } => self.work(share(cpus, bytes, |bytes| Job::Free { bytes })),
-            Command::Rounds { rounds, bytes } => {
-                self.make_room(bytes);
-                self.work(share(cpus, bytes, move |bytes| Job::Rounds { rounds, bytes }));
-            }
-            Command::Memhog { bytes } => {
-                self.make_room(bytes);
-                self.work(share(cpus, bytes, |bytes| Job::Memhog { bytes }));
+            Command::Work(job) => {
+                self.make_room(job.needs());
+                self.work(|cpu| job.share(cpus, cpu));
             }
             Command::Report { on } => {
                 self.host.set_reporting(on);
@@ -148,6 +144,7 @@ impl Guest {
                 }
                 line!("ok bytes={}", self.host.reported().0 - before);
             }
+            Command::Paging { seed, operations, lapse } => self.paging(seed, operations, lapse),
             Command::Stats => self.tell_stats(),
             Command::Crash(crash) => crash_by(crash),
             Command::Help => {
@@ -183,6 +180,18 @@ impl Guest {
         tell(outcome, self.clock.now_us() - from);
     }
 
+    fn paging(&mut self, seed: u64, operations: u64, lapse: Option<Lapse>) {
+        let from = self.clock.now_us();
+        // Other processors want their TLB flushes answered.
+        interrupts::enable();
+        let found = mmu::run(seed, operations, lapse);
+        interrupts::disable();
+        match found {
+            Ok(figures) => line!("ok {figures} us={}", self.clock.now_us() - from),
+            Err(contradiction) => line!("error: {contradiction}"),
+        }
+    }
+
     fn tell_stats(&mut self) {
         let stats = memory::zone().stats();
         let (reported, batches) = self.host.reported();
@@ -190,7 +199,7 @@ impl Guest {
             "ok ram={} free={} live={} balloon={} cached={} waiting={} reported={reported} batches={batches} \
              fragmentation={} reporting={}",
             self.ram,
-            free_bytes(),
+            memory::free_bytes(),
             crew::live(),
             self.host.ballooned(),
             stats.cached * FRAME_SIZE,
@@ -198,14 +207,6 @@ impl Guest {
             stats.unusable_index(Order::HUGE),
             u8::from(self.host.can_report()),
         );
-    }
-}
-
-/// Each processor's part of `bytes`; processor 0 gets what does not divide.
-fn share(cpus: u64, bytes: u64, job: impl Fn(u64) -> Job) -> impl Fn(usize) -> Job {
-    move |cpu| {
-        let part = bytes / cpus;
-        job(if cpu == 0 { bytes - part * (cpus - 1) } else { part })
     }
 }
 

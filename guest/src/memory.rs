@@ -12,6 +12,8 @@ use isotherm_guest::ram::{MOST, RamMap, Range};
 use spin::Once;
 
 static ZONE: Once<Zone<'static>> = Once::new();
+/// The byte behind the highest RAM that is used.
+static REACHED: Once<u64> = Once::new();
 
 /// The first address that is not mapped from the start.
 const MAPPED: u64 = 4 << 30;
@@ -31,6 +33,7 @@ pub fn prepare(mut ram: RamMap, cpus: usize) -> u64 {
     }
     ram.remove(Range { start: paging::REACH, end: u64::MAX });
     let all = ram.clone();
+    REACHED.call_once(|| all.end());
     for taken in [
         Range { start: 0, end: FRAME_SIZE },
         Range { start: TRAMPOLINE, end: TRAMPOLINE + FRAME_SIZE },
@@ -97,6 +100,22 @@ pub fn zone() -> &'static Zone<'static> {
         Some(zone) => zone,
         None => panic!("memory is used before it was prepared"),
     }
+}
+
+/// The byte behind the highest RAM of the zone.
+pub fn reach() -> u64 {
+    REACHED.get().copied().unwrap_or(0)
+}
+
+/// Bytes that nobody has allocated, wherever they are just now: on lists, in caches, at the host to be reported.
+pub fn free_bytes() -> u64 {
+    let stats = zone().stats();
+    stats.frames.saturating_sub(stats.allocated()) * FRAME_SIZE
+}
+
+/// The smallest order of at least so many pages, if there is one.
+pub fn order_of(pages: usize) -> Option<Order> {
+    Order::new(u8::try_from(pages.checked_next_power_of_two()?.trailing_zeros()).ok()?)
 }
 
 /// Allocates memory to work on, waiting for blocks that are at the host.

@@ -5,45 +5,11 @@ use crate::ledger::{Entry, Ledger};
 use crate::memory::{self, get, put};
 use crate::power::{End, end};
 use isotherm_frames::{Block, GetError, Order};
+use isotherm_guest::job::Job;
 use isotherm_guest::stamp::{PAGE, Random, places, stamp};
 
 /// Pages handled between two calls of what else there is to do.
 const STRIDE: u64 = 4096;
-
-/// What a processor can be told to do. Bytes are its own share.
-#[derive(Clone, Copy, Debug)]
-pub enum Job {
-    /// Allocate so many bytes, rounded up to whole blocks.
-    Alloc {
-        /// How much.
-        bytes: u64,
-        /// Blocks of which order.
-        order: Order,
-    },
-    /// Stamp all pages anew.
-    Touch,
-    /// Check all stamps.
-    Check,
-    /// Free the youngest blocks.
-    Free {
-        /// How much at least.
-        bytes: u64,
-    },
-    /// Rounds of allocate, stamp, check, free, report.
-    Rounds {
-        /// How many.
-        rounds: u64,
-        /// How much is live at the most.
-        bytes: u64,
-    },
-    /// Allocate, write every byte, free.
-    Memhog {
-        /// How much.
-        bytes: u64,
-    },
-    /// Overwrite a page behind the ledger's back.
-    Spoil,
-}
 
 /// What came of a job: bytes it was done to, or why it went no further.
 pub type Outcome = Result<u64, GetError>;

@@ -1,0 +1,69 @@
+//! What the experiment counts, on all processors.
+
+use alloc::string::String;
+use core::fmt::Write;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// A kind of thing that is counted.
+#[derive(Clone, Copy, Debug)]
+pub enum Figure {
+    /// Loads, stores and fetches through page tables under test.
+    Touches,
+    /// Page faults that the processor raised.
+    Faults,
+    /// Faults that were refused.
+    Refused,
+    /// Write faults that ended with a copy.
+    Copied,
+    /// Write faults that ended without one.
+    Reused,
+    /// Address spaces forked.
+    Forks,
+    /// Pages found young by a harvest.
+    Young,
+    /// Huge leaves split.
+    Splits,
+    /// Pages, 2 MiB or parts of it collapsed to a huge leaf.
+    Collapses,
+    /// Flushes that another processor was asked for.
+    Shootdowns,
+    /// Page tables that were given back.
+    Tables,
+    /// Operations of the random part.
+    Operations,
+}
+
+const NAMES: [&str; 12] = [
+    "touches",
+    "faults",
+    "refused",
+    "copied",
+    "reused",
+    "forks",
+    "young",
+    "splits",
+    "collapses",
+    "shootdowns",
+    "tables",
+    "operations",
+];
+
+static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
+
+/// Adds `n`.
+pub fn count(figure: Figure, n: u64) {
+    COUNTS[figure as usize].fetch_add(n, Ordering::Relaxed);
+}
+
+/// From zero again.
+pub fn reset() {
+    COUNTS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+}
+
+/// `name=figure` of all, a blank before each.
+pub fn tell() -> String {
+    NAMES.iter().zip(&COUNTS).fold(String::new(), |mut text, (name, count)| {
+        let _ = write!(text, " {name}={}", count.load(Ordering::Relaxed));
+        text
+    })
+}
