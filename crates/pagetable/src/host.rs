@@ -273,7 +273,8 @@ impl HostMachine {
             Err(TryLockError::WouldBlock) => false,
         };
         if nobody {
-            for frame in std::mem::take(&mut lists.retired) {
+            // The last first, so that the next space gets them in the order in which the last one had them.
+            for frame in std::mem::take(&mut lists.retired).into_iter().rev() {
                 lists.give(frame, 0);
             }
         }

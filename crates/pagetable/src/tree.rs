@@ -1,5 +1,7 @@
 //! Tables come, are split off, and go.
 
+use core::ops::Range;
+
 use crate::address::{ENTRIES, Frame, Level, PageRange};
 use crate::batch::Batching;
 use crate::entries::{unfold_ends, write_run};
@@ -14,55 +16,46 @@ use crate::walk::Step;
 /// How many tables a fork allocates at once at the most.
 const MOST: usize = 16;
 
-/// Frames for tables, allocated while no lock is held, for use under one. What is left over goes back.
+/// Frames for tables, allocated while no lock is held, for use under one. They are used in the order of the allocator,
+/// for CPUs that fetch ahead into the next page; what is left over goes back.
 pub(crate) struct Stock<'m, M: Machine> {
     machine: &'m M,
     frames: [Frame; MOST],
-    len: usize,
+    /// Those that are left.
+    left: Range<usize>,
     /// How many to ask for the next time: more and more, so that little is asked for in vain.
     want: usize,
 }
 
 impl<'m, M: Machine> Stock<'m, M> {
     pub fn new(machine: &'m M) -> Self {
-        Stock { machine, frames: [Frame(0); MOST], len: 0, want: 1 }
+        Stock { machine, frames: [Frame(0); MOST], left: 0..0, want: 1 }
     }
 
-    /// Allocates tables, one at least and `most` at the most.
+    /// Allocates tables, one at least and `most` at the most, unless some are left.
     pub fn fill(&mut self, most: u64) -> Result<(), Error> {
+        if !self.left.is_empty() {
+            return Ok(());
+        }
         let most = usize::try_from(most).unwrap_or(MOST).clamp(1, self.want);
         self.want = (self.want * 2).min(MOST);
-        let room = &mut self.frames[self.len..];
-        let most = most.min(room.len());
-        let got = self.machine.alloc_tables(&mut room[..most]).min(most);
-        for n in self.len..self.len + got {
-            let frame = self.frames[n];
-            match self.machine.meta(frame) {
-                Some(meta) => {
-                    meta.become_table();
-                    self.frames[self.len] = frame;
-                    self.len += 1;
-                }
-                None => self.machine.retire_table(frame),
-            }
+        let got = self.machine.alloc_tables(&mut self.frames[..most]).min(most);
+        self.left = 0..got;
+        for &frame in &self.frames[..got] {
+            self.machine.meta(frame).ok_or(Error::UnknownFrame)?.become_table();
         }
-        match (self.len, got) {
-            (0, 0) => Err(Error::NoTableFrame),
-            (0, _) => Err(Error::UnknownFrame),
-            _ => Ok(()),
-        }
+        if got == 0 { Err(Error::NoTableFrame) } else { Ok(()) }
     }
 
     /// A table whose entries are still to be written, reached by nobody else.
     fn take(&mut self) -> Result<Frame, Error> {
-        self.len = self.len.checked_sub(1).ok_or(Error::NoTableFrame)?;
-        Ok(self.frames[self.len])
+        self.left.next().map(|n| self.frames[n]).ok_or(Error::NoTableFrame)
     }
 }
 
 impl<M: Machine> Drop for Stock<'_, M> {
     fn drop(&mut self) {
-        self.frames[..self.len].iter().for_each(|&frame| self.machine.retire_table(frame));
+        self.frames[self.left.clone()].iter().for_each(|&frame| self.machine.retire_table(frame));
     }
 }
 
