@@ -1,6 +1,11 @@
 //! What the tests share: short names for pages and folios, and formats that differ from a real one in a single point.
 
-#![allow(dead_code, clippy::unwrap_used, reason = "helpers of tests, each of which uses some")]
+#![allow(
+    dead_code,
+    unused_imports,
+    clippy::unwrap_used,
+    reason = "helpers of tests, each of which uses some"
+)]
 
 mod wrap;
 
