@@ -194,8 +194,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let exclusive = if sharing == Sharing::Private { F::EXCLUSIVE } else { 0 };
         let upgrade = |raw| F::make_dirty(F::make_writable(raw)) | F::YOUNG | exclusive;
         let pages = PageRange { first: page, end: page + ((len as u64) << level.shift()) };
-        if F::CONTIGUOUS > 1 && raw & F::CONT != 0 {
-            // More permission for a block: its entries may not differ meanwhile.
+        let entries = &table.table().entries()[start..start + len];
+        if F::CONTIGUOUS > 1 && entries.iter().any(|entry| entry.relaxed() & F::CONT != 0) {
+            // More permission for a block, which need not be the first here: its entries may not differ meanwhile.
             let run = run_of::<F, M>(table, start, len);
             let (or, and) = clear_run::<F, M>(table, start, &run, true);
             self.machine.invalidate_range(self.id, pages, false);
