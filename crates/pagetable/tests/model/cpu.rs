@@ -3,7 +3,7 @@
 //! gives memory back before, is seen by what the program then reads and writes.
 
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
@@ -46,16 +46,49 @@ struct Cache {
     issued: Vec<Invalidation>,
 }
 
+/// The entry that translates a page, as a walk finds it at this moment.
+type Walk = fn(&Cpu, SpaceId, u64) -> u64;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Cpu {
     pub host: HostMachine,
     tlb: Mutex<Cache>,
+    walk: OnceLock<Walk>,
+    seen: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Cpu {
     pub fn new(frames: u64) -> Cpu {
-        Cpu { host: HostMachine::new(frames), tlb: Mutex::default() }
+        Cpu {
+            host: HostMachine::new(frames),
+            tlb: Mutex::default(),
+            walk: OnceLock::new(),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// From here on looks at what is being invalidated, at the moment that this is waited for.
+    pub fn watch<F: Format>(&self) {
+        let walk = |machine: &Cpu, space: SpaceId, page| {
+            let (mut level, mut frame) = (F::ROOT, space.root);
+            loop {
+                // SAFETY: the frame is a table of a tree that this thread, the only one, is changing.
+                let raw = unsafe { machine.table(frame).as_ref() }.entries()[level.index(page)].load();
+                match level.below() {
+                    Some(below) if raw != 0 && F::is_table(level, raw) => {
+                        (level, frame) = (below, F::table_frame(raw));
+                    }
+                    _ => return raw,
+                }
+            }
+        };
+        self.walk.set(walk).expect("watched once");
+    }
+
+    /// Each page and the entry that translated it while an invalidation of the page was waited for.
+    pub fn take_seen(&self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn tlb(&self) -> MutexGuard<'_, Cache> {
@@ -171,6 +204,14 @@ unsafe impl Tlb for Cpu {
         self.host.sync();
         let mut tlb = self.tlb();
         let issued = std::mem::take(&mut tlb.issued);
+        if let Some(walk) = self.walk.get() {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            for invalidation in &issued {
+                if let Invalidation::Pages(space, first, end) = *invalidation {
+                    seen.extend((first..end).map(|page| (page, walk(self, space, page))));
+                }
+            }
+        }
         tlb.held.retain(|cached| !issued.iter().any(|invalidation| invalidation.hits(cached)));
     }
 }
