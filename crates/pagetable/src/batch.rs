@@ -3,13 +3,13 @@
 //! A batch is a run of present leaves of one table that map consecutive frames of one folio and agree in every bit but
 //! the frame, apart from those the operation may ignore (the seed's generic rule). The caller bounds the run by the
 //! folio; what is left is to compare up to 511 words with an arithmetic progression, which is done without a branch
-//! for eight entries at a time. No entry is read twice.
+//! for eight entries at a time. A batch reads no entry twice.
 //!
 //! An entry with the contiguous bit stands for its block: the young and dirty bits of the sixteen are one state. Read
 //! one by one, each entry would gather its block anew, the 16 x 16 reads that the seed discusses. Here a block is read
 //! once, and a batch that starts or ends in its middle takes what is left of it.
 
-use crate::address::{ENTRIES, PAGE_SIZE};
+use crate::address::{ENTRIES, Level, PAGE_SIZE};
 use crate::entries::step;
 use crate::folio::Folio;
 use crate::format::Format;
@@ -34,6 +34,13 @@ impl Batching for Batched {
 }
 impl Batching for PerPage {
     const BATCHED: bool = false;
+}
+
+/// Whether a leaf may be one of a batch. No folio is larger than a huge leaf, so above the lowest level only special
+/// mappings come in batches.
+#[inline(always)]
+pub(crate) fn is_many<F: Format, B: Batching>(level: Level, raw: u64) -> bool {
+    B::BATCHED && (level == Level::Pte || raw & F::SPECIAL != 0)
 }
 
 /// The folio of a leaf that is treated by itself: one of order 0, or without batches any, unless it is part of a
@@ -64,6 +71,18 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Makes the next entry one of the batch, if it differs from what would be equal in bits that may.
+    #[inline(always)]
+    fn admit(&mut self, differ: u64, ignore: u64) -> bool {
+        if differ & !ignore != 0 {
+            return false;
+        }
+        self.or |= self.first ^ differ;
+        self.and &= self.first ^ differ;
+        self.len += 1;
+        true
+    }
+
     /// All entries are equal but for the frame.
     pub fn exact(&self) -> bool {
         self.or == self.and
@@ -131,33 +150,25 @@ fn extend_huge<F: Format>(
 fn extend<F: Format>(table: &Table, index: usize, first: u64, limit: usize, step: u64, ignore: u64) -> Run {
     let end = (index + limit).min(ENTRIES);
     let rest = table.entries().get(index + 1..end).unwrap_or_default();
+    let mut run = Run { len: 1, first, or: first, and: first };
     let mut expected = first.wrapping_add(step);
     let (chunks, tail) = rest.as_chunks::<CHUNK>();
-    let mut equal = 0;
     for chunk in chunks {
-        let mut differ = 0;
-        for (n, entry) in chunk.iter().enumerate() {
-            differ |= F::load(entry) ^ expected.wrapping_add(step.wrapping_mul(n as u64));
+        let differ: [u64; CHUNK] =
+            core::array::from_fn(|n| F::load(&chunk[n]) ^ expected.wrapping_add(step.wrapping_mul(n as u64)));
+        if differ.iter().fold(0, |all, one| all | one) != 0 {
+            // The batch ends here, or young and dirty differ.
+            if differ.iter().all(|&differ| run.admit(differ, ignore)) {
+                let expected = first.wrapping_add(step.wrapping_mul(run.len as u64));
+                singly::<F>(&rest[run.len - 1..], expected, step, ignore, &mut run);
+            }
+            return run;
         }
-        if differ != 0 {
-            break;
-        }
-        equal += CHUNK;
+        run.len += CHUNK;
         expected = expected.wrapping_add(step.wrapping_mul(CHUNK as u64));
     }
-    let mut run = Run { len: 1 + equal, first, or: first, and: first };
-    if equal < rest.len() - tail.len() {
-        // Within the next chunk the batch ends, or young and dirty differ.
-        singly::<F>(&rest[equal..], expected, step, ignore, &mut run);
-    } else {
-        for entry in tail {
-            if F::load(entry) != expected {
-                singly::<F>(&rest[run.len - 1..], expected, step, ignore, &mut run);
-                break;
-            }
-            run.len += 1;
-            expected = expected.wrapping_add(step);
-        }
+    if !tail.is_empty() {
+        singly::<F>(tail, expected, step, ignore, &mut run);
     }
     run
 }
@@ -165,26 +176,25 @@ fn extend<F: Format>(table: &Table, index: usize, first: u64, limit: usize, step
 #[inline(never)]
 fn singly<F: Format>(rest: &[Entry], mut expected: u64, step: u64, ignore: u64, run: &mut Run) {
     for entry in rest {
-        let differ = F::load(entry) ^ expected;
-        if differ & !ignore != 0 {
+        if !run.admit(F::load(entry) ^ expected, ignore) {
             return;
         }
         expected = expected.wrapping_add(step);
-        run.or |= run.first ^ differ;
-        run.and &= run.first ^ differ;
-        run.len += 1;
     }
 }
 
-/// The OR and the AND of the block at `block`, its entries brought to the frame of its first.
+/// The OR and the AND of the block of the entry at `index`, its entries brought to the frame of that one, which was
+/// read before as `known`.
 #[inline]
-fn read_block<F: Format>(table: &Table, block: usize, step: u64) -> (u64, u64) {
-    let (mut or, mut and, mut offset) = (0, u64::MAX, 0u64);
-    for entry in &table.entries()[block..block + F::CONTIGUOUS] {
-        let raw = F::load(entry).wrapping_sub(offset);
-        offset = offset.wrapping_add(step);
-        or |= raw;
-        and &= raw;
+fn read_block<F: Format>(table: &Table, index: usize, known: u64, step: u64) -> (u64, u64) {
+    let within = index % F::CONTIGUOUS;
+    let (mut or, mut and) = (known, known);
+    for (n, entry) in table.entries()[index - within..][..F::CONTIGUOUS].iter().enumerate() {
+        if n != within {
+            let raw = F::load(entry).wrapping_add(step.wrapping_mul((within as u64).wrapping_sub(n as u64)));
+            or |= raw;
+            and &= raw;
+        }
     }
     (or, and)
 }
@@ -207,22 +217,21 @@ fn detect_blocks<F: Format>(
     step: u64,
     ignore: u64,
 ) -> Run {
-    let within = index % F::CONTIGUOUS;
-    let (mut or, mut and) = read_block::<F>(table, index - within, step);
-    // Brought to the frame of `first`, so that blocks that follow can be compared with it.
-    let shift = step.wrapping_mul(within as u64);
-    or = or.wrapping_add(shift);
-    and = and.wrapping_add(shift);
+    let (or, and) = read_block::<F>(table, index, first, step);
     let first = with_state::<F>(first, or, and);
     let mut run = Run { len: F::batch_remaining(first, index).min(limit), first, or, and };
     while run.len < limit {
         let block = index + run.len;
-        // Folded or not is seen in the block's first entry, and in the same read whether the batch goes on.
+        // Whether the block is folded and goes on where the last ended is seen in its first entry.
         let shift = step.wrapping_mul(run.len as u64);
-        let (or, and) = read_block::<F>(table, block, step);
+        let raw = F::load(&table.entries()[block]);
+        if (raw.wrapping_sub(shift) ^ first) & !F::STATE != 0 {
+            break;
+        }
+        let (or, and) = read_block::<F>(table, block, raw, step);
         let (or, and) = (or.wrapping_sub(shift), and.wrapping_sub(shift));
         let state = with_state::<F>(first, or, and);
-        if ((or ^ and) | (or ^ first)) & !F::STATE != 0 || (state ^ first) & !ignore != 0 {
+        if (or ^ and) & !F::STATE != 0 || (state ^ first) & !ignore != 0 {
             break;
         }
         run.or |= or;
@@ -237,7 +246,7 @@ fn detect_blocks<F: Format>(
 pub(crate) fn get<F: Format>(table: &Table, index: usize, step: u64) -> u64 {
     let raw = F::load(&table.entries()[index % ENTRIES]);
     if F::CONTIGUOUS > 1 && F::is_present(raw) && raw & F::CONT != 0 {
-        let (or, and) = read_block::<F>(table, index - index % F::CONTIGUOUS, step);
+        let (or, and) = read_block::<F>(table, index % ENTRIES, raw, step);
         return with_state::<F>(raw, or, and);
     }
     raw

@@ -5,7 +5,7 @@
 //! once for all.
 
 use crate::address::{ENTRIES, Frame, Level, PageRange};
-use crate::batch::{Batching, detect_in, single};
+use crate::batch::{Batching, detect_in, is_many, single};
 use crate::entries::{change_run, step, unfold_ends, write_run};
 use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioKind};
@@ -222,7 +222,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if level != Level::Pte && (page < range.first || page + level.pages() > range.end) {
                 return Copied::Split(page);
             }
-            match self.copy_run::<PRIVATE>(window, index, page, raw, child, spare, gather) {
+            let copied = if is_many::<F, B>(level, raw) {
+                self.copy_run::<PRIVATE, true>(window, index, page, raw, child, spare, gather)
+            } else {
+                self.copy_run::<PRIVATE, false>(window, index, page, raw, child, spare, gather)
+            };
+            match copied {
                 Ok(len) => index += len,
                 Err(Pause::Split) => return Copied::Split(page),
                 Err(Pause::Spare) => return Copied::Spare(page),
@@ -232,8 +237,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Copies entries from `index` on one by one as long as they are empty or map folios of order 0 that need nothing
-    /// special; returns where that ends. Without batches, also larger folios. Small folios go through here whether the space works in batches or not, so batches
-    /// cost them nothing but the look at the order, which is in the word that tells the kind.
+    /// special; returns where that ends. Without batches, also larger folios. Small folios go through here whether the
+    /// space works in batches or not, so batches cost them nothing but the look at the order, which is in the word that
+    /// tells the kind.
     #[inline(never)]
     fn copy_small<const PRIVATE: bool>(
         &self,
@@ -278,10 +284,10 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         index
     }
 
-    /// Copies the batch at `index`; how many entries.
+    /// Copies the batch at `index`, of one entry unless `MANY`; how many entries.
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "the state of the loop above")]
-    fn copy_run<const PRIVATE: bool>(
+    fn copy_run<const PRIVATE: bool, const MANY: bool>(
         &self,
         window: &Window<'_, M>,
         index: usize,
@@ -307,7 +313,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         {
             return self.copy_pinned(window, index, child, spare);
         }
-        let limit = if B::BATCHED { limit.clamp(1, most) } else { 1 };
+        let limit = if MANY { limit.clamp(1, most) } else { 1 };
         // The child's are old, so young may differ; of a shared mapping they are clean as well.
         let ignore = if PRIVATE { F::YOUNG } else { F::STATE };
         let mut run = detect_in::<F, M>(table, index, raw, limit, ignore);

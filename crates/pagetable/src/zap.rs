@@ -1,7 +1,7 @@
 //! Zap: the mappings of a range go, the folios after the flush (`clear_ptes`, patches 3 and 16 of the seed's series).
 
 use crate::address::{Level, PageRange};
-use crate::batch::{Batching, detect_in, single};
+use crate::batch::{Batching, detect_in, is_many, single};
 use crate::entries::{clear_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{Folio, FolioKind};
@@ -90,7 +90,11 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             if gather.is_full() {
                 return Done::Until(page);
             }
-            index += self.zap_run::<ENDS>(window, index, page, raw, gather);
+            index += if is_many::<F, B>(level, raw) {
+                self.zap_run::<ENDS, true>(window, index, page, raw, gather)
+            } else {
+                self.zap_run::<ENDS, false>(window, index, page, raw, gather)
+            };
         }
     }
 
@@ -133,9 +137,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         index
     }
 
-    /// Zaps the batch at `index`; how many entries.
+    /// Zaps the batch at `index`, of one entry unless `MANY`; how many entries.
     #[inline(never)]
-    fn zap_run<const ENDS: bool>(
+    fn zap_run<const ENDS: bool, const MANY: bool>(
         &self,
         window: &Window<'_, M>,
         index: usize,
@@ -154,7 +158,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 Err(_) => (None, 1),
             }
         };
-        let limit = if B::BATCHED { limit.clamp(1, most) } else { 1 };
+        let limit = if MANY { limit.clamp(1, most) } else { 1 };
         let mut run = detect_in::<F, M>(table, index, raw, limit, F::STATE);
         if !ENDS && unfold_ends::<F, M>(table, self.id, page, run.len) {
             let raw = F::load(table.entry(index));
