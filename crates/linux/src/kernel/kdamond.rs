@@ -27,6 +27,8 @@ pub struct KernelPaths {
     pub kdamonds: PathBuf,
     /// Mount point of tracefs.
     pub tracing: PathBuf,
+    /// Where parts of the kernel show their parameters.
+    pub modules: PathBuf,
 }
 
 impl Default for KernelPaths {
@@ -34,9 +36,16 @@ impl Default for KernelPaths {
         let kdamonds = "/sys/kernel/mm/damon/admin/kdamonds".into();
         let mounted = |path: &&str| Path::new(path).join("instances").is_dir();
         let tracing = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find(mounted);
-        Self { kdamonds, tracing: tracing.unwrap_or("/sys/kernel/tracing").into() }
+        Self {
+            kdamonds,
+            tracing: tracing.unwrap_or("/sys/kernel/tracing").into(),
+            modules: "/sys/module".into(),
+        }
     }
 }
+
+/// Parts of the kernel that use DAMON for themselves alone: while one is on, no other kdamond starts.
+const EXCLUSIVE: [&str; 3] = ["damon_stat", "damon_reclaim", "damon_lru_sort"];
 
 const OURS: &str = "isotherm-";
 /// Added to a pid in the filter's second term: no target has so high a place in its context.
@@ -96,6 +105,15 @@ pub(super) fn look(files: &impl Files, paths: &KernelPaths) -> Result<(), Source
             ),
             "stop it with the tool that made it (`damo stop`) or use another backend",
         ));
+    }
+    for module in EXCLUSIVE {
+        let enabled = paths.modules.join(module).join("parameters/enabled");
+        if files.read(&enabled).is_ok_and(|enabled| enabled.trim() == "Y") {
+            return Err(unavailable(
+                format!("DAMON is in use by the kernel itself ({module})"),
+                &format!("turn that off (`echo N > {}`) or use another backend", enabled.display()),
+            ));
+        }
     }
     files.list(&paths.tracing.join("instances")).map(drop).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => unavailable(
@@ -255,9 +273,8 @@ impl<F: Files> Kdamond<F> {
         self.set_targets(pids)?;
         self.set("0/state", "on").map_err(|error| match error {
             SourceError::Io { source, .. } if source.kind() == io::ErrorKind::ResourceBusy => unavailable(
-                "DAMON is in use by a part of the kernel (damon_reclaim, damon_lru_sort or damon_stat)",
-                "turn it off (`echo N > /sys/module/damon_stat/parameters/enabled`, and likewise for the others) or use \
-                 another backend",
+                "DAMON came into use by somebody else",
+                "see who: `damo status`, and /sys/module/damon_*/parameters/enabled; turn it off or use another backend",
             ),
             error => error,
         })?;

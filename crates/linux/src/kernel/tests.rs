@@ -27,9 +27,10 @@ struct State {
 
 const KDAMONDS: &str = "/damon/kdamonds";
 const TRACING: &str = "/tracing";
+const MODULES: &str = "/modules";
 
 fn paths() -> KernelPaths {
-    KernelPaths { kdamonds: KDAMONDS.into(), tracing: TRACING.into() }
+    KernelPaths { kdamonds: KDAMONDS.into(), tracing: TRACING.into(), modules: MODULES.into() }
 }
 
 fn errno(errno: rustix::io::Errno) -> io::Error {
@@ -513,9 +514,24 @@ fn a_kernel_that_cannot_says_why_and_nothing_stays() {
     let mut driver = driver(&fake);
     add(&mut driver, 7, &sleeper);
     let error = driver.tick(1, &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("damon_stat"), "{error}");
+    assert!(error.contains("came into use"), "{error}");
     drop(driver);
     assert_eq!((fake.get("nr_kdamonds").as_str(), fake.instances()), ("0", 0));
+}
+
+#[test]
+fn a_part_of_the_kernel_that_has_damon_for_itself_is_found_before_anything_is_set_up() {
+    for module in ["damon_stat", "damon_reclaim", "damon_lru_sort"] {
+        let fake = Fake::new();
+        let enabled = Path::new(MODULES).join(module).join("parameters/enabled");
+        fake.0.borrow_mut().files.insert(enabled.clone(), "Y\n".into());
+        let error = Driver::start(fake.clone(), Attrs::default(), paths()).err().unwrap().to_string();
+        assert!(error.contains(module) && error.contains("echo N > /modules/"), "{error}");
+        assert_eq!((fake.get("nr_kdamonds").as_str(), fake.instances()), ("0", 0));
+
+        fake.0.borrow_mut().files.insert(enabled, "N\n".into());
+        assert!(Driver::start(fake, Attrs::default(), paths()).is_ok());
+    }
 }
 
 #[test]
