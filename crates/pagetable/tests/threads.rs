@@ -1,0 +1,317 @@
+//! Threads that do everything at once to one address space: fork, zap, map, protect, harvest, split and collapse, move,
+//! swap, lookups without a lock, and accesses that set bits as hardware does. No lock of the caller's orders them, so
+//! what a page maps to is open; what must hold at rest is not: counts are exact, every frame comes back, and no access
+//! that was permitted is forgotten.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{at, pages};
+use isotherm_pagetable::host::HostMachine;
+use isotherm_pagetable::*;
+
+/// Rounds of each thread: many where they are cheap.
+const ROUNDS: u64 = if cfg!(miri) {
+    6
+} else if cfg!(debug_assertions) {
+    2_000
+} else {
+    20_000
+};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// Private memory, over a table's border: the second table can be huge.
+const FIRST: u64 = 496;
+const PAGES: u64 = if cfg!(miri) { 32 } else { 16 + 512 + 16 };
+/// Where it is moved to and back.
+const ELSEWHERE: u64 = 4096;
+/// A file's folios of order 2, mapped at one place each, so that an access to a page is one to its folio.
+const FILE: u64 = 1 << 19;
+const FILES: u64 = if cfg!(miri) { 8 } else { 64 };
+
+type Space<'m, F, B> = AddressSpace<'m, F, HostMachine, B>;
+
+fn a_range(random: &mut Random) -> PageRange {
+    let first = random.below(PAGES);
+    let len = match random.below(4) {
+        0 => 1,
+        1 => 16,
+        2 => PAGES,
+        _ => 1 + random.below(40),
+    };
+    pages(FIRST + first, len.min(PAGES - first))
+}
+
+/// What threads share beside the space.
+struct Shared<'m, F: Format, B: Batching> {
+    space: Space<'m, F, B>,
+    files: Vec<Folio<'m>>,
+    /// Folios of the file that an access was permitted to, a write; and those that were found young since.
+    accessed: Vec<AtomicU64>,
+    written: Vec<AtomicU64>,
+    found: Vec<AtomicU64>,
+    tokens: AtomicU64,
+}
+
+const FAULT: WriteFault = WriteFault {
+    sharing: Sharing::Private,
+    bounds: match PageRange::with_pages(VirtAddr::of_page(FIRST), PAGES) {
+        Ok(range) => range,
+        Err(_) => panic!("a range"),
+    },
+    whole_folio: false,
+};
+
+impl<F: Format, B: Batching> Shared<'_, F, B> {
+    fn machine(&self) -> &HostMachine {
+        self.space.machine()
+    }
+
+    /// A program: accesses, and the faults that they raise.
+    fn program(&self, random: &mut Random) {
+        let write = random.below(2) == 0;
+        let access = if write { Access::Write } else { Access::Read };
+        let file = random.below(2) == 0;
+        let page = if file { FILE + random.below(FILES * 4) } else { FIRST + random.below(PAGES) };
+        let result = self.space.access(&self.machine().read_lock(), at(page), access);
+        match result {
+            Ok(_) if file => {
+                let n = ((page - FILE) / 4) as usize;
+                self.accessed[n].store(1, Ordering::Relaxed);
+                if write {
+                    self.written[n].store(1, Ordering::Relaxed);
+                }
+            }
+            Ok(_) | Err(Fault::NotPresent) => {}
+            Err(Fault::Protection) if file => {
+                let fault = WriteFault {
+                    sharing: Sharing::Shared,
+                    bounds: pages(FILE, FILES * 4),
+                    whole_folio: random.below(2) == 0,
+                };
+                let result = self.space.write_fault(at(page), fault);
+                assert!(matches!(result, Ok(_) | Err(Error::NotMapped)), "{result:?}");
+            }
+            Err(Fault::Protection) => {
+                let fault = WriteFault { whole_folio: random.below(2) == 0, ..FAULT };
+                let result = self.space.write_fault(at(page), fault);
+                assert!(
+                    matches!(result, Ok(_) | Err(Error::NotMapped | Error::NoFolioFrames(_))),
+                    "{result:?}"
+                );
+            }
+            Err(Fault::Old | Fault::Clean) => {
+                let result = self.space.mark_accessed(at(page), write);
+                assert!(matches!(result, Ok(()) | Err(Error::NotMapped | Error::NotPermitted)), "{result:?}");
+            }
+        }
+    }
+
+    /// Populates what is empty.
+    fn populate(&self, random: &mut Random) {
+        let machine = self.machine();
+        let order = [0, 0, 2, 4, 9][random.below(if cfg!(miri) { 4 } else { 5 }) as usize];
+        let Some(head) = machine.take(order) else { return };
+        let folio = Folio::prepare(machine, head, order, FolioKind::Anon).unwrap();
+        let mut page = ((FIRST + random.below(PAGES)) & !((1 << order) - 1)).max(FIRST);
+        if order == 9 {
+            // A huge leaf needs a place where not even a table is.
+            page = 512;
+            self.space.unmap(pages(page, 512), &mut self.space.gather(&mut [])).unwrap();
+        }
+        let len = (1 << order).min(FIRST + PAGES - page);
+        let largest = if random.below(2) == 0 { Level::Pmd } else { Level::Pte };
+        let result = self.space.map(pages(page, len), head, Attributes::anonymous(), largest);
+        assert!(result.is_ok_and(|()| true) || result.is_err_and(|stopped| stopped.why == Error::Occupied));
+        folio.put(machine);
+        let n = random.below(FILES);
+        let clean = Attributes { write: true, young: false, ..Attributes::file() };
+        let _ = self.space.map(pages(FILE + 4 * n, 4), self.files[n as usize].head(), clean, Level::Pte);
+    }
+
+    fn fork(&self, random: &mut Random) {
+        let mut child = Space::new(self.machine(), 7).unwrap();
+        let mut slots = [Slot::default(); 16];
+        let mut gather = self.space.gather(&mut slots);
+        let (private, shared) = (ForkRule::Copy(Sharing::Private), ForkRule::Copy(Sharing::Shared));
+        self.space.copy_range(&mut child, FAULT.bounds, private, &mut gather).unwrap();
+        self.space.copy_range(&mut child, pages(FILE, FILES * 4), shared, &mut gather).unwrap();
+        drop(gather);
+        for _ in 0..random.below(8) {
+            let page = FIRST + random.below(PAGES);
+            let _ = child.write_fault(at(page), FAULT);
+        }
+        if random.below(2) == 0 {
+            child.zap(a_range(random), &mut child.gather(&mut slots)).unwrap();
+        }
+        child.exit(&mut slots);
+    }
+
+    fn change(&self, random: &mut Random) {
+        let mut slots = [Slot::default(); 8];
+        let slots = &mut slots[..random.below(9) as usize];
+        let gather = &mut self.space.gather(slots);
+        let range = a_range(random);
+        let file = pages(FILE + random.below(FILES * 4 - 8), 1 + random.below(8));
+        match random.below(9) {
+            0 => self.space.zap(range, gather).unwrap(),
+            1 => self.space.unmap(range, gather).unwrap(),
+            2 => self.space.zap(file, gather).unwrap(),
+            3 => self.space.write_protect(range, gather).unwrap(),
+            4 => self.space.write_protect(file, gather).unwrap(),
+            5 => {
+                let how = [Protection::READ, Protection::READ_WRITE, Protection::NONE];
+                let how = how[random.below(3) as usize];
+                self.space.protect(range, how, Sharing::Private, gather).unwrap();
+            }
+            6 => self.space.split(range.start()).unwrap(),
+            7 => {
+                let _ = self.space.collapse(at(512), 511, gather);
+            }
+            _ => {
+                if self.space.swap_out(range.start(), 1, gather).is_ok() {
+                    self.tokens.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn relocate(&self, random: &mut Random) {
+        let range = a_range(random);
+        let to = ELSEWHERE + range.start().page();
+        let back = match self.space.remap(range, at(to)) {
+            Ok(()) => range.pages(),
+            Err(stopped) => stopped.at.page() - range.start().page(),
+        };
+        // Others may have mapped what was left: those pages stay where they are.
+        let _ = self.space.remap(pages(to, back), range.start());
+        self.space.unmap(pages(ELSEWHERE + FIRST, PAGES), &mut self.space.gather(&mut [])).unwrap();
+    }
+
+    fn look(&self, random: &mut Random) {
+        let mut bitmap = [0; (FILES as usize * 4).div_ceil(64)];
+        let file = pages(FILE, FILES * 4);
+        self.space.harvest_young(file, &mut bitmap).unwrap();
+        for page in (0..FILES as usize * 4).filter(|page| bitmap[page / 64] >> (page % 64) & 1 == 1) {
+            self.found[page / 4].store(1, Ordering::Relaxed);
+        }
+        self.space.clear_young(a_range(random)).unwrap();
+        let guard = self.machine().read_lock();
+        for _ in 0..8 {
+            let page = FILE + random.below(FILES * 4);
+            if let Mapping::Page { frame, .. } = self.space.lookup(&guard, at(page)) {
+                let expected = self.files[((page - FILE) / 4) as usize].head().add((page - FILE) % 4);
+                assert_eq!(frame, expected, "half of a mapping was seen");
+            }
+        }
+        drop(guard);
+        let mut seen = 0;
+        self.space.runs(FAULT.bounds, |run| seen += run.pages).unwrap();
+        assert!(seen <= PAGES);
+    }
+
+    /// Nobody is at it any more: counts must be those of the mappings.
+    fn at_rest(&self) {
+        let machine = self.machine();
+        let mut maps = std::collections::HashMap::<Frame, u32>::new();
+        for range in [FAULT.bounds, pages(ELSEWHERE + FIRST, PAGES), pages(FILE, FILES * 4)] {
+            let each = |run: MappedRun| {
+                if let Mapping::Page { frame, .. } = run.mapping {
+                    let head = Folio::of(machine, frame).unwrap().head();
+                    *maps.entry(head).or_default() += run.pages as u32;
+                }
+            };
+            self.space.runs(range, each).unwrap();
+        }
+        for (&head, &count) in &maps {
+            let folio = Folio::of(machine, head).unwrap();
+            let held = u32::from(folio.kind() == FolioKind::File);
+            assert_eq!((folio.maps(), folio.refs()), (count, count + held), "{head:?}");
+        }
+    }
+}
+
+fn everything_at_once<F: Format, B: Batching>(seed: u64) {
+    let machine = HostMachine::new(if cfg!(miri) { 1024 } else { 1 << 15 });
+    let free = machine.free_frames();
+    let file = |_| Folio::prepare(&machine, machine.take(2).unwrap(), 2, FolioKind::File).unwrap();
+    let none = || (0..FILES).map(|_| AtomicU64::new(0)).collect();
+    let shared = Shared::<F, B> {
+        space: Space::new(&machine, 1).unwrap(),
+        files: (0..FILES).map(file).collect(),
+        accessed: none(),
+        written: none(),
+        found: none(),
+        tokens: AtomicU64::new(0),
+    };
+    type Task<F, B> = fn(&Shared<'_, F, B>, &mut Random);
+    let tasks: [(Task<F, B>, u64); 7] = [
+        (|shared, random| shared.program(random), 8),
+        (|shared, random| shared.program(random), 8),
+        (|shared, random| shared.populate(random), 2),
+        (|shared, random| shared.fork(random), 1),
+        (|shared, random| shared.change(random), 2),
+        (|shared, random| shared.relocate(random), 1),
+        (|shared, random| shared.look(random), 1),
+    ];
+    std::thread::scope(|scope| {
+        for (n, (task, often)) in tasks.into_iter().enumerate() {
+            let shared = &shared;
+            scope.spawn(move || {
+                let mut random = Random(seed ^ (n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                for _ in 0..ROUNDS * often / 2 {
+                    task(shared, &mut random);
+                }
+            });
+        }
+    });
+    shared.at_rest();
+    if !cfg!(miri) {
+        let counts = machine.counts();
+        assert!(counts.copies > 0 && counts.splits > 0, "{counts:?}");
+        assert!(F::CONTIGUOUS == 1 || counts.unfolds > 0 && counts.folds > 0, "{counts:?}");
+    }
+    let Shared { space, files, accessed, written, found, tokens } = shared;
+    space.exit(&mut [Slot::default(); 4]);
+    assert_eq!(machine.token_balance(1) + tokens.into_inner() as i64, 0, "tokens");
+    for (n, folio) in files.into_iter().enumerate() {
+        let (young, dirty) = (folio.take_referenced(), folio.take_dirty());
+        let was = |marks: &[AtomicU64]| marks[n].load(Ordering::Relaxed) != 0;
+        assert!(young || was(&found) || !was(&accessed), "an access to folio {n} was lost");
+        assert!(dirty || !was(&written), "a write to folio {n} was lost");
+        assert_eq!((folio.refs(), folio.maps()), (1, 0));
+        folio.put(&machine);
+    }
+    assert_eq!(machine.free_frames(), free, "frames were lost");
+}
+
+#[test]
+fn everything_at_once_on_x86_64() {
+    everything_at_once::<X86_64, Batched>(1);
+}
+
+#[test]
+fn everything_at_once_on_arm64() {
+    everything_at_once::<Arm64Hafdbs, Batched>(2);
+}
+
+#[test]
+fn everything_at_once_on_arm64_with_software_bits() {
+    everything_at_once::<Arm64Software, Batched>(3);
+}
+
+#[test]
+fn everything_at_once_page_by_page() {
+    everything_at_once::<Arm64Haf, PerPage>(4);
+}
