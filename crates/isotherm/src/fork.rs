@@ -1,9 +1,10 @@
 //! `isotherm lab fork`.
 
 use crate::args::ForkArgs;
-use crate::stop::Stop;
-use anyhow::Context;
-use isotherm_lab::fork::{Bar, Error, Fork, Setup, Watch, table};
+use crate::experiment::{Report, stop_on_signals};
+use anyhow::bail;
+use isotherm_lab::fork::{Error, Fork, Setup, table};
+use isotherm_lab::{Bar, Watch};
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -11,15 +12,10 @@ use std::process::ExitCode;
 const GIB: u64 = 1024;
 
 #[derive(Serialize)]
-struct Report<'a> {
-    setup: Setup,
+struct Found {
     #[serde(flatten)]
-    results: &'a Fork,
+    results: Fork,
     bars: Vec<Bar>,
-    /// Whether all bars are met; null when it was ended before, or is of another size than 1 GiB.
-    ok: Option<bool>,
-    /// Whether it was ended before everything was measured.
-    interrupted: bool,
 }
 
 /// Measures all layouts.
@@ -28,23 +24,20 @@ struct Report<'a> {
 /// There is no memory to measure with, or the system refuses to fork.
 pub fn run(args: &ForkArgs) -> anyhow::Result<ExitCode> {
     let setup = Setup { runs: args.runs, mib: args.size.unwrap_or(GIB) };
-    let stop = Stop::install().context("cannot catch Ctrl-C")?;
+    if let Some(why) = setup.shortage() {
+        bail!("{why}; free some, or give a smaller --size");
+    }
     let mut results = Fork::default();
     let mut progress = |line: &str| say!("lab fork: {line}");
-    let outcome = results.measure(&setup, &mut Watch { stop: &|| stop.asked(), progress: &mut progress });
-    let interrupted = matches!(outcome, Err(Error::Interrupted));
+    let mut watch = Watch { stop: stop_on_signals()?, progress: &mut progress };
+    let outcome = results.measure(&setup, &mut watch);
     let bars = results.bars();
-    let ok = (outcome.is_ok() && setup.mib == GIB).then(|| bars.iter().all(|bar| bar.met));
-    if args.json {
-        let report = Report { setup, results: &results, bars, ok, interrupted };
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print!("{}", table(&results));
-    }
-    if interrupted {
-        say!("lab fork: interrupted; what was measured until then is all there is");
-        return Ok(ExitCode::from(130));
-    }
-    outcome?;
-    Ok(if ok == Some(false) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let report = Report {
+        // Bars are for 1 GiB.
+        ok: (outcome.is_ok() && setup.mib == GIB).then(|| bars.iter().all(|bar| bar.met)),
+        interrupted: matches!(outcome, Err(Error::Interrupted(_))),
+        setup,
+        results: Found { results, bars },
+    };
+    report.tell("fork", args.json, |report| table(&report.results.results), outcome)
 }

@@ -1,6 +1,7 @@
 //! `isotherm lab`.
 
 use crate::args::{AccuracyArgs, OverheadArgs};
+use crate::experiment::interrupted;
 use crate::stop::Stop;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -138,11 +139,10 @@ pub fn overhead(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
     }
     report.interrupted = stop.asked();
     tell_overhead(&report, args.json)?;
-    Ok(match (&*report.results, report.interrupted) {
-        (_, true) => ExitCode::from(130),
-        ([], false) => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
-    })
+    if report.interrupted {
+        return Ok(interrupted("overhead"));
+    }
+    Ok(if report.results.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn workloads(args: &OverheadArgs) -> Vec<MemoryBound> {
@@ -189,9 +189,6 @@ fn tell_overhead(report: &OverheadReport, json: bool) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(report)?);
     } else if !report.results.is_empty() {
         print!("{}", table(&report.results));
-    }
-    if report.interrupted {
-        say!("lab overhead: interrupted; what was measured until then is all there is");
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ mod args;
 mod commands;
 mod convert;
 mod doctor;
+mod experiment;
 mod fork;
 mod frames;
 mod lab;

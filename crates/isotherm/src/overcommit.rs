@@ -1,26 +1,14 @@
 //! `isotherm lab overcommit`.
 
 use crate::args::{OvercommitArgs, OvercommitPart};
-use crate::stop::Stop;
-use anyhow::{Context, bail};
+use crate::experiment::{Report, stop_on_signals};
+use anyhow::bail;
+use isotherm_lab::Watch;
 use isotherm_lab::live_overhead::available_memory;
-use isotherm_lab::overcommit::{Memhog, Overcommit, Setup, Watch, details, fit, memhog, table};
+use isotherm_lab::overcommit::{Memhog, Overcommit, Setup, details, fit, memhog, table};
 use isotherm_qemu::{DEFAULT_PROGRAM, Error, Machine};
-use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-
-#[derive(Serialize)]
-struct Report<'a> {
-    setup: &'a Setup,
-    #[serde(flatten)]
-    results: &'a Overcommit,
-    /// Whether the bars are met; null when a part was left out.
-    ok: Option<bool>,
-    /// Whether it was ended before everything was measured.
-    interrupted: bool,
-}
 
 /// Does both experiments, or the one that is asked for.
 ///
@@ -28,30 +16,17 @@ struct Report<'a> {
 /// The sizes make no sense or this machine has not got that much memory; a guest cannot be booted, or ends.
 pub fn run(args: &OvercommitArgs) -> anyhow::Result<ExitCode> {
     let setup = setup(args)?;
-    let stop = Arc::new(Stop::install().context("cannot catch Ctrl-C")?);
-    let asked = Arc::clone(&stop);
     let mut progress = |line: &str| say!("lab overcommit: {line}");
-    let mut watch = Watch { stop: Arc::new(move || asked.asked()), progress: &mut progress };
-
+    let mut watch = Watch { stop: stop_on_signals()?, progress: &mut progress };
     let mut results = Overcommit::default();
     let outcome = measure(args.only, &setup, &mut results, &mut watch);
     let interrupted = matches!(outcome, Err(Error::Interrupted));
-    let ok = results.ok();
-    if args.json {
-        let report = Report { setup: &setup, results: &results, ok, interrupted };
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        if args.details {
-            print!("{}", details(&results));
-        }
-        print!("{}", table(&setup, &results));
-    }
-    if interrupted {
-        say!("lab overcommit: interrupted; what was measured until then is all there is");
-        return Ok(ExitCode::from(130));
-    }
-    outcome?;
-    Ok(if ok == Some(false) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let report = Report { ok: results.ok(), interrupted, setup, results };
+    let text = |report: &Report<Setup, Overcommit>| {
+        let details = if args.details { details(&report.results) } else { String::new() };
+        details + &table(&report.setup, &report.results)
+    };
+    report.tell("overcommit", args.json, text, outcome)
 }
 
 fn measure(

@@ -8,6 +8,7 @@
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 pub mod accuracy;
+mod experiment;
 pub mod fork;
 pub mod frames;
 pub mod live;
@@ -17,4 +18,5 @@ pub mod overhead;
 mod statistics;
 mod table;
 
+pub use experiment::{Bar, Figure, Interrupted, Watch};
 pub use statistics::{Estimate, Quartiles};

@@ -27,6 +27,9 @@ pub struct Estimate {
     pub ci95: Option<(f64, f64)>,
     /// The same by bootstrap (percentiles of resampled means, fixed seed): holds without a normal distribution.
     pub ci95_bootstrap: Option<(f64, f64)>,
+    /// 95 % confidence interval of the median by order statistics: holds whatever the distribution, and a few values that are
+    /// far off do not move it; `None` for fewer than six values.
+    pub median_ci95: Option<(f64, f64)>,
     /// Least value.
     pub min: f64,
     /// Greatest value.
@@ -59,6 +62,7 @@ impl Estimate {
             stdev,
             ci95,
             ci95_bootstrap: (count > 1).then(|| bootstrap(values)),
+            median_ci95: median_interval(values),
             min: values.iter().copied().fold(mean, f64::min),
             max: values.iter().copied().fold(mean, f64::max),
         })
@@ -76,6 +80,33 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     sorted.sort_by(f64::total_cmp);
     let low = sorted.get(sorted.len().checked_sub(1)? / 2)?;
     Some(f64::midpoint(*low, *sorted.get(sorted.len() / 2)?))
+}
+
+/// The interval between the `k`th least and the `k`th greatest value, which misses the median with the probability that of
+/// fair coins fewer than `k` show heads, or fewer than `k` tails (Conover, Practical Nonparametric Statistics, 3.2).
+fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = median_rank(sorted.len()).checked_sub(1)?;
+    Some((*sorted.get(rank)?, *sorted.get(sorted.len() - 1 - rank)?))
+}
+
+/// The largest `k` for which that is 5 % at the most; 0 if there is none.
+fn median_rank(count: usize) -> usize {
+    if count > 1000 {
+        // Powers of a half would become too small to add up, and the normal distribution is close.
+        return ((count as f64 - 1.95996 * (count as f64).sqrt()) / 2.0) as usize;
+    }
+    let (mut probability, mut fewer, mut k) = (0.5f64.powi(count as i32), 0.0, 0);
+    while k < count {
+        fewer += probability;
+        if fewer > 0.025 {
+            break;
+        }
+        probability *= (count - k) as f64 / (k + 1) as f64;
+        k += 1;
+    }
+    k
 }
 
 fn bootstrap(values: &[f64]) -> (f64, f64) {
@@ -140,12 +171,27 @@ mod tests {
         assert_eq!(Estimate::of(&[1.0, f64::NAN]), None);
         let one = Estimate::of(&[7.0]).unwrap();
         assert_eq!(
-            (one.mean, one.median, one.stdev, one.ci95, one.ci95_bootstrap),
-            (7.0, 7.0, None, None, None)
+            (one.mean, one.median, one.stdev, one.ci95, one.ci95_bootstrap, one.median_ci95),
+            (7.0, 7.0, None, None, None, None)
         );
         let many: Vec<f64> = (0..100).map(f64::from).collect();
         let (low, high) = Estimate::of(&many).unwrap().ci95.unwrap();
         assert!(low > 43.0 && high < 56.0);
+    }
+
+    #[test]
+    fn the_median_s_interval_is_that_of_the_tables() {
+        // Ranks for 95 % in the tables of the sign test: none below 6 values, 1 of 6, 2 of 10, 10 of 30, 40 of 100.
+        let ranks = [5, 6, 8, 9, 10, 20, 30, 100].map(median_rank);
+        assert_eq!(ranks, [0, 1, 1, 2, 2, 6, 10, 40]);
+        // Where one way takes over from the other.
+        assert_eq!((median_rank(1000), median_rank(1001)), (469, 469));
+        let values: Vec<f64> = (1..=30).rev().map(f64::from).collect();
+        assert_eq!(Estimate::of(&values).unwrap().median_ci95, Some((10.0, 21.0)));
+        // What spoils a third of the values does not move it far.
+        let spoilt: Vec<f64> = values.iter().map(|&v| if v > 21.0 { v * 1e9 } else { v }).collect();
+        assert_eq!(Estimate::of(&spoilt).unwrap().median_ci95, Some((10.0, 21.0)));
+        assert_eq!(Estimate::of(&values[..5]).unwrap().median_ci95, None);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use super::folios::Folios;
 use super::memory::{Memory, Unlike, system};
 use super::split::Splitter;
-use super::{Error, Layout, Setup, Watch};
-use crate::{Estimate, statistics::median};
+use super::{Error, Layout, Setup};
+use crate::{Estimate, Watch, statistics::median};
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -72,9 +72,7 @@ impl Linux {
         // One run more, first, that does not count: memory that this machine has not used for long is dearer, and its host
         // may have to find it first.
         for run in 0..=setup.runs {
-            if (watch.stop)() {
-                return Err(Error::Interrupted);
-            }
+            watch.go_on()?;
             let empty = fork_once()?;
             let memory = Memory::new((setup.mib as usize) << 20)?;
             if let Err(why) = memory.populate(layout, splitter.as_ref())? {
@@ -157,13 +155,14 @@ fn fork_once() -> Result<(f64, f64), Error> {
 mod tests {
     use super::super::ONE_AT_A_TIME;
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn linux_is_measured_or_says_why_not() {
         let _alone = ONE_AT_A_TIME.lock();
         let setup = Setup { runs: 2, mib: 8 };
         let mut said = String::new();
-        let mut watch = Watch { stop: &|| false, progress: &mut |line| said.push_str(line) };
+        let mut watch = Watch { stop: Arc::new(|| false), progress: &mut |line| said.push_str(line) };
         let mut skipped = 0;
         for layout in Layout::ALL {
             let linux = Linux::measure(layout, &setup, &mut watch).unwrap();
@@ -183,7 +182,7 @@ mod tests {
     #[test]
     fn order_0_needs_nothing_of_the_system() {
         let _alone = ONE_AT_A_TIME.lock();
-        let mut watch = Watch { stop: &|| false, progress: &mut |_| () };
+        let mut watch = Watch { stop: Arc::new(|| false), progress: &mut |_| () };
         let linux = Linux::measure(Layout::Order0, &Setup { runs: 1, mib: 2 }, &mut watch).unwrap();
         assert_eq!((linux.skipped, linux.zap.map(|zap| zap.count)), (None, Some(1)));
     }

@@ -6,6 +6,8 @@
 //! Linux forks memory of the same layout in the same run. Of Linux' figures those of a fork without that memory are
 //! subtracted, since they hold the duplication of the task as well.
 
+mod bars;
+mod bench;
 mod folios;
 mod linux;
 mod memory;
@@ -17,6 +19,8 @@ pub use linux::Linux;
 pub use ours::Ours;
 pub use table::table;
 
+use crate::experiment::{Interrupted, Watch};
+use crate::live_overhead::available_memory;
 use serde::Serialize;
 
 /// Bytes of a page.
@@ -105,20 +109,25 @@ pub struct Setup {
     pub mib: u64,
 }
 
-/// Who is told of progress, and who may end it.
-pub struct Watch<'a> {
-    /// Whether to stop.
-    pub stop: &'a dyn Fn() -> bool,
-    /// What is being done now.
-    pub progress: &'a mut dyn FnMut(&str),
+impl Setup {
+    /// Why this machine has no room for it; `None` if it has, or does not say.
+    #[must_use]
+    pub fn shortage(&self) -> Option<String> {
+        // What Linux forks, or the machine of ours, never both; with tables and books.
+        let need = self.mib.saturating_add(self.mib / 20).saturating_add(64);
+        let available = available_memory()? >> 20;
+        (need > available).then(|| {
+            format!("forking {} MiB takes {need} MiB of memory, and {available} are available", self.mib)
+        })
+    }
 }
 
 /// Why there are no, or not all, results.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Somebody asked to stop.
-    #[error("interrupted")]
-    Interrupted,
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
     /// Page tables could not be set up.
     #[error("cannot set up page tables to measure with: {0}")]
     Tables(#[from] isotherm_pagetable::Error),
@@ -147,77 +156,18 @@ pub struct Fork {
     pub linux: Vec<Linux>,
 }
 
-/// Something the page tables were built to reach.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Bar {
-    /// What, with its limit.
-    pub what: String,
-    /// What was measured, in the same unit.
-    pub measured: f64,
-    /// Whether it was reached.
-    pub met: bool,
-}
-
 impl Fork {
     /// Measures everything.
     ///
     /// # Errors
     /// See [`Error`]; what was measured before stays in `self`.
     pub fn measure(&mut self, setup: &Setup, watch: &mut Watch<'_>) -> Result<(), Error> {
+        Ours::measure(&Layout::ALL, setup, watch, &mut self.ours)?;
         for layout in Layout::ALL {
-            (watch.progress)(&format!("{}: ours ...", layout.name()));
-            self.ours.extend(Ours::measure(layout, setup, watch)?);
             (watch.progress)(&format!("{}: Linux ...", layout.name()));
             self.linux.push(Linux::measure(layout, setup, watch)?);
         }
         Ok(())
-    }
-
-    /// The bars of what was measured. Their limits are for 1 GiB.
-    #[must_use]
-    pub fn bars(&self) -> Vec<Bar> {
-        let mut bars = Vec::new();
-        for ours in &self.ours {
-            let (name, layout) = (ours.format, ours.layout.name());
-            let mut bar = |what: String, measured: f64, met: bool| bars.push(Bar { what, measured, met });
-            match (ours.layout, ours.operation) {
-                (Layout::Order9, Operation::Fork | Operation::Zap) => {
-                    let times = ours.per_page.median / ours.batched.median;
-                    let what = ours.operation.name();
-                    bar(
-                        format!("{name}: {layout}: {what}, times faster than page by page, >= 10"),
-                        times,
-                        times >= 10.0,
-                    );
-                }
-                (Layout::Order0, Operation::Fork) => {
-                    let slower = ours.relative.median * 100.0;
-                    bar(
-                        format!("{name}: {layout}: fork, slower than page by page, %, <= 0"),
-                        slower,
-                        slower <= 0.0,
-                    );
-                }
-                (Layout::Order0, Operation::Harvest) => {
-                    let ms = ours.batched.median;
-                    bar(format!("{name}: {layout}: young harvest, ms, <= 1"), ms, ms <= 1.0);
-                }
-                _ => {}
-            }
-            let most = match ours.layout {
-                Layout::Order0 => 1.0 / 4.0,
-                Layout::Order9 => 1.0 / 20.0,
-                Layout::Pmd => 1.0 / 5.0,
-                Layout::Mixed => continue,
-            };
-            let linux = self.linux.iter().find(|linux| linux.layout == ours.layout);
-            let linux = linux.and_then(|linux| linux.fork.as_ref());
-            if let (Some(linux), Operation::Fork) = (linux, ours.operation) {
-                let share = ours.batched.median / linux.median;
-                bar(format!("{name}: {layout}: fork, share of Linux', <= {most}"), share, share <= most);
-            }
-        }
-        bars
     }
 }
 

@@ -1,16 +1,14 @@
 //! Our side: the same code in batches and page by page.
 
-use super::{Error, Layout, Operation, Setup, Watch};
-use crate::Estimate;
-use isotherm_pagetable::host::{Counts, HostMachine};
-use isotherm_pagetable::{
-    AddressSpace, Arm64Hafdbs, Attributes, Batched, Batching, Folio, FolioKind, ForkRule, Format, Level,
-    PageRange, PerPage, Sharing, Slot, VirtAddr, X86_64,
-};
+use super::bench::{Bench, Run, Timed};
+use super::{Error, Layout, Operation, Setup};
+use crate::{Estimate, Watch};
+use isotherm_pagetable::host::Counts;
+use isotherm_pagetable::{Arm64Hafdbs, Format, X86_64};
 use serde::Serialize;
-use std::time::Instant;
 
-/// One operation on one layout in one format, in ms.
+/// One operation on one layout in one format, in ms: of each run the shortest time, since a run
+/// repeats it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ours {
     /// The layout.
@@ -33,142 +31,136 @@ pub struct Ours {
     pub unfolds_batched: u64,
     /// The same, page by page.
     pub unfolds_per_page: u64,
+    /// Page faults of this program while the clock ran, of all runs: none, unless the system had taken memory back.
+    pub page_faults: u64,
 }
 
-/// What one run took, ms, and what it asked of the machine.
-type Run = [(f64, Counts); 4];
+/// The runs of one layout in one format.
+struct Series {
+    layout: Layout,
+    format: &'static str,
+    run: fn(&mut Bench, &Watch<'_>) -> Result<Run, Error>,
+    runs: Vec<Run>,
+}
 
-/// Pages of a MiB.
-const MIB: u64 = 256;
-
-impl Ours {
-    pub(super) fn measure(layout: Layout, setup: &Setup, watch: &mut Watch<'_>) -> Result<Vec<Ours>, Error> {
-        let mut all = Self::of_format::<X86_64>(layout, setup, watch)?;
-        all.extend(Self::of_format::<Arm64Hafdbs>(layout, setup, watch)?);
-        Ok(all)
+impl Series {
+    fn of<F: Format>(layout: Layout) -> Series {
+        Series { layout, format: F::NAME, run: Bench::run::<F>, runs: Vec::new() }
     }
 
-    fn of_format<F: Format>(
-        layout: Layout,
+    fn judge(&self) -> impl Iterator<Item = Ours> {
+        let each = Operation::ALL.into_iter().enumerate();
+        each.filter_map(|(n, operation)| {
+            let pair = |run: &Run| Some((*run.batched.get(n)?, *run.per_page.get(n)?));
+            Ours::judge(self, operation, &self.runs.iter().filter_map(pair).collect::<Vec<_>>())
+        })
+    }
+}
+
+impl Ours {
+    /// Measures all layouts; adds to `all` what was measured, also if it ends before its time.
+    pub(super) fn measure(
+        layouts: &[Layout],
         setup: &Setup,
         watch: &mut Watch<'_>,
-    ) -> Result<Vec<Ours>, Error> {
-        let pages = setup.mib * MIB;
-        // One each, so that both see the same frames in the same order. Room for tables, and for blocks that they split.
-        let machines = [HostMachine::new(2 * pages + 8192), HostMachine::new(2 * pages + 8192)];
-        if (watch.stop)() {
-            return Err(Error::Interrupted);
+        all: &mut Vec<Ours>,
+    ) -> Result<(), Error> {
+        let mut series = Vec::new();
+        let outcome = Self::rounds(layouts, setup, watch, &mut series);
+        all.extend(series.iter().flat_map(|(_, formats)| formats).flat_map(Series::judge));
+        outcome
+    }
+
+    fn rounds(
+        layouts: &[Layout],
+        setup: &Setup,
+        watch: &mut Watch<'_>,
+        series: &mut Vec<(Bench, [Series; 2])>,
+    ) -> Result<(), Error> {
+        for &layout in layouts {
+            let formats = [Series::of::<X86_64>(layout), Series::of::<Arm64Hafdbs>(layout)];
+            series.push((Bench::new(layout, setup, watch)?, formats));
         }
-        let (mut batched, mut per_page): (Vec<Run>, Vec<Run>) = (Vec::new(), Vec::new());
-        // Once unmeasured, so that the system has given all of the memory before.
-        once::<F, Batched>(&machines[0], layout, pages)?;
-        once::<F, PerPage>(&machines[1], layout, pages)?;
-        for run in 0..setup.runs as usize {
-            if (watch.stop)() {
-                return Err(Error::Interrupted);
-            }
-            // They take turns at being first.
-            for turn in [run % 2, 1 - run % 2] {
-                match turn {
-                    0 => batched.push(once::<F, Batched>(&machines[0], layout, pages)?),
-                    _ => per_page.push(once::<F, PerPage>(&machines[1], layout, pages)?),
+        // A run of everything, then the next: what else the machine does for a while spoils some runs of all, not all runs
+        // of some.
+        for run in 1..=setup.runs {
+            (watch.progress)(&format!("ours, run {run} of {} ...", setup.runs));
+            for (bench, formats) in &mut *series {
+                for one in formats {
+                    one.runs.push((one.run)(bench, watch)?);
                 }
             }
         }
-        let rows = Operation::ALL.iter().enumerate().filter_map(|(n, &operation)| {
-            let ms = |runs: &[Run]| runs.iter().map(|run| run[n].0).collect::<Vec<f64>>();
-            let (many, single) = (ms(&batched), ms(&per_page));
-            let relative: Vec<f64> =
-                many.iter().zip(&single).map(|(many, single)| many / single - 1.0).collect();
-            let tlb = |counts: &Counts| counts.tlb_pages + counts.tlb_ranges + counts.tlb_spaces;
-            let (batched, per_page) = (batched.last()?[n].1, per_page.last()?[n].1);
-            Some(Ours {
-                layout,
-                format: F::NAME,
-                operation,
-                batched: Estimate::of(&many)?,
-                per_page: Estimate::of(&single)?,
-                relative: Estimate::of(&relative)?,
-                tlb_batched: tlb(&batched),
-                tlb_per_page: tlb(&per_page),
-                unfolds_batched: batched.unfolds,
-                unfolds_per_page: per_page.unfolds,
-            })
-        });
-        Ok(rows.collect())
+        Ok(())
     }
-}
 
-/// Fork, exit of the child, harvest and zap of the parent, each timed.
-fn once<F: Format, B: Batching>(machine: &HostMachine, layout: Layout, pages: u64) -> Result<Run, Error> {
-    let parent = AddressSpace::<F, HostMachine, B>::new(machine, 1)?;
-    populate(&parent, layout, pages)?;
-    let all = PageRange::with_pages(VirtAddr(0), pages)?;
-    let mut slots = vec![Slot::default(); 512];
-    let mut bitmap = vec![0; pages.div_ceil(64) as usize];
-    let mut child = AddressSpace::<F, HostMachine, B>::new(machine, 2)?;
-    let fork = timed(machine, || {
-        let mut gather = parent.gather(&mut slots);
-        parent.copy_range(&mut child, all, ForkRule::Copy(Sharing::Private), &mut gather)
-    });
-    fork.2?;
-    let exit = timed(machine, || child.exit(&mut slots));
-    let harvest = timed(machine, || parent.harvest_young(all, &mut bitmap));
-    harvest.2?;
-    let zap = timed(machine, || parent.zap(all, &mut parent.gather(&mut slots)));
-    zap.2?;
-    Ok([(fork.0, fork.1), (exit.0, exit.1), (harvest.0, harvest.1), (zap.0, zap.1)])
-}
-
-fn timed<T>(machine: &HostMachine, work: impl FnOnce() -> T) -> (f64, Counts, T) {
-    machine.reset_counts();
-    let start = Instant::now();
-    let result = work();
-    (start.elapsed().as_secs_f64() * 1e3, machine.counts(), result)
-}
-
-fn populate<F: Format, B: Batching>(
-    space: &AddressSpace<'_, F, HostMachine, B>,
-    layout: Layout,
-    pages: u64,
-) -> Result<(), Error> {
-    let machine = space.machine();
-    let largest = if layout == Layout::Pmd { Level::Pmd } else { Level::Pte };
-    let mut page = 0;
-    while page < pages {
-        let order = layout.order_at(page);
-        let head = machine.take(order).ok_or(Error::NoFrames)?;
-        let folio = Folio::prepare(machine, head, order, FolioKind::Anon)?;
-        let range = PageRange::with_pages(VirtAddr::of_page(page), 1 << order)?;
-        let mapped = space.map(range, head, Attributes::anonymous(), largest);
-        folio.put(machine);
-        mapped?;
-        page += 1 << order;
+    fn judge(series: &Series, operation: Operation, runs: &[(Timed, Timed)]) -> Option<Ours> {
+        let estimate =
+            |of: fn(&(Timed, Timed)) -> f64| Estimate::of(&runs.iter().map(of).collect::<Vec<_>>());
+        let tlb = |counts: &Counts| counts.tlb_pages + counts.tlb_ranges + counts.tlb_spaces;
+        let (batched, per_page) = runs.last().map(|(batched, per_page)| (batched.counts, per_page.counts))?;
+        Some(Ours {
+            layout: series.layout,
+            format: series.format,
+            operation,
+            batched: estimate(|(batched, _)| batched.ms)?,
+            per_page: estimate(|(_, per_page)| per_page.ms)?,
+            relative: estimate(|(batched, per_page)| batched.ms / per_page.ms - 1.0)?,
+            tlb_batched: tlb(&batched),
+            tlb_per_page: tlb(&per_page),
+            unfolds_batched: batched.unfolds,
+            unfolds_per_page: per_page.unfolds,
+            page_faults: runs
+                .iter()
+                .map(|(batched, per_page)| batched.page_faults + per_page.page_faults)
+                .sum(),
+        })
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
+    fn measure(layouts: &[Layout], runs: u32, mib: u64) -> Vec<Ours> {
+        let mut watch = Watch { stop: Arc::new(|| false), progress: &mut |_| () };
+        let mut all = Vec::new();
+        Ours::measure(layouts, &Setup { runs, mib }, &mut watch, &mut all).unwrap();
+        all
+    }
 
     #[test]
     fn a_fork_in_batches_asks_for_one_flush_and_unfolds_nothing() {
-        let setup = Setup { runs: 2, mib: 8 };
-        let mut watch = Watch { stop: &|| false, progress: &mut |_| () };
-        for layout in Layout::ALL {
-            let all = Ours::measure(layout, &setup, &mut watch).unwrap();
-            assert_eq!(all.len(), 8);
-            for ours in all.iter().filter(|ours| ours.operation == Operation::Fork) {
+        let all = measure(&Layout::ALL, 3, 8);
+        assert_eq!(all.len(), 4 * 2 * 4);
+        for ours in all {
+            assert_eq!((ours.batched.count, ours.per_page.count, ours.relative.count), (3, 3, 3));
+            assert!(ours.batched.min > 0.0 && ours.per_page.min > 0.0, "{ours:?}");
+            if ours.operation == Operation::Fork {
                 assert_eq!((ours.tlb_batched, ours.unfolds_batched), (1, 0), "{ours:?}");
             }
         }
     }
 
+    /// Of 64 MiB a child's tables are 32 frames: were they fresh, there would be as many faults in each run.
     #[test]
-    fn whoever_asks_to_stop_is_heard() {
-        let mut watch = Watch { stop: &|| true, progress: &mut |_| () };
-        let result = Ours::measure(Layout::Pmd, &Setup { runs: 1, mib: 2 }, &mut watch);
-        assert!(matches!(result, Err(Error::Interrupted)));
+    fn the_memory_that_is_timed_was_in_use_before() {
+        for ours in measure(&Layout::ALL, 2, 64) {
+            assert!(ours.page_faults < 16, "{ours:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_asks_to_stop_is_heard_and_told_what_there_is() {
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let stop = move || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 500;
+        let mut watch = Watch { stop: Arc::new(stop), progress: &mut |_| () };
+        let mut all = Vec::new();
+        let setup = Setup { runs: 1_000_000, mib: 2 };
+        let result = Ours::measure(&[Layout::Order0], &setup, &mut watch, &mut all);
+        assert!(matches!(result, Err(Error::Interrupted(_))));
+        assert_eq!(all.len(), 2 * 4);
+        assert!(all.iter().all(|ours| ours.batched.count > 10));
     }
 }

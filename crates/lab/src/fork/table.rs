@@ -2,74 +2,110 @@
 
 use super::{Fork, Layout, Operation};
 use crate::Estimate;
+use crate::experiment::bars_table;
 use crate::table::Table;
 
-fn ms(estimate: &Estimate) -> String {
-    format!("{:.3} ms", estimate.mean)
+/// Mean, stdev and median of times.
+fn times(estimate: &Estimate) -> [String; 3] {
+    let stdev = estimate.stdev.map(|stdev| stdev / estimate.mean.abs() * 100.0);
+    [
+        format!("{:.3} ms", estimate.mean),
+        stdev.map_or_else(|| "-".into(), |stdev| format!("{stdev:.1} %")),
+        format!("{:.3}", estimate.median),
+    ]
 }
 
-fn stdev(estimate: &Estimate) -> String {
-    estimate.stdev.map_or_else(|| "-".into(), |stdev| format!("{:.1} %", stdev / estimate.mean.abs() * 100.0))
+/// Mean, median and its interval of ratios.
+fn relative(estimate: &Estimate) -> [String; 3] {
+    let interval =
+        estimate.median_ci95.map(|(low, high)| format!("[{:+.1}, {:+.1}]", low * 100.0, high * 100.0));
+    [
+        format!("{:+.1} %", estimate.mean * 100.0),
+        format!("{:+.1} %", estimate.median * 100.0),
+        interval.unwrap_or_else(|| "-".into()),
+    ]
 }
 
 /// One table an operation, and the bars.
 #[must_use]
 pub fn table(results: &Fork) -> String {
-    let mut text = String::new();
-    for operation in Operation::ALL {
-        let mut table = Table::new(&[
-            operation.name(),
-            "layout",
-            "per page",
-            "stdev",
-            "batched",
-            "stdev",
-            "relative",
-            "TLB ops per page",
-            "batched",
-            "unfolds per page",
-            "batched",
-        ]);
-        for ours in results.ours.iter().filter(|ours| ours.operation == operation) {
-            table.row([
-                ours.format.to_owned(),
-                ours.layout.name().to_owned(),
-                ms(&ours.per_page),
-                stdev(&ours.per_page),
-                ms(&ours.batched),
-                stdev(&ours.batched),
-                format!("{:+.1} %", ours.relative.mean * 100.0),
-                ours.tlb_per_page.to_string(),
-                ours.tlb_batched.to_string(),
-                ours.unfolds_per_page.to_string(),
-                ours.unfolds_batched.to_string(),
-            ]);
-        }
-        for layout in Layout::ALL {
-            let Some(linux) = results.linux.iter().find(|linux| linux.layout == layout) else { continue };
-            let estimate = match operation {
-                Operation::Fork => linux.fork.as_ref(),
-                Operation::Exit => linux.exit.as_ref(),
-                Operation::Zap => linux.zap.as_ref(),
-                Operation::Harvest => None,
-            };
-            if let Some(estimate) = estimate {
-                table.row(["Linux".into(), layout.name().into(), ms(estimate), stdev(estimate)]);
-            }
-        }
-        text.push_str(&table.render());
-        text.push('\n');
+    let mut text: String = Operation::ALL.map(|operation| of_operation(results, operation) + "\n").concat();
+    text.push_str(&notes(results));
+    text.push('\n');
+    text.push_str(&bars_table(&results.bars()));
+    text
+}
+
+fn of_operation(results: &Fork, operation: Operation) -> String {
+    let mut table = Table::new(&[
+        operation.name(),
+        "layout",
+        "per page",
+        "stdev",
+        "median",
+        "batched",
+        "stdev",
+        "median",
+        "relative",
+        "median",
+        "95 % interval",
+        "TLB ops",
+        "unfolds",
+    ]);
+    for ours in results.ours.iter().filter(|ours| ours.operation == operation) {
+        let mut row = vec![ours.format.to_owned(), ours.layout.name().to_owned()];
+        row.extend(times(&ours.per_page));
+        row.extend(times(&ours.batched));
+        row.extend(relative(&ours.relative));
+        row.push(format!("{} / {}", ours.tlb_per_page, ours.tlb_batched));
+        row.push(format!("{} / {}", ours.unfolds_per_page, ours.unfolds_batched));
+        table.row(row);
     }
-    let empty = results.linux.iter().find_map(|linux| linux.empty);
-    if let Some((fork, exit)) = empty {
+    for layout in Layout::ALL {
+        let Some(linux) = results.linux.iter().find(|linux| linux.layout == layout) else { continue };
+        let estimate = match operation {
+            Operation::Fork => linux.fork.as_ref(),
+            Operation::Exit => linux.exit.as_ref(),
+            Operation::Zap => linux.zap.as_ref(),
+            Operation::Harvest => None,
+        };
+        if let Some(estimate) = estimate {
+            let row = ["Linux".to_owned(), layout.name().to_owned()];
+            table.row(row.into_iter().chain(times(estimate)));
+        }
+    }
+    table.render()
+}
+
+/// What one has to know about the figures.
+fn notes(results: &Fork) -> String {
+    let mut text = String::new();
+    if !results.ours.is_empty() {
+        text.push_str(
+            "Ours: the shortest of several times in each run. Relative: batched to per page of the same run. TLB ops, \
+             unfolds: per page / batched.\n",
+        );
+    }
+    let faults: u64 = results.ours.iter().map(|ours| ours.page_faults).sum();
+    if faults > 0 {
         text.push_str(&format!(
-            "Linux: less a fork without that memory, {fork:.3} ms, and its exit, {exit:.3} ms.\n\n"
+            "While ours were timed there were {faults} page faults: the system had taken memory back.\n"
         ));
     }
-    let mut bars = Table::new(&["bar", "measured", ""]);
-    for bar in results.bars() {
-        bars.row([bar.what, format!("{:.3}", bar.measured), if bar.met { "met" } else { "missed" }.into()]);
+    if let Some((fork, exit)) = results.linux.iter().find_map(|linux| linux.empty) {
+        text.push_str(&format!(
+            "Linux: less a fork without that memory, {fork:.3} ms, and its exit, {exit:.3} ms.\n"
+        ));
     }
-    text.push_str(&bars.render());
+    for linux in &results.linux {
+        let name = linux.layout.name();
+        if let Some(why) = &linux.skipped {
+            text.push_str(&format!("Linux: {name}: skipped: {why}\n"));
+        } else if let Some(share) = linux.of_order {
+            text.push_str(&format!("Linux: {name}: at least {:.1} % in such folios\n", share * 100.0));
+        } else {
+            text.push_str(&format!("Linux: {name}: of which folios, only root can see\n"));
+        }
+    }
     text
 }

@@ -7,8 +7,8 @@
 //! In both a thread on another CPU drives the reports, which are due after a thousandth of the usual delay: the loop is
 //! reported all the time, as in practice it never would be.
 
-use super::{Error, Setup, Watch, pin};
-use crate::Estimate;
+use super::{Error, Setup, pin};
+use crate::{Estimate, Watch};
 use isotherm_arena::{Arena, GiveBack, Poll, Settings};
 use isotherm_frames::{
     Block, Config, FrameRange, Mobility, Order, Progress, ReportSink, ReportingConfig, Zone, metadata_size,
@@ -173,9 +173,7 @@ fn compare(
     run(false)?;
     run(true)?;
     for round in 0..setup.rounds.saturating_mul(PAIRS) {
-        if (watch.stop)() {
-            return Err(Error::Interrupted);
-        }
+        watch.go_on()?;
         // In one order, then in the other: what a steady drift adds in one it takes away in the other.
         let (without, with) = if round % 2 == 0 {
             let without = run(false)?;

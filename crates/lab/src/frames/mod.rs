@@ -21,6 +21,7 @@ pub use sinks::{Sink, conclusion};
 pub use table::table;
 pub use throughput::{Pattern, Rate, Throughput};
 
+use crate::experiment::{Bar, Figure, Interrupted};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -44,20 +45,12 @@ fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok
     serializer.serialize_f64(time.as_secs_f64())
 }
 
-/// Who is told of progress, and who may end it.
-pub struct Watch<'a> {
-    /// Whether to stop.
-    pub stop: &'a dyn Fn() -> bool,
-    /// What is being done now.
-    pub progress: &'a mut dyn FnMut(&str),
-}
-
 /// Why there are no, or not all, results.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Somebody asked to stop.
-    #[error("interrupted")]
-    Interrupted,
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
     /// The memory that the experiments work on was not to be had.
     #[error(transparent)]
     Arena(#[from] isotherm_arena::ArenaError),
@@ -77,45 +70,37 @@ pub struct Frames {
     pub sinks: Vec<Sink>,
 }
 
-/// Something the allocator was built to reach.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Bar {
-    /// What, with its limit.
-    pub what: String,
-    /// What was measured, in the same unit.
-    pub measured: f64,
-    /// Whether it was reached.
-    pub met: bool,
-}
-
 impl Frames {
     /// The bars of what was measured.
     #[must_use]
     pub fn bars(&self) -> Vec<Bar> {
         let mut bars = Vec::new();
-        let mut at_least = |what: &str, measured: Option<f64>, limit: f64| {
-            bars.extend(measured.map(|measured| Bar { what: what.into(), measured, met: measured >= limit }));
+        let mut at_least = |what: &str, measured: Option<Figure>, limit: f64| {
+            bars.extend(measured.map(|measured| Bar::at_least(what, measured, limit)));
         };
         let rate = |pattern, order, threads, rival| {
             let one = |one: &&Throughput| (one.pattern, one.order, one.threads) == (pattern, order, threads);
             self.throughput.iter().find(one).and_then(|one| one.rate(rival))
         };
-        let ratio = |pattern, order, rival| Some(rate(pattern, order, 1, rival)?.slower_by.as_ref()?.median);
-        let zone = |pattern, order, threads| Some(rate(pattern, order, threads, Rival::Zone)?.pairs.median);
-        let million = |rate: Option<f64>| rate.map(|rate| rate / 1e6);
+        let ratio =
+            |pattern, order, rival| rate(pattern, order, 1, rival)?.slower_by.as_ref().map(Figure::median);
+        let zone = |pattern, order, threads| {
+            rate(pattern, order, threads, Rival::Zone).map(|rate| Figure::median(&rate.pairs))
+        };
+        let million = |rate: Option<Figure>| rate.map(|rate| rate.map(|pairs| pairs / 1e6));
         at_least("order 0 repeated, M pairs/s, >= 25", million(zone(Pattern::Repeat, 0, 1)), REPEAT / 1e6);
         let beside = ratio(Pattern::Repeat, 0, Rival::BuddySystem);
         at_least("order 0 repeated, beside buddy_system_allocator, >= 8", beside, REPEAT_RATIO);
         let scaling =
-            zone(Pattern::Repeat, 0, 1).zip(zone(Pattern::Repeat, 0, 2)).map(|(one, two)| two / one);
+            zone(Pattern::Repeat, 0, 1).zip(zone(Pattern::Repeat, 0, 2)).map(|(one, two)| two.over(one));
         at_least("order 0 repeated, two threads beside one, >= 1.8", scaling, SCALING);
         let beside = ratio(Pattern::Bulk, 0, Rival::BuddySystem);
         at_least("order 0 in bulk, beside buddy_system_allocator, >= 1", beside, 1.0);
         at_least("order 9 repeated, M pairs/s, >= 25", million(zone(Pattern::Repeat, 9, 1)), REPEAT / 1e6);
-        bars.extend(self.cost.as_ref().map(|cost| Bar {
-            what: "allocate, touch, free: slower by reporting, without the host's work, %, <= 1".into(),
-            measured: cost.bookkeeping.slowdown.median * 100.0,
-            met: cost.bookkeeping.slowdown.median <= REPORTING,
+        bars.extend(self.cost.as_ref().map(|cost| {
+            let slower = Figure::median(&cost.bookkeeping.slowdown).map(|share| share * 100.0);
+            let what = "allocate, touch, free: slower by reporting, without the host's work, %, <= 1";
+            Bar::at_most(what, slower, REPORTING * 100.0)
         }));
         bars
     }

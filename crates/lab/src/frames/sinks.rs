@@ -1,7 +1,7 @@
 //! What it costs to give memory back to the system, and to take it again.
 
-use super::{Error, Setup, Watch};
-use crate::Estimate;
+use super::{Error, Setup};
+use crate::{Estimate, Watch};
 use isotherm_arena::{Arena, GiveBack, Order, Settings};
 use serde::Serialize;
 use std::time::Instant;
@@ -46,9 +46,7 @@ impl Sink {
         // Each trip takes milliseconds, so there may be more of them than there are slices.
         for round in 0..=setup.rounds.saturating_mul(4) {
             for (_, arena, trips) in &mut arenas {
-                if (watch.stop)() {
-                    return Err(Error::Interrupted);
-                }
+                watch.go_on()?;
                 trips.make(arena, round > 0)?;
             }
         }
@@ -134,12 +132,13 @@ pub fn conclusion(sinks: &[Sink]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use std::time::Duration;
 
     #[test]
     fn every_way_is_measured_and_only_one_keeps_memory_resident() {
         let setup = Setup { rounds: 1, slice: Duration::ZERO };
-        let mut watch = Watch { stop: &|| false, progress: &mut |_| {} };
+        let mut watch = Watch { stop: Arc::new(|| false), progress: &mut |_| {} };
         let sinks = Sink::measure(&setup, &mut watch).unwrap();
         let stays: Vec<_> = sinks.iter().map(|sink| (sink.name, sink.stays > 0.5)).collect();
         assert_eq!(stays, [("MADV_DONTNEED", false), ("MADV_FREE", true), ("hole in a memfd", false)]);
@@ -151,7 +150,7 @@ mod tests {
     #[test]
     fn it_ends_when_asked_to() {
         let setup = Setup { rounds: 1_000_000, slice: Duration::from_secs(3600) };
-        let mut watch = Watch { stop: &|| true, progress: &mut |_| {} };
-        assert!(matches!(Sink::measure(&setup, &mut watch), Err(Error::Interrupted)));
+        let mut watch = Watch { stop: Arc::new(|| true), progress: &mut |_| {} };
+        assert!(matches!(Sink::measure(&setup, &mut watch), Err(Error::Interrupted(_))));
     }
 }

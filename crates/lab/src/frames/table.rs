@@ -1,6 +1,7 @@
 //! What was measured, for people.
 
 use super::{Cost, Frames, Rival, Sink, Throughput, Touching, conclusion};
+use crate::experiment::bars_table;
 use crate::table::{Table, percent, signed};
 
 /// Tables of all that was measured, and the bars.
@@ -16,12 +17,7 @@ pub fn table(frames: &Frames) -> String {
     }
     let bars = frames.bars();
     if !bars.is_empty() {
-        let mut table = Table::new(&["bar", "measured", ""]);
-        for bar in bars {
-            let met = if bar.met { "met" } else { "missed" };
-            table.row([bar.what, format!("{:.2}", bar.measured), met.into()]);
-        }
-        parts.push(table.render());
+        parts.push(bars_table(&bars));
     }
     parts.join("\n")
 }

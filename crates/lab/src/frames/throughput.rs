@@ -1,8 +1,8 @@
 //! How many pairs of get and put a second.
 
 use super::rivals::{Allocator, OfBuddySystem, OfMalloc, OfZone, Rival};
-use super::{Error, Setup, Watch, pin};
-use crate::Estimate;
+use super::{Error, Setup, pin};
+use crate::{Estimate, Watch};
 use isotherm_frames::Order;
 use serde::Serialize;
 use std::hint::black_box;
@@ -93,9 +93,7 @@ impl Throughput {
             (watch.progress)(&format!("pairs of get and put, round {round} of {} ...", setup.rounds));
             for (run, rates) in &mut runs {
                 for (rival, rates) in Rival::ALL.into_iter().zip(rates) {
-                    if (watch.stop)() {
-                        return Err(Error::Interrupted);
-                    }
+                    watch.go_on()?;
                     rates.push(match rival {
                         Rival::Zone => run.on(&zone),
                         Rival::BuddySystem => run.on(&buddy),

@@ -1,6 +1,7 @@
 //! How many guests fit into the budget.
 
-use super::{PATIENCE, SETTLE, Setup, Watch, resident};
+use super::{PATIENCE, SETTLE, Setup, resident};
+use crate::Watch;
 use isotherm_qemu::{Error, Guest};
 use serde::Serialize;
 
@@ -80,5 +81,6 @@ fn one(setup: &Setup, guests: &mut [Guest], watch: &Watch<'_>) -> Result<GuestRu
         run.settled = Some(last.resident()?.whole);
         run.sum_settled = Some(resident(guests)?);
     }
-    if (watch.stop)() { Err(Error::Interrupted) } else { Ok(run) }
+    watch.go_on().map_err(|_| Error::Interrupted)?;
+    Ok(run)
 }

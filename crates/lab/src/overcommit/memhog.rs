@@ -4,7 +4,8 @@
 //! a host that is itself a guest and reports its free memory, it has to come back from below first. So a fourth guest
 //! runs memhog beforehand and is gone: the first guest finds its memory as warm as the second can find the first's.
 
-use super::{PATIENCE, SETTLE, Setup, Watch, resident};
+use super::{PATIENCE, SETTLE, Setup, resident};
+use crate::Watch;
 use isotherm_qemu::{Error, Guest};
 use serde::Serialize;
 use std::time::{Duration, Instant};

@@ -20,6 +20,7 @@ pub use fit::{Fit, GuestRun, fit};
 pub use memhog::{Memhog, memhog};
 pub use table::{details, table};
 
+use crate::Watch;
 use isotherm_qemu::{Guest, Machine};
 use serde::Serialize;
 use std::sync::Arc;
@@ -109,14 +110,6 @@ impl Setup {
         let stop = Arc::clone(&watch.stop);
         Guest::boot(&machine, move || stop())
     }
-}
-
-/// How an experiment keeps in touch with whoever started it.
-pub struct Watch<'a> {
-    /// Whether to end.
-    pub stop: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// Told what is going on, a line at a time.
-    pub progress: &'a mut dyn FnMut(&str),
 }
 
 /// Both experiments, each without and with reporting.

@@ -1,0 +1,203 @@
+//! Forking hosted address spaces, so that both ways find the same: the same frames, as warm, in the same order.
+
+use super::memory::Memory;
+use super::{Error, Layout, PAGE, Setup};
+use crate::Watch;
+use isotherm_pagetable::host::{Counts, HostMachine};
+use isotherm_pagetable::{
+    AddressSpace, Attributes, Batched, Batching, Folio, FolioKind, ForkRule, Format, Frame, Frames as _,
+    Level, PageRange, PerPage, Sharing, Slot, VirtAddr,
+};
+use std::time::Instant;
+
+/// What one operation took and asked of the machine.
+#[derive(Clone, Copy)]
+pub(super) struct Timed {
+    /// Milliseconds.
+    pub ms: f64,
+    /// What was asked for.
+    pub counts: Counts,
+    /// Page faults of this program meanwhile.
+    pub page_faults: u64,
+}
+
+/// Each operation, timed.
+type Once = [Timed; 4];
+
+/// A run of both ways.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    /// In batches.
+    pub batched: Once,
+    /// Page by page.
+    pub per_page: Once,
+}
+
+/// Pages of a MiB.
+const MIB: u64 = 256;
+
+impl Layout {
+    /// How often everything is repeated in a run, whose figure is the shortest time: what else the machine does only ever
+    /// adds to it (Chen and Revels, Robust benchmarking in noisy environments, 2016). The shorter it takes the more often.
+    fn repetitions(self) -> u32 {
+        match self {
+            Layout::Order0 | Layout::Mixed => 4,
+            Layout::Order9 => 16,
+            Layout::Pmd => 32,
+        }
+    }
+}
+
+/// A machine, and what every run on it needs. One for all: both ways and both formats see the same frames.
+pub(super) struct Bench {
+    machine: HostMachine,
+    layout: Layout,
+    pages: u64,
+    slots: Vec<Slot>,
+    bitmap: Vec<u64>,
+    /// The frames that tables are made of, and memory of order 0: free while something is mapped, taken in between.
+    singles: Vec<Frame>,
+}
+
+impl Bench {
+    pub(super) fn new(layout: Layout, setup: &Setup, watch: &Watch<'_>) -> Result<Bench, Error> {
+        let pages = setup.mib * MIB;
+        // Of two spaces, with some to spare.
+        let tables = pages / 128 + 64;
+        // Room for them, and for what is left of blocks that they split.
+        let frames = pages + tables + 4096;
+        // What there is no room for is refused here with an error, by the machine with an abort.
+        drop(Memory::new((frames as usize).saturating_mul(PAGE))?);
+        let machine = HostMachine::new(frames);
+        let singles = if layout == Layout::Order0 { machine.free_frames() } else { tables };
+        let singles: Vec<Frame> = (0..singles).filter_map(|_| machine.take(0)).collect();
+        // Any of them may become a table: all must be there, or the system would have to find some while the clock runs.
+        for (n, frame) in (0..).zip(&singles) {
+            if n % (64 * MIB) == 0 {
+                watch.go_on()?;
+            }
+            machine.write(frame.0 * PAGE as u64, 0).ok_or(Error::NoFrames)?;
+        }
+        let (slots, bitmap) = (vec![Slot::default(); 512], vec![0; pages.div_ceil(64) as usize]);
+        Ok(Bench { machine, layout, pages, slots, bitmap, singles })
+    }
+
+    /// Has single frames handed out in the order of their numbers. By itself the machine hands out those first that were
+    /// freed last, memory and tables mixed, which every fork mixes further: after some hundred, none would find what the
+    /// first found. Larger blocks are memory only, and keep apart.
+    fn sort_singles(&mut self) {
+        self.singles.sort_unstable();
+        // The last that came is the first to go.
+        self.singles.iter().rev().for_each(|&frame| self.machine.free_folio(frame, 0));
+    }
+
+    fn take_singles(&mut self) {
+        for single in &mut self.singles {
+            // Those that were given are all back, and come before blocks are split for others.
+            if let Some(frame) = self.machine.take(0) {
+                *single = frame;
+            }
+        }
+    }
+
+    /// Each operation several times, in batches and page by page in turn; the shortest time of each.
+    pub(super) fn run<F: Format>(&mut self, watch: &Watch<'_>) -> Result<Run, Error> {
+        let mut run = Run { batched: self.once::<F, Batched>()?, per_page: self.once::<F, PerPage>()? };
+        // What is timed first does not count: what it uses the others find as warm, whatever was done before.
+        for timed in run.batched.iter_mut().chain(&mut run.per_page) {
+            *timed = Timed { ms: f64::INFINITY, page_faults: 0, ..*timed };
+        }
+        for n in 0..self.layout.repetitions() {
+            watch.go_on()?;
+            // They take turns at being first, so that each comes after each as often.
+            if n % 2 == 0 {
+                shorten(&mut run.per_page, self.once::<F, PerPage>()?);
+                shorten(&mut run.batched, self.once::<F, Batched>()?);
+            } else {
+                shorten(&mut run.batched, self.once::<F, Batched>()?);
+                shorten(&mut run.per_page, self.once::<F, PerPage>()?);
+            }
+        }
+        Ok(run)
+    }
+
+    fn once<F: Format, B: Batching>(&mut self) -> Result<Once, Error> {
+        self.sort_singles();
+        let run = self.forked::<F, B>();
+        self.take_singles();
+        run
+    }
+
+    /// Fork, exit of the child, harvest and zap of the parent, each timed. All of the memory was just mapped, and with
+    /// that written to: a fork finds it so once.
+    fn forked<F: Format, B: Batching>(&mut self) -> Result<Once, Error> {
+        let Bench { machine, layout, pages, slots, bitmap, .. } = self;
+        let machine = &*machine;
+        let parent = AddressSpace::<F, HostMachine, B>::new(machine, 1)?;
+        populate(&parent, *layout, *pages)?;
+        let all = PageRange::with_pages(VirtAddr(0), *pages)?;
+        let mut child = AddressSpace::<F, HostMachine, B>::new(machine, 2)?;
+        let (fork, done) = timed(machine, || {
+            let mut gather = parent.gather(slots);
+            parent.copy_range(&mut child, all, ForkRule::Copy(Sharing::Private), &mut gather)
+        });
+        done?;
+        let (exit, ()) = timed(machine, || child.exit(slots));
+        bitmap.fill(0);
+        let (harvest, done) = timed(machine, || parent.harvest_young(all, bitmap));
+        done?;
+        let (zap, done) = timed(machine, || parent.zap(all, &mut parent.gather(slots)));
+        done?;
+        Ok([fork, exit, harvest, zap])
+    }
+}
+
+/// Keeps the shorter time of each operation.
+fn shorten(so_far: &mut Once, by: Once) {
+    for (timed, once) in so_far.iter_mut().zip(by) {
+        *timed = Timed {
+            ms: timed.ms.min(once.ms),
+            counts: once.counts,
+            page_faults: timed.page_faults + once.page_faults,
+        };
+    }
+}
+
+fn timed<T>(machine: &HostMachine, work: impl FnOnce() -> T) -> (Timed, T) {
+    machine.reset_counts();
+    let faults = page_faults();
+    let start = Instant::now();
+    let result = work();
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    (Timed { ms, counts: machine.counts(), page_faults: page_faults() - faults }, result)
+}
+
+/// Page faults of this thread so far.
+fn page_faults() -> u64 {
+    // SAFETY: all zeros are a value of that structure.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: writes to the structure that it is given.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    (usage.ru_minflt + usage.ru_majflt) as u64
+}
+
+fn populate<F: Format, B: Batching>(
+    space: &AddressSpace<'_, F, HostMachine, B>,
+    layout: Layout,
+    pages: u64,
+) -> Result<(), Error> {
+    let machine = space.machine();
+    let largest = if layout == Layout::Pmd { Level::Pmd } else { Level::Pte };
+    let mut page = 0;
+    while page < pages {
+        let order = layout.order_at(page);
+        let head = machine.take(order).ok_or(Error::NoFrames)?;
+        let folio = Folio::prepare(machine, head, order, FolioKind::Anon)?;
+        let range = PageRange::with_pages(VirtAddr::of_page(page), 1 << order)?;
+        let mapped = space.map(range, head, Attributes::anonymous(), largest);
+        folio.put(machine);
+        mapped?;
+        page += 1 << order;
+    }
+    Ok(())
+}
