@@ -104,8 +104,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// each other. The second is `None` if they are the same; all is if one is not there.
     fn lock_two(&self, page: u64, new: u64, level: Level) -> Option<(Locked<'m, M>, Option<Locked<'m, M>>)> {
         let guard = self.machine.read_lock();
-        let old_frame = self.table_frame(page, level, &guard)?;
-        let new_frame = self.table_frame(new, level, &guard)?;
+        let old_frame = self.descend(page, level, &guard).ok()?;
+        let new_frame = self.descend(new, level, &guard).ok()?;
         let lock = |frame| Locked::acquire(self.machine, frame, level).ok();
         if old_frame == new_frame {
             return Some((lock(old_frame)?, None));

@@ -185,39 +185,34 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         Ok(())
     }
 
-    /// The first page from `page` on, past it, where a table of `level` could be found.
-    pub(crate) fn skip(&self, page: u64, level: Level) -> u64 {
-        let _guard = self.machine.read_lock();
+    /// The frame of the table of `level` at `page`. Fails with the level at which there is no table below.
+    pub(crate) fn descend(&self, page: u64, level: Level, _guard: &M::Guard<'_>) -> Result<Frame, Level> {
         let (mut at, mut frame) = (F::ROOT, self.id.root);
         while at > level {
             // SAFETY: `_guard` is older than the load that found `frame`.
             let raw = unsafe { self.table_at(frame) }.entries()[at.index(page)].load();
             if raw == 0 || !F::is_table(at, raw) {
-                return next(at, page);
+                return Err(at);
             }
-            let Some(below) = at.below() else { break };
-            (at, frame) = (below, F::table_frame(raw));
+            (at, frame) = (at.below().ok_or(at)?, F::table_frame(raw));
         }
-        next(level, page)
+        Ok(frame)
+    }
+
+    /// The first page from `page` on, past it, where a table of `level` could be found.
+    pub(crate) fn skip(&self, page: u64, level: Level) -> u64 {
+        next(self.descend(page, level, &self.machine.read_lock()).err().unwrap_or(level), page)
     }
 
     /// The locked table of `level` at `page`, and the child table its entry refers to.
     pub(crate) fn parent(&self, page: u64, level: Level) -> Option<(Locked<'m, M>, Frame)> {
         loop {
             let guard = self.machine.read_lock();
-            let (mut at, mut frame) = (F::ROOT, self.id.root);
-            while at > level {
-                // SAFETY: `guard` is older than the load that found `frame`.
-                let raw = unsafe { self.table_at(frame) }.entries()[at.index(page)].load();
-                if raw == 0 || !F::is_table(at, raw) {
-                    return None;
-                }
-                (at, frame) = (at.below()?, F::table_frame(raw));
-            }
+            let frame = self.descend(page, level, &guard).ok()?;
             // Looked at before the lock is taken: most often there is nothing.
-            // SAFETY: as above.
-            let raw = unsafe { self.table_at(frame) }.entries()[at.index(page)].load();
-            if raw == 0 || !F::is_table(at, raw) {
+            // SAFETY: `guard` is older than the load that found `frame`.
+            let raw = unsafe { self.table_at(frame) }.entries()[level.index(page)].load();
+            if raw == 0 || !F::is_table(level, raw) {
                 return None;
             }
             let locked = Locked::acquire(self.machine, frame, level);
@@ -229,20 +224,6 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             }
             return Some((table, F::table_frame(raw)));
         }
-    }
-
-    /// The frame of the table of `level` at `page`, if there is one.
-    pub(crate) fn table_frame(&self, page: u64, level: Level, _guard: &M::Guard<'_>) -> Option<Frame> {
-        let (mut at, mut frame) = (F::ROOT, self.id.root);
-        while at > level {
-            // SAFETY: `_guard` is older than the load that found `frame`.
-            let raw = unsafe { self.table_at(frame) }.entries()[at.index(page)].load();
-            if raw == 0 || !F::is_table(at, raw) {
-                return None;
-            }
-            (at, frame) = (at.below()?, F::table_frame(raw));
-        }
-        Some(frame)
     }
 
     /// What a lock-free walk finds at a page: the level and the index of the entry there, empty or not, as it was read,
