@@ -4,7 +4,8 @@
 mod common;
 
 use common::{
-    Done, ISOTHERM, Running, isotherm, pte_works, read, run, skip, snapshots, wait_for_snapshots, wait_until,
+    Done, ISOTHERM, Running, as_nobody, isotherm, pte_works, read, run, skip, snapshots, wait_for_snapshots,
+    wait_until,
 };
 use isotherm_record::{Item, TargetInfo};
 use rustix::process::Signal;
@@ -344,25 +345,11 @@ fn the_recording_that_was_there_is_kept() {
 
 #[test]
 fn a_user_without_privileges_records_coarsely_and_is_told() {
-    use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::process::CommandExt;
-    const NOBODY: u32 = 65534;
     if !Path::new("/proc/self/clear_refs").exists() {
         return skip("the kernel lacks /proc/PID/clear_refs (CONFIG_PROC_PAGE_MONITOR)");
     }
-    if !rustix::process::geteuid().is_root() {
-        return skip("only root can become another user");
-    }
-    // The build directory may be closed to others.
     let dir = tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let program = dir.path().join("isotherm");
-    fs::copy(ISOTHERM, &program).unwrap();
-    let as_nobody = |args: &[&str]| -> Done {
-        let mut command = Command::new(&program);
-        command.args(args).current_dir(dir.path()).uid(NOBODY).gid(NOBODY).stdin(Stdio::null());
-        command.output().unwrap().into()
-    };
+    let Some(as_nobody) = as_nobody(dir.path()) else { return };
     let done = as_nobody(&["record", "--", "sleep", "1"]);
     assert!(done.err.contains("using the backend refs") && done.err.contains("pte: "), "{}", done.err);
     assert!(done.err.contains("whole mappings only"), "{}", done.err);

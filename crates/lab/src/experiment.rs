@@ -106,15 +106,16 @@ impl Figure {
         Self { value: by(self.value), interval: ends.map(|(one, other)| (one.min(other), one.max(other))) }
     }
 
-    /// This one divided by another, both positive, that was measured apart. Each end of the interval is the one that both
-    /// reach at the worst, so it is rather too wide.
+    /// This one, which is not negative, divided by another that was measured apart. Each end of the interval is the one that
+    /// both reach at the worst, so it is rather too wide. `None` if the other may be nothing at all.
     #[must_use]
-    pub fn over(self, other: Self) -> Self {
+    pub fn over(self, other: Self) -> Option<Self> {
+        let least = other.interval.map_or(other.value, |(low, _)| low.min(other.value));
         let ends = self.interval.zip(other.interval);
-        Self {
+        (least > 0.0).then(|| Self {
             value: self.value / other.value,
             interval: ends.map(|(own, others)| (own.0 / others.1, own.1 / others.0)),
-        }
+        })
     }
 }
 
@@ -166,8 +167,11 @@ mod tests {
     #[test]
     fn intervals_follow_their_figures() {
         assert_eq!(figure(0.1, 0.08, 0.125).map(|share| 1.0 / share), figure(10.0, 8.0, 12.5));
-        assert_eq!(figure(2.0, 1.0, 4.0).over(figure(8.0, 5.0, 10.0)), figure(0.25, 0.1, 0.8));
-        assert_eq!(Figure { value: 1.0, interval: None }.over(figure(8.0, 5.0, 10.0)).interval, None);
+        assert_eq!(figure(2.0, 1.0, 4.0).over(figure(8.0, 5.0, 10.0)), Some(figure(0.25, 0.1, 0.8)));
+        let alone = |value| Figure { value, interval: None };
+        assert_eq!(alone(1.0).over(figure(8.0, 5.0, 10.0)), Some(alone(0.125)));
+        assert_eq!(alone(1.0).over(figure(8.0, -5.0, 10.0)), None);
+        assert_eq!(alone(1.0).over(alone(0.0)), None);
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Frames {
         let beside = ratio(Pattern::Repeat, 0, Rival::BuddySystem);
         at_least("order 0 repeated, beside buddy_system_allocator, >= 8", beside, REPEAT_RATIO);
         let scaling =
-            zone(Pattern::Repeat, 0, 1).zip(zone(Pattern::Repeat, 0, 2)).map(|(one, two)| two.over(one));
+            zone(Pattern::Repeat, 0, 1).zip(zone(Pattern::Repeat, 0, 2)).and_then(|(one, two)| two.over(one));
         at_least("order 0 repeated, two threads beside one, >= 1.8", scaling, SCALING);
         let beside = ratio(Pattern::Bulk, 0, Rival::BuddySystem);
         at_least("order 0 in bulk, beside buddy_system_allocator, >= 1", beside, 1.0);
