@@ -37,8 +37,29 @@ fn both<F: Format>(seed: u64, operations: u64, huge: bool) {
     single.finish();
 }
 
+fn short<F: Format>(seed: u64, operations: u64) {
+    let machine = Cpu::new(2048);
+    let mut world = World::<F, Batched>::with_files(&machine, seed, false, &[0, 2, 4]);
+    for _ in 0..operations {
+        world.step();
+    }
+    world.finish();
+}
+
+/// As many operations as Miri gets through in a minute.
+#[test]
+fn a_short_run_on_x86_64_agrees() {
+    short::<X86_64>(3, 40);
+}
+
+#[test]
+fn a_short_run_on_arm64_agrees() {
+    short::<Arm64Hafdbs>(4, 40);
+}
+
 /// The comparison is worth what the operations get to.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of operations")]
 fn the_random_operations_get_everywhere() {
     let mut reached = std::collections::BTreeMap::<&str, u64>::new();
     for seed in 0..8 {
@@ -91,16 +112,19 @@ macro_rules! formats {
                 })]
 
                 #[test]
+                #[cfg_attr(miri, ignore = "thousands of operations")]
                 fn agrees(seed: u64, n in 50u64..1500, huge: bool) {
                     run::<$format, Batched>(seed, n, huge);
                 }
 
                 #[test]
+                #[cfg_attr(miri, ignore = "thousands of operations")]
                 fn agrees_page_by_page(seed: u64, n in 50u64..1000, huge: bool) {
                     run::<$format, PerPage>(seed, n, huge);
                 }
 
                 #[test]
+                #[cfg_attr(miri, ignore = "thousands of operations")]
                 fn is_the_same_in_batches_and_page_by_page(seed: u64, n in 50u64..1000, huge: bool) {
                     both::<$format>(seed, n, huge);
                 }

@@ -104,13 +104,25 @@ impl Region {
 
 /// The regions of an address space. Borders of tables and huge leaves lie within, and one region begins in the middle
 /// of the contiguous block that the one before ends in.
-const REGIONS: [Region; 6] = [
+const REGIONS: [Region; 6] = if cfg!(miri) { FEW_PAGES } else { MANY_PAGES };
+
+const MANY_PAGES: [Region; 6] = [
     Region::new(512, 1536, Use::Anon),
     Region::new((1 << 18) - 256, 763, Use::Anon),
     Region::new((1 << 18) + 507, 268, Use::Anon),
     Region::new((1 << 27) - 300, 900, Use::FilePrivate),
     Region::new(1 << 20, 1024, Use::FileShared),
     Region::new((1 << 21) - 40, 640, Use::Device),
+];
+
+/// The same in small, for an interpreter.
+const FEW_PAGES: [Region; 6] = [
+    Region::new(504, 24, Use::Anon),
+    Region::new((1 << 18) - 8, 19, Use::Anon),
+    Region::new((1 << 18) + 11, 21, Use::Anon),
+    Region::new((1 << 27) - 8, 24, Use::FilePrivate),
+    Region::new(1 << 20, 32, Use::FileShared),
+    Region::new((1 << 21) - 8, 24, Use::Device),
 ];
 
 /// The device's first frame, beyond what the machine has.

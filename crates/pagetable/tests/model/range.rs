@@ -106,7 +106,8 @@ impl<F: Format, B: Batching> World<'_, F, B> {
     }
 
     pub(super) fn map_anon(&mut self, s: usize, page: u64, region: Region, largest: Level) {
-        let order = self.random.of(&[0, 0, 1, 3, 4, 4, 5, 9, 9]);
+        let largest_folio = if cfg!(miri) { 5 } else { 9 };
+        let order = self.random.of(&[0, 0, 1, 3, 4, 4, 5, 9, 9]).min(largest_folio);
         // Aligned as a fault would place a large folio, or not.
         let aligned = !self.random.one_in(4);
         let page = if aligned { page & !((1 << order) - 1) } else { page }.max(region.first);
