@@ -36,10 +36,13 @@ guest "6.1 4 levels pte" --cpu max,la57=off bookworm hot-bytes.sh pte
 guest "6.12 5 levels pte" trixie hot-bytes.sh pte
 guest "6.12 4 levels pte" --cpu max,la57=off trixie hot-bytes.sh pte
 guest "6.12 5 levels kernel" --append pti=on trixie hot-bytes.sh kernel
+guest "6.1 fork" bookworm lab-fork.sh no
+guest "6.12 fork" trixie lab-fork.sh yes
 if [ "${1:-}" = sid ]; then
 	guest "sid smoke" sid smoke.sh 7. 5 yes
 	guest "sid pte" sid hot-bytes.sh pte
 	guest "sid kernel" --append pti=on sid hot-bytes.sh kernel
+	guest "sid fork" sid lab-fork.sh yes
 fi
 
 say "The same pattern on every kernel:"
