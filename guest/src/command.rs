@@ -63,6 +63,8 @@ pub enum Lapse {
     Copy,
     /// A frame is not given back.
     Free,
+    /// A page table is given back while others may still walk through it.
+    Grace,
 }
 
 /// What the guest says to `help`, a line a command.
@@ -75,7 +77,7 @@ pub const HELP: [&str; 13] = [
     "memhog SIZE          allocate, write every byte, free",
     "report on|off        report free memory to the host, or not",
     "sweep                report all free memory now",
-    "paging [SEED] [N] [without shootdown|flush|copy|free]   page tables walked by the processor, N random operations",
+    "paging [SEED] [N] [without shootdown|flush|copy|free|grace]   page tables walked by the processor, N random operations",
     "stats                what memory is used for",
     "crash panic|fault|lost|stack   end the run as a bug would",
     "help                 this",
@@ -195,12 +197,13 @@ fn take_number(words: &mut SplitAsciiWhitespace<'_>, default: u64) -> u64 {
 }
 
 fn take_lapse<'a>(words: &mut SplitAsciiWhitespace<'a>) -> Result<Lapse, ParseError<'a>> {
-    const LAPSES: &str = "shootdown, flush, copy or free";
+    const LAPSES: &str = "shootdown, flush, copy, free or grace";
     match words.next().ok_or(ParseError::Missing(LAPSES))? {
         "shootdown" => Ok(Lapse::Shootdown),
         "flush" => Ok(Lapse::Flush),
         "copy" => Ok(Lapse::Copy),
         "free" => Ok(Lapse::Free),
+        "grace" => Ok(Lapse::Grace),
         word => Err(ParseError::Wrong(word, LAPSES)),
     }
 }
@@ -264,7 +267,7 @@ mod tests {
             ("report maybe", "on or off"),
             ("paging 5 6 7", "\"7\" is not \"without\""),
             ("paging -1", "\"-1\""),
-            ("paging without", "shootdown, flush, copy or free is missing"),
+            ("paging without", "shootdown, flush, copy, free or grace is missing"),
             ("paging without care", "\"care\""),
             ("exit now", "one word too many"),
         ] {

@@ -72,6 +72,9 @@ pub struct Args {
     /// The guest's processors
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
     cpus: u32,
+    /// Page tables of 5 levels instead of 4
+    #[arg(long)]
+    five_levels: bool,
     /// Rounds of allocate, stamp, check, free, report
     #[arg(long, value_name = "N", default_value_t = 1000)]
     rounds: u64,
@@ -92,6 +95,7 @@ struct Report<'a> {
     backing: Backing,
     accel: Accel,
     cpus: u32,
+    five_levels: bool,
     memory: u64,
     steps: &'a [steps::Step],
     ok: bool,
@@ -113,6 +117,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut machine = Machine::new(program, args.memory << 20);
     machine.qemu.clone_from(&args.qemu);
     machine.cpus = args.cpus;
+    machine.five_levels = args.five_levels;
     machine.kind = match args.machine {
         MachineName::Microvm => Kind::Microvm,
         MachineName::Q35 => Kind::Q35,
@@ -154,6 +159,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             backing: machine.backing,
             accel: machine.accel,
             cpus: machine.cpus,
+            five_levels: machine.five_levels,
             memory: machine.memory,
             steps: &done,
             ok,

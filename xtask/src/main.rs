@@ -18,7 +18,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Build the bare-metal guest, boot it under QEMU, and watch what it takes from the host
+    /// Build the bare-metal guest, boot it under QEMU, and watch what it takes from the host and how its page tables fare
     Guest(guest::Args),
 }
 

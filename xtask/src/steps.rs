@@ -84,6 +84,7 @@ pub fn run(guest: &mut Guest, memory: u64, rounds: u64, done: &mut dyn FnMut(Ste
 
     steps.balloon()?;
     steps.statistics()?;
+    steps.paging()?;
     steps.fall_to_nothing("everything is freed", &["check", "free all"])
 }
 
@@ -166,6 +167,22 @@ impl Steps<'_> {
         );
         self.step(&format!("{rounds} rounds with up to {live} MiB live"), batches >= rounds, note)?;
         self.fall("all of it freed", &["check"])
+    }
+
+    /// The processor walks page tables; all frames are back then.
+    fn paging(&mut self) -> Result<(), Error> {
+        let before = self.ask("stats")?.get("free")?;
+        let found = self.ask("paging")?;
+        let after = self.ask("stats")?.get("free")?;
+        let note = format!(
+            "{} levels, {} accesses, {} faults, {} copies, {} flushes of another processor",
+            found.get("levels")?,
+            found.get("touches")?,
+            found.get("faults")?,
+            found.get("copied")?,
+            found.get("shootdowns")?
+        );
+        self.step("page tables walked by the processor", before == after, note)
     }
 
     /// Nothing must fall for as long as it would otherwise have taken.

@@ -47,6 +47,8 @@ pub struct Machine {
     pub accel: Accel,
     /// Processors, 1 to 8.
     pub cpus: u32,
+    /// Whether they have page tables of 5 levels, which the guest then uses, and not of 4.
+    pub five_levels: bool,
     /// Bytes of RAM, a multiple of 1 MiB.
     pub memory: u64,
     /// What that is on the host.
@@ -62,13 +64,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Two processors and `memory` bytes under TCG, with reporting.
+    /// Two processors with page tables of 4 levels and `memory` bytes, under TCG, with reporting.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, memory: u64) -> Self {
         Self {
             kind: Kind::Microvm,
             accel: Accel::Tcg,
             cpus: 2,
+            five_levels: false,
             memory,
             backing: Backing::Anonymous,
             reporting: true,
@@ -121,6 +124,7 @@ impl Machine {
             // In a virtual machine the register of these capabilities may refuse to be written, which ends QEMU.
             Accel::Kvm => ("kvm", "host,arch-capabilities=off"),
         };
+        let cpu = format!("{cpu}{}", if self.five_levels { "" } else { ",la57=off" });
         let backend = match self.backing {
             Backing::Anonymous => format!("memory-backend-ram,id=ram,size={},share=off", self.memory),
             Backing::Memfd => format!("memory-backend-memfd,id=ram,size={},share=on", self.memory),
@@ -138,7 +142,7 @@ impl Machine {
             "-accel",
             accel,
             "-cpu",
-            cpu,
+            &cpu,
             "-smp",
             &self.cpus.to_string(),
             "-m",

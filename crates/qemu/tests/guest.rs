@@ -2,43 +2,12 @@
 //! these with `--ignored`, `ISOTHERM_GUEST` naming it.
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+mod common;
+
+use common::{MIB, PATIENCE, Speak, boot, machine};
 use isotherm_qemu::{Backing, Ended, Error, Guest, Kind, Machine};
 use serde_json::json;
 use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(120);
-const MIB: u64 = 1 << 20;
-
-fn machine(memory: u64) -> Machine {
-    Machine::new(std::env::var_os("ISOTHERM_GUEST").expect("ISOTHERM_GUEST names the guest program"), memory)
-}
-
-fn boot(machine: &Machine) -> Guest {
-    Guest::boot(machine, || false).unwrap()
-}
-
-trait Speak {
-    fn say(&mut self, command: &str) -> isotherm_qemu::Reply;
-    fn refused(&mut self, command: &str) -> String;
-    fn stat(&mut self, name: &str) -> u64;
-}
-
-impl Speak for Guest {
-    fn say(&mut self, command: &str) -> isotherm_qemu::Reply {
-        self.ask(command, PATIENCE).unwrap()
-    }
-
-    fn refused(&mut self, command: &str) -> String {
-        match self.ask(command, PATIENCE) {
-            Err(Error::Refused { reason, .. }) => reason,
-            other => panic!("{command:?} was not refused: {other:?}"),
-        }
-    }
-
-    fn stat(&mut self, name: &str) -> u64 {
-        self.say("stats").get(name).unwrap()
-    }
-}
 
 fn wait_until(what: &str, mut seen: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;

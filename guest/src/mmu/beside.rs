@@ -5,15 +5,16 @@ use super::accessed::SHAPES;
 use super::contradiction::{Checked, Contradiction, ensure};
 use super::hardware::HARDWARE;
 use super::process::{Process, Rules};
-use super::{OLD, PAGE, World, tlb};
-use crate::crew;
+use super::{OLD, PAGE, World, changed, harvested, tlb};
+use crate::{apic, crew};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use isotherm_pagetable::{Format, Level, Mapping, PageRange, Slot, VirtAddr};
 use spin::Mutex;
+use x86_64::instructions::interrupts;
 
 /// Forks, protections and zaps of each shape.
-const TIMES: u64 = 12;
+const TIMES: u64 = 8;
 /// Pages of folios that are smaller.
 const PAGES: u64 = 64;
 
@@ -23,13 +24,21 @@ pub struct Loop<'a> {
     stop: AtomicBool,
     /// How often it was done.
     done: AtomicU64,
+    /// The first turn that the other processor sleeps for.
+    awaited: AtomicU64,
     failure: Mutex<Option<Contradiction>>,
 }
 
 impl<'a> Loop<'a> {
     /// `step` is told how often it was done, counting from 1.
     pub fn new(step: &'a (dyn Fn(u64) -> Checked + Sync)) -> Self {
-        Self { step, stop: AtomicBool::new(false), done: AtomicU64::new(0), failure: Mutex::new(None) }
+        Self {
+            step,
+            stop: AtomicBool::new(false),
+            done: AtomicU64::new(0),
+            awaited: AtomicU64::new(u64::MAX),
+            failure: Mutex::new(None),
+        }
     }
 
     fn run(&self) {
@@ -39,16 +48,37 @@ impl<'a> Loop<'a> {
             }
             if let Err(found) = (self.step)(turn) {
                 *self.failure.lock() = Some(found);
+                apic::wake(0);
                 return;
             }
-            self.done.store(turn, Ordering::Release);
+            self.done.store(turn, Ordering::SeqCst);
+            if turn == self.awaited.load(Ordering::SeqCst) {
+                apic::wake(0);
+            }
         }
+    }
+
+    /// How often it was done.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::SeqCst)
+    }
+
+    /// Whether it has found a contradiction.
+    pub fn has_ended(&self) -> bool {
+        self.failure.lock().is_some()
     }
 
     /// Waits until the loop has begun anew and come to its end once more. An error if it ended.
     pub fn turn(&self) -> Checked {
-        let from = self.done.load(Ordering::Acquire);
-        tlb::wait_until(|| self.done.load(Ordering::Acquire) >= from + 2 || self.failure.lock().is_some());
+        let awaited = self.done() + 2;
+        self.awaited.store(awaited, Ordering::SeqCst);
+        // Asleep, since the host may have to run both processors on one of its own.
+        interrupts::disable();
+        while self.done() < awaited && !self.has_ended() {
+            interrupts::enable_and_hlt();
+            interrupts::disable();
+        }
+        interrupts::enable();
         match self.failure.lock().take() {
             Some(found) => Err(found),
             None => Ok(()),
@@ -75,13 +105,13 @@ impl<'a> Loop<'a> {
 }
 
 /// A process whose pages are of one shape, and what they permit.
-struct Shaped<F: Format> {
-    process: Process<F>,
-    rules: Rules,
+pub struct Shaped<F: Format> {
+    pub process: Process<F>,
+    pub rules: Rules,
 }
 
 impl<F: Format> Shaped<F> {
-    fn new(order: u8, largest: Level, whole_folio: bool) -> Checked<Self> {
+    pub fn new(order: u8, largest: Level, whole_folio: bool) -> Checked<Self> {
         let process = Process::<F>::new(4)?;
         let first = Process::<F>::FIRST;
         let pages = PAGES.max(1 << order);
@@ -93,7 +123,7 @@ impl<F: Format> Shaped<F> {
         Ok(shaped)
     }
 
-    fn map(&self, at: u64, order: u8, largest: Level) -> Checked {
+    pub fn map(&self, at: u64, order: u8, largest: Level) -> Checked {
         let start = VirtAddr::of_page(self.rules.bounds.start().page() + at);
         let folio = HARDWARE.folio(order)?;
         for n in 0..1 << order {
@@ -106,12 +136,12 @@ impl<F: Format> Shaped<F> {
     }
 
     /// Addresses of the pages that are used: some of a folio of order 9, lest a turn take long.
-    fn addresses(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn addresses(&self) -> impl Iterator<Item = u64> + '_ {
         let step = self.rules.bounds.pages() / PAGES;
         (0..PAGES).map(move |n| self.rules.bounds.start().0 + n * step * PAGE)
     }
 
-    fn store(&self, address: u64, word: u64) -> Checked {
+    pub fn store(&self, address: u64, word: u64) -> Checked {
         let touched = self.process.store(address, word, self.rules)?;
         ensure!(!touched.refused, "a store at {address:#x} was refused: {touched:?}");
         Ok(())
@@ -145,6 +175,15 @@ impl<F: Format> Shaped<F> {
     }
 }
 
+fn same(expected: &[u64], found: &[u64], what: &str) -> Checked {
+    match (0..).zip(expected.iter().zip(found)).find(|(_, (expected, found))| expected != found) {
+        None => Ok(()),
+        Some((n, (expected, found))) => {
+            Err(Contradiction(alloc::format!("{what}: {found} instead of {expected} in page {n}")))
+        }
+    }
+}
+
 /// All of it, if there are two processors.
 pub fn run<F: Format>(world: &mut World) -> Checked {
     if crew::present() < 2 {
@@ -157,8 +196,10 @@ pub fn run<F: Format>(world: &mut World) -> Checked {
         }
         protected_while_written::<F>(order, largest)?;
         zapped_while_read::<F>(order, largest)?;
+        changed::resized_while_written::<F>(order, largest)?;
     }
-    super::harvested::run::<F>(world)
+    changed::looked_up_while_unmapped::<F>()?;
+    harvested::run::<F>(world)
 }
 
 /// Processor 1 writes 1 to all pages in a row, then 2, and so on. Whatever moment a fork takes, its child sees: the pages
@@ -173,20 +214,23 @@ fn forked_while_written<F: Format>(order: u8, largest: Level, whole_folio: bool)
             let child = parent.fork()?;
             let seen = child.words()?;
             let first = seen.first().copied().unwrap_or_default();
-            let cut = seen.is_sorted_by(|one, next| one >= next)
-                && seen.iter().all(|&word| word == first || word + 1 == first);
-            ensure!(cut, "a fork of folios of order {order} took no moment of its parent's writes: {seen:?}");
+            let wrong = seen.iter().zip(&seen[1..]).position(|(word, next)| next > word || next + 1 < first);
+            if let Some(n) = wrong {
+                let (here, next) = (seen[n], seen[n + 1]);
+                ensure!(
+                    false,
+                    "no moment of its parent: a child has {first} first, then {here}, {next} in page {n} on"
+                );
+            }
             writer.turn()?;
-            let later = child.words()?;
-            ensure!(seen == later, "a child sees what its parent writes after the fork: {seen:?}, {later:?}");
+            same(&seen, &child.words()?, "a child sees what its parent writes after the fork")?;
             for address in child.addresses().step_by(3) {
                 child.store(address, u64::MAX)?;
             }
             writer.turn()?;
-            for (n, (word, seen)) in child.words()?.into_iter().zip(seen).enumerate() {
-                let expected = if n % 3 == 0 { u64::MAX } else { seen };
-                ensure!(word == expected, "a child reads {word} of its page {n} instead of {expected}");
-            }
+            let expected: Vec<u64> =
+                (0..).zip(seen).map(|(n, word)| if n % 3 == 0 { u64::MAX } else { word }).collect();
+            same(&expected, &child.words()?, "a child does not have its own writes")?;
             child.process.exit();
         }
         Ok(())
@@ -209,7 +253,7 @@ fn written_on_both_sides<F: Format>(order: u8, largest: Level, whole_folio: bool
         })?;
         for (side, word) in [(&child, ours), (&parent, theirs)] {
             let words = side.words()?;
-            ensure!(words.iter().all(|&found| found == word), "not {word} in all pages: {words:?}");
+            same(&alloc::vec![word; words.len()], &words, "not what this side wrote after a fork")?;
         }
         child.process.exit();
     }
@@ -236,7 +280,7 @@ fn protected_while_written<F: Format>(order: u8, largest: Level) -> Checked {
             }
             let after = shaped.words_in_memory()?;
             drop(lock);
-            ensure!(before == after, "write-protected pages were written: {before:?}, {after:?}");
+            same(&before, &after, "write-protected pages were written")?;
         }
         Ok(())
     })?;

@@ -4,6 +4,7 @@
 use super::contradiction::{Checked, Contradiction, ensure};
 use super::figures::{Figure, count};
 use super::lapse::{self, Lapse};
+use super::linger;
 use super::readers::Retired;
 use super::tlb;
 use crate::memory;
@@ -25,8 +26,9 @@ struct Record {
 const PER_CHUNK: u64 = Order::HUGE.bytes() / size_of::<Record>() as u64;
 const CHUNKS: usize = (crate::paging::REACH / FRAME_SIZE / PER_CHUNK) as usize;
 
-/// What freed pages hold, so that whoever still reads one finds it out.
-pub const FREED: u64 = 0xdead_f4ee_dead_f4ee;
+/// What freed pages and tables hold, so that whoever still reads one finds it out. As an entry it is not present, and not
+/// empty either.
+const FREED: u64 = 0xdead_f4ee_dead_f4ee;
 
 /// The one machine there is.
 pub static HARDWARE: Hardware = Hardware {
@@ -131,13 +133,22 @@ impl Hardware {
 
     fn reclaim(&self) {
         let link = |frame| self.record(frame).map(|record| &record.next);
-        self.retired.lock().reclaim(link, |frame| memory::put(processor::current(), base(frame)));
+        self.retired.lock().reclaim(link, |frame| self.free_table(frame));
+    }
+
+    fn free_table(&self, frame: Frame) {
+        for word in words(frame) {
+            // SAFETY: nobody walks through the table any more.
+            unsafe { memory::write(word, FREED) };
+        }
+        memory::put(processor::current(), base(frame));
     }
 }
 
 // SAFETY: all RAM is mapped at its own address for ever; a frame always has the same record.
 unsafe impl Memory for Hardware {
     fn table(&self, frame: Frame) -> NonNull<Table> {
+        linger::at_table(frame);
         // Frame 0 is never the zone's.
         NonNull::new(frame.address() as *mut Table).unwrap_or(NonNull::dangling())
     }
@@ -180,6 +191,9 @@ unsafe impl Frames for Hardware {
 
     fn retire_table(&self, frame: Frame) {
         count(Figure::Tables, 1);
+        if lapse::is(Lapse::Grace) {
+            return self.free_table(frame);
+        }
         self.retired.lock().add(frame, |frame| self.record(frame).map(|record| &record.next));
         self.reclaim();
     }

@@ -20,9 +20,9 @@ use spin::Mutex;
 /// Pages: half of them in folios of order 0, half of order 4.
 const PAGES: u64 = 256;
 /// Times that the pages are mapped anew, old and clean.
-const TIMES: u64 = 6;
+const TIMES: u64 = 4;
 /// Harvests of each.
-const HARVESTS: u64 = 40;
+const HARVESTS: u64 = 20;
 
 fn counters() -> Vec<AtomicU64> {
     (0..PAGES).map(|_| AtomicU64::new(0)).collect()

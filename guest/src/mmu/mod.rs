@@ -8,8 +8,9 @@
 //! | loads and stores that may fault, and the page fault handler | [`access`] |
 //! | an address space with this program in it | [`process`] |
 //! | a process beside a naive account of its pages | [`subject`], [`operations`], [`contents`] |
-//! | what is looked at | [`accessed`], [`forks`], [`permissions`], [`beside`], [`harvested`], [`random`] |
+//! | what is looked at | [`accessed`], [`forks`], [`permissions`], [`beside`], [`changed`], [`harvested`], [`random`] |
 //! | duties left out to show that it is noticed | [`lapse`] |
+//! | walks that are slow on purpose | [`linger`] |
 //!
 //! Where the processor has 5 levels, `boot.s` has switched to them, and the experiment is about [`X86_64La57`], else about
 //! [`X86_64`].
@@ -20,6 +21,7 @@
 mod access;
 mod accessed;
 mod beside;
+mod changed;
 mod contents;
 mod contradiction;
 mod figures;
@@ -27,6 +29,7 @@ mod forks;
 mod hardware;
 mod harvested;
 mod lapse;
+mod linger;
 mod operations;
 mod permissions;
 mod process;
@@ -52,8 +55,9 @@ const PAGE: u64 = isotherm_pagetable::PAGE_SIZE;
 const PAGES: usize = 2048;
 /// Pages of a huge leaf.
 const PER_LEAF: usize = 512;
-/// What the experiment needs besides the records of frames: four processes with every page of their own, and tables.
-const NEEDED: u64 = 48 << 20;
+/// What the experiment needs besides the records of frames: on two processors four processes
+/// each with every page of their own, and tables.
+const NEEDED: u64 = 80 << 20;
 
 /// Anonymous memory that nobody has accessed yet.
 const OLD: Attributes = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
@@ -65,6 +69,10 @@ struct World {
 }
 
 impl World {
+    fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed), generations: 0 }
+    }
+
     /// Contents that no page had before.
     fn generation(&mut self) -> u64 {
         self.generations += 1;
@@ -126,7 +134,7 @@ fn measured<F: Format>(seed: u64, operations: u64) -> Checked {
 }
 
 fn parts<F: Format>(seed: u64, operations: u64) -> Checked {
-    let mut world = World { random: Random::new(seed), generations: 0 };
+    let mut world = World::new(seed);
     accessed::run::<F>(&mut world)?;
     forks::run::<F>(&mut world)?;
     permissions::run::<F>(&mut world)?;

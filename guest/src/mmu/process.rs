@@ -13,7 +13,7 @@ use super::tlb;
 use crate::memory;
 use core::cell::Cell;
 use isotherm_pagetable::{
-    AddressSpace, Error, ForkRule, Format, PageRange, Resolved, Sharing, Slot, VirtAddr, WriteFault,
+    AddressSpace, Error, ForkRule, Format, Mapping, PageRange, Resolved, Sharing, Slot, VirtAddr, WriteFault,
 };
 use spin::{Mutex, MutexGuard};
 
@@ -92,6 +92,11 @@ struct Faults<'a, F: Format> {
 
 impl<F: Format> Resolve for Faults<'_, F> {
     fn resolve(&self, address: u64, error: u64) -> bool {
+        if error & code::PRESENT == 0 {
+            // It may be there again: where a huge leaf is split or made, there is none for a moment.
+            let _lock = self.process.lock();
+            return matches!(self.process.space.query(VirtAddr(address)), Mapping::Page { .. });
+        }
         if error != code::PRESENT | code::WRITE || !self.rules.write {
             return false;
         }

@@ -1,20 +1,35 @@
-//! Random operations on up to four processes that fork from one another.
+//! Random operations on up to four processes that fork from one another, on each of two processors.
 
 use super::contradiction::Checked;
 use super::figures::{Figure, count};
 use super::forks::check;
 use super::subject::{Subject, around};
 use super::{OLD, PAGES, PER_LEAF, World};
+use crate::crew;
 use core::ops::Range;
 use isotherm_pagetable::{Attributes, Format, Level};
+use spin::Mutex;
 
 /// Processes at the most.
 const MOST: u64 = 4;
 /// Operations between two comparisons of everything.
 const STRIDE: u64 = 16;
 
-/// `operations` of them.
+/// `operations` of them, half on each of two processors, if there are two: these have nothing in common but the zone and
+/// the tables that wait for readers.
 pub fn run<F: Format>(world: &mut World, operations: u64) -> Checked {
+    let second = Mutex::new((World::new(world.random.draw()), Ok(())));
+    let aside = || {
+        let (world, result) = &mut *second.lock();
+        *result = some::<F>(world, operations / 2);
+    };
+    match crew::beside(&aside, || some::<F>(world, operations - operations / 2)) {
+        Some(first) => first.and(second.into_inner().1),
+        None => some::<F>(world, operations),
+    }
+}
+
+fn some<F: Format>(world: &mut World, operations: u64) -> Checked {
     let mut subjects = alloc::vec![Subject::<F>::new()?];
     for n in 1..=operations {
         // Most often the one that is loaded, whose translations are still in the TLB.

@@ -1,0 +1,82 @@
+//! Page tables that the guest's processors walk. Needs the program, so that `ci/guest.sh` runs these with `--ignored`.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use common::{MIB, Speak, boot, machine};
+use isotherm_qemu::Machine;
+
+#[test]
+#[ignore = "needs the guest program: ci/guest.sh"]
+fn the_processor_and_the_page_tables_agree() {
+    for five_levels in [false, true] {
+        let mut guest = boot(&Machine { five_levels, ..machine(256 * MIB) });
+        guest.say("alloc 16M 3");
+        guest.say("touch");
+        let free = guest.stat("free");
+        let found = guest.say("paging 7 3000");
+        assert_eq!(found.get("levels").unwrap(), if five_levels { 5 } else { 4 });
+        assert_eq!(found.get("operations").unwrap(), 3000);
+        for figure in [
+            "touches",
+            "faults",
+            "refused",
+            "copied",
+            "reused",
+            "forks",
+            "young",
+            "splits",
+            "collapses",
+            "shootdowns",
+            "tables",
+        ] {
+            assert!(found.get(figure).unwrap() > 10, "{figure} of {}", found.text);
+        }
+        assert_eq!(guest.stat("free"), free, "frames are not back");
+        guest.say("check");
+        guest.exit().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs the guest program: ci/guest.sh"]
+fn what_a_kernel_leaves_out_is_noticed() {
+    let mut guest = boot(&machine(256 * MIB));
+    let free = guest.stat("free");
+    for (lapse, told) in [
+        ("flush", "its entry says old"),
+        ("copy", "holds"),
+        ("shootdown", "after the fork|no moment of its parent|was read|were written|after a fork"),
+        ("grace", "a lookup of"),
+        ("free", "free bytes"),
+    ] {
+        let error = guest.refused(&format!("paging 7 100 without {lapse}"));
+        assert!(told.split('|').any(|told| error.contains(told)), "without {lapse}: {error}");
+    }
+    // None of that has lost a frame, or stays.
+    assert_eq!(guest.stat("free"), free);
+    guest.say("paging 7 100");
+    guest.exit().unwrap();
+}
+
+#[test]
+#[ignore = "needs the guest program: ci/guest.sh"]
+fn with_a_single_processor_there_is_nobody_to_tell() {
+    let mut guest = boot(&Machine { cpus: 1, ..machine(128 * MIB) });
+    let found = guest.say("paging 7 500");
+    assert_eq!(found.get("shootdowns").unwrap(), 0);
+    assert!(found.get("faults").unwrap() > 0);
+    guest.exit().unwrap();
+}
+
+#[test]
+#[ignore = "needs the guest program: ci/guest.sh"]
+fn without_room_it_says_how_much_it_needs() {
+    let mut guest = boot(&machine(128 * MIB));
+    guest.say("alloc 100M");
+    let error = guest.refused("paging");
+    assert!(error.contains("are needed"), "{error}");
+    guest.say("free all");
+    guest.say("paging 1 10");
+    guest.exit().unwrap();
+}
