@@ -18,7 +18,7 @@ type Space<'m, F> = AddressSpace<'m, F, Cpu>;
 const FIRST: u64 = 1024;
 
 fn machine<F: Format>() -> Cpu {
-    let machine = Cpu::new(8192);
+    let machine = Cpu::new(2048);
     machine.watch::<F>();
     machine
 }
@@ -78,11 +78,13 @@ fn copies_and_sizes<F: Format>() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of entries")]
 fn another_frame_or_size_on_x86_64() {
     copies_and_sizes::<X86_64>();
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of entries")]
 fn another_frame_or_size_on_arm64() {
     copies_and_sizes::<Arm64Hafdbs>();
 }

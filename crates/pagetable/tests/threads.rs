@@ -15,7 +15,7 @@ use isotherm_pagetable::*;
 
 /// Rounds of each thread: many where they are cheap.
 const ROUNDS: u64 = if cfg!(miri) {
-    6
+    4
 } else if cfg!(debug_assertions) {
     2_000
 } else {
@@ -307,11 +307,13 @@ fn everything_at_once_on_arm64() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes a minute and the same paths")]
 fn everything_at_once_on_arm64_with_software_bits() {
     everything_at_once::<Arm64Software, Batched>(3);
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes a minute and the same paths")]
 fn everything_at_once_page_by_page() {
     everything_at_once::<Arm64Haf, PerPage>(4);
 }
