@@ -49,12 +49,12 @@ fn short<F: Format>(seed: u64, operations: u64) {
 /// As many operations as Miri gets through in a minute.
 #[test]
 fn a_short_run_on_x86_64_agrees() {
-    short::<X86_64>(3, 40);
+    short::<X86_64>(3, 25);
 }
 
 #[test]
 fn a_short_run_on_arm64_agrees() {
-    short::<Arm64Hafdbs>(4, 40);
+    short::<Arm64Hafdbs>(4, 25);
 }
 
 /// The comparison is worth what the operations get to.
