@@ -227,6 +227,52 @@ fn bits_that_hardware_sets_are_not_lost() {
 }
 
 #[test]
+fn an_access_is_seen_by_this_harvest_or_the_next() {
+    model(|| {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        let frame = folio(&machine, 0, FolioKind::File);
+        let old = Attributes { write: true, young: false, ..Attributes::file() };
+        space.map(one(0), frame, old, Level::Pte).unwrap();
+        let hardware = {
+            let space = space.clone();
+            thread::spawn(move || space.access(&(), VirtAddr(0), Access::Write).is_ok())
+        };
+        let mut bitmap = [0];
+        let first = space.harvest_young(one(0), &mut bitmap).unwrap();
+        assert!(hardware.join().unwrap());
+        let second = space.harvest_young(one(0), &mut bitmap).unwrap();
+        assert_eq!(first + second, 1, "an access was lost, or seen twice");
+        let Mapping::Page { attributes, .. } = space.query(VirtAddr(0)) else { panic!() };
+        assert!(attributes.dirty, "a write was lost");
+    });
+}
+
+#[test]
+fn two_moves_between_the_same_tables_do_not_wait_for_each_other() {
+    model(|| {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        let frames = [folio(&machine, 0, FolioKind::Anon), folio(&machine, 1, FolioKind::Anon)];
+        space.map(one(0), frames[0], Attributes::anonymous(), Level::Pte).unwrap();
+        space.map(one(3), frames[1], Attributes::anonymous(), Level::Pte).unwrap();
+        let other = {
+            let space = space.clone();
+            thread::spawn(move || space.remap(one(3), VirtAddr::of_page(1)).unwrap())
+        };
+        space.remap(one(0), VirtAddr::of_page(2)).unwrap();
+        other.join().unwrap();
+        for (page, expected) in [(0, None), (1, Some(frames[1])), (2, Some(frames[0])), (3, None)] {
+            let found = match space.query(VirtAddr::of_page(page)) {
+                Mapping::Page { frame, .. } => Some(frame),
+                _ => None,
+            };
+            assert_eq!(found, expected, "page {page}");
+        }
+    });
+}
+
+#[test]
 fn a_fork_and_a_write_fault_share_or_own_but_not_both() {
     model(|| {
         let machine = Tiny::new();
