@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod common;
+
+use common::{at, pages};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -33,10 +36,6 @@ fn a_large_folio_comes_back_when_its_last_mapping_is_gone() {
     assert_eq!(machine.free_frames(), free - 3 - 1);
     drop(space);
     assert_eq!(machine.free_frames(), free);
-}
-
-fn pages(first: u64, pages: u64) -> PageRange {
-    PageRange::with_pages(VirtAddr::of_page(first), pages).unwrap()
 }
 
 /// Map, fork, write on both sides, harvest, move, zap; contents and counts at each step.
@@ -188,4 +187,48 @@ fn a_pinned_page_stays_with_the_parent() {
     Folio::of(&machine, frame).unwrap().unpin(&machine);
     assert_eq!((f.refs(), f.maps(), f.pins()), (2, 1, 0));
     f.put(&machine);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "the same paths as the lives")]
+fn a_page_that_somebody_else_refers_to_is_copied_and_not_reused() {
+    for order in [0, 4] {
+        let machine = HostMachine::new(1024);
+        let space = AddressSpace::<Arm64Hafdbs, _>::new(&machine, 1).unwrap();
+        let f = folio(&machine, order);
+        let range = pages(16, 1 << order);
+        space.map(range, f.head(), Attributes::anonymous(), Level::Pte).unwrap();
+        // A child came and went, so the page is not known to be this space's alone.
+        let mut child = AddressSpace::new(&machine, 2).unwrap();
+        let rule = ForkRule::Copy(Sharing::Private);
+        space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+        drop(child);
+        // This test's own reference is what I/O holds on to that reads the page right now.
+        assert_eq!((u64::from(f.refs()), u64::from(f.maps())), (range.pages() + 1, range.pages()));
+        let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
+        assert_eq!(space.write_fault(range.start(), fault), Ok(Resolved::Copied(range.pages())));
+        assert_eq!((f.refs(), f.maps()), (1, 0));
+        f.put(&machine);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "the same paths as the lives")]
+fn a_folio_that_is_mapped_elsewhere_too_is_copied_and_not_reused() {
+    let machine = HostMachine::new(1024);
+    let space = AddressSpace::<X86_64, _>::new(&machine, 1).unwrap();
+    let f = folio(&machine, 2);
+    let range = pages(16, 4);
+    space.map(range, f.head(), Attributes::anonymous(), Level::Pte).unwrap();
+    f.put(&machine);
+    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let rule = ForkRule::Copy(Sharing::Private);
+    space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+    // Each space has some of the pages left: all references are mappings, but not all are here.
+    space.zap(pages(17, 3), &mut space.gather(&mut [])).unwrap();
+    child.zap(pages(16, 1), &mut child.gather(&mut [])).unwrap();
+    let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: false };
+    assert_eq!(space.write_fault(at(16), fault), Ok(Resolved::Copied(1)));
+    // Now all are the child's.
+    assert_eq!(child.write_fault(at(18), fault), Ok(Resolved::Reused(1)));
 }

@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 
 use common::{Changed, Wrap};
 use isotherm_pagetable::*;
+use loom::model;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
@@ -119,12 +120,6 @@ fn one(page: u64) -> PageRange {
 fn folio(machine: &Tiny, n: usize, kind: FolioKind) -> Frame {
     let _ = Folio::prepare(machine, machine.page(n), 0, kind).unwrap();
     machine.page(n)
-}
-
-fn model(check: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(check);
 }
 
 #[test]
