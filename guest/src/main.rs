@@ -1,8 +1,9 @@
-//! The guest: a bare-metal program that QEMU boots, that uses `isotherm-frames` for all of its RAM and reports what is
-//! free through `isotherm-balloon`. It takes commands on its serial line (`help` lists them) and ends the run with a code.
+//! The guest: a bare-metal program that QEMU boots, that uses `isotherm-frames` for all of its RAM, reports what is free
+//! through `isotherm-balloon`, and loads page tables of `isotherm-pagetable`. It takes commands on its serial line (`help`
+//! lists them) and ends the run with a code.
 //!
-//! Processor 0 speaks with the host, both ways, and does its share of the work; the others only work. Nothing runs in
-//! interrupt handlers: an interrupt ends a HLT, and whoever slept looks what there is to do.
+//! Processor 0 speaks with the host, both ways, and does its share of the work; the others only work. Nothing but the
+//! flush of a TLB runs in interrupt handlers: an interrupt ends a HLT, and whoever slept looks what there is to do.
 #![no_std]
 #![no_main]
 
