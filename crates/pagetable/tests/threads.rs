@@ -13,14 +13,18 @@ use common::{at, pages};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
-/// Phases, in each of which all threads run, so that none is done long before the others begin.
-const PHASES: u64 = if cfg!(miri) {
-    3
-} else if cfg!(debug_assertions) {
-    1_000
-} else {
-    4_000
-};
+/// Phases, in each of which all threads run, so that none is done long before the others begin. `PHASES` asks for
+/// others, where threads are slow to start.
+fn phases() -> u64 {
+    let usual = if cfg!(miri) {
+        3
+    } else if cfg!(debug_assertions) {
+        1_000
+    } else {
+        4_000
+    };
+    std::env::var("PHASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
 
 struct Random(u64);
 
@@ -269,7 +273,7 @@ fn everything_at_once<F: Format, B: Batching>(seed: u64) {
     ];
     let mut randoms: Vec<Random> =
         (1..=tasks.len() as u64).map(|n| Random(seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
-    for _ in 0..PHASES {
+    for _ in 0..phases() {
         std::thread::scope(|scope| {
             for ((task, often), random) in tasks.into_iter().zip(&mut randoms) {
                 let shared = &shared;
