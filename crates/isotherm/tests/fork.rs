@@ -33,9 +33,17 @@ fn the_table_shows_every_layout_in_every_operation_and_the_bars() {
     let [fork, exit, harvest, zap, notes, bars] = tables[..] else { panic!("{text}") };
     for (table, name) in [(fork, "fork"), (exit, "exit"), (harvest, "young harvest"), (zap, "zap")] {
         assert!(table.starts_with(name), "{table}");
-        for heading in
-            ["layout", "per page", "batched", "stdev", "median", "relative", "95 % interval", "TLB ops"]
-        {
+        for heading in [
+            "layout",
+            "per page",
+            "batched",
+            "stdev",
+            "median",
+            "relative",
+            "95 % interval",
+            "typical",
+            "TLB ops",
+        ] {
             assert!(table.lines().next().unwrap().contains(heading), "{heading} in {table}");
         }
         for (_, layout) in LAYOUTS {
@@ -81,6 +89,7 @@ fn json_has_all_that_the_table_has() {
                     );
                     assert!(number(&time["mean"]) > 0.0 && number(&time["stdev"]) >= 0.0, "{row}");
                 }
+                assert!(row["typical"]["median"].is_f64(), "{row}");
                 let interval = &row["relative"]["median_ci95"];
                 let median = number(&row["relative"]["median"]);
                 assert!(number(&interval[0]) <= median && median <= number(&interval[1]), "{row}");

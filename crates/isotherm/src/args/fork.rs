@@ -11,8 +11,9 @@ Examples:
 Memory is populated in pages of 4 KiB (order 0), in folios of 2 MiB mapped by PTEs (order 9, PTEs), in folios of 16 KiB,
 64 KiB and 2 MiB, and in folios of 2 MiB mapped by PMDs; then forked, the child ended, its accessed bits harvested, and
 zapped. Ours works on page tables in ordinary memory, in batches and page by page in turn, on the same frames: of each run
-the shortest of several times counts. Linux forks this program with memory of the same layout, once a run; what a fork
-without that memory takes, which is the duplication of the task, is subtracted.
+the shortest of several times counts, to which the machine adds least; the ratio by their median stands beside it as
+typical. Linux forks this program with memory of the same layout, once a run; what a fork without that memory takes,
+which is the duplication of the task, is subtracted.
 
 Bars are judged by medians: batches beside page by page by the median of the runs' ratios. With it goes the interval in
 which it lies with 95 % confidence, from six runs on; where that holds the limit, noise may have decided, and the verdict

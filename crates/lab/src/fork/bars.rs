@@ -76,6 +76,7 @@ mod tests {
             batched,
             per_page,
             relative,
+            typical: relative,
             tlb_batched: 1,
             tlb_per_page: 1,
             unfolds_batched: 0,

@@ -3,6 +3,7 @@
 use super::memory::Memory;
 use super::{Error, Layout, PAGE, Setup};
 use crate::Watch;
+use crate::statistics::median;
 use isotherm_pagetable::host::{Counts, HostMachine};
 use isotherm_pagetable::{
     AddressSpace, Attributes, Batched, Batching, Folio, FolioKind, ForkRule, Format, Frame, Frames as _,
@@ -11,10 +12,12 @@ use isotherm_pagetable::{
 use std::time::Instant;
 
 /// What one operation took and asked of the machine.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Timed {
-    /// Milliseconds.
+    /// Milliseconds; of repetitions the shortest.
     pub ms: f64,
+    /// Of repetitions the median.
+    pub typical_ms: f64,
     /// What was asked for.
     pub counts: Counts,
     /// Page faults of this program meanwhile.
@@ -102,23 +105,22 @@ impl Bench {
 
     /// Each operation several times, in batches and page by page in turn; the shortest time of each.
     pub(super) fn run<F: Format>(&mut self, watch: &Watch<'_>) -> Result<Run, Error> {
-        let mut run = Run { batched: self.once::<F, Batched>()?, per_page: self.once::<F, PerPage>()? };
         // What is timed first does not count: what it uses the others find as warm, whatever was done before.
-        for timed in run.batched.iter_mut().chain(&mut run.per_page) {
-            *timed = Timed { ms: f64::INFINITY, page_faults: 0, ..*timed };
-        }
+        self.once::<F, Batched>()?;
+        self.once::<F, PerPage>()?;
+        let (mut batched, mut per_page) = (Vec::new(), Vec::new());
         for n in 0..self.layout.repetitions() {
             watch.go_on()?;
             // They take turns at being first, so that each comes after each as often.
             if n % 2 == 0 {
-                shorten(&mut run.per_page, self.once::<F, PerPage>()?);
-                shorten(&mut run.batched, self.once::<F, Batched>()?);
+                per_page.push(self.once::<F, PerPage>()?);
+                batched.push(self.once::<F, Batched>()?);
             } else {
-                shorten(&mut run.batched, self.once::<F, Batched>()?);
-                shorten(&mut run.per_page, self.once::<F, PerPage>()?);
+                batched.push(self.once::<F, Batched>()?);
+                per_page.push(self.once::<F, PerPage>()?);
             }
         }
-        Ok(run)
+        Ok(Run { batched: of_repetitions(&batched), per_page: of_repetitions(&per_page) })
     }
 
     fn once<F: Format, B: Batching>(&mut self) -> Result<Once, Error> {
@@ -152,15 +154,20 @@ impl Bench {
     }
 }
 
-/// Keeps the shorter time of each operation.
-fn shorten(so_far: &mut Once, by: Once) {
-    for (timed, once) in so_far.iter_mut().zip(by) {
+/// The shortest and the median time of each operation.
+fn of_repetitions(all: &[Once]) -> Once {
+    let mut run = Once::default();
+    for (n, timed) in run.iter_mut().enumerate() {
+        let of: Vec<Timed> = all.iter().filter_map(|once| once.get(n).copied()).collect();
+        let times: Vec<f64> = of.iter().map(|once| once.ms).collect();
         *timed = Timed {
-            ms: timed.ms.min(once.ms),
-            counts: once.counts,
-            page_faults: timed.page_faults + once.page_faults,
+            ms: times.iter().copied().fold(f64::INFINITY, f64::min),
+            typical_ms: median(&times).unwrap_or(f64::INFINITY),
+            counts: of.last().map(|once| once.counts).unwrap_or_default(),
+            page_faults: of.iter().map(|once| once.page_faults).sum(),
         };
     }
+    run
 }
 
 fn timed<T>(machine: &HostMachine, work: impl FnOnce() -> T) -> (Timed, T) {
@@ -169,7 +176,7 @@ fn timed<T>(machine: &HostMachine, work: impl FnOnce() -> T) -> (Timed, T) {
     let start = Instant::now();
     let result = work();
     let ms = start.elapsed().as_secs_f64() * 1e3;
-    (Timed { ms, counts: machine.counts(), page_faults: page_faults() - faults }, result)
+    (Timed { ms, typical_ms: ms, counts: machine.counts(), page_faults: page_faults() - faults }, result)
 }
 
 /// Page faults of this thread so far.

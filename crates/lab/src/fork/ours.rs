@@ -23,6 +23,8 @@ pub struct Ours {
     pub per_page: Estimate,
     /// How much slower batches are than page by page, of each pair of runs: -0.9 is ten times faster.
     pub relative: Estimate,
+    /// The same ratio with the median of the repetitions in place of the shortest, the machine's noise included.
+    pub typical: Estimate,
     /// TLB operations of one run in batches: invalidations of pages, ranges and spaces.
     pub tlb_batched: u64,
     /// The same, page by page.
@@ -106,6 +108,7 @@ impl Ours {
             batched: estimate(|(batched, _)| batched.ms)?,
             per_page: estimate(|(_, per_page)| per_page.ms)?,
             relative: estimate(|(batched, per_page)| batched.ms / per_page.ms - 1.0)?,
+            typical: estimate(|(batched, per_page)| batched.typical_ms / per_page.typical_ms - 1.0)?,
             tlb_batched: tlb(&batched),
             tlb_per_page: tlb(&per_page),
             unfolds_batched: batched.unfolds,

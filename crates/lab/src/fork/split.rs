@@ -31,7 +31,8 @@ pub(super) enum Refused {
     #[error("this kernel's debug file system has no split_huge_pages (CONFIG_TRANSPARENT_HUGEPAGE)")]
     NoFile,
     #[error(
-        "the kernel does not let root open split_huge_pages of the debug file system, locked down as it is: {0}"
+        "the kernel is locked down and lets not even root open split_huge_pages of the debug file system ({0}); boot \
+         it without lockdown"
     )]
     LockedDown(String),
     #[error("cannot {what}: {why}")]

@@ -49,6 +49,7 @@ fn of_operation(results: &Fork, operation: Operation) -> String {
         "relative",
         "median",
         "95 % interval",
+        "typical",
         "TLB ops",
         "unfolds",
     ]);
@@ -57,6 +58,7 @@ fn of_operation(results: &Fork, operation: Operation) -> String {
         row.extend(times(&ours.per_page));
         row.extend(times(&ours.batched));
         row.extend(relative(&ours.relative));
+        row.push(format!("{:+.1} %", ours.typical.median * 100.0));
         row.push(format!("{} / {}", ours.tlb_per_page, ours.tlb_batched));
         row.push(format!("{} / {}", ours.unfolds_per_page, ours.unfolds_batched));
         table.row(row);
@@ -82,8 +84,8 @@ fn notes(results: &Fork) -> String {
     let mut text = String::new();
     if !results.ours.is_empty() {
         text.push_str(
-            "Ours: the shortest of several times in each run. Relative: batched to per page of the same run. TLB ops, \
-             unfolds: per page / batched.\n",
+            "Ours: the shortest of several times in each run. Relative: batched to per page of the same run; typical: the \
+             same with the\nmedian of the times in place of the shortest. TLB ops, unfolds: per page / batched.\n",
         );
     }
     let faults: u64 = results.ours.iter().map(|ours| ours.page_faults).sum();
