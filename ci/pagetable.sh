@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The page tables where ordinary tests do not reach: loom's models, Miri with both borrow models, arm64 in qemu-user,
-# and the build for a kernel. `ci/pagetable.sh [STEP...]`; without steps all. Takes less than four minutes.
+# The page tables where ordinary tests do not reach: loom's models, Miri with both borrow models, ThreadSanitizer, random
+# operations for longer, arm64 in qemu-user, and the build for a kernel. `ci/pagetable.sh [STEP...]`; without steps all.
+# Takes about ten minutes on two CPUs that do nothing else, half of it Miri.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export CARGO_TERM_COLOR=never
@@ -26,14 +27,30 @@ loom() {
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" must cargo test --release -p "$package" --test loom
 }
 
-# interpret NAME FLAGS TEST...: a table has 512 entries, so each of these tests takes half a minute or more.
+# What Miri executes: every `unsafe` block of the crate, under both borrow models.
+#
+# | unsafe | executed by |
+# |---|---|
+# | walks, with and without a lock, at 4 and 5 levels; locks; tables that come | all |
+# | tables that go, retired while they are walked through | small: a_lookup_while_tables_come_and_go; threads |
+# | the child's tables, written without a lock; tables that a failure leaves | basics: lives; small: failures |
+# | copies for write faults, of a page and of a folio; reuse | basics: lives, a_copy_without_memory |
+# | the copy of a pinned page | basics: a_pinned_page; small: failures |
+# | split; collapse by copying and in place | small: huge_leaves |
+# | two locks at once (remap) | small: moves_between_tables |
+# | fold and unfold | contpte; basics: a_life_on_arm64 |
+# | all of it by several threads | threads |
+# | all of it in some order, compared with the naive model | random: short runs |
+# | the host machine's memory | all |
+#
+# Not executed: the prefetch instructions, which Miri does not know. Tests of thousands of entries are ignored there.
+interpreted=(--test basics --test small --test contpte --test threads --test random)
+
+# interpret NAME FLAGS: the order of memory is loom's affair; here it would only take time.
 interpret() {
-	local name=$1 flags=$2
-	shift 2
-	say "Miri: $name"
-	# The order of memory is loom's affair; here it would only take time.
-	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation $flags" CARGO_TARGET_DIR="$target/miri" \
-		must cargo +nightly miri test -p "$package" --test basics -- "$@"
+	say "Miri: $1"
+	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation $2" CARGO_TARGET_DIR="$target/miri" \
+		cargo +nightly miri test -p "$package" "${interpreted[@]}"
 }
 
 miri() {
@@ -42,8 +59,39 @@ miri() {
 		skip "no nightly with Miri: rustup toolchain install nightly --component miri,rust-src"
 		return
 	fi
-	interpret "Stacked Borrows" "" a_life_on_arm64
-	interpret "Tree Borrows" "-Zmiri-tree-borrows" a_copy
+	# Built once, then both at the same time.
+	MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR="$target/miri" \
+		must cargo +nightly miri test -p "$package" "${interpreted[@]}" --no-run
+	local other job
+	other=$(mktemp)
+	interpret "Tree Borrows" "-Zmiri-tree-borrows" >"$other" 2>&1 &
+	job=$!
+	must interpret "Stacked Borrows" ""
+	must wait "$job"
+	cat "$other"
+	rm -f "$other"
+}
+
+# ThreadSanitizer sees what Miri is too slow for: thousands of rounds of threads on the same tables.
+tsan() {
+	say "ThreadSanitizer"
+	local host=x86_64-unknown-linux-gnu
+	if [ "$(uname -m)" != x86_64 ]; then
+		skip "this machine is no x86-64"
+		return
+	fi
+	if ! rustup +nightly component list 2>/dev/null | grep -q '^rust-src (installed)'; then
+		skip "no nightly with the sources of std, which is built anew: rustup component add --toolchain nightly rust-src"
+		return
+	fi
+	RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR="$target/tsan" \
+		must cargo +nightly test -Zbuild-std --target "$host" -p "$package" --test threads --test small
+}
+
+# The naive model for longer than a test takes; of all formats in turn.
+random() {
+	say "random operations"
+	must cargo run --quiet --release -p "$package" --features host --example random -- --operations 400000
 }
 
 arm64() {
@@ -59,21 +107,23 @@ arm64() {
 		skip "rustup cannot add the target aarch64-unknown-linux-gnu"
 		return
 	fi
-	# Emulated, the random runs are fewer: what differs here is the order in which memory is seen, not the model.
-	PROPTEST_CASES=6 CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	# Emulated, the runs are fewer: what differs here is the order in which memory is seen, not the model.
+	PROPTEST_CASES=6 PHASES=100 CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 		CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
 		must cargo test --release -p "$package" --target aarch64-unknown-linux-gnu --tests
 }
 
-if [ $# = 0 ]; then set -- bare loom miri arm64; fi
+if [ $# = 0 ]; then set -- bare loom random tsan miri arm64; fi
 for step in "$@"; do
 	case $step in
 	bare) bare ;;
 	loom) loom ;;
 	miri) miri ;;
+	tsan) tsan ;;
+	random) random ;;
 	arm64) arm64 ;;
 	*)
-		printf 'no such step: %s (bare, loom, miri, arm64)\n' "$step" >&2
+		printf 'no such step: %s (bare, loom, random, tsan, miri, arm64)\n' "$step" >&2
 		exit 2
 		;;
 	esac
