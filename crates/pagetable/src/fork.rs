@@ -194,13 +194,14 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let level = window.table.level;
         let mut index = window.index;
         loop {
-            if level == Level::Pte && !window.is_known::<B>() {
-                index = self.copy_small::<PRIVATE>(window, index, child, gather);
-            }
-            if index >= window.end {
-                return Copied::Until(window.page_of(window.end));
-            }
-            let raw = window.read::<F, B>(index);
+            let raw = if level == Level::Pte && !window.is_known::<B>() {
+                let (until, raw) = self.copy_small::<PRIVATE>(window, index, child, gather);
+                index = until;
+                raw
+            } else {
+                (index < window.end).then(|| window.read::<F, B>(index))
+            };
+            let Some(raw) = raw else { return Copied::Until(window.page_of(window.end)) };
             if raw == 0 {
                 child.leave_empty(index..index + 1);
                 index += 1;
@@ -237,9 +238,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Copies entries from `index` on one by one as long as they are empty or map folios of order 0 that need nothing
-    /// special; returns where that ends. Without batches, also larger folios. Small folios go through here whether the
-    /// space works in batches or not, so batches cost them nothing but the look at the order, which is in the word that
-    /// tells the kind.
+    /// special; returns where that ends and what was found there. Without batches, also larger folios. Small folios go
+    /// through here whether the space works in batches or not, so batches cost them nothing but the look at the order,
+    /// which is in the word that tells the kind.
     #[inline(never)]
     fn copy_small<const PRIVATE: bool>(
         &self,
@@ -247,23 +248,24 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         from: usize,
         child: &mut Child<'_>,
         gather: &mut Gather<'_, M>,
-    ) -> usize {
+    ) -> (usize, Option<u64>) {
         let entries = &window.table.table().entries()[..window.end];
         let mut protected = None;
         let mut index = from;
-        while let Some(entry) = entries.get(index) {
+        let found = loop {
+            let Some(entry) = entries.get(index) else { break None };
             let raw = F::load(entry);
             if raw != 0 {
                 if !F::is_present(raw) || raw & F::SPECIAL != 0 {
-                    break;
+                    break Some(raw);
                 }
-                let Some(folio) = single::<F, M, B>(self.machine, raw) else { break };
+                let Some(folio) = single::<F, M, B>(self.machine, raw) else { break Some(raw) };
                 if PRIVATE && raw & F::EXCLUSIVE != 0 && folio.pins() > 0 {
-                    break;
+                    break Some(raw);
                 }
-                let Some(childs_entry) = child.table.entries_mut().get_mut(index) else { break };
+                let Some(childs_entry) = child.table.entries_mut().get_mut(index) else { break Some(raw) };
                 if (!child.fresh && childs_entry.get() != 0) || folio.add_mapped(1).is_err() {
-                    break;
+                    break Some(raw);
                 }
                 let after = parents::<F, PRIVATE>(raw);
                 if after != raw {
@@ -277,11 +279,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 child.leave_empty(index..index + 1);
             }
             index += 1;
-        }
+        };
         if let Some((first, last)) = protected {
             gather.touch(window.page_of(first), (last - first + 1) as u64);
         }
-        index
+        (index, found)
     }
 
     /// Copies the batch at `index`, of one entry unless `MANY`; how many entries.

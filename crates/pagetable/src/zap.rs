@@ -63,13 +63,14 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let level = table.level;
         let mut index = window.index;
         loop {
-            if level == Level::Pte && !window.is_known::<B>() {
-                index = self.zap_small::<ENDS>(window, index, gather);
-            }
-            if index >= window.end {
-                return Done::Until(window.page_of(window.end));
-            }
-            let raw = window.read::<F, B>(index);
+            let raw = if level == Level::Pte && !window.is_known::<B>() {
+                let (until, raw) = self.zap_small::<ENDS>(window, index, gather);
+                index = until;
+                raw
+            } else {
+                (index < window.end).then(|| window.read::<F, B>(index))
+            };
+            let Some(raw) = raw else { return Done::Until(window.page_of(window.end)) };
             if raw == 0 {
                 index += 1;
                 continue;
@@ -98,25 +99,26 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         }
     }
 
-    /// Zaps entries from `index` on as long as they are empty or map folios of order 0; returns where that ends. Small
-    /// folios go through here whether the space works in batches or not.
+    /// Zaps entries from `index` on as long as they are empty or map folios of order 0; returns where that ends and what
+    /// was found there. Small folios go through here whether the space works in batches or not.
     #[inline(never)]
     fn zap_small<const ENDS: bool>(
         &self,
         window: &Window<'_, M>,
         from: usize,
         gather: &mut Gather<'_, M>,
-    ) -> usize {
+    ) -> (usize, Option<u64>) {
         let entries = &window.table.table().entries()[..window.end];
         let mut zapped = None;
         let mut index = from;
-        while let Some(entry) = entries.get(index) {
+        let found = loop {
+            let Some(entry) = entries.get(index) else { break None };
             let raw = F::load(entry);
             if raw != 0 {
                 if !F::is_present(raw) || raw & F::SPECIAL != 0 || gather.is_full() {
-                    break;
+                    break Some(raw);
                 }
-                let Some(folio) = single::<F, M, B>(self.machine, raw) else { break };
+                let Some(folio) = single::<F, M, B>(self.machine, raw) else { break Some(raw) };
                 if folio.kind() == FolioKind::File {
                     let raw = if ENDS { raw } else { window.table.change()[index].take::<F>(raw) };
                     folio.mark(F::is_dirty(raw), F::is_young(raw));
@@ -128,13 +130,13 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 zapped = Some((zapped.map_or(index, |(first, _)| first), index));
             }
             index += 1;
-        }
+        };
         if let Some((first, last)) = zapped
             && !ENDS
         {
             gather.touch(window.page_of(first), (last - first + 1) as u64);
         }
-        index
+        (index, found)
     }
 
     /// Zaps the batch at `index`, of one entry unless `MANY`; how many entries.

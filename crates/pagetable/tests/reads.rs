@@ -76,8 +76,8 @@ struct Limits {
 }
 
 const ONCE: Limits = Limits { extra: 0, most: 1, cut: 1 };
-/// The entry at which the loop for small folios ends is looked at again by the one for batches.
-const HANDED_OVER: Limits = Limits { extra: 1, most: 2, cut: 4 };
+/// What a run is cut by is unfolded, and read anew.
+const CUT_RUN: Limits = Limits { cut: 4, ..ONCE };
 /// A block in another state than those before ends their run, and begins the next.
 const STATE_ENDS_RUN: Limits = Limits { extra: 16, most: 2, cut: 3 };
 /// Decided upon, and then changed or looked at again after the copy: not a matter of ranges.
@@ -105,9 +105,9 @@ const OPERATIONS: [(&str, Limits, Operation); 15] = [
     ("test young", ONCE, |space, range| assert!(space.test_young(range, &mut [0]).is_ok())),
     ("harvest", ONCE, |space, range| assert!(space.harvest_young(range, &mut [0]).is_ok())),
     ("clear young", ONCE, |space, range| assert!(space.clear_young(range).is_ok())),
-    ("fork, private", HANDED_OVER, |space, range| fork(space, range, Sharing::Private)),
-    ("fork, shared", HANDED_OVER, |space, range| fork(space, range, Sharing::Shared)),
-    ("zap", HANDED_OVER, |space, range| {
+    ("fork, private", CUT_RUN, |space, range| fork(space, range, Sharing::Private)),
+    ("fork, shared", CUT_RUN, |space, range| fork(space, range, Sharing::Shared)),
+    ("zap", CUT_RUN, |space, range| {
         space.zap(range, &mut space.gather(&mut [Slot::default(); 4])).unwrap();
     }),
     ("protect", Limits { cut: 3, ..ONCE }, |space, range| {
