@@ -222,6 +222,29 @@ fn bits_that_hardware_sets_are_not_lost() {
 }
 
 #[test]
+fn bits_that_hardware_sets_in_a_batch_are_not_lost() {
+    model(|| {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        // A folio of two pages, which fill a table.
+        let head = machine.page(1);
+        let _ = Folio::prepare(&*machine, head, 1, FolioKind::File).unwrap();
+        let both = PageRange::with_pages(VirtAddr(0), 2).unwrap();
+        let clean = Attributes { write: true, young: false, ..Attributes::file() };
+        space.map(both, head, clean, Level::Pte).unwrap();
+        let hardware = {
+            let space = space.clone();
+            thread::spawn(move || space.access(&(), VirtAddr::of_page(1), Access::Write).is_ok())
+        };
+        space.zap(both, &mut space.gather(&mut [])).unwrap();
+        let written = hardware.join().unwrap();
+        let folio = Folio::of(&*machine, head).unwrap();
+        assert_eq!((folio.take_dirty(), folio.take_referenced()), (written, written));
+        assert_eq!((folio.maps(), folio.refs()), (0, 1));
+    });
+}
+
+#[test]
 fn an_access_is_seen_by_this_harvest_or_the_next() {
     model(|| {
         let machine = Tiny::new();
