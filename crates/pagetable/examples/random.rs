@@ -42,7 +42,7 @@ fn main() {
     while done < operations {
         let n = ROUND.min(operations - done);
         // Five formats, in batches and page by page; without huge leaves young and dirty are compared exactly.
-        let huge = seed % 3 != 0;
+        let huge = !seed.is_multiple_of(3);
         let outcome = std::panic::catch_unwind(|| match seed % 10 {
             0 => round::<X86_64, Batched>(seed, n, huge),
             1 => round::<X86_64, PerPage>(seed, n, huge),
