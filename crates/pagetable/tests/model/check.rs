@@ -67,8 +67,11 @@ impl<F: Format, B: Batching> World<'_, F, B> {
     fn check_page(&self, s: usize, page: u64, n: u64, run: &MappedRun, maps: &mut HashMap<Frame, u32>) {
         match (self.spaces[s].model.get(page), run.mapping) {
             (Some(Place::Token(token)), Mapping::Token(real)) => assert_eq!(*token, real),
-            (Some(Place::Page(model)), Mapping::Page { frame, attributes, .. }) => {
+            (Some(Place::Page(model)), Mapping::Page { frame, attributes, contiguous, level }) => {
                 let frame = frame.add(n);
+                // Hardware takes the first frame of a block or leaf to be aligned as its address is.
+                let size = level.pages() * if contiguous { F::CONTIGUOUS as u64 } else { 1 };
+                assert_eq!(frame.0 % size, page % size, "page {page:#x} of space {s} is misaligned");
                 if !attributes.special {
                     let folio = Folio::of(self.machine, frame).expect("a folio");
                     *maps.entry(folio.head()).or_default() += 1;
