@@ -9,7 +9,7 @@ use crate::format::{Attributes, Format};
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
 use crate::space::AddressSpace;
-use crate::table::Locked;
+use crate::table::{CHANGING, Locked};
 use crate::walk::Step;
 
 /// What a collapse did.
@@ -104,7 +104,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let range = PageRange { first, end: first + Level::Pmd.pages() };
         // Break before make, and then nothing can set a bit in the table any more.
         let slot = &parent.change()[Level::Pmd.index(first)];
-        slot.store(0);
+        slot.store(CHANGING);
         self.machine.invalidate_range(self.id, range, true);
         self.machine.sync();
         let run = run_of::<F, M>(&child, 0, ENTRIES);
@@ -239,7 +239,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         folio.add_mapped(ENTRIES)?;
         let range = PageRange { first, end: first + Level::Pmd.pages() };
         let slot = &parent.change()[Level::Pmd.index(first)];
-        slot.store(0);
+        slot.store(CHANGING);
         self.machine.invalidate_range(self.id, range, true);
         self.machine.sync();
         attributes.young |= child.table().entries().iter().any(|entry| F::is_young(entry.relaxed()));

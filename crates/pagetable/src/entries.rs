@@ -21,7 +21,7 @@ use crate::batch::{Run, with_state};
 use crate::folio::one_folio;
 use crate::format::Format;
 use crate::machine::{Event, Machine, SpaceId};
-use crate::table::{Entry, Locked, Table};
+use crate::table::{Entry, Locked, Table, broken};
 
 /// How far apart the addresses of neighbouring entries are, in bytes.
 #[inline]
@@ -188,7 +188,8 @@ fn remake<F: Format, M: Machine>(table: &Locked<'_, M>, space: SpaceId, page: u6
         let entry = &table.change()[block + n];
         // Not `take`: a sibling of the same block may be changed by hardware although this entry is settled, and that
         // is found when its turn comes.
-        let raw = entry.take::<F>(entry.relaxed()).wrapping_sub(step.wrapping_mul(n as u64));
+        let raw = entry.replace::<F>(entry.relaxed(), broken(table.level));
+        let raw = raw.wrapping_sub(step.wrapping_mul(n as u64));
         if n == 0 {
             first = raw;
         }

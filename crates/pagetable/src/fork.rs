@@ -269,7 +269,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 }
                 let after = parents::<F, PRIVATE>(raw);
                 if after != raw {
-                    window.table.change()[index].update::<F>(raw, parents::<F, PRIVATE>);
+                    window.small::<B>(index).update::<F>(raw, parents::<F, PRIVATE>);
                     if F::is_writable(raw) {
                         protected = Some((protected.map_or(index, |(first, _)| first), index));
                     }

@@ -49,7 +49,9 @@
 //! **Lookups take no lock.** A walk loads one entry a level, with acquire, so that it sees what was written to a table or
 //! page before it was linked. The tables it goes through may be unlinked meanwhile; an [`Rcu::Guard`] keeps their frames
 //! from being reused until it is done. A lookup sees a mapping or none, never half of one; while a leaf is split,
-//! folded or unfolded it may see none for a moment, and a fault that comes of it waits for the lock and finds it.
+//! folded, unfolded or collapsed it may see none for a moment, and a fault that comes of it waits for the lock and finds
+//! it: above the lowest level the entry that is broken is marked, so that nobody takes it for a hole, and below it every
+//! change begins with the table's lock.
 //!
 //! **Tables come.** A table is filled while nobody else knows it, then linked under its parent's lock if the entry is
 //! still empty. It is allocated while no lock is held: allocators may sleep.

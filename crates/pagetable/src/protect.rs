@@ -57,7 +57,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         gather: &mut Gather<'_, M>,
     ) -> Result<(), Stopped> {
         gather.serve(self.id);
-        self.for_windows(range, |window| {
+        self.for_windows(range, |window, _| {
             Ok(self.change_window(&window, range, gather, |raw, run_is_anon| {
                 let own = raw & F::EXCLUSIVE != 0 && run_is_anon;
                 let write = protection.write && (sharing == Sharing::Shared || own);
@@ -73,7 +73,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// As [`protect`](Self::protect).
     pub fn write_protect(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
         gather.serve(self.id);
-        self.for_windows(range, |window| {
+        self.for_windows(range, |window, _| {
             Ok(self.change_window(&window, range, gather, |raw, _| {
                 if F::is_writable(raw) { F::write_protect(raw) } else { raw }
             }))

@@ -8,7 +8,7 @@ use crate::folio::Folio;
 use crate::format::{Attributes, Format, decode_token};
 use crate::machine::Machine;
 use crate::space::AddressSpace;
-use crate::table::Table;
+use crate::table::{CHANGING, Table};
 use crate::walk::{Done, Step};
 
 /// What a page is mapped to.
@@ -86,7 +86,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// # Errors
     /// [`Stopped`] with [`Error::NotCanonical`].
     pub fn runs(&self, range: PageRange, mut each: impl FnMut(MappedRun)) -> Result<(), Stopped> {
-        self.for_windows(range, |window| {
+        self.for_windows(range, |window, _| {
             let (table, level) = (&window.table, window.table.level);
             let mut index = window.index;
             while index < window.end {
@@ -149,7 +149,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 }
 
 fn describe<F: Format>(level: Level, page: u64, raw: u64) -> Mapping {
-    if raw == 0 {
+    if raw == 0 || raw == CHANGING && level != Level::Pte {
         return Mapping::None;
     }
     if !F::is_present(raw) {

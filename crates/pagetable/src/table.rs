@@ -61,11 +61,17 @@ impl Entry {
     /// Under the lock: empties the entry, last seen as `old`, and returns what it held at last.
     #[inline]
     pub(crate) fn take<F: Format>(&self, old: u64) -> u64 {
+        self.replace::<F>(old, 0)
+    }
+
+    /// Under the lock: replaces the entry, last seen as `old`, and returns what it held at last.
+    #[inline]
+    pub(crate) fn replace<F: Format>(&self, old: u64, new: u64) -> u64 {
         if F::settled(old) {
-            self.store(0);
+            self.store(new);
             return old;
         }
-        self.swap(0)
+        self.swap(new)
     }
 
     /// Nobody else can reach the table.
@@ -89,6 +95,17 @@ impl Entry {
         #[cfg(loom)]
         self.0.with_mut(|own| *own = raw);
     }
+}
+
+/// What an entry above the lowest level holds while it is broken, before it is made anew: not present for hardware and
+/// lookups, but no hole either. Whoever would change something there waits for the table's lock, whose holder is at it.
+/// No format takes it for a table, and tokens are in the lowest tables only.
+pub(crate) const CHANGING: u64 = 1 << 7;
+
+/// What an entry of this level holds while it is broken.
+#[inline]
+pub(crate) fn broken(level: Level) -> u64 {
+    if level == Level::Pte { 0 } else { CHANGING }
 }
 
 /// A page table: 512 entries in one frame.

@@ -10,7 +10,7 @@ use crate::format::Format;
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
 use crate::space::AddressSpace;
-use crate::table::{Locked, Table};
+use crate::table::{CHANGING, Locked, Table};
 use crate::walk::Step;
 
 /// How many tables a fork allocates at once at the most.
@@ -73,6 +73,10 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 let raw = unsafe { self.table_at(frame) }.entries()[level.index(page)].load();
                 if raw == 0 {
                     break true;
+                }
+                if raw == CHANGING {
+                    self.wait(frame, level);
+                    continue;
                 }
                 if !F::is_table(level, raw) {
                     return Err(Error::Occupied);
@@ -163,7 +167,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let first = page >> level.shift() << level.shift();
         unfold_ends::<F, M>(&table, self.id, first, 1);
         // Break before make: no TLB may hold the leaf and its parts at once.
-        let raw = table.change()[index].swap(0);
+        let raw = table.change()[index].swap(CHANGING);
         self.machine.invalidate_range(self.id, PageRange { first, end: first + level.pages() }, false);
         self.machine.sync();
         // SAFETY: nobody else has seen the fresh table.

@@ -7,7 +7,7 @@ use crate::error::Stopped;
 use crate::format::Format;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
-use crate::table::{Locked, Table, prefetch};
+use crate::table::{CHANGING, Entry, Locked, Table, prefetch};
 
 /// What is found at a page.
 pub(crate) enum Step<'m, M: Machine> {
@@ -42,6 +42,13 @@ impl<M: Machine> Window<'_, M> {
         F::load(self.table.entry(index))
     }
 
+    /// To change the entry at `index` in the loops for small folios. In batches these are entered only if the table knows no
+    /// pattern, so there is none to forget.
+    #[inline(always)]
+    pub fn small<B: Batching>(&self, index: usize) -> &Entry {
+        if B::BATCHED { self.table.entry(index) } else { &self.table.change()[index % ENTRIES] }
+    }
+
     /// The page that the entry at `index` translates, its first if it is a huge one.
     pub fn page_of(&self, index: usize) -> u64 {
         let level = self.table.level;
@@ -68,6 +75,9 @@ impl<M: Machine> Cursor<'_, M> {
         self.guard = None;
     }
 }
+
+/// Steps that a range operation takes under one guard.
+const STEPS: u32 = 16;
 
 /// What an operation made of a window.
 pub(crate) enum Done {
@@ -162,20 +172,28 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
     }
 
-    /// Walks over a range and hands what is mapped to `each`, table by table. `each` returns how far it came.
+    /// Walks over a range and hands what is mapped to `each`, table by table. `each` returns how far it came; it lets the
+    /// cursor rest before it does what may take long.
     pub(crate) fn for_windows(
         &self,
         range: PageRange,
-        mut each: impl FnMut(Window<'m, M>) -> Result<Done, Stopped>,
+        mut each: impl FnMut(Window<'m, M>, &mut Cursor<'m, M>) -> Result<Done, Stopped>,
     ) -> Result<(), Stopped> {
         self.check(range)?;
+        let mut cursor = Cursor::new();
         let mut page = range.first;
+        let mut steps = 0;
         while page < range.end {
-            page = match self.step(page, range.end) {
+            steps += 1;
+            if steps % STEPS == 0 {
+                cursor.rest();
+            }
+            page = match self.step_on(&mut cursor, page, range.end) {
                 Step::Gap(next) => next,
-                Step::Window(window) => match each(window)? {
+                Step::Window(window) => match each(window, &mut cursor)? {
                     Done::Until(next) => next,
                     Done::Split(at) => {
+                        cursor.rest();
                         self.split_leaf(at).map_err(|why| Stopped::at_page(page.max(at), why))?;
                         page.max(at)
                     }
@@ -185,12 +203,23 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         Ok(())
     }
 
+    /// Waits for whoever changes an entry of a table. The caller's guard protects it.
+    #[cold]
+    pub(crate) fn wait(&self, frame: Frame, level: Level) {
+        // A table that is stale by now is left at the next try.
+        drop(Locked::acquire(self.machine, frame, level));
+    }
+
     /// The frame of the table of `level` at `page`. Fails with the level at which there is no table below.
     pub(crate) fn descend(&self, page: u64, level: Level, _guard: &M::Guard<'_>) -> Result<Frame, Level> {
         let (mut at, mut frame) = (F::ROOT, self.id.root);
         while at > level {
             // SAFETY: `_guard` is older than the load that found `frame`.
             let raw = unsafe { self.table_at(frame) }.entries()[at.index(page)].load();
+            if raw == CHANGING {
+                self.wait(frame, at);
+                continue;
+            }
             if raw == 0 || !F::is_table(at, raw) {
                 return Err(at);
             }
@@ -212,7 +241,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             // Looked at before the lock is taken: most often there is nothing.
             // SAFETY: `guard` is older than the load that found `frame`.
             let raw = unsafe { self.table_at(frame) }.entries()[level.index(page)].load();
-            if raw == 0 || !F::is_table(level, raw) {
+            if raw == 0 || raw != CHANGING && !F::is_table(level, raw) {
                 return None;
             }
             let locked = Locked::acquire(self.machine, frame, level);

@@ -75,7 +75,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 
     fn young(&self, range: PageRange, clear: bool, mut bitmap: Bitmap<'_>) -> Result<u64, Stopped> {
         let mut young = 0;
-        self.for_windows(range, |window| {
+        self.for_windows(range, |window, _| {
             Ok(if window.table.level == Level::Pte {
                 young += harvest_ptes::<F, M, B>(&window, range, clear, &mut bitmap);
                 Done::Until(window.page_of(window.end))

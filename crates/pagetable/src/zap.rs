@@ -41,11 +41,12 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         range: PageRange,
         gather: &mut Gather<'_, M>,
     ) -> Result<(), Stopped> {
-        self.for_windows(range, |window| {
+        self.for_windows(range, |window, cursor| {
             if gather.is_full() {
                 // Not under the lock of a table: the flush waits for other CPUs.
                 let page = window.page;
                 drop(window);
+                cursor.rest();
                 gather.flush();
                 return Ok(Done::Until(page));
             }
@@ -120,11 +121,11 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 }
                 let Some(folio) = single::<F, M, B>(self.machine, raw) else { break Some(raw) };
                 if folio.kind() == FolioKind::File {
-                    let raw = if ENDS { raw } else { window.table.change()[index].take::<F>(raw) };
+                    let raw = if ENDS { raw } else { window.small::<B>(index).take::<F>(raw) };
                     folio.mark(F::is_dirty(raw), F::is_young(raw));
                 } else if !ENDS {
                     // Of anonymous memory nobody asks any more whether this mapping was used, as in Linux.
-                    window.table.change()[index].store(0);
+                    window.small::<B>(index).store(0);
                 }
                 gather.unmapped(F::frame(raw), 1);
                 zapped = Some((zapped.map_or(index, |(first, _)| first), index));

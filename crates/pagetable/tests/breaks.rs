@@ -1,5 +1,5 @@
 //! Break before make: where two translations of a page must not coexist in TLBs (another frame, another size of the
-//! leaf, more permission for one entry of a contiguous block than for the next), the entry is empty while the
+//! leaf, more permission for one entry of a contiguous block than for the next), the entry is not present while the
 //! invalidation is waited for (Arm ARM D8.16.1, and D8.7.1 for contiguous entries that differ).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -34,13 +34,16 @@ fn map<F: Format>(space: &Space<'_, F>, order: u8, write: bool, largest: Level) 
     range
 }
 
-/// The pages were invalidated, and empty meanwhile.
-fn broken(space: &Space<'_, impl Format>, range: PageRange, what: &str) {
+/// The pages were invalidated, and not present meanwhile.
+fn broken<F: Format>(space: &Space<'_, F>, range: PageRange, what: &str) {
     let seen = space.machine().take_seen();
     for page in range.start().page()..range.start().page() + range.pages() {
         let mut entries = seen.iter().filter(|(seen, _)| *seen == page).map(|(_, raw)| *raw).peekable();
         assert!(entries.peek().is_some(), "{what}: page {page} was not invalidated");
-        assert!(entries.all(|raw| raw == 0), "{what}: page {page} was there while it was invalidated");
+        assert!(
+            entries.all(|raw| !F::is_present(raw)),
+            "{what}: page {page} was there while it was invalidated"
+        );
     }
 }
 
@@ -73,8 +76,11 @@ fn copies_and_sizes<F: Format>() {
     assert_eq!(collapsed, Collapsed::InPlace);
     let seen = machine.take_seen();
     let (first, last) = seen.split_at(512);
-    assert!(first.iter().all(|(_, raw)| *raw == 0), "collapse: the leaf was there before the table was gone");
-    assert!(last.is_empty() || last.iter().all(|(_, raw)| *raw != 0), "the table's end");
+    assert!(
+        first.iter().all(|(_, raw)| !F::is_present(*raw)),
+        "collapse: the leaf was there before the table was gone"
+    );
+    assert!(last.is_empty() || last.iter().all(|(_, raw)| F::is_present(*raw)), "the table's end");
 }
 
 #[test]

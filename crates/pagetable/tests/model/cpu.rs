@@ -3,7 +3,9 @@
 //! gives memory back before, is seen by what the program then reads and writes.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
@@ -56,6 +58,7 @@ pub struct Cpu {
     tlb: Mutex<Cache>,
     walk: OnceLock<Walk>,
     seen: Mutex<Vec<(u64, u64)>>,
+    slow: AtomicBool,
 }
 
 impl Cpu {
@@ -65,7 +68,13 @@ impl Cpu {
             tlb: Mutex::default(),
             walk: OnceLock::new(),
             seen: Mutex::default(),
+            slow: AtomicBool::new(false),
         }
+    }
+
+    /// From here on other CPUs take their time to confirm an invalidation.
+    pub fn slow_down(&self) {
+        self.slow.store(true, Ordering::Relaxed);
     }
 
     /// From here on looks at what is being invalidated, at the moment that this is waited for.
@@ -201,6 +210,9 @@ unsafe impl Tlb for Cpu {
         self.tlb().issued.push(Invalidation::Space(space));
     }
     fn sync(&self) {
+        if self.slow.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_micros(50));
+        }
         self.host.sync();
         let mut tlb = self.tlb();
         let issued = std::mem::take(&mut tlb.issued);

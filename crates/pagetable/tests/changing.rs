@@ -1,0 +1,107 @@
+//! A split or a collapse under way is waited for: whoever asks under a lock meanwhile finds the pages, in one size or the
+//! other. Lookups without a lock may find none for a moment.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+#[path = "model/cpu.rs"]
+#[allow(dead_code, reason = "here nothing is accessed through the TLB")]
+mod cpu;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use common::{at, pages};
+use cpu::Cpu;
+use isotherm_pagetable::*;
+
+const FIRST: u64 = 512;
+/// How often either thread does what it does at the least.
+const ROUNDS: usize = if cfg!(miri) { 2 } else { 300 };
+
+/// Sets the flag when it goes, also by a panic: the other thread must not go on for ever.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does `ask` again and again while another thread splits and collapses the pages.
+fn meanwhile<F: Format>(ask: impl Fn(&AddressSpace<'_, F, Cpu>, PageRange)) {
+    let machine = Cpu::new(1 << 13);
+    machine.slow_down();
+    let space = AddressSpace::<F, Cpu>::new(&machine, 1).unwrap();
+    let folio = Folio::prepare(&machine, machine.host.take(9).unwrap(), 9, FolioKind::Anon).unwrap();
+    let range = pages(FIRST, 512);
+    space.map(range, folio.head(), Attributes::anonymous(), Level::Pmd).unwrap();
+    folio.put(&machine);
+    let (done, changed) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                space.split(at(FIRST)).unwrap();
+                space.collapse(at(FIRST), 0, &mut space.gather(&mut [Slot::default(); 4])).unwrap();
+                changed.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let _ends = Ends(&done);
+        let mut asked = 0;
+        while asked < ROUNDS || changed.load(Ordering::Relaxed) < ROUNDS {
+            ask(&space, range);
+            asked += 1;
+        }
+    });
+    assert!(matches!(space.query(at(FIRST)), Mapping::Page { .. }));
+}
+
+fn is_found<F: Format>() {
+    meanwhile::<F>(|space, range| {
+        assert!(matches!(space.query(range.start()), Mapping::Page { .. }), "query");
+        let mut found = 0;
+        space.runs(range, |run| found += run.pages).unwrap();
+        assert_eq!(found, 512, "runs");
+        assert_eq!(space.test_young(range, &mut [0; 8]), Ok(512), "young");
+        let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
+        assert!(space.write_fault(range.start(), fault).is_ok(), "write fault");
+    });
+}
+
+#[test]
+fn pages_are_found_on_x86_64() {
+    is_found::<X86_64>();
+}
+
+#[test]
+fn pages_are_found_on_arm64() {
+    is_found::<Arm64Hafdbs>();
+}
+
+#[test]
+fn tables_beside_are_made_and_pruned() {
+    // The neighbouring pages hang from the same tables above.
+    meanwhile::<X86_64>(|space, _| {
+        let machine = space.machine();
+        let folio = Folio::prepare(machine, machine.host.take(0).unwrap(), 0, FolioKind::Anon).unwrap();
+        let beside = pages(FIRST + 512, 1);
+        space.map(beside, folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
+        folio.put(machine);
+        let all = pages(FIRST + 512, 512);
+        space.unmap(all, &mut space.gather(&mut [Slot::default(); 4])).unwrap();
+        // In the way whatever its size.
+        let occupied = space.map_token(pages(FIRST, 1), 7).unwrap_err();
+        assert_eq!(occupied.why, Error::Occupied);
+    });
+}
+
+#[test]
+fn a_fork_copies_all_of_it() {
+    meanwhile::<X86_64>(|space, range| {
+        let mut child = AddressSpace::new(space.machine(), 2).unwrap();
+        let rule = ForkRule::Copy(Sharing::Shared);
+        space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+        let mut found = 0;
+        child.runs(range, |run| found += run.pages).unwrap();
+        assert_eq!(found, 512);
+    });
+}
