@@ -41,7 +41,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     ///
     /// If the 512 PTEs map one folio of order 9 alike, only the tables change. Otherwise the pages are copied into a new
     /// folio: all must be private anonymous pages that this space alone refers to, and at most `max_none` may be
-    /// missing, which become zero pages. While they are copied they are read-only but stay mapped, and no lock is held;
+    /// missing, which become zero pages: in a private mapping of a file, whose missing pages are the file's, it must be
+    /// 0. While they are copied they are read-only but stay mapped, and no lock is held;
     /// if anything changes meanwhile, the collapse is given up.
     ///
     /// # Errors

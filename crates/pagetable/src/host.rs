@@ -74,31 +74,34 @@ impl FreeLists {
         if let Some(from) = split {
             return self.split_block(from, order);
         }
-        let size = 1u64 << MAX_ORDER;
         if order == MAX_ORDER
             && let Some(block) = self.blocks[usize::from(order)].pop()
         {
             return Some(block);
         }
-        if self.unused.next_multiple_of(size) + size <= self.end {
-            // What alignment skips goes to the lists.
-            while !self.unused.is_multiple_of(size) {
-                let piece = self.unused.trailing_zeros();
-                self.blocks[piece as usize].push(self.unused);
-                self.unused += 1 << piece;
-            }
-            self.blocks[usize::from(MAX_ORDER)].push(self.unused);
-            self.unused += size;
-        } else if order < MAX_ORDER
-            && self.unused + (1 << order) <= self.end
-            && self.unused.is_multiple_of(1 << order)
-        {
-            // The rest that makes no whole block.
-            self.unused += 1 << order;
-            return Some(self.unused - (1 << order));
+        if let Some(block) = self.take_unused(MAX_ORDER) {
+            self.blocks[usize::from(MAX_ORDER)].push(block);
+        } else if let Some(block) = self.take_unused(order) {
+            // Of the rest that makes no whole block.
+            return Some(block);
         }
         let from = (order..=MAX_ORDER).find(|&o| !self.blocks[usize::from(o)].is_empty())?;
         self.split_block(from, order)
+    }
+
+    /// A block that was never used. What its alignment skips goes to the lists.
+    fn take_unused(&mut self, order: u8) -> Option<u64> {
+        let size = 1u64 << order;
+        if self.unused.next_multiple_of(size) + size > self.end {
+            return None;
+        }
+        while !self.unused.is_multiple_of(size) {
+            let piece = self.unused.trailing_zeros();
+            self.blocks[piece as usize].push(self.unused);
+            self.unused += 1 << piece;
+        }
+        self.unused += size;
+        Some(self.unused - size)
     }
 
     fn split_block(&mut self, from: u8, order: u8) -> Option<u64> {

@@ -135,3 +135,15 @@ fn a_lookup_while_tables_come_and_go() {
     folio.put(&machine);
     assert_eq!(machine.free_frames(), free);
 }
+
+#[test]
+fn a_machine_without_a_whole_block_has_smaller_ones() {
+    // Frame 0 stays unused.
+    let machine = HostMachine::new(64);
+    assert_eq!(machine.free_frames(), 63);
+    assert_eq!(machine.take(5), Some(Frame(32)));
+    assert_eq!(machine.take(4), Some(Frame(16)));
+    assert_eq!(machine.take(4), None);
+    assert_eq!(machine.take(3), Some(Frame(8)));
+    assert_eq!(machine.free_frames(), 7);
+}
