@@ -118,6 +118,9 @@ pub unsafe trait Tlb {
 }
 
 /// Protection of lock-free walks: RCU, epochs, or on a single CPU interrupts held off.
+///
+/// An operation on a range holds a guard for some tables at a time, while it takes and holds their locks; never while it
+/// allocates, or while a [`Gather`](crate::Gather) is flushed that is full.
 pub trait Rcu {
     /// While it lives, no retired page table that could be seen at its creation is reused.
     type Guard<'a>
