@@ -93,8 +93,8 @@ struct Faults<'a, F: Format> {
 impl<F: Format> Resolve for Faults<'_, F> {
     fn resolve(&self, address: u64, error: u64) -> bool {
         if error & code::PRESENT == 0 {
-            // It may be there again: where a huge leaf is split or made, there is none for a moment.
-            let _lock = self.process.lock();
+            // It may be there again: where a huge leaf is split or made, there is none for a moment, and query waits for
+            // whoever is at it.
             return matches!(self.process.space.query(VirtAddr(address)), Mapping::Page { .. });
         }
         if error != code::PRESENT | code::WRITE || !self.rules.write {
