@@ -60,6 +60,11 @@ impl Pagemap {
     pub(crate) fn entry(&self, addr: u64) -> Option<Entry> {
         read_word(&self.0, addr / rustix::param::page_size() as u64).map(Entry)
     }
+
+    /// Whether another process maps the page at `addr` too.
+    pub(crate) fn is_shared(&self, addr: u64) -> bool {
+        self.entry(addr).is_some_and(|entry| entry.present() && !entry.exclusive())
+    }
 }
 
 /// The `index`th 64-bit word of a file of such words.

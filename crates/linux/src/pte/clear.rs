@@ -5,7 +5,6 @@
 //! once a range. It skips what several processes map, and refuses locked, hugetlb and PFN-mapped areas. Given part of
 //! a large folio it splits it, which monitoring must never cause; hence [`Folios`], which tells what a frame is part of.
 
-use rustix::process::Pid;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -132,27 +131,5 @@ fn classify(flags: u64) -> Frame {
         Frame::Large { head: flags & COMPOUND_HEAD != 0 }
     } else {
         Frame::Small
-    }
-}
-
-/// /proc/PID/pagemap: whether a page is mapped by this process alone.
-pub struct Pagemap {
-    file: Option<File>,
-}
-
-impl Pagemap {
-    /// Opens the process's; what cannot be told is then taken for exclusive.
-    pub fn open(pid: Pid) -> Self {
-        Self { file: File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero())).ok() }
-    }
-
-    /// Whether another process maps the page at `addr` too.
-    pub fn is_shared(&self, addr: u64) -> bool {
-        const EXCLUSIVE: u64 = 1 << 56;
-        const PRESENT: u64 = 1 << 63;
-        let mut word = [0u8; 8];
-        let read = self.file.as_ref().map(|f| f.read_exact_at(&mut word, addr / 4096 * 8));
-        let word = u64::from_ne_bytes(word);
-        matches!(read, Some(Ok(()))) && word & PRESENT != 0 && word & EXCLUSIVE == 0
     }
 }

@@ -15,8 +15,9 @@ pub mod clear;
 pub mod walk;
 
 use crate::maps::Maps;
+use crate::pagemap::Pagemap;
 use crate::process::Process;
-use clear::{Folios, Frame, Pagemap, advise_cold};
+use clear::{Folios, Frame, advise_cold};
 use isotherm_damon::{AddrRange, Check, Operations, PAGE_SIZE, Seen, TargetId, three_regions};
 use rustix::process::Pid;
 use std::io;
@@ -45,7 +46,8 @@ struct Target {
     id: TargetId,
     process: Process,
     maps: Maps,
-    pagemap: Pagemap,
+    /// Without it, no page is known to be shared.
+    pagemap: Option<Pagemap>,
     /// Identity of its mm at the last walk; 0 before the first.
     mm: u64,
     gone: bool,
@@ -91,7 +93,8 @@ impl Pte {
         let process = Process::open(pid)?;
         let mut maps = Maps::new();
         maps.read(&process)?;
-        let target = Target { id, process, maps, pagemap: Pagemap::open(pid), mm: 0, gone: false };
+        let pagemap = Pagemap::open(&process).ok();
+        let target = Target { id, process, maps, pagemap, mm: 0, gone: false };
         self.targets.push(target);
         Ok(())
     }
@@ -134,7 +137,7 @@ impl Pte {
                     if target.mm != mm && target.mm != 0 {
                         self.execed.push(target.id);
                         // A page map stays that of the address space it was opened on.
-                        target.pagemap = Pagemap::open(target.process.pid());
+                        target.pagemap = Pagemap::open(&target.process).ok();
                     }
                     target.mm = mm;
                 }
@@ -159,7 +162,7 @@ impl Pte {
     fn range_to_clear(&mut self, index: usize, addr: u64, size: u64, pfn: u64) -> Result<(u64, u64), Blind> {
         let page = addr & !(PAGE_SIZE - 1);
         let target = self.targets.get(index).ok_or(Blind::Locked)?;
-        if target.pagemap.is_shared(page) {
+        if target.pagemap.as_ref().is_some_and(|pagemap| pagemap.is_shared(page)) {
             return Err(Blind::Shared);
         }
         let large = match self.folios.frame(pfn) {
