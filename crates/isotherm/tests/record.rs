@@ -96,6 +96,11 @@ fn the_commands_output_and_status_are_passed_on() {
         let done = run(dir.path(), &["record", "--quiet", "--", "sh", "-c", script]);
         assert_eq!(done.status.code(), Some(code), "{script}: {}", done.err);
         assert_eq!(done.out, if code == 0 { "hello\n" } else { "" });
+        if code == 3 {
+            let items = read(&dir.path().join("isotherm.rec")).unwrap();
+            let (targets, _) = ends(&items);
+            assert!(targets.contains(&"exited with status 3"), "{targets:?}");
+        }
         if code != 4 {
             assert_eq!(done.err, "", "quiet");
         }

@@ -42,8 +42,8 @@ impl<M: Machine> Window<'_, M> {
         F::load(self.table.entry(index))
     }
 
-    /// To change the entry at `index` in the loops for small folios. In batches these are entered only if the table knows no
-    /// pattern, so there is none to forget.
+    /// To change the entry at `index` in the loops for small folios. In batches these are entered only if the table knows
+    /// no pattern, so there is none to forget.
     #[inline(always)]
     pub fn small<B: Batching>(&self, index: usize) -> &Entry {
         if B::BATCHED { self.table.entry(index) } else { &self.table.change()[index % ENTRIES] }
