@@ -111,7 +111,7 @@ impl<'m> Folio<'m> {
     ///
     /// # Errors
     /// [`Error::Misaligned`] if the order is above [`MAX_ORDER`] or `head` not aligned to it, [`Error::UnknownFrame`] if
-    /// a frame has no metadata.
+    /// a frame has no metadata; then none of the frames is part of a folio.
     pub fn prepare<M: Memory>(
         memory: &'m M,
         head: Frame,
@@ -122,8 +122,12 @@ impl<'m> Folio<'m> {
             return Err(Error::Misaligned);
         }
         let bits = u32::from(order) << ORDER_SHIFT | if kind == FolioKind::Anon { ANON } else { FILE };
+        let frame = |offset: u32| memory.meta(head.add(u64::from(offset)));
         for offset in 0..1u32 << order {
-            let meta = memory.meta(head.add(u64::from(offset))).ok_or(Error::UnknownFrame)?;
+            let Some(meta) = frame(offset) else {
+                (0..offset).filter_map(frame).for_each(|meta| meta.info.store(FREE, Ordering::Relaxed));
+                return Err(Error::UnknownFrame);
+            };
             meta.info.store(bits | offset, Ordering::Relaxed);
         }
         let meta = memory.meta(head).ok_or(Error::UnknownFrame)?;

@@ -14,7 +14,7 @@ use crate::gather::Gather;
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
 use crate::space::AddressSpace;
-use crate::table::Table;
+use crate::table::{Entry, Table};
 use crate::tree::Stock;
 use crate::walk::{Cursor, Step, Window};
 
@@ -75,6 +75,22 @@ impl Child<'_> {
         self.fresh
             || self.table.entries_mut()[index..index + len].iter_mut().fold(0, |or, entry| or | entry.get())
                 == 0
+    }
+
+    /// How many of some entries are empty, before the first that is not. If that is the first: a leaf cannot be copied
+    /// there, but where a table is, its parts can.
+    #[cold]
+    fn vacancy<F: Format>(&mut self, level: Level, index: usize, len: usize) -> Result<usize, Pause> {
+        let entries = &mut self.table.entries_mut()[index..index + len];
+        match entries.iter_mut().map(Entry::get).position(|raw| raw != 0) {
+            None => Ok(len),
+            Some(0) => {
+                let raw = entries[0].get();
+                let table = F::is_present(raw) && F::is_table(level, raw);
+                Err(if table { Pause::Split } else { Error::Occupied.into() })
+            }
+            Some(vacant) => Ok(vacant),
+        }
     }
 
     #[inline(always)]
@@ -320,7 +336,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let ignore = if PRIVATE { F::YOUNG } else { F::STATE };
         let mut run = detect_in::<F, M>(table, index, raw, limit, ignore);
         if !child.vacant(index, run.len) {
-            return Err(Error::Occupied.into());
+            let vacant = child.vacancy::<F>(level, index, run.len)?;
+            run = detect_in::<F, M>(table, index, raw, vacant, ignore);
         }
         let after = parents::<F, PRIVATE>(run.first);
         if after != run.first && unfold_ends::<F, M>(table, self.id, page, run.len) {

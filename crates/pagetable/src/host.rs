@@ -1,7 +1,8 @@
 //! A machine made of ordinary memory: for tests, experiments, emulators, and to see what the operations cost.
 //!
 //! Physical memory is one zeroed allocation, which the operating system populates as it is touched. TLB operations do
-//! nothing but count. Retired tables wait until no guard is left. Nothing here executes a privileged instruction.
+//! nothing but count. Retired tables wait until no guard is left. Frames beyond the memory may be mapped as special ones;
+//! the copy of one is zeros. Nothing here executes a privileged instruction.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -307,6 +308,12 @@ unsafe impl Memory for HostMachine {
 
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
         for n in 0..frames {
+            if from.add(n).0 >= self.frames {
+                // A device's, of which there are none here.
+                // SAFETY: nobody else reaches the frame at `to`, the caller says.
+                unsafe { self.clear(to.add(n)) };
+                continue;
+            }
             let (from, to) = (self.words(from.add(n)), self.words(to.add(n)));
             if cfg!(miri) {
                 // Word by word an interpreter takes minutes for a folio.

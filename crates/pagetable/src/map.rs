@@ -14,8 +14,9 @@ use crate::space::AddressSpace;
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// Maps the pages of `range` to consecutive frames from `first` on, which may belong to several folios, each page
     /// taking a reference of its folio. Leaves are as large as alignment and folio allow, but not above `largest`:
-    /// a folio of order 9 becomes a PMD leaf, or with [`Level::Pte`] 512 PTEs. PUD leaves are for
-    /// [`Attributes::special`] mappings.
+    /// a folio of order 9 becomes a PMD leaf, or with [`Level::Pte`] 512 PTEs. Where a table is already, as a
+    /// [`zap`](Self::zap) leaves it, they are the smaller ones of that table; [`unmap`](Self::unmap) leaves none. PUD
+    /// leaves are for [`Attributes::special`] mappings.
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::Occupied`], [`Error::NoTableFrame`], [`Error::NotAFolio`], [`Error::UnknownFrame`],
@@ -58,6 +59,26 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             }
             level = above;
         }
+        loop {
+            let done = self.map_at(page, level, pages, frame, attributes)?;
+            match level.below() {
+                // There is a table already.
+                Some(below) if done == 0 => level = below,
+                _ => return Ok(done),
+            }
+        }
+    }
+
+    /// Maps leaves of this level, as many as one table takes; how many pages. None if there is a table in the place of
+    /// the first.
+    fn map_at(
+        &self,
+        page: u64,
+        level: Level,
+        pages: u64,
+        frame: Frame,
+        attributes: Attributes,
+    ) -> Result<u64, (u64, Error)> {
         let table = self.make(page, level).map_err(|why| (0, why))?;
         let index = level.index(page);
         let most = (pages >> level.shift()).min((ENTRIES - index) as u64) as usize;
@@ -84,7 +105,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         Ok(folio.remaining() as u64 >= level.pages())
     }
 
-    /// Maps entries of one folio. 0 if the next folio wants larger or smaller leaves.
+    /// Maps entries of one folio. 0 if the next folio wants larger or smaller leaves, or there is a table.
     fn map_run(
         &self,
         table: &crate::table::Locked<'_, M>,
@@ -113,7 +134,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let empty = table.table().entries()[index..index + len].iter().take_while(|e| e.relaxed() == 0);
         let len = empty.count();
         if len == 0 {
-            return Err(Error::Occupied);
+            let raw = table.entry(index).relaxed();
+            let table = F::is_present(raw) && F::is_table(level, raw);
+            return if table { Ok(0) } else { Err(Error::Occupied) };
         }
         if let Some(folio) = folio {
             folio.add_mapped(len << level.shift())?;

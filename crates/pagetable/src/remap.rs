@@ -22,8 +22,8 @@ enum Moved {
 
 impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// Moves what is mapped in `from` to as many pages from `to` on, which must be empty and must not overlap `from`.
-    /// Huge leaves move as they are where both sides are aligned to them, else they are split; contiguous blocks are
-    /// folded again where their alignment permits. Counts do not change. When it returns, no CPU uses the old
+    /// Huge leaves move as they are where both sides are aligned to them and no table is in their place, else they are
+    /// split; contiguous blocks are folded again where their alignment permits. Counts do not change. When it returns, no CPU uses the old
     /// translations.
     ///
     /// # Errors
@@ -85,7 +85,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             let new = new + ((done as u64) << level.shift());
             match self.move_run(&old_table, new_table, at, new, raw, most - done) {
                 0 => {
-                    occupied = true;
+                    let there = new_table.entry(new_index + done).relaxed();
+                    let table = F::is_present(there) && F::is_table(level, there);
+                    if table && done == 0 {
+                        return Moved::Split(page);
+                    }
+                    occupied = !table;
                     break;
                 }
                 len => done += len,

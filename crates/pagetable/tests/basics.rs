@@ -232,3 +232,32 @@ fn a_folio_that_is_mapped_elsewhere_too_is_copied_and_not_reused() {
     // Now all are the child's.
     assert_eq!(child.write_fault(at(18), fault), Ok(Resolved::Reused(1)));
 }
+
+/// Of memory that a device has and this machine has not, a private write gets a page of its own all the same.
+#[test]
+fn a_private_write_to_a_device_gets_a_page() {
+    let machine = HostMachine::new(1024);
+    let free = machine.free_frames();
+    let space = AddressSpace::<X86_64, _>::new(&machine, 1).unwrap();
+    let attributes = Attributes { special: true, ..Attributes::file() };
+    space.map(pages(16, 2), Frame(1 << 30), attributes, Level::Pte).unwrap();
+    let fault = WriteFault { sharing: Sharing::Private, bounds: pages(16, 2), whole_folio: true };
+    assert_eq!(space.write_fault(at(17), fault), Ok(Resolved::Copied(1)));
+    let Mapping::Page { frame, attributes, .. } = space.query(at(17)) else { panic!("not mapped") };
+    assert!(attributes.write && !attributes.special);
+    assert_eq!(machine.read(frame.address()), Some(0));
+    drop(space);
+    assert_eq!(machine.free_frames(), free);
+}
+
+/// A folio that reaches beyond memory is none, also not in part.
+#[test]
+fn a_folio_without_all_its_frames_is_none() {
+    let machine = HostMachine::new(20);
+    let beyond = Folio::prepare(&machine, Frame(16), 3, FolioKind::Anon);
+    assert_eq!(beyond.err(), Some(Error::UnknownFrame));
+    for frame in 16..20 {
+        assert_eq!(Folio::of(&machine, Frame(frame)).err(), Some(Error::NotAFolio), "frame {frame}");
+    }
+    assert_eq!(Folio::of(&machine, Frame(20)).err(), Some(Error::UnknownFrame));
+}
