@@ -7,7 +7,8 @@
 //! then holds them as one. The operations above never see it. Below:
 //!
 //! - a run that covers whole blocks is stored folded at once, without any flush, for its entries were empty;
-//! - when the last entry of a block arrives alone, the block is folded if it qualifies (patch 14 of the seed's series);
+//! - when the last entry of a block arrives alone, the block is folded if it qualifies (patch 14 of the seed's series,
+//!   which looks at the entry with the highest address; here it is whichever comes last);
 //! - a change of a part of a block unfolds it first, a change of all of it does not;
 //! - folding and unfolding in place break before they make: the sixteen are emptied, gathering young and dirty, the TLB
 //!   is flushed, and they are stored anew with what was gathered. A lock-free lookup meanwhile finds nothing there, and
@@ -101,8 +102,9 @@ pub(crate) fn set_run<F: Format, M: Machine>(
             done += F::CONTIGUOUS;
         } else {
             table.change()[at].store(value);
-            if at % F::CONTIGUOUS == F::CONTIGUOUS - 1 {
-                let first = (page >> table.level.shift()) + done as u64 + 1 - F::CONTIGUOUS as u64;
+            let last = at % F::CONTIGUOUS == F::CONTIGUOUS - 1;
+            if last || done + 1 == len && goes_on::<F, M>(table, at, value) {
+                let first = (page >> table.level.shift()) + (done as u64) - (at % F::CONTIGUOUS) as u64;
                 try_fold::<F, M>(table, space, first << table.level.shift());
             }
             done += 1;
@@ -111,6 +113,15 @@ pub(crate) fn set_run<F: Format, M: Machine>(
     if len == ENTRIES && table.level == Level::Pte && may_fold::<F>(table.level, raw) {
         table.remember::<F>(raw | F::CONT);
     }
+}
+
+/// Whether the last entry of a block is there already, and what the one at `at` lets expect: as memory is mapped upwards
+/// nearly always, it mostly is not, and this look is all that a page costs which is not the last to arrive.
+#[inline]
+fn goes_on<F: Format, M: Machine>(table: &Locked<'_, M>, at: usize, raw: u64) -> bool {
+    let distance = F::CONTIGUOUS - 1 - at % F::CONTIGUOUS;
+    let expected = nth(raw, distance, step(table.level));
+    (table.entry(at + distance).relaxed() ^ expected) & !F::STATE == 0
 }
 
 /// [`set_run`] for a table that nobody else can reach, as a fork builds it for the child.

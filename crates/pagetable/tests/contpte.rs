@@ -214,6 +214,20 @@ fn pages_that_arrive_one_by_one_are_folded_with_the_last() {
     }
     assert_eq!(machine.counts().folds, 1);
     assert!(folded(&space, pages(1024, 16)).iter().all(|&folded| folded));
+    // Faults come in any order: whichever is the last.
+    for (table, order) in [|n: u64| 15 - n, |n| n * 7 % 16, |n| n ^ 4].into_iter().enumerate() {
+        let first = 1 << 14 | (table as u64) << 9;
+        for n in 0..16 {
+            assert!(!folded(&space, pages(first, 16)).iter().any(|&folded| folded));
+            let (page, frame) = (pages(first + order(n), 1), folio.head().add(order(n)));
+            space.map(page, frame, Attributes::anonymous(), Level::Pte).unwrap();
+        }
+        assert!(folded(&space, pages(first, 16)).iter().all(|&folded| folded), "order {table}");
+    }
+    // Two runs, the later the first.
+    space.map(pages(1 << 15 | 5, 11), folio.head().add(5), Attributes::anonymous(), Level::Pte).unwrap();
+    space.map(pages(1 << 15, 5), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
+    assert!(folded(&space, pages(1 << 15, 16)).iter().all(|&folded| folded));
     // Sixteen small folios that happen to lie side by side are none.
     let head = machine.take(4).unwrap();
     for n in 0..16 {
