@@ -12,6 +12,14 @@ use crate::space::AddressSpace;
 use crate::table::{CHANGING, Locked};
 use crate::walk::Step;
 
+/// What is copied: the pages of a table, as they were when the copy began.
+struct Held {
+    /// The entries, read-only. A reference is held of the folio of each that is not empty.
+    entries: [u64; ENTRIES],
+    table: Frame,
+    grants: u32,
+}
+
 /// What a collapse did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Collapsed {
@@ -43,12 +51,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// folio: all must be private anonymous pages that this space alone refers to, and at most `max_none` may be
     /// missing, which become zero pages: in a private mapping of a file, whose missing pages are the file's, it must be
     /// 0. While they are copied they are read-only but stay mapped, and no lock is held;
-    /// if anything changes meanwhile, the collapse is given up.
+    /// if a page is written or remapped meanwhile, the collapse is given up. Needs 4 KiB of stack.
     ///
     /// # Errors
     /// [`Error::NotCollapsible`] with the reason, [`Error::Pinned`], [`Error::Changed`] (try again),
-    /// [`Error::NoFolioFrames`], [`Error::NotMapped`], [`Error::NotCanonical`]. The mapping is then as before, though
-    /// pages may have become read-only, which the next write fault heals without a copy.
+    /// [`Error::NoFolioFrames`], [`Error::TooManyReferences`], [`Error::NotMapped`], [`Error::NotCanonical`]. The mapping
+    /// is then as before, though pages may have become read-only, which the next write fault heals without a copy.
     pub fn collapse(
         &self,
         at: VirtAddr,
@@ -68,15 +76,16 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             return self.collapse_in_place(first, gather);
         }
         let attributes = self.collapsible(&window.table, max_none)?;
-        let mut held = [0u64; ENTRIES];
-        self.hold(&window.table, &mut held)?;
+        let (table, grants) = (window.table.frame, window.table.grants());
+        let mut held = Held { entries: [0; ENTRIES], table, grants };
+        let result = self.hold(&window.table, &mut held.entries);
         drop(window);
         // Nobody may write any more before the first byte is copied.
         let range = PageRange { first, end: first + Level::Pmd.pages() };
         self.machine.invalidate_range(self.id, range, false);
         self.machine.sync();
-        let result = self.copy_and_replace(first, &held, attributes, gather);
-        for &raw in held.iter().filter(|&&raw| raw != 0) {
+        let result = result.and_then(|()| self.copy_and_replace(first, &held, attributes, gather));
+        for &raw in held.entries.iter().filter(|&&raw| raw != 0) {
             if let Ok(folio) = Folio::of(self.machine, F::frame(raw)) {
                 folio.put(self.machine);
             }
@@ -123,9 +132,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Whether the pages can be copied together; what the huge leaf shall say.
-    fn collapsible(&self, table: &Locked<'_, M>, max_none: u64) -> Result<Attributes, Error> {
+    fn collapsible(&self, table: &Locked<'m, M>, max_none: u64) -> Result<Attributes, Error> {
         let mut common: Option<Attributes> = None;
         let mut none = 0;
+        // The last folio that turned out to be this space's alone.
+        let mut ours = None;
         for index in 0..ENTRIES {
             let raw = F::load(table.entry(index));
             if raw == 0 {
@@ -148,8 +159,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if folio.pins() > 0 {
                 return Err(Error::Pinned);
             }
-            if raw & F::EXCLUSIVE == 0 {
-                return Err(Error::NotCollapsible("a page is shared with another space"));
+            // After a fork the entries do not tell that the others are gone.
+            if raw & F::EXCLUSIVE == 0 && ours != Some(folio.head()) {
+                if !self.all_ours(table, index, raw, &folio) {
+                    return Err(Error::NotCollapsible("a page is shared with another space"));
+                }
+                ours = Some(folio.head());
             }
             let raw = get::<F>(table.table(), index, step(Level::Pte));
             let own = F::attributes(raw);
@@ -167,7 +182,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         Ok(Attributes { dirty: true, exclusive: true, ..common })
     }
 
-    /// Makes the pages read-only and takes a reference of each; `held` are the entries from here on.
+    /// Makes the pages read-only and takes a reference of each; `held` are the entries from here on, those of which there
+    /// is a reference also if that fails.
     fn hold(&self, table: &Locked<'_, M>, held: &mut [u64; ENTRIES]) -> Result<(), Error> {
         for (index, held) in held.iter_mut().enumerate() {
             let raw = table.entry(index).relaxed();
@@ -187,7 +203,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     fn copy_and_replace(
         &self,
         first: u64,
-        held: &[u64; ENTRIES],
+        held: &Held,
         attributes: Attributes,
         gather: &mut Gather<'_, M>,
     ) -> Result<Collapsed, Error> {
@@ -199,7 +215,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 return Err(why);
             }
         };
-        for (n, &raw) in held.iter().enumerate() {
+        for (n, &raw) in held.entries.iter().enumerate() {
             let to = head.add(n as u64);
             // SAFETY: `hold` took a reference of every source; the copy is ours alone.
             unsafe {
@@ -219,16 +235,20 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     fn replace(
         &self,
         first: u64,
-        held: &[u64; ENTRIES],
+        held: &Held,
         folio: &Folio<'m>,
         head: Frame,
         mut attributes: Attributes,
         gather: &mut Gather<'_, M>,
     ) -> Result<Collapsed, Error> {
         let (parent, child) = self.parent_and_child(first)?;
-        for (entry, &raw) in child.table().entries().iter().zip(held) {
+        // A page that was written since was made writable before, and may be read-only again.
+        if (child.frame, child.grants()) != (held.table, held.grants) {
+            return Err(Error::Changed);
+        }
+        for (entry, &raw) in child.table().entries().iter().zip(&held.entries) {
             let now = entry.relaxed();
-            // A page that was written since was made writable before, which shows; young may come at any time.
+            // Young may come at any time.
             if (now ^ raw) & !F::YOUNG != 0 {
                 return Err(Error::Changed);
             }
@@ -248,7 +268,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         drop(parent);
         gather.unlinked(child.unlink(), first, Level::Pmd.pages());
         let mut pages = 0;
-        for &raw in held.iter().filter(|&&raw| raw != 0) {
+        for &raw in held.entries.iter().filter(|&&raw| raw != 0) {
             // The TLB is flushed already, and `collapse` still holds a reference.
             if let Ok(folio) = Folio::of(self.machine, F::frame(raw)) {
                 folio.sub_mapped(self.machine, 1);

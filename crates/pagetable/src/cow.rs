@@ -9,6 +9,7 @@ use crate::format::{Attributes, Format};
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
 use crate::space::AddressSpace;
+use crate::table::Locked;
 use crate::walk::{Step, Window};
 
 /// How a write fault is resolved.
@@ -112,7 +113,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let reusable = fault.sharing == Sharing::Shared
             || folio.is_some_and(|folio| {
                 folio.kind() == FolioKind::Anon
-                    && (raw & F::EXCLUSIVE != 0 || self.all_ours(window, raw, &folio))
+                    && (raw & F::EXCLUSIVE != 0 || self.all_ours(table, window.index, raw, &folio))
             });
         if reusable {
             if !inside {
@@ -160,13 +161,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         (window.index - back, back + 1 + on)
     }
 
-    /// Whether every reference to the folio is a mapping in this table.
-    fn all_ours(&self, window: &Window<'m, M>, raw: u64, folio: &Folio<'_>) -> bool {
+    /// Whether every reference to the folio of the leaf at `index` is a mapping in this table.
+    pub(crate) fn all_ours(&self, table: &Locked<'m, M>, index: usize, raw: u64, folio: &Folio<'_>) -> bool {
         let (refs, maps) = (folio.refs(), folio.maps());
         if refs != maps {
             return false;
         }
-        let level = window.table.level;
+        let level = table.level;
         if level != Level::Pte {
             return u64::from(maps) == level.pages();
         }
@@ -174,11 +175,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             return maps == 1;
         }
         let offset = F::frame(raw).0 - folio.head().0;
-        let first = window.index as i64 - offset as i64;
+        let first = index as i64 - offset as i64;
         let mapped = (0..1i64 << folio.order())
             .filter_map(|n| usize::try_from(first + n).ok().filter(|&at| at < ENTRIES).map(|at| (n, at)))
             .filter(|&(n, at)| {
-                let there = window.table.entry(at).relaxed();
+                let there = table.entry(at).relaxed();
                 F::is_present(there) && F::frame(there) == folio.head().add(n as u64)
             })
             .count();
@@ -204,6 +205,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             set_run::<F, M>(table, self.id, page, upgrade(with_state::<F>(raw, or, and)), len);
             return;
         }
+        table.grant();
         for entry in &table.change()[start..start + len] {
             entry.update::<F>(entry.relaxed(), upgrade);
         }

@@ -37,6 +37,8 @@ const FILE: u32 = 2 << KIND_SHIFT;
 const TABLE: u32 = 3 << KIND_SHIFT;
 const DIRTY: u32 = 1 << 15;
 const REFERENCED: u32 = 1 << 16;
+/// One grant of a page table: see [`Locked::grants`](crate::table::Locked::grants).
+const GRANT: u32 = 1 << 17;
 
 /// One reference and one mapping.
 const MAPPED: u64 = 1 | 1 << 32;
@@ -54,7 +56,7 @@ fn is_folio(info: u32) -> bool {
 pub struct FrameMeta {
     /// `maps << 32 | refs`, in the head; the pattern of a page table.
     counts: AtomicU64,
-    /// Offset in the folio, order, kind; in the head also dirty and referenced.
+    /// Offset in the folio, order, kind; in the head also dirty and referenced. Of a page table kind and grants.
     info: AtomicU32,
     /// Pins of a folio's head; the lock of a page table.
     pub(crate) word: AtomicU32,
@@ -94,6 +96,17 @@ impl FrameMeta {
     #[inline(always)]
     pub(crate) fn set_pattern(&self, raw: u64) {
         self.counts.store(raw, Ordering::Relaxed);
+    }
+
+    /// Of a page table, by the holder of its lock: see [`Locked::grants`](crate::table::Locked::grants).
+    #[inline]
+    pub(crate) fn grants(&self) -> u32 {
+        self.info.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn grant(&self) {
+        self.info.store(self.grants().wrapping_add(GRANT), Ordering::Relaxed);
     }
 }
 

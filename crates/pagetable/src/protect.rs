@@ -142,7 +142,11 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 
     fn apply(&self, window: &Window<'_, M>, index: usize, page: u64, run: &Run, change: impl Fn(u64) -> u64) {
         let (table, level) = (&window.table, window.table.level);
-        let protects = change(run.first) == F::write_protect(run.first);
+        let after = change(run.first);
+        if F::is_writable(after) {
+            table.grant();
+        }
+        let protects = after == F::write_protect(run.first);
         if F::CONTIGUOUS == 1 || run.first & F::CONT == 0 || protects {
             change_run::<F, M>(table, index, run, change);
             return;

@@ -122,8 +122,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         })
     }
 
-    /// Pins the folio behind a page for I/O. In a private mapping the page must be writable and exclusive, so that fork
-    /// gives the child a copy instead of making it shared. Release with [`Folio::unpin`].
+    /// Pins the folio behind a page for I/O. An anonymous page must be exclusive, so that fork gives the child a copy
+    /// instead of making it shared. Whether it may be written is the caller's to look at, and that a device wrote to it
+    /// the caller's to remember. Release with [`Folio::unpin`].
     ///
     /// # Errors
     /// [`Error::NotMapped`]; [`Error::NotPermitted`] if the page is anonymous but not exclusive: resolve a write fault
@@ -142,8 +143,10 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         if folio.kind() == crate::FolioKind::Anon && raw & F::EXCLUSIVE == 0 {
             return Err(Error::NotPermitted);
         }
-        // Under the lock of the table: a fork that comes later sees the pin.
+        // Under the lock of the table: a fork that comes later sees the pin. A collapse under way gives up, though the
+        // pin may be gone before it ends: what the device wrote is not in its copy.
         folio.pin()?;
+        window.table.grant();
         Ok(frame)
     }
 }

@@ -239,6 +239,19 @@ impl<'m, M: Machine> Locked<'m, M> {
         }
     }
 
+    /// Changes with every page that is mapped in this table, pinned or becomes writable (32768 times before it is the
+    /// same again). If it is still what it was, a page that was read-only then, and is the same now, was not written
+    /// meanwhile: that its entry is the same does not tell, since it may have been writable in between.
+    pub fn grants(&self) -> u32 {
+        self.meta.grants()
+    }
+
+    /// To be called whenever a page is mapped, pinned or becomes writable.
+    #[inline]
+    pub fn grant(&self) {
+        self.meta.grant();
+    }
+
     pub fn machine(&self) -> &'m M {
         self.machine
     }
