@@ -297,7 +297,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Marks a page young, and dirty after a write, where hardware does not: what the fault of an old or clean page
-    /// asks for. A contiguous block stays folded.
+    /// asks for. A contiguous block stays folded. When it returns, no CPU uses a translation any more that refuses the
+    /// write for want of the dirty bit; those of old pages are in no TLB.
     ///
     /// # Errors
     /// [`Error::NotMapped`]; [`Error::NotPermitted`] for a write to a read-only page; [`Error::NotCanonical`].
@@ -325,11 +326,26 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         } else {
             (window.index, 1)
         };
+        let mut was_clean = false;
         for at in start..start + len {
             let raw = table.entry(at).relaxed();
             if touched(raw) != raw {
+                was_clean |= !F::is_dirty(raw);
                 table.change()[at].update::<F>(raw, touched);
             }
         }
+        if F::HARDWARE_DIRTY || !write || !was_clean {
+            return;
+        }
+        // A clean page is read-only for a CPU that cannot set the bit, and its TLB may hold that: without this, the write
+        // faults again and again (Linux' `ptep_set_access_flags` on arm64).
+        let first = window.page_of(window.index) - (((window.index - start) as u64) << table.level.shift());
+        let pages = (len as u64) << table.level.shift();
+        if pages == 1 {
+            self.machine.invalidate_page(self.id, first);
+        } else {
+            self.machine.invalidate_range(self.id, PageRange { first, end: first + pages }, false);
+        }
+        self.machine.sync();
     }
 }

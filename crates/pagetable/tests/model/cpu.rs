@@ -20,9 +20,33 @@ struct Cached {
     first: u64,
     pages: u64,
     frame: Frame,
-    /// Writes go through: permitted, and dirty already, else the CPU walks to set that.
     write: bool,
+    /// Writes go through, else the CPU walks to set that.
+    dirty: bool,
     execute: bool,
+}
+
+impl Cached {
+    /// What becomes of an access without a walk.
+    fn permits<F: Format>(&self, access: Access) -> Permitted {
+        let refused = match access {
+            Access::Read => return Permitted::Yes,
+            Access::Execute if self.execute => return Permitted::Yes,
+            Access::Write if self.write && self.dirty => return Permitted::Yes,
+            Access::Write if self.write && F::HARDWARE_DIRTY => return Permitted::Walk,
+            Access::Write if self.write => Fault::Clean,
+            Access::Write | Access::Execute => Fault::Protection,
+        };
+        // x86-64 walks before it faults (Intel SDM vol. 3, 4.10.4.3), arm64 need not: there a translation that permits
+        // too little faults until it is invalidated (Arm ARM D8.16).
+        if F::CONTIGUOUS > 1 { Permitted::No(refused) } else { Permitted::Walk }
+    }
+}
+
+enum Permitted {
+    Yes,
+    No(Fault),
+    Walk,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,22 +128,21 @@ impl Cpu {
         self.tlb.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An access of a program: by the TLB if it holds a translation that permits it, else by a walk.
+    /// An access of a program: by the TLB if it holds a translation that tells, else by a walk.
     pub fn access<F: Format, B: Batching>(
         &self,
         space: &AddressSpace<'_, F, Cpu, B>,
         page: u64,
         access: Access,
     ) -> Result<(Frame, Walked), Fault> {
-        let permits = |cached: &Cached| match access {
-            Access::Read => true,
-            Access::Write => cached.write,
-            Access::Execute => cached.execute,
-        };
         let covers = |c: &Cached| c.space == space.id() && (c.first..c.first + c.pages).contains(&page);
-        let cached = self.tlb().held.iter().copied().find(|c| covers(c) && permits(c));
+        let cached = self.tlb().held.iter().copied().find(covers);
         if let Some(cached) = cached {
-            return Ok((cached.frame.add(page - cached.first), Walked(false)));
+            match cached.permits::<F>(access) {
+                Permitted::Yes => return Ok((cached.frame.add(page - cached.first), Walked(false))),
+                Permitted::No(fault) => return Err(fault),
+                Permitted::Walk => {}
+            }
         }
         let guard = self.read_lock();
         let at = VirtAddr::of_page(page);
@@ -127,7 +150,7 @@ impl Cpu {
         if let Mapping::Page { level, contiguous, attributes, .. } = space.lookup(&guard, at) {
             let pages = level.pages() * if contiguous { F::CONTIGUOUS as u64 } else { 1 };
             let mut tlb = self.tlb();
-            // What did not permit the access is dropped, as CPUs do before they fault.
+            // What did not permit the access is replaced.
             tlb.held.retain(|cached| !covers(cached));
             if tlb.held.len() == ENTRIES {
                 tlb.held.remove(0);
@@ -138,7 +161,8 @@ impl Cpu {
                 first,
                 pages,
                 frame: Frame(frame.0 - (page - first)),
-                write: attributes.write && attributes.dirty,
+                write: attributes.write,
+                dirty: attributes.dirty,
                 execute: attributes.execute,
             });
         }
