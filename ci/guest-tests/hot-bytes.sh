@@ -14,10 +14,12 @@ backend=$1
 attrs="--backend $backend --sample 20ms --aggr 400ms --overhead 20%"
 # Our own monitor is judged from the phase's first window on. DAMON in the kernel is only driven by us: how
 # long it takes to narrow down from ten regions is chance (0.5 to 3.8 s in six runs) and not ours
-# to vouch for, so there the windows count from the first that is right, in a phase twice as long.
+# to vouch for, so there the windows count from the first that is right, in a phase twice as long. From then on
+# its random splits still cost what chance will (0.957 to 0.999 in eight runs); a mistake of ours in driving it,
+# addresses, units, windows, would cost far more than the rest up to the bound.
 case $backend in
-kernel) phase=30s judged=f1_once_converged ;;
-*) phase=15s judged=f1 ;;
+kernel) phase=30s judged=f1_once_converged least=0.85 ;;
+*) phase=15s judged=f1 least=0.95 ;;
 esac
 pattern="--set total=256M --set offset=100M --set spot=16M --set rate=100Hz --set phase=$phase"
 spot=16777216
@@ -59,10 +61,10 @@ for pages in 4k thp; do
 		cat /tmp/errors
 	fi
 	f1=$(number "$judged" </tmp/accuracy)
-	if holds "${f1:-0} >= 0.95"; then
+	if holds "${f1:-0} >= $least"; then
 		ok "$judged of hot bytes, $pages pages: $f1"
 	else
-		not_ok "$judged of hot bytes, $pages pages: ${f1:-none}, less than 0.95"
+		not_ok "$judged of hot bytes, $pages pages: ${f1:-none}, less than $least"
 	fi
 	near "working set by lab accuracy, $pages pages" "$(sed -n '/"inside": {/,/}/p' /tmp/accuracy | number p50)"
 done
