@@ -28,6 +28,9 @@ pub enum Error {
     /// Something is mapped there already.
     #[error("something is mapped there already: zap it first")]
     Occupied,
+    /// A range was to be moved to where a part of it is.
+    #[error("the pages would be moved to where some of them are: move them out of the way first")]
+    Overlapping,
     /// Nothing is mapped there.
     #[error("nothing is mapped there")]
     NotMapped,

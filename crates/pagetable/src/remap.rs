@@ -27,15 +27,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// translations.
     ///
     /// # Errors
-    /// [`Stopped`] with [`Error::Occupied`], [`Error::NoTableFrame`] or [`Error::NotCanonical`]; the pages before are
-    /// at their new place.
+    /// [`Stopped`] with [`Error::Occupied`], [`Error::Overlapping`], [`Error::NoTableFrame`] or
+    /// [`Error::NotCanonical`], at a page of `from`; the pages before are at their new place.
     pub fn remap(&self, from: PageRange, to: VirtAddr) -> Result<(), Stopped> {
         let refuse = |why| Stopped::at_page(from.first, why);
         let target = PageRange::with_pages(to, from.pages()).map_err(refuse)?;
         self.check(from)?;
         self.check(target)?;
         if from.first < target.end && target.first < from.end {
-            return Err(refuse(Error::Occupied));
+            return Err(refuse(Error::Overlapping));
         }
         let mut page = from.first;
         while page < from.end {

@@ -16,8 +16,8 @@ pub fn run<F: Format>(world: &mut World) -> Checked {
         let mut subject = Subject::<F>::new()?;
         let pages = 64.max(1 << order);
         for first in (0..pages).step_by(1 << order) {
-            let mapped = subject.map(world, first, order, largest, OLD)?;
-            ensure!(mapped, "a folio of order {order} could not be mapped");
+            subject.map(world, first, order, largest, OLD)?;
+            ensure!(subject.pages[first].huge == (largest == Level::Pmd), "page {first} has the wrong leaf");
         }
         subject.process.run();
         subject.check(&mut Vec::new())?;

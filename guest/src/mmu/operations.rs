@@ -15,7 +15,6 @@ use isotherm_pagetable::{
 
 impl<F: Format> Subject<F> {
     /// Maps a new folio from page `first` on, as many of its pages as lie before the end; nothing is mapped there.
-    /// `false`, and nothing is changed, if an empty table is in the way of a huge leaf.
     ///
     /// # Errors
     /// There is no memory, or something is in the way.
@@ -26,7 +25,7 @@ impl<F: Format> Subject<F> {
         order: u8,
         largest: Level,
         state: Attributes,
-    ) -> Checked<bool> {
+    ) -> Checked {
         let pages = first..(first + (1 << order)).min(self.pages.len());
         let folio = HARDWARE.folio(order)?;
         let generations: Vec<u64> = pages.clone().map(|_| world.generation()).collect();
@@ -35,17 +34,19 @@ impl<F: Format> Subject<F> {
         }
         let result = self.process.space.map(Self::range(first, pages.len())?, folio.head(), state, largest);
         folio.put(&HARDWARE);
-        let huge = largest >= Level::Pmd && order == 9 && first.is_multiple_of(PER_LEAF);
-        match result {
-            Ok(()) => {}
-            Err(Stopped { why: Error::Occupied, .. }) if huge => return Ok(false),
-            Err(stopped) => return Err(stopped.into()),
-        }
+        result?;
+        let wished = largest >= Level::Pmd && order == 9 && first.is_multiple_of(PER_LEAF);
+        let huge = wished && self.is_huge(first);
         for (page, generation) in self.pages[pages].iter_mut().zip(generations) {
             let Attributes { write, young, dirty, .. } = state;
             *page = Page { generation, mapped: true, write, young, dirty, huge };
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Whether the library mapped a page by a huge leaf: where a table was left empty it does not.
+    fn is_huge(&self, page: usize) -> bool {
+        self.leaf(page).is_some_and(|leaf| leaf.level == Level::Pmd)
     }
 
     /// Forks it.
@@ -186,36 +187,29 @@ impl<F: Format> Subject<F> {
         Ok(Some(collapsed))
     }
 
-    /// Moves pages to others, which are not mapped and do not overlap them. Returns how many it moved: a table that is in
-    /// the way of a huge leaf stops it.
+    /// Moves pages to others, which are not mapped and do not overlap them.
     ///
     /// # Errors
-    /// It stopped where nothing is in the way.
-    pub fn remap(&mut self, from: Range<usize>, to: usize) -> Checked<usize> {
-        let range = Self::range(from.start, from.len())?;
+    /// It stopped, though nothing is in the way.
+    pub fn remap(&mut self, from: Range<usize>, to: usize) -> Checked {
         let aligned = (from.start ^ to).is_multiple_of(PER_LEAF);
-        let moved = match self.process.space.remap(range, Self::address(to)) {
-            Ok(()) => from.len(),
-            Err(Stopped { at, why: Error::Occupied }) => {
-                let moved = (at.page() - range.start().page()) as usize;
-                let stopped = self.pages[from.start + moved];
-                let empty = stopped.huge && aligned;
-                ensure!(empty, "page {} could not be moved: something is in the way", from.start + moved);
-                moved
-            }
-            Err(stopped) => return Err(stopped.into()),
-        };
-        let done = from.start..from.start + moved;
-        for page in done.clone() {
+        self.process.space.remap(Self::range(from.start, from.len())?, Self::address(to))?;
+        for page in from.clone() {
             let whole = around(page);
-            if self.pages[page].huge && !(aligned && done.start <= whole.start && whole.end <= done.end) {
+            if self.pages[page].huge && !(aligned && from.start <= whole.start && whole.end <= from.end) {
                 self.part(page);
             }
         }
-        for n in 0..moved {
-            self.pages[to + n] = self.pages[from.start + n];
-            self.pages[from.start + n] = Page { write: true, ..Page::default() };
+        let target = to..to + from.len();
+        for (page, to) in from.zip(target.clone()) {
+            self.pages[to] = self.pages[page];
+            self.pages[page] = Page { write: true, ..Page::default() };
         }
-        Ok(moved)
+        for page in target {
+            if self.pages[page].huge && !self.is_huge(page) {
+                self.part(page);
+            }
+        }
+        Ok(())
     }
 }

@@ -99,10 +99,7 @@ fn map<F: Format>(subject: &mut Subject<F>, world: &mut World) -> Checked {
         subject.zap(pages, tables)?;
     }
     let state = if world.random.below(2) == 0 { OLD } else { Attributes::anonymous() };
-    if !subject.map(world, first, order, largest, state)? {
-        subject.map(world, first, order, Level::Pte, state)?;
-    }
-    Ok(())
+    subject.map(world, first, order, largest, state)
 }
 
 /// A few pages, near one another.
@@ -141,6 +138,5 @@ fn remap<F: Format>(subject: &mut Subject<F>, world: &mut World) -> Checked {
         return Ok(());
     }
     subject.zap(target, world.random.below(2) == 0)?;
-    subject.remap(from, to)?;
-    Ok(())
+    subject.remap(from, to)
 }
