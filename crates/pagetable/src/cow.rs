@@ -2,7 +2,7 @@
 
 use crate::address::{ENTRIES, Frame, Level, PageRange, VirtAddr};
 use crate::batch::{Batching, get, with_state};
-use crate::entries::{clear_run, run_of, set_run, step, unfold_ends};
+use crate::entries::{break_run, run_of, set_run, step, unfold_ends};
 use crate::error::Error;
 use crate::folio::{Folio, FolioKind};
 use crate::format::{Attributes, Format};
@@ -199,7 +199,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if F::CONTIGUOUS > 1 && entries.iter().any(|entry| entry.relaxed() & F::CONT != 0) {
             // More permission for a block, which need not be the first here: its entries may not differ meanwhile.
             let run = run_of::<F, M>(table, start, len);
-            let (or, and) = clear_run::<F, M>(table, start, &run, true);
+            let (or, and) = break_run::<F, M>(table, start, &run);
             self.machine.invalidate_range(self.id, pages, false);
             self.machine.sync();
             set_run::<F, M>(table, self.id, page, upgrade(with_state::<F>(raw, or, and)), len);
@@ -268,7 +268,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         folio.add_mapped(pages as usize)?;
         // Break before make: no CPU may see two frames for one page.
         let run = run_of::<F, M>(table, start, plan.len);
-        let (or, and) = clear_run::<F, M>(table, start, &run, true);
+        let (or, and) = break_run::<F, M>(table, start, &run);
         let range = PageRange { first: plan.page, end: plan.page + pages };
         if pages == 1 {
             self.machine.invalidate_page(self.id, plan.page);

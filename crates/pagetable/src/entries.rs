@@ -258,14 +258,15 @@ fn is_folded<F: Format>(raw: u64) -> bool {
 }
 
 /// Changes the entries of a run, none of a block only in part. `change` adds nothing to the frame and must not depend
-/// on young and dirty unless the run is exact.
+/// on young and dirty unless the run is exact. Returns the OR and the AND of the bits that were replaced, of those that
+/// hardware can set.
 #[inline]
 pub(crate) fn change_run<F: Format, M: Machine>(
     table: &Locked<'_, M>,
     index: usize,
     run: &Run,
     change: impl Fn(u64) -> u64,
-) {
+) -> (u64, u64) {
     let entries = &table.change()[index..index + run.len];
     // Equal and settled: hardware has nothing left to set in any of them.
     if run.exact() && F::settled(run.first) {
@@ -274,11 +275,15 @@ pub(crate) fn change_run<F: Format, M: Machine>(
         if run.len == ENTRIES && table.level == Level::Pte {
             table.remember::<F>(raw);
         }
-        return;
+        return (run.or, run.and);
     }
+    let (mut or, mut and) = (run.or, run.and);
     for entry in entries {
-        entry.update::<F>(entry.relaxed(), &change);
+        let raw = entry.update::<F>(entry.relaxed(), &change);
+        or |= raw;
+        and &= raw | !F::STATE;
     }
+    (or, and)
 }
 
 /// Empties the entries of a run, none of a block only in part. Returns the OR and the AND of their bits at last, those
@@ -290,16 +295,32 @@ pub(crate) fn clear_run<F: Format, M: Machine>(
     run: &Run,
     state: bool,
 ) -> (u64, u64) {
+    replace_run::<F, M>(table, index, run, state, 0)
+}
+
+/// [`clear_run`] of entries that are made anew before the lock goes: nobody takes them for holes meanwhile.
+pub(crate) fn break_run<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, run: &Run) -> (u64, u64) {
+    replace_run::<F, M>(table, index, run, true, broken(table.level))
+}
+
+#[inline(always)]
+fn replace_run<F: Format, M: Machine>(
+    table: &Locked<'_, M>,
+    index: usize,
+    run: &Run,
+    state: bool,
+    by: u64,
+) -> (u64, u64) {
     let entries = &table.change()[index..index + run.len];
     if !state || run.exact() && F::settled(run.first) {
         for entry in entries {
-            entry.store(0);
+            entry.store(by);
         }
         return (run.or, run.and);
     }
     let (mut or, mut and) = (run.or, run.and);
     for entry in entries {
-        let raw = entry.take::<F>(entry.relaxed());
+        let raw = entry.replace::<F>(entry.relaxed(), by);
         or |= raw;
         and &= raw | !F::STATE;
     }

@@ -5,7 +5,7 @@
 //! once for all.
 
 use crate::address::{ENTRIES, Frame, Level, PageRange};
-use crate::batch::{Batching, detect_in, is_many, single};
+use crate::batch::{Batching, detect_in, is_many, single, with_state};
 use crate::entries::{change_run, step, unfold_ends, write_run};
 use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioKind};
@@ -129,7 +129,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// - Special mappings and tokens are copied, special ones read-only if private.
     ///
     /// Until `gather` has flushed, CPUs may still write through the parent's old translations: flush before the child
-    /// runs. One gather may serve all ranges of a fork.
+    /// runs, and before a [write fault](Self::write_fault) of the parent copies a page, or the copy lacks what another
+    /// thread of the parent writes to the page meanwhile. One gather may serve all ranges of a fork.
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`], [`Error::NoFolioFrames`], [`Error::TooManyReferences`],
@@ -283,14 +284,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 if (!child.fresh && childs_entry.get() != 0) || folio.add_mapped(1).is_err() {
                     break Some(raw);
                 }
-                let after = parents::<F, PRIVATE>(raw);
-                if after != raw {
-                    window.small::<B>(index).update::<F>(raw, parents::<F, PRIVATE>);
+                let mut replaced = raw;
+                if parents::<F, PRIVATE>(raw) != raw {
+                    // The page may have been written since `raw` was read, and the child has it as well.
+                    replaced = window.small::<B>(index).update::<F>(raw, parents::<F, PRIVATE>);
                     if F::is_writable(raw) {
                         protected = Some((protected.map_or(index, |(first, _)| first), index));
                     }
                 }
-                childs_entry.set(childs::<F, PRIVATE>(raw));
+                childs_entry.set(childs::<F, PRIVATE>(replaced));
             } else {
                 child.leave_empty(index..index + 1);
             }
@@ -347,13 +349,16 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if let Some(folio) = &folio {
             folio.add_mapped(run.len << level.shift())?;
         }
+        let mut raw = run.first;
         if after != run.first {
-            change_run::<F, M>(table, index, &run, parents::<F, PRIVATE>);
+            let (or, and) = change_run::<F, M>(table, index, &run, parents::<F, PRIVATE>);
             if F::is_writable(run.first) {
+                // A page may have been written since the run was read, and the child has it as well.
+                raw = with_state::<F>(raw, or, and);
                 gather.touch(page, (run.len as u64) << level.shift());
             }
         }
-        let raw = childs::<F, PRIVATE>(run.first);
+        let raw = childs::<F, PRIVATE>(raw);
         write_run::<F, M>(self.machine, child.table, level, index, raw, run.len);
         Ok(run.len)
     }

@@ -2,7 +2,7 @@
 
 use crate::address::{Level, PageRange};
 use crate::batch::{Batching, Run, detect_in};
-use crate::entries::{change_run, clear_run, set_run, unfold_ends};
+use crate::entries::{break_run, change_run, set_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{Folio, FolioKind};
 use crate::format::{Attributes, Format};
@@ -88,6 +88,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         change: impl Fn(u64, bool) -> u64,
     ) -> Done {
         let (table, level) = (&window.table, window.table.level);
+        // Also if nothing changes: a collapse under way has made the pages read-only itself, and must not make them
+        // writable again.
+        table.grant();
         let mut index = window.index;
         while index < window.end {
             let page = window.page_of(index);
@@ -143,9 +146,6 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     fn apply(&self, window: &Window<'_, M>, index: usize, page: u64, run: &Run, change: impl Fn(u64) -> u64) {
         let (table, level) = (&window.table, window.table.level);
         let after = change(run.first);
-        if F::is_writable(after) {
-            table.grant();
-        }
         let protects = after == F::write_protect(run.first);
         if F::CONTIGUOUS == 1 || run.first & F::CONT == 0 || protects {
             change_run::<F, M>(table, index, run, change);
@@ -153,7 +153,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         }
         // Entries of a folded block may differ in nothing but what write-protection changes, not even for a moment:
         // break before make.
-        let (or, and) = clear_run::<F, M>(table, index, run, true);
+        let (or, and) = break_run::<F, M>(table, index, run);
         let pages = (run.len as u64) << level.shift();
         self.machine.invalidate_range(self.id, PageRange { first: page, end: page + pages }, false);
         self.machine.sync();

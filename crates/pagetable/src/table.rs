@@ -239,14 +239,15 @@ impl<'m, M: Machine> Locked<'m, M> {
         }
     }
 
-    /// Changes with every page that is mapped in this table, pinned or becomes writable (32768 times before it is the
-    /// same again). If it is still what it was, a page that was read-only then, and is the same now, was not written
-    /// meanwhile: that its entry is the same does not tell, since it may have been writable in between.
+    /// Changes with every page that is mapped in this table, pinned or becomes writable, and when it was decided what
+    /// pages permit (32768 times before it is the same again, also while the frame is something else in between). If it
+    /// is still what it was, a page that was read-only then, and is the same now, was not written meanwhile: that its
+    /// entry is the same does not tell, since it may have been writable in between.
     pub fn grants(&self) -> u32 {
         self.meta.grants()
     }
 
-    /// To be called whenever a page is mapped, pinned or becomes writable.
+    /// To be called whenever a page is mapped, pinned or becomes writable, and when it is decided what pages permit.
     #[inline]
     pub fn grant(&self) {
         self.meta.grant();

@@ -1,4 +1,4 @@
-//! A split or a collapse under way is waited for: whoever asks under a lock meanwhile finds the pages, in one size or the
+//! A split, a collapse or a copy under way is waited for: whoever asks under a lock meanwhile finds the pages, in one size or the
 //! other. Lookups without a lock may find none for a moment.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -29,6 +29,18 @@ impl Drop for Ends<'_> {
 
 /// Does `ask` again and again while another thread splits and collapses the pages.
 fn meanwhile<F: Format>(ask: impl Fn(&AddressSpace<'_, F, Cpu>, PageRange)) {
+    let change = |space: &AddressSpace<'_, F, Cpu>| {
+        space.split(at(FIRST)).unwrap();
+        space.collapse(at(FIRST), 0, &mut space.gather(&mut [Slot::default(); 4])).unwrap();
+    };
+    both(change, ask);
+}
+
+/// Does `ask` again and again while another thread does `change`.
+fn both<F: Format>(
+    change: impl Fn(&AddressSpace<'_, F, Cpu>) + Sync,
+    ask: impl Fn(&AddressSpace<'_, F, Cpu>, PageRange),
+) {
     let machine = Cpu::new(1 << 13);
     machine.slow_down();
     let space = AddressSpace::<F, Cpu>::new(&machine, 1).unwrap();
@@ -40,8 +52,7 @@ fn meanwhile<F: Format>(ask: impl Fn(&AddressSpace<'_, F, Cpu>, PageRange)) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                space.split(at(FIRST)).unwrap();
-                space.collapse(at(FIRST), 0, &mut space.gather(&mut [Slot::default(); 4])).unwrap();
+                change(&space);
                 changed.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -65,6 +76,34 @@ fn is_found<F: Format>() {
         let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
         assert!(space.write_fault(range.start(), fault).is_ok(), "write fault");
     });
+}
+
+/// Write faults copy the huge leaf as a whole: it is empty for a moment, but no hole.
+fn is_found_while_copied<F: Format>() {
+    let change = |space: &AddressSpace<'_, F, Cpu>| {
+        let range = pages(FIRST, 512);
+        let mut child = AddressSpace::new(space.machine(), 2).unwrap();
+        let rule = ForkRule::Copy(Sharing::Private);
+        space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+        let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
+        assert_eq!(space.write_fault(at(FIRST), fault), Ok(Resolved::Copied(512)));
+    };
+    both::<F>(change, |space, range| {
+        assert!(matches!(space.query(range.start()), Mapping::Page { .. }), "query");
+        assert!(space.mark_accessed(range.start(), false).is_ok(), "fault");
+        let occupied = space.map_token(pages(FIRST, 1), 7).unwrap_err();
+        assert_eq!(occupied.why, Error::Occupied);
+    });
+}
+
+#[test]
+fn a_page_that_is_copied_is_found_on_x86_64() {
+    is_found_while_copied::<X86_64>();
+}
+
+#[test]
+fn a_page_that_is_copied_is_found_on_arm64() {
+    is_found_while_copied::<Arm64Hafdbs>();
 }
 
 #[test]

@@ -244,6 +244,48 @@ fn bits_that_hardware_sets_in_a_batch_are_not_lost() {
     });
 }
 
+/// Forks while the last of `1 << order` pages, which fill or half fill a table, is written.
+fn fork_while_written(order: u8) {
+    model(move || {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        let head = machine.page(1);
+        let _ = Folio::prepare(&*machine, head, order, FolioKind::Anon).unwrap();
+        let range = PageRange::with_pages(VirtAddr(0), 1 << order).unwrap();
+        let clean = Attributes { dirty: false, ..Attributes::anonymous() };
+        space.map(range, head, clean, Level::Pte).unwrap();
+        let last = VirtAddr::of_page(range.pages() - 1);
+        let hardware = {
+            let space = space.clone();
+            thread::spawn(move || space.access(&(), last, Access::Write).is_ok())
+        };
+        let mut child = {
+            // SAFETY: as in `space`.
+            let machine: &'static Tiny = unsafe { &*Arc::as_ptr(&machine) };
+            Space::new(machine, 2).unwrap()
+        };
+        space
+            .copy_range(&mut child, range, ForkRule::Copy(Sharing::Private), &mut space.gather(&mut []))
+            .unwrap();
+        let written = hardware.join().unwrap();
+        // Whichever side is left then knows that the page differs from what was swapped out, say.
+        for side in [&*space, &child] {
+            let Mapping::Page { attributes, .. } = side.query(last) else { panic!() };
+            assert!(!attributes.write && attributes.dirty == written);
+        }
+    });
+}
+
+#[test]
+fn a_write_during_a_fork_makes_the_childs_page_dirty_too() {
+    fork_while_written(0);
+}
+
+#[test]
+fn a_write_during_a_fork_in_batches_makes_the_childs_page_dirty_too() {
+    fork_while_written(1);
+}
+
 #[test]
 fn an_access_is_seen_by_this_harvest_or_the_next() {
     model(|| {
