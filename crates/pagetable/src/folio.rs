@@ -37,8 +37,10 @@ const FILE: u32 = 2 << KIND_SHIFT;
 const TABLE: u32 = 3 << KIND_SHIFT;
 const DIRTY: u32 = 1 << 15;
 const REFERENCED: u32 = 1 << 16;
-/// One grant of a page table: see [`Locked::grants`](crate::table::Locked::grants).
+/// One grant of a page table: see [`Locked::grants`](crate::table::Locked::grants). A frame keeps the count while it is
+/// no table, so that two tables that it is one after the other do not have the same.
 const GRANT: u32 = 1 << 17;
+const GRANTS: u32 = !(GRANT - 1);
 
 /// One reference and one mapping.
 const MAPPED: u64 = 1 | 1 << 32;
@@ -84,7 +86,13 @@ impl FrameMeta {
     pub(crate) fn become_table(&self) {
         self.word.store(0, Ordering::Relaxed);
         self.counts.store(0, Ordering::Relaxed);
-        self.info.store(TABLE, Ordering::Relaxed);
+        self.become_kind(TABLE);
+        self.grant();
+    }
+
+    /// What the frame is from here on, known to nobody else yet or free.
+    fn become_kind(&self, bits: u32) {
+        self.info.store(self.info.load(Ordering::Relaxed) & GRANTS | bits, Ordering::Relaxed);
     }
 
     /// Of a page table, by the holder of its lock: see [`Locked::pattern`](crate::table::Locked::pattern).
@@ -138,10 +146,10 @@ impl<'m> Folio<'m> {
         let frame = |offset: u32| memory.meta(head.add(u64::from(offset)));
         for offset in 0..1u32 << order {
             let Some(meta) = frame(offset) else {
-                (0..offset).filter_map(frame).for_each(|meta| meta.info.store(FREE, Ordering::Relaxed));
+                (0..offset).filter_map(frame).for_each(|meta| meta.become_kind(FREE));
                 return Err(Error::UnknownFrame);
             };
-            meta.info.store(bits | offset, Ordering::Relaxed);
+            meta.become_kind(bits | offset);
         }
         let meta = memory.meta(head).ok_or(Error::UnknownFrame)?;
         meta.word.store(0, Ordering::Relaxed);
@@ -256,12 +264,33 @@ impl<'m> Folio<'m> {
         }
     }
 
-    /// One reference more.
+    /// One reference more, to be given back by [`put`](Self::put). Whoever holds one already, a mapping that cannot go
+    /// meanwhile included, can be sure to get it.
+    ///
+    /// With nothing but a [`lookup`](crate::AddressSpace::lookup) to go by, as a lock-free `get_user_pages` has it, the
+    /// folio may be free by now. If the caller's [`Frames::free_folio`](crate::Frames::free_folio) keeps frames from
+    /// reuse until the guard of the lookup is gone, this fails then and nothing is harmed; else use
+    /// [`reference`](crate::AddressSpace::reference), which looks under the table's lock. After it succeeded look again whether the
+    /// page is still mapped to the folio, and give the reference back if not.
     ///
     /// # Errors
-    /// [`Error::TooManyReferences`].
+    /// [`Error::NotAFolio`] if no reference is left, so that the folio is free; [`Error::TooManyReferences`].
     pub fn get(&self) -> Result<(), Error> {
-        self.add(1, 1)
+        let mut counts = self.meta.counts.load(Ordering::Relaxed);
+        loop {
+            let refs = counts as u32;
+            if refs == 0 {
+                return Err(Error::NotAFolio);
+            }
+            if refs >= MOST_REFERENCES - 1 {
+                return Err(Error::TooManyReferences);
+            }
+            let more = counts.wrapping_add(1);
+            match self.meta.counts.compare_exchange_weak(counts, more, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => counts = now,
+            }
+        }
     }
 
     /// `pages` mappings more, each with its reference.
@@ -305,7 +334,7 @@ impl<'m> Folio<'m> {
     #[cold]
     fn free<M: Machine>(self, machine: &M) {
         let order = self.order();
-        self.meta.info.store(FREE, Ordering::Relaxed);
+        self.meta.become_kind(FREE);
         machine.free_folio(self.head, order);
     }
 

@@ -12,6 +12,10 @@ pub struct Slot(u64);
 const COUNT_BITS: u32 = 10;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 const TABLE: u64 = 0;
+/// What the entries said of the pages, above the frame, of which no format has so many.
+const DIRTY: u64 = 1 << 63;
+const YOUNG: u64 = 1 << 62;
+const FRAME: u64 = YOUNG - 1;
 
 /// Collects what an operation removes, so that one TLB flush serves the whole batch (Linux' `mmu_gather`): mappings
 /// first, then the flush, then the references that might free a folio.
@@ -80,10 +84,19 @@ impl<'g, M: Machine> Gather<'g, M> {
         self.range.end = self.range.end.max(page + pages);
     }
 
-    /// `count` pages of one folio, from `frame` on, are no longer mapped at `page`.
+    /// `count` pages of one folio, from `frame` on, are no longer mapped.
     #[inline]
     pub(crate) fn unmapped(&mut self, frame: Frame, count: usize) {
         self.push(Slot(frame.0 << COUNT_BITS | count as u64));
+    }
+
+    /// As [`unmapped`](Self::unmapped), for the folio to remember what the entries said. It is told after the flush: as
+    /// long as a CPU may go on writing through its TLB, nobody must take the folio for clean and write it back too soon
+    /// (Linux flushes, or delays the removal of the reverse mapping, for the same reason).
+    #[inline]
+    pub(crate) fn unmapped_used(&mut self, frame: Frame, count: usize, dirty: bool, young: bool) {
+        let state = if dirty { DIRTY } else { 0 } | if young { YOUNG } else { 0 };
+        self.push(Slot(frame.0 << COUNT_BITS | count as u64 | state));
     }
 
     /// A table that covered `pages` from `page` on was taken out of the tree.
@@ -133,11 +146,14 @@ impl<'g, M: Machine> Gather<'g, M> {
 
     #[inline]
     fn release(machine: &M, slot: Slot) {
-        let frame = Frame(slot.0 >> COUNT_BITS);
+        let frame = Frame((slot.0 & FRAME) >> COUNT_BITS);
         match slot.0 & COUNT {
             TABLE => machine.retire_table(frame),
             count => {
                 if let Ok(folio) = Folio::of(machine, frame) {
+                    if slot.0 & !FRAME != 0 {
+                        folio.mark(slot.0 & DIRTY != 0, slot.0 & YOUNG != 0);
+                    }
                     folio.sub_mapped(machine, count as usize);
                 }
             }

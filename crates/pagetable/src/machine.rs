@@ -76,12 +76,13 @@ pub unsafe trait Frames {
     /// Takes back a folio: no reference to it is left, and no TLB holds a translation to it.
     fn free_folio(&self, head: Frame, order: u8);
 
-    /// Another space refers to the token of a non-present entry, `pages` in a row of the same token.
+    /// Another space refers to the token of a non-present entry. Called under the lock of a table: it must neither sleep
+    /// nor call operations on the space.
     fn share_token(&self, token: u64) {
         let _ = token;
     }
 
-    /// An entry that held this token is gone.
+    /// An entry that held this token is gone. Called under the lock of a table, as [`share_token`](Self::share_token).
     fn release_token(&self, token: u64) {
         let _ = token;
     }
@@ -98,6 +99,13 @@ pub struct SpaceId {
 
 /// TLB maintenance. Invalidations are issued one by one and waited for together: [`sync`](Self::sync) is the barrier
 /// (on arm64 the trailing DSB that patch 13 of the seed's series elides, on x86-64 the wait for the other CPUs).
+///
+/// Changes of entries come before the invalidation in program order; that walks see them first is the implementation's to
+/// order (on arm64 `DSB ISHST` before the `TLBI`, on x86-64 a full barrier before an interrupt is sent through x2APIC).
+///
+/// Some are called under the lock of a table, where an entry must be gone from all TLBs before it is made anew. So a CPU
+/// that spins for a lock in [`Memory::relax`] must answer the others' shootdowns: operations are not called with
+/// interrupts off, unless `relax` looks for such requests.
 ///
 /// # Safety
 /// When `sync` returns, no CPU uses a translation any more, of a leaf or of a table, that was invalidated before by the
@@ -147,7 +155,7 @@ pub enum Event {
 
 /// Statistics. The default counts nothing and costs nothing.
 pub trait Observe {
-    /// Something happened.
+    /// Something happened. Called under the lock of a table.
     #[inline]
     fn event(&self, event: Event) {
         let _ = event;

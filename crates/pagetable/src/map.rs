@@ -170,8 +170,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         Ok(())
     }
 
-    /// Replaces the mapping of one page by a token, as reclaim does once the page's contents are on the way to swap.
-    /// Returns whether the page was dirty.
+    /// Replaces the mapping of one page by a token, as reclaim does. Returns whether the page was dirty: then its
+    /// contents are to be written out, though not before the gather has flushed, since CPUs may go on writing until then.
     ///
     /// # Errors
     /// [`Error::BadToken`], [`Error::NotMapped`], [`Error::NotCanonical`], [`Error::Pinned`], or [`Error::NoTableFrame`]
@@ -205,10 +205,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             let old = window.table.change()[window.index].swap(raw);
             gather.touch(page, 1);
             let dirty = F::is_dirty(old);
-            if let Ok(folio) = Folio::of(self.machine, F::frame(old)) {
-                folio.mark(dirty, F::is_young(old));
-            }
-            gather.unmapped(F::frame(old), 1);
+            gather.unmapped_used(F::frame(old), 1, dirty, F::is_young(old));
             return Ok(dirty);
         }
     }

@@ -39,6 +39,10 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// Translates an access of a user program, setting the accessed and dirty bits if the format says that hardware
     /// does. Returns the frame of the page.
     ///
+    /// The guard protects the tables only. As with hardware, it is [`Tlb::sync`](crate::Tlb::sync) that ends the use of a
+    /// translation: an emulator's must wait until each CPU is done with the access that it is at, from before this call
+    /// to after its load or store. Else a page may be freed, or a collapse miss a dirty bit, in between.
+    ///
     /// # Errors
     /// The [`Fault`] that the CPU would raise.
     pub fn access(&self, guard: &M::Guard<'_>, at: VirtAddr, access: Access) -> Result<Frame, Fault> {

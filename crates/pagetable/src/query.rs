@@ -1,7 +1,7 @@
 //! What is mapped where.
 
 use crate::address::{Frame, Level, PageRange, VirtAddr};
-use crate::batch::{Batching, detect_in, get, with_state};
+use crate::batch::{Batching, detect_in, get};
 use crate::entries::step;
 use crate::error::{Error, Stopped};
 use crate::folio::Folio;
@@ -9,7 +9,7 @@ use crate::format::{Attributes, Format, decode_token};
 use crate::machine::Machine;
 use crate::space::AddressSpace;
 use crate::table::{CHANGING, Table};
-use crate::walk::{Done, Step};
+use crate::walk::{Done, Step, Window};
 
 /// What a page is mapped to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,9 +45,10 @@ pub struct MappedRun {
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// What the page of an address is mapped to, without any lock. While another thread changes the mapping, the answer
     /// is that of before or after; where it splits a huge leaf, folds or unfolds, it may be [`Mapping::None`] for a
-    /// moment. To act on it, take a reference and look again, or use [`query`](Self::query).
+    /// moment.
     ///
-    /// The guard is the caller's, so that many lookups may share one; it protects the tables, not the folio.
+    /// The guard is the caller's, so that many lookups may share one; it protects the tables, not the folio, which may be
+    /// free when this returns. To reach its memory take a [`reference`](Self::reference), or see [`Folio::get`].
     #[must_use]
     pub fn lookup(&self, guard: &M::Guard<'_>, at: VirtAddr) -> Mapping {
         let page = at.page();
@@ -63,7 +64,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         describe::<F>(level, page, raw)
     }
 
-    /// What the page of an address is mapped to, under the table's lock.
+    /// What the page of an address is mapped to, under the table's lock; when it returns that may have changed.
     #[must_use]
     pub fn query(&self, at: VirtAddr) -> Mapping {
         let page = at.page();
@@ -122,6 +123,21 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         })
     }
 
+    /// Takes a reference of the folio behind a page, under the table's lock: the frame stays what it is until that is given
+    /// back with [`Folio::put`], mapped there or not. Until then a write fault copies the page, unless it is exclusive.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`] if nothing, a token, or something without a folio is mapped;
+    /// [`Error::TooManyReferences`]; [`Error::NotCanonical`].
+    pub fn reference(&self, at: VirtAddr) -> Result<Frame, Error> {
+        let page = at.page();
+        self.check_page(page)?;
+        let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::NotMapped) };
+        let (_, frame) = self.frame_at(&window, page)?;
+        Folio::of(self.machine, frame)?.get()?;
+        Ok(frame)
+    }
+
     /// Pins the folio behind a page for I/O. An anonymous page must be exclusive, so that fork gives the child a copy
     /// instead of making it shared. Whether it may be written is the caller's to look at, and that a device wrote to it
     /// the caller's to remember. Release with [`Folio::unpin`].
@@ -133,12 +149,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let page = at.page();
         self.check_page(page)?;
         let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::NotMapped) };
-        let raw = F::load(window.table.entry(window.index));
-        if !F::is_present(raw) || raw & F::SPECIAL != 0 {
-            return Err(Error::NotMapped);
-        }
-        let level = window.table.level;
-        let frame = F::frame(raw).add(page & (level.pages() - 1));
+        let (raw, frame) = self.frame_at(&window, page)?;
         let folio = Folio::of(self.machine, frame)?;
         if folio.kind() == crate::FolioKind::Anon && raw & F::EXCLUSIVE == 0 {
             return Err(Error::NotPermitted);
@@ -148,6 +159,15 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         folio.pin()?;
         window.table.grant();
         Ok(frame)
+    }
+
+    /// The leaf that maps a page, and the frame of the page.
+    fn frame_at(&self, window: &Window<'_, M>, page: u64) -> Result<(u64, Frame), Error> {
+        let raw = F::load(window.table.entry(window.index));
+        if !F::is_present(raw) || raw & F::SPECIAL != 0 {
+            return Err(Error::NotMapped);
+        }
+        Ok((raw, F::frame(raw).add(page & (window.table.level.pages() - 1))))
     }
 }
 
@@ -166,16 +186,44 @@ fn describe<F: Format>(level: Level, page: u64, raw: u64) -> Mapping {
     }
 }
 
-/// The state of a block that may be unfolded meanwhile: entries found empty say nothing.
-fn gather_unlocked<F: Format>(table: &Table, index: usize, raw: u64) -> u64 {
-    let (mut or, mut and) = (raw, raw);
+/// The state of a block that may be unfolded or write-protected meanwhile: entries found empty say nothing, and each tells
+/// by itself whether it is dirty, for where that is kept depends on whether it may be written.
+fn gather_unlocked<F: Format>(table: &Table, index: usize, mut raw: u64) -> u64 {
     let block = index - index % F::CONTIGUOUS;
-    for (at, entry) in table.entries()[block..block + F::CONTIGUOUS].iter().enumerate() {
-        let other = if block + at == index { raw } else { F::load(entry) };
+    for entry in &table.entries()[block..block + F::CONTIGUOUS] {
+        let other = F::load(entry);
         if F::is_present(other) {
-            or |= other & F::STATE;
-            and &= other | !F::STATE;
+            raw |= other & F::YOUNG;
+            if F::is_dirty(other) {
+                raw = F::make_dirty(raw);
+            }
         }
     }
-    with_state::<F>(raw, or, and)
+    raw
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::format::{Arm64Hafdbs, Attributes};
+
+    #[test]
+    fn a_block_is_as_dirty_while_it_is_write_protected() {
+        type F = Arm64Hafdbs;
+        let state = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
+        let table = Table::default();
+        for (n, entry) in table.entries()[..16].iter().enumerate() {
+            let dirty = n == 9;
+            let raw = F::leaf(Level::Pte, Frame(64 + n as u64), Attributes { dirty, young: dirty, ..state });
+            entry.store(raw | F::CONT);
+        }
+        for done in 0..=16 {
+            let raw = table.entries()[3].load();
+            let found = F::attributes(gather_unlocked::<F>(&table, 3, raw));
+            assert!(found.young && found.dirty, "{done} of 16 entries are write-protected: {found:?}");
+            if let Some(entry) = table.entries()[..16].get(done) {
+                entry.store(F::write_protect(entry.load()));
+            }
+        }
+    }
 }

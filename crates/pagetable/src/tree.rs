@@ -105,8 +105,10 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Ok(())
             }
             other => {
+                // Unlocked before the frame goes: allocators may sleep or take locks of their own.
+                let other = other.map(drop);
                 self.machine.retire_table(frame);
-                other.map(drop)
+                other
             }
         }
     }

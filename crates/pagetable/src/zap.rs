@@ -13,8 +13,8 @@ use crate::walk::{Done, Window};
 
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// Removes all mappings of the range and keeps the tables (`MADV_DONTNEED`). What the entries of file folios said
-    /// of dirty and young is kept with the folio ([`Folio::take_dirty`]). References are given back when the gather
-    /// flushes.
+    /// of dirty and young is kept with the folio ([`Folio::take_dirty`]), from when the gather has flushed: until then
+    /// CPUs may write to its pages. References are given back then, too.
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`](crate::Error::NoTableFrame) if a huge leaf at the border had to be
@@ -122,12 +122,14 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 let Some(folio) = single::<F, M, B>(self.machine, raw) else { break Some(raw) };
                 if folio.kind() == FolioKind::File {
                     let raw = if ENDS { raw } else { window.small::<B>(index).take::<F>(raw) };
-                    folio.mark(F::is_dirty(raw), F::is_young(raw));
-                } else if !ENDS {
-                    // Of anonymous memory nobody asks any more whether this mapping was used, as in Linux.
-                    window.small::<B>(index).store(0);
+                    gather.unmapped_used(F::frame(raw), 1, F::is_dirty(raw), F::is_young(raw));
+                } else {
+                    if !ENDS {
+                        // Of anonymous memory nobody asks any more whether this mapping was used, as in Linux.
+                        window.small::<B>(index).store(0);
+                    }
+                    gather.unmapped(F::frame(raw), 1);
                 }
-                gather.unmapped(F::frame(raw), 1);
                 zapped = Some((zapped.map_or(index, |(first, _)| first), index));
             }
             index += 1;
@@ -174,10 +176,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             (or, and) = clear_run::<F, M>(table, index, &run, file);
             gather.touch(page, pages as u64);
         }
-        if let Some(folio) = folio {
-            if file {
-                folio.mark(F::any_dirty(or, and), F::is_young(or));
-            }
+        if file {
+            gather.unmapped_used(F::frame(raw), pages, F::any_dirty(or, and), F::is_young(or));
+        } else if folio.is_some() {
             gather.unmapped(F::frame(raw), pages);
         }
         run.len

@@ -4,11 +4,9 @@
 
 mod common;
 
-use std::cell::{Cell, RefCell};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{at, pages};
+use common::{Busy, Meanwhile, at, pages};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -79,82 +77,14 @@ fn pages_whose_other_owners_are_gone_collapse_on_arm64() {
     after_a_child::<Arm64Hafdbs>();
 }
 
-type Meanwhile = fn(&AddressSpace<'_, X86_64, Busy>);
-
-thread_local! {
-    /// What another thread does while the first page of a collapse is copied.
-    static MEANWHILE: Cell<Option<Meanwhile>> = const { Cell::new(None) };
-    /// The space it does that to.
-    static SPACE: RefCell<Option<NonNull<()>>> = const { RefCell::new(None) };
-}
-
-/// A machine that is busy with something else just while pages are copied: the order of two threads, by one.
-struct Busy(HostMachine);
-
-// SAFETY: all is forwarded to a machine that keeps the rules.
-unsafe impl Memory for Busy {
-    fn table(&self, frame: Frame) -> NonNull<Table> {
-        self.0.table(frame)
-    }
-    fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
-        self.0.meta(frame)
-    }
-    unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.0.copy(from, to, frames) };
-        let space = SPACE.with_borrow(|space| *space);
-        if let (Some(other), Some(space)) = (MEANWHILE.take(), space) {
-            // SAFETY: the test put a reference there to a space that it still has.
-            other(unsafe { space.cast::<AddressSpace<'_, X86_64, Busy>>().as_ref() });
-        }
-    }
-    unsafe fn clear(&self, frame: Frame) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.0.clear(frame) };
-    }
-}
-
-// SAFETY: as above.
-unsafe impl Frames for Busy {
-    fn alloc_table(&self) -> Option<Frame> {
-        self.0.alloc_table()
-    }
-    fn retire_table(&self, frame: Frame) {
-        self.0.retire_table(frame);
-    }
-    fn alloc_folio(&self, order: u8) -> Option<Frame> {
-        self.0.alloc_folio(order)
-    }
-    fn free_folio(&self, head: Frame, order: u8) {
-        self.0.free_folio(head, order);
-    }
-}
-
-// SAFETY: there is no TLB.
-unsafe impl Tlb for Busy {
-    fn invalidate_page(&self, _: SpaceId, _: u64) {}
-    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {}
-    fn invalidate_space(&self, _: SpaceId) {}
-    fn sync(&self) {}
-}
-
-impl Rcu for Busy {
-    type Guard<'a> = <HostMachine as Rcu>::Guard<'a>;
-    fn read_lock(&self) -> Self::Guard<'_> {
-        self.0.read_lock()
-    }
-}
-
-impl Observe for Busy {}
-
 /// Writes a page as a program does: through a write fault, since the collapse made it read-only.
 fn write(space: &AddressSpace<'_, X86_64, Busy>, page: u64) {
     space.write_fault(at(page), fault(pages(FIRST, 512))).unwrap();
-    space.machine().0.write(frame(space, page).address(), 1234).unwrap();
+    space.machine().host.write(frame(space, page).address(), 1234).unwrap();
 }
 
 /// What else may happen after the write that leaves the entry exactly as the collapse knew it.
-const HIDDEN: [(&str, Meanwhile); 6] = [
+const HIDDEN: [(&str, Meanwhile); 7] = [
     ("write", |space| write(space, FIRST)),
     ("write, write-protect", |space| {
         write(space, FIRST);
@@ -167,25 +97,36 @@ const HIDDEN: [(&str, Meanwhile); 6] = [
                 .unwrap();
         };
         protect(Protection::READ_WRITE);
-        space.machine().0.write(frame(space, FIRST).address(), 1234).unwrap();
+        space.machine().host.write(frame(space, FIRST).address(), 1234).unwrap();
         protect(Protection::READ);
     }),
     ("move away, write, write-protect, move back", |space| {
         space.remap(pages(FIRST, 1), at(4096)).unwrap();
         space.write_fault(at(4096), fault(pages(4096, 1))).unwrap();
-        space.machine().0.write(frame(space, 4096).address(), 1234).unwrap();
+        space.machine().host.write(frame(space, 4096).address(), 1234).unwrap();
         space.write_protect(pages(4096, 1), &mut space.gather(&mut [])).unwrap();
         space.remap(pages(4096, 1), at(FIRST)).unwrap();
     }),
+    ("move away with its table, write, write-protect, move back with it", |space| {
+        let (here, there) = (pages(FIRST, 512), pages(4096, 512));
+        space.remap(here, there.start()).unwrap();
+        space.unmap(here, &mut space.gather(&mut [])).unwrap();
+        // The table's frame is the next that is taken.
+        let _ = space.machine().host.free_frames();
+        space.write_fault(at(4096), fault(there)).unwrap();
+        space.machine().host.write(frame(space, 4096).address(), 1234).unwrap();
+        space.write_protect(pages(4096, 1), &mut space.gather(&mut [])).unwrap();
+        space.remap(there, here.start()).unwrap();
+    }),
     ("pin, write by a device, unpin", |space| {
         let frame = space.pin(at(FIRST)).unwrap();
-        space.machine().0.write(frame.address(), 1234).unwrap();
+        space.machine().host.write(frame.address(), 1234).unwrap();
         Folio::of(space.machine(), frame).unwrap().unpin(space.machine());
     }),
     ("write, another collapse", |space| {
         write(space, FIRST);
         // Fails for want of memory, when it has made the pages read-only as well.
-        space.machine().0.set_budget(u64::MAX, 0);
+        space.machine().host.set_budget(u64::MAX, 0);
         let failed = space.collapse(at(FIRST), 511, &mut space.gather(&mut []));
         assert_eq!(failed, Err(Error::NoFolioFrames(MAX_ORDER)));
     }),
@@ -195,25 +136,51 @@ const HIDDEN: [(&str, Meanwhile); 6] = [
 #[cfg_attr(miri, ignore = "thousands of entries")]
 fn what_is_written_while_pages_are_copied_is_not_lost() {
     for (name, other) in HIDDEN {
-        let machine = Busy(HostMachine::new(4096));
-        let free = machine.0.free_frames();
+        let machine = Busy::new(4096);
+        let free = machine.host.free_frames();
         let space = AddressSpace::<X86_64, _>::new(&machine, 1).unwrap();
-        map(&space, &machine.0, FIRST, 0, 1);
-        map(&space, &machine.0, FIRST + 100, 2, 2);
-        SPACE.set(Some(NonNull::from(&space).cast()));
-        MEANWHILE.set(Some(other));
-        let collapsed = space.collapse(at(FIRST), 511, &mut space.gather(&mut []));
-        SPACE.set(None);
-        assert!(MEANWHILE.take().is_none(), "{name}: nothing was copied");
-        let found = machine.0.read(frame(&space, FIRST).address());
+        map(&space, &machine.host, FIRST, 0, 1);
+        map(&space, &machine.host, FIRST + 100, 2, 2);
+        let collapsed =
+            Busy::while_copying(&space, other, || space.collapse(at(FIRST), 511, &mut space.gather(&mut [])));
+        let found = machine.host.read(frame(&space, FIRST).address());
         assert_eq!(found, Some(1234), "{name}: the write is lost, the collapse came to {collapsed:?}");
         assert_eq!(collapsed, Err(Error::Changed), "{name}");
-        machine.0.set_budget(u64::MAX, u64::MAX);
+        machine.host.set_budget(u64::MAX, u64::MAX);
         let collapsed = space.collapse(at(FIRST), 511, &mut space.gather(&mut []));
         assert_eq!(collapsed, Ok(Collapsed::Copied { pages: 5 }), "{name}");
-        assert_eq!(machine.0.read(frame(&space, FIRST).address()), Some(1234), "{name}");
+        assert_eq!(machine.host.read(frame(&space, FIRST).address()), Some(1234), "{name}");
         drop(space);
-        assert_eq!(machine.0.free_frames(), free, "{name}");
+        assert_eq!(machine.host.free_frames(), free, "{name}");
+    }
+}
+
+/// What is decided while pages are copied that leaves their entries as the collapse made them, read-only.
+const DECIDED: [(&str, Meanwhile); 2] = [
+    ("write-protect", |space| {
+        space.write_protect(pages(FIRST, 512), &mut space.gather(&mut [])).unwrap();
+    }),
+    ("protect", |space| {
+        let gather = &mut space.gather(&mut []);
+        space.protect(pages(FIRST, 512), Protection::READ, Sharing::Private, gather).unwrap();
+    }),
+];
+
+#[test]
+#[cfg_attr(miri, ignore = "thousands of entries")]
+fn what_is_made_read_only_while_pages_are_copied_stays_so() {
+    for (name, other) in DECIDED {
+        let machine = Busy::new(4096);
+        let space = AddressSpace::<X86_64, _>::new(&machine, 1).unwrap();
+        for page in 0..4 {
+            map(&space, &machine.host, FIRST + page, 0, 1);
+        }
+        let collapse = || space.collapse(at(FIRST), 511, &mut space.gather(&mut []));
+        let collapsed = Busy::while_copying(&space, other, collapse);
+        for page in 0..4 {
+            let Mapping::Page { attributes, .. } = space.query(at(FIRST + page)) else { panic!("{name}") };
+            assert!(!attributes.write, "{name}: page {page} may be written after {collapsed:?}");
+        }
     }
 }
 

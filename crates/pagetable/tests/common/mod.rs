@@ -7,8 +7,12 @@
     reason = "helpers of tests, each of which uses some"
 )]
 
+#[cfg(not(loom))]
+mod busy;
 mod wrap;
 
+#[cfg(not(loom))]
+pub use busy::{Busy, Meanwhile};
 pub use wrap::{Changed, Wrap};
 
 use isotherm_pagetable::*;

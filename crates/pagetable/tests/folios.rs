@@ -1,0 +1,93 @@
+//! What is known of a folio while it is unmapped: who may take a reference, and since when it is dirty.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::{at, pages};
+use isotherm_pagetable::host::HostMachine;
+use isotherm_pagetable::*;
+
+fn mapped<'m>(
+    machine: &'m HostMachine,
+    kind: FolioKind,
+    order: u8,
+) -> (AddressSpace<'m, X86_64, HostMachine>, Folio<'m>) {
+    let space = AddressSpace::new(machine, 1).unwrap();
+    let folio = Folio::prepare(machine, machine.take(order).unwrap(), order, kind).unwrap();
+    let attributes = Attributes { write: true, dirty: true, ..Attributes::file() };
+    space.map(pages(16, 1 << order), folio.head(), attributes, Level::Pte).unwrap();
+    (space, folio)
+}
+
+/// Until the flush a CPU may go on writing through its TLB. Whoever takes the dirty bit before, to write the folio back,
+/// must find it again, or what came after is lost.
+#[test]
+fn a_file_is_dirty_for_as_long_as_it_may_be_written() {
+    type Remove = fn(&AddressSpace<'_, X86_64, HostMachine>, PageRange, &mut Gather<'_, HostMachine>);
+    let ways: [(&str, Remove); 2] = [
+        ("zap", |space, range, gather| space.zap(range, gather).unwrap()),
+        ("swap_out", |space, range, gather| {
+            (0..range.pages()).for_each(|n| {
+                assert!(space.swap_out(at(range.start().page() + n), 7, gather).unwrap());
+            });
+        }),
+    ];
+    for order in [0, 2] {
+        for (name, remove) in ways {
+            let machine = HostMachine::new(64);
+            let (space, folio) = mapped(&machine, FolioKind::File, order);
+            let range = pages(16, 1 << order);
+            let mut slots = [Slot::default(); 8];
+            let mut gather = space.gather(&mut slots);
+            remove(&space, range, &mut gather);
+            let _early = folio.take_dirty();
+            gather.flush();
+            assert!(
+                folio.take_dirty(),
+                "{name}, order {order}: what was written after the first look is lost"
+            );
+            assert!(folio.take_referenced(), "{name}, order {order}");
+            assert_eq!(folio.refs(), 1);
+            gather.flush();
+            assert!(!folio.take_dirty(), "{name}, order {order}: told once");
+        }
+    }
+}
+
+/// A lookup without a lock may find what is being freed.
+#[test]
+fn of_a_folio_that_is_free_nobody_gets_a_reference() {
+    let machine = HostMachine::new(64);
+    let (space, folio) = mapped(&machine, FolioKind::Anon, 2);
+    folio.put(&machine);
+    let free = machine.free_frames();
+    let guard = machine.read_lock();
+    let Mapping::Page { frame, .. } = space.lookup(&guard, at(18)) else { panic!() };
+    let found = Folio::of(&machine, frame).unwrap();
+    space.zap(pages(16, 4), &mut space.gather(&mut [])).unwrap();
+    assert_eq!(machine.free_frames(), free + 4);
+    assert_eq!(found.get(), Err(Error::NotAFolio));
+    assert_eq!(machine.free_frames(), free + 4, "it was freed once");
+}
+
+#[test]
+fn a_reference_keeps_the_page_after_its_mapping() {
+    let machine = HostMachine::new(64);
+    let (space, folio) = mapped(&machine, FolioKind::Anon, 2);
+    folio.put(&machine);
+    let free = machine.free_frames();
+    let frame = space.reference(at(18)).unwrap();
+    assert_eq!(frame, folio.head().add(2));
+    space.zap(pages(16, 4), &mut space.gather(&mut [])).unwrap();
+    assert_eq!((folio.refs(), folio.maps(), machine.free_frames()), (1, 0, free));
+    Folio::of(&machine, frame).unwrap().put(&machine);
+    assert_eq!(machine.free_frames(), free + 4);
+    assert_eq!(space.reference(at(18)), Err(Error::NotMapped));
+    space.map_token(pages(18, 1), 7).unwrap();
+    assert_eq!(space.reference(at(18)), Err(Error::NotMapped));
+    let device = Attributes { special: true, ..Attributes::file() };
+    space.map(pages(19, 1), Frame(1 << 20), device, Level::Pte).unwrap();
+    assert_eq!(space.reference(at(19)), Err(Error::NotMapped));
+    assert_eq!(space.reference(VirtAddr(1 << 60)), Err(Error::NotCanonical));
+}
