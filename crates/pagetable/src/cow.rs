@@ -61,7 +61,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// so, or all references to its folio are mappings here), everything else is copied. In a shared mapping the page
     /// becomes writable. When it returns, no CPU uses the old translation any more.
     ///
-    /// The copy is made without a lock; if the mapping changes meanwhile, all is looked at anew.
+    /// The copy is made without a lock; if the mapping changes meanwhile, all is looked at anew. Whatever made the page
+    /// read-only must have flushed its gather before, or the copy lacks what other threads still write through their TLB;
+    /// a lock of the address space sees to that, as `mmap_lock` does in Linux (see `mm_tlb_flush_pending` there).
     ///
     /// # Errors
     /// [`Error::NotMapped`] if nothing (or a token) is mapped; [`Error::NoFolioFrames`], [`Error::NoTableFrame`];

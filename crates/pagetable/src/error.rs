@@ -13,8 +13,8 @@ pub enum Error {
     #[error("the range is not within the addresses that the page-table format translates")]
     NotCanonical,
     /// [`Memory::meta`](crate::Memory::meta) knows no metadata of the frame. Map device memory with
-    /// [`Attributes::special`](crate::Attributes).
-    #[error("a frame without metadata: only special mappings may have such frames")]
+    /// [`Attributes::special`](crate::Attributes). Or the frame is beyond [`Format::FRAME_LIMIT`](crate::Format::FRAME_LIMIT).
+    #[error("a frame without metadata, which only special mappings may have, or one that no entry can hold")]
     UnknownFrame,
     /// The frame is part of no folio, or is a page table.
     #[error("the frame belongs to no folio: prepare the folio before it is mapped")]

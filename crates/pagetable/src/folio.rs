@@ -9,13 +9,13 @@
 //!
 //! `maps` and `refs` are halves of one word, so a batch moves both with a single atomic addition.
 
-use crate::address::Frame;
+use crate::address::{Frame, TABLE_BITS};
 use crate::error::Error;
 use crate::machine::{Machine, Memory};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// The largest order of a folio: 2 MiB.
-pub const MAX_ORDER: u8 = 9;
+/// The largest order of a folio: 2 MiB, which a PMD leaf maps.
+pub const MAX_ORDER: u8 = TABLE_BITS as u8;
 
 /// What a folio is, for copy-on-write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -25,7 +25,8 @@ pub unsafe trait Memory {
     /// The metadata of a frame, `None` if it has none (device memory).
     fn meta(&self, frame: Frame) -> Option<&FrameMeta>;
 
-    /// Copies the contents of `frames` frames. The source may be written meanwhile through other mappings, as by any
+    /// Copies the contents of `frames` frames. The source is part of a folio, or whatever was mapped as special: the zero
+    /// page, or a device's memory. It may be written meanwhile through other mappings, as by any
     /// write that races with a fork; then it is the caller of the operation who knows why that is no harm.
     ///
     /// # Safety
@@ -111,14 +112,14 @@ pub struct SpaceId {
 /// When `sync` returns, no CPU uses a translation any more, of a leaf or of a table, that was invalidated before by the
 /// same thread. Without that freed memory stays reachable.
 pub unsafe trait Tlb {
-    /// Invalidates the translation of one page.
+    /// Invalidates the translation of the page with this number.
     fn invalidate_page(&self, space: SpaceId, page: u64);
 
     /// Invalidates the translations of a range. `tables` tells that tables were removed too, so that cached entries of
     /// upper levels must go as well.
     fn invalidate_range(&self, space: SpaceId, range: PageRange, tables: bool);
 
-    /// Invalidates all of a space.
+    /// Invalidates all of a space: asked for only when it ends.
     fn invalidate_space(&self, space: SpaceId);
 
     /// Waits until the invalidations that this thread issued are complete everywhere.
@@ -149,7 +150,7 @@ pub enum Event {
     Unfold,
     /// A huge leaf was split.
     Split,
-    /// A page was copied for a write fault or for the child of a fork, `order` that of the copy.
+    /// A page or folio was copied for a write fault, a page for the child of a fork, or pages for a collapse.
     Copy,
 }
 

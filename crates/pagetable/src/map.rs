@@ -19,8 +19,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// leaves are for [`Attributes::special`] mappings.
     ///
     /// # Errors
-    /// [`Stopped`] with [`Error::Occupied`], [`Error::NoTableFrame`], [`Error::NotAFolio`], [`Error::UnknownFrame`],
-    /// [`Error::TooManyReferences`] or [`Error::NotCanonical`].
+    /// [`Stopped`] with [`Error::Occupied`], [`Error::NoTableFrame`], [`Error::NotAFolio`], [`Error::UnknownFrame`] (also of
+    /// frames from [`Format::FRAME_LIMIT`] on), [`Error::TooManyReferences`] or [`Error::NotCanonical`].
     pub fn map(
         &self,
         range: PageRange,

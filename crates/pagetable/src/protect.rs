@@ -44,7 +44,8 @@ impl Protection {
 }
 
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
-    /// Changes what the mapped pages of the range permit. CPUs may use the old permissions until the gather flushes.
+    /// Changes what the mapped pages of the range permit. CPUs may use the old permissions until the gather flushes: as
+    /// after a fork, no [write fault](Self::write_fault) may copy one of the pages before.
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`](crate::Error::NoTableFrame) if a huge leaf at the border had to be
@@ -67,7 +68,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     }
 
     /// Makes the mapped pages of the range read-only and leaves everything else: contiguous blocks that lie wholly in
-    /// the range stay folded (`wrprotect_ptes`; write tracking, and the parent's half of a fork).
+    /// the range stay folded (`wrprotect_ptes`; write tracking, and the parent's half of a fork). Until the gather
+    /// flushes it is as with [`protect`](Self::protect).
     ///
     /// # Errors
     /// As [`protect`](Self::protect).

@@ -17,7 +17,7 @@ use crate::tree::new_table;
 /// operations on the *same* pages at the same time mean is for the caller's lock of the address space to decide
 /// (`mmap_lock`, per-VMA locks): here the tree and all counts stay consistent, whichever comes first.
 ///
-/// Dropping it zaps everything and gives the tables back.
+/// Dropping it zaps everything and gives the tables back: as for [`exit`](Self::exit), no CPU may have it loaded.
 pub struct AddressSpace<'m, F: Format, M: Machine, B: Batching = Batched> {
     pub(crate) machine: &'m M,
     pub(crate) id: SpaceId,
@@ -67,8 +67,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if F::translates(page, page + 1) { Ok(()) } else { Err(Error::NotCanonical) }
     }
 
-    /// Zaps everything, with one invalidation of the whole space a gathered batch, and gives back all tables: what the
-    /// exit of a process does. Dropping does the same with a small gather.
+    /// Zaps everything and gives back all tables: what the exit of a process does. No CPU may have the space loaded any
+    /// more. So what TLBs still hold of it is invalidated as a whole, before anything is given back, and a gather that
+    /// fills up again need not repeat it. Dropping does the same with a small gather.
     pub fn exit(mut self, slots: &mut [Slot]) {
         self.end(slots);
         core::mem::forget(self);

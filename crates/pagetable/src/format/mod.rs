@@ -83,7 +83,9 @@ impl Attributes {
 /// The operations rely on, for every present leaf `raw` and all `n` with frames below `FRAME_LIMIT`:
 /// - the frame is added to linearly: `raw + (n << 12)` is the same leaf `n` frames further on;
 /// - [`settled`](Self::settled) is true only if hardware can change no bit of the entry, whatever it accesses;
-/// - an entry is a table exactly if `is_table` says so, and `table_frame` is what `table` was given.
+/// - an entry is a table exactly if `is_table` says so, and `table_frame` is what `table` was given;
+/// - an entry whose two lowest bits are clear is not present, and the entry `1 << 7` no table either at any level:
+///   operations leave that where they are about to write another.
 pub unsafe trait Format: 'static {
     /// What people call it.
     const NAME: &'static str;
@@ -91,7 +93,7 @@ pub unsafe trait Format: 'static {
     const ROOT: Level;
     /// The largest leaf.
     const LARGEST_LEAF: Level;
-    /// Entries of a contiguous block: 16 on arm64, 1 where the format has none.
+    /// Entries of a contiguous block: 16 on arm64, 1 where the format has none. Nothing else is supported.
     const CONTIGUOUS: usize;
     /// Frames must be below this.
     const FRAME_LIMIT: u64;
