@@ -8,6 +8,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::time::Duration;
 
 use crate::address::{Frame, PAGE_SIZE, PageRange};
 use crate::folio::{FrameMeta, MAX_ORDER};
@@ -119,6 +120,11 @@ impl FreeLists {
     }
 }
 
+/// How often, and after what time each, an allocation looks again whether retired tables can be taken back, if these are
+/// all the frames that are left: readers come and go. A reader that itself waits for memory is not waited for for ever.
+const PATIENCE: u32 = 5_000;
+const WAIT: Duration = Duration::from_micros(100);
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct HostMachine {
@@ -187,9 +193,17 @@ impl HostMachine {
 
     /// Frames for a new folio of the caller's own, not yet [prepared](crate::Folio::prepare).
     pub fn take(&self, order: u8) -> Option<Frame> {
-        let mut lists = self.lists();
-        self.reclaim(&mut lists);
-        lists.take(order)
+        for _ in 0..PATIENCE {
+            let mut lists = self.lists();
+            self.reclaim(&mut lists);
+            let taken = lists.take(order);
+            if taken.is_some() || order > 0 || lists.retired.is_empty() {
+                return taken;
+            }
+            drop(lists);
+            std::thread::sleep(WAIT);
+        }
+        None
     }
 
     /// How many frames are free, after retired tables are taken back if no guard is left.
@@ -363,7 +377,15 @@ unsafe impl Frames for HostMachine {
             if lists.blocks[0].is_empty() {
                 self.reclaim(&mut lists);
             }
-            let Some(frame) = lists.take(0) else { return count };
+            let Some(frame) = lists.take(0) else {
+                if count > 0 {
+                    return count;
+                }
+                drop(lists);
+                let Some(frame) = self.take(0) else { return 0 };
+                *slot = frame;
+                return 1;
+            };
             *slot = frame;
         }
         into.len()
@@ -376,8 +398,8 @@ unsafe impl Frames for HostMachine {
     fn alloc_folio(&self, order: u8) -> Option<Frame> {
         let mut lists = self.lists();
         lists.folio_budget = lists.folio_budget.checked_sub(1)?;
-        self.reclaim(&mut lists);
-        lists.take(order)
+        drop(lists);
+        self.take(order)
     }
 
     fn free_folio(&self, head: Frame, order: u8) {

@@ -261,3 +261,27 @@ fn a_folio_without_all_its_frames_is_none() {
     }
     assert_eq!(Folio::of(&machine, Frame(20)).err(), Some(Error::UnknownFrame));
 }
+
+/// If all that is left are tables that a reader may still look at, memory is short until the reader is done, not for good.
+#[test]
+fn a_machine_waits_for_readers_before_it_says_that_memory_is_short() {
+    let machine = HostMachine::new(8);
+    let space = AddressSpace::<X86_64, _>::new(&machine, 1).unwrap();
+    let attributes = Attributes { special: true, ..Attributes::file() };
+    space.map(pages(16, 1), Frame(1 << 30), attributes, Level::Pte).unwrap();
+    let rest: Vec<Frame> = std::iter::from_fn(|| machine.take(0)).collect();
+    assert_eq!(rest.len(), 3);
+    let reads = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = machine.read_lock();
+            reads.wait();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop(guard);
+        });
+        reads.wait();
+        drop(space);
+        assert!(AddressSpace::<X86_64, _>::new(&machine, 2).is_ok());
+    });
+    assert!(machine.take(3).is_none());
+}
