@@ -12,19 +12,23 @@ use common::{Changed, Wrap};
 use isotherm_pagetable::*;
 use loom::model;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::thread;
 
 const FRAMES: usize = 14;
 
-/// Frames `0..FRAMES/2` are tables, the others pages of order 0. Tables are retired and never reused, which is what a
-/// guard promises; each keeps a note of that.
+/// Frames `0..FRAMES/2` are tables, the others pages of one word. Tables are retired and never reused, which is what a
+/// guard promises; each keeps a note of that. Of folios for copies there is one, of order 1.
 struct Tiny {
     tables: Vec<Box<Table>>,
     meta: Vec<FrameMeta>,
+    words: Vec<AtomicUsize>,
     next_table: AtomicUsize,
+    next_folio: AtomicUsize,
     retired: AtomicUsize,
     freed: AtomicUsize,
+    /// Stores of hardware that have begun to walk and are not over.
+    stores: AtomicUsize,
 }
 
 impl Tiny {
@@ -32,18 +36,36 @@ impl Tiny {
         Arc::new(Tiny {
             tables: (0..FRAMES / 2).map(|_| Box::default()).collect(),
             meta: (0..FRAMES).map(|_| FrameMeta::new()).collect(),
+            words: (0..FRAMES).map(|_| AtomicUsize::new(0)).collect(),
             next_table: AtomicUsize::new(0),
+            next_folio: AtomicUsize::new(0),
             retired: AtomicUsize::new(0),
             freed: AtomicUsize::new(0),
+            stores: AtomicUsize::new(0),
         })
     }
 
     fn page(&self, n: usize) -> Frame {
         Frame((FRAMES / 2 + n) as u64)
     }
+
+    /// Where the copy of two pages goes.
+    fn copies(&self) -> Frame {
+        self.page(3)
+    }
+
+    /// A processor stores 1 in the page, if it may.
+    fn store(&self, space: &Space, page: u64) -> Result<(), Fault> {
+        self.stores.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let frame = space.access(&(), VirtAddr::of_page(page), Access::Write);
+        let stored = frame.map(|frame| self.words[frame.0 as usize].store(1, Ordering::Relaxed));
+        self.stores.fetch_sub(1, Ordering::SeqCst);
+        stored
+    }
 }
 
-// SAFETY: tables live as long as the machine, frames of pages have no contents here.
+// SAFETY: tables live as long as the machine.
 unsafe impl Memory for Tiny {
     fn table(&self, frame: Frame) -> NonNull<Table> {
         NonNull::from(&*self.tables[frame.0 as usize])
@@ -51,7 +73,12 @@ unsafe impl Memory for Tiny {
     fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
         self.meta.get(frame.0 as usize)
     }
-    unsafe fn copy(&self, _: Frame, _: Frame, _: u64) {}
+    unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
+        for n in 0..frames as usize {
+            let word = self.words[from.0 as usize + n].load(Ordering::Relaxed);
+            self.words[to.0 as usize + n].store(word, Ordering::Relaxed);
+        }
+    }
     unsafe fn clear(&self, _: Frame) {}
     fn relax(&self, _: u32) {
         thread::yield_now();
@@ -67,20 +94,26 @@ unsafe impl Frames for Tiny {
     fn retire_table(&self, _: Frame) {
         self.retired.fetch_add(1, Ordering::Relaxed);
     }
-    fn alloc_folio(&self, _: u8) -> Option<Frame> {
-        None
+    fn alloc_folio(&self, order: u8) -> Option<Frame> {
+        (order == 1 && self.next_folio.fetch_add(1, Ordering::Relaxed) == 0).then(|| self.copies())
     }
     fn free_folio(&self, _: Frame, _: u8) {
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-// SAFETY: there is no TLB.
+// SAFETY: there is no TLB but a store under way, which `sync` waits for.
 unsafe impl Tlb for Tiny {
     fn invalidate_page(&self, _: SpaceId, _: u64) {}
     fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {}
     fn invalidate_space(&self, _: SpaceId) {}
-    fn sync(&self) {}
+    fn sync(&self) {
+        // Entries that changed are seen by whoever walks from here on.
+        fence(Ordering::SeqCst);
+        while self.stores.load(Ordering::SeqCst) > 0 {
+            thread::yield_now();
+        }
+    }
 }
 
 impl Rcu for Tiny {
@@ -305,6 +338,139 @@ fn an_access_is_seen_by_this_harvest_or_the_next() {
         assert_eq!(first + second, 1, "an access was lost, or seen twice");
         let Mapping::Page { attributes, .. } = space.query(VirtAddr(0)) else { panic!() };
         assert!(attributes.dirty, "a write was lost");
+    });
+}
+
+fn both() -> PageRange {
+    PageRange::with_pages(VirtAddr(0), 2).unwrap()
+}
+
+fn fault() -> WriteFault {
+    WriteFault { sharing: Sharing::Private, bounds: both(), whole_folio: false }
+}
+
+/// What page 0 holds, and its mapping.
+fn page_0(machine: &Tiny, space: &Space) -> (usize, Attributes) {
+    let Mapping::Page { frame, attributes, .. } = space.query(VirtAddr(0)) else { panic!("page 0 is gone") };
+    (machine.words[frame.0 as usize].load(Ordering::Relaxed), attributes)
+}
+
+/// Two pages become a huge leaf while `other`, which tells whether it stored, is at the first.
+fn collapse_while(other: fn(&Tiny, &Space) -> bool) {
+    model(move || {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        for n in 0..2 {
+            let frame = folio(&machine, n, FolioKind::Anon);
+            space.map(one(n as u64), frame, Attributes::anonymous(), Level::Pte).unwrap();
+            Folio::of(&*machine, frame).unwrap().put(&*machine);
+        }
+        let thread = {
+            let (machine, space) = (machine.clone(), space.clone());
+            thread::spawn(move || other(&machine, &space))
+        };
+        let collapsed = space.collapse(VirtAddr(0), 0, &mut space.gather(&mut []));
+        let stored = thread.join().unwrap();
+        assert!(
+            matches!(collapsed, Ok(Collapsed::Copied { pages: 2 }) | Err(Error::Changed)),
+            "{collapsed:?}"
+        );
+        assert_eq!(page_0(&machine, &space).0, usize::from(stored), "a store was lost: {collapsed:?}");
+        // The huge leaf's folio, or the two pages; what was not used is free.
+        let huge = collapsed.is_ok();
+        let copy = Folio::of(&*machine, machine.copies()).map(|folio| (folio.maps(), folio.refs()));
+        assert!(if huge { copy == Ok((2, 2)) } else { copy.is_err() }, "{copy:?}");
+        assert_eq!(machine.freed.load(Ordering::Relaxed) > 1, huge);
+    });
+}
+
+#[test]
+fn a_store_during_a_collapse_is_not_lost() {
+    collapse_while(|machine, space| machine.store(space, 0).is_ok());
+}
+
+#[test]
+fn a_write_fault_during_a_collapse_is_waited_for_or_ends_it() {
+    collapse_while(|machine, space| {
+        let resolved = space.write_fault(VirtAddr(0), fault());
+        assert!(matches!(resolved, Ok(Resolved::Writable | Resolved::Reused(_))), "{resolved:?}");
+        machine.store(space, 0).is_ok()
+    });
+}
+
+#[test]
+fn a_collapse_in_place_keeps_what_hardware_sets() {
+    model(|| {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        let head = machine.page(1);
+        let folio = Folio::prepare(&*machine, head, 1, FolioKind::Anon).unwrap();
+        let clean = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
+        space.map(both(), head, clean, Level::Pte).unwrap();
+        let hardware = {
+            let (machine, space) = (machine.clone(), space.clone());
+            thread::spawn(move || machine.store(&space, 0))
+        };
+        let collapsed = space.collapse(VirtAddr(0), 0, &mut space.gather(&mut []));
+        assert_eq!(collapsed, Ok(Collapsed::InPlace));
+        let stored = hardware.join().unwrap().is_ok();
+        let (word, attributes) = page_0(&machine, &space);
+        assert_eq!((word, attributes.dirty, attributes.young), (usize::from(stored), stored, stored));
+        assert_eq!((folio.maps(), folio.refs()), (2, 3));
+    });
+}
+
+#[test]
+fn a_split_keeps_what_hardware_sets() {
+    model(|| {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        let head = machine.page(1);
+        let folio = Folio::prepare(&*machine, head, 1, FolioKind::Anon).unwrap();
+        let clean = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
+        space.map(both(), head, clean, Level::Pmd).unwrap();
+        let hardware = {
+            let (machine, space) = (machine.clone(), space.clone());
+            thread::spawn(move || machine.store(&space, 0))
+        };
+        space.split(VirtAddr(0)).unwrap();
+        let stored = hardware.join().unwrap().is_ok();
+        let (word, attributes) = page_0(&machine, &space);
+        assert_eq!((word, attributes.dirty, attributes.young), (usize::from(stored), stored, stored));
+        assert_eq!((folio.maps(), folio.refs()), (2, 3));
+    });
+}
+
+/// Whoever comes second finds what the other left: a huge leaf, or nothing. Both have so many steps that they are
+/// explored with three preemptions at the most.
+#[test]
+fn a_zap_and_a_collapse_of_the_same_pages() {
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(3);
+    bounded.check(|| {
+        let machine = Tiny::new();
+        let space = Arc::new(space(&machine));
+        for n in 0..2 {
+            let frame = folio(&machine, n, FolioKind::Anon);
+            space.map(one(n as u64), frame, Attributes::anonymous(), Level::Pte).unwrap();
+            Folio::of(&*machine, frame).unwrap().put(&*machine);
+        }
+        let zapper = {
+            let space = space.clone();
+            thread::spawn(move || space.unmap(both(), &mut space.gather(&mut [])).unwrap())
+        };
+        let collapsed = space.collapse(VirtAddr(0), 2, &mut space.gather(&mut []));
+        zapper.join().unwrap();
+        let expected =
+            matches!(collapsed, Ok(Collapsed::Copied { .. }) | Err(Error::Changed | Error::NotMapped));
+        assert!(expected, "{collapsed:?}");
+        // The pages are gone in any case, and the copy, if one was made, is mapped as a whole or not at all.
+        assert!(
+            Folio::of(&*machine, machine.page(0)).is_err() && Folio::of(&*machine, machine.page(1)).is_err()
+        );
+        let mapped = matches!(space.query(VirtAddr(0)), Mapping::Page { .. });
+        let copy = Folio::of(&*machine, machine.copies()).map(|folio| (folio.maps(), folio.refs()));
+        assert!(if mapped { copy == Ok((2, 2)) } else { copy.is_err() }, "{mapped}: {copy:?}");
     });
 }
 
