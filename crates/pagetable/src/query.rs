@@ -190,7 +190,11 @@ fn describe<F: Format>(level: Level, page: u64, raw: u64) -> Mapping {
 /// by itself whether it is dirty, for where that is kept depends on whether it may be written.
 fn gather_unlocked<F: Format>(table: &Table, index: usize, mut raw: u64) -> u64 {
     let block = index - index % F::CONTIGUOUS;
-    for entry in &table.entries()[block..block + F::CONTIGUOUS] {
+    for (at, entry) in table.entries()[block..block + F::CONTIGUOUS].iter().enumerate() {
+        if block + at == index {
+            // The walk read it.
+            continue;
+        }
         let other = F::load(entry);
         if F::is_present(other) {
             raw |= other & F::YOUNG;
