@@ -284,15 +284,21 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 if (!child.fresh && childs_entry.get() != 0) || folio.add_mapped(1).is_err() {
                     break Some(raw);
                 }
-                let mut replaced = raw;
-                if parents::<F, PRIVATE>(raw) != raw {
-                    // The page may have been written since `raw` was read, and the child has it as well.
-                    replaced = window.small::<B>(index).update::<F>(raw, parents::<F, PRIVATE>);
+                let after = parents::<F, PRIVATE>(raw);
+                let mut childs_raw = childs::<F, PRIVATE>(raw);
+                if after != raw {
+                    let entry = window.small::<B>(index);
+                    if F::settled(raw) {
+                        entry.store(after);
+                    } else {
+                        // The page may have been written since `raw` was read, and the child has it as well.
+                        childs_raw = childs::<F, PRIVATE>(entry.update::<F>(raw, parents::<F, PRIVATE>));
+                    }
                     if F::is_writable(raw) {
                         protected = Some((protected.map_or(index, |(first, _)| first), index));
                     }
                 }
-                childs_entry.set(childs::<F, PRIVATE>(replaced));
+                childs_entry.set(childs_raw);
             } else {
                 child.leave_empty(index..index + 1);
             }
