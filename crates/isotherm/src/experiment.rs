@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use serde::Serialize;
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl<S: Serialize, R: Serialize> Report<S, R> {
     /// Prints it, as JSON or as `text`; gives the status for it. What was measured is told even if `outcome` is a failure.
     ///
     /// # Errors
-    /// The outcome's, unless that is an interruption.
+    /// It cannot be printed; the outcome's, unless that is an interruption.
     pub fn tell<E>(
         &self,
         name: &str,
@@ -48,11 +49,9 @@ impl<S: Serialize, R: Serialize> Report<S, R> {
     where
         anyhow::Error: From<E>,
     {
-        if json {
-            println!("{}", serde_json::to_string_pretty(self)?);
-        } else {
-            print!("{}", text(self));
-        }
+        let text = if json { serde_json::to_string_pretty(self)? + "\n" } else { text(self) };
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot print the report")?;
         if self.interrupted {
             return Ok(interrupted(name));
         }

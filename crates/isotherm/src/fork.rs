@@ -3,13 +3,10 @@
 use crate::args::ForkArgs;
 use crate::experiment::{Report, stop_on_signals};
 use anyhow::bail;
-use isotherm_lab::fork::{Error, Fork, Setup, table};
+use isotherm_lab::fork::{Error, Fork, GIB, Setup, table};
 use isotherm_lab::{Bar, Watch};
 use serde::Serialize;
 use std::process::ExitCode;
-
-/// MiB that the bars hold for.
-const GIB: u64 = 1024;
 
 #[derive(Serialize)]
 struct Found {
@@ -39,5 +36,5 @@ pub fn run(args: &ForkArgs) -> anyhow::Result<ExitCode> {
         setup,
         results: Found { results, bars },
     };
-    report.tell("fork", args.json, |report| table(&report.results.results), outcome)
+    report.tell("fork", args.json, |report| table(&report.results.results, &setup), outcome)
 }

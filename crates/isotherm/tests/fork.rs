@@ -31,6 +31,7 @@ fn the_table_shows_every_layout_in_every_operation_and_the_bars() {
     let text = done.ok();
     let tables: Vec<&str> = text.split("\n\n").collect();
     let [fork, exit, harvest, zap, notes, bars] = tables[..] else { panic!("{text}") };
+    let (bars, _size) = bars.split_once("The bars are for").unwrap();
     for (table, name) in [(fork, "fork"), (exit, "exit"), (harvest, "young harvest"), (zap, "zap")] {
         assert!(table.starts_with(name), "{table}");
         for heading in [
@@ -134,7 +135,29 @@ fn a_single_run_has_no_interval() {
     let report = quick(dir.path(), &["--runs", "1", "--json"]).json();
     assert_eq!(report["ours"][0]["batched"]["stdev"], Value::Null);
     assert!(report["bars"].as_array().unwrap().iter().all(|bar| bar["interval"].is_null()));
-    assert!(quick(dir.path(), &["--runs", "1"]).ok().contains(" -"));
+    let text = quick(dir.path(), &["--runs", "1"]).ok();
+    assert!(text.contains(" -") && text.contains("no interval, for which it takes six runs"), "{text}");
+}
+
+#[test]
+fn bars_of_another_size_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = quick(dir.path(), &["--runs", "6"]).ok();
+    assert!(text.ends_with("The bars are for 1024 MiB; these are figures of 6 MiB.\n"), "{text}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    for more in [&[][..], &["--json"]] {
+        let mut command =
+            isotherm(dir.path(), &[&["lab", "fork", "--size", "2", "--runs", "1"], more].concat());
+        command.stdout(File::create("/dev/full").unwrap()).stderr(Stdio::piped());
+        let done = command.output().unwrap();
+        let told = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(1), "{told}");
+        assert!(told.contains("cannot print the report: No space left on device"), "{told}");
+    }
 }
 
 /// Root sees of which folios memory is. What it cannot have is skipped with the reason, in the table, in JSON and at once.
@@ -210,6 +233,18 @@ fn the_help_teaches() {
         assert!(help.contains(part), "{part:?} in {help}");
     }
     assert!(help.lines().all(|line| line.chars().count() <= 120), "{help}");
+    // Paragraphs are broken once: a line ends where the next word has no room.
+    let ragged = |pair: &[&str]| match pair {
+        [line, next] => {
+            let word = next.split(' ').next().unwrap_or_default();
+            !next.is_empty() && line.chars().count() + 1 + word.chars().count() <= 80
+        }
+        _ => false,
+    };
+    let (_, paragraphs) = help.split_once("jq .bars\n").unwrap();
+    let lines: Vec<&str> = paragraphs.lines().collect();
+    let ragged = lines.windows(2).find(|pair| !pair[0].is_empty() && ragged(pair));
+    assert_eq!(ragged, None, "{help}");
     assert!(run(dir.path(), &["lab", "--help"]).ok().contains("fork"));
 }
 

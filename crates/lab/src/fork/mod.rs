@@ -26,6 +26,9 @@ use serde::Serialize;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
+/// MiB that the bars hold for.
+pub const GIB: u64 = 1024;
+
 /// Pages of the memory that is forked are laid out so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -1,6 +1,6 @@
 //! The tables for people, after the seed's: mean, stdev, relative to the baseline.
 
-use super::{Fork, Layout, Operation};
+use super::{Fork, GIB, Layout, Operation, Setup};
 use crate::Estimate;
 use crate::experiment::bars_table;
 use crate::table::Table;
@@ -28,11 +28,21 @@ fn relative(estimate: &Estimate) -> [String; 3] {
 
 /// One table an operation, and the bars.
 #[must_use]
-pub fn table(results: &Fork) -> String {
+pub fn table(results: &Fork, setup: &Setup) -> String {
     let mut text: String = Operation::ALL.map(|operation| of_operation(results, operation) + "\n").concat();
     text.push_str(&notes(results));
     text.push('\n');
-    text.push_str(&bars_table(&results.bars()));
+    let bars = results.bars();
+    text.push_str(&bars_table(&bars));
+    if bars.is_empty() {
+        return text;
+    }
+    if setup.mib != GIB {
+        text.push_str(&format!("The bars are for {GIB} MiB; these are figures of {} MiB.\n", setup.mib));
+    }
+    if bars.iter().any(|bar| bar.interval.is_none()) {
+        text.push_str("Where there is no interval, for which it takes six runs, noise may have decided.\n");
+    }
     text
 }
 
