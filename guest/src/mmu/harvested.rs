@@ -20,7 +20,7 @@ use spin::Mutex;
 /// Pages: half of them in folios of order 0, half of order 4.
 const PAGES: u64 = 256;
 /// Times that the pages are mapped anew, old and clean.
-const TIMES: u64 = 4;
+const TIMES: u64 = 16;
 /// Harvests of each.
 const HARVESTS: u64 = 20;
 
@@ -77,7 +77,9 @@ fn watch<F: Format>(process: &Process<F>, rules: Rules, random: Random) -> Check
             let all = turn % 16 == 15;
             let page = if all { n } else { random.below(PAGES) };
             let address = rules.bounds.start().0 + page * PAGE;
-            let write = is_written(page) && (all || random.below(8) == 0);
+            // Once: a dirty bit that is lost would be set again by the next write.
+            let first = written[page as usize].load(Ordering::SeqCst) == 0;
+            let write = is_written(page) && first && (all || random.below(16) == 0);
             begun[page as usize].fetch_add(1, Ordering::SeqCst);
             let touched =
                 if write { process.store(address, turn, rules)? } else { process.load(address, rules)? };
