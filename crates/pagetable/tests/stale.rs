@@ -33,7 +33,7 @@ const RULE: ForkRule = ForkRule::Copy(Sharing::Private);
 
 /// Changes that each of two threads makes; as many as `PHASES` says, where threads are slow.
 fn changes() -> u64 {
-    let usual = if cfg!(debug_assertions) { 400 } else { 3_000 };
+    let usual = if cfg!(debug_assertions) { 400 } else { 800 };
     std::env::var("PHASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
