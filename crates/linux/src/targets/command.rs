@@ -4,22 +4,25 @@
 //! runs in a thread of its own, and the child tells its pid through a second pipe. If the monitor dies meanwhile, the
 //! pipe closes and the child exits without ever having been the program.
 //!
-//! A child is a copy of the monitor until exec, with the ends of other held commands' pipes in it. It closes those ([`Go`]):
-//! two that are dropped together would otherwise wait for each other for ever.
+//! A child is a copy of the monitor until exec, with the ends of other held commands' pipes and sockets in it, those of
+//! `spawn` among them, which the monitor's other threads may be about to close. It closes them ([`inherited`]): two that
+//! are dropped or released together would otherwise wait for each other for ever.
 //!
 //! The command stays in the monitor's process group: Ctrl-C reaches both. Standard input and output are passed on.
 
 use crate::process::{ExitStatus, Process, ProcessError};
-use rustix::io::{Errno, read, write};
+use rustix::fs::fstat;
+use rustix::io::{Errno, FdFlags, fcntl_getfd, read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Why a command did not run.
@@ -102,36 +105,49 @@ impl Drop for Spawner {
     }
 }
 
-/// The pipes of all held commands of this process. Locked while one is made, so that its child knows them all.
-static HELD: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
-
-fn held() -> MutexGuard<'static, Vec<RawFd>> {
-    // A list of numbers is never left half changed.
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// Held while a command is made, from its first pipe until its child is there: what other commands have is open by then
+/// and seen by [`inherited`], or made later.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// The monitor's end of the pipe a child waits on: a byte lets it run, its closing lets it exit.
 #[derive(Debug)]
-struct Go(Option<File>);
+struct Go(File);
 
-impl Go {
-    fn new(end: OwnedFd, held: &mut Vec<RawFd>) -> Self {
-        held.push(end.as_raw_fd());
-        Self(Some(end.into()))
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        self.0.as_mut().map_or(Ok(()), |end| end.write_all(b"!"))
-    }
+/// A descriptor, and the pipe or socket that it stood for when it was looked at.
+#[derive(Clone, Copy)]
+struct Inherited {
+    fd: RawFd,
+    device: u64,
+    inode: u64,
 }
 
-impl Drop for Go {
-    fn drop(&mut self) {
-        if let Some(end) = self.0.take() {
-            let mut held = held();
-            held.retain(|fd| *fd != end.as_raw_fd());
-            // Under the lock, or a child made meanwhile would take it along.
-            drop(end);
+/// The pipes and sockets that are open now, which a child would have as well.
+fn inherited() -> io::Result<Vec<Inherited>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // Another thread may have closed it by now.
+        let Ok(of) = std::fs::metadata(entry.path()) else { continue };
+        if of.file_type().is_fifo() || of.file_type().is_socket() {
+            all.push(Inherited { fd, device: of.dev(), inode: of.ino() });
+        }
+    }
+    Ok(all)
+}
+
+impl Inherited {
+    /// Closes it, if it is to be closed on exec anyway and stands for what it did. Makes system calls only.
+    ///
+    /// # Safety
+    /// Nothing in this process uses the descriptor or will close it.
+    unsafe fn close(self) {
+        // SAFETY: it is used for these calls only, which report it if it is not open.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        let same = fstat(fd).is_ok_and(|of| (of.st_dev, of.st_ino) == (self.device, self.inode));
+        if same && fcntl_getfd(fd).is_ok_and(|flags| flags.contains(FdFlags::CLOEXEC)) {
+            // SAFETY: the caller promises that it is nobody's.
+            unsafe { rustix::io::close(self.fd) };
         }
     }
 }
@@ -154,20 +170,23 @@ impl HeldCommand {
         let name = program.to_string_lossy().into_owned();
         let failed = |source: io::Error| CommandError::from_io(&name, source);
 
+        let making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = inherited().map_err(failed)?;
         let (go_read, go_write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let (pid_read, pid_write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let mut command = Command::new(program);
         command.args(args);
-        let mut held = held();
-        let go = Go::new(go_write, &mut held);
-        let ends = held.clone();
+        let go_write_in_child = go_write.as_raw_fd();
+        let go = Go(go_write.into());
         let hold = move || {
             tell_pid(&pid_write)?;
-            for end in &ends {
-                // SAFETY: these are the child's copies of the descriptors; the child ends in exec or _exit and never
-                // drops their owners. They must go, or it and others would never see their pipes close.
-                unsafe { rustix::io::close(*end) };
+            for other in &others {
+                // SAFETY: these are the child's copies of descriptors that others made before; the child ends in exec or
+                // _exit and never drops their owners.
+                unsafe { other.close() };
             }
+            // SAFETY: as above; the child would never see its own pipe close.
+            unsafe { rustix::io::close(go_write_in_child) };
             wait_for_go(&go_read)
         };
         // SAFETY: between fork and exec `hold` makes system calls only; it neither allocates nor takes locks.
@@ -177,8 +196,8 @@ impl HeldCommand {
             std::thread::Builder::new().name("isotherm-spawn".to_owned()).spawn(move || command.spawn());
         let mut pid = [0; 4];
         let told = if spawned.is_ok() { File::from(pid_read).read_exact(&mut pid).is_ok() } else { false };
-        // The child is made, or never will be. `go` needs the lock to go away.
-        drop(held);
+        // The child is made, or never will be.
+        drop(making);
         let mut spawner = Spawner(Some(spawned.map_err(&failed)?));
         if !told {
             // The child never came to tell it: spawn has failed and says why.
@@ -206,7 +225,7 @@ impl HeldCommand {
     pub fn release(self) -> Result<(Process, RunningCommand), CommandError> {
         let Self { program, process, mut go, mut spawner } = self;
         // If the child is dead already, spawn says why.
-        let _ = go.write();
+        let _ = go.0.write_all(b"!");
         drop(go);
         let child = match spawner.join() {
             Some(Ok(Ok(child))) => child,
@@ -282,6 +301,29 @@ mod tests {
     use super::*;
     use rustix::event::Timespec;
     use std::os::fd::AsFd;
+
+    /// Two threads are in `spawn` at once when the second child is made: its copy of what the first one's `spawn` has not
+    /// closed yet must not keep that waiting.
+    #[test]
+    fn commands_of_several_threads_do_not_wait_for_each_other() {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for round in 0..100 {
+                        let [first, second] =
+                            [(), ()].map(|()| HeldCommand::start(&argv(&["true"])).unwrap());
+                        if round % 2 == 0 {
+                            let (_, mut running) = first.release().unwrap();
+                            assert_eq!(running.wait().unwrap(), ExitStatus::Exited(0));
+                        } else {
+                            drop(first);
+                        }
+                        drop(second);
+                    }
+                });
+            }
+        });
+    }
 
     fn argv(words: &[&str]) -> Vec<OsString> {
         words.iter().map(OsString::from).collect()
