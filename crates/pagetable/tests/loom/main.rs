@@ -4,156 +4,16 @@
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "tests, some of them helpers")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod tiny;
 
-use std::ptr::NonNull;
-
-use common::{Changed, Wrap};
 use isotherm_pagetable::*;
 use loom::model;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+use loom::sync::atomic::Ordering;
 use loom::thread;
-
-const FRAMES: usize = 14;
-
-/// Frames `0..FRAMES/2` are tables, the others pages of one word. Tables are retired and never reused, which is what a
-/// guard promises; each keeps a note of that. Of folios for copies there is one, of order 1.
-struct Tiny {
-    tables: Vec<Box<Table>>,
-    meta: Vec<FrameMeta>,
-    words: Vec<AtomicUsize>,
-    next_table: AtomicUsize,
-    next_folio: AtomicUsize,
-    retired: AtomicUsize,
-    freed: AtomicUsize,
-    /// Stores of hardware that have begun to walk and are not over.
-    stores: AtomicUsize,
-}
-
-impl Tiny {
-    fn new() -> Arc<Tiny> {
-        Arc::new(Tiny {
-            tables: (0..FRAMES / 2).map(|_| Box::default()).collect(),
-            meta: (0..FRAMES).map(|_| FrameMeta::new()).collect(),
-            words: (0..FRAMES).map(|_| AtomicUsize::new(0)).collect(),
-            next_table: AtomicUsize::new(0),
-            next_folio: AtomicUsize::new(0),
-            retired: AtomicUsize::new(0),
-            freed: AtomicUsize::new(0),
-            stores: AtomicUsize::new(0),
-        })
-    }
-
-    fn page(&self, n: usize) -> Frame {
-        Frame((FRAMES / 2 + n) as u64)
-    }
-
-    /// Where the copy of two pages goes.
-    fn copies(&self) -> Frame {
-        self.page(3)
-    }
-
-    /// A processor stores 1 in the page, if it may.
-    fn store(&self, space: &Space, page: u64) -> Result<(), Fault> {
-        self.stores.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        let frame = space.access(&(), VirtAddr::of_page(page), Access::Write);
-        let stored = frame.map(|frame| self.words[frame.0 as usize].store(1, Ordering::Relaxed));
-        self.stores.fetch_sub(1, Ordering::SeqCst);
-        stored
-    }
-}
-
-// SAFETY: tables live as long as the machine.
-unsafe impl Memory for Tiny {
-    fn table(&self, frame: Frame) -> NonNull<Table> {
-        NonNull::from(&*self.tables[frame.0 as usize])
-    }
-    fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
-        self.meta.get(frame.0 as usize)
-    }
-    unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
-        for n in 0..frames as usize {
-            let word = self.words[from.0 as usize + n].load(Ordering::Relaxed);
-            self.words[to.0 as usize + n].store(word, Ordering::Relaxed);
-        }
-    }
-    unsafe fn clear(&self, _: Frame) {}
-    fn relax(&self, _: u32) {
-        thread::yield_now();
-    }
-}
-
-// SAFETY: every frame is given out once.
-unsafe impl Frames for Tiny {
-    fn alloc_table(&self) -> Option<Frame> {
-        let n = self.next_table.fetch_add(1, Ordering::Relaxed);
-        (n < FRAMES / 2).then_some(Frame(n as u64))
-    }
-    fn retire_table(&self, _: Frame) {
-        self.retired.fetch_add(1, Ordering::Relaxed);
-    }
-    fn alloc_folio(&self, order: u8) -> Option<Frame> {
-        (order == 1 && self.next_folio.fetch_add(1, Ordering::Relaxed) == 0).then(|| self.copies())
-    }
-    fn free_folio(&self, _: Frame, _: u8) {
-        self.freed.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-// SAFETY: there is no TLB but a store under way, which `sync` waits for.
-unsafe impl Tlb for Tiny {
-    fn invalidate_page(&self, _: SpaceId, _: u64) {}
-    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {}
-    fn invalidate_space(&self, _: SpaceId) {}
-    fn sync(&self) {
-        // Entries that changed are seen by whoever walks from here on.
-        fence(Ordering::SeqCst);
-        while self.stores.load(Ordering::SeqCst) > 0 {
-            thread::yield_now();
-        }
-    }
-}
-
-impl Rcu for Tiny {
-    type Guard<'a> = ();
-    fn read_lock(&self) {}
-}
-
-impl Observe for Tiny {}
-
-/// x86-64 with two levels, which with tables of two entries translate four pages.
-struct TwoLevels;
-
-// SAFETY: fewer levels of the same entries.
-unsafe impl Changed for TwoLevels {
-    type Of = X86_64;
-    const NAME: &'static str = "two levels";
-    const ROOT: Level = Level::Pmd;
-    const LARGEST_LEAF: Level = Level::Pmd;
-    fn translates(_: u64, end: u64) -> bool {
-        end <= 4
-    }
-}
-
-type Space = AddressSpace<'static, Wrap<TwoLevels>, Tiny>;
-
-/// The space borrows the machine for good; the `Arc` in the test keeps it.
-fn space(machine: &Arc<Tiny>) -> Space {
-    // SAFETY: the space is ended before the machine goes, at the end of each model.
-    let machine: &'static Tiny = unsafe { &*Arc::as_ptr(machine) };
-    Space::new(machine, 1).unwrap()
-}
-
-fn one(page: u64) -> PageRange {
-    PageRange::with_pages(VirtAddr::of_page(page), 1).unwrap()
-}
-
-fn folio(machine: &Tiny, n: usize, kind: FolioKind) -> Frame {
-    let _ = Folio::prepare(machine, machine.page(n), 0, kind).unwrap();
-    machine.page(n)
-}
+use tiny::{Space, Tiny, folio, one, space};
 
 #[test]
 fn two_threads_that_need_the_same_table_make_one() {
@@ -398,21 +258,19 @@ fn a_write_fault_during_a_collapse_is_waited_for_or_ends_it() {
     });
 }
 
-#[test]
-fn a_collapse_in_place_keeps_what_hardware_sets() {
-    model(|| {
+/// Two pages of one folio, mapped by leaves of this level, while `change` makes other leaves of them and a processor stores.
+fn stores_are_kept(level: Level, change: fn(&Space)) {
+    model(move || {
         let machine = Tiny::new();
         let space = Arc::new(space(&machine));
-        let head = machine.page(1);
-        let folio = Folio::prepare(&*machine, head, 1, FolioKind::Anon).unwrap();
+        let folio = Folio::prepare(&*machine, machine.page(1), 1, FolioKind::Anon).unwrap();
         let clean = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
-        space.map(both(), head, clean, Level::Pte).unwrap();
+        space.map(both(), folio.head(), clean, level).unwrap();
         let hardware = {
             let (machine, space) = (machine.clone(), space.clone());
             thread::spawn(move || machine.store(&space, 0))
         };
-        let collapsed = space.collapse(VirtAddr(0), 0, &mut space.gather(&mut []));
-        assert_eq!(collapsed, Ok(Collapsed::InPlace));
+        change(&space);
         let stored = hardware.join().unwrap().is_ok();
         let (word, attributes) = page_0(&machine, &space);
         assert_eq!((word, attributes.dirty, attributes.young), (usize::from(stored), stored, stored));
@@ -421,24 +279,16 @@ fn a_collapse_in_place_keeps_what_hardware_sets() {
 }
 
 #[test]
-fn a_split_keeps_what_hardware_sets() {
-    model(|| {
-        let machine = Tiny::new();
-        let space = Arc::new(space(&machine));
-        let head = machine.page(1);
-        let folio = Folio::prepare(&*machine, head, 1, FolioKind::Anon).unwrap();
-        let clean = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
-        space.map(both(), head, clean, Level::Pmd).unwrap();
-        let hardware = {
-            let (machine, space) = (machine.clone(), space.clone());
-            thread::spawn(move || machine.store(&space, 0))
-        };
-        space.split(VirtAddr(0)).unwrap();
-        let stored = hardware.join().unwrap().is_ok();
-        let (word, attributes) = page_0(&machine, &space);
-        assert_eq!((word, attributes.dirty, attributes.young), (usize::from(stored), stored, stored));
-        assert_eq!((folio.maps(), folio.refs()), (2, 3));
+fn a_collapse_in_place_keeps_what_hardware_sets() {
+    stores_are_kept(Level::Pte, |space| {
+        let collapsed = space.collapse(VirtAddr(0), 0, &mut space.gather(&mut []));
+        assert_eq!(collapsed, Ok(Collapsed::InPlace));
     });
+}
+
+#[test]
+fn a_split_keeps_what_hardware_sets() {
+    stores_are_kept(Level::Pmd, |space| space.split(VirtAddr(0)).unwrap());
 }
 
 /// Whoever comes second finds what the other left: a huge leaf, or nothing. Both have so many steps that they are

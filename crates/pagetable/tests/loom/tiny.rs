@@ -1,0 +1,150 @@
+//! A machine for models: a few frames, tables of two entries, and a processor whose stores have begun before they end.
+
+use std::ptr::NonNull;
+
+use isotherm_pagetable::*;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+use loom::thread;
+
+use crate::common::{Changed, Wrap};
+
+const FRAMES: usize = 14;
+
+/// Frames `0..FRAMES/2` are tables, the others pages of one word. Tables are retired and never reused, which is what a
+/// guard promises; each keeps a note of that. Of folios for copies there is one, of order 1.
+pub struct Tiny {
+    tables: Vec<Table>,
+    meta: Vec<FrameMeta>,
+    pub words: Vec<AtomicUsize>,
+    next_table: AtomicUsize,
+    next_folio: AtomicUsize,
+    pub retired: AtomicUsize,
+    pub freed: AtomicUsize,
+    /// Stores of hardware that have begun to walk and are not over.
+    stores: AtomicUsize,
+}
+
+impl Tiny {
+    pub fn new() -> Arc<Tiny> {
+        Arc::new(Tiny {
+            tables: (0..FRAMES / 2).map(|_| Table::default()).collect(),
+            meta: (0..FRAMES).map(|_| FrameMeta::new()).collect(),
+            words: (0..FRAMES).map(|_| AtomicUsize::new(0)).collect(),
+            next_table: AtomicUsize::new(0),
+            next_folio: AtomicUsize::new(0),
+            retired: AtomicUsize::new(0),
+            freed: AtomicUsize::new(0),
+            stores: AtomicUsize::new(0),
+        })
+    }
+
+    pub fn page(&self, n: usize) -> Frame {
+        Frame((FRAMES / 2 + n) as u64)
+    }
+
+    /// Where the copy of two pages goes.
+    pub fn copies(&self) -> Frame {
+        self.page(3)
+    }
+
+    /// A processor stores 1 in the page, if it may.
+    pub fn store(&self, space: &Space, page: u64) -> Result<(), Fault> {
+        self.stores.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let frame = space.access(&(), VirtAddr::of_page(page), Access::Write);
+        let stored = frame.map(|frame| self.words[frame.0 as usize].store(1, Ordering::Relaxed));
+        self.stores.fetch_sub(1, Ordering::SeqCst);
+        stored
+    }
+}
+
+// SAFETY: tables live as long as the machine.
+unsafe impl Memory for Tiny {
+    fn table(&self, frame: Frame) -> NonNull<Table> {
+        NonNull::from(&self.tables[frame.0 as usize])
+    }
+    fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
+        self.meta.get(frame.0 as usize)
+    }
+    unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
+        for n in 0..frames as usize {
+            let word = self.words[from.0 as usize + n].load(Ordering::Relaxed);
+            self.words[to.0 as usize + n].store(word, Ordering::Relaxed);
+        }
+    }
+    unsafe fn clear(&self, _: Frame) {}
+    fn relax(&self, _: u32) {
+        thread::yield_now();
+    }
+}
+
+// SAFETY: every frame is given out once.
+unsafe impl Frames for Tiny {
+    fn alloc_table(&self) -> Option<Frame> {
+        let n = self.next_table.fetch_add(1, Ordering::Relaxed);
+        (n < FRAMES / 2).then_some(Frame(n as u64))
+    }
+    fn retire_table(&self, _: Frame) {
+        self.retired.fetch_add(1, Ordering::Relaxed);
+    }
+    fn alloc_folio(&self, order: u8) -> Option<Frame> {
+        (order == 1 && self.next_folio.fetch_add(1, Ordering::Relaxed) == 0).then(|| self.copies())
+    }
+    fn free_folio(&self, _: Frame, _: u8) {
+        self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: there is no TLB but a store under way, which `sync` waits for.
+unsafe impl Tlb for Tiny {
+    fn invalidate_page(&self, _: SpaceId, _: u64) {}
+    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {}
+    fn invalidate_space(&self, _: SpaceId) {}
+    fn sync(&self) {
+        // Entries that changed are seen by whoever walks from here on.
+        fence(Ordering::SeqCst);
+        while self.stores.load(Ordering::SeqCst) > 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+impl Rcu for Tiny {
+    type Guard<'a> = ();
+    fn read_lock(&self) {}
+}
+
+impl Observe for Tiny {}
+
+/// x86-64 with two levels, which with tables of two entries translate four pages.
+pub struct TwoLevels;
+
+// SAFETY: fewer levels of the same entries.
+unsafe impl Changed for TwoLevels {
+    type Of = X86_64;
+    const NAME: &'static str = "two levels";
+    const ROOT: Level = Level::Pmd;
+    const LARGEST_LEAF: Level = Level::Pmd;
+    fn translates(_: u64, end: u64) -> bool {
+        end <= 4
+    }
+}
+
+pub type Space = AddressSpace<'static, Wrap<TwoLevels>, Tiny>;
+
+/// The space borrows the machine for good; the `Arc` in the test keeps it.
+pub fn space(machine: &Arc<Tiny>) -> Space {
+    // SAFETY: the space is ended before the machine goes, at the end of each model.
+    let machine: &'static Tiny = unsafe { &*Arc::as_ptr(machine) };
+    Space::new(machine, 1).unwrap()
+}
+
+pub fn one(page: u64) -> PageRange {
+    PageRange::with_pages(VirtAddr::of_page(page), 1).unwrap()
+}
+
+pub fn folio(machine: &Tiny, n: usize, kind: FolioKind) -> Frame {
+    let _ = Folio::prepare(machine, machine.page(n), 0, kind).unwrap();
+    machine.page(n)
+}
