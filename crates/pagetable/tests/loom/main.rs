@@ -1,4 +1,5 @@
-//! The protocol under loom, on tables of two entries: the real walks, locks and updates, every interleaving.
+//! The protocol under loom, on tables of two entries: the real walks, locks and updates, every interleaving, but for one
+//! model that says how many.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p isotherm-pagetable --test loom`
 #![cfg(loom)]
@@ -13,7 +14,17 @@ use loom::model;
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
-use tiny::{Space, Tiny, folio, one, space};
+use tiny::{Space, Tiny, folio, one, space, space_of};
+
+/// Another thread on the same space.
+fn beside<T: 'static>(space: &Arc<Space>, f: impl FnOnce(&Space) -> T + 'static) -> thread::JoinHandle<T> {
+    let space = space.clone();
+    thread::spawn(move || f(&space))
+}
+
+fn both() -> PageRange {
+    PageRange::with_pages(VirtAddr(0), 2).unwrap()
+}
 
 #[test]
 fn two_threads_that_need_the_same_table_make_one() {
@@ -21,10 +32,9 @@ fn two_threads_that_need_the_same_table_make_one() {
         let machine = Tiny::new();
         let space = Arc::new(space(&machine));
         let frames = [folio(&machine, 0, FolioKind::Anon), folio(&machine, 1, FolioKind::Anon)];
-        let other = {
-            let space = space.clone();
-            thread::spawn(move || space.map(one(0), frames[0], Attributes::anonymous(), Level::Pte).unwrap())
-        };
+        let other = beside(&space, move |space| {
+            space.map(one(0), frames[0], Attributes::anonymous(), Level::Pte).unwrap()
+        });
         space.map(one(1), frames[1], Attributes::anonymous(), Level::Pte).unwrap();
         other.join().unwrap();
         for page in 0..2u64 {
@@ -42,18 +52,12 @@ fn a_lookup_sees_all_of_a_mapping_or_nothing() {
         let machine = Tiny::new();
         let space = Arc::new(space(&machine));
         let frame = folio(&machine, 0, FolioKind::Anon);
-        let other = {
-            let space = space.clone();
-            thread::spawn(move || {
-                space.map(one(2), frame, Attributes::anonymous(), Level::Pte).unwrap();
-                space
-                    .unmap(
-                        PageRange::with_pages(VirtAddr::of_page(2), 2).unwrap(),
-                        &mut space.gather(&mut []),
-                    )
-                    .unwrap();
-            })
-        };
+        let other = beside(&space, move |space| {
+            space.map(one(2), frame, Attributes::anonymous(), Level::Pte).unwrap();
+            space
+                .unmap(PageRange::with_pages(VirtAddr::of_page(2), 2).unwrap(), &mut space.gather(&mut []))
+                .unwrap();
+        });
         match space.lookup(&(), VirtAddr::of_page(2)) {
             Mapping::None => {}
             Mapping::Page { frame: found, attributes, .. } => {
@@ -73,13 +77,9 @@ fn a_table_that_goes_while_its_lock_is_waited_for_is_found_anew() {
         let space = Arc::new(space(&machine));
         let frames = [folio(&machine, 0, FolioKind::Anon), folio(&machine, 1, FolioKind::Anon)];
         space.map(one(0), frames[0], Attributes::anonymous(), Level::Pte).unwrap();
-        let other = {
-            let space = space.clone();
-            thread::spawn(move || {
-                let both = PageRange::with_pages(VirtAddr(0), 2).unwrap();
-                space.unmap(both, &mut space.gather(&mut [])).unwrap();
-            })
-        };
+        let other = beside(&space, move |space| {
+            space.unmap(both(), &mut space.gather(&mut [])).unwrap();
+        });
         // Into the table that may go, the one that comes after it, or before it is emptied: never into nowhere.
         let mapped = space.map(one(1), frames[1], Attributes::anonymous(), Level::Pte);
         other.join().unwrap();
@@ -98,10 +98,7 @@ fn bits_that_hardware_sets_are_not_lost() {
         let frame = folio(&machine, 0, FolioKind::File);
         let clean = Attributes { write: true, young: false, ..Attributes::file() };
         space.map(one(0), frame, clean, Level::Pte).unwrap();
-        let hardware = {
-            let space = space.clone();
-            thread::spawn(move || space.access(&(), VirtAddr(0), Access::Write).is_ok())
-        };
+        let hardware = beside(&space, move |space| space.access(&(), VirtAddr(0), Access::Write).is_ok());
         let mut slots = [Slot::default(); 2];
         let mut gather = space.gather(&mut slots);
         space.write_protect(one(0), &mut gather).unwrap();
@@ -122,14 +119,11 @@ fn bits_that_hardware_sets_in_a_batch_are_not_lost() {
         // A folio of two pages, which fill a table.
         let head = machine.page(1);
         let _ = Folio::prepare(&*machine, head, 1, FolioKind::File).unwrap();
-        let both = PageRange::with_pages(VirtAddr(0), 2).unwrap();
         let clean = Attributes { write: true, young: false, ..Attributes::file() };
-        space.map(both, head, clean, Level::Pte).unwrap();
-        let hardware = {
-            let space = space.clone();
-            thread::spawn(move || space.access(&(), VirtAddr::of_page(1), Access::Write).is_ok())
-        };
-        space.zap(both, &mut space.gather(&mut [])).unwrap();
+        space.map(both(), head, clean, Level::Pte).unwrap();
+        let hardware =
+            beside(&space, move |space| space.access(&(), VirtAddr::of_page(1), Access::Write).is_ok());
+        space.zap(both(), &mut space.gather(&mut [])).unwrap();
         let written = hardware.join().unwrap();
         let folio = Folio::of(&*machine, head).unwrap();
         assert_eq!((folio.take_dirty(), folio.take_referenced()), (written, written));
@@ -148,15 +142,8 @@ fn fork_while_written(order: u8) {
         let clean = Attributes { dirty: false, ..Attributes::anonymous() };
         space.map(range, head, clean, Level::Pte).unwrap();
         let last = VirtAddr::of_page(range.pages() - 1);
-        let hardware = {
-            let space = space.clone();
-            thread::spawn(move || space.access(&(), last, Access::Write).is_ok())
-        };
-        let mut child = {
-            // SAFETY: as in `space`.
-            let machine: &'static Tiny = unsafe { &*Arc::as_ptr(&machine) };
-            Space::new(machine, 2).unwrap()
-        };
+        let hardware = beside(&space, move |space| space.access(&(), last, Access::Write).is_ok());
+        let mut child = space_of(&machine, 2);
         space
             .copy_range(&mut child, range, ForkRule::Copy(Sharing::Private), &mut space.gather(&mut []))
             .unwrap();
@@ -187,10 +174,7 @@ fn an_access_is_seen_by_this_harvest_or_the_next() {
         let frame = folio(&machine, 0, FolioKind::File);
         let old = Attributes { write: true, young: false, ..Attributes::file() };
         space.map(one(0), frame, old, Level::Pte).unwrap();
-        let hardware = {
-            let space = space.clone();
-            thread::spawn(move || space.access(&(), VirtAddr(0), Access::Write).is_ok())
-        };
+        let hardware = beside(&space, move |space| space.access(&(), VirtAddr(0), Access::Write).is_ok());
         let mut bitmap = [0];
         let first = space.harvest_young(one(0), &mut bitmap).unwrap();
         assert!(hardware.join().unwrap());
@@ -199,10 +183,6 @@ fn an_access_is_seen_by_this_harvest_or_the_next() {
         let Mapping::Page { attributes, .. } = space.query(VirtAddr(0)) else { panic!() };
         assert!(attributes.dirty, "a write was lost");
     });
-}
-
-fn both() -> PageRange {
-    PageRange::with_pages(VirtAddr(0), 2).unwrap()
 }
 
 fn fault() -> WriteFault {
@@ -305,10 +285,7 @@ fn a_zap_and_a_collapse_of_the_same_pages() {
             space.map(one(n as u64), frame, Attributes::anonymous(), Level::Pte).unwrap();
             Folio::of(&*machine, frame).unwrap().put(&*machine);
         }
-        let zapper = {
-            let space = space.clone();
-            thread::spawn(move || space.unmap(both(), &mut space.gather(&mut [])).unwrap())
-        };
+        let zapper = beside(&space, move |space| space.unmap(both(), &mut space.gather(&mut [])).unwrap());
         let collapsed = space.collapse(VirtAddr(0), 2, &mut space.gather(&mut []));
         zapper.join().unwrap();
         let expected =
@@ -332,10 +309,7 @@ fn two_moves_between_the_same_tables_do_not_wait_for_each_other() {
         let frames = [folio(&machine, 0, FolioKind::Anon), folio(&machine, 1, FolioKind::Anon)];
         space.map(one(0), frames[0], Attributes::anonymous(), Level::Pte).unwrap();
         space.map(one(3), frames[1], Attributes::anonymous(), Level::Pte).unwrap();
-        let other = {
-            let space = space.clone();
-            thread::spawn(move || space.remap(one(3), VirtAddr::of_page(1)).unwrap())
-        };
+        let other = beside(&space, move |space| space.remap(one(3), VirtAddr::of_page(1)).unwrap());
         space.remap(one(0), VirtAddr::of_page(2)).unwrap();
         other.join().unwrap();
         for (page, expected) in [(0, None), (1, Some(frames[1])), (2, Some(frames[0])), (3, None)] {
@@ -356,15 +330,8 @@ fn a_fork_and_a_write_fault_share_or_own_but_not_both() {
         let frame = folio(&machine, 0, FolioKind::Anon);
         space.map(one(0), frame, Attributes { write: false, ..Attributes::anonymous() }, Level::Pte).unwrap();
         let fault = WriteFault { sharing: Sharing::Private, bounds: one(0), whole_folio: false };
-        let writer = {
-            let space = space.clone();
-            thread::spawn(move || space.write_fault(VirtAddr(0), fault))
-        };
-        let mut child = {
-            // SAFETY: as in `space`.
-            let machine: &'static Tiny = unsafe { &*Arc::as_ptr(&machine) };
-            Space::new(machine, 2).unwrap()
-        };
+        let writer = beside(&space, move |space| space.write_fault(VirtAddr(0), fault));
+        let mut child = space_of(&machine, 2);
         space
             .copy_range(&mut child, one(0), ForkRule::Copy(Sharing::Private), &mut space.gather(&mut []))
             .unwrap();

@@ -133,11 +133,15 @@ unsafe impl Changed for TwoLevels {
 
 pub type Space = AddressSpace<'static, Wrap<TwoLevels>, Tiny>;
 
-/// The space borrows the machine for good; the `Arc` in the test keeps it.
 pub fn space(machine: &Arc<Tiny>) -> Space {
+    space_of(machine, 1)
+}
+
+/// The space borrows the machine for good; the `Arc` in the test keeps it.
+pub fn space_of(machine: &Arc<Tiny>, asid: u16) -> Space {
     // SAFETY: the space is ended before the machine goes, at the end of each model.
     let machine: &'static Tiny = unsafe { &*Arc::as_ptr(machine) };
-    Space::new(machine, 1).unwrap()
+    Space::new(machine, asid).unwrap()
 }
 
 pub fn one(page: u64) -> PageRange {
