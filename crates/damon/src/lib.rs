@@ -67,6 +67,7 @@ extern crate alloc;
 
 mod adapt;
 mod attrs;
+mod blocks;
 mod callbacks;
 mod classic;
 mod monitor;
@@ -81,6 +82,9 @@ mod tuning;
 mod watch;
 
 pub use attrs::{Attrs, AttrsError};
+pub use blocks::{
+    BLOCK_PAGES, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, Pages, RangeClear, Sweep,
+};
 pub use callbacks::Callbacks;
 pub use classic::Classic;
 pub use monitor::{Monitor, MonitorError, PAGE_SIZE};

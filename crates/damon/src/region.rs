@@ -71,6 +71,7 @@ impl Region {
             nr_accesses: self.nr_accesses,
             nr_accesses_bp: self.nr_accesses_bp,
             age: self.age,
+            ..RegionSnapshot::default()
         }
     }
 }

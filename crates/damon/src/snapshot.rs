@@ -8,7 +8,10 @@ use alloc::vec::Vec;
 pub struct TargetId(pub u64);
 
 /// One region as it stood at the end of an aggregation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// **Unknown is not cold.** A region none of whose pages could be observed, or observed for long enough, has
+/// [`seen_bp`](Self::seen_bp) 0: its `nr_accesses` is 0 then, and says nothing ([`Self::is_unknown`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSnapshot {
     /// Addresses of the region.
     pub range: AddrRange,
@@ -20,6 +23,30 @@ pub struct RegionSnapshot {
     pub nr_accesses_bp: u32,
     /// Aggregation intervals for which the region kept about its `nr_accesses`.
     pub age: u32,
+    /// Share of the region that could be observed, of what was tried, in basis points; the rate is that of this share.
+    /// 0: the rate is unknown.
+    pub seen_bp: u16,
+    /// How much evidence stands behind the rate: sampling intervals through which a page of the region was observed.
+    /// [`Self::COUNTED`] where a backend counts and keeps no such account.
+    pub exposure: u32,
+    /// Bytes of the region present in memory; `None` where that is not known.
+    pub resident: Option<u64>,
+}
+
+/// An empty region whose rate of 0 counts as known: what literals start from that come from formats without the notion
+/// of evidence.
+impl Default for RegionSnapshot {
+    fn default() -> Self {
+        Self {
+            range: AddrRange::default(),
+            nr_accesses: 0,
+            nr_accesses_bp: 0,
+            age: 0,
+            seen_bp: 10_000,
+            exposure: Self::COUNTED,
+            resident: None,
+        }
+    }
 }
 
 /// The regions of one target: sorted by address, disjoint.
@@ -29,6 +56,17 @@ pub struct TargetSnapshot {
     pub id: TargetId,
     /// Its regions.
     pub regions: Vec<RegionSnapshot>,
+    /// Nothing but ages, which all rose by one, differs from the target's regions in the snapshot before. Of a thousand
+    /// targets few change in an aggregation, and who hands snapshots on can leave the others' regions out
+    /// ([`Snapshot::changes`]).
+    pub steady: bool,
+}
+
+impl TargetSnapshot {
+    /// The regions of a target, of which nothing is said about the snapshot before.
+    pub const fn new(id: TargetId, regions: Vec<RegionSnapshot>) -> Self {
+        Self { id, regions, steady: false }
+    }
 }
 
 /// The state of a context at the end of an aggregation.
@@ -47,6 +85,15 @@ pub struct Snapshot {
 }
 
 impl RegionSnapshot {
+    /// An exposure that is not accounted for: the backend counts accesses, as the kernel's DAMON does.
+    pub const COUNTED: u32 = u32::MAX;
+
+    /// Whether nothing is known of the region's rate. Such a region is neither hot nor cold: it belongs into no working
+    /// set and no selection by rate, and no scheme acts on it unless asked to.
+    pub const fn is_unknown(&self) -> bool {
+        self.seen_bp == 0
+    }
+
     /// Access rate in Hz given the highest possible count and the sampling interval: the share of sampling
     /// intervals with an access, times sampling intervals a second.
     pub fn rate_hz(&self, sample_ns: u64, max_nr_accesses: u32) -> f64 {
@@ -59,6 +106,17 @@ impl RegionSnapshot {
 }
 
 impl Snapshot {
+    /// A copy in which steady targets have no regions: what a queue carries. Who gets it must have the one before.
+    pub fn changes(&self) -> Self {
+        let targets = self.targets.iter();
+        let targets = targets.map(|t| TargetSnapshot {
+            id: t.id,
+            regions: if t.steady { Vec::new() } else { t.regions.clone() },
+            steady: t.steady,
+        });
+        Self { targets: targets.collect(), ..*self }
+    }
+
     /// Number of regions over all targets.
     pub fn nr_regions(&self) -> usize {
         self.targets.iter().map(|t| t.regions.len()).sum()

@@ -186,7 +186,7 @@ fn snapshot<R: Read>(
         if total > rec::MAX_REGIONS {
             return Err(Stop::Nonsense(format!("claims {total} regions")));
         }
-        let mut target = TargetSnapshot { id: TargetId(id), regions: Vec::new() };
+        let mut target = TargetSnapshot::new(TargetId(id), Vec::new());
         for _ in 0..nr_regions {
             let start = u64::from_le_bytes(input.array()?);
             let end = u64::from_le_bytes(input.array()?);

@@ -112,7 +112,7 @@ impl Parser {
         self.regions.push(region);
         if self.regions.len() == nr_regions {
             let regions = std::mem::take(&mut self.regions);
-            let mut whole = [TargetSnapshot { id: TargetId(target), regions }];
+            let mut whole = [TargetSnapshot::new(TargetId(target), regions)];
             spool.push_ended(self.end_ns, self.sample_ns, &whole)?;
             self.regions = std::mem::take(&mut whole[0].regions);
             self.regions.clear();

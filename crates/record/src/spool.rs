@@ -440,5 +440,6 @@ pub(crate) fn counted(start: u64, end: u64, nr_accesses: u32, age: u32) -> Regio
         nr_accesses,
         nr_accesses_bp: nr_accesses.saturating_mul(10_000),
         age,
+        ..RegionSnapshot::default()
     }
 }

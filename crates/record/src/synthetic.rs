@@ -193,6 +193,7 @@ impl Region {
             nr_accesses: self.nr,
             nr_accesses_bp: self.bp,
             age: self.age,
+            ..RegionSnapshot::default()
         }
     }
 

@@ -50,7 +50,13 @@ fn read_text(content: &str) -> (Vec<Snapshot>, Vec<Warning>) {
 
 fn region(start: u64, end: u64, nr_accesses: u32, age: u32) -> RegionSnapshot {
     let range = isotherm_damon::AddrRange::new(start, end);
-    RegionSnapshot { range, nr_accesses, nr_accesses_bp: nr_accesses * 10_000, age }
+    RegionSnapshot {
+        range,
+        nr_accesses,
+        nr_accesses_bp: nr_accesses * 10_000,
+        age,
+        ..RegionSnapshot::default()
+    }
 }
 
 fn header(items: &[Item]) -> &Header {

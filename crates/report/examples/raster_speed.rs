@@ -28,7 +28,13 @@ fn snapshots(regions: usize, warm: u64) -> Vec<Snapshot> {
                 let end = at + 4096 * (1 + random(5000));
                 let nr = if random(16) < warm { 1 + random(20) as u32 } else { 0 };
                 let range = AddrRange::new(at, end);
-                list.push(RegionSnapshot { range, nr_accesses: nr, nr_accesses_bp: nr * 10_000, age: 1 });
+                list.push(RegionSnapshot {
+                    range,
+                    nr_accesses: nr,
+                    nr_accesses_bp: nr * 10_000,
+                    age: 1,
+                    ..RegionSnapshot::default()
+                });
                 at = end;
             }
         }
@@ -37,7 +43,7 @@ fn snapshots(regions: usize, warm: u64) -> Vec<Snapshot> {
             end_ns: 0,
             sample_ns: 5_000_000,
             max_nr_accesses: 20,
-            targets: vec![TargetSnapshot { id: TargetId(1), regions: list }],
+            targets: vec![TargetSnapshot::new(TargetId(1), list)],
         }
     };
     (0..DISTINCT).map(snapshot).collect()

@@ -8,7 +8,13 @@ pub const AGGR_NS: u64 = 100_000_000;
 
 /// A region of `nr` accesses.
 pub fn region(start: u64, end: u64, nr: u32) -> RegionSnapshot {
-    RegionSnapshot { range: AddrRange::new(start, end), nr_accesses: nr, nr_accesses_bp: nr * 10_000, age: 3 }
+    RegionSnapshot {
+        range: AddrRange::new(start, end),
+        nr_accesses: nr,
+        nr_accesses_bp: nr * 10_000,
+        age: 3,
+        ..RegionSnapshot::default()
+    }
 }
 
 /// A snapshot of one target with DAMON's default intervals (5 ms, 100 ms, at most 20 accesses), the `index`th.
@@ -18,7 +24,7 @@ pub fn snapshot(index: u64, target: u64, regions: Vec<RegionSnapshot>) -> Snapsh
         end_ns: (index + 1) * AGGR_NS,
         sample_ns: 5_000_000,
         max_nr_accesses: 20,
-        targets: vec![TargetSnapshot { id: TargetId(target), regions }],
+        targets: vec![TargetSnapshot::new(TargetId(target), regions)],
     }
 }
 
@@ -65,7 +71,7 @@ pub fn any_snapshots() -> impl Strategy<Value = Vec<Snapshot>> {
                     regions.push(region(at + gap, at + gap + size, nr));
                     at += gap + size;
                 }
-                let targets = vec![TargetSnapshot { id: TargetId(1), regions }];
+                let targets = vec![TargetSnapshot::new(TargetId(1), regions)];
                 Snapshot { start_ns, end_ns: now, sample_ns, max_nr_accesses: 20, targets }
             })
             .collect()

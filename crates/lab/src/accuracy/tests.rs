@@ -55,6 +55,7 @@ fn region(start: u64, end: u64, nr_accesses: u32) -> RegionSnapshot {
         nr_accesses,
         nr_accesses_bp: nr_accesses * 10_000,
         age: 0,
+        ..RegionSnapshot::default()
     }
 }
 
@@ -65,7 +66,7 @@ fn snapshot(start_ms: u64, end_ms: u64, regions: Vec<RegionSnapshot>) -> Snapsho
         end_ns: end_ms * MS,
         sample_ns: 5 * MS,
         max_nr_accesses: 20,
-        targets: vec![TargetSnapshot { id: TargetId(PID), regions }],
+        targets: vec![TargetSnapshot::new(TargetId(PID), regions)],
     }
 }
 

@@ -211,7 +211,7 @@ impl<F: Files> Driver<F> {
         self.last_end_ns = Some(end_ns);
         let targets = aggregation.targets.into_iter().filter_map(|(place, regions)| {
             let slot = self.slots.get(usize::try_from(place).ok()?).filter(|slot| !slot.removed)?;
-            Some(TargetSnapshot { id: slot.id, regions })
+            Some(TargetSnapshot::new(slot.id, regions))
         });
         let snapshot = Snapshot {
             start_ns: start_ns.min(end_ns),

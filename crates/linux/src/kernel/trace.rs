@@ -52,7 +52,7 @@ pub(super) fn event(line: &[u8]) -> Option<Event> {
         time_ns: seconds_to_ns(time)?,
         target: target?,
         nr_regions: nr_regions?,
-        region: RegionSnapshot { range, nr_accesses, nr_accesses_bp, age },
+        region: RegionSnapshot { range, nr_accesses, nr_accesses_bp, age, ..RegionSnapshot::default() },
     })
 }
 

@@ -107,6 +107,7 @@ pub(super) fn regions(
             nr_accesses,
             nr_accesses_bp: in_bp.round() as u32,
             age: mapping.age,
+            ..RegionSnapshot::default()
         });
         (mapping.short_sum, mapping.shorts, mapping.long_sum, mapping.longs) = (0.0, 0, 0.0, 0);
     }
@@ -158,6 +159,7 @@ fn joined(a: RegionSnapshot, b: RegionSnapshot) -> RegionSnapshot {
         nr_accesses: mean(a.nr_accesses, b.nr_accesses),
         nr_accesses_bp: mean(a.nr_accesses_bp, b.nr_accesses_bp),
         age: mean(a.age, b.age),
+        ..a
     }
 }
 

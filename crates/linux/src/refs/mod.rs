@@ -148,9 +148,11 @@ impl Refs {
             .targets
             .iter_mut()
             .filter(|target| !target.gone)
-            .map(|target| TargetSnapshot {
-                id: target.id,
-                regions: estimate::regions(&mut target.mappings, max_nr_accesses, aggregations, share),
+            .map(|target| {
+                TargetSnapshot::new(
+                    target.id,
+                    estimate::regions(&mut target.mappings, max_nr_accesses, aggregations, share),
+                )
             })
             .collect();
         let snapshot =

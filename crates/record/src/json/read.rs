@@ -231,7 +231,7 @@ impl<'de> Visitor<'de> for Snapshots<'_, '_> {
                 end_ns,
                 sample_ns: snapshot.sample_ns(end_ns.saturating_sub(start_ns)),
                 max_nr_accesses: 0,
-                targets: vec![TargetSnapshot { id: TargetId(target), regions }],
+                targets: vec![TargetSnapshot::new(TargetId(target), regions)],
             };
             state.last_ns = end_ns;
             let pushed = state.spool.push(&whole);

@@ -234,6 +234,7 @@ pub(super) fn decode(
             nr_accesses: nr,
             nr_accesses_bp: bp,
             age,
+            ..RegionSnapshot::default()
         });
     }
     *columns = cursors;
@@ -263,6 +264,7 @@ mod tests {
                 nr_accesses,
                 nr_accesses_bp: bp.unwrap_or(nr_accesses.saturating_mul(10_000)),
                 age: if age == 3 { u32::MAX } else { age },
+                ..RegionSnapshot::default()
             },
         )
     }
@@ -314,6 +316,7 @@ mod tests {
             nr_accesses,
             nr_accesses_bp: nr_accesses * 10_000,
             age,
+            ..RegionSnapshot::default()
         };
         let mut columns = Columns::default();
         let (mut prev, mut scratch) = (Vec::new(), Vec::new());
