@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod blindness;
 mod cpu_time;
+mod frames;
 mod governor;
 mod idle;
 mod kernel;

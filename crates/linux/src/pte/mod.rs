@@ -1,27 +1,39 @@
 //! The `pte` backend: DAMON's operations for the virtual memory of other processes, on a stock kernel.
 //!
-//! Looking is an eBPF program that reads page-table entries ([`walk`]): the target never notices. Preparing is
-//! process_madvise(MADV_COLD) on single pages ([`clear`]): dear, since each range ends in a TLB shoot-down where the
-//! target runs. Hence the monitor runs these operations with [`isotherm_damon::Watch`], and `prepare` here looks
-//! first: what is clear already, or not there, is never cleared.
+//! Looking is an eBPF program that reads page tables ([`walk`]): the target never notices. Clearing Accessed bits is
+//! process_madvise(MADV_COLD) ([`clear`]): dear, since each range ends in a TLB shoot-down where the target runs. Hence
+//! the monitor looks at whole page tables at once, and chooses with care what to clear ([`BlockOperations`]).
 //!
 //! # What it does not touch
 //! A huge page is cleared as a whole. A large folio that is mapped page by page is cleared as a whole where the kernel
 //! does that without splitting it (6.10), and is otherwise left alone. What cannot be watched (mapped by several
-//! processes, locked, hugetlb) is told apart by its frame and its pagemap entry, reported as [`Seen::Blind`], and counted.
+//! processes, locked, hugetlb) is told apart by its frame and its pagemap entry, reported as such, and counted.
+//!
+//! [`BlockOperations`]: isotherm_damon::BlockOperations
 
+mod area;
+mod blocks;
 mod bpf;
-pub mod clear;
-pub mod walk;
+mod clear;
+mod decode;
+mod object;
+mod pages;
+mod walk;
 
+pub use walk::WalkError;
+
+use crate::frames::{Folio, Frames};
 use crate::maps::Maps;
-use crate::pagemap::Pagemap;
-use crate::process::Process;
-use clear::{Folios, Frame, advise_cold};
-use isotherm_damon::{AddrRange, Check, Operations, PAGE_SIZE, Seen, TargetId, three_regions};
+use crate::pagemap::PagemapCache;
+use crate::process::{Process, ProcessError};
+use area::Areas;
+use isotherm_damon::{AddrRange, Check, Operations, TargetId, three_regions};
 use rustix::process::Pid;
+use std::collections::HashMap;
 use std::io;
-use walk::{Entry, MAX_ADDRS, WalkError, Walked, Walker};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use walk::{Walked, Walker};
 
 /// What became of the pages it was asked to prepare; only ever grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,30 +55,30 @@ pub struct Prepared {
 }
 
 struct Target {
-    id: TargetId,
-    process: Process,
+    process: Arc<Process>,
     maps: Maps,
-    /// Without it, no page is known to be shared.
-    pagemap: Option<Pagemap>,
     /// Identity of its mm at the last walk; 0 before the first.
     mm: u64,
-    gone: bool,
+    /// It died, or refused to be observed.
+    lost: bool,
 }
 
 /// The operations.
 pub struct Pte {
     walker: Walker,
-    folios: Folios,
-    targets: Vec<Target>,
+    frames: Frames,
+    targets: HashMap<TargetId, Target>,
+    pagemaps: PagemapCache,
     prepared: Prepared,
     /// Whether MADV_COLD leaves a fully covered, page-mapped large folio whole.
     keeps_large: bool,
     execed: Vec<TargetId>,
+    refused: Vec<(TargetId, io::Error)>,
     error: Option<io::Error>,
 }
 
-/// Pages between two to be cleared that are cleared with them: another range would cost a TLB flush of its own.
-const JOIN: u64 = 4;
+/// Runs of a program tried before a look is given up: a table that goes away meanwhile spoils one.
+const TRIES: usize = 3;
 
 impl Pte {
     /// Loads the walker. Needs x86-64, Linux 5.17, BTF, and CAP_BPF, CAP_PERFMON, CAP_SYS_NICE and CAP_SYS_PTRACE or root.
@@ -76,11 +88,13 @@ impl Pte {
     pub fn load() -> Result<Self, WalkError> {
         Ok(Self {
             walker: Walker::load()?,
-            folios: Folios::open(),
-            targets: Vec::new(),
+            frames: Frames::open(),
+            targets: HashMap::new(),
+            pagemaps: PagemapCache::default(),
             prepared: Prepared::default(),
             keeps_large: kernel_is_at_least(6, 10),
             execed: Vec::new(),
+            refused: Vec::new(),
             error: None,
         })
     }
@@ -89,19 +103,18 @@ impl Pte {
     ///
     /// # Errors
     /// When it is gone or may not be observed.
-    pub fn add(&mut self, id: TargetId, pid: Pid) -> Result<(), crate::process::ProcessError> {
+    pub fn add(&mut self, id: TargetId, pid: Pid) -> Result<(), ProcessError> {
         let process = Process::open(pid)?;
         let mut maps = Maps::new();
         maps.read(&process)?;
-        let pagemap = Pagemap::open(&process).ok();
-        let target = Target { id, process, maps, pagemap, mm: 0, gone: false };
-        self.targets.push(target);
+        self.targets.insert(id, Target { process: Arc::new(process), maps, mm: 0, lost: false });
         Ok(())
     }
 
     /// Removes a process.
     pub fn remove(&mut self, id: TargetId) {
-        self.targets.retain(|t| t.id != id);
+        self.targets.remove(&id);
+        self.pagemaps.remove(id);
     }
 
     /// What became of the pages to prepare.
@@ -114,6 +127,12 @@ impl Pte {
         std::mem::take(&mut self.execed)
     }
 
+    /// Targets that the kernel refused to act on since the last call, and its answer: most often EPERM, of a process that
+    /// changed its user. Nothing more is found out about them.
+    pub fn take_refused(&mut self) -> Vec<(TargetId, io::Error)> {
+        std::mem::take(&mut self.refused)
+    }
+
     /// The first error that makes going on pointless.
     pub fn take_error(&mut self) -> Option<io::Error> {
         self.error.take()
@@ -124,26 +143,30 @@ impl Pte {
         self.walker.levels()
     }
 
-    /// Walks all `addrs` of one target. False when it is gone or was replaced meanwhile: nothing found counts then.
-    fn walk(&mut self, index: usize, addrs: &[u64], entries: &mut Vec<Entry>) -> bool {
-        entries.clear();
-        let Some(target) = self.targets.get_mut(index) else { return false };
-        for chunk in addrs.chunks(MAX_ADDRS) {
-            let walked = self
-                .walker
-                .walk(target.process.pidfd(), chunk.iter().copied(), |_, entry| entries.push(entry));
-            match walked {
-                Ok(Walked::Done { mm }) => {
-                    if target.mm != mm && target.mm != 0 {
-                        self.execed.push(target.id);
-                        // A page map stays that of the address space it was opened on.
-                        target.pagemap = Pagemap::open(&target.process).ok();
-                    }
+    /// Runs `read` on a target. False when nothing that it found counts: the target is gone, was replaced meanwhile, or its
+    /// tables keep changing.
+    fn visit(
+        &mut self,
+        id: TargetId,
+        mut read: impl FnMut(&mut Walker, BorrowedFd<'_>) -> io::Result<Walked>,
+    ) -> bool {
+        let Some(target) = self.targets.get_mut(&id).filter(|t| !t.lost) else { return false };
+        for _ in 0..TRIES {
+            match read(&mut self.walker, target.process.pidfd()) {
+                Ok(Walked::Done { mm }) if target.mm == mm || target.mm == 0 => {
                     target.mm = mm;
+                    return true;
                 }
-                Ok(Walked::Changed) => return false,
+                Ok(Walked::Done { mm }) => {
+                    target.mm = mm;
+                    self.execed.push(id);
+                    // A page map stays that of the address space it was opened on.
+                    self.pagemaps.remove(id);
+                    return false;
+                }
+                Ok(Walked::Changed) => {}
                 Ok(Walked::Gone) => {
-                    target.gone = true;
+                    target.lost = true;
                     return false;
                 }
                 Err(error) => {
@@ -152,188 +175,66 @@ impl Pte {
                 }
             }
         }
-        // The pidfd proves that the process lived until now, so its tables were its own.
-        let alive = target.process.is_alive();
-        target.gone |= !alive;
-        alive
+        false
     }
 
-    /// Which range to clear for a page found accessed; `Err` with the reason why it cannot be.
-    fn range_to_clear(&mut self, index: usize, addr: u64, size: u64, pfn: u64) -> Result<(u64, u64), Blind> {
-        let page = addr & !(PAGE_SIZE - 1);
-        let target = self.targets.get(index).ok_or(Blind::Locked)?;
-        if target.pagemap.as_ref().is_some_and(|pagemap| pagemap.is_shared(page)) {
-            return Err(Blind::Shared);
-        }
-        let large = match self.folios.frame(pfn) {
-            Some(Frame::Unclearable) => return Err(Blind::Locked),
-            Some(Frame::Large { .. }) => true,
-            Some(Frame::Small) | None => false,
-        };
-        if size > PAGE_SIZE {
-            // A 1 GiB leaf is hugetlb or device memory.
-            let start = addr & !(size - 1);
-            return if size == 2 << 20 { Ok((start, size)) } else { Err(Blind::Locked) };
-        }
-        if !large {
-            return Ok((page, PAGE_SIZE));
-        }
-        if !self.keeps_large {
-            return Err(Blind::Split);
-        }
-        let (head, frames) = self.folios.folio_of(pfn).ok_or(Blind::Split)?;
-        let start = page.checked_sub((pfn - head) * PAGE_SIZE).ok_or(Blind::Split)?;
-        let range = AddrRange::new(start, start + frames * PAGE_SIZE);
-        // It must lie whole in one area, every page of it mapped here in order.
-        let whole = target.maps.find(start).is_some_and(|m| m.range.intersection(range) == range);
-        if !whole {
-            return Err(Blind::Split);
-        }
-        let addrs: Vec<u64> = (0..frames).map(|i| start + i * PAGE_SIZE).collect();
-        let mut entries = Vec::new();
-        let walked = self.walk(index, &addrs, &mut entries);
-        let in_order = entries
-            .iter()
-            .zip(head..)
-            .all(|(entry, want)| matches!(entry, Entry::Leaf { size: PAGE_SIZE, pfn, .. } if *pfn == want));
-        if walked && in_order { Ok((start, range.size())) } else { Err(Blind::Split) }
+    /// Whether the target lives: what was read of it before then was its own.
+    fn proved(&mut self, id: TargetId) -> bool {
+        let Some(target) = self.targets.get_mut(&id) else { return false };
+        target.lost |= !target.process.is_alive();
+        !target.lost
     }
 
-    /// Joins neighbouring pages to one range where what lies between are plain pages.
-    fn join(&mut self, index: usize, ranges: &mut Vec<(u64, u64)>) {
-        ranges.sort_unstable();
-        ranges.dedup();
-        let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
-        for &(start, len) in ranges.iter() {
-            if let Some((last_start, last_len)) = joined.last().copied()
-                && start <= last_start + last_len + JOIN * PAGE_SIZE
-                && self.all_plain(index, last_start + last_len, start)
-                && let Some(last) = joined.last_mut()
-            {
-                last.1 = (start + len).max(last_start + last_len) - last_start;
-                continue;
+    /// The folios of frames, one answer each; `None` where it cannot be told.
+    fn folios(&mut self, pfns: &[u64]) -> Vec<Option<Folio>> {
+        let mut found = Vec::with_capacity(pfns.len());
+        self.frames.folios(pfns, &mut found);
+        found
+    }
+
+    /// The target cannot be acted on. That it is gone is no error.
+    fn lose(&mut self, id: TargetId, error: io::Error) {
+        match (error.raw_os_error(), self.targets.get_mut(&id)) {
+            (Some(libc::ESRCH | libc::ENOENT), _) | (_, None) => {}
+            (Some(libc::EPERM | libc::EACCES), Some(target)) => {
+                target.lost = true;
+                self.refused.push((id, error));
             }
-            joined.push((start, len));
-        }
-        *ranges = joined;
-    }
-
-    fn all_plain(&mut self, index: usize, from: u64, to: u64) -> bool {
-        let addrs: Vec<u64> = (from..to.max(from)).step_by(PAGE_SIZE as usize).collect();
-        let mut entries = Vec::new();
-        addrs.is_empty()
-            || self.walk(index, &addrs, &mut entries)
-                && entries.iter().all(|entry| match entry {
-                    Entry::Leaf { size: PAGE_SIZE, pfn, .. } => self.folios.frame(*pfn) == Some(Frame::Small),
-                    _ => false,
-                })
-    }
-
-    fn prepare_target(&mut self, index: usize, checks: &mut [Check]) {
-        let addrs: Vec<u64> = checks.iter().map(|c| c.addr).collect();
-        let mut entries = Vec::with_capacity(addrs.len());
-        if !self.walk(index, &addrs, &mut entries) {
-            return;
-        }
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for (check, entry) in checks.iter_mut().zip(&entries) {
-            apply(check, *entry);
-            match (check.seen, entry) {
-                (Seen::Accessed, Entry::Leaf { size, pfn, .. }) => {
-                    match self.range_to_clear(index, check.addr, *size, *pfn) {
-                        Ok(range) => ranges.push(range),
-                        Err(why) => {
-                            check.seen = Seen::Blind;
-                            match why {
-                                Blind::Shared => self.prepared.shared += 1,
-                                Blind::Locked => self.prepared.locked += 1,
-                                Blind::Split => self.prepared.split += 1,
-                            }
-                        }
-                    }
-                }
-                (Seen::Idle, _) => self.prepared.idle += 1,
-                (Seen::Absent, _) => self.prepared.absent += 1,
-                _ => {}
-            }
-        }
-        self.join(index, &mut ranges);
-        let Some(target) = self.targets.get(index) else { return };
-        let mut taken = Vec::with_capacity(ranges.len());
-        if !ranges.is_empty() {
-            self.prepared.calls += 1;
-            match advise_cold(target.process.pidfd(), &ranges, &mut taken) {
-                Ok(()) => {}
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return,
-                Err(error) => {
-                    self.error.get_or_insert(error);
-                    return;
-                }
-            }
-        }
-        for check in checks.iter_mut().filter(|c| c.seen == Seen::Accessed) {
-            let range = ranges.iter().position(|(start, len)| (*start..start + len).contains(&check.addr));
-            if range.and_then(|i| taken.get(i)).copied().unwrap_or(false) {
-                self.prepared.cleared += 1;
-                check.seen = Seen::Idle;
-            } else {
-                self.prepared.locked += 1;
-                check.seen = Seen::Blind;
+            _ => {
+                self.error.get_or_insert(error);
             }
         }
     }
-}
 
-/// Why a page cannot be watched.
-enum Blind {
-    Shared,
-    Locked,
-    Split,
-}
-
-fn apply(check: &mut Check, entry: Entry) {
-    (check.seen, check.unit) = match entry {
-        Entry::Unknown => (Seen::Unchecked, 0),
-        Entry::Absent { size } => (Seen::Absent, size),
-        Entry::Leaf { size, young: true, .. } => (Seen::Accessed, size),
-        Entry::Leaf { size, young: false, .. } => (Seen::Idle, size),
-    };
+    /// The mappings of a target, looked up one by one.
+    fn areas(&self, id: TargetId) -> Option<Areas<'_>> {
+        self.targets.get(&id).map(|target| Areas::new(&target.process, &target.maps))
+    }
 }
 
 impl Operations for Pte {
     fn ranges(&mut self, target: TargetId) -> Vec<AddrRange> {
-        let Some(target) = self.targets.iter_mut().find(|t| t.id == target) else { return Vec::new() };
+        let Some(target) = self.targets.get_mut(&target) else { return Vec::new() };
         if target.maps.read(&target.process).is_err() {
-            target.gone |= !target.process.is_alive();
+            target.lost |= !target.process.is_alive();
         }
         three_regions(&target.maps.ranges())
     }
 
     fn prepare(&mut self, checks: &mut [Check]) {
         for group in checks.chunk_by_mut(|a, b| a.target == b.target) {
-            let id = group.first().map(|c| c.target);
-            if let Some(index) = self.targets.iter().position(|t| Some(t.id) == id && !t.gone) {
-                self.prepare_target(index, group);
-            }
+            self.prepare_pages(group);
         }
     }
 
     fn check(&mut self, checks: &mut [Check]) {
-        let mut entries = Vec::new();
         for group in checks.chunk_by_mut(|a, b| a.target == b.target) {
-            let id = group.first().map(|c| c.target);
-            let Some(index) = self.targets.iter().position(|t| Some(t.id) == id && !t.gone) else { continue };
-            let addrs: Vec<u64> = group.iter().map(|c| c.addr).collect();
-            if self.walk(index, &addrs, &mut entries) {
-                for (check, entry) in group.iter_mut().zip(&entries) {
-                    apply(check, *entry);
-                }
-            }
+            self.check_pages(group);
         }
     }
 
     fn is_alive(&mut self, target: TargetId) -> bool {
-        self.targets.iter().any(|t| t.id == target && !t.gone && t.process.is_alive())
+        self.targets.get(&target).is_some_and(|t| !t.lost && t.process.is_alive())
     }
 }
 

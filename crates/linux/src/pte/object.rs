@@ -1,0 +1,73 @@
+//! Loading the object of `bpf/walk.bpf.c`: relocated against the running kernel's type information, its programs loaded
+//! over one shared array.
+
+use super::bpf;
+use super::walk::WalkError;
+use aya_obj::btf::{Btf, BtfFeatures};
+use aya_obj::{Features, Object};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+static OBJECT: &[u8] = include_bytes!("../../bpf/walk.bpf.o");
+
+/// The object, relocated but for its programs' code.
+pub struct Loaded {
+    object: Object,
+    btf: OwnedFd,
+    /// The array that programs and user space share.
+    pub map: OwnedFd,
+}
+
+fn misfit(error: &dyn std::fmt::Display) -> WalkError {
+    WalkError::Object(error.to_string())
+}
+
+impl Loaded {
+    /// Parses and relocates the object; its array has one element of `shared_size` bytes.
+    pub fn new(shared_size: usize) -> Result<Self, WalkError> {
+        let kernel = Btf::from_sys_fs().map_err(|e| WalkError::NoBtf(e.to_string()))?;
+        let mut object = Object::parse(OBJECT).map_err(|e| misfit(&e))?;
+        // All of these came before 5.17, which the programs need anyway; the object uses none of the newer kinds.
+        let features = BtfFeatures::new(true, true, true, true, false, false, false, false);
+        let btf = object
+            .fixup_and_sanitize_btf(&features)
+            .map_err(|e| misfit(&e))?
+            .map(Btf::to_bytes)
+            .ok_or_else(|| misfit(&"it carries no type information"))?;
+        let refused = |what| move |source| WalkError::Refused { what, source, log: String::new() };
+        let btf = bpf::load_btf(&btf).map_err(refused("the programs' type information"))?;
+        object.relocate_btf(&kernel).map_err(|e| misfit(&e))?;
+
+        let text: std::collections::HashSet<usize> =
+            object.functions.keys().map(|(section, _)| *section).collect();
+        let map = bpf::create_shared_array(shared_size as u32).map_err(refused("to create a map"))?;
+        let maps = object.maps.clone();
+        object
+            .relocate_maps(maps.iter().map(|(name, m)| (name.as_str(), map.as_raw_fd(), m)), &text)
+            .map_err(|e| misfit(&e))?;
+        object.relocate_calls(&text).map_err(|e| misfit(&e))?;
+        object.sanitize_functions(&Features::new(true, true, true, true, true, true, true, Some(features)));
+        Ok(Self { object, btf, map })
+    }
+
+    /// Loads the program `name` into the kernel.
+    pub fn program(&self, name: &'static str) -> Result<OwnedFd, WalkError> {
+        let program =
+            self.object.programs.get(name).ok_or_else(|| misfit(&format!("no program named {name}")))?;
+        let function = self.object.functions.get(&program.function_key());
+        let function = function.ok_or_else(|| misfit(&format!("no code for {name}")))?;
+        let func_info = function.func_info.func_info_bytes();
+        bpf::load_syscall_program(&bpf::Program {
+            insns: &function.instructions,
+            license: &self.object.license,
+            btf: self.btf.as_fd(),
+            func_info: &func_info,
+            func_info_rec_size: function.func_info_rec_size,
+            func_info_cnt: function.func_info.len(),
+        })
+        .map_err(|(source, log)| WalkError::Refused {
+            what: name,
+            source,
+            log: if log.is_empty() { log } else { format!("\n{log}") },
+        })
+    }
+}
