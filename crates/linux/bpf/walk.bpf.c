@@ -16,27 +16,11 @@
 // addresses share, are read again before the program moves on to another GiB, and at the end. If one of those that
 // were followed changed, or the process died or called exec meanwhile, user space drops the whole run.
 
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef int s32;
-typedef unsigned long long u64;
+#include "helpers.h"
 
-#define SEC(name) __attribute__((section(name), used))
-#define __uint(name, val) int (*name)[val]
-#define __type(name, val) val *name
-#define __always_inline inline __attribute__((always_inline))
-#define __noinline __attribute__((noinline))
-
-enum { BPF_MAP_TYPE_ARRAY = 2, BPF_F_MMAPABLE = 1 << 10, PIDTYPE_TGID = 1 };
-enum { MAX_ADDRS = 4096, MAX_TABLES = 256, ENTRIES = 512, TABLE_SIZE = 4096 };
-
-static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-static u64 (*bpf_get_current_task)(void) = (void *)35;
-static long (*bpf_probe_read_kernel)(void *dst, u32 size, const void *src) = (void *)113;
-static long (*bpf_loop)(u32 n, void *callback, void *ctx, u64 flags) = (void *)181;
+enum { PIDTYPE_TGID = 1, MAX_ADDRS = 4096, MAX_TABLES = 256, ENTRIES = 512, TABLE_SIZE = 4096 };
 
 // Just the fields that are read; offsets are relocated against the running kernel's BTF.
-#define CORE __attribute__((preserve_access_index))
 struct hlist_node { struct hlist_node *next; } CORE;
 struct hlist_head { struct hlist_node *first; } CORE;
 struct inode { void *i_private; } CORE;
@@ -94,8 +78,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct shared);
 } shared SEC(".maps");
-
-#define READ(dst, src) bpf_probe_read_kernel(&(dst), sizeof(dst), (src))
 
 // What the addresses of one GiB have in common: the way down to their PMD table.
 struct run {
@@ -393,5 +375,4 @@ int tables(struct args *args)
 	return 0;
 }
 
-// kallsyms' bpf_probe_read_kernel and bpf_loop are GPL-only helpers.
-char LICENSE[] SEC("license") = "Dual MIT/GPL";
+LICENCE;

@@ -131,34 +131,6 @@ pub(crate) fn folios(source: &mut impl FrameFlags, pfns: &[u64], found: &mut Vec
     }
 }
 
-/// Where this machine's flags come from.
-pub(crate) struct Frames {
-    file: Option<PageFlagsFile>,
-    /// Without transparent huge pages there are no large folios in a process but those of hugetlbfs, which none splits.
-    only_small: bool,
-}
-
-impl Frames {
-    pub(crate) fn open() -> Self {
-        Self {
-            file: std::fs::File::open("/proc/kpageflags").ok().map(PageFlagsFile),
-            only_small: !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists(),
-        }
-    }
-
-    /// The folios that `pfns` are part of, one answer each, replaced in `found`; `None` where it cannot be told.
-    pub(crate) fn folios(&mut self, pfns: &[u64], found: &mut Vec<Option<Folio>>) {
-        match &mut self.file {
-            Some(file) => folios(file, pfns, found),
-            None => {
-                found.clear();
-                let small = |pfn: &u64| self.only_small.then_some(Folio { head: *pfn, order: 0, flags: 0 });
-                found.extend(pfns.iter().map(small));
-            }
-        }
-    }
-}
-
 /// Flags from a file like `/proc/kpageflags`, which needs CAP_SYS_ADMIN.
 #[derive(Debug)]
 pub(crate) struct PageFlagsFile(pub std::fs::File);

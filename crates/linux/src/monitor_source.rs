@@ -234,6 +234,11 @@ impl LiveOperations for Pte {
                 p.split,
                 "large folios mapped page by page are not seen, since clearing a page would split them",
             ),
+            (!self.knows_folios()).then(|| {
+                "nothing is seen but what is absent: this kernel does not show which pages are parts of large folios, \
+                 and clearing one would split it; CAP_SYS_ADMIN helps"
+                    .to_owned()
+            }),
         ]
         .into_iter()
         .flatten()

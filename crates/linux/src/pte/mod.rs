@@ -16,17 +16,20 @@ mod blocks;
 mod bpf;
 mod clear;
 mod decode;
+mod frames;
 mod object;
 mod pages;
+mod shared;
 mod walk;
 
 pub use walk::WalkError;
 
-use crate::frames::{Folio, Frames};
+use crate::frames::Folio;
 use crate::maps::Maps;
 use crate::pagemap::PagemapCache;
 use crate::process::{Process, ProcessError};
 use area::Areas;
+use frames::Frames;
 use isotherm_damon::{AddrRange, Check, Operations, TargetId, three_regions};
 use rustix::process::Pid;
 use std::collections::HashMap;
@@ -86,9 +89,10 @@ impl Pte {
     /// # Errors
     /// See [`WalkError`].
     pub fn load() -> Result<Self, WalkError> {
+        let mut walker = Walker::load()?;
         Ok(Self {
-            walker: Walker::load()?,
-            frames: Frames::open(),
+            frames: Frames::open(&mut walker),
+            walker,
             targets: HashMap::new(),
             pagemaps: PagemapCache::default(),
             prepared: Prepared::default(),
@@ -136,6 +140,11 @@ impl Pte {
     /// The first error that makes going on pointless.
     pub fn take_error(&mut self) -> Option<io::Error> {
         self.error.take()
+    }
+
+    /// Whether it can be found out here which pages are parts of large folios. If not, no page is cleared.
+    pub fn knows_folios(&self) -> bool {
+        self.frames.are_known()
     }
 
     /// Depth of the page tables.

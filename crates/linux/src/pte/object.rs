@@ -1,20 +1,16 @@
-//! Loading the object of `bpf/walk.bpf.c`: relocated against the running kernel's type information, its programs loaded
-//! over one shared array.
+//! Loading the objects of `bpf/*.bpf.c`: relocated against the running kernel's type information, the programs of each
+//! loaded over one shared array.
 
 use super::bpf;
 use super::walk::WalkError;
 use aya_obj::btf::{Btf, BtfFeatures};
 use aya_obj::{Features, Object};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
-static OBJECT: &[u8] = include_bytes!("../../bpf/walk.bpf.o");
-
-/// The object, relocated but for its programs' code.
+/// An object, relocated.
 pub struct Loaded {
     object: Object,
     btf: OwnedFd,
-    /// The array that programs and user space share.
-    pub map: OwnedFd,
 }
 
 fn misfit(error: &dyn std::fmt::Display) -> WalkError {
@@ -22,10 +18,10 @@ fn misfit(error: &dyn std::fmt::Display) -> WalkError {
 }
 
 impl Loaded {
-    /// Parses and relocates the object; its array has one element of `shared_size` bytes.
-    pub fn new(shared_size: usize) -> Result<Self, WalkError> {
+    /// Parses the object in `bytes` and relocates it; `map` is the descriptor of its one map.
+    pub fn new(bytes: &[u8], map: i32) -> Result<Self, WalkError> {
         let kernel = Btf::from_sys_fs().map_err(|e| WalkError::NoBtf(e.to_string()))?;
-        let mut object = Object::parse(OBJECT).map_err(|e| misfit(&e))?;
+        let mut object = Object::parse(bytes).map_err(|e| misfit(&e))?;
         // All of these came before 5.17, which the programs need anyway; the object uses none of the newer kinds.
         let features = BtfFeatures::new(true, true, true, true, false, false, false, false);
         let btf = object
@@ -39,14 +35,13 @@ impl Loaded {
 
         let text: std::collections::HashSet<usize> =
             object.functions.keys().map(|(section, _)| *section).collect();
-        let map = bpf::create_shared_array(shared_size as u32).map_err(refused("to create a map"))?;
         let maps = object.maps.clone();
         object
-            .relocate_maps(maps.iter().map(|(name, m)| (name.as_str(), map.as_raw_fd(), m)), &text)
+            .relocate_maps(maps.iter().map(|(name, m)| (name.as_str(), map, m)), &text)
             .map_err(|e| misfit(&e))?;
         object.relocate_calls(&text).map_err(|e| misfit(&e))?;
         object.sanitize_functions(&Features::new(true, true, true, true, true, true, true, Some(features)));
-        Ok(Self { object, btf, map })
+        Ok(Self { object, btf })
     }
 
     /// Loads the program `name` into the kernel.

@@ -8,12 +8,10 @@
 //! through `B`. A wrong `B` reads some other memory and does not find `P - B`; the right one does. The depth of the
 //! tables (4 or 5 levels) is proved by the same look-up.
 
-use super::bpf;
 use super::object::Loaded;
-use rustix::mm::{MapFlags, ProtFlags};
+use super::shared::{Plain, SharedArray};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Most addresses looked up in one run of the program (`MAX_ADDRS` there).
 pub const MAX_ADDRS: usize = 4096;
@@ -67,6 +65,16 @@ struct Shared {
     slot: [Slot; MAX_ADDRS],
     table: [Table; MAX_TABLES],
     request: [Request; MAX_TABLES],
+}
+
+// SAFETY: arrays of integers in structs without padding.
+unsafe impl Plain for Shared {}
+
+/// Which of the object's programs.
+#[derive(Clone, Copy)]
+enum Program {
+    Walk,
+    Tables,
 }
 
 const _: () = assert!(size_of::<Args>() == 48 && size_of::<Slot>() == 16 && size_of::<Request>() == 24);
@@ -195,24 +203,10 @@ impl Args {
 pub struct Walker {
     walk: OwnedFd,
     tables: OwnedFd,
-    shared: NonNull<Shared>,
-    _map: OwnedFd,
+    shared: SharedArray<Shared>,
     page_offset: u64,
     phys_mask: u64,
     levels: u32,
-}
-
-// SAFETY: the mapping belongs to this Walker alone (the map's descriptor is not handed out), and all access to it
-// goes through &mut self.
-unsafe impl Send for Walker {}
-
-impl Drop for Walker {
-    fn drop(&mut self) {
-        // SAFETY: shared was mapped with this size in `load` and no reference to it is left.
-        if let Err(error) = unsafe { rustix::mm::munmap(self.shared.as_ptr().cast(), size_of::<Shared>()) } {
-            debug_assert!(false, "munmap: {error}");
-        }
-    }
 }
 
 impl Walker {
@@ -224,28 +218,10 @@ impl Walker {
         if cfg!(not(target_arch = "x86_64")) {
             return Err(WalkError::Machine(std::env::consts::ARCH));
         }
-        let loaded = Loaded::new(size_of::<Shared>())?;
+        let shared = SharedArray::new()?;
+        let loaded = Loaded::new(include_bytes!("../../bpf/walk.bpf.o"), shared.fd())?;
         let (walk, tables) = (loaded.program("walk")?, loaded.program("tables")?);
-        let map = loaded.map;
-        // SAFETY: a fresh mapping of a map we own, at an address the kernel chooses.
-        let mapped = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                size_of::<Shared>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &map,
-                0,
-            )
-        }
-        .map_err(|e| WalkError::Refused {
-            what: "to map the shared array",
-            source: e.into(),
-            log: String::new(),
-        })?;
-        let shared = NonNull::new(mapped.cast::<Shared>()).ok_or(WalkError::NoDirectMap(0))?;
-        let mut walker =
-            Self { walk, tables, shared, _map: map, page_offset: 0, phys_mask: phys_mask(), levels: 4 };
+        let mut walker = Self { walk, tables, shared, page_offset: 0, phys_mask: phys_mask(), levels: 4 };
         walker.prove_direct_map()?;
         Ok(walker)
     }
@@ -266,21 +242,18 @@ impl Walker {
         addrs: impl Iterator<Item = u64>,
         mut found: impl FnMut(usize, Entry),
     ) -> io::Result<Walked> {
-        // SAFETY: the mapping is valid for a Shared until drop; &mut self makes this the only reference. The
-        // program writes to it only while run() below executes, on this thread, when this reference is not used.
-        let shared = unsafe { self.shared.as_mut() };
+        let shared = self.shared.get_mut();
         let mut count = 0;
         for (slot, addr) in shared.addr.iter_mut().zip(addrs) {
             *slot = addr;
             count += 1;
         }
-        let args = self.run(self.walk.as_fd(), pidfd.as_raw_fd(), 0, count)?;
+        let args = self.run(Program::Walk, pidfd.as_raw_fd(), 0, count)?;
         let walked = args.walked();
         if !matches!(walked, Walked::Done { .. }) {
             return Ok(walked);
         }
-        // SAFETY: as above; run() has returned.
-        let shared = unsafe { self.shared.as_ref() };
+        let shared = self.shared.get();
         for (index, slot) in shared.slot.iter().take(count).enumerate() {
             found(index, slot.decode(self.phys_mask));
         }
@@ -302,17 +275,15 @@ impl Walker {
         mut found: impl FnMut(&mut T, Found<'_>),
     ) -> io::Result<Walked> {
         let count = items.len().min(MAX_TABLES);
-        // SAFETY: as in walk().
-        let shared = unsafe { self.shared.as_mut() };
+        let shared = self.shared.get_mut();
         for (request, item) in shared.request.iter_mut().zip(&*items) {
             *request = Request { addr: addr(item), entry: 0, want, found: 0 };
         }
-        let walked = self.run(self.tables.as_fd(), pidfd.as_raw_fd(), 0, count)?.walked();
+        let walked = self.run(Program::Tables, pidfd.as_raw_fd(), 0, count)?.walked();
         if !matches!(walked, Walked::Done { .. }) {
             return Ok(walked);
         }
-        // SAFETY: as in walk(); run() has returned.
-        let shared = unsafe { self.shared.as_ref() };
+        let shared = self.shared.get();
         for ((item, request), table) in items.iter_mut().zip(&shared.request).zip(&shared.table) {
             let what = match request.found {
                 level @ 2..=3 => Found::Leaf { size: leaf_size(level), entry: request.entry },
@@ -325,6 +296,22 @@ impl Walker {
         Ok(walked)
     }
 
+    /// The frame numbers of kernel addresses of the caller's own, one a page; `None` where one is not mapped.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program at all.
+    pub fn kernel_frames(&mut self, addrs: &[u64]) -> io::Result<Vec<Option<u64>>> {
+        let pgd = self.run(Program::Walk, -1, 0, 0)?.pgd;
+        let shared = self.shared.get_mut();
+        shared.addr.iter_mut().zip(addrs).for_each(|(slot, addr)| *slot = *addr);
+        self.run(Program::Walk, -1, pgd, addrs.len().min(MAX_ADDRS))?;
+        let frame = |(slot, addr): (&Slot, &u64)| match slot.decode(self.phys_mask) {
+            Entry::Leaf { size, pfn, .. } => Some(pfn + ((addr & (size - 1)) >> 12)),
+            _ => None,
+        };
+        Ok(self.shared.get().slot.iter().zip(addrs).map(frame).collect())
+    }
+
     /// The frame of an entry that maps `size` bytes, or would if it were present.
     pub fn pfn(&self, entry: u64, size: u64) -> u64 {
         // The kernel inverts the address of an entry that is not present, lest the processor speculates on it.
@@ -332,7 +319,7 @@ impl Walker {
         (entry & self.phys_mask & !(size - 1)) >> 12
     }
 
-    fn run(&self, program: BorrowedFd<'_>, pidfd: i32, pgd: u64, count: usize) -> io::Result<Args> {
+    fn run(&mut self, program: Program, pidfd: i32, pgd: u64, count: usize) -> io::Result<Args> {
         let mut args = Args {
             page_offset: self.page_offset,
             phys_mask: self.phys_mask,
@@ -343,13 +330,17 @@ impl Walker {
             count: count as u32,
             status: STATUS_GONE,
         };
-        bpf::run(program, &mut args)?;
+        let program = match program {
+            Program::Walk => &self.walk,
+            Program::Tables => &self.tables,
+        };
+        self.shared.run(program, &mut args)?;
         Ok(args)
     }
 
     fn prove_direct_map(&mut self) -> Result<(), WalkError> {
         let refused = |source| WalkError::Refused { what: "to run the program", source, log: String::new() };
-        let pgd = self.run(self.walk.as_fd(), -1, 0, 0).map_err(refused)?.pgd;
+        let pgd = self.run(Program::Walk, -1, 0, 0).map_err(refused)?.pgd;
         // Physical addresses start at 0 and end, holes included, at no more than the processor's address bits.
         let candidates = (self.phys_mask + 1).div_ceil(GIB).min(1 << 17);
         let top = pgd & !(GIB - 1);
@@ -358,11 +349,9 @@ impl Walker {
             for candidate in 0..candidates {
                 let Some(base) = top.checked_sub(candidate * GIB).filter(|b| b >> 63 == 1) else { break };
                 self.page_offset = base;
-                // SAFETY: as in walk().
-                unsafe { self.shared.as_mut() }.addr[0] = pgd;
-                self.run(self.walk.as_fd(), -1, pgd, 1).map_err(refused)?;
-                // SAFETY: as in walk().
-                let entry = unsafe { self.shared.as_ref() }.slot[0].decode(self.phys_mask);
+                self.shared.get_mut().addr[0] = pgd;
+                self.run(Program::Walk, -1, pgd, 1).map_err(refused)?;
+                let entry = self.shared.get().slot[0].decode(self.phys_mask);
                 if let Entry::Leaf { size, pfn, .. } = entry
                     && (pfn << 12) + (pgd & (size - 1)) == pgd - base
                 {
