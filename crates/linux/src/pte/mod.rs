@@ -174,8 +174,9 @@ impl Pte {
                     return false;
                 }
                 Ok(Walked::Changed) => {}
+                // Or it is on the way from one program to the next.
                 Ok(Walked::Gone) => {
-                    target.lost = true;
+                    target.lost = !target.process.is_alive();
                     return false;
                 }
                 Err(error) => {
