@@ -38,10 +38,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use walk::{Walked, Walker};
 
-/// What became of the pages it was asked to prepare; only ever grows.
+/// What became of the pages it was asked to prepare, and what that took; only ever grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prepared {
-    /// Cleared.
+    /// Cleared; of a range that was cleared, all its pages.
     pub cleared: u64,
     /// Clear already.
     pub idle: u64,
@@ -55,6 +55,10 @@ pub struct Prepared {
     pub split: u64,
     /// Calls of process_madvise.
     pub calls: u64,
+    /// Ranges in those calls: each ends in a TLB flush where any of its bits was set.
+    pub ranges: u64,
+    /// Sweeps of whole address spaces.
+    pub sweeps: u64,
 }
 
 struct Target {
