@@ -61,49 +61,41 @@ fn looks(times: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Neighbouring pages at the start of as many blocks.
+fn ranges(process: &Process, count: u64, pages: u64) -> Vec<RangeClear> {
+    let range = |at: u64| AddrRange::new(at, at + pages * PAGE_SIZE);
+    let starts = (0..count).map(|i| process.start + i * BLOCK_SIZE);
+    starts.map(|at| RangeClear { range: range(at), cleared: Cleared::NotDone }).collect()
+}
+
 fn clears(doing: Doing, times: usize) -> Result<(), Box<dyn Error>> {
-    let process = Process::start(64 << 20, Backing::Small, doing)?;
-    let mut pte = watch(&process)?;
     for pages in [1, 32, 64, 512] {
         for count in [1, 16] {
-            let mut ranges: Vec<RangeClear> = (0..count)
-                .map(|i| process.start + i * BLOCK_SIZE)
-                .map(|at| RangeClear {
-                    range: AddrRange::new(at, at + pages * PAGE_SIZE),
-                    cleared: Cleared::NotDone,
-                })
-                .collect();
-            // Where the child does not read its memory, bits are set by a neighbour's hand: there is none, so only the
-            // first time is of bits that are set.
-            let mut all = Vec::new();
+            let (mut set, mut clear) = (Vec::new(), Vec::new());
+            // A new child each time: the bits of one that leaves its memory alone are set only once.
             for _ in 0..times {
-                let fresh = Process::start(64 << 20, Backing::Small, doing)?;
-                let shift = fresh.start.wrapping_sub(process.start);
-                let mut ranges = ranges.clone();
-                for r in &mut ranges {
-                    r.range =
-                        AddrRange::new(r.range.start.wrapping_add(shift), r.range.end.wrapping_add(shift));
+                let process = Process::start(64 << 20, Backing::Small, doing)?;
+                let mut pte = watch(&process)?;
+                let mut ranges = ranges(&process, count, pages);
+                let mut looks: Vec<BlockLook> = ranges.iter().map(|r| BlockLook::at(r.range.start)).collect();
+                assert!(pte.look(ID, &mut looks));
+                // The first call of all pays for memory that the programs share with us.
+                let last = process.start + (60 << 20);
+                let range = AddrRange::new(last, last + pages * PAGE_SIZE);
+                pte.clear(ID, &mut [RangeClear { range, cleared: Cleared::NotDone }]);
+                for took in [&mut set, &mut clear] {
+                    took.push(median(1, || {}, || pte.clear(ID, &mut ranges)));
+                    assert!(ranges.iter().all(|r| r.cleared == Cleared::Done), "{ranges:?}");
                 }
-                pte.remove(ID);
-                pte.add(ID, fresh.pid())?;
-                let mut look: Vec<BlockLook> = ranges.iter().map(|r| BlockLook::at(r.range.start)).collect();
-                assert!(pte.look(ID, &mut look));
-                let start = Instant::now();
-                pte.clear(ID, &mut ranges);
-                all.push(start.elapsed().as_nanos() as f64 / 1e3);
-                assert!(ranges.iter().all(|r| r.cleared == Cleared::Done), "{ranges:?}");
             }
-            pte.remove(ID);
-            pte.add(ID, process.pid())?;
-            all.sort_unstable_by(f64::total_cmp);
-            let us = all.get(all.len() / 2).copied().unwrap_or_default();
-            let again = {
-                pte.clear(ID, &mut ranges);
-                median(times, || {}, || pte.clear(ID, &mut ranges))
+            let middle = |mut took: Vec<f64>| {
+                took.sort_unstable_by(f64::total_cmp);
+                took.get(took.len() / 2).copied().unwrap_or_default()
             };
+            let (set, clear) = (middle(set), middle(clear));
             println!(
-                "clear {count:2} ranges of {pages:3} pages, {doing:?}: {us:8.1} us ({:6.3} a page), clear already {again:8.1} us",
-                us / (pages * count) as f64
+                "clear {count:2} ranges of {pages:3} pages, {doing:?}: {set:8.1} us ({:6.3} a page), clear already {clear:8.1} us",
+                set / (pages * count) as f64
             );
         }
     }

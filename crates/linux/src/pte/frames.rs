@@ -10,6 +10,7 @@ use super::object::Loaded;
 use super::shared::{Plain, SharedArray};
 use super::walk::{WalkError, Walker};
 use crate::frames::{Folio, FrameFlags, PageFlagsFile, flag, folios};
+use aya_obj::btf::Btf;
 use isotherm_damon::PAGE_SIZE;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -112,10 +113,10 @@ struct StructPages {
 
 impl StructPages {
     /// `None` if this kernel's array of `struct page` cannot be found.
-    fn load(walker: &mut Walker) -> Result<Option<Self>, WalkError> {
+    fn load(walker: &mut Walker, kernel: &Btf) -> Result<Option<Self>, WalkError> {
         let refused = |source| WalkError::Refused { what: "to run the program", source, log: String::new() };
         let mut shared = SharedArray::new()?;
-        let loaded = Loaded::new(include_bytes!("../../bpf/frames.bpf.o"), shared.fd())?;
+        let loaded = Loaded::new(include_bytes!("../../bpf/frames.bpf.o"), shared.fd(), kernel)?;
         let program = loaded.program("frames")?;
         let mut layout = Layout::default();
         shared.run(&loaded.program("layout")?, &mut layout).map_err(refused)?;
@@ -162,10 +163,10 @@ pub struct Frames {
 
 impl Frames {
     /// Finds out what there is.
-    pub fn open(walker: &mut Walker) -> Self {
+    pub fn open(walker: &mut Walker, kernel: &Btf) -> Self {
         Self {
             // That it cannot be had is no error: there is the file, and without both, pages are left alone.
-            structs: StructPages::load(walker).ok().flatten(),
+            structs: StructPages::load(walker, kernel).ok().flatten(),
             file: std::fs::File::open("/proc/kpageflags").ok().map(PageFlagsFile),
             only_small: !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists(),
         }

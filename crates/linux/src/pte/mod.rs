@@ -93,9 +93,10 @@ impl Pte {
     /// # Errors
     /// See [`WalkError`].
     pub fn load() -> Result<Self, WalkError> {
-        let mut walker = Walker::load()?;
+        let kernel = object::kernel_types()?;
+        let mut walker = Walker::load(&kernel)?;
         Ok(Self {
-            frames: Frames::open(&mut walker),
+            frames: Frames::open(&mut walker, &kernel),
             walker,
             targets: HashMap::new(),
             pagemaps: PagemapCache::default(),

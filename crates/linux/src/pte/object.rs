@@ -17,10 +17,14 @@ fn misfit(error: &dyn std::fmt::Display) -> WalkError {
     WalkError::Object(error.to_string())
 }
 
+/// The running kernel's type information. It takes some 0.1 s to parse, so all objects are given the one.
+pub fn kernel_types() -> Result<Btf, WalkError> {
+    Btf::from_sys_fs().map_err(|e| WalkError::NoBtf(e.to_string()))
+}
+
 impl Loaded {
     /// Parses the object in `bytes` and relocates it; `map` is the descriptor of its one map.
-    pub fn new(bytes: &[u8], map: i32) -> Result<Self, WalkError> {
-        let kernel = Btf::from_sys_fs().map_err(|e| WalkError::NoBtf(e.to_string()))?;
+    pub fn new(bytes: &[u8], map: i32, kernel: &Btf) -> Result<Self, WalkError> {
         let mut object = Object::parse(bytes).map_err(|e| misfit(&e))?;
         // All of these came before 5.17, which the programs need anyway; the object uses none of the newer kinds.
         let features = BtfFeatures::new(true, true, true, true, false, false, false, false);
@@ -31,7 +35,7 @@ impl Loaded {
             .ok_or_else(|| misfit(&"it carries no type information"))?;
         let refused = |what| move |source| WalkError::Refused { what, source, log: String::new() };
         let btf = bpf::load_btf(&btf).map_err(refused("the programs' type information"))?;
-        object.relocate_btf(&kernel).map_err(|e| misfit(&e))?;
+        object.relocate_btf(kernel).map_err(|e| misfit(&e))?;
 
         let text: std::collections::HashSet<usize> =
             object.functions.keys().map(|(section, _)| *section).collect();

@@ -10,6 +10,7 @@
 
 use super::object::Loaded;
 use super::shared::{Plain, SharedArray};
+use aya_obj::btf::Btf;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -210,16 +211,16 @@ pub struct Walker {
 }
 
 impl Walker {
-    /// Loads the program and proves where physical memory is mapped. Needs CAP_BPF and CAP_PERFMON (or root).
+    /// Loads the programs and proves where physical memory is mapped. Needs CAP_BPF and CAP_PERFMON (or root).
     ///
     /// # Errors
     /// When the kernel lacks something or refuses; see [`WalkError`].
-    pub fn load() -> Result<Self, WalkError> {
+    pub fn load(kernel: &Btf) -> Result<Self, WalkError> {
         if cfg!(not(target_arch = "x86_64")) {
             return Err(WalkError::Machine(std::env::consts::ARCH));
         }
         let shared = SharedArray::new()?;
-        let loaded = Loaded::new(include_bytes!("../../bpf/walk.bpf.o"), shared.fd())?;
+        let loaded = Loaded::new(include_bytes!("../../bpf/walk.bpf.o"), shared.fd(), kernel)?;
         let (walk, tables) = (loaded.program("walk")?, loaded.program("tables")?);
         let mut walker = Self { walk, tables, shared, page_offset: 0, phys_mask: phys_mask(), levels: 4 };
         walker.prove_direct_map()?;

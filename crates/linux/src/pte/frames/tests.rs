@@ -1,6 +1,7 @@
 use super::*;
 use crate::pagemap::Pagemap;
 use crate::process::Process;
+use crate::pte::object::kernel_types;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous};
 
 const HUGE: usize = 2 << 20;
@@ -37,17 +38,24 @@ fn memory() -> Vec<(u64, usize)> {
     vec![(small, 512), (huge, 512), (locked, 512), (zero, 512)]
 }
 
+/// Both sources, where there are both.
+fn both() -> Option<(StructPages, PageFlagsFile)> {
+    let kernel = kernel_types();
+    let walker = kernel.and_then(|kernel| Ok((Walker::load(&kernel)?, kernel)));
+    let (Ok((mut walker, kernel)), Ok(file)) = (walker, std::fs::File::open("/proc/kpageflags")) else {
+        println!("skipped: needs root and BPF");
+        return None;
+    };
+    let structs = StructPages::load(&mut walker, &kernel).unwrap();
+    if structs.is_none() {
+        println!("skipped: this kernel's array of struct page was not found");
+    }
+    Some((structs?, PageFlagsFile(file)))
+}
+
 #[test]
 fn a_struct_page_says_what_kpageflags_says() {
-    let (Ok(mut walker), Ok(file)) = (Walker::load(), std::fs::File::open("/proc/kpageflags")) else {
-        println!("skipped: needs root and BPF");
-        return;
-    };
-    let mut file = PageFlagsFile(file);
-    let Some(mut structs) = StructPages::load(&mut walker).unwrap() else {
-        println!("skipped: this kernel's array of struct page was not found");
-        return;
-    };
+    let Some((mut structs, mut file)) = both() else { return };
     let own = Pagemap::open(&Process::open(rustix::process::getpid()).unwrap()).unwrap();
     let mut kinds = [0; 4];
     for (kind, (start, pages)) in memory().into_iter().enumerate() {
@@ -79,15 +87,7 @@ fn a_struct_page_says_what_kpageflags_says() {
 /// All frames of the machine: whatever they are used for, sizes of folios agree but for those that change meanwhile.
 #[test]
 fn all_of_memory_agrees_with_kpageflags() {
-    let (Ok(mut walker), Ok(file)) = (Walker::load(), std::fs::File::open("/proc/kpageflags")) else {
-        println!("skipped: needs root and BPF");
-        return;
-    };
-    let mut file = PageFlagsFile(file);
-    let Some(mut structs) = StructPages::load(&mut walker).unwrap() else {
-        println!("skipped: this kernel's array of struct page was not found");
-        return;
-    };
+    let Some((mut structs, mut file)) = both() else { return };
     let (mut frames, mut differ, mut large) = (0_u64, 0_u64, 0_u64);
     let (mut here, mut there) = (Vec::new(), Vec::new());
     for first in (0..1_u64 << 21).step_by(37 * 512) {
