@@ -96,4 +96,4 @@ pub use rng::Rng;
 pub use sampler::{Allowance, Sampler, Step, Tally};
 pub use snapshot::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 pub use tuning::IntervalsGoal;
-pub use watch::Watch;
+pub use watch::{Tuning, Watch};
