@@ -4,10 +4,8 @@
 //! while it holds the process's mmap_lock for reading. [`Maps`] therefore reads into buffers it keeps, keeps one copy
 //! of each name, and [`Maps::refresh`] leaves out readings that would tell nothing new or cost more than their share.
 
-mod area;
 mod parse;
 
-pub use area::Area;
 pub use parse::Perms;
 
 pub(crate) use parse::{Line, line};
@@ -174,22 +172,12 @@ impl Maps {
         self.malformed
     }
 
-    /// The ranges to monitor: every mapping but the kernel's own, neighbours joined. As for DAMON, a mapping counts
-    /// whatever its permissions: a PROT_NONE reservation is made accessible piece by piece.
+    /// The ranges to monitor: every mapping but the kernel's own, one each, as whoever advises the kernel needs their
+    /// borders. As for DAMON, a mapping counts whatever its permissions: a PROT_NONE reservation is made accessible
+    /// piece by piece.
     pub fn ranges(&self) -> Vec<AddrRange> {
-        let mut ranges: Vec<AddrRange> = Vec::new();
-        for mapping in self.mappings.iter().filter(|m| m.kind() != MappingKind::Kernel) {
-            match ranges.last_mut() {
-                Some(last) if last.end == mapping.range.start => last.end = mapping.range.end,
-                _ => ranges.push(mapping.range),
-            }
-        }
-        ranges
-    }
-
-    /// The mappings as people think of them: pieces of one file, of the heap, ... joined.
-    pub fn areas(&self) -> Vec<Area> {
-        area::join(&self.mappings)
+        let monitored = self.mappings.iter().filter(|m| m.kind() != MappingKind::Kernel);
+        monitored.map(|m| m.range).collect()
     }
 
     /// The mapping that `addr` lies in.

@@ -84,16 +84,6 @@ impl Process {
         Ok(process)
     }
 
-    /// Holds the process that both `pid` and `pidfd` mean.
-    ///
-    /// # Errors
-    /// As [`Process::open`]; that it has exited if `pidfd` says so.
-    pub fn open_as(pid: Pid, pidfd: BorrowedFd<'_>) -> Result<Self, ProcessError> {
-        let process = Self::open(pid)?;
-        // While the caller's process lives, its pid means no other.
-        if has_ended(pidfd) { Err(ProcessError::Exited { pid: raw(pid) }) } else { Ok(process) }
-    }
-
     /// Its pid.
     pub const fn pid(&self) -> Pid {
         self.pid

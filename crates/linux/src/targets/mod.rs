@@ -63,6 +63,8 @@ pub enum EndReason {
     Exited(Option<ExitStatus>),
     /// It moved out of the control group.
     LeftCgroup,
+    /// It may not be observed any more.
+    Refused,
 }
 
 /// Why a process does not become a target.
@@ -203,6 +205,22 @@ impl Tracker {
         self.look_into_cgroups();
         self.look_for_exec();
         std::mem::take(&mut self.events)
+    }
+
+    /// A target was found to run another program, by other means than a poll, which then tells of it no more.
+    pub fn knows_exec(&mut self, pid: u32) {
+        if let Some(target) = self.targets.get_mut(&pid)
+            && let Ok(stat) = target.process.stat()
+        {
+            target.image = stat.image;
+        }
+    }
+
+    /// A target cannot be observed any more: it is none from now on, nor will it be again.
+    pub fn give_up(&mut self, pid: u32) {
+        self.targets.remove(&pid);
+        self.families.remove(&pid);
+        self.refused.insert(pid);
     }
 
     fn adopt(&mut self, process: Process, origin: Origin, parent: Option<u32>) -> Result<(), TargetError> {
