@@ -220,10 +220,11 @@ impl<'a> Session<'a> {
         }
         for observed in self.observed.values_mut() {
             // A process on its way out has no mappings to read; its end is told by the next poll.
-            if let Ok(true) =
-                observed.maps.refresh(&observed.process, now, self.options.overhead.max(0.001) / 4.0)
+            let Ok((pages, _)) = observed.process.pages() else { continue };
+            if observed.maps.is_stale(pages)
+                && observed.maps.read(&observed.process).is_ok_and(|changed| changed)
             {
-                self.source.set_ranges(observed.id, &observed.maps.ranges());
+                self.source.set_ranges(observed.id, observed.maps.ranges());
                 self.observer.mappings(observed.id, &observed.maps, now);
             }
         }
@@ -281,7 +282,7 @@ impl<'a> Session<'a> {
         let parent = parent.and_then(|p| self.observed.get(&p)).map(|o| o.id);
         self.observer.target(id, &process, parent, now);
         if mapped.is_ok() {
-            self.source.set_ranges(id, &maps.ranges());
+            self.source.set_ranges(id, maps.ranges());
             self.observer.mappings(id, &maps, now);
         }
         self.observed.insert(pid, Observed { id, process, maps });

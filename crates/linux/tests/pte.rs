@@ -247,7 +247,7 @@ fn mapped(process: &Process) -> Vec<AddrRange> {
     let mut maps = Maps::new();
     for _ in 0..1_000_000 {
         maps.read(process).unwrap();
-        let ranges = maps.ranges();
+        let ranges = maps.ranges().to_vec();
         if three_regions(&ranges).len() == 3 {
             return ranges;
         }
