@@ -2,7 +2,6 @@
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(doctest, doc = include_str!("../../../README.md"))]
 pub mod backend;
-pub mod blindness;
 mod cpu_time;
 mod governor;
 mod idle;

@@ -2,14 +2,14 @@
 
 use crate::cpu_time;
 use crate::governor::Governor;
+use crate::process::Process;
 use crate::pte::Pte;
 use crate::source::{Counters, Source, SourceError};
 use isotherm_damon::{
     AddrRange, Attrs, Callbacks, Check, Monitor, MonitorError, Operations, Sampler, Snapshot, Target,
-    TargetId, Watch,
+    TargetId, Watch, three_regions,
 };
-use rustix::process::Pid;
-use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a backend adds to [`Operations`] to be run live.
@@ -21,13 +21,22 @@ pub trait LiveOperations: Operations {
     ///
     /// # Errors
     /// When it is gone or may not be observed.
-    fn add(&mut self, id: TargetId, pid: Pid) -> Result<(), SourceError>;
+    fn add(&mut self, id: TargetId, process: Arc<Process>) -> Result<(), SourceError>;
 
     /// Stops to observe it.
     fn remove(&mut self, id: TargetId);
 
-    /// Targets whose address space was replaced since the last call.
+    /// Says what a target has mapped: what [`Operations::ranges`] returns from now on. See [`Source::set_ranges`].
+    fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]);
+
+    /// A target runs another program: what was remembered of its address space goes, its ranges too.
+    fn execed(&mut self, id: TargetId);
+
+    /// Targets whose address space was found replaced since the last call.
     fn take_execed(&mut self) -> Vec<TargetId>;
+
+    /// Targets that cannot be observed any longer since the last call, each with the reason.
+    fn take_lost(&mut self) -> Vec<(TargetId, SourceError)>;
 
     /// The first error since the last call that makes going on pointless.
     fn take_error(&mut self) -> Option<SourceError>;
@@ -48,7 +57,7 @@ struct Timed<O> {
 
 impl<O: Operations> Operations for Timed<O> {
     fn ranges(&mut self, target: TargetId) -> Vec<AddrRange> {
-        self.inner.ranges(target)
+        three_regions(&self.inner.ranges(target))
     }
 
     fn prepare(&mut self, checks: &mut [Check]) {
@@ -133,8 +142,8 @@ impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
         self.monitor.operations().inner.name()
     }
 
-    fn add_target(&mut self, id: TargetId, pid: Pid, _pidfd: BorrowedFd<'_>) -> Result<(), SourceError> {
-        self.monitor.ops().inner.add(id, pid)?;
+    fn add_target(&mut self, id: TargetId, process: &Arc<Process>) -> Result<(), SourceError> {
+        self.monitor.ops().inner.add(id, Arc::clone(process))?;
         self.monitor.add_target(id).map_err(|error| SourceError::Unavailable {
             what: format!("target {}", id.0),
             reason: error.to_string(),
@@ -145,6 +154,27 @@ impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
     fn remove_target(&mut self, id: TargetId) {
         self.monitor.remove_target(id);
         self.monitor.ops().inner.remove(id);
+    }
+
+    fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]) {
+        self.monitor.ops().inner.set_ranges(id, ranges);
+        // The first ranges make the first regions; later ones are taken up by the regions update.
+        if self.monitor.targets().iter().any(|t| t.id == id && t.regions.is_empty()) {
+            self.monitor.reset_target(id);
+        }
+    }
+
+    fn execed(&mut self, id: TargetId) {
+        self.monitor.ops().inner.execed(id);
+        self.monitor.reset_target(id);
+    }
+
+    fn take_execed(&mut self) -> Vec<TargetId> {
+        self.monitor.ops().inner.take_execed()
+    }
+
+    fn take_lost(&mut self) -> Vec<(TargetId, SourceError)> {
+        self.monitor.ops().inner.take_lost()
     }
 
     fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> Result<u64, SourceError> {
@@ -168,9 +198,6 @@ impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
             return Ok(self.next_ns);
         }
         self.next_ns += (self.run_tick(now_ns, sink) - 1) * sample_ns;
-        for id in self.monitor.ops().inner.take_execed() {
-            self.monitor.reset_target(id);
-        }
         match self.monitor.ops().inner.take_error() {
             Some(error) => Err(error),
             None => Ok(self.next_ns),
@@ -199,16 +226,31 @@ impl LiveOperations for Pte {
         "pte"
     }
 
-    fn add(&mut self, id: TargetId, pid: Pid) -> Result<(), SourceError> {
-        Self::add(self, id, pid).map_err(|error| SourceError::Process { source: Box::new(error) })
+    fn add(&mut self, id: TargetId, process: Arc<Process>) -> Result<(), SourceError> {
+        Self::add(self, id, process);
+        Ok(())
     }
 
     fn remove(&mut self, id: TargetId) {
         Self::remove(self, id);
     }
 
+    fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]) {
+        Self::set_ranges(self, id, ranges);
+    }
+
+    fn execed(&mut self, id: TargetId) {
+        Self::execed(self, id);
+    }
+
     fn take_execed(&mut self) -> Vec<TargetId> {
         Self::take_execed(self)
+    }
+
+    fn take_lost(&mut self) -> Vec<(TargetId, SourceError)> {
+        let refused = Self::take_refused(self).into_iter();
+        let what = "to clear its Accessed bits (process_madvise)";
+        refused.map(|(id, source)| (id, SourceError::Io { what: what.into(), source })).collect()
     }
 
     fn take_error(&mut self) -> Option<SourceError> {

@@ -175,6 +175,7 @@ impl<'a> Session<'a> {
                     _ => break Err(error),
                 },
             };
+            self.listen_to_source(now);
             if now.saturating_sub(self.cost_at_ns) >= COST_PERIOD_NS {
                 self.tell_cost(now);
                 self.notice_ends(now)?;
@@ -206,10 +207,7 @@ impl<'a> Session<'a> {
             match event {
                 Event::Appeared { process, parent } => self.appeared(process, parent, now)?,
                 Event::Execed { pid } => {
-                    if let Some(observed) = self.observed.get_mut(&pid) {
-                        observed.maps.invalidate();
-                        self.observer.execed(observed.id, &observed.process, now);
-                    }
+                    self.execed(pid, now);
                 }
                 Event::Ended { pid, reason } => {
                     if let Some(observed) = self.observed.remove(&pid) {
@@ -222,13 +220,43 @@ impl<'a> Session<'a> {
         }
         for observed in self.observed.values_mut() {
             // A process on its way out has no mappings to read; its end is told by the next poll.
-            if let Ok(true) =
-                observed.maps.refresh(&observed.process, now, self.options.overhead.max(0.001) / 4.0)
+            let Ok((pages, _)) = observed.process.pages() else { continue };
+            if observed.maps.is_stale(pages)
+                && observed.maps.read(&observed.process).is_ok_and(|changed| changed)
             {
+                self.source.set_ranges(observed.id, observed.maps.ranges());
                 self.observer.mappings(observed.id, &observed.maps, now);
             }
         }
         Ok(())
+    }
+
+    fn execed(&mut self, pid: u32, now: u64) {
+        if let Some(observed) = self.observed.get_mut(&pid) {
+            observed.maps.invalidate();
+            self.source.execed(observed.id);
+            self.observer.execed(observed.id, &observed.process, now);
+        }
+    }
+
+    /// What the source found out about single targets.
+    fn listen_to_source(&mut self, now: u64) {
+        for id in self.source.take_execed() {
+            if let Some((&pid, observed)) = self.observed.iter_mut().find(|(_, o)| o.id == id) {
+                self.tracker.knows_exec(pid);
+                // Its new mappings do not wait for the next look around.
+                observed.maps.invalidate();
+                self.execed(pid, now);
+            }
+        }
+        for (id, error) in self.source.take_lost() {
+            let Some((&pid, _)) = self.observed.iter().find(|(_, o)| o.id == id) else { continue };
+            self.source.remove_target(id);
+            self.observed.remove(&pid);
+            self.tracker.give_up(pid);
+            self.observer.refused(pid, &error.to_string());
+            self.observer.target_end(id, EndReason::Refused, now);
+        }
     }
 
     fn appeared(&mut self, process: Arc<Process>, parent: Option<u32>, now: u64) -> Result<(), SourceError> {
@@ -242,7 +270,7 @@ impl<'a> Session<'a> {
         };
         let mut maps = Maps::new();
         let mapped = maps.read(&process);
-        match self.source.add_target(id, process.pid(), process.pidfd()) {
+        match self.source.add_target(id, &process) {
             Ok(()) => {}
             Err(SourceError::Process { source }) if source.is_gone() => return Ok(()),
             Err(SourceError::Process { source }) if !self.observed.is_empty() => {
@@ -254,6 +282,7 @@ impl<'a> Session<'a> {
         let parent = parent.and_then(|p| self.observed.get(&p)).map(|o| o.id);
         self.observer.target(id, &process, parent, now);
         if mapped.is_ok() {
+            self.source.set_ranges(id, maps.ranges());
             self.observer.mappings(id, &maps, now);
         }
         self.observed.insert(pid, Observed { id, process, maps });

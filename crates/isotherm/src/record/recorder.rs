@@ -175,6 +175,7 @@ impl Observer for Recorder {
             EndReason::Exited(Some(status)) => status.to_string(),
             EndReason::Exited(None) => "exited".into(),
             EndReason::LeftCgroup => "left the control group".into(),
+            EndReason::Refused => "may not be observed any more".into(),
         };
         self.writer.send(Item::TargetEnd(rec::TargetEnd { target: id.0, time_ns, reason }));
     }

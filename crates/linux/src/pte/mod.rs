@@ -14,13 +14,12 @@ mod bpf;
 pub mod clear;
 pub mod walk;
 
-use crate::maps::Maps;
 use crate::pagemap::Pagemap;
 use crate::process::Process;
 use clear::{Folios, Frame, advise_cold};
-use isotherm_damon::{AddrRange, Check, Operations, PAGE_SIZE, Seen, TargetId, three_regions};
-use rustix::process::Pid;
+use isotherm_damon::{AddrRange, Check, Operations, PAGE_SIZE, Seen, TargetId};
 use std::io;
+use std::sync::Arc;
 use walk::{Entry, MAX_ADDRS, WalkError, Walked, Walker};
 
 /// What became of the pages it was asked to prepare; only ever grows.
@@ -44,8 +43,9 @@ pub struct Prepared {
 
 struct Target {
     id: TargetId,
-    process: Process,
-    maps: Maps,
+    process: Arc<Process>,
+    /// Its mappings, one range each.
+    ranges: Vec<AddrRange>,
     /// Without it, no page is known to be shared.
     pagemap: Option<Pagemap>,
     /// Identity of its mm at the last walk; 0 before the first.
@@ -62,6 +62,7 @@ pub struct Pte {
     /// Whether MADV_COLD leaves a fully covered, page-mapped large folio whole.
     keeps_large: bool,
     execed: Vec<TargetId>,
+    refused: Vec<(TargetId, io::Error)>,
     error: Option<io::Error>,
 }
 
@@ -81,22 +82,32 @@ impl Pte {
             prepared: Prepared::default(),
             keeps_large: kernel_is_at_least(6, 10),
             execed: Vec::new(),
+            refused: Vec::new(),
             error: None,
         })
     }
 
-    /// Adds a process.
-    ///
-    /// # Errors
-    /// When it is gone or may not be observed.
-    pub fn add(&mut self, id: TargetId, pid: Pid) -> Result<(), crate::process::ProcessError> {
-        let process = Process::open(pid)?;
-        let mut maps = Maps::new();
-        maps.read(&process)?;
+    /// Adds a process, as yet without ranges.
+    pub fn add(&mut self, id: TargetId, process: Arc<Process>) {
         let pagemap = Pagemap::open(&process).ok();
-        let target = Target { id, process, maps, pagemap, mm: 0, gone: false };
-        self.targets.push(target);
-        Ok(())
+        self.targets.push(Target { id, process, ranges: Vec::new(), pagemap, mm: 0, gone: false });
+    }
+
+    /// Says what a process has mapped: sorted, disjoint, one range a mapping, as a folio must lie whole in one.
+    pub fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]) {
+        if let Some(target) = self.targets.iter_mut().find(|t| t.id == id) {
+            target.ranges = ranges.to_vec();
+        }
+    }
+
+    /// A process runs another program: what was known of its address space goes.
+    pub fn execed(&mut self, id: TargetId) {
+        if let Some(target) = self.targets.iter_mut().find(|t| t.id == id) {
+            target.ranges.clear();
+            target.mm = 0;
+            // A page map stays that of the address space it was opened on.
+            target.pagemap = Pagemap::open(&target.process).ok();
+        }
     }
 
     /// Removes a process.
@@ -112,6 +123,11 @@ impl Pte {
     /// Targets seen to run another program since the last call.
     pub fn take_execed(&mut self) -> Vec<TargetId> {
         std::mem::take(&mut self.execed)
+    }
+
+    /// Targets whose bits may not be cleared any more, since the last call, each with the system's answer.
+    pub fn take_refused(&mut self) -> Vec<(TargetId, io::Error)> {
+        std::mem::take(&mut self.refused)
     }
 
     /// The first error that makes going on pointless.
@@ -185,7 +201,8 @@ impl Pte {
         let start = page.checked_sub((pfn - head) * PAGE_SIZE).ok_or(Blind::Split)?;
         let range = AddrRange::new(start, start + frames * PAGE_SIZE);
         // It must lie whole in one area, every page of it mapped here in order.
-        let whole = target.maps.find(start).is_some_and(|m| m.range.intersection(range) == range);
+        let after = target.ranges.partition_point(|r| r.end <= start);
+        let whole = target.ranges.get(after).is_some_and(|r| r.intersection(range) == range);
         if !whole {
             return Err(Blind::Split);
         }
@@ -258,13 +275,19 @@ impl Pte {
             }
         }
         self.join(index, &mut ranges);
-        let Some(target) = self.targets.get(index) else { return };
+        let Some(target) = self.targets.get_mut(index) else { return };
         let mut taken = Vec::with_capacity(ranges.len());
         if !ranges.is_empty() {
             self.prepared.calls += 1;
             match advise_cold(target.process.pidfd(), &ranges, &mut taken) {
                 Ok(()) => {}
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return,
+                // One target that became another user's says nothing of the others.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    target.gone = true;
+                    self.refused.push((target.id, error));
+                    return;
+                }
                 Err(error) => {
                     self.error.get_or_insert(error);
                     return;
@@ -302,11 +325,8 @@ fn apply(check: &mut Check, entry: Entry) {
 
 impl Operations for Pte {
     fn ranges(&mut self, target: TargetId) -> Vec<AddrRange> {
-        let Some(target) = self.targets.iter_mut().find(|t| t.id == target) else { return Vec::new() };
-        if target.maps.read(&target.process).is_err() {
-            target.gone |= !target.process.is_alive();
-        }
-        three_regions(&target.maps.ranges())
+        let target = self.targets.iter().find(|t| t.id == target);
+        target.map(|t| t.ranges.clone()).unwrap_or_default()
     }
 
     fn prepare(&mut self, checks: &mut [Check]) {

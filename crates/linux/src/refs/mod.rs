@@ -14,12 +14,11 @@ use crate::process::{Process, ProcessError};
 use crate::session::monotonic_ns;
 use crate::source::{Counters, Source, SourceError};
 use estimate::{Look, Mapping};
-use isotherm_damon::{Attrs, AttrsError, Snapshot, TargetId, TargetSnapshot};
-use rustix::process::Pid;
+use isotherm_damon::{AddrRange, Attrs, AttrsError, Snapshot, TargetId, TargetSnapshot};
 use smaps::Use;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The `refs` backend at work.
@@ -44,12 +43,14 @@ pub struct Refs {
 #[derive(Debug)]
 struct Target {
     id: TargetId,
-    process: Process,
+    process: Arc<Process>,
     phase: Phase,
     short: Vec<Use>,
     short_intervals: f64,
     mappings: Vec<Mapping>,
     gone: bool,
+    /// Why it cannot be looked at any more, until the session took notice.
+    lost: Option<ProcessError>,
 }
 
 /// Where in its round a target is. Times are when its last clearing began: the walk that clears and the walk that
@@ -125,10 +126,10 @@ impl Refs {
                     .map(|()| target.take(&self.scratch, intervals, page_size))
             }
         };
-        if result.is_err() {
-            // Whoever follows the targets learns of its end by itself, and removes it. Otherwise a look may fail
-            // while it execs into a program that may not be observed; that shows as no further snapshots of it.
+        if let Err(error) = result {
+            // Whoever follows the targets learns of its end by itself; that it became another user's is told.
             target.gone = true;
+            target.lost = Some(error).filter(|error| !error.is_gone());
         }
     }
 
@@ -202,10 +203,9 @@ impl Source for Refs {
         "refs"
     }
 
-    fn add_target(&mut self, id: TargetId, pid: Pid, pidfd: BorrowedFd<'_>) -> Result<(), SourceError> {
-        let process = Process::open_as(pid, pidfd).map_err(as_source_error)?;
+    fn add_target(&mut self, id: TargetId, process: &Arc<Process>) -> Result<(), SourceError> {
         // Told now, while there is someone to read it.
-        process.check_readable().map_err(as_source_error)?;
+        process.check_readable()?;
         if let Err(source) = OpenOptions::new().write(true).open(process.path("clear_refs")) {
             if source.kind() == std::io::ErrorKind::NotFound && process.is_alive() {
                 return Err(SourceError::Unavailable {
@@ -216,22 +216,37 @@ impl Source for Refs {
                 });
             }
             let what = "and clear its Referenced bits (/proc/PID/clear_refs)";
-            return Err(as_source_error(ProcessError::from_io(pid, what, source)));
+            return Err(ProcessError::from_io(process.pid(), what, source).into());
         }
         self.targets.push(Target {
             id,
-            process,
+            process: Arc::clone(process),
             phase: Phase::Clear,
             short: Vec::new(),
             short_intervals: 0.0,
             mappings: Vec::new(),
             gone: false,
+            lost: None,
         });
         Ok(())
     }
 
     fn remove_target(&mut self, id: TargetId) {
         self.targets.retain(|target| target.id != id);
+    }
+
+    /// What it looks at, smaps, tells the mappings anew each time.
+    fn set_ranges(&mut self, _id: TargetId, _ranges: &[AddrRange]) {}
+
+    fn execed(&mut self, id: TargetId) {
+        for target in self.targets.iter_mut().filter(|target| target.id == id) {
+            (target.phase, target.mappings) = (Phase::Clear, Vec::new());
+        }
+    }
+
+    fn take_lost(&mut self) -> Vec<(TargetId, SourceError)> {
+        let lost = self.targets.iter_mut();
+        lost.filter_map(|target| Some((target.id, target.lost.take()?.into()))).collect()
     }
 
     fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> Result<u64, SourceError> {
@@ -309,10 +324,6 @@ impl Source for Refs {
         }
         spots
     }
-}
-
-fn as_source_error(source: ProcessError) -> SourceError {
-    SourceError::Process { source: Box::new(source) }
 }
 
 fn clear(process: &Process) -> Result<(), ProcessError> {

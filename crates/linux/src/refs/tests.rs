@@ -1,7 +1,7 @@
 use super::*;
 use isotherm_damon::RegionSnapshot;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use rustix::process::getpid;
+use rustix::process::{Pid, getpid};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
@@ -57,8 +57,7 @@ impl Drop for Memory {
 
 fn source(attrs: Attrs, overhead: f64) -> Refs {
     let mut refs = Refs::new(attrs, overhead).unwrap();
-    let process = Process::open(getpid()).unwrap();
-    refs.add_target(TargetId(7), process.pid(), process.pidfd()).unwrap();
+    refs.add_target(TargetId(7), &Arc::new(Process::open(getpid()).unwrap())).unwrap();
     refs
 }
 
@@ -144,8 +143,8 @@ fn another_users_process_is_refused_with_the_remedy() {
         println!("skipped: root may observe any process; run as another user by the test above");
         return;
     }
-    let init = Process::open(Pid::from_raw(1).unwrap()).unwrap();
-    let error = Refs::new(Attrs::default(), 0.0).unwrap().add_target(TargetId(1), init.pid(), init.pidfd());
+    let init = Arc::new(Process::open(Pid::from_raw(1).unwrap()).unwrap());
+    let error = Refs::new(Attrs::default(), 0.0).unwrap().add_target(TargetId(1), &init);
     assert!(error.unwrap_err().to_string().contains("run as its user or as root"));
 }
 
@@ -170,9 +169,9 @@ fn looks_become_rare_as_the_budget_shrinks() {
 #[test]
 fn a_target_that_ends_leaves_the_others_alone() {
     let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-    let sleeper = Process::open(Pid::from_raw(child.id() as i32).unwrap()).unwrap();
+    let sleeper = Arc::new(Process::open(Pid::from_raw(child.id() as i32).unwrap()).unwrap());
     let mut refs = source(Attrs::default(), 0.0);
-    refs.add_target(TargetId(8), sleeper.pid(), sleeper.pidfd()).unwrap();
+    refs.add_target(TargetId(8), &sleeper).unwrap();
     assert_eq!(snapshots(&mut refs, 1)[0].targets.len(), 2);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -182,7 +181,7 @@ fn a_target_that_ends_leaves_the_others_alone() {
     refs.remove_target(TargetId(7));
     let now = monotonic_ns();
     assert!(refs.tick(now, &mut |_| panic!("no target, no snapshot")).unwrap() > now);
-    let error = refs.add_target(TargetId(9), sleeper.pid(), sleeper.pidfd());
+    let error = refs.add_target(TargetId(9), &sleeper);
     assert!(matches!(error, Err(SourceError::Process { source }) if source.is_gone()));
 }
 
