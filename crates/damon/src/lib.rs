@@ -90,7 +90,7 @@ pub use classic::Classic;
 pub use monitor::{Monitor, MonitorError, PAGE_SIZE};
 pub use operations::{Check, Operations, Seen};
 pub use range::AddrRange;
-pub use ranges::three_regions;
+pub use ranges::{three_regions, without_gaps};
 pub use region::{Region, Target};
 pub use rng::Rng;
 pub use sampler::{Allowance, Sampler, Step, Tally};

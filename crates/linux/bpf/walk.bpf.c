@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only
 //
-// Looks up the page-table entries of a list of addresses in another process.
+// Reads the page tables of another process: single entries (`walk`), or whole tables (`tables`).
 //
-// The program is run on demand (BPF_PROG_TYPE_SYSCALL through BPF_PROG_RUN), attached to nothing. User space puts
-// the addresses into the mmapped array `shared`, runs the program once, and reads raw entries from the same array.
+// The programs are run on demand (BPF_PROG_TYPE_SYSCALL through BPF_PROG_RUN), attached to nothing. User space puts
+// its requests into the mmapped array `shared`, runs a program once, and reads raw entries from the same array.
 // Nothing is written to kernel memory and no lock is taken: every access is a bpf_probe_read_kernel(), which
 // returns an error where memory is not there.
 //
@@ -11,31 +11,16 @@
 // alive; from it the current thread-group leader (right also after an exec by another thread), its mm, its pgd are
 // read anew on every run. `task->thread_pid == pid` proves that the pointer chased is what it is taken for.
 //
-// Why a freed page table never counts: after an entry is read, the one above it is read again. Only if that is
-// unchanged was the table still linked when its entry was read. The entries further up, which neighbouring addresses
-// share, are read again before the program moves on to another GiB, and at the end. If one of those changed, or the
-// process died or called exec meanwhile, user space drops the whole run.
+// Why a freed page table never counts: after an entry (or a whole table) is read, the one above it is read again. Only
+// if that is unchanged was the table still linked when it was read. The entries further up, which neighbouring
+// addresses share, are read again before the program moves on to another GiB, and at the end. If one of those that
+// were followed changed, or the process died or called exec meanwhile, user space drops the whole run.
 
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef int s32;
-typedef unsigned long long u64;
+#include "helpers.h"
 
-#define SEC(name) __attribute__((section(name), used))
-#define __uint(name, val) int (*name)[val]
-#define __type(name, val) val *name
-#define __always_inline inline __attribute__((always_inline))
-#define __noinline __attribute__((noinline))
-
-enum { BPF_MAP_TYPE_ARRAY = 2, BPF_F_MMAPABLE = 1 << 10, PIDTYPE_TGID = 1, MAX_ADDRS = 4096 };
-
-static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-static u64 (*bpf_get_current_task)(void) = (void *)35;
-static long (*bpf_probe_read_kernel)(void *dst, u32 size, const void *src) = (void *)113;
-static long (*bpf_loop)(u32 n, void *callback, void *ctx, u64 flags) = (void *)181;
+enum { PIDTYPE_TGID = 1, MAX_ADDRS = 4096, MAX_TABLES = 256, ENTRIES = 512, TABLE_SIZE = 4096 };
 
 // Just the fields that are read; offsets are relocated against the running kernel's BTF.
-#define CORE __attribute__((preserve_access_index))
 struct hlist_node { struct hlist_node *next; } CORE;
 struct hlist_head { struct hlist_node *first; } CORE;
 struct inode { void *i_private; } CORE;
@@ -61,7 +46,7 @@ struct args {
 	u64 mm;		 // out: address of the mm, to notice an exec between runs
 	s32 pidfd;	 // of the process, open in the caller; -1: the caller itself
 	u32 levels;	 // 4 or 5
-	u32 count;	 // addresses in shared.addr
+	u32 count;	 // addresses in shared.addr, or requests in shared.request
 	u32 status;	 // out: enum status
 };
 
@@ -71,9 +56,19 @@ struct slot {
 	u32 pad;
 };
 
+// A page table to copy: the one of level `want` that maps `addr` (1: of 2 MiB, 2: of 1 GiB, ...).
+struct request {
+	u64 addr;
+	u64 entry; // out: the leaf met instead, raw
+	u32 want;
+	u32 found; // out: 32 + want: copied to shared.table; else as slot.level
+};
+
 struct shared {
 	u64 addr[MAX_ADDRS];
 	struct slot slot[MAX_ADDRS];
+	u64 table[MAX_TABLES][ENTRIES];
+	struct request request[MAX_TABLES];
 };
 
 struct {
@@ -83,8 +78,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct shared);
 } shared SEC(".maps");
-
-#define READ(dst, src) bpf_probe_read_kernel(&(dst), sizeof(dst), (src))
 
 // What the addresses of one GiB have in common: the way down to their PMD table.
 struct run {
@@ -98,8 +91,9 @@ struct run {
 	u64 pmd_table;	  // 0: the way ends above
 	u32 end_level;	  // where it ends, if it does: as slot.level
 	u64 end_entry;
-	u64 at[6];	  // entries on the way: where they are
+	u64 at[6];	  // entries on the way: where they are, if reached
 	u64 seen[6];	  // and what they were
+	u32 followed;	  // a bit a level: entries on the way that point to a table that was read
 };
 
 enum { PRESENT = 1, ACCESSED = 1 << 5, HUGE = 1 << 7 };
@@ -119,14 +113,14 @@ static __always_inline void leave_gib(struct run *run)
 
 #pragma clang loop unroll(full)
 	for (level = 5; level >= 3; level--) {
-		if (run->gib && level <= run->levels && run->at[level] && !unchanged(run->at[level], run->seen[level]))
+		if (run->followed & (1 << level) && !unchanged(run->at[level], run->seen[level]))
 			run->torn = 1;
 	}
 }
 
 static __always_inline void enter_gib(struct run *run, u64 addr)
 {
-	u64 table = run->pgd, entry = 0;
+	u64 table = run->pgd, entry = 0, at;
 	int level, done = 0;
 
 	leave_gib(run);
@@ -134,17 +128,18 @@ static __always_inline void enter_gib(struct run *run, u64 addr)
 	run->pmd_table = 0;
 	run->end_level = 0;
 	run->end_entry = 0;
+	run->followed = 0;
 #pragma clang loop unroll(full)
 	for (level = 5; level >= 3; level--) {
 		run->at[level] = 0;
 		if (done || level > run->levels)
 			continue;
-		run->at[level] = table + ((addr >> (12 + 9 * (level - 1))) & 511) * 8;
-		if (READ(entry, (void *)run->at[level])) {
-			run->at[level] = 0;
+		at = table + ((addr >> (12 + 9 * (level - 1))) & 511) * 8;
+		if (READ(entry, (void *)at)) {
 			done = 1;
 			continue;
 		}
+		run->at[level] = at;
 		run->seen[level] = entry;
 		if (!(entry & PRESENT)) {
 			run->end_level = 16 + level;
@@ -154,6 +149,7 @@ static __always_inline void enter_gib(struct run *run, u64 addr)
 			run->end_entry = entry;
 			done = 1;
 		} else {
+			run->followed |= 1 << level;
 			table = run->page_offset + (entry & run->phys_mask);
 		}
 	}
@@ -209,6 +205,70 @@ static __noinline long visit(u32 index, void *ctx)
 	return 0;
 }
 
+static __always_inline int copy_table(struct run *run, u32 index, u64 table)
+{
+	return bpf_probe_read_kernel(run->shared->table[index], TABLE_SIZE, (void *)table);
+}
+
+static __always_inline void fetch(struct run *run, u32 index, struct request *request)
+{
+	u64 addr = request->addr, table = 0, at, pmd = 0;
+	u32 want = request->want;
+	int level;
+
+	request->found = 0;
+	request->entry = 0;
+	if (run->gib != (addr >> 30) + 1)
+		enter_gib(run, addr);
+	if (want >= 3) {
+		// The table that holds the entry on the way; the root may be one of a pair of pages.
+#pragma clang loop unroll(full)
+		for (level = 5; level >= 3; level--) {
+			if (level == want)
+				table = run->at[level] & ~(u64)(TABLE_SIZE - 1);
+		}
+		if (!table)
+			request->found = run->end_level;
+		else if (!copy_table(run, index, table))
+			request->found = 32 + want;
+		return;
+	}
+	if (!run->pmd_table) {
+		request->found = run->end_level;
+		request->entry = run->end_entry;
+		return;
+	}
+	if (want == 2) {
+		if (!copy_table(run, index, run->pmd_table))
+			request->found = 32 + 2;
+		return;
+	}
+	at = run->pmd_table + ((addr >> 21) & 511) * 8;
+	if (READ(pmd, (void *)at))
+		return;
+	if (!(pmd & PRESENT)) {
+		request->found = 16 + 2;
+		return;
+	}
+	if (pmd & HUGE) {
+		request->found = 2;
+		request->entry = pmd;
+		return;
+	}
+	if (!copy_table(run, index, run->page_offset + (pmd & run->phys_mask)) && unchanged(at, pmd))
+		request->found = 32 + 1;
+}
+
+static __noinline long visit_table(u32 index, void *ctx)
+{
+	struct run *run = ctx;
+
+	if (index >= MAX_TABLES || !run->shared)
+		return 1;
+	fetch(run, index, &run->shared->request[index]);
+	return 0;
+}
+
 // The leader of the thread group that `pid` names, or null; `pid` may be any kernel pointer.
 static __always_inline struct task_struct *leader_of(struct pid *pid)
 {
@@ -258,36 +318,61 @@ static __always_inline struct mm_struct *mm_of(s32 pidfd)
 	return mm;
 }
 
-// The section only has to be one that loaders can parse; the program is loaded as BPF_PROG_TYPE_SYSCALL.
-SEC("raw_tp/walk")
-int walk(struct args *args)
+// Finds the address space; what to do in it is the caller's.
+static __always_inline int begin(struct args *args, struct run *run)
 {
-	struct run run = {};
 	struct mm_struct *mm;
 	u32 zero = 0;
 
-	run.shared = bpf_map_lookup_elem(&shared, &zero);
-	if (!run.shared) {
+	run->shared = bpf_map_lookup_elem(&shared, &zero);
+	if (!run->shared) {
 		args->status = NO_MAP;
 		return 0;
 	}
 	mm = mm_of(args->pidfd);
-	if (!mm || READ(run.pgd, &mm->pgd)) {
+	if (!mm || READ(run->pgd, &mm->pgd)) {
 		args->status = GONE;
 		return 0;
 	}
 	args->mm = (u64)mm;
 	if (args->pgd)
-		run.pgd = args->pgd;
-	args->pgd = run.pgd;
-	run.page_offset = args->page_offset;
-	run.phys_mask = args->phys_mask;
-	run.levels = args->levels;
-	bpf_loop(args->count, visit, &run, 0);
-	leave_gib(&run);
-	args->status = mm_of(args->pidfd) == mm && !run.torn ? OK : CHANGED;
+		run->pgd = args->pgd;
+	args->pgd = run->pgd;
+	run->page_offset = args->page_offset;
+	run->phys_mask = args->phys_mask;
+	run->levels = args->levels;
+	return 1;
+}
+
+static __always_inline void end(struct args *args, struct run *run)
+{
+	leave_gib(run);
+	args->status = (u64)mm_of(args->pidfd) == args->mm && !run->torn ? OK : CHANGED;
+}
+
+// The sections only have to be ones that loaders can parse; the programs are loaded as BPF_PROG_TYPE_SYSCALL.
+SEC("raw_tp/walk")
+int walk(struct args *args)
+{
+	struct run run = {};
+
+	if (begin(args, &run)) {
+		bpf_loop(args->count, visit, &run, 0);
+		end(args, &run);
+	}
 	return 0;
 }
 
-// kallsyms' bpf_probe_read_kernel and bpf_loop are GPL-only helpers.
-char LICENSE[] SEC("license") = "Dual MIT/GPL";
+SEC("raw_tp/tables")
+int tables(struct args *args)
+{
+	struct run run = {};
+
+	if (begin(args, &run)) {
+		bpf_loop(args->count, visit_table, &run, 0);
+		end(args, &run);
+	}
+	return 0;
+}
+
+LICENCE;

@@ -7,7 +7,7 @@ use crate::probe;
 use crate::pte::Pte;
 use crate::refs::Refs;
 use crate::source::{Source, SourceError};
-use isotherm_damon::{Attrs, Watch};
+use isotherm_damon::{Attrs, Classic};
 use std::error::Error;
 use std::fmt;
 
@@ -49,7 +49,7 @@ impl Backend {
             }
             Self::Idle => {
                 let idle = Idle::open(&IdlePaths::default())?;
-                Box::new(MonitorSource::new(idle, Watch::new(), attrs, overhead, seed)?)
+                Box::new(MonitorSource::new(idle, Classic::new(), attrs, overhead, seed)?)
             }
             Self::Kernel => Box::new(Kernel::start(attrs, KernelPaths::default())?),
             Self::Refs => {

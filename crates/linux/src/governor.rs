@@ -136,7 +136,7 @@ impl Governor {
         let checks = after.checks - before.checks;
         let prepares = after.prepares - before.prepares;
         // A handful of looks costs mostly the call itself.
-        if checks >= 32 {
+        if checks >= 4 {
             blend(&mut self.check_ns, (spent_checking.as_nanos() as f64 / checks as f64).max(20.0));
         }
         if prepares > 0 {

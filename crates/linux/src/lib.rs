@@ -3,6 +3,7 @@
 #![cfg_attr(doctest, doc = include_str!("../../../README.md"))]
 pub mod backend;
 mod cpu_time;
+mod frames;
 mod governor;
 mod idle;
 mod kernel;

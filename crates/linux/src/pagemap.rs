@@ -1,6 +1,7 @@
 //! `/proc/PID/pagemap` (kernel document admin-guide/mm/pagemap.rst): one 64-bit entry a page.
 
 use crate::process::{Process, ProcessError};
+use isotherm_damon::TargetId;
 use std::fs::File;
 use std::os::fd::AsFd;
 
@@ -50,9 +51,55 @@ impl Pagemap {
         read_word(&self.0, addr / rustix::param::page_size() as u64).map(Entry)
     }
 
+    /// The entries of the pages at `addrs`, one answer each, replaced in `found`. Best in order of addresses: neighbours
+    /// are read with one call.
+    pub(crate) fn entries(&self, addrs: &[u64], found: &mut Vec<Option<Entry>>) {
+        /// Entries between two that are read with them: cheaper than another call.
+        const GAP: u64 = 16;
+        let page = |addr: &u64| addr / rustix::param::page_size() as u64;
+        found.clear();
+        let mut bytes = Vec::new();
+        for run in addrs.chunk_by(|a, b| (page(a)..=page(a) + GAP).contains(&page(b))) {
+            let (first, last) = (run.first().map_or(0, page), run.last().map_or(0, page));
+            bytes.resize((last - first + 1) as usize * 8, 0);
+            let read = rustix::io::pread(&self.0, &mut bytes, first.saturating_mul(8)).unwrap_or(0);
+            let (words, _) = bytes.get(..read).unwrap_or_default().as_chunks::<8>();
+            let word = |addr| words.get((page(addr) - first) as usize);
+            found.extend(run.iter().map(|addr| word(addr).map(|word| Entry(u64::from_ne_bytes(*word)))));
+        }
+    }
+
     /// Whether another process maps the page at `addr` too.
     pub(crate) fn is_shared(&self, addr: u64) -> bool {
         self.entry(addr).is_some_and(|entry| entry.present() && !entry.exclusive())
+    }
+}
+
+/// Page maps kept open, of the targets last asked for: with one a target, a thousand targets exhaust the descriptors.
+#[derive(Debug, Default)]
+pub(crate) struct PagemapCache {
+    /// The one used last stands last.
+    open: Vec<(TargetId, Pagemap)>,
+}
+
+impl PagemapCache {
+    /// A guess: more than the targets whose pages are asked for within one sampling interval.
+    const CAPACITY: usize = 16;
+
+    /// The page map of a target, opened if need be. `None` if it cannot be.
+    pub(crate) fn of(&mut self, id: TargetId, process: &Process) -> Option<&Pagemap> {
+        let kept = self.open.iter().position(|(kept, _)| *kept == id).map(|at| self.open.remove(at));
+        let entry = kept.or_else(|| Pagemap::open(process).ok().map(|pagemap| (id, pagemap)))?;
+        if self.open.len() >= Self::CAPACITY {
+            self.open.remove(0);
+        }
+        self.open.push(entry);
+        self.open.last().map(|(_, pagemap)| pagemap)
+    }
+
+    /// Forgets a target, or the address space it had before it called exec.
+    pub(crate) fn remove(&mut self, id: TargetId) {
+        self.open.retain(|(kept, _)| *kept != id);
     }
 }
 

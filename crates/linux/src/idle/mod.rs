@@ -57,6 +57,8 @@ struct Target {
     pagemap: Pagemap,
     /// Its mappings, one range each.
     ranges: Vec<AddrRange>,
+    /// They were set since they were last asked for.
+    changed: bool,
     execed: bool,
 }
 
@@ -244,6 +246,11 @@ impl Operations for Idle {
         self.inner.ranges(target)
     }
 
+    fn take_changed(&mut self) -> Vec<TargetId> {
+        let targets = self.inner.targets.iter_mut();
+        targets.filter_map(|t| std::mem::take(&mut t.changed).then_some(t.id)).collect()
+    }
+
     fn prepare(&mut self, checks: &mut [Check]) {
         self.inner.prepare(checks);
     }
@@ -265,14 +272,15 @@ impl LiveOperations for Idle {
 
     fn add(&mut self, id: TargetId, process: Arc<Process>) -> Result<(), SourceError> {
         let pagemap = Pagemap::open(&process)?;
-        let target = Target { id, process: Some(process), pagemap, ranges: Vec::new(), execed: false };
+        let target =
+            Target { id, process: Some(process), pagemap, ranges: Vec::new(), changed: false, execed: false };
         self.inner.targets.push(target);
         Ok(())
     }
 
     fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]) {
         if let Some(target) = self.inner.targets.iter_mut().find(|t| t.id == id) {
-            target.ranges = ranges.to_vec();
+            (target.ranges, target.changed) = (ranges.to_vec(), true);
         }
     }
 

@@ -1,5 +1,5 @@
-use super::frames::flag;
 use super::*;
+use crate::frames::{FrameFlags, flag};
 use crate::pagemap::Entry;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,9 +27,16 @@ impl Model {
     }
 }
 
-impl Frames for Model {
-    fn flags(&mut self, pfn: u64) -> Option<u64> {
-        let Some((head, order)) = self.head(pfn) else { return Some(0) };
+impl FrameFlags for Model {
+    fn flags(&mut self, pfns: &[u64], found: &mut Vec<Option<u64>>) {
+        found.clear();
+        found.extend(pfns.iter().map(|pfn| Some(self.flags_of(*pfn))));
+    }
+}
+
+impl Model {
+    fn flags_of(&self, pfn: u64) -> u64 {
+        let Some((head, order)) = self.head(pfn) else { return 0 };
         let mut flags = match (order, pfn == head) {
             (0, _) => 0,
             (_, true) => flag::COMPOUND_HEAD,
@@ -42,9 +49,11 @@ impl Frames for Model {
         if self.hugetlb.contains(&head) {
             flags |= flag::HUGETLB;
         }
-        Some(flags)
+        flags
     }
+}
 
+impl Frames for Model {
     fn mark_idle(&mut self, first: u64, words: &[u64]) -> io::Result<()> {
         for (i, word) in words.iter().enumerate() {
             for bit in (0..64).filter(|bit| word & (1 << bit) != 0) {
@@ -83,7 +92,14 @@ fn pagemap(entries: &[u64]) -> Pagemap {
 }
 
 fn target(entries: &[u64]) -> Target {
-    Target { id: TARGET, process: None, pagemap: pagemap(entries), ranges: Vec::new(), execed: false }
+    Target {
+        id: TARGET,
+        process: None,
+        pagemap: pagemap(entries),
+        ranges: Vec::new(),
+        changed: false,
+        execed: false,
+    }
 }
 
 fn tracking<F: Frames>(frames: F, entries: &[u64]) -> Tracking<F> {
@@ -175,13 +191,13 @@ fn a_folio_is_one_unit_whichever_of_its_pages_is_looked_at() {
 
 #[test]
 fn a_unit_never_reaches_past_what_shares_the_flag() {
-    let folio = Folio { head: 1024, order: 9 };
+    let folio = Folio { head: 1024, order: 9, flags: 0 };
     assert_eq!(unit(512, 1024, folio), 512);
     // Mapped askew by one page, by two, and by 64.
     assert_eq!(unit(513, 1024, folio), 1);
     assert_eq!(unit(514, 1024, folio), 2);
     assert_eq!(unit(512 + 64, 1024, folio), 64);
-    assert_eq!(unit(7, 7, Folio { head: 7, order: 0 }), 1);
+    assert_eq!(unit(7, 7, Folio { head: 7, order: 0, flags: 0 }), 1);
 }
 
 #[test]

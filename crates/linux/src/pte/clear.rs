@@ -1,30 +1,37 @@
-//! Clearing Accessed bits: process_madvise(MADV_COLD), a page or a folio at a time.
+//! Clearing Accessed bits: process_madvise(MADV_COLD), many ranges a call.
 //!
-//! MADV_COLD makes a page old. It also deactivates its folio and clears the folio's referenced flag, so that reclaim
-//! takes it for colder than it was until it is accessed again: the one trace monitoring leaves. It flushes the TLB
-//! once a range. It skips what several processes map, and refuses locked, hugetlb and PFN-mapped areas. Given part of
-//! a large folio it splits it, which monitoring must never cause; hence [`Folios`], which tells what a frame is part of.
+//! MADV_COLD makes pages old. It also deactivates their folios and clears the folios' referenced flags, so that reclaim
+//! takes them for colder than they were until they are accessed again: the one trace monitoring leaves. It flushes the
+//! TLB once a range. It skips what several processes map, and refuses locked, hugetlb and PFN-mapped areas.
+//!
+//! Given part of a large folio it splits it, which monitoring must never cause. So a range is first cut to [`pieces`] that
+//! hold every large folio whole or not at all.
 
-use std::fs::File;
+use crate::frames::Folio;
+use isotherm_damon::Cleared;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 
 const MADV_COLD: i32 = 20;
+const IOV_MAX: usize = 1024;
 
-/// Advises MADV_COLD on `ranges` (start, length in bytes) of the process, at most `IOV_MAX` in a call. Tells for each
-/// range whether the kernel took it.
+/// Advises MADV_COLD on `ranges` (start, length in bytes) of the process. Reports for each range what became of it.
 ///
 /// # Errors
-/// When the call is not possible at all (no permission, no such call); a range that is refused is no error.
-pub fn advise_cold(pidfd: BorrowedFd<'_>, ranges: &[(u64, u64)], taken: &mut Vec<bool>) -> io::Result<()> {
-    const IOV_MAX: usize = 1024;
-    taken.clear();
-    while taken.len() < ranges.len() {
-        let rest = ranges.get(taken.len()..).unwrap_or_default();
+/// When the call is not possible at all (the process is gone, no permission, no such call); `outcome` is shorter than
+/// `ranges` then. A range that is refused is no error.
+pub fn advise_cold(
+    pidfd: BorrowedFd<'_>,
+    ranges: &[(u64, u64)],
+    outcome: &mut Vec<Cleared>,
+) -> io::Result<()> {
+    outcome.clear();
+    while outcome.len() < ranges.len() {
+        let rest = ranges.get(outcome.len()..).unwrap_or_default();
+        let rest = rest.get(..IOV_MAX).unwrap_or(rest);
         let iovecs: Vec<libc::iovec> = rest
             .iter()
-            .take(IOV_MAX)
             .map(|&(start, len)| libc::iovec { iov_base: start as *mut libc::c_void, iov_len: len as usize })
             .collect();
         // SAFETY: iovecs is an array of the length given; its addresses belong to the other process and are not
@@ -41,95 +48,83 @@ pub fn advise_cold(pidfd: BorrowedFd<'_>, ranges: &[(u64, u64)], taken: &mut Vec
         };
         if advised < 0 {
             let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                // The first range lies in an area that takes no such advice, or is not mapped (any more).
-                Some(libc::EINVAL | libc::ENOMEM | libc::EBUSY | libc::EAGAIN) => taken.push(false),
+            outcome.push(match error.raw_os_error() {
+                // The first range lies in an area that takes no such advice.
+                Some(libc::EINVAL) => Cleared::Refused,
+                // Part of it is not mapped (any more); the rest was advised.
+                Some(libc::ENOMEM) => Cleared::Done,
+                Some(libc::EBUSY | libc::EAGAIN | libc::EINTR) => Cleared::NotDone,
                 _ => return Err(error),
-            }
+            });
             continue;
         }
-        // The kernel stops at the first range it cannot do; what it says is how many bytes it did before.
+        // The kernel stops at the first range it cannot do, and returns how many bytes it did before. Trying again from
+        // there returns the reason.
         let mut left = advised as u64;
-        let before = taken.len();
-        for &(_, len) in rest.iter().take(iovecs.len()) {
+        for &(_, len) in rest {
             if left < len {
                 break;
             }
             left -= len;
-            taken.push(true);
-        }
-        if taken.len() < ranges.len() && taken.len() - before < iovecs.len() {
-            taken.push(false);
+            outcome.push(Cleared::Done);
         }
     }
     Ok(())
 }
 
-/// What kind of memory a frame is, as far as clearing its Accessed bit goes.
+/// A page of a range to be cleared, as its page table has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame {
-    /// A page of its own.
-    Small,
-    /// Part of a larger folio.
-    Large {
-        /// Whether it is the folio's first page.
-        head: bool,
+pub enum Page {
+    /// Nothing to clear, nothing to split.
+    Absent,
+    /// Present, and it could not be found out what folio it is part of.
+    Unknown,
+    /// Present.
+    Present {
+        /// Its frame.
+        pfn: u64,
+        /// The folio the frame is part of.
+        folio: Folio,
+        /// What two entries of one folio must agree on, or the kernel takes them for two parts of it.
+        protection: u64,
     },
-    /// Locked, hugetlb, the zero page or no page at all: MADV_COLD does nothing to it.
-    Unclearable,
 }
 
-/// /proc/kpageflags: what each page frame is. Needs CAP_SYS_ADMIN (root).
-pub struct Folios {
-    flags: Option<File>,
+/// Cuts a range of pages to the parts that may be advised without splitting a large folio, indices into `pages`; and
+/// whether a large folio is in one of them. `keeps_large`: the kernel leaves a folio that is covered whole as it is (6.10).
+pub fn pieces(pages: &[Page], keeps_large: bool) -> (Vec<Range<usize>>, bool) {
+    let (mut pieces, mut open, mut large): (Vec<_>, Option<Range<usize>>, bool) = (Vec::new(), None, false);
+    let mut at = 0;
+    while let Some(page) = pages.get(at) {
+        let (end, clearable) = match page {
+            Page::Absent => {
+                at += 1;
+                continue;
+            }
+            Page::Unknown => (at + 1, false),
+            Page::Present { folio, .. } if !folio.is_large() => (at + 1, true),
+            Page::Present { pfn, folio, protection } => {
+                let same = pages.iter().skip(at).zip(*pfn..).take_while(|(page, want)| {
+                    matches!(page, Page::Present { pfn, protection: p, .. }
+                        if pfn == want && p == protection && folio.contains(*pfn))
+                });
+                let count = same.count();
+                let whole = *pfn == folio.head && count as u64 == folio.frames();
+                large |= keeps_large && whole;
+                (at + count.max(1), keeps_large && whole)
+            }
+        };
+        if clearable {
+            let start = open.as_ref().map_or(at, |open| open.start);
+            open = Some(start..end);
+        } else {
+            pieces.extend(open.take());
+        }
+        at = end;
+    }
+    pieces.extend(open);
+    (pieces, large)
 }
 
-const COMPOUND_HEAD: u64 = 1 << 15;
-const COMPOUND_TAIL: u64 = 1 << 16;
-const HUGETLB: u64 = 1 << 17;
-const UNEVICTABLE: u64 = 1 << 18;
-const NOPAGE: u64 = 1 << 20;
-const ZERO_PAGE: u64 = 1 << 24;
-
-impl Folios {
-    /// Opens it; what cannot be told is then answered with `None`.
-    pub fn open() -> Self {
-        Self { flags: File::open("/proc/kpageflags").ok() }
-    }
-
-    /// Whether it can tell.
-    pub fn is_available(&self) -> bool {
-        self.flags.is_some()
-    }
-
-    /// What the frame is; `None` where that cannot be told.
-    pub fn frame(&self, pfn: u64) -> Option<Frame> {
-        let mut word = [0u8; 8];
-        self.flags.as_ref()?.read_exact_at(&mut word, pfn * 8).ok()?;
-        Some(classify(u64::from_ne_bytes(word)))
-    }
-
-    /// First frame and number of frames of the folio that `pfn` is part of, when it is a large one of at most 2 MiB.
-    pub fn folio_of(&self, pfn: u64) -> Option<(u64, u64)> {
-        const BLOCK: u64 = 512;
-        let first = pfn & !(BLOCK - 1);
-        let mut bytes = [0u8; BLOCK as usize * 8];
-        self.flags.as_ref()?.read_exact_at(&mut bytes, first * 8).ok()?;
-        let (words, _) = bytes.as_chunks::<8>();
-        let frames: Vec<Frame> = words.iter().map(|w| classify(u64::from_ne_bytes(*w))).collect();
-        let at = (pfn - first) as usize;
-        let head = (0..=at).rev().find(|i| frames.get(*i) == Some(&Frame::Large { head: true }))?;
-        let tails = frames.iter().skip(head + 1).take_while(|f| **f == Frame::Large { head: false }).count();
-        (head + tails >= at).then_some((first + head as u64, 1 + tails as u64))
-    }
-}
-
-fn classify(flags: u64) -> Frame {
-    if flags & (HUGETLB | UNEVICTABLE | NOPAGE | ZERO_PAGE) != 0 {
-        Frame::Unclearable
-    } else if flags & (COMPOUND_HEAD | COMPOUND_TAIL) != 0 {
-        Frame::Large { head: flags & COMPOUND_HEAD != 0 }
-    } else {
-        Frame::Small
-    }
-}
+#[cfg(test)]
+mod tests;

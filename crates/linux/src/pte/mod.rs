@@ -1,26 +1,40 @@
 //! The `pte` backend: DAMON's operations for the virtual memory of other processes, on a stock kernel.
 //!
-//! Looking is an eBPF program that reads page-table entries ([`walk`]): the target never notices. Preparing is
-//! process_madvise(MADV_COLD) on single pages ([`clear`]): dear, since each range ends in a TLB shoot-down where the
-//! target runs. Hence the monitor runs these operations with [`isotherm_damon::Watch`], and `prepare` here looks
-//! first: what is clear already, or not there, is never cleared.
+//! Looking is an eBPF program that reads page tables ([`walk`]): the target never notices. Clearing Accessed bits is
+//! process_madvise(MADV_COLD) ([`clear`]): dear, since each range ends in a TLB shoot-down where the target runs. Hence
+//! the monitor looks at whole page tables at once, and chooses with care what to clear ([`BlockOperations`]).
 //!
 //! # What it does not touch
 //! A huge page is cleared as a whole. A large folio that is mapped page by page is cleared as a whole where the kernel
 //! does that without splitting it (6.10), and is otherwise left alone. What cannot be watched (mapped by several
-//! processes, locked, hugetlb) is told apart by its frame and its pagemap entry, reported as [`Seen::Blind`], and counted.
+//! processes, locked, hugetlb) is told apart by its frame and its pagemap entry, reported as such, and counted.
+//!
+//! [`BlockOperations`]: isotherm_damon::BlockOperations
 
+mod area;
+mod blocks;
 mod bpf;
-pub mod clear;
-pub mod walk;
+mod clear;
+mod decode;
+mod frames;
+mod object;
+mod pages;
+mod shared;
+mod walk;
 
-use crate::pagemap::Pagemap;
+pub use walk::WalkError;
+
+use crate::frames::Folio;
+use crate::pagemap::PagemapCache;
 use crate::process::Process;
-use clear::{Folios, Frame, advise_cold};
-use isotherm_damon::{AddrRange, Check, Operations, PAGE_SIZE, Seen, TargetId};
+use area::Areas;
+use frames::Frames;
+use isotherm_damon::{AddrRange, Check, Operations, TargetId};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use walk::{Entry, MAX_ADDRS, WalkError, Walked, Walker};
+use walk::{Walked, Walker};
 
 /// What became of the pages it was asked to prepare; only ever grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,23 +56,24 @@ pub struct Prepared {
 }
 
 struct Target {
-    id: TargetId,
     process: Arc<Process>,
     /// Its mappings, one range each.
     ranges: Vec<AddrRange>,
-    /// Without it, no page is known to be shared.
-    pagemap: Option<Pagemap>,
     /// Identity of its mm at the last walk; 0 before the first.
     mm: u64,
-    gone: bool,
+    /// It died, or refused to be observed.
+    lost: bool,
 }
 
 /// The operations.
 pub struct Pte {
     walker: Walker,
-    folios: Folios,
-    targets: Vec<Target>,
+    frames: Frames,
+    targets: HashMap<TargetId, Target>,
+    pagemaps: PagemapCache,
     prepared: Prepared,
+    /// Targets whose ranges were set since they were last asked for.
+    changed: BTreeSet<TargetId>,
     /// Whether MADV_COLD leaves a fully covered, page-mapped large folio whole.
     keeps_large: bool,
     execed: Vec<TargetId>,
@@ -66,8 +81,8 @@ pub struct Pte {
     error: Option<io::Error>,
 }
 
-/// Pages between two to be cleared that are cleared with them: another range would cost a TLB flush of its own.
-const JOIN: u64 = 4;
+/// Runs of a program tried before a look is given up: a table that goes away meanwhile spoils one.
+const TRIES: usize = 3;
 
 impl Pte {
     /// Loads the walker. Needs x86-64, Linux 5.17, BTF, and CAP_BPF, CAP_PERFMON, CAP_SYS_NICE and CAP_SYS_PTRACE or root.
@@ -75,11 +90,14 @@ impl Pte {
     /// # Errors
     /// See [`WalkError`].
     pub fn load() -> Result<Self, WalkError> {
+        let mut walker = Walker::load()?;
         Ok(Self {
-            walker: Walker::load()?,
-            folios: Folios::open(),
-            targets: Vec::new(),
+            frames: Frames::open(&mut walker),
+            walker,
+            targets: HashMap::new(),
+            pagemaps: PagemapCache::default(),
             prepared: Prepared::default(),
+            changed: BTreeSet::new(),
             keeps_large: kernel_is_at_least(6, 10),
             execed: Vec::new(),
             refused: Vec::new(),
@@ -89,30 +107,33 @@ impl Pte {
 
     /// Adds a process, as yet without ranges.
     pub fn add(&mut self, id: TargetId, process: Arc<Process>) {
-        let pagemap = Pagemap::open(&process).ok();
-        self.targets.push(Target { id, process, ranges: Vec::new(), pagemap, mm: 0, gone: false });
+        self.targets.insert(id, Target { process, ranges: Vec::new(), mm: 0, lost: false });
     }
 
     /// Says what a process has mapped: sorted, disjoint, one range a mapping, as a folio must lie whole in one.
     pub fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]) {
-        if let Some(target) = self.targets.iter_mut().find(|t| t.id == id) {
-            target.ranges = ranges.to_vec();
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.ranges.clear();
+            target.ranges.extend_from_slice(ranges);
+            self.changed.insert(id);
         }
     }
 
     /// A process runs another program: what was known of its address space goes.
     pub fn execed(&mut self, id: TargetId) {
-        if let Some(target) = self.targets.iter_mut().find(|t| t.id == id) {
+        if let Some(target) = self.targets.get_mut(&id) {
             target.ranges.clear();
             target.mm = 0;
+            self.changed.insert(id);
             // A page map stays that of the address space it was opened on.
-            target.pagemap = Pagemap::open(&target.process).ok();
+            self.pagemaps.remove(id);
         }
     }
 
     /// Removes a process.
     pub fn remove(&mut self, id: TargetId) {
-        self.targets.retain(|t| t.id != id);
+        self.targets.remove(&id);
+        self.pagemaps.remove(id);
     }
 
     /// What became of the pages to prepare.
@@ -125,7 +146,8 @@ impl Pte {
         std::mem::take(&mut self.execed)
     }
 
-    /// Targets whose bits may not be cleared any more, since the last call, each with the system's answer.
+    /// Targets that the kernel refused to act on since the last call, and its answer: most often EPERM, of a process that
+    /// changed its user. Nothing more is found out about them.
     pub fn take_refused(&mut self) -> Vec<(TargetId, io::Error)> {
         std::mem::take(&mut self.refused)
     }
@@ -135,31 +157,40 @@ impl Pte {
         self.error.take()
     }
 
+    /// Whether it can be found out here which pages are parts of large folios. If not, no page is cleared.
+    pub fn knows_folios(&self) -> bool {
+        self.frames.are_known()
+    }
+
     /// Depth of the page tables.
     pub fn levels(&self) -> u32 {
         self.walker.levels()
     }
 
-    /// Walks all `addrs` of one target. False when it is gone or was replaced meanwhile: nothing found counts then.
-    fn walk(&mut self, index: usize, addrs: &[u64], entries: &mut Vec<Entry>) -> bool {
-        entries.clear();
-        let Some(target) = self.targets.get_mut(index) else { return false };
-        for chunk in addrs.chunks(MAX_ADDRS) {
-            let walked = self
-                .walker
-                .walk(target.process.pidfd(), chunk.iter().copied(), |_, entry| entries.push(entry));
-            match walked {
-                Ok(Walked::Done { mm }) => {
-                    if target.mm != mm && target.mm != 0 {
-                        self.execed.push(target.id);
-                        // A page map stays that of the address space it was opened on.
-                        target.pagemap = Pagemap::open(&target.process).ok();
-                    }
+    /// Runs `read` on a target. False when nothing that it found counts: the target is gone, was replaced meanwhile, or its
+    /// tables keep changing.
+    fn visit(
+        &mut self,
+        id: TargetId,
+        mut read: impl FnMut(&mut Walker, BorrowedFd<'_>) -> io::Result<Walked>,
+    ) -> bool {
+        let Some(target) = self.targets.get_mut(&id).filter(|t| !t.lost) else { return false };
+        for _ in 0..TRIES {
+            match read(&mut self.walker, target.process.pidfd()) {
+                Ok(Walked::Done { mm }) if target.mm == mm || target.mm == 0 => {
                     target.mm = mm;
+                    return true;
                 }
-                Ok(Walked::Changed) => return false,
+                Ok(Walked::Done { mm }) => {
+                    target.mm = mm;
+                    self.execed.push(id);
+                    // A page map stays that of the address space it was opened on.
+                    self.pagemaps.remove(id);
+                    return false;
+                }
+                Ok(Walked::Changed) => {}
                 Ok(Walked::Gone) => {
-                    target.gone = true;
+                    target.lost = true;
                     return false;
                 }
                 Err(error) => {
@@ -168,192 +199,66 @@ impl Pte {
                 }
             }
         }
-        // The pidfd proves that the process lived until now, so its tables were its own.
-        let alive = target.process.is_alive();
-        target.gone |= !alive;
-        alive
+        false
     }
 
-    /// Which range to clear for a page found accessed; `Err` with the reason why it cannot be.
-    fn range_to_clear(&mut self, index: usize, addr: u64, size: u64, pfn: u64) -> Result<(u64, u64), Blind> {
-        let page = addr & !(PAGE_SIZE - 1);
-        let target = self.targets.get(index).ok_or(Blind::Locked)?;
-        if target.pagemap.as_ref().is_some_and(|pagemap| pagemap.is_shared(page)) {
-            return Err(Blind::Shared);
-        }
-        let large = match self.folios.frame(pfn) {
-            Some(Frame::Unclearable) => return Err(Blind::Locked),
-            Some(Frame::Large { .. }) => true,
-            Some(Frame::Small) | None => false,
-        };
-        if size > PAGE_SIZE {
-            // A 1 GiB leaf is hugetlb or device memory.
-            let start = addr & !(size - 1);
-            return if size == 2 << 20 { Ok((start, size)) } else { Err(Blind::Locked) };
-        }
-        if !large {
-            return Ok((page, PAGE_SIZE));
-        }
-        if !self.keeps_large {
-            return Err(Blind::Split);
-        }
-        let (head, frames) = self.folios.folio_of(pfn).ok_or(Blind::Split)?;
-        let start = page.checked_sub((pfn - head) * PAGE_SIZE).ok_or(Blind::Split)?;
-        let range = AddrRange::new(start, start + frames * PAGE_SIZE);
-        // It must lie whole in one area, every page of it mapped here in order.
-        let after = target.ranges.partition_point(|r| r.end <= start);
-        let whole = target.ranges.get(after).is_some_and(|r| r.intersection(range) == range);
-        if !whole {
-            return Err(Blind::Split);
-        }
-        let addrs: Vec<u64> = (0..frames).map(|i| start + i * PAGE_SIZE).collect();
-        let mut entries = Vec::new();
-        let walked = self.walk(index, &addrs, &mut entries);
-        let in_order = entries
-            .iter()
-            .zip(head..)
-            .all(|(entry, want)| matches!(entry, Entry::Leaf { size: PAGE_SIZE, pfn, .. } if *pfn == want));
-        if walked && in_order { Ok((start, range.size())) } else { Err(Blind::Split) }
+    /// Whether the target lives: what was read of it before then was its own.
+    fn proved(&mut self, id: TargetId) -> bool {
+        let Some(target) = self.targets.get_mut(&id) else { return false };
+        target.lost |= !target.process.is_alive();
+        !target.lost
     }
 
-    /// Joins neighbouring pages to one range where what lies between are plain pages.
-    fn join(&mut self, index: usize, ranges: &mut Vec<(u64, u64)>) {
-        ranges.sort_unstable();
-        ranges.dedup();
-        let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
-        for &(start, len) in ranges.iter() {
-            if let Some((last_start, last_len)) = joined.last().copied()
-                && start <= last_start + last_len + JOIN * PAGE_SIZE
-                && self.all_plain(index, last_start + last_len, start)
-                && let Some(last) = joined.last_mut()
-            {
-                last.1 = (start + len).max(last_start + last_len) - last_start;
-                continue;
+    /// The folios of frames, one answer each; `None` where it cannot be told.
+    fn folios(&mut self, pfns: &[u64]) -> Vec<Option<Folio>> {
+        let mut found = Vec::with_capacity(pfns.len());
+        self.frames.folios(pfns, &mut found);
+        found
+    }
+
+    /// The target cannot be acted on. That it is gone is no error.
+    fn lose(&mut self, id: TargetId, error: io::Error) {
+        match (error.raw_os_error(), self.targets.get_mut(&id)) {
+            (Some(libc::ESRCH | libc::ENOENT), _) | (_, None) => {}
+            (Some(libc::EPERM | libc::EACCES), Some(target)) => {
+                target.lost = true;
+                self.refused.push((id, error));
             }
-            joined.push((start, len));
-        }
-        *ranges = joined;
-    }
-
-    fn all_plain(&mut self, index: usize, from: u64, to: u64) -> bool {
-        let addrs: Vec<u64> = (from..to.max(from)).step_by(PAGE_SIZE as usize).collect();
-        let mut entries = Vec::new();
-        addrs.is_empty()
-            || self.walk(index, &addrs, &mut entries)
-                && entries.iter().all(|entry| match entry {
-                    Entry::Leaf { size: PAGE_SIZE, pfn, .. } => self.folios.frame(*pfn) == Some(Frame::Small),
-                    _ => false,
-                })
-    }
-
-    fn prepare_target(&mut self, index: usize, checks: &mut [Check]) {
-        let addrs: Vec<u64> = checks.iter().map(|c| c.addr).collect();
-        let mut entries = Vec::with_capacity(addrs.len());
-        if !self.walk(index, &addrs, &mut entries) {
-            return;
-        }
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for (check, entry) in checks.iter_mut().zip(&entries) {
-            apply(check, *entry);
-            match (check.seen, entry) {
-                (Seen::Accessed, Entry::Leaf { size, pfn, .. }) => {
-                    match self.range_to_clear(index, check.addr, *size, *pfn) {
-                        Ok(range) => ranges.push(range),
-                        Err(why) => {
-                            check.seen = Seen::Blind;
-                            match why {
-                                Blind::Shared => self.prepared.shared += 1,
-                                Blind::Locked => self.prepared.locked += 1,
-                                Blind::Split => self.prepared.split += 1,
-                            }
-                        }
-                    }
-                }
-                (Seen::Idle, _) => self.prepared.idle += 1,
-                (Seen::Absent, _) => self.prepared.absent += 1,
-                _ => {}
-            }
-        }
-        self.join(index, &mut ranges);
-        let Some(target) = self.targets.get_mut(index) else { return };
-        let mut taken = Vec::with_capacity(ranges.len());
-        if !ranges.is_empty() {
-            self.prepared.calls += 1;
-            match advise_cold(target.process.pidfd(), &ranges, &mut taken) {
-                Ok(()) => {}
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return,
-                // One target that became another user's says nothing of the others.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    target.gone = true;
-                    self.refused.push((target.id, error));
-                    return;
-                }
-                Err(error) => {
-                    self.error.get_or_insert(error);
-                    return;
-                }
-            }
-        }
-        for check in checks.iter_mut().filter(|c| c.seen == Seen::Accessed) {
-            let range = ranges.iter().position(|(start, len)| (*start..start + len).contains(&check.addr));
-            if range.and_then(|i| taken.get(i)).copied().unwrap_or(false) {
-                self.prepared.cleared += 1;
-                check.seen = Seen::Idle;
-            } else {
-                self.prepared.locked += 1;
-                check.seen = Seen::Blind;
+            _ => {
+                self.error.get_or_insert(error);
             }
         }
     }
-}
 
-/// Why a page cannot be watched.
-enum Blind {
-    Shared,
-    Locked,
-    Split,
-}
-
-fn apply(check: &mut Check, entry: Entry) {
-    (check.seen, check.unit) = match entry {
-        Entry::Unknown => (Seen::Unchecked, 0),
-        Entry::Absent { size } => (Seen::Absent, size),
-        Entry::Leaf { size, young: true, .. } => (Seen::Accessed, size),
-        Entry::Leaf { size, young: false, .. } => (Seen::Idle, size),
-    };
+    /// The mappings of a target, looked up one by one.
+    fn areas(&self, id: TargetId) -> Option<Areas<'_>> {
+        self.targets.get(&id).map(|target| Areas::new(&target.process, &target.ranges))
+    }
 }
 
 impl Operations for Pte {
     fn ranges(&mut self, target: TargetId) -> Vec<AddrRange> {
-        let target = self.targets.iter().find(|t| t.id == target);
-        target.map(|t| t.ranges.clone()).unwrap_or_default()
+        self.targets.get(&target).map(|t| t.ranges.clone()).unwrap_or_default()
+    }
+
+    fn take_changed(&mut self) -> Vec<TargetId> {
+        std::mem::take(&mut self.changed).into_iter().collect()
     }
 
     fn prepare(&mut self, checks: &mut [Check]) {
         for group in checks.chunk_by_mut(|a, b| a.target == b.target) {
-            let id = group.first().map(|c| c.target);
-            if let Some(index) = self.targets.iter().position(|t| Some(t.id) == id && !t.gone) {
-                self.prepare_target(index, group);
-            }
+            self.prepare_pages(group);
         }
     }
 
     fn check(&mut self, checks: &mut [Check]) {
-        let mut entries = Vec::new();
         for group in checks.chunk_by_mut(|a, b| a.target == b.target) {
-            let id = group.first().map(|c| c.target);
-            let Some(index) = self.targets.iter().position(|t| Some(t.id) == id && !t.gone) else { continue };
-            let addrs: Vec<u64> = group.iter().map(|c| c.addr).collect();
-            if self.walk(index, &addrs, &mut entries) {
-                for (check, entry) in group.iter_mut().zip(&entries) {
-                    apply(check, *entry);
-                }
-            }
+            self.check_pages(group);
         }
     }
 
     fn is_alive(&mut self, target: TargetId) -> bool {
-        self.targets.iter().any(|t| t.id == target && !t.gone && t.process.is_alive())
+        self.targets.get(&target).is_some_and(|t| !t.lost && t.process.is_alive())
     }
 }
 

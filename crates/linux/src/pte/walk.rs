@@ -1,4 +1,4 @@
-//! Reading page-table entries of another process: the loaded program of `bpf/walk.bpf.c` and what it needs to know
+//! Reading the page tables of another process: the loaded programs of `bpf/walk.bpf.c` and what they need to know
 //! about the machine.
 //!
 //! # Where physical memory is mapped
@@ -8,18 +8,19 @@
 //! through `B`. A wrong `B` reads some other memory and does not find `P - B`; the right one does. The depth of the
 //! tables (4 or 5 levels) is proved by the same look-up.
 
-use super::bpf;
-use aya_obj::btf::{Btf, BtfFeatures};
-use aya_obj::{Features, Object};
-use rustix::mm::{MapFlags, ProtFlags};
+use super::object::Loaded;
+use super::shared::{Plain, SharedArray};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Most addresses looked up in one run of the program (`MAX_ADDRS` there).
 pub const MAX_ADDRS: usize = 4096;
 
-static OBJECT: &[u8] = include_bytes!("../../bpf/walk.bpf.o");
+/// Most page tables read in one run (`MAX_TABLES` there).
+pub const MAX_TABLES: usize = 256;
+
+/// A page table, raw.
+pub type Table = [u64; 512];
 const GIB: u64 = 1 << 30;
 
 /// `struct args` of the program.
@@ -48,13 +49,53 @@ pub struct Slot {
     pad: u32,
 }
 
+/// `struct request` of the program: a page table to copy.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Request {
+    addr: u64,
+    entry: u64,
+    want: u32,
+    found: u32,
+}
+
 #[repr(C)]
 struct Shared {
     addr: [u64; MAX_ADDRS],
     slot: [Slot; MAX_ADDRS],
+    table: [Table; MAX_TABLES],
+    request: [Request; MAX_TABLES],
 }
 
-const _: () = assert!(size_of::<Args>() == 48 && size_of::<Slot>() == 16);
+// SAFETY: arrays of integers in structs without padding.
+unsafe impl Plain for Shared {}
+
+/// Which of the object's programs.
+#[derive(Clone, Copy)]
+enum Program {
+    Walk,
+    Tables,
+}
+
+const _: () = assert!(size_of::<Args>() == 48 && size_of::<Slot>() == 16 && size_of::<Request>() == 24);
+
+/// What was found in place of a page table that was asked for, or it.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// Could not be read, or the table went away meanwhile.
+    Unknown,
+    /// There is none: an entry above it is empty.
+    Absent,
+    /// There is none: an entry above it maps memory.
+    Leaf {
+        /// Bytes it maps: 2 MiB or 1 GiB.
+        size: u64,
+        /// The entry, raw.
+        entry: u64,
+    },
+    /// The table.
+    Table(&'a Table),
+}
 
 /// A page-table entry as found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,19 +118,30 @@ pub enum Entry {
     },
 }
 
-const ACCESSED: u64 = 1 << 5;
+/// Bits of an entry of any level (Intel SDM volume 3, 4.5).
+pub mod bit {
+    /// It maps memory or points to a table.
+    pub const PRESENT: u64 = 1;
+    /// Accessed.
+    pub const ACCESSED: u64 = 1 << 5;
+    /// It maps memory, above the lowest level.
+    pub const HUGE: u64 = 1 << 7;
+}
+
+const fn leaf_size(level: u32) -> u64 {
+    1 << (12 + 9 * (level - 1))
+}
 
 impl Slot {
     fn decode(self, phys_mask: u64) -> Entry {
-        let size = |level: u32| 1u64 << (12 + 9 * (level - 1));
         match self.level {
             level @ 1..=3 => Entry::Leaf {
-                size: size(level),
-                young: self.entry & ACCESSED != 0,
+                size: leaf_size(level),
+                young: self.entry & bit::ACCESSED != 0,
                 // Bit 12 of a huge leaf is its PAT bit, so the mask starts at the leaf's own size.
-                pfn: (self.entry & phys_mask & !(size(level) - 1)) >> 12,
+                pfn: (self.entry & phys_mask & !(leaf_size(level) - 1)) >> 12,
             },
-            level @ 17..=21 => Entry::Absent { size: size(level - 16) },
+            level @ 17..=21 => Entry::Absent { size: leaf_size(level - 16) },
             _ => Entry::Unknown,
         }
     }
@@ -137,27 +189,24 @@ pub enum Walked {
     Changed,
 }
 
-/// The loaded program. Not `Sync`: one walk at a time.
+impl Args {
+    fn walked(&self) -> Walked {
+        match self.status {
+            0 => Walked::Done { mm: self.mm },
+            STATUS_CHANGED => Walked::Changed,
+            _ => Walked::Gone,
+        }
+    }
+}
+
+/// The loaded programs. Not `Sync`: one walk at a time.
 pub struct Walker {
-    program: OwnedFd,
-    shared: NonNull<Shared>,
-    _map: OwnedFd,
+    walk: OwnedFd,
+    tables: OwnedFd,
+    shared: SharedArray<Shared>,
     page_offset: u64,
     phys_mask: u64,
     levels: u32,
-}
-
-// SAFETY: the mapping belongs to this Walker alone (the map's descriptor is not handed out), and all access to it
-// goes through &mut self.
-unsafe impl Send for Walker {}
-
-impl Drop for Walker {
-    fn drop(&mut self) {
-        // SAFETY: shared was mapped with this size in `load` and no reference to it is left.
-        if let Err(error) = unsafe { rustix::mm::munmap(self.shared.as_ptr().cast(), size_of::<Shared>()) } {
-            debug_assert!(false, "munmap: {error}");
-        }
-    }
 }
 
 impl Walker {
@@ -169,26 +218,10 @@ impl Walker {
         if cfg!(not(target_arch = "x86_64")) {
             return Err(WalkError::Machine(std::env::consts::ARCH));
         }
-        let (program, map) = load_object()?;
-        // SAFETY: a fresh mapping of a map we own, at an address the kernel chooses.
-        let mapped = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                size_of::<Shared>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &map,
-                0,
-            )
-        }
-        .map_err(|e| WalkError::Refused {
-            what: "to map the shared array",
-            source: e.into(),
-            log: String::new(),
-        })?;
-        let shared = NonNull::new(mapped.cast::<Shared>()).ok_or(WalkError::NoDirectMap(0))?;
-        let mut walker =
-            Self { program, shared, _map: map, page_offset: 0, phys_mask: phys_mask(), levels: 4 };
+        let shared = SharedArray::new()?;
+        let loaded = Loaded::new(include_bytes!("../../bpf/walk.bpf.o"), shared.fd())?;
+        let (walk, tables) = (loaded.program("walk")?, loaded.program("tables")?);
+        let mut walker = Self { walk, tables, shared, page_offset: 0, phys_mask: phys_mask(), levels: 4 };
         walker.prove_direct_map()?;
         Ok(walker)
     }
@@ -209,29 +242,84 @@ impl Walker {
         addrs: impl Iterator<Item = u64>,
         mut found: impl FnMut(usize, Entry),
     ) -> io::Result<Walked> {
-        // SAFETY: the mapping is valid for a Shared until drop; &mut self makes this the only reference. The
-        // program writes to it only while run() below executes, on this thread, when this reference is not used.
-        let shared = unsafe { self.shared.as_mut() };
+        let shared = self.shared.get_mut();
         let mut count = 0;
         for (slot, addr) in shared.addr.iter_mut().zip(addrs) {
             *slot = addr;
             count += 1;
         }
-        let args = self.run(pidfd.as_raw_fd(), 0, count)?;
-        match args.status {
-            0 => {}
-            STATUS_CHANGED => return Ok(Walked::Changed),
-            _ => return Ok(Walked::Gone),
+        let args = self.run(Program::Walk, pidfd.as_raw_fd(), 0, count)?;
+        let walked = args.walked();
+        if !matches!(walked, Walked::Done { .. }) {
+            return Ok(walked);
         }
-        // SAFETY: as above; run() has returned.
-        let shared = unsafe { self.shared.as_ref() };
+        let shared = self.shared.get();
         for (index, slot) in shared.slot.iter().take(count).enumerate() {
             found(index, slot.decode(self.phys_mask));
         }
-        Ok(Walked::Done { mm: args.mm })
+        Ok(walked)
     }
 
-    fn run(&mut self, pidfd: i32, pgd: u64, count: usize) -> io::Result<Args> {
+    /// Reads for each of `items` the page table of level `want` that maps its address (1: of 2 MiB, 2: of 1 GiB, and so
+    /// on up to [`Self::levels`]), in one run: at most [`MAX_TABLES`] of them. `found` is called only when all that was
+    /// read counts.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program at all.
+    pub fn tables<T>(
+        &mut self,
+        pidfd: BorrowedFd<'_>,
+        want: u32,
+        items: &mut [T],
+        addr: impl Fn(&T) -> u64,
+        mut found: impl FnMut(&mut T, Found<'_>),
+    ) -> io::Result<Walked> {
+        let count = items.len().min(MAX_TABLES);
+        let shared = self.shared.get_mut();
+        for (request, item) in shared.request.iter_mut().zip(&*items) {
+            *request = Request { addr: addr(item), entry: 0, want, found: 0 };
+        }
+        let walked = self.run(Program::Tables, pidfd.as_raw_fd(), 0, count)?.walked();
+        if !matches!(walked, Walked::Done { .. }) {
+            return Ok(walked);
+        }
+        let shared = self.shared.get();
+        for ((item, request), table) in items.iter_mut().zip(&shared.request).zip(&shared.table) {
+            let what = match request.found {
+                level @ 2..=3 => Found::Leaf { size: leaf_size(level), entry: request.entry },
+                17..=21 => Found::Absent,
+                33..=37 => Found::Table(table),
+                _ => Found::Unknown,
+            };
+            found(item, what);
+        }
+        Ok(walked)
+    }
+
+    /// The frame numbers of kernel addresses of the caller's own, one a page; `None` where one is not mapped.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program at all.
+    pub fn kernel_frames(&mut self, addrs: &[u64]) -> io::Result<Vec<Option<u64>>> {
+        let pgd = self.run(Program::Walk, -1, 0, 0)?.pgd;
+        let shared = self.shared.get_mut();
+        shared.addr.iter_mut().zip(addrs).for_each(|(slot, addr)| *slot = *addr);
+        self.run(Program::Walk, -1, pgd, addrs.len().min(MAX_ADDRS))?;
+        let frame = |(slot, addr): (&Slot, &u64)| match slot.decode(self.phys_mask) {
+            Entry::Leaf { size, pfn, .. } => Some(pfn + ((addr & (size - 1)) >> 12)),
+            _ => None,
+        };
+        Ok(self.shared.get().slot.iter().zip(addrs).map(frame).collect())
+    }
+
+    /// The frame of an entry that maps `size` bytes, or would if it were present.
+    pub fn pfn(&self, entry: u64, size: u64) -> u64 {
+        // The kernel inverts the address of an entry that is not present, lest the processor speculates on it.
+        let entry = if entry & bit::PRESENT == 0 { !entry } else { entry };
+        (entry & self.phys_mask & !(size - 1)) >> 12
+    }
+
+    fn run(&mut self, program: Program, pidfd: i32, pgd: u64, count: usize) -> io::Result<Args> {
         let mut args = Args {
             page_offset: self.page_offset,
             phys_mask: self.phys_mask,
@@ -242,13 +330,17 @@ impl Walker {
             count: count as u32,
             status: STATUS_GONE,
         };
-        bpf::run(self.program.as_fd(), &mut args)?;
+        let program = match program {
+            Program::Walk => &self.walk,
+            Program::Tables => &self.tables,
+        };
+        self.shared.run(program, &mut args)?;
         Ok(args)
     }
 
     fn prove_direct_map(&mut self) -> Result<(), WalkError> {
         let refused = |source| WalkError::Refused { what: "to run the program", source, log: String::new() };
-        let pgd = self.run(-1, 0, 0).map_err(refused)?.pgd;
+        let pgd = self.run(Program::Walk, -1, 0, 0).map_err(refused)?.pgd;
         // Physical addresses start at 0 and end, holes included, at no more than the processor's address bits.
         let candidates = (self.phys_mask + 1).div_ceil(GIB).min(1 << 17);
         let top = pgd & !(GIB - 1);
@@ -257,11 +349,9 @@ impl Walker {
             for candidate in 0..candidates {
                 let Some(base) = top.checked_sub(candidate * GIB).filter(|b| b >> 63 == 1) else { break };
                 self.page_offset = base;
-                // SAFETY: as in walk().
-                unsafe { self.shared.as_mut() }.addr[0] = pgd;
-                self.run(-1, pgd, 1).map_err(refused)?;
-                // SAFETY: as in walk().
-                let entry = unsafe { self.shared.as_ref() }.slot[0].decode(self.phys_mask);
+                self.shared.get_mut().addr[0] = pgd;
+                self.run(Program::Walk, -1, pgd, 1).map_err(refused)?;
+                let entry = self.shared.get().slot[0].decode(self.phys_mask);
                 if let Entry::Leaf { size, pfn, .. } = entry
                     && (pfn << 12) + (pgd & (size - 1)) == pgd - base
                 {
@@ -281,45 +371,4 @@ fn phys_mask() -> u64 {
     });
     let width = width.filter(|w| (32..=52).contains(w)).unwrap_or(52);
     ((1u64 << width) - 1) & !0xfff
-}
-
-fn load_object() -> Result<(OwnedFd, OwnedFd), WalkError> {
-    let object = |e: &dyn std::fmt::Display| WalkError::Object(e.to_string());
-    let kernel = Btf::from_sys_fs().map_err(|e| WalkError::NoBtf(e.to_string()))?;
-    let mut obj = Object::parse(OBJECT).map_err(|e| object(&e))?;
-    // All of these came before 5.17, which the program needs anyway; the object uses none of the newer kinds.
-    let features = BtfFeatures::new(true, true, true, true, false, false, false, false);
-    let btf = obj
-        .fixup_and_sanitize_btf(&features)
-        .map_err(|e| object(&e))?
-        .map(Btf::to_bytes)
-        .ok_or_else(|| object(&"it carries no type information"))?;
-    let refused = |what| move |source| WalkError::Refused { what, source, log: String::new() };
-    let btf = bpf::load_btf(&btf).map_err(refused("the program's type information"))?;
-    obj.relocate_btf(&kernel).map_err(|e| object(&e))?;
-
-    let text: std::collections::HashSet<usize> = obj.functions.keys().map(|(section, _)| *section).collect();
-    let map = bpf::create_shared_array(size_of::<Shared>() as u32).map_err(refused("to create a map"))?;
-    let maps = obj.maps.clone();
-    obj.relocate_maps(maps.iter().map(|(name, m)| (name.as_str(), map.as_raw_fd(), m)), &text)
-        .map_err(|e| object(&e))?;
-    obj.relocate_calls(&text).map_err(|e| object(&e))?;
-    obj.sanitize_functions(&Features::new(true, true, true, true, true, true, true, Some(features)));
-    let program = obj.programs.get("walk").ok_or_else(|| object(&"no program named walk"))?;
-    let function = obj.functions.get(&program.function_key()).ok_or_else(|| object(&"no code for walk"))?;
-    let func_info = function.func_info.func_info_bytes();
-    let program = bpf::load_syscall_program(&bpf::Program {
-        insns: &function.instructions,
-        license: &obj.license,
-        btf: btf.as_fd(),
-        func_info: &func_info,
-        func_info_rec_size: function.func_info_rec_size,
-        func_info_cnt: function.func_info.len(),
-    })
-    .map_err(|(source, log)| WalkError::Refused {
-        what: "the page-table walk program",
-        source,
-        log: if log.is_empty() { log } else { format!("\n{log}") },
-    })?;
-    Ok((program, map))
 }

@@ -1,0 +1,357 @@
+//! Operations on blocks: what one page table of the lowest level maps is read, and advised, at once.
+
+use super::clear::{Page, advise_cold, pieces};
+use super::walk::{Entry, Found, MAX_TABLES, bit};
+use super::{Pte, decode};
+use isotherm_damon::{
+    AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, Pages,
+    RangeClear, Sweep, TargetId,
+};
+use std::io::Write;
+use std::ops::Range;
+
+const GIB: u64 = 1 << 30;
+
+/// Entries of the root table that map user space: the lower half.
+const USER_ENTRIES: usize = 256;
+
+/// A table to read in a survey: the first address it maps, and what is present in it.
+struct Surveyed {
+    start: u64,
+    /// First addresses of what its entries map, and whether an entry points to a table.
+    children: Vec<(u64, bool)>,
+    read: bool,
+}
+
+impl Pte {
+    /// The tables of `level` at the addresses `starts`. `None` when they cannot be had.
+    fn survey_level(&mut self, id: TargetId, level: u32, starts: &[u64]) -> Option<Vec<Surveyed>> {
+        let new = |start: &u64| Surveyed { start: *start, children: Vec::new(), read: false };
+        let mut tables: Vec<Surveyed> = starts.iter().map(new).collect();
+        let entries = if level == self.levels() { USER_ENTRIES } else { 512 };
+        let size = PAGE_SIZE << (9 * (level - 1));
+        for chunk in tables.chunks_mut(MAX_TABLES) {
+            let visited = self.visit(id, |walker, pidfd| {
+                walker.tables(
+                    pidfd,
+                    level,
+                    chunk,
+                    |table| table.start,
+                    |table, found| {
+                        table.read = !matches!(found, Found::Unknown);
+                        match found {
+                            Found::Table(raw) => {
+                                let present = raw
+                                    .iter()
+                                    .zip(0u64..)
+                                    .take(entries)
+                                    .filter(|(e, _)| **e & bit::PRESENT != 0);
+                                let child = |(entry, i): (&u64, u64)| {
+                                    (table.start + i * size, entry & bit::HUGE == 0)
+                                };
+                                table.children.extend(present.map(child));
+                            }
+                            // It became a huge page since the level above was read.
+                            Found::Leaf { .. } => table.children.push((table.start, false)),
+                            Found::Absent | Found::Unknown => {}
+                        }
+                    },
+                )
+            });
+            if !visited {
+                return None;
+            }
+        }
+        tables.iter().all(|table| table.read).then_some(tables)
+    }
+
+    fn look_at(&mut self, id: TargetId, blocks: &mut [BlockLook]) -> bool {
+        self.visit(id, |walker, pidfd| {
+            walker.tables(
+                pidfd,
+                1,
+                blocks,
+                |block| block.addr,
+                |block, found| {
+                    let all = |entry: u64| if entry & bit::ACCESSED != 0 { Pages::ALL } else { Pages::NONE };
+                    (block.mapped, block.present, block.young) = match found {
+                        Found::Unknown => (Mapped::Unknown, Pages::NONE, Pages::NONE),
+                        Found::Absent => (Mapped::Absent, Pages::NONE, Pages::NONE),
+                        Found::Leaf { entry, .. } => (Mapped::Huge, Pages::ALL, all(entry)),
+                        Found::Table(table) => {
+                            let (present, young) = decode::pages(table);
+                            (Mapped::Table, present, young)
+                        }
+                    };
+                },
+            )
+        })
+    }
+
+    /// Clears ranges within one block each, sorted.
+    pub(super) fn clear_ranges(&mut self, id: TargetId, ranges: &mut [RangeClear]) {
+        ranges.iter_mut().for_each(|range| range.cleared = Cleared::NotDone);
+        let block = |range: &RangeClear| range.range.start / BLOCK_SIZE;
+        let mut rest = ranges;
+        while !rest.is_empty() {
+            let ends = rest.chunk_by(|a, b| block(a) == block(b)).take(MAX_TABLES).map(<[RangeClear]>::len);
+            let (now, later) = rest.split_at_mut(ends.sum());
+            if !self.clear_some(id, now) {
+                return;
+            }
+            rest = later;
+        }
+    }
+
+    /// Clears ranges in no more blocks than one run reads. False if the target cannot be reached.
+    fn clear_some(&mut self, id: TargetId, ranges: &mut [RangeClear]) -> bool {
+        let Some((plans, mut entries)) = self.plan(id, ranges) else { return false };
+        let mapped: Vec<u64> = entries.iter().filter(|e| is_mapped(**e)).copied().collect();
+        let pfns: Vec<u64> = mapped.iter().map(|entry| self.walker.pfn(*entry, PAGE_SIZE)).collect();
+        let folios = self.folios(&pfns);
+        let mut known = pfns.iter().zip(&folios);
+        let pages: Vec<Page> = entries
+            .drain(..)
+            .map(|entry| match is_mapped(entry).then(|| known.next()).flatten() {
+                None => Page::Absent,
+                Some((_, None)) => Page::Unknown,
+                Some((pfn, Some(folio))) => {
+                    Page::Present { pfn: *pfn, folio: *folio, protection: protection(entry) }
+                }
+            })
+            .collect();
+
+        let (mut advised, mut owners) = (Vec::new(), Vec::new());
+        for (i, (range, plan)) in ranges.iter_mut().zip(plans).enumerate() {
+            let before = advised.len();
+            match plan {
+                Plan::Unknown => {}
+                Plan::Absent => range.cleared = Cleared::Done,
+                Plan::Unclearable => range.cleared = Cleared::Refused,
+                Plan::Huge if range.range.size() == BLOCK_SIZE => {
+                    advised.push((range.range.start, BLOCK_SIZE))
+                }
+                Plan::Huge => range.cleared = Cleared::WouldSplit,
+                Plan::Pages(at) => {
+                    let pages = pages.get(at).unwrap_or_default();
+                    self.cut(id, range.range.start, pages, &mut advised);
+                    let absent = pages.iter().all(|page| *page == Page::Absent);
+                    let left_alone = if absent { Cleared::Done } else { Cleared::WouldSplit };
+                    range.cleared = if advised.len() == before { left_alone } else { Cleared::NotDone };
+                }
+            }
+            owners.resize(advised.len(), i);
+        }
+        self.advise(id, &advised, &owners, ranges)
+    }
+
+    fn advise(
+        &mut self,
+        id: TargetId,
+        advised: &[(u64, u64)],
+        owners: &[usize],
+        ranges: &mut [RangeClear],
+    ) -> bool {
+        let Some(target) = self.targets.get(&id) else { return false };
+        if advised.is_empty() {
+            return true;
+        }
+        self.prepared.calls += 1;
+        let mut outcome = Vec::with_capacity(advised.len());
+        let result = advise_cold(target.process.pidfd(), advised, &mut outcome);
+        for (cleared, owner) in outcome.iter().zip(owners) {
+            let Some(range) = ranges.get_mut(*owner) else { continue };
+            // Of several pieces one that was cleared counts.
+            if range.cleared == Cleared::NotDone || *cleared == Cleared::Done {
+                range.cleared = *cleared;
+            }
+        }
+        result.map_err(|error| self.lose(id, error)).is_ok()
+    }
+
+    /// Reads the entries of all ranges anew. What a plan says of pages are indices into the entries.
+    fn plan(&mut self, id: TargetId, ranges: &[RangeClear]) -> Option<(Vec<Plan>, Vec<u64>)> {
+        let block = |range: &RangeClear| range.range.start & !(BLOCK_SIZE - 1);
+        let mut blocks: Vec<&[RangeClear]> = ranges.chunk_by(|a, b| block(a) == block(b)).collect();
+        let (mut plans, mut entries) = (Vec::with_capacity(ranges.len()), Vec::new());
+        let addr = |ranges: &&[RangeClear]| ranges.first().map_or(0, block);
+        let visited = self.visit(id, |walker, pidfd| {
+            walker.tables(pidfd, 1, &mut blocks, addr, |ranges, found| match found {
+                Found::Table(table) => plans.extend(ranges.iter().map(|range| {
+                    let first = entries.len();
+                    entries.extend_from_slice(table.get(pages_of(range.range)).unwrap_or_default());
+                    Plan::Pages(first..entries.len())
+                })),
+                Found::Leaf { size: BLOCK_SIZE, .. } => plans.extend(ranges.iter().map(|_| Plan::Huge)),
+                Found::Leaf { .. } => plans.extend(ranges.iter().map(|_| Plan::Unclearable)),
+                Found::Absent => plans.extend(ranges.iter().map(|_| Plan::Absent)),
+                Found::Unknown => plans.extend(ranges.iter().map(|_| Plan::Unknown)),
+            })
+        });
+        visited.then_some((plans, entries))
+    }
+
+    /// Cuts the range of `pages` that begins at `start` to what can be advised without splitting a folio.
+    fn cut(&self, id: TargetId, start: u64, pages: &[Page], advised: &mut Vec<(u64, u64)>) {
+        let before = advised.len();
+        let mut add = |first: usize, pieces: Vec<Range<usize>>| {
+            for piece in pieces {
+                let (addr, len) =
+                    (start + (first + piece.start) as u64 * PAGE_SIZE, piece.len() as u64 * PAGE_SIZE);
+                // Pieces that meet where two mappings do need one flush only.
+                let meets = advised.len() > before;
+                match advised.last_mut() {
+                    Some(last) if meets && last.0 + last.1 == addr => last.1 += len,
+                    _ => advised.push((addr, len)),
+                }
+            }
+        };
+        let (whole, large) = pieces(pages, self.keeps_large);
+        if !large {
+            return add(0, whole);
+        }
+        // A folio must lie whole in one mapping as well.
+        let Some(mut areas) = self.areas(id) else { return };
+        let mut at = 0;
+        while at < pages.len() {
+            let addr = start + at as u64 * PAGE_SIZE;
+            let area = areas.at(addr);
+            let end = area.map_or(at + 1, |area| ((area.end - start) / PAGE_SIZE) as usize).min(pages.len());
+            if area.is_some() {
+                add(at, pieces(pages.get(at..end).unwrap_or_default(), self.keeps_large).0);
+            }
+            at = end;
+        }
+    }
+}
+
+impl BlockOperations for Pte {
+    fn survey(&mut self, id: TargetId, blocks: &mut Vec<u64>) -> bool {
+        blocks.clear();
+        let mut starts = vec![0];
+        for level in (2..=self.levels()).rev() {
+            let Some(tables) = self.survey_level(id, level, &starts) else { return false };
+            let size = PAGE_SIZE << (9 * (level - 1));
+            starts.clear();
+            for (start, is_table) in tables.into_iter().flat_map(|table| table.children) {
+                if level > 2 && is_table {
+                    starts.push(start);
+                } else {
+                    // Of a huge page of 1 GiB all blocks.
+                    blocks.extend((start..start + size.min(GIB)).step_by(BLOCK_SIZE as usize));
+                }
+            }
+        }
+        if !blocks.is_sorted() {
+            blocks.sort_unstable();
+        }
+        self.proved(id)
+    }
+
+    fn look(&mut self, id: TargetId, blocks: &mut [BlockLook]) -> bool {
+        let reset = |block: &mut BlockLook| *block = BlockLook::at(block.addr);
+        blocks.iter_mut().for_each(reset);
+        let mut read = false;
+        for chunk in blocks.chunks_mut(MAX_TABLES) {
+            if self.look_at(id, chunk) {
+                read = true;
+            } else if self.execed.last() == Some(&id) {
+                read = false;
+                break;
+            }
+        }
+        let read = read && self.proved(id);
+        if !read {
+            blocks.iter_mut().for_each(reset);
+        }
+        read
+    }
+
+    fn clear(&mut self, id: TargetId, ranges: &mut [RangeClear]) {
+        self.clear_ranges(id, ranges);
+    }
+
+    fn ownership(&mut self, id: TargetId, addrs: &[u64], found: &mut Vec<Ownership>) {
+        found.clear();
+        found.resize(addrs.len(), Ownership::Unknown);
+        let mut entries = Vec::with_capacity(addrs.len());
+        if !self.walk(id, addrs, &mut entries) {
+            return;
+        }
+        let pfns: Vec<u64> = entries
+            .iter()
+            .filter_map(|entry| if let Entry::Leaf { pfn, .. } = entry { Some(*pfn) } else { None })
+            .collect();
+        let mut folios = self.folios(&pfns).into_iter();
+        let Some(target) = self.targets.get(&id) else { return };
+        let mut mapped = Vec::with_capacity(addrs.len());
+        if let Some(pagemap) = self.pagemaps.of(id, &target.process) {
+            pagemap.entries(addrs, &mut mapped);
+        }
+        for ((owned, entry), mapped) in found.iter_mut().zip(&entries).zip(mapped) {
+            let Entry::Leaf { size, .. } = entry else { continue };
+            let unclearable = folios.next().flatten().is_some_and(|folio| folio.is_unclearable());
+            *owned = match mapped {
+                // A 1 GiB leaf is hugetlb or device memory.
+                _ if unclearable || *size > BLOCK_SIZE => Ownership::Unclearable,
+                Some(mapped) if mapped.exclusive() => Ownership::Exclusive,
+                Some(mapped) if mapped.present() => Ownership::Shared,
+                _ => Ownership::Unknown,
+            };
+        }
+    }
+
+    fn sweep(&mut self, id: TargetId, kind: Sweep) -> bool {
+        let Some(target) = self.targets.get(&id).filter(|t| !t.lost) else { return false };
+        let opened = std::fs::File::options().write(true).open(target.process.path("clear_refs"));
+        // What was opened is the target's own if it lives still; it stays so for as long as it is open.
+        if !self.proved(id) {
+            return false;
+        }
+        let command: &[u8] = match kind {
+            Sweep::All => b"1",
+            Sweep::Anonymous => b"2",
+            Sweep::Mapped => b"3",
+        };
+        match opened.and_then(|mut file| file.write_all(command)) {
+            Ok(()) => true,
+            Err(error) => {
+                // Without CONFIG_PROC_PAGE_MONITOR there is no such file: no fault of the target.
+                if error.kind() != std::io::ErrorKind::NotFound {
+                    self.lose(id, error);
+                }
+                false
+            }
+        }
+    }
+}
+
+/// What is to be done for a range.
+enum Plan {
+    Unknown,
+    Absent,
+    Unclearable,
+    Huge,
+    Pages(Range<usize>),
+}
+
+/// The entries of a block's page table for a range within it.
+fn pages_of(range: AddrRange) -> Range<usize> {
+    let page = |bytes: u64| (bytes / PAGE_SIZE) as usize;
+    let start = range.start % BLOCK_SIZE;
+    page(start)..page((start + range.size()).min(BLOCK_SIZE))
+}
+
+/// Whether MADV_COLD takes the entry for a page: present, or made inaccessible for a while (PROT_NONE, NUMA hinting). In
+/// entries of swap that bit is clear.
+const fn is_mapped(entry: u64) -> bool {
+    const PROTNONE: u64 = 1 << 8;
+    entry & (bit::PRESENT | PROTNONE) != 0
+}
+
+/// What entries of one folio must agree on: all but the frame and what the kernel leaves out of account (writable,
+/// accessed, dirty, soft-dirty, and dirty in its second place).
+const fn protection(entry: u64) -> u64 {
+    const FRAME: u64 = ((1 << 52) - 1) & !0xfff;
+    entry & !(FRAME | 1 << 1 | 1 << 5 | 1 << 6 | 1 << 11 | 1 << 58)
+}
