@@ -148,9 +148,12 @@ impl Observer for Recorder {
                 end: m.range.end,
                 perms: m.perms.to_string(),
                 name: m.name.to_string(),
+                device: m.device,
+                inode: m.inode,
+                offset: m.offset,
             })
             .collect();
-        self.writer.send(Item::Mappings(rec::Mappings { target: id.0, time_ns, maps }));
+        self.writer.send(Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial: false }));
     }
 
     fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {
