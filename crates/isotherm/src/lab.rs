@@ -5,9 +5,10 @@ use crate::experiment::interrupted;
 use crate::stop::Stop;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use isotherm_lab::accuracy::{Options, summary_table};
-use isotherm_lab::live::{Bench, Subject};
-use isotherm_lab::live_overhead::{Interrupted, MemoryBound, OverheadRun, Schedule, shortage, table};
+use isotherm_lab::accuracy::{AccuracyRun, Options, Subject, summary_table};
+use isotherm_lab::machine::shortage;
+use isotherm_lab::overhead::{MemoryBound, OverheadRun, Schedule, table};
+use isotherm_lab::{Bench, Interrupted};
 use isotherm_report::units::format_size;
 use serde::Serialize;
 use std::io::IsTerminal;
@@ -41,27 +42,21 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
     if let Some(factor) = args.scale_time {
         options.extend(["--scale-time".to_owned(), factor.to_string()]);
     }
+    let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let mut runs = Vec::new();
-    for _ in 0..args.runs.max(1) {
-        for pattern in &patterns {
-            for page in &args.pages {
-                eprintln!("lab accuracy: {pattern}, {page} pages ...");
-                let subject =
-                    Subject { pattern: pattern.clone(), page: Some(page.clone()), options: options.clone() };
-                let run = bench.accuracy(&subject, Options::default())?;
-                if args.details {
-                    println!("{}", run.accuracy.details());
-                }
-                eprintln!(
-                    "  F1 {}, monitor {:.2} % of a CPU, {:.0} clears a second, at most {} checks a sample, {:.1} bytes a region",
-                    run.accuracy.score.f1.map_or("-".into(), |f| format!("{f:.4}")),
-                    run.cpu_share * 100.0,
-                    run.clears_per_second,
-                    run.max_checks_per_sample,
-                    run.bytes_per_region
-                );
+    let subjects = patterns.iter().flat_map(|pattern| args.pages.iter().map(move |page| (pattern, page)));
+    let all = (0..args.runs.max(1)).flat_map(|_| subjects.clone());
+    for (pattern, page) in all {
+        say!("lab accuracy: {pattern}, {page} pages ...");
+        let subject =
+            Subject { pattern: pattern.clone(), page: Some(page.clone()), options: options.clone() };
+        match bench.accuracy(&subject, Options::default(), &|| stop.asked()) {
+            Ok(run) => {
+                tell_accuracy(&run, args.details);
                 runs.push(run);
             }
+            Err(error) if error.is::<Interrupted>() => break,
+            Err(error) => return Err(error.context(format!("{pattern}, {page} pages"))),
         }
     }
     if args.json {
@@ -70,7 +65,22 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
         let verdicts: Vec<_> = runs.iter().map(|r| r.accuracy.clone()).collect();
         print!("{}", summary_table(&verdicts));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if stop.asked() { interrupted("accuracy") } else { ExitCode::SUCCESS })
+}
+
+/// What is known as soon as one run is over.
+fn tell_accuracy(run: &AccuracyRun, details: bool) {
+    if details {
+        println!("{}", run.accuracy.details());
+    }
+    say!(
+        "  F1 {}, monitor {:.2} % of a CPU, {:.0} clears a second, at most {} checks a sample, {:.1} bytes a region",
+        run.accuracy.score.f1.map_or("-".into(), |f| format!("{f:.4}")),
+        run.cpu_share * 100.0,
+        run.clears_per_second,
+        run.max_checks_per_sample,
+        run.bytes_per_region
+    );
 }
 
 /// The shortest slice that holds enough work and one account of the monitor's cost.

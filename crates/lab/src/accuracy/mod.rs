@@ -10,9 +10,11 @@
 //! `margin` of the threshold are neither hot nor cold: whether a window shows one access or none is chance. They are
 //! left out and their share is reported.
 
+mod live;
 mod result;
 mod score;
 
+pub use live::{AccuracyRun, Subject, judge};
 pub use result::{Accuracy, Bounds, Convergence, PhaseScore, RateScore, Windows, Wss, summary_table};
 pub use score::Score;
 
