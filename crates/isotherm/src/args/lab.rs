@@ -21,6 +21,9 @@ pub struct AccuracyArgs {
     /// Factor on the length of phases
     #[arg(long, value_name = "FACTOR")]
     pub scale_time: Option<f64>,
+    /// Leave this long after the start of a phase out of the scores; the time until it is found counts all the same
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_time)]
+    pub settle: Duration,
     /// Runs of each
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub runs: u32,

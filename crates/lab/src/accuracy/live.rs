@@ -38,6 +38,10 @@ pub struct AccuracyRun {
     pub clears_per_second: f64,
     /// Bytes of the recording for each region in it.
     pub bytes_per_region: f64,
+    /// Sampling intervals missed because the monitor came late.
+    pub samples_missed: u64,
+    /// Snapshots that were lost because writing them was slow.
+    pub snapshots_lost: u64,
 }
 
 impl Bench {
@@ -59,7 +63,8 @@ impl Bench {
         let recording = place.join(format!("{stem}.rec"));
         let truth_file = place.join(format!("{stem}.truth.jsonl"));
         let mut command = self.record(&recording);
-        command.args(["--no-children", "--"]).arg(&self.isotherm).args(["workload", &subject.pattern]);
+        // The children of a pattern are watched as any program's are; one without has none.
+        command.arg("--").arg(&self.isotherm).args(["workload", &subject.pattern]);
         command.args(["--delay", "1s", "--truth"]).arg(&truth_file).args(&subject.options);
         if let Some(page) = &subject.page {
             command.args(["--page", page]);
@@ -100,5 +105,7 @@ pub fn judge(truth: &Truth, path: &Path, options: Options) -> anyhow::Result<Acc
         max_checks_per_sample: total.total.max_checks_per_sample,
         clears_per_second: total.clears_per_second(),
         bytes_per_region: bytes as f64 / regions.max(1) as f64,
+        samples_missed: total.total.samples_missed,
+        snapshots_lost: total.total.snapshots_lost,
     })
 }
