@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
-pub use lab::{OvercommitArgs, OvercommitPart, OverheadArgs};
+pub use lab::{AccuracyArgs, OvercommitArgs, OvercommitPart, OverheadArgs};
 pub use report::{
     AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs, WssArgs,
 };
@@ -222,35 +222,4 @@ pub enum LabCommand {
     Frames(FramesArgs),
     /// Time fork, exit, zap and young harvest of page tables in batches, page by page, and beside Linux
     Fork(ForkArgs),
-}
-
-/// Record programs that know the truth about themselves and compare, byte by byte.
-#[derive(Debug, Args)]
-pub struct AccuracyArgs {
-    /// Built-in patterns, or files that end in .toml [default: all built-in ones but membound]
-    #[arg(value_name = "PATTERN")]
-    pub patterns: Vec<String>,
-    /// Pages to run each pattern with
-    #[arg(long, value_name = "PAGE", value_delimiter = ',', default_values = ["4k", "thp"])]
-    pub pages: Vec<String>,
-    /// Change a parameter of the patterns; repeatable
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Factor on the length of phases
-    #[arg(long, value_name = "FACTOR")]
-    pub scale_time: Option<f64>,
-    /// Runs of each
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub runs: u32,
-    /// Keep the recordings in this directory
-    #[arg(long, value_name = "DIR")]
-    pub keep: Option<PathBuf>,
-    /// Print every phase and rate, not just a line a run
-    #[arg(long)]
-    pub details: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub monitor: MonitorArgs,
 }

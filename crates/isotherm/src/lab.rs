@@ -5,9 +5,10 @@ use crate::experiment::interrupted;
 use crate::stop::Stop;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use isotherm_lab::accuracy::{Options, summary_table};
-use isotherm_lab::live::{Bench, Subject};
-use isotherm_lab::live_overhead::{Interrupted, MemoryBound, OverheadRun, Schedule, shortage, table};
+use isotherm_lab::accuracy::{AccuracyRun, Options, Subject, summary_table};
+use isotherm_lab::machine::shortage;
+use isotherm_lab::overhead::{MemoryBound, OverheadRun, Schedule, table};
+use isotherm_lab::{Bench, Interrupted};
 use isotherm_report::units::format_size;
 use serde::Serialize;
 use std::io::IsTerminal;
@@ -15,7 +16,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Patterns that `lab accuracy` runs unless told otherwise: those with a truth worth comparing.
-const PATTERNS: [&str; 6] = ["stairs", "zigzag", "hotspot", "rates", "heap", "threads"];
+const PATTERNS: [&str; 13] = [
+    "stairs", "zigzag", "hotspot", "rates", "heap", "threads", "front", "sweep", "zipf", "shm", "prefork",
+    "swarm", "fft",
+];
 
 /// `isotherm lab accuracy`.
 ///
@@ -41,36 +45,50 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
     if let Some(factor) = args.scale_time {
         options.extend(["--scale-time".to_owned(), factor.to_string()]);
     }
+    let settle_ns = u64::try_from(args.settle.as_nanos()).unwrap_or(u64::MAX);
+    let judging = Options { settle_ns, ..Options::default() };
+    let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let mut runs = Vec::new();
-    for _ in 0..args.runs.max(1) {
-        for pattern in &patterns {
-            for page in &args.pages {
-                eprintln!("lab accuracy: {pattern}, {page} pages ...");
-                let subject =
-                    Subject { pattern: pattern.clone(), page: Some(page.clone()), options: options.clone() };
-                let run = bench.accuracy(&subject, Options::default())?;
-                if args.details {
-                    println!("{}", run.accuracy.details());
-                }
-                eprintln!(
-                    "  F1 {}, monitor {:.2} % of a CPU, {:.0} clears a second, at most {} checks a sample, {:.1} bytes a region",
-                    run.accuracy.score.f1.map_or("-".into(), |f| format!("{f:.4}")),
-                    run.cpu_share * 100.0,
-                    run.clears_per_second,
-                    run.max_checks_per_sample,
-                    run.bytes_per_region
-                );
+    let subjects = patterns.iter().flat_map(|pattern| args.pages.iter().map(move |page| (pattern, page)));
+    let all = (0..args.runs.max(1)).flat_map(|_| subjects.clone());
+    for (pattern, page) in all {
+        say!("lab accuracy: {pattern}, {page} pages ...");
+        let subject =
+            Subject { pattern: pattern.clone(), page: Some(page.clone()), options: options.clone() };
+        match bench.accuracy(&subject, judging, &|| stop.asked()) {
+            Ok(run) => {
+                tell_accuracy(&run, args.details);
                 runs.push(run);
             }
+            Err(error) if error.is::<Interrupted>() => break,
+            Err(error) => return Err(error.context(format!("{pattern}, {page} pages"))),
         }
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&runs)?);
     } else {
-        let verdicts: Vec<_> = runs.iter().map(|r| r.accuracy.clone()).collect();
-        print!("{}", summary_table(&verdicts));
+        print!("{}", summary_table(&runs));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if stop.asked() { interrupted("accuracy") } else { ExitCode::SUCCESS })
+}
+
+/// What is known as soon as one run is over.
+fn tell_accuracy(run: &AccuracyRun, details: bool) {
+    if details {
+        println!("{}", run.accuracy.details());
+    }
+    let f1 = |f1: Option<f64>| f1.map_or("-".into(), |f| format!("{f:.4}"));
+    say!(
+        "  F1 {}, of bytes accessed within 1 s {}; monitor {:.2} % of a CPU, {:.0} clears a second, at most {} checks a sample, {:.1} bytes a region, {} samples missed, {} snapshots lost",
+        f1(run.accuracy.score.f1),
+        f1(run.accuracy.second.and_then(|s| s.f1)),
+        run.cpu_share * 100.0,
+        run.clears_per_second,
+        run.max_checks_per_sample,
+        run.bytes_per_region,
+        run.samples_missed,
+        run.snapshots_lost
+    );
 }
 
 /// The shortest slice that holds enough work and one account of the monitor's cost.

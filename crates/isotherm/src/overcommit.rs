@@ -4,7 +4,7 @@ use crate::args::{OvercommitArgs, OvercommitPart};
 use crate::experiment::{Report, stop_on_signals};
 use anyhow::bail;
 use isotherm_lab::Watch;
-use isotherm_lab::live_overhead::available_memory;
+use isotherm_lab::machine::available_memory;
 use isotherm_lab::overcommit::{Memhog, Overcommit, Setup, details, fit, memhog, table};
 use isotherm_qemu::{DEFAULT_PROGRAM, Error, Machine};
 use std::path::PathBuf;

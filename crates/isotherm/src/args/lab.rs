@@ -1,10 +1,44 @@
-//! What can be said to `isotherm lab overhead` and `isotherm lab overcommit`.
+//! What can be said to `isotherm lab accuracy`, `isotherm lab overhead` and `isotherm lab overcommit`.
 
 use super::MonitorArgs;
 use clap::{Args, ValueEnum};
 use isotherm_report::units::{parse_size, parse_time};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Record programs that know the truth about themselves and compare, byte by byte.
+#[derive(Debug, Args)]
+pub struct AccuracyArgs {
+    /// Built-in patterns, or files that end in .toml [default: all built-in ones but membound]
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// Pages to run each pattern with
+    #[arg(long, value_name = "PAGE", value_delimiter = ',', default_values = ["4k", "thp"])]
+    pub pages: Vec<String>,
+    /// Change a parameter of the patterns; repeatable
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Factor on the length of phases
+    #[arg(long, value_name = "FACTOR")]
+    pub scale_time: Option<f64>,
+    /// Leave this long after the start of a phase out of the scores; the time until it is found counts all the same
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_time)]
+    pub settle: Duration,
+    /// Runs of each
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub runs: u32,
+    /// Keep the recordings in this directory
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// Print every phase and rate, not just a line a run
+    #[arg(long)]
+    pub details: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub monitor: MonitorArgs,
+}
 
 const OVERHEAD_EXAMPLES: &str = "\
 Examples:

@@ -1,8 +1,7 @@
 //! The results for people: a column a workload, since there is much to say about each.
 
-use super::{OverheadRun, Slowdown};
+use super::{Centre, OverheadRun, Slowdown, Time};
 use crate::Estimate;
-use crate::overhead::{Centre, Time};
 use crate::table::{Table, percent, signed};
 use isotherm_report::units::{format_size, format_time};
 

@@ -26,7 +26,7 @@ fn available(meminfo: &str) -> Option<u64> {
 }
 
 /// The machine's load over the last minute.
-pub(super) fn load() -> f64 {
+pub(crate) fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|l| l.parse().ok()).unwrap_or(0.0)
 }

@@ -1,20 +1,28 @@
 //! The truth a workload tells about itself: JSON lines, one [`Line`] each.
 //!
-//! In order: `workload` (what was asked for), an `area` for each mapping once it is populated, `ready`; then for each
-//! phase a `phase_begin` when it starts, `work` for each timed piece of work and `phase` when it is over; `end` last.
+//! In order: `workload` (what was asked for), a `process` for each process, an `area` for each mapping once it is populated,
+//! `ready`; then for each phase a `phase_begin` when it starts, `work` for each timed piece of work and `phase` when it is over; `end` last.
 //! Setup, the wait for a monitor and changes of an area's size lie outside phases: nothing is claimed for them.
 //!
-//! A `phase` covers every byte of every area mapped in it: its ranges are sorted and disjoint, and a byte in none of
-//! them was not mapped. So for any byte of an area and any time in a phase the truth says how often it was accessed.
+//! A `phase` covers every byte of every area mapped in it, process by process: its ranges are sorted and disjoint, and a
+//! byte in none of them was not mapped. So for any byte of an area and any time in a phase the truth says how often it was
+//! accessed. Where a mean rate does not say enough, because a stream moves through its range slowly or prefers some
+//! pages, the phase has a [`Course`] besides. [`Truth::coverage`] puts both together.
+
+mod course;
+mod coverage;
+
+pub use course::Course;
+pub use coverage::{Coverage, Segment};
 
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
 
-/// Version of the lines' meaning; a reader refuses others.
-pub const VERSION: u32 = 1;
+/// Version of the lines' meaning. Version 1, which knew one process and no courses, is read too.
+pub const VERSION: u32 = 2;
 
-/// The longest line a reader accepts, bytes. 4096 areas in a phase take about 1 MiB.
-const MAX_LINE: u64 = 16 << 20;
+/// The longest line a reader accepts, bytes. 4096 areas in a phase take about 1 MiB, a course some 100 KiB a minute.
+const MAX_LINE: u64 = 64 << 20;
 
 /// Size of the pages that back an area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,9 +92,21 @@ pub struct Workload {
     pub params: serde_json::Value,
 }
 
+/// A process of the workload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessLine {
+    /// Its name in the pattern; `main` forks the others.
+    pub name: String,
+    /// Its process id.
+    pub pid: u32,
+}
+
 /// A mapping, populated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AreaLine {
+    /// The process that mapped it. What the first process maps, its children have too, at the same address.
+    #[serde(default)]
+    pub pid: u32,
     /// Name in the pattern.
     pub name: String,
     /// First address.
@@ -99,8 +119,12 @@ pub struct AreaLine {
     pub resident_bytes: u64,
     /// Bytes in huge pages (smaps `AnonHugePages`).
     pub huge_bytes: u64,
-    /// Whether the area is backed as asked: all of it resident, and all or nothing of it in huge pages.
+    /// Whether the area is backed as asked: all of it resident (if its pattern populates it), and all or nothing of it
+    /// in huge pages.
     pub backed_as_asked: bool,
+    /// Whether it is MAP_SHARED: the same memory in every process.
+    #[serde(default)]
+    pub shared: bool,
 }
 
 /// Setup is over; the first phase begins once the start condition holds.
@@ -124,6 +148,9 @@ pub struct PhaseBegin {
 /// Bytes with one history in a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RangeLine {
+    /// Process that has it mapped and did the accesses that are counted here.
+    #[serde(default)]
+    pub pid: u32,
     /// Area it lies in.
     pub area: String,
     /// First address.
@@ -149,6 +176,12 @@ pub struct RangeLine {
     /// Longest time between the starts of two passes over the range, ns; 0 for fewer than two passes and for
     /// random accesses.
     pub max_gap_ns: u64,
+    /// Whether it is MAP_SHARED: what others do to the same memory counts in their ranges of the same addresses.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+    /// Courses of the phase, by index, that say more of the accesses than their mean rate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub courses: Vec<usize>,
 }
 
 /// A phase is over.
@@ -164,8 +197,11 @@ pub struct PhaseLine {
     pub end_ns: u64,
     /// False when a signal cut it short.
     pub complete: bool,
-    /// Sorted by address, disjoint; every byte mapped.
+    /// Sorted by process and address, disjoint; every byte mapped.
     pub ranges: Vec<RangeLine>,
+    /// Streams of accesses of which a mean rate says too little.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub courses: Vec<Course>,
 }
 
 /// A timed piece of work: always the same number of accesses.
@@ -194,7 +230,7 @@ pub struct EndLine {
     pub time_ns: u64,
     /// `finished` or `interrupted`.
     pub reason: String,
-    /// CPU time of the whole process, ns.
+    /// CPU time of all its processes, ns.
     pub cpu_ns: u64,
 }
 
@@ -204,6 +240,8 @@ pub struct EndLine {
 pub enum Line {
     /// What was asked for.
     Workload(Workload),
+    /// A process of the workload.
+    Process(ProcessLine),
     /// A mapping, populated.
     Area(AreaLine),
     /// Setup is over.
@@ -223,6 +261,8 @@ pub enum Line {
 pub struct Truth {
     /// What was asked for.
     pub workload: Workload,
+    /// Its processes, the first one first.
+    pub processes: Vec<ProcessLine>,
     /// Mappings: all as they were before the first phase, then each that changed its size, once a change.
     pub areas: Vec<AreaLine>,
     /// Phases that came to an end, in time order, not overlapping.
@@ -259,7 +299,8 @@ impl Truth {
     /// When the stream breaks, a line is malformed, phases overlap or go backwards, ranges are not sorted, or there
     /// is no `workload` line.
     pub fn read(mut input: impl BufRead) -> Result<Self, TruthError> {
-        let mut workload = None;
+        let mut workload: Option<Workload> = None;
+        let mut processes = Vec::new();
         let (mut areas, mut phases, mut work, mut end) =
             (Vec::new(), Vec::<PhaseLine>::new(), Vec::new(), None);
         let mut buffer = Vec::new();
@@ -271,10 +312,11 @@ impl Truth {
                 break;
             }
             match serde_json::from_slice(&buffer).map_err(|e| error(e.to_string()))? {
-                Line::Workload(w) if w.version != VERSION => {
-                    return Err(error(format!("version {}, this program reads {VERSION}", w.version)));
+                Line::Workload(w) if !(1..=VERSION).contains(&w.version) => {
+                    return Err(error(format!("version {}, this program reads 1 to {VERSION}", w.version)));
                 }
                 Line::Workload(w) => workload = Some(w),
+                Line::Process(p) => processes.push(p),
                 Line::Area(a) => areas.push(a),
                 Line::Ready(_) | Line::PhaseBegin(_) => {}
                 Line::Phase(p) => {
@@ -285,7 +327,16 @@ impl Truth {
                 Line::End(e) => end = Some(e),
             }
         }
-        Ok(Self { workload: workload.ok_or(TruthError::Empty)?, areas, phases, work, end })
+        let workload = workload.ok_or(TruthError::Empty)?;
+        // A truth of version 1 names its process once.
+        let pid = workload.pid;
+        if processes.is_empty() {
+            processes.push(ProcessLine { name: "main".to_owned(), pid });
+        }
+        let pids = (areas.iter_mut().map(|a| &mut a.pid))
+            .chain(phases.iter_mut().flat_map(|p| &mut p.ranges).map(|r| &mut r.pid));
+        pids.filter(|p| **p == 0).for_each(|p| *p = pid);
+        Ok(Self { workload, processes, areas, phases, work, end })
     }
 }
 
@@ -293,87 +344,24 @@ fn check_phase(phase: &PhaseLine, last: Option<&PhaseLine>) -> Result<(), String
     if phase.end_ns < phase.start_ns || last.is_some_and(|l| l.end_ns > phase.start_ns) {
         return Err(format!("phase {} goes back in time", phase.index));
     }
-    let mut at = 0;
+    let mut at = (0, 0);
     for range in &phase.ranges {
-        if range.start < at || range.end <= range.start {
+        if (range.pid, range.start) < at || range.end <= range.start {
             return Err(format!("the ranges of phase {} are not sorted and disjoint", phase.index));
         }
         if !(range.achieved_hz.is_finite() && range.achieved_hz >= 0.0) {
             return Err(format!("a rate of phase {} is no number", phase.index));
         }
-        at = range.end;
+        if range.courses.iter().any(|&course| course >= phase.courses.len()) {
+            return Err(format!("a range of phase {} has a course that is not there", phase.index));
+        }
+        at = (range.pid, range.end);
+    }
+    if let Some(reason) = phase.courses.iter().find_map(Course::contradiction) {
+        return Err(format!("a course of phase {} {reason}", phase.index));
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn header() -> String {
-        let line = Line::Workload(Workload {
-            version: VERSION,
-            pattern: "t".into(),
-            pid: 1,
-            page: Page::Huge,
-            unit: 2 << 20,
-            clock: "CLOCK_MONOTONIC".into(),
-            seed: 1,
-            time_scale: 1.0,
-            hot_hz: 10.0,
-            params: serde_json::json!({}),
-        });
-        serde_json::to_string(&line).unwrap() + "\n"
-    }
-
-    fn phase(index: u32, start_ns: u64, end_ns: u64, ranges: &[(u64, u64)]) -> String {
-        let ranges = ranges
-            .iter()
-            .map(|&(start, end)| RangeLine {
-                area: "a".into(),
-                start,
-                end,
-                unit: 4096,
-                rate: Stated::Max(Max::Max),
-                achieved_hz: 3.5,
-                arrivals: Arrivals::Periodic,
-                write: false,
-                hot: true,
-                touches: 7,
-                missed: 0,
-                max_gap_ns: 0,
-            })
-            .collect();
-        let line =
-            Line::Phase(PhaseLine { index, name: "p".into(), start_ns, end_ns, complete: true, ranges });
-        serde_json::to_string(&line).unwrap() + "\n"
-    }
-
-    #[test]
-    fn a_truth_cut_in_a_line_reads_up_to_it() {
-        let text = header() + &phase(0, 5, 9, &[(4096, 8192)]) + &phase(1, 9, 12, &[]);
-        let whole = Truth::read(text.as_bytes()).unwrap();
-        assert_eq!(whole.phases.len(), 2);
-        assert_eq!(whole.phases[0].ranges[0].rate, Stated::Max(Max::Max));
-        let cut = Truth::read(&text.as_bytes()[..text.len() - 3]).unwrap();
-        assert_eq!(cut.phases, whole.phases[..1]);
-        assert!(matches!(Truth::read(&b""[..]), Err(TruthError::Empty)));
-    }
-
-    #[test]
-    fn a_truth_that_contradicts_itself_is_refused() {
-        for (lines, part) in [
-            (phase(0, 9, 5, &[]), "back in time"),
-            (phase(0, 0, 5, &[]) + &phase(1, 4, 8, &[]), "back in time"),
-            (phase(0, 0, 5, &[(4096, 8192), (4096, 12288)]), "sorted"),
-            (phase(0, 0, 5, &[(8192, 8192)]), "sorted"),
-            ("{\"kind\":\"phase\"}\n".to_owned(), "missing field"),
-            ("nonsense\n".to_owned(), "line 2"),
-        ] {
-            let error = Truth::read((header() + &lines).as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(part), "{error}");
-        }
-        let other = header().replace("\"version\":1", "\"version\":9");
-        assert!(Truth::read(other.as_bytes()).unwrap_err().to_string().contains("version 9"));
-    }
-}
+mod tests;

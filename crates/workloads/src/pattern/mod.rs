@@ -1,8 +1,8 @@
 //! Patterns: what a workload does, as written in a TOML file. The format is told at [`Pattern`].
 
-use crate::quantity::{Rate, Size, Span};
+use crate::quantity::{Rate, Size, Span, Speed};
 use crate::truth::Page;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Why a pattern cannot be used.
@@ -58,11 +58,14 @@ pub enum PatternError {
 macro_rules! builtin {
     ($($name:literal),* $(,)?) => {
         /// The built-in patterns: name and TOML text.
-        pub const BUILTIN: &[(&str, &str)] = &[$(($name, include_str!(concat!("../patterns/", $name, ".toml")))),*];
+        pub const BUILTIN: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../patterns/", $name, ".toml")))),*];
     };
 }
 
-builtin!("stairs", "zigzag", "hotspot", "rates", "heap", "threads", "membound");
+builtin!(
+    "stairs", "zigzag", "hotspot", "rates", "heap", "threads", "membound", "front", "sweep", "zipf", "shm",
+    "prefork", "swarm", "fft",
+);
 
 /// How an access goes through its range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -73,6 +76,23 @@ pub enum Kind {
     Sequential,
     /// One page drawn at random each time; `rate` is still per page.
     Random,
+    /// Every page once a pass, two fronts side by side: of each block of twice `stride` bytes a page of the lower half,
+    /// the page `stride` above it, the next of the lower half, and so on, as the butterflies of an FFT go.
+    Butterfly,
+    /// One page drawn at random each time, the n-th most popular one with a probability in proportion to
+    /// 1 / n^`skew`. `rate` is the mean over all pages.
+    Zipf,
+}
+
+/// Where the popular pages of [`Kind::Zipf`] lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// The more popular, the nearer to the start of the range.
+    #[default]
+    Clustered,
+    /// Strewn over the range, in pieces of `grain` bytes.
+    Scattered,
 }
 
 /// When the accesses of [`Kind::Random`] come.
@@ -99,9 +119,10 @@ pub enum Touch {
 
 /// A pattern file after substitution of its parameters.
 ///
-/// A pattern has *areas* (separate mappings) and *phases* (spans of time in which a fixed set of accesses goes on).
+/// A pattern has *areas* (separate mappings) and *phases* (spans of time in which a fixed set of accesses goes on). It may
+/// have *processes*: children that are forked once the areas of the first process are populated.
 /// All numbers a user may want to change stand under `[params]`; a string that consists of `$name` is replaced by the
-/// parameter of that name before anything else is read. All keys are those of [`Pattern`], [`AreaSpec`],
+/// parameter of that name before anything else is read. All keys are those of [`Pattern`], [`ProcessSpec`], [`AreaSpec`],
 /// [`PhaseSpec`], [`ResizeSpec`] and [`AccessSpec`].
 ///
 /// ```
@@ -158,10 +179,24 @@ pub struct Pattern {
     /// The parameters, as they stood after the command line's changes.
     #[serde(default)]
     pub params: toml::Table,
+    /// Child processes.
+    #[serde(default)]
+    pub process: Vec<ProcessSpec>,
     /// Mappings.
     pub area: Vec<AreaSpec>,
     /// Phases in order.
     pub phase: Vec<PhaseSpec>,
+}
+
+/// One or several like child processes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessSpec {
+    /// Name; must hold `{i}` when `count` is above 1.
+    pub name: String,
+    /// How many.
+    #[serde(default = "one")]
+    pub count: u32,
 }
 
 /// One or several like mappings.
@@ -175,6 +210,16 @@ pub struct AreaSpec {
     /// How many.
     #[serde(default = "one")]
     pub count: u32,
+    /// Which child process maps it, after it is forked; may hold `{i}`. Default: the first process maps it before it forks,
+    /// so that all children have it too: the same memory when it is `shared`, or else copied where it is written to.
+    #[serde(default)]
+    pub process: String,
+    /// MAP_SHARED instead of MAP_PRIVATE.
+    #[serde(default)]
+    pub shared: bool,
+    /// Whether all of it is written to before the first phase. Otherwise its memory comes with the first touch.
+    #[serde(default = "yes")]
+    pub populate: bool,
 }
 
 /// One phase, or several like it.
@@ -184,7 +229,7 @@ pub struct PhaseSpec {
     /// Name; may hold `{i}`.
     #[serde(default)]
     pub name: String,
-    /// How long; may be left out when an access has `work`.
+    /// How long; may be left out when an access has `units` or `passes`.
     pub duration: Option<Span>,
     /// How many phases are made of this one.
     #[serde(default = "one")]
@@ -195,6 +240,9 @@ pub struct PhaseSpec {
     /// Areas that change their size before the phase begins.
     #[serde(default)]
     pub resize: Vec<ResizeSpec>,
+    /// Areas whose memory is given back to the kernel before the phase begins; each may hold `{i}`.
+    #[serde(default)]
+    pub discard: Vec<String>,
 }
 
 /// A change of an area's size.
@@ -222,13 +270,37 @@ pub struct AccessSpec {
     /// Added to `offset` once for each `{i}`; the sum wraps around the area.
     #[serde(default)]
     pub step: Size,
+    /// Added to `offset` once for each `{j}`.
+    #[serde(default)]
+    pub step_each: Size,
     /// Bytes, rounded up to whole pages; default: to the area's end.
     pub size: Option<Size>,
+    /// Which process does it; may hold `{i}` and `{j}`. Default: the one whose area it is.
+    #[serde(default)]
+    pub process: String,
     /// How.
     #[serde(default)]
     pub kind: Kind,
-    /// How often each page is accessed.
-    pub rate: Rate,
+    /// How often each page is accessed, in passes as fast as they go at equal gaps. Either this or `speed`.
+    pub rate: Option<Rate>,
+    /// How many bytes a second are gone through, evenly.
+    pub speed: Option<Speed>,
+    /// With kind `butterfly`: distance of the two fronts in bytes, rounded up to whole pages.
+    pub stride: Option<Size>,
+    /// `stride` is multiplied by this once for each `{i}`.
+    #[serde(default = "one")]
+    pub stride_factor: u32,
+    /// With kind `zipf`: exponent of the popularity, 0 (all alike) to 10.
+    #[serde(default = "default_skew")]
+    pub skew: f64,
+    /// With kind `zipf`: where the popular pages lie.
+    #[serde(default)]
+    pub layout: Layout,
+    /// With kind `zipf`: bytes that are equally popular, rounded up to whole pages; default: a page.
+    #[serde(default)]
+    pub grain: Size,
+    /// The stream ends after so many passes.
+    pub passes: Option<u32>,
     /// When random accesses come.
     #[serde(default)]
     pub gaps: Gaps,
@@ -249,6 +321,14 @@ pub struct AccessSpec {
 
 fn one() -> u32 {
     1
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_skew() -> f64 {
+    1.0
 }
 
 fn default_seed() -> u64 {
@@ -314,6 +394,8 @@ impl Pattern {
 fn value_like(text: &str) -> toml::Value {
     if let Ok(n) = text.parse::<i64>() {
         toml::Value::Integer(n)
+    } else if let Ok(n) = text.parse::<f64>() {
+        toml::Value::Float(n)
     } else if let Ok(b) = text.parse::<bool>() {
         toml::Value::Boolean(b)
     } else {
@@ -339,43 +421,4 @@ fn substitute(value: &mut toml::Value, params: &toml::Table) -> Result<(), Strin
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn set(key: &str, value: &str) -> Vec<(String, String)> {
-        vec![(key.to_owned(), value.to_owned())]
-    }
-
-    #[test]
-    fn parameters_replace_their_names_whatever_their_type() {
-        let pattern = Pattern::load("stairs", &set("steps", "3")).unwrap();
-        assert_eq!(pattern.area[0].count, 3);
-        assert_eq!(pattern.phase[0].repeat, 3);
-        let pattern = Pattern::load("stairs", &set("size", "4M")).unwrap();
-        assert_eq!(pattern.area[0].size, Size(4 << 20));
-    }
-
-    #[test]
-    fn unknown_names_are_answered_with_the_known_ones() {
-        let error = Pattern::load("stair", &[]).unwrap_err().to_string();
-        assert!(error.contains("stairs, zigzag"), "{error}");
-        let error = Pattern::load("stairs", &set("stepz", "3")).unwrap_err().to_string();
-        assert!(error.contains("stepz") && error.contains("steps"), "{error}");
-        let error = Pattern::load("/no/such.toml", &[]).unwrap_err().to_string();
-        assert!(error.contains("/no/such.toml"), "{error}");
-    }
-
-    #[test]
-    fn mistakes_in_a_file_are_told() {
-        for (text, part) in [
-            ("name = ", "name"),
-            ("name = \"x\"\nparams = 3\n", "params"),
-            ("name = \"x\"\ncolour = 1\narea = []\nphase = []\n", "colour"),
-            ("name = \"$x\"\narea = []\nphase = []\n", "$x"),
-            ("name = \"x\"\nphase = []\n[[area]]\nname = \"a\"\nsize = \"big\"\n", "big"),
-        ] {
-            let error = Pattern::parse("t.toml", text, &[]).unwrap_err().to_string();
-            assert!(error.contains("t.toml") && error.contains(part), "{error}");
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! What monitoring cost: paired runs of a target, with and without the monitor.
+//! Pairs: the same work timed with and without the monitor.
 //!
 //! A machine's speed drifts (frequency, neighbours, page placement), by more than a good monitor costs. So the same
 //! work is timed with and without the monitor in turn, close together, and only the two times of a *pair* are
@@ -8,9 +8,7 @@
 //! Pairs can be whole runs, or spans of one run between which the monitor is attached and detached
 //! ([`pairs_of_work`]): the same process on the same pages.
 
-use crate::Estimate;
 use crate::statistics::{mean, median};
-use crate::table::{Table, mib, percent, signed};
 use isotherm_workloads::truth::WorkLine;
 use serde::Serialize;
 
@@ -146,135 +144,9 @@ pub fn grouped(work: &[WorkLine], spans: &[Span], least_ns: u64) -> Vec<WorkLine
     inside.iter().flat_map(|pieces_of_span| pieces_of_span.chunks_exact(pieces).filter_map(join)).collect()
 }
 
-/// What the monitor itself did, over all monitored time of the pairs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct MonitorCost {
-    /// Time it was attached, ns.
-    pub wall_ns: u64,
-    /// CPU time it used in that time, ns.
-    pub cpu_ns: u64,
-    /// Sampling interval, ns.
-    pub sample_ns: u64,
-    /// Access checks done.
-    pub checks: u64,
-    /// Most checks in one sampling interval.
-    pub max_checks_per_sample: u64,
-    /// Upper bound of regions, and so of checks in a sampling interval.
-    pub max_nr_regions: u64,
-    /// Accessed bits cleared.
-    pub clears: u64,
-    /// Checks that the overhead budget cut.
-    pub checks_cut: u64,
-    /// Clears that the overhead budget cut.
-    pub clears_cut: u64,
-    /// Sampling intervals missed because the monitor came late.
-    pub samples_missed: u64,
-    /// Pages of the target that were resident, mean: what a scan of everything would check each time.
-    pub resident_pages: u64,
-}
-
-/// Why there is no result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OverheadError {
-    /// No pair, or one with a time of zero.
-    #[error("no pair of runs was timed; run longer, or with smaller pieces of work")]
-    NoPairs,
-}
-
-/// The cost of monitoring one target.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Overhead {
-    /// What was monitored.
-    pub target: String,
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// Each pair of times.
-    pub pairs: Vec<Pair>,
-    /// Share by which the target was slower.
-    pub slowdown: Estimate,
-    /// Share of one CPU that the monitor used.
-    pub cpu_share: f64,
-    /// What it did.
-    pub cost: MonitorCost,
-    /// Checks that a scan of all resident pages in each sampling interval would have done.
-    pub full_scan_checks: u64,
-    /// The same against the checks that were done; `None` when there were none.
-    pub full_scan_ratio: Option<f64>,
-    /// Whether no sampling interval had more checks than `max_nr_regions`.
-    pub checks_bounded: bool,
-}
-
-impl Overhead {
-    /// The result of `pairs` on a target of `bytes` bytes.
-    ///
-    /// # Errors
-    /// When there is no pair to compare.
-    pub fn new(target: &str, bytes: u64, pairs: Vec<Pair>, cost: MonitorCost) -> Result<Self, OverheadError> {
-        let slowdowns: Vec<_> = pairs.iter().map(Pair::slowdown).collect();
-        let slowdown = Estimate::of(&slowdowns).ok_or(OverheadError::NoPairs)?;
-        let samples = cost.wall_ns / cost.sample_ns.max(1);
-        let full_scan_checks = cost.resident_pages.saturating_mul(samples);
-        Ok(Self {
-            target: target.to_owned(),
-            bytes,
-            pairs,
-            slowdown,
-            cpu_share: if cost.wall_ns > 0 { cost.cpu_ns as f64 / cost.wall_ns as f64 } else { 0.0 },
-            cost,
-            full_scan_checks,
-            full_scan_ratio: (cost.checks > 0).then(|| full_scan_checks as f64 / cost.checks as f64),
-            checks_bounded: cost.max_checks_per_sample <= cost.max_nr_regions,
-        })
-    }
-}
-
-/// A row a target. Times without the monitor are medians; the interval is the 95 % confidence interval of the mean.
-pub fn table(results: &[Overhead]) -> String {
-    let mut table = Table::new(&[
-        "target",
-        "size",
-        "pairs",
-        "slowdown",
-        "stdev",
-        "95 % interval",
-        "monitor CPU",
-        "checks/sample",
-        "limit",
-        "full scan/checks",
-    ]);
-    for r in results {
-        table.row([
-            r.target.clone(),
-            mib(r.bytes),
-            r.pairs.len().to_string(),
-            signed(r.slowdown.mean),
-            percent(r.slowdown.stdev, 2),
-            r.slowdown
-                .ci95
-                .map_or_else(|| "-".to_owned(), |(l, h)| format!("{} .. {}", signed(l), signed(h))),
-            percent(Some(r.cpu_share), 2),
-            format!("{} max", r.cost.max_checks_per_sample),
-            r.cost.max_nr_regions.to_string(),
-            r.full_scan_ratio.map_or_else(|| "-".to_owned(), |x| format!("{x:.0}x")),
-        ]);
-    }
-    let mut text = table.render();
-    for r in results {
-        let c = &r.cost;
-        if c.checks_cut + c.clears_cut + c.samples_missed > 0 {
-            text.push_str(&format!(
-                "{}: the budget cut {} checks and {} clears; {} sampling intervals came late\n",
-                r.target, c.checks_cut, c.clears_cut, c.samples_missed
-            ));
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn piece(start_ns: u64, end_ns: u64) -> WorkLine {
         WorkLine { phase: 0, area: "a".into(), start_ns, end_ns, cpu_ns: 3, touches: 1, bytes: 64 }
@@ -337,67 +209,5 @@ mod tests {
         assert!(slowdown(Time::Wall, Centre::Mean) > 1.0);
         assert_eq!(slowdown(Time::Wall, Centre::Median), 0.0);
         assert_eq!(slowdown(Time::Cpu, Centre::Mean), 0.0);
-    }
-
-    #[test]
-    fn figures_are_what_they_are_called() {
-        let pairs = vec![
-            Pair { without_ns: 100.0, with_ns: 101.0 },
-            Pair { without_ns: 200.0, with_ns: 206.0 },
-            Pair { without_ns: 100.0, with_ns: 102.0 },
-        ];
-        let cost = MonitorCost {
-            wall_ns: 10_000_000_000,
-            cpu_ns: 80_000_000,
-            sample_ns: 5_000_000,
-            checks: 2000 * 50,
-            max_checks_per_sample: 60,
-            max_nr_regions: 1000,
-            resident_pages: 25_600,
-            clears_cut: 7,
-            ..MonitorCost::default()
-        };
-        let result = Overhead::new("membound", 100 << 20, pairs, cost).unwrap();
-        assert!((result.slowdown.mean - 0.02).abs() < 1e-12);
-        assert!((result.slowdown.stdev.unwrap() - 0.01).abs() < 1e-12);
-        assert!((result.cpu_share - 0.008).abs() < 1e-12);
-        assert_eq!(result.full_scan_checks, 25_600 * 2000);
-        assert_eq!(result.full_scan_ratio, Some(512.0));
-        assert!(result.checks_bounded);
-        let text = table(std::slice::from_ref(&result));
-        for part in ["membound", "100.0 MiB", "+2.00 %", "1.00 %", "0.80 %", "60 max", "512x", "7 clears"] {
-            assert!(text.contains(part), "{part} is missing in\n{text}");
-        }
-        let json = serde_json::to_value(&result).unwrap();
-        assert_eq!(json["cost"]["checks"], 100_000);
-        assert_eq!(json["pairs"][1]["with_ns"], 206.0);
-    }
-
-    #[test]
-    fn more_checks_than_regions_are_told() {
-        let pairs = vec![Pair { without_ns: 1.0, with_ns: 1.0 }];
-        let cost =
-            MonitorCost { max_checks_per_sample: 1001, max_nr_regions: 1000, ..MonitorCost::default() };
-        let result = Overhead::new("t", 1, pairs, cost).unwrap();
-        assert!(!result.checks_bounded);
-        assert_eq!(result.full_scan_ratio, None);
-    }
-
-    #[test]
-    fn without_pairs_there_is_no_result() {
-        assert_eq!(Overhead::new("t", 1, vec![], MonitorCost::default()), Err(OverheadError::NoPairs));
-        let zero = vec![Pair { without_ns: 0.0, with_ns: 1.0 }];
-        assert_eq!(Overhead::new("t", 1, zero, MonitorCost::default()), Err(OverheadError::NoPairs));
-    }
-
-    proptest! {
-        /// However the machine's speed differs from pair to pair, a monitor that costs the same share shows just it.
-        #[test]
-        fn drift_between_pairs_does_not_count(base in proptest::collection::vec(1e3f64..1e12, 2..20), share in -0.5f64..2.0) {
-            let pairs = base.iter().map(|&b| Pair { without_ns: b, with_ns: b * (1.0 + share) }).collect();
-            let result = Overhead::new("t", 1, pairs, MonitorCost::default()).unwrap();
-            prop_assert!((result.slowdown.mean - share).abs() < 1e-9);
-            prop_assert!(result.slowdown.stdev.unwrap() < 1e-9);
-        }
     }
 }

@@ -5,34 +5,25 @@
 //! into the time each slice is given to settle, the one without the monitor as the one with it, and is told apart
 //! from the running cost rather than hidden: [`Starts`].
 
-mod machine;
-mod process;
-mod table;
-
-use crate::Estimate;
-use crate::live::{Bench, add_cost};
-use crate::overhead::{
-    Centre, MonitorCost, Overhead, Pair, Span, Time, grouped, pairs_of_likes, pairs_of_work,
+use super::{
+    Centre, MemoryBound, MonitorCost, Overhead, OverheadRun, Pair, Slowdown, Span, Starts, Time, grouped,
+    pairs_of_likes, pairs_of_work,
 };
+use crate::bench::Bench;
+use crate::cost::CostSum;
+use crate::machine::load;
+use crate::process::{Ended, Running, nap};
+use crate::{Estimate, Interrupted};
 use anyhow::{Context, bail};
-use isotherm_record::{Cost, Item};
+use isotherm_record::Item;
 use isotherm_workloads::now_ns;
 use isotherm_workloads::truth::{Line, Truth, WorkLine};
-use machine::load;
-use process::Running;
-use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-pub use machine::{available_memory, shortage};
-pub use process::Ended;
-pub use table::table;
-
-/// Longest sleep between two looks whether to stop.
-const NAP: Duration = Duration::from_millis(50);
 /// How long a program may take until it is ready; populating memory takes its time besides.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes a second at which memory is populated on the slowest of machines.
@@ -43,17 +34,6 @@ const PIECE: u64 = 16 << 20;
 const MAX_PIECES: u64 = 1_000_000;
 /// Bytes a second that no memory passes to one thread.
 const FASTEST: u64 = 64 << 30;
-
-/// The workload to monitor: one thread that does nothing but touch memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct MemoryBound {
-    /// Bytes of its mapping.
-    pub bytes: u64,
-    /// `4k` or `thp`.
-    pub page: String,
-    /// `random` or `sequential`.
-    pub kind: String,
-}
 
 /// How to go about a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,95 +50,29 @@ pub struct Schedule {
     pub null: bool,
 }
 
-/// The slowdown by one way of looking at the same slices.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Slowdown {
-    /// Whose time.
-    pub time: Time,
-    /// What stands for a slice: the mean of all its work, or the median of spans an aggregation interval long.
-    pub centre: Centre,
-    /// Share by which the target was slower, over the pairs.
-    pub slowdown: Estimate,
-    /// The same between neighbouring slices of one kind (both without the monitor, or both with it), where the truth
-    /// is 0: what this machine can tell apart at this time. `None` for fewer than two pairs.
-    pub noise: Option<Estimate>,
-    /// The pairs.
-    pub pairs: Vec<Pair>,
+/// How a recording says it was made.
+#[derive(Clone, Debug, Default)]
+struct Made {
+    backend: String,
+    overhead_limit: f64,
+    sample_ns: u64,
+    aggr_ns: u64,
+    max_nr_regions: u64,
 }
-
-/// What starting and ending the monitor cost, apart from its running.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Starts {
-    /// How often it was started.
-    pub count: u64,
-    /// CPU time of all its processes from fork to exit, ns.
-    pub whole_cpu_ns: u64,
-    /// How long they lived, ns.
-    pub whole_wall_ns: u64,
-    /// CPU time of them outside their sessions (start and end), ns.
-    pub once_cpu_ns: u64,
-}
-
-/// The result for one workload.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OverheadRun {
-    /// What was monitored.
-    pub workload: MemoryBound,
-    /// By which backend; empty for null runs.
-    pub backend: String,
-    /// The ceiling the monitor was given, a share of one CPU; 0: none.
-    pub overhead_limit: f64,
-    /// Whether the monitor was left out.
-    pub null: bool,
-    /// Length of a slice, ns.
-    pub slice_ns: u64,
-    /// Time before each slice, ns.
-    pub settle_ns: u64,
-    /// By wall time, mean over all work; checks and the monitor's running cost.
-    #[serde(flatten)]
-    pub overhead: Overhead,
-    /// By wall and CPU time, by mean and median.
-    pub slowdowns: Vec<Slowdown>,
-    /// What starting it cost.
-    pub starts: Starts,
-    /// Pages cleared a second.
-    pub clears_per_second: f64,
-    /// Pieces of work that lie inside slices.
-    pub pieces: usize,
-    /// Mean time of one without the monitor, ns.
-    pub piece_ns: f64,
-    /// The machine's load (1 minute) at the start and at the end; the workload itself counts 1.
-    pub load: [f64; 2],
-}
-
-/// The user wanted it to end before there was anything to tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("interrupted before two pairs were measured")]
-pub struct Interrupted;
 
 /// What one attachment of the monitor did.
 #[derive(Default)]
 struct Attachment {
-    in_slice: Cost,
-    costs: u64,
-    resident_sum: u64,
+    made: Made,
+    in_slice: CostSum,
     all_cpu_ns: u64,
-    aggr_ns: u64,
-    sample_ns: u64,
-    max_nr_regions: u64,
-    backend: String,
-    overhead_limit: f64,
 }
 
 /// All attachments so far.
 #[derive(Default)]
 struct Monitored {
-    cost: MonitorCost,
-    costs: u64,
-    resident_sum: u64,
-    aggr_ns: u64,
-    backend: String,
-    overhead_limit: f64,
+    made: Made,
+    cost: CostSum,
     starts: Starts,
 }
 
@@ -248,9 +162,8 @@ impl Bench {
         if attach && !schedule.null {
             // An old one would be set aside, and its presence mistaken for the new one's.
             let _ = std::fs::remove_file(&recording);
-            let mut command = Command::new(&self.isotherm);
-            command.args(["record", "--quiet", "--no-children", "--pid", &target.pid().to_string(), "-o"]);
-            command.arg(&recording).args(&self.monitor);
+            let mut command = self.record(&recording);
+            command.args(["--no-children", "--pid", &target.pid().to_string()]);
             let mut running = Running::start(command, "the monitor", dir.join("monitor.err"))?;
             running.wait_until("attached", PATIENCE, stop, || recording.exists())?;
             monitor = Some(running);
@@ -270,21 +183,6 @@ impl Bench {
     }
 }
 
-/// Sleeps, unless the user wants to stop.
-fn nap(duration: Duration, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
-    let until = now_ns().saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
-    loop {
-        if stop() {
-            bail!(Interrupted);
-        }
-        let left = Duration::from_nanos(until.saturating_sub(now_ns()));
-        if left.is_zero() {
-            return Ok(());
-        }
-        std::thread::sleep(left.min(NAP));
-    }
-}
-
 /// Whether the workload works: its truth so far has a phase that began.
 fn is_ready(truth: &Path) -> bool {
     let Ok(file) = File::open(truth) else { return false };
@@ -301,30 +199,30 @@ fn attachment(recording: &Path, span: &Span) -> anyhow::Result<Attachment> {
     while let Some(item) = reader.next_ref()? {
         match item {
             Item::Header(header) => {
-                a.backend.clone_from(&header.backend.name);
-                a.overhead_limit = header.overhead_limit;
-                a.sample_ns = header.attrs.sample_us.saturating_mul(1000);
-                a.aggr_ns = header.attrs.aggr_us.saturating_mul(1000);
-                a.max_nr_regions = header.attrs.max_nr_regions;
+                a.made = Made {
+                    backend: header.backend.name.clone(),
+                    overhead_limit: header.overhead_limit,
+                    sample_ns: header.attrs.sample_us.saturating_mul(1000),
+                    aggr_ns: header.attrs.aggr_us.saturating_mul(1000),
+                    max_nr_regions: header.attrs.max_nr_regions,
+                };
             }
             Item::Cost(cost) => {
                 a.all_cpu_ns += cost.cpu_ns;
                 // Told about once a second: those of which the greater part lies in the slice.
                 let middle = cost.time_ns.saturating_sub(cost.wall_ns / 2);
                 if (span.start_ns..span.end_ns).contains(&middle) {
-                    add_cost(&mut a.in_slice, cost);
-                    a.costs += 1;
-                    a.resident_sum += cost.resident_pages;
+                    a.in_slice.add(cost);
                 } else {
                     // The bound on checks holds always, also while settling.
-                    let most = &mut a.in_slice.max_checks_per_sample;
+                    let most = &mut a.in_slice.total.max_checks_per_sample;
                     *most = (*most).max(cost.max_checks_per_sample);
                 }
             }
             _ => {}
         }
     }
-    if a.costs == 0 {
+    if a.in_slice.count == 0 {
         bail!("the recording says nothing about its cost in a slice; make slices longer with --slice");
     }
     Ok(a)
@@ -332,22 +230,8 @@ fn attachment(recording: &Path, span: &Span) -> anyhow::Result<Attachment> {
 
 impl Monitored {
     fn add(&mut self, a: &Attachment, ended: &Ended) {
-        let c = &mut self.cost;
-        c.wall_ns += a.in_slice.wall_ns;
-        c.cpu_ns += a.in_slice.cpu_ns;
-        c.sample_ns = a.sample_ns;
-        c.checks += a.in_slice.checks;
-        c.max_checks_per_sample = c.max_checks_per_sample.max(a.in_slice.max_checks_per_sample);
-        c.max_nr_regions = a.max_nr_regions;
-        c.clears += a.in_slice.clears;
-        c.checks_cut += a.in_slice.checks_cut;
-        c.clears_cut += a.in_slice.clears_cut;
-        c.samples_missed += a.in_slice.samples_missed;
-        self.costs += a.costs;
-        self.resident_sum += a.resident_sum;
-        self.aggr_ns = a.aggr_ns;
-        self.backend.clone_from(&a.backend);
-        self.overhead_limit = a.overhead_limit;
+        self.made.clone_from(&a.made);
+        self.cost.merge(&a.in_slice);
         self.starts.count += 1;
         self.starts.whole_cpu_ns += ended.cpu_ns;
         self.starts.whole_wall_ns += ended.wall_ns;
@@ -362,10 +246,22 @@ impl Monitored {
         spans: &[Span],
         load: [f64; 2],
     ) -> anyhow::Result<OverheadRun> {
-        let mut cost = self.cost;
-        cost.resident_pages = self.resident_sum.checked_div(self.costs).unwrap_or(0);
+        let total = &self.cost.total;
+        let cost = MonitorCost {
+            wall_ns: total.wall_ns,
+            cpu_ns: total.cpu_ns,
+            sample_ns: self.made.sample_ns,
+            checks: total.checks,
+            max_checks_per_sample: total.max_checks_per_sample,
+            max_nr_regions: self.made.max_nr_regions,
+            clears: total.clears,
+            checks_cut: total.checks_cut,
+            clears_cut: total.clears_cut,
+            samples_missed: total.samples_missed,
+            resident_pages: self.cost.resident_pages(),
+        };
         // What happens once an aggregation must be in every span of which the median is taken.
-        let least_ns = self.aggr_ns.max(100_000_000);
+        let least_ns = self.made.aggr_ns.max(100_000_000);
         let groups = grouped(work, spans, least_ns);
         let mut slowdowns = Vec::new();
         for (time, centre) in [
@@ -389,14 +285,14 @@ impl Monitored {
         let times: Vec<f64> = overhead.pairs.iter().map(|p| p.without_ns).collect();
         Ok(OverheadRun {
             workload: workload.clone(),
-            backend: self.backend,
-            overhead_limit: self.overhead_limit,
+            backend: self.made.backend,
+            overhead_limit: self.made.overhead_limit,
             null: schedule.null,
             slice_ns: u64::try_from(schedule.slice.as_nanos()).unwrap_or(u64::MAX),
             settle_ns: u64::try_from(schedule.settle.as_nanos()).unwrap_or(u64::MAX),
             slowdowns,
             starts: self.starts,
-            clears_per_second: cost.clears as f64 * 1e9 / cost.wall_ns.max(1) as f64,
+            clears_per_second: self.cost.clears_per_second(),
             pieces: work.iter().filter(inside).count(),
             piece_ns: crate::statistics::mean(&times).unwrap_or(0.0),
             load,
@@ -407,7 +303,9 @@ impl Monitored {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table;
     use super::*;
+    use isotherm_record::Cost;
 
     fn work(times: impl IntoIterator<Item = u64>) -> Vec<WorkLine> {
         let mut at = 0;
@@ -435,7 +333,8 @@ mod tests {
         let spans = [(0, 100, false), (100, 200, true), (200, 300, true), (300, 400, false)]
             .map(|(a, b, monitored)| Span { start_ns: at(a), end_ns: at(b), monitored });
         let (workload, schedule) = small();
-        let monitored = Monitored { aggr_ns: 100_000_000, ..Monitored::default() };
+        let monitored =
+            Monitored { made: Made { aggr_ns: 100_000_000, ..Made::default() }, ..Monitored::default() };
         let run = monitored.into_run(&workload, &schedule, &lines, &spans, [1.0, 1.0]).unwrap();
         assert_eq!(run.slowdowns.len(), 4);
         for s in &run.slowdowns {
@@ -449,14 +348,16 @@ mod tests {
 
     #[test]
     fn a_start_is_told_apart_from_running() {
-        let in_slice = Cost { wall_ns: 2_000_000_000, cpu_ns: 10_000_000, clears: 500, ..Cost::default() };
-        let a = Attachment {
-            in_slice,
-            costs: 2,
-            resident_sum: 512,
-            all_cpu_ns: 16_000_000,
-            ..Attachment::default()
+        let cost = |resident_pages| Cost {
+            wall_ns: 1_000_000_000,
+            cpu_ns: 5_000_000,
+            clears: 250,
+            resident_pages,
+            ..Cost::default()
         };
+        let mut in_slice = CostSum::default();
+        [cost(200), cost(312)].iter().for_each(|c| in_slice.add(c));
+        let a = Attachment { in_slice, all_cpu_ns: 16_000_000, ..Attachment::default() };
         let mut monitored = Monitored::default();
         let ended = Ended::ok(70_000_000, 3_000_000_000);
         monitored.add(&a, &ended);

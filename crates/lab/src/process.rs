@@ -1,6 +1,6 @@
 //! Child processes that never outlive the measurement, with what they cost.
 
-use super::{Interrupted, NAP};
+use crate::Interrupted;
 use anyhow::{Context, bail};
 use isotherm_workloads::now_ns;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
@@ -10,11 +10,13 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+/// Longest sleep between two looks whether to stop.
+const NAP: Duration = Duration::from_millis(50);
 /// How long a program may take to end after SIGTERM: a monitor finishes its recording, a workload gives memory back.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// A running program. Dropped, it is ended, by its pid.
-pub(super) struct Running {
+pub(crate) struct Running {
     pid: Pid,
     name: &'static str,
     errors: PathBuf,
@@ -47,14 +49,14 @@ impl Ended {
     }
 
     #[cfg(test)]
-    pub(super) fn ok(cpu_ns: u64, wall_ns: u64) -> Self {
+    pub(crate) fn ok(cpu_ns: u64, wall_ns: u64) -> Self {
         Self { name: "a program", status: ExitStatus::from_raw(0), said: String::new(), cpu_ns, wall_ns }
     }
 }
 
 impl Running {
     /// Starts `command`; what it says goes to the file `errors`.
-    pub(super) fn start(mut command: Command, name: &'static str, errors: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn start(mut command: Command, name: &'static str, errors: PathBuf) -> anyhow::Result<Self> {
         let file = File::create(&errors).with_context(|| format!("cannot write {}", errors.display()))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
         // SAFETY: between fork and exec only prctl(2) is called, which is async-signal-safe and allocates nothing.
@@ -72,12 +74,12 @@ impl Running {
         Ok(Self { pid, name, errors, started_ns, ended: None })
     }
 
-    pub(super) fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
     /// Waits until `so` holds.
-    pub(super) fn wait_until(
+    pub(crate) fn wait_until(
         &mut self,
         what: &str,
         patience: Duration,
@@ -98,9 +100,21 @@ impl Running {
         Ok(())
     }
 
+    /// Waits for its end. When `stop` says so it is asked to end before.
+    pub(crate) fn finish(mut self, stop: &dyn Fn() -> bool) -> anyhow::Result<Ended> {
+        while self.reap()?.is_none() && !stop() {
+            std::thread::sleep(NAP / 5);
+        }
+        if stop() {
+            self.end()?;
+            bail!(Interrupted);
+        }
+        self.end()
+    }
+
     /// # Errors
     /// When it has ended by itself; with what it said.
-    pub(super) fn must_run(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn must_run(&mut self) -> anyhow::Result<()> {
         match self.reap()? {
             None => Ok(()),
             Some((status, _)) => {
@@ -110,7 +124,7 @@ impl Running {
     }
 
     /// Asks it to end and waits for it.
-    pub(super) fn end(&mut self) -> anyhow::Result<Ended> {
+    pub(crate) fn end(&mut self) -> anyhow::Result<Ended> {
         let wall_ns = now_ns().saturating_sub(self.started_ns);
         if self.reap()?.is_none() {
             // Not reaped, so the pid is still the child's, alive or not.
@@ -169,6 +183,21 @@ impl Drop for Running {
             let _ = kill_process(self.pid, Signal::KILL);
             let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
         }
+    }
+}
+
+/// Sleeps, unless the user wants to stop.
+pub(crate) fn nap(duration: Duration, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+    let until = now_ns().saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    loop {
+        if stop() {
+            bail!(Interrupted);
+        }
+        let left = Duration::from_nanos(until.saturating_sub(now_ns()));
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(NAP));
     }
 }
 
