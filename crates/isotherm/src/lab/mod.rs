@@ -1,10 +1,15 @@
 //! `isotherm lab`.
 
+mod experiment;
+pub mod fork;
+pub mod frames;
+pub mod overcommit;
+
 use crate::args::{AccuracyArgs, OverheadArgs};
-use crate::experiment::interrupted;
 use crate::stop::Stop;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use experiment::interrupted;
 use isotherm_lab::accuracy::{Options, summary_table};
 use isotherm_lab::live::{Bench, Subject};
 use isotherm_lab::live_overhead::{Interrupted, MemoryBound, OverheadRun, Schedule, shortage, table};
