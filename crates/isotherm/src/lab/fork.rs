@@ -1,7 +1,7 @@
 //! `isotherm lab fork`.
 
+use super::experiment::{Report, stop_on_signals};
 use crate::args::ForkArgs;
-use crate::experiment::{Report, stop_on_signals};
 use anyhow::bail;
 use isotherm_lab::fork::{Error, Fork, GIB, Setup, table};
 use isotherm_lab::{Bar, Watch};

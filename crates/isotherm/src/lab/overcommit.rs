@@ -1,7 +1,7 @@
 //! `isotherm lab overcommit`.
 
+use super::experiment::{Report, stop_on_signals};
 use crate::args::{OvercommitArgs, OvercommitPart};
-use crate::experiment::{Report, stop_on_signals};
 use anyhow::bail;
 use isotherm_lab::Watch;
 use isotherm_lab::machine::available_memory;

@@ -1,10 +1,15 @@
 //! `isotherm lab`.
 
+mod experiment;
+pub mod fork;
+pub mod frames;
+pub mod overcommit;
+
 use crate::args::{AccuracyArgs, OverheadArgs};
-use crate::experiment::interrupted;
 use crate::stop::Stop;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use experiment::interrupted;
 use isotherm_lab::accuracy::{AccuracyRun, Options, Subject, summary_table};
 use isotherm_lab::machine::shortage;
 use isotherm_lab::overhead::{MemoryBound, OverheadRun, Schedule, table};

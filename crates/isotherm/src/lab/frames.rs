@@ -1,7 +1,7 @@
 //! `isotherm lab frames`.
 
+use super::experiment::{Report, stop_on_signals};
 use crate::args::{FramesArgs, FramesPart};
-use crate::experiment::{Report, stop_on_signals};
 use isotherm_lab::frames::{Cost, Error, Frames, Setup, Sink, Throughput, conclusion, table};
 use isotherm_lab::{Bar, Watch};
 use serde::Serialize;
