@@ -118,8 +118,8 @@ impl Governor {
         Allowance {
             checks: (left / self.check_ns) as usize,
             prepares: (left * 0.75 / self.prepare_ns) as usize,
-            checks_per_aggr: (plannable * 0.4 / self.check_ns) as usize,
-            prepares_per_aggr: (plannable * 0.5 / self.prepare_ns) as usize,
+            checks_per_aggr: (plannable * 0.3 / self.check_ns) as usize,
+            prepares_per_aggr: (plannable * 0.6 / self.prepare_ns) as usize,
         }
     }
 

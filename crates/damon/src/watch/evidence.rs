@@ -7,6 +7,9 @@
 
 use super::tuning::Tuning;
 
+/// How many times more or less pages hit than expected are a change of pattern, when neither all are nor none.
+const APART: f32 = 4.0;
+
 /// Weight of a window that tells only that the rate is no less.
 const BOUND: f32 = 0.4;
 
@@ -86,6 +89,12 @@ impl Evidence {
             return Verdict::Expected;
         }
         self.luck = row * expected.min(1.0);
+        // Where some of many pages are hit, each speaks for itself, and a share so different is no chance.
+        let apart = share < 0.97 && (share > APART * expected || share * APART < expected.min(0.6));
+        if self.exposure > 0.0 && apart && expected > 0.0 {
+            self.begin(share, length, now);
+            return Verdict::Surprise;
+        }
         if self.exposure > 0.0 && share > 0.3 && self.luck < tuning.surprise_hit {
             self.begin(share, length, now);
             return Verdict::Surprise;
@@ -94,7 +103,8 @@ impl Evidence {
         Verdict::Expected
     }
 
-    fn begin(&mut self, share: f32, length: f32, now: u64) {
+    /// Evidence starts anew with this window.
+    pub fn begin(&mut self, share: f32, length: f32, now: u64) {
         let floor = share > 0.5 && length > 1.0;
         // What is only a bound soon gives way to what is measured.
         let weight = if floor { BOUND } else { 1.0 };

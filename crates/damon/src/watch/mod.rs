@@ -136,7 +136,10 @@ impl Watch {
                 target.survey(step, &mut scratch);
                 allowed = allowed.saturating_sub(1).max(1);
             }
-            let mut blocks = target.telling();
+            // Where nothing is watched yet, a look tells nothing more than the first one did.
+            let idle = target.looked_once && target.census.watching == 0;
+            let mut blocks = if idle { Vec::new() } else { target.telling() };
+            target.looked_once = true;
             blocks.retain(|i| *i >= self.look_turn.block);
             let whole = blocks.len() <= allowed;
             blocks.truncate(allowed);
@@ -192,7 +195,12 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         }
         // Checks made at one moment meet a loop at one point: together they are one observation.
         let (share, length) = (mean(counted().map(|w| w.share)), mean(counted().map(|w| w.length)));
-        stretch.evidence.add(share, length, now, tuning);
+        let surprises = counted().filter(|w| w.verdict == Verdict::Surprise).count();
+        if 2 * surprises > counted().count() {
+            stretch.evidence.begin(share, length, now);
+        } else {
+            stretch.evidence.add(share, length, now, tuning);
+        }
         let evidence = stretch.evidence;
         for_cells(&mut target.blocks, stretch.range, |cell| {
             if cell.evidence.hits > 0.0 {

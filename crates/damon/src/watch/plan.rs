@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 /// target runs on another processor, and 75 ns a page.
 const PAGES_A_CLEAR: usize = 128;
 /// The same for a sweep, which flushes nothing: 45 ns a page of anonymous memory, 70 ns of shared.
-pub(crate) const SWEPT_A_CLEAR: usize = 150;
+pub(crate) const SWEPT_A_CLEAR: usize = 220;
 /// Without a ceiling there is still no use in more clears than this in an aggregation.
 const ENOUGH: usize = 4000;
 /// Part of what was saved up that may be spent in one aggregation.
@@ -32,7 +32,7 @@ impl Watch {
         let spend = available.min(income + available.saturating_sub(income) / SAVED);
         let waiting: usize = self.targets.iter().map(|t| t.census.unseen).sum();
         let for_checks = if waiting > 0 { spend * self.tuning.checks_share / 100 } else { spend };
-        let chosen = self.choose_checks(step, for_checks.max(1));
+        let chosen = self.choose_checks(step, for_checks.max(1), waiting);
         let rest = spend.saturating_sub(chosen * 5 / 4);
         let rest = self.watch_again(step, rest);
         self.see_the_unseen(step, rest);
@@ -42,7 +42,12 @@ impl Watch {
     }
 
     /// Chooses what to check, stretches of which little is known first, then by turns. Returns how many.
-    fn choose_checks<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, most: usize) -> usize {
+    fn choose_checks<O: BlockOperations>(
+        &mut self,
+        step: &mut Step<'_, O>,
+        most: usize,
+        waiting: usize,
+    ) -> usize {
         let tuning = self.tuning;
         let mut all: Vec<Candidate> = Vec::new();
         for target in &self.targets {
@@ -63,7 +68,11 @@ impl Watch {
                 step.tally.prepares_cut += 1;
                 continue;
             }
-            let times = if candidate.unsettled { tuning.checks_unsettled } else { 1 };
+            let times = match candidate.unsettled {
+                true if waiting == 0 => tuning.checks_unsettled,
+                true => tuning.checks_unsettled / 2,
+                false => 1,
+            };
             for _ in 0..times {
                 self.checks.push((candidate.target, candidate.range));
             }
@@ -185,6 +194,16 @@ impl Watch {
             // By the block, a cell costs a fifth of what it costs by itself.
             let blocks = unseen.chunk_by(|a, b| a.block == b.block).count();
             let whole = blocks + unseen.len() / 2;
+            let swept = 1 + target.census.present / SWEPT_A_CLEAR;
+            let fits = swept <= rest && 2 * target.blocks.len() <= step.checks_left();
+            if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen.len() {
+                // Small processes, huge pages: all at once is cheaper.
+                let before = step.allowance.prepares;
+                target.sweep(step, Sweep::All, &self.tuning);
+                target.take_census(step.now, &self.tuning);
+                rest = rest.saturating_sub(before.saturating_sub(step.allowance.prepares));
+                continue;
+            }
             let mut cells: Vec<(At, u64)> = Vec::new();
             let mut take = |at: At| {
                 let Some(cell) = target.blocks.get(at.block).and_then(|b| b.cells.get(at.cell)) else {

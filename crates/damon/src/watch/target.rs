@@ -58,6 +58,8 @@ pub(super) struct Census {
     pub watching: usize,
     /// Only a sweep shows: mapped by others too.
     pub shared: usize,
+    /// Were accessed and show nothing more.
+    pub lit: usize,
     /// Pages present.
     pub present: usize,
 }
@@ -80,6 +82,8 @@ pub(super) struct Watched {
     /// The next drawing will differ.
     pub dirty: bool,
     pub census: Census,
+    /// All its blocks had a look, or the first part of them.
+    pub looked_once: bool,
     /// When it was last swept.
     pub swept: u64,
 }
@@ -166,8 +170,10 @@ impl Watched {
             }
             if before.rate() > tuning.active {
                 self.results.push((addr, window));
+                // What is due later can wait for the aggregation's end.
                 if window.share <= 0.0
                     && let State::Watching { due, .. } = cell.state
+                    && due <= now + longest / 2
                 {
                     self.due.push((due, base));
                 }
@@ -320,7 +326,7 @@ impl Watched {
                     State::Absent => continue,
                     State::Unseen => census.unseen += 1,
                     State::Watching { .. } => census.watching += 1,
-                    State::Lit => {}
+                    State::Lit => census.lit += 1,
                     State::Blind(Blind::Unclearable) => {}
                     State::Blind(Blind::Shared) => census.shared += 1,
                 }

@@ -59,7 +59,7 @@ impl Tuning {
         active: 0.005,
         check_pages: 32,
         checks_unsettled: 4,
-        checks_share: 60,
+        checks_share: 30,
         retry: 400,
         half_life: 400.0,
         appeared: 200,

@@ -25,17 +25,24 @@ impl Purse {
         Allowance {
             checks: (left / LOOK) as usize,
             prepares: (left * 0.75 / CLEAR) as usize,
-            checks_per_aggr: (plannable * 0.4 / LOOK) as usize,
-            prepares_per_aggr: (plannable * 0.5 / CLEAR) as usize,
+            checks_per_aggr: (plannable * 0.3 / LOOK) as usize,
+            prepares_per_aggr: (plannable * 0.6 / CLEAR) as usize,
         }
     }
 }
 
 /// Snapshots with the index of the phase each lies in.
 fn watch(phases: &[(Pattern, u32)], seed: u64) -> Vec<(usize, Snapshot)> {
+    watch_many(phases, 1, seed)
+}
+
+/// The same of so many targets, all alike.
+fn watch_many(phases: &[(Pattern, u32)], targets: u64, seed: u64) -> Vec<(usize, Snapshot)> {
     let mut monitor =
         Monitor::new(Attrs::default(), Simulated::new(phases[0].0.clone()), Watch::new(), seed).unwrap();
-    monitor.add_target(TargetId(1)).unwrap();
+    for id in 1..=targets {
+        monitor.add_target(TargetId(id)).unwrap();
+    }
     let mut found = Vec::new();
     let (mut now, mut end) = (0u64, 0u64);
     let mut purse = Purse(HOLDS);
@@ -192,6 +199,31 @@ fn hot_spots_of_many_sizes() {
     judge("hot spots", 0.93, &[(pattern, 300)]);
 }
 
+/// A worker: 10 MiB in ten places, 4 MiB of it in use at 20 Hz.
+fn worker() -> Pattern {
+    let list: Vec<(u64, u64, f64)> =
+        (0..11).map(|i| (8, if i == 5 { 4096 } else { 600 }, if i == 5 { 20.0 } else { 0.0 })).collect();
+    areas(&list)
+}
+
+#[test]
+fn every_one_of_many_workers_is_found() {
+    for targets in [8, 32, 128] {
+        let found = watch_many(&[(worker(), 100)], targets, 3);
+        let hot = |s: &Snapshot| {
+            let bytes = |t: &TargetSnapshot| -> u64 {
+                t.regions.iter().filter(|r| r.nr_accesses > 0).map(|r| r.range.size()).sum()
+            };
+            s.targets.iter().filter(|t| (3 * MIB..6 * MIB).contains(&bytes(t))).count()
+        };
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let all = found.iter().find(|(_, s)| hot(s) as u64 == targets).map(|(_, s)| seconds(s.end_ns));
+        let counts: Vec<usize> = found.iter().step_by(10).map(|(_, s)| hot(s)).collect();
+        println!("{targets} workers: all found after {all:?} s; by second {counts:?}");
+        assert!(all.is_some_and(|s| s <= 5.0), "{targets} workers: {counts:?}");
+    }
+}
+
 #[test]
 #[ignore]
 fn debug_spot() {
@@ -214,9 +246,13 @@ fn debug_spot() {
 #[ignore]
 fn debug_rates() {
     let falling = areas(&[200.0, 50.0, 20.0, 10.0, 1.0, 0.0].map(|hz| (2, 20480, hz)));
+    let falling =
+        Pattern { kind: if std::env::var("RANDOM").is_ok() { Kind::Random } else { Kind::Sweep }, ..falling };
     let falling = Pattern { unit: if std::env::var("HUGE").is_ok() { 2 * MIB } else { PAGE }, ..falling };
-    let found = watch(&[(falling.clone(), 150)], 11);
-    for (_, s) in found.iter().skip(5).step_by(6) {
+    let rising = areas(&[0.0, 1.0, 10.0, 20.0, 50.0, 200.0].map(|hz| (2, 20480, hz)));
+    let rising = Pattern { kind: falling.kind, unit: falling.unit, ..rising };
+    let found = watch(&[(falling.clone(), 60), (rising, 100)], 11);
+    for (_, s) in found.iter().skip(52).step_by(3) {
         let mut line = String::new();
         for (range, _) in &falling.areas {
             let mut sum = 0.0;

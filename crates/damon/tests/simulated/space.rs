@@ -224,7 +224,14 @@ impl BlockOperations for Simulated {
         found.extend(addrs.iter().map(|_| Ownership::Exclusive));
     }
 
-    fn sweep(&mut self, _target: TargetId, _kind: Sweep) -> bool {
-        false
+    fn sweep(&mut self, target: TargetId, _kind: Sweep) -> bool {
+        let (pattern, now) = (self.pattern.clone(), self.now);
+        for (addr, pages) in self.blocks(target) {
+            for (i, (_, young_from)) in pages.iter_mut().enumerate() {
+                *young_from =
+                    pattern.next((addr + i as u64 * PAGE) & !(pattern.unit - 1), now, target.0 * 77);
+            }
+        }
+        true
     }
 }
