@@ -6,8 +6,8 @@ use crate::process::Process;
 use crate::pte::Pte;
 use crate::source::{Counters, Source, SourceError};
 use isotherm_damon::{
-    AddrRange, Attrs, Callbacks, Check, Monitor, MonitorError, Operations, Sampler, Snapshot, Target,
-    TargetId, Watch, three_regions,
+    AddrRange, Attrs, Callbacks, Check, IntervalsGoal, Monitor, MonitorError, Operations, Sampler, Snapshot,
+    Target, TargetId, three_regions,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,16 +85,6 @@ pub struct MonitorSource<O, S> {
     next_ns: u64,
 }
 
-impl MonitorSource<Pte, Watch> {
-    /// The `pte` backend at work, within `overhead` (share of one CPU; 0: no ceiling).
-    ///
-    /// # Errors
-    /// When the attributes are not valid.
-    pub fn pte(pte: Pte, attrs: Attrs, overhead: f64, seed: u64) -> Result<Self, MonitorError> {
-        Self::new(pte, Watch::new(), attrs, overhead, seed)
-    }
-}
-
 impl<O: LiveOperations, S: Sampler> MonitorSource<O, S> {
     /// A monitor over `ops`, within `overhead` (share of one CPU; 0: no ceiling).
     ///
@@ -106,7 +96,12 @@ impl<O: LiveOperations, S: Sampler> MonitorSource<O, S> {
         Ok(Self { monitor, governor: Governor::new(overhead), samples_missed: 0, next_ns: 0 })
     }
 
-    /// The monitor, to set goals or change attributes.
+    /// Turns interval auto-tuning on, or off with `None`.
+    pub fn set_intervals_goal(&mut self, goal: Option<IntervalsGoal>) {
+        self.monitor.set_intervals_goal(goal);
+    }
+
+    /// The operations.
     pub fn operations(&mut self) -> &mut O {
         &mut self.monitor.ops().inner
     }
@@ -202,6 +197,10 @@ impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
             Some(error) => Err(error),
             None => Ok(self.next_ns),
         }
+    }
+
+    fn attrs(&self) -> Attrs {
+        *self.monitor.attrs()
     }
 
     fn counters(&self) -> Counters {
