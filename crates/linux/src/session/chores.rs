@@ -30,6 +30,10 @@ const HOLDS: f64 = 1.0;
 /// Most targets whose size is looked up in a step, some 5 us each.
 const LOOKS_A_STEP: usize = 16;
 
+/// Part of this work's share that looking up sizes may take: so the sizes of a thousand targets are looked up every four
+/// seconds or so at the default budget, and reading what has changed is not kept waiting by looking what has.
+const TURNS: f64 = 0.25;
+
 /// A token bucket of CPU time.
 #[derive(Debug)]
 pub(super) struct Bucket {
@@ -57,6 +61,11 @@ impl Bucket {
         // Half a step at least, so that waking up for it is worth it.
         let step = STEP.as_nanos() as f64;
         (self.tokens_ns >= step / 2.0).then(|| Duration::from_nanos(self.tokens_ns.min(step) as u64))
+    }
+
+    /// How long `cpu` must be made to last so that it is no more than the part `part` of the share.
+    fn lasts_ns(&self, cpu: Duration, part: f64) -> u64 {
+        self.share.map_or(0, |share| (cpu.as_nanos() as f64 / (share * part)) as u64)
     }
 
     pub(super) fn spend(&mut self, cpu: Duration) {
@@ -96,6 +105,7 @@ pub(super) struct Chores {
     /// Mappings of the list being read that were told.
     told: usize,
     next_turn: TargetId,
+    turns_due_ns: u64,
 }
 
 impl Chores {
@@ -249,7 +259,18 @@ impl Chores {
         targets: &mut BTreeMap<TargetId, Observed>,
         now_ns: u64,
         interval: Duration,
+        bucket: &Bucket,
     ) {
+        if now_ns < self.turns_due_ns {
+            return;
+        }
+        let start = cpu_time::of_this_thread();
+        self.look_up_sizes(targets, now_ns, interval);
+        let spent = cpu_time::of_this_thread().saturating_sub(start);
+        self.turns_due_ns = now_ns.saturating_add(bucket.lasts_ns(spent, TURNS));
+    }
+
+    fn look_up_sizes(&mut self, targets: &mut BTreeMap<TargetId, Observed>, now_ns: u64, interval: Duration) {
         for _ in 0..LOOKS_A_STEP.min(targets.len()) {
             let next = targets.range(self.next_turn..).next().or_else(|| targets.iter().next());
             let Some((&id, _)) = next else { return };

@@ -258,7 +258,7 @@ impl Session {
         let start = cpu_time::of_this_thread();
         let events = self.tracker.look(cpu);
         self.take(events, now)?;
-        self.chores.take_turns(&mut self.targets, now, self.options.update);
+        self.chores.take_turns(&mut self.targets, now, self.options.update, &self.bucket);
         let left = cpu.saturating_sub(cpu_time::of_this_thread().saturating_sub(start));
         if !left.is_zero() {
             self.step(now, left)?;
@@ -272,7 +272,7 @@ impl Session {
         self.notice_deaths(now);
         let Some(cpu) = self.bucket.allowance(now) else { return Ok(()) };
         let start = cpu_time::of_this_thread();
-        self.chores.take_turns(&mut self.targets, now, self.options.update);
+        self.chores.take_turns(&mut self.targets, now, self.options.update, &self.bucket);
         if self.tracker.has_work() || self.chores.has_work() {
             self.step(now, cpu)?;
         }

@@ -2,6 +2,7 @@ use super::*;
 use crate::targets::TrackerOptions;
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetSnapshot};
 use std::cell::RefCell;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
@@ -97,7 +98,8 @@ struct Sleeper(Child);
 
 impl Sleeper {
     fn sleep() -> Self {
-        Self(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap())
+        let mut command = Command::new("sleep");
+        Self(command.arg("1000").stdin(Stdio::null()).process_group(0).spawn().unwrap())
     }
 
     fn pid(&self) -> u32 {
@@ -107,7 +109,9 @@ impl Sleeper {
 
 impl Drop for Sleeper {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        // With the children it has: it leads its group.
+        let group = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let _ = self.0.wait();
     }
 }
@@ -276,9 +280,9 @@ fn exec_and_new_attributes_are_told_whoever_noticed() {
 #[test]
 fn three_hundred_children_are_found_and_their_ends_told_with_their_status() {
     let mut shell = Command::new("sh");
-    let script = "i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done; echo up; read line; kill $(jobs -p); \
+    let script = "i=0; while [ $i -lt 300 ]; do sleep 1000 & p=\"$p $!\"; i=$((i+1)); done; echo up; read line; kill $p; \
                   read line";
-    shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
     let mut shell = Sleeper(shell.spawn().unwrap());
     let mut input = shell.0.stdin.take().unwrap();
     let mut line = String::new();

@@ -179,7 +179,10 @@ impl Tracker {
         self.tell_ends(budget);
         self.look_into_cgroups();
         self.go_on(budget);
-        self.look_for_exec(budget);
+        // What waits to be seen at all comes first, and then the mappings of what was taken in.
+        if !self.has_work() {
+            self.look_for_exec(if cpu == Duration::MAX { budget } else { Budget::of(cpu / 4) });
+        }
         std::mem::take(&mut self.events)
     }
 
