@@ -296,6 +296,10 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         }
     }
 
+    fn attrs(&self) -> Attrs {
+        *self.monitor.attrs()
+    }
+
     fn counters(&self) -> Counters {
         let tally = self.monitor.tally();
         Counters {

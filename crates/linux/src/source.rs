@@ -4,7 +4,7 @@
 //! their own making. All of them are driven alike: by one thread that calls [`Source::tick`] when it is due.
 
 use crate::process::{Process, ProcessError};
-use isotherm_damon::{AddrRange, Snapshot, TargetId};
+use isotherm_damon::{AddrRange, Attrs, Snapshot, TargetId};
 use std::sync::Arc;
 
 /// What a source has done so far; only ever grows.
@@ -103,6 +103,9 @@ pub trait Source {
     /// # Errors
     /// When the backend cannot go on at all; what concerns a single target is not an error ([`Source::take_lost`]).
     fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> Result<u64, SourceError>;
+
+    /// The attributes in force; auto-tuning changes them.
+    fn attrs(&self) -> Attrs;
 
     /// What it has done so far.
     fn counters(&self) -> Counters;

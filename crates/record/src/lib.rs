@@ -23,7 +23,7 @@ pub mod synthetic;
 mod threaded;
 
 pub use error::{Error, Warning};
-pub use files::{Conversion, ReadOptions, convert, create, open, open_with};
+pub use files::{Conversion, ReadOptions, convert, create, create_rec, open, open_with};
 pub use format::{Format, UnknownFormatName};
 use isotherm_damon::Snapshot;
 pub use model::*;

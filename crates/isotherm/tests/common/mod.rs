@@ -168,7 +168,13 @@ pub fn snapshots(items: &[Item]) -> usize {
 
 /// Whether the pte backend works here. As root in CI it must: most tests rest on it.
 pub fn pte_works() -> bool {
-    let Err(error) = backend::open(Some(Backend::Pte), isotherm_damon::Attrs::default(), 0.01, 1) else {
+    let Err(error) = backend::open(
+        Some(Backend::Pte),
+        isotherm_damon::Attrs::default(),
+        &backend::MonitorOptions::default(),
+        0.01,
+        1,
+    ) else {
         return true;
     };
     let must = std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root();

@@ -337,6 +337,10 @@ impl Source for Kernel {
         self.inner.tick(now_ns, sink)
     }
 
+    fn attrs(&self) -> Attrs {
+        self.inner.attrs
+    }
+
     fn counters(&self) -> Counters {
         self.inner.counters
     }

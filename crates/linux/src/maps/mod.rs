@@ -77,7 +77,7 @@ impl Mapping {
 }
 
 /// The mappings of a process as they were read. A list is never changed, so that whoever needs it shares it.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MapList {
     mappings: Vec<Mapping>,
     /// Those to monitor.

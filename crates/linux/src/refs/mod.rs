@@ -298,6 +298,10 @@ impl Source for Refs {
         Ok(self.targets.iter().filter(|t| !t.gone).map(due).min().unwrap_or(self.round_end_ns))
     }
 
+    fn attrs(&self) -> Attrs {
+        self.attrs
+    }
+
     fn counters(&self) -> Counters {
         self.counters
     }

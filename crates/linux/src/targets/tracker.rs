@@ -52,6 +52,8 @@ const MOST_REFUSED: usize = 4096;
 pub struct Tracker {
     options: TrackerOptions,
     targets: BTreeMap<u32, Target>,
+    /// Pids of those named: whoever named a child of this process waits for it.
+    named: BTreeSet<u32>,
     ends: Ends,
     dead: VecDeque<Dead>,
     cgroups: Vec<Cgroup>,
@@ -81,6 +83,7 @@ impl Tracker {
         Self {
             options,
             targets: BTreeMap::new(),
+            named: BTreeSet::new(),
             ends: Ends::new(),
             dead: VecDeque::new(),
             cgroups: Vec::new(),
@@ -104,6 +107,7 @@ impl Tracker {
     /// When it has exited, may not be observed, or is one too many.
     pub fn add(&mut self, process: Process) -> Result<(), TargetError> {
         let stat = process.stat()?;
+        self.named.insert(raw(process.pid()));
         self.adopt(process, &stat, Origin::Named, None)
     }
 
@@ -175,7 +179,10 @@ impl Tracker {
         self.tell_ends(budget);
         self.look_into_cgroups();
         self.go_on(budget);
-        self.look_for_exec(budget);
+        // What waits to be seen at all comes first, and then the mappings of what was taken in.
+        if !self.has_work() {
+            self.look_for_exec(if cpu == Duration::MAX { budget } else { Budget::of(cpu / 4) });
+        }
         std::mem::take(&mut self.events)
     }
 
@@ -270,7 +277,8 @@ impl Tracker {
 
     /// Makes `pid` a target, or tells once why not.
     fn take_in(&mut self, pid: u32, origin: Origin, parent: Option<u32>) {
-        if self.targets.contains_key(&pid) || self.refused.contains(&pid) || pid == self_pid() {
+        let is_known = self.targets.contains_key(&pid) || self.refused.contains(&pid) || pid == self_pid();
+        if is_known || (origin == Origin::Orphan && self.named.contains(&pid)) {
             return;
         }
         let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
