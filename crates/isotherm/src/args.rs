@@ -17,9 +17,7 @@ use std::time::Duration;
 pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
 pub use lab::{OvercommitArgs, OvercommitPart, OverheadArgs};
-pub use report::{
-    AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs, WssArgs,
-};
+pub use report::{AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs};
 
 /// See which memory of a process is hot, on any stock Linux kernel.
 #[derive(Debug, Parser)]

@@ -7,6 +7,7 @@
 use super::UnknownWord;
 use crate::names::NameBook;
 use crate::segments::Segment;
+use crate::space::{Space, is_object};
 use crate::units;
 use isotherm_damon::{AddrRange, TargetId};
 use serde::Serialize;
@@ -18,7 +19,7 @@ const MIN_PANEL: u64 = 64 << 10;
 /// A stretch of addresses to show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Area {
-    /// Target id; `None`: all targets, their mean.
+    /// Target id; `None`: all targets, their mean. Ids of objects are from 2^63 on.
     pub target: Option<u64>,
     /// First address.
     pub start: u64,
@@ -40,6 +41,11 @@ impl Area {
     pub fn target(&self) -> Option<TargetId> {
         self.target.map(TargetId)
     }
+
+    /// Whether it shows an object (a file, shared memory), not a target; its addresses are offsets then.
+    pub fn is_object(&self) -> bool {
+        self.target().is_some_and(is_object)
+    }
 }
 
 /// What to show.
@@ -60,6 +66,9 @@ pub enum AreaChoice {
     Named(String),
     /// These addresses.
     Address(AddrRange),
+    /// The objects (files, shared memory) whose path contains this, or whose device and inode this is
+    /// (`MAJOR:MINOR:INODE`), with the accesses of all targets that map them.
+    Object(String),
 }
 
 impl FromStr for AreaChoice {
@@ -111,6 +120,14 @@ pub enum AreaError {
         /// Names that occur.
         known: String,
     },
+    /// No object of that name was monitored.
+    #[error("no monitored file or shared memory is {part:?}; there are {known}")]
+    NoObject {
+        /// What was looked for.
+        part: String,
+        /// Objects that occur.
+        known: String,
+    },
     /// Nothing there.
     #[error("no target has memory in {0}; monitored are {1}")]
     NoArea(String, String),
@@ -122,12 +139,16 @@ pub(super) fn choose(
     choice: &AreaChoice,
     profile: &[Segment],
     names: &NameBook,
+    space: &Space,
     wanted: impl Fn(TargetId) -> bool,
     lost_heat: f64,
     most: usize,
 ) -> Result<Vec<Area>, AreaError> {
     if profile.is_empty() {
-        return Err(AreaError::NoTarget);
+        return Err(match choice {
+            AreaChoice::Object(part) => no_object(part, space),
+            _ => AreaError::NoTarget,
+        });
     }
     let total: f64 = profile.iter().map(|s| s.heat).sum::<f64>() + lost_heat;
     let targets: Vec<&[Segment]> = profile.chunk_by(|a, b| a.target == b.target).collect();
@@ -151,9 +172,26 @@ pub(super) fn choose(
             let name = |id| names.name(id, *range).map_or_else(|| "address".to_owned(), |n| n.to_string());
             inside.filter_map(|s| s.first()).map(|s| area(s.target, *range, name(s.target))).collect()
         }
+        AreaChoice::Object(part) => {
+            let found = targets.iter().filter_map(|segments| {
+                let (first, last) = (segments.first()?, segments.last()?);
+                let object = space.object(first.target).filter(|o| o.is_called(part))?;
+                let range = AddrRange::new(first.range.start, last.range.end);
+                let mappers = match space.mappers(first.target) {
+                    0 => String::new(),
+                    1 => ", mapped by 1 target".to_owned(),
+                    n => format!(", mapped by {n} targets"),
+                };
+                Some(area(first.target, range, object.title() + &mappers))
+            });
+            found.collect()
+        }
     };
     if areas.is_empty() {
-        return Err(nothing(choice, &whole(), names));
+        return Err(match choice {
+            AreaChoice::Object(part) => no_object(part, space),
+            _ => nothing(choice, &whole(), names),
+        });
     }
     for area in &mut areas {
         let heat = heat_in(profile, area);
@@ -179,6 +217,14 @@ pub(super) fn choose(
 
 fn area(target: TargetId, range: AddrRange, name: String) -> Area {
     Area { target: Some(target.0), start: range.start, end: range.end, name, heat_share: None }
+}
+
+fn no_object(part: &str, space: &Space) -> AreaError {
+    let known = match space.object_names(12) {
+        names if names.is_empty() => "none: the recording does not tell devices and inodes".to_owned(),
+        names => names.join(", "),
+    };
+    AreaError::NoObject { part: part.to_owned(), known }
 }
 
 fn nothing(choice: &AreaChoice, whole: &[Area], names: &NameBook) -> AreaError {
@@ -368,7 +414,7 @@ mod tests {
     fn survey(regions: &[RegionSnapshot]) -> Survey {
         let mut survey = Survey::new(SurveyOptions::default());
         let map =
-            |start, end, name: &str| Mapping { start, end, perms: String::new(), name: name.to_owned() };
+            |start, end, name: &str| Mapping { start, end, name: name.to_owned(), ..Mapping::default() };
         survey.note(&Item::Mappings(Mappings {
             target: 1,
             time_ns: 0,
@@ -377,6 +423,7 @@ mod tests {
                 map(MMAP, MMAP + 1024 * MIB, ""),
                 map(STACK, STACK + MIB, "[stack]"),
             ],
+            ..Mappings::default()
         }));
         for i in 0..20 {
             survey.snapshot(&snapshot(i, 1, regions.to_vec()));
