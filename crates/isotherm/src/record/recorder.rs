@@ -106,7 +106,7 @@ impl Recorder {
         let (regions, hot) = self.last;
         let cpu = cost.cpu_ns as f64 / cost.wall_ns.max(1) as f64 * 100.0;
         say_on_the_line!(
-            "\r\x1b[Krecording {seconds} s: {} {}, {regions} regions, working set {}, monitor {cpu:.1} % of a CPU (Ctrl-C ends it)",
+            "\r\x1b[Krecording {seconds} s: {} {}, {regions} regions, working set (damo's) {}, monitor {cpu:.1} % of a CPU (Ctrl-C ends it)",
             self.targets.len(),
             if self.targets.len() == 1 { "process" } else { "processes" },
             isotherm_report::units::format_size(hot),

@@ -9,6 +9,7 @@
 //! picture ([`Survey::draw`]) needs no second pass and is what `isotherm record` ends with.
 
 mod areas;
+mod axis;
 mod picture;
 mod raster;
 mod survey;

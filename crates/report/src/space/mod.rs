@@ -172,7 +172,10 @@ impl Space {
         };
         let cut = |range: AddrRange| RegionSnapshot {
             range,
-            resident: region.resident.map(|r| (r as f64 * range.size() as f64 / mapped.max(1) as f64) as u64),
+            resident: region.resident.map(|r| {
+                let share = r as f64 * range.size() as f64 / mapped.max(1) as f64;
+                (share as u64).min(range.size())
+            }),
             ..*region
         };
         let mut at = region.range.start;
@@ -320,7 +323,7 @@ mod tests {
     fn gaps_are_no_memory() {
         let space = space(false);
         let mut whole = region(0, 95, 3);
-        whole.resident = Some(90);
+        whole.resident = Some(36);
         let mut out = Snapshot::default();
         space.by_target(
             &snapshot(0, 1, vec![whole, region(95, 96, 1), region(200, 300, 1)]),
@@ -329,7 +332,7 @@ mod tests {
         );
         assert_eq!(ranges(&out.targets[0]), [(10, 30), (50, 70), (90, 95), (95, 96)]);
         let resident: Vec<_> = out.targets[0].regions.iter().map(|r| r.resident).collect();
-        assert_eq!(resident, [Some(40), Some(40), Some(10), None], "in proportion to what is mapped");
+        assert_eq!(resident, [Some(16), Some(16), Some(4), None], "in proportion to what is mapped");
         assert_eq!(space.mapped(TargetId(1), &whole), Some((45, AddrRange::new(10, 95))));
         assert_eq!(space.mapped(TargetId(1), &region(30, 50, 1)), None);
     }

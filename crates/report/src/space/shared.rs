@@ -2,8 +2,12 @@
 //!
 //! Each target that maps a byte says how often it accessed it: in a share `p` of the sampling intervals. That the byte was
 //! accessed by any of them in an interval has the probability `1 - product(1 - p)`, if they access it independently of
-//! each other. That is the rate of the byte. Those of which nothing is known are left out of the product. A byte is seen
-//! to the largest share in which any of the targets shows it; it has stood still for as long as the one that moved last.
+//! each other. That is the rate of the byte. Those of which nothing is known are left out of the product.
+//!
+//! How much of a byte is *seen* then depends on what was seen. That it is accessed, one of the targets suffices to show;
+//! that it is not, only all of them together can. So what is sure to be accessed within an aggregation is seen to the
+//! largest share in which any of them shows it, what is not accessed to their mean share, and between the two by the
+//! probability of an access. A byte has stood still for as long as the one that moved last.
 
 use crate::rate::BP;
 use isotherm_damon::{AddrRange, RegionSnapshot};
@@ -108,6 +112,7 @@ struct Sum {
     counted: usize,
     exposure: u64,
     seen: Multiset,
+    seen_sum: u64,
     ages: Multiset,
     /// Resident bytes a page of 4096.
     resident: Multiset,
@@ -125,6 +130,8 @@ impl Sum {
         };
         count(&mut self.mappers, true);
         self.seen.change(u32::from(region.seen_bp), begins);
+        let seen = u64::from(region.seen_bp);
+        self.seen_sum = if begins { self.seen_sum + seen } else { self.seen_sum - seen };
         self.ages.change(region.age, begins);
         if let Some(bytes) = region.resident {
             let share = bytes as f64 / region.range.size().max(1) as f64;
@@ -161,6 +168,13 @@ impl Sum {
         } else {
             -(-(self.log as f64) / ONE).exp_m1() * self.max_bp
         };
+        // Of an access in an aggregation.
+        let accessed = match self.max_bp > 0.0 {
+            true => 1.0 - (1.0 - bp / self.max_bp).max(0.0).powf(self.max_bp / BP),
+            false => (bp / BP).min(1.0),
+        };
+        let mean = self.seen_sum as f64 / self.mappers.max(1) as f64;
+        let seen = mean + (f64::from(self.seen.highest().unwrap_or(0)) - mean) * accessed;
         let bp = bp.round().min(f64::from(u32::MAX)) as u32;
         let resident = self
             .resident
@@ -171,7 +185,7 @@ impl Sum {
             nr_accesses: ((u64::from(bp) + 5000) / 10_000).max(u64::from(self.accessing > 0)) as u32,
             nr_accesses_bp: bp,
             age: self.ages.lowest().unwrap_or(0),
-            seen_bp: self.seen.highest().unwrap_or(0) as u16,
+            seen_bp: seen.round() as u16,
             exposure: match (self.counted, self.known) {
                 (0, 0) => 0,
                 (0, _) => u32::try_from(self.exposure).unwrap_or(u32::MAX - 1).min(u32::MAX - 1),
@@ -251,11 +265,25 @@ mod tests {
                 let missed: f64 = known.map(|r| 1.0 - f64::from(r.nr_accesses) / 20.0).product();
                 let expected = (1.0 - missed) * 200_000.0;
                 prop_assert!((f64::from(found.nr_accesses_bp) - expected).abs() <= 1.0, "{:?} {}", found, expected);
-                prop_assert_eq!(Some(found.seen_bp), here.iter().map(|r| r.seen_bp).max());
+                let seen = here.iter().map(|r| f64::from(r.seen_bp));
+                let mean = seen.clone().sum::<f64>() / here.len() as f64;
+                let most = seen.fold(0.0, f64::max);
+                let accessed = 1.0 - missed.powi(20);
+                let expected = mean + (most - mean) * accessed;
+                prop_assert!((f64::from(found.seen_bp) - expected).abs() <= 1.0, "{:?} {}", found, expected);
                 prop_assert_eq!(Some(found.age), here.iter().map(|r| r.age).min());
                 prop_assert_eq!(found.nr_accesses > 0, here.iter().any(|r| r.nr_accesses > 0));
             }
         }
+    }
+
+    #[test]
+    fn one_who_sees_no_access_does_not_speak_for_the_others() {
+        let unknown = RegionSnapshot { seen_bp: 0, ..region(0, 10, 0) };
+        let cold = summed(&[region(0, 10, 0), unknown, unknown, unknown]);
+        assert_eq!(cold[0].seen_bp, 2500);
+        let hot = summed(&[region(0, 10, 20), unknown, unknown, unknown]);
+        assert_eq!((hot[0].seen_bp, hot[0].nr_accesses), (10_000, 20));
     }
 
     #[test]
