@@ -140,6 +140,8 @@ pub struct AccessReport {
     pub hidden_regions: u64,
     /// Their mapped bytes.
     pub hidden_bytes: u64,
+    /// Of those, bytes of which nothing is known; without [`Pattern::unknown`] a bound of the rate excludes them.
+    pub hidden_unknown_bytes: u64,
     /// A group a target, or an object.
     pub targets: Vec<TargetAccess>,
     /// Sums over all shown.
@@ -260,6 +262,7 @@ impl AccessAnalysis {
         }
         let (shown, hidden): (Vec<Row>, Vec<Row>) =
             rows.into_iter().partition(|(row, _)| pattern.matches(row, ceiling_hz));
+        let hidden_totals = self.totals(&hidden, ceiling_hz);
         let mut report = AccessReport {
             start_ns,
             end_ns,
@@ -267,7 +270,8 @@ impl AccessAnalysis {
             snapshots: self.snapshots,
             ceiling_hz,
             hidden_regions: hidden.len() as u64,
-            hidden_bytes: self.totals(&hidden, ceiling_hz).bytes,
+            hidden_bytes: hidden_totals.bytes,
+            hidden_unknown_bytes: hidden_totals.unknown_bytes,
             totals: self.totals(&shown, ceiling_hz),
             targets: Vec::new(),
             provenance: Provenance::default(),

@@ -59,7 +59,11 @@ pub fn write_text(report: &AccessReport, out: &mut impl Write) -> io::Result<()>
         write_totals(&report.totals, report.ceiling_hz, out)?;
         if report.hidden_regions > 0 {
             let size = format_size(report.hidden_bytes);
-            writeln!(out, "not shown: {} regions, {size}, which the filters exclude", report.hidden_regions)?;
+            write!(out, "not shown: {} regions, {size}, which the filters exclude", report.hidden_regions)?;
+            match report.hidden_unknown_bytes {
+                0 => writeln!(out)?,
+                bytes => writeln!(out, "; {} of it is unknown", format_size(bytes))?,
+            }
         }
         writeln!(
             out,
