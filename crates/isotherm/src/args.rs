@@ -16,9 +16,7 @@ pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
 pub use lab::{AccuracyArgs, OvercommitArgs, OvercommitPart, OverheadArgs};
 pub use monitor::MonitorArgs;
-pub use report::{
-    AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs, WssArgs,
-};
+pub use report::{AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs};
 
 /// See which memory of a process is hot, on any stock Linux kernel.
 #[derive(Debug, Parser)]

@@ -58,7 +58,8 @@ pub trait ItemReader: Send {
 
 /// Takes the items of a recording, the [`Header`] first.
 pub trait ItemWriter: Send {
-    /// Writes a snapshot.
+    /// Writes a snapshot, with the regions of all targets. Isotherm's own format also takes one that holds only what
+    /// changed ([`Snapshot::changes`]).
     ///
     /// # Errors
     /// [`Error::Io`] from the output, [`Error::TooManyRegions`], [`Error::Encode`].

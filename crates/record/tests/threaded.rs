@@ -129,7 +129,7 @@ fn what_stood_still_is_right_also_behind_lost_snapshots() {
                 age: (index % period) as u32,
                 ..RegionSnapshot::default()
             };
-            TargetSnapshot { id: TargetId(id), regions: vec![region], steady: index % period > 0 }
+            TargetSnapshot { id: TargetId(id), regions: vec![region], steady: !index.is_multiple_of(period) }
         };
         Snapshot {
             start_ns: index * 100_000_000,

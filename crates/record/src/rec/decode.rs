@@ -269,3 +269,74 @@ fn next_targets(
     }
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rec::varint::put;
+    use proptest::prelude::*;
+
+    /// What no checksum guards against: a payload made to do harm.
+    fn read_all(columns: &[Vec<u8>; Columns::COUNT]) {
+        let mut raw = Vec::new();
+        let (first, further) = columns.split_at(Columns::FIRST);
+        first.iter().for_each(|c| put(&mut raw, c.len() as u64));
+        first.iter().for_each(|c| raw.extend_from_slice(c));
+        for column in further {
+            put(&mut raw, column.len() as u64);
+            raw.extend_from_slice(column);
+        }
+        let payload = zstd::bulk::compress(&raw, 1).unwrap();
+        let mut decoder = BlockDecoder::new().unwrap();
+        assert!(decoder.load(&payload, raw.len(), false));
+        let mut snapshot = Snapshot::default();
+        for _ in 0..1000 {
+            match decoder.next(&mut snapshot, false) {
+                Step::BlockEnd | Step::Corrupt => return,
+                Step::Snapshot => assert!(snapshot.nr_regions() <= MAX_REGIONS),
+                _ => {}
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_snapshot_is_read_or_refused(
+            // Small numbers are what counts, lengths and kinds of entries that make some sense.
+            entries in prop::collection::vec(prop_oneof![0..16_u8, Just(9), any::<u8>()], 0..60),
+            columns in prop::collection::vec(
+                prop::collection::vec(prop_oneof![0..16_u8, any::<u8>()], 0..60), Columns::COUNT - 1,
+            ),
+            old in any::<bool>(),
+        ) {
+            let mut meta = Vec::new();
+            for snapshot in entries.chunks(20) {
+                let head = [0, 2, 0, 0];
+                if old {
+                    meta.push(SNAPSHOT_1_0 as u8);
+                } else {
+                    meta.push(SNAPSHOT as u8);
+                    put(&mut meta, (head.len() + snapshot.len()) as u64);
+                }
+                meta.extend_from_slice(&head);
+                meta.extend_from_slice(snapshot);
+            }
+            let mut all = vec![meta];
+            all.extend(columns);
+            read_all(&all.try_into().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_number_of_targets_allocates_nothing_by_itself() {
+        let mut entry = vec![0, 2, 0, 0];
+        put(&mut entry, MAX_REGIONS as u64);
+        put(&mut entry, (MAX_REGIONS as u64) << 2 | 1);
+        let mut meta = vec![SNAPSHOT as u8];
+        put(&mut meta, entry.len() as u64);
+        meta.extend_from_slice(&entry);
+        let mut all: [Vec<u8>; Columns::COUNT] = Default::default();
+        all[0] = meta;
+        read_all(&all);
+    }
+}
