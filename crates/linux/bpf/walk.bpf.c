@@ -29,8 +29,12 @@ struct fdtable { u32 max_fds; struct file **fd; } CORE;
 struct files_struct { struct fdtable *fdt; } CORE;
 struct pid { struct hlist_head tasks[4]; } CORE;
 struct mm_struct { void *pgd; } CORE;
+struct list_head { struct list_head *next; } CORE;
+struct signal_struct { struct list_head thread_head; } CORE;
 struct task_struct {
 	struct mm_struct *mm;
+	struct signal_struct *signal;
+	struct list_head thread_node;
 	struct files_struct *files;
 	struct pid *thread_pid;
 	struct hlist_node pid_links[4];
@@ -308,20 +312,38 @@ static __always_inline struct task_struct *task_of(s32 pidfd)
 	return 0;
 }
 
-static __always_inline struct mm_struct *mm_of(s32 pidfd)
+// A leader that ended before its threads, or that one of them replaces by calling exec, has no mm any more: then one of
+// its first few threads has. `task->signal == signal` proves that it is one.
+static __noinline u64 mm_of(s32 pidfd)
 {
 	struct task_struct *task = task_of(pidfd);
-	struct mm_struct *mm = 0;
+	struct signal_struct *signal = 0, *proof;
+	struct list_head *node = 0;
+	u64 mm = 0;
+	int i;
 
-	if (!task || READ(mm, &task->mm))
+	if (!task || READ(mm, &task->mm) || mm)
+		return mm;
+	if (READ(signal, &task->signal) || !signal || READ(node, &signal->thread_head.next))
 		return 0;
+#pragma clang loop unroll(full)
+	for (i = 0; i < 4; i++) {
+		if (mm || !node || node == &signal->thread_head)
+			continue;
+		task = (void *)node - __builtin_preserve_field_info(((struct task_struct *)0)->thread_node, 0);
+		proof = 0;
+		if (READ(proof, &task->signal) || proof != signal)
+			return 0;
+		READ(mm, &task->mm);
+		READ(node, &node->next);
+	}
 	return mm;
 }
 
 // Finds the address space; what to do in it is the caller's.
 static __always_inline int begin(struct args *args, struct run *run)
 {
-	struct mm_struct *mm;
+	u64 mm;
 	u32 zero = 0;
 
 	run->shared = bpf_map_lookup_elem(&shared, &zero);
@@ -330,11 +352,11 @@ static __always_inline int begin(struct args *args, struct run *run)
 		return 0;
 	}
 	mm = mm_of(args->pidfd);
-	if (!mm || READ(run->pgd, &mm->pgd)) {
+	if (!mm || READ(run->pgd, &((struct mm_struct *)mm)->pgd)) {
 		args->status = GONE;
 		return 0;
 	}
-	args->mm = (u64)mm;
+	args->mm = mm;
 	if (args->pgd)
 		run->pgd = args->pgd;
 	args->pgd = run->pgd;
@@ -347,7 +369,7 @@ static __always_inline int begin(struct args *args, struct run *run)
 static __always_inline void end(struct args *args, struct run *run)
 {
 	leave_gib(run);
-	args->status = (u64)mm_of(args->pidfd) == args->mm && !run->torn ? OK : CHANGED;
+	args->status = mm_of(args->pidfd) == args->mm && !run->torn ? OK : CHANGED;
 }
 
 // The sections only have to be ones that loaders can parse; the programs are loaded as BPF_PROG_TYPE_SYSCALL.

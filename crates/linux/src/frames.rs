@@ -155,3 +155,6 @@ impl FrameFlags for PageFlagsFile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,7 @@
 //! The `pte` operations on real memory: this process's own, a child's, a dead process's.
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
 
-use isotherm_damon::{
-    AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Check, Cleared, Mapped, Operations, Pages, RangeClear,
-    Seen, TargetId, three_regions,
-};
+use isotherm_damon::{AddrRange, Check, Operations, Seen, TargetId, three_regions};
 use isotherm_linux::maps::Maps;
 use isotherm_linux::probe::pte_prerequisites;
 use isotherm_linux::process::Process;
@@ -311,40 +308,4 @@ fn a_target_that_replaces_itself_is_watched_on() {
     assert!(pte.prepared().cleared > 0, "{:?}", pte.prepared());
     assert_eq!(pte.prepared().shared, 0);
     assert!(pte.take_error().is_none() && pte.is_alive(id));
-}
-
-/// A look at the blocks that hold `start..start + size`.
-fn look(pte: &mut Pte, start: u64, size: u64) -> Vec<BlockLook> {
-    let first = start & !(BLOCK_SIZE - 1);
-    let mut blocks: Vec<BlockLook> =
-        (first..start + size).step_by(BLOCK_SIZE as usize).map(BlockLook::at).collect();
-    assert!(pte.look(ME, &mut blocks));
-    blocks
-}
-
-fn clear(pte: &mut Pte, start: u64, pages: u64) -> Cleared {
-    let mut ranges =
-        [RangeClear { range: AddrRange::new(start, start + pages * PAGE), cleared: Cleared::NotDone }];
-    pte.clear(ME, &mut ranges);
-    ranges[0].cleared
-}
-
-#[test]
-fn blocks_show_what_is_present_and_accessed() {
-    let Some(mut pte) = operations() else { return };
-    let start = memory(4 * HUGE, false, MapFlags::PRIVATE);
-    let mut surveyed = Vec::new();
-    assert!(pte.survey(ME, &mut surveyed));
-    assert!(surveyed.is_sorted() && surveyed.iter().all(|block| block % BLOCK_SIZE == 0));
-    assert!((0..4).all(|i| surveyed.contains(&(start + i * HUGE))), "{start:x} is not in {surveyed:x?}");
-    for block in look(&mut pte, start, 4 * HUGE) {
-        assert_eq!((block.mapped, block.present, block.young), (Mapped::Table, Pages::ALL, Pages::ALL));
-    }
-    assert_eq!(clear(&mut pte, start + HUGE + 8 * PAGE, 100), Cleared::Done);
-    let block = look(&mut pte, start + HUGE, HUGE)[0];
-    for page in 0..512 {
-        assert_eq!(block.young.contains(page), !(8..108).contains(&page), "page {page}");
-    }
-    touch(start + HUGE + 50 * PAGE, PAGE);
-    assert!(look(&mut pte, start + HUGE, HUGE)[0].young.contains(50));
 }

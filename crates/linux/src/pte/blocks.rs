@@ -1,4 +1,11 @@
 //! Operations on blocks: what one page table of the lowest level maps is read, and advised, at once.
+//!
+//! A sweep is a write to `/proc/PID/clear_refs`. It costs some 30 (clear already) to 75 ns a small page and 0.1 ms a GiB of
+//! huge pages (`examples/block_costs.rs`). It clears by mapping, not by page: of memory mapped from a file also the private
+//! copies count as mapped. From Linux 6.5 on it locks every mapping for writing until it is done, so that all page faults of
+//! the target wait as long: 8 to 12 ms were measured where a sweep of 512 MiB took 5 to 14 ms, 0.1 ms without sweeps. It
+//! flushes nothing; one clear does that, of a range from one page that was accessed since the sweep to another more than
+//! 33 pages away, in one mapping (`examples/sweep_flush.rs`).
 
 use super::clear::{Page, advise_cold, pieces};
 use super::walk::{Entry, Found, MAX_TABLES, bit};
@@ -157,6 +164,7 @@ impl Pte {
             return true;
         }
         self.prepared.calls += 1;
+        self.prepared.ranges += advised.len() as u64;
         let mut outcome = Vec::with_capacity(advised.len());
         let result = advise_cold(target.process.pidfd(), advised, &mut outcome);
         for (cleared, owner) in outcome.iter().zip(owners) {
@@ -269,6 +277,8 @@ impl BlockOperations for Pte {
 
     fn clear(&mut self, id: TargetId, ranges: &mut [RangeClear]) {
         self.clear_ranges(id, ranges);
+        let done = ranges.iter().filter(|range| range.cleared == Cleared::Done);
+        self.prepared.cleared += done.map(|range| range.range.size() / PAGE_SIZE).sum::<u64>();
     }
 
     fn ownership(&mut self, id: TargetId, addrs: &[u64], found: &mut Vec<Ownership>) {
@@ -314,7 +324,10 @@ impl BlockOperations for Pte {
             Sweep::Mapped => b"3",
         };
         match opened.and_then(|mut file| file.write_all(command)) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.prepared.sweeps += 1;
+                true
+            }
             Err(error) => {
                 // Without CONFIG_PROC_PAGE_MONITOR there is no such file: no fault of the target.
                 if error.kind() != std::io::ErrorKind::NotFound {

@@ -36,10 +36,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use walk::{Walked, Walker};
 
-/// What became of the pages it was asked to prepare; only ever grows.
+/// What became of the pages it was asked to prepare, and what that took; only ever grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prepared {
-    /// Cleared.
+    /// Cleared; of a range that was cleared, all its pages.
     pub cleared: u64,
     /// Clear already.
     pub idle: u64,
@@ -53,6 +53,10 @@ pub struct Prepared {
     pub split: u64,
     /// Calls of process_madvise.
     pub calls: u64,
+    /// Ranges in those calls: each ends in a TLB flush where any of its bits was set.
+    pub ranges: u64,
+    /// Sweeps of whole address spaces.
+    pub sweeps: u64,
 }
 
 struct Target {
@@ -189,8 +193,9 @@ impl Pte {
                     return false;
                 }
                 Ok(Walked::Changed) => {}
+                // Or it is on the way from one program to the next.
                 Ok(Walked::Gone) => {
-                    target.lost = true;
+                    target.lost = !target.process.is_alive();
                     return false;
                 }
                 Err(error) => {
