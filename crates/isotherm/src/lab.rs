@@ -1,10 +1,11 @@
 //! `isotherm lab`.
 
-use crate::args::{AccuracyArgs, OverheadArgs};
+use crate::args::{AccuracyArgs, OverheadArgs, ReferenceName};
 use crate::experiment::interrupted;
 use crate::stop::Stop;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use isotherm_lab::accuracy::against::{Scan, Watched, against_table};
 use isotherm_lab::accuracy::{AccuracyRun, Options, Subject, summary_table};
 use isotherm_lab::machine::shortage;
 use isotherm_lab::overhead::{MemoryBound, OverheadRun, Schedule, table};
@@ -36,6 +37,9 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
         monitor: args.monitor.to_options(),
         keep: args.keep.clone(),
     };
+    if let Some(ReferenceName::Scan) = args.against {
+        return against_scan(args, &bench);
+    }
     let patterns: Vec<String> = if args.patterns.is_empty() {
         PATTERNS.iter().map(|p| (*p).to_owned()).collect()
     } else {
@@ -68,6 +72,26 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&runs)?);
     } else {
         print!("{}", summary_table(&runs));
+    }
+    Ok(if stop.asked() { interrupted("accuracy") } else { ExitCode::SUCCESS })
+}
+
+/// `isotherm lab accuracy --against scan`.
+fn against_scan(args: &AccuracyArgs, bench: &Bench) -> anyhow::Result<ExitCode> {
+    let stop = Stop::install().context("cannot catch Ctrl-C")?;
+    let mut scan = Scan::new(&args.pid)?;
+    let watched =
+        Watched { pids: args.pid.clone(), settle: args.settle, duration: args.duration, pass: args.pass };
+    say!("lab accuracy: recording, and a scan of all pages every {:?} ...", args.pass);
+    let run = match bench.against(&watched, &mut scan, &|| stop.asked()) {
+        Ok(run) => run,
+        Err(error) if error.is::<Interrupted>() => return Ok(interrupted("accuracy")),
+        Err(error) => return Err(error),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&run)?);
+    } else {
+        print!("{}", against_table(&run));
     }
     Ok(if stop.asked() { interrupted("accuracy") } else { ExitCode::SUCCESS })
 }
