@@ -49,7 +49,7 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
     if let Some(factor) = args.scale_time {
         options.extend(["--scale-time".to_owned(), factor.to_string()]);
     }
-    let settle_ns = u64::try_from(args.settle.as_nanos()).unwrap_or(u64::MAX);
+    let settle_ns = u64::try_from(args.settle.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
     let judging = Options { settle_ns, ..Options::default() };
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let mut runs = Vec::new();
@@ -76,12 +76,15 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
     Ok(if stop.asked() { interrupted("accuracy") } else { ExitCode::SUCCESS })
 }
 
+/// What a monitor needs to find its way about a process of usual size.
+const SETTLE: Duration = Duration::from_secs(5);
+
 /// `isotherm lab accuracy --against scan`.
 fn against_scan(args: &AccuracyArgs, bench: &Bench) -> anyhow::Result<ExitCode> {
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let mut scan = Scan::new(&args.pid)?;
-    let watched =
-        Watched { pids: args.pid.clone(), settle: args.settle, duration: args.duration, pass: args.pass };
+    let settle = args.settle.unwrap_or(SETTLE);
+    let watched = Watched { pids: args.pid.clone(), settle, duration: args.duration, pass: args.pass };
     say!("lab accuracy: recording, and a scan of all pages every {:?} ...", args.pass);
     let run = match bench.against(&watched, &mut scan, &|| stop.asked()) {
         Ok(run) => run,

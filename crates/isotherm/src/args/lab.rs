@@ -50,9 +50,9 @@ pub struct AccuracyArgs {
     #[arg(long, value_name = "FACTOR")]
     pub scale_time: Option<f64>,
     /// Leave this long after the start of a phase out of the scores; the time until it is found counts all the same. With
-    /// --against, the time before the first pass
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_time)]
-    pub settle: Duration,
+    /// --against, the time before the first pass [default: 0, with --against 5s]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub settle: Option<Duration>,
     /// Runs of each
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub runs: u32,
