@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
-pub use lab::{AccuracyArgs, OvercommitArgs, OvercommitPart, OverheadArgs};
+pub use lab::{AccuracyArgs, OvercommitArgs, OvercommitPart, OverheadArgs, ReferenceName};
 pub use monitor::MonitorArgs;
 pub use report::{AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs};
 

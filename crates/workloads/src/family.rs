@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 const FRAME: usize = 4096;
 /// Head of a frame: the child's index, bytes that follow, whether they are the last of the message.
 const HEAD: usize = 4 + 2 + 1;
+/// Time between two looks whether all live: one system call a child, which in a swarm would be work of its own.
+const CHECK: Duration = Duration::from_secs(1);
 /// How long children may take to end once they are told.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -54,6 +56,7 @@ pub(crate) struct Family<'a> {
     children: Vec<Child>,
     pipe: OwnedFd,
     buffer: Vec<u8>,
+    checked: Instant,
 }
 
 impl<'a> Family<'a> {
@@ -62,7 +65,8 @@ impl<'a> Family<'a> {
     pub(crate) fn fork(plan: &'a Plan, control: &'a Control, areas: &mut Areas) -> Result<Self, RunError> {
         let (pipe, their_end) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(RunError::Fork)?;
-        let mut family = Self { plan, control, children: Vec::new(), pipe, buffer: Vec::new() };
+        let mut family =
+            Self { plan, control, children: Vec::new(), pipe, buffer: Vec::new(), checked: Instant::now() };
         let mut order: Vec<usize> = (1..plan.processes.len()).collect();
         let mut rng = Rng::new(plan.seed, u64::MAX);
         for last in (1..order.len()).rev() {
@@ -101,7 +105,9 @@ impl<'a> Family<'a> {
             let left = until.saturating_duration_since(Instant::now());
             let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
             match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) if self.checked.elapsed() < CHECK => return Ok(None),
                 Ok(0) => {
+                    self.checked = Instant::now();
                     self.must_live()?;
                     return Ok(None);
                 }

@@ -5,11 +5,12 @@ pub mod fork;
 pub mod frames;
 pub mod overcommit;
 
-use crate::args::{AccuracyArgs, OverheadArgs};
+use crate::args::{AccuracyArgs, OverheadArgs, ReferenceName};
 use crate::stop::Stop;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use experiment::interrupted;
+use isotherm_lab::accuracy::against::{Scan, Watched, against_table};
 use isotherm_lab::accuracy::{AccuracyRun, Options, Subject, summary_table};
 use isotherm_lab::machine::shortage;
 use isotherm_lab::overhead::{MemoryBound, OverheadRun, Schedule, table};
@@ -41,6 +42,9 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
         monitor: args.monitor.to_options(),
         keep: args.keep.clone(),
     };
+    if let Some(ReferenceName::Scan) = args.against {
+        return against_scan(args, &bench);
+    }
     let patterns: Vec<String> = if args.patterns.is_empty() {
         PATTERNS.iter().map(|p| (*p).to_owned()).collect()
     } else {
@@ -50,7 +54,7 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
     if let Some(factor) = args.scale_time {
         options.extend(["--scale-time".to_owned(), factor.to_string()]);
     }
-    let settle_ns = u64::try_from(args.settle.as_nanos()).unwrap_or(u64::MAX);
+    let settle_ns = u64::try_from(args.settle.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
     let judging = Options { settle_ns, ..Options::default() };
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let mut runs = Vec::new();
@@ -73,6 +77,29 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&runs)?);
     } else {
         print!("{}", summary_table(&runs));
+    }
+    Ok(if stop.asked() { interrupted("accuracy") } else { ExitCode::SUCCESS })
+}
+
+/// What a monitor needs to find its way about a process of usual size.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// `isotherm lab accuracy --against scan`.
+fn against_scan(args: &AccuracyArgs, bench: &Bench) -> anyhow::Result<ExitCode> {
+    let stop = Stop::install().context("cannot catch Ctrl-C")?;
+    let mut scan = Scan::new(&args.pid)?;
+    let settle = args.settle.unwrap_or(SETTLE);
+    let watched = Watched { pids: args.pid.clone(), settle, duration: args.duration, pass: args.pass };
+    say!("lab accuracy: recording, and a scan of all pages every {:?} ...", args.pass);
+    let run = match bench.against(&watched, &mut scan, &|| stop.asked()) {
+        Ok(run) => run,
+        Err(error) if error.is::<Interrupted>() => return Ok(interrupted("accuracy")),
+        Err(error) => return Err(error),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&run)?);
+    } else {
+        print!("{}", against_table(&run));
     }
     Ok(if stop.asked() { interrupted("accuracy") } else { ExitCode::SUCCESS })
 }

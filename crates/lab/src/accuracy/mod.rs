@@ -15,6 +15,7 @@
 //!
 //! Memory in motion is judged by [`Second`] instead: which bytes were accessed at least once in a second.
 
+pub mod against;
 mod hot;
 mod live;
 mod overlay;

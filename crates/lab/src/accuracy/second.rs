@@ -80,7 +80,7 @@ impl Seconds {
                     self.unknown += piece.size() as f64;
                     return;
                 }
-                let accessed = region.map_or(0.0, |r| accessed_in_a_second(r, snapshot));
+                let accessed = region.map_or(0.0, |r| accessed_within(r, SECOND_NS, snapshot));
                 real.segments.push(piece);
                 recorded.segments.push(Segment { accessed, ..piece });
             });
@@ -123,11 +123,11 @@ impl Seconds {
     }
 }
 
-/// The probability that a page of `region` was accessed in a second, by its recorded rate.
-fn accessed_in_a_second(region: &RegionSnapshot, snapshot: &Snapshot) -> f64 {
+/// The probability that a page of `region` was accessed in `length_ns`, by its recorded rate.
+pub(super) fn accessed_within(region: &RegionSnapshot, length_ns: u64, snapshot: &Snapshot) -> f64 {
     let most = f64::from(snapshot.max_nr_accesses.max(1)) * 10_000.0;
     let share = (f64::from(region.nr_accesses_bp) / most).clamp(0.0, 1.0);
-    1.0 - (1.0 - share).powf(SECOND_NS as f64 / snapshot.sample_ns as f64)
+    1.0 - (1.0 - share).powf(length_ns as f64 / snapshot.sample_ns.max(1) as f64)
 }
 
 #[cfg(test)]

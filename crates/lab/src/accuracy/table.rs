@@ -124,6 +124,9 @@ fn ratio(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.2}"))
 }
 
+/// Lowest rate whose error the summary shows, Hz.
+const SLOWEST_HZ: f64 = 0.5;
+
 /// One row a run: hot bytes, bytes accessed within a second, working sets, rates, and what the monitor cost.
 pub fn summary_table(runs: &[AccuracyRun]) -> String {
     let mut table = Table::new(&[
@@ -152,16 +155,18 @@ pub fn summary_table(runs: &[AccuracyRun]) -> String {
     for AccuracyRun { accuracy: run, cpu_share, .. } in runs {
         let wss = |pick: fn(&Wss) -> u64| run.wss.as_ref().map_or_else(|| "-".to_owned(), |w| mib(pick(w)));
         let bounds = run.wss.as_ref().and_then(Wss::p50_in_bounds);
-        // The worst of the rates that can be counted at all.
-        let worst =
-            run.rates.iter().filter_map(|r| r.relative_error).max_by(|a, b| a.abs().total_cmp(&b.abs()));
+        // The worst of the rates that can be counted: of slower ones a second shows an access or none.
+        let countable = run.rates.iter().filter(|r| r.countable_hz >= SLOWEST_HZ);
+        let worst = countable.filter_map(|r| r.relative_error).max_by(|a, b| a.abs().total_cmp(&b.abs()));
+        // Where nothing is hot by a rate there is nothing to find, and what was called hot shows in the precision.
+        let any_hot = run.score.hot_as_hot + run.score.hot_as_cold > 0.0;
         table.row([
             run.pattern.clone(),
             run.page_name().to_owned(),
             run.windows.judged.to_string(),
             percent(run.score.precision, 2),
             percent(run.score.recall, 2),
-            number(run.score.f1),
+            number(run.score.f1.filter(|_| any_hot)),
             ms(run.convergence.median_ms),
             format!("{} of {}", run.found.found, run.found.hot),
             ms(run.found.max_ms),

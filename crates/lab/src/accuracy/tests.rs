@@ -450,10 +450,7 @@ fn processes_are_judged_together_each_by_its_own_target() {
     }
     let record = |start, first| {
         let mut s = snapshot(start, start + 100, vec![region(0, 100, first), region(100, 200, 0)]);
-        s.targets.push(TargetSnapshot {
-            id: TargetId(PID + 1),
-            regions: vec![region(0, 100, 0), region(100, 200, 20)],
-        });
+        s.targets.push(TargetSnapshot::new(TargetId(PID + 1), vec![region(0, 100, 0), region(100, 200, 20)]));
         s
     };
     // The first is found in the second window, the second at once, the third never: it is no target.

@@ -121,7 +121,7 @@ proptest! {
             let p = regions
                 .iter()
                 .find(|r| r.range.contains(byte))
-                .map_or(0.0, |r| accessed_in_a_second(r, &snapshot(2 * SECOND_NS)));
+                .map_or(0.0, |r| accessed_within(r, SECOND_NS, &snapshot(2 * SECOND_NS)));
             common += q.min(p);
             real += q;
             recorded += p;
