@@ -4,6 +4,7 @@
 use isotherm_linux::backend::{self, Backend};
 use isotherm_record::synthetic::{Shape, Synthetic};
 use isotherm_record::{Format, Item, ItemReader, create, open};
+use isotherm_testing::ProgramCopy;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::Read;
@@ -41,20 +42,16 @@ pub fn run(dir: &Path, args: &[impl AsRef<OsStr>]) -> Done {
 /// where this user may not become another.
 pub fn as_nobody(dir: &Path) -> Option<impl Fn(&[&str]) -> Done> {
     use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::process::CommandExt;
-    const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
         skip("only root can become another user");
         return None;
     }
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).unwrap();
-    // The build directory may be closed to others.
-    let program = dir.join("isotherm");
-    std::fs::copy(ISOTHERM, &program).unwrap();
+    let program = ProgramCopy::make(Path::new(ISOTHERM), dir).unwrap();
     let dir = dir.to_owned();
     Some(move |args: &[&str]| {
-        let mut command = Command::new(&program);
-        command.args(args).current_dir(&dir).uid(NOBODY).gid(NOBODY).stdin(Stdio::null());
+        let mut command = program.as_nobody();
+        command.args(args).current_dir(&dir).stdin(Stdio::null());
         command.output().unwrap().into()
     })
 }
