@@ -65,3 +65,25 @@ fn looking_changes_nothing() {
     assert_eq!(state(), before);
     assert!(fs::read_dir(dir.path()).unwrap().next().is_none());
 }
+
+/// The kernel's threads called kdamond are at work for somebody, who is named as far as this user may know.
+#[test]
+fn whoever_else_clears_accessed_bits_is_named() {
+    let dir = tempdir().unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&run(dir.path(), &["doctor", "--json"]).out).unwrap();
+    let found = report["accessed_bit_clearers"]["found"].as_array().unwrap();
+    let text = run(dir.path(), &["doctor"]).out;
+    let (_, section) = text.split_once("\nWho else clears Accessed bits").expect("a section of its own");
+    for one in found {
+        let name = match one["kind"].as_str().unwrap() {
+            "module" => one["module"].as_str().unwrap(),
+            "sysfs" | "kdamond" => "kdamond",
+            "lru_gen" => "MGLRU",
+            "page_idle" => "page_idle",
+            other => panic!("{other}"),
+        };
+        assert!(section.contains(name), "{name} in {section}");
+    }
+    assert!(section.matches("remedy: ").count() >= found.len(), "{section}");
+}
