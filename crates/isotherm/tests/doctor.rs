@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{pte_works, run};
+use common::{LONG_ENOUGH, pte_works, run};
 use std::fs;
 use tempfile::tempdir;
 
@@ -41,7 +41,7 @@ fn record_agrees_with_the_doctor() {
     };
     // Trying `kernel` out would set up a kdamond, which the guests of the QEMU tests do instead.
     for name in ["pte", "idle", "refs"] {
-        let done = run(dir.path(), &["record", "--backend", name, "--", "sleep", "0.5"]);
+        let done = run(dir.path(), &["record", "--backend", name, "--", "sleep", LONG_ENOUGH]);
         if available(name) {
             done.ok();
         } else {
