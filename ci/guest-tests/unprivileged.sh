@@ -58,7 +58,7 @@ record() {
 	counters >/tmp/before
 	# As eager as it can be: any of the pages may be cleared.
 	as "$1" "/tmp/isotherm record --backend pte --sample 10ms --aggr 200ms --overhead 0 --min-regions 100 \
-		--duration 6s -o $1-$2.rec --pid $pid" 2>/tmp/errors
+		--duration 10s -o $1-$2.rec --pid $pid" 2>/tmp/errors
 	status=$?
 	is "status of record, $name" $status 0
 	[ $status = 0 ] || cat /tmp/errors
@@ -74,6 +74,7 @@ record() {
 	# It was at work, then: it cleared pages, among them small ones, which nothing keeps it from clearing.
 	cleared=$(sed -n 's/^cost of monitoring: .* \([0-9.]*\)\/s pages cleared.*/\1/p' /tmp/errors)
 	is "pages were cleared (${cleared:-none} a second), $name" "$(awk "BEGIN { print (${cleared:-0} > 0) }")" 1
+	[ -n "$cleared" ] || { cat /tmp/errors; isotherm report raw -i "/tmp/nobody/$1-$2.rec" | head -n 20; }
 	rm /tmp/nobody/ready
 }
 
