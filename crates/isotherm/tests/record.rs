@@ -4,8 +4,8 @@
 mod common;
 
 use common::{
-    Done, ISOTHERM, Running, as_nobody, isotherm, pte_works, read, run, skip, snapshots, wait_for_snapshots,
-    wait_until,
+    Done, ISOTHERM, LONG_ENOUGH, Running, as_nobody, isotherm, pte_works, read, run, skip, snapshots,
+    wait_for_snapshots, wait_until,
 };
 use isotherm_record::{Item, TargetInfo};
 use rustix::process::Signal;
@@ -88,12 +88,12 @@ fn the_commands_output_and_status_are_passed_on() {
     }
     let dir = tempdir().unwrap();
     for (script, code) in [
-        ("echo hello; sleep 0.5", 0),
-        ("sleep 0.5; exit 3", 3),
-        ("sleep 0.5; kill -KILL $$", 137),
-        ("exit 4", 4),
+        (format!("echo hello; sleep {LONG_ENOUGH}"), 0),
+        (format!("sleep {LONG_ENOUGH}; exit 3"), 3),
+        (format!("sleep {LONG_ENOUGH}; kill -KILL $$"), 137),
+        ("exit 4".to_owned(), 4),
     ] {
-        let done = run(dir.path(), &["record", "--quiet", "--", "sh", "-c", script]);
+        let done = run(dir.path(), &["record", "--quiet", "--", "sh", "-c", &script]);
         assert_eq!(done.status.code(), Some(code), "{script}: {}", done.err);
         assert_eq!(done.out, if code == 0 { "hello\n" } else { "" });
         if code == 3 {
@@ -202,9 +202,16 @@ fn the_command_is_waited_for_when_the_time_is_over() {
         return;
     }
     let dir = tempdir().unwrap();
-    let done = run(dir.path(), &["record", "--duration", "300ms", "--", "sh", "-c", "sleep 1.2; exit 9"]);
-    assert_eq!(done.status.code(), Some(9), "{}", done.err);
-    assert!(done.err.contains("waiting for the command"), "{}", done.err);
+    let told = dir.path().join("told");
+    let script = "while [ ! -e stop ]; do sleep 0.1; done; exit 9";
+    let mut command = isotherm(dir.path(), &["record", "--duration", "300ms", "--", "sh", "-c", script]);
+    command.stderr(fs::File::create(&told).unwrap());
+    let monitor = Running::start(command);
+    wait_until("word of the command", || {
+        fs::read_to_string(&told).unwrap().contains("waiting for the command")
+    });
+    fs::write(dir.path().join("stop"), "").unwrap();
+    assert_eq!(monitor.end().status.code(), Some(9));
     let items = read(&dir.path().join("isotherm.rec")).unwrap();
     assert_eq!(ends(&items).1, Some("duration reached"));
 }
@@ -216,9 +223,12 @@ fn the_death_of_the_target_ends_the_record_with_its_status() {
     }
     let dir = tempdir().unwrap();
     let mut command = Command::new("sh");
-    command.args(["-c", "sleep 1; exit 5"]);
-    let target = Running::start(command);
-    run(dir.path(), &["record", "--no-children", "--pid", &target.pid().to_string()]).ok();
+    command.args(["-c", "read line; exit 5"]).stdin(Stdio::piped());
+    let mut target = Running::start(command);
+    let monitor = start(dir.path(), &["--no-children", "--pid", &target.pid().to_string()]);
+    wait_for_snapshots(&dir.path().join("isotherm.rec"), 4);
+    drop(target.0.stdin.take());
+    monitor.end().ok();
     let items = read(&dir.path().join("isotherm.rec")).unwrap();
     assert_eq!(ends(&items), (vec!["exited with status 5"], Some("all targets ended")));
     assert!(snapshots(&items) > 3);
@@ -230,7 +240,7 @@ fn children_are_followed_unless_that_is_turned_off() {
         return;
     }
     let dir = tempdir().unwrap();
-    let family = ["--update", "100ms", "--", "sh", "-c", "sleep 1.5 & sh -c 'sleep 1.5; :' & wait"];
+    let family = ["--update", "100ms", "--", "sh", "-c", "sleep 3 & sh -c 'sleep 3; :' & wait"];
     run(dir.path(), &[&["record"], &family[..]].concat()).ok();
     let items = read(&dir.path().join("isotherm.rec")).unwrap();
     // Told again when it runs another program: the last word counts.
@@ -339,9 +349,9 @@ fn the_recording_that_was_there_is_kept() {
         return;
     }
     let dir = tempdir().unwrap();
-    run(dir.path(), &["record", "--", "sleep", "0.5"]).ok();
+    run(dir.path(), &["record", "--", "sleep", LONG_ENOUGH]).ok();
     let first = fs::read(dir.path().join("isotherm.rec")).unwrap();
-    let done = run(dir.path(), &["record", "--", "sleep", "0.6"]);
+    let done = run(dir.path(), &["record", "--", "sleep", "2.1"]);
     assert!(done.err.contains("isotherm.rec.old"), "{}", done.err);
     done.ok();
     assert_eq!(fs::read(dir.path().join("isotherm.rec.old")).unwrap(), first);
@@ -355,7 +365,7 @@ fn a_user_without_privileges_records_coarsely_and_is_told() {
     }
     let dir = tempdir().unwrap();
     let Some(as_nobody) = as_nobody(dir.path()) else { return };
-    let done = as_nobody(&["record", "--", "sleep", "1"]);
+    let done = as_nobody(&["record", "--", "sleep", LONG_ENOUGH]);
     assert!(done.err.contains("using the backend refs") && done.err.contains("pte: "), "{}", done.err);
     assert!(done.err.contains("whole mappings only"), "{}", done.err);
     done.ok();

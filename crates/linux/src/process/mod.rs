@@ -6,7 +6,7 @@
 
 mod error;
 mod exit;
-mod parse;
+pub(crate) mod parse;
 
 pub use error::ProcessError;
 pub use exit::ExitStatus;

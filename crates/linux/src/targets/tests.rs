@@ -262,7 +262,7 @@ impl Drop for TestGroup {
             if fs::remove_dir(&self.0).is_ok() {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
 }

@@ -195,12 +195,13 @@ mod tests {
             return;
         };
         const PAGES: usize = 1024;
-        let mut memory = vec![1u8; (PAGES + 1) * PAGE as usize];
-        let first = (memory.as_ptr() as usize).next_multiple_of(PAGE as usize) - memory.as_ptr() as usize;
+        let mut memory = vec![1u8; (PAGES + 1) * PAGE_SIZE as usize];
+        let first =
+            (memory.as_ptr() as usize).next_multiple_of(PAGE_SIZE as usize) - memory.as_ptr() as usize;
         let start = memory.as_ptr() as u64 + first as u64;
         scan.begin().unwrap();
         for page in (0..PAGES / 2).step_by(4) {
-            memory[first + page * PAGE as usize] = 2;
+            memory[first + page * PAGE_SIZE as usize] = 2;
         }
         std::hint::black_box(&memory);
         scan.look().unwrap();
@@ -208,7 +209,8 @@ mod tests {
         let seen = scan.end();
         let own = seen.iter().find(|s| s.pid == std::process::id()).unwrap();
         let half = |from: u64| {
-            let range = AddrRange::new(start + from * PAGE, start + (from + PAGES as u64 / 2) * PAGE);
+            let range =
+                AddrRange::new(start + from * PAGE_SIZE, start + (from + PAGES as u64 / 2) * PAGE_SIZE);
             own.accessed.iter().map(|a| a.intersection(range).size()).sum::<u64>() / PAGE
         };
         // Khugepaged may have put a huge page there, which is accessed as a whole.
