@@ -389,3 +389,51 @@ fn a_recording_goes_on_when_nobody_reads_its_messages() {
     let items = read(&dir.path().join("isotherm.rec")).unwrap();
     assert_eq!(ends(&items).1, Some("all targets ended"));
 }
+
+#[test]
+fn all_processes_of_the_machine_are_recorded_but_isotherm_itself() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let (file, target) = (dir.path().join("isotherm.rec"), sleeper("300"));
+    let monitor = start(dir.path(), &["--all"]);
+    let seen = |pid: u32| read(&file).is_some_and(|items| targets(&items).iter().any(|t| t.pid == pid));
+    wait_until("a process that was there", || seen(target.pid()));
+    let later = sleeper("300");
+    wait_until("a process that came later", || seen(later.pid()));
+    let own = monitor.pid();
+    monitor.signal(Signal::INT);
+    monitor.end().ok();
+    let items = read(&file).unwrap();
+    let pids: Vec<u32> = targets(&items).iter().map(|t| t.pid).collect();
+    assert!(!pids.contains(&own) && !pids.contains(&2), "{pids:?}");
+    assert!(pids.contains(&std::process::id()), "what started it is a process like any other");
+    run(dir.path(), &["record", "--all", "--pid", "1"]).fails(2, &["--all", "--pid"]);
+}
+
+#[test]
+fn intervals_that_tune_themselves_are_recorded() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = sleeper("300");
+    let pid = target.pid().to_string();
+    // A process asleep shows nothing, so that the intervals grow.
+    let options =
+        ["--auto-intervals=4%,1,1ms,40ms", "--sampler", "classic", "--duration", "3s", "--overhead", "0"];
+    run(dir.path(), &[&["record", "--pid", &pid], &options[..]].concat()).ok();
+    let items = read(&dir.path().join("isotherm.rec")).unwrap();
+    let samples: Vec<u64> = items
+        .iter()
+        .filter_map(|i| if let Item::Attrs { attrs, .. } = i { Some(attrs.sample_us) } else { None })
+        .collect();
+    assert!(
+        samples.last().is_some_and(|&last| last > 5000) && samples.iter().all(|&s| s <= 40_000),
+        "{samples:?}"
+    );
+    run(dir.path(), &["record", "--auto-intervals=4%", "--pid", &pid]).fails(2, &["SHARE,AGGRS"]);
+    run(dir.path(), &["record", "--auto-intervals", "--backend", "refs", "--pid", &pid])
+        .fails(1, &["auto-intervals"]);
+}

@@ -303,3 +303,81 @@ fn members_of_a_cgroup_come_and_go() {
     drop(group);
     assert!(tracker.is_finished());
 }
+
+#[test]
+fn everything_is_followed_but_kernel_threads_and_this_process() {
+    let (before, mut tracker) = (Shell::start(), tracker(true));
+    tracker.add_all();
+    let mut seen: Vec<Event> = Vec::new();
+    // A step at a time: none takes in more than a process past its budget.
+    for _ in 0..1_000_000 {
+        let events = tracker.look(std::time::Duration::from_micros(1));
+        assert!(events.len() <= 64, "{}", events.len());
+        seen.extend(events);
+        if !tracker.has_work() {
+            break;
+        }
+    }
+    let after = Shell::start();
+    let pids = |events: &[Event]| -> Vec<u32> {
+        let appeared = |event: &Event| match event {
+            Event::Appeared { process, .. } => Some(raw(process.pid())),
+            _ => None,
+        };
+        events.iter().filter_map(appeared).collect()
+    };
+    while !pids(&seen).contains(&after.pid()) {
+        seen.extend(tracker.poll());
+    }
+    let pids = pids(&seen);
+    assert!(pids.contains(&before.pid()));
+    assert!(!pids.contains(&std::process::id()) && !pids.contains(&2), "{pids:?}");
+    assert!(tracker.counts().seen >= pids.len() as u64);
+    assert!(!tracker.is_finished(), "there may always be more");
+}
+
+#[test]
+fn deaths_are_named_at_once_and_how_they_ended_within_the_budget() {
+    let mut shells: Vec<Shell> = (0..3).map(|_| Shell::start()).collect();
+    let mut tracker = tracker(false);
+    for shell in &shells {
+        tracker.add(open(shell.pid())).unwrap();
+    }
+    assert_eq!(tracker.poll().len(), 3);
+    assert!(tracker.take_deaths().is_empty());
+    let dying: Vec<u32> = shells[..2].iter().map(Shell::pid).collect();
+    for shell in &mut shells[..2] {
+        shell.tell("exit 6");
+        let process = open(shell.pid());
+        while process.is_alive() {
+            std::thread::yield_now();
+        }
+    }
+    let mut named = tracker.take_deaths();
+    named.sort_unstable();
+    let mut expected = dying.clone();
+    expected.sort_unstable();
+    assert_eq!(named, expected, "whether or not their parent has waited");
+    assert!(tracker.take_deaths().is_empty(), "once");
+    assert!(tracker.work(std::time::Duration::ZERO).is_empty() && tracker.has_work());
+    let mut ends = told(&tracker.work(std::time::Duration::MAX));
+    ends.sort();
+    let mut expected: Vec<String> =
+        dying.iter().map(|pid| format!("{pid} Exited(Some(Exited(6)))")).collect();
+    expected.sort();
+    assert_eq!(ends, expected);
+    assert_eq!(tracker.processes().len(), 1);
+}
+
+#[test]
+fn what_is_gone_before_it_was_seen_is_counted() {
+    let mut tracker = tracker(true);
+    tracker.add(open(std::process::id())).unwrap();
+    tracker.poll();
+    let before = tracker.counts().too_short;
+    for _ in 0..3 {
+        Command::new("true").status().unwrap();
+    }
+    tracker.poll();
+    assert!(tracker.counts().too_short >= before + 3, "{:?}", tracker.counts());
+}

@@ -57,8 +57,8 @@ pub struct Tracker {
     ends: Ends,
     dead: VecDeque<Dead>,
     cgroups: Vec<Cgroup>,
-    /// Members of the control groups that wait to be taken in.
-    members: VecDeque<u32>,
+    /// Those found that wait to be taken in, some with their parents.
+    candidates: VecDeque<(u32, Origin, Option<u32>)>,
     everything: bool,
     /// The list of all processes, as far as it is not worked off.
     listing: Option<ReadDir>,
@@ -87,7 +87,7 @@ impl Tracker {
             ends: Ends::new(),
             dead: VecDeque::new(),
             cgroups: Vec::new(),
-            members: VecDeque::new(),
+            candidates: VecDeque::new(),
             everything: false,
             listing: None,
             births: Births::new(),
@@ -144,6 +144,7 @@ impl Tracker {
         self.targets.is_empty()
             && self.events.is_empty()
             && self.dead.is_empty()
+            && self.candidates.is_empty()
             && !self.everything
             && !self.cgroups.iter().any(Cgroup::exists)
     }
@@ -154,7 +155,7 @@ impl Tracker {
             || !self.dead.is_empty()
             || !self.births.is_empty()
             || !self.families.is_empty()
-            || !self.members.is_empty()
+            || !self.candidates.is_empty()
     }
 
     /// [`Tracker::look`] without a limit.
@@ -196,11 +197,15 @@ impl Tracker {
     }
 
     fn go_on(&mut self, budget: Budget) {
-        self.look_at_families(budget);
-        while !budget.is_spent()
-            && let Some(pid) = self.members.pop_front()
-        {
-            self.take_in(pid, Origin::Member, None);
+        let mut threads_looked_at = 0;
+        while !budget.is_spent() {
+            if let Some((pid, origin, parent)) = self.candidates.pop_front() {
+                self.take_in(pid, origin, parent);
+            } else if threads_looked_at >= THREADS_A_LOOK || self.families.is_empty() {
+                break;
+            } else {
+                threads_looked_at += self.look_at_a_family();
+            }
         }
         self.go_through_listing(budget);
     }
@@ -369,27 +374,22 @@ impl Tracker {
         }
     }
 
-    /// Looks up the children of the targets that wait for it. Their own children follow in the same call.
-    fn look_at_families(&mut self, budget: Budget) {
-        let mut threads_looked_at = 0;
-        while threads_looked_at < THREADS_A_LOOK && !budget.is_spent() {
-            let Some(parent) = self.families.pop_first() else { break };
-            let (children, threads) = children_of(parent);
-            threads_looked_at += threads;
-            match children {
-                Some(children) => {
-                    for child in children {
-                        self.take_in(child, Origin::Child, Some(parent));
-                    }
-                }
-                // A kernel without CONFIG_PROC_CHILDREN: everybody's parent tells as much.
-                None => {
-                    self.families.clear();
-                    self.births.expect(all_pids());
-                    break;
-                }
+    /// Looks up the children of one of the targets that wait for it. Returns the number of its threads.
+    fn look_at_a_family(&mut self) -> usize {
+        let Some(parent) = self.families.pop_first() else { return 0 };
+        let (children, threads) = children_of(parent);
+        match children {
+            Some(children) => {
+                let new = children.into_iter().filter(|child| !self.targets.contains_key(child));
+                self.candidates.extend(new.map(|child| (child, Origin::Child, Some(parent))));
+            }
+            // A kernel without CONFIG_PROC_CHILDREN: everybody's parent tells as much.
+            None => {
+                self.families.clear();
+                self.births.expect(all_pids());
             }
         }
+        threads
     }
 
     /// Orphans are handed over by the kernel without a newborn pid.
@@ -472,7 +472,10 @@ impl Tracker {
             self.families.remove(&pid);
             self.events.push(Event::Ended { pid, reason: EndReason::LeftCgroup });
         }
-        self.members = members.into_iter().filter(|pid| !self.targets.contains_key(pid)).collect();
+        // What still waits since the last look may not be a member any more.
+        self.candidates.retain(|(_, origin, _)| *origin != Origin::Member);
+        let new = members.into_iter().filter(|pid| !self.targets.contains_key(pid));
+        self.candidates.extend(new.map(|pid| (pid, Origin::Member, None)));
     }
 
     fn look_for_exec(&mut self, budget: Budget) {
