@@ -211,7 +211,7 @@ mod tests {
         let half = |from: u64| {
             let range =
                 AddrRange::new(start + from * PAGE_SIZE, start + (from + PAGES as u64 / 2) * PAGE_SIZE);
-            own.accessed.iter().map(|a| a.intersection(range).size()).sum::<u64>() / PAGE
+            own.accessed.iter().map(|a| a.intersection(range).size()).sum::<u64>() / PAGE_SIZE
         };
         // Khugepaged may have put a huge page there, which is accessed as a whole.
         let huge = std::fs::read_to_string("/proc/self/smaps").unwrap();
