@@ -100,19 +100,27 @@ impl<W: Write> RawWriter<W> {
                 let exposure = (r.exposure != RegionSnapshot::COUNTED).then_some(r.exposure);
                 let (id, max) = (target.id.0, snapshot.max_nr_accesses);
                 match self.format {
-                    RawFormat::Text => writeln!(
-                        self.out,
-                        "{from:.6} {to:.6} {id} {:#x} {:#x} {} {} {max} {} {} {:.4} {} {}",
-                        r.range.start,
-                        r.range.end,
-                        r.range.size(),
-                        r.nr_accesses,
-                        rate_hz.map_or_else(|| "?".to_owned(), |hz| format!("{hz:.3}")),
-                        r.age,
-                        f64::from(r.seen_bp) / BP,
-                        exposure.map_or_else(|| "-".to_owned(), |e| e.to_string()),
-                        r.resident.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string())
-                    )?,
+                    RawFormat::Text => {
+                        let (start, end, bytes) = (r.range.start, r.range.end, r.range.size());
+                        let nr = r.nr_accesses;
+                        write!(self.out, "{from:.6} {to:.6} {id} {start:#x} {end:#x} {bytes} {nr} {max} ")?;
+                        match rate_hz {
+                            Some(hz) => write!(self.out, "{hz:.3} {} ", r.age)?,
+                            None => write!(self.out, "? {} ", r.age)?,
+                        }
+                        // Of most regions all could be observed, and that is written without any arithmetic.
+                        match r.seen_bp {
+                            10_000 => self.out.write_all(b"1.0000")?,
+                            bp => write!(self.out, "{:.4}", f64::from(bp) / BP)?,
+                        }
+                        for value in [exposure.map(u64::from), r.resident] {
+                            match value {
+                                Some(value) => write!(self.out, " {value}")?,
+                                None => self.out.write_all(b" -")?,
+                            }
+                        }
+                        self.out.write_all(b"\n")?;
+                    }
                     RawFormat::JsonLines => self.json(&RawRegion {
                         r#type: "region",
                         start_ns,

@@ -19,6 +19,7 @@ use crate::units::SECOND_NS;
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::Item;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use totals::Sum;
 
@@ -297,7 +298,11 @@ impl AccessAnalysis {
         let target = || self.provenance.target_name(id);
         match (self.space.object(id), self.options.by) {
             (Some(object), _) => {
-                let mappers = self.space.mappers(id);
+                // Of a moment: those of then; over a stretch of time: all that came by.
+                let then: BTreeSet<TargetId> = self.held.targets.iter().map(|t| t.id).collect();
+                let chosen = wanted(&self.options);
+                let counts = |t: TargetId| chosen(t) && (then.is_empty() || then.contains(&t));
+                let mappers = self.space.mappers(id, counts);
                 let targets = if mappers == 1 { "target" } else { "targets" };
                 format!("{}, mapped by {mappers} {targets}", object.title())
             }

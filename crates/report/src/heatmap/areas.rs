@@ -177,7 +177,7 @@ pub(super) fn choose(
                 let (first, last) = (segments.first()?, segments.last()?);
                 let object = space.object(first.target).filter(|o| o.is_called(part))?;
                 let range = AddrRange::new(first.range.start, last.range.end);
-                let mappers = match space.mappers(first.target) {
+                let mappers = match space.mappers(first.target, &wanted) {
                     0 => String::new(),
                     1 => ", mapped by 1 target".to_owned(),
                     n => format!(", mapped by {n} targets"),

@@ -135,18 +135,21 @@ impl Space {
         self.objects.get(usize::try_from(id.0 & !OBJECT).ok()?)
     }
 
-    /// How many targets map the object of this id, as far as their mappings are remembered.
-    pub fn mappers(&self, id: TargetId) -> usize {
+    /// How many of the targets wanted map the object of this id, as far as their mappings are remembered.
+    pub fn mappers(&self, id: TargetId, wanted: impl Fn(TargetId) -> bool) -> usize {
         let maps = |layout: &&Layout| {
             layout.pieces.iter().any(|p| p.object.is_some_and(|(at, _)| at as u64 | OBJECT == id.0))
         };
-        self.targets.values().filter(maps).count()
+        let wanted = self.targets.iter().filter(|(id, _)| wanted(TargetId(**id)));
+        wanted.map(|(_, layout)| layout).filter(maps).count()
     }
 
     /// Paths of objects, for messages: those that several targets map first, at most `limit`.
     pub fn object_names(&self, limit: usize) -> Vec<String> {
         let mut all: Vec<(usize, &Object)> = self.objects.iter().enumerate().collect();
-        all.sort_by_cached_key(|(at, _)| std::cmp::Reverse(self.mappers(TargetId(*at as u64 | OBJECT))));
+        all.sort_by_cached_key(|(at, _)| {
+            std::cmp::Reverse(self.mappers(TargetId(*at as u64 | OBJECT), |_| true))
+        });
         all.into_iter().take(limit).map(|(_, o)| format!("{} ({})", o.name, o.id)).collect()
     }
 
@@ -349,7 +352,8 @@ mod tests {
         assert_eq!((ranges(&out.targets[1]), ranges(&out.targets[2])), (vec![(100, 110)], vec![(0, 10)]));
         assert!(space.object(TargetId(1)).is_none());
         assert!(space.object(out.targets[2].id).unwrap().is_called("0:8:8"));
-        assert_eq!(space.mappers(out.targets[2].id), 1);
+        assert_eq!(space.mappers(out.targets[2].id, |_| true), 1);
+        assert_eq!(space.mappers(out.targets[2].id, |id| id.0 != 1), 0);
     }
 
     #[test]
