@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the initramfs of a test guest: busybox, a static isotherm, the tests of ci/guest-tests.
+# Makes the initramfs of a test guest: busybox, a static isotherm, the tests of ci/guest-tests and the programs in C
+# that they need.
 #
 #   ci/initramfs.sh BUSYBOX ISOTHERM OUT TEST [ARG...]
 #
@@ -16,6 +17,8 @@ shift 4
 
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
+# Other users may look into the root as well.
+chmod 755 "$tree"
 mkdir -p "$tree"/{bin,dev,proc,sys,tmp,root,etc}
 install -m 755 "$busybox" "$tree/bin/busybox"
 ln -s busybox "$tree/bin/sh"
@@ -28,6 +31,10 @@ else
 	cp "$isotherm" "$tree/bin/isotherm"
 fi
 chmod 755 "$tree/bin/isotherm"
+need cc gcc
+for source in "$root"/ci/guest-tests/*.c; do
+	cc -static -O2 -Wall -Wextra -Werror -o "$tree/bin/$(basename "$source" .c)" "$source"
+done
 # One argument a line, so that none needs quoting in the guest.
 printf '%s\n' sh "/tests/$test" "$@" >"$tree/etc/test"
 

@@ -7,7 +7,7 @@
 # suite need not be the machine's own: apt runs with lists, cache and state of its own under .ci/cache
 # (or $ISOTHERM_CI_CACHE), on the machine's package sources with the suite's name replaced. Nothing is
 # installed and the machine's apt is not touched. What was fetched before is used again unless
-# --refresh is given.
+# --refresh is given. Status 69: the packages cannot be had, for the sources do not answer.
 set -euo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -77,8 +77,14 @@ Dir::Cache "$dir/apt/cache";
 CONF
 
 apt() { "$@" -c "$dir/apt/apt.conf"; }
+unavailable() {
+	printf 'error: %s\n' "$*" >&2
+	exit 69
+}
 
-apt apt-get -q update >&2
+# Without the mode, sources that do not answer are a warning.
+apt apt-get -q -o APT::Update::Error-Mode=any update >&2 ||
+	unavailable "the package sources of $suite do not answer"
 # depends PACKAGE PATTERN: the packages PACKAGE depends on whose names match.
 depends() {
 	apt apt-cache depends --important "$1" | sed -n "s/^ *Depends: \\($2\\)\$/\\1/p"
@@ -87,7 +93,8 @@ package=$(depends linux-image-cloud-amd64 'linux-image-[0-9].*' | head -n 1)
 [ -n "$package" ] || die "$suite has no linux-image-cloud-amd64 that depends on a kernel"
 # From 7.x on the image is in a package of its own that linux-image-* depends on.
 image=$(depends "$package" 'linux-binary-.*')
-(cd "$dir/deb" && apt apt-get -q download "${image:-$package}" busybox-static >&2)
+(cd "$dir/deb" && apt apt-get -q download "${image:-$package}" busybox-static >&2) ||
+	unavailable "${image:-$package} or busybox-static of $suite cannot be downloaded"
 for deb in "$dir"/deb/*.deb; do
 	dpkg -x "$deb" "$dir/root"
 done

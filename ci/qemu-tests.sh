@@ -1,14 +1,32 @@
 #!/usr/bin/env bash
 # Runs the guest tests on the kernels Isotherm promises to work on: Debian 12's (6.1, no DAMON) and
-# Debian 13's (6.12, DAMON), stock, with 4 and 5 levels of page tables. Prints what each guest said.
+# Debian 13's (6.12, DAMON), stock, with 4 and 5 levels of page tables, and sid's, the newest that Debian
+# has. Prints what each guest said. If sid's packages cannot be had, its guests are skipped.
 #
-#   ci/qemu-tests.sh [sid]     also on sid's kernel
+#   ci/qemu-tests.sh [--only SUITE]     SUITE: bookworm, trixie or sid
 set -uo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
 
+only=''
+case $# in
+0) ;;
+2)
+	[ "$1" = --only ] || die "unknown option $1; the only one is --only"
+	only=$2
+	;;
+*) die "usage: ci/qemu-tests.sh [--only SUITE]" ;;
+esac
+case $only in
+'' | bookworm | trixie | sid) ;;
+*) die "no guests are booted with '$only'; there are bookworm, trixie and sid" ;;
+esac
+wanted() { [ -z "$only" ] || [ "$only" = "$1" ]; }
+
 isotherm=$("$root/ci/guest-binary.sh") || die "no static isotherm, so there is nothing to test"
-rm -rf "$root/target/guest/log"
+log=$root/target/guest/log
+rm -rf "$log"
+mkdir -p "$log"
 passed=0
 failed=0
 
@@ -17,7 +35,7 @@ guest() {
 	local name=$1 status=0 from=$SECONDS
 	shift
 	say "== $name"
-	"$root/ci/qemu.sh" --isotherm "$isotherm" --log "$root/target/guest/log/${name// /-}" "$@" || status=$?
+	"$root/ci/qemu.sh" --isotherm "$isotherm" --log "$log/${name// /-}" "$@" || status=$?
 	if [ "$status" = 0 ]; then
 		passed=$((passed + 1))
 		say "== $name: passed, $((SECONDS - from)) s"
@@ -27,25 +45,47 @@ guest() {
 	fi
 }
 
-guest "6.1 5 levels smoke" bookworm smoke.sh 6.1 5 no
-guest "6.1 4 levels smoke" --cpu max,la57=off bookworm smoke.sh 6.1 4 no
-guest "6.12 5 levels smoke" trixie smoke.sh 6.12 5 yes
-guest "6.12 4 levels smoke" --cpu max,la57=off trixie smoke.sh 6.12 4 yes
-guest "6.1 5 levels pte" bookworm hot-bytes.sh pte
-guest "6.1 4 levels pte" --cpu max,la57=off bookworm hot-bytes.sh pte
-guest "6.12 5 levels pte" trixie hot-bytes.sh pte
-guest "6.12 4 levels pte" --cpu max,la57=off trixie hot-bytes.sh pte
-guest "6.12 5 levels kernel" --append pti=on trixie hot-bytes.sh kernel
-guest "6.1 fork" bookworm lab-fork.sh no
-guest "6.12 fork" trixie lab-fork.sh yes
-if [ "${1:-}" = sid ]; then
-	guest "sid smoke" sid smoke.sh 7. 5 yes
-	guest "sid pte" sid hot-bytes.sh pte
-	guest "sid kernel" --append pti=on sid hot-bytes.sh kernel
-	guest "sid fork" sid lab-fork.sh yes
+if wanted bookworm; then
+	guest "6.1 5 levels smoke" bookworm smoke.sh 6.1 5 no
+	guest "6.1 4 levels smoke" --cpu max,la57=off bookworm smoke.sh 6.1 4 no
+	guest "6.1 5 levels pte" bookworm hot-bytes.sh pte
+	guest "6.1 4 levels pte" --cpu max,la57=off bookworm hot-bytes.sh pte
+	guest "6.1 unprivileged" bookworm unprivileged.sh remap
+	guest "6.1 fork" bookworm lab-fork.sh no
+fi
+if wanted trixie; then
+	guest "6.12 5 levels smoke" trixie smoke.sh 6.12 5 yes
+	guest "6.12 4 levels smoke" --cpu max,la57=off trixie smoke.sh 6.12 4 yes
+	guest "6.12 5 levels pte" trixie hot-bytes.sh pte
+	guest "6.12 4 levels pte" --cpu max,la57=off trixie hot-bytes.sh pte
+	guest "6.12 5 levels kernel" --append pti=on trixie hot-bytes.sh kernel
+	guest "6.12 unprivileged" trixie unprivileged.sh remap mthp
+	guest "6.12 fork" trixie lab-fork.sh yes
+fi
+if wanted sid; then
+	# Fetched apart from booting it: what cannot be had is skipped, a kernel that does not boot is a failure.
+	status=0
+	sid=$("$root/ci/kernel.sh" sid 2>"$log/kernel") || status=$?
+	case $status in
+	0)
+		# It moves on; what was fetched says which it is by now.
+		release=$(sed -n 's/^linux-\(image\|binary\)-\([0-9]*\.[0-9]*\)\..*/\2/p' "$sid/packages")
+		guest "sid smoke" sid smoke.sh "${release:-unknown}." 5 yes
+		guest "sid pte" sid hot-bytes.sh pte
+		guest "sid kernel" --append pti=on sid hot-bytes.sh kernel
+		guest "sid unprivileged" sid unprivileged.sh remap mthp
+		guest "sid fork" sid lab-fork.sh yes
+		;;
+	69) say "skipped: sid, all of its guests: $(tail -n 1 "$log/kernel")" ;;
+	*)
+		cat "$log/kernel"
+		say "== sid: FAILED: its kernel was fetched and cannot be used"
+		failed=$((failed + 1))
+		;;
+	esac
 fi
 
 say "The same pattern on every kernel:"
-sed -n 's/^hot bytes: /  /p' "$root"/target/guest/log/*/output
+sed -n 's/^hot bytes: /  /p' "$log"/*/output
 say "guests: $passed passed, $failed failed"
 [ "$failed" = 0 ]

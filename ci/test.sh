@@ -17,13 +17,12 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 # --show-output makes a passing test's output visible, in blocks under "successes:"; of it just the
-# lines that tell of a skip are wanted.
+# lines that tell of a skip are wanted. sed -u passes each line on as it comes, while what is not the
+# last of a pipe may keep lines back until they fill a block: mawk, Debian's awk, does when it reads.
 status=0
-cargo test --locked --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log" | awk '
-	/^successes:$/ { quiet = 1 }
-	/^(failures:|test result:)/ { quiet = 0 }
-	!quiet { print; fflush() }
-' || status=$?
+cargo test --locked --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log" |
+	sed -u '/^successes:$/,/^\(failures:\|test result:\)/ { /^\(failures:\|test result:\)/!d; }' ||
+	status=$?
 
 skipped=$(grep -a '^skipped: ' "$log" | sort | uniq -c || true)
 if [ -n "$skipped" ]; then

@@ -6,7 +6,7 @@
 //! bounds whatever the target's size (seed 001, patches 5 and 6; kernel design document, "Adaptive Regions
 //! Adjustment").
 
-use crate::{Region, Rng, Target, TargetId};
+use crate::{Region, Rng, Target};
 use alloc::vec::Vec;
 
 /// Counts one more aggregation into each region's age, or starts it anew when `nr_accesses` moved by more than
@@ -42,28 +42,45 @@ pub(crate) fn merge_regions(
 }
 
 /// Merges over all targets, with a growing threshold while there are more than `max_nr_regions`, until under it or
-/// past the highest possible `nr_accesses`. Only the first round heeds `keep_apart`.
+/// past the highest possible `nr_accesses`.
 pub(crate) fn merge_targets(
     targets: &mut [Target],
     threshold: u32,
     max_size: u64,
     max_nr_regions: usize,
     max_nr_accesses: u32,
-    keep_apart: impl Fn(TargetId, &Region, &Region) -> bool,
 ) {
     let mut threshold = threshold;
-    let mut first = true;
     loop {
         for target in targets.iter_mut() {
-            let id = target.id;
-            merge_regions(&mut target.regions, threshold, max_size, |l, r| first && keep_apart(id, l, r));
+            merge_regions(&mut target.regions, threshold, max_size, |_, _| false);
         }
         let nr_regions: usize = targets.iter().map(|t| t.regions.len()).sum();
         if nr_regions <= max_nr_regions || threshold >= max_nr_accesses {
             return;
         }
-        threshold = if first { threshold } else { (threshold * 2).max(1) };
-        first = false;
+        threshold = (threshold * 2).max(1);
+    }
+}
+
+/// Gives regions that were drawn anew the `last_nr_accesses` and age of those that lay where they lie: means, weighted by
+/// the bytes in common. What lies where nothing lay is new.
+pub(crate) fn inherit(old: &[Region], new: &mut [Region]) {
+    let mut first = 0;
+    for region in new {
+        while old.get(first).is_some_and(|o| o.range.end <= region.range.start) {
+            first += 1;
+        }
+        let (mut bytes, mut last, mut age) = (0u128, 0u128, 0u128);
+        for before in old.iter().skip(first).take_while(|o| o.range.start < region.range.end) {
+            let common = u128::from(before.range.intersection(region.range).size());
+            bytes += common;
+            last += common * u128::from(before.last_nr_accesses);
+            age += common * u128::from(before.age);
+        }
+        // Means of 32-bit numbers fit.
+        region.last_nr_accesses = last.checked_div(bytes).unwrap_or(0) as u32;
+        region.age = age.checked_div(bytes).unwrap_or(0) as u32;
     }
 }
 
@@ -185,6 +202,17 @@ mod tests {
             && regions.windows(2).all(|p| p[0].range.end <= p[1].range.start)
     }
 
+    #[test]
+    fn regions_drawn_anew_inherit_by_the_bytes_in_common() {
+        let mut old = vec![region(0, 100, 0, 10), region(100, 200, 0, 20)];
+        old[1].last_nr_accesses = 8;
+        let mut new =
+            vec![region(0, 50, 1, 0), region(50, 150, 2, 0), region(150, 200, 3, 0), region(300, 400, 4, 0)];
+        inherit(&old, &mut new);
+        let all: Vec<_> = new.iter().map(|r| (r.age, r.last_nr_accesses, r.nr_accesses)).collect();
+        assert_eq!(all, [(10, 0, 1), (15, 4, 2), (20, 8, 3), (0, 0, 4)]);
+    }
+
     proptest! {
         #[test]
         fn merge_and_split_conserve_bytes(mut list in regions(), threshold in 0u32..20, pieces in 2usize..4, seed: u64) {
@@ -211,8 +239,8 @@ mod tests {
         fn merging_gets_under_the_maximum(list in regions(), max in 10usize..40) {
             // Neighbours across a gap can never merge, so their number is a floor of its own.
             let gaps = list.windows(2).filter(|p| p[0].range.end != p[1].range.start).count();
-            let mut targets = [Target { id: TargetId(1), regions: list }];
-            merge_targets(&mut targets, 1, u64::MAX, max, 20, |_, _, _| true);
+            let mut targets = [Target { regions: list, ..Target::default() }];
+            merge_targets(&mut targets, 1, u64::MAX, max, 20);
             prop_assert!(targets[0].regions.len() <= max.max(gaps + 1));
         }
     }

@@ -4,7 +4,7 @@
 //! accessed, and a new random page is prepared (seed 001, patch 4). It costs a look and a prepare a region and
 //! interval; see [`crate::Watch`] for backends on which preparing is dear.
 
-use crate::{Check, Operations, Region, Rng, Sampler, Seen, Step, TargetId};
+use crate::{Check, Operations, Rng, Sampler, Seen, Step, TargetId};
 use alloc::vec::Vec;
 
 /// One random page a region and sampling interval.
@@ -46,8 +46,8 @@ pub(crate) fn random_page(range: crate::AddrRange, unit: u64, rng: &mut Rng) -> 
     range.start + rng.below(range.size() / unit.max(1)) * unit
 }
 
-impl Sampler for Classic {
-    fn sample<O: Operations>(&mut self, step: &mut Step<'_, O>) {
+impl<O: Operations> Sampler<O> for Classic {
+    fn sample(&mut self, step: &mut Step<'_, O>) {
         let prepared = |c: &Check| c.seen != Seen::Unchecked;
         let mut due: Vec<Check> = self.pending.iter().copied().filter(prepared).collect();
         let allowed = step.checks_left().min(due.len());
@@ -57,31 +57,39 @@ impl Sampler for Classic {
         let mut results = due.iter();
         let regions = step.targets.iter_mut().flat_map(|t| &mut t.regions);
         for (region, check) in regions.zip(&self.pending) {
-            if prepared(check)
-                && let Some(result) = results.next()
-                && result.seen == Seen::Accessed
-                && region.range.contains(result.addr)
-            {
-                region.nr_accesses += 1;
-                region.nr_accesses_bp += 10_000;
+            if !prepared(check) {
+                continue;
+            }
+            let Some(result) = results.next().filter(|r| region.range.contains(r.addr)) else { continue };
+            match result.seen {
+                Seen::Accessed => {
+                    region.nr_accesses += 1;
+                    region.nr_accesses_bp = region.nr_accesses_bp.saturating_add(10_000);
+                    region.exposure += 1;
+                }
+                Seen::Idle | Seen::Absent => region.exposure += 1,
+                Seen::Blind | Seen::Unchecked => {}
             }
         }
         self.choose(step);
     }
 
-    fn conclude<O: Operations>(&mut self, _step: &mut Step<'_, O>) {}
+    fn conclude(&mut self, step: &mut Step<'_, O>) {
+        let samples = step.attrs.max_nr_accesses();
+        for region in step.targets.iter_mut().flat_map(|t| &mut t.regions) {
+            // Of the looks an aggregation has, those that showed something.
+            let seen = u64::from(region.exposure.min(samples)) * 10_000 / u64::from(samples);
+            region.seen_bp = seen as u16;
+        }
+    }
 
-    fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>, _aggregation: bool) {
+    fn plan(&mut self, step: &mut Step<'_, O>, _aggregation: bool) {
         // Regions changed under the pending checks.
         self.choose(step);
     }
 
-    fn keeps_apart(&self, _target: TargetId, _left: &Region, _right: &Region) -> bool {
-        false
-    }
-
-    fn finds_borders(&self) -> bool {
-        false
+    fn adapts_regions(&self) -> bool {
+        true
     }
 
     fn spans_gaps(&self) -> bool {
@@ -95,4 +103,6 @@ impl Sampler for Classic {
     fn forget(&mut self, target: TargetId) {
         self.pending.retain(|c| c.target != target);
     }
+
+    fn rescale(&mut self, _old: u64, _new: u64, _now: u64) {}
 }

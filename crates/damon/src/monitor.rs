@@ -49,11 +49,13 @@ pub struct Monitor<O, S> {
     aggregation_start_ns: u64,
     next_update_ns: u64,
     last_nr_regions: usize,
+    /// Looks done in the running sampling interval.
+    checked: usize,
     /// Reused for every aggregation.
     snapshot: Snapshot,
 }
 
-impl<O: Operations, S: Sampler> Monitor<O, S> {
+impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
     /// A context without targets. `seed` determines every random choice.
     ///
     /// # Errors
@@ -76,6 +78,7 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
             aggregation_start_ns: 0,
             next_update_ns: 0,
             last_nr_regions: 0,
+            checked: 0,
             snapshot: Snapshot::default(),
         })
     }
@@ -108,7 +111,7 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
         }
         let ranges = self.ops.ranges(id);
         let regions = initial_regions(&ranges, self.attrs.min_nr_regions, self.min_region);
-        self.targets.push(Target { id, regions });
+        self.targets.push(Target { id, regions, ranges, moved: true, steady: false });
         Ok(())
     }
 
@@ -124,6 +127,7 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
         let ranges = self.ops.ranges(id);
         if let Some(target) = self.targets.iter_mut().find(|t| t.id == id) {
             target.regions = initial_regions(&ranges, self.attrs.min_nr_regions, self.min_region);
+            (target.ranges, target.moved, target.steady) = (ranges, true, false);
         }
     }
 
@@ -139,16 +143,26 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
             u32::try_from(u128::from(value) * num / den.max(1)).unwrap_or(u32::MAX)
         };
         let (old_max, new_max) = (u128::from(old.max_nr_accesses()), u128::from(new.max_nr_accesses()));
-        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
-            region.age = scale(region.age, old.aggr.as_micros(), new.aggr.as_micros());
-            region.nr_accesses = scale(region.nr_accesses, new_max, old_max);
-            region.nr_accesses_bp = scale(region.nr_accesses_bp, new_max, old_max);
-            region.last_nr_accesses = scale(region.last_nr_accesses, new_max, old_max);
-            region.hits = 0.0;
-            region.watched = 0.0;
+        let counts = self.sampler.adapts_regions();
+        for target in &mut self.targets {
+            target.steady = false;
+            for region in &mut target.regions {
+                region.age = scale(region.age, old.aggr.as_micros(), new.aggr.as_micros());
+                region.last_nr_accesses = scale(region.last_nr_accesses, new_max, old_max);
+                // What was counted belongs to the aggregation that is given up; an estimate holds.
+                region.nr_accesses = if counts { 0 } else { scale(region.nr_accesses, new_max, old_max) };
+                region.nr_accesses_bp =
+                    if counts { 0 } else { scale(region.nr_accesses_bp, new_max, old_max) };
+                region.exposure = if counts { 0 } else { region.exposure };
+            }
+        }
+        let us = |attrs: &Attrs| u64::try_from(attrs.sample.as_micros()).unwrap_or(u64::MAX).max(1);
+        if us(&old) != us(&new) {
+            self.sampler.rescale(us(&old), us(&new), self.now);
         }
         self.attrs = attrs;
         self.passed_samples = 0;
+        self.aggregation_start_ns = self.last_tick_ns;
         Ok(())
     }
 
@@ -164,6 +178,7 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
     }
 
     fn step(&mut self, now_ns: u64, allowance: Allowance, callbacks: &mut impl Callbacks) {
+        self.checked = 0;
         if !self.started {
             self.started = true;
             self.last_tick_ns = now_ns;
@@ -193,14 +208,18 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
         }
         if updates {
             self.next_update_ns = now_ns + self.update_ns();
-            for target in &mut self.targets {
-                let ranges = self.ops.ranges(target.id);
-                update_regions(&mut target.regions, &ranges, self.min_region);
+            for id in self.ops.take_changed() {
+                let Some(target) = self.targets.iter_mut().find(|t| t.id == id) else { continue };
+                let ranges = self.ops.ranges(id);
+                if ranges != target.ranges {
+                    update_regions(&mut target.regions, &ranges, self.min_region);
+                    (target.ranges, target.moved, target.steady) = (ranges, true, false);
+                }
             }
             callbacks.after_update(&self.targets);
         }
         if ends || updates {
-            self.with_sampler(Allowance { checks: 0, ..allowance }, |sampler, step| sampler.plan(step, ends));
+            self.with_sampler(allowance, |sampler, step| sampler.plan(step, ends));
         }
     }
 
@@ -211,23 +230,29 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
         for target in &mut self.targets {
             adapt::age_regions(&mut target.regions, threshold);
         }
-        let size: u64 = self.targets.iter().map(Target::size).sum();
-        let max_size = (size / self.attrs.min_nr_regions as u64).max(self.min_region);
-        adapt::merge_targets(
-            &mut self.targets,
-            threshold,
-            max_size,
-            self.attrs.max_nr_regions,
-            max_nr_accesses,
-            |id, left, right| self.sampler.keeps_apart(id, left, right),
-        );
+        let adapts = self.sampler.adapts_regions();
+        if adapts {
+            let size: u64 = self.targets.iter().map(Target::size).sum();
+            let max_size = (size / self.attrs.min_nr_regions as u64).max(self.min_region);
+            adapt::merge_targets(
+                &mut self.targets,
+                threshold,
+                max_size,
+                self.attrs.max_nr_regions,
+                max_nr_accesses,
+            );
+        }
         self.take_snapshot(now_ns, max_nr_accesses);
         callbacks.after_aggregation(&mut self.targets, &self.snapshot);
         let tuned = self.tuner.as_mut().and_then(|tuner| tuner.aggregated(&self.targets, &self.attrs));
-        for region in self.targets.iter_mut().flat_map(|t| &mut t.regions) {
-            region.last_nr_accesses = region.nr_accesses;
-            region.nr_accesses = 0;
-            region.nr_accesses_bp = 0;
+        for target in self.targets.iter_mut().filter(|t| !t.steady) {
+            for region in &mut target.regions {
+                region.last_nr_accesses = region.nr_accesses;
+                if adapts {
+                    (region.nr_accesses, region.nr_accesses_bp, region.exposure) = (0, 0, 0);
+                }
+            }
+            target.steady = !adapts;
         }
         self.passed_samples = 0;
         self.aggregation_start_ns = now_ns;
@@ -236,7 +261,7 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
         {
             callbacks.attrs_changed(&self.attrs);
         }
-        if !self.sampler.finds_borders() {
+        if adapts {
             adapt::split_targets(
                 &mut self.targets,
                 &mut self.last_nr_regions,
@@ -254,6 +279,13 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
         self.snapshot.max_nr_accesses = max_nr_accesses;
         self.snapshot.targets.resize_with(self.targets.len(), TargetSnapshot::default);
         for (out, target) in self.snapshot.targets.iter_mut().zip(&self.targets) {
+            out.steady = target.steady && out.id == target.id && out.regions.len() == target.regions.len();
+            if out.steady {
+                for (region, now) in out.regions.iter_mut().zip(&target.regions) {
+                    region.age = now.age;
+                }
+                continue;
+            }
             out.id = target.id;
             out.regions.clear();
             out.regions.extend(target.regions.iter().map(crate::Region::snapshot));
@@ -270,7 +302,7 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
             allowance,
             now: self.now,
             tally: &mut self.tally,
-            checked: 0,
+            checked: &mut self.checked,
         };
         f(&mut self.sampler, &mut step);
     }
@@ -295,6 +327,12 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
         &self.attrs
     }
 
+    /// `nr_accesses` of one of the regions as of now, also between two aggregations: what was counted so far filled up
+    /// with the last aggregation's count ([`crate::Region::moving_sum`]), or the estimate where the sampler keeps one.
+    pub fn nr_accesses_now(&self, region: &crate::Region) -> u32 {
+        if self.sampler.adapts_regions() { region.moving_sum(self.passed_bp()) } else { region.nr_accesses }
+    }
+
     /// Share of the running aggregation that has passed, in basis points; for [`crate::Region::moving_sum`].
     pub fn passed_bp(&self) -> u32 {
         (u64::from(self.passed_samples) * 10_000 / u64::from(self.attrs.max_nr_accesses())).min(10_000) as u32
@@ -303,6 +341,11 @@ impl<O: Operations, S: Sampler> Monitor<O, S> {
     /// What was done so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// The sampler.
+    pub fn sampler(&mut self) -> &mut S {
+        &mut self.sampler
     }
 
     /// The operations, to look at.

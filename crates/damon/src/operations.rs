@@ -49,6 +49,9 @@ pub trait Operations {
     /// update. Empty when nothing is mapped (or the target is gone).
     fn ranges(&mut self, target: TargetId) -> Vec<AddrRange>;
 
+    /// Targets whose ranges may have changed since the last call; asked at every regions update.
+    fn take_changed(&mut self) -> Vec<TargetId>;
+
     /// Prepares every check's page: from now on it counts as not accessed. Called only with pages worth it: what
     /// the last check saw `Accessed`, or what was never looked at. Sets `seen` to [`Seen::Idle`] where that
     /// worked and to what stood in its way elsewhere.

@@ -23,21 +23,22 @@ const fn align_up(addr: u64, to: u64) -> u64 {
 /// assert_eq!(three_regions(&maps), want);
 /// ```
 pub fn three_regions(mappings: &[AddrRange]) -> Vec<AddrRange> {
+    without_gaps(mappings, 2, 1)
+}
+
+/// The mappings (sorted, disjoint) without the `most` biggest gaps between them, of those that are at least `least` bytes:
+/// what lies between two others stays in when it is small, so that thousands of mappings make a few ranges.
+pub fn without_gaps(mappings: &[AddrRange], most: usize, least: u64) -> Vec<AddrRange> {
     let (Some(first), Some(last)) = (mappings.first(), mappings.last()) else { return Vec::new() };
-    // The two biggest gaps, `biggest.0` the larger.
-    let mut biggest = (AddrRange::default(), AddrRange::default());
-    for pair in mappings.windows(2) {
-        let gap = AddrRange::new(pair[0].end, pair[1].start);
-        if gap.size() > biggest.0.size() {
-            biggest = (gap, biggest.0);
-        } else if gap.size() > biggest.1.size() {
-            biggest.1 = gap;
-        }
+    let between = mappings.windows(2).map(|pair| AddrRange::new(pair[0].end, pair[1].start));
+    let mut gaps: Vec<AddrRange> = between.filter(|gap| gap.size() >= least.max(1)).collect();
+    if gaps.len() > most {
+        gaps.select_nth_unstable_by_key(most, |gap| core::cmp::Reverse(gap.size()));
+        gaps.truncate(most);
     }
-    let mut gaps: Vec<AddrRange> = [biggest.0, biggest.1].into_iter().filter(|g| !g.is_empty()).collect();
     gaps.sort_unstable();
     let mut start = first.start;
-    let mut ranges = Vec::with_capacity(3);
+    let mut ranges = Vec::with_capacity(gaps.len() + 1);
     for gap in gaps {
         ranges.push(AddrRange::new(start, gap.start));
         start = gap.end;

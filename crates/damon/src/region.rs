@@ -10,19 +10,22 @@ pub struct Region {
     pub range: AddrRange,
     /// Sampling intervals of the running aggregation in which the region was seen accessed.
     pub nr_accesses: u32,
-    /// The same in 1/10000 of an access, where the sampler knows better than whole ones.
+    /// The same in 1/10000 of an access, where the sampler knows better than whole ones. Saturates.
     pub nr_accesses_bp: u32,
     /// `nr_accesses` at the end of the last aggregation.
     pub last_nr_accesses: u32,
     /// Aggregations for which `nr_accesses` stayed about the same.
     pub age: u32,
-    /// What the sampler remembers of earlier aggregations: intervals seen accessed, intervals watched.
-    pub(crate) hits: f32,
-    pub(crate) watched: f32,
+    /// See [`RegionSnapshot::seen_bp`].
+    pub seen_bp: u16,
+    /// See [`RegionSnapshot::exposure`].
+    pub exposure: u32,
+    /// See [`RegionSnapshot::resident`].
+    pub resident: Option<u64>,
 }
 
 impl Region {
-    /// A fresh region over `range`.
+    /// A fresh region over `range`, of which nothing is known.
     pub const fn new(range: AddrRange) -> Self {
         Self {
             range,
@@ -30,8 +33,9 @@ impl Region {
             nr_accesses_bp: 0,
             last_nr_accesses: 0,
             age: 0,
-            hits: 0.0,
-            watched: 0.0,
+            seen_bp: 0,
+            exposure: 0,
+            resident: None,
         }
     }
 
@@ -58,9 +62,9 @@ impl Region {
         self.nr_accesses_bp = mean(self.nr_accesses_bp, right.nr_accesses_bp);
         self.last_nr_accesses = mean(self.last_nr_accesses, right.last_nr_accesses);
         self.age = mean(self.age, right.age);
-        let share = l as f32 / (l + r).max(1) as f32;
-        self.hits = self.hits * share + right.hits * (1.0 - share);
-        self.watched = self.watched * share + right.watched * (1.0 - share);
+        self.seen_bp = mean(u32::from(self.seen_bp), u32::from(right.seen_bp)) as u16;
+        self.exposure = self.exposure.saturating_add(right.exposure);
+        self.resident = self.resident.zip(right.resident).map(|(a, b)| a.saturating_add(b));
         self.range.end = right.range.end;
     }
 
@@ -71,7 +75,9 @@ impl Region {
             nr_accesses: self.nr_accesses,
             nr_accesses_bp: self.nr_accesses_bp,
             age: self.age,
-            ..RegionSnapshot::default()
+            seen_bp: self.seen_bp,
+            exposure: self.exposure,
+            resident: self.resident,
         }
     }
 }
@@ -83,28 +89,17 @@ pub struct Target {
     pub id: TargetId,
     /// Its regions: sorted, disjoint, aligned.
     pub regions: Vec<Region>,
+    /// The ranges to monitor, as the operations last gave them: sorted, disjoint.
+    pub ranges: Vec<AddrRange>,
+    /// The ranges are others than the regions were made for.
+    pub(crate) moved: bool,
+    /// Nothing but ages differs from the last snapshot.
+    pub(crate) steady: bool,
 }
 
 impl Target {
     /// Bytes in all regions.
     pub fn size(&self) -> u64 {
         self.regions.iter().map(|r| r.range.size()).sum()
-    }
-
-    /// Index of the region that holds `addr`.
-    pub(crate) fn region_at(&self, addr: u64) -> Option<usize> {
-        let index = self.regions.partition_point(|r| r.range.end <= addr);
-        self.regions.get(index).filter(|r| r.range.contains(addr)).map(|_| index)
-    }
-
-    /// Makes `addr` a border between two regions, if it lies inside one.
-    pub(crate) fn cut(&mut self, addr: u64) {
-        if let Some(index) = self.region_at(addr)
-            && let Some(region) = self.regions.get_mut(index)
-            && region.range.start < addr
-        {
-            let right = region.split_at(addr);
-            self.regions.insert(index + 1, right);
-        }
     }
 }

@@ -1,13 +1,17 @@
 //! How checks become `nr_accesses`: the interface between the monitor's loop and an estimator.
 
-use crate::{Attrs, Check, Operations, Region, Rng, Target, TargetId};
+use crate::{
+    Attrs, BlockLook, BlockOperations, Check, Cleared, Operations, PAGE_SIZE, RangeClear, Rng, Sweep, Target,
+    TargetId, watch,
+};
+use alloc::vec::Vec;
 
 /// How much a sampling interval may spend. The caller derives it from its overhead budget and measured costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    /// Pages that may be looked at; never more than `max_nr_regions` are.
+    /// Looks (at pages, or at blocks as a whole); never more than `max_nr_regions` are.
     pub checks: usize,
-    /// Pages that may be prepared (cleared).
+    /// Pages that may be prepared (cleared), or ranges of up to 128 neighbouring pages.
     pub prepares: usize,
     /// Checks that a whole aggregation can afford in the long run; what a sampler plans with.
     pub checks_per_aggr: usize,
@@ -28,12 +32,20 @@ impl Allowance {
 /// What was done, and what the allowance cut; only ever grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Pages looked at.
+    /// Looks, at pages or at blocks.
     pub checks: u64,
-    /// Most pages looked at in one sampling interval.
+    /// Most looks in one sampling interval.
     pub max_checks_per_sample: u64,
-    /// Pages prepared.
+    /// Prepares, in the unit of [`Allowance::prepares`].
     pub prepares: u64,
+    /// Ranges cleared, each of which flushes translations.
+    pub ranges_cleared: u64,
+    /// Pages in them.
+    pub pages_cleared: u64,
+    /// Sweeps.
+    pub sweeps: u64,
+    /// Pages present in what was swept.
+    pub pages_swept: u64,
     /// Checks that were due but exceeded the allowance.
     pub checks_cut: u64,
     /// Prepares that were due but exceeded the allowance.
@@ -59,13 +71,13 @@ pub struct Step<'a, O> {
     /// What was done.
     pub tally: &'a mut Tally,
     /// Checks done in this sampling interval.
-    pub checked: usize,
+    pub checked: &'a mut usize,
 }
 
 impl<O: Operations> Step<'_, O> {
     /// Checks that may still be done in this sampling interval.
     pub fn checks_left(&self) -> usize {
-        self.allowance.checks.min(self.attrs.max_nr_regions).saturating_sub(self.checked)
+        self.allowance.checks.min(self.attrs.max_nr_regions).saturating_sub(*self.checked)
     }
 
     /// Looks at the pages and counts the looks. The caller keeps within [`Self::checks_left`].
@@ -74,9 +86,13 @@ impl<O: Operations> Step<'_, O> {
             return;
         }
         self.ops.check(checks);
-        self.checked += checks.len();
-        self.tally.checks += checks.len() as u64;
-        self.tally.max_checks_per_sample = self.tally.max_checks_per_sample.max(self.checked as u64);
+        self.count_checks(checks.len());
+    }
+
+    fn count_checks(&mut self, checks: usize) {
+        *self.checked += checks;
+        self.tally.checks += checks as u64;
+        self.tally.max_checks_per_sample = self.tally.max_checks_per_sample.max(*self.checked as u64);
     }
 
     /// Prepares the pages and counts them. The caller keeps within `allowance.prepares`.
@@ -90,25 +106,64 @@ impl<O: Operations> Step<'_, O> {
     }
 }
 
-/// An estimator: decides which pages to look at and turns what they show into `nr_accesses`, which every sampler
-/// gives in DAMON's unit (0..=aggregation/sampling).
-pub trait Sampler {
-    /// One sampling interval: look at what was prepared, prepare what comes next.
-    fn sample<O: Operations>(&mut self, step: &mut Step<'_, O>);
+impl<O: BlockOperations> Step<'_, O> {
+    /// As [`BlockOperations::survey`].
+    pub fn survey(&mut self, target: TargetId, blocks: &mut Vec<u64>) -> bool {
+        self.ops.survey(target, blocks)
+    }
 
-    /// The aggregation ends: bring `nr_accesses` and `nr_accesses_bp` of every region up to date. May cut regions
-    /// at borders it found.
-    fn conclude<O: Operations>(&mut self, step: &mut Step<'_, O>);
+    /// Looks at blocks, and counts each as a look. The caller keeps within [`Self::checks_left`].
+    pub fn look(&mut self, target: TargetId, blocks: &mut [BlockLook]) -> bool {
+        self.count_checks(blocks.len());
+        self.ops.look(target, blocks)
+    }
+
+    /// Clears ranges, and counts them.
+    pub fn clear(&mut self, target: TargetId, ranges: &mut [RangeClear]) {
+        if ranges.is_empty() {
+            return;
+        }
+        self.ops.clear(target, ranges);
+        let pages: u64 = ranges.iter().map(|r| r.range.size() / PAGE_SIZE).sum();
+        let done = ranges.iter().filter(|r| r.cleared == Cleared::Done);
+        self.tally.ranges_cleared += done.clone().count() as u64;
+        self.tally.pages_cleared += done.map(|r| r.range.size() / PAGE_SIZE).sum::<u64>();
+        self.spend(watch::price_of(ranges.len(), pages as usize));
+    }
+
+    /// Sweeps a target of which `pages` are present. False if that cannot be done.
+    pub fn sweep(&mut self, target: TargetId, kind: Sweep, pages: usize) -> bool {
+        let done = self.ops.sweep(target, kind);
+        if done {
+            self.tally.sweeps += 1;
+            self.tally.pages_swept += pages as u64;
+            self.spend(1 + pages / watch::SWEPT_A_CLEAR);
+        }
+        done
+    }
+
+    fn spend(&mut self, prepares: usize) {
+        self.allowance.prepares = self.allowance.prepares.saturating_sub(prepares);
+        self.tally.prepares += prepares as u64;
+    }
+}
+
+/// An estimator over operations `O`: decides what to look at and turns what that shows into `nr_accesses`, which every
+/// sampler gives in DAMON's unit (0..=aggregation/sampling).
+pub trait Sampler<O: Operations> {
+    /// One sampling interval: look at what was prepared, prepare what comes next.
+    fn sample(&mut self, step: &mut Step<'_, O>);
+
+    /// The aggregation ends: bring every region up to date. One that does not leave regions to be adapted draws them
+    /// itself, and marks those of its targets whose regions it changed.
+    fn conclude(&mut self, step: &mut Step<'_, O>);
 
     /// Regions have changed: because a new `aggregation` begins (after merge, reset, split), or else because a regions
     /// update came in the middle of one.
-    fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>, aggregation: bool);
+    fn plan(&mut self, step: &mut Step<'_, O>, aggregation: bool);
 
-    /// Whether two neighbouring regions of a target are known to differ.
-    fn keeps_apart(&self, target: TargetId, left: &Region, right: &Region) -> bool;
-
-    /// Whether it finds borders by itself, so that blind splits are not wanted.
-    fn finds_borders(&self) -> bool;
+    /// Whether regions adapt by merging and blind splits, and counts begin anew with each aggregation.
+    fn adapts_regions(&self) -> bool;
 
     /// Whether a look accounts for all sampling intervals since the last one, not just for one.
     fn spans_gaps(&self) -> bool;
@@ -118,4 +173,7 @@ pub trait Sampler {
 
     /// The target is gone, or its address space was replaced (exec).
     fn forget(&mut self, target: TargetId);
+
+    /// The sampling interval becomes `new` / `old` times as long, from sampling interval `now` on.
+    fn rescale(&mut self, old: u64, new: u64, now: u64);
 }

@@ -94,14 +94,27 @@ impl RegionSnapshot {
         self.seen_bp == 0
     }
 
+    /// Probability that a page of the region is accessed in a sampling interval, 0..=1.
+    pub fn probability(&self, max_nr_accesses: u32) -> f64 {
+        if max_nr_accesses == 0 {
+            return 0.0;
+        }
+        // Where the fine count is too small for the intervals (1 us sampled over 1 s), the whole one does.
+        let accesses = if self.nr_accesses_bp == u32::MAX {
+            f64::from(self.nr_accesses)
+        } else {
+            f64::from(self.nr_accesses_bp) / 10_000.0
+        };
+        accesses / f64::from(max_nr_accesses)
+    }
+
     /// Access rate in Hz given the highest possible count and the sampling interval: the share of sampling
     /// intervals with an access, times sampling intervals a second.
     pub fn rate_hz(&self, sample_ns: u64, max_nr_accesses: u32) -> f64 {
-        if sample_ns == 0 || max_nr_accesses == 0 {
+        if sample_ns == 0 {
             return 0.0;
         }
-        let share = f64::from(self.nr_accesses_bp) / 10_000.0 / f64::from(max_nr_accesses);
-        share * 1e9 / sample_ns as f64
+        self.probability(max_nr_accesses) * 1e9 / sample_ns as f64
     }
 }
 

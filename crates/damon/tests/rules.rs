@@ -19,6 +19,9 @@ impl Operations for Fixed {
     fn ranges(&mut self, _target: TargetId) -> Vec<AddrRange> {
         self.ranges.clone()
     }
+    fn take_changed(&mut self) -> Vec<TargetId> {
+        (1..=2).map(TargetId).collect()
+    }
     fn prepare(&mut self, checks: &mut [Check]) {
         self.prepared += checks.len() as u64;
         checks.iter_mut().for_each(|c| c.seen = Seen::Idle);
@@ -35,6 +38,44 @@ impl Operations for Fixed {
     }
 }
 
+impl BlockOperations for Fixed {
+    fn survey(&mut self, _target: TargetId, blocks: &mut Vec<u64>) -> bool {
+        blocks.clear();
+        for range in &self.ranges {
+            let first = range.start / BLOCK_SIZE;
+            blocks.extend((first..range.end.div_ceil(BLOCK_SIZE)).map(|b| b * BLOCK_SIZE));
+        }
+        blocks.dedup();
+        true
+    }
+    fn look(&mut self, _target: TargetId, blocks: &mut [BlockLook]) -> bool {
+        for look in blocks {
+            look.mapped = Mapped::Table;
+            for page in 0..BLOCK_PAGES {
+                let addr = look.addr + page as u64 * PAGE;
+                if self.ranges.iter().any(|r| r.contains(addr)) {
+                    look.present.insert(page);
+                    if self.hot.iter().any(|r| r.contains(addr)) {
+                        look.young.insert(page);
+                    }
+                }
+            }
+        }
+        true
+    }
+    fn clear(&mut self, _target: TargetId, ranges: &mut [RangeClear]) {
+        self.prepared += ranges.len() as u64;
+        ranges.iter_mut().for_each(|r| r.cleared = Cleared::Done);
+    }
+    fn ownership(&mut self, _target: TargetId, addrs: &[u64], found: &mut Vec<Ownership>) {
+        found.clear();
+        found.resize(addrs.len(), Ownership::Exclusive);
+    }
+    fn sweep(&mut self, _target: TargetId, _kind: Sweep) -> bool {
+        false
+    }
+}
+
 fn pages(start: u64, count: u64) -> AddrRange {
     AddrRange::new(start * PAGE, (start + count) * PAGE)
 }
@@ -44,7 +85,7 @@ fn ms(n: u64) -> Duration {
 }
 
 /// Runs `ticks` sampling intervals on the grid.
-fn run<S: Sampler>(
+fn run<S: Sampler<Fixed>>(
     monitor: &mut Monitor<Fixed, S>,
     from: &mut u64,
     ticks: u64,

@@ -3,23 +3,20 @@
 mod fork;
 mod frames;
 mod lab;
+mod monitor;
 mod report;
 
-use anyhow::bail;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use isotherm_damon::{Attrs, AttrsError};
-use isotherm_linux::backend::Backend;
-use isotherm_report::units::{parse_share, parse_time};
+use clap::{Args, Parser, Subcommand};
+use isotherm_report::units::parse_time;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
-pub use lab::{OvercommitArgs, OvercommitPart, OverheadArgs};
-pub use report::{
-    AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs, WssArgs,
-};
+pub use lab::{AccuracyArgs, OvercommitArgs, OvercommitPart, OverheadArgs, ReferenceName};
+pub use monitor::MonitorArgs;
+pub use report::{AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs};
 
 /// See which memory of a process is hot, on any stock Linux kernel.
 #[derive(Debug, Parser)]
@@ -65,40 +62,13 @@ pub enum Command {
     Workload(isotherm_workloads::Args),
 }
 
-/// Which way to look at memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum BackendName {
-    /// The best that works here: pte, idle, kernel, refs, in this order
-    Auto,
-    /// Page tables read by eBPF, bits cleared by process_madvise (root or capabilities; Linux 5.17)
-    Pte,
-    /// Idle page tracking (root; CONFIG_IDLE_PAGE_TRACKING)
-    Idle,
-    /// The kernel's own DAMON (root; CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS)
-    Kernel,
-    /// clear_refs and smaps: no root needed, but whole mappings only
-    Refs,
-}
-
-impl BackendName {
-    /// The backend; none for the best.
-    pub fn backend(self) -> Option<Backend> {
-        match self {
-            Self::Auto => None,
-            Self::Pte => Some(Backend::Pte),
-            Self::Idle => Some(Backend::Idle),
-            Self::Kernel => Some(Backend::Kernel),
-            Self::Refs => Some(Backend::Refs),
-        }
-    }
-}
-
 const RECORD_EXAMPLES: &str = "\
 Examples:
   isotherm record -- ./my-program --its-option      a command from its start, with its children
   isotherm record --pid 1234 --duration 30s         a running process, for half a minute
   isotherm record --cgroup system.slice/redis.service -o redis.rec
   isotherm record --overhead 0.3% --pid 1234        at most 0.3 % of one CPU
+  isotherm record --all --duration 1m               every process of the machine, as they come and go
 
 Then: isotherm report heatmap, isotherm report wss, isotherm report access.
 Ctrl-C ends the recording properly; when the recording ends before the command does, isotherm waits for the command,
@@ -119,6 +89,9 @@ pub struct RecordArgs {
     /// Control group whose processes to watch, a path below its mount or a whole one; repeatable
     #[arg(long, value_name = "PATH")]
     pub cgroup: Vec<String>,
+    /// Watch every process of the machine but kernel threads and isotherm itself. Those that may not be watched are counted
+    #[arg(short, long, conflicts_with_all = ["pid", "cgroup", "command", "no_children"])]
+    pub all: bool,
     /// How long to record [default: until Ctrl-C or the targets' end]
     #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
     pub duration: Option<Duration>,
@@ -135,81 +108,6 @@ pub struct RecordArgs {
     pub command: Vec<OsString>,
 }
 
-/// How to monitor.
-#[derive(Clone, Debug, Args)]
-pub struct MonitorArgs {
-    /// Sampling interval: how finely accesses are told apart
-    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_time)]
-    pub sample: Duration,
-    /// Aggregation interval: how long accesses are counted for one snapshot
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_time)]
-    pub aggr: Duration,
-    /// Regions update interval: how often mappings and children are looked up
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
-    pub update: Duration,
-    /// Least number of regions; at least 3
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub min_regions: usize,
-    /// Largest number of regions, and of access checks in a sampling interval
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    pub max_regions: usize,
-    /// Ceiling of the monitor's own CPU time, in percent of one CPU; 0 is none
-    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
-    pub overhead: f64,
-    /// Which way to look at memory; see `isotherm doctor`
-    #[arg(long, value_enum, value_name = "BACKEND", default_value_t = BackendName::Auto)]
-    pub backend: BackendName,
-}
-
-impl MonitorArgs {
-    /// The options as `isotherm record` takes them.
-    pub fn to_options(&self) -> Vec<String> {
-        let us = |d: Duration| format!("{}us", d.as_micros());
-        let backend = self.backend.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
-        [
-            ("--sample", us(self.sample)),
-            ("--aggr", us(self.aggr)),
-            ("--update", us(self.update)),
-            ("--min-regions", self.min_regions.to_string()),
-            ("--max-regions", self.max_regions.to_string()),
-            ("--overhead", format!("{}%", self.overhead * 100.0)),
-            ("--backend", backend),
-        ]
-        .into_iter()
-        .flat_map(|(option, value)| [option.to_owned(), value])
-        .collect()
-    }
-
-    /// The attributes asked for.
-    ///
-    /// # Errors
-    /// When they are not valid together, in terms of the options.
-    pub fn attrs(&self) -> anyhow::Result<Attrs> {
-        let attrs = Attrs {
-            sample: self.sample,
-            aggr: self.aggr,
-            update: self.update,
-            min_nr_regions: self.min_regions,
-            max_nr_regions: self.max_regions,
-        };
-        match attrs.validate() {
-            Ok(()) => Ok(attrs),
-            Err(AttrsError::ZeroSample) => bail!("--sample {:?} is too short; the least is 1us", self.sample),
-            Err(AttrsError::MinTooSmall(min)) => {
-                bail!("--min-regions {min} is too few; there must be at least 3 (heap, mmap area and stack)")
-            }
-            Err(AttrsError::MaxBelowMin { min, max }) => {
-                bail!(
-                    "--max-regions {max} is less than --min-regions {min}; raise the one or lower the other"
-                )
-            }
-            Err(AttrsError::AggrBelowSample { sample, aggr }) => bail!(
-                "--aggr {aggr:?} is shorter than --sample {sample:?}; an aggregation takes at least one sampling interval"
-            ),
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
     /// Record programs that know the truth about themselves and compare, byte by byte
@@ -222,35 +120,4 @@ pub enum LabCommand {
     Frames(FramesArgs),
     /// Time fork, exit, zap and young harvest of page tables in batches, page by page, and beside Linux
     Fork(ForkArgs),
-}
-
-/// Record programs that know the truth about themselves and compare, byte by byte.
-#[derive(Debug, Args)]
-pub struct AccuracyArgs {
-    /// Built-in patterns, or files that end in .toml [default: all built-in ones but membound]
-    #[arg(value_name = "PATTERN")]
-    pub patterns: Vec<String>,
-    /// Pages to run each pattern with
-    #[arg(long, value_name = "PAGE", value_delimiter = ',', default_values = ["4k", "thp"])]
-    pub pages: Vec<String>,
-    /// Change a parameter of the patterns; repeatable
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Factor on the length of phases
-    #[arg(long, value_name = "FACTOR")]
-    pub scale_time: Option<f64>,
-    /// Runs of each
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub runs: u32,
-    /// Keep the recordings in this directory
-    #[arg(long, value_name = "DIR")]
-    pub keep: Option<PathBuf>,
-    /// Print every phase and rate, not just a line a run
-    #[arg(long)]
-    pub details: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub monitor: MonitorArgs,
 }

@@ -1,7 +1,7 @@
 //! From the command line to what does the work.
 
 use crate::args::{Cli, Command, LabCommand};
-use crate::{convert, doctor, fork, frames, lab, manual, overcommit, record, report};
+use crate::{convert, doctor, lab, manual, record, report};
 use std::process::ExitCode;
 
 /// Runs what was asked for; gives the status to exit with.
@@ -13,9 +13,9 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Record(args) => record::run(&args),
         Command::Lab(LabCommand::Accuracy(args)) => lab::accuracy(&args),
         Command::Lab(LabCommand::Overhead(args)) => lab::overhead(&args),
-        Command::Lab(LabCommand::Overcommit(args)) => overcommit::run(&args),
-        Command::Lab(LabCommand::Frames(args)) => frames::run(&args),
-        Command::Lab(LabCommand::Fork(args)) => fork::run(&args),
+        Command::Lab(LabCommand::Overcommit(args)) => lab::overcommit::run(&args),
+        Command::Lab(LabCommand::Frames(args)) => lab::frames::run(&args),
+        Command::Lab(LabCommand::Fork(args)) => lab::fork::run(&args),
         Command::Report(command) => report::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => convert::run(&args),
         Command::Doctor { json } => doctor::run(json),

@@ -2,7 +2,7 @@
 
 use crate::terminal;
 use anyhow::Context;
-use isotherm_linux::probe::{Capability, CapabilityKind, KernelFacts, Report, probe};
+use isotherm_linux::probe::{AccessedBitClearers, Capability, CapabilityKind, KernelFacts, Report, probe};
 use isotherm_report::units::format_size;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -45,6 +45,7 @@ fn table(report: &Report, width: usize) -> String {
             }
         }
     }
+    text.push_str(&clearers(&report.accessed_bit_clearers, width));
     text.push_str(&match report.best_backend() {
         Some(best) => format!("\n`isotherm record` uses {} here.\n", best.name),
         None => "\nNo backend works here, so nothing can be recorded; the first remedy above helps most.\n"
@@ -63,6 +64,23 @@ fn lines(capability: &Capability) -> Vec<String> {
         capability.remedy.as_ref().filter(|r| !r.is_empty()).map(|remedy| format!("remedy: {remedy}")),
     );
     lines
+}
+
+/// Who else clears Accessed bits. Never silent: that nobody is known to is worth a line, and has its limits.
+fn clearers(clearers: &AccessedBitClearers, width: usize) -> String {
+    let mut text = "\nWho else clears Accessed bits, which costs pte and idle accesses\n".to_owned();
+    let mut line = |line: &str| text.push_str(&wrapped("  ", line, width));
+    for one in &clearers.found {
+        line(&one.to_string());
+        line(&format!("remedy: {}", one.remedy()));
+    }
+    for unreadable in &clearers.unreadable {
+        line(&format!("not known: {unreadable}"));
+    }
+    if clearers.found.is_empty() && clearers.unreadable.is_empty() {
+        line("nobody; of writers of /proc/PID/clear_refs the kernel does not tell");
+    }
+    text
 }
 
 fn facts(facts: &KernelFacts) -> String {
@@ -135,6 +153,7 @@ mod tests {
         let mut report = Report {
             facts: KernelFacts::gather(),
             capabilities: vec![capability("first", false), capability("second", true)],
+            accessed_bit_clearers: AccessedBitClearers::default(),
         };
         let text = table(&report, 60);
         for part in [

@@ -1,6 +1,6 @@
 //! `isotherm report`.
 
-use crate::args::{AccessArgs, HeatmapArgs, RawArgs, ReportCommand, TrendArgs, WssArgs};
+use crate::args::{AccessArgs, HeatmapArgs, RawArgs, ReportCommand, TrendArgs};
 use crate::reading::Recording;
 use crate::terminal;
 use anyhow::{Context, bail};
@@ -23,9 +23,7 @@ pub fn run(command: &ReportCommand) -> anyhow::Result<()> {
     match command {
         ReportCommand::Access(args) => access(args),
         ReportCommand::Heatmap(args) => heatmap(args),
-        ReportCommand::Wss(WssArgs { trend, threshold }) => {
-            self::trend(trend, Measure::WorkingSet(*threshold))
-        }
+        ReportCommand::Wss(args) => trend(&args.trend, Measure::WorkingSet(args.definition())),
         ReportCommand::Regions(args) => trend(args, Measure::Regions),
         ReportCommand::Raw(args) => raw(args),
     }
@@ -46,7 +44,9 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
             addresses: args.address.clone(),
             targets: targets.iter().map(|id| id.0).collect(),
             mapping: args.mapping.clone(),
+            unknown: args.unknown,
         },
+        by: args.by,
         sort: args.sort,
         descending: largest_first != args.reverse,
     });
@@ -117,10 +117,19 @@ fn heatmap(args: &HeatmapArgs) -> anyhow::Result<()> {
     let drawing = Drawing::of(args)?;
     let mut recording = Recording::new(&args.input).within(args.time);
     let targets = recording.targets(&args.input.target)?;
-    let choice = args.address.map_or_else(|| args.area.clone(), AreaChoice::Address);
+    let choice = match (&args.object, args.address) {
+        (Some(object), _) => AreaChoice::Object(object.clone()),
+        (None, Some(range)) => AreaChoice::Address(range),
+        (None, None) => args.area.clone(),
+    };
     // What comes through a pipe is seen once: the survey itself has to keep enough to draw from.
     let once = recording.is_stream();
-    let mut survey = Survey::new(SurveyOptions { targets, every_snapshot: once, ..SurveyOptions::default() });
+    let mut survey = Survey::new(SurveyOptions {
+        targets: targets.clone(),
+        every_snapshot: once,
+        by_object: args.object.is_some(),
+        ..SurveyOptions::default()
+    });
     let ended = recording.read(&mut |item| {
         survey.item(item);
         Ok(())
@@ -134,7 +143,7 @@ fn heatmap(args: &HeatmapArgs) -> anyhow::Result<()> {
     let map = if once {
         survey.draw(&grid)
     } else {
-        let mut raster = Raster::new(&grid);
+        let mut raster = Raster::new(&grid).of_targets(targets);
         recording.read(&mut |item| {
             raster.item(item);
             Ok(())

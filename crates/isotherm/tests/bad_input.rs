@@ -70,7 +70,10 @@ fn a_target_that_ends_at_once_is_told_and_fails() {
         return;
     }
     let dir = tempdir().unwrap();
-    run(dir.path(), &["record", "--", "true"]).fails(1, &["nothing was recorded", "--aggr"]);
+    // However late it is let run, that is no aggregation.
+    let aggr = ["--sample", "100ms", "--aggr", "1m"];
+    run(dir.path(), &[&["record"], &aggr[..], &["--", "true"]].concat())
+        .fails(1, &["nothing was recorded", "--aggr"]);
     run(dir.path(), &["report", "heatmap"]).fails(1, &["no snapshot"]);
     run(dir.path(), &["report", "access"]).ok();
 }

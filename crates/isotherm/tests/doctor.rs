@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{pte_works, run};
+use common::{LONG_ENOUGH, pte_works, run};
 use std::fs;
 use tempfile::tempdir;
 
@@ -41,7 +41,7 @@ fn record_agrees_with_the_doctor() {
     };
     // Trying `kernel` out would set up a kdamond, which the guests of the QEMU tests do instead.
     for name in ["pte", "idle", "refs"] {
-        let done = run(dir.path(), &["record", "--backend", name, "--", "sleep", "0.5"]);
+        let done = run(dir.path(), &["record", "--backend", name, "--", "sleep", LONG_ENOUGH]);
         if available(name) {
             done.ok();
         } else {
@@ -64,4 +64,26 @@ fn looking_changes_nothing() {
     run(dir.path(), &["doctor"]);
     assert_eq!(state(), before);
     assert!(fs::read_dir(dir.path()).unwrap().next().is_none());
+}
+
+/// The kernel's threads called kdamond are at work for somebody, who is named as far as this user may know.
+#[test]
+fn whoever_else_clears_accessed_bits_is_named() {
+    let dir = tempdir().unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&run(dir.path(), &["doctor", "--json"]).out).unwrap();
+    let found = report["accessed_bit_clearers"]["found"].as_array().unwrap();
+    let text = run(dir.path(), &["doctor"]).out;
+    let (_, section) = text.split_once("\nWho else clears Accessed bits").expect("a section of its own");
+    for one in found {
+        let name = match one["kind"].as_str().unwrap() {
+            "module" => one["module"].as_str().unwrap(),
+            "sysfs" | "kdamond" => "kdamond",
+            "lru_gen" => "MGLRU",
+            "page_idle" => "page_idle",
+            other => panic!("{other}"),
+        };
+        assert!(section.contains(name), "{name} in {section}");
+    }
+    assert!(section.matches("remedy: ").count() >= found.len(), "{section}");
 }

@@ -3,11 +3,9 @@
 
 mod common;
 
-use common::{Done, Running, as_nobody, isotherm, run, skip, wait_until};
-use rustix::process::{Pid, Signal, kill_process_group};
+use common::{Done, as_nobody, interrupted, isotherm, run, skip};
 use serde_json::Value;
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -278,25 +276,11 @@ fn more_than_the_machine_has_is_refused_before_anything_is_touched() {
     run(dir.path(), &["lab", "fork", "--size", "65536"]).fails(1, &told);
 }
 
-/// Ends it by Ctrl-C, which all processes of a terminal get, once it says `when`; what it said and printed.
-fn interrupted(dir: &Path, args: &[&str], when: &str) -> Done {
-    let told = dir.join("told");
-    let mut command = isotherm(dir, &[&["lab", "fork"], args].concat());
-    command.stdout(Stdio::piped()).stderr(File::create(&told).unwrap()).process_group(0);
-    let running = Running::start(command);
-    let group = Pid::from_raw(running.pid() as i32).unwrap();
-    wait_until(when, || std::fs::read_to_string(&told).unwrap().contains(when));
-    kill_process_group(group, Signal::INT).unwrap();
-    let done = running.end();
-    // Of a group without processes there is nobody left.
-    assert!(kill_process_group(group, Signal::INT).is_err(), "a process was left behind");
-    Done { err: std::fs::read_to_string(&told).unwrap(), ..done }
-}
-
 #[test]
 fn it_ends_on_request_with_what_was_measured_until_then() {
     let dir = tempfile::tempdir().unwrap();
-    let done = interrupted(dir.path(), &["--runs", "10000", "--size", "6", "--json"], "run 8 of");
+    let done =
+        interrupted(dir.path(), &["lab", "fork", "--runs", "10000", "--size", "6", "--json"], "run 8 of");
     let report: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!((&report["interrupted"], &report["ok"]), (&true.into(), &Value::Null));
     assert!(number(&report["ours"][0]["batched"]["count"]) >= 7.0, "{}", report["ours"][0]);
@@ -307,7 +291,8 @@ fn it_ends_on_request_with_what_was_measured_until_then() {
 #[test]
 fn it_ends_on_request_while_linux_forks() {
     let dir = tempfile::tempdir().unwrap();
-    let done = interrupted(dir.path(), &["--runs", "400", "--size", "2"], "order 0: Linux ...");
+    let done =
+        interrupted(dir.path(), &["lab", "fork", "--runs", "400", "--size", "2"], "order 0: Linux ...");
     assert!(done.out.contains("young harvest") && done.out.contains("bar "), "{}", done.out);
     done.fails(130, &["interrupted; what was measured until then is all there is"]);
 }

@@ -3,10 +3,7 @@
 
 mod common;
 
-use common::{Running, isotherm, run};
-use rustix::process::Signal;
-use std::process::Stdio;
-use std::time::Duration;
+use common::{interrupted, run};
 
 const QUICK: [&str; 6] = ["lab", "frames", "--rounds", "1", "--slice", "1ms"];
 
@@ -51,10 +48,6 @@ fn the_loop_s_memory_is_reported_while_it_is_timed() {
 #[test]
 fn it_ends_on_request_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = isotherm(dir.path(), &["lab", "frames", "--rounds", "100000"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let running = Running::start(command);
-    std::thread::sleep(Duration::from_millis(300));
-    running.signal(Signal::INT);
-    running.end().fails(130, &["interrupted"]);
+    let done = interrupted(dir.path(), &["lab", "frames", "--rounds", "100000"], "lab frames: ");
+    done.fails(130, &["interrupted"]);
 }

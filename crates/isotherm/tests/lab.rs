@@ -67,3 +67,60 @@ fn overhead_refuses_what_would_tell_nothing() {
     run(dir.path(), &["lab", "overhead", "--slice", "10ms"]).fails(1, &["--slice", "500ms"]);
     run(dir.path(), &["lab", "overhead", "--pairs", "0"]).fails(2, &["--pairs"]);
 }
+
+#[test]
+fn accuracy_judges_all_processes_of_a_pattern() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let sets = ["--set", "workers=2", "--set", "heap=1M", "--set", "hot=1M", "--set", "phase=2500ms"];
+    let args = [&["lab", "accuracy", "prefork", "--pages", "4k", "--json"], &sets[..]].concat();
+    let report = run(dir.path(), &args).json();
+    let run = &report[0];
+    assert_eq!((&run["pattern"], &run["processes"]), (&"prefork".into(), &3.into()));
+    assert_eq!(run["found"]["hot"], 2);
+    assert!(run["windows"]["judged"].as_u64().unwrap() > 0);
+    // 2 MiB are hot, and each child writes to 64 KiB a second.
+    let truth = run["second"]["truth"]["p50"].as_f64().unwrap();
+    assert!((f64::from(2 << 20)..f64::from(3 << 20)).contains(&truth), "{truth}");
+    assert!(run["cpu_share"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn accuracy_compares_any_process_with_a_scan() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut workload =
+        isotherm(dir.path(), &["workload", "hotspot", "--set", "total=64M", "--set", "offset=0"]);
+    workload.args(["--set", "step=0", "--set", "spot=8M"]).stdout(Stdio::null());
+    let workload = Running::start(workload);
+    std::thread::sleep(Duration::from_secs(1));
+    let pid = workload.pid().to_string();
+    let args = ["lab", "accuracy", "--against", "scan", "-p", &pid, "--settle", "1s", "--duration", "2s"];
+    let report = run(dir.path(), &[&args[..], &["--json"]].concat()).json();
+    let text = run(dir.path(), &[&args[..], &["--pass", "500ms"]].concat()).ok();
+    workload.signal(Signal::TERM);
+    workload.end();
+    let anonymous =
+        report["objects"].as_array().unwrap().iter().find(|o| o["name"] == "anonymous").unwrap().clone();
+    // The spot, and what its thread needs besides.
+    let scanned = anonymous["scanned"].as_f64().unwrap() / f64::from(1 << 20);
+    assert!((8.0..9.0).contains(&scanned), "{scanned} MiB");
+    assert_eq!((&report["processes"], &report["backend"]), (&1.into(), &"pte".into()));
+    assert!(report["passes"].as_u64().unwrap() >= 1);
+    assert!(text.contains("anonymous") && text.contains("pass of 0.5"), "{text}");
+}
+
+#[test]
+fn accuracy_refuses_what_does_not_go_together() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), &["lab", "accuracy", "--against", "scan"]).fails(2, &["--pid"]);
+    run(dir.path(), &["lab", "accuracy", "rates", "--against", "scan", "-p", "1"])
+        .fails(2, &["cannot be used"]);
+    run(dir.path(), &["lab", "accuracy", "-p", "1"]).fails(2, &["--against"]);
+    run(dir.path(), &["lab", "accuracy", "--against", "scan", "-p", "999999999"]).fails(1, &["999999999"]);
+    run(dir.path(), &["lab", "accuracy", "no-such-pattern"]).fails(1, &["no pattern is called"]);
+}

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{
-    Done, ISOTHERM, Running, as_nobody, isotherm, pte_works, read, run, skip, snapshots, wait_for_snapshots,
-    wait_until,
+    Done, ISOTHERM, LONG_ENOUGH, Running, as_nobody, isotherm, pte_works, read, run, skip, snapshots,
+    wait_for_snapshots, wait_until,
 };
 use isotherm_record::{Item, TargetInfo};
 use rustix::process::Signal;
@@ -70,7 +70,8 @@ fn a_workloads_hot_memory_is_where_the_record_says() {
     for region in report["targets"].as_array().unwrap().iter().flat_map(|t| t["regions"].as_array().unwrap())
     {
         let (start, end) = (region["start"].as_u64().unwrap(), region["end"].as_u64().unwrap());
-        let rate = region["rate_hz"].as_f64().unwrap();
+        // Null: unknown, which is no heat.
+        let rate = region["rate_hz"].as_f64().unwrap_or(0.0);
         all += rate * (end - start) as f64;
         inside += rate * end.min(hot.1).saturating_sub(start.max(hot.0)) as f64;
     }
@@ -88,12 +89,12 @@ fn the_commands_output_and_status_are_passed_on() {
     }
     let dir = tempdir().unwrap();
     for (script, code) in [
-        ("echo hello; sleep 0.5", 0),
-        ("sleep 0.5; exit 3", 3),
-        ("sleep 0.5; kill -KILL $$", 137),
-        ("exit 4", 4),
+        (format!("echo hello; sleep {LONG_ENOUGH}"), 0),
+        (format!("sleep {LONG_ENOUGH}; exit 3"), 3),
+        (format!("sleep {LONG_ENOUGH}; kill -KILL $$"), 137),
+        ("exit 4".to_owned(), 4),
     ] {
-        let done = run(dir.path(), &["record", "--quiet", "--", "sh", "-c", script]);
+        let done = run(dir.path(), &["record", "--quiet", "--", "sh", "-c", &script]);
         assert_eq!(done.status.code(), Some(code), "{script}: {}", done.err);
         assert_eq!(done.out, if code == 0 { "hello\n" } else { "" });
         if code == 3 {
@@ -202,9 +203,16 @@ fn the_command_is_waited_for_when_the_time_is_over() {
         return;
     }
     let dir = tempdir().unwrap();
-    let done = run(dir.path(), &["record", "--duration", "300ms", "--", "sh", "-c", "sleep 1.2; exit 9"]);
-    assert_eq!(done.status.code(), Some(9), "{}", done.err);
-    assert!(done.err.contains("waiting for the command"), "{}", done.err);
+    let told = dir.path().join("told");
+    let script = "while [ ! -e stop ]; do sleep 0.1; done; exit 9";
+    let mut command = isotherm(dir.path(), &["record", "--duration", "300ms", "--", "sh", "-c", script]);
+    command.stderr(fs::File::create(&told).unwrap());
+    let monitor = Running::start(command);
+    wait_until("word of the command", || {
+        fs::read_to_string(&told).unwrap().contains("waiting for the command")
+    });
+    fs::write(dir.path().join("stop"), "").unwrap();
+    assert_eq!(monitor.end().status.code(), Some(9));
     let items = read(&dir.path().join("isotherm.rec")).unwrap();
     assert_eq!(ends(&items).1, Some("duration reached"));
 }
@@ -216,9 +224,12 @@ fn the_death_of_the_target_ends_the_record_with_its_status() {
     }
     let dir = tempdir().unwrap();
     let mut command = Command::new("sh");
-    command.args(["-c", "sleep 1; exit 5"]);
-    let target = Running::start(command);
-    run(dir.path(), &["record", "--no-children", "--pid", &target.pid().to_string()]).ok();
+    command.args(["-c", "read line; exit 5"]).stdin(Stdio::piped());
+    let mut target = Running::start(command);
+    let monitor = start(dir.path(), &["--no-children", "--pid", &target.pid().to_string()]);
+    wait_for_snapshots(&dir.path().join("isotherm.rec"), 4);
+    drop(target.0.stdin.take());
+    monitor.end().ok();
     let items = read(&dir.path().join("isotherm.rec")).unwrap();
     assert_eq!(ends(&items), (vec!["exited with status 5"], Some("all targets ended")));
     assert!(snapshots(&items) > 3);
@@ -230,7 +241,7 @@ fn children_are_followed_unless_that_is_turned_off() {
         return;
     }
     let dir = tempdir().unwrap();
-    let family = ["--update", "100ms", "--", "sh", "-c", "sleep 1.5 & sh -c 'sleep 1.5; :' & wait"];
+    let family = ["--update", "100ms", "--", "sh", "-c", "sleep 3 & sh -c 'sleep 3; :' & wait"];
     run(dir.path(), &[&["record"], &family[..]].concat()).ok();
     let items = read(&dir.path().join("isotherm.rec")).unwrap();
     // Told again when it runs another program: the last word counts.
@@ -339,9 +350,9 @@ fn the_recording_that_was_there_is_kept() {
         return;
     }
     let dir = tempdir().unwrap();
-    run(dir.path(), &["record", "--", "sleep", "0.5"]).ok();
+    run(dir.path(), &["record", "--", "sleep", LONG_ENOUGH]).ok();
     let first = fs::read(dir.path().join("isotherm.rec")).unwrap();
-    let done = run(dir.path(), &["record", "--", "sleep", "0.6"]);
+    let done = run(dir.path(), &["record", "--", "sleep", "2.1"]);
     assert!(done.err.contains("isotherm.rec.old"), "{}", done.err);
     done.ok();
     assert_eq!(fs::read(dir.path().join("isotherm.rec.old")).unwrap(), first);
@@ -355,7 +366,7 @@ fn a_user_without_privileges_records_coarsely_and_is_told() {
     }
     let dir = tempdir().unwrap();
     let Some(as_nobody) = as_nobody(dir.path()) else { return };
-    let done = as_nobody(&["record", "--", "sleep", "1"]);
+    let done = as_nobody(&["record", "--", "sleep", LONG_ENOUGH]);
     assert!(done.err.contains("using the backend refs") && done.err.contains("pte: "), "{}", done.err);
     assert!(done.err.contains("whole mappings only"), "{}", done.err);
     done.ok();
@@ -378,4 +389,52 @@ fn a_recording_goes_on_when_nobody_reads_its_messages() {
     assert_eq!(monitor.end().status.code(), Some(6));
     let items = read(&dir.path().join("isotherm.rec")).unwrap();
     assert_eq!(ends(&items).1, Some("all targets ended"));
+}
+
+#[test]
+fn all_processes_of_the_machine_are_recorded_but_isotherm_itself() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let (file, target) = (dir.path().join("isotherm.rec"), sleeper("300"));
+    let monitor = start(dir.path(), &["--all"]);
+    let seen = |pid: u32| read(&file).is_some_and(|items| targets(&items).iter().any(|t| t.pid == pid));
+    wait_until("a process that was there", || seen(target.pid()));
+    let later = sleeper("300");
+    wait_until("a process that came later", || seen(later.pid()));
+    let own = monitor.pid();
+    monitor.signal(Signal::INT);
+    monitor.end().ok();
+    let items = read(&file).unwrap();
+    let pids: Vec<u32> = targets(&items).iter().map(|t| t.pid).collect();
+    assert!(!pids.contains(&own) && !pids.contains(&2), "{pids:?}");
+    assert!(pids.contains(&std::process::id()), "what started it is a process like any other");
+    run(dir.path(), &["record", "--all", "--pid", "1"]).fails(2, &["--all", "--pid"]);
+}
+
+#[test]
+fn intervals_that_tune_themselves_are_recorded() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = sleeper("300");
+    let pid = target.pid().to_string();
+    // A process asleep shows nothing, so that the intervals grow.
+    let options =
+        ["--auto-intervals=4%,1,1ms,40ms", "--sampler", "classic", "--duration", "3s", "--overhead", "0"];
+    run(dir.path(), &[&["record", "--pid", &pid], &options[..]].concat()).ok();
+    let items = read(&dir.path().join("isotherm.rec")).unwrap();
+    let samples: Vec<u64> = items
+        .iter()
+        .filter_map(|i| if let Item::Attrs { attrs, .. } = i { Some(attrs.sample_us) } else { None })
+        .collect();
+    assert!(
+        samples.last().is_some_and(|&last| last > 5000) && samples.iter().all(|&s| s <= 40_000),
+        "{samples:?}"
+    );
+    run(dir.path(), &["record", "--auto-intervals=4%", "--pid", &pid]).fails(2, &["SHARE,AGGRS"]);
+    run(dir.path(), &["record", "--auto-intervals", "--backend", "refs", "--pid", &pid])
+        .fails(1, &["auto-intervals"]);
 }

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{isotherm, made_up, run};
-use isotherm_record::Format;
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+use isotherm_record::{Format, Header, Item, Mapping, Mappings, RecordedAttrs, TargetInfo, create};
 use std::path::Path;
 use std::process::Stdio;
 use tempfile::tempdir;
@@ -60,6 +61,130 @@ fn filters_and_order_of_access_hold_for_every_row() {
     let start = number(&all[0], "start") as u64;
     let there = rows(&["--address", &format!("{start:#x}+4K")]);
     assert!(!there.is_empty() && there.len() < all.len());
+}
+
+/// Two processes on one segment of shared memory, of which a part could not be observed; each has a heap in a wide gap.
+fn two_on_one_segment(dir: &Path) {
+    const MIB: u64 = 1 << 20;
+    let mut writer = create(&dir.join(DEFAULT), Format::Rec).unwrap();
+    let attrs = RecordedAttrs { sample_us: 5000, aggr_us: 100_000, ..RecordedAttrs::default() };
+    writer.write(&Item::Header(Header { attrs, ..Header::default() })).unwrap();
+    let map = |start, end, perms: &str, name: &str, inode| Mapping {
+        start,
+        end,
+        perms: perms.to_owned(),
+        name: name.to_owned(),
+        inode,
+        ..Mapping::default()
+    };
+    for target in [11, 12] {
+        let comm = format!("worker-{target}");
+        writer
+            .write(&Item::Target(TargetInfo { id: target, pid: 7, comm, ..TargetInfo::default() }))
+            .unwrap();
+        let maps = vec![
+            map(MIB, 2 * MIB, "rw-p", "[heap]", 0),
+            map(1024 * MIB, 1124 * MIB, "rw-s", "/dev/shm/pool", 99),
+        ];
+        writer.write(&Item::Mappings(Mappings { target, maps, ..Mappings::default() })).unwrap();
+    }
+    let region = |start, end, nr: u32, seen_bp| RegionSnapshot {
+        range: AddrRange::new(start, end),
+        nr_accesses: nr,
+        nr_accesses_bp: nr * 10_000,
+        seen_bp,
+        exposure: u32::from(seen_bp),
+        ..RegionSnapshot::default()
+    };
+    for i in 0..30 {
+        let target = |id| {
+            let regions = vec![
+                region(0, 512 * MIB, 0, 10_000),
+                region(1024 * MIB, 1064 * MIB, 20, 10_000),
+                region(1064 * MIB, 1124 * MIB, 0, 0),
+            ];
+            TargetSnapshot { id: TargetId(id), regions, steady: i > 0 }
+        };
+        let snapshot = Snapshot {
+            start_ns: i * 100_000_000,
+            end_ns: (i + 1) * 100_000_000,
+            sample_ns: 5_000_000,
+            max_nr_accesses: 20,
+            targets: vec![target(11), target(12)],
+        };
+        writer.write_snapshot(&snapshot.changes()).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn unknown_is_shown_and_never_taken_for_cold() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    two_on_one_segment(dir);
+    let text = run(dir, &["report", "access"]).ok();
+    let rows = text.lines().filter(|l| l.contains("unknown") && l.contains("pool")).count();
+    assert_eq!(rows, 2, "{text}");
+    let sizes = |args: &[&str]| {
+        let json = run(dir, &[&["report", "access", "--json", "--rate", "0"], args].concat()).json();
+        let targets = json["targets"].as_array().unwrap().clone();
+        let regions = targets.iter().flat_map(|t| t["regions"].as_array().unwrap().clone());
+        regions.map(|r| r["size"].as_u64().unwrap() >> 20).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(&[]), [1, 1], "the heaps have the size of their mappings");
+    assert_eq!(sizes(&["--unknown"]), [1, 60, 1, 60]);
+    run(dir, &["report", "access", "--unknown"]).fails(2, &["--rate"]);
+    let plain = run(dir, &["report", "heatmap", "--area", "pool", "--width", "80"]).ok();
+    assert!(plain.contains("????") && plain.contains("?: unknown"), "{plain}");
+    let raw = run(dir, &["report", "raw"]).ok();
+    assert!(raw.lines().any(|l| l.ends_with(" ? 0 0.0000 0 -")), "{raw}");
+}
+
+#[test]
+fn every_working_set_names_its_definition() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    two_on_one_segment(dir);
+    for (args, name) in [
+        (&[][..], "Denning: accessed at least once within 1 s"),
+        (&["--window", "200ms"], "Denning: accessed at least once within 200 ms"),
+        (&["--damo"], "damo: regions with at least 1 access an aggregation"),
+        (&["--threshold", "1"], "damo: regions with at least 1 access an aggregation"),
+        (&["--threshold", "10Hz"], "at least 10 Hz"),
+    ] {
+        let text = run(dir, &[&["report", "wss"], args].concat()).ok();
+        assert!(text.contains(name), "{name}: {text}");
+        // The hot part of the segment, once; and once what is not known of it.
+        assert!(text.lines().any(|l| l.contains(" 50 ") && l.contains("40.0 MiB")), "{text}");
+        assert!(text.contains("and 60.0 MiB of which nothing is known"), "{text}");
+    }
+    run(dir, &["report", "wss", "--damo", "--window", "2s"]).fails(2, &["--window"]);
+    run(dir, &["report", "wss", "--window", "0s"]).fails(2, &["1s"]);
+    let help = run(dir, &["report", "wss", "--help"]).ok();
+    assert!(help.contains("Denning") && help.contains("1 - (1 - p)^n"), "{help}");
+}
+
+#[test]
+fn what_two_processes_share_is_reported_once() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    two_on_one_segment(dir);
+    let json = run(dir, &["report", "access", "--by", "object", "--json"]).json();
+    let groups = json["targets"].as_array().unwrap();
+    assert_eq!(groups.len(), 3, "{json}");
+    assert_eq!(groups[2]["object"], "0:0:99");
+    assert_eq!(groups[2]["regions"][0]["start"], 0, "offsets, not addresses");
+    assert_eq!(json["totals"]["bytes"], 102_u64 << 20);
+    assert_eq!(run(dir, &["report", "access", "--json"]).json()["totals"]["bytes"], 102_u64 << 20);
+    let text = run(dir, &["report", "access", "--by", "object"]).ok();
+    assert!(text.contains("pool (device 0:0, inode 99), mapped by 2 targets"), "{text}");
+    for object in ["shm/pool", "0:0:99"] {
+        let text = run(dir, &["report", "heatmap", "--object", object, "--width", "80"]).ok();
+        assert!(text.contains("mapped by 2 targets: 100.0 MiB"), "{text}");
+        assert!(text.contains("999") && text.contains("???"), "{text}");
+    }
+    run(dir, &["report", "heatmap", "--object", "nothing"]).fails(1, &["nothing", "pool (0:0:99)"]);
+    run(dir, &["report", "access", "--by", "colour"]).fails(2, &["target or object"]);
 }
 
 #[test]

@@ -1,22 +1,25 @@
 //! Experiments: how true a record is, and what it cost.
 //!
 //! [`accuracy`] compares the regions of a record with the truth that a workload told about itself, byte by byte.
-//! [`overhead`] makes of paired runs, with and without the monitor, a slowdown with its spread. Both are pure: they
-//! take what was measured and give back figures, as a table for people and as a serialisable value. [`live`] and
-//! [`live_overhead`] run the programs that are measured. [`overcommit`] boots guests that report their free memory; [`frames`]
+//! [`overhead`] makes of paired runs, with and without the monitor, a slowdown with its spread. Both run the programs
+//! that are measured (a [`Bench`]); what judges is apart from that and pure: it takes what was measured and gives back
+//! figures, as a table for people and as a serialisable value. [`overcommit`] boots guests that report their free memory; [`frames`]
 //! times the allocator those guests use. [`fork`] times page tables, in batches and beside Linux.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 pub mod accuracy;
+mod bench;
+mod cost;
 mod experiment;
 pub mod fork;
 pub mod frames;
-pub mod live;
-pub mod live_overhead;
+pub mod machine;
 pub mod overcommit;
 pub mod overhead;
+mod process;
 mod statistics;
 mod table;
 
+pub use bench::Bench;
 pub use experiment::{Bar, Figure, Interrupted, Watch};
 pub use statistics::{Estimate, Quartiles};

@@ -10,6 +10,7 @@ use isotherm_damon::{
 };
 use isotherm_linux::pte::Pte;
 use std::error::Error;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const ID: TargetId = TargetId(1);
@@ -30,7 +31,7 @@ fn median(times: usize, mut before: impl FnMut(), mut what: impl FnMut()) -> f64
 
 fn watch(process: &Process) -> Result<Pte, Box<dyn Error>> {
     let mut pte = Pte::load()?;
-    pte.add(ID, process.pid())?;
+    pte.add(ID, Arc::new(isotherm_linux::process::Process::open(process.pid())?));
     Ok(pte)
 }
 
@@ -51,7 +52,7 @@ fn looks(times: usize) -> Result<(), Box<dyn Error>> {
     let us = median(times, || {}, || assert!(pte.survey(ID, &mut found)));
     println!("survey of {:5} blocks   {us:8.1} us", found.len());
     let mut own = Pte::load()?;
-    own.add(ID, rustix::process::getpid())?;
+    own.add(ID, Arc::new(isotherm_linux::process::Process::open(rustix::process::getpid())?));
     let us = median(times, || {}, || assert!(own.survey(ID, &mut found)));
     println!("survey of {:5} blocks   {us:8.1} us", found.len());
     let (addrs, mut owned): (Vec<u64>, Vec<Ownership>) =

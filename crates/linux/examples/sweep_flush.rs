@@ -18,6 +18,7 @@ use isotherm_damon::{
 };
 use isotherm_linux::pte::Pte;
 use std::error::Error;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const ID: TargetId = TargetId(1);
@@ -33,7 +34,7 @@ impl Target {
     fn new(bytes: u64, backing: Backing) -> Result<Self, Box<dyn Error>> {
         let process = Process::start(bytes, backing, Doing::Reading)?;
         let mut pte = Pte::load()?;
-        pte.add(ID, process.pid())?;
+        pte.add(ID, Arc::new(isotherm_linux::process::Process::open(process.pid())?));
         let blocks = (0..bytes.div_ceil(BLOCK_SIZE)).map(|i| BlockLook::at(process.start + i * BLOCK_SIZE));
         Ok(Self { blocks: blocks.collect(), pte, process, pages: (bytes / PAGE_SIZE) as usize })
     }

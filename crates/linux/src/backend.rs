@@ -2,14 +2,42 @@
 
 use crate::idle::{Idle, IdlePaths};
 use crate::kernel::{Kernel, KernelPaths};
-use crate::monitor_source::MonitorSource;
+use crate::monitor_source::{LiveOperations, MonitorSource};
 use crate::probe;
 use crate::pte::Pte;
 use crate::refs::Refs;
 use crate::source::{Source, SourceError};
-use isotherm_damon::{Attrs, Watch};
+use isotherm_damon::{Attrs, Classic, IntervalsGoal, MonitorError};
 use std::error::Error;
 use std::fmt;
+
+/// Who decides which pages to look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SamplerName {
+    /// Isotherm's own: watches pages until they are accessed, and clears as few as the budget allows.
+    #[default]
+    Watch,
+    /// DAMON's: a random page of each region, cleared and looked at in each sampling interval.
+    Classic,
+}
+
+/// What is asked of a monitor beside its attributes. `kernel` and `refs` have no choice of any of it, and are refused
+/// where it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MonitorOptions {
+    /// Who decides which pages to look at; `None`: the one that suits the backend.
+    pub sampler: Option<SamplerName>,
+    /// Interval auto-tuning.
+    pub intervals_goal: Option<IntervalsGoal>,
+    /// Whether the Accessed bits of whole processes may be cleared at once.
+    pub sweep: bool,
+}
+
+impl Default for MonitorOptions {
+    fn default() -> Self {
+        Self { sampler: None, intervals_goal: None, sweep: true }
+    }
+}
 
 /// A way to look at the memory of live processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +68,31 @@ impl Backend {
     }
 
     /// Starts it, without targets.
-    fn open(self, attrs: Attrs, overhead: f64, seed: u64) -> Result<Box<dyn Source>, Box<dyn Error>> {
+    fn open(
+        self,
+        attrs: Attrs,
+        options: &MonitorOptions,
+        overhead: f64,
+        seed: u64,
+    ) -> Result<Box<dyn Source>, Box<dyn Error>> {
+        let own_monitor = matches!(self, Self::Pte | Self::Idle);
+        if options.intervals_goal.is_some() && !own_monitor {
+            return Err("it does not tune its intervals; leave --auto-intervals out".into());
+        }
         Ok(match self {
             Self::Pte => {
                 // Says what is missing where the kernel, asked to load the program, would only say no.
                 probe::pte_prerequisites().map_err(|(reason, remedy)| format!("{reason}; {remedy}"))?;
-                Box::new(MonitorSource::pte(Pte::load()?, attrs, overhead, seed)?)
+                pte_monitor(Pte::load()?, attrs, options, overhead, seed)?
             }
             Self::Idle => {
-                let idle = Idle::open(&IdlePaths::default())?;
-                Box::new(MonitorSource::new(idle, Watch::new(), attrs, overhead, seed)?)
+                if options.sampler == Some(SamplerName::Watch) {
+                    return Err(
+                        "its pages cannot be read a table at a time, as `watch` does; take --sampler classic"
+                            .into(),
+                    );
+                }
+                classic(Idle::open(&IdlePaths::default())?, attrs, options, overhead, seed)?
             }
             Self::Kernel => Box::new(Kernel::start(attrs, KernelPaths::default())?),
             Self::Refs => {
@@ -60,6 +103,35 @@ impl Backend {
             }
         })
     }
+}
+
+fn pte_monitor(
+    pte: Pte,
+    attrs: Attrs,
+    options: &MonitorOptions,
+    overhead: f64,
+    seed: u64,
+) -> Result<Box<dyn Source>, MonitorError> {
+    if options.sampler == Some(SamplerName::Classic) {
+        return classic(pte, attrs, options, overhead, seed);
+    }
+    let mut source = MonitorSource::pte(pte, attrs, overhead, seed)?;
+    source.set_intervals_goal(options.intervals_goal);
+    source.set_sweeps(options.sweep);
+    Ok(Box::new(source))
+}
+
+/// DAMON's own sampler over `ops`.
+fn classic<O: LiveOperations + 'static>(
+    ops: O,
+    attrs: Attrs,
+    options: &MonitorOptions,
+    overhead: f64,
+    seed: u64,
+) -> Result<Box<dyn Source>, MonitorError> {
+    let mut source = MonitorSource::new(ops, Classic::new(), attrs, overhead, seed)?;
+    source.set_intervals_goal(options.intervals_goal);
+    Ok(Box::new(source))
 }
 
 impl fmt::Display for Backend {
@@ -121,10 +193,16 @@ fn listed(refusals: &[Refusal]) -> String {
 ///
 /// # Errors
 /// Why none of those asked for works.
-pub fn open(choice: Option<Backend>, attrs: Attrs, overhead: f64, seed: u64) -> Result<Opened, BackendError> {
+pub fn open(
+    choice: Option<Backend>,
+    attrs: Attrs,
+    options: &MonitorOptions,
+    overhead: f64,
+    seed: u64,
+) -> Result<Opened, BackendError> {
     let mut refused = Vec::new();
     for &backend in Backend::ALL.iter().filter(|b| choice.is_none_or(|c| c == **b)) {
-        match backend.open(attrs, overhead, seed) {
+        match backend.open(attrs, options, overhead, seed) {
             Ok(source) => return Ok(Opened { backend, source, refused }),
             Err(error) => refused.push(Refusal { backend, reason: reason_of(&*error) }),
         }

@@ -9,3 +9,21 @@ pub(crate) fn of_this_thread() -> Duration {
     // The kernel gives neither negative seconds nor nanoseconds out of range; a clock that did would say zero.
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
+
+/// CPU time of the calling thread that a piece of work may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// By the thread's clock; `None`: without end.
+    until: Option<Duration>,
+}
+
+impl Budget {
+    /// `cpu` from now on; [`Duration::MAX`] is no limit.
+    pub(crate) fn of(cpu: Duration) -> Self {
+        Self { until: if cpu == Duration::MAX { None } else { of_this_thread().checked_add(cpu) } }
+    }
+
+    pub(crate) fn is_spent(self) -> bool {
+        self.until.is_some_and(|until| of_this_thread() >= until)
+    }
+}

@@ -118,8 +118,8 @@ impl Governor {
         Allowance {
             checks: (left / self.check_ns) as usize,
             prepares: (left * 0.75 / self.prepare_ns) as usize,
-            checks_per_aggr: (plannable * 0.4 / self.check_ns) as usize,
-            prepares_per_aggr: (plannable * 0.5 / self.prepare_ns) as usize,
+            checks_per_aggr: (plannable * 0.3 / self.check_ns) as usize,
+            prepares_per_aggr: (plannable * 0.6 / self.prepare_ns) as usize,
         }
     }
 
@@ -136,7 +136,7 @@ impl Governor {
         let checks = after.checks - before.checks;
         let prepares = after.prepares - before.prepares;
         // A handful of looks costs mostly the call itself.
-        if checks >= 32 {
+        if checks >= 4 {
             blend(&mut self.check_ns, (spent_checking.as_nanos() as f64 / checks as f64).max(20.0));
         }
         if prepares > 0 {

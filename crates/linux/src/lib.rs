@@ -2,7 +2,6 @@
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(doctest, doc = include_str!("../../../README.md"))]
 pub mod backend;
-pub mod blindness;
 mod cpu_time;
 mod frames;
 mod governor;
@@ -25,4 +24,7 @@ pub use idle::{Idle, IdlePaths};
 pub use kernel::{Kernel, KernelPaths, look_at_kernel};
 pub use monitor_source::{LiveOperations, MonitorSource};
 pub use refs::Refs;
-pub use session::{Cost, Ended, Observer, Session, SessionOptions, monotonic_ns};
+pub use session::{
+    Cost, Ended, Feed, FeedLimits, Observer, Refusals, Session, SessionEvent, SessionOptions, monotonic_ns,
+    process_cpu,
+};

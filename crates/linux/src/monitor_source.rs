@@ -2,14 +2,15 @@
 
 use crate::cpu_time;
 use crate::governor::Governor;
+use crate::process::Process;
 use crate::pte::Pte;
 use crate::source::{Counters, Source, SourceError};
 use isotherm_damon::{
-    AddrRange, Attrs, Callbacks, Check, Monitor, MonitorError, Operations, Sampler, Snapshot, Target,
-    TargetId, Watch,
+    AddrRange, Attrs, BLOCK_SIZE, BlockLook, BlockOperations, Callbacks, Check, IntervalsGoal, Monitor,
+    MonitorError, Operations, Ownership, RangeClear, Snapshot, Sweep, Target, TargetId, Watch, three_regions,
+    without_gaps,
 };
-use rustix::process::Pid;
-use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a backend adds to [`Operations`] to be run live.
@@ -21,13 +22,22 @@ pub trait LiveOperations: Operations {
     ///
     /// # Errors
     /// When it is gone or may not be observed.
-    fn add(&mut self, id: TargetId, pid: Pid) -> Result<(), SourceError>;
+    fn add(&mut self, id: TargetId, process: Arc<Process>) -> Result<(), SourceError>;
 
     /// Stops to observe it.
     fn remove(&mut self, id: TargetId);
 
-    /// Targets whose address space was replaced since the last call.
+    /// Says what a target has mapped: what [`Operations::ranges`] returns from now on. See [`Source::set_ranges`].
+    fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]);
+
+    /// A target runs another program: what was remembered of its address space goes, its ranges too.
+    fn execed(&mut self, id: TargetId);
+
+    /// Targets whose address space was found replaced since the last call.
     fn take_execed(&mut self) -> Vec<TargetId>;
+
+    /// Targets that cannot be observed any longer since the last call, each with the reason.
+    fn take_lost(&mut self) -> Vec<(TargetId, SourceError)>;
 
     /// The first error since the last call that makes going on pointless.
     fn take_error(&mut self) -> Option<SourceError>;
@@ -39,32 +49,85 @@ pub trait LiveOperations: Operations {
     fn blind_spots(&mut self) -> Vec<String>;
 }
 
-/// Times what the operations cost.
+/// Times what the operations cost, and joins mappings to the ranges that a sampler wants.
 struct Timed<O> {
     inner: O,
     checking: Duration,
     preparing: Duration,
+    /// As DAMON does it; a sampler that reads page tables leaves out every gap that is worth it.
+    three_regions: bool,
+    nr_targets: usize,
+    max_nr_regions: usize,
+}
+
+/// Gaps of less than a block are not worth a range of their own.
+const LEAST_GAP: u64 = BLOCK_SIZE;
+/// Most ranges of a target, and of all targets a share of the regions.
+const MOST_RANGES: usize = 64;
+
+impl<O> Timed<O> {
+    fn timed<T>(&mut self, what: fn(&mut Self) -> &mut Duration, call: impl FnOnce(&mut O) -> T) -> T {
+        let start = cpu_time::of_this_thread();
+        let result = call(&mut self.inner);
+        *what(self) += cpu_time::of_this_thread().saturating_sub(start);
+        result
+    }
+
+    fn check_time(&mut self) -> &mut Duration {
+        &mut self.checking
+    }
+
+    fn prepare_time(&mut self) -> &mut Duration {
+        &mut self.preparing
+    }
 }
 
 impl<O: Operations> Operations for Timed<O> {
     fn ranges(&mut self, target: TargetId) -> Vec<AddrRange> {
-        self.inner.ranges(target)
+        let mapped = self.inner.ranges(target);
+        if self.three_regions {
+            return three_regions(&mapped);
+        }
+        let share = self.max_nr_regions / self.nr_targets.max(1) / 4;
+        without_gaps(&mapped, share.clamp(2, MOST_RANGES), LEAST_GAP)
+    }
+
+    fn take_changed(&mut self) -> Vec<TargetId> {
+        self.inner.take_changed()
     }
 
     fn prepare(&mut self, checks: &mut [Check]) {
-        let start = cpu_time::of_this_thread();
-        self.inner.prepare(checks);
-        self.preparing += cpu_time::of_this_thread().saturating_sub(start);
+        self.timed(Self::prepare_time, |inner| inner.prepare(checks));
     }
 
     fn check(&mut self, checks: &mut [Check]) {
-        let start = cpu_time::of_this_thread();
-        self.inner.check(checks);
-        self.checking += cpu_time::of_this_thread().saturating_sub(start);
+        self.timed(Self::check_time, |inner| inner.check(checks));
     }
 
     fn is_alive(&mut self, target: TargetId) -> bool {
         self.inner.is_alive(target)
+    }
+}
+
+impl<O: BlockOperations> BlockOperations for Timed<O> {
+    fn survey(&mut self, target: TargetId, blocks: &mut Vec<u64>) -> bool {
+        self.timed(Self::check_time, |inner| inner.survey(target, blocks))
+    }
+
+    fn look(&mut self, target: TargetId, blocks: &mut [BlockLook]) -> bool {
+        self.timed(Self::check_time, |inner| inner.look(target, blocks))
+    }
+
+    fn clear(&mut self, target: TargetId, ranges: &mut [RangeClear]) {
+        self.timed(Self::prepare_time, |inner| inner.clear(target, ranges));
+    }
+
+    fn ownership(&mut self, target: TargetId, addrs: &[u64], found: &mut Vec<Ownership>) {
+        self.timed(Self::prepare_time, |inner| inner.ownership(target, addrs, found));
+    }
+
+    fn sweep(&mut self, target: TargetId, kind: Sweep) -> bool {
+        self.timed(Self::prepare_time, |inner| inner.sweep(target, kind))
     }
 }
 
@@ -82,22 +145,41 @@ impl MonitorSource<Pte, Watch> {
     /// # Errors
     /// When the attributes are not valid.
     pub fn pte(pte: Pte, attrs: Attrs, overhead: f64, seed: u64) -> Result<Self, MonitorError> {
-        Self::new(pte, Watch::new(), attrs, overhead, seed)
+        let mut source = Self::new(pte, Watch::new(), attrs, overhead, seed)?;
+        source.monitor.ops().three_regions = false;
+        Ok(source)
+    }
+
+    /// Whether memory that other processes map too may be swept (`/proc/PID/clear_refs`).
+    pub fn set_sweeps(&mut self, on: bool) {
+        self.monitor.sampler().set_sweeps(on);
     }
 }
 
-impl<O: LiveOperations, S: Sampler> MonitorSource<O, S> {
+impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
     /// A monitor over `ops`, within `overhead` (share of one CPU; 0: no ceiling).
     ///
     /// # Errors
     /// When the attributes are not valid.
     pub fn new(ops: O, sampler: S, attrs: Attrs, overhead: f64, seed: u64) -> Result<Self, MonitorError> {
-        let ops = Timed { inner: ops, checking: Duration::ZERO, preparing: Duration::ZERO };
+        let ops = Timed {
+            inner: ops,
+            checking: Duration::ZERO,
+            preparing: Duration::ZERO,
+            three_regions: true,
+            nr_targets: 0,
+            max_nr_regions: attrs.max_nr_regions,
+        };
         let monitor = Monitor::new(attrs, ops, sampler, seed)?;
         Ok(Self { monitor, governor: Governor::new(overhead), samples_missed: 0, next_ns: 0 })
     }
 
-    /// The monitor, to set goals or change attributes.
+    /// Turns interval auto-tuning on (or off, with `None`).
+    pub fn set_intervals_goal(&mut self, goal: Option<IntervalsGoal>) {
+        self.monitor.set_intervals_goal(goal);
+    }
+
+    /// The operations.
     pub fn operations(&mut self) -> &mut O {
         &mut self.monitor.ops().inner
     }
@@ -118,6 +200,21 @@ impl<O: LiveOperations, S: Sampler> MonitorSource<O, S> {
     }
 }
 
+/// A sampler over the operations of a backend; names what every one is.
+pub trait SamplerOf<O: LiveOperations>: sealed::Over<O> {}
+
+impl<O: LiveOperations, S: sealed::Over<O>> SamplerOf<O> for S {}
+
+mod sealed {
+    use super::{LiveOperations, Timed};
+    use isotherm_damon::Sampler;
+
+    #[allow(private_bounds, reason = "what times the operations is nobody's business")]
+    pub trait Over<O: LiveOperations>: Sampler<Timed<O>> {}
+
+    impl<O: LiveOperations, S: Sampler<Timed<O>>> Over<O> for S {}
+}
+
 /// Hands snapshots on.
 struct ToSink<'a>(&'a mut dyn FnMut(&Snapshot));
 
@@ -127,14 +224,16 @@ impl Callbacks for ToSink<'_> {
     }
 }
 
-impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
+impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
     fn name(&self) -> &'static str {
         // Operations of one kind have one name; the borrow checker wants a shared path to it.
         self.monitor.operations().inner.name()
     }
 
-    fn add_target(&mut self, id: TargetId, pid: Pid, _pidfd: BorrowedFd<'_>) -> Result<(), SourceError> {
-        self.monitor.ops().inner.add(id, pid)?;
+    fn add_target(&mut self, id: TargetId, process: &Arc<Process>) -> Result<(), SourceError> {
+        let ops = self.monitor.ops();
+        ops.inner.add(id, Arc::clone(process))?;
+        ops.nr_targets += 1;
         self.monitor.add_target(id).map_err(|error| SourceError::Unavailable {
             what: format!("target {}", id.0),
             reason: error.to_string(),
@@ -144,7 +243,30 @@ impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
 
     fn remove_target(&mut self, id: TargetId) {
         self.monitor.remove_target(id);
-        self.monitor.ops().inner.remove(id);
+        let ops = self.monitor.ops();
+        ops.inner.remove(id);
+        ops.nr_targets = ops.nr_targets.saturating_sub(1);
+    }
+
+    fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]) {
+        self.monitor.ops().inner.set_ranges(id, ranges);
+        // The first ranges make the first regions; later ones are taken up by the regions update.
+        if self.monitor.targets().iter().any(|t| t.id == id && t.regions.is_empty()) {
+            self.monitor.reset_target(id);
+        }
+    }
+
+    fn execed(&mut self, id: TargetId) {
+        self.monitor.ops().inner.execed(id);
+        self.monitor.reset_target(id);
+    }
+
+    fn take_execed(&mut self) -> Vec<TargetId> {
+        self.monitor.ops().inner.take_execed()
+    }
+
+    fn take_lost(&mut self) -> Vec<(TargetId, SourceError)> {
+        self.monitor.ops().inner.take_lost()
     }
 
     fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> Result<u64, SourceError> {
@@ -168,13 +290,14 @@ impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
             return Ok(self.next_ns);
         }
         self.next_ns += (self.run_tick(now_ns, sink) - 1) * sample_ns;
-        for id in self.monitor.ops().inner.take_execed() {
-            self.monitor.reset_target(id);
-        }
         match self.monitor.ops().inner.take_error() {
             Some(error) => Err(error),
             None => Ok(self.next_ns),
         }
+    }
+
+    fn attrs(&self) -> Attrs {
+        *self.monitor.attrs()
     }
 
     fn counters(&self) -> Counters {
@@ -182,7 +305,7 @@ impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
         Counters {
             checks: tally.checks,
             max_checks_per_sample: tally.max_checks_per_sample,
-            clears: self.monitor.operations().inner.cleared(),
+            clears: tally.pages_cleared.max(self.monitor.operations().inner.cleared()),
             checks_cut: tally.checks_cut,
             clears_cut: tally.prepares_cut,
             samples_missed: self.samples_missed,
@@ -199,16 +322,31 @@ impl LiveOperations for Pte {
         "pte"
     }
 
-    fn add(&mut self, id: TargetId, pid: Pid) -> Result<(), SourceError> {
-        Self::add(self, id, pid).map_err(|error| SourceError::Process { source: Box::new(error) })
+    fn add(&mut self, id: TargetId, process: Arc<Process>) -> Result<(), SourceError> {
+        Self::add(self, id, process);
+        Ok(())
     }
 
     fn remove(&mut self, id: TargetId) {
         Self::remove(self, id);
     }
 
+    fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]) {
+        Self::set_ranges(self, id, ranges);
+    }
+
+    fn execed(&mut self, id: TargetId) {
+        Self::execed(self, id);
+    }
+
     fn take_execed(&mut self) -> Vec<TargetId> {
         Self::take_execed(self)
+    }
+
+    fn take_lost(&mut self) -> Vec<(TargetId, SourceError)> {
+        let refused = Self::take_refused(self).into_iter();
+        let what = "to clear its Accessed bits (process_madvise)";
+        refused.map(|(id, source)| (id, SourceError::Io { what: what.into(), source })).collect()
     }
 
     fn take_error(&mut self) -> Option<SourceError> {

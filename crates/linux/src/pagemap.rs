@@ -11,9 +11,6 @@ pub(crate) struct Entry(pub u64);
 
 impl Entry {
     pub const PRESENT: u64 = 1 << 63;
-    pub const SWAPPED: u64 = 1 << 62;
-    /// Of a file, or anonymous memory that is shared (bit 61).
-    pub const FILE_OR_SHARED: u64 = 1 << 61;
     /// Mapped here and nowhere else (bit 56, Linux 4.2).
     pub const EXCLUSIVE: u64 = 1 << 56;
     const PFN: u64 = (1 << 55) - 1;
@@ -22,16 +19,8 @@ impl Entry {
         self.0 & Self::PRESENT != 0
     }
 
-    pub const fn swapped(self) -> bool {
-        self.0 & Self::SWAPPED != 0
-    }
-
     pub const fn exclusive(self) -> bool {
         self.0 & Self::EXCLUSIVE != 0
-    }
-
-    pub const fn of_file(self) -> bool {
-        self.0 & Self::FILE_OR_SHARED != 0
     }
 
     /// Number of the page frame; 0 without CAP_SYS_ADMIN.

@@ -15,6 +15,16 @@ pub(crate) fn read_into(path: impl AsRef<Path>, buf: &mut Vec<u8>) -> io::Result
     Ok(())
 }
 
+/// Most taken from a list of pids: 4 Mi of them, more than a kernel gives out, take 32 MB.
+const LIST_LIMIT: u64 = 32 << 20;
+
+/// Reads a list at `path` into `buf`, replacing what it held, whole.
+pub(crate) fn read_whole(path: impl AsRef<Path>, buf: &mut Vec<u8>) -> io::Result<()> {
+    buf.clear();
+    File::open(path)?.take(LIST_LIMIT).read_to_end(buf)?;
+    Ok(())
+}
+
 /// Reads `path` as text, at most 64 KiB of it; what is not UTF-8 is replaced.
 pub(crate) fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
     let mut buf = Vec::new();

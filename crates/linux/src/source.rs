@@ -3,7 +3,9 @@
 //! `pte` and `idle` run [`isotherm_damon`]'s monitor over their operations; `refs` and `kernel` have snapshots of
 //! their own making. All of them are driven alike: by one thread that calls [`Source::tick`] when it is due.
 
-use isotherm_damon::{Snapshot, TargetId};
+use crate::process::{Process, ProcessError};
+use isotherm_damon::{AddrRange, Attrs, Snapshot, TargetId};
+use std::sync::Arc;
 
 /// What a source has done so far; only ever grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +40,7 @@ pub enum SourceError {
     #[error(transparent)]
     Process {
         /// Why not.
-        source: Box<crate::process::ProcessError>,
+        source: Box<ProcessError>,
     },
     /// The machine, user or kernel does not allow it.
     #[error("{what}: {reason}; {remedy}")]
@@ -52,21 +54,45 @@ pub enum SourceError {
     },
 }
 
+impl From<ProcessError> for SourceError {
+    fn from(source: ProcessError) -> Self {
+        Self::Process { source: Box::new(source) }
+    }
+}
+
 /// A backend at work: turns targets into snapshots.
+///
+/// A session owns the targets: it holds each [`Process`], reads its mappings and notices its exec, and tells the source.
+/// A source therefore opens no process by its pid, and reads no mappings of its own.
 pub trait Source {
     /// Name of the backend: `pte`, `idle`, `refs`, `kernel`.
     fn name(&self) -> &'static str;
 
-    /// Starts to observe the process `pid` under the name `id`. The caller holds a pidfd of it.
+    /// Starts to observe a process under the name `id`. Its ranges follow by [`Source::set_ranges`].
     ///
     /// # Errors
-    /// When the process is gone or may not be observed.
-    fn add_target(
-        &mut self,
-        id: TargetId,
-        pid: rustix::process::Pid,
-        pidfd: std::os::fd::BorrowedFd<'_>,
-    ) -> Result<(), SourceError>;
+    /// When the process is gone or may not be observed; the other targets are observed on.
+    fn add_target(&mut self, id: TargetId, process: &Arc<Process>) -> Result<(), SourceError>;
+
+    /// Says what a target has mapped: sorted, disjoint, one range a mapping, neighbours not joined. Called whenever that
+    /// changed; while a long list of mappings is being read, with what is known so far. Unknown ids are ignored.
+    fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]);
+
+    /// A target runs another program: nothing known of its address space holds any more, its ranges are empty until
+    /// the next [`Source::set_ranges`]. Unknown ids are ignored.
+    fn execed(&mut self, id: TargetId);
+
+    /// Targets whose address space the source found replaced since the last call, before it was told. The caller
+    /// answers with [`Source::execed`].
+    fn take_execed(&mut self) -> Vec<TargetId> {
+        Vec::new()
+    }
+
+    /// Targets that cannot be observed any longer since the last call, each with the reason (one that became another
+    /// user's by exec, for instance). They are in no later snapshot; the caller removes them.
+    fn take_lost(&mut self) -> Vec<(TargetId, SourceError)> {
+        Vec::new()
+    }
 
     /// Stops to observe a target. Unknown ids are ignored.
     fn remove_target(&mut self, id: TargetId);
@@ -75,8 +101,11 @@ pub trait Source {
     /// Returns when the next tick is due.
     ///
     /// # Errors
-    /// When the backend cannot go on at all; a single target's death is not an error.
+    /// When the backend cannot go on at all; what concerns a single target is not an error ([`Source::take_lost`]).
     fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> Result<u64, SourceError>;
+
+    /// The attributes in force; auto-tuning changes them.
+    fn attrs(&self) -> Attrs;
 
     /// What it has done so far.
     fn counters(&self) -> Counters;

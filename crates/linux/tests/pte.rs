@@ -1,12 +1,15 @@
 //! The `pte` operations on real memory: this process's own, a child's, a dead process's.
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
 
-use isotherm_damon::{Check, Operations, Seen, TargetId};
+use isotherm_damon::{AddrRange, Check, Operations, Seen, TargetId, three_regions};
+use isotherm_linux::maps::Maps;
 use isotherm_linux::probe::pte_prerequisites;
+use isotherm_linux::process::Process;
 use isotherm_linux::pte::Pte;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mlock, mmap_anonymous, mprotect};
 use rustix::process::{Pid, getpid};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 const ME: TargetId = TargetId(1);
 const PAGE: u64 = 4096;
@@ -17,7 +20,7 @@ fn operations() -> Option<Pte> {
     match pte_prerequisites() {
         Ok(_) => {
             let mut pte = Pte::load().unwrap();
-            pte.add(ME, getpid()).unwrap();
+            pte.add(ME, Arc::new(Process::open(getpid()).unwrap()));
             Some(pte)
         }
         Err((reason, _)) => {
@@ -239,14 +242,29 @@ impl Drop for Ended {
     }
 }
 
+/// What a process has mapped, once its loader is done: heap, mmap area and stack.
+fn mapped(process: &Process) -> Vec<AddrRange> {
+    let mut maps = Maps::new();
+    for _ in 0..1_000_000 {
+        maps.read(process).unwrap();
+        let ranges = maps.ranges().to_vec();
+        if three_regions(&ranges).len() == 3 {
+            return ranges;
+        }
+    }
+    panic!("no three regions in {:?}", maps.ranges());
+}
+
 #[test]
 fn a_dead_target_says_nothing() {
     let Some(mut pte) = operations() else { return };
     let mut child = Ended(Command::new("sleep").arg("100").stdin(Stdio::null()).spawn().unwrap());
     let id = TargetId(2);
-    pte.add(id, Pid::from_child(&child.0)).unwrap();
-    // Until its loader has mapped everything there are fewer.
-    let ranges = std::iter::repeat_with(|| pte.ranges(id)).take(1_000_000).find(|r| r.len() == 3).unwrap();
+    let process = Arc::new(Process::open(Pid::from_child(&child.0)).unwrap());
+    pte.add(id, Arc::clone(&process));
+    let ranges = mapped(&process);
+    pte.set_ranges(id, &ranges);
+    assert_eq!(pte.ranges(id), ranges);
     let mut list = [Check::new(id, ranges[0].start)];
     pte.check(&mut list);
     assert_ne!(list[0].seen, Seen::Unchecked);
@@ -268,11 +286,9 @@ fn a_target_that_replaces_itself_is_watched_on() {
     let mut child = Ended(shell.spawn().unwrap());
     let pid = Pid::from_child(&child.0);
     let id = TargetId(2);
-    pte.add(id, pid).unwrap();
-    let areas = |pte: &mut Pte| {
-        std::iter::repeat_with(|| pte.ranges(id)).take(1_000_000).find(|r| r.len() == 3).unwrap()
-    };
-    let mut list = [Check::new(id, areas(&mut pte)[0].start)];
+    let process = Arc::new(Process::open(pid).unwrap());
+    pte.add(id, Arc::clone(&process));
+    let mut list = [Check::new(id, mapped(&process)[0].start)];
     pte.check(&mut list);
     assert!(pte.take_execed().is_empty());
     std::io::Write::write_all(&mut child.0.stdin.take().unwrap(), b"\n").unwrap();
@@ -280,11 +296,13 @@ fn a_target_that_replaces_itself_is_watched_on() {
     while name().trim() != "sleep" {
         std::thread::yield_now();
     }
-    let stack = areas(&mut pte)[2];
+    let stack = three_regions(&mapped(&process))[2];
     let mut pages: Vec<Check> =
         (stack.start..stack.end).step_by(PAGE as usize).map(|a| Check::new(id, a)).collect();
     pte.check(&mut pages);
     assert_eq!(pte.take_execed(), [id], "said once, so that its regions start anew");
+    pte.execed(id);
+    assert!(pte.ranges(id).is_empty());
     // Its pages are its own: were they looked up in the map of the old address space, they would seem shared or gone.
     pte.prepare(&mut pages);
     assert!(pte.prepared().cleared > 0, "{:?}", pte.prepared());

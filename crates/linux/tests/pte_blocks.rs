@@ -40,7 +40,7 @@ fn operations() -> Option<Pte> {
 fn watched() -> Option<(Pte, Known)> {
     let mut pte = operations()?;
     let known = Known::start("child");
-    pte.add(ID, known.pid()).unwrap();
+    add(&mut pte, ID, known.pid());
     Some((pte, known))
 }
 
@@ -298,7 +298,7 @@ fn no_clear_splits_a_folio() {
 #[test]
 fn a_folio_in_two_mappings_or_with_a_hole_is_left_alone() {
     let Some(mut pte) = operations() else { return };
-    pte.add(ID, getpid()).unwrap();
+    add(&mut pte, ID, getpid());
     let both = ProtFlags::READ | ProtFlags::WRITE;
     let new = || {
         let start = known::map(HUGE, both, MapFlags::PRIVATE, true);
@@ -333,7 +333,7 @@ fn a_folio_in_two_mappings_or_with_a_hole_is_left_alone() {
 #[test]
 fn a_thousand_mappings_are_cleared_like_one() {
     let Some(mut pte) = operations() else { return };
-    pte.add(ID, getpid()).unwrap();
+    add(&mut pte, ID, getpid());
     let start = known::map(4 * HUGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE, false);
     known::write(start, 4 * HUGE);
     for page in (0..2048).step_by(2) {
@@ -407,7 +407,7 @@ fn a_death_during_looks_ends_them() {
 fn a_target_that_refuses_is_given_up_alone() {
     let Some((mut pte, known)) = watched() else { return };
     let other = Known::start("child");
-    pte.add(TargetId(8), other.pid()).unwrap();
+    add(&mut pte, TargetId(8), other.pid());
     assert_eq!(clear(&mut pte, known.at("small"), 1), Cleared::Done);
     // Capabilities are a thread's own: this one ends with its test.
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -430,7 +430,7 @@ fn descriptors_do_not_grow_with_the_targets() {
     let Some((mut pte, known)) = watched() else { return };
     let start = known.at("small");
     for id in 100..140 {
-        pte.add(TargetId(id), known.pid()).unwrap();
+        add(&mut pte, TargetId(id), known.pid());
         let mut found = Vec::new();
         pte.ownership(TargetId(id), &[start], &mut found);
         assert_eq!(found, [Ownership::Exclusive]);
@@ -440,4 +440,13 @@ fn descriptors_do_not_grow_with_the_targets() {
         std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
     let open = fds.filter(|path| path.to_string_lossy() == name).count();
     assert!((1..=16).contains(&open), "{open}");
+}
+
+/// Adds a process with what it has mapped.
+fn add(pte: &mut Pte, id: TargetId, pid: rustix::process::Pid) {
+    let process = std::sync::Arc::new(isotherm_linux::process::Process::open(pid).unwrap());
+    let mut maps = isotherm_linux::maps::Maps::new();
+    maps.read(&process).unwrap();
+    pte.add(id, process);
+    pte.set_ranges(id, maps.ranges());
 }

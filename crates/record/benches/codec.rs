@@ -2,6 +2,7 @@
 #![allow(missing_docs)] // criterion's macros make public items
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::rec::{Reader, Writer};
 use isotherm_record::synthetic::{Shape, Synthetic};
 use isotherm_record::{Item, ItemReader, ItemWriter};
@@ -45,5 +46,48 @@ fn codec(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, codec);
+/// Snapshots of 1,000 targets of which 5 changed. The first of each block has all regions.
+fn steady(c: &mut Criterion) {
+    let snapshot = |index: u32| Snapshot {
+        start_ns: u64::from(index) * 100_000_000,
+        end_ns: u64::from(index + 1) * 100_000_000,
+        sample_ns: 5_000_000,
+        max_nr_accesses: 20,
+        targets: (0..1000)
+            .map(|id| {
+                let changed = id < 5;
+                let region = |i: u64| RegionSnapshot {
+                    range: AddrRange::new((id * 100 + i) << 16, (id * 100 + i + 1) << 16),
+                    nr_accesses: if changed { index % 20 } else { 1 },
+                    age: if changed { 0 } else { index },
+                    ..RegionSnapshot::default()
+                };
+                let regions = (0..10).map(region).collect();
+                TargetSnapshot { id: TargetId(id), regions, steady: !changed && index > 0 }
+            })
+            .collect(),
+    };
+    let mut group = c.benchmark_group("steady");
+    group.sample_size(10).throughput(Throughput::Elements(1000));
+    for (name, per_block) in [("first of a block", 1), ("ten a block", 10), ("hundred a block", 100)] {
+        let list: Vec<Snapshot> = (0..100)
+            .map(|i| {
+                let length = 1_000_000_000 / per_block;
+                Snapshot { start_ns: i * length, end_ns: (i + 1) * length, ..snapshot(i as u32).changes() }
+            })
+            .collect();
+        group.bench_function(format!("100 snapshots of 1000 targets, {name}"), |b| {
+            b.iter(|| {
+                let mut file = Vec::new();
+                if let Ok(mut writer) = Writer::new(&mut file, "bench") {
+                    let _ = black_box(list.iter().try_for_each(|s| writer.write_snapshot(s)));
+                }
+                file
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, codec, steady);
 criterion_main!(benches);

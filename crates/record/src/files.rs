@@ -76,6 +76,16 @@ pub fn create(path: &Path, format: Format) -> Result<Box<dyn ItemWriter>, Error>
     })
 }
 
+/// Creates a recording in our own format for whoever decides when it is flushed and brought to the disk; `-` is standard
+/// output. A file that exists is replaced when it is a recording or empty.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_rec(path: &Path) -> Result<rec::Writer<File>, Error> {
+    let (output, file) = create_file(path)?;
+    rec::Writer::new(output, file)
+}
+
 /// Creates a file for writing and says what to call it. Nothing is written yet.
 pub(crate) fn create_file(path: &Path) -> Result<(File, String), Error> {
     let file = name_of(path, "standard output");

@@ -148,6 +148,7 @@ impl Format {
             "backend and blind spots",
             "the monitor's cost and what its budget cut",
             "fractions of an access",
+            "what is not known (such regions read as 0 accesses) and what is resident",
         ];
         [&all, own].concat()
     }

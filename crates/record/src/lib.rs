@@ -23,7 +23,7 @@ pub mod synthetic;
 mod threaded;
 
 pub use error::{Error, Warning};
-pub use files::{Conversion, ReadOptions, convert, create, open, open_with};
+pub use files::{Conversion, ReadOptions, convert, create, create_rec, open, open_with};
 pub use format::{Format, UnknownFormatName};
 use isotherm_damon::Snapshot;
 pub use model::*;
@@ -58,7 +58,8 @@ pub trait ItemReader: Send {
 
 /// Takes the items of a recording, the [`Header`] first.
 pub trait ItemWriter: Send {
-    /// Writes a snapshot.
+    /// Writes a snapshot, with the regions of all targets. Isotherm's own format also takes one that holds only what
+    /// changed ([`Snapshot::changes`]).
     ///
     /// # Errors
     /// [`Error::Io`] from the output, [`Error::TooManyRegions`], [`Error::Encode`].

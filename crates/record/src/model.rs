@@ -77,6 +77,22 @@ pub struct TargetInfo {
     pub time_ns: u64,
 }
 
+/// A file, or memory that is shared like one: what several processes can map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ObjectId {
+    /// Device, major and minor number.
+    pub device: (u32, u32),
+    /// Inode on that device.
+    pub inode: u64,
+}
+
+/// `MAJOR:MINOR:INODE`, the numbers decimal.
+impl std::fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}:{}", self.device.0, self.device.1, self.inode)
+    }
+}
+
 /// One mapping of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -89,6 +105,35 @@ pub struct Mapping {
     pub perms: String,
     /// Path, or `[heap]`, `[stack]`, `[anon:name]`; empty for anonymous memory.
     pub name: String,
+    /// Device of the file, major and minor number; 0:0 if there is none, or the recording does not say.
+    #[serde(skip_serializing_if = "is_default")]
+    pub device: (u32, u32),
+    /// Inode of the file; 0 if there is none, or the recording does not say. Shared anonymous memory has one too.
+    #[serde(skip_serializing_if = "is_default")]
+    pub inode: u64,
+    /// Where in the file it begins, bytes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub offset: u64,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl Mapping {
+    /// Its addresses.
+    pub fn range(&self) -> AddrRange {
+        AddrRange::new(self.start, self.end)
+    }
+
+    /// The object whose bytes these are: of a shared mapping, and of a private one that nobody may write to. What is
+    /// private and may be written is the process's own: its pages are copies, or may become ones any time.
+    pub fn object(&self) -> Option<ObjectId> {
+        let mut perms = self.perms.bytes();
+        let (writable, shared) = (perms.nth(1) == Some(b'w'), perms.nth(1) == Some(b's'));
+        (self.inode != 0 && (shared || !writable))
+            .then_some(ObjectId { device: self.device, inode: self.inode })
+    }
 }
 
 /// The mappings of a target from this time on (until the next such item of the same target).
@@ -101,6 +146,9 @@ pub struct Mappings {
     pub time_ns: u64,
     /// Sorted by address.
     pub maps: Vec<Mapping>,
+    /// There are more than these: the list was cut, or not yet read to its end.
+    #[serde(skip_serializing_if = "is_default")]
+    pub partial: bool,
 }
 
 impl Mappings {

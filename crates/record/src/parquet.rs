@@ -5,7 +5,7 @@
 //! gathered into groups of [`GROUP`]; that and the footer are all that is kept in memory.
 
 use crate::{Error, Header, Item, ItemWriter, Mappings, TargetInfo};
-use isotherm_damon::Snapshot;
+use isotherm_damon::{RegionSnapshot, Snapshot};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -20,7 +20,9 @@ use std::sync::Arc;
 /// Rows in a group.
 const GROUP: usize = 128 << 10;
 
-/// Addresses and ids are unsigned: an address in the kernel's half must not come out negative. Columns of a group are
+/// `rate_hz` is null where the rate is unknown, as where the recording tells no intervals; `seen` is the share of the
+/// region that could be observed, 0..=1; `exposure` is null where the backend counts accesses and keeps no such account;
+/// `resident` is bytes. Addresses and ids are unsigned: an address in the kernel's half must not come out negative. Columns of a group are
 /// written in this order.
 const SCHEMA: &str = "message regions {
     required int64 snapshot (integer(64, false));
@@ -36,6 +38,9 @@ const SCHEMA: &str = "message regions {
     required int32 age (integer(32, false));
     required int64 age_ns (integer(64, false));
     optional binary mapping (string);
+    required double seen;
+    optional int64 exposure (integer(64, false));
+    optional int64 resident (integer(64, false));
 }";
 
 /// Writes Parquet.
@@ -74,6 +79,11 @@ struct Rows {
     age_ns: Vec<i64>,
     mapping: Vec<ByteArray>,
     mapping_known: Vec<i16>,
+    seen: Vec<f64>,
+    exposure: Vec<i64>,
+    exposure_known: Vec<i16>,
+    resident: Vec<i64>,
+    resident_known: Vec<i16>,
 }
 
 impl<W: Write + Send> Writer<W> {
@@ -170,8 +180,9 @@ impl<W: Write + Send> ItemWriter for Writer<W> {
                 rows.region_end.push(region.range.end as i64);
                 rows.nr_accesses.push(region.nr_accesses as i32);
                 rows.max_nr_accesses.push(snapshot.max_nr_accesses as i32);
-                rows.rate_known.push(i16::from(rates_known));
-                if rates_known {
+                let rate_known = rates_known && !region.is_unknown();
+                rows.rate_known.push(i16::from(rate_known));
+                if rate_known {
                     rows.rate_hz.push(region.rate_hz(snapshot.sample_ns, snapshot.max_nr_accesses));
                 }
                 rows.age.push(region.age as i32);
@@ -179,6 +190,12 @@ impl<W: Write + Send> ItemWriter for Writer<W> {
                 let name = names.and_then(|n| n.names.get(n.maps.main_mapping(region.range)?));
                 rows.mapping_known.push(i16::from(name.is_some()));
                 rows.mapping.extend(name.cloned());
+                rows.seen.push(f64::from(region.seen_bp) / 10_000.0);
+                let exposure = (region.exposure != RegionSnapshot::COUNTED).then_some(region.exposure);
+                rows.exposure_known.push(i16::from(exposure.is_some()));
+                rows.exposure.extend(exposure.map(i64::from));
+                rows.resident_known.push(i16::from(region.resident.is_some()));
+                rows.resident.extend(region.resident.map(|bytes| bytes as i64));
             }
             if self.rows.snapshot.len() >= GROUP {
                 self.write_group()?;
@@ -211,6 +228,9 @@ impl Rows {
         column::<Int32Type, W>(&mut group, &self.age, None)?;
         column::<Int64Type, W>(&mut group, &self.age_ns, None)?;
         column::<ByteArrayType, W>(&mut group, &self.mapping, Some(&self.mapping_known))?;
+        column::<DoubleType, W>(&mut group, &self.seen, None)?;
+        column::<Int64Type, W>(&mut group, &self.exposure, Some(&self.exposure_known))?;
+        column::<Int64Type, W>(&mut group, &self.resident, Some(&self.resident_known))?;
         group.close().map(|_| ())
     }
 }

@@ -106,9 +106,15 @@ impl Synthetic {
                     end: (start + pages) * PAGE,
                     perms: "rw-p".to_owned(),
                     name: name.to_owned(),
+                    ..Mapping::default()
                 })
                 .collect();
-            opening.push(Item::Mappings(Mappings { target: id, time_ns: started_ns, maps }));
+            opening.push(Item::Mappings(Mappings {
+                target: id,
+                time_ns: started_ns,
+                maps,
+                ..Mappings::default()
+            }));
         }
         Self {
             shape,

@@ -4,10 +4,15 @@
 //! [`QUEUE`] snapshots are waiting, further ones are dropped and counted. Everything else is rare and small and is never
 //! dropped. The writer thread also brings out what has gathered when nothing came for a second, so that the file is
 //! never more than about a second behind.
+//!
+//! Of targets that stood still ([`isotherm_damon::TargetSnapshot::steady`]) nothing but their ids is copied. So when
+//! snapshots are dropped, what changed in them is kept until the next one that is not: it goes along with that.
 
 use crate::files::create_file;
 use crate::{Error, Item, ItemWriter, rec};
-use isotherm_damon::Snapshot;
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetSnapshot};
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -31,11 +36,24 @@ pub struct ThreadedWriter {
     thread: Option<JoinHandle<()>>,
     used: Receiver<Snapshot>,
     shared: Arc<Shared>,
+    handed: RefCell<Handed>,
+}
+
+/// What the writer thread knows of the targets, and what it does not.
+#[derive(Debug, Default)]
+struct Handed {
+    /// Targets of the last snapshot that was queued, in its order.
+    targets: Vec<u64>,
+    /// Snapshots dropped since.
+    dropped: u32,
+    /// Targets that changed in those: their regions, and how often they stood still since.
+    changed: HashMap<u64, (Vec<RegionSnapshot>, u32)>,
 }
 
 #[derive(Debug)]
 enum Message {
-    Snapshot(Snapshot),
+    /// A snapshot, and how many before it were dropped.
+    Snapshot(Snapshot, u32),
     Other(Box<Item>),
 }
 
@@ -86,21 +104,27 @@ impl ThreadedWriter {
             .name("isotherm-record".to_owned())
             .spawn(move || task.run())
             .map_err(|e| Error::io("start a thread to write", &file, e))?;
-        Ok(Self { queue: Some(queue), thread: Some(thread), used, shared })
+        Ok(Self { queue: Some(queue), thread: Some(thread), used, shared, handed: RefCell::default() })
     }
 
-    /// Queues a copy of a snapshot. False: it was dropped, because too many are waiting or writing has failed.
+    /// Queues a copy of a snapshot. False: it was dropped, because too many are waiting or writing has failed. Whole
+    /// snapshots are taken, and those that hold only what changed ([`Snapshot::changes`]); every snapshot of the
+    /// context must come here, or "the snapshot before" means another one to the writer.
     pub fn try_send(&self, snapshot: &Snapshot) -> bool {
-        let full = self.shared.waiting.load(Ordering::Relaxed) >= QUEUE;
-        if full || self.shared.error.get().is_some() {
+        let mut handed = self.handed.borrow_mut();
+        let failed = self.shared.error.get().is_some();
+        if failed || self.shared.waiting.load(Ordering::Relaxed) >= QUEUE {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
+            if !failed {
+                handed.drop(snapshot);
+            }
             return false;
         }
         // A snapshot that was written lends its memory to the next.
         let mut copy = self.used.try_recv().unwrap_or_default();
-        copy_into(snapshot, &mut copy);
+        let dropped = handed.copy_into(snapshot, &mut copy);
         self.shared.waiting.fetch_add(1, Ordering::Relaxed);
-        self.queue.as_ref().is_some_and(|q| q.send(Message::Snapshot(copy)).is_ok())
+        self.queue.as_ref().is_some_and(|q| q.send(Message::Snapshot(copy, dropped)).is_ok())
     }
 
     /// Queues any item; only snapshots may be dropped, as by [`Self::try_send`].
@@ -165,21 +189,67 @@ impl Drop for ThreadedWriter {
     }
 }
 
-/// Copies a snapshot, keeping the memory of the old one.
-fn copy_into(from: &Snapshot, to: &mut Snapshot) {
-    to.targets.resize_with(from.targets.len(), Default::default);
-    for (from, to) in from.targets.iter().zip(&mut to.targets) {
-        to.id = from.id;
-        to.regions.clone_from(&from.regions);
+impl Handed {
+    /// Keeps what changed in a snapshot that is not queued.
+    fn drop(&mut self, snapshot: &Snapshot) {
+        self.dropped = self.dropped.saturating_add(1);
+        let mut before = std::mem::take(&mut self.changed);
+        let mut expected = 0;
+        for target in &snapshot.targets {
+            let known = self.knows(target.id.0, &mut expected);
+            let kept = before.remove(&target.id.0);
+            let kept = match kept {
+                Some((regions, stood)) if target.steady => (regions, stood.saturating_add(1)),
+                _ if target.steady && known => continue,
+                kept => {
+                    let mut regions = kept.map(|k| k.0).unwrap_or_default();
+                    regions.clone_from(&target.regions);
+                    (regions, 0)
+                }
+            };
+            self.changed.insert(target.id.0, kept);
+        }
     }
-    let targets = std::mem::take(&mut to.targets);
-    *to = Snapshot {
-        start_ns: from.start_ns,
-        end_ns: from.end_ns,
-        sample_ns: from.sample_ns,
-        max_nr_accesses: from.max_nr_accesses,
-        targets,
-    };
+
+    /// Copies what the writer thread does not know, keeping the memory of the old copy. Returns how many snapshots were
+    /// dropped before this one.
+    fn copy_into(&mut self, from: &Snapshot, to: &mut Snapshot) -> u32 {
+        to.targets.resize_with(from.targets.len(), TargetSnapshot::default);
+        let mut expected = 0;
+        for (from, to) in from.targets.iter().zip(&mut to.targets) {
+            let known = self.knows(from.id.0, &mut expected);
+            to.id = from.id;
+            to.steady = false;
+            match self.changed.remove(&from.id.0) {
+                Some((mut regions, stood)) if from.steady => {
+                    let older = stood.saturating_add(1);
+                    regions.iter_mut().for_each(|r| r.age = r.age.saturating_add(older));
+                    to.regions = regions;
+                }
+                _ if from.steady && known => {
+                    to.regions.clear();
+                    to.steady = true;
+                }
+                _ => to.regions.clone_from(&from.regions),
+            }
+        }
+        self.targets.clear();
+        self.targets.extend(from.targets.iter().map(|t| t.id.0));
+        self.changed.clear();
+        let targets = std::mem::take(&mut to.targets);
+        *to = Snapshot { targets, ..*from };
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Whether the last snapshot queued had the target. `expected`: where it probably stood.
+    fn knows(&self, id: u64, expected: &mut usize) -> bool {
+        if self.targets.get(*expected) != Some(&id) {
+            let Some(at) = self.targets.iter().position(|&t| t == id) else { return false };
+            *expected = at;
+        }
+        *expected += 1;
+        true
+    }
 }
 
 /// What the writer thread owns.
@@ -196,7 +266,8 @@ impl<W: Write + Send> Task<W> {
     fn run(mut self) {
         loop {
             let written = match self.messages.recv_timeout(IDLE) {
-                Ok(Message::Snapshot(snapshot)) => {
+                Ok(Message::Snapshot(snapshot, dropped)) => {
+                    self.writer.missed(dropped);
                     let written = self.write_snapshot(&snapshot);
                     self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
                     // Nobody to lend it to: finish() was called.

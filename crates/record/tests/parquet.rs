@@ -4,6 +4,7 @@
 mod common;
 
 use common::{small, snapshots};
+use isotherm_damon::RegionSnapshot;
 use isotherm_record::{Format, Header, Item, TargetInfo, create};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
@@ -12,7 +13,20 @@ use std::fs::File;
 
 #[test]
 fn every_region_is_a_row() {
-    let items = small();
+    let mut items = small();
+    // Every third region is unknown, every other one estimated.
+    let list = items.iter_mut().filter_map(|i| match i {
+        Item::Snapshot(s) => Some(s),
+        _ => None,
+    });
+    let regions = list.flat_map(|s| &mut s.targets).flat_map(|t| &mut t.regions);
+    for (i, region) in regions.enumerate() {
+        match i % 3 {
+            0 => (region.seen_bp, region.exposure) = (0, 0),
+            1 => (region.seen_bp, region.exposure, region.resident) = (2500, 40, Some(8192)),
+            _ => {}
+        }
+    }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.parquet");
     let mut writer = create(&path, Format::Parquet).unwrap();
@@ -36,7 +50,16 @@ fn every_region_is_a_row() {
                 assert_eq!(row["region_end"], Field::ULong(region.range.end));
                 assert_eq!(row["nr_accesses"], Field::UInt(region.nr_accesses));
                 assert_eq!(row["max_nr_accesses"], Field::UInt(20));
-                assert_eq!(row["rate_hz"], Field::Double(f64::from(region.nr_accesses) * 10.0));
+                let rate = match region.is_unknown() {
+                    true => Field::Null,
+                    false => Field::Double(f64::from(region.nr_accesses) * 10.0),
+                };
+                assert_eq!(row["rate_hz"], rate);
+                assert_eq!(row["seen"], Field::Double(f64::from(region.seen_bp) / 10_000.0));
+                let known = |v: Option<u64>| v.map_or(Field::Null, Field::ULong);
+                let exposure = (region.exposure != RegionSnapshot::COUNTED).then_some(region.exposure);
+                assert_eq!(row["exposure"], known(exposure.map(u64::from)));
+                assert_eq!(row["resident"], known(region.resident));
                 assert_eq!(row["age"], Field::UInt(region.age));
                 assert_eq!(row["age_ns"], Field::ULong(u64::from(region.age) * 100_000_000));
                 let name = match region.range.start >> 40 {

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{items_of, small, snapshots};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::rec::{Reader, Writer, scan_summaries};
 use isotherm_record::synthetic::{Shape, Synthetic};
 use isotherm_record::{Cost, Header, Item, ItemReader, ItemWriter, Mapping, Mappings, Warning};
@@ -169,7 +170,13 @@ fn a_region_takes_few_bytes_also_when_there_are_few() {
             i / 5
         );
         let perms = ["r--p", "r-xp", "r--p", "r--p", "rw-p"][i as usize % 5].to_owned();
-        maps.maps.push(Mapping { start, end: start + 0x1000 * (i % 7 + 1), perms, name });
+        maps.maps.push(Mapping {
+            start,
+            end: start + 0x1000 * (i % 7 + 1),
+            perms,
+            name,
+            ..Mapping::default()
+        });
     }
     let mut second = 0;
     for item in items_of(&mut Synthetic::new(shape)) {
@@ -202,6 +209,110 @@ fn a_region_takes_few_bytes_also_when_there_are_few() {
     assert_eq!(read(&file).0, items);
 }
 
+/// What of each target a snapshot changes, many targets at once.
+fn swarm(nr_targets: u64, changing: u64, index: u64) -> Snapshot {
+    let target = |id: u64| {
+        let moves = id < changing || index == 0;
+        let region = |i: u64| RegionSnapshot {
+            range: AddrRange::new((id * 100 + i) << 16, (id * 100 + i + 1) << 16),
+            nr_accesses: if moves { ((index + i) % 20) as u32 } else { 1 },
+            nr_accesses_bp: if moves { ((index + i) % 20) as u32 * 10_000 } else { 12_300 },
+            age: if moves { 0 } else { index as u32 },
+            seen_bp: 5020,
+            exposure: 40,
+            resident: Some(4096 * i),
+        };
+        let regions = (0..8).map(region).collect();
+        TargetSnapshot { id: TargetId(5000 + id), regions, steady: !moves && index > 1 }
+    };
+    Snapshot {
+        start_ns: index * 100_000_000,
+        end_ns: (index + 1) * 100_000_000,
+        sample_ns: 5_000_000,
+        max_nr_accesses: 20,
+        targets: (0..nr_targets).map(target).collect(),
+    }
+}
+
+/// Whether the writer is handed all regions or only those of the targets that changed, a reader has them all.
+#[test]
+fn steady_targets_cost_next_to_nothing_and_are_read_whole() {
+    let whole: Vec<Item> = (0..100).map(|i| Item::Snapshot(swarm(1000, 5, i))).collect();
+    let changes: Vec<Item> = (0..100).map(|i| Item::Snapshot(swarm(1000, 5, i).changes())).collect();
+    assert!(changes[50] != whole[50]);
+    let file = file_of(&whole);
+    assert!(file == file_of(&changes), "what is steady needs no regions");
+    let (items, _) = read(&file);
+    assert!(items[1..] == whole[..], "steady targets do not come back");
+    // A block a second: eight regions of a thousand targets in its first snapshot, five targets in nine others.
+    let still: Vec<Item> = (0..100).map(|i| Item::Snapshot(swarm(5, 5, i))).collect();
+    let each = (file.len() - file_of(&still).len()) / 10;
+    assert!(each < 16_000, "{each} bytes a block for what did not change");
+    // Blocks stand for themselves: whatever is lost, later ones are whole.
+    let mut damaged = file.clone();
+    let middle = file.len() / 2;
+    damaged[middle] ^= 1;
+    let (items, warnings) = read(&damaged);
+    assert!(warnings.iter().any(|w| matches!(w, Warning::Damaged { .. })), "{warnings:?}");
+    let mut after_gap = 0;
+    for (read, next) in snapshots(&items).iter().zip(snapshots(&items).iter().skip(1)) {
+        let expected = swarm(1000, 5, next.start_ns / 100_000_000);
+        for (target, expected) in next.targets.iter().zip(&expected.targets) {
+            assert_eq!(target.regions, expected.regions);
+            let gap = read.end_ns != next.start_ns;
+            assert_eq!(target.steady, expected.steady && !gap, "steady against what was lost");
+            after_gap += usize::from(gap);
+        }
+    }
+    assert_eq!(after_gap, 1000);
+}
+
+/// Also when "steady" is not true: what comes with its regions is compared.
+#[test]
+fn a_false_steady_does_no_harm_where_regions_say_otherwise() {
+    let mut list: Vec<Snapshot> = (0..5).map(|i| swarm(3, 3, i)).collect();
+    list.iter_mut().flat_map(|s| &mut s.targets).for_each(|t| t.steady = true);
+    let items: Vec<Item> = list.iter().cloned().map(Item::Snapshot).collect();
+    for (read, written) in snapshots(&read(&file_of(&items)).0).iter().zip(&list) {
+        for (read, written) in read.targets.iter().zip(&written.targets) {
+            assert_eq!(read.regions, written.regions);
+            assert!(!read.steady);
+        }
+    }
+}
+
+/// A file written by the last version of the code that wrote version 1.0 of the format.
+#[test]
+fn a_file_of_version_1_0_is_read_to_the_last_digit() {
+    let shape = Shape {
+        seed: 7,
+        nr_targets: 2,
+        nr_regions: 1500,
+        max_nr_regions: 40,
+        fractions: true,
+        ..Shape::default()
+    };
+    let mut expected = items_of(&mut Synthetic::new(shape));
+    let Some(Item::End(end)) = expected.pop() else { panic!("no end") };
+    expected.push(Item::Cost(Cost { time_ns: end.time_ns, checks: 10, ..Cost::default() }));
+    expected.push(Item::End(end));
+    let (items, warnings) = read(include_bytes!("data/version-1.0.rec"));
+    assert!(items == expected, "not what was written");
+    assert_eq!(warnings, []);
+    // Written again, in the version of today, only the steps of small rates differ.
+    let again = snapshots(&read(&file_of(&items)).0);
+    let regions = |list: &[Snapshot]| -> Vec<RegionSnapshot> {
+        list.iter().flat_map(|s| &s.targets).flat_map(|t| t.regions.clone()).collect()
+    };
+    let (again, once) = (regions(&again), regions(&snapshots(&expected)));
+    assert_eq!(again.len(), once.len());
+    for (again, once) in again.iter().zip(&once) {
+        let most = if once.nr_accesses_bp < 1600 { once.nr_accesses_bp / 32 } else { 0 };
+        assert!(again.nr_accesses_bp.abs_diff(once.nr_accesses_bp) <= most, "{again:?} {once:?}");
+        assert_eq!(RegionSnapshot { nr_accesses_bp: once.nr_accesses_bp, ..*again }, *once);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -219,6 +330,50 @@ proptest! {
         while let Some(item) = reader.next_item().unwrap() {
             prop_assert!(items.contains(&item) || item == Item::Header(Header::default()));
         }
+    }
+
+    /// Targets come, go, stand still and lose snapshots on the way; a reader has what the source had.
+    #[test]
+    fn whatever_stands_still_is_followed(
+        steps in prop::collection::vec(
+            (prop::collection::vec((0..6_u64, 0..4_u8), 0..6), 1..900_u64, any::<bool>(), any::<bool>()),
+            1..40,
+        ),
+    ) {
+        let mut state: std::collections::BTreeMap<u64, TargetSnapshot> = Default::default();
+        let (mut list, mut file) = (Vec::new(), Vec::new());
+        let mut writer = Writer::new(&mut file, "test.rec").unwrap();
+        let mut now = 0;
+        for (events, ms, changes, reversed) in steps {
+            for target in state.values_mut() {
+                target.steady = true;
+                target.regions.iter_mut().for_each(|r| r.age += 1);
+            }
+            for (id, what) in events {
+                let regions = (0..u64::from(what)).map(|i| RegionSnapshot {
+                    range: AddrRange::new((i + now) << 12, (i + now + 1) << 12),
+                    seen_bp: 0,
+                    ..RegionSnapshot::default()
+                });
+                match what {
+                    0 => drop(state.remove(&id)),
+                    _ => drop(state.insert(id, TargetSnapshot::new(TargetId(id), regions.collect()))),
+                }
+            }
+            let mut targets: Vec<TargetSnapshot> = state.values().cloned().collect();
+            if reversed {
+                targets.reverse();
+            }
+            let start_ns = now * 1_000_000;
+            now += ms;
+            let snapshot = Snapshot { start_ns, end_ns: now * 1_000_000, targets, ..Snapshot::default() };
+            writer.write_snapshot(&if changes { snapshot.changes() } else { snapshot.clone() }).unwrap();
+            list.push(snapshot);
+        }
+        writer.finish().unwrap();
+        drop(writer);
+        let (items, _) = read(&file);
+        prop_assert_eq!(snapshots(&items), list);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{items_of, small, snapshots};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::rec::Reader;
 use isotherm_record::{Cost, Item, ThreadedWriter, open};
 use std::io::{self, Write};
@@ -113,6 +114,61 @@ fn a_stuck_disk_loses_counted_snapshots_and_nothing_else() {
         })
         .collect();
     assert_eq!(costs, (0..50).collect::<Vec<_>>());
+}
+
+/// What changed in the snapshots that were dropped comes with the next, whether the monitor hands over whole snapshots
+/// or what changed.
+#[test]
+fn what_stood_still_is_right_also_behind_lost_snapshots() {
+    let snapshot = |index: u64| {
+        let target = |id: u64| {
+            // The first target changes every 7th snapshot, the second every 97th, the third never.
+            let period = [7, 97, u64::MAX][id as usize - 1];
+            let region = RegionSnapshot {
+                range: AddrRange::new(index / period * 4096, (index / period + 9) * 4096),
+                age: (index % period) as u32,
+                ..RegionSnapshot::default()
+            };
+            TargetSnapshot { id: TargetId(id), regions: vec![region], steady: !index.is_multiple_of(period) }
+        };
+        Snapshot {
+            start_ns: index * 100_000_000,
+            end_ns: (index + 1) * 100_000_000,
+            targets: [1, 2, 3].map(target).into(),
+            ..Snapshot::default()
+        }
+    };
+    for changes in [false, true] {
+        let disk = Shared::default();
+        let (asked, was_asked) = channel();
+        let (go, may_go) = channel();
+        let writer = ThreadedWriter::new(Stuck { disk: disk.clone(), asked, go: may_go }, "stuck").unwrap();
+        let mut taken = Vec::new();
+        for index in 0..2000 {
+            let whole = snapshot(index);
+            if writer.try_send(&if changes { whole.changes() } else { whole.clone() }) {
+                taken.push(whole);
+            }
+            // The disk hangs, writes a block now and then, hangs again.
+            if index % 400 == 399 {
+                was_asked.recv().unwrap();
+                go.send(()).unwrap();
+                was_asked.recv().unwrap();
+                go.send(()).unwrap();
+            }
+        }
+        drop((go, was_asked));
+        assert!(writer.finish().unwrap().snapshots_lost > 100);
+        let file = disk.0.lock().unwrap().clone();
+        let read = snapshots(&items_of(&mut Reader::new(&file[..], "stuck").unwrap()));
+        assert_eq!(read.len(), taken.len());
+        for (read, taken) in read.iter().zip(&taken) {
+            assert_eq!(read.end_ns, taken.end_ns);
+            for (read, taken) in read.targets.iter().zip(&taken.targets) {
+                assert_eq!(read.regions, taken.regions, "target {}, {changes}", taken.id.0);
+            }
+        }
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use isotherm_report::colour::{ColourChoice, ColourMode};
 use isotherm_report::heatmap::{
     self, AreaChoice, PictureOptions, Raster, Survey, SurveyOptions, TerminalOptions,
 };
-use isotherm_report::trend::{self, ChartOptions, Measure, Threshold, TrendAnalysis, TrendOptions};
+use isotherm_report::trend::{self, ChartOptions, Definition, Measure, TrendAnalysis, TrendOptions};
 use isotherm_report::{Accumulate, access};
 use std::error::Error;
 use std::fs::File;
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mode = ColourMode::detect(ColourChoice::Auto, is_terminal, no_color, colorterm, term);
     let terminal = TerminalOptions { mode, ..TerminalOptions::default() };
     let mut raster = Raster::new(&terminal.grid(areas, time));
-    let mut wss = TrendAnalysis::new(TrendOptions::new(Measure::WorkingSet(Threshold::default())));
+    let mut wss = TrendAnalysis::new(TrendOptions::new(Measure::WorkingSet(Definition::default())));
     let mut regions = TrendAnalysis::new(TrendOptions::new(Measure::Regions));
     let sort = access::SortKey::Rate;
     let mut last =

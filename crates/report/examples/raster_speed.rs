@@ -5,7 +5,7 @@
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_report::Accumulate;
 use isotherm_report::heatmap::{AreaChoice, PictureOptions, Raster, Survey, SurveyOptions, TerminalOptions};
-use isotherm_report::trend::{Measure, Threshold, TrendAnalysis, TrendOptions};
+use isotherm_report::trend::{Definition, Measure, Threshold, TrendAnalysis, TrendOptions};
 use std::time::Instant;
 
 /// Snapshots held in memory and used again and again, each time later.
@@ -79,7 +79,9 @@ fn main() {
         let areas = survey.areas(&AreaChoice::Hot, 4).expect("snapshots were fed");
         let mut terminal = Raster::new(&TerminalOptions::default().grid(areas.clone(), time));
         let mut picture = Raster::new(&PictureOptions::default().grid(areas, time));
-        let mut wss = TrendAnalysis::new(TrendOptions::new(Measure::WorkingSet(Threshold::default())));
+        let mut wss = TrendAnalysis::new(TrendOptions::new(Measure::WorkingSet(Definition::Threshold(
+            Threshold::default(),
+        ))));
         let drawn = feed(&mut terminal, &mut list, count);
         let painted = feed(&mut picture, &mut list, count);
         let measured = feed(&mut wss, &mut list, count);

@@ -60,6 +60,17 @@ pub fn heat(level: f64) -> Colour {
     Colour::hex(INFERNO[index]).mix(Colour::hex(INFERNO[index + 1]), at - index as f64)
 }
 
+/// What is unknown: a green that no rate has, told apart from the dark and the bright of heat also without colour vision by
+/// its stripes.
+pub const UNKNOWN: Colour = Colour::hex(0x3f_7d6e);
+/// The stripes.
+pub const UNKNOWN_STRIPE: Colour = Colour::hex(0xa5_cfc4);
+
+/// The colour of the cell of what is unknown in this column and row: diagonal stripes.
+pub fn unknown(column: usize, row: usize) -> Colour {
+    if (column + row).is_multiple_of(4) { UNKNOWN_STRIPE } else { UNKNOWN }
+}
+
 /// When to use colour: the argument of `--color`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColourChoice {

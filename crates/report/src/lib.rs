@@ -12,6 +12,10 @@
 //! | everything as text | [`raw::RawWriter`] | - |
 //! | end of a recording | [`summary::SummaryAnalysis`] | [`summary::Summary`] |
 //!
+//! Only memory that exists counts: regions are cut to the mappings of their target where the recording has them. A byte
+//! of a file or of shared memory that several targets map counts once wherever several targets are added up, and what is
+//! unknown ([`isotherm_damon::RegionSnapshot::is_unknown`]) is never taken for cold: it has its own colour, its own sums.
+//!
 //! Figures carry their units. A rate is in Hz, accesses seen a second, at most one a sampling interval; what a backend
 //! could not see, and what the overhead budget cut, stands in the head and foot of every report
 //! ([`provenance::Provenance`]).
@@ -31,6 +35,7 @@ pub mod trend;
 pub mod units;
 
 mod segments;
+mod space;
 #[cfg(test)]
 mod synthetic;
 

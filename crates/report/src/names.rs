@@ -182,7 +182,7 @@ fn overlapping(maps: &[Mapping], range: AddrRange) -> impl Iterator<Item = &Mapp
 }
 
 /// What people call a mapping: the file name of its path, `[heap]`, `anon` for anonymous memory.
-fn short_name(mapping: &Mapping) -> Cow<'_, str> {
+pub(crate) fn short_name(mapping: &Mapping) -> Cow<'_, str> {
     let name = mapping.name.as_str();
     if name.is_empty() {
         return Cow::Borrowed("anon");
@@ -218,11 +218,11 @@ mod tests {
     use isotherm_record::TargetEnd;
 
     fn map(start: u64, end: u64, name: &str) -> Mapping {
-        Mapping { start, end, perms: "rw-p".to_owned(), name: name.to_owned() }
+        Mapping { start, end, perms: "rw-p".to_owned(), name: name.to_owned(), ..Mapping::default() }
     }
 
     fn book(time_ns: u64, maps: Vec<Mapping>) -> Item {
-        Item::Mappings(Mappings { target: 1, time_ns, maps })
+        Item::Mappings(Mappings { target: 1, time_ns, maps, ..Mappings::default() })
     }
 
     #[test]
@@ -275,7 +275,8 @@ mod tests {
     fn targets_that_ended_do_not_fill_the_memory() {
         let mut names = NameBook::default();
         for id in 0..10_000 {
-            names.note(&Item::Mappings(Mappings { target: id, time_ns: 0, maps: vec![map(0, 10, "/x")] }));
+            let maps = vec![map(0, 10, "/x")];
+            names.note(&Item::Mappings(Mappings { target: id, maps, ..Mappings::default() }));
             names.note(&Item::TargetEnd(TargetEnd { target: id, ..TargetEnd::default() }));
         }
         assert!(names.targets.len() <= MAX_ENDED + 1);

@@ -2,15 +2,17 @@
 //!
 //! Two forms with stable columns, one region a line, written as the recording is read:
 //!
-//! - text: `start_s end_s target address_start address_end bytes nr_accesses max_nr_accesses rate_hz age`, separated by
-//!   single spaces, so that awk and sort read it as it is; lines that begin with `#` tell everything else;
+//! - text: `start_s end_s target address_start address_end bytes nr_accesses max_nr_accesses rate_hz age seen exposure
+//!   resident` (`rate_hz` is `?` where the rate is unknown, which is not 0; `seen` is the share of the region that could
+//!   be observed, 0 to 1; `exposure` the sampling intervals of observation, `-` where accesses are counted and no such
+//!   account is kept; `resident` bytes, `-` where not known), separated by single spaces, so that awk and sort read it as it is; lines that begin with `#` tell everything else;
 //! - JSON lines: an object a region with `"type":"region"`, and one each for header, targets, attributes and ends.
 
 use crate::names::printable;
 use crate::provenance::Provenance;
-use crate::rate::{RateScale, interval_ns};
+use crate::rate::{BP, RateScale, interval_ns};
 use crate::units::SECOND_NS;
-use isotherm_damon::{Snapshot, TargetId};
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use isotherm_record::Item;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -46,8 +48,11 @@ struct RawRegion {
     nr_accesses: u32,
     nr_accesses_bp: u32,
     max_nr_accesses: u32,
-    rate_hz: f64,
+    rate_hz: Option<f64>,
     age: u32,
+    seen_bp: u16,
+    exposure: Option<u32>,
+    resident: Option<u64>,
 }
 
 /// Anything else as a JSON line.
@@ -91,18 +96,31 @@ impl<W: Write> RawWriter<W> {
                 continue;
             }
             for r in &target.regions {
+                let rate_hz = (!r.is_unknown()).then(|| scale.hz(r));
+                let exposure = (r.exposure != RegionSnapshot::COUNTED).then_some(r.exposure);
                 let (id, max) = (target.id.0, snapshot.max_nr_accesses);
                 match self.format {
-                    RawFormat::Text => writeln!(
-                        self.out,
-                        "{from:.6} {to:.6} {id} {:#x} {:#x} {} {} {max} {:.3} {}",
-                        r.range.start,
-                        r.range.end,
-                        r.range.size(),
-                        r.nr_accesses,
-                        scale.hz(r),
-                        r.age
-                    )?,
+                    RawFormat::Text => {
+                        let (start, end, bytes) = (r.range.start, r.range.end, r.range.size());
+                        let nr = r.nr_accesses;
+                        write!(self.out, "{from:.6} {to:.6} {id} {start:#x} {end:#x} {bytes} {nr} {max} ")?;
+                        match rate_hz {
+                            Some(hz) => write!(self.out, "{hz:.3} {} ", r.age)?,
+                            None => write!(self.out, "? {} ", r.age)?,
+                        }
+                        // Of most regions all could be observed, and that is written without any arithmetic.
+                        match r.seen_bp {
+                            10_000 => self.out.write_all(b"1.0000")?,
+                            bp => write!(self.out, "{:.4}", f64::from(bp) / BP)?,
+                        }
+                        for value in [exposure.map(u64::from), r.resident] {
+                            match value {
+                                Some(value) => write!(self.out, " {value}")?,
+                                None => self.out.write_all(b" -")?,
+                            }
+                        }
+                        self.out.write_all(b"\n")?;
+                    }
                     RawFormat::JsonLines => self.json(&RawRegion {
                         r#type: "region",
                         start_ns,
@@ -113,8 +131,11 @@ impl<W: Write> RawWriter<W> {
                         nr_accesses: r.nr_accesses,
                         nr_accesses_bp: r.nr_accesses_bp,
                         max_nr_accesses: max,
-                        rate_hz: scale.hz(r),
+                        rate_hz,
                         age: r.age,
+                        seen_bp: r.seen_bp,
+                        exposure,
+                        resident: r.resident,
                     })?,
                 }
             }
@@ -150,7 +171,7 @@ impl<W: Write> RawWriter<W> {
                 for line in self.provenance.head().iter().skip(1) {
                     writeln!(self.out, "# {line}")?;
                 }
-                let columns = "start_s end_s target address_start address_end bytes nr_accesses max_nr_accesses rate_hz age";
+                let columns = "start_s end_s target address_start address_end bytes nr_accesses max_nr_accesses rate_hz age seen exposure resident";
                 writeln!(self.out, "# {columns}")
             }
             Item::Target(target) => {
@@ -195,16 +216,17 @@ impl<W: Write> RawWriter<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{region, snapshot};
+    use crate::synthetic::{region, snapshot, unknown};
     use isotherm_record::{Header, TargetInfo};
 
     fn items() -> Vec<Item> {
         let mut second = snapshot(1, 2, vec![region(0, 4096, 0)]);
         second.end_ns += 50;
+        let last = RegionSnapshot { resident: Some(8192), ..unknown(0x4000, 0x8000) };
         vec![
             Item::Header(Header::default()),
             Item::Target(TargetInfo { id: 1, pid: 10, comm: "a\nb".to_owned(), ..TargetInfo::default() }),
-            Item::Snapshot(snapshot(0, 1, vec![region(0x1000, 0x3000, 7), region(0x3000, 0x4000, 20)])),
+            Item::Snapshot(snapshot(0, 1, vec![region(0x1000, 0x3000, 7), region(0x3000, 0x4000, 20), last])),
             Item::Snapshot(second),
         ]
     }
@@ -222,9 +244,10 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "0.000000 0.100000 1 0x1000 0x3000 8192 7 20 70.000 3",
-                "0.000000 0.100000 1 0x3000 0x4000 4096 20 20 200.000 3",
-                "0.100000 0.200000 2 0x0 0x1000 4096 0 20 0.000 3",
+                "0.000000 0.100000 1 0x1000 0x3000 8192 7 20 70.000 3 1.0000 - -",
+                "0.000000 0.100000 1 0x3000 0x4000 4096 20 20 200.000 3 1.0000 - -",
+                "0.000000 0.100000 1 0x4000 0x8000 16384 0 20 ? 3 0.0000 0 8192",
+                "0.100000 0.200000 2 0x0 0x1000 4096 0 20 0.000 3 1.0000 - -",
             ]
         );
         assert!(
@@ -242,7 +265,7 @@ mod tests {
         let text = write(RawFormat::JsonLines, Vec::new());
         let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         let types: Vec<&str> = lines.iter().map(|l| l["type"].as_str().unwrap()).collect();
-        assert_eq!(types, ["header", "target", "region", "region", "region", "truncated"]);
+        assert_eq!(types, ["header", "target", "region", "region", "region", "region", "truncated"]);
         assert_eq!((lines[2]["start"].as_u64(), lines[2]["rate_hz"].as_f64()), (Some(0x1000), Some(70.0)));
     }
 }

@@ -4,17 +4,25 @@
 //! of addresses: how many byte-seconds of it were monitored and how much heat was seen there, so that joining segments,
 //! like DAMON's own merging, loses resolution but no heat: the sums stay what they were.
 
-use crate::rate::{RateScale, interval_ns};
+use crate::rate::{BP, RateScale, interval_ns};
 use isotherm_damon::{AddrRange, Snapshot, TargetId};
 use std::cmp::Ordering;
+
+/// How far apart in Hz known memory and unknown memory are taken to be, when segments have to be joined: as far as cold
+/// memory and what is accessed every tenth interval of 5 ms. A guess.
+const UNKNOWN_HZ: f64 = 20.0;
 
 /// What was seen of a stretch of a target's addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Segment {
     pub target: TargetId,
     pub range: AddrRange,
-    /// Monitored: byte-seconds. Less than size x time where a part was not mapped all the time.
+    /// Bytes of it that were mapped; less than the range where segments were joined across a gap.
+    pub size: f64,
+    /// Monitored and known: byte-seconds. Less than size x time where a part was not mapped all the time.
     pub seen: f64,
+    /// Monitored and unknown: byte-seconds.
+    pub unknown: f64,
     /// Access rate over what was monitored: Hz x bytes x seconds.
     pub heat: f64,
     /// Age over what was monitored: seconds x bytes x seconds.
@@ -22,7 +30,13 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Mean access rate while monitored, Hz.
+    /// Share of what was monitored that is unknown, 0..=1.
+    pub fn unknown_share(&self) -> f64 {
+        let all = self.seen + self.unknown;
+        if all > 0.0 { self.unknown / all } else { 0.0 }
+    }
+
+    /// Mean access rate while monitored and known, Hz.
     pub fn rate_hz(&self) -> f64 {
         if self.seen > 0.0 { self.heat / self.seen } else { 0.0 }
     }
@@ -37,14 +51,18 @@ impl Segment {
         let share = (addr - self.range.start) as f64 / self.range.size().max(1) as f64;
         let left = Self {
             range: AddrRange::new(self.range.start, addr),
+            size: self.size * share,
             seen: self.seen * share,
+            unknown: self.unknown * share,
             heat: self.heat * share,
             aged: self.aged * share,
             ..*self
         };
         let right = Self {
             range: AddrRange::new(addr, self.range.end),
+            size: self.size - left.size,
             seen: self.seen - left.seen,
+            unknown: self.unknown - left.unknown,
             heat: self.heat - left.heat,
             aged: self.aged - left.aged,
             ..*self
@@ -52,11 +70,17 @@ impl Segment {
         (left, right)
     }
 
-    /// Takes over the sums of `other`, and its addresses.
+    /// Takes over the sums of `other`, and its addresses, which are the same or others.
     fn absorb(&mut self, other: &Self) {
+        self.size = if self.range.intersects(other.range) {
+            self.size.max(other.size)
+        } else {
+            self.size + other.size
+        };
         self.range.start = self.range.start.min(other.range.start);
         self.range.end = self.range.end.max(other.range.end);
         self.seen += other.seen;
+        self.unknown += other.unknown;
         self.heat += other.heat;
         self.aged += other.aged;
     }
@@ -91,20 +115,24 @@ pub(crate) fn of_snapshot(
             if region.range.is_empty() {
                 continue;
             }
-            let seen = region.range.size() as f64 * seconds;
+            let monitored = region.range.size() as f64 * seconds;
+            let seen = monitored * f64::from(region.seen_bp) / BP;
             let segment = Segment {
                 target: target.id,
                 range: region.range,
+                size: region.range.size() as f64,
                 seen,
+                unknown: monitored - seen,
                 heat: seen * scale.hz(region),
                 aged: seen * f64::from(region.age) * aggr_s,
             };
-            let key = (region.range.start, region.nr_accesses_bp, region.age);
+            let said = (region.nr_accesses_bp, region.age, region.seen_bp);
+            let key = (region.range.start, said);
             match out.last_mut() {
                 Some(last) if previous == Some(key) => last.absorb(&segment),
                 _ => out.push(segment),
             }
-            previous = Some((region.range.end, region.nr_accesses_bp, region.age));
+            previous = Some((region.range.end, said));
         }
     }
     // Recordings of other programs may break the order that a snapshot promises.
@@ -196,7 +224,10 @@ pub(crate) fn overlay(a: &[Segment], b: &[Segment], out: &mut Vec<Segment>) {
 pub(crate) fn reduce(segments: &mut Vec<Segment>, max: usize) -> f64 {
     let displaced = |a: &Segment, b: &Segment| {
         let touching = a.target == b.target && a.range.end == b.range.start;
-        touching.then(|| (a.rate_hz() - b.rate_hz()).abs() * a.range.size().min(b.range.size()) as f64)
+        // Known and unknown are at least as far apart as rates that differ by this.
+        let unlike = (a.unknown_share() - b.unknown_share()).abs() * UNKNOWN_HZ;
+        let apart = (a.rate_hz() - b.rate_hz()).abs() + unlike;
+        touching.then(|| apart * a.range.size().min(b.range.size()) as f64)
     };
     let gap = |a: &Segment, b: &Segment| {
         (a.target == b.target).then(|| b.range.start.saturating_sub(a.range.end) as f64)
@@ -245,7 +276,8 @@ mod tests {
     fn segment(target: u64, start: u64, end: u64, hz: f64) -> Segment {
         let seen = (end - start) as f64;
         let range = AddrRange::new(start, end);
-        Segment { target: TargetId(target), range, seen, heat: seen * hz, aged: seen }
+        let (size, target) = (seen, TargetId(target));
+        Segment { target, range, size, seen, unknown: seen / 2.0, heat: seen * hz, aged: seen }
     }
 
     fn segments() -> impl Strategy<Value = Vec<Segment>> {
@@ -264,11 +296,11 @@ mod tests {
         })
     }
 
-    fn sums(list: &[Segment]) -> [f64; 3] {
-        list.iter().fold([0.0; 3], |[s, h, a], x| [s + x.seen, h + x.heat, a + x.aged])
+    fn sums(list: &[Segment]) -> [f64; 4] {
+        list.iter().fold([0.0; 4], |[s, h, a, u], x| [s + x.seen, h + x.heat, a + x.aged, u + x.unknown])
     }
 
-    fn close(a: [f64; 3], b: [f64; 3]) -> bool {
+    fn close(a: [f64; 4], b: [f64; 4]) -> bool {
         a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-9 * b.abs().max(1.0))
     }
 
@@ -293,9 +325,8 @@ mod tests {
                     prop_assert!((heat_at(&out, TargetId(target), addr) - expected).abs() < 1e-6);
                 }
             }
-            let [s, h, g] = sums(&a);
-            let [t, i, k] = sums(&b);
-            prop_assert!(close(sums(&out), [s + t, h + i, g + k]));
+            let (a, b) = (sums(&a), sums(&b));
+            prop_assert!(close(sums(&out), [0, 1, 2, 3].map(|i| a[i] + b[i])));
         }
 
         #[test]
@@ -306,6 +337,8 @@ mod tests {
             prop_assert!(out.len() <= max);
             prop_assert_eq!(lost, 0.0);
             prop_assert!(close(sums(&out), before));
+            let sizes = |list: &[Segment]| list.iter().map(|s| s.size).sum::<f64>();
+            prop_assert!((sizes(&out) - sizes(&list)).abs() <= 1e-6 * sizes(&list).max(1.0));
             if list.len() <= max {
                 prop_assert_eq!(out, list);
             }

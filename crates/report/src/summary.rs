@@ -7,7 +7,7 @@ use crate::heatmap::{
     AreaChoice, GridSpec, Heatmap, Survey, SurveyOptions, TerminalOptions, write_terminal_body,
 };
 use crate::provenance::Provenance;
-use crate::trend::{Measure, Threshold, TrendAnalysis, TrendOptions, TrendReport};
+use crate::trend::{Definition, Measure, TrendAnalysis, TrendOptions, TrendReport};
 use crate::units::{format_share, format_size, significant};
 use isotherm_damon::Snapshot;
 use isotherm_record::Item;
@@ -27,7 +27,7 @@ pub struct SummaryAnalysis {
 impl Default for SummaryAnalysis {
     fn default() -> Self {
         let survey = SurveyOptions { every_snapshot: true, ..SurveyOptions::default() };
-        let wss = TrendOptions::new(Measure::WorkingSet(Threshold::default()));
+        let wss = TrendOptions::new(Measure::WorkingSet(Definition::default()));
         Self { survey: Survey::new(survey), wss: TrendAnalysis::new(wss) }
     }
 }
@@ -87,13 +87,16 @@ pub fn write_text(summary: &Summary, options: &TerminalOptions, out: &mut impl W
         writeln!(
             out,
             "working set ({}): median {}, p25 {}, p75 {}, p95 {}, highest {}",
-            Threshold::default(),
+            Definition::default(),
             value(50),
             value(25),
             value(75),
             value(95),
             value(100)
         )?;
+        if let Some(remark) = summary.wss.unknown_remark() {
+            writeln!(out, "{remark}")?;
+        }
     }
     write_cost(&summary.provenance, out)?;
     for line in summary.provenance.foot() {

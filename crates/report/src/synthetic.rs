@@ -1,6 +1,7 @@
 //! Recordings with known answers, for tests.
 
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+use isotherm_record::{Item, Mapping, Mappings};
 use proptest::prelude::*;
 
 pub const MIB: u64 = 1 << 20;
@@ -26,6 +27,22 @@ pub fn snapshot(index: u64, target: u64, regions: Vec<RegionSnapshot>) -> Snapsh
         max_nr_accesses: 20,
         targets: vec![TargetSnapshot::new(TargetId(target), regions)],
     }
+}
+
+/// A mapping of an object with this inode (0: none) from this offset on.
+pub fn mapping(start: u64, end: u64, perms: &str, name: &str, inode: u64, offset: u64) -> Mapping {
+    let device = if inode > 0 { (0, 8) } else { (0, 0) };
+    Mapping { start, end, perms: perms.to_owned(), name: name.to_owned(), device, inode, offset }
+}
+
+/// The mappings of a target from the start.
+pub fn mappings(target: u64, maps: Vec<Mapping>) -> Item {
+    Item::Mappings(Mappings { target, maps, ..Mappings::default() })
+}
+
+/// A region of which nothing is known.
+pub fn unknown(start: u64, end: u64) -> RegionSnapshot {
+    RegionSnapshot { seen_bp: 0, exposure: 0, ..region(start, end, 0) }
 }
 
 /// Heat of snapshots inside `range` (all targets): Hz x bytes x seconds, and byte-seconds monitored.

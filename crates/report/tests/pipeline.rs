@@ -6,7 +6,7 @@ use isotherm_report::Accumulate;
 use isotherm_report::access::{AccessAnalysis, AccessOptions};
 use isotherm_report::heatmap::{AreaChoice, PictureOptions, Raster, Survey, SurveyOptions, write_png};
 use isotherm_report::raw::{RawFormat, RawWriter};
-use isotherm_report::trend::{Measure, Threshold, TrendAnalysis, TrendOptions};
+use isotherm_report::trend::{Definition, Measure, Threshold, TrendAnalysis, TrendOptions};
 
 fn recording() -> Vec<Item> {
     let mut reader = Synthetic::new(Shape { nr_regions: 60_000, nr_targets: 2, ..Shape::default() });
@@ -64,7 +64,9 @@ fn the_working_set_is_the_sum_of_accessed_regions() {
         below += ns;
         2 * below >= total
     });
-    let mut wss = TrendAnalysis::new(TrendOptions::new(Measure::WorkingSet(Threshold::default())));
+    let mut wss = TrendAnalysis::new(TrendOptions::new(Measure::WorkingSet(Definition::Threshold(
+        Threshold::default(),
+    ))));
     items.iter().for_each(|item| wss.item(item));
     let report = wss.finish();
     assert_eq!(report.percentile(50), median.map(|(bytes, _)| *bytes));

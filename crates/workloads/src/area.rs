@@ -1,4 +1,4 @@
-//! Areas: anonymous mappings of chosen page size that can grow and shrink in place.
+//! Areas: anonymous mappings of chosen page size, private or shared, that can grow and shrink in place.
 //!
 //! An area is one VMA of its own. Areas of fixed size end in a PROT_NONE guard page, so that the kernel does not merge
 //! neighbours and smaps counts each alone. An area that will grow is placed at the bottom of a hole left free on
@@ -24,6 +24,10 @@ pub(crate) struct Area {
     mapped: usize,
     unit: usize,
     page: Page,
+    /// MAP_PRIVATE or MAP_SHARED.
+    kind: MapFlags,
+    /// Whether what is mapped is written to at once.
+    populated: bool,
 }
 
 fn pointer(address: usize) -> *mut c_void {
@@ -39,12 +43,13 @@ impl Area {
         let grows = max > size;
         let above = if grows { HOLE } else { guard };
         let length = max.checked_add(unit).and_then(|n| n.checked_add(above)).ok_or(Errno::NOMEM)?;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let kind = if plan.shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
+        let flags = kind | MapFlags::NORESERVE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory in use.
         let found = unsafe { mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::empty(), flags)? }
             .expose_provenance();
         let base = found.next_multiple_of(unit);
-        let mut area = Self { base, size, mapped: size, unit, page };
+        let mut area = Self { base, size, mapped: size, unit, page, kind, populated: plan.populate };
         if grows {
             // SAFETY: exactly the mapping made above, which nothing refers to.
             unsafe { munmap(pointer(found), length)? };
@@ -90,7 +95,7 @@ impl Area {
     fn resize_to(&mut self, size: usize) -> Result<(), Errno> {
         let (old, new) = (self.base + self.size, self.base.checked_add(size).ok_or(Errno::NOMEM)?);
         if new > old {
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+            let flags = self.kind | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
             // SAFETY: NOREPLACE: fails rather than replace a mapping.
             let got = unsafe {
                 mmap_anonymous(pointer(old), new - old, ProtFlags::READ | ProtFlags::WRITE, flags)?
@@ -114,6 +119,12 @@ impl Area {
         Ok(())
     }
 
+    /// Gives all its memory back; it stays mapped, and reads as zeroes.
+    pub(crate) fn discard(&mut self) -> Result<(), Errno> {
+        // SAFETY: memory of this area, on whose contents nothing depends; no worker runs between phases.
+        unsafe { madvise(pointer(self.base), self.size, Advice::LinuxDontNeed) }
+    }
+
     fn advise(&self, start: usize, size: usize) -> Result<(), Errno> {
         let advice = match self.page {
             Page::Base => Advice::LinuxNoHugepage,
@@ -129,6 +140,9 @@ impl Area {
 
     /// Writes to every page, with something else than zero so that no page can be shared or dropped as empty.
     fn populate(&self, start: usize, size: usize) {
+        if !self.populated {
+            return;
+        }
         let step = rustix::param::page_size().min(self.unit);
         for address in (start..start + size).step_by(step) {
             // SAFETY: a mapped, writable, aligned address of this area, to which no reference exists.
@@ -175,7 +189,7 @@ mod tests {
     const UNIT: u64 = 2 << 20;
 
     fn plan(size: u64, max_size: u64) -> AreaPlan {
-        AreaPlan { name: "a".into(), size, max_size }
+        AreaPlan { name: "a".into(), size, max_size, process: 0, shared: false, populate: true }
     }
 
     fn backing_now(area: &Area) -> (u64, u64) {
@@ -205,6 +219,19 @@ mod tests {
             // SAFETY: the first page is mapped throughout.
             assert_eq!(unsafe { pointer(start).cast::<u64>().read_volatile() }, start as u64 | 1);
         }
+    }
+
+    #[test]
+    fn an_area_can_wait_for_its_first_touch_and_give_its_memory_back() {
+        let page = rustix::param::page_size() as u64;
+        let plan = AreaPlan { populate: false, ..plan(64 * page, 64 * page) };
+        let mut area = Area::map(&plan, Page::Base, page, page).unwrap();
+        assert_eq!(backing_now(&area), (0, 0));
+        area.populated = true;
+        area.populate(area.start(), area.size());
+        assert_eq!(backing_now(&area), (64 * page, 0));
+        area.discard().unwrap();
+        assert_eq!((backing_now(&area), area.size() as u64), ((0, 0), 64 * page));
     }
 
     #[test]

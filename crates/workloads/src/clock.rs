@@ -13,9 +13,19 @@ pub fn now_ns() -> u64 {
     to_ns(clock_gettime(ClockId::Monotonic))
 }
 
-/// CPU time of the whole process in nanoseconds.
+/// CPU time of the whole process in nanoseconds, and of its children that have ended and were waited for.
 pub(crate) fn cpu_ns() -> u64 {
-    to_ns(clock_gettime(ClockId::ProcessCPUTime))
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is valid for writing for the call, and an all-zero rusage is a valid value.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let ns = |t: libc::timeval| {
+        let (seconds, micros) = (u64::try_from(t.tv_sec), u64::try_from(t.tv_usec));
+        seconds.unwrap_or(0).saturating_mul(1_000_000_000) + micros.unwrap_or(0) * 1000
+    };
+    to_ns(clock_gettime(ClockId::ProcessCPUTime)) + ns(usage.ru_utime) + ns(usage.ru_stime)
 }
 
 /// CPU time of the calling thread in nanoseconds.

@@ -147,6 +147,42 @@ impl TryFrom<Raw> for Rate {
     }
 }
 
+/// How fast a stream goes through its range.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "Raw")]
+pub enum Speed {
+    /// So many bytes a second, above 0, spread evenly.
+    Bytes(u64),
+    /// As fast as possible, without sleeping.
+    Max,
+}
+
+impl FromStr for Speed {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        if text.trim() == "max" {
+            return Ok(Self::Max);
+        }
+        match text.trim().trim_end_matches("/s").parse() {
+            Ok(Size(bytes)) if bytes > 0 => Ok(Self::Bytes(bytes)),
+            _ => Err(QuantityError {
+                text: text.to_owned(),
+                what: "speed",
+                example: "100M, 2G/s or max (bytes a second)",
+            }),
+        }
+    }
+}
+
+impl TryFrom<Raw> for Speed {
+    type Error = QuantityError;
+
+    fn try_from(raw: Raw) -> Result<Self, QuantityError> {
+        raw.into_text().parse()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +201,11 @@ mod tests {
         for (text, rate) in [("200Hz", Rate::Hz(200.0)), ("0", Rate::Hz(0.0)), ("max", Rate::Max)] {
             assert_eq!(text.parse(), Ok(rate), "{text}");
         }
+        for (text, speed) in
+            [("100M", Speed::Bytes(100 << 20)), ("2G/s", Speed::Bytes(2 << 30)), ("max", Speed::Max)]
+        {
+            assert_eq!(text.parse(), Ok(speed), "{text}");
+        }
     }
 
     #[test]
@@ -178,6 +219,9 @@ mod tests {
         }
         for text in ["", "fast", "2000000", "-1Hz", "5kHz"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+        for text in ["", "0", "quick", "/s"] {
+            assert!(text.parse::<Speed>().is_err(), "{text}");
         }
     }
 }

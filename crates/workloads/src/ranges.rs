@@ -1,9 +1,9 @@
 //! From streams and their tallies to ranges: which bytes were accessed how often in a phase.
 
-use crate::pattern::Kind;
-use crate::plan::Stream;
+use crate::pattern::Touch;
+use crate::plan::{LINE, Stream};
 use crate::quantity::Rate;
-use crate::truth::{Arrivals, Max, RangeLine, Stated};
+use crate::truth::{Arrivals, Course, Max, RangeLine, Stated};
 use crate::worker::Tally;
 
 /// An area as it is in the phase.
@@ -13,16 +13,40 @@ pub(crate) struct Extent<'a> {
     pub(crate) start: u64,
     pub(crate) size: u64,
     pub(crate) unit: u64,
+    pub(crate) pid: u32,
+    pub(crate) shared: bool,
+}
+
+/// A stream, what came of it, and its course by its index in the phase, if it has one.
+pub(crate) type Told<'a> = (&'a Stream, &'a Tally, Option<usize>);
+
+/// The course of a stream whose mean rate says too little of it. `start` is its area's first address.
+pub(crate) fn course(
+    stream: &Stream,
+    tally: &Tally,
+    start: u64,
+    unit: u64,
+    page: u64,
+    seconds: f64,
+) -> Option<Course> {
+    if tally.points.is_empty() && !matches!(stream.order, crate::order::Order::Zipf(_)) {
+        return None;
+    }
+    let touches_a_page =
+        if stream.touch == Touch::Line && !stream.order.is_random() { (page / LINE).max(1) } else { 1 };
+    let (start, size, order) = (start + stream.offset, stream.size, stream.order);
+    let mean_hz = mean_hz(tally, seconds);
+    Some(Course { start, size, page, unit, order, touches_a_page, mean_hz, points: tally.points.clone() })
+}
+
+/// Accesses a second to each page.
+fn mean_hz(tally: &Tally, seconds: f64) -> f64 {
+    if seconds > 0.0 { tally.touches as f64 / tally.touches_per_pass.max(1) as f64 / seconds } else { 0.0 }
 }
 
 /// Cuts one area where any of its streams begins or ends. Accesses of streams that overlap add up.
-pub(crate) fn of_area(
-    extent: Extent<'_>,
-    streams: &[(&Stream, &Tally)],
-    seconds: f64,
-    hot_hz: f64,
-) -> Vec<RangeLine> {
-    let mut cuts: Vec<u64> = streams.iter().flat_map(|(s, _)| [s.offset, s.offset + s.size]).collect();
+pub(crate) fn of_area(extent: Extent<'_>, streams: &[Told<'_>], seconds: f64, hot_hz: f64) -> Vec<RangeLine> {
+    let mut cuts: Vec<u64> = streams.iter().flat_map(|(s, ..)| [s.offset, s.offset + s.size]).collect();
     cuts.extend([0, extent.size]);
     cuts.sort_unstable();
     cuts.dedup();
@@ -33,6 +57,7 @@ pub(crate) fn of_area(
             break;
         }
         let mut line = RangeLine {
+            pid: extent.pid,
             area: extent.name.to_owned(),
             start: extent.start + from,
             end: extent.start + to,
@@ -45,9 +70,14 @@ pub(crate) fn of_area(
             touches: 0,
             missed: 0,
             max_gap_ns: 0,
+            shared: extent.shared,
+            courses: Vec::new(),
         };
-        for (stream, tally) in streams.iter().filter(|(s, _)| s.offset <= from && to <= s.offset + s.size) {
+        for (stream, tally, course) in
+            streams.iter().filter(|(s, ..)| s.offset <= from && to <= s.offset + s.size)
+        {
             add(&mut line, stream, tally, seconds);
+            line.courses.extend(course);
         }
         line.hot = match line.rate {
             Stated::Hz(hz) => hz >= hot_hz,
@@ -63,12 +93,11 @@ fn add(line: &mut RangeLine, stream: &Stream, tally: &Tally, seconds: f64) {
         (Stated::Hz(sum), Rate::Hz(hz)) => Stated::Hz(sum + hz),
         _ => Stated::Max(Max::Max),
     };
-    if seconds > 0.0 {
-        line.achieved_hz += tally.touches as f64 / tally.touches_per_pass.max(1) as f64 / seconds;
-    }
-    line.arrivals = match (line.arrivals, stream.kind) {
-        (Arrivals::Random, _) | (_, Kind::Random) => Arrivals::Random,
-        (_, Kind::Sequential) => Arrivals::Periodic,
+    line.achieved_hz += mean_hz(tally, seconds);
+    line.arrivals = if line.arrivals == Arrivals::Random || stream.order.is_random() {
+        Arrivals::Random
+    } else {
+        Arrivals::Periodic
     };
     line.write |= stream.write;
     let share = (line.end - line.start) as f64 / stream.size.max(1) as f64;
@@ -80,6 +109,7 @@ fn add(line: &mut RangeLine, stream: &Stream, tally: &Tally, seconds: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::Order;
     use crate::pattern::{Gaps, Touch};
 
     fn stream(offset: u64, size: u64, rate: Rate) -> Stream {
@@ -87,14 +117,17 @@ mod tests {
             area: 0,
             offset,
             size,
-            kind: Kind::Sequential,
+            process: 0,
+            order: Order::Sequential,
             rate,
+            steady: false,
             gaps: Gaps::Poisson,
             write: false,
             touch: Touch::Page,
             thread: 0,
             work_touches: 0,
             units: None,
+            passes: None,
         }
     }
 
@@ -104,8 +137,9 @@ mod tests {
         let tally = |touches, touches_per_pass| Tally { touches, touches_per_pass, ..Tally::default() };
         // In 2 s: 15 of 16 passes over 3 pages, 8 of 8 over one.
         let (ta, tb) = (tally(45, 3), tally(8, 1));
-        let extent = Extent { name: "x", start: 0x10_0000, size: 0x5000, unit: 0x1000 };
-        let lines = of_area(extent, &[(&a, &ta), (&b, &tb)], 2.0, 10.0);
+        let extent =
+            Extent { name: "x", start: 0x10_0000, size: 0x5000, unit: 0x1000, pid: 1, shared: false };
+        let lines = of_area(extent, &[(&a, &ta, None), (&b, &tb, Some(3))], 2.0, 10.0);
         let got: Vec<_> = lines
             .iter()
             .map(|l| (l.start - 0x10_0000, l.end - 0x10_0000, l.achieved_hz, l.hot, l.touches))
@@ -121,11 +155,12 @@ mod tests {
             ]
         );
         assert_eq!(lines[2].rate, Stated::Hz(12.0));
+        assert_eq!((lines[1].courses.len(), &lines[2].courses[..]), (0, &[3][..]));
     }
 
     #[test]
     fn an_area_that_nobody_touches_is_one_cold_range() {
-        let extent = Extent { name: "x", start: 0x1000, size: 0x2000, unit: 0x1000 };
+        let extent = Extent { name: "x", start: 0x1000, size: 0x2000, unit: 0x1000, pid: 1, shared: false };
         let lines = of_area(extent, &[], 1.0, 10.0);
         assert_eq!(lines.len(), 1);
         assert_eq!((lines[0].start, lines[0].end, lines[0].hot), (0x1000, 0x3000, false));

@@ -24,11 +24,15 @@ impl Rng {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
 
+    /// A number in (0, 1].
+    pub fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
     /// An exponentially distributed number with mean 1.
     pub fn exponential(&mut self) -> f64 {
-        // In (0, 1]: the logarithm is finite.
-        let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
-        -uniform.ln()
+        // Never 0: the logarithm is finite.
+        -self.unit().ln()
     }
 }
 

@@ -1,22 +1,25 @@
-//! Runs a plan: maps the areas, lets the threads work phase by phase, tells the truth.
+//! Runs a plan: maps the areas, forks the children, lets all work phase by phase, tells the truth.
 
-use crate::area::{Area, backing};
 use crate::clock::{cpu_ns, now_ns, sleep_until};
+use crate::control::{Announced, Control};
+use crate::crew::{Areas, Crew};
+use crate::family::{Family, Said};
+use crate::lines::{area_lines, workload_line};
 use crate::pattern::Touch;
-use crate::plan::{LINE, PhasePlan, Plan, Stream};
-use crate::ranges::{Extent, of_area};
-use crate::rng::Rng;
+use crate::plan::{LINE, PhasePlan, Plan};
+use crate::ranges::{Extent, Told, course, of_area};
 use crate::truth::{
-    AreaLine, EndLine, Line, Page, PhaseBegin, PhaseLine, RangeLine, Ready, VERSION, WorkLine, Workload,
+    AreaLine, Course, EndLine, Line, PhaseBegin, PhaseLine, ProcessLine, RangeLine, Ready, WorkLine,
 };
-use crate::worker::{Job, Piece, Shift, Tally, work};
+use crate::worker::{Piece, Shift, Tally};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::ScopedJoinHandle;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Longest time between two looks whether to stop.
+const NAP: Duration = Duration::from_millis(20);
 
 /// Why a workload cannot run (on).
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +66,17 @@ pub enum RunError {
     /// The truth cannot be written.
     #[error("cannot write the truth: {0}")]
     Output(#[from] std::io::Error),
+    /// No page to share with children, no more processes, or no way to talk to them.
+    #[error("cannot start the workload's processes: {0}")]
+    Fork(#[source] Errno),
+    /// A child process failed or died.
+    #[error("process {name} of the workload: {how}")]
+    Child {
+        /// Its name in the pattern.
+        name: String,
+        /// What became of it.
+        how: String,
+    },
     /// A thread of the workload died.
     #[error("a thread of the workload ended early; its panic message is above")]
     Worker,
@@ -111,12 +125,11 @@ impl Outcome {
     }
 }
 
-type Answer = (Vec<Tally>, u64);
-
-/// Runs `plan` to its end or until `stop` is set, and writes the truth to `out`, each line as soon as it is known.
+/// Runs `plan` to its end or until `stop` is set, and writes the truth to `out`, each line as soon as it is known. A plan
+/// with several processes must be run by a process of one thread, which forks the others; all of them end with it.
 ///
 /// # Errors
-/// When memory or threads are lacking or `out` cannot be written. What was written up to then stays true.
+/// When memory, threads or processes are lacking or `out` cannot be written. What was written up to then stays true.
 pub fn run(
     plan: &Plan,
     start: Start<'_>,
@@ -124,86 +137,51 @@ pub fn run(
     out: &mut dyn Write,
 ) -> Result<Outcome, RunError> {
     check_memory(plan)?;
-    std::thread::scope(|scope| {
-        let (answer, answers) = channel::<Answer>();
-        let mut crew = Crew { orders: Vec::new(), handles: Vec::new(), answers };
-        for index in 0..plan.threads {
-            let (order, inbox) = channel::<Shift<'_>>();
-            let answer = answer.clone();
-            let rng = Rng::new(plan.seed, index as u64);
-            let handle = std::thread::Builder::new()
-                .name(format!("touch{index}"))
-                .stack_size(256 << 10)
-                .spawn_scoped(scope, move || serve(&inbox, &answer, rng))
-                .map_err(|source| RunError::Thread { count: plan.threads, source })?;
-            crew.orders.push(order);
-            crew.handles.push(handle);
+    let control = Control::new().map_err(RunError::Fork)?;
+    let mut areas = Areas::default();
+    let mut out = Out { out, outcome: Outcome::default() };
+    out.tell(&Line::Workload(workload_line(plan)))?;
+    areas.map(plan, 0)?;
+    let mut lines = area_lines(plan, 0, &areas, |_| true)?;
+    // Forked while this process has a single thread.
+    let mut family = Family::fork(plan, &control, &mut areas)?;
+    for (process, name) in plan.processes.iter().enumerate() {
+        out.tell(&Line::Process(ProcessLine { name: name.clone(), pid: family.pid(process) }))?;
+    }
+    let mut ready = 1;
+    while ready < plan.processes.len() && !stop.load(Ordering::Relaxed) {
+        if let Some((_, Said::Ready(of_child))) = family.listen(NAP)? {
+            lines.extend(of_child);
+            ready += 1;
         }
-        let mut show = Show { plan, areas: Vec::new(), out, outcome: Outcome::default() };
-        show.tell(&Line::Workload(workload_line(plan)))?;
-        show.map()?;
-        show.tell(&Line::Ready(Ready { time_ns: now_ns() }))?;
+    }
+    lines.sort_by_key(|(index, _)| *index);
+    let extents = lines.iter().map(|(index, line)| (*index, (line.start, line.end))).collect();
+    lines.into_iter().try_for_each(|(_, line)| out.area(line))?;
+    let mut show = Show { plan, control: &control, areas, extents, family, out };
+    std::thread::scope(|scope| {
+        let crew = Crew::start(scope, plan, 0)?;
+        show.out.tell(&Line::Ready(Ready { time_ns: now_ns() }))?;
         wait(start, stop);
         for (index, phase) in plan.phases.iter().enumerate() {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            show.resize(phase)?;
+            show.change(phase)?;
             show.phase(index, phase, &crew, stop)?;
         }
-        let reason = if stop.load(Ordering::Relaxed) { "interrupted" } else { "finished" };
-        show.tell(&Line::End(EndLine { time_ns: now_ns(), reason: reason.to_owned(), cpu_ns: cpu_ns() }))?;
-        Ok(show.outcome)
-    })
+        Ok::<_, RunError>(())
+    })?;
+    show.family.end();
+    let reason = if stop.load(Ordering::Relaxed) { "interrupted" } else { "finished" };
+    let end = EndLine { time_ns: now_ns(), reason: reason.to_owned(), cpu_ns: cpu_ns() };
+    show.out.tell(&Line::End(end))?;
+    Ok(show.out.outcome)
 }
 
-/// The threads and the ways to and from them. Dropping it lets them end.
-struct Crew<'scope, 'a> {
-    orders: Vec<Sender<Shift<'a>>>,
-    handles: Vec<ScopedJoinHandle<'scope, ()>>,
-    answers: Receiver<Answer>,
-}
-
-impl Crew<'_, '_> {
-    fn answer(&self) -> Result<Answer, RunError> {
-        loop {
-            match self.answers.recv_timeout(Duration::from_millis(500)) {
-                Ok(answer) => return Ok(answer),
-                Err(RecvTimeoutError::Timeout) if self.handles.iter().any(|h| h.is_finished()) => {
-                    return Err(RunError::Worker);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(RunError::Worker),
-            }
-        }
-    }
-}
-
-/// A thread's life: one shift after the other until no more can come.
-fn serve(inbox: &Receiver<Shift<'_>>, answer: &Sender<Answer>, mut rng: Rng) {
-    // Wake-ups within 1 us of the schedule; the default slack of 50 us would show as jitter. Best effort.
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000));
-    while let Ok(shift) = inbox.recv() {
-        if answer.send(work(shift, &mut rng)).is_err() {
-            break;
-        }
-    }
-}
-
-fn workload_line(plan: &Plan) -> Workload {
-    Workload {
-        version: VERSION,
-        pattern: plan.pattern.clone(),
-        pid: std::process::id(),
-        page: plan.page,
-        unit: plan.unit,
-        clock: "CLOCK_MONOTONIC".to_owned(),
-        seed: plan.seed,
-        time_scale: plan.time_scale,
-        hot_hz: plan.hot_hz,
-        params: serde_json::to_value(&plan.params).unwrap_or_default(),
-    }
-}
+/// Memory that a forked process takes beside its areas: page tables, kernel stack, pages it writes to. Measured with `free`:
+/// the 1000 processes of `swarm` take 190 MB, of which 102 MB are areas. Rounded up for a large parent's page tables.
+const A_PROCESS: u64 = 256 << 10;
 
 /// Refuses what would drive the machine out of memory.
 fn check_memory(plan: &Plan) -> Result<(), RunError> {
@@ -212,7 +190,9 @@ fn check_memory(plan: &Plan) -> Result<(), RunError> {
     let available = text
         .lines()
         .find_map(|l| l.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    let (need, available) = (plan.max_bytes(), available.map_or(u64::MAX, |kib| kib.saturating_mul(1024)));
+    let processes = (plan.processes.len() as u64).saturating_mul(A_PROCESS);
+    let need = plan.max_bytes().saturating_add(plan.copied_bytes()).saturating_add(processes);
+    let (need, available) = (need, available.map_or(u64::MAX, |kib| kib.saturating_mul(1024)));
     if need > available { Err(RunError::Memory { need, available }) } else { Ok(()) }
 }
 
@@ -235,15 +215,13 @@ fn wait(start: Start<'_>, stop: &AtomicBool) {
     }
 }
 
-/// The areas of a running plan, and where their truth goes.
-struct Show<'a> {
-    plan: &'a Plan,
-    areas: Vec<Area>,
+/// Where the truth goes, and what it says for people.
+struct Out<'a> {
     out: &'a mut dyn Write,
     outcome: Outcome,
 }
 
-impl Show<'_> {
+impl Out<'_> {
     fn tell(&mut self, line: &Line) -> Result<(), RunError> {
         let mut text = serde_json::to_string(line).map_err(std::io::Error::from)?;
         text.push('\n');
@@ -251,126 +229,114 @@ impl Show<'_> {
         Ok(self.out.flush()?)
     }
 
-    fn map(&mut self) -> Result<(), RunError> {
-        // The kernel maps downwards: the last comes first so that addresses rise with the index.
-        for plan in self.plan.areas.iter().rev() {
-            let area = Area::map(plan, self.plan.page, self.plan.unit, self.plan.base_page)
-                .map_err(|source| RunError::Map { area: plan.name.clone(), bytes: plan.size, source })?;
-            self.areas.push(area);
+    fn area(&mut self, line: AreaLine) -> Result<(), RunError> {
+        if !line.backed_as_asked && !self.outcome.backed_otherwise.contains(&line.name) {
+            self.outcome.backed_otherwise.push(line.name.clone());
         }
-        self.areas.reverse();
-        self.tell_areas(|_| true)
+        self.tell(&Line::Area(line))
     }
+}
 
-    fn resize(&mut self, phase: &PhasePlan) -> Result<(), RunError> {
+/// A running plan.
+struct Show<'a> {
+    plan: &'a Plan,
+    control: &'a Control,
+    areas: Areas,
+    /// First address and first past it of each area, by its index, whichever process has it.
+    extents: BTreeMap<usize, (u64, u64)>,
+    family: Family<'a>,
+    out: Out<'a>,
+}
+
+impl<'a> Show<'a> {
+    /// Changes areas as the phase wants them, before it begins.
+    fn change(&mut self, phase: &PhasePlan) -> Result<(), RunError> {
+        let plan = self.plan;
+        let failed = |index: usize, bytes, source| {
+            let area = plan.areas.get(index).map(|a| a.name.clone()).unwrap_or_default();
+            RunError::Map { area, bytes, source }
+        };
         for &(index, size) in &phase.resize {
             if let Some(area) = self.areas.get_mut(index) {
-                area.resize(size).map_err(|source| {
-                    let area = self.plan.areas.get(index).map(|a| a.name.clone()).unwrap_or_default();
-                    RunError::Map { area, bytes: size, source }
-                })?;
+                area.resize(size).map_err(|source| failed(index, size, source))?;
+            }
+        }
+        for &index in &phase.discard {
+            if let Some(area) = self.areas.get_mut(index) {
+                area.discard().map_err(|source| failed(index, area.size() as u64, source))?;
             }
         }
         if phase.resize.is_empty() {
             return Ok(());
         }
-        self.tell_areas(|index| phase.resize.iter().any(|&(i, _)| i == index))
-    }
-
-    fn tell_areas(&mut self, which: impl Fn(usize) -> bool) -> Result<(), RunError> {
-        const PATH: &str = "/proc/self/smaps";
-        let smaps = std::fs::read_to_string(PATH).map_err(|source| RunError::Proc { path: PATH, source })?;
-        let lines: Vec<_> = (self.plan.areas.iter().zip(&self.areas).enumerate())
-            .filter(|(index, _)| which(*index))
-            .map(|(_, (plan, area))| {
-                let (start, end) = (area.start() as u64, (area.start() + area.size()) as u64);
-                let (resident_bytes, huge_bytes) = backing(&smaps, start, end);
-                let huge_wanted = if self.plan.page == Page::Huge { end - start } else { 0 };
-                let backed_as_asked = resident_bytes == end - start && huge_bytes == huge_wanted;
-                let (name, unit) = (plan.name.clone(), self.plan.unit);
-                AreaLine { name, start, end, unit, resident_bytes, huge_bytes, backed_as_asked }
-            })
-            .collect();
-        for line in lines {
-            if !line.backed_as_asked && !self.outcome.backed_otherwise.contains(&line.name) {
-                self.outcome.backed_otherwise.push(line.name.clone());
-            }
-            self.tell(&Line::Area(line))?;
+        let resized = |index| phase.resize.iter().any(|&(i, _)| i == index);
+        for (index, line) in area_lines(plan, 0, &self.areas, resized)? {
+            self.extents.insert(index, (line.start, line.end));
+            self.out.area(line)?;
         }
         Ok(())
     }
 
-    fn phase<'s>(
+    fn phase(
         &mut self,
         index: usize,
         phase: &PhasePlan,
-        crew: &Crew<'_, 's>,
-        stop: &'s AtomicBool,
+        crew: &Crew<'_, 'a>,
+        stop: &AtomicBool,
     ) -> Result<(), RunError> {
         let number = u32::try_from(index).unwrap_or(u32::MAX);
         let start_ns = now_ns();
-        let begin = PhaseBegin { index: number, name: phase.name.clone(), start_ns };
-        self.tell(&Line::PhaseBegin(begin))?;
+        self.out.tell(&Line::PhaseBegin(PhaseBegin { index: number, name: phase.name.clone(), start_ns }))?;
         let end_ns = phase.duration.map(|d| start_ns.saturating_add(d));
-        let with_work = phase.streams.iter().filter(|s| s.units.is_some()).count();
-        let open_work = (with_work > 0).then(|| Arc::new(AtomicUsize::new(with_work)));
-
-        let mut shifts: Vec<Vec<Job>> = crew.orders.iter().map(|_| Vec::new()).collect();
-        for (index, stream) in phase.streams.iter().enumerate() {
-            if let Some(jobs) = shifts.get_mut(stream.thread) {
-                jobs.push(self.job(index, stream)?);
-            }
-        }
-        let mut waiting = 0;
-        for (order, jobs) in crew.orders.iter().zip(shifts) {
-            if !jobs.is_empty() {
-                let open_work = open_work.clone();
-                order
-                    .send(Shift { start_ns, end_ns, jobs, open_work, stop })
-                    .map_err(|_| RunError::Worker)?;
-                waiting += 1;
-            }
-        }
-        if waiting == 0 {
-            let until = end_ns.map_or(0, |end| end.saturating_sub(start_ns));
-            wait(Start::After(until), stop);
+        let with_end = phase.streams.iter().filter(|s| s.ends()).count();
+        self.control.announce(Announced { index, start_ns, end_ns }, with_end);
+        let shift = Shift::of_phase(start_ns, end_ns, phase, self.control);
+        let mut threads = crew.begin(self.plan, phase, &self.areas, &shift)?;
+        let mut children: Vec<_> =
+            phase.streams.iter().map(|s| s.process).filter(|&process| process != 0).collect();
+        children.sort_unstable();
+        children.dedup();
+        let mut children = children.len();
+        if threads == 0 && children == 0 {
+            let length = end_ns.map_or(0, |end| end.saturating_sub(start_ns));
+            wait(Start::After(length), stop);
         }
         let (mut tallies, mut last_ns) = (Vec::new(), now_ns());
-        for _ in 0..waiting {
-            let (tally, last) = crew.answer()?;
-            tallies.extend(tally);
-            last_ns = last_ns.max(last);
+        while threads > 0 || children > 0 {
+            if stop.load(Ordering::Relaxed) {
+                self.control.stop.store(true, Ordering::Relaxed);
+            }
+            let answer = if threads > 0 {
+                let answer = crew.answer(NAP)?;
+                threads -= usize::from(answer.is_some());
+                answer
+            } else {
+                None
+            };
+            // While own threads work, children are only asked for what they have said already, so that none waits for a
+            // full pipe.
+            let patience = if threads > 0 { Duration::ZERO } else { NAP };
+            let said = if children > 0 { self.family.listen(patience)? } else { None };
+            let of_child = match said {
+                Some((_, Said::Done { tallies, last_ns })) => {
+                    children -= 1;
+                    Some((tallies, last_ns))
+                }
+                _ => None,
+            };
+            for (tally, last) in answer.into_iter().chain(of_child) {
+                tallies.extend(tally);
+                last_ns = last_ns.max(last);
+            }
         }
-        let work_done = open_work.is_some_and(|n| n.load(Ordering::Relaxed) == 0);
+        let work_done = with_end > 0 && self.control.open_work.load(Ordering::Relaxed) == 0;
         let complete = work_done || !stop.load(Ordering::Relaxed) || end_ns.is_some_and(|end| last_ns >= end);
         tallies.sort_by_key(|t| t.index);
         self.tell_work(number, phase, &tallies)?;
         let seconds = last_ns.saturating_sub(start_ns) as f64 / 1e9;
-        let ranges = self.ranges(phase, &tallies, seconds);
-        let name = phase.name.clone();
-        self.tell(&Line::Phase(PhaseLine {
-            index: number,
-            name,
-            start_ns,
-            end_ns: last_ns,
-            complete,
-            ranges,
-        }))
-    }
-
-    fn job(&self, index: usize, stream: &Stream) -> Result<Job, RunError> {
-        let (Some(area), Ok(offset), Ok(size), Ok(unit), Ok(base_page)) = (
-            self.areas.get(stream.area),
-            usize::try_from(stream.offset),
-            usize::try_from(stream.size),
-            usize::try_from(self.plan.unit),
-            usize::try_from(self.plan.base_page),
-        ) else {
-            return Err(RunError::Worker);
-        };
-        // The plan keeps streams inside their area; what the threads may touch hangs on it.
-        assert!(offset.checked_add(size).is_some_and(|end| end <= area.size()), "stream outside its area");
-        Ok(Job { index, base: area.start() + offset, size, unit, base_page, stream: stream.clone() })
+        let (ranges, courses) = self.ranges(phase, &tallies, seconds);
+        let (index, name, end_ns) = (number, phase.name.clone(), last_ns);
+        self.out.tell(&Line::Phase(PhaseLine { index, name, start_ns, end_ns, complete, ranges, courses }))
     }
 
     fn tell_work(&mut self, phase: u32, plan: &PhasePlan, tallies: &[Tally]) -> Result<(), RunError> {
@@ -379,9 +345,9 @@ impl Show<'_> {
             let area = self.plan.areas.get(stream.area).map(|a| a.name.clone()).unwrap_or_default();
             let (touches, bytes) = (stream.work_touches, stream.work_touches.saturating_mul(granule));
             for &Piece { start_ns, end_ns, cpu_ns } in &tally.work {
-                self.outcome.work_ns.push(end_ns.saturating_sub(start_ns));
-                self.outcome.work_bytes = self.outcome.work_bytes.saturating_add(bytes);
-                self.tell(&Line::Work(WorkLine {
+                self.out.outcome.work_ns.push(end_ns.saturating_sub(start_ns));
+                self.out.outcome.work_bytes = self.out.outcome.work_bytes.saturating_add(bytes);
+                self.out.tell(&Line::Work(WorkLine {
                     phase,
                     area: area.clone(),
                     start_ns,
@@ -395,20 +361,34 @@ impl Show<'_> {
         Ok(())
     }
 
-    fn ranges(&self, phase: &PhasePlan, tallies: &[Tally], seconds: f64) -> Vec<RangeLine> {
-        let mut by_area: Vec<Vec<(&Stream, &Tally)>> = self.areas.iter().map(|_| Vec::new()).collect();
+    fn ranges(&self, phase: &PhasePlan, tallies: &[Tally], seconds: f64) -> (Vec<RangeLine>, Vec<Course>) {
+        let mut courses = Vec::new();
+        // By process and area. An area of the first process is part of its children too, accessed or not.
+        let mut streams: BTreeMap<(usize, usize), Vec<Told<'_>>> = BTreeMap::new();
+        for (index, area) in self.plan.areas.iter().enumerate() {
+            let last = if area.process == 0 { self.plan.processes.len() - 1 } else { area.process };
+            streams.extend((area.process..=last).map(|process| ((process, index), Vec::new())));
+        }
         for (stream, tally) in phase.streams.iter().zip(tallies) {
-            if let Some(list) = by_area.get_mut(stream.area) {
-                list.push((stream, tally));
-            }
+            let start = self.extents.get(&stream.area).map_or(0, |e| e.0);
+            let course = course(stream, tally, start, self.plan.unit, self.plan.base_page, seconds);
+            let course = course.map(|course| {
+                courses.push(course);
+                courses.len() - 1
+            });
+            streams.entry((stream.process, stream.area)).or_default().push((stream, tally, course));
         }
         let mut lines = Vec::new();
-        for ((area, plan), streams) in self.areas.iter().zip(&self.plan.areas).zip(by_area) {
-            let (start, size) = (area.start() as u64, area.size() as u64);
-            let extent = Extent { name: &plan.name, start, size, unit: self.plan.unit };
+        for ((process, index), streams) in streams {
+            let (Some(area), Some(&(start, end))) = (self.plan.areas.get(index), self.extents.get(&index))
+            else {
+                continue;
+            };
+            let (pid, shared, unit) = (self.family.pid(process), area.shared, self.plan.unit);
+            let extent = Extent { name: &area.name, start, size: end - start, unit, pid, shared };
             lines.extend(of_area(extent, &streams, seconds, self.plan.hot_hz));
         }
-        lines.sort_by_key(|l| l.start);
-        lines
+        lines.sort_by_key(|l| (l.pid, l.start));
+        (lines, courses)
     }
 }

@@ -4,21 +4,30 @@
 //! range. A pass that comes so late that the next slot has begun is left out and counted, never made up for: two
 //! passes in one sampling interval look like one to any monitor. Long passes are cut into chunks between which the
 //! thread serves whichever stream has the shortest period.
+//!
+//! A steady stream spreads its touches evenly instead, and one that comes late goes on from where it is: its schedule is
+//! put off, so that it never runs faster than stated.
 
 use crate::clock::{now_ns, sleep_until, thread_cpu_ns};
-use crate::pattern::{Gaps, Kind, Touch};
-use crate::plan::{LINE, Stream};
+use crate::control::Words;
+use crate::order::{Order, Zipf};
+use crate::pattern::{Gaps, Touch};
+use crate::plan::{LINE, PhasePlan, Stream};
 use crate::quantity::Rate;
 use crate::rng::Rng;
-use std::sync::Arc;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Touches between two looks at the clock: some 100 us of cache misses.
 const CHUNK: usize = 2048;
-/// Random accesses are done in batches this far apart: well below any sampling interval, and far fewer wake-ups.
+/// Random and steady accesses are done in batches this far apart: well below any sampling interval, and far fewer wake-ups.
 const BATCH_NS: u64 = 1_000_000;
-/// Random accesses that are later than this are left out.
+/// Random and steady accesses that are later than this are left out or put off.
 const LATE_NS: u64 = 50_000_000;
+/// Passes further apart than this have their course told: a mean rate says too little of a second of them.
+const SLOW_NS: f64 = 200e6;
+/// Time between two points of a course: some bytes a point, and well below what a window is long.
+const POINT_NS: u64 = 5_000_000;
 /// Longest sleep, so that a request to stop is seen soon.
 const NAP_NS: u64 = 50_000_000;
 
@@ -40,19 +49,27 @@ pub(crate) struct Job {
 }
 
 /// A phase as one thread sees it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Shift<'a> {
     pub(crate) start_ns: u64,
     pub(crate) end_ns: Option<u64>,
     pub(crate) jobs: Vec<Job>,
     /// Streams of the phase, over all threads, that still have work to do; `None` when none ever had.
-    pub(crate) open_work: Option<Arc<AtomicUsize>>,
+    pub(crate) open_work: Option<&'a AtomicUsize>,
     /// Set when the workload is to end.
     pub(crate) stop: &'a AtomicBool,
 }
 
+impl<'a> Shift<'a> {
+    /// A phase without jobs yet.
+    pub(crate) fn of_phase(start_ns: u64, end_ns: Option<u64>, phase: &PhasePlan, words: &'a Words) -> Self {
+        let open_work = phase.streams.iter().any(Stream::ends).then_some(&words.open_work);
+        Self { start_ns, end_ns, jobs: Vec::new(), open_work, stop: &words.stop }
+    }
+}
+
 /// What came of a stream.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tally {
     /// Index of the stream in its phase.
     pub(crate) index: usize,
@@ -66,10 +83,12 @@ pub(crate) struct Tally {
     pub(crate) max_gap_ns: u64,
     /// Each piece of work.
     pub(crate) work: Vec<Piece>,
+    /// For slow passes: nanoseconds since the start of the phase, touches until then.
+    pub(crate) points: Vec<(u64, u64)>,
 }
 
 /// When a piece of work was done and what it took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Piece {
     pub(crate) start_ns: u64,
     pub(crate) end_ns: u64,
@@ -81,6 +100,8 @@ enum Pace {
     Slots { period: f64, slot: u64, passing: bool, last_pass: Option<u64> },
     /// One access each `mean` ns on average.
     Single { mean: f64, next: f64, batch: u64 },
+    /// One touch each `gap` ns.
+    Steady { gap: f64, next: f64, batch: u64 },
     /// Without a pause.
     Flat { work_start: u64, cpu_start: u64 },
 }
@@ -93,6 +114,10 @@ struct Runner {
     touches_per_pass: usize,
     /// Next touch of the pass.
     position: usize,
+    /// For [`Order::Zipf`]: what draws the grain.
+    zipf: Option<Zipf>,
+    /// Whether the points of its course are kept.
+    tracked: bool,
     tally: Tally,
     done: bool,
 }
@@ -103,7 +128,7 @@ pub(crate) fn work(shift: Shift<'_>, rng: &mut Rng) -> (Vec<Tally>, u64) {
     let mut turn = 0;
     loop {
         let now = now_ns();
-        let work_done = shift.open_work.as_ref().is_some_and(|n| n.load(Ordering::Relaxed) == 0);
+        let work_done = shift.open_work.is_some_and(|n| n.load(Ordering::Relaxed) == 0);
         if work_done || shift.end_ns.is_some_and(|end| now >= end) || shift.stop.load(Ordering::Relaxed) {
             break;
         }
@@ -124,7 +149,8 @@ pub(crate) fn work(shift: Shift<'_>, rng: &mut Rng) -> (Vec<Tally>, u64) {
                 turn = i + 1;
                 runner.step(now, rng);
                 if runner.done
-                    && let Some(open) = &shift.open_work
+                    && runner.job.stream.ends()
+                    && let Some(open) = shift.open_work
                 {
                     open.fetch_sub(1, Ordering::Relaxed);
                 }
@@ -143,28 +169,39 @@ impl Runner {
             Touch::Page => job.base_page,
         };
         let touches_per_pass = (job.size / granule.max(1)).max(1);
-        let per_pass = match job.stream.kind {
-            Kind::Sequential => touches_per_pass,
-            Kind::Random => units,
-        };
-        let pace = match (job.stream.rate, job.stream.kind) {
-            (Rate::Max, _) => Pace::Flat { work_start: start_ns, cpu_start: thread_cpu_ns() },
-            (Rate::Hz(hz), Kind::Sequential) => {
-                Pace::Slots { period: 1e9 / hz, slot: 0, passing: false, last_pass: None }
-            }
-            (Rate::Hz(hz), Kind::Random) => {
+        let (order, steady) = (job.stream.order, job.stream.steady);
+        let per_pass = if order.is_random() { units } else { touches_per_pass };
+        let pace = match job.stream.rate {
+            Rate::Max => Pace::Flat { work_start: start_ns, cpu_start: thread_cpu_ns() },
+            Rate::Hz(hz) if order.is_random() => {
                 Pace::Single { mean: 1e9 / (hz * units as f64), next: start_ns as f64, batch: start_ns }
             }
+            Rate::Hz(hz) if steady => Pace::Steady {
+                gap: 1e9 / (hz * touches_per_pass as f64),
+                next: start_ns as f64,
+                batch: start_ns,
+            },
+            Rate::Hz(hz) => Pace::Slots { period: 1e9 / hz, slot: 0, passing: false, last_pass: None },
+        };
+        let tracked = !order.is_random()
+            && match pace {
+                Pace::Slots { period, .. } => period > SLOW_NS,
+                Pace::Flat { .. } => job.stream.work_touches == 0,
+                _ => true,
+            };
+        let zipf = match order {
+            Order::Zipf(p) => Some(Zipf::new(&p, job.size as u64 / p.grain.max(1))),
+            _ => None,
         };
         let tally = Tally { index: job.index, touches_per_pass: per_pass as u64, ..Tally::default() };
-        Self { job, pace, start_ns, touches_per_pass, position: 0, tally, done: false }
+        Self { job, pace, start_ns, touches_per_pass, position: 0, zipf, tracked, tally, done: false }
     }
 
     /// When there is something to do.
     fn due(&self) -> u64 {
         match self.pace {
             Pace::Slots { period, slot, .. } => self.start_ns + (slot as f64 * period) as u64,
-            Pace::Single { batch, .. } => batch,
+            Pace::Single { batch, .. } | Pace::Steady { batch, .. } => batch,
             Pace::Flat { .. } => 0,
         }
     }
@@ -173,17 +210,36 @@ impl Runner {
     fn period(&self) -> u64 {
         match self.pace {
             Pace::Slots { period, .. } => period as u64,
-            Pace::Single { .. } => BATCH_NS,
+            Pace::Single { .. } | Pace::Steady { .. } => BATCH_NS,
             Pace::Flat { .. } => u64::MAX - 1,
         }
     }
 
     fn step(&mut self, now: u64, rng: &mut Rng) {
+        let apart =
+            self.tally.points.last().is_none_or(|p| now.saturating_sub(self.start_ns) >= p.0 + POINT_NS);
+        if self.tracked && apart {
+            self.point(now);
+        }
+        self.go(now, rng);
+        let passes = self.job.stream.passes.map(|n| u64::from(n) * self.touches_per_pass as u64);
+        self.done |= passes.is_some_and(|touches| self.tally.touches >= touches);
+        if self.tracked && (self.position == 0 || self.done) {
+            self.point(now_ns());
+        }
+    }
+
+    fn point(&mut self, now: u64) {
+        self.tally.points.push((now.saturating_sub(self.start_ns), self.tally.touches));
+    }
+
+    fn go(&mut self, now: u64, rng: &mut Rng) {
         match self.pace {
             Pace::Slots { period, slot, passing, last_pass } => {
                 self.step_slot(now, period, slot, passing, last_pass);
             }
             Pace::Single { mean, next, .. } => self.step_single(now, mean, next, rng),
+            Pace::Steady { gap, next, .. } => self.step_steady(now, gap, next),
             Pace::Flat { work_start, cpu_start } => self.step_flat(work_start, cpu_start, rng),
         }
     }
@@ -225,6 +281,21 @@ impl Runner {
         self.pace = Pace::Single { mean, next, batch };
     }
 
+    fn step_steady(&mut self, now: u64, gap: f64, next: f64) {
+        let (mut next, now_f) = (next, now as f64);
+        let oldest = now_f - LATE_NS as f64;
+        if next < oldest {
+            self.tally.missed += ((oldest - next) / gap) as u64;
+            next = oldest;
+        }
+        let due = ((now_f - next) / gap).floor() as usize + 1;
+        let touches = due.min(CHUNK).min(self.touches_per_pass - self.position);
+        self.pass(touches);
+        next += touches as f64 * gap;
+        let batch = if next <= now_f { now } else { (next as u64).max(now + BATCH_NS) };
+        self.pace = Pace::Steady { gap, next, batch };
+    }
+
     fn step_flat(&mut self, work_start: u64, cpu_start: u64, rng: &mut Rng) {
         let per_work = self.job.stream.work_touches;
         let mut touches = CHUNK;
@@ -232,9 +303,10 @@ impl Runner {
             let left = per_work - self.tally.touches % per_work;
             touches = touches.min(usize::try_from(left).unwrap_or(CHUNK));
         }
-        match self.job.stream.kind {
-            Kind::Sequential => self.pass(touches.min(self.touches_per_pass - self.position)),
-            Kind::Random => self.scatter(touches, rng),
+        if self.job.stream.order.is_random() {
+            self.scatter(touches, rng);
+        } else {
+            self.pass(touches.min(self.touches_per_pass - self.position));
         }
         if per_work > 0 && self.tally.touches.is_multiple_of(per_work) {
             let (now, cpu) = (now_ns(), thread_cpu_ns());
@@ -247,12 +319,22 @@ impl Runner {
 
     /// The next `touches` touches of the pass over the range.
     fn pass(&mut self, touches: usize) {
-        let Job { base, base_page, ref stream, .. } = self.job;
+        let Job { base, base_page, ref stream, size, .. } = self.job;
+        let (line, pages) = (LINE as usize, size / base_page.max(1));
+        let lines = base_page / line;
         for i in self.position..self.position + touches {
-            let address = match stream.touch {
-                Touch::Line => base + i * LINE as usize,
+            let address = match (stream.order, stream.touch) {
+                (Order::Butterfly { .. }, touch) => {
+                    let (visit, line_in_page) = match touch {
+                        Touch::Line => (i / lines, i % lines),
+                        Touch::Page => (i, i % lines),
+                    };
+                    let page = stream.order.page(visit as u64, pages as u64, base_page as u64) as usize;
+                    base + page * base_page + line_in_page * line
+                }
+                (_, Touch::Line) => base + i * line,
                 // Another cache line in each page: the same one in all would fall into one set of the cache.
-                Touch::Page => base + i * base_page + (i * LINE as usize) % base_page,
+                (_, Touch::Page) => base + i * base_page + (i * line) % base_page,
             };
             touch(address, stream.write);
         }
@@ -265,9 +347,16 @@ impl Runner {
 
     /// Touches of lines drawn at random from the whole range.
     fn scatter(&mut self, touches: usize, rng: &mut Rng) {
-        let lines = (self.job.size / LINE as usize) as u64;
+        let (size, write) = (self.job.size as u64, self.job.stream.write);
         for _ in 0..touches {
-            touch(self.job.base + rng.below(lines) as usize * LINE as usize, self.job.stream.write);
+            let (start, length) = match (self.job.stream.order, &self.zipf) {
+                (Order::Zipf(popularity), Some(zipf)) => {
+                    (zipf.draw(rng) * popularity.grain, popularity.grain)
+                }
+                _ => (0, size),
+            };
+            let line = start / LINE + rng.below(length / LINE);
+            touch(self.job.base + line as usize * LINE as usize, write);
         }
         self.tally.touches += touches as u64;
     }

@@ -1,110 +1,20 @@
 //! The workload as its users see it: a process that another one watches.
 #![allow(clippy::unwrap_used)] // helpers of tests are not tests to the lint
 
+mod common;
+
+use common::{Running, clear_referenced, clears, command, smaps};
 use isotherm_workloads::truth::{Page, PhaseLine, Truth};
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::BufReader;
+use std::process::Stdio;
 use std::time::Duration;
-
-/// A workload that has said `ready` and waits for a line on its standard input.
-struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
-    text: String,
-}
-
-fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_isotherm-workload"));
-    command.args(args);
-    command
-}
-
-impl Running {
-    fn start(args: &[&str]) -> Self {
-        let mut child = command(args)
-            .arg("--start-on-stdin")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        let mut running = Self { child, out, text: String::new() };
-        running.read_until("\"kind\":\"ready\"");
-        running
-    }
-
-    fn read_until(&mut self, part: &str) {
-        loop {
-            let before = self.text.len();
-            assert_ne!(self.out.read_line(&mut self.text).unwrap(), 0, "ended before {part}:\n{}", self.text);
-            if self.text[before..].contains(part) {
-                return;
-            }
-        }
-    }
-
-    fn go(&mut self) {
-        self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-
-    /// Waits for the end; the truth it told, and whether its status was 0.
-    fn end(mut self) -> (Truth, bool) {
-        while self.out.read_line(&mut self.text).unwrap() > 0 {}
-        let status = self.child.wait().unwrap();
-        (Truth::read(self.text.as_bytes()).unwrap(), status.success())
-    }
-
-    fn proc(&self, file: &str) -> std::path::PathBuf {
-        Path::new("/proc").join(self.child.id().to_string()).join(file)
-    }
-
-    /// Clears the Accessed bit of all its pages. On x86 the kernel leaves their translations in the TLB when it does
-    /// this, and a processor that has the translation need not set the bit again; clearing the soft-dirty bits flushes.
-    fn clear_referenced(&self) {
-        for what in ["1", "4"] {
-            std::fs::write(self.proc("clear_refs"), what).unwrap();
-        }
-    }
-
-    /// Bytes of `start..end` with the Accessed bit, by smaps.
-    fn referenced(&self) -> Vec<(u64, u64, u64)> {
-        let smaps = std::fs::read_to_string(self.proc("smaps")).unwrap();
-        let mut out: Vec<(u64, u64, u64)> = Vec::new();
-        for line in smaps.lines() {
-            let key = line.split(' ').next().unwrap();
-            if let Some((start, end)) = key.split_once('-') {
-                let hex = |s| u64::from_str_radix(s, 16).unwrap();
-                out.push((hex(start), hex(end), 0));
-            } else if let Some(rest) = line.strip_prefix("Referenced:") {
-                let kib: u64 = rest.trim().trim_end_matches(" kB").parse().unwrap();
-                out.last_mut().unwrap().2 = kib * 1024;
-            }
-        }
-        out
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// What the kernel saw accessed in a span of time, area by area, against the phase of the truth around it.
 #[test]
 fn the_kernel_sees_just_what_the_truth_says() {
     let mut run =
         Running::start(&["stairs", "--set", "steps=3", "--set", "phase=1500ms", "--set", "size=3M"]);
-    if !run.proc("clear_refs").exists() {
-        println!("skipped: the kernel lacks /proc/PID/clear_refs (CONFIG_PROC_PAGE_MONITOR)");
+    if !clears() {
         return;
     }
     run.go();
@@ -112,9 +22,9 @@ fn the_kernel_sees_just_what_the_truth_says() {
     for step in ["step0", "step1", "step2"] {
         run.read_until(&format!("phase_begin\",\"index\":{}", &step[4..]));
         let from = isotherm_workloads::now_ns();
-        run.clear_referenced();
+        clear_referenced(run.pid());
         std::thread::sleep(Duration::from_millis(300));
-        let referenced = run.referenced();
+        let referenced = smaps(run.pid(), "Referenced");
         seen.push((from, isotherm_workloads::now_ns(), referenced));
     }
     let (truth, ok) = run.end();

@@ -1,259 +1,289 @@
-//! An estimator for backends on which looking is cheap and preparing is dear.
+//! An estimator for address spaces whose page tables can be read, and on which clearing is dear.
 //!
-//! Reading an Accessed bit from outside costs a fraction of a microsecond and nobody notices. Clearing one costs the
-//! target a TLB shoot-down. DAMON's own estimator clears a page a region and sampling interval, 200 times a second;
-//! this one gets the same numbers from far fewer clears, because of what a cleared bit is: a sticky trap.
+//! Reading Accessed bits from outside costs about a nanosecond a page when a whole page table is read at once, and nobody
+//! notices. Clearing them costs the target a TLB shoot-down a range. DAMON's own estimator clears a page a region and
+//! sampling interval, 200 times a second; this one gets the same numbers from far fewer clears.
 //!
-//! # Probes
-//! A *probe* is a page that was cleared once and is looked at again and again. A page that stays idle needs no second
-//! clear, however long it is watched: cold memory costs looks only, so it can be covered densely, many probes a
-//! region. The number of probes is bounded by `max_nr_regions`, and so is the number of looks in a sampling interval.
+//! # What is known
+//! The pages of a target are taken 64 at a time, as *cells*. A cell that was cleared is watched until it shows an access;
+//! idle memory is watched without ever being cleared again, so it can all be watched, and an access shows where it is to
+//! the page. Memory that was accessed shows nothing more until it is cleared again. How looks become a rate: [`cell`] and [`evidence`].
 //!
-//! # From looks to nr_accesses
-//! A probe watched over `n` sampling intervals and found accessed in `s` of them says `s / n`: DAMON's own meaning of
-//! `nr_accesses / max`. To keep it unbiased whatever the access pattern, when a probe is watched must not depend on
-//! what it shows. So a *run* has a length fixed beforehand; within it the page is cleared again whenever it was
-//! accessed. Pages expected to be hot get short runs (a clear for every interval), in turn ([`choose`]); pages expected
-//! to be cold are watched without end (a clear only for every access, so rates far below one access an aggregation are
-//! counted too). When an access is found after several intervals without a look, it may have been any of them
-//! ([`count`]).
+//! # What is drawn
+//! Cells of one rate that lie beside each other are *stretches*, found by the most likely division of the address space
+//! ([`segment`]); the border is where the cells' pages say it is ([`draw`]). Regions are stretches, cut where they are larger
+//! than the monitor allows. Nothing is drawn anew of a target that showed nothing new.
 //!
-//! Probes stay where they are and remember what they showed, the more of it the fewer intervals a page can be watched;
-//! a page that contradicts what it showed before starts anew, and so does a region of which most pages tried do
-//! ([`estimate`]).
+//! # What is cleared
+//! Every aggregation ([`plan`]): *checks* of what is hot, a few pages of each stretch by turns, so that none is believed hot
+//! for long when it is not any more. What a check shows is taken to be so of its whole stretch; when checks disagree with
+//! what was believed, all of the stretch is to be observed anew. What remains goes into memory that was never cleared, or
+//! not since it was hot, evenly spread, until all is watched. Memory that other processes map is not cleared by the page but
+//! by *sweeps*, for which a share is set aside.
 //!
-//! # Borders
-//! Blind splitting is exploration: DAMON learns where a border is by drawing one and seeing whether it survives. With
-//! many probes a region the border can be read off: [`segment`] finds the most likely division of the address space
-//! into stretches of equal rate, at a price for every border that keeps noise out; [`refine`] then closes in on each
-//! border by bisection, down to a page, within a few sampling intervals.
-//!
-//! # What a budget cuts
-//! Looks and clears are handed out in the order: runs under way, planned checks of accessed memory, borders being closed
-//! in on, new probes in cold memory; the last two only from what is saved up. What does not fit is counted in
-//! [`crate::Tally`].
+//! # When
+//! Looks and clears share wake-ups, which cost as much as a hundred looks: one for the checks, at a random moment of the
+//! aggregation lest a program of the same rhythm be met at the same point each time; then after 1, 2, 4, 8 ... intervals as
+//! windows end; and one at the aggregation's end, when as much of all that is watched is looked at as may be, by turns.
+//! However many targets there are, none costs anything but in its turn.
 
-mod choose;
-mod count;
-mod estimate;
-mod place;
-mod probe;
-mod refine;
+mod cell;
+mod draw;
+mod evidence;
+mod plan;
 mod segment;
+mod target;
+mod tuning;
 
-use crate::{Check, Operations, Region, Sampler, Step, TargetId};
+pub(crate) use plan::{SWEPT_A_CLEAR, price_of};
+pub use tuning::Tuning;
+
+use crate::{AddrRange, BlockOperations, Sampler, Step, Target, TargetId, adapt};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use probe::{Probe, State};
-use refine::Refine;
+use cell::{Cell, State};
+use draw::{Stretch, draw, regions};
+use evidence::{Evidence, Verdict};
+use target::{At, Block, CELLS, Watched};
 
 /// The estimator; see the module's essay.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
+    tuning: Tuning,
+    sweeps: bool,
     targets: Vec<Watched>,
-    /// Which target is served first; moves on so that a tight budget starves nobody.
-    first: usize,
+    index: BTreeMap<TargetId, usize>,
+    /// Whose turn it is: at the aggregation's end, and for clearing what was never seen.
+    look_turn: Turn,
+    clear_turn: usize,
+    /// When the checks of this aggregation are made, and which.
+    checks_at: u64,
+    checks: Vec<(TargetId, AddrRange)>,
+    /// What sweeps may spend, in clears.
+    sweep_credit: usize,
+    scratch: Vec<u64>,
 }
 
-/// What is known of one target.
-#[derive(Clone, Debug, Default)]
-struct Watched {
-    id: TargetId,
-    /// Sorted by address.
-    probes: Vec<Probe>,
-    /// Planned checks of hot memory: when (sampling interval) and which probe, in that order.
-    checks: Vec<(u64, u32)>,
-    /// New probes in cold memory that wait to be cleared for the first time.
-    seeds: Vec<u32>,
-    /// Borders being closed in on.
-    refines: Vec<Refine>,
-    /// Borders the evidence demands, sorted.
-    borders: Vec<u64>,
-}
-
-/// Prepares that borders and new probes leave for checks, in aggregations' worth.
-const RESERVED: usize = 2;
-/// ... and at most so many.
-const MOST_RESERVED: usize = 400;
-
-/// Which probe a check belongs to.
-#[derive(Clone, Copy)]
-enum Of {
-    Probe(usize),
-    Refine(usize, usize),
+/// A place in the list of all blocks of all targets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    target: usize,
+    block: usize,
 }
 
 impl Watch {
     /// A fresh estimator.
-    pub const fn new() -> Self {
-        Self { targets: Vec::new(), first: 0 }
+    pub fn new() -> Self {
+        Self { sweeps: true, ..Self::default() }
+    }
+
+    /// One with other numbers than [`Tuning::DEFAULT`].
+    pub fn with_tuning(tuning: Tuning) -> Self {
+        Self { tuning, ..Self::new() }
+    }
+
+    /// Whether memory that other processes map too may be swept; without, its rates stay unknown.
+    pub fn set_sweeps(&mut self, on: bool) {
+        self.sweeps = on;
+    }
+
+    fn reindex(&mut self) {
+        self.index = self.targets.iter().enumerate().map(|(i, t)| (t.id, i)).collect();
+    }
+
+    /// Looks at blocks whose windows have ended.
+    fn look_at_due<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
+        let now = step.now;
+        for target in &mut self.targets {
+            if !target.due.iter().any(|(at, _)| *at <= now) {
+                continue;
+            }
+            let mut addrs: Vec<u64> =
+                target.due.iter().filter(|(at, _)| *at <= now).map(|(_, addr)| *addr).collect();
+            addrs.sort_unstable();
+            addrs.dedup();
+            let mut blocks: Vec<usize> =
+                addrs.iter().filter_map(|a| target.blocks.binary_search_by_key(a, |b| b.addr).ok()).collect();
+            let left = step.checks_left();
+            step.tally.checks_cut += blocks.len().saturating_sub(left) as u64;
+            blocks.truncate(left);
+            if blocks.is_empty() && left == 0 {
+                return;
+            }
+            // What could not be looked at comes up again at the aggregation's end.
+            target.due.retain(|(at, _)| *at > now);
+            target.look(step, &blocks, &self.tuning);
+        }
+    }
+
+    /// Looks at what is watched, from where the last turn ended, as far as may be.
+    fn look_by_turns<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
+        let count = self.targets.len();
+        // Half is left for looks at what is about to be cleared.
+        let mut allowed = (step.checks_left() / 2).min(step.allowance.checks_per_aggr.max(32)).max(1);
+        let mut scratch = core::mem::take(&mut self.scratch);
+        for _ in 0..=count {
+            if count == 0 || allowed == 0 {
+                break;
+            }
+            self.look_turn.target %= count;
+            let Some(target) = self.targets.get_mut(self.look_turn.target) else { break };
+            if self.look_turn.block == 0 {
+                if target.surveyed == Some(step.now) {
+                    // All have had their turn.
+                    break;
+                }
+                target.survey(step, &mut scratch);
+                allowed = allowed.saturating_sub(1).max(1);
+            }
+            // Where nothing is watched yet, a look tells nothing more than the first one did.
+            let idle = target.looked_once && target.census.watching == 0;
+            let mut blocks = if idle { Vec::new() } else { target.telling() };
+            target.looked_once = true;
+            blocks.retain(|i| *i >= self.look_turn.block);
+            let whole = blocks.len() <= allowed;
+            blocks.truncate(allowed);
+            if !blocks.is_empty() {
+                target.look(step, &blocks, &self.tuning);
+            }
+            allowed = allowed.saturating_sub(blocks.len());
+            if whole {
+                target.take_census(step.now, &self.tuning);
+                self.look_turn = Turn { target: self.look_turn.target + 1, block: 0 };
+            } else {
+                self.look_turn.block = blocks.last().map_or(0, |i| i + 1);
+                step.tally.checks_cut += 1;
+                break;
+            }
+        }
+        self.scratch = scratch;
     }
 }
 
-impl Watched {
-    /// Adds probes; what is planned refers to probes by index and is carried over.
-    fn insert(&mut self, mut new: Vec<Probe>) {
-        let addr_of = |probes: &[Probe], i: u32| probes.get(i as usize).map_or(0, |p| p.addr);
-        let checks: Vec<(u64, u64)> =
-            self.checks.iter().map(|&(at, i)| (at, addr_of(&self.probes, i))).collect();
-        let seeds: Vec<u64> = self.seeds.iter().map(|&i| addr_of(&self.probes, i)).collect();
-        self.probes.append(&mut new);
-        self.probes.sort_by_key(|p| p.addr);
-        self.probes.dedup_by_key(|p| p.addr);
-        let find = |addr: u64| self.probes.partition_point(|p| p.addr < addr) as u32;
-        self.checks = checks.into_iter().map(|(at, addr)| (at, find(addr))).collect();
-        self.seeds = seeds.into_iter().map(find).collect();
+/// What checks showed is taken to be so of all of a stretch, unless they disagree.
+fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
+    if target.results.is_empty() {
+        return;
     }
-
-    fn probe_mut(&mut self, of: Of) -> Option<&mut Probe> {
-        match of {
-            Of::Probe(index) => self.probes.get_mut(index),
-            Of::Refine(index, slot) => self.refines.get_mut(index)?.probes.get_mut(slot),
+    let mut results = core::mem::take(&mut target.results);
+    results.sort_unstable_by_key(|(addr, _)| *addr);
+    let mut rest = results.as_slice();
+    for stretch in &mut target.stretches {
+        let start = rest.partition_point(|(addr, _)| *addr < stretch.range.start);
+        let end = rest.partition_point(|(addr, _)| *addr < stretch.range.end);
+        let mine = rest.get(start..end).unwrap_or_default();
+        rest = rest.get(end..).unwrap_or_default();
+        if mine.is_empty() || !stretch.is_hot(tuning) {
+            continue;
         }
-    }
-
-    /// Probes to look at in this interval, the most telling first. The idle ones outside runs wait for the
-    /// aggregation's end.
-    fn due(&mut self, now: u64, list: &mut Vec<Of>) {
-        let due = |p: &Probe| p.state == State::Watching && p.due_at(now).is_some_and(|at| at <= now);
-        for (index, refine) in self.refines.iter().enumerate() {
-            let watching = refine.probes.iter().enumerate().filter(|(_, p)| due(p));
-            list.extend(watching.map(|(slot, _)| Of::Refine(index, slot)));
+        let hits = mine.iter().filter(|(_, w)| w.share > 0.0).count();
+        let silent = mine.iter().filter(|(_, w)| w.verdict == Verdict::Silent).count();
+        stretch.suspect = silent > 0;
+        if silent >= 2 && silent > hits {
+            // It fell silent as a whole, as far as is known.
+            stretch.suspect = false;
+            let exposure = mean(mine.iter().map(|(_, w)| w.length));
+            for_cells(&mut target.blocks, stretch.range, |cell| {
+                if cell.state == State::Lit {
+                    cell.fell_silent(exposure, now);
+                }
+            });
         }
-        list.extend(self.probes.iter().enumerate().filter(|(_, p)| due(p)).map(|(i, _)| Of::Probe(i)));
-    }
-
-    /// The next interval in which something is due, at the latest `end`. Waking up costs tens of microseconds on a
-    /// virtual machine, more than a hundred looks.
-    fn next_due(&self, now: u64, end: u64) -> u64 {
-        // What waits for a clear that was not allowed waits on until there is another reason to wake up.
-        let refines = self.refines.iter().flat_map(|r| &r.probes);
-        let runs =
-            refines.chain(&self.probes).filter(|p| p.state == State::Watching).filter_map(|p| p.due_at(now));
-        let queued = self.checks.iter().map(|(at, _)| *at).find(|at| *at > now);
-        runs.chain(queued).min().unwrap_or(end).clamp(now + 1, end.max(now + 1))
-    }
-
-    /// Looks at `list`, as far as the step allows.
-    fn look<O: Operations>(&mut self, step: &mut Step<'_, O>, list: &mut Vec<Of>) {
-        let allowed = step.checks_left().min(list.len());
-        step.tally.checks_cut += (list.len() - allowed) as u64;
-        list.truncate(allowed);
-        let mut checks: Vec<Check> = Vec::with_capacity(list.len());
-        for of in list.iter() {
-            checks.push(Check::new(self.id, self.probe_mut(*of).map_or(0, |p| p.addr)));
+        let counted = || mine.iter().map(|(_, w)| w).filter(|w| w.counts);
+        if silent > 0 || counted().next().is_none() {
+            continue;
         }
-        step.check(&mut checks);
-        for (of, check) in list.iter().zip(&checks) {
-            if let Some(probe) = self.probe_mut(*of) {
-                probe.looked(check, step.now);
+        // Checks made at one moment meet a loop at one point: together they are one observation.
+        let (share, length) = (mean(counted().map(|w| w.share)), mean(counted().map(|w| w.length)));
+        let surprises = counted().filter(|w| w.verdict == Verdict::Surprise).count();
+        if 2 * surprises > counted().count() {
+            stretch.evidence.begin(share, length, now);
+        } else {
+            stretch.evidence.add(share, length, now, tuning);
+        }
+        let evidence = stretch.evidence;
+        for_cells(&mut target.blocks, stretch.range, |cell| {
+            if cell.evidence.hits > 0.0 {
+                cell.evidence = Evidence { idle: cell.evidence.idle, ..evidence };
             }
-        }
+        });
     }
+    results.clear();
+    target.results = results;
+}
 
-    /// Clears what wants clearing, as far as the step allows.
-    fn clear<O: Operations>(&mut self, step: &mut Step<'_, O>) {
-        let now = step.now;
-        let mut list: Vec<Of> = Vec::new();
-        let again =
-            self.probes.iter().enumerate().filter(|(_, p)| p.state == State::Lit && p.in_run(now + 1));
-        list.extend(again.map(|(index, _)| Of::Probe(index)));
-        let ready = self.checks.partition_point(|(at, _)| *at <= now);
-        let before = list.len();
-        let due = before + ready;
-        let allowed = step.allowance.prepares.min(due);
-        step.tally.prepares_cut += (due - allowed) as u64;
-        // Checks that are not allowed now wait.
-        list.extend(self.checks.drain(..allowed.saturating_sub(before)).map(|(_, i)| Of::Probe(i as usize)));
-        list.truncate(allowed);
-        // Borders and new probes can wait, so what checks will need stays in reserve.
-        let reserve = step.allowance.prepares_per_aggr.min(MOST_RESERVED / RESERVED) * RESERVED;
-        let mut spare = step.allowance.prepares.saturating_sub(due).saturating_sub(reserve);
-        for (index, refine) in self.refines.iter().enumerate() {
-            let wanting = refine.probes.iter().enumerate().filter(|(_, p)| refine.wants_clear(p));
-            let before = list.len();
-            list.extend(wanting.map(|(slot, _)| Of::Refine(index, slot)).take(spare));
-            spare -= list.len() - before;
+fn mean(values: impl Iterator<Item = f32>) -> f32 {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    sum / count.max(1) as f32
+}
+
+/// Calls `each` with the cells that lie in the range for the most part.
+fn for_cells(blocks: &mut [Block], range: AddrRange, mut each: impl FnMut(&mut Cell)) {
+    let first = blocks.partition_point(|b| b.addr + crate::BLOCK_SIZE <= range.start);
+    for block in blocks.get_mut(first..).unwrap_or_default() {
+        if block.addr >= range.end {
+            break;
         }
-        let seeds = spare.min(self.seeds.len());
-        list.extend(self.seeds.drain(..seeds).map(|i| Of::Probe(i as usize)));
-        let mut checks: Vec<Check> = Vec::with_capacity(list.len());
-        for of in &list {
-            checks.push(Check::new(self.id, self.probe_mut(*of).map_or(0, |p| p.addr)));
-        }
-        step.prepare(&mut checks);
-        for (of, check) in list.iter().zip(&checks) {
-            if let Some(probe) = self.probe_mut(*of) {
-                probe.prepared(check, now);
+        let (addr, huge) = (block.addr, block.huge);
+        let (size, count) = if huge { (crate::BLOCK_SIZE, 1) } else { (target::CELL_SIZE, CELLS) };
+        for (i, cell) in block.cells.iter_mut().take(count).enumerate() {
+            if range.contains(addr + i as u64 * size + size / 2) {
+                each(cell);
             }
         }
     }
 }
 
-impl Sampler for Watch {
-    fn sample<O: Operations>(&mut self, step: &mut Step<'_, O>) {
-        let nr_targets = self.targets.len().max(1);
-        self.first = (self.first + 1) % nr_targets;
-        let mut list = Vec::new();
-        for index in 0..nr_targets {
-            let Some(target) = self.targets.get_mut((self.first + index) % nr_targets) else { continue };
-            list.clear();
-            target.due(step.now, &mut list);
-            target.look(step, &mut list);
-            if let Some(t) = step.targets.iter_mut().find(|t| t.id == target.id) {
-                refine::advance(target, t, step.min_region);
-            }
-            target.clear(step);
+impl<O: BlockOperations> Sampler<O> for Watch {
+    fn sample(&mut self, step: &mut Step<'_, O>) {
+        self.look_at_due(step);
+        if step.now >= self.checks_at && !self.checks.is_empty() {
+            self.make_checks(step);
         }
     }
 
-    fn conclude<O: Operations>(&mut self, step: &mut Step<'_, O>) {
+    fn conclude(&mut self, step: &mut Step<'_, O>) {
+        self.look_by_turns(step);
         let now = step.now;
-        let nr_targets = self.targets.len().max(1);
-        let mut list = Vec::new();
-        for index in 0..nr_targets {
-            let Some(target) = self.targets.get_mut((self.first + index) % nr_targets) else { continue };
-            list.clear();
-            let stale = target.probes.iter().enumerate().filter(|(_, p)| p.is_watching(now));
-            list.extend(stale.map(|(i, _)| Of::Probe(i)));
-            // When not all can be looked at, begin where the last sweep had to stop.
-            if list.len() > step.checks_left() {
-                let at = list.len().min(step.rng.below(list.len() as u64) as usize);
-                list.rotate_left(at);
+        let share = step.attrs.max_nr_regions / step.targets.len().max(1);
+        let most = share.saturating_sub(step.attrs.min_nr_regions).max(step.attrs.min_nr_regions);
+        let max_nr_accesses = step.attrs.max_nr_accesses();
+        for target in step.targets.iter_mut() {
+            let Some(watched) = self.index.get(&target.id).and_then(|i| self.targets.get_mut(*i)) else {
+                continue;
+            };
+            spread_results(watched, now, &self.tuning);
+            if !watched.dirty && !target.moved {
+                continue;
             }
-            target.look(step, &mut list);
-            if let Some(t) = step.targets.iter_mut().find(|t| t.id == target.id) {
-                estimate::conclude(target, t, step.attrs, step.min_region, now);
-            }
+            watched.dirty = false;
+            target.moved = false;
+            watched.stretches = draw(watched, &covered(&target.ranges, &watched.blocks), now, &self.tuning);
+            let size: u64 = watched.stretches.iter().map(|s| s.range.size()).sum();
+            let max_size = (size / step.attrs.min_nr_regions as u64).max(step.min_region);
+            target.redraw(regions(&watched.stretches, max_size, most, max_nr_accesses));
         }
     }
 
-    fn plan<O: Operations>(&mut self, step: &mut Step<'_, O>, aggregation: bool) {
-        // Probes know addresses, not regions: an update of regions in between changes nothing for them.
+    fn plan(&mut self, step: &mut Step<'_, O>, aggregation: bool) {
         if !aggregation {
             return;
         }
-        let known: Vec<TargetId> = step.targets.iter().map(|t| t.id).collect();
-        self.targets.retain(|t| known.contains(&t.id));
-        for id in &known {
-            if !self.targets.iter().any(|t| t.id == *id) {
-                self.targets.push(Watched { id: *id, ..Watched::default() });
+        if self.targets.len() != step.targets.len()
+            || step.targets.iter().any(|t| !self.index.contains_key(&t.id))
+        {
+            let known: alloc::collections::BTreeSet<TargetId> = step.targets.iter().map(|t| t.id).collect();
+            self.targets.retain(|t| known.contains(&t.id));
+            for target in step.targets.iter().filter(|t| !self.index.contains_key(&t.id)) {
+                self.targets.push(Watched::new(target.id));
             }
+            self.reindex();
         }
-        place::plan(&mut self.targets, step);
-        // While awake: what the sweep found accessed, and new probes.
-        for target in &mut self.targets {
-            target.clear(step);
-        }
+        self.plan_clears(step);
     }
 
-    fn keeps_apart(&self, target: TargetId, left: &Region, right: &Region) -> bool {
-        let border = right.range.start;
-        estimate::differ(left, right)
-            || self.targets.iter().any(|t| t.id == target && t.borders.binary_search(&border).is_ok())
-    }
-
-    fn finds_borders(&self) -> bool {
-        true
+    fn adapts_regions(&self) -> bool {
+        false
     }
 
     fn spans_gaps(&self) -> bool {
@@ -261,10 +291,94 @@ impl Sampler for Watch {
     }
 
     fn next_due(&self, now: u64, end: u64) -> u64 {
-        self.targets.iter().map(|t| t.next_due(now, end)).min().unwrap_or(end).max(now + 1)
+        let windows = self.targets.iter().flat_map(|t| &t.due).map(|(at, _)| *at);
+        let checks = (!self.checks.is_empty()).then_some(self.checks_at);
+        windows.chain(checks).filter(|at| *at > now).min().unwrap_or(end).clamp(now + 1, end.max(now + 1))
     }
 
     fn forget(&mut self, target: TargetId) {
         self.targets.retain(|t| t.id != target);
+        self.checks.retain(|(id, _)| *id != target);
+        self.reindex();
+    }
+
+    fn rescale(&mut self, old: u64, new: u64, now: u64) {
+        let ratio = old as f32 / new.max(1) as f32;
+        for target in &mut self.targets {
+            target.dirty = true;
+            target.due.clear();
+            for cell in target.blocks.iter_mut().flat_map(|b| &mut b.cells) {
+                cell.evidence.exposure *= ratio;
+                cell.evidence.idle *= ratio;
+                if let State::Watching { .. } = cell.state {
+                    // A window of another length begins; what it showed so far is not counted.
+                    cell.state = State::Unseen;
+                }
+            }
+            target.take_census(now, &self.tuning);
+        }
+    }
+}
+
+/// The monitored ranges, and what is present outside of them: mappings change faster than they are read.
+fn covered(ranges: &[AddrRange], blocks: &[Block]) -> Vec<AddrRange> {
+    let mut all: Vec<AddrRange> = ranges.to_vec();
+    for block in blocks {
+        let next = ranges.partition_point(|r| r.end <= block.addr);
+        if ranges.get(next).is_some_and(|r| r.start < block.addr + crate::BLOCK_SIZE) {
+            continue;
+        }
+        let whole = AddrRange::new(block.addr, block.addr + crate::BLOCK_SIZE);
+        match all
+            .last_mut()
+            .filter(|last| last.end == whole.start && last.start >= whole.start.saturating_sub(1 << 40))
+        {
+            Some(last) => last.end = whole.end,
+            None => all.push(whole),
+        }
+    }
+    if all.len() != ranges.len() {
+        all.sort_unstable();
+    }
+    all
+}
+
+impl Watched {
+    /// The cell that starts at `addr`.
+    fn at(&self, addr: u64) -> Option<At> {
+        let block = self.blocks.binary_search_by_key(&(addr & !(crate::BLOCK_SIZE - 1)), |b| b.addr).ok()?;
+        Some(At { block, cell: (addr % crate::BLOCK_SIZE / target::CELL_SIZE) as usize })
+    }
+
+    /// The cells of a range that can be cleared on their own now, in order.
+    fn clearable(&self, range: AddrRange, wanted: impl Fn(&Cell) -> bool) -> Vec<At> {
+        let first = self.blocks.partition_point(|b| b.addr + crate::BLOCK_SIZE <= range.start);
+        let mut found = Vec::new();
+        for (index, block) in self.blocks.iter().enumerate().skip(first) {
+            if block.addr >= range.end {
+                break;
+            }
+            for (cell, (addr, size, c)) in block.parts().enumerate() {
+                if range.contains(addr + size / 2) && wanted(c) {
+                    found.push(At { block: index, cell });
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Target {
+    /// Takes new regions in the place of the old; what is known of time passes over to those that lie where they lay.
+    fn redraw(&mut self, regions: Vec<crate::Region>) {
+        let old = core::mem::replace(&mut self.regions, regions);
+        adapt::inherit(&old, &mut self.regions);
+        self.steady = false;
+    }
+}
+
+impl Stretch {
+    fn is_hot(&self, tuning: &Tuning) -> bool {
+        self.rate() > tuning.active
     }
 }

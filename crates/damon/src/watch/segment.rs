@@ -1,28 +1,80 @@
 //! The most likely division of an address space into stretches of equal access rate.
 //!
-//! Rates come from a small ladder; a stretch at one rate explains what its probes showed with the log-likelihood that
-//! [`super::count`] gives; every change of rate from one probe to the next costs a fixed price. The division with the highest total is found exactly by dynamic programming (Viterbi) in one pass:
-//! number of probes x number of rates. The price is what keeps noise from becoming regions: two changes (a stretch
-//! that begins and ends) must be paid for by evidence that is e^(2 x price) times likelier than without them.
+//! Rates come from a small ladder, and *unknown* stands beside it as a rung of its own. A stretch at one rate explains the
+//! evidence of its cells with a log-likelihood; every change from one cell to the next costs a price. The division with the
+//! highest total is found exactly by dynamic programming (Viterbi) in one pass. The price is what keeps noise from becoming
+//! regions: two changes (a stretch that begins and ends) must be paid for by evidence that is e^(2 x price) times likelier
+//! than without them.
 
-use super::count::{Count, RUNGS, Rung, highest};
 use alloc::vec::Vec;
 
-/// What one probe showed, and the price of a change of rate just before it.
+/// The ladder of rates: probability `p` of an access in a sampling interval, with ln(p) and ln(1 - p). (core has no
+/// logarithm.)
+const LADDER: [(f32, f32, f32); RATES] = [
+    (0.0003, -8.1117, -0.0003),
+    (0.003, -5.8091, -0.0030),
+    (0.012, -4.4228, -0.0121),
+    (0.03, -3.5066, -0.0305),
+    (0.06, -2.8134, -0.0619),
+    (0.12, -2.1203, -0.1278),
+    (0.25, -1.3863, -0.2877),
+    (0.48, -0.7340, -0.6539),
+    (0.95, -0.0513, -2.9957),
+];
+const RATES: usize = 9;
+/// The rung of what is unknown.
+const UNKNOWN: usize = RATES;
+const RUNGS: usize = RATES + 1;
+/// Nats by which a cell without evidence is likelier to lie in an unknown stretch than in a known one.
+const LIKELIER_UNKNOWN: f32 = 1.0;
+/// ... and the other way round for a cell with some.
+const LIKELIER_KNOWN: f32 = 3.0;
+
+/// What a cell, or several alike, have to say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Word {
+    /// Nothing: it was not tried, or has two halves. It goes with its neighbours.
+    None,
+    /// It was tried and showed nothing.
+    Unknown { cells: f32 },
+    /// Hits and exposure of one cell, and how many are alike.
+    Seen { hits: f32, exposure: f32, cells: f32 },
+}
+
+/// A piece of address space with its evidence, and the price of a change just before it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Evidence {
-    pub count: Count,
+pub(super) struct Piece {
+    pub word: Word,
     pub price: f32,
 }
 
-/// The rung that each probe's stretch has on the ladder, in order.
-pub(super) fn segment(evidence: &[Evidence]) -> Vec<Rung> {
+impl Word {
+    fn likelihoods(self) -> [f32; RUNGS] {
+        let mut all = [0.0; RUNGS];
+        match self {
+            Self::None => {}
+            Self::Unknown { cells } => all[..RATES].fill(-LIKELIER_UNKNOWN * cells),
+            Self::Seen { hits, exposure, cells } => {
+                let misses = (exposure - hits).max(0.0);
+                for (value, (_, ln_p, ln_q)) in all.iter_mut().zip(&LADDER) {
+                    *value = (hits * ln_p + misses * ln_q) * cells;
+                }
+                let best = all.iter().take(RATES).copied().fold(f32::NEG_INFINITY, f32::max);
+                all[UNKNOWN] = best - LIKELIER_KNOWN * cells;
+            }
+        }
+        all
+    }
+}
+
+/// The rung of each piece's stretch: pieces with the same number that follow each other belong together.
+pub(super) fn segment(pieces: &[Piece]) -> Vec<u8> {
     let mut best = [0.0f32; RUNGS];
-    let mut from: Vec<[u8; RUNGS]> = Vec::with_capacity(evidence.len());
-    for (index, e) in evidence.iter().enumerate() {
+    let mut from: Vec<[u8; RUNGS]> = Vec::with_capacity(pieces.len());
+    for (index, piece) in pieces.iter().enumerate() {
         let (top, top_value) = highest(&best);
-        let price = if index == 0 { 0.0 } else { e.price };
-        let likelihoods = e.count.likelihoods();
+        let price = if index == 0 { 0.0 } else { piece.price };
+        let likelihoods = piece.word.likelihoods();
         let mut back = [0u8; RUNGS];
         for rung in 0..RUNGS {
             if best[rung] < top_value - price {
@@ -36,51 +88,72 @@ pub(super) fn segment(evidence: &[Evidence]) -> Vec<Rung> {
         from.push(back);
     }
     let (mut rung, _) = highest(&best);
-    let mut rungs = alloc::vec![Rung(0); evidence.len()];
+    let mut rungs = alloc::vec![0u8; pieces.len()];
     for (at, back) in rungs.iter_mut().zip(&from).rev() {
-        *at = Rung(rung);
+        *at = rung as u8;
         rung = usize::from(back[rung]);
     }
     rungs
+}
+
+fn highest(values: &[f32; RUNGS]) -> (usize, f32) {
+    let mut top = 0;
+    for (index, value) in values.iter().enumerate() {
+        if *value > values[top] {
+            top = index;
+        }
+    }
+    (top, values[top])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn line(probes: &[(f32, f32)]) -> Vec<f32> {
-        let evidence: Vec<Evidence> = probes
-            .iter()
-            .map(|&(hits, tried)| Evidence { count: Count::new(hits, tried), price: 6.0 })
-            .collect();
-        segment(&evidence).into_iter().map(Rung::rate).collect()
+    fn line(cells: &[(f32, f32)]) -> Vec<u8> {
+        let piece = |&(hits, exposure): &(f32, f32)| {
+            let word = if exposure < 0.0 {
+                Word::Unknown { cells: 1.0 }
+            } else {
+                Word::Seen { hits, exposure, cells: 1.0 }
+            };
+            Piece { word, price: 6.0 }
+        };
+        segment(&cells.iter().map(piece).collect::<Vec<_>>())
     }
 
     #[test]
     fn a_stretch_of_hits_stands_out() {
-        let mut probes = [(0.0, 20.0); 30];
-        probes[12..15].fill((2.0, 2.0));
-        let rates = line(&probes);
-        assert!(rates[..12].iter().chain(&rates[15..]).all(|r| *r < 0.01), "{rates:?}");
-        assert!(rates[12..15].iter().all(|r| *r > 0.5), "{rates:?}");
+        let mut cells = [(0.0, 200.0); 30];
+        cells[12..15].fill((2.0, 2.0));
+        let rungs = line(&cells);
+        assert!(rungs[..12].iter().chain(&rungs[15..]).all(|r| *r == 0), "{rungs:?}");
+        assert!(rungs[12..15].iter().all(|r| *r == 8), "{rungs:?}");
     }
 
     #[test]
     fn one_chance_hit_does_not() {
-        let mut probes = [(0.0, 20.0); 30];
-        probes[12] = (1.0, 20.0);
-        let rates = line(&probes);
-        assert!(rates.windows(2).all(|p| p[0] == p[1]), "{rates:?}");
+        let mut cells = [(0.0, 200.0); 30];
+        cells[12] = (1.0, 200.0);
+        let rungs = line(&cells);
+        assert!(rungs.windows(2).all(|p| p[0] == p[1]), "{rungs:?}");
     }
 
     #[test]
-    fn lukewarm_and_cold_are_told_apart() {
-        let mut probes = [(0.0, 20.0); 40];
-        probes[20..].fill((1.0, 20.0));
-        let rates = line(&probes);
-        assert!(
-            rates[..19].iter().all(|r| *r < 0.005) && rates[22..].iter().all(|r| *r > 0.005),
-            "{rates:?}"
-        );
+    fn unknown_is_a_stretch_of_its_own_but_not_for_one_cell() {
+        let mut cells = [(0.0, 200.0); 60];
+        cells[10..40].fill((0.0, -1.0));
+        cells[50] = (0.0, -1.0);
+        let rungs = line(&cells);
+        assert!(rungs[10..40].iter().all(|r| usize::from(*r) == UNKNOWN), "{rungs:?}");
+        assert_eq!((rungs[9], rungs[40], rungs[50]), (0, 0, 0));
+    }
+
+    #[test]
+    fn ten_and_twenty_hertz_are_told_apart() {
+        let mut cells = [(4.0, 80.0); 80];
+        cells[40..].fill((8.0, 80.0));
+        let rungs = line(&cells);
+        assert!(rungs[0] < rungs[79] && rungs[..40].iter().all(|r| *r == rungs[0]), "{rungs:?}");
     }
 }

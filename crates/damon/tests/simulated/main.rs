@@ -25,7 +25,7 @@ struct Run {
 }
 
 /// Runs `phases`, each for its number of aggregations, at a budget of `prepares` a sampling interval.
-fn run<S: Sampler>(sampler: S, phases: &[(Pattern, u32)], prepares: usize) -> Run {
+fn run<S: Sampler<Simulated>>(sampler: S, phases: &[(Pattern, u32)], prepares: usize) -> Run {
     let ops = Simulated::new(phases[0].0.clone());
     let mut monitor = Monitor::new(Attrs::default(), ops, sampler, 7).unwrap();
     monitor.add_target(TargetId(1)).unwrap();
@@ -38,7 +38,7 @@ fn run<S: Sampler>(sampler: S, phases: &[(Pattern, u32)], prepares: usize) -> Ru
     };
     let mut now = 0u64;
     for (pattern, aggregations) in phases {
-        monitor.ops().pattern = pattern.clone();
+        monitor.ops().change(pattern.clone());
         let end = now + u64::from(*aggregations) * 20;
         while now < end {
             let before = monitor.tally().prepares;

@@ -5,10 +5,11 @@ use crate::space::{Kind, Pattern, Simulated};
 use crate::{Keep, MIB, PAGE};
 use isotherm_damon::*;
 
-/// CPU time of a wake-up, a look and a clear, ns.
+/// CPU time of a wake-up, of a run of the program that looks and of a block in it, and of a clear, ns.
 const WAKE_UP: f64 = 40_000.0;
-const LOOK: f64 = 300.0;
-const CLEAR: f64 = 15_000.0;
+const RUN: f64 = 3_000.0;
+const LOOK: f64 = 1_000.0;
+const CLEAR: f64 = 12_000.0;
 /// CPU ns a sampling interval of 5 ms that 1 % gives.
 const EARNED: f64 = 50_000.0;
 /// ... and what can be saved up.
@@ -24,22 +25,29 @@ impl Purse {
         Allowance {
             checks: (left / LOOK) as usize,
             prepares: (left * 0.75 / CLEAR) as usize,
-            checks_per_aggr: (plannable * 0.4 / LOOK) as usize,
-            prepares_per_aggr: (plannable * 0.5 / CLEAR) as usize,
+            checks_per_aggr: (plannable * 0.3 / LOOK) as usize,
+            prepares_per_aggr: (plannable * 0.6 / CLEAR) as usize,
         }
     }
 }
 
 /// Snapshots with the index of the phase each lies in.
 fn watch(phases: &[(Pattern, u32)], seed: u64) -> Vec<(usize, Snapshot)> {
+    watch_many(phases, 1, seed)
+}
+
+/// The same of so many targets, all alike.
+fn watch_many(phases: &[(Pattern, u32)], targets: u64, seed: u64) -> Vec<(usize, Snapshot)> {
     let mut monitor =
         Monitor::new(Attrs::default(), Simulated::new(phases[0].0.clone()), Watch::new(), seed).unwrap();
-    monitor.add_target(TargetId(1)).unwrap();
+    for id in 1..=targets {
+        monitor.add_target(TargetId(id)).unwrap();
+    }
     let mut found = Vec::new();
     let (mut now, mut end) = (0u64, 0u64);
     let mut purse = Purse(HOLDS);
     for (index, (pattern, aggregations)) in phases.iter().enumerate() {
-        monitor.ops().pattern = pattern.clone();
+        monitor.ops().change(pattern.clone());
         end += u64::from(*aggregations) * 20;
         while now < end {
             if purse.0 < 0.0 {
@@ -49,12 +57,13 @@ fn watch(phases: &[(Pattern, u32)], seed: u64) -> Vec<(usize, Snapshot)> {
                 monitor.ops().now = now;
             }
             let mut keep = Keep(Vec::new());
-            let before = *monitor.tally();
+            let before = (*monitor.tally(), monitor.ops().runs);
             let due = monitor.tick(now * 5_000_000, purse.allowance(), &mut keep);
-            let after = monitor.tally();
+            let after = (*monitor.tally(), monitor.ops().runs);
             purse.0 -= WAKE_UP
-                + (after.checks - before.checks) as f64 * LOOK
-                + (after.prepares - before.prepares) as f64 * CLEAR;
+                + (after.1 - before.1) as f64 * RUN
+                + (after.0.checks - before.0.checks) as f64 * LOOK
+                + (after.0.prepares - before.0.prepares) as f64 * CLEAR;
             purse.0 = (purse.0 + due as f64 * EARNED).min(HOLDS);
             now += due;
             monitor.ops().now = now;
@@ -188,4 +197,75 @@ fn hot_spots_of_many_sizes() {
     let mut pattern = areas(&list);
     pattern.kind = Kind::Random;
     judge("hot spots", 0.93, &[(pattern, 300)]);
+}
+
+/// A worker: 10 MiB in ten places, 4 MiB of it in use at 20 Hz.
+fn worker() -> Pattern {
+    let list: Vec<(u64, u64, f64)> =
+        (0..11).map(|i| (8, if i == 5 { 4096 } else { 600 }, if i == 5 { 20.0 } else { 0.0 })).collect();
+    areas(&list)
+}
+
+#[test]
+fn every_one_of_many_workers_is_found() {
+    for targets in [8, 32, 128] {
+        let found = watch_many(&[(worker(), 100)], targets, 3);
+        let hot = |s: &Snapshot| {
+            let bytes = |t: &TargetSnapshot| -> u64 {
+                t.regions.iter().filter(|r| r.nr_accesses > 0).map(|r| r.range.size()).sum()
+            };
+            s.targets.iter().filter(|t| (3 * MIB..6 * MIB).contains(&bytes(t))).count()
+        };
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let all = found.iter().find(|(_, s)| hot(s) as u64 == targets).map(|(_, s)| seconds(s.end_ns));
+        let counts: Vec<usize> = found.iter().step_by(10).map(|(_, s)| hot(s)).collect();
+        println!("{targets} workers: all found after {all:?} s; by second {counts:?}");
+        assert!(all.is_some_and(|s| s <= 5.0), "{targets} workers: {counts:?}");
+    }
+}
+
+#[test]
+#[ignore]
+fn debug_spot() {
+    let mut spot = areas(&[(2, 604 * 1024, 0.0), (0, 2048, 1000.0), (0, 418 * 1024, 0.0)]);
+    spot.kind = Kind::Random;
+    spot.unit = 2 * MIB;
+    let found = watch(&[(spot.clone(), 60)], 11);
+    for (_, s) in found.iter().step_by(6) {
+        for r in s.targets[0].regions.iter() {
+            println!(
+                "spot/1 {:x}-{:x} {} seen {} exp {} res {:?}",
+                r.range.start, r.range.end, r.nr_accesses_bp, r.seen_bp, r.exposure, r.resident
+            );
+        }
+        println!("spot/1 hot {:x?}", spot.hot);
+    }
+}
+
+#[test]
+#[ignore]
+fn debug_rates() {
+    let falling = areas(&[200.0, 50.0, 20.0, 10.0, 1.0, 0.0].map(|hz| (2, 20480, hz)));
+    let falling =
+        Pattern { kind: if std::env::var("RANDOM").is_ok() { Kind::Random } else { Kind::Sweep }, ..falling };
+    let falling = Pattern { unit: if std::env::var("HUGE").is_ok() { 2 * MIB } else { PAGE }, ..falling };
+    let rising = areas(&[0.0, 1.0, 10.0, 20.0, 50.0, 200.0].map(|hz| (2, 20480, hz)));
+    let rising = Pattern { kind: falling.kind, unit: falling.unit, ..rising };
+    let found = watch(&[(falling.clone(), 60), (rising, 100)], 11);
+    for (_, s) in found.iter().skip(52).step_by(3) {
+        let mut line = String::new();
+        for (range, _) in &falling.areas {
+            let mut sum = 0.0;
+            let mut n = 0;
+            for r in &s.targets[0].regions {
+                let c = r.range.intersection(*range).size() as f64;
+                if c > 0.0 {
+                    n += 1;
+                }
+                sum += c * r.rate_hz(s.sample_ns, s.max_nr_accesses);
+            }
+            line += &format!(" {:6.1}/{n}", sum / range.size() as f64);
+        }
+        println!("{line}");
+    }
 }

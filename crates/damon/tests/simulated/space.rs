@@ -1,7 +1,9 @@
 //! An address space whose access rates are known page by page, and operations on it that count.
 
 use isotherm_damon::*;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+
+const PAGE: u64 = PAGE_SIZE;
 
 /// Ranges of one rate each, accesses per page and sampling interval.
 #[derive(Clone, Debug)]
@@ -9,7 +11,7 @@ pub struct Pattern {
     pub ranges: Vec<AddrRange>,
     /// What is accessed.
     pub hot: Vec<(AddrRange, f64)>,
-    /// What is judged: all that the program has mapped, with the rate of each.
+    /// What is present and judged, with the rate of each; empty: all of `ranges` is present.
     pub areas: Vec<(AddrRange, f64)>,
     /// Bytes that share an Accessed bit.
     pub unit: u64,
@@ -28,13 +30,24 @@ pub enum Kind {
 }
 
 impl Pattern {
-    /// Whether the page is accessed in sampling intervals `from..to`.
-    fn accessed(&self, page: u64, from: u64, to: u64) -> bool {
-        let Some((range, rate)) = self.hot.iter().find(|(r, _)| r.contains(page)) else { return false };
+    fn present(&self) -> impl Iterator<Item = AddrRange> {
+        let all = if self.areas.is_empty() { self.ranges.len() } else { 0 };
+        self.ranges.iter().copied().take(all).chain(self.areas.iter().map(|(r, _)| *r))
+    }
+
+    /// The first sampling interval from `from` on in which the page is accessed.
+    fn next(&self, page: u64, from: u64, salt: u64) -> u64 {
+        let unit = AddrRange::new(page, page + self.unit);
+        let rates = self.hot.iter().filter(|(r, _)| r.intersects(unit));
+        rates.map(|(range, rate)| self.next_at(*range, *rate, page, from, salt)).min().unwrap_or(u64::MAX)
+    }
+
+    fn next_at(&self, range: AddrRange, rate: f64, page: u64, from: u64, salt: u64) -> u64 {
         let own = match self.kind {
             Kind::Random => {
-                let p = 1.0 - (-rate).exp();
-                return (from..to).any(|t| (hash(page ^ (t << 40)) % 1_000_000) as f64 / 1e6 < p);
+                let uniform = (hash(page ^ hash(from ^ (salt << 32))) % 1_000_000 + 1) as f64 / 1_000_001.0;
+                // A tick sees what was accessed before it.
+                return from + 1 + (-uniform.ln() / rate) as u64;
             }
             Kind::Periodic => hash(page),
             Kind::Sweep => hash(range.start),
@@ -44,16 +57,9 @@ impl Pattern {
         let phase = (own % 1000) as f64 / 1000.0;
         let jitter = |k: u64| (hash(own ^ (k << 20)) % 1000) as f64 / 5000.0 - 0.1;
         let near = ((from as f64 / period) as u64).saturating_sub(2);
-        (near..near + 6 + ((to - from) as f64 / period) as u64).any(|k| {
-            let at = (k as f64 + phase + jitter(k)) * period;
-            (from as f64..to as f64).contains(&at)
-        })
-    }
-}
-
-impl Simulated {
-    pub fn new(pattern: Pattern) -> Self {
-        Self { pattern, now: 0, cleared: HashMap::new(), clears: 0 }
+        let at =
+            (near..near + 6).map(|k| (k as f64 + phase + jitter(k)) * period).find(|at| *at >= from as f64);
+        at.map_or(u64::MAX, |at| at.ceil() as u64)
     }
 }
 
@@ -64,13 +70,78 @@ fn hash(x: u64) -> u64 {
     x ^ (x >> 32)
 }
 
+/// A block's pages: whether each is there, and from which interval on its Accessed bit is set.
+type Block = Vec<(bool, u64)>;
+
 /// Operations over a [`Pattern`] that counts what it is asked.
 pub struct Simulated {
     pub pattern: Pattern,
     pub now: u64,
-    /// Target and unit -> interval in which it was cleared.
-    cleared: HashMap<(TargetId, u64), u64>,
+    targets: BTreeMap<TargetId, BTreeMap<u64, Block>>,
     pub clears: u64,
+    /// Runs of the program that looks, each of which has a price of its own.
+    pub runs: u64,
+}
+
+impl Simulated {
+    pub fn new(pattern: Pattern) -> Self {
+        Self { pattern, now: 0, targets: BTreeMap::new(), clears: 0, runs: 0 }
+    }
+
+    /// From now on accesses follow another pattern; what was accessed stays so.
+    pub fn change(&mut self, pattern: Pattern) {
+        self.pattern = pattern;
+        let (pattern, now) = (&self.pattern, self.now);
+        for blocks in self.targets.values_mut() {
+            for (addr, pages) in blocks.iter_mut() {
+                for (i, (_, young_from)) in pages.iter_mut().enumerate().filter(|(_, p)| p.1 > now) {
+                    let page = (addr + i as u64 * PAGE) & !(pattern.unit - 1);
+                    *young_from = pattern.next(page, now, 0);
+                }
+            }
+        }
+    }
+
+    fn blocks(&mut self, target: TargetId) -> &mut BTreeMap<u64, Block> {
+        let pattern = &self.pattern;
+        self.targets.entry(target).or_insert_with(|| {
+            let mut blocks: BTreeMap<u64, Block> = BTreeMap::new();
+            for range in pattern.present() {
+                let range = AddrRange::new(
+                    range.start & !(pattern.unit - 1),
+                    range.end.next_multiple_of(pattern.unit),
+                );
+                for page in (range.start..range.end).step_by(PAGE as usize) {
+                    let block =
+                        blocks.entry(page & !(BLOCK_SIZE - 1)).or_insert_with(|| vec![(false, 0); 512]);
+                    block[(page % BLOCK_SIZE / PAGE) as usize] = (true, 0);
+                }
+            }
+            blocks
+        })
+    }
+
+    fn is_young(&mut self, target: TargetId, addr: u64) -> Option<bool> {
+        let now = self.now;
+        let unit = self.pattern.unit;
+        let page = addr & !(unit - 1);
+        let (present, from) = *self
+            .blocks(target)
+            .get(&(page & !(BLOCK_SIZE - 1)))?
+            .get((page % BLOCK_SIZE / PAGE) as usize)?;
+        present.then_some(from <= now)
+    }
+
+    fn clear_page(&mut self, target: TargetId, addr: u64) {
+        let (unit, now, clears) = (self.pattern.unit, self.now, self.clears);
+        let page = addr & !(unit - 1);
+        let next = self.pattern.next(page, now, clears + target.0 * 77);
+        let Some(block) = self.blocks(target).get_mut(&(page & !(BLOCK_SIZE - 1))) else { return };
+        let first = (page % BLOCK_SIZE / PAGE) as usize;
+        for slot in &mut block[first..first + (unit / PAGE) as usize] {
+            slot.1 = next;
+        }
+    }
 }
 
 impl Operations for Simulated {
@@ -78,30 +149,89 @@ impl Operations for Simulated {
         self.pattern.ranges.clone()
     }
 
+    fn take_changed(&mut self) -> Vec<TargetId> {
+        self.targets.keys().copied().collect()
+    }
+
     fn prepare(&mut self, checks: &mut [Check]) {
         for check in checks {
             self.clears += 1;
             check.unit = self.pattern.unit;
             check.seen = Seen::Idle;
-            self.cleared.insert((check.target, check.addr / check.unit), self.now);
+            self.clear_page(check.target, check.addr);
         }
     }
 
     fn check(&mut self, checks: &mut [Check]) {
         for check in checks {
             check.unit = self.pattern.unit;
-            let unit = check.addr / check.unit;
-            check.seen = match self.cleared.get(&(check.target, unit)) {
-                None => Seen::Accessed,
-                Some(&at) => {
-                    let page = unit * check.unit;
-                    if self.pattern.accessed(page, at, self.now) { Seen::Accessed } else { Seen::Idle }
-                }
+            check.seen = match self.is_young(check.target, check.addr) {
+                None => Seen::Absent,
+                Some(true) => Seen::Accessed,
+                Some(false) => Seen::Idle,
             };
         }
     }
 
     fn is_alive(&mut self, _target: TargetId) -> bool {
+        true
+    }
+}
+
+impl BlockOperations for Simulated {
+    fn survey(&mut self, target: TargetId, found: &mut Vec<u64>) -> bool {
+        self.runs += 1;
+        found.clear();
+        found.extend(self.blocks(target).keys());
+        true
+    }
+
+    fn look(&mut self, target: TargetId, blocks: &mut [BlockLook]) -> bool {
+        self.runs += 1;
+        let (now, huge) = (self.now, self.pattern.unit == BLOCK_SIZE);
+        let all = self.blocks(target);
+        for look in blocks {
+            let Some(pages) = all.get(&look.addr) else {
+                look.mapped = Mapped::Absent;
+                continue;
+            };
+            look.mapped = if huge { Mapped::Huge } else { Mapped::Table };
+            for (i, (present, from)) in pages.iter().enumerate() {
+                if *present || huge {
+                    look.present.insert(i);
+                    if *from <= now {
+                        look.young.insert(i);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn clear(&mut self, target: TargetId, ranges: &mut [RangeClear]) {
+        let step = self.pattern.unit.max(PAGE);
+        for range in ranges {
+            self.clears += 1;
+            for addr in (range.range.start..range.range.end).step_by(step as usize) {
+                self.clear_page(target, addr);
+            }
+            range.cleared = Cleared::Done;
+        }
+    }
+
+    fn ownership(&mut self, _target: TargetId, addrs: &[u64], found: &mut Vec<Ownership>) {
+        found.clear();
+        found.extend(addrs.iter().map(|_| Ownership::Exclusive));
+    }
+
+    fn sweep(&mut self, target: TargetId, _kind: Sweep) -> bool {
+        let (pattern, now) = (self.pattern.clone(), self.now);
+        for (addr, pages) in self.blocks(target) {
+            for (i, (_, young_from)) in pages.iter_mut().enumerate() {
+                *young_from =
+                    pattern.next((addr + i as u64 * PAGE) & !(pattern.unit - 1), now, target.0 * 77);
+            }
+        }
         true
     }
 }

@@ -1,10 +1,73 @@
-//! What can be said to `isotherm lab overhead` and `isotherm lab overcommit`.
+//! What can be said to `isotherm lab accuracy`, `isotherm lab overhead` and `isotherm lab overcommit`.
 
 use super::MonitorArgs;
 use clap::{Args, ValueEnum};
 use isotherm_report::units::{parse_size, parse_time};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What a recording of any process is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReferenceName {
+    /// All Accessed bits, cleared and read again about once a second (root; pages are write-protected by it each time)
+    Scan,
+}
+
+const ACCURACY_EXAMPLES: &str = "\
+Examples:
+  isotherm lab accuracy rates threads --runs 3              two patterns, three times
+  isotherm lab accuracy swarm --pages 4k --settle 10s       scores from the tenth second on
+  isotherm lab accuracy --against scan -p 1234              any program: against a slow scan of all its pages
+
+F1 is that of hot bytes; memory in motion has no rate to be hot by and is judged by the bytes accessed within a second.";
+
+/// Record programs that know the truth about themselves and compare, byte by byte.
+#[derive(Debug, Args)]
+#[command(after_help = ACCURACY_EXAMPLES)]
+pub struct AccuracyArgs {
+    /// Built-in patterns, or files that end in .toml [default: all built-in ones but membound]
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// Instead of a program that knows the truth, compare with this, on any processes
+    #[arg(long, value_name = "REFERENCE", requires = "pid", conflicts_with_all = ["patterns", "set", "scale_time", "details", "runs"])]
+    pub against: Option<ReferenceName>,
+    /// Process to compare on, with its descendants; repeatable
+    #[arg(short, long, value_name = "PID", requires = "against")]
+    pub pid: Vec<u32>,
+    /// How long to compare
+    #[arg(short, long, value_name = "TIME", default_value = "20s", value_parser = parse_time, requires = "against")]
+    pub duration: Duration,
+    /// Length of a pass of the reference
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, requires = "against")]
+    pub pass: Duration,
+    /// Pages to run each pattern with
+    #[arg(long, value_name = "PAGE", value_delimiter = ',', default_values = ["4k", "thp"])]
+    pub pages: Vec<String>,
+    /// Change a parameter of the patterns; repeatable
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Factor on the length of phases
+    #[arg(long, value_name = "FACTOR")]
+    pub scale_time: Option<f64>,
+    /// Leave this long after the start of a phase out of the scores; the time until it is found counts all the same. With
+    /// --against, the time before the first pass [default: 0, with --against 5s]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub settle: Option<Duration>,
+    /// Runs of each
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub runs: u32,
+    /// Keep the recordings in this directory
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// Print every phase and rate, not just a line a run
+    #[arg(long)]
+    pub details: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub monitor: MonitorArgs,
+}
 
 const OVERHEAD_EXAMPLES: &str = "\
 Examples:

@@ -3,10 +3,10 @@
 use clap::{Args, Subcommand};
 use isotherm_damon::AddrRange;
 use isotherm_record::{Format, ReadOptions, RecordedAttrs};
-use isotherm_report::access::{Selection, SortKey};
+use isotherm_report::access::{Grouping, Selection, SortKey};
 use isotherm_report::colour::ColourChoice;
 use isotherm_report::heatmap::{AreaChoice, Scale};
-use isotherm_report::trend::Threshold;
+use isotherm_report::trend::{Definition, Threshold};
 use isotherm_report::units::{
     Bounds, Rate, UnitError, parse_address_range, parse_bounds, parse_rate, parse_size, parse_time,
 };
@@ -71,7 +71,13 @@ Examples:
   isotherm report access --sort rate --rate 5%..     what is hot at the end, hottest first
   isotherm report access --time 10s..20s             mean over ten seconds
   isotherm report access --time .. --mapping heap    mean over all the recording, of the heap
-  isotherm report access --size 2M.. --age 5s.. --rate 0   idle for 5 s and worth reclaiming";
+  isotherm report access --size 2M.. --age 5s.. --rate 0   idle for 5 s and worth reclaiming
+  isotherm report access --by object --sort rate     files and shared memory, each once, with the accesses of
+                                                     all processes that map them
+
+Sizes are bytes mapped: what of a region is a gap between mappings counts as nothing. In sums over several targets what
+they share (files, shared memory) counts once. A region whose rate is \"unknown\" could not be observed: it is not cold,
+and --rate leaves it out unless --unknown is given.";
 
 /// The regions of a moment or of a stretch of time: address, size, access rate, age.
 #[derive(Debug, Args)]
@@ -95,6 +101,13 @@ pub struct AccessArgs {
     /// Only regions accessed at this rate, `MIN..MAX`, in % of the highest rate that can be seen or in Hz
     #[arg(long, value_name = "RANGE", value_parser = parse_rates)]
     pub rate: Option<Rates>,
+    /// With --rate: also regions whose rate is unknown
+    #[arg(long, requires = "rate")]
+    pub unknown: bool,
+    /// How to group regions: `target`, or `object`: a file or shared memory, addresses being offsets in it, each byte once
+    /// with the accesses of all targets that map it
+    #[arg(long, value_name = "target|object", default_value = "target")]
+    pub by: Grouping,
     /// Only regions that have kept their rate for so long, `MIN..MAX`
     #[arg(long, value_name = "RANGE", value_parser = parse_times)]
     pub age: Option<Bounds<Duration>>,
@@ -114,7 +127,10 @@ Examples:
   isotherm report heatmap                       the hottest memory, on the terminal
   isotherm report heatmap -o heat.png           the same as a picture
   isotherm report heatmap --area heap --time 10s..20s
-  isotherm report heatmap --address 0x7f1200000000+64M -o spot.svg";
+  isotherm report heatmap --object PostgreSQL   shared memory, with the accesses of all who map it
+  isotherm report heatmap --address 0x7f1200000000+64M -o spot.svg
+
+What could not be observed has a colour of its own, striped (`?` without colours): it is unknown, not cold.";
 
 /// Time x address: where the heat is, and when.
 #[derive(Debug, Args)]
@@ -131,6 +147,10 @@ pub struct HeatmapArgs {
     /// Show these addresses: `START-END` or `START+SIZE`
     #[arg(long, value_name = "RANGE", value_parser = parse_address_range, conflicts_with = "area")]
     pub address: Option<AddrRange>,
+    /// Show files and shared memory with this in their path, or of this device and inode as `report access --by object`
+    /// prints them, by offset, with the accesses of all targets that map them
+    #[arg(long, value_name = "NAME|DEV:INODE", conflicts_with_all = ["area", "address"])]
+    pub object: Option<String>,
     /// Show at most so many areas
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub max_areas: u16,
@@ -152,19 +172,49 @@ pub struct HeatmapArgs {
     /// Title of the picture [default: what was recorded]
     #[arg(long, value_name = "TEXT", requires = "output", default_value = "", hide_default_value = true)]
     pub title: String,
-    /// Print JSON: the rate of every cell in Hz, null where nothing was monitored
+    /// Print JSON: the rate of every cell in Hz, null where nothing was monitored, "unknown" where nothing could be
+    /// observed
     #[arg(long)]
     pub json: bool,
 }
 
+const WSS_EXAMPLES: &str = "\
+Examples:
+  isotherm report wss                        bytes accessed at least once within a second (Denning's working set)
+  isotherm report wss --window 10s           within ten seconds: what rare accesses keep busy, too
+  isotherm report wss --damo                 as damo counts it, for comparison with its reports
+  isotherm report wss --threshold 5%         bytes of regions at 5 % of the highest rate and more
+
+The working set of a window is estimated from access rates: of a region accessed in a share p of the sampling intervals,
+a window of n of them meets 1 - (1 - p)^n. Only mapped bytes count, those that several targets map once. What could not
+be observed is not in it; how much that is stands beside it.";
+
 /// The working-set size: its distribution, and over time.
 #[derive(Debug, Args)]
+#[command(after_help = WSS_EXAMPLES)]
 pub struct WssArgs {
     #[command(flatten)]
     pub trend: TrendArgs,
-    /// From when on memory belongs to the working set: `1` access an aggregation, `5%` of the highest rate, `10Hz`
-    #[arg(long, value_name = "RATE", default_value = "1", value_parser = parse_threshold)]
-    pub threshold: Threshold,
+    /// Count the bytes accessed at least once within so much time
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_window)]
+    pub window: Duration,
+    /// Count as damo does: all bytes of regions with at least 1 access in an aggregation; the same as --threshold 1
+    #[arg(long, conflicts_with = "window")]
+    pub damo: bool,
+    /// Count all bytes of regions that reach this in an aggregation: `1` access, `5%` of the highest rate, `10Hz`
+    #[arg(long, value_name = "RATE", value_parser = parse_threshold, conflicts_with_all = ["window", "damo"])]
+    pub threshold: Option<Threshold>,
+}
+
+impl WssArgs {
+    /// What a working set is to be.
+    pub fn definition(&self) -> Definition {
+        match self.threshold {
+            Some(threshold) => Definition::Threshold(threshold),
+            None if self.damo => Definition::Threshold(Threshold::Accesses(1)),
+            None => Definition::Window(self.window),
+        }
+    }
 }
 
 /// One figure a snapshot: its distribution, and over time.
@@ -192,8 +242,17 @@ pub struct TrendArgs {
     pub json: bool,
 }
 
+const RAW_COLUMNS: &str = "\
+Columns: start_s end_s target address_start address_end bytes nr_accesses max_nr_accesses rate_hz age seen exposure
+resident. Regions are as recorded, gaps between mappings included.
+  rate_hz   ? where it is unknown, which is not 0
+  seen      share of the region that could be observed, 0 to 1; the rate is that of this share
+  exposure  sampling intervals through which a page of it was observed; - where accesses are counted without an account
+  resident  bytes present in memory; - where not known";
+
 /// Every region of every snapshot, a line each.
 #[derive(Debug, Args)]
+#[command(after_help = RAW_COLUMNS)]
 pub struct RawArgs {
     #[command(flatten)]
     pub input: InputArgs,
@@ -247,6 +306,15 @@ pub struct Rates {
 
 fn parse_sizes(text: &str) -> Result<Bounds<u64>, UnitError> {
     parse_bounds(text, parse_size)
+}
+
+/// A time that is not 0, in which nothing could be accessed.
+fn parse_window(text: &str) -> Result<Duration, String> {
+    match parse_time(text) {
+        Ok(Duration::ZERO) => Err("nothing is accessed in no time; give a window such as 1s".to_owned()),
+        Ok(window) => Ok(window),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn parse_times(text: &str) -> Result<Bounds<Duration>, UnitError> {

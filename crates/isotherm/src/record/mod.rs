@@ -2,6 +2,7 @@
 
 mod recorder;
 mod summary;
+mod teller;
 mod waiting;
 
 use crate::args::RecordArgs;
@@ -12,11 +13,13 @@ use isotherm_damon::Attrs;
 use isotherm_linux::backend;
 use isotherm_linux::process::{ExitStatus, Process};
 use isotherm_linux::targets::{Cgroup, CommandError, HeldCommand, RunningCommand, Tracker, TrackerOptions};
-use isotherm_linux::{Ended, Session, SessionOptions, Source};
-use isotherm_record::{End, ThreadedWriter};
-use recorder::{Finished, Recorder};
+use isotherm_linux::{Ended, FeedLimits, Observer, Session, SessionOptions, Source};
+use isotherm_record::End;
+use recorder::{Finished, Output, Recorder};
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::thread::JoinHandle;
+use teller::Teller;
 use waiting::Waited;
 
 /// Runs the command.
@@ -36,15 +39,14 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     // Held before it runs, so that nothing has happened yet when the file cannot be written.
     let held = if args.command.is_empty() { None } else { Some(HeldCommand::start(&args.command)?) };
     let old = Predecessor::set_aside(&args.output);
-    let writer = match ThreadedWriter::create(&args.output) {
-        Ok(writer) => writer,
+    let output = match Output::create(&args.output) {
+        Ok(output) => output,
         Err(error) => {
             old.put_back();
             return Err(error.into());
         }
     };
-    let progress = !args.quiet && args.command.is_empty() && std::io::stderr().is_terminal();
-    let recorder = Recorder::new(writer, args, &attrs, source.name(), source.is_coarse(), progress);
+    let recorder = Recorder::new(output, args, &attrs, source.name(), source.is_coarse());
     let (recorded, running) = match observe(args, source, tracker, held, recorder, &stop) {
         Ok(done) => done,
         Err(error) => return Ok(not_run(&error)),
@@ -84,9 +86,9 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
 
 /// Refuses what makes no sense together.
 fn check_sense(args: &RecordArgs) -> anyhow::Result<()> {
-    if args.pid.is_empty() && args.cgroup.is_empty() && args.command.is_empty() {
+    if !args.all && args.pid.is_empty() && args.cgroup.is_empty() && args.command.is_empty() {
         bail!(
-            "nothing to record: name a process (--pid), a control group (--cgroup) or a command (after --)"
+            "nothing to record: name a process (--pid), a control group (--cgroup), a command (after --), or --all"
         );
     }
     if args.duration.is_some_and(|d| d < args.monitor.aggr) {
@@ -118,6 +120,9 @@ fn targets(args: &RecordArgs) -> anyhow::Result<Tracker> {
         adopt_orphans: !args.no_children && !args.command.is_empty(),
         ..TrackerOptions::default()
     });
+    if args.all {
+        tracker.add_all();
+    }
     for &pid in &args.pid {
         tracker.add(open_process(pid)?)?;
     }
@@ -139,7 +144,13 @@ fn open_process(pid: u32) -> anyhow::Result<Process> {
 /// The backend asked for, or the best; the latter says which it is unless it is the very best.
 fn open_source(args: &RecordArgs, attrs: Attrs) -> anyhow::Result<Box<dyn Source>> {
     let choice = args.monitor.backend.backend();
-    let opened = backend::open(choice, attrs, args.monitor.overhead, isotherm_linux::monotonic_ns())?;
+    let opened = backend::open(
+        choice,
+        attrs,
+        &args.monitor.options(),
+        args.monitor.overhead,
+        isotherm_linux::monotonic_ns(),
+    )?;
     if !opened.refused.is_empty() && !args.quiet {
         say!("isotherm: using the backend {}; the better ones do not work here:", opened.backend);
         for refusal in &opened.refused {
@@ -160,7 +171,7 @@ fn observe(
     source: Box<dyn Source>,
     mut tracker: Tracker,
     held: Option<HeldCommand>,
-    mut recorder: Recorder,
+    recorder: Recorder,
     stop: &Stop,
 ) -> Result<(Recorded, Option<RunningCommand>), CommandError> {
     let mut lost = None;
@@ -176,12 +187,29 @@ fn observe(
         duration: args.duration,
         update: args.monitor.update,
         overhead: args.monitor.overhead,
+        // Loading the walker and finding the targets is part of what recording costs.
+        cpu_before: isotherm_linux::process_cpu(),
     };
     let failed = recorder.failed();
-    let mut session = Session::new(source, tracker, options, &mut recorder);
+    let mut session = Session::new(source, tracker, options);
+    let progress = !args.quiet && args.command.is_empty() && std::io::stderr().is_terminal();
+    let teller = Teller::new(progress);
+    let limits = teller.limits();
+    let recorder = spawn(&mut session, "recorder", FeedLimits::default(), recorder);
+    let observers =
+        recorder.and_then(|recorder| Ok((recorder, spawn(&mut session, "teller", limits, teller)?)));
+    let (recorder, teller) = match observers {
+        Ok(observers) => observers,
+        Err(error) => {
+            return Ok((Err(error).context("cannot start a thread to write the recording"), running));
+        }
+    };
     let ended = session.start().and_then(|()| session.run(&mut || stop.asked() || failed.is_set()));
     let blind_spots = session.blind_spots();
+    // The queues end with it.
     drop(session);
+    let recorder = joined(recorder);
+    joined(teller).finish();
     let reason = match &ended {
         Ok(Ended::Duration) => "duration reached".to_owned(),
         Ok(Ended::Stopped) if failed.is_set() => "the recording could not be written".to_owned(),
@@ -199,6 +227,24 @@ fn observe(
         (Ok(finished), Ok(ended)) => Ok(Finished { on_request: ended != Ended::NoTargets, ..finished }),
     };
     Ok((recorded, running))
+}
+
+/// Lets an observer run on a thread of its own until the session is over.
+fn spawn<O: Observer + Send + 'static>(
+    session: &mut Session,
+    name: &str,
+    limits: FeedLimits,
+    mut observer: O,
+) -> std::io::Result<JoinHandle<O>> {
+    let feed = session.subscribe(limits);
+    std::thread::Builder::new().name(format!("isotherm-{name}")).spawn(move || {
+        feed.run(&mut observer);
+        observer
+    })
+}
+
+fn joined<O>(thread: JoinHandle<O>) -> O {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn is_gone(error: &isotherm_linux::targets::TargetError) -> bool {

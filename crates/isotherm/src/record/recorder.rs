@@ -2,24 +2,26 @@
 
 use crate::args::RecordArgs;
 use isotherm_damon::{Attrs, Snapshot, TargetId};
-use isotherm_linux::maps::Maps;
+use isotherm_linux::maps::MapList;
 use isotherm_linux::process::Process;
 use isotherm_linux::targets::EndReason;
 use isotherm_linux::{Cost, Observer};
 use isotherm_record as rec;
-use isotherm_record::{Item, ThreadedWriter};
-use std::cell::Cell;
+use isotherm_record::{Item, ItemWriter};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Set once writing has failed: there is no point in going on.
 #[derive(Clone, Default)]
-pub struct Failed(Rc<Cell<bool>>);
+pub struct Failed(Arc<AtomicBool>);
 
 impl Failed {
     pub fn is_set(&self) -> bool {
-        self.0.get()
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -33,54 +35,55 @@ pub struct Finished {
     pub on_request: bool,
 }
 
-/// Writes down what a session sees.
+/// The file of a recording, as yet empty.
+pub struct Output(rec::rec::Writer<File>);
+
+impl Output {
+    /// Creates it.
+    ///
+    /// # Errors
+    /// When that cannot be done, or would overwrite what is no recording.
+    pub fn create(path: &Path) -> Result<Self, rec::Error> {
+        rec::create_rec(path).map(Self)
+    }
+}
+
+/// Writes down what a session sees, on a thread of its own.
 pub struct Recorder {
-    writer: ThreadedWriter,
+    writer: rec::rec::Writer<File>,
+    /// The first error; nothing is written after it.
+    error: Option<rec::Error>,
     failed: Failed,
-    progress: bool,
     snapshots: u64,
-    lost_told: u64,
-    started_ns: u64,
-    /// Those observed now, with their parents.
-    targets: BTreeMap<TargetId, Option<TargetId>>,
-    last: (usize, u64),
+    /// Parents of those observed now.
+    parents: BTreeMap<TargetId, TargetId>,
 }
 
 impl Recorder {
-    pub fn new(
-        writer: ThreadedWriter,
-        args: &RecordArgs,
-        attrs: &Attrs,
-        backend: &str,
-        coarse: bool,
-        progress: bool,
-    ) -> Self {
+    pub fn new(output: Output, args: &RecordArgs, attrs: &Attrs, backend: &str, coarse: bool) -> Self {
         let uname = rustix::system::uname();
-        let started_ns = isotherm_linux::monotonic_ns();
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        writer.send(Item::Header(rec::Header {
+        let mut recorder = Self {
+            writer: output.0,
+            error: None,
+            failed: Failed::default(),
+            snapshots: 0,
+            parents: BTreeMap::new(),
+        };
+        recorder.write(&Item::Header(rec::Header {
             producer: concat!("isotherm ", env!("CARGO_PKG_VERSION")).into(),
             host: uname.nodename().to_string_lossy().into_owned(),
             kernel: uname.release().to_string_lossy().into_owned(),
             machine: uname.machine().to_string_lossy().into_owned(),
             command: args.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
             started_unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(0),
-            started_ns,
+            started_ns: isotherm_linux::monotonic_ns(),
             page_size: rustix::param::page_size() as u64,
             attrs: recorded(attrs),
             backend: rec::Backend { name: backend.into(), coarse, blind_spots: Vec::new() },
             overhead_limit: args.monitor.overhead,
         }));
-        Self {
-            writer,
-            failed: Failed::default(),
-            progress,
-            snapshots: 0,
-            lost_told: 0,
-            started_ns,
-            targets: BTreeMap::new(),
-            last: (0, 0),
-        }
+        recorder
     }
 
     /// A flag that is set when writing has failed.
@@ -92,25 +95,39 @@ impl Recorder {
     ///
     /// # Errors
     /// When writing failed, now or before.
-    pub fn finish(self, end: rec::End) -> Result<Finished, rec::Error> {
-        if self.progress {
-            say_on_the_line!("\r\x1b[K");
+    pub fn finish(mut self, end: rec::End) -> Result<Finished, rec::Error> {
+        self.write(&Item::End(end));
+        let finished = self.writer.finish();
+        self.note(finished);
+        if let Some(error) = self.error {
+            return Err(error);
         }
-        self.writer.send(Item::End(end));
-        let written = self.writer.finish()?;
-        Ok(Finished { snapshots: self.snapshots, bytes: written.bytes, on_request: false })
+        let bytes = self.writer.bytes_written();
+        let file = self.writer.into_inner()?;
+        // A full disk may show only now. What is no file of a disk cannot be brought there.
+        if file.metadata().is_ok_and(|m| m.is_file()) {
+            file.sync_data().map_err(|source| rec::Error::Io {
+                doing: "write",
+                file: "the recording".into(),
+                source,
+            })?;
+        }
+        Ok(Finished { snapshots: self.snapshots, bytes, on_request: false })
     }
 
-    fn tell_progress(&self, cost: &Cost) {
-        let seconds = cost.time_ns.saturating_sub(self.started_ns) / 1_000_000_000;
-        let (regions, hot) = self.last;
-        let cpu = cost.cpu_ns as f64 / cost.wall_ns.max(1) as f64 * 100.0;
-        say_on_the_line!(
-            "\r\x1b[Krecording {seconds} s: {} {}, {regions} regions, working set {}, monitor {cpu:.1} % of a CPU (Ctrl-C ends it)",
-            self.targets.len(),
-            if self.targets.len() == 1 { "process" } else { "processes" },
-            isotherm_report::units::format_size(hot),
-        );
+    fn write(&mut self, item: &Item) {
+        if self.error.is_none() {
+            let written = self.writer.write(item);
+            self.note(written);
+        }
+    }
+
+    fn note(&mut self, result: Result<(), rec::Error>) {
+        if let Err(error) = result {
+            // Only the first is kept: it says why.
+            self.error.get_or_insert(error);
+            self.failed.0.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -127,19 +144,21 @@ fn recorded(attrs: &Attrs) -> rec::RecordedAttrs {
 
 impl Observer for Recorder {
     fn target(&mut self, id: TargetId, process: &Process, parent: Option<TargetId>, time_ns: u64) {
-        self.targets.insert(id, parent);
+        if let Some(parent) = parent {
+            self.parents.insert(id, parent);
+        }
         let info = process.info().ok();
-        self.writer.send(Item::Target(rec::TargetInfo {
+        self.write(&Item::Target(rec::TargetInfo {
             id: id.0,
             pid: u32::try_from(process.pid().as_raw_nonzero().get()).unwrap_or(0),
             parent: parent.map(|p| p.0),
-            comm: info.as_ref().map(|i| i.comm.clone()).unwrap_or_default(),
+            comm: info.as_ref().map_or_else(|| process.first_comm().to_owned(), |i| i.comm.clone()),
             cmdline: info.map(|i| i.cmdline).unwrap_or_default(),
             time_ns,
         }));
     }
 
-    fn mappings(&mut self, id: TargetId, maps: &Maps, time_ns: u64) {
+    fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
         let maps = maps
             .mappings()
             .iter()
@@ -148,45 +167,45 @@ impl Observer for Recorder {
                 end: m.range.end,
                 perms: m.perms.to_string(),
                 name: m.name.to_string(),
+                device: m.device,
+                inode: m.inode,
+                offset: m.offset,
             })
             .collect();
-        self.writer.send(Item::Mappings(rec::Mappings { target: id.0, time_ns, maps }));
+        self.write(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial: false }));
     }
 
     fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {
         // The same target under its new name.
-        let parent = self.targets.get(&id).copied().flatten();
+        let parent = self.parents.get(&id).copied();
         self.target(id, process, parent, time_ns);
     }
 
+    fn attrs(&mut self, attrs: &Attrs, time_ns: u64) {
+        self.write(&Item::Attrs { time_ns, attrs: recorded(attrs) });
+    }
+
     fn snapshot(&mut self, snapshot: &Snapshot) {
-        self.snapshots += 1;
-        if self.progress {
-            let regions = snapshot.targets.iter().flat_map(|t| &t.regions);
-            let hot = regions.filter(|r| r.nr_accesses > 0).map(|r| r.range.size()).sum();
-            self.last = (snapshot.nr_regions(), hot);
+        if self.error.is_none() {
+            self.snapshots += 1;
+            let written = self.writer.write_snapshot(snapshot);
+            self.note(written);
         }
-        self.writer.try_send(snapshot);
     }
 
     fn target_end(&mut self, id: TargetId, reason: EndReason, time_ns: u64) {
-        self.targets.remove(&id);
+        self.parents.remove(&id);
         let reason = match reason {
             EndReason::Exited(Some(status)) => status.to_string(),
             EndReason::Exited(None) => "exited".into(),
             EndReason::LeftCgroup => "left the control group".into(),
+            EndReason::Refused => "may not be observed any more".into(),
         };
-        self.writer.send(Item::TargetEnd(rec::TargetEnd { target: id.0, time_ns, reason }));
-    }
-
-    fn refused(&mut self, _pid: u32, why: &str) {
-        let clear = if self.progress { "\r\x1b[K" } else { "" };
-        say!("{clear}isotherm: not recorded: {why}");
+        self.write(&Item::TargetEnd(rec::TargetEnd { target: id.0, time_ns, reason }));
     }
 
     fn cost(&mut self, cost: &Cost) {
-        let lost = self.writer.snapshots_lost();
-        self.writer.send(Item::Cost(rec::Cost {
+        self.write(&Item::Cost(rec::Cost {
             time_ns: cost.time_ns,
             wall_ns: cost.wall_ns,
             cpu_ns: cost.cpu_ns,
@@ -196,13 +215,16 @@ impl Observer for Recorder {
             checks_cut: cost.counters.checks_cut,
             clears_cut: cost.counters.clears_cut,
             samples_missed: cost.counters.samples_missed,
-            snapshots_lost: lost - self.lost_told,
+            snapshots_lost: cost.snapshots_lost,
             resident_pages: cost.resident_pages,
         }));
-        self.lost_told = lost;
-        self.failed.0.set(self.writer.error().is_some());
-        if self.progress {
-            self.tell_progress(cost);
+    }
+
+    fn idle(&mut self) {
+        // What has gathered is written, so that the file is never more than about a second behind.
+        if self.error.is_none() {
+            let flushed = self.writer.flush();
+            self.note(flushed);
         }
     }
 }

@@ -4,9 +4,12 @@
 use isotherm_linux::backend::{self, Backend};
 use isotherm_record::synthetic::{Shape, Synthetic};
 use isotherm_record::{Format, Item, ItemReader, create, open};
-use rustix::process::{Pid, Signal, kill_process};
+use isotherm_testing::ProgramCopy;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +20,9 @@ pub const ISOTHERM: &str = env!("CARGO_BIN_EXE_isotherm");
 /// How long anything may take before a test gives up on it; far above what it takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How long a command lives that is to be recorded, seconds: twenty aggregations, of which a busy machine leaves one.
+pub const LONG_ENOUGH: &str = "2";
+
 /// The program with these arguments, in `dir`, without the environment's wishes about colours.
 pub fn isotherm(dir: &Path, args: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(ISOTHERM);
@@ -24,7 +30,7 @@ pub fn isotherm(dir: &Path, args: &[impl AsRef<OsStr>]) -> Command {
     // Whoever runs the tests under nohup does not mean their programs.
     // SAFETY: signal(2) is async-signal-safe, and SIG_DFL a valid disposition.
     unsafe {
-        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+        command.pre_exec(|| {
             libc::signal(libc::SIGHUP, libc::SIG_DFL);
             Ok(())
         });
@@ -41,20 +47,16 @@ pub fn run(dir: &Path, args: &[impl AsRef<OsStr>]) -> Done {
 /// where this user may not become another.
 pub fn as_nobody(dir: &Path) -> Option<impl Fn(&[&str]) -> Done> {
     use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::process::CommandExt;
-    const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
         skip("only root can become another user");
         return None;
     }
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).unwrap();
-    // The build directory may be closed to others.
-    let program = dir.join("isotherm");
-    std::fs::copy(ISOTHERM, &program).unwrap();
+    let program = ProgramCopy::make(Path::new(ISOTHERM), dir).unwrap();
     let dir = dir.to_owned();
     Some(move |args: &[&str]| {
-        let mut command = Command::new(&program);
-        command.args(args).current_dir(&dir).uid(NOBODY).gid(NOBODY).stdin(Stdio::null());
+        let mut command = program.as_nobody();
+        command.args(args).current_dir(&dir).stdin(Stdio::null());
         command.output().unwrap().into()
     })
 }
@@ -136,6 +138,22 @@ impl Drop for Running {
     }
 }
 
+/// Ends the program by Ctrl-C, which all processes of a terminal get, once it says `when`; what it said and printed. Before
+/// it has said anything it may not yet heed the signal.
+pub fn interrupted(dir: &Path, args: &[&str], when: &str) -> Done {
+    let told = dir.join("told");
+    let mut command = isotherm(dir, args);
+    command.stdout(Stdio::piped()).stderr(File::create(&told).unwrap()).process_group(0);
+    let running = Running::start(command);
+    let group = Pid::from_raw(running.pid() as i32).unwrap();
+    wait_until(when, || std::fs::read_to_string(&told).unwrap().contains(when));
+    kill_process_group(group, Signal::INT).unwrap();
+    let done = running.end();
+    // Of a group without processes there is nobody left.
+    assert!(kill_process_group(group, Signal::INT).is_err(), "a process was left behind");
+    Done { err: std::fs::read_to_string(&told).unwrap(), ..done }
+}
+
 /// Waits until `what` is so.
 pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -168,7 +186,13 @@ pub fn snapshots(items: &[Item]) -> usize {
 
 /// Whether the pte backend works here. As root in CI it must: most tests rest on it.
 pub fn pte_works() -> bool {
-    let Err(error) = backend::open(Some(Backend::Pte), isotherm_damon::Attrs::default(), 0.01, 1) else {
+    let Err(error) = backend::open(
+        Some(Backend::Pte),
+        isotherm_damon::Attrs::default(),
+        &backend::MonitorOptions::default(),
+        0.01,
+        1,
+    ) else {
         return true;
     };
     let must = std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root();

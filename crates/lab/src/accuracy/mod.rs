@@ -5,23 +5,42 @@
 //! covers it (bytes that no region covers count as cold). Each byte weighs as long as the window. Windows in which a
 //! phase changes, or outside all phases, are counted and not judged: the truth does not say what they should show.
 //!
-//! Nothing is claimed for the rest of the process (stack, libraries, allocator), so it counts neither for nor against
+//! Of a workload with several processes, those bytes are judged together, each process's by the target of its pid.
+//!
+//! Nothing is claimed for the rest of a process (stack, libraries, allocator), so it counts neither for nor against
 //! the record; a region that spans both is judged by the part inside. Ranges whose achieved rate lies within a factor
-//! `margin` of the threshold are neither hot nor cold: whether a window shows one access or none is chance. They are
-//! left out and their share is reported.
+//! `margin` of the threshold are neither hot nor cold: whether a window shows one access or none is chance. So are those
+//! that a stream moves through slowly: hot is a rate, and theirs changes while one looks. Both are left out and their
+//! share is reported. What the record calls unknown is left out too, and told apart.
+//!
+//! Memory in motion is judged by [`Second`] instead: which bytes were accessed at least once in a second.
 
+pub mod against;
+mod hot;
+mod live;
+mod overlay;
+mod rates;
 mod result;
 mod score;
+mod second;
+mod table;
 
-pub use result::{Accuracy, Bounds, Convergence, PhaseScore, RateScore, Windows, Wss, summary_table};
+pub use live::{AccuracyRun, Subject, judge};
+pub use result::{Accuracy, Bounds, Convergence, Found, PhaseScore, RateScore, Windows, Wss};
 pub use score::Score;
+pub use second::Second;
+pub use table::summary_table;
 
 use crate::Quartiles;
-use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId};
-use isotherm_workloads::truth::{Arrivals, PhaseLine, RangeLine, Stated, Truth};
+use hot::{Class, Heat, Recorded};
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
+use isotherm_workloads::truth::{PhaseLine, RangeLine, Segment, Truth};
+use overlay::{Piece, overlay};
+use rates::Rates;
 use score::Tally;
+use second::Seconds;
 use serde::Serialize;
-use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 /// From where on memory is called hot.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -43,11 +62,13 @@ pub struct Options {
     pub margin: f64,
     /// F1 of a window from which the record has followed a change of phase. Default 0.95.
     pub converged_f1: f64,
+    /// Time after the start of a phase, ns, in which windows do not count for the scores. Default 0.
+    pub settle_ns: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { threshold: Threshold::Samples(1), margin: 1.5, converged_f1: 0.95 }
+        Self { threshold: Threshold::Samples(1), margin: 1.5, converged_f1: 0.95, settle_ns: 0 }
     }
 }
 
@@ -67,24 +88,6 @@ pub enum AccuracyError {
     Margin(f64),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    Hot,
-    Cold,
-    Ambiguous,
-}
-
-/// Sums for all ranges with the same stated rate.
-#[derive(Clone, Debug)]
-struct RateSums {
-    stated: Stated,
-    arrivals: Arrivals,
-    weight: f64,
-    achieved: f64,
-    countable: f64,
-    recorded: f64,
-}
-
 #[derive(Clone, Debug, Default)]
 struct PhaseSums {
     tally: Tally,
@@ -94,24 +97,65 @@ struct PhaseSums {
     converged_after_ns: Option<u64>,
 }
 
+/// A piece of a phase's truth, with the range it is part of.
+#[derive(Clone, Debug)]
+struct Steady<'a> {
+    segment: Segment,
+    range: &'a RangeLine,
+}
+
+impl Piece for Steady<'_> {
+    fn start(&self) -> u64 {
+        self.segment.start
+    }
+
+    fn end(&self) -> u64 {
+        self.segment.end
+    }
+}
+
+/// What a phase's rates are, piece by piece: the same for all its windows.
+#[derive(Clone, Debug)]
+struct Rated<'a> {
+    phase: usize,
+    pieces: Vec<Steady<'a>>,
+}
+
+/// What one window showed.
+#[derive(Default)]
+struct Window {
+    tally: Tally,
+    rates: Rates,
+    /// Bytes recorded hot, of those that were hot or cold.
+    inside: u64,
+    /// Bytes that were hot.
+    truly: u64,
+}
+
 /// Takes snapshots one after the other, in time order, and says at the end how true they were. Its memory grows by a
 /// few words a snapshot.
 #[derive(Clone, Debug)]
 pub struct Judge<'a> {
     truth: &'a Truth,
     options: Options,
-    target: TargetId,
+    /// The target that stands for each process; none of a process that is not judged.
+    targets: BTreeMap<u32, TargetId>,
+    rated: Option<Rated<'a>>,
     windows: Windows,
     tally: Tally,
     phases: Vec<PhaseSums>,
-    rates: Vec<RateSums>,
+    rates: Rates,
+    seconds: Seconds,
     wss_inside: Vec<u64>,
     wss_truth: Vec<u64>,
     wss_process: Vec<u64>,
+    /// Processes with hot memory, and when it was found: ns from when it became hot.
+    found: BTreeMap<u32, Option<u64>>,
 }
 
 impl<'a> Judge<'a> {
-    /// Judges by `truth` what snapshots say of `target`; by default of the target named by the workload's pid.
+    /// Judges by `truth` what snapshots say of its processes: the targets named by their pids; or of `target` alone, as
+    /// the first of them.
     ///
     /// # Errors
     /// When the truth has no phase or the options make no sense.
@@ -127,117 +171,130 @@ impl<'a> Judge<'a> {
         if !(options.margin.is_finite() && options.margin >= 1.0) {
             return Err(AccuracyError::Margin(options.margin));
         }
+        let targets = match target {
+            Some(target) => BTreeMap::from([(truth.workload.pid, target)]),
+            None => truth.processes.iter().map(|p| (p.pid, TargetId(u64::from(p.pid)))).collect(),
+        };
         Ok(Self {
             truth,
             options,
-            target: target.unwrap_or(TargetId(u64::from(truth.workload.pid))),
+            targets,
+            rated: None,
             windows: Windows::default(),
             tally: Tally::default(),
             phases: vec![PhaseSums::default(); truth.phases.len()],
-            rates: Vec::new(),
+            rates: Rates::default(),
+            seconds: Seconds::default(),
             wss_inside: Vec::new(),
             wss_truth: Vec::new(),
             wss_process: Vec::new(),
+            found: BTreeMap::new(),
         })
     }
 
-    /// Judges a snapshot. One without the target counts as a record that saw nothing of it.
+    /// Judges a snapshot. A process without its target counts as one of which the record saw nothing.
     pub fn add(&mut self, snapshot: &Snapshot) {
         let (start, end) = (snapshot.start_ns, snapshot.end_ns);
         // The first phase that is not over when the window begins is the only one the window can lie in.
-        let index = self.truth.phases.partition_point(|p| p.end_ns <= start);
-        let Some(phase) = self.truth.phases.get(index).filter(|p| p.start_ns < end && start < end) else {
+        let truth = self.truth;
+        let index = truth.phases.partition_point(|p| p.end_ns <= start);
+        let Some(phase) = truth.phases.get(index).filter(|p| p.start_ns < end && start < end) else {
             self.windows.outside += 1;
             return;
         };
-        let found = snapshot.targets.iter().find(|t| t.id == self.target);
-        let mut regions = found.map_or(&[][..], |t| &t.regions[..]);
-        let sorted;
-        if !regions.is_sorted_by_key(|r| r.range) {
-            let mut copy = regions.to_vec();
-            copy.sort_by_key(|r| r.range);
-            sorted = copy;
-            regions = &sorted;
-        }
-        let hot = |r: &RegionSnapshot| self.is_hot(r, snapshot);
-        self.wss_process.push(regions.iter().filter(|r| hot(r)).map(|r| r.range.size()).sum());
+        let regions = self.by_process(snapshot);
+        let heat = Heat::new(&self.options, snapshot);
+        let hot = |r: &&RegionSnapshot| heat.of_region(r) == Recorded::Hot;
+        self.wss_process.push(regions.values().flatten().filter(hot).map(|r| r.range.size()).sum());
         if start < phase.start_ns || phase.end_ns < end {
             self.windows.across_change += 1;
             return;
         }
+        let window = self.judge(index, phase, &regions, snapshot, &heat);
+        let Some(sums) = self.phases.get_mut(index) else { return };
+        // A window with nothing hot and nothing recorded hot is right.
+        if sums.converged_after_ns.is_none() && window.tally.f1().unwrap_or(1.0) >= self.options.converged_f1
+        {
+            sums.converged_after_ns = Some(end - phase.start_ns);
+        }
+        if start < phase.start_ns + self.options.settle_ns {
+            self.windows.settling += 1;
+            return;
+        }
         self.windows.judged += 1;
         self.windows.judged_ns += end - start;
-        self.judge(index, phase, regions, snapshot);
-    }
-
-    fn judge(&mut self, index: usize, phase: &PhaseLine, regions: &[RegionSnapshot], snapshot: &Snapshot) {
-        let window_ns = snapshot.end_ns - snapshot.start_ns;
-        let mut tally = Tally::default();
-        let (mut inside, mut truly) = (0, 0);
-        overlay(&phase.ranges, regions, |range, region, bytes| {
-            let recorded_hot = region.is_some_and(|r| self.is_hot(r, snapshot));
-            let class = self.class(range.achieved_hz, snapshot);
-            tally.add(class, recorded_hot, u128::from(bytes) * u128::from(window_ns));
-            if class == Class::Hot {
-                truly += bytes;
-            }
-            if class != Class::Ambiguous && recorded_hot {
-                inside += bytes;
-            }
-            let recorded_hz = region.map_or(0.0, |r| r.rate_hz(snapshot.sample_ns, snapshot.max_nr_accesses));
-            add_rate(
-                &mut self.rates,
-                range,
-                recorded_hz,
-                bytes as f64 * window_ns as f64,
-                snapshot.sample_ns,
-            );
-        });
-        self.wss_inside.push(inside);
-        self.wss_truth.push(truly);
-        self.tally.merge(&tally);
-        let Some(sums) = self.phases.get_mut(index) else { return };
         sums.windows += 1;
-        sums.tally.merge(&tally);
-        // A window with nothing hot and nothing recorded hot is right.
-        if sums.converged_after_ns.is_none() && tally.f1().unwrap_or(1.0) >= self.options.converged_f1 {
-            sums.converged_after_ns = Some(snapshot.end_ns - phase.start_ns);
-        }
+        sums.tally.merge(&window.tally);
         if sums.converged_after_ns.is_some() {
-            sums.settled.merge(&tally);
+            sums.settled.merge(&window.tally);
         }
+        self.tally.merge(&window.tally);
+        self.rates.merge(&window.rates);
+        self.wss_inside.push(window.inside);
+        self.wss_truth.push(window.truly);
+        self.seconds.judge(phase, &regions, snapshot);
     }
 
-    /// The threshold in accesses a second.
-    fn threshold_hz(&self, snapshot: &Snapshot) -> f64 {
-        match self.options.threshold {
-            Threshold::Hz(hz) => hz,
-            Threshold::Samples(n) => {
-                let aggregation_ns = snapshot.sample_ns as f64 * f64::from(snapshot.max_nr_accesses);
-                f64::from(n) * 1e9 / aggregation_ns.max(1.0)
+    /// The regions of each process, sorted by address; none of one that the snapshot does not have.
+    fn by_process(&self, snapshot: &Snapshot) -> BTreeMap<u32, Vec<RegionSnapshot>> {
+        let of: BTreeMap<TargetId, &[RegionSnapshot]> =
+            snapshot.targets.iter().map(|t| (t.id, &t.regions[..])).collect();
+        let regions = |target: &TargetId| {
+            let mut regions = of.get(target).map_or_else(Vec::new, |r| r.to_vec());
+            regions.sort_by_key(|r| r.range);
+            regions
+        };
+        self.targets.iter().map(|(&pid, target)| (pid, regions(target))).collect()
+    }
+
+    fn judge(
+        &mut self,
+        index: usize,
+        phase: &'a PhaseLine,
+        regions: &BTreeMap<u32, Vec<RegionSnapshot>>,
+        snapshot: &Snapshot,
+        heat: &Heat,
+    ) -> Window {
+        let window_ns = snapshot.end_ns - snapshot.start_ns;
+        let rated = match self.rated.take() {
+            Some(rated) if rated.phase == index => rated,
+            _ => Rated { phase: index, pieces: steady(phase) },
+        };
+        let mut window = Window::default();
+        let processes = rated.pieces.chunk_by(|a, b| a.segment.pid == b.segment.pid);
+        for (pieces, pid) in processes.filter_map(|p| Some((p, p.first()?.segment.pid))) {
+            let Some(regions) = regions.get(&pid) else { continue };
+            let (mut hot, mut seen) = (0, 0);
+            overlay(pieces, regions, |piece, region, part| {
+                let bytes = part.size();
+                let recorded = region.map_or(Recorded::Cold, |r| heat.of_region(r));
+                let class = heat.of_truth(&piece.segment);
+                window.tally.add(class, recorded, u128::from(bytes) * u128::from(window_ns));
+                if class == Class::Hot {
+                    window.truly += bytes;
+                    hot += bytes;
+                    seen += if recorded == Recorded::Hot { bytes } else { 0 };
+                }
+                if class != Class::Ambiguous && recorded == Recorded::Hot {
+                    window.inside += bytes;
+                }
+                if recorded != Recorded::Unknown {
+                    let recorded_hz =
+                        region.map_or(0.0, |r| r.rate_hz(snapshot.sample_ns, snapshot.max_nr_accesses));
+                    let weight = bytes as f64 * window_ns as f64;
+                    window.rates.add(piece.range, piece.segment.hz, recorded_hz, weight, snapshot.sample_ns);
+                }
+            });
+            if hot > 0 {
+                let found = self.found.entry(pid).or_default();
+                // The greater part of what is hot in it.
+                if found.is_none() && seen * 2 > hot {
+                    *found = Some(snapshot.end_ns - phase.start_ns);
+                }
             }
         }
-    }
-
-    fn class(&self, achieved_hz: f64, snapshot: &Snapshot) -> Class {
-        let hz = self.threshold_hz(snapshot);
-        if achieved_hz >= hz * self.options.margin {
-            Class::Hot
-        } else if achieved_hz <= 0.0 || achieved_hz <= hz / self.options.margin {
-            Class::Cold
-        } else {
-            Class::Ambiguous
-        }
-    }
-
-    fn is_hot(&self, region: &RegionSnapshot, snapshot: &Snapshot) -> bool {
-        match self.options.threshold {
-            Threshold::Samples(n) => region.nr_accesses >= n,
-            // A count of whole samples that stands for just this rate must not miss it by a rounding error.
-            Threshold::Hz(hz) => {
-                region.rate_hz(snapshot.sample_ns, snapshot.max_nr_accesses) >= hz * (1.0 - 1e-9)
-            }
-        }
+        self.rated = Some(rated);
+        window
     }
 
     /// The verdict on all snapshots so far.
@@ -254,20 +311,21 @@ impl<'a> Judge<'a> {
                 f1_once_converged: sums.settled.f1(),
             })
             .collect();
-        let mut rates = self.rates.clone();
-        rates.sort_by(|a, b| by_rate(b.stated).partial_cmp(&by_rate(a.stated)).unwrap_or(Ordering::Equal));
-        let wss = self.wss();
         Accuracy {
             pattern: truth.workload.pattern.clone(),
             page: truth.workload.page,
+            processes: truth.processes.len(),
             backed_as_asked: truth.areas.iter().all(|a| a.backed_as_asked),
             options: self.options,
             windows: Windows { phase_ns, ..self.windows },
             score: self.tally.score(),
+            second: self.seconds.verdict(),
+            found: Found::of(self.found.values().copied()),
             convergence: Convergence::of(&phases),
             phases,
-            wss,
-            rates: rates.iter().map(RateSums::score).collect(),
+            wss: self.wss(),
+            rate_error_10_to_50_hz: self.rates.middle_error(),
+            rates: self.rates.scores(),
         }
     }
 
@@ -280,93 +338,17 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Walks the truth's ranges and the record's regions side by side; calls `each` with bytes that have one range and
-/// one region (or none). Both are sorted; what overlaps an earlier region counts for the earlier one.
-fn overlay<'t, 'r>(
-    ranges: &'t [RangeLine],
-    regions: &'r [RegionSnapshot],
-    mut each: impl FnMut(&'t RangeLine, Option<&'r RegionSnapshot>, u64),
-) {
-    let mut first = 0;
-    for range in ranges {
-        let mut at = range.start;
-        while regions.get(first).is_some_and(|r| r.range.end <= at) {
-            first += 1;
-        }
-        for region in regions.get(first..).unwrap_or_default() {
-            if region.range.start >= range.end {
-                break;
-            }
-            let part = region.range.intersection(AddrRange::new(at, range.end));
-            if part.is_empty() {
-                continue;
-            }
-            if part.start > at {
-                each(range, None, part.start - at);
-            }
-            each(range, Some(region), part.size());
-            at = part.end;
-        }
-        if at < range.end {
-            each(range, None, range.end - at);
+/// The rates of a phase, each with its range: a range has as many pieces as it has rates.
+fn steady(phase: &PhaseLine) -> Vec<Steady<'_>> {
+    let mut segments = phase.segments(phase.start_ns..phase.end_ns).into_iter().peekable();
+    let mut pieces = Vec::new();
+    for range in &phase.ranges {
+        let inside = |s: &Segment| s.pid == range.pid && s.start < range.end;
+        while let Some(segment) = segments.next_if(inside) {
+            pieces.push(Steady { segment, range });
         }
     }
-}
-
-/// What a monitor that looks once each `sample_ns` can count of accesses at `hz`: never more than one a sample.
-fn countable_hz(hz: f64, arrivals: Arrivals, sample_ns: u64) -> f64 {
-    let seconds = sample_ns.max(1) as f64 / 1e9;
-    match arrivals {
-        Arrivals::None => 0.0,
-        Arrivals::Periodic => hz.min(1.0 / seconds),
-        // Share of samples in which a Poisson process has at least one event.
-        Arrivals::Random => -(-hz * seconds).exp_m1() / seconds,
-    }
-}
-
-fn add_rate(rates: &mut Vec<RateSums>, range: &RangeLine, recorded_hz: f64, weight: f64, sample_ns: u64) {
-    let same = |r: &RateSums| r.stated == range.rate && r.arrivals == range.arrivals;
-    let index = rates.iter().position(same).unwrap_or_else(|| {
-        rates.push(RateSums {
-            stated: range.rate,
-            arrivals: range.arrivals,
-            weight: 0.0,
-            achieved: 0.0,
-            countable: 0.0,
-            recorded: 0.0,
-        });
-        rates.len() - 1
-    });
-    if let Some(sums) = rates.get_mut(index) {
-        sums.weight += weight;
-        sums.achieved += weight * range.achieved_hz;
-        sums.countable += weight * countable_hz(range.achieved_hz, range.arrivals, sample_ns);
-        sums.recorded += weight * recorded_hz;
-    }
-}
-
-fn by_rate(stated: Stated) -> f64 {
-    match stated {
-        Stated::Hz(hz) => hz,
-        Stated::Max(_) => f64::INFINITY,
-    }
-}
-
-impl RateSums {
-    fn score(&self) -> RateScore {
-        let mean = |sum: f64| if self.weight > 0.0 { sum / self.weight } else { 0.0 };
-        let (countable_hz, recorded_hz) = (mean(self.countable), mean(self.recorded));
-        let error_hz = recorded_hz - countable_hz;
-        RateScore {
-            stated: self.stated,
-            arrivals: self.arrivals,
-            achieved_hz: mean(self.achieved),
-            countable_hz,
-            recorded_hz,
-            error_hz,
-            relative_error: (countable_hz > 0.0).then(|| error_hz / countable_hz),
-        }
-    }
+    pieces
 }
 
 #[cfg(test)]

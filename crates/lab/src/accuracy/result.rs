@@ -1,8 +1,7 @@
-//! The verdict: a serialisable value and tables of it.
+//! The verdict: a serialisable value.
 
-use super::{Options, Score, Threshold};
+use super::{Options, Score, Second};
 use crate::Quartiles;
-use crate::table::{Table, mib, percent};
 use isotherm_workloads::truth::{Arrivals, Page, Stated};
 use serde::Serialize;
 
@@ -15,18 +14,26 @@ pub struct Accuracy {
     pub page: Page,
     /// Whether they got them.
     pub backed_as_asked: bool,
+    /// How many processes it had.
+    pub processes: usize,
     /// How it was judged.
     pub options: Options,
     /// Which windows were judged.
     pub windows: Windows,
     /// Hot bytes over all judged windows.
     pub score: Score,
+    /// Bytes accessed within a second; `None` when no second was judged.
+    pub second: Option<Second>,
+    /// Processes with hot memory.
+    pub found: Found,
     /// How fast the record followed changes of phase.
     pub convergence: Convergence,
     /// Each phase alone.
     pub phases: Vec<PhaseScore>,
     /// Working-set size; `None` when no window was judged.
     pub wss: Option<Wss>,
+    /// Mean of the absolute relative errors of rates from 10 to 50 Hz; `None` where there are none.
+    pub rate_error_10_to_50_hz: Option<f64>,
     /// Recorded against real rates, the highest stated rate first.
     pub rates: Vec<RateScore>,
 }
@@ -38,12 +45,41 @@ pub struct Windows {
     pub judged: u64,
     /// A phase began or ended in it: left out.
     pub across_change: u64,
+    /// In the time after a change of phase that does not count.
+    pub settling: u64,
     /// In no phase (setup, the end), or without length: left out.
     pub outside: u64,
     /// Time of the judged windows together, ns.
     pub judged_ns: u64,
     /// Time of all phases together, ns. What is not judged of it was not recorded or lies in windows left out.
     pub phase_ns: u64,
+}
+
+/// Processes with hot memory, and when it was found: when the greater part of it was recorded hot, from the start of the
+/// first phase in which it was looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Found {
+    /// Processes with hot memory.
+    pub hot: usize,
+    /// Those of which it was found.
+    pub found: usize,
+    /// Median of those found, ms.
+    pub median_ms: Option<f64>,
+    /// Slowest of those found, ms.
+    pub max_ms: Option<f64>,
+}
+
+impl Found {
+    pub(super) fn of(after_ns: impl Iterator<Item = Option<u64>> + Clone) -> Self {
+        let mut times: Vec<f64> = after_ns.clone().flatten().map(|ns| ns as f64 / 1e6).collect();
+        times.sort_by(f64::total_cmp);
+        Self {
+            hot: after_ns.count(),
+            found: times.len(),
+            median_ms: times.get(times.len().saturating_sub(1) / 2).copied(),
+            max_ms: times.last().copied(),
+        }
+    }
 }
 
 /// How fast a record followed changes of phase.
@@ -152,138 +188,4 @@ pub struct RateScore {
     pub error_hz: f64,
     /// The same against countable; `None` where nothing was to be counted.
     pub relative_error: Option<f64>,
-}
-
-impl Accuracy {
-    fn page_name(&self) -> &'static str {
-        match self.page {
-            Page::Base => "4k",
-            Page::Huge => "thp",
-        }
-    }
-
-    /// All figures of the run as text for people.
-    pub fn details(&self) -> String {
-        let w = &self.windows;
-        let threshold = match self.options.threshold {
-            Threshold::Samples(n) => format!("nr_accesses >= {n}"),
-            Threshold::Hz(hz) => format!("{hz} Hz"),
-        };
-        let seconds = |ns: u64| ns as f64 / 1e9;
-        let mut text = format!(
-            "{} ({} pages{}): hot is {threshold}\n\
-             windows: {} judged ({:.1} s of {:.1} s), {} across a change of phase, {} outside\n\
-             precision {}, recall {}, F1 {}; too near the threshold to judge: {}\n\n",
-            self.pattern,
-            self.page_name(),
-            if self.backed_as_asked { "" } else { ", not all backed as asked" },
-            w.judged,
-            seconds(w.judged_ns),
-            seconds(w.phase_ns),
-            w.across_change,
-            w.outside,
-            percent(self.score.precision, 2),
-            percent(self.score.recall, 2),
-            number(self.score.f1),
-            percent(self.ambiguous_share(), 1),
-        );
-        let mut table =
-            Table::new(&["phase", "windows", "precision", "recall", "F1", "converged after", "F1 then"]);
-        for p in &self.phases {
-            table.row([
-                p.name.clone(),
-                p.windows.to_string(),
-                percent(p.score.precision, 2),
-                percent(p.score.recall, 2),
-                number(p.score.f1),
-                p.converged_after_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.0} ms")),
-                number(p.f1_once_converged),
-            ]);
-        }
-        text.push_str(&table.render());
-        if let Some(wss) = &self.wss {
-            let mut table = Table::new(&["working set", "p25", "p50", "p75"]);
-            for (name, q) in
-                [("true", wss.truth), ("recorded, areas", wss.inside), ("recorded, process", wss.process)]
-            {
-                table.row([name.to_owned(), mib(q.p25), mib(q.p50), mib(q.p75)]);
-            }
-            text.push('\n');
-            text.push_str(&table.render());
-            if let (Some(bounds), Some(inside)) = (wss.bounds, wss.p50_in_bounds()) {
-                let verdict = if inside { "inside" } else { "outside" };
-                let (low, high) = (mib(bounds.low), mib(bounds.high));
-                text.push_str(&format!("p50 of the process is {verdict} the known bounds {low} to {high}\n"));
-            }
-        }
-        let mut table = Table::new(&["rate", "achieved", "countable", "recorded", "error", "relative"]);
-        for r in &self.rates {
-            let stated = match r.stated {
-                Stated::Hz(hz) => format!("{hz} Hz"),
-                Stated::Max(_) => "max".to_owned(),
-            };
-            table.row([
-                stated,
-                format!("{:.2} Hz", r.achieved_hz),
-                format!("{:.2} Hz", r.countable_hz),
-                format!("{:.2} Hz", r.recorded_hz),
-                format!("{:+.2} Hz", r.error_hz),
-                r.relative_error.map_or_else(|| "-".to_owned(), |e| format!("{:+.1} %", e * 100.0)),
-            ]);
-        }
-        text.push('\n');
-        text.push_str(&table.render());
-        text
-    }
-
-    /// Share of all byte-seconds that were too near the threshold.
-    pub fn ambiguous_share(&self) -> Option<f64> {
-        let s = &self.score;
-        let all = s.hot_as_hot + s.hot_as_cold + s.cold_as_hot + s.cold_as_cold + s.ambiguous;
-        (all > 0.0).then(|| s.ambiguous / all)
-    }
-}
-
-fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |v| format!("{v:.4}"))
-}
-
-/// One row a run.
-pub fn summary_table(runs: &[Accuracy]) -> String {
-    let mut table = Table::new(&[
-        "pattern",
-        "pages",
-        "windows",
-        "precision",
-        "recall",
-        "F1",
-        "converged",
-        "wss p50",
-        "true",
-        "process",
-        "bounds",
-        "rate error",
-    ]);
-    for run in runs {
-        let wss = |pick: fn(&Wss) -> u64| run.wss.as_ref().map_or_else(|| "-".to_owned(), |w| mib(pick(w)));
-        let bounds = run.wss.as_ref().and_then(Wss::p50_in_bounds);
-        // The worst of the rates that can be counted at all.
-        let worst =
-            run.rates.iter().filter_map(|r| r.relative_error).max_by(|a, b| a.abs().total_cmp(&b.abs()));
-        table.row([
-            run.pattern.clone(),
-            run.page_name().to_owned(),
-            run.windows.judged.to_string(),
-            percent(run.score.precision, 2),
-            percent(run.score.recall, 2),
-            number(run.score.f1),
-            run.convergence.median_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.0} ms")),
-            wss(|w| w.inside.p50),
-            wss(|w| w.truth.p50),
-            wss(|w| w.process.p50),
-            bounds.map_or("-", |inside| if inside { "in" } else { "out" }).to_owned(),
-            worst.map_or_else(|| "-".to_owned(), |e| format!("{:+.1} %", e * 100.0)),
-        ]);
-    }
-    table.render()
 }

@@ -1,6 +1,6 @@
 //! Counting hits and misses.
 
-use super::Class;
+use super::hot::{Class, Recorded};
 use serde::Serialize;
 
 /// Byte-nanoseconds by what they were and what the record called them. Whole numbers, so sums do not depend on their
@@ -12,15 +12,17 @@ pub(super) struct Tally {
     pub(super) cold_as_hot: u128,
     pub(super) cold_as_cold: u128,
     pub(super) ambiguous: u128,
+    pub(super) unknown: u128,
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, truth: Class, recorded_hot: bool, amount: u128) {
-        let sum = match (truth, recorded_hot) {
-            (Class::Hot, true) => &mut self.hot_as_hot,
-            (Class::Hot, false) => &mut self.hot_as_cold,
-            (Class::Cold, true) => &mut self.cold_as_hot,
-            (Class::Cold, false) => &mut self.cold_as_cold,
+    pub(super) fn add(&mut self, truth: Class, recorded: Recorded, amount: u128) {
+        let sum = match (truth, recorded) {
+            (_, Recorded::Unknown) => &mut self.unknown,
+            (Class::Hot, Recorded::Hot) => &mut self.hot_as_hot,
+            (Class::Hot, Recorded::Cold) => &mut self.hot_as_cold,
+            (Class::Cold, Recorded::Hot) => &mut self.cold_as_hot,
+            (Class::Cold, Recorded::Cold) => &mut self.cold_as_cold,
             (Class::Ambiguous, _) => &mut self.ambiguous,
         };
         *sum = sum.saturating_add(amount);
@@ -32,6 +34,7 @@ impl Tally {
         self.cold_as_hot = self.cold_as_hot.saturating_add(other.cold_as_hot);
         self.cold_as_cold = self.cold_as_cold.saturating_add(other.cold_as_cold);
         self.ambiguous = self.ambiguous.saturating_add(other.ambiguous);
+        self.unknown = self.unknown.saturating_add(other.unknown);
     }
 
     /// F1 of the hot bytes; `None` when nothing is hot and nothing was called hot.
@@ -56,6 +59,7 @@ impl Tally {
             cold_as_hot: byte_seconds(self.cold_as_hot),
             cold_as_cold: byte_seconds(self.cold_as_cold),
             ambiguous: byte_seconds(self.ambiguous),
+            unknown: byte_seconds(self.unknown),
         }
     }
 }
@@ -77,6 +81,28 @@ pub struct Score {
     pub cold_as_hot: f64,
     /// Byte-seconds that were cold and recorded cold, or not at all.
     pub cold_as_cold: f64,
-    /// Byte-seconds too near the threshold to be judged.
+    /// Byte-seconds too near the threshold to be judged, or in motion.
     pub ambiguous: f64,
+    /// Byte-seconds of which the record says that it does not know.
+    pub unknown: f64,
+}
+
+impl Score {
+    /// All byte-seconds.
+    fn all(&self) -> f64 {
+        let judged = self.hot_as_hot + self.hot_as_cold + self.cold_as_hot + self.cold_as_cold;
+        judged + self.ambiguous + self.unknown
+    }
+
+    /// Share of all byte-seconds that could not be judged.
+    pub fn ambiguous_share(&self) -> Option<f64> {
+        let all = self.all();
+        (all > 0.0).then(|| self.ambiguous / all)
+    }
+
+    /// Share of all byte-seconds that the record does not know.
+    pub fn unknown_share(&self) -> Option<f64> {
+        let all = self.all();
+        (all > 0.0).then(|| self.unknown / all)
+    }
 }

@@ -1,6 +1,6 @@
 use super::*;
-use isotherm_damon::TargetSnapshot;
-use isotherm_workloads::truth::{AreaLine, Page, Workload};
+use isotherm_damon::{AddrRange, TargetSnapshot};
+use isotherm_workloads::truth::{AreaLine, Arrivals, Page, ProcessLine, Stated, Workload};
 use proptest::prelude::*;
 
 const PID: u64 = 42;
@@ -8,6 +8,7 @@ const MS: u64 = 1_000_000;
 
 fn range(start: u64, end: u64, hz: f64) -> RangeLine {
     RangeLine {
+        pid: PID as u32,
         area: "a".into(),
         start,
         end,
@@ -20,12 +21,22 @@ fn range(start: u64, end: u64, hz: f64) -> RangeLine {
         touches: 0,
         missed: 0,
         max_gap_ns: 0,
+        shared: false,
+        courses: Vec::new(),
     }
 }
 
 fn phase(index: u32, start_ms: u64, end_ms: u64, ranges: Vec<RangeLine>) -> PhaseLine {
     let name = format!("p{index}");
-    PhaseLine { index, name, start_ns: start_ms * MS, end_ns: end_ms * MS, complete: true, ranges }
+    PhaseLine {
+        index,
+        name,
+        start_ns: start_ms * MS,
+        end_ns: end_ms * MS,
+        complete: true,
+        ranges,
+        courses: Vec::new(),
+    }
 }
 
 fn truth(pattern: &str, phases: Vec<PhaseLine>) -> Truth {
@@ -42,6 +53,7 @@ fn truth(pattern: &str, phases: Vec<PhaseLine>) -> Truth {
             hot_hz: 10.0,
             params: serde_json::Value::Null,
         },
+        processes: vec![ProcessLine { name: "main".into(), pid: PID as u32 }],
         areas: Vec::<AreaLine>::new(),
         phases,
         work: Vec::new(),
@@ -169,9 +181,9 @@ fn rates_near_the_threshold_are_left_out_and_told() {
     let snapshots = [snapshot(0, 100, vec![region(0, 200, 20), region(200, 300, 0)])];
     let got = judge(&truth, Options::default(), &snapshots);
     assert_eq!(got.score.f1, Some(1.0));
-    assert!((got.ambiguous_share().unwrap() - 1.0 / 3.0).abs() < 1e-9);
+    assert!((got.score.ambiguous_share().unwrap() - 1.0 / 3.0).abs() < 1e-9);
     let strict = judge(&truth, Options { margin: 1.0, ..Options::default() }, &snapshots);
-    assert_eq!((strict.score.f1, strict.ambiguous_share()), (Some(1.0), Some(0.0)));
+    assert_eq!((strict.score.f1, strict.score.ambiguous_share()), (Some(1.0), Some(0.0)));
     let high = Options { threshold: Threshold::Hz(50.0), ..Options::default() };
     let got = judge(&truth, high, &snapshots);
     assert_eq!((got.score.precision, got.score.recall), (Some(0.5), Some(1.0)));
@@ -256,7 +268,19 @@ fn tables_and_json_show_the_verdict() {
     let truth =
         truth("t", vec![phase(0, 0, 1000, vec![range(0, 1 << 20, 200.0), range(1 << 20, 2 << 20, 0.0)])]);
     let got = judge(&truth, Options::default(), &[snapshot(0, 100, vec![region(0, 3 << 19, 20)])]);
-    for text in [got.details(), summary_table(std::slice::from_ref(&got))] {
+    let run = AccuracyRun {
+        accuracy: got.clone(),
+        backend: "pte".into(),
+        cpu_share: 0.0123,
+        max_checks_per_sample: 0,
+        clears_per_second: 0.0,
+        bytes_per_region: 0.0,
+        samples_missed: 0,
+        snapshots_lost: 0,
+    };
+    let table = summary_table(std::slice::from_ref(&run));
+    assert!(table.contains("1.23 %") && table.contains("1 of 1"), "{table}");
+    for text in [got.details(), table] {
         for part in ["66.67 %", "100.00 %", "0.8000", "1.5 MiB", "1.0 MiB", "4k"] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
@@ -384,7 +408,7 @@ proptest! {
         prop_assert_eq!(&judge.wss_inside, &expected.wss_inside);
         prop_assert_eq!(&judge.wss_truth, &expected.wss_truth);
         prop_assert_eq!(&judge.wss_process, &expected.wss_process);
-        let recorded: f64 = judge.rates.iter().map(|r| r.recorded).sum();
+        let recorded: f64 = judge.rates.0.iter().map(|r| r.recorded).sum();
         prop_assert!((recorded - expected.recorded_hz_weight).abs() <= expected.recorded_hz_weight * 1e-9);
         let w = judge.windows;
         prop_assert_eq!(w.judged + w.across_change + w.outside, snapshots.len() as u64);
@@ -409,4 +433,48 @@ proptest! {
         let bytes: u64 = p.ranges.iter().map(|r| r.end - r.start).sum();
         prop_assert_eq!(sum, u128::from(bytes) * u128::from(p.end_ns - p.start_ns));
     }
+}
+
+/// Two processes with the same addresses, each with its own regions.
+#[test]
+fn processes_are_judged_together_each_by_its_own_target() {
+    let of = |pid: u64, ranges: Vec<RangeLine>| {
+        ranges.into_iter().map(move |r| RangeLine { pid: pid as u32, ..r })
+    };
+    let ranges = of(PID, vec![range(0, 100, 200.0), range(100, 200, 0.0)])
+        .chain(of(PID + 1, vec![range(0, 100, 0.0), range(100, 200, 200.0)]))
+        .chain(of(PID + 2, vec![range(0, 100, 200.0)]));
+    let mut truth = truth("t", vec![phase(0, 0, 1000, ranges.collect())]);
+    for pid in [PID + 1, PID + 2] {
+        truth.processes.push(ProcessLine { name: "child".into(), pid: pid as u32 });
+    }
+    let record = |start, first| {
+        let mut s = snapshot(start, start + 100, vec![region(0, 100, first), region(100, 200, 0)]);
+        s.targets.push(TargetSnapshot::new(TargetId(PID + 1), vec![region(0, 100, 0), region(100, 200, 20)]));
+        s
+    };
+    // The first is found in the second window, the second at once, the third never: it is no target.
+    let got = judge(&truth, Options::default(), &[record(0, 0), record(100, 20)]);
+    assert_eq!((got.score.precision, got.score.recall), (Some(1.0), Some(0.5)));
+    assert_eq!((got.processes, got.found.hot, got.found.found), (3, 3, 2));
+    assert_eq!((got.found.median_ms, got.found.max_ms), (Some(100.0), Some(200.0)));
+    let late = judge(
+        &truth,
+        Options { settle_ns: 100 * MS, ..Options::default() },
+        &[record(0, 0), record(100, 20)],
+    );
+    assert_eq!((late.windows.settling, late.windows.judged), (1, 1));
+    assert!((late.score.recall.unwrap() - 2.0 / 3.0).abs() < 1e-9);
+    assert_eq!(late.found.max_ms, Some(200.0));
+}
+
+#[test]
+fn the_error_of_middling_rates_weighs_by_bytes() {
+    let ranges =
+        vec![range(0, 100, 200.0), range(100, 200, 50.0), range(200, 500, 20.0), range(500, 600, 1.0)];
+    let truth = truth("t", vec![phase(0, 0, 1000, ranges)]);
+    // 50 Hz right, 20 Hz half as much again, the others far off and not asked for.
+    let regions = vec![region(0, 100, 1), region(100, 200, 5), region(200, 500, 3), region(500, 600, 20)];
+    let got = judge(&truth, Options::default(), &[snapshot(0, 100, regions)]);
+    assert!((got.rate_error_10_to_50_hz.unwrap() - 0.375).abs() < 1e-9);
 }

@@ -20,7 +20,7 @@ pub use ours::Ours;
 pub use table::table;
 
 use crate::experiment::{Interrupted, Watch};
-use crate::live_overhead::available_memory;
+use crate::machine::available_memory;
 use serde::Serialize;
 
 /// Bytes of a page.

@@ -7,16 +7,15 @@
 
 mod frames;
 
-use crate::maps::Maps;
 use crate::monitor_source::LiveOperations;
 use crate::pagemap::Pagemap;
-use crate::process::{Process, ProcessError, raw};
+use crate::process::Process;
 use crate::source::SourceError;
 use frames::{FRAMES_A_WORD, Folio, Frames, KernelFrames, folio_of};
-use isotherm_damon::{AddrRange, Check, Operations, Seen, TargetId, three_regions};
-use rustix::process::Pid;
+use isotherm_damon::{AddrRange, Check, Operations, Seen, TargetId};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where the kernel's files are.
 #[derive(Clone, Debug)]
@@ -54,9 +53,12 @@ struct Tracking<F> {
 #[derive(Debug)]
 struct Target {
     id: TargetId,
-    process: Option<Process>,
+    process: Option<Arc<Process>>,
     pagemap: Pagemap,
-    maps: Maps,
+    /// Its mappings, one range each.
+    ranges: Vec<AddrRange>,
+    /// They were set since they were last asked for.
+    changed: bool,
     execed: bool,
 }
 
@@ -74,8 +76,24 @@ impl Idle {
     pub fn open(paths: &IdlePaths) -> Result<Self, SourceError> {
         let frames = KernelFrames::open(&paths.kpageflags, &paths.bitmap)
             .map_err(|error| unavailable(&paths.bitmap, &error))?;
+        check_frames_shown()?;
         Ok(Self { inner: Tracking::new(frames) })
     }
+}
+
+/// Frame numbers are hidden without CAP_SYS_ADMIN: better told now than by seeing nothing.
+fn check_frames_shown() -> Result<(), SourceError> {
+    let here = 1_u8;
+    let own = Pagemap::open(&Process::open(rustix::process::getpid())?)?;
+    let entry = own.entry(std::ptr::from_ref(&here) as u64).filter(|entry| entry.present());
+    if entry.is_some_and(|entry| entry.pfn() == 0) {
+        return Err(SourceError::Unavailable {
+            what: "idle".to_owned(),
+            reason: "the kernel hides which frames back a process's pages".to_owned(),
+            remedy: "run with CAP_SYS_ADMIN in the initial user namespace".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 fn unavailable(bitmap: &Path, error: &io::Error) -> SourceError {
@@ -191,12 +209,8 @@ impl<F: Frames> Tracking<F> {
     }
 
     fn ranges(&mut self, id: TargetId) -> Vec<AddrRange> {
-        let Some(target) = self.targets.iter_mut().find(|t| t.id == id) else { return Vec::new() };
-        if let Some(process) = &target.process {
-            // Gone or not, the last mappings stay.
-            let _ = target.maps.read(process);
-        }
-        three_regions(&target.maps.ranges())
+        let target = self.targets.iter().find(|t| t.id == id);
+        target.map(|t| t.ranges.clone()).unwrap_or_default()
     }
 }
 
@@ -232,6 +246,11 @@ impl Operations for Idle {
         self.inner.ranges(target)
     }
 
+    fn take_changed(&mut self) -> Vec<TargetId> {
+        let targets = self.inner.targets.iter_mut();
+        targets.filter_map(|t| std::mem::take(&mut t.changed).then_some(t.id)).collect()
+    }
+
     fn prepare(&mut self, checks: &mut [Check]) {
         self.inner.prepare(checks);
     }
@@ -242,7 +261,7 @@ impl Operations for Idle {
 
     fn is_alive(&mut self, id: TargetId) -> bool {
         let target = self.inner.targets.iter().find(|t| t.id == id);
-        target.and_then(|t| t.process.as_ref()).is_some_and(Process::is_alive)
+        target.and_then(|t| t.process.as_ref()).is_some_and(|process| process.is_alive())
     }
 }
 
@@ -251,24 +270,27 @@ impl LiveOperations for Idle {
         "idle"
     }
 
-    fn add(&mut self, id: TargetId, pid: Pid) -> Result<(), SourceError> {
-        let failed = |source: ProcessError| SourceError::Process { source: Box::new(source) };
-        let process = Process::open(pid).map_err(failed)?;
-        let pagemap = Pagemap::open(&process).map_err(failed)?;
-        let mut maps = Maps::new();
-        maps.read(&process).map_err(failed)?;
-        // Frame numbers are hidden without CAP_SYS_ADMIN: better told now than by seeing nothing.
-        let present =
-            maps.mappings().iter().filter_map(|m| pagemap.entry(m.range.start)).find(|e| e.present());
-        if present.is_some_and(|entry| entry.pfn() == 0) {
-            return Err(SourceError::Unavailable {
-                what: "idle".to_owned(),
-                reason: format!("the kernel hides the frames of process {}", raw(pid)),
-                remedy: "run with CAP_SYS_ADMIN in the initial user namespace".to_owned(),
-            });
-        }
-        self.inner.targets.push(Target { id, process: Some(process), pagemap, maps, execed: false });
+    fn add(&mut self, id: TargetId, process: Arc<Process>) -> Result<(), SourceError> {
+        let pagemap = Pagemap::open(&process)?;
+        let target =
+            Target { id, process: Some(process), pagemap, ranges: Vec::new(), changed: false, execed: false };
+        self.inner.targets.push(target);
         Ok(())
+    }
+
+    fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]) {
+        if let Some(target) = self.inner.targets.iter_mut().find(|t| t.id == id) {
+            (target.ranges, target.changed) = (ranges.to_vec(), true);
+        }
+    }
+
+    fn execed(&mut self, id: TargetId) {
+        if let Some(target) = self.inner.targets.iter_mut().find(|t| t.id == id) {
+            target.ranges.clear();
+            if let Some(pagemap) = target.process.as_ref().and_then(|p| Pagemap::open(p).ok()) {
+                target.pagemap = pagemap;
+            }
+        }
     }
 
     fn remove(&mut self, id: TargetId) {
@@ -278,6 +300,11 @@ impl LiveOperations for Idle {
     fn take_execed(&mut self) -> Vec<TargetId> {
         let execed = self.inner.targets.iter_mut().filter(|t| t.execed);
         execed.filter_map(|target| std::mem::take(&mut target.execed).then_some(target.id)).collect()
+    }
+
+    fn take_lost(&mut self) -> Vec<(TargetId, SourceError)> {
+        // The bitmap is the machine's: a process cannot be refused, only all be.
+        Vec::new()
     }
 
     fn take_error(&mut self) -> Option<SourceError> {

@@ -92,7 +92,14 @@ fn pagemap(entries: &[u64]) -> Pagemap {
 }
 
 fn target(entries: &[u64]) -> Target {
-    Target { id: TARGET, process: None, pagemap: pagemap(entries), maps: Maps::new(), execed: false }
+    Target {
+        id: TARGET,
+        process: None,
+        pagemap: pagemap(entries),
+        ranges: Vec::new(),
+        changed: false,
+        execed: false,
+    }
 }
 
 fn tracking<F: Frames>(frames: F, entries: &[u64]) -> Tracking<F> {
@@ -142,7 +149,7 @@ fn what_has_no_frame_or_is_not_tracked_says_so() {
         off_lru: [300].into(),
         ..Model::default()
     };
-    let entries = [0, Entry::SWAPPED | 77, present(1024 + 5), present(300), present(200)];
+    let entries = [0, 1 << 62 | 77, present(1024 + 5), present(300), present(200)];
     let mut idle = tracking(frames, &entries);
     let mut batch = checks([0, 1, 2, 3, 4, 1_000_000]);
     let expected = [Seen::Absent, Seen::Absent, Seen::Blind, Seen::Blind, Seen::Idle, Seen::Absent];

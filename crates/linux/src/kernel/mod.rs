@@ -13,11 +13,10 @@ use crate::proc_file;
 use crate::process::{Process, raw};
 use crate::source::{Counters, Source, SourceError};
 use files::{Files, KernelFiles};
-use isotherm_damon::{Attrs, Snapshot, TargetId, TargetSnapshot};
+use isotherm_damon::{AddrRange, Attrs, Snapshot, TargetId, TargetSnapshot};
 use kdamond::Kdamond;
-use rustix::process::Pid;
 use std::io::{self, Read};
-use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use trace::{Aggregation, Assembler};
 
@@ -47,7 +46,7 @@ struct Driver<F: Files> {
 
 struct Slot {
     id: TargetId,
-    process: Process,
+    process: Arc<Process>,
     removed: bool,
 }
 
@@ -98,11 +97,8 @@ impl<F: Files> Driver<F> {
         })
     }
 
-    fn add(&mut self, id: TargetId, pid: Pid, pidfd: BorrowedFd<'_>) -> Result<(), SourceError> {
-        let process = Process::open_as(pid, pidfd)
-            .map_err(|source| SourceError::Process { source: Box::new(source) })?;
+    fn add(&mut self, id: TargetId, process: Arc<Process>) {
         self.slots.push(Slot { id, process, removed: false });
-        Ok(())
     }
 
     /// Makes the kernel's targets those of the slots.
@@ -320,9 +316,17 @@ impl Source for Kernel {
         "kernel"
     }
 
-    fn add_target(&mut self, id: TargetId, pid: Pid, pidfd: BorrowedFd<'_>) -> Result<(), SourceError> {
-        self.inner.add(id, pid, pidfd)
+    fn add_target(&mut self, id: TargetId, process: &Arc<Process>) -> Result<(), SourceError> {
+        process.still_alive()?;
+        self.inner.add(id, Arc::clone(process));
+        Ok(())
     }
+
+    /// The kernel looks at the mappings itself.
+    fn set_ranges(&mut self, _id: TargetId, _ranges: &[AddrRange]) {}
+
+    /// The kernel's target is the process, whatever it runs; its regions follow at the kernel's regions update.
+    fn execed(&mut self, _id: TargetId) {}
 
     fn remove_target(&mut self, id: TargetId) {
         // The kernel keeps it till the next change: taking it out at once would make all regions begin anew.
@@ -331,6 +335,10 @@ impl Source for Kernel {
 
     fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> Result<u64, SourceError> {
         self.inner.tick(now_ns, sink)
+    }
+
+    fn attrs(&self) -> Attrs {
+        self.inner.attrs
     }
 
     fn counters(&self) -> Counters {

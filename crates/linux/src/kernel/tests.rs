@@ -1,4 +1,5 @@
 use super::*;
+use rustix::process::Pid;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -234,13 +235,13 @@ impl Files for Fake {
     }
 }
 
-struct Sleeper(Child, Process);
+struct Sleeper(Child, Arc<Process>);
 
 impl Sleeper {
     fn start() -> Self {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
         let process = Process::open(Pid::from_raw(child.id() as i32).unwrap()).unwrap();
-        Self(child, process)
+        Self(child, Arc::new(process))
     }
 
     fn pid(&self) -> u32 {
@@ -264,7 +265,7 @@ fn driver(fake: &Fake) -> Driver<Fake> {
 }
 
 fn add(driver: &mut Driver<Fake>, id: u64, sleeper: &Sleeper) {
-    driver.add(TargetId(id), sleeper.1.pid(), sleeper.1.pidfd()).unwrap();
+    driver.add(TargetId(id), Arc::clone(&sleeper.1));
 }
 
 fn tick(driver: &mut Driver<Fake>, now_ms: u64) -> Vec<Snapshot> {

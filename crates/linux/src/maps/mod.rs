@@ -1,24 +1,21 @@
 //! The mappings of a process: what lies where in its address space, under what name.
 //!
 //! A process may have hundreds of thousands of mappings, and the kernel takes about half a microsecond to print each
-//! while it holds the process's mmap_lock for reading. [`Maps`] therefore reads into buffers it keeps, keeps one copy
-//! of each name, and [`Maps::refresh`] leaves out readings that would tell nothing new or cost more than their share.
+//! while it holds the process's mmap_lock for reading. So a list is read in pieces ([`Reader`]), only when something
+//! promises news ([`Maps::is_stale`]), and is handed on by reference ([`MapList`]).
 
-mod area;
+mod lines;
 mod parse;
+mod reader;
 
-pub use area::Area;
 pub use parse::Perms;
+pub use reader::{Reader, Step, StepLimit};
 
+pub(crate) use lines::for_each_line;
 pub(crate) use parse::{Line, line};
 
-use crate::cpu_time;
 use crate::process::{Process, ProcessError};
 use isotherm_damon::AddrRange;
-use std::collections::HashSet;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 use std::sync::Arc;
 
 /// What kind of memory a mapping is, told from its name.
@@ -79,117 +76,37 @@ impl Mapping {
     }
 }
 
-/// The mappings of a process as last read, and the buffers to read them again.
-#[derive(Debug, Default)]
-pub struct Maps {
+/// The mappings of a process as they were read. A list is never changed, so that whoever needs it shares it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MapList {
     mappings: Vec<Mapping>,
-    incoming: Vec<Mapping>,
-    names: HashSet<Arc<str>>,
-    chunk: Vec<u8>,
+    /// Those to monitor.
+    ranges: Vec<AddrRange>,
+    complete: bool,
     malformed: u64,
-    /// Pages mapped when last read: what makes or removes mappings most often changes it.
-    pages_mapped: Option<u64>,
-    unchanged: u32,
-    not_before_ns: u64,
-    deferred: u64,
 }
 
-/// How often [`Maps::refresh`] takes an unchanged sum of mapped pages for unchanged mappings before it reads them all
-/// the same: a mapping may go while another of the same size comes.
-const MAX_UNCHANGED: u32 = 8;
-
-/// The kernel gives out a page at a time, or a single line where that is longer.
-const CHUNK: usize = 64 << 10;
-
-impl Maps {
-    /// No mappings yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Reads the mappings of `process`. Tells whether they changed.
-    ///
-    /// # Errors
-    /// When it has exited or may not be read; what was read before then stays.
-    pub fn read(&mut self, process: &Process) -> Result<bool, ProcessError> {
-        let pages_mapped = process.pages()?.0;
-        let result = self
-            .read_path(&process.path("maps"))
-            .and_then(|()| if self.incoming.is_empty() { self.read_from_thread(process) } else { Ok(()) });
-        process.still_alive()?;
-        result.map_err(|source| {
-            ProcessError::from_io(process.pid(), "its mappings (/proc/PID/maps)", source)
-        })?;
-        self.pages_mapped = Some(pages_mapped);
-        self.unchanged = 0;
-        Ok(self.take_incoming())
-    }
-
-    /// Reads the mappings again if that promises news and keeps to `share` of one CPU (0.001 is 0.1 %; not above 0
-    /// means no limit): after a reading that took 10 ms, at a share of 0.01, the next comes a second later at the
-    /// earliest. `now_ns` is the time on any clock that does not go back. Tells whether they changed.
-    ///
-    /// # Errors
-    /// When it has exited or may not be read; what was read before then stays.
-    pub fn refresh(&mut self, process: &Process, now_ns: u64, share: f64) -> Result<bool, ProcessError> {
-        if now_ns < self.not_before_ns {
-            self.deferred += 1;
-            return Ok(false);
-        }
-        if self.pages_mapped.is_some()
-            && self.unchanged < MAX_UNCHANGED
-            && self.pages_mapped == Some(process.pages()?.0)
-        {
-            self.unchanged += 1;
-            return Ok(false);
-        }
-        let before = cpu_time::of_this_thread();
-        let changed = self.read(process)?;
-        if share > 0.0 {
-            let cost = cpu_time::of_this_thread().saturating_sub(before).as_nanos() as f64;
-            // A float too big for the integer becomes its maximum.
-            self.not_before_ns = now_ns.saturating_add((cost / share) as u64);
-        }
-        Ok(changed)
-    }
-
-    /// Makes the next [`Maps::refresh`] read, whatever it cost last: after exec nothing is as it was.
-    pub fn invalidate(&mut self) {
-        self.pages_mapped = None;
-        self.not_before_ns = 0;
-    }
-
+impl MapList {
     /// The mappings, sorted by address.
     pub fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }
 
-    /// Readings that [`Maps::refresh`] put off because of their cost.
-    pub fn deferred(&self) -> u64 {
-        self.deferred
+    /// The ranges to monitor: every mapping but the kernel's own, one each, as whoever advises the kernel needs their
+    /// borders. As for DAMON, a mapping counts whatever its permissions: a PROT_NONE reservation is made accessible
+    /// piece by piece.
+    pub fn ranges(&self) -> &[AddrRange] {
+        &self.ranges
     }
 
-    /// Lines that were none of the kernel's format, ever. 0 on any known kernel.
-    pub fn malformed(&self) -> u64 {
+    /// Whether the list was read to its end. Otherwise there are more mappings above its last.
+    pub const fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Lines that were none of the kernel's format. 0 on any known kernel.
+    pub const fn malformed(&self) -> u64 {
         self.malformed
-    }
-
-    /// The ranges to monitor: every mapping but the kernel's own, neighbours joined. As for DAMON, a mapping counts
-    /// whatever its permissions: a PROT_NONE reservation is made accessible piece by piece.
-    pub fn ranges(&self) -> Vec<AddrRange> {
-        let mut ranges: Vec<AddrRange> = Vec::new();
-        for mapping in self.mappings.iter().filter(|m| m.kind() != MappingKind::Kernel) {
-            match ranges.last_mut() {
-                Some(last) if last.end == mapping.range.start => last.end = mapping.range.end,
-                _ => ranges.push(mapping.range),
-            }
-        }
-        ranges
-    }
-
-    /// The mappings as people think of them: pieces of one file, of the heap, ... joined.
-    pub fn areas(&self) -> Vec<Area> {
-        area::join(&self.mappings)
     }
 
     /// The mapping that `addr` lies in.
@@ -198,110 +115,88 @@ impl Maps {
         self.mappings.get(after).filter(|m| m.range.contains(addr))
     }
 
-    /// The main thread may end before its process does, and then shows no mappings; the other threads do.
-    fn read_from_thread(&mut self, process: &Process) -> std::io::Result<()> {
-        const MOST_THREADS_TRIED: usize = 64;
-        for thread in std::fs::read_dir(process.path("task"))?.take(MOST_THREADS_TRIED) {
-            self.read_path(&thread?.path().join("maps"))?;
-            if !self.incoming.is_empty() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn read_path(&mut self, path: &Path) -> std::io::Result<()> {
-        self.read_lines(File::open(path)?)
-    }
-
-    fn read_lines(&mut self, mut file: impl Read) -> std::io::Result<()> {
-        let mut chunk = std::mem::take(&mut self.chunk);
-        chunk.resize(CHUNK, 0);
-        self.incoming.clear();
-        let result = for_each_line(&mut file, &mut chunk, |text| self.take_line(text));
-        self.chunk = chunk;
-        result
-    }
-
-    fn take_line(&mut self, text: &[u8]) {
-        let Some(line) = line(text) else {
-            self.malformed += 1;
-            return;
-        };
-        // A line that lies before its predecessor's end cannot be the kernel's.
-        if self.incoming.last().is_some_and(|last| last.range.end > line.range.start) {
-            self.malformed += 1;
-            return;
-        }
-        let name = self.intern(line.name);
-        let Line { range, perms, offset, device, inode, .. } = line;
-        self.incoming.push(Mapping { range, perms, offset, device, inode, name });
-    }
-
-    fn intern(&mut self, name: &[u8]) -> Arc<str> {
-        // Neighbours often share their name: the segments of a library, the pieces of an arena.
-        if let Some(last) = self.incoming.last().filter(|last| last.name.as_bytes() == name) {
-            return Arc::clone(&last.name);
-        }
-        let name = String::from_utf8_lossy(name);
-        if let Some(known) = self.names.get(&*name) {
-            return Arc::clone(known);
-        }
-        let name: Arc<str> = name.into();
-        self.names.insert(Arc::clone(&name));
-        name
-    }
-
-    fn take_incoming(&mut self) -> bool {
-        let changed = self.mappings != self.incoming;
-        std::mem::swap(&mut self.mappings, &mut self.incoming);
-        self.incoming.clear();
-        if changed {
-            // Names no mapping bears any more are held by this set alone.
-            self.names.retain(|name| Arc::strong_count(name) > 1);
-        }
-        changed
+    /// Bytes of memory it takes, without the names, which lists share.
+    pub fn memory(&self) -> usize {
+        size_of_val(self.mappings.as_slice()) + size_of_val(self.ranges.as_slice())
     }
 }
 
-/// Calls `each` with every line of `file`, without its newline; `chunk` is the space to read into. Lines longer than
-/// that are left out (the kernel prints none).
-pub(crate) fn for_each_line(
-    file: &mut impl Read,
-    chunk: &mut [u8],
-    mut each: impl FnMut(&[u8]),
-) -> std::io::Result<()> {
-    let mut held = 0;
-    let mut too_long = false;
-    loop {
-        let Some(space) = chunk.get_mut(held..).filter(|space| !space.is_empty()) else {
-            too_long = true;
-            held = 0;
-            continue;
-        };
-        let read = match file.read(space) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let filled = held + read;
-        let mut start = 0;
-        while let Some(rest) = chunk.get(start..filled) {
-            let Some(len) = rest.iter().position(|&b| b == b'\n') else { break };
-            if !std::mem::take(&mut too_long) {
-                each(&rest[..len]);
-            }
-            start += len + 1;
+/// What is known of the mappings of one process, and whether it is worth reading them again.
+#[derive(Debug, Default)]
+pub struct Maps {
+    list: Arc<MapList>,
+    /// Pages mapped when the list was read: what makes or removes mappings most often changes it.
+    pages_mapped: Option<u64>,
+    unchanged: u32,
+}
+
+/// How often an unchanged sum of mapped pages is taken for unchanged mappings before they are read all the same: a
+/// mapping may go while another of the same size comes. A guess: the price is an eighth of reading at each look.
+const MAX_UNCHANGED: u32 = 8;
+
+impl Maps {
+    /// No mappings yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads all mappings of `process` at once. Returns whether they changed.
+    ///
+    /// # Errors
+    /// When it has exited or may not be read; what was read before then stays.
+    pub fn read(&mut self, process: &Process) -> Result<bool, ProcessError> {
+        Reader::new().read(process, self)
+    }
+
+    /// Whether the list should be read again, given the pages mapped now (the first field of `statm`). Counts the
+    /// looks: each call is one.
+    pub fn is_stale(&mut self, pages_mapped: u64) -> bool {
+        if self.pages_mapped == Some(pages_mapped) && self.unchanged < MAX_UNCHANGED {
+            self.unchanged += 1;
+            return false;
         }
-        chunk.copy_within(start..filled, 0);
-        held = filled - start;
+        true
     }
-    match chunk.get(..held) {
-        Some(last) if !last.is_empty() && !too_long => each(last),
-        _ => {}
+
+    /// Forgets the list: after exec nothing is as it was.
+    pub fn invalidate(&mut self) {
+        *self = Self::default();
     }
-    Ok(())
+
+    /// The list, to keep.
+    pub fn list(&self) -> &Arc<MapList> {
+        &self.list
+    }
+
+    /// The mappings, sorted by address.
+    pub fn mappings(&self) -> &[Mapping] {
+        self.list.mappings()
+    }
+
+    /// The ranges to monitor. See [`MapList::ranges`].
+    pub fn ranges(&self) -> &[AddrRange] {
+        self.list.ranges()
+    }
+
+    /// The mapping that `addr` lies in.
+    pub fn find(&self, addr: u64) -> Option<&Mapping> {
+        self.list.find(addr)
+    }
+
+    /// Lines of the list that were none of the kernel's format. 0 on any known kernel.
+    pub fn malformed(&self) -> u64 {
+        self.list.malformed()
+    }
+
+    fn replace(&mut self, list: MapList, pages_mapped: Option<u64>) {
+        self.list = Arc::new(list);
+        self.read_again(pages_mapped);
+    }
+
+    fn read_again(&mut self, pages_mapped: Option<u64>) {
+        self.pages_mapped = pages_mapped;
+        self.unchanged = 0;
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 use super::*;
+use crate::cpu_time;
 use proptest::prelude::*;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::process::{Pid, getpid};
+use std::io::Read;
 use std::process::Command;
+use std::time::Duration;
 
 const TEXT: &str = "\
 00400000-00410000 r--p 00000000 fd:01 77   /usr/bin/server
@@ -36,8 +39,7 @@ impl Read for Pieces<'_> {
 
 fn maps_of(text: &str) -> Maps {
     let mut maps = Maps::new();
-    maps.read_lines(text.as_bytes()).unwrap();
-    maps.take_incoming();
+    assert!(Reader::new().read_text(text.as_bytes(), &mut maps) && maps.list().is_complete());
     maps
 }
 
@@ -70,25 +72,19 @@ fn kinds_are_told_from_names() {
 fn every_mapping_is_monitored_but_the_kernels_own() {
     let range = AddrRange::new;
     let expected = [
-        range(0x40_0000, 0x49_0000),
+        range(0x40_0000, 0x41_0000),
+        range(0x41_0000, 0x49_0000),
         range(0x49_1000, 0x4a_0000),
-        range(0x100_0000, 0x190_0000),
-        range(0x7f00_0000_0000, 0x7f00_0020_0000),
-        range(0x7f00_0030_0000, 0x7f00_0060_0000),
+        range(0x100_0000, 0x180_0000),
+        range(0x180_0000, 0x190_0000),
+        range(0x7f00_0000_0000, 0x7f00_0010_0000),
+        range(0x7f00_0010_0000, 0x7f00_0020_0000),
+        range(0x7f00_0030_0000, 0x7f00_0040_0000),
+        range(0x7f00_0040_0000, 0x7f00_0050_0000),
+        range(0x7f00_0050_0000, 0x7f00_0060_0000),
         range(0x7ffc_0000_0000, 0x7ffc_0002_1000),
     ];
     assert_eq!(maps_of(TEXT).ranges(), expected);
-}
-
-#[test]
-fn areas_join_what_people_think_of_as_one() {
-    let areas = maps_of(TEXT).areas();
-    let shown: Vec<_> = areas.iter().map(|a| (&*a.name, a.mappings, a.mapped)).collect();
-    assert_eq!(shown[0], ("/usr/bin/server", 3, 0x9_f000));
-    assert_eq!(areas[0].range, AddrRange::new(0x40_0000, 0x4a_0000));
-    assert_eq!(shown[1], ("[heap]", 2, 0x90_0000));
-    assert_eq!(shown[2], ("", 2, 0x20_0000));
-    assert_eq!(shown[3], ("[anon:arena]", 1, 0x10_0000));
 }
 
 #[test]
@@ -111,31 +107,21 @@ fn a_line_that_goes_back_is_left_out_and_counted() {
 }
 
 #[test]
-fn a_line_longer_than_the_buffer_is_left_out_alone() {
-    let mut lines = Vec::new();
-    let text = format!("a\n{}\nb\n{}", "x".repeat(100), "y".repeat(20));
-    for_each_line(&mut text.as_bytes(), &mut [0; 16], |line| lines.push(line.to_vec())).unwrap();
-    assert_eq!(lines, [b"a", b"b"]);
-}
-
-#[test]
 fn names_that_went_are_not_kept() {
-    let mut maps = Maps::new();
-    for round in 0..100 {
+    let (mut reader, mut maps) = (Reader::new(), Maps::new());
+    for round in 0..1000 {
         let text = format!("1000-2000 rw-p 0 0:0 0 /file/{round}\n2000-3000 rw-p 0 0:0 0 [heap]\n");
-        maps.read_lines(text.as_bytes()).unwrap();
-        assert!(maps.take_incoming());
+        assert!(reader.read_text(text.as_bytes(), &mut maps));
+        assert!(!reader.read_text(text.as_bytes(), &mut maps), "the same once more");
     }
-    // A name is let go one reading after its last use at the latest.
-    assert!(maps.names.len() <= 3, "{:?}", maps.names);
+    assert!(reader.nr_names() < 100, "{}", reader.nr_names());
 }
 
 proptest! {
     #[test]
     fn pieces_do_not_matter(sizes in proptest::collection::vec(1_usize..200, 0..60)) {
         let mut maps = Maps::new();
-        maps.read_lines(Pieces(TEXT.as_bytes(), sizes)).unwrap();
-        maps.take_incoming();
+        Reader::new().read_text(Pieces(TEXT.as_bytes(), sizes), &mut maps);
         let whole = maps_of(TEXT);
         prop_assert_eq!(maps.mappings(), whole.mappings());
     }
@@ -150,13 +136,14 @@ proptest! {
             0..40,
         ),
     ) {
-        let maps = maps_of(&lines.join("\n"));
+        let mut maps = Maps::new();
+        Reader::new().read_text(lines.join("\n").as_bytes(), &mut maps);
         prop_assert!(maps.mappings().iter().all(|m| !m.range.is_empty()));
         prop_assert!(maps.mappings().is_sorted_by(|a, b| a.range.end <= b.range.start));
         let ranges = maps.ranges();
-        prop_assert!(ranges.is_sorted_by(|a, b| a.end < b.start));
+        prop_assert!(ranges.is_sorted_by(|a, b| a.end <= b.start));
         let size = |ranges: &[AddrRange]| ranges.iter().map(|r| r.size()).sum::<u64>();
-        prop_assert_eq!(size(&ranges), maps.mappings().iter().map(|m| m.range.size()).sum::<u64>());
+        prop_assert_eq!(size(ranges), maps.mappings().iter().map(|m| m.range.size()).sum::<u64>());
     }
 }
 
@@ -173,48 +160,91 @@ fn mapping_of_many_pieces(pages: usize) -> *mut std::ffi::c_void {
 }
 
 #[test]
-fn tens_of_thousands_of_mappings_are_read_and_their_cost_kept_to_its_share() {
+fn tens_of_thousands_of_mappings_are_read_in_small_steps() {
     // The default vm.max_map_count is 65530.
-    const PAGES: usize = 40_000;
+    const PAGES: usize = 60_000;
+    const BYTES: usize = 64 << 10;
     let start = mapping_of_many_pieces(PAGES);
     let process = Process::open(getpid()).unwrap();
-    let mut maps = Maps::new();
-    assert!(maps.refresh(&process, 0, 0.01).unwrap());
-    assert!(maps.mappings().len() >= PAGES);
+    let (mut reader, mut maps) = (Reader::new(), Maps::new());
+    reader.begin(&process).unwrap();
+    let (mut steps, mut longest, mut total) = (0, Duration::ZERO, Duration::ZERO);
+    loop {
+        let before = cpu_time::of_this_thread();
+        let limit = StepLimit { bytes: BYTES, cpu: Duration::from_micros(500) };
+        let step = reader.step(&process, &mut maps, limit).unwrap();
+        let took = cpu_time::of_this_thread() - before;
+        (steps, total, longest) = (steps + 1, total + took, longest.max(took));
+        // A read gives a page of text; the last of a step may go past its end.
+        assert!(step.bytes < BYTES + (4 << 10), "{step:?}");
+        if let Some(changed) = step.whole {
+            assert!(changed);
+            break;
+        }
+        assert!(maps.mappings().is_empty() && !reader.so_far().is_complete(), "the old list stays till then");
+    }
+    println!(
+        "{} mappings in {steps} steps, {total:?} of CPU, at most {longest:?} a step",
+        maps.mappings().len()
+    );
+    assert!(steps > PAGES * 40 / (BYTES + (4 << 10)), "{steps}");
+    assert!(maps.mappings().len() >= PAGES && maps.list().is_complete());
     assert_eq!(maps.malformed(), 0);
-    assert!(maps.ranges().iter().any(|r| r.contains(start as u64) && r.size() >= PAGES as u64 * 4096));
-
-    // Reading 40,000 lines takes longer than 100 us on any machine, so at 1 % the next is not due 10 ms later.
-    assert!(!maps.refresh(&process, 10_000_000, 0.01).unwrap());
-    assert_eq!(maps.deferred(), 1);
+    assert!(maps.find(start as u64).is_some_and(|m| m.range.size() == 4096));
+    assert!(maps.list().memory() > PAGES * 64);
     // SAFETY: unmaps what this test mapped; nothing refers to it.
     unsafe { munmap(start, PAGES * 4096) }.unwrap();
-    assert!(maps.refresh(&process, u64::MAX, 0.01).unwrap());
+    assert!(maps.is_stale(process.pages().unwrap().0));
+    assert!(reader.read(&process, &mut maps).unwrap());
     assert!(maps.find(start as u64).is_none_or(|m| m.range.size() != 4096));
 }
 
 #[test]
 fn unchanged_mappings_are_not_read_again_each_time_but_in_the_end() {
-    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    let process = Process::open(Pid::from_raw(child.id() as i32).unwrap()).unwrap();
-    // Let exec and the loader finish: the mappings of `sleep` at rest do not change.
     let mut maps = Maps::new();
-    while process.info().unwrap().comm != "sleep" || process.stat().unwrap().state != b'S' {
-        std::thread::yield_now();
-    }
-    assert!(maps.refresh(&process, 0, 0.0).unwrap());
-    maps.mappings.clear();
-    let news: Vec<_> = (0..=MAX_UNCHANGED).map(|_| maps.refresh(&process, 0, 0.0).unwrap()).collect();
-    let (last, skipped) = news.split_last().unwrap();
-    assert!(skipped.iter().all(|&changed| !changed));
-    assert!(*last, "the mappings were not read again");
-
-    maps.mappings.clear();
+    assert!(maps.is_stale(100), "never read");
+    maps.read_again(Some(100));
+    assert!((0..MAX_UNCHANGED).all(|_| !maps.is_stale(100)));
+    assert!(maps.is_stale(100) && maps.is_stale(100), "until it is read");
+    maps.read_again(Some(100));
+    assert!(!maps.is_stale(100) && maps.is_stale(101));
     maps.invalidate();
-    assert!(maps.refresh(&process, 0, 0.0).unwrap());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    assert!(maps.is_stale(100));
+}
+
+/// A child that does not outlive its test.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_list_of_a_process_that_ends_or_execs_meanwhile_is_dropped() {
+    let script = "echo up; read line; exec sh -c 'echo again; read line'";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = Ended(command.spawn().unwrap());
+    let (mut input, output) = (child.0.stdin.take().unwrap(), child.0.stdout.take().unwrap());
+    let mut answers = std::io::BufRead::lines(std::io::BufReader::new(output));
+    answers.next().unwrap().unwrap();
+    let process = Process::open(Pid::from_raw(child.0.id() as i32).unwrap()).unwrap();
+    let (mut reader, mut maps) = (Reader::new(), Maps::new());
+    let one_read = StepLimit { bytes: 1, cpu: Duration::MAX };
+    reader.begin(&process).unwrap();
+    assert!(reader.step(&process, &mut maps, one_read).unwrap().bytes > 0);
+    std::io::Write::write_all(&mut input, b"go\n").unwrap();
+    answers.next().unwrap().unwrap();
+    let error = reader.step(&process, &mut maps, StepLimit::NONE).unwrap_err();
+    assert!(!error.is_gone() && error.to_string().contains("another program"), "{error}");
+    assert!(maps.mappings().is_empty() && reader.so_far().mappings().is_empty());
+
+    assert!(reader.read(&process, &mut maps).unwrap(), "what it runs now");
     let held = maps.mappings().len();
+    drop(child);
     assert!(matches!(maps.read(&process), Err(ProcessError::Exited { .. })));
     assert_eq!(maps.mappings().len(), held, "the last mappings of a dead target stay");
 }

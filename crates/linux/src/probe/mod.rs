@@ -5,9 +5,11 @@
 
 mod actions;
 mod backends;
+mod clearers;
 mod facts;
 mod trial;
 
+pub use clearers::{AccessedBitClearer, AccessedBitClearers, ClearerPaths, DamonModule};
 pub use facts::KernelFacts;
 
 use serde::{Deserialize, Serialize};
@@ -55,6 +57,8 @@ pub struct Report {
     pub facts: KernelFacts,
     /// What can be done: backends first, in the order they are chosen.
     pub capabilities: Vec<Capability>,
+    /// Who else clears Accessed bits here.
+    pub accessed_bit_clearers: AccessedBitClearers,
 }
 
 /// Why something cannot be done, and what would help.
@@ -138,7 +142,7 @@ pub fn probe() -> Report {
         .into_iter()
         .map(|(kind, name, purpose, finding)| Capability::new(kind, name, purpose, finding))
         .collect();
-    Report { facts, capabilities }
+    Report { facts, capabilities, accessed_bit_clearers: AccessedBitClearers::look() }
 }
 
 /// What the `pte` backend needs, as far as can be told without loading its BPF program.

@@ -1,4 +1,5 @@
 use super::*;
+use isotherm_testing::ProgramCopy;
 
 fn facts() -> KernelFacts {
     let mut facts = KernelFacts::gather();
@@ -127,15 +128,10 @@ fn without_root_it_says_what_root_would_add() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let copy = dir.path().join("tests");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-    let anyone = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
-    for path in [dir.path(), &copy] {
-        std::fs::set_permissions(path, anyone.clone()).unwrap();
-    }
-    let mut command = std::process::Command::new(&copy);
+    let copy = ProgramCopy::make(&std::env::current_exe().unwrap(), dir.path()).unwrap();
+    let mut command = copy.as_nobody();
     command.args(["--exact", "probe::tests::without_root_it_says_what_root_would_add"]).current_dir("/");
-    let output = std::os::unix::process::CommandExt::uid(&mut command, 65534).output().unwrap();
+    let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }

@@ -6,7 +6,7 @@
 
 mod error;
 mod exit;
-mod parse;
+pub(crate) mod parse;
 
 pub use error::ProcessError;
 pub use exit::ExitStatus;
@@ -29,6 +29,7 @@ pub struct Process {
     pid: Pid,
     pidfd: OwnedFd,
     start_time: u64,
+    first_comm: String,
 }
 
 /// What a record says about a process.
@@ -67,31 +68,31 @@ impl Process {
     /// # Errors
     /// When there is none or it has exited, it is a kernel thread, or the system refuses.
     pub fn open(pid: Pid) -> Result<Self, ProcessError> {
+        match Self::open_leader(pid)? {
+            Some((process, _)) => Ok(process),
+            None => Self::open(leader_of(pid)?),
+        }
+    }
+
+    /// Holds the process that `pid` leads, with what its `stat` says; `None` if `pid` is another thread of it. Of all
+    /// ways to look at a pid this is the cheapest, as threads need no file of `/proc`.
+    pub(crate) fn open_leader(pid: Pid) -> Result<Option<(Self, Stat)>, ProcessError> {
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
             Err(Errno::SRCH) => return Err(ProcessError::NoSuchProcess { pid: raw(pid) }),
             Err(Errno::NOSYS) => return Err(ProcessError::NoPidfd { pid: raw(pid) }),
             // The answer to a thread that leads no process: EINVAL, since 6.9 ENOENT.
-            Err(Errno::INVAL | Errno::NOENT) => return Self::open(leader_of(pid)?),
+            Err(Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(ProcessError::from_io(pid, "a pidfd", errno.into())),
         };
-        let mut process = Self { pid, pidfd, start_time: 0 };
+        let mut process = Self { pid, pidfd, start_time: 0, first_comm: String::new() };
         let stat = process.stat()?;
         if stat.kernel_thread {
             return Err(ProcessError::KernelThread { pid: raw(pid), comm: stat.comm });
         }
         process.start_time = stat.start_time;
-        Ok(process)
-    }
-
-    /// Holds the process that both `pid` and `pidfd` mean.
-    ///
-    /// # Errors
-    /// As [`Process::open`]; that it has exited if `pidfd` says so.
-    pub fn open_as(pid: Pid, pidfd: BorrowedFd<'_>) -> Result<Self, ProcessError> {
-        let process = Self::open(pid)?;
-        // While the caller's process lives, its pid means no other.
-        if has_ended(pidfd) { Err(ProcessError::Exited { pid: raw(pid) }) } else { Ok(process) }
+        process.first_comm.clone_from(&stat.comm);
+        Ok(Some((process, stat)))
     }
 
     /// Its pid.
@@ -107,6 +108,11 @@ impl Process {
     /// When it started, in clock ticks since boot. With its pid this names it until the next boot.
     pub const fn start_time(&self) -> u64 {
         self.start_time
+    }
+
+    /// Its name when it was opened: what is known of a process that ended before it could be asked more.
+    pub fn first_comm(&self) -> &str {
+        &self.first_comm
     }
 
     /// Whether any of its threads still lives.
@@ -281,20 +287,17 @@ fn leader_of(tid: Pid) -> Result<Pid, ProcessError> {
         .ok_or_else(none)
 }
 
-/// What tells a process from a thread, and whose child it is: one reading of `/proc/ID/status`, without holding it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kin {
-    pub leader: u32,
-    pub parent: u32,
-}
-
-/// Reads [`Kin`] of the process or thread `id`; `None` if there is none.
-pub(crate) fn kin_of(id: u32, text: &mut Vec<u8>) -> Option<Kin> {
-    proc_file::read_into(format!("/proc/{id}/status"), text).ok()?;
-    let number = |key| {
-        parse::status_field(text, key).and_then(proc_file::parse_number).and_then(|n| u32::try_from(n).ok())
-    };
-    Some(Kin { leader: number("Tgid")?, parent: number("PPid")? })
+/// Raises the number of files this process may have open as far as it goes, since each target takes one. Processes
+/// started later inherit the limit. Returns it.
+pub(crate) fn raise_descriptor_limit() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Without a limit of its own a process is still held to what the machine allows one.
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    if limit.current != limit.maximum && setrlimit(Resource::Nofile, raised).is_err() {
+        return limit.current;
+    }
+    limit.maximum
 }
 
 #[cfg(test)]

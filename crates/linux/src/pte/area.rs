@@ -3,7 +3,6 @@
 //! A folio that two mappings share is split when one of them is advised. A process may have tens of thousands of mappings,
 //! so the one in question is asked for (PROCMAP_QUERY, Linux 6.11); older kernels leave only what was read last.
 
-use crate::maps::Maps;
 use crate::process::Process;
 use isotherm_damon::AddrRange;
 use std::fs::File;
@@ -38,12 +37,12 @@ const PROCMAP_QUERY: libc::c_ulong =
 /// The mappings of one process. The file is opened with the first question.
 pub struct Areas<'a> {
     process: &'a Process,
-    read: &'a Maps,
+    read: &'a [AddrRange],
     file: Option<Option<File>>,
 }
 
 impl<'a> Areas<'a> {
-    pub fn new(process: &'a Process, read: &'a Maps) -> Self {
+    pub fn new(process: &'a Process, read: &'a [AddrRange]) -> Self {
         Self { process, read, file: None }
     }
 
@@ -57,7 +56,10 @@ impl<'a> Areas<'a> {
             return Some(AddrRange::new(query.vma_start, query.vma_end));
         }
         match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::ENOTTY) => self.read.find(addr).map(|mapping| mapping.range),
+            Some(libc::ENOTTY) => {
+                let next = self.read.partition_point(|r| r.end <= addr);
+                self.read.get(next).filter(|r| r.contains(addr)).copied()
+            }
             _ => None,
         }
     }

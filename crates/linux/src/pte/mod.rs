@@ -25,14 +25,12 @@ mod walk;
 pub use walk::WalkError;
 
 use crate::frames::Folio;
-use crate::maps::Maps;
 use crate::pagemap::PagemapCache;
-use crate::process::{Process, ProcessError};
+use crate::process::Process;
 use area::Areas;
 use frames::Frames;
-use isotherm_damon::{AddrRange, Check, Operations, TargetId, three_regions};
-use rustix::process::Pid;
-use std::collections::HashMap;
+use isotherm_damon::{AddrRange, Check, Operations, TargetId};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -63,7 +61,8 @@ pub struct Prepared {
 
 struct Target {
     process: Arc<Process>,
-    maps: Maps,
+    /// Its mappings, one range each.
+    ranges: Vec<AddrRange>,
     /// Identity of its mm at the last walk; 0 before the first.
     mm: u64,
     /// It died, or refused to be observed.
@@ -77,6 +76,8 @@ pub struct Pte {
     targets: HashMap<TargetId, Target>,
     pagemaps: PagemapCache,
     prepared: Prepared,
+    /// Targets whose ranges were set since they were last asked for.
+    changed: BTreeSet<TargetId>,
     /// Whether MADV_COLD leaves a fully covered, page-mapped large folio whole.
     keeps_large: bool,
     execed: Vec<TargetId>,
@@ -101,6 +102,7 @@ impl Pte {
             targets: HashMap::new(),
             pagemaps: PagemapCache::default(),
             prepared: Prepared::default(),
+            changed: BTreeSet::new(),
             keeps_large: kernel_is_at_least(6, 10),
             execed: Vec::new(),
             refused: Vec::new(),
@@ -108,16 +110,29 @@ impl Pte {
         })
     }
 
-    /// Adds a process.
-    ///
-    /// # Errors
-    /// When it is gone or may not be observed.
-    pub fn add(&mut self, id: TargetId, pid: Pid) -> Result<(), ProcessError> {
-        let process = Process::open(pid)?;
-        let mut maps = Maps::new();
-        maps.read(&process)?;
-        self.targets.insert(id, Target { process: Arc::new(process), maps, mm: 0, lost: false });
-        Ok(())
+    /// Adds a process, as yet without ranges.
+    pub fn add(&mut self, id: TargetId, process: Arc<Process>) {
+        self.targets.insert(id, Target { process, ranges: Vec::new(), mm: 0, lost: false });
+    }
+
+    /// Says what a process has mapped: sorted, disjoint, one range a mapping, as a folio must lie whole in one.
+    pub fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]) {
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.ranges.clear();
+            target.ranges.extend_from_slice(ranges);
+            self.changed.insert(id);
+        }
+    }
+
+    /// A process runs another program: what was known of its address space goes.
+    pub fn execed(&mut self, id: TargetId) {
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.ranges.clear();
+            target.mm = 0;
+            self.changed.insert(id);
+            // A page map stays that of the address space it was opened on.
+            self.pagemaps.remove(id);
+        }
     }
 
     /// Removes a process.
@@ -223,17 +238,17 @@ impl Pte {
 
     /// The mappings of a target, looked up one by one.
     fn areas(&self, id: TargetId) -> Option<Areas<'_>> {
-        self.targets.get(&id).map(|target| Areas::new(&target.process, &target.maps))
+        self.targets.get(&id).map(|target| Areas::new(&target.process, &target.ranges))
     }
 }
 
 impl Operations for Pte {
     fn ranges(&mut self, target: TargetId) -> Vec<AddrRange> {
-        let Some(target) = self.targets.get_mut(&target) else { return Vec::new() };
-        if target.maps.read(&target.process).is_err() {
-            target.lost |= !target.process.is_alive();
-        }
-        three_regions(&target.maps.ranges())
+        self.targets.get(&target).map(|t| t.ranges.clone()).unwrap_or_default()
+    }
+
+    fn take_changed(&mut self) -> Vec<TargetId> {
+        std::mem::take(&mut self.changed).into_iter().collect()
     }
 
     fn prepare(&mut self, checks: &mut [Check]) {

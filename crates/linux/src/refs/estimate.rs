@@ -12,6 +12,9 @@
 //!   (Jensen's inequality): a mapping with one hot tenth shows f = 0.1 over both windows, and only the short one tells
 //!   that the tenth is accessed all the time.
 //!
+//! Pages of files that others map too cannot be told apart: they are left out. Where they are less than half of a mapping,
+//! the references are taken to be spread alike over all its pages; otherwise its rate is unknown.
+//!
 //! So the larger of both estimates is taken: the short one is unbiased but blind below its resolution, the long one a
 //! lower bound.
 
@@ -45,11 +48,19 @@ impl Look {
     }
 }
 
+/// Least share of a mapping's pages whose use can be told for its rate to be known. Half: what the others may add then is
+/// no more than what there is. A guess.
+const LEAST_OWN: f64 = 0.5;
+
 /// A mapping's estimates over the looks of an aggregation, and what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Mapping {
     pub range: AddrRange,
     pub resident: u64,
+    /// Share of the resident pages whose use can be told, 0..=1.
+    own: f64,
+    /// Page-intervals looked at.
+    exposure: f64,
     short_sum: f64,
     shorts: u32,
     long_sum: f64,
@@ -60,12 +71,25 @@ pub(super) struct Mapping {
 
 impl Mapping {
     pub(super) fn new(now: Use) -> Self {
-        Self { range: now.range, resident: now.resident, ..Self::default() }
+        Self::default().now(now)
     }
 
     /// The same mapping, of another size perhaps.
     pub(super) fn now(self, now: Use) -> Self {
-        Self { range: now.range, resident: now.resident, ..self }
+        let shared = if now.resident == 0 { 0.0 } else { now.others as f64 / now.resident as f64 };
+        Self { range: now.range, resident: now.resident, own: (1.0 - shared).clamp(0.0, 1.0), ..self }
+    }
+
+    /// Counts a look at all its pages after so many intervals.
+    pub(super) fn saw(&mut self, look: Look, page_size: u64) {
+        self.exposure += look.resident as f64 / page_size as f64 * look.intervals * self.own;
+    }
+
+    /// Share of it whose rate is known, in basis points.
+    fn seen_bp(&self) -> u16 {
+        let looked_at = self.shorts > 0 || self.longs > 0;
+        // Rounded, at most 10,000.
+        if looked_at && self.own >= LEAST_OWN { (self.own * 10_000.0).round() as u16 } else { 0 }
     }
 
     pub(super) fn saw_short(&mut self, probability: f64) {
@@ -92,23 +116,31 @@ pub(super) fn regions(
     aggregations: u32,
     max_regions: usize,
 ) -> Vec<RegionSnapshot> {
-    let count = |m: &Mapping| (m.probability() * f64::from(max_nr_accesses)).round() as u32;
+    let count = |m: &Mapping| {
+        if m.seen_bp() == 0 { 0 } else { (m.probability() * f64::from(max_nr_accesses)).round() as u32 }
+    };
     // As DAMON judges: changes up to a tenth of the highest count are none.
     let threshold = mappings.iter().map(count).max().unwrap_or(0) / 10;
     let mut regions = Vec::with_capacity(mappings.len());
     for mapping in mappings.iter_mut() {
-        let nr_accesses = count(mapping);
+        let seen_bp = mapping.seen_bp();
+        let nr_accesses = if seen_bp == 0 { 0 } else { count(mapping) };
         let steady = nr_accesses.abs_diff(mapping.last_nr_accesses) <= threshold;
         mapping.age = if steady { mapping.age.saturating_add(aggregations) } else { 0 };
         mapping.last_nr_accesses = nr_accesses;
-        let in_bp = mapping.probability() * f64::from(max_nr_accesses) * 10_000.0;
+        let known = if seen_bp == 0 { 0.0 } else { mapping.probability() };
+        let in_bp = known * f64::from(max_nr_accesses) * 10_000.0;
         regions.push(RegionSnapshot {
             range: mapping.range,
             nr_accesses,
             nr_accesses_bp: in_bp.round() as u32,
             age: mapping.age,
-            ..RegionSnapshot::default()
+            seen_bp,
+            // Past the largest number there is no more to say; that number itself has another meaning.
+            exposure: (mapping.exposure.round() as u32).min(RegionSnapshot::COUNTED - 1),
+            resident: Some(mapping.resident),
         });
+        mapping.exposure = 0.0;
         (mapping.short_sum, mapping.shorts, mapping.long_sum, mapping.longs) = (0.0, 0, 0.0, 0);
     }
     merge_down_to(regions, max_regions.max(1))
@@ -154,12 +186,19 @@ fn joined(a: RegionSnapshot, b: RegionSnapshot) -> RegionSnapshot {
     let total = (size_a + size_b).max(1);
     // A weighted mean lies between both and so fits.
     let mean = |x: u32, y: u32| ((u128::from(x) * size_a + u128::from(y) * size_b) / total) as u32;
+    // The rate is that of what was seen.
+    let (seen_a, seen_b) = (size_a * u128::from(a.seen_bp), size_b * u128::from(b.seen_bp));
+    let of_seen = |x: u32, y: u32| {
+        ((u128::from(x) * seen_a + u128::from(y) * seen_b) / (seen_a + seen_b).max(1)) as u32
+    };
     RegionSnapshot {
         range: AddrRange::new(a.range.start, b.range.end),
-        nr_accesses: mean(a.nr_accesses, b.nr_accesses),
-        nr_accesses_bp: mean(a.nr_accesses_bp, b.nr_accesses_bp),
+        nr_accesses: of_seen(a.nr_accesses, b.nr_accesses),
+        nr_accesses_bp: of_seen(a.nr_accesses_bp, b.nr_accesses_bp),
         age: mean(a.age, b.age),
-        ..a
+        seen_bp: mean(a.seen_bp.into(), b.seen_bp.into()) as u16,
+        exposure: a.exposure.saturating_add(b.exposure).min(RegionSnapshot::COUNTED - 1),
+        resident: Some(a.resident.unwrap_or(0) + b.resident.unwrap_or(0)),
     }
 }
 
@@ -175,7 +214,8 @@ mod tests {
     }
 
     fn mapping(start: u64, size: u64) -> Mapping {
-        Mapping::new(Use { range: AddrRange::new(start, start + size), resident: size, referenced: 0 })
+        let range = AddrRange::new(start, start + size);
+        Mapping::new(Use { range, resident: size, ..Use::default() })
     }
 
     #[test]
@@ -221,8 +261,29 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_never_looked_at_counts_as_not_accessed() {
-        assert_eq!(regions(&mut [mapping(0, PAGE)], 20, 1, 10)[0].nr_accesses, 0);
+    fn what_was_not_looked_at_or_is_used_by_others_is_unknown() {
+        let region = |m: Mapping| regions(&mut [m], 20, 1, 10)[0];
+        let never = region(mapping(0, PAGE));
+        assert!(never.is_unknown() && never.nr_accesses == 0);
+        let looked_at = |others: u64| {
+            let range = AddrRange::new(0, 100 * PAGE);
+            let seen = Use { range, resident: 100 * PAGE, referenced: 50 * PAGE, others: others * PAGE };
+            let mut m = Mapping::new(seen);
+            let look = Look { referenced: seen.referenced, resident: seen.resident, intervals: 1.0 };
+            m.saw(look, PAGE);
+            m.saw_short(look.per_interval(PAGE));
+            region(m)
+        };
+        let (own, mixed, libc) = (looked_at(0), looked_at(30), looked_at(80));
+        assert_eq!(
+            (own.seen_bp, own.nr_accesses, own.exposure, own.resident),
+            (10_000, 10, 100, Some(100 * PAGE))
+        );
+        assert_eq!((mixed.seen_bp, mixed.nr_accesses, mixed.exposure), (7000, 10, 70));
+        assert!(libc.is_unknown() && libc.nr_accesses_bp == 0 && libc.resident == Some(100 * PAGE));
+        // Joined, the rate is that of what was seen.
+        let joined = joined(own, RegionSnapshot { range: AddrRange::new(100 * PAGE, 400 * PAGE), ..libc });
+        assert_eq!((joined.seen_bp, joined.nr_accesses, joined.resident), (2500, 10, Some(200 * PAGE)));
     }
 
     #[test]
@@ -232,7 +293,8 @@ mod tests {
         m[0].saw_short(1.0);
         let ranges: Vec<_> = regions(&mut m, 20, 1, 3).iter().map(|r| (r.range.start, r.range.end)).collect();
         assert_eq!(ranges, [(0, 20), (1000, 1030), (90_000, 90_010)]);
-        m[0].saw_short(1.0);
+        m.iter_mut().for_each(|m| m.saw_short(0.0));
+        m[0].saw_short(2.0);
         assert_eq!(regions(&mut m, 20, 1, 3)[0].nr_accesses, 10);
     }
 

@@ -14,12 +14,11 @@ use crate::process::{Process, ProcessError};
 use crate::session::monotonic_ns;
 use crate::source::{Counters, Source, SourceError};
 use estimate::{Look, Mapping};
-use isotherm_damon::{Attrs, AttrsError, Snapshot, TargetId, TargetSnapshot};
-use rustix::process::Pid;
+use isotherm_damon::{AddrRange, Attrs, AttrsError, Snapshot, TargetId, TargetSnapshot};
 use smaps::Use;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The `refs` backend at work.
@@ -36,6 +35,9 @@ pub struct Refs {
     rounds: u64,
     round_ns: u64,
     short_ns: u64,
+    /// Bytes looked at so far, and those of them in files that others map too.
+    resident: u64,
+    others: u64,
     counters: Counters,
     chunk: Vec<u8>,
     scratch: Vec<Use>,
@@ -44,12 +46,14 @@ pub struct Refs {
 #[derive(Debug)]
 struct Target {
     id: TargetId,
-    process: Process,
+    process: Arc<Process>,
     phase: Phase,
     short: Vec<Use>,
     short_intervals: f64,
     mappings: Vec<Mapping>,
     gone: bool,
+    /// Why it cannot be looked at any more, until the session took notice.
+    lost: Option<ProcessError>,
 }
 
 /// Where in its round a target is. Times are when its last clearing began: the walk that clears and the walk that
@@ -81,6 +85,8 @@ impl Refs {
             rounds: 0,
             round_ns: 0,
             short_ns: 0,
+            resident: 0,
+            others: 0,
             counters: Counters::default(),
             chunk: Vec::new(),
             scratch: Vec::new(),
@@ -121,14 +127,17 @@ impl Refs {
             Phase::Long { cleared_ns } => {
                 target.phase = Phase::Clear;
                 let intervals = now.saturating_sub(cleared_ns) as f64 / sample_ns;
-                look(&target.process, &mut self.chunk, &mut self.scratch)
-                    .map(|()| target.take(&self.scratch, intervals, page_size))
+                look(&target.process, &mut self.chunk, &mut self.scratch).map(|()| {
+                    self.resident += self.scratch.iter().map(|u| u.resident).sum::<u64>();
+                    self.others += self.scratch.iter().map(|u| u.others).sum::<u64>();
+                    target.take(&self.scratch, intervals, page_size);
+                })
             }
         };
-        if result.is_err() {
-            // Whoever follows the targets learns of its end by itself, and removes it. Otherwise a look may fail
-            // while it execs into a program that may not be observed; that shows as no further snapshots of it.
+        if let Err(error) = result {
+            // Whoever follows the targets learns of its end by itself; that it became another user's is told.
             target.gone = true;
+            target.lost = Some(error).filter(|error| !error.is_gone());
         }
     }
 
@@ -188,9 +197,11 @@ impl Target {
                     resident: short.resident,
                     intervals: self.short_intervals,
                 };
+                mapping.saw(look, page_size);
                 mapping.saw_short(look.per_interval(page_size));
             }
             let look = Look { referenced: long.referenced, resident: long.resident, intervals };
+            mapping.saw(look, page_size);
             mapping.saw_long(look.per_interval(page_size));
             self.mappings.push(mapping);
         }
@@ -202,10 +213,9 @@ impl Source for Refs {
         "refs"
     }
 
-    fn add_target(&mut self, id: TargetId, pid: Pid, pidfd: BorrowedFd<'_>) -> Result<(), SourceError> {
-        let process = Process::open_as(pid, pidfd).map_err(as_source_error)?;
+    fn add_target(&mut self, id: TargetId, process: &Arc<Process>) -> Result<(), SourceError> {
         // Told now, while there is someone to read it.
-        process.check_readable().map_err(as_source_error)?;
+        process.check_readable()?;
         if let Err(source) = OpenOptions::new().write(true).open(process.path("clear_refs")) {
             if source.kind() == std::io::ErrorKind::NotFound && process.is_alive() {
                 return Err(SourceError::Unavailable {
@@ -216,22 +226,37 @@ impl Source for Refs {
                 });
             }
             let what = "and clear its Referenced bits (/proc/PID/clear_refs)";
-            return Err(as_source_error(ProcessError::from_io(pid, what, source)));
+            return Err(ProcessError::from_io(process.pid(), what, source).into());
         }
         self.targets.push(Target {
             id,
-            process,
+            process: Arc::clone(process),
             phase: Phase::Clear,
             short: Vec::new(),
             short_intervals: 0.0,
             mappings: Vec::new(),
             gone: false,
+            lost: None,
         });
         Ok(())
     }
 
     fn remove_target(&mut self, id: TargetId) {
         self.targets.retain(|target| target.id != id);
+    }
+
+    /// What it looks at, smaps, tells the mappings anew each time.
+    fn set_ranges(&mut self, _id: TargetId, _ranges: &[AddrRange]) {}
+
+    fn execed(&mut self, id: TargetId) {
+        for target in self.targets.iter_mut().filter(|target| target.id == id) {
+            (target.phase, target.mappings) = (Phase::Clear, Vec::new());
+        }
+    }
+
+    fn take_lost(&mut self) -> Vec<(TargetId, SourceError)> {
+        let lost = self.targets.iter_mut();
+        lost.filter_map(|target| Some((target.id, target.lost.take()?.into()))).collect()
     }
 
     fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> Result<u64, SourceError> {
@@ -283,6 +308,10 @@ impl Source for Refs {
         Ok(self.targets.iter().filter(|t| !t.gone).map(due).min().unwrap_or(self.round_end_ns))
     }
 
+    fn attrs(&self) -> Attrs {
+        self.attrs
+    }
+
     fn counters(&self) -> Counters {
         self.counters
     }
@@ -299,6 +328,13 @@ impl Source for Refs {
                 .to_owned(),
             "clearing makes pages look older to the kernel's own reclaim".to_owned(),
         ];
+        if self.others > 0 {
+            spots.push(format!(
+                "file pages that other processes map too are left out, since their use cannot be told from the target's: \
+                 {:.1} % of the resident memory looked at",
+                self.others as f64 / self.resident.max(1) as f64 * 100.0
+            ));
+        }
         if self.round_ns != 0 {
             spots.push(format!(
                 "accesses were counted over {:.1} ms and once more over the rest of every {:.0} ms, as often as the \
@@ -309,10 +345,6 @@ impl Source for Refs {
         }
         spots
     }
-}
-
-fn as_source_error(source: ProcessError) -> SourceError {
-    SourceError::Process { source: Box::new(source) }
 }
 
 fn clear(process: &Process) -> Result<(), ProcessError> {

@@ -1,8 +1,9 @@
 use super::*;
 use isotherm_damon::RegionSnapshot;
+use isotherm_testing::ProgramCopy;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use rustix::process::getpid;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use rustix::process::{Pid, getpid};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 /// Memory of its own mapping: the pages next to it are not accessible and so never join it.
@@ -57,8 +58,7 @@ impl Drop for Memory {
 
 fn source(attrs: Attrs, overhead: f64) -> Refs {
     let mut refs = Refs::new(attrs, overhead).unwrap();
-    let process = Process::open(getpid()).unwrap();
-    refs.add_target(TargetId(7), process.pid(), process.pidfd()).unwrap();
+    refs.add_target(TargetId(7), &Arc::new(Process::open(getpid()).unwrap())).unwrap();
     refs
 }
 
@@ -81,29 +81,28 @@ fn region_at(snapshot: &Snapshot, addr: u64) -> RegionSnapshot {
 /// Whether the hot and the cold memory of this process are told apart.
 fn hot_and_cold() {
     let (hot, cold) = (Memory::resident(16 << 20), Memory::resident(16 << 20));
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                hot.touch();
-            }
-        });
-        let mut refs = source(Attrs::default(), 0.0);
-        let snapshots = snapshots(&mut refs, 3);
-        stop.store(true, Ordering::Relaxed);
-        let last = snapshots.last().unwrap();
-        assert_eq!((last.targets[0].id, last.max_nr_accesses), (TargetId(7), 20));
-        let (hot_region, cold_region) = (region_at(last, hot.start()), region_at(last, cold.start()));
-        assert_eq!(hot_region.range.size(), 16 << 20);
-        // The thread may wait for a CPU much of the time; were it never let run, nothing would be hot.
-        assert!(hot_region.nr_accesses >= 5, "{hot_region:?}");
-        assert_eq!(cold_region.nr_accesses, 0, "{cold_region:?}");
-        assert!(cold_region.age >= 3);
-        assert!(snapshots.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns));
-        assert!(refs.counters().checks > 0 && refs.counters().clears > 0);
-        assert!(refs.counters().max_checks_per_sample <= 1000);
-        assert!(refs.is_coarse());
-    });
+    let mut refs = source(Attrs::default(), 0.0);
+    let mut taken: Vec<Snapshot> = Vec::new();
+    let rate_of_hot = |taken: &[Snapshot]| taken.last().map_or(0, |s| region_at(s, hot.start()).nr_accesses);
+    // The longer a look is delayed, the less it proves: where all else is busy, a round may show next to nothing. One
+    // of many does not.
+    while taken.len() < 3 || rate_of_hot(&taken) < 5 && taken.len() < 100 {
+        let due = refs.tick(monotonic_ns(), &mut |snapshot| taken.push(snapshot.clone())).unwrap();
+        // Between any two looks, whichever threads are let run.
+        hot.touch();
+        std::thread::sleep(Duration::from_nanos(due.saturating_sub(monotonic_ns())));
+    }
+    let last = taken.last().unwrap();
+    assert_eq!((last.targets[0].id, last.max_nr_accesses), (TargetId(7), 20));
+    let (hot_region, cold_region) = (region_at(last, hot.start()), region_at(last, cold.start()));
+    assert_eq!(hot_region.range.size(), 16 << 20);
+    assert!(hot_region.nr_accesses >= 5, "{hot_region:?}");
+    assert!(taken.iter().all(|snapshot| region_at(snapshot, cold.start()).nr_accesses == 0));
+    assert!(cold_region.age >= 3, "{cold_region:?}");
+    assert!(taken.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns));
+    assert!(refs.counters().checks > 0 && refs.counters().clears > 0);
+    assert!(refs.counters().max_checks_per_sample <= 1000);
+    assert!(refs.is_coarse());
 }
 
 #[test]
@@ -122,17 +121,11 @@ fn the_same_works_without_root() {
     }
     // Another user may not be able to reach the file this test runs from.
     let dir = tempfile::tempdir().unwrap();
-    let copy = dir.path().join("tests");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-    let anyone = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
-    for path in [dir.path(), &copy] {
-        std::fs::set_permissions(path, anyone.clone()).unwrap();
-    }
-    let mut command = std::process::Command::new(&copy);
+    let copy = ProgramCopy::make(&std::env::current_exe().unwrap(), dir.path()).unwrap();
+    let mut command = copy.as_nobody();
     command.arg("--exact").current_dir("/");
     command.args(["hot_memory_is_told_from_cold", REFUSED].map(|test| format!("refs::tests::{test}")));
-    let nobody = 65534;
-    let output = std::os::unix::process::CommandExt::uid(&mut command, nobody).output().unwrap();
+    let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("2 passed"), "{text}");
 }
@@ -144,8 +137,8 @@ fn another_users_process_is_refused_with_the_remedy() {
         println!("skipped: root may observe any process; run as another user by the test above");
         return;
     }
-    let init = Process::open(Pid::from_raw(1).unwrap()).unwrap();
-    let error = Refs::new(Attrs::default(), 0.0).unwrap().add_target(TargetId(1), init.pid(), init.pidfd());
+    let init = Arc::new(Process::open(Pid::from_raw(1).unwrap()).unwrap());
+    let error = Refs::new(Attrs::default(), 0.0).unwrap().add_target(TargetId(1), &init);
     assert!(error.unwrap_err().to_string().contains("run as its user or as root"));
 }
 
@@ -170,9 +163,9 @@ fn looks_become_rare_as_the_budget_shrinks() {
 #[test]
 fn a_target_that_ends_leaves_the_others_alone() {
     let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-    let sleeper = Process::open(Pid::from_raw(child.id() as i32).unwrap()).unwrap();
+    let sleeper = Arc::new(Process::open(Pid::from_raw(child.id() as i32).unwrap()).unwrap());
     let mut refs = source(Attrs::default(), 0.0);
-    refs.add_target(TargetId(8), sleeper.pid(), sleeper.pidfd()).unwrap();
+    refs.add_target(TargetId(8), &sleeper).unwrap();
     assert_eq!(snapshots(&mut refs, 1)[0].targets.len(), 2);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -182,7 +175,7 @@ fn a_target_that_ends_leaves_the_others_alone() {
     refs.remove_target(TargetId(7));
     let now = monotonic_ns();
     assert!(refs.tick(now, &mut |_| panic!("no target, no snapshot")).unwrap() > now);
-    let error = refs.add_target(TargetId(9), sleeper.pid(), sleeper.pidfd());
+    let error = refs.add_target(TargetId(9), &sleeper);
     assert!(matches!(error, Err(SourceError::Process { source }) if source.is_gone()));
 }
 

@@ -18,6 +18,7 @@ pub(super) struct Births {
     loadavg: Option<Reopened>,
     last: Option<u32>,
     waiting: VecDeque<u32>,
+    lost: u64,
 }
 
 impl Births {
@@ -50,6 +51,7 @@ impl Births {
         // Ranges of u32 below 2^22, so that the sum cannot overflow; pid_max unknown makes it too many.
         let born = first.len().saturating_add(second.len());
         if born.saturating_add(self.waiting.len()) > MOST_WAITING as usize {
+            self.lost += born as u64 + self.waiting.len() as u64;
             self.waiting.clear();
             return false;
         }
@@ -60,6 +62,16 @@ impl Births {
     /// The next pid to look at, parents before their children.
     pub(super) fn next(&mut self) -> Option<u32> {
         self.waiting.pop_front()
+    }
+
+    /// Whether any wait.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Pids that were forgotten because too many waited.
+    pub(super) const fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Adds pids to look at, found in another way.
@@ -105,6 +117,7 @@ mod tests {
         assert!(births.note(1000, 1000 + MOST_WAITING, || 0));
         assert!(!births.note(1000 + MOST_WAITING, 1001 + MOST_WAITING, || 0));
         assert_eq!(births.next(), None);
+        assert_eq!(births.lost(), u64::from(MOST_WAITING) + 1);
     }
 
     #[test]

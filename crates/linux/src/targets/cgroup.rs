@@ -170,11 +170,8 @@ fn groups_below(group: &Path) -> Vec<PathBuf> {
 
 fn read_procs(group: &Path, text: &mut Vec<u8>, pids: &mut BTreeSet<u32>) -> Result<(), CgroupError> {
     let path = group.join("cgroup.procs");
-    // The whole of it: a group may hold tens of thousands of processes. 4 Mi pids are at most 32 MB.
-    text.clear();
-    let read = fs::File::open(&path)
-        .and_then(|file| io::Read::read_to_end(&mut io::Read::take(file, 32 << 20), text));
-    if let Err(source) = read {
+    // The whole of it: a group may hold tens of thousands of processes.
+    if let Err(source) = proc_file::read_whole(&path, text) {
         let threaded = source.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error());
         return Err(if threaded {
             CgroupError::Threaded { path: group.to_owned() }

@@ -1,4 +1,7 @@
+use super::tracker::EXEC_LOOKS_A_LOOK;
 use super::*;
+use crate::process::raw;
+use rustix::process::Pid;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -155,7 +158,7 @@ fn exec_keeps_the_target_but_is_told_and_its_status_comes_with_its_end() {
 #[test]
 fn exec_is_noticed_in_each_of_many_targets() {
     // More than a poll looks at.
-    let mut shells: Vec<Shell> = (0..EXEC_LOOKS_A_POLL + 3).map(|_| Shell::start()).collect();
+    let mut shells: Vec<Shell> = (0..EXEC_LOOKS_A_LOOK + 3).map(|_| Shell::start()).collect();
     let mut tracker = tracker(false);
     for shell in &shells {
         tracker.add(open(shell.pid())).unwrap();
@@ -185,8 +188,9 @@ fn threads_are_part_of_their_process() {
             // Tests of other threads may start children of this very process; a thread is none.
             for event in tracker.poll() {
                 if let Event::Appeared { process, .. } = event {
-                    let tgid = kin_of(raw(process.pid()), &mut Vec::new());
-                    assert!(tgid.is_none_or(|kin| kin.leader == raw(process.pid())));
+                    assert!(
+                        Process::open_leader(process.pid()).is_ok_and(|o| o.is_some()) || !process.is_alive()
+                    );
                 }
             }
         }
@@ -258,7 +262,7 @@ impl Drop for TestGroup {
             if fs::remove_dir(&self.0).is_ok() {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
 }
@@ -298,4 +302,82 @@ fn members_of_a_cgroup_come_and_go() {
     drop(nested);
     drop(group);
     assert!(tracker.is_finished());
+}
+
+#[test]
+fn everything_is_followed_but_kernel_threads_and_this_process() {
+    let (before, mut tracker) = (Shell::start(), tracker(true));
+    tracker.add_all();
+    let mut seen: Vec<Event> = Vec::new();
+    // A step at a time: none takes in more than a process past its budget.
+    for _ in 0..1_000_000 {
+        let events = tracker.look(std::time::Duration::from_micros(1));
+        assert!(events.len() <= 64, "{}", events.len());
+        seen.extend(events);
+        if !tracker.has_work() {
+            break;
+        }
+    }
+    let after = Shell::start();
+    let pids = |events: &[Event]| -> Vec<u32> {
+        let appeared = |event: &Event| match event {
+            Event::Appeared { process, .. } => Some(raw(process.pid())),
+            _ => None,
+        };
+        events.iter().filter_map(appeared).collect()
+    };
+    while !pids(&seen).contains(&after.pid()) {
+        seen.extend(tracker.poll());
+    }
+    let pids = pids(&seen);
+    assert!(pids.contains(&before.pid()));
+    assert!(!pids.contains(&std::process::id()) && !pids.contains(&2), "{pids:?}");
+    assert!(tracker.counts().seen >= pids.len() as u64);
+    assert!(!tracker.is_finished(), "there may always be more");
+}
+
+#[test]
+fn deaths_are_named_at_once_and_how_they_ended_within_the_budget() {
+    let mut shells: Vec<Shell> = (0..3).map(|_| Shell::start()).collect();
+    let mut tracker = tracker(false);
+    for shell in &shells {
+        tracker.add(open(shell.pid())).unwrap();
+    }
+    assert_eq!(tracker.poll().len(), 3);
+    assert!(tracker.take_deaths().is_empty());
+    let dying: Vec<u32> = shells[..2].iter().map(Shell::pid).collect();
+    for shell in &mut shells[..2] {
+        shell.tell("exit 6");
+        let process = open(shell.pid());
+        while process.is_alive() {
+            std::thread::yield_now();
+        }
+    }
+    let mut named = tracker.take_deaths();
+    named.sort_unstable();
+    let mut expected = dying.clone();
+    expected.sort_unstable();
+    assert_eq!(named, expected, "whether or not their parent has waited");
+    assert!(tracker.take_deaths().is_empty(), "once");
+    assert!(tracker.work(std::time::Duration::ZERO).is_empty() && tracker.has_work());
+    let mut ends = told(&tracker.work(std::time::Duration::MAX));
+    ends.sort();
+    let mut expected: Vec<String> =
+        dying.iter().map(|pid| format!("{pid} Exited(Some(Exited(6)))")).collect();
+    expected.sort();
+    assert_eq!(ends, expected);
+    assert_eq!(tracker.processes().len(), 1);
+}
+
+#[test]
+fn what_is_gone_before_it_was_seen_is_counted() {
+    let mut tracker = tracker(true);
+    tracker.add(open(std::process::id())).unwrap();
+    tracker.poll();
+    let before = tracker.counts().too_short;
+    for _ in 0..3 {
+        Command::new("true").status().unwrap();
+    }
+    tracker.poll();
+    assert!(tracker.counts().too_short >= before + 3, "{:?}", tracker.counts());
 }

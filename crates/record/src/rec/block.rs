@@ -2,11 +2,11 @@
 
 use super::MAX_PAYLOAD;
 use super::varint::{Cursor, put, put_signed};
-use isotherm_damon::{AddrRange, Snapshot};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot};
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x89ITH\r\n\x1a\n";
 const MAJOR: u16 = 1;
-const MINOR: u16 = 0;
+const MINOR: u16 = 1;
 pub(super) const PREAMBLE_LEN: usize = 16;
 
 pub(super) const SYNC: [u8; 4] = *b"\xf1BLK";
@@ -122,7 +122,7 @@ impl TargetSummary {
 }
 
 impl Summary {
-    /// Adds a snapshot.
+    /// Adds a snapshot; its targets come by [`Self::add_target`].
     pub(super) fn add(&mut self, snapshot: &Snapshot) {
         if self.nr_snapshots == 0 {
             self.first_ns = snapshot.start_ns;
@@ -131,39 +131,32 @@ impl Summary {
         self.first_ns = self.first_ns.min(snapshot.start_ns);
         self.last_ns = self.last_ns.max(snapshot.end_ns);
         self.nr_snapshots += 1;
-        self.nr_regions += snapshot.nr_regions() as u64;
         self.max_nr_accesses = self.max_nr_accesses.max(snapshot.max_nr_accesses);
         self.sample_ns = snapshot.sample_ns;
-        for (index, target) in snapshot.targets.iter().enumerate() {
-            // Targets mostly come in the same order every time.
-            let known = match self.targets.get(index) {
-                Some(t) if t.id == target.id.0 => Some(index),
-                _ => self.targets.iter().position(|t| t.id == target.id.0),
-            };
-            let at = match known {
-                Some(at) => at,
-                None if self.targets.len() < MAX_TARGETS => {
-                    self.targets.push(TargetSummary { id: target.id.0, ..TargetSummary::default() });
-                    self.targets.len() - 1
-                }
-                None => continue,
-            };
-            let summary = &mut self.targets[at];
-            summary.nr_regions += target.regions.len() as u64;
-            let mut run: Option<AddrRange> = None;
-            for region in &target.regions {
-                match &mut run {
-                    Some(run) if run.end == region.range.start => run.end = region.range.end,
-                    _ => {
-                        if let Some(run) = run.replace(region.range) {
-                            summary.cover(sorted(run));
-                        }
+    }
+
+    /// Adds what a snapshot says of a target: how many regions, and, unless they lie where they lay in the snapshot
+    /// before, where. `slot`: the how-manieth target of the block it is.
+    pub(super) fn add_target(&mut self, slot: usize, id: u64, nr_regions: u64, regions: &[RegionSnapshot]) {
+        self.nr_regions += nr_regions;
+        if slot == self.targets.len() && slot < MAX_TARGETS {
+            self.targets.push(TargetSummary { id, ..TargetSummary::default() });
+        }
+        let Some(summary) = self.targets.get_mut(slot) else { return };
+        summary.nr_regions += nr_regions;
+        let mut run: Option<AddrRange> = None;
+        for region in regions {
+            match &mut run {
+                Some(run) if run.end == region.range.start => run.end = region.range.end,
+                _ => {
+                    if let Some(run) = run.replace(region.range) {
+                        summary.cover(sorted(run));
                     }
                 }
             }
-            if let Some(run) = run {
-                summary.cover(sorted(run));
-            }
+        }
+        if let Some(run) = run {
+            summary.cover(sorted(run));
         }
     }
 

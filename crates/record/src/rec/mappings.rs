@@ -33,6 +33,9 @@ pub(super) struct Change {
     gone: Vec<u64>,
     /// Mappings that came.
     new: Vec<Mapping>,
+    /// The list is not complete.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partial: bool,
 }
 
 /// What to write.
@@ -112,6 +115,7 @@ impl Change {
             time_ns: new.time_ns,
             gone: old.maps.iter().filter(|m| missing(m, new)).map(|m| m.start).collect(),
             new: new.maps.iter().filter(|m| missing(m, old)).cloned().collect(),
+            partial: new.partial,
         }
     }
 
@@ -119,7 +123,7 @@ impl Change {
         let stays = |m: &&Mapping| self.gone.binary_search(&m.start).is_err();
         let mut maps: Vec<Mapping> = old.maps.iter().filter(stays).chain(&self.new).cloned().collect();
         maps.sort_by_key(|m| m.start);
-        Mappings { target: self.target, time_ns: self.time_ns, maps }
+        Mappings { target: self.target, time_ns: self.time_ns, maps, partial: self.partial }
     }
 }
 
@@ -141,13 +145,20 @@ mod tests {
             let mut time_ns = 0;
             for (target, seconds, maps, sorted) in steps {
                 time_ns += seconds * 1_000_000_000;
-                let map = |(start, size)| Mapping { start, end: start + size, ..Mapping::default() };
+                let map = |(start, size)| Mapping {
+                    start,
+                    end: start + size,
+                    device: (8, size as u32),
+                    inode: size,
+                    offset: start / 2,
+                    ..Mapping::default()
+                };
                 let mut maps: Vec<Mapping> = maps.into_iter().map(map).collect();
                 if sorted {
                     maps.sort_by_key(|m| m.start);
                     maps.dedup_by_key(|m| m.start);
                 }
-                let mappings = Mappings { target, time_ns, maps };
+                let mappings = Mappings { target, time_ns, maps, partial: seconds % 3 == 0 };
                 let read = match writer.form(&mappings) {
                     Form::Whole(whole) => Some(reader.whole(whole)),
                     Form::Change(change) => reader.change(&change),
@@ -164,6 +175,7 @@ mod tests {
             target: 1,
             time_ns,
             maps: starts.iter().map(|&s| map(s)).collect(),
+            ..Mappings::default()
         };
         let (mut writer, mut reader) = (Known::default(), Known::default());
         let mut forms = [at(0, &[1, 2, 3, 4, 5]), at(1, &[1, 2, 3, 4, 6]), at(2, &[1, 2, 3, 4, 7])]

@@ -42,30 +42,41 @@
 //! are joined.
 //!
 //! # The payload
-//! One zstd frame of six columns, each preceded by its length as a varint: `meta`, `flags`, `addr`, `nr`, `fine`, `age`.
-//! `meta` holds the items in order:
+//! One zstd frame: the lengths of six columns as varints, those columns (`meta`, `flags`, `addr`, `nr`, `fine`, `age`),
+//! then further columns, each behind its length (`evidence`). `meta` holds the items in order:
 //! ```text
-//! item     := 0 snapshot | kind length JSON      kind 1 header, 2 target, 3 mappings, 4 attrs, 5 cost,
-//!                                                6 target end, 7 end, 8 change of mappings;
-//!                                                unknown kinds are skipped
+//! item     := 9 length snapshot | kind length JSON      kind 1 header, 2 target, 3 mappings, 4 attrs, 5 cost,
+//!                                                       6 target end, 7 end, 8 change of mappings;
+//!                                                       unknown kinds are skipped
 //! snapshot := s start_ns - previous end_ns, s end_ns - start_ns, s change of sample_ns,
 //!             s change of max_nr_accesses, nr_targets, target*
-//! target   := s slot - (previous slot + 1), [id when the slot is new], shift, nr_regions
 //! ```
-//! A target takes the next free *slot* where the block first mentions it. The other columns hold the regions; the module
-//! `regions` tells how, and why a region of a steady target costs next to nothing.
+//! A target takes the next free *slot* where the block first mentions it; the module `steady` tells how a snapshot names
+//! its targets, and why one that stands still costs next to nothing. The other columns hold the regions; the module
+//! `regions` tells how, and the module `quantise` how finely.
+//!
+//! # Versions
+//! | version | differs |
+//! |---|---|
+//! | 1.1 | as above |
+//! | 1.0 | no `evidence` column; snapshots are `0 snapshot`, without a length, and name a target by `s slot - (previous slot + 1), [id], shift, nr_regions`; no target is steady; rates in 1/100 of an access |
+//!
+//! This reader reads both. A reader of version 1.0 finds everything but the snapshots in a file of 1.1, and says that it
+//! left parts out which it does not know.
 //!
 //! # Limits
-//! 2^20 regions a snapshot, 64 MiB a payload (either side of compression). They bound what a reader allocates for a file
+//! 2^20 regions and as many targets a snapshot, 64 MiB a payload (either side of compression). They bound what a reader allocates for a file
 //! made to harm it.
 
 mod block;
 mod decode;
 mod items;
 mod mappings;
+mod quantise;
 mod reader;
 mod regions;
 mod scan;
+mod steady;
 mod varint;
 mod writer;
 
@@ -75,7 +86,7 @@ pub use reader::Reader;
 pub use scan::{Scan, scan_summaries};
 pub use writer::Writer;
 
-/// Most regions a snapshot may have.
+/// Most regions a snapshot may have, and most targets.
 pub const MAX_REGIONS: usize = 1 << 20;
 
 /// Longest payload, compressed or not.

@@ -78,7 +78,8 @@ impl<R: Read> Reader<R> {
             if self.blocks.next()?.is_none() {
                 return Ok(Step::BlockEnd);
             }
-            if !self.decoder.load(&self.blocks.payload, self.blocks.raw_len) {
+            let after_gap = std::mem::take(&mut self.blocks.gap);
+            if !self.decoder.load(&self.blocks.payload, self.blocks.raw_len, after_gap) {
                 let lost_bytes = self.blocks.payload.len() as u64;
                 self.blocks.damaged(self.blocks.payload_offset, lost_bytes);
             }
@@ -140,6 +141,8 @@ pub(super) struct Blocks<R: Read> {
     base: u64,
     eof: bool,
     next_sequence: Option<u32>,
+    /// Something is missing before the block at hand.
+    gap: bool,
     /// Where damage began that is not reported yet.
     damage: Option<u64>,
     /// The block's payload, and what its header says of it.
@@ -167,6 +170,7 @@ impl<R: Read> Blocks<R> {
             base: 0,
             eof: false,
             next_sequence: Some(0),
+            gap: true,
             damage: None,
             payload: Vec::new(),
             raw_len: 0,
@@ -245,6 +249,7 @@ impl<R: Read> Blocks<R> {
         self.next_sequence = Some(header.sequence.wrapping_add(1));
         self.at += len;
         if !header.known {
+            self.gap = true;
             self.skipped += 1;
             return Ok(None);
         }
@@ -278,6 +283,7 @@ impl<R: Read> Blocks<R> {
     }
 
     fn report_damage(&mut self, offset: u64, lost_bytes: u64, to_ns: u64) {
+        self.gap = true;
         self.warn(Warning::Damaged { offset, lost_bytes, from_ns: self.last_ns, to_ns });
     }
 

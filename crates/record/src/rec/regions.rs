@@ -7,18 +7,30 @@
 //! | bits | field | 0 | 1 | 2 | 3 |
 //! |---|---|---|---|---|---|
 //! | 0-1 | end | that of the reference | of the next after it | of the next but one | size in `addr` |
-//! | 2-3 | start | where the last region ended | that of the reference | distance in `addr` | - |
+//! | 2-3 | start | where the last region ended | that of the reference | distance in `addr` | see below |
 //! | 4-5 | age | reference + 1 | 0 | difference in `age` | that of the reference |
 //! | 6-7 | counts | both as the reference | `nr` differs, fraction 0 | fraction in `fine` | both |
 //!
 //! The *reference* is the first region of the previous snapshot that ends past the place in question. A steady region
-//! is thus the byte 0, and zstd packs runs of those to next to nothing. The fraction is what `nr_accesses_bp` says
-//! beyond `nr_accesses`, in 1/100 of an access. Addresses are stored without the low zero bits that all addresses of
+//! is thus the byte 0, and zstd packs runs of those to next to nothing. Addresses are stored without the low zero bits that all addresses of
 //! the snapshot share; for pages of 4 KiB that is 12, and unaligned addresses merely cost more bytes.
+//!
+//! The *fraction* is what `nr_accesses_bp` says beyond `nr_accesses`, in the steps of the module `quantise`: steps from
+//! that of `nr_accesses` whole accesses. Without a whole access it is 0 for a rate of 0, else 1 more than the (zigzag)
+//! steps from the reference's rate where that is as small, from 0.0336 of an access where it is not. (In version 1.0:
+//! in 1/100 of an access, from whole accesses.)
+//!
+//! Start 3 says that the *evidence* (how much was seen, through how many sampling intervals, how much is resident)
+//! differs from the reference's. A byte in `evidence` then says where the region starts (bits 0-1, as above) and what
+//! follows it there: 4 `seen_bp` and 8 `exposure`, a byte each, 16 the difference of the resident pages, 32 nothing,
+//! they are no longer known. (Not in version 1.0, which knows no evidence.)
 //!
 //! All address arithmetic wraps, so any addresses come back as they were, sorted or not.
 
-use super::varint::{Cursor, put, put_signed};
+use super::quantise::{
+    bp_of, exposure_code, exposure_of, level, pages, quantised, resident_of, seen_code, seen_of,
+};
+use super::varint::{Cursor, put, put_signed, unzigzag, zigzag};
 use isotherm_damon::{AddrRange, RegionSnapshot};
 
 /// The columns of a block, while it is being written.
@@ -36,22 +48,31 @@ pub(super) struct Columns {
     pub(super) fine: Vec<u8>,
     /// Differences of age.
     pub(super) age: Vec<u8>,
+    /// What is known of the evidence behind rates, where that changes.
+    pub(super) evidence: Vec<u8>,
 }
 
 impl Columns {
-    pub(super) const COUNT: usize = 6;
+    pub(super) const COUNT: usize = 7;
+    /// Those of version 1.0, which stand together.
+    pub(super) const FIRST: usize = 6;
 
     pub(super) const fn all(&self) -> [&Vec<u8>; Self::COUNT] {
-        [&self.meta, &self.flags, &self.addr, &self.nr, &self.fine, &self.age]
+        [&self.meta, &self.flags, &self.addr, &self.nr, &self.fine, &self.age, &self.evidence]
     }
 
     pub(super) fn clear(&mut self) {
-        for column in
-            [&mut self.meta, &mut self.flags, &mut self.addr, &mut self.nr, &mut self.fine, &mut self.age]
-        {
-            column.clear();
-        }
+        let Self { meta, flags, addr, nr, fine, age, evidence } = self;
+        [meta, flags, addr, nr, fine, age, evidence].into_iter().for_each(Vec::clear);
     }
+}
+
+/// Whose rules a snapshot was written by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// Fractions in 1/100 of an access, no evidence.
+    V1_0,
+    V1_1,
 }
 
 /// The columns of a block that is being read.
@@ -63,6 +84,7 @@ pub(super) struct Cursors<'a> {
     pub(super) nr: Cursor<'a>,
     pub(super) fine: Cursor<'a>,
     pub(super) age: Cursor<'a>,
+    pub(super) evidence: Cursor<'a>,
 }
 
 const END_SIZE: u8 = 3;
@@ -74,19 +96,48 @@ const AGE_SAME: u8 = 3 << 4;
 const COUNT_NR: u8 = 1 << 6;
 const COUNT_FINE: u8 = 2 << 6;
 
-/// `nr_accesses_bp` as it is kept: a multiple of 100 (1/100 of an access), rounded to the nearest.
-pub(super) fn quantised(bp: u32) -> u32 {
-    u32::try_from((u64::from(bp) + 50) / 100 * 100).unwrap_or(u32::MAX)
-}
+/// What of a region's evidence follows in the column.
+const EVIDENCE: u8 = 3 << 2;
+const SEEN: u8 = 1 << 2;
+const EXPOSURE: u8 = 1 << 3;
+const RESIDENT: u8 = 1 << 4;
+const NOT_RESIDENT: u8 = 1 << 5;
 
 /// `nr_accesses_bp` of a region that was counted, not estimated.
 fn counted(nr: u32) -> u32 {
-    quantised(nr.saturating_mul(10_000))
+    let bp = nr.saturating_mul(10_000);
+    if bp < u32::MAX { bp } else { bp_of(level(bp)).unwrap_or(bp) }
 }
 
-/// `bp` in hundredths of an access, beyond the whole accesses `nr`.
-fn fraction(bp: u32, nr: u32) -> i64 {
-    (i64::from(bp) + 50) / 100 - 100 * i64::from(nr)
+/// The step of a rate of 1/30 of an access: most small rates are within 63 steps of it, which takes a byte.
+const SMALL: i64 = 85;
+
+/// Appends what `bp` says beyond `nr` whole accesses.
+fn encode_fraction(out: &mut Vec<u8>, nr: u32, bp: u32, reference: &RegionSnapshot) {
+    match (nr, bp) {
+        (0, 0) => out.push(0),
+        (0, _) => put(out, 1 + zigzag(level(bp) - small(reference))),
+        _ => put_signed(out, level(bp) - level(nr.saturating_mul(10_000))),
+    }
+}
+
+/// Reads what [`encode_fraction`] wrote.
+fn decode_fraction(column: &mut Cursor<'_>, nr: u32, reference: &RegionSnapshot) -> Option<u32> {
+    if nr > 0 {
+        return bp_of(column.int()?.checked_add(level(nr.saturating_mul(10_000)))?);
+    }
+    match column.uint()?.checked_sub(1) {
+        None => Some(0),
+        Some(distance) => bp_of(unzigzag(distance).checked_add(small(reference))?),
+    }
+}
+
+/// The step that a rate below one access is told from.
+fn small(reference: &RegionSnapshot) -> i64 {
+    match (reference.nr_accesses, reference.nr_accesses_bp) {
+        (0, 1..) => level(reference.nr_accesses_bp),
+        _ => SMALL,
+    }
 }
 
 /// Low zero bits that all addresses of `regions` share.
@@ -108,7 +159,7 @@ pub(super) fn encode(
     let mut at = 0;
     let mut last_end = 0_u64;
     for region in regions {
-        let region = RegionSnapshot { nr_accesses_bp: quantised(region.nr_accesses_bp), ..*region };
+        let region = quantised(region);
         let AddrRange { start, end } = region.range;
         let mut flags = 0;
 
@@ -153,8 +204,13 @@ pub(super) fn encode(
                 || region.nr_accesses_bp != counted(region.nr_accesses)
             {
                 flags |= COUNT_FINE;
-                put_signed(&mut out.fine, fraction(region.nr_accesses_bp, region.nr_accesses));
+                encode_fraction(&mut out.fine, region.nr_accesses, region.nr_accesses_bp, &reference);
             }
+        }
+        let evidence = |r: &RegionSnapshot| (r.seen_bp, r.exposure, r.resident);
+        if evidence(&region) != evidence(&reference) {
+            encode_evidence(&mut out.evidence, &region, &reference, (flags & EVIDENCE) >> 2);
+            flags |= EVIDENCE;
         }
 
         out.flags.push(flags);
@@ -164,12 +220,57 @@ pub(super) fn encode(
     std::mem::swap(prev, scratch);
 }
 
+/// Appends what differs between two regions' evidence.
+fn encode_evidence(out: &mut Vec<u8>, region: &RegionSnapshot, reference: &RegionSnapshot, start: u8) {
+    let at = out.len();
+    out.push(start);
+    let mut what = start;
+    if region.seen_bp != reference.seen_bp {
+        what |= SEEN;
+        out.push(seen_code(region.seen_bp));
+    }
+    if region.exposure != reference.exposure {
+        what |= EXPOSURE;
+        out.push(exposure_code(region.exposure));
+    }
+    match region.resident {
+        same if same == reference.resident => {}
+        None => what |= NOT_RESIDENT,
+        Some(bytes) => {
+            what |= RESIDENT;
+            put_signed(out, pages(bytes).wrapping_sub(pages(reference.resident.unwrap_or(0))) as i64);
+        }
+    }
+    if let Some(first) = out.get_mut(at) {
+        *first = what;
+    }
+}
+
+/// Reads what differs from `region`'s evidence, which is the reference's.
+fn decode_evidence(what: u8, column: &mut Cursor<'_>, region: &mut RegionSnapshot) -> Option<()> {
+    if what & SEEN != 0 {
+        region.seen_bp = seen_of(column.byte()?);
+    }
+    if what & EXPOSURE != 0 {
+        region.exposure = exposure_of(column.byte()?)?;
+    }
+    if what & RESIDENT != 0 {
+        let old = pages(region.resident.unwrap_or(0));
+        region.resident = Some(resident_of(old.wrapping_add(column.int()? as u64))?);
+    }
+    if what & NOT_RESIDENT != 0 {
+        region.resident = None;
+    }
+    Some(())
+}
+
 /// Reads as many regions as `flags` holds bytes into `regions`. `None`: the columns contradict each other.
 pub(super) fn decode(
     flags: &[u8],
     columns: &mut Cursors<'_>,
     prev: &[RegionSnapshot],
     shift: u8,
+    version: Version,
     regions: &mut Vec<RegionSnapshot>,
 ) -> Option<()> {
     regions.clear();
@@ -192,8 +293,14 @@ pub(super) fn decode(
             continue;
         }
 
+        let mut what = 0;
+        let mut from = flags & EVIDENCE;
+        if from == EVIDENCE && version == Version::V1_1 {
+            what = cursors.evidence.byte()?;
+            from = (what & 3) << 2;
+        }
         let mut start = last_end;
-        match flags & 0x0c {
+        match from {
             0 => {}
             START_REF => start = prev.get(at)?.range.start,
             START_FAR => start = last_end.wrapping_add((cursors.addr.int()? << shift) as u64),
@@ -208,6 +315,10 @@ pub(super) fn decode(
         };
 
         let reference = prev.get(at).copied().unwrap_or_default();
+        let mut region = reference;
+        if what != 0 {
+            decode_evidence(what, &mut cursors.evidence, &mut region)?;
+        }
         let older = reference.age.saturating_add(1);
         let age = match flags & 0x30 {
             0 => older,
@@ -223,9 +334,14 @@ pub(super) fn decode(
             bp = counted(nr);
         }
         if flags & COUNT_FINE != 0 {
-            let hundredths = cursors.fine.int()?.checked_add(100 * i64::from(nr))?;
-            let hundredths = u64::try_from(hundredths).ok()?;
-            bp = u32::try_from(hundredths.checked_mul(100)?).unwrap_or(u32::MAX);
+            bp = match version {
+                Version::V1_0 => {
+                    let hundredths = cursors.fine.int()?.checked_add(100 * i64::from(nr))?;
+                    let hundredths = u64::try_from(hundredths).ok()?;
+                    u32::try_from(hundredths.checked_mul(100)?).unwrap_or(u32::MAX)
+                }
+                Version::V1_1 => decode_fraction(&mut cursors.fine, nr, &reference)?,
+            };
         }
 
         last_end = end;
@@ -234,7 +350,7 @@ pub(super) fn decode(
             nr_accesses: nr,
             nr_accesses_bp: bp,
             age,
-            ..RegionSnapshot::default()
+            ..region
         });
     }
     *columns = cursors;
@@ -258,19 +374,25 @@ mod tests {
     fn any_region() -> impl Strategy<Value = RegionSnapshot> {
         let addr = prop_oneof![0..64_u64, (0..64_u64).prop_map(|p| p << 12), any::<u64>()];
         let nr = prop_oneof![0..21_u32, any::<u32>()];
-        (addr.clone(), addr, nr, prop_oneof![Just(None), any::<u32>().prop_map(Some)], 0..4_u32).prop_map(
-            |(start, end, nr_accesses, bp, age)| RegionSnapshot {
+        let bp = prop_oneof![Just(None), (0..20_000_u32).prop_map(Some), any::<u32>().prop_map(Some)];
+        let seen = prop_oneof![Just(10_000), Just(0), 0..=10_000_u16];
+        let exposure = prop_oneof![Just(RegionSnapshot::COUNTED), 0..100_u32, any::<u32>()];
+        let resident = prop_oneof![Just(None), (0..100_000_u64).prop_map(Some), any::<u64>().prop_map(Some)];
+        (addr.clone(), addr, nr, bp, 0..4_u32, seen, exposure, resident).prop_map(
+            |(start, end, nr_accesses, bp, age, seen_bp, exposure, resident)| RegionSnapshot {
                 range: AddrRange::new(start, end),
                 nr_accesses,
                 nr_accesses_bp: bp.unwrap_or(nr_accesses.saturating_mul(10_000)),
                 age: if age == 3 { u32::MAX } else { age },
-                ..RegionSnapshot::default()
+                seen_bp,
+                exposure,
+                resident,
             },
         )
     }
 
     proptest! {
-        /// Whatever the regions, sorted or not, each snapshot comes back; only the fraction is rounded, to 1/100.
+        /// Whatever the regions, sorted or not, each snapshot comes back, rounded as `quantise` says.
         #[test]
         fn snapshots_come_back(
             snapshots in prop::collection::vec(prop::collection::vec(any_region(), 0..20), 1..6),
@@ -289,23 +411,21 @@ mod tests {
                 nr: Cursor::new(&columns.nr),
                 fine: Cursor::new(&columns.fine),
                 age: Cursor::new(&columns.age),
+                evidence: Cursor::new(&columns.evidence),
             };
             let mut prev = Vec::new();
             for (regions, &shift) in snapshots.iter().zip(&shifts) {
                 let flags = cursors.flags.bytes(regions.len()).unwrap();
                 let mut decoded = Vec::new();
-                decode(flags, &mut cursors, &prev, shift, &mut decoded).unwrap();
+                decode(flags, &mut cursors, &prev, shift, Version::V1_1, &mut decoded).unwrap();
                 prop_assert_eq!(decoded.len(), regions.len());
                 for (d, r) in decoded.iter().zip(regions) {
-                    prop_assert_eq!(d.range, r.range);
-                    prop_assert_eq!(d.nr_accesses, r.nr_accesses);
-                    prop_assert_eq!(d.age, r.age);
-                    prop_assert!(d.nr_accesses_bp.abs_diff(r.nr_accesses_bp) <= 50);
+                    prop_assert_eq!(*d, quantised(r));
                 }
                 prev = decoded;
             }
             prop_assert!(cursors.addr.is_empty() && cursors.nr.is_empty());
-            prop_assert!(cursors.fine.is_empty() && cursors.age.is_empty());
+            prop_assert!(cursors.fine.is_empty() && cursors.age.is_empty() && cursors.evidence.is_empty());
         }
     }
 
@@ -316,7 +436,9 @@ mod tests {
             nr_accesses,
             nr_accesses_bp: nr_accesses * 10_000,
             age,
-            ..RegionSnapshot::default()
+            seen_bp: 7000,
+            exposure: 12_345,
+            resident: Some(3 << 12),
         };
         let mut columns = Columns::default();
         let (mut prev, mut scratch) = (Vec::new(), Vec::new());

@@ -15,12 +15,12 @@ pub(super) fn put_signed(out: &mut Vec<u8>, value: i64) {
 }
 
 /// 0, -1, 1, -2 ... to 0, 1, 2, 3 ...
-const fn zigzag(value: i64) -> u64 {
+pub(super) const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
 /// The inverse of [`zigzag`].
-const fn unzigzag(value: u64) -> i64 {
+pub(super) const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 

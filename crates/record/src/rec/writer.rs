@@ -1,17 +1,21 @@
 //! Writing `.rec`.
 
 use super::block::{self, Summary};
+use super::decode::SNAPSHOT;
 use super::mappings::Known;
-use super::regions::{self, Columns};
+use super::regions::Columns;
+use super::steady::Targets;
 use super::varint::{put, put_signed};
 use super::{BLOCK_BYTES, BLOCK_NS, MAX_PAYLOAD, MAX_REGIONS, items};
 use crate::{Error, Item, ItemWriter};
-use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
-use std::collections::HashMap;
+use isotherm_damon::Snapshot;
 use std::io::Write;
 use zstd::bulk::Compressor;
 
 /// Writes a recording as it comes: a block as soon as it covers a second.
+///
+/// A snapshot may be whole, or hold the regions of those targets only that changed
+/// ([`isotherm_damon::Snapshot::changes`]).
 ///
 /// Every block goes out in one `write_all`; give it a file, not a buffer around one, so that what was written survives
 /// the death of the process. After an error the writer stays in it: what stands in the file up to then is readable.
@@ -21,7 +25,9 @@ pub struct Writer<W: Write> {
     compressor: Compressor<'static>,
     columns: Columns,
     summary: Summary,
-    slots: Slots,
+    targets: Targets,
+    /// A snapshot's entry in `meta`, before its length is known.
+    entry: Vec<u8>,
     mappings: Known,
     last: Last,
     sequence: u32,
@@ -29,41 +35,6 @@ pub struct Writer<W: Write> {
     block: Vec<u8>,
     failed: bool,
     bytes: u64,
-}
-
-/// The targets a block mentioned so far.
-#[derive(Default)]
-struct Slots {
-    index: HashMap<u64, usize>,
-    ids: Vec<u64>,
-    /// Regions of each as a reader has them. Kept when a block ends, for their memory.
-    regions: Vec<Vec<RegionSnapshot>>,
-    scratch: Vec<RegionSnapshot>,
-}
-
-impl Slots {
-    fn clear(&mut self) {
-        self.index.clear();
-        self.ids.clear();
-        self.regions.iter_mut().for_each(Vec::clear);
-    }
-
-    /// The slot of a target and whether it is new. `expected`: where it probably is.
-    fn find(&mut self, id: TargetId, expected: usize) -> (usize, bool) {
-        if self.ids.get(expected) == Some(&id.0) {
-            return (expected, false);
-        }
-        if let Some(&slot) = self.index.get(&id.0) {
-            return (slot, false);
-        }
-        let slot = self.ids.len();
-        self.ids.push(id.0);
-        self.index.insert(id.0, slot);
-        if self.regions.len() == slot {
-            self.regions.push(Vec::new());
-        }
-        (slot, true)
-    }
 }
 
 /// What the next snapshot's header is told by its difference from.
@@ -88,7 +59,8 @@ impl<W: Write> Writer<W> {
             compressor,
             columns: Columns::default(),
             summary: Summary::default(),
-            slots: Slots::default(),
+            targets: Targets::default(),
+            entry: Vec::new(),
             mappings: Known::default(),
             last: Last::default(),
             sequence: 0,
@@ -107,6 +79,12 @@ impl<W: Write> Writer<W> {
     /// Whether nothing was written or has gathered.
     pub(crate) const fn is_empty(&self) -> bool {
         self.bytes == 0 && self.columns.meta.is_empty()
+    }
+
+    /// Says that so many snapshots before the next one did not reach the writer. Targets that are steady in the next one
+    /// ([`isotherm_damon::TargetSnapshot::steady`]) must have been so in those too, or come with their regions.
+    pub fn missed(&mut self, snapshots: u32) {
+        self.targets.missed(snapshots);
     }
 
     /// Writes what has gathered, however little.
@@ -131,10 +109,16 @@ impl<W: Write> Writer<W> {
 
     fn write_block(&mut self) -> Result<(), Error> {
         self.raw.clear();
-        for column in self.columns.all() {
+        let columns = self.columns.all();
+        let (first, further) = columns.split_at(Columns::FIRST);
+        for column in first {
             put(&mut self.raw, column.len() as u64);
         }
-        for column in self.columns.all() {
+        for column in first {
+            self.raw.extend_from_slice(column);
+        }
+        for column in further {
+            put(&mut self.raw, column.len() as u64);
             self.raw.extend_from_slice(column);
         }
         if self.raw.len() > MAX_PAYLOAD {
@@ -156,40 +140,31 @@ impl<W: Write> Writer<W> {
         self.sequence = self.sequence.wrapping_add(1);
         self.columns.clear();
         self.summary = Summary::default();
-        self.slots.clear();
+        self.targets.end_block();
         self.last = Last::default();
         Ok(())
     }
 
     fn encode_snapshot(&mut self, snapshot: &Snapshot) {
-        let Columns { meta, .. } = &mut self.columns;
-        put(meta, 0);
-        put_signed(meta, snapshot.start_ns.wrapping_sub(self.last.end_ns) as i64);
-        put_signed(meta, snapshot.end_ns.wrapping_sub(snapshot.start_ns) as i64);
-        put_signed(meta, snapshot.sample_ns.wrapping_sub(self.last.sample_ns) as i64);
-        put_signed(meta, i64::from(snapshot.max_nr_accesses) - i64::from(self.last.max_nr_accesses));
-        put(meta, snapshot.targets.len() as u64);
+        let mut entry = std::mem::take(&mut self.entry);
+        entry.clear();
+        put_signed(&mut entry, snapshot.start_ns.wrapping_sub(self.last.end_ns) as i64);
+        put_signed(&mut entry, snapshot.end_ns.wrapping_sub(snapshot.start_ns) as i64);
+        put_signed(&mut entry, snapshot.sample_ns.wrapping_sub(self.last.sample_ns) as i64);
+        put_signed(&mut entry, i64::from(snapshot.max_nr_accesses) - i64::from(self.last.max_nr_accesses));
+        put(&mut entry, snapshot.targets.len() as u64);
         self.last = Last {
             end_ns: snapshot.end_ns,
             sample_ns: snapshot.sample_ns,
             max_nr_accesses: snapshot.max_nr_accesses,
         };
-        let mut expected = 0;
-        for target in &snapshot.targets {
-            let (slot, new) = self.slots.find(target.id, expected);
-            let meta = &mut self.columns.meta;
-            put_signed(meta, slot as i64 - expected as i64);
-            if new {
-                put(meta, target.id.0);
-            }
-            expected = slot + 1;
-            let shift = regions::common_shift(&target.regions);
-            meta.push(shift);
-            put(meta, target.regions.len() as u64);
-            let prev = &mut self.slots.regions[slot];
-            regions::encode(&mut self.columns, prev, &target.regions, shift, &mut self.slots.scratch);
-        }
         self.summary.add(snapshot);
+        self.targets.encode(&snapshot.targets, &mut entry, &mut self.columns, &mut self.summary);
+        let meta = &mut self.columns.meta;
+        put(meta, SNAPSHOT);
+        put(meta, entry.len() as u64);
+        meta.extend_from_slice(&entry);
+        self.entry = entry;
     }
 
     fn gathered(&self) -> usize {
@@ -218,7 +193,7 @@ impl<W: Write + Send> ItemWriter for Writer<W> {
     }
 
     fn write_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
-        let regions = snapshot.nr_regions();
+        let regions = self.targets.begin(&snapshot.targets).max(snapshot.targets.len());
         if regions > MAX_REGIONS {
             return Err(Error::TooManyRegions { file: self.file.clone(), regions, max: MAX_REGIONS });
         }

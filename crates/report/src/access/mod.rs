@@ -2,20 +2,26 @@
 
 mod pattern;
 mod text;
+mod totals;
 
 pub use pattern::{Pattern, SortKey};
 pub use text::write_text;
+pub use totals::{RateClass, Totals};
 
 use crate::Accumulate;
+use crate::heatmap::UnknownWord;
 use crate::names::NameBook;
 use crate::provenance::Provenance;
-use crate::rate::{RateScale, interval_ns};
+use crate::rate::{BP, RateScale, interval_ns};
 use crate::segments::{self, Segment};
+use crate::space::{Space, is_object};
 use crate::units::SECOND_NS;
-use isotherm_damon::{AddrRange, Snapshot, TargetId};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::Item;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::time::Duration;
+use totals::Sum;
 
 /// Segments an aggregate is reduced to; above it, neighbours of similar rate are joined.
 const MAX_SEGMENTS: usize = 4096;
@@ -43,64 +49,72 @@ pub struct AccessOptions {
     pub sort: SortKey,
     /// Largest first.
     pub descending: bool,
+    /// Whose memory a group of regions is.
+    pub by: Grouping,
+}
+
+/// Whose memory a group of regions is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Grouping {
+    /// A target's: everything that it maps.
+    #[default]
+    Target,
+    /// An object's (a file, shared memory), with the accesses of all targets that map it; addresses are offsets in it.
+    /// What is a target's own stays a group of the target.
+    Object,
+}
+
+impl std::str::FromStr for Grouping {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        match word {
+            "target" => Ok(Self::Target),
+            "object" => Ok(Self::Object),
+            _ => Err(UnknownWord { word: word.to_owned(), expected: "target or object" }),
+        }
+    }
 }
 
 /// A region with what is known about it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AccessRegion {
-    /// Target id.
+    /// Target id; that of an object from 2^63 on.
     pub target: u64,
-    /// First address.
+    /// First address that is mapped. In an object: an offset.
     pub start: u64,
-    /// First address past it.
+    /// First address past what is mapped.
     pub end: u64,
-    /// Bytes.
+    /// Bytes mapped.
     pub size: u64,
+    /// Bytes present in memory; `null` where not known.
+    pub resident: Option<u64>,
     /// Name of the mapping that covers most of it; `null` where none is known.
     pub mapping: Option<String>,
     /// Accesses counted in the aggregation; `null` in an aggregate of several snapshots.
     pub nr_accesses: Option<u32>,
-    /// Access rate, Hz.
-    pub rate_hz: f64,
+    /// Access rate, Hz; `null` where it is unknown, which is not 0.
+    pub rate_hz: Option<f64>,
     /// Share of the highest rate that could be seen, 0..=1; `null` when the recording does not tell.
     pub rate_share: Option<f64>,
+    /// Share of the region that could be observed, 0..=1; the rate is that of this share.
+    pub seen: f64,
+    /// Sampling intervals through which a page of the region was observed; `null` in an aggregate, and where the backend
+    /// counts accesses and keeps no such account.
+    pub exposure: Option<u32>,
     /// For how long it has kept about this rate, ns.
     pub age_ns: u64,
 }
 
-/// Regions within some range of rates.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct RateClass {
-    /// Rates above this share of the ceiling (the class of 0 Hz: including it), 0..=1.
-    pub above_share: f64,
-    /// Rates up to this share of the ceiling, 0..=1.
-    pub up_to_share: f64,
-    /// Number of regions.
-    pub regions: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
-/// Sums over regions.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Totals {
-    /// Number of regions.
-    pub regions: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Size-weighted mean access rate, Hz; 0 without regions.
-    pub rate_hz: f64,
-    /// By rate, coldest first.
-    pub classes: Vec<RateClass>,
-}
-
-/// The regions of one target.
+/// The regions of one target, or of one object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TargetAccess {
-    /// Target id.
+    /// Target id; that of an object from 2^63 on.
     pub target: u64,
-    /// Its name and pid, as far as known.
+    /// Its name and pid, as far as known; of an object its name, device and inode.
     pub name: String,
+    /// Which object it is, `MAJOR:MINOR:INODE`; `null` for a target.
+    pub object: Option<String>,
     /// Its regions that fit the pattern, in the order asked for.
     pub regions: Vec<AccessRegion>,
     /// Sums over them.
@@ -125,9 +139,11 @@ pub struct AccessReport {
     pub ceiling_hz: f64,
     /// Regions that do not fit the pattern.
     pub hidden_regions: u64,
-    /// Their bytes.
+    /// Their mapped bytes.
     pub hidden_bytes: u64,
-    /// A group a target.
+    /// Of those, bytes of which nothing is known; without [`Pattern::unknown`] a bound of the rate excludes them.
+    pub hidden_unknown_bytes: u64,
+    /// A group a target, or an object.
     pub targets: Vec<TargetAccess>,
     /// Sums over all shown.
     pub totals: Totals,
@@ -139,7 +155,10 @@ pub struct AccessAnalysis {
     options: AccessOptions,
     provenance: Provenance,
     names: NameBook,
+    space: Space,
+    /// The snapshot to report; of an aggregate, the intervals of the last one.
     held: Snapshot,
+    mapped: Snapshot,
     segments: Vec<Segment>,
     spare: (Vec<Segment>, Vec<Segment>),
     /// Time covered and number of the snapshots selected.
@@ -155,7 +174,9 @@ impl AccessAnalysis {
             options,
             provenance: Provenance::default(),
             names: NameBook::default(),
+            space: Space::default(),
             held: Snapshot::default(),
+            mapped: Snapshot::default(),
             segments: Vec::new(),
             spare: (Vec::new(), Vec::new()),
             covered: None,
@@ -198,7 +219,14 @@ impl AccessAnalysis {
             return;
         }
         let weight = (shared_end - shared_start) as f64 / (end - start) as f64;
-        segments::of_snapshot(snapshot, weight, |_| true, &mut self.spare.0);
+        let wanted = wanted(&self.options);
+        match self.options.by {
+            Grouping::Target => self.space.by_target(snapshot, wanted, &mut self.mapped),
+            Grouping::Object => self.space.by_object(snapshot, wanted, &mut self.mapped),
+        }
+        segments::of_snapshot(&self.mapped, weight, |_| true, &mut self.spare.0);
+        let targets = Vec::new();
+        self.held = Snapshot { targets, ..*snapshot };
         segments::overlay(&self.segments, &self.spare.0, &mut self.spare.1);
         std::mem::swap(&mut self.segments, &mut self.spare.1);
         if self.segments.len() > 4 * MAX_SEGMENTS {
@@ -214,7 +242,7 @@ impl AccessAnalysis {
 
     /// The report. Without a snapshot in the selected time it has no targets.
     pub fn finish(mut self) -> AccessReport {
-        let (start_ns, end_ns, regions) = match self.options.selection {
+        let (start_ns, end_ns, rows) = match self.options.selection {
             Selection::Between(..) => {
                 segments::reduce(&mut self.segments, MAX_SEGMENTS);
                 let (start, end) = self.covered.unwrap_or((0, 0));
@@ -226,10 +254,16 @@ impl AccessAnalysis {
                 (start, end, self.moment())
             }
         };
-        let highest = regions.iter().map(|r| r.rate_hz).fold(0.0, f64::max);
+        let highest = rows.iter().filter_map(|r| r.0.rate_hz).fold(0.0, f64::max);
         let ceiling_hz = self.ceiling_hz.unwrap_or(highest);
-        let (shown, hidden): (Vec<AccessRegion>, Vec<AccessRegion>) =
-            regions.into_iter().partition(|r| self.options.pattern.matches(r, ceiling_hz));
+        let mut pattern = self.options.pattern.clone();
+        if self.options.by == Grouping::Object {
+            // Those of other targets were left out before the rest was added up.
+            pattern.targets.clear();
+        }
+        let (shown, hidden): (Vec<Row>, Vec<Row>) =
+            rows.into_iter().partition(|(row, _)| pattern.matches(row, ceiling_hz));
+        let hidden_totals = self.totals(&hidden, ceiling_hz);
         let mut report = AccessReport {
             start_ns,
             end_ns,
@@ -237,31 +271,55 @@ impl AccessAnalysis {
             snapshots: self.snapshots,
             ceiling_hz,
             hidden_regions: hidden.len() as u64,
-            hidden_bytes: hidden.iter().fold(0, |sum, r| sum.saturating_add(r.size)),
-            totals: totals(&shown, ceiling_hz),
+            hidden_bytes: hidden_totals.bytes,
+            hidden_unknown_bytes: hidden_totals.unknown_bytes,
+            totals: self.totals(&shown, ceiling_hz),
             targets: Vec::new(),
-            provenance: self.provenance,
+            provenance: Provenance::default(),
         };
         let mut shown = shown;
-        self.options.sort.sort(&mut shown, self.options.descending);
-        for regions in shown.chunk_by(|a, b| a.target == b.target) {
-            let Some(first) = regions.first() else { continue };
+        self.options.sort.sort_by(&mut shown, self.options.descending, |(row, _)| row);
+        for rows in shown.chunk_by(|a, b| a.0.target == b.0.target) {
+            let Some(id) = rows.first().map(|(row, _)| TargetId(row.target)) else { continue };
+            let object = self.space.object(id);
             report.targets.push(TargetAccess {
-                target: first.target,
-                name: report.provenance.target_name(TargetId(first.target)),
-                totals: totals(regions, ceiling_hz),
-                regions: regions.to_vec(),
+                target: id.0,
+                name: self.group_name(id),
+                object: object.map(|o| o.id.to_string()),
+                totals: self.totals(rows, ceiling_hz),
+                regions: rows.iter().map(|(row, _)| row.clone()).collect(),
             });
         }
+        report.provenance = self.provenance;
         report
     }
 
+    fn group_name(&self, id: TargetId) -> String {
+        let target = || self.provenance.target_name(id);
+        match (self.space.object(id), self.options.by) {
+            (Some(object), _) => {
+                // Of a moment: those of then; over a stretch of time: all that came by.
+                let then: BTreeSet<TargetId> = self.held.targets.iter().map(|t| t.id).collect();
+                let chosen = wanted(&self.options);
+                let counts = |t: TargetId| chosen(t) && (then.is_empty() || then.contains(&t));
+                let mappers = self.space.mappers(id, counts);
+                let targets = if mappers == 1 { "target" } else { "targets" };
+                format!("{}, mapped by {mappers} {targets}", object.title())
+            }
+            (None, Grouping::Object) => format!("{}: memory of its own", target()),
+            (None, Grouping::Target) => target(),
+        }
+    }
+
     fn name(&self, target: TargetId, range: AddrRange) -> Option<String> {
+        if let Some(object) = self.space.object(target) {
+            return Some(object.name.clone());
+        }
         self.names.name(target, range).map(|name| name.to_string())
     }
 
     /// The regions of the held snapshot.
-    fn moment(&mut self) -> Vec<AccessRegion> {
+    fn moment(&mut self) -> Vec<Row> {
         let scale = RateScale::of(&self.held);
         self.ceiling_hz = scale.max_hz();
         let (start, end) = interval_ns(&self.held);
@@ -269,39 +327,110 @@ impl AccessAnalysis {
             0 => end - start,
             ns => ns,
         };
-        let targets = self.held.targets.iter();
-        targets
-            .flat_map(|target| target.regions.iter().map(move |region| (target.id, region)))
-            .filter(|(_, region)| !region.range.is_empty())
-            .map(|(target, region)| AccessRegion {
+        let by_object = self.options.by == Grouping::Object;
+        if by_object {
+            self.space.by_object(&self.held, wanted(&self.options), &mut self.mapped);
+        }
+        let targets = if by_object { &self.mapped.targets } else { &self.held.targets };
+        let row = |target: TargetId, region: &RegionSnapshot| {
+            let (size, hull) = match by_object {
+                true => (region.range.size(), region.range),
+                // A gap is no memory.
+                false => self.space.mapped(target, region)?,
+            };
+            let hz = (!region.is_unknown()).then(|| scale.hz(region));
+            let row = AccessRegion {
                 target: target.0,
-                start: region.range.start,
-                end: region.range.end,
-                size: region.range.size(),
-                mapping: self.name(target, region.range),
+                start: hull.start,
+                end: hull.end,
+                size,
+                resident: region.resident.map(|bytes| bytes.min(size)),
+                mapping: self.name(target, hull),
                 nr_accesses: Some(region.nr_accesses),
-                rate_hz: scale.hz(region),
-                rate_share: scale.max_hz().map(|max| scale.hz(region) / max),
+                rate_hz: hz,
+                rate_share: hz.zip(scale.max_hz()).map(|(hz, max)| hz / max),
+                seen: f64::from(region.seen_bp) / BP,
+                exposure: (region.exposure != RegionSnapshot::COUNTED).then_some(region.exposure),
                 age_ns: u64::from(region.age).saturating_mul(aggr_ns),
-            })
-            .collect()
+            };
+            Some((row, *region))
+        };
+        let regions = targets.iter().flat_map(|t| t.regions.iter().map(|region| (t.id, region)));
+        regions.filter(|(_, r)| !r.range.is_empty()).filter_map(|(id, region)| row(id, region)).collect()
     }
 
     /// The segments of the selected time.
-    fn aggregate(&self) -> Vec<AccessRegion> {
-        let region = |s: &Segment| AccessRegion {
-            target: s.target.0,
-            start: s.range.start,
-            end: s.range.end,
-            size: s.range.size(),
-            mapping: self.name(s.target, s.range),
-            nr_accesses: None,
-            rate_hz: s.rate_hz(),
-            rate_share: self.ceiling_hz.map(|max| s.rate_hz() / max),
-            age_ns: (s.age_s() * SECOND_NS).round() as u64,
+    fn aggregate(&self) -> Vec<Row> {
+        let hz_per_bp = RateScale::of(&self.held).hz_per_bp();
+        let row = |s: &Segment| {
+            let seen = 1.0 - s.unknown_share();
+            let hz = (s.seen > 0.0).then(|| s.rate_hz());
+            let row = AccessRegion {
+                target: s.target.0,
+                start: s.range.start,
+                end: s.range.end,
+                size: s.size.round() as u64,
+                resident: None,
+                mapping: self.name(s.target, s.range),
+                nr_accesses: None,
+                rate_hz: hz,
+                rate_share: hz.zip(self.ceiling_hz).map(|(hz, max)| hz / max),
+                seen,
+                exposure: None,
+                age_ns: (s.age_s() * SECOND_NS).round() as u64,
+            };
+            let bp = (s.rate_hz() / hz_per_bp).round().min(f64::from(u32::MAX)) as u32;
+            let region = RegionSnapshot {
+                range: s.range,
+                nr_accesses: bp / 10_000,
+                nr_accesses_bp: bp,
+                seen_bp: (seen * BP).ceil() as u16,
+                ..RegionSnapshot::default()
+            };
+            (row, region)
         };
-        self.segments.iter().map(region).collect()
+        self.segments.iter().map(row).collect()
     }
+
+    /// Sums over some rows. What several targets map is put together first.
+    fn totals(&mut self, rows: &[Row], ceiling_hz: f64) -> Totals {
+        let mut whole = Snapshot { targets: Vec::new(), ..self.held };
+        let mut sum = Sum::new(ceiling_hz);
+        for (row, region) in rows {
+            sum.count(row.rate_hz);
+            let target = TargetId(row.target);
+            // In a group of its own there is nothing to put together; nor where mappings changed since.
+            if is_object(target) || self.space.mapped(target, region).is_none() {
+                sum.add(row.size, row.rate_hz.unwrap_or(0.0), row.seen, row.resident);
+                continue;
+            }
+            match whole.targets.last_mut() {
+                Some(last) if last.id == target => last.regions.push(*region),
+                _ => whole.targets.push(TargetSnapshot::new(target, vec![*region])),
+            }
+        }
+        let scale = RateScale::of(&self.held);
+        let mut once = Snapshot::default();
+        self.space.by_object(&whole, |_| true, &mut once);
+        for region in once.targets.iter().flat_map(|t| &t.regions) {
+            let seen = f64::from(region.seen_bp) / BP;
+            sum.add(region.range.size(), scale.hz(region), seen, region.resident);
+        }
+        sum.finish()
+    }
+}
+
+/// A region to show, and the same as a snapshot has it.
+type Row = (AccessRegion, RegionSnapshot);
+
+/// The targets whose regions go into the report.
+fn wanted(options: &AccessOptions) -> impl Fn(TargetId) -> bool {
+    let ids = match options.by {
+        Grouping::Object => options.pattern.targets.clone(),
+        // Their regions are counted as hidden.
+        Grouping::Target => Vec::new(),
+    };
+    move |id| ids.is_empty() || ids.contains(&id.0)
 }
 
 impl Accumulate for AccessAnalysis {
@@ -327,139 +456,13 @@ impl Accumulate for AccessAnalysis {
         // The names of then, not of later.
         match item {
             Item::Mappings(m) if m.time_ns > limit && self.names.time_ns(TargetId(m.target)).is_some() => {}
-            other => self.names.note(other),
+            other => {
+                self.names.note(other);
+                self.space.note(other);
+            }
         }
     }
-}
-
-/// Upper ends of the rate classes as shares of the highest rate; 5 % is where the seeds' schemes draw their line.
-const CLASSES: [f64; 5] = [0.0, 0.05, 0.25, 0.75, 1.0];
-
-fn totals(regions: &[AccessRegion], ceiling_hz: f64) -> Totals {
-    let mut totals = Totals::default();
-    let mut above = 0.0;
-    for up_to in CLASSES {
-        totals.classes.push(RateClass { above_share: above, up_to_share: up_to, ..RateClass::default() });
-        above = up_to;
-    }
-    let mut heat = 0.0;
-    for region in regions {
-        totals.regions += 1;
-        totals.bytes = totals.bytes.saturating_add(region.size);
-        heat += region.rate_hz * region.size as f64;
-        let share = if ceiling_hz > 0.0 { region.rate_hz / ceiling_hz } else { 0.0 };
-        let last = totals.classes.len() - 1;
-        // Rounding must not push a rate over the edge that it names.
-        let index = CLASSES.iter().position(|up_to| share <= up_to * (1.0 + 1e-9)).unwrap_or(last);
-        let class = &mut totals.classes[index];
-        class.regions += 1;
-        class.bytes = class.bytes.saturating_add(region.size);
-    }
-    totals.rate_hz = if totals.bytes > 0 { heat / totals.bytes as f64 } else { 0.0 };
-    totals
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::synthetic::{MIB, any_snapshots, heat, region, snapshot, stairs};
-    use isotherm_record::{Mapping, Mappings};
-    use proptest::prelude::*;
-
-    fn report(options: AccessOptions, list: &[Snapshot]) -> AccessReport {
-        let mut analysis = AccessAnalysis::new(options);
-        list.iter().for_each(|s| analysis.snapshot(s));
-        analysis.finish()
-    }
-
-    fn select(selection: Selection) -> AccessOptions {
-        AccessOptions { selection, ..AccessOptions::default() }
-    }
-
-    /// Start of the hottest region, in steps of the stairs.
-    fn hot_step(report: &AccessReport) -> u64 {
-        let regions = report.targets[0].regions.iter();
-        regions.max_by(|a, b| a.rate_hz.total_cmp(&b.rate_hz)).unwrap().start / (10 * MIB)
-    }
-
-    #[test]
-    fn a_moment_is_the_snapshot_it_lies_in() {
-        let list = stairs(0, 10);
-        assert_eq!(hot_step(&report(select(Selection::Last), &list)), 9);
-        for (at, step) in [(0.0, 0), (3.45, 3), (100.0, 9)] {
-            assert_eq!(hot_step(&report(select(Selection::At(Duration::from_secs_f64(at))), &list)), step);
-        }
-        let last = report(select(Selection::Last), &list);
-        let hot = &last.targets[0].regions[9];
-        assert_eq!((hot.rate_hz, hot.rate_share, hot.nr_accesses), (200.0, Some(1.0), Some(20)));
-        assert_eq!((hot.age_ns, last.totals.rate_hz), (300_000_000, 20.0));
-    }
-
-    #[test]
-    fn an_aggregate_is_the_mean_over_its_time() {
-        let between = Selection::Between(Duration::from_millis(500), Duration::from_millis(2500));
-        let report = report(select(between), &stairs(0, 10));
-        assert_eq!((report.start_ns, report.end_ns, report.snapshots), (500_000_000, 2_500_000_000, 20));
-        let rates: Vec<f64> = report.targets[0].regions.iter().map(|r| r.rate_hz.round()).collect();
-        assert_eq!(rates[..3], [50.0, 100.0, 50.0]);
-        assert!(rates[3..].iter().all(|hz| *hz == 0.0));
-    }
-
-    proptest! {
-        #[test]
-        fn an_aggregate_keeps_the_mean_rate_of_every_byte(list in any_snapshots(), from in 0u64..2000, size in 1u64..3000) {
-            let report = report(select(Selection::Between(Duration::ZERO, Duration::from_secs(100))), &list);
-            let range = AddrRange::new(from, from + size);
-            for region in report.targets.iter().flat_map(|t| &t.regions) {
-                let own = AddrRange::new(region.start, region.end);
-                let (heat, seen) = heat(&list, own.intersection(range));
-                // Segments are cut at every boundary, so each byte of one has the segment's rate.
-                if seen > 0.0 {
-                    prop_assert!((region.rate_hz - heat / seen).abs() < 1e-6 * region.rate_hz.max(1.0));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn names_are_those_of_the_selected_time() {
-        let map = |time_ns, name: &str| {
-            let maps =
-                vec![Mapping { start: 0, end: 100 * MIB, perms: String::new(), name: name.to_owned() }];
-            Item::Mappings(Mappings { target: 1, time_ns, maps })
-        };
-        let mut analysis = AccessAnalysis::new(select(Selection::At(Duration::from_secs(2))));
-        analysis.note(&map(0, "/before"));
-        for (i, snapshot) in stairs(0, 10).iter().enumerate() {
-            if i == 50 {
-                analysis.note(&map(5_000_000_000, "/after"));
-            }
-            analysis.snapshot(snapshot);
-        }
-        assert_eq!(analysis.finish().targets[0].regions[0].mapping.as_deref(), Some("before"));
-    }
-
-    #[test]
-    fn targets_are_grouped_and_totals_add_up() {
-        let list: Vec<Snapshot> =
-            [1, 2].map(|t| snapshot(0, t, vec![region(0, 4096, 20), region(4096, 8192 * t, 1)])).into();
-        let report = report(
-            AccessOptions { sort: SortKey::Rate, descending: true, ..AccessOptions::default() },
-            &list,
-        );
-        assert_eq!(report.targets.iter().map(|t| t.target).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!((report.totals.regions, report.totals.bytes), (4, 3 * 8192));
-        assert_eq!(report.totals.classes[4].bytes, 8192);
-        // One access of twenty is 5 %, which is not above 5 %.
-        assert_eq!(report.totals.classes[1].bytes, 16384);
-        let by_group: u64 = report.targets.iter().map(|t| t.totals.bytes).sum();
-        assert_eq!(by_group, report.totals.bytes);
-    }
-
-    #[test]
-    fn nothing_recorded_is_an_empty_report() {
-        for selection in [Selection::Last, Selection::Between(Duration::ZERO, Duration::MAX)] {
-            assert!(report(select(selection), &[]).targets.is_empty());
-        }
-    }
-}
+mod tests;

@@ -25,6 +25,8 @@ pub struct Pattern {
     pub targets: Vec<u64>,
     /// Only regions with this in the name of their mapping; empty: all.
     pub mapping: String,
+    /// Bounds of the rate take in regions whose rate is unknown, too.
+    pub unknown: bool,
 }
 
 impl Pattern {
@@ -34,12 +36,18 @@ impl Pattern {
             Rate::Hz(hz) => hz,
             Rate::Share(share) => share * ceiling_hz,
         };
-        // Rounding must not exclude a rate that a bound names.
-        let slack = 1e-9 * region.rate_hz.max(1.0);
+        let rate_fits = match region.rate_hz {
+            // Rounding must not exclude a rate that a bound names.
+            Some(rate) => {
+                let slack = 1e-9 * rate.max(1.0);
+                self.min_rate.is_none_or(|min| hz(min) <= rate + slack)
+                    && self.max_rate.is_none_or(|max| rate - slack <= hz(max))
+            }
+            None => self.unknown || (self.min_rate.is_none() && self.max_rate.is_none()),
+        };
         let range = AddrRange::new(region.start, region.end);
         self.size.contains(&region.size)
-            && self.min_rate.is_none_or(|min| hz(min) <= region.rate_hz + slack)
-            && self.max_rate.is_none_or(|max| region.rate_hz - slack <= hz(max))
+            && rate_fits
             && self.age.contains(&Duration::from_nanos(region.age_ns))
             && (self.addresses.is_empty() || self.addresses.iter().any(|a| a.intersects(range)))
             && (self.targets.is_empty() || self.targets.contains(&region.target))
@@ -67,18 +75,24 @@ pub enum SortKey {
 
 impl SortKey {
     /// Sorts, target by target; equal ones by address. `descending` is about the key only, and about the order of
-    /// targets when the key is the target.
+    /// targets when the key is the target. A rate that is unknown comes before 0 Hz.
     pub fn sort(self, regions: &mut [AccessRegion], descending: bool) {
+        self.sort_by(regions, descending, |region| region);
+    }
+
+    /// The same for what holds regions.
+    pub(super) fn sort_by<T>(self, list: &mut [T], descending: bool, of: impl Fn(&T) -> &AccessRegion) {
         let key = |a: &AccessRegion, b: &AccessRegion| match self {
             Self::Address => a.start.cmp(&b.start),
             Self::Size => a.size.cmp(&b.size),
-            Self::Rate => a.rate_hz.total_cmp(&b.rate_hz),
+            Self::Rate => a.rate_hz.unwrap_or(-1.0).total_cmp(&b.rate_hz.unwrap_or(-1.0)),
             Self::Age => a.age_ns.cmp(&b.age_ns),
             Self::Target => Ordering::Equal,
             Self::Mapping => a.mapping.cmp(&b.mapping),
         };
         let turned = |order: Ordering, turn: bool| if turn { order.reverse() } else { order };
-        regions.sort_by(|a, b| {
+        list.sort_by(|a, b| {
+            let (a, b) = (of(a), of(b));
             turned(a.target.cmp(&b.target), descending && self == Self::Target)
                 .then(turned(key(a, b), descending))
                 .then(a.start.cmp(&b.start))
@@ -118,8 +132,11 @@ mod tests {
             size,
             mapping: Some(format!("map{start}")),
             nr_accesses: None,
-            rate_hz,
+            resident: None,
+            rate_hz: Some(rate_hz),
             rate_share: None,
+            seen: 1.0,
+            exposure: None,
             age_ns: age_ms * 1_000_000,
         }
     }

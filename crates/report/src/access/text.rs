@@ -21,25 +21,32 @@ pub fn write_text(report: &AccessReport, out: &mut impl Write) -> io::Result<()>
             n => format!("{n} snapshots"),
         };
         writeln!(out, "from {} s to {} s of the recording, {how}", at(report.start_ns), at(report.end_ns))?;
+        let regions = || report.targets.iter().flat_map(|t| &t.regions);
+        let columns = Columns {
+            resident: regions().any(|r| r.resident.is_some()),
+            seen: regions().any(|r| r.seen < 1.0),
+        };
         for target in &report.targets {
             writeln!(out)?;
             writeln!(out, "{}", target.name)?;
-            writeln!(
-                out,
-                "{:>29}  {:>10} {:>9} {:>7} {:>8}  mapping",
-                "address", "size", "rate", "rate %", "age"
-            )?;
+            let address = if target.object.is_some() { "offset" } else { "address" };
+            columns.write(out, address, ["size", "resident", "rate", "rate %", "seen", "age"], "mapping")?;
             for r in &target.regions {
                 let addresses = format!("{:>14}-{:<14}", format_address(r.start), format_address(r.end));
-                let share = r.rate_share.map_or_else(|| "?".to_owned(), format_share);
-                writeln!(
-                    out,
-                    "{addresses}  {:>10} {:>9} {share:>7} {:>8}  {}",
+                let share = match r.rate_hz {
+                    Some(_) => r.rate_share.map_or_else(|| "?".to_owned(), format_share),
+                    None => String::new(),
+                };
+                let cells = [
                     format_size(r.size),
-                    format_rate(r.rate_hz),
+                    r.resident.map_or_else(|| "?".to_owned(), format_size),
+                    r.rate_hz.map_or_else(|| "unknown".to_owned(), format_rate),
+                    share,
+                    format_share(r.seen),
                     format_time(r.age_ns),
-                    r.mapping.as_deref().unwrap_or("?")
-                )?;
+                ];
+                let cells = cells.each_ref().map(String::as_str);
+                columns.write(out, &addresses, cells, r.mapping.as_deref().unwrap_or("?"))?;
             }
             if report.targets.len() > 1 {
                 write_totals(&target.totals, report.ceiling_hz, out)?;
@@ -47,12 +54,16 @@ pub fn write_text(report: &AccessReport, out: &mut impl Write) -> io::Result<()>
         }
         writeln!(out)?;
         if report.targets.len() > 1 {
-            writeln!(out, "all targets")?;
+            writeln!(out, "all of it; what several targets map counts once")?;
         }
         write_totals(&report.totals, report.ceiling_hz, out)?;
         if report.hidden_regions > 0 {
             let size = format_size(report.hidden_bytes);
-            writeln!(out, "not shown: {} regions, {size}, which the filters exclude", report.hidden_regions)?;
+            write!(out, "not shown: {} regions, {size}, which the filters exclude", report.hidden_regions)?;
+            match report.hidden_unknown_bytes {
+                0 => writeln!(out)?,
+                bytes => writeln!(out, "; {} of it is unknown", format_size(bytes))?,
+            }
         }
         writeln!(
             out,
@@ -60,6 +71,13 @@ pub fn write_text(report: &AccessReport, out: &mut impl Write) -> io::Result<()>
              kept about that rate",
             format_rate(report.ceiling_hz)
         )?;
+        if columns.seen {
+            writeln!(
+                out,
+                "seen: share of the region that could be observed, whose rate it is; unknown is not 0 Hz, and `--rate` \
+                 leaves it out"
+            )?;
+        }
     }
     for line in report.provenance.foot() {
         writeln!(out, "{line}")?;
@@ -67,9 +85,31 @@ pub fn write_text(report: &AccessReport, out: &mut impl Write) -> io::Result<()>
     Ok(())
 }
 
+/// The columns that not every recording has.
+struct Columns {
+    resident: bool,
+    seen: bool,
+}
+
+impl Columns {
+    /// Writes a row: size, resident, rate, rate %, seen, age.
+    fn write(&self, out: &mut impl Write, first: &str, cells: [&str; 6], last: &str) -> io::Result<()> {
+        let [size, resident, rate, share, seen, age] = cells;
+        write!(out, "{first:>29}  {size:>10} ")?;
+        if self.resident {
+            write!(out, "{resident:>10} ")?;
+        }
+        write!(out, "{rate:>9} {share:>7} ")?;
+        if self.seen {
+            write!(out, "{seen:>7} ")?;
+        }
+        writeln!(out, "{age:>8}  {last}")
+    }
+}
+
 fn write_totals(totals: &Totals, ceiling_hz: f64, out: &mut impl Write) -> io::Result<()> {
     for class in &totals.classes {
-        if class.regions == 0 {
+        if class.regions == 0 && class.bytes == 0 {
             continue;
         }
         let rates = match class.up_to_share {
@@ -84,14 +124,28 @@ fn write_totals(totals: &Totals, ceiling_hz: f64, out: &mut impl Write) -> io::R
             class.regions
         )?;
     }
-    writeln!(
+    if totals.unknown_bytes > 0 {
+        let share = format_share(totals.unknown_bytes as f64 / totals.bytes.max(1) as f64);
+        writeln!(
+            out,
+            "{:>29}  {:>10} {share:>9} of all, {} regions and parts of others",
+            "unknown",
+            format_size(totals.unknown_bytes),
+            totals.unknown_regions
+        )?;
+    }
+    write!(
         out,
         "{:>29}  {:>10} {:>9} on average, {} regions",
         "total",
         format_size(totals.bytes),
         format_rate(totals.rate_hz),
         totals.regions
-    )
+    )?;
+    match totals.resident {
+        Some(resident) => writeln!(out, ", {} resident", format_size(resident)),
+        None => writeln!(out),
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use super::UnknownWord;
 use crate::names::NameBook;
 use crate::segments::Segment;
+use crate::space::{Space, is_object};
 use crate::units;
 use isotherm_damon::{AddrRange, TargetId};
 use serde::Serialize;
@@ -18,7 +19,7 @@ const MIN_PANEL: u64 = 64 << 10;
 /// A stretch of addresses to show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Area {
-    /// Target id; `None`: all targets, their mean.
+    /// Target id; `None`: all targets, their mean. Ids of objects are from 2^63 on.
     pub target: Option<u64>,
     /// First address.
     pub start: u64,
@@ -40,6 +41,11 @@ impl Area {
     pub fn target(&self) -> Option<TargetId> {
         self.target.map(TargetId)
     }
+
+    /// Whether it shows an object (a file, shared memory), not a target; its addresses are offsets then.
+    pub fn is_object(&self) -> bool {
+        self.target().is_some_and(is_object)
+    }
 }
 
 /// What to show.
@@ -60,6 +66,9 @@ pub enum AreaChoice {
     Named(String),
     /// These addresses.
     Address(AddrRange),
+    /// The objects (files, shared memory) whose path contains this, or whose device and inode this is
+    /// (`MAJOR:MINOR:INODE`), with the accesses of all targets that map them.
+    Object(String),
 }
 
 impl FromStr for AreaChoice {
@@ -111,6 +120,14 @@ pub enum AreaError {
         /// Names that occur.
         known: String,
     },
+    /// No object of that name was monitored.
+    #[error("no monitored file or shared memory is {part:?}; there are {known}")]
+    NoObject {
+        /// What was looked for.
+        part: String,
+        /// Objects that occur.
+        known: String,
+    },
     /// Nothing there.
     #[error("no target has memory in {0}; monitored are {1}")]
     NoArea(String, String),
@@ -122,12 +139,16 @@ pub(super) fn choose(
     choice: &AreaChoice,
     profile: &[Segment],
     names: &NameBook,
+    space: &Space,
     wanted: impl Fn(TargetId) -> bool,
     lost_heat: f64,
     most: usize,
 ) -> Result<Vec<Area>, AreaError> {
     if profile.is_empty() {
-        return Err(AreaError::NoTarget);
+        return Err(match choice {
+            AreaChoice::Object(part) => no_object(part, space),
+            _ => AreaError::NoTarget,
+        });
     }
     let total: f64 = profile.iter().map(|s| s.heat).sum::<f64>() + lost_heat;
     let targets: Vec<&[Segment]> = profile.chunk_by(|a, b| a.target == b.target).collect();
@@ -151,9 +172,26 @@ pub(super) fn choose(
             let name = |id| names.name(id, *range).map_or_else(|| "address".to_owned(), |n| n.to_string());
             inside.filter_map(|s| s.first()).map(|s| area(s.target, *range, name(s.target))).collect()
         }
+        AreaChoice::Object(part) => {
+            let found = targets.iter().filter_map(|segments| {
+                let (first, last) = (segments.first()?, segments.last()?);
+                let object = space.object(first.target).filter(|o| o.is_called(part))?;
+                let range = AddrRange::new(first.range.start, last.range.end);
+                let mappers = match space.mappers(first.target, &wanted) {
+                    0 => String::new(),
+                    1 => ", mapped by 1 target".to_owned(),
+                    n => format!(", mapped by {n} targets"),
+                };
+                Some(area(first.target, range, object.title() + &mappers))
+            });
+            found.collect()
+        }
     };
     if areas.is_empty() {
-        return Err(nothing(choice, &whole(), names));
+        return Err(match choice {
+            AreaChoice::Object(part) => no_object(part, space),
+            _ => nothing(choice, &whole(), names),
+        });
     }
     for area in &mut areas {
         let heat = heat_in(profile, area);
@@ -179,6 +217,14 @@ pub(super) fn choose(
 
 fn area(target: TargetId, range: AddrRange, name: String) -> Area {
     Area { target: Some(target.0), start: range.start, end: range.end, name, heat_share: None }
+}
+
+fn no_object(part: &str, space: &Space) -> AreaError {
+    let known = match space.object_names(12) {
+        names if names.is_empty() => "none: the recording does not tell devices and inodes".to_owned(),
+        names => names.join(", "),
+    };
+    AreaError::NoObject { part: part.to_owned(), known }
 }
 
 fn nothing(choice: &AreaChoice, whole: &[Area], names: &NameBook) -> AreaError {
@@ -353,115 +399,4 @@ fn padded(range: AddrRange, limits: AddrRange) -> AddrRange {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Accumulate;
-    use crate::heatmap::{Survey, SurveyOptions};
-    use crate::synthetic::{MIB, region, snapshot};
-    use isotherm_damon::RegionSnapshot;
-    use isotherm_record::{Item, Mapping, Mappings};
-
-    const HEAP: u64 = 0x5555_0000_0000;
-    const MMAP: u64 = 0x7f00_0000_0000;
-    const STACK: u64 = 0x7ffc_0000_0000;
-
-    fn survey(regions: &[RegionSnapshot]) -> Survey {
-        let mut survey = Survey::new(SurveyOptions::default());
-        let map =
-            |start, end, name: &str| Mapping { start, end, perms: String::new(), name: name.to_owned() };
-        survey.note(&Item::Mappings(Mappings {
-            target: 1,
-            time_ns: 0,
-            maps: vec![
-                map(HEAP, HEAP + 8 * MIB, "[heap]"),
-                map(MMAP, MMAP + 1024 * MIB, ""),
-                map(STACK, STACK + MIB, "[stack]"),
-            ],
-        }));
-        for i in 0..20 {
-            survey.snapshot(&snapshot(i, 1, regions.to_vec()));
-        }
-        survey
-    }
-
-    fn process(mmap: &[RegionSnapshot]) -> Survey {
-        let mut regions = vec![region(HEAP, HEAP + 8 * MIB, 0)];
-        regions.extend_from_slice(mmap);
-        regions.push(region(STACK, STACK + MIB, 0));
-        survey(&regions)
-    }
-
-    #[test]
-    fn the_three_areas_are_what_the_two_largest_gaps_leave() {
-        let survey = process(&[region(MMAP, MMAP + 1024 * MIB, 1)]);
-        let all = survey.areas(&AreaChoice::All, 9).unwrap();
-        let expected = [("heap", HEAP, 8 * MIB), ("mmap", MMAP, 1024 * MIB), ("stack", STACK, MIB)];
-        let found: Vec<_> = all.iter().map(|a| (a.name.as_str(), a.start, a.range().size())).collect();
-        assert_eq!(found, expected);
-        assert_eq!(survey.areas(&AreaChoice::Stack, 9).unwrap()[0].start, STACK);
-    }
-
-    #[test]
-    fn a_2_mib_hot_spot_in_1_gib_fills_its_panel() {
-        let (hot, end) = (MMAP + 700 * MIB, MMAP + 1024 * MIB);
-        let survey =
-            process(&[region(MMAP, hot, 0), region(hot, hot + 2 * MIB, 20), region(hot + 2 * MIB, end, 0)]);
-        let areas = survey.areas(&AreaChoice::Hot, 4).unwrap();
-        assert_eq!(areas.len(), 1);
-        let range = areas[0].range();
-        assert!(
-            range.contains(hot) && range.contains(hot + 2 * MIB - 1) && range.size() < 3 * MIB,
-            "{range:?}"
-        );
-        assert_eq!((areas[0].name.as_str(), areas[0].heat_share), ("mmap: anon", Some(1.0)));
-    }
-
-    #[test]
-    fn hot_spots_far_apart_have_a_panel_each_and_never_more_than_asked_for() {
-        let spots: Vec<u64> = (0..8).map(|i| MMAP + i * 100 * MIB).collect();
-        let regions: Vec<RegionSnapshot> = spots
-            .iter()
-            .flat_map(|at| [region(*at, at + MIB, 20), region(at + MIB, at + 100 * MIB, 0)])
-            .collect();
-        let survey = process(&regions);
-        assert_eq!(survey.areas(&AreaChoice::Hot, 8).unwrap().len(), 8);
-        let few = survey.areas(&AreaChoice::Hot, 3).unwrap();
-        assert_eq!(few.len(), 3);
-        let shown: f64 = few.iter().filter_map(|a| a.heat_share).sum();
-        assert!((shown - 1.0).abs() < 1e-9, "{shown}");
-    }
-
-    #[test]
-    fn without_any_heat_everything_is_shown() {
-        let survey = process(&[region(MMAP, MMAP + 1024 * MIB, 0)]);
-        assert_eq!(survey.areas(&AreaChoice::Hot, 9).unwrap().len(), 3);
-    }
-
-    #[test]
-    fn mappings_are_found_by_a_part_of_their_name() {
-        let survey = process(&[region(MMAP, MMAP + 1024 * MIB, 1)]);
-        let stack = survey.areas(&"sta".parse().unwrap(), 9).unwrap();
-        assert_eq!((stack[0].start, stack[0].name.as_str()), (STACK, "[stack]"));
-        let error = survey.areas(&AreaChoice::Named("libfoo".to_owned()), 9).unwrap_err().to_string();
-        assert!(error.contains("libfoo") && error.contains("[heap], anon, [stack]"), "{error}");
-        let error = survey.areas(&"0x1000+4K".parse().unwrap(), 9).unwrap_err().to_string();
-        assert!(error.contains("0x1000-0x2000") && error.contains("heap 0x555500000000"), "{error}");
-    }
-
-    #[test]
-    fn nothing_recorded_and_no_such_target_are_errors() {
-        assert_eq!(Survey::new(SurveyOptions::default()).areas(&AreaChoice::Hot, 1), Err(AreaError::Empty));
-        let mut survey =
-            Survey::new(SurveyOptions { targets: vec![TargetId(7)], ..SurveyOptions::default() });
-        survey.snapshot(&snapshot(0, 1, vec![region(0, 10, 1)]));
-        assert_eq!(survey.areas(&AreaChoice::Hot, 1), Err(AreaError::NoTarget));
-    }
-
-    #[test]
-    fn words_become_choices() {
-        assert_eq!("heap".parse(), Ok(AreaChoice::Heap));
-        assert_eq!("libc".parse(), Ok(AreaChoice::Named("libc".to_owned())));
-        assert_eq!("0x10-0x20".parse(), Ok(AreaChoice::Address(AddrRange::new(16, 32))));
-        assert!("0x10".parse::<AreaChoice>().is_err() && "".parse::<AreaChoice>().is_err());
-    }
-}
+mod tests;

@@ -1,13 +1,15 @@
 //! Time x address: where the heat is, and when.
 //!
-//! A cell of the heatmap is the mean access rate, in Hz, over those bytes and moments of the cell that were monitored,
-//! so that a constant 200 Hz reads 200 Hz in every cell at every resolution. A cell of which nothing was monitored (not
-//! mapped, or no recording) is empty, which is not 0 Hz.
+//! A cell of the heatmap is the mean access rate, in Hz, over those bytes and moments of the cell that were
+//! monitored and known, so that a constant 200 Hz reads 200 Hz in every cell at every resolution. A cell of which nothing
+//! was monitored (not mapped, or no recording) is empty, which is not 0 Hz. Neither is *unknown*: what was monitored, but
+//! could not be observed. A cell is unknown when most of it is, unless what is known of it is hot.
 //!
 //! Two passes draw exactly: a [`Survey`] finds the areas worth showing, a [`Raster`] draws them. The survey's own
 //! picture ([`Survey::draw`]) needs no second pass and is what `isotherm record` ends with.
 
 mod areas;
+mod axis;
 mod picture;
 mod raster;
 mod survey;
@@ -84,10 +86,29 @@ pub struct Panel {
     pub heat: f64,
     /// Mappings inside the area: first address, first address past it, name.
     pub labels: Vec<(u64, u64, String)>,
-    /// Rates in Hz, row by row, NaN where nothing was monitored.
+    /// Rates in Hz, row by row; [`EMPTY`] and [`UNKNOWN`] are no rates.
     #[serde(rename = "rates_hz", serialize_with = "by_row")]
     cells: Cells,
 }
+
+/// What a cell shows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell {
+    /// Nothing of it was monitored.
+    Empty,
+    /// It was monitored, but could not be observed.
+    Unknown,
+    /// Mean access rate of what is known of it, Hz.
+    Rate(f64),
+}
+
+/// Nothing was monitored.
+const EMPTY: f32 = f32::NAN;
+/// Nothing is known.
+const UNKNOWN: f32 = f32::INFINITY;
+/// A cell of which little is known shows its rate from this share of the highest rate on: hot spots are found, and what
+/// would be drawn like cold memory is drawn as unknown. A guess.
+const HOT: f32 = 0.05;
 
 #[derive(Clone, Debug, PartialEq)]
 struct Cells {
@@ -95,20 +116,51 @@ struct Cells {
     hz: Vec<f32>,
 }
 
-/// JSON: an array a row, `null` where nothing was monitored.
+/// A cell in JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum JsonCell {
+    Rate(f32),
+    Word(&'static str),
+    Empty(()),
+}
+
+/// JSON: an array a row, `null` where nothing was monitored, `"unknown"` where nothing is known.
 fn by_row<S: Serializer>(cells: &Cells, serializer: S) -> Result<S::Ok, S::Error> {
-    let row = |row: &[f32]| row.iter().map(|hz| (!hz.is_nan()).then_some(*hz)).collect::<Vec<_>>();
+    let cell = |hz: &f32| match *hz {
+        UNKNOWN => JsonCell::Word("unknown"),
+        hz if hz.is_nan() => JsonCell::Empty(()),
+        hz => JsonCell::Rate(hz),
+    };
+    let row = |row: &[f32]| row.iter().map(cell).collect::<Vec<_>>();
     serializer.collect_seq(cells.hz.chunks(cells.columns.max(1)).map(row))
 }
 
 impl Panel {
-    /// Mean access rate of a cell in Hz, over what of it was monitored; `None` when nothing was, or outside.
-    pub fn rate_hz(&self, row: usize, column: usize) -> Option<f64> {
-        if column >= self.cells.columns {
-            return None;
+    /// What a cell shows; nothing outside.
+    pub fn cell(&self, row: usize, column: usize) -> Cell {
+        let hz = match column < self.cells.columns {
+            true => row.checked_mul(self.cells.columns).and_then(|at| self.cells.hz.get(at + column)),
+            false => None,
+        };
+        match hz {
+            Some(&UNKNOWN) => Cell::Unknown,
+            Some(hz) if !hz.is_nan() => Cell::Rate(f64::from(*hz)),
+            _ => Cell::Empty,
         }
-        let hz = *self.cells.hz.get(row.checked_mul(self.cells.columns)? + column)?;
-        (!hz.is_nan()).then_some(f64::from(hz))
+    }
+
+    /// Mean access rate of a cell in Hz, over what of it was monitored and known; `None` when nothing was, or outside.
+    pub fn rate_hz(&self, row: usize, column: usize) -> Option<f64> {
+        match self.cell(row, column) {
+            Cell::Rate(hz) => Some(hz),
+            Cell::Empty | Cell::Unknown => None,
+        }
+    }
+
+    /// Whether any cell is unknown.
+    fn has_unknown(&self) -> bool {
+        self.cells.hz.contains(&UNKNOWN)
     }
 
     /// Addresses of a row.
@@ -123,7 +175,7 @@ impl Panel {
     }
 
     fn cells(&self) -> impl Iterator<Item = f64> + '_ {
-        self.cells.hz.iter().filter(|hz| !hz.is_nan()).map(|hz| f64::from(*hz))
+        self.cells.hz.iter().filter(|hz| hz.is_finite()).map(|hz| f64::from(*hz))
     }
 }
 
@@ -157,6 +209,11 @@ impl Heatmap {
     /// Share of the recording's heat that lies in the panels; `None` when the areas were given, not surveyed.
     pub fn heat_share(&self) -> Option<f64> {
         self.panels.iter().map(|p| p.area.heat_share).sum()
+    }
+
+    /// Whether any cell of any panel is unknown.
+    pub fn has_unknown(&self) -> bool {
+        self.panels.iter().any(Panel::has_unknown)
     }
 
     /// Which scale [`Scale::Auto`] stands for here.

@@ -1,6 +1,6 @@
 //! A heatmap as a picture.
 
-use super::{Area, GridSpec, Heatmap, Panel, Scale, terminal, ticks};
+use super::{Area, Cell, GridSpec, Heatmap, Panel, Scale, terminal, ticks};
 use crate::canvas::{Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, Rect, Svg, TextSize, TextStyle, VOID};
 use crate::colour;
 use crate::names::shortened;
@@ -162,6 +162,13 @@ fn draw_legend(map: &Heatmap, scale: Scale, canvas: &mut dyn Canvas) {
     x += 32.0;
     canvas.text(x, bar.y + 8.0, "not monitored", label);
     x += TextSize::Small.width("not monitored") + 32.0;
+    if map.has_unknown() {
+        let swatch = Rect { x, width: 22.0, ..bar };
+        canvas.cells(swatch, 22 / CELL, bar.height as usize / CELL, &colour::unknown);
+        x += 32.0;
+        canvas.text(x, bar.y + 8.0, "unknown", label);
+        x += TextSize::Small.width("unknown") + 32.0;
+    }
     canvas.text(x, bar.y + 8.0, scale.remark().trim_start(), label.faint());
 }
 
@@ -170,12 +177,16 @@ fn draw_panel(map: &Heatmap, panel: &Panel, plot: Rect, scale: Scale, canvas: &m
     let title = shortened(&terminal::title(map, panel), (room / TextSize::Label.char_width()) as usize);
     canvas.text(plot.x, plot.y - 16.0, &title, TextStyle::new(TextSize::Label).bold());
     // Addresses grow upwards.
-    canvas.cells(plot, map.columns, panel.rows, &|column, row| match panel
-        .rate_hz(panel.rows - 1 - row, column)
-    {
-        Some(hz) => colour::heat(scale.level(hz, map.highest_hz)),
-        None => VOID,
-    });
+    canvas.cells(
+        plot,
+        map.columns,
+        panel.rows,
+        &|column, row| match panel.cell(panel.rows - 1 - row, column) {
+            Cell::Rate(hz) => colour::heat(scale.level(hz, map.highest_hz)),
+            Cell::Unknown => colour::unknown(column, row),
+            Cell::Empty => VOID,
+        },
+    );
     frame(plot, canvas);
     draw_addresses(panel, plot, canvas);
     draw_names(panel, plot, canvas);
@@ -253,7 +264,7 @@ mod tests {
     use super::*;
     use crate::Accumulate;
     use crate::heatmap::Raster;
-    use crate::synthetic::{MIB, stairs};
+    use crate::synthetic::{MIB, region, snapshot, stairs, unknown};
 
     fn map(options: &PictureOptions) -> Heatmap {
         let area = Area { end: 110 * MIB, name: "<mmap>".to_owned(), ..Area::default() };
@@ -298,6 +309,30 @@ mod tests {
         {
             assert!(svg.contains(part), "{part}");
         }
+    }
+
+    #[test]
+    fn unknown_is_striped_in_a_colour_of_its_own() {
+        let options = PictureOptions { width: 640, height: 100, ..PictureOptions::default() };
+        let area = Area { end: 8192, ..Area::default() };
+        let mut raster = Raster::new(&options.grid(vec![area], (0, 100_000_000)));
+        raster.snapshot(&snapshot(0, 1, vec![region(0, 4096, 0), unknown(4096, 8192)]));
+        let map = raster.finish();
+        let layout = Layout::new(&map, &options);
+        let mut bitmap = Bitmap::new(layout.width as usize, layout.height as usize);
+        draw(&map, &options, &layout, &mut bitmap);
+        let plot = layout.plots[0];
+        let column = |y: f64| -> Vec<_> {
+            let x = plot.x as usize + 10;
+            (x..x + 40).filter_map(|x| bitmap.pixel(x, (plot.y + plot.height * y) as usize)).collect()
+        };
+        let upper = column(0.25);
+        assert!(upper.contains(&colour::UNKNOWN) && upper.contains(&colour::UNKNOWN_STRIPE));
+        assert!(upper.iter().all(|c| [colour::UNKNOWN, colour::UNKNOWN_STRIPE].contains(c)));
+        assert!(column(0.75).iter().all(|c| *c == colour::heat(0.0)));
+        let mut svg = Vec::new();
+        write_svg(&map, &options, &mut svg).unwrap();
+        assert!(String::from_utf8(svg).unwrap().contains(">unknown<"), "a legend");
     }
 
     #[test]

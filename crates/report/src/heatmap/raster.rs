@@ -1,88 +1,70 @@
 //! From regions to cells, exactly.
 //!
 //! A region adds `rate x bytes x seconds` to the cells it shares addresses and time with, in proportion, and the same
-//! bytes and seconds to what the cells count as monitored; a cell's rate is the quotient. Both sums only ever grow, so
-//! nothing cancels: 0 Hz stays exactly 0.
+//! bytes and seconds to what the cells count as known; a cell's rate is the quotient. What could not be observed of the
+//! region goes to a third sum, of what is unknown. All sums only ever grow, so nothing cancels: 0 Hz stays exactly 0.
 //!
 //! Reports are bounded by this loop, so it does little: a snapshot almost always lies inside one column, regions of
 //! 0 Hz touch no heat, and touching regions are counted as monitored in one go, at the end of the run.
 
-use super::{Area, Cells, GridSpec, Heatmap, MAX_SIDE, Panel, edge};
+use super::axis::{Axis, spread};
+use super::{Area, Cells, EMPTY, GridSpec, HOT, Heatmap, Panel, UNKNOWN};
 use crate::names::NameBook;
 use crate::provenance::Provenance;
-use crate::rate::{RateScale, interval_ns};
+use crate::rate::{BP, RateScale, interval_ns};
 use crate::segments::Segment;
+use crate::space::Space;
 use crate::{Accumulate, units};
-use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::Item;
+use std::ops::Range;
+
+/// `seen_bp` of a region all of which could be observed.
+const ALL: u16 = 10_000;
 
 /// Draws snapshots into the cells of a [`GridSpec`].
 #[derive(Clone, Debug)]
 pub struct Raster {
     provenance: Provenance,
     names: NameBook,
+    space: Space,
+    targets: Vec<TargetId>,
     time: Axis,
     grids: Vec<Grid>,
+    spare: (TargetSnapshot, Snapshot),
 }
 
-/// Even parts of a range of numbers, with exact integer edges.
-#[derive(Clone, Debug)]
-struct Axis {
-    edges: Vec<u64>,
-    parts_per_unit: f64,
+/// Sums of cells, column by column.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    /// Hz x bytes x seconds.
+    heat: Vec<f64>,
+    /// Known: bytes x seconds.
+    seen: Vec<f64>,
+    /// Unknown: bytes x seconds.
+    unknown: Vec<f64>,
 }
 
-impl Axis {
-    fn new(start: u64, end: u64, parts: usize) -> Self {
-        let end = end.max(start.saturating_add(1));
-        // A part of less than a byte or a nanosecond could not be told from its neighbours.
-        let parts = parts.clamp(1, MAX_SIDE).min(usize::try_from(end - start).unwrap_or(usize::MAX).max(1));
-        let edges = (0..=parts).map(|i| edge(start, end, parts, i)).collect();
-        Self { edges, parts_per_unit: parts as f64 / (end - start) as f64 }
+/// Some cells of [`Sums`].
+struct Part<'a> {
+    heat: &'a mut [f64],
+    seen: &'a mut [f64],
+    unknown: &'a mut [f64],
+}
+
+impl Sums {
+    fn new(cells: usize) -> Self {
+        let zeros = || vec![0.0; cells];
+        Self { heat: zeros(), seen: zeros(), unknown: zeros() }
     }
 
-    fn parts(&self) -> usize {
-        self.edges.len() - 1
-    }
-
-    fn start(&self) -> u64 {
-        self.edges[0]
-    }
-
-    fn end(&self) -> u64 {
-        self.edges[self.edges.len() - 1]
-    }
-
-    /// The part in which `at` lies; `at` must lie inside the axis.
-    #[inline]
-    fn part(&self, at: u64) -> usize {
-        let guess = (at.saturating_sub(self.edges[0]) as f64 * self.parts_per_unit) as usize;
-        let mut part = guess.min(self.edges.len() - 2);
-        while part > 0 && self.edges[part] > at {
-            part -= 1;
+    fn part(&mut self, at: Range<usize>) -> Part<'_> {
+        Part {
+            heat: &mut self.heat[at.clone()],
+            seen: &mut self.seen[at.clone()],
+            unknown: &mut self.unknown[at],
         }
-        while part + 2 < self.edges.len() && self.edges[part + 1] <= at {
-            part += 1;
-        }
-        part
     }
-}
-
-/// Adds `density` times the bytes shared with `start..end` (not empty, inside the axis) to the parts of `cells`.
-#[inline]
-fn spread(axis: &Axis, start: u64, end: u64, density: f64, cells: &mut [f64]) {
-    let first = axis.part(start);
-    if end <= axis.edges[first + 1] {
-        cells[first] += (end - start) as f64 * density;
-        return;
-    }
-    let last = axis.part(end - 1);
-    cells[first] += (axis.edges[first + 1] - start) as f64 * density;
-    let inner = cells[first + 1..last].iter_mut();
-    for (cell, edges) in inner.zip(axis.edges[first + 1..=last].windows(2)) {
-        *cell += (edges[1] - edges[0]) as f64 * density;
-    }
-    cells[last] += (end - axis.edges[last]) as f64 * density;
 }
 
 /// The cells of one panel.
@@ -90,31 +72,21 @@ fn spread(axis: &Axis, start: u64, end: u64, density: f64, cells: &mut [f64]) {
 struct Grid {
     area: Area,
     rows: Axis,
-    /// Hz x bytes x seconds, column by column.
-    heat: Vec<f64>,
-    /// Bytes x seconds.
-    seen: Vec<f64>,
+    cells: Sums,
     /// A column for what lies in several: drawn once, then shared out.
-    spare: (Vec<f64>, Vec<f64>),
+    spare: Sums,
 }
 
 impl Grid {
     fn new(area: Area, rows: usize, columns: usize) -> Self {
         let rows = Axis::new(area.start, area.end, rows);
         let n = rows.parts();
-        let cells = || vec![0.0; n * columns];
-        Self { area, heat: cells(), seen: cells(), spare: (vec![0.0; n], vec![0.0; n]), rows }
+        Self { area, cells: Sums::new(n * columns), spare: Sums::new(n), rows }
     }
 
-    /// Calls `draw(axis, heat cells, seen cells, seconds)` so that what it draws for one second lands in the columns
+    /// Calls `draw(axis, cells, seconds)` so that what it draws for one second lands in the columns
     /// that `start..end` overlaps, in proportion.
-    fn over_time(
-        &mut self,
-        time: &Axis,
-        start: u64,
-        end: u64,
-        draw: impl Fn(&Axis, &mut [f64], &mut [f64], f64),
-    ) {
+    fn over_time(&mut self, time: &Axis, start: u64, end: u64, draw: impl Fn(&Axis, Part<'_>, f64)) {
         let (start, end) = (start.max(time.start()), end.min(time.end()));
         if start >= end {
             return;
@@ -124,41 +96,56 @@ impl Grid {
         let first = time.part(start);
         if end <= time.edges[first + 1] {
             let at = first * rows..(first + 1) * rows;
-            let (heat, seen) = (&mut self.heat[at.clone()], &mut self.seen[at]);
-            draw(&self.rows, heat, seen, seconds(end - start));
+            draw(&self.rows, self.cells.part(at), seconds(end - start));
             return;
         }
-        let (heat, seen) = &mut self.spare;
-        heat.fill(0.0);
-        seen.fill(0.0);
-        draw(&self.rows, heat, seen, 1.0);
+        let Sums { heat, seen, unknown } = &mut self.spare;
+        [heat, seen, unknown].into_iter().for_each(|cells| cells.fill(0.0));
+        draw(&self.rows, self.spare.part(0..rows), 1.0);
         for column in first..=time.part(end - 1) {
             let share = seconds(end.min(time.edges[column + 1]) - start.max(time.edges[column]));
-            let at = column * rows..(column + 1) * rows;
-            add(&mut self.heat[at.clone()], heat, share);
-            add(&mut self.seen[at], seen, share);
+            let part = self.cells.part(column * rows..(column + 1) * rows);
+            add(part.heat, &self.spare.heat, share);
+            add(part.seen, &self.spare.seen, share);
+            add(part.unknown, &self.spare.unknown, share);
         }
     }
 
-    fn into_panel(self, columns: usize, names: &NameBook) -> Panel {
+    /// Marks as unknown what is mostly so and not hot, against the highest rate of all panels.
+    fn mark_unknown(&self, cells: &mut Cells, highest_hz: f64) {
         let rows = self.rows.parts();
-        let mut hz = vec![f32::NAN; rows * columns];
+        for (row, line) in cells.hz.chunks_mut(cells.columns.max(1)).enumerate() {
+            for (column, cell) in line.iter_mut().enumerate() {
+                let at = column * rows + row;
+                let mostly = self.cells.unknown[at] > self.cells.seen[at];
+                if mostly && cell.is_finite() && *cell < HOT * highest_hz as f32 || mostly && *cell == 0.0 {
+                    *cell = UNKNOWN;
+                }
+            }
+        }
+    }
+
+    fn panel(&self, columns: usize, names: &NameBook) -> Panel {
+        let rows = self.rows.parts();
+        let mut hz = vec![EMPTY; rows * columns];
         for (row, line) in hz.chunks_mut(columns).enumerate() {
             for (column, cell) in line.iter_mut().enumerate() {
                 let at = column * rows + row;
-                if self.seen[at] > 0.0 {
-                    *cell = (self.heat[at] / self.seen[at]) as f32;
-                }
+                *cell = match (self.cells.seen[at], self.cells.unknown[at]) {
+                    (seen, unknown) if seen <= 0.0 && unknown <= 0.0 => EMPTY,
+                    (seen, _) if seen <= 0.0 => UNKNOWN,
+                    (seen, _) => (self.cells.heat[at] / seen) as f32,
+                };
             }
         }
         let range = self.area.range();
         let labels = names.labels(self.area.target(), range);
         Panel {
             rows,
-            heat: self.heat.iter().sum(),
+            heat: self.cells.heat.iter().sum(),
             labels: labels.into_iter().map(|(r, name)| (r.start, r.end, name)).collect(),
             cells: Cells { columns, hz },
-            area: self.area,
+            area: self.area.clone(),
         }
     }
 }
@@ -170,14 +157,7 @@ fn add(to: &mut [f64], from: &[f64], factor: f64) {
 }
 
 /// Draws the regions of one target: sorted, disjoint.
-fn draw_regions(
-    rows: &Axis,
-    regions: &[RegionSnapshot],
-    hz_per_bp: f64,
-    seconds: f64,
-    heat: &mut [f64],
-    seen: &mut [f64],
-) {
+fn draw_regions(rows: &Axis, regions: &[RegionSnapshot], hz_per_bp: f64, seconds: f64, cells: Part<'_>) {
     let (low, high) = (rows.start(), rows.end());
     let first = regions.partition_point(|r| r.range.end <= low);
     let mut run = AddrRange::new(low, low);
@@ -189,19 +169,26 @@ fn draw_regions(
         if start >= end {
             continue;
         }
-        if start != run.end {
-            if !run.is_empty() {
-                spread(rows, run.start, run.end, seconds, seen);
+        let mut known = seconds;
+        if region.seen_bp == ALL {
+            if start != run.end {
+                if !run.is_empty() {
+                    spread(rows, run.start, run.end, seconds, cells.seen);
+                }
+                run.start = start;
             }
-            run.start = start;
+            run.end = end;
+        } else {
+            known *= f64::from(region.seen_bp) / BP;
+            spread(rows, start, end, known, cells.seen);
+            spread(rows, start, end, seconds - known, cells.unknown);
         }
-        run.end = end;
         if region.nr_accesses_bp != 0 {
-            spread(rows, start, end, f64::from(region.nr_accesses_bp) * hz_per_bp * seconds, heat);
+            spread(rows, start, end, f64::from(region.nr_accesses_bp) * hz_per_bp * known, cells.heat);
         }
     }
     if !run.is_empty() {
-        spread(rows, run.start, run.end, seconds, seen);
+        spread(rows, run.start, run.end, seconds, cells.seen);
     }
 }
 
@@ -212,7 +199,22 @@ impl Raster {
         let columns = time.parts();
         let grids = spec.areas.iter().filter(|(area, _)| !area.range().is_empty());
         let grids = grids.map(|(area, rows)| Grid::new(area.clone(), *rows, columns)).collect();
-        Self { provenance: Provenance::default(), names: NameBook::default(), time, grids }
+        Self {
+            provenance: Provenance::default(),
+            names: NameBook::default(),
+            space: Space::default(),
+            targets: Vec::new(),
+            time,
+            grids,
+            spare: Default::default(),
+        }
+    }
+
+    /// Of objects, only what these targets access; empty: all targets.
+    #[must_use]
+    pub fn of_targets(mut self, targets: Vec<TargetId>) -> Self {
+        self.targets = targets;
+        self
     }
 
     /// For reports on a recording that was cut: in what way, a clause.
@@ -228,47 +230,53 @@ impl Raster {
         let seconds = (end - start) as f64 / units::SECOND_NS;
         for grid in &mut self.grids {
             let (target, area) = (grid.area.target(), grid.area.range());
-            grid.over_time(&self.time, start, end, |rows, heat, seen, part| {
+            grid.over_time(&self.time, start, end, |rows, cells, part| {
                 for segment in segments {
                     let shared = segment.range.intersection(area);
                     if shared.is_empty() || target.is_some_and(|t| t != segment.target) {
                         continue;
                     }
                     let per_byte = part / seconds / segment.range.size() as f64;
-                    spread(rows, shared.start, shared.end, segment.heat * per_byte, heat);
-                    spread(rows, shared.start, shared.end, segment.seen * per_byte, seen);
+                    spread(rows, shared.start, shared.end, segment.heat * per_byte, cells.heat);
+                    spread(rows, shared.start, shared.end, segment.seen * per_byte, cells.seen);
+                    if segment.unknown > 0.0 {
+                        spread(rows, shared.start, shared.end, segment.unknown * per_byte, cells.unknown);
+                    }
                 }
             });
         }
     }
 
-    /// Total of the cells, all panels: heat in Hz x bytes x seconds, and monitored bytes x seconds.
+    /// Total of the cells, all panels: heat in Hz x bytes x seconds, and known bytes x seconds.
     pub fn totals(&self) -> (f64, f64) {
         let sum = |cells: fn(&Grid) -> &Vec<f64>| self.grids.iter().flat_map(cells).sum();
-        (sum(|g| &g.heat), sum(|g| &g.seen))
+        (sum(|g| &g.cells.heat), sum(|g| &g.cells.seen))
     }
 
     /// The heatmap.
     pub fn finish(self) -> Heatmap {
-        let Self { provenance, names, time, grids } = self;
-        finish(provenance, &names, &time, grids)
+        finish(self.provenance, &self.names, &self.time, &self.grids)
     }
 
     /// The heatmap of what was drawn, with names and provenance from elsewhere.
     pub(super) fn finish_with(self, provenance: Provenance, names: &NameBook) -> Heatmap {
-        finish(provenance, names, &self.time, self.grids)
+        finish(provenance, names, &self.time, &self.grids)
     }
 }
 
-fn finish(provenance: Provenance, names: &NameBook, time: &Axis, grids: Vec<Grid>) -> Heatmap {
+fn finish(provenance: Provenance, names: &NameBook, time: &Axis, grids: &[Grid]) -> Heatmap {
     let columns = time.parts();
-    let panels: Vec<Panel> = grids.into_iter().map(|grid| grid.into_panel(columns, names)).collect();
+    let mut panels: Vec<Panel> = grids.iter().map(|grid| grid.panel(columns, names)).collect();
+    let highest_hz = panels.iter().flat_map(Panel::cells).fold(0.0, f64::max);
+    for (grid, panel) in grids.iter().zip(&mut panels) {
+        grid.mark_unknown(&mut panel.cells, highest_hz);
+    }
     Heatmap {
         start_ns: time.start(),
         end_ns: time.end(),
         origin_ns: provenance.origin_ns(),
         columns,
-        highest_hz: panels.iter().flat_map(Panel::cells).fold(0.0, f64::max),
+        highest_hz,
         panels,
         provenance,
     }
@@ -279,14 +287,29 @@ impl Accumulate for Raster {
         self.provenance.snapshot(snapshot);
         let (start, end) = interval_ns(snapshot);
         let hz_per_bp = RateScale::of(snapshot).hz_per_bp();
-        for grid in &mut self.grids {
-            let wanted = grid.area.target();
-            for target in &snapshot.targets {
-                if wanted.is_none_or(|id| id == target.id) {
-                    grid.over_time(&self.time, start, end, |rows, heat, seen, seconds| {
-                        draw_regions(rows, &target.regions, hz_per_bp, seconds, heat, seen);
-                    });
+        let (clipped, by_object) = &mut self.spare;
+        let mut shown = snapshot;
+        if self.grids.iter().any(|g| g.area.is_object()) {
+            let wanted = |id| self.targets.is_empty() || self.targets.contains(&id);
+            self.space.by_object(snapshot, wanted, by_object);
+            shown = by_object;
+        }
+        for target in &shown.targets {
+            let wanted = |grid: &Grid| grid.area.target().is_none_or(|id| id == target.id);
+            if !self.grids.iter().any(wanted) {
+                continue;
+            }
+            let target = match self.space.cuts(target.id) && std::ptr::eq(shown, snapshot) {
+                true => {
+                    self.space.clip(target, clipped);
+                    &*clipped
                 }
+                false => target,
+            };
+            for grid in self.grids.iter_mut().filter(|g| wanted(g)) {
+                grid.over_time(&self.time, start, end, |rows, cells, seconds| {
+                    draw_regions(rows, &target.regions, hz_per_bp, seconds, cells);
+                });
             }
         }
     }
@@ -294,13 +317,15 @@ impl Accumulate for Raster {
     fn note(&mut self, item: &Item) {
         self.provenance.note(item);
         self.names.note(item);
+        self.space.note(item);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{MIB, any_snapshots, heat, region, snapshot, stairs};
+    use crate::heatmap::{Cell, MAX_SIDE, edge};
+    use crate::synthetic::{MIB, any_snapshots, heat, mapping, mappings, region, snapshot, stairs, unknown};
     use proptest::prelude::*;
 
     fn spec(range: AddrRange, time: (u64, u64), columns: usize, rows: usize) -> GridSpec {
@@ -390,6 +415,51 @@ mod tests {
         assert_eq!(row(2), [None; 3]);
         let json = serde_json::to_value(&map).unwrap();
         assert_eq!(json["panels"][0]["rates_hz"][0], serde_json::json!([0.0, null, 100.0]));
+    }
+
+    #[test]
+    fn what_is_unknown_is_a_value_of_its_own() {
+        let known = |seen_bp, nr| RegionSnapshot { seen_bp, ..region(10, 20, nr) };
+        // Cold; unknown; little seen and cold; little seen and hot; most of it seen and cold.
+        let list = [
+            snapshot(0, 1, vec![region(0, 10, 20), region(10, 20, 0)]),
+            snapshot(1, 1, vec![region(0, 10, 20), unknown(10, 20)]),
+            snapshot(2, 1, vec![region(0, 10, 20), known(1000, 0)]),
+            snapshot(3, 1, vec![region(0, 10, 20), known(1000, 10)]),
+            snapshot(4, 1, vec![region(0, 10, 20), known(9000, 0)]),
+        ];
+        let mut raster = draw(&spec(AddrRange::new(0, 30), (0, 500_000_000), 5, 3), &list);
+        let map = raster.clone().finish();
+        let row: Vec<Cell> = (0..5).map(|c| map.panels[0].cell(1, c)).collect();
+        let cold = Cell::Rate(0.0);
+        assert_eq!(row, [cold, Cell::Unknown, Cell::Unknown, Cell::Rate(100.0), cold]);
+        assert_eq!(map.panels[0].cell(2, 0), Cell::Empty);
+        assert!(map.has_unknown());
+        let json = serde_json::to_value(&map).unwrap();
+        assert_eq!(json["panels"][0]["rates_hz"][1][1], serde_json::json!("unknown"));
+        // The same where the survey draws it.
+        raster = Raster::new(&spec(AddrRange::new(0, 30), (0, 500_000_000), 5, 3));
+        let mut segments = Vec::new();
+        for s in &list {
+            crate::segments::of_snapshot(s, 1.0, |_| true, &mut segments);
+            raster.segments(s.start_ns, s.end_ns, &segments);
+        }
+        let drawn = raster.finish();
+        assert!((0..5).all(|c| match (drawn.panels[0].cell(1, c), row[c]) {
+            (Cell::Rate(a), Cell::Rate(b)) => (a - b).abs() < 1e-6,
+            (a, b) => a == b,
+        }));
+    }
+
+    #[test]
+    fn a_gap_in_a_region_is_not_drawn() {
+        let mut raster = Raster::new(&spec(AddrRange::new(0, 30), (0, 100_000_000), 1, 3));
+        let maps = vec![mapping(0, 10, "rw-p", "a", 0, 0), mapping(20, 30, "rw-p", "b", 0, 0)];
+        raster.note(&mappings(1, maps));
+        raster.snapshot(&snapshot(0, 1, vec![region(0, 30, 0)]));
+        let map = raster.finish();
+        let column: Vec<Cell> = (0..3).map(|r| map.panels[0].cell(r, 0)).collect();
+        assert_eq!(column, [Cell::Rate(0.0), Cell::Empty, Cell::Rate(0.0)]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::names::NameBook;
 use crate::provenance::Provenance;
 use crate::rate::interval_ns;
 use crate::segments::{self, Segment};
+use crate::space::{Space, is_object};
 use isotherm_damon::{Snapshot, TargetId};
 use isotherm_record::Item;
 
@@ -21,6 +22,9 @@ pub struct SurveyOptions {
     /// Look at every snapshot. Otherwise, after the first 2048, at every second, after 2048 of those at every fourth
     /// and so on: enough to choose areas by, in a time that hardly depends on the recording's length.
     pub every_snapshot: bool,
+    /// Look at objects (files, shared memory), each with the accesses of all targets that map it, instead of at targets:
+    /// what [`AreaChoice::Object`] needs.
+    pub by_object: bool,
     /// Most slices of time kept, at least 2.
     pub slices: usize,
     /// Most segments of address space kept in a finished slice, at least 16.
@@ -30,7 +34,7 @@ pub struct SurveyOptions {
 impl Default for SurveyOptions {
     /// Sampled, 128 slices of 512 segments: 6 MB at most.
     fn default() -> Self {
-        Self { targets: Vec::new(), every_snapshot: false, slices: 128, segments: 512 }
+        Self { targets: Vec::new(), every_snapshot: false, by_object: false, slices: 128, segments: 512 }
     }
 }
 
@@ -51,6 +55,7 @@ pub struct Survey {
     options: SurveyOptions,
     provenance: Provenance,
     names: NameBook,
+    space: Space,
     slices: Vec<Slice>,
     /// Length a slice grows to before the next begins.
     slice_ns: u64,
@@ -62,6 +67,7 @@ pub struct Survey {
     /// Heat of targets dropped because there were too many.
     lost_heat: f64,
     spare: (Vec<Segment>, Vec<Segment>),
+    mapped: Snapshot,
 }
 
 impl Survey {
@@ -73,6 +79,7 @@ impl Survey {
             options,
             provenance: Provenance::default(),
             names: NameBook::default(),
+            space: Space::default(),
             slices: Vec::new(),
             slice_ns: 0,
             stride: 1,
@@ -80,6 +87,7 @@ impl Survey {
             skipped: 0,
             lost_heat: 0.0,
             spare: (Vec::new(), Vec::new()),
+            mapped: Snapshot::default(),
         }
     }
 
@@ -109,7 +117,7 @@ impl Survey {
         }
         let profile = self.profile();
         let wanted = |id: TargetId| self.wanted(id);
-        areas::choose(choice, &profile, &self.names, wanted, self.lost_heat, most.max(1))
+        areas::choose(choice, &profile, &self.names, &self.space, wanted, self.lost_heat, most.max(1))
     }
 
     /// The picture that the survey itself can draw: all heat, at the resolution of its slices and segments.
@@ -205,21 +213,27 @@ impl Accumulate for Survey {
         let options = &self.options;
         let wanted = |id| options.targets.is_empty() || options.targets.contains(&id);
         let weight = if options.every_snapshot { 1.0 } else { self.stride as f64 };
-        segments::of_snapshot(snapshot, weight, wanted, &mut self.spare.0);
+        match options.by_object {
+            true => self.space.by_object(snapshot, wanted, &mut self.mapped),
+            false => self.space.by_target(snapshot, wanted, &mut self.mapped),
+        }
+        let shown = |id| is_object(id) == options.by_object;
+        segments::of_snapshot(&self.mapped, weight, shown, &mut self.spare.0);
         self.place(start, end);
     }
 
     fn note(&mut self, item: &Item) {
         self.provenance.note(item);
         self.names.note(item);
+        self.space.note(item);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{MIB, any_snapshots, heat, region, snapshot, stairs};
-    use isotherm_damon::AddrRange;
+    use crate::synthetic::{MIB, any_snapshots, heat, mapping, mappings, region, snapshot, stairs};
+    use isotherm_damon::{AddrRange, TargetSnapshot};
     use proptest::prelude::*;
 
     fn exact(slices: usize) -> SurveyOptions {
@@ -280,6 +294,38 @@ mod tests {
         assert_eq!(of(&all), of(&some));
         assert_eq!(all.time_range(), some.time_range());
         assert!(some.stride > 1);
+    }
+
+    #[test]
+    fn an_object_has_one_panel_with_the_accesses_of_all() {
+        let options = SurveyOptions { by_object: true, ..SurveyOptions::default() };
+        let mut survey = Survey::new(options);
+        let mut items: Vec<Item> = (1..=2)
+            .map(|t| {
+                mappings(t, vec![mapping(t << 30, (t << 30) + 4 * MIB, "rw-s", "/dev/shm/buffers", 5, 0)])
+            })
+            .collect();
+        for i in 0..10 {
+            let mut all = snapshot(i, 1, vec![region(1 << 30, (1 << 30) + 2 * MIB, 10)]);
+            let second =
+                vec![region(2 << 30, (2 << 30) + MIB, 10), region((2 << 30) + MIB, (2 << 30) + 4 * MIB, 0)];
+            all.targets.push(TargetSnapshot::new(TargetId(2), second));
+            items.push(Item::Snapshot(all));
+        }
+        items.iter().for_each(|item| survey.item(item));
+        assert!(survey.areas(&AreaChoice::Object("nothing".to_owned()), 4).is_err());
+        for word in ["shm/buff", "0:8:5"] {
+            let areas = survey.areas(&AreaChoice::Object(word.to_owned()), 4).unwrap();
+            assert_eq!((areas.len(), areas[0].range()), (1, AddrRange::new(0, 4 * MIB)));
+            assert!(areas[0].name.contains("mapped by 2 targets"), "{}", areas[0].name);
+            let spec = GridSpec::new(areas, (0, 1_000_000_000), 2, 4, 1, 1);
+            let mut raster = Raster::new(&spec);
+            items.iter().for_each(|item| raster.item(item));
+            for map in [survey.draw(&spec), raster.finish()] {
+                let rates: Vec<f64> = (0..4).map(|r| map.panels[0].rate_hz(r, 1).unwrap().round()).collect();
+                assert_eq!(rates, [150.0, 100.0, 0.0, 0.0]);
+            }
+        }
     }
 
     #[test]

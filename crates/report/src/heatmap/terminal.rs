@@ -1,10 +1,10 @@
 //! A heatmap for a terminal.
 //!
 //! With colours a line shows two rows of cells (the upper and the lower half of a character); without, a line shows one
-//! row as digits: 0 is 0 Hz, 1 to 9 are ninths of the highest rate, blank is not monitored.
+//! row as digits: 0 is 0 Hz, 1 to 9 are ninths of the highest rate, ? is unknown, blank is not monitored.
 
-use super::{Area, GridSpec, Heatmap, Panel, Scale, ticks};
-use crate::colour::{self, ColourMode};
+use super::{Area, Cell, GridSpec, Heatmap, Panel, Scale, ticks};
+use crate::colour::{self, Colour, ColourMode};
 use crate::names::shortened;
 use crate::units::{SECOND_NS, format_rate, format_share, format_size, significant};
 use std::io::{self, Write};
@@ -27,6 +27,9 @@ impl Default for TerminalOptions {
         Self { width: 100, lines: 24, mode: ColourMode::Plain, scale: Scale::Auto }
     }
 }
+
+/// A character of unknown cells, half covered with stripes.
+const UNKNOWN: char = '\u{2592}';
 
 /// Width of an address, `0x7ffc00000000`.
 const ADDRESS: usize = 14;
@@ -95,6 +98,7 @@ pub(super) fn title(map: &Heatmap, panel: &Panel) -> String {
     let mut title = panel.area.name.clone();
     // The head names the target when there is only one.
     if let Some(target) = panel.area.target()
+        && !panel.area.is_object()
         && map.provenance.nr_targets != 1
     {
         title.push_str(&format!(" of {}", map.provenance.target_name(target)));
@@ -121,8 +125,10 @@ fn write_panel(
     let unit = options.rows_per_line();
     let lines = panel.rows.div_ceil(unit);
     let names = line_names(panel, lines, unit);
-    let level = |row: usize, column: usize| {
-        panel.rate_hz(row, column).map(|hz| (hz, scale.level(hz, map.highest_hz)))
+    let level = |row: usize, column: usize| match panel.cell(row, column) {
+        Cell::Rate(hz) => Level::Rate(hz, scale.level(hz, map.highest_hz)),
+        Cell::Unknown => Level::Unknown,
+        Cell::Empty => Level::Empty,
     };
     for (line, name) in names.iter().enumerate() {
         // Addresses grow upwards.
@@ -159,30 +165,39 @@ fn write_panel(
     Ok(())
 }
 
-fn digit(cell: Option<(f64, f64)>) -> char {
+/// What a cell shows, with its place on the scale.
+#[derive(Clone, Copy, PartialEq)]
+enum Level {
+    Empty,
+    Unknown,
+    /// Hz, and 0..=1.
+    Rate(f64, f64),
+}
+
+fn digit(cell: Level) -> char {
     match cell {
-        None => ' ',
-        Some((hz, _)) if hz <= 0.0 => '0',
-        Some((_, level)) => char::from(b'0' + ((level * 9.0 - 1e-9).ceil() as u8).clamp(1, 9)),
+        Level::Empty => ' ',
+        Level::Unknown => '?',
+        Level::Rate(hz, _) if hz <= 0.0 => '0',
+        Level::Rate(_, level) => char::from(b'0' + ((level * 9.0 - 1e-9).ceil() as u8).clamp(1, 9)),
     }
 }
 
-/// A line of half blocks; `cells(column)` is the upper and the lower cell as (Hz, level).
+/// A line of half blocks; `cells(column)` is the upper and the lower cell.
 fn write_half_blocks(
     columns: usize,
-    cells: impl Fn(usize) -> (Option<(f64, f64)>, Option<(f64, f64)>),
+    cells: impl Fn(usize) -> (Level, Level),
     mode: ColourMode,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let code = |cell: Option<(f64, f64)>, ground: u8| match cell {
-        None => format!("{}", ground + 1),
-        Some((_, level)) => {
-            let c = colour::heat(level);
-            match mode {
-                ColourMode::True => format!("{ground};2;{};{};{}", c.r, c.g, c.b),
-                _ => format!("{ground};5;{}", c.ansi256()),
-            }
-        }
+    let paint = |c: Colour, ground: u8| match mode {
+        ColourMode::True => format!("{ground};2;{};{};{}", c.r, c.g, c.b),
+        _ => format!("{ground};5;{}", c.ansi256()),
+    };
+    let code = |cell: Level, ground: u8| match cell {
+        Level::Empty => format!("{}", ground + 1),
+        Level::Unknown => paint(colour::UNKNOWN, ground),
+        Level::Rate(_, level) => paint(colour::heat(level), ground),
     };
     // 38 and 48 set the colour of text and background, 39 and 49 take it back.
     let ground = |n: u8| n * 10 + 8;
@@ -190,9 +205,13 @@ fn write_half_blocks(
     for column in 0..columns {
         let (upper, lower) = cells(column);
         let (wanted, glyph) = match (upper, lower) {
-            (None, None) => ("39;49;2".to_owned(), '\u{b7}'),
+            (Level::Empty, Level::Empty) => ("39;49;2".to_owned(), '\u{b7}'),
+            (Level::Unknown, Level::Unknown) => {
+                let stripe = paint(colour::UNKNOWN_STRIPE, ground(3));
+                (format!("22;{stripe};{}", code(upper, ground(4))), UNKNOWN)
+            }
             // The lower half block leaves the upper half to the terminal's own background.
-            (None, Some(_)) => (format!("22;{};49", code(lower, ground(3))), '\u{2584}'),
+            (Level::Empty, _) => (format!("22;{};49", code(lower, ground(3))), '\u{2584}'),
             _ => (format!("22;{};{}", code(upper, ground(3)), code(lower, ground(4))), '\u{2580}'),
         };
         if state != wanted {
@@ -251,27 +270,39 @@ fn write_legend(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let highest = map.highest_hz;
+    let plain = options.mode == ColourMode::Plain;
     if highest <= 0.0 {
-        return writeln!(out, "access rate: 0 Hz everywhere, nothing was accessed while monitored");
+        write!(out, "access rate: 0 Hz everywhere that is known, nothing was accessed while monitored")?;
+        return match map.has_unknown() {
+            true if plain => writeln!(out, "; ?: unknown"),
+            true => writeln!(out, "; {UNKNOWN}: unknown"),
+            false => writeln!(out),
+        };
     }
     if options.mode == ColourMode::Plain {
         let up_to = |digit: u32| format_rate(scale.rate_hz(f64::from(digit) / 9.0, highest));
         return writeln!(
             out,
-            "access rate{}: 0 is 0 Hz, 1 up to {}, 3 up to {}, 6 up to {}, 9 up to {}; blank: not monitored",
+            "access rate{}: 0 is 0 Hz, 1 up to {}, 3 up to {}, 6 up to {}, 9 up to {}; {}blank: not monitored",
             scale.remark(),
             up_to(1),
             up_to(3),
             up_to(6),
-            up_to(9)
+            up_to(9),
+            if map.has_unknown() { "?: unknown; " } else { "" }
         );
     }
     write!(out, "access rate{}: 0 Hz ", scale.remark())?;
     let width = 24;
-    let level = |column: usize| Some((1.0, column as f64 / (width - 1) as f64));
+    let level = |column: usize| Level::Rate(1.0, column as f64 / (width - 1) as f64);
     write_half_blocks(width, |column| (level(column), level(column)), options.mode, out)?;
     let middle = format_rate(scale.rate_hz(0.5, highest));
-    writeln!(out, " {} (middle {middle}); \u{b7}: not monitored", format_rate(highest))
+    write!(out, " {} (middle {middle}); ", format_rate(highest))?;
+    if map.has_unknown() {
+        write_half_blocks(2, |_| (Level::Unknown, Level::Unknown), options.mode, out)?;
+        write!(out, " unknown; ")?;
+    }
+    writeln!(out, "\u{b7}: not monitored")
 }
 
 #[cfg(test)]
@@ -279,7 +310,7 @@ mod tests {
     use super::*;
     use crate::Accumulate;
     use crate::heatmap::Raster;
-    use crate::synthetic::{MIB, region, snapshot, stairs};
+    use crate::synthetic::{MIB, region, snapshot, stairs, unknown};
     use isotherm_record::{Item, Mapping, Mappings};
 
     fn draw(options: &TerminalOptions) -> String {
@@ -295,10 +326,10 @@ mod tests {
         let map = Mapping {
             start: 0x7f00_0000_0000,
             end: 0x7f00_0640_0000,
-            perms: String::new(),
             name: "/tmp/data.bin".to_owned(),
+            ..Mapping::default()
         };
-        raster.note(&Item::Mappings(Mappings { target: 1, time_ns: 0, maps: vec![map] }));
+        raster.note(&Item::Mappings(Mappings { target: 1, maps: vec![map], ..Mappings::default() }));
         stairs(0x7f00_0000_0000, 10).iter().for_each(|s| raster.snapshot(s));
         let mut out = Vec::new();
         write_terminal(&raster.finish(), options, &mut out).unwrap();
@@ -334,6 +365,29 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn unknown_has_a_look_of_its_own_in_every_mode() {
+        let area = Area { end: 8192, ..Area::default() };
+        for (hot, mode) in
+            [(20, ColourMode::Plain), (20, ColourMode::True), (0, ColourMode::Plain), (0, ColourMode::True)]
+        {
+            let options = TerminalOptions { width: 60, lines: 2, mode, ..TerminalOptions::default() };
+            let mut raster = Raster::new(&options.grid(vec![area.clone()], (0, 100_000_000)));
+            raster.snapshot(&snapshot(0, 1, vec![region(0, 4096, hot), unknown(4096, 8192)]));
+            let mut out = Vec::new();
+            write_terminal(&raster.finish(), &options, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let sign = if mode == ColourMode::Plain { '?' } else { UNKNOWN };
+            let row = text.lines().filter(|l| l.matches(sign).count() > 30).count();
+            assert_eq!(row, 1, "{text}");
+            assert!(text.contains("unknown"), "a legend: {text}");
+        }
+        assert!(
+            !draw(&TerminalOptions::default()).contains("unknown; "),
+            "no legend for what does not occur"
+        );
     }
 
     #[test]

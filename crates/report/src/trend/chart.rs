@@ -73,6 +73,7 @@ impl Layout {
         let value = |p: u8| report.percentile(p).map(|v| format!("p{p} {}", report.measure.format(v as f64)));
         let values: Vec<String> = [5, 25, 50, 75, 95, 100].into_iter().filter_map(value).collect();
         let mut notes = vec![values.join(", ")];
+        notes.extend(report.unknown_remark());
         if report.over_time.iter().any(|b| b.min != b.max) {
             notes
                 .push("line: mean; band: lowest to highest of the snapshots in each step of time".to_owned());
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
     use crate::Accumulate;
     use crate::synthetic::stairs;
-    use crate::trend::{Measure, Threshold, TrendAnalysis, TrendOptions};
+    use crate::trend::{Definition, Measure, TrendAnalysis, TrendOptions};
 
     fn report(measure: Measure, each: u64) -> TrendReport {
         let mut analysis = TrendAnalysis::new(TrendOptions::new(measure));
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn the_svg_has_units_on_both_axes() {
         let mut out = Vec::new();
-        let wss = report(Measure::WorkingSet(Threshold::default()), 4);
+        let wss = report(Measure::WorkingSet(Definition::default()), 4);
         write_svg(&wss, &ChartOptions::default(), &mut out).unwrap();
         let svg = String::from_utf8(out).unwrap();
         for part in ["time (s)", "2 MiB", "percentile (% of time)", "p50", "Working-set size"] {

@@ -13,12 +13,14 @@ pub use text::{TextOptions, write_text};
 use crate::Accumulate;
 use crate::provenance::Provenance;
 use crate::rate::{BP, RateScale, interval_ns};
+use crate::space::Space;
 use crate::units::{self, Rate, format_rate, format_share, format_size, format_size_tick, significant};
 use distribution::Distribution;
 use isotherm_damon::{Snapshot, TargetId};
 use isotherm_record::Item;
 use serde::Serialize;
 use series::Series;
+use std::time::Duration;
 
 /// From when on memory belongs to the working set.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,11 +51,93 @@ impl std::fmt::Display for Threshold {
     }
 }
 
+/// What a working set is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Definition {
+    /// The bytes accessed at least once within a window of this length (P. J. Denning, "The Working Set Model for Program
+    /// Behavior", 1968), estimated from rates: of a region that is accessed in a share `p` of the sampling intervals, a
+    /// window of `n` of them meets `1 - (1 - p)^n`. Not the same as the window's pages counted: accesses are taken to
+    /// come independently of each other.
+    Window(Duration),
+    /// The bytes of the regions that reach a threshold in an aggregation; [`Threshold::default`] is damo's definition.
+    Threshold(Threshold),
+}
+
+impl Default for Definition {
+    /// A window of a second.
+    fn default() -> Self {
+        Self::Window(Duration::from_secs(1))
+    }
+}
+
+/// For a heading: `Denning: accessed at least once within 1 s`.
+impl std::fmt::Display for Definition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Window(window) => {
+                let ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
+                write!(f, "Denning: accessed at least once within {}", units::format_time(ns))
+            }
+            Self::Threshold(threshold) if *threshold == Threshold::default() => {
+                write!(f, "damo: regions with {threshold}")
+            }
+            Self::Threshold(threshold) => write!(f, "regions with {threshold}"),
+        }
+    }
+}
+
+impl Definition {
+    /// Bytes of the working set in `snapshot`, whose regions are cut to mapped memory and have no byte twice, and the
+    /// bytes of which nothing is known.
+    fn bytes(self, snapshot: &Snapshot) -> (u64, u64) {
+        let scale = RateScale::of(snapshot);
+        let max_bp = f64::from(snapshot.max_nr_accesses) * BP;
+        let (mut known, mut unknown) = (0.0, 0.0);
+        for region in snapshot.targets.iter().flat_map(|t| &t.regions) {
+            let size = region.range.size() as f64;
+            let seen = size * f64::from(region.seen_bp) / BP;
+            if region.seen_bp < SEEN_ALL {
+                // What is not there could not be observed either, and is known for all that.
+                let there = region.resident.map_or(size, |bytes| bytes as f64);
+                unknown += (size - seen).min(there);
+            }
+            if region.nr_accesses_bp == 0 && self != Self::Threshold(Threshold::Accesses(0)) {
+                continue;
+            }
+            known += seen
+                * match self {
+                    Self::Window(window) if snapshot.sample_ns > 0 && max_bp > 0.0 => {
+                        let missed = (1.0 - f64::from(region.nr_accesses_bp) / max_bp).max(0.0);
+                        1.0 - missed.powf(window.as_nanos() as f64 / snapshot.sample_ns as f64)
+                    }
+                    // Without intervals only the rate is known; this is the limit of the above for short intervals.
+                    Self::Window(window) => -(-scale.hz(region) * window.as_secs_f64()).exp_m1(),
+                    Self::Threshold(Threshold::Accesses(least)) => {
+                        f64::from(u8::from(region.nr_accesses >= least && !region.is_unknown()))
+                    }
+                    Self::Threshold(Threshold::Rate(rate)) => {
+                        let least_bp = match rate {
+                            Rate::Hz(hz) => hz / scale.hz_per_bp(),
+                            Rate::Share(share) => share * max_bp,
+                        };
+                        // A rate asked for in decimals must not miss the count it is meant to name.
+                        let least_bp = least_bp * (1.0 - 1e-9);
+                        f64::from(u8::from(f64::from(region.nr_accesses_bp) >= least_bp))
+                    }
+                };
+        }
+        (known.round() as u64, unknown.round() as u64)
+    }
+}
+
+/// `seen_bp` of a region all of which could be observed.
+const SEEN_ALL: u16 = 10_000;
+
 /// What is counted in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
-    /// Bytes of the regions that reach a threshold, all targets together.
-    WorkingSet(Threshold),
+    /// Bytes of the working set, all targets together; what several of them map counts once.
+    WorkingSet(Definition),
     /// Number of regions, all targets together.
     Regions,
 }
@@ -78,7 +162,7 @@ impl Measure {
     /// What it is, a clause.
     pub fn describe(self) -> String {
         match self {
-            Self::WorkingSet(threshold) => format!("working-set size: bytes of regions with {threshold}"),
+            Self::WorkingSet(definition) => format!("working-set size ({definition})"),
             Self::Regions => "number of regions".to_owned(),
         }
     }
@@ -107,10 +191,14 @@ impl TrendOptions {
 pub struct TrendAnalysis {
     options: TrendOptions,
     provenance: Provenance,
+    space: Space,
+    mapped: Snapshot,
     distribution: Distribution,
+    unknown: Distribution,
     series: Series,
-    /// Figure of the snapshots that ended last: foreign recordings may hold one snapshot a target for one moment.
-    pending: Option<(u64, u64, u64)>,
+    /// Figure of the snapshots that ended last, and the unknown bytes beside it: foreign recordings may hold one snapshot
+    /// a target for one moment.
+    pending: Option<(u64, u64, (u64, u64))>,
 }
 
 /// The distribution of a figure, and how it moved.
@@ -129,6 +217,9 @@ pub struct TrendReport {
     pub mean: Option<f64>,
     /// Percentiles by time; empty without snapshots.
     pub percentiles: Vec<Percentile>,
+    /// Beside a working set: the bytes of which nothing is known. They are not in it, and may belong to it. Percentiles by
+    /// time; empty for other figures.
+    pub unknown_bytes: Vec<Percentile>,
     /// How far percentiles 1 to 99 may be off, as a share of themselves; 0: exact.
     pub relative_error: f64,
     /// The time called 0, ns.
@@ -143,6 +234,19 @@ impl TrendReport {
         self.percentiles.iter().find(|p| p.percent == percent).map(|p| p.value)
     }
 
+    /// What has to be said beside a working set when there is memory of which nothing is known.
+    pub fn unknown_remark(&self) -> Option<String> {
+        let value = |percent| self.unknown_bytes.iter().find(|p| p.percent == percent).map(|p| p.value);
+        let (median, highest) = (value(50)?, value(100)?);
+        (highest > 0).then(|| {
+            format!(
+                "and {} of which nothing is known, not counted above (median; highest {})",
+                format_size(median),
+                format_size(highest)
+            )
+        })
+    }
+
     fn seconds(&self, ns: u64) -> f64 {
         (ns as f64 - self.origin_ns as f64) / units::SECOND_NS
     }
@@ -155,7 +259,10 @@ impl TrendAnalysis {
         Self {
             options,
             provenance: Provenance::default(),
+            space: Space::default(),
+            mapped: Snapshot::default(),
             distribution: Distribution::default(),
+            unknown: Distribution::default(),
             series,
             pending: None,
         }
@@ -167,8 +274,9 @@ impl TrendAnalysis {
     }
 
     fn flush(&mut self) {
-        if let Some((start, end, value)) = self.pending.take() {
+        if let Some((start, end, (value, unknown))) = self.pending.take() {
             self.distribution.add(value, end - start);
+            self.unknown.add(unknown, end - start);
             self.series.add(value, start, end);
         }
     }
@@ -183,6 +291,10 @@ impl TrendAnalysis {
                 Measure::Regions => "regions",
             },
             measure: self.options.measure,
+            unknown_bytes: match self.options.measure {
+                Measure::WorkingSet(_) => self.unknown.percentiles(),
+                Measure::Regions => Vec::new(),
+            },
             mean: self.distribution.mean(),
             relative_error: self.distribution.relative_error(),
             percentiles: self.distribution.percentiles(),
@@ -197,28 +309,22 @@ impl Accumulate for TrendAnalysis {
     fn snapshot(&mut self, snapshot: &Snapshot) {
         self.provenance.snapshot(snapshot);
         let ids = &self.options.targets;
-        let targets = snapshot.targets.iter().filter(|t| ids.is_empty() || ids.contains(&t.id));
-        let value: u64 = match self.options.measure {
-            Measure::Regions => targets.map(|t| t.regions.len() as u64).sum(),
-            Measure::WorkingSet(Threshold::Accesses(least)) => {
-                let hot = targets.flat_map(|t| &t.regions).filter(|r| r.nr_accesses >= least);
-                hot.fold(0, |sum: u64, r| sum.saturating_add(r.range.size()))
+        let wanted = |id: TargetId| ids.is_empty() || ids.contains(&id);
+        let value = match self.options.measure {
+            Measure::Regions => {
+                let targets = snapshot.targets.iter().filter(|t| wanted(t.id));
+                (targets.map(|t| t.regions.len() as u64).sum::<u64>(), 0)
             }
-            Measure::WorkingSet(Threshold::Rate(rate)) => {
-                let least_bp = match rate {
-                    Rate::Hz(hz) => hz / RateScale::of(snapshot).hz_per_bp(),
-                    Rate::Share(share) => share * f64::from(snapshot.max_nr_accesses) * BP,
-                };
-                // A rate asked for in decimals must not miss the count it is meant to name.
-                let least_bp = least_bp * (1.0 - 1e-9);
-                let hot =
-                    targets.flat_map(|t| &t.regions).filter(|r| f64::from(r.nr_accesses_bp) >= least_bp);
-                hot.fold(0, |sum: u64, r| sum.saturating_add(r.range.size()))
+            Measure::WorkingSet(definition) => {
+                self.space.by_object(snapshot, wanted, &mut self.mapped);
+                definition.bytes(&self.mapped)
             }
         };
         let (start, end) = interval_ns(snapshot);
         match &mut self.pending {
-            Some((_, last, total)) if *last == end => *total = total.saturating_add(value),
+            Some((_, last, total)) if *last == end => {
+                *total = (total.0.saturating_add(value.0), total.1.saturating_add(value.1));
+            }
             _ => {
                 self.flush();
                 self.pending = Some((start, end, value));
@@ -228,66 +334,9 @@ impl Accumulate for TrendAnalysis {
 
     fn note(&mut self, item: &Item) {
         self.provenance.note(item);
+        self.space.note(item);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::synthetic::{MIB, region, snapshot, stairs};
-
-    fn report(measure: Measure, list: &[Snapshot]) -> TrendReport {
-        let mut analysis = TrendAnalysis::new(TrendOptions::new(measure));
-        list.iter().for_each(|s| analysis.snapshot(s));
-        analysis.finish()
-    }
-
-    #[test]
-    fn the_working_set_of_stairs_is_one_step() {
-        let wss = report(Measure::WorkingSet(Threshold::default()), &stairs(0, 5));
-        assert!(wss.percentiles.iter().all(|p| p.value == 10 * MIB));
-        assert_eq!(wss.mean, Some((10 * MIB) as f64));
-        assert_eq!(wss.over_time.len(), 50);
-        assert_eq!(report(Measure::Regions, &stairs(0, 5)).percentile(50), Some(10));
-    }
-
-    #[test]
-    fn thresholds_include_what_they_name() {
-        let list = [snapshot(0, 1, vec![region(0, 1, 1), region(1, 11, 7), region(11, 111, 20)])];
-        for (threshold, bytes) in [
-            (Threshold::Accesses(0), 111),
-            (Threshold::Accesses(1), 111),
-            (Threshold::Accesses(7), 110),
-            (Threshold::Accesses(8), 100),
-            (Threshold::Rate(Rate::Hz(70.0)), 110),
-            (Threshold::Rate(Rate::Hz(70.1)), 100),
-            (Threshold::Rate(Rate::Share(0.35)), 110),
-            (Threshold::Rate(Rate::Share(1.0)), 100),
-        ] {
-            assert_eq!(
-                report(Measure::WorkingSet(threshold), &list).percentile(50),
-                Some(bytes),
-                "{threshold}"
-            );
-        }
-    }
-
-    #[test]
-    fn targets_of_one_moment_add_up_also_when_recorded_one_a_snapshot() {
-        let list: Vec<Snapshot> =
-            (0..10).flat_map(|i| [1, 2].map(|t| snapshot(i, t, vec![region(0, 4096 * t, 20)]))).collect();
-        let measure = Measure::WorkingSet(Threshold::default());
-        assert_eq!(report(measure, &list).percentile(1), Some(3 * 4096));
-        let mut one =
-            TrendAnalysis::new(TrendOptions { targets: vec![TargetId(2)], ..TrendOptions::new(measure) });
-        list.iter().for_each(|s| one.snapshot(s));
-        assert_eq!(one.finish().percentile(99), Some(2 * 4096));
-    }
-
-    #[test]
-    fn nothing_recorded_is_no_percentile() {
-        let empty = report(Measure::Regions, &[]);
-        assert_eq!((empty.mean, empty.percentiles.len(), empty.over_time.len()), (None, 0, 0));
-        assert!(serde_json::to_string(&empty).unwrap().contains("\"mean\":null"));
-    }
-}
+mod tests;

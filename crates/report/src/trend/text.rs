@@ -59,6 +59,9 @@ pub(crate) fn write_percentiles(report: &TrendReport, width: usize, out: &mut im
     if let Some(mean) = report.mean {
         writeln!(out, "{:>12} {:>11}", "mean", report.measure.format(mean))?;
     }
+    if let Some(remark) = report.unknown_remark() {
+        writeln!(out, "{remark}")?;
+    }
     if report.relative_error > 0.0 {
         writeln!(
             out,
@@ -146,11 +149,11 @@ mod tests {
     use super::*;
     use crate::Accumulate;
     use crate::synthetic::{MIB, region, snapshot};
-    use crate::trend::{Measure, Threshold, TrendAnalysis, TrendOptions};
+    use crate::trend::{Definition, Measure, TrendAnalysis, TrendOptions};
 
     /// 1 MiB for half of the time, then 8 MiB.
     fn step() -> String {
-        let mut analysis = TrendAnalysis::new(TrendOptions::new(Measure::WorkingSet(Threshold::default())));
+        let mut analysis = TrendAnalysis::new(TrendOptions::new(Measure::WorkingSet(Definition::default())));
         for i in 0..40 {
             analysis.snapshot(&snapshot(i, 1, vec![region(0, if i < 20 { MIB } else { 8 * MIB }, 20)]));
         }
@@ -167,7 +170,7 @@ mod tests {
             row("50").contains("1.0 MiB") && row("75").contains("8.0 MiB") && row("mean").contains("4.5 MiB"),
             "{text}"
         );
-        assert!(text.contains("at least 1 access an aggregation"));
+        assert!(text.contains("Denning: accessed at least once within 1 s"));
     }
 
     #[test]

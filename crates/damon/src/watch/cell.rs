@@ -1,0 +1,316 @@
+//! A cell: 64 neighbouring pages (or one huge page), what they last showed, and what that adds up to.
+//!
+//! # Windows
+//! A cell is cleared as a whole or in part, and the pages that were cleared are its *window*. An Accessed bit springs once,
+//! so a window says one thing: the share of its pages that were accessed within its length. As long as the length is fixed
+//! before, and short against the mean time between accesses ([`Tuning::window_hits`]), that share is rate x length whether
+//! accesses come at random, at even distances, or all pages at once. The looks in between are for other cells and change
+//! nothing. A window that ends without a hit goes on as the next one without a clear: cold memory costs looks only.
+//!
+//! What such later windows show depends on what the first one did: of a loop, the longer it was not met, the sooner it
+//! comes. Watching from any moment until the first hit would find twice the rate of a loop. So later windows count only
+//! where observation is as good as unbroken, because the cell was cleared again soon after its last hit, and where there
+//! never was a hit; otherwise they just tell whether the cell has fallen silent.
+
+use super::evidence::{Evidence, Verdict};
+use super::tuning::Tuning;
+
+/// Where a cell stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing present.
+    #[default]
+    Absent,
+    /// Present, and its bits say nothing: never cleared, or not for long.
+    Unseen,
+    /// A window is open since then, and is to be closed at the first look from `due` on.
+    Watching {
+        since: u64,
+        due: u64,
+        /// Translations were not flushed when it was cleared, and it was hot then: idle counts from then on only.
+        doubtful_until: u64,
+    },
+    /// Accessed in its last window: nothing to see until it is cleared again.
+    Lit,
+    /// Cannot be cleared alone: other processes map it, or the kernel does not clear such memory.
+    Blind(Blind),
+}
+
+/// Why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blind {
+    /// A sweep would show it.
+    Shared,
+    /// Nothing does.
+    Unclearable,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cell {
+    pub state: State,
+    /// Pages present as of the last look.
+    pub present: u64,
+    /// Pages of the open window.
+    pub window: u64,
+    /// Pages that the last window to close had, and those of them that were accessed.
+    pub tried: u64,
+    pub shown: u64,
+    pub evidence: Evidence,
+    /// The open window is the first since the cell was cleared.
+    pub first: bool,
+    /// When it was last hit itself; 0: never.
+    pub hit_at: u64,
+    /// It was cleared again soon after its last hit.
+    pub unbroken: bool,
+    /// When it became blind, or appeared.
+    pub marked: u64,
+    /// Was shared when it was last tried: it takes a sweep to observe it.
+    pub shared: bool,
+}
+
+/// What a look told of a cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Told {
+    /// Nothing new.
+    Nothing,
+    /// What is present changed, nothing else.
+    Changed,
+    /// Pages appeared: they were accessed since the last look.
+    Appeared,
+    /// A window closed.
+    Closed(Window),
+}
+
+/// A window that closed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Window {
+    /// Share of its pages that were accessed.
+    pub share: f32,
+    /// In intervals.
+    pub length: f32,
+    /// It was chosen without regard to what it would show.
+    pub counts: bool,
+    pub verdict: Verdict,
+}
+
+impl Cell {
+    /// Access probability an interval; 0 when nothing is known.
+    pub fn rate(&self) -> f32 {
+        self.evidence.rate()
+    }
+
+    /// Takes in a look: `present` and `young` are the pages' bits, `gap` the intervals since the last look at what is
+    /// present.
+    pub fn looked(
+        &mut self,
+        present: u64,
+        young: u64,
+        now: u64,
+        gap: u64,
+        longest: u64,
+        tuning: &Tuning,
+    ) -> Told {
+        let appeared = present & !self.present;
+        let changed = present != self.present;
+        self.present = present;
+        let nothing = if changed { Told::Changed } else { Told::Nothing };
+        if present == 0 {
+            *self = Self::default();
+            return nothing;
+        }
+        match self.state {
+            State::Absent => {
+                self.state = State::Unseen;
+                if gap == 0 {
+                    return Told::Changed;
+                }
+                // What was not there and is there now was accessed since, and it took no clear to see.
+                self.marked = now;
+                (self.tried, self.shown) = (present, present);
+                self.evidence.take(1.0, gap as f32, true, now, tuning);
+                Told::Appeared
+            }
+            State::Watching { since, due, doubtful_until } => {
+                // What appears meanwhile is as much a hit as a bit that sprang.
+                self.window = (self.window & present) | appeared;
+                let shown = (self.window & young) | appeared;
+                if now < due || self.window == 0 || shown == 0 && now < doubtful_until {
+                    return nothing;
+                }
+                let counts = self.first || self.unbroken || self.evidence.hits <= 0.0;
+                let share = shown.count_ones() as f32 / self.window.count_ones() as f32;
+                let length = now.saturating_sub(since).max(1) as f32;
+                let verdict = self.evidence.take(share, length, counts, now, tuning);
+                self.map(self.window, shown);
+                self.first = false;
+                if shown == 0 {
+                    // What comes next can only tell that it fell silent: it is looked at when it would.
+                    let next = self.evidence.until_silent(tuning, longest);
+                    self.state = State::Watching { since: now, due: now + next, doubtful_until: 0 };
+                } else {
+                    (self.state, self.hit_at) = (State::Lit, now);
+                    self.window = 0;
+                }
+                Told::Closed(Window { share, length, counts, verdict })
+            }
+            State::Unseen | State::Lit | State::Blind(_) => nothing,
+        }
+    }
+
+    /// Opens a window over `pages`, which were just seen clear. `flushed`: no processor holds translations from before.
+    pub fn open(&mut self, pages: u64, flushed: bool, now: u64, longest: u64, tuning: &Tuning) {
+        let hot = self.rate() > tuning.active;
+        let length = self.evidence.window_length(tuning, longest);
+        self.unbroken = self.hit_at != 0 && now.saturating_sub(self.hit_at) <= 2 * longest;
+        self.first = true;
+        self.window = pages;
+        self.state = State::Watching {
+            since: now,
+            due: now + length,
+            doubtful_until: if flushed || !hot { 0 } else { now + tuning.stale },
+        };
+    }
+
+    /// It cannot be observed.
+    pub fn blind(&mut self, why: Blind, now: u64) {
+        self.state = State::Blind(why);
+        self.shared = why == Blind::Shared;
+        self.marked = now;
+        self.window = 0;
+    }
+
+    /// Keeps which pages of the cell were accessed, if the window had most of them.
+    fn map(&mut self, window: u64, shown: u64) {
+        if 4 * window.count_ones() >= 3 * self.present.count_ones() {
+            (self.tried, self.shown) = (window, shown);
+        } else if shown != 0 && shown != window {
+            // Its pages differ: the next window is to have all of them.
+            (self.tried, self.shown) = (0, 0);
+        }
+    }
+
+    /// The cell's stretch was found changed as a whole: it is idle now, as far as is known, and to be observed anew.
+    pub fn fell_silent(&mut self, exposure: f32, now: u64) {
+        self.evidence = Evidence { idle: exposure, ..Evidence::of(0.0, exposure, false, now) };
+        if self.state == State::Lit {
+            self.state = State::Unseen;
+        }
+    }
+
+    /// What stands behind the rate now: hits and exposure, faded where nothing renewed them.
+    pub fn known(&self, now: u64, tuning: &Tuning) -> (f32, f32) {
+        match self.state {
+            // Not there, so not accessed.
+            State::Absent => (0.0, 40.0),
+            State::Watching { .. } => (self.evidence.hits, self.evidence.exposure),
+            State::Unseen if self.marked != 0 && self.evidence.hits > 0.0 => {
+                let fresh = now.saturating_sub(self.marked) <= tuning.appeared;
+                if fresh { (self.evidence.hits, self.evidence.exposure) } else { (0.0, 0.0) }
+            }
+            State::Unseen | State::Lit | State::Blind(_) => self.evidence.faded(now, tuning),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Tuning = Tuning::DEFAULT;
+
+    /// Rate after windows of the cell's own choosing over pages that are all accessed at the intervals `accessed` says.
+    fn settle(accessed: impl Fn(u64, u64) -> bool, windows: u64) -> f32 {
+        let mut cell = Cell { present: u64::MAX, state: State::Unseen, ..Cell::default() };
+        let mut now = 1000;
+        let (mut sum, mut rng) = (0.0, crate::Rng::new(5));
+        for index in 0..windows {
+            cell.open(u64::MAX, true, now, 20, &T);
+            let State::Watching { since, due, .. } = cell.state else { panic!("not watching") };
+            let young = if accessed(since, due) { u64::MAX } else { 0 };
+            cell.looked(u64::MAX, young, due, 1, 20, &T);
+            // Windows begin anywhere in an aggregation.
+            now = due + rng.below(23);
+            sum += if index >= windows / 4 { cell.rate() } else { 0.0 };
+        }
+        sum / (windows - windows / 4) as f32
+    }
+
+    #[test]
+    fn periodic_and_random_accesses_give_the_same_rate() {
+        for period in [4u64, 10, 20] {
+            let periodic = settle(|from, to| (from..to).any(|t| t % period == 0), 400);
+            let want = 1.0 / period as f32;
+            assert!((periodic / want - 1.0).abs() < 0.35, "every {period}: {periodic} instead of {want}");
+            let random = settle(
+                |from, to| {
+                    (from..to).any(|t| {
+                        let hash = t.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                        (hash ^ hash >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33 & 0xffff
+                            < 65536 / period
+                    })
+                },
+                400,
+            );
+            assert!(
+                (random / want - 1.0).abs() < 0.35,
+                "at random, 1 in {period}: {random} instead of {want}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_page_that_appears_was_accessed_and_is_unknown_later() {
+        let mut cell = Cell::default();
+        assert_eq!(cell.looked(0, 0, 10, 10, 20, &T), Told::Nothing);
+        assert_eq!(cell.looked(0xff, 0xff, 20, 10, 20, &T), Told::Appeared);
+        assert!((cell.rate() - 0.1).abs() < 0.02);
+        assert!(cell.known(30, &T).1 > 0.0);
+        assert_eq!(cell.known(20 + T.appeared + 1, &T), (0.0, 0.0), "unknown, not cold");
+    }
+
+    #[test]
+    fn what_was_there_at_the_first_look_was_not_seen_to_appear() {
+        let mut cell = Cell::default();
+        assert_eq!(cell.looked(0xff, 0xff, 20, 0, 20, &T), Told::Changed);
+        assert_eq!(cell.known(20, &T), (0.0, 0.0));
+    }
+
+    fn verdict(told: Told) -> Verdict {
+        let Told::Closed(window) = told else { panic!("{told:?}") };
+        window.verdict
+    }
+
+    #[test]
+    fn changes_of_pattern_start_evidence_anew() {
+        let mut cell = Cell { present: 1, state: State::Unseen, ..Cell::default() };
+        cell.open(1, true, 0, 20, &T);
+        for now in (20..400).step_by(20) {
+            assert_eq!(verdict(cell.looked(1, 0, now, 20, 20, &T)), Verdict::Expected);
+        }
+        assert_eq!(verdict(cell.looked(1, 1, 400, 20, 20, &T)), Verdict::Surprise);
+        assert!(cell.rate() > 0.04, "{}", cell.rate());
+        for now in 401..410 {
+            cell.open(1, true, now - 1, 20, &T);
+            let State::Watching { due, .. } = cell.state else { panic!("not watching") };
+            cell.looked(1, 1, due, 1, 20, &T);
+        }
+        assert!(cell.rate() > 0.9, "{}", cell.rate());
+        cell.open(1, true, 1000, 20, &T);
+        let mut now = 1000;
+        while cell.rate() > 0.0 {
+            now += 1;
+            cell.looked(1, 0, now, 1, 20, &T);
+        }
+        assert!(now < 1010, "it took {} idle intervals", now - 1000);
+    }
+
+    #[test]
+    fn idle_after_a_sweep_does_not_count_while_translations_may_be_held() {
+        let evidence = Evidence::of(10.0, 10.0, false, 100);
+        let mut cell = Cell { present: 1, state: State::Lit, evidence, ..Cell::default() };
+        cell.open(1, false, 100, 20, &T);
+        assert_eq!(cell.looked(1, 0, 110, 10, 20, &T), Told::Nothing);
+        assert!(cell.rate() > 0.9);
+        assert_eq!(verdict(cell.looked(1, 0, 100 + T.stale, 10, 20, &T)), Verdict::Silent);
+    }
+}

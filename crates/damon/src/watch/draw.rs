@@ -1,0 +1,350 @@
+//! From cells to regions: the likeliest division into stretches, its borders to the page, and what each stretch is known by.
+
+use super::cell::{Cell, State};
+use super::evidence::Evidence;
+use super::segment::{Piece, Word, segment};
+use super::target::{CELL_SIZE, Watched};
+use super::tuning::Tuning;
+use crate::{AddrRange, BLOCK_SIZE, PAGE_SIZE, Region};
+use alloc::vec::Vec;
+
+/// Neighbouring cells of one rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Stretch {
+    pub range: AddrRange,
+    /// The mean of its cells'.
+    pub evidence: Evidence,
+    /// Cells that were observed, and those that could not be.
+    pub seen: u32,
+    pub blind: u32,
+    /// Bytes present.
+    pub resident: u64,
+    pub known: bool,
+    /// A check did not show what was expected: more are wanted.
+    pub suspect: bool,
+    /// When it was last checked.
+    pub checked: u64,
+}
+
+impl Stretch {
+    /// Access probability an interval.
+    pub fn rate(&self) -> f32 {
+        if self.known { self.evidence.rate() } else { 0.0 }
+    }
+}
+
+/// A piece of address space that is drawn as one: cells alike, or nothing present.
+struct Part<'a> {
+    range: AddrRange,
+    word: Word,
+    cells: u32,
+    resident: u64,
+    blind: bool,
+    seen: bool,
+    /// Nothing is present: not accessed, but no part of what is.
+    absent: bool,
+    /// What its one cell knows.
+    own: Option<Evidence>,
+    /// Its one cell, if it is of small pages: it has pages to draw a border between.
+    cell: Option<&'a Cell>,
+}
+
+/// Hits from which, or exposure from which, the sum of a stretch's evidence makes its rate known: about one access, or as
+/// much exposure as half an aggregation of DAMON's defaults has looks at a page.
+const ENOUGH: (f32, f32) = (0.7, 10.0);
+
+/// Divides `ranges` (sorted, disjoint) into stretches.
+pub(super) fn draw(watched: &Watched, ranges: &[AddrRange], now: u64, tuning: &Tuning) -> Vec<Stretch> {
+    let mut stretches = Vec::with_capacity(watched.stretches.len() + 8);
+    let mut block = 0;
+    for range in ranges {
+        while watched.blocks.get(block).is_some_and(|b| b.addr + BLOCK_SIZE <= range.start) {
+            block += 1;
+        }
+        let parts = parts(watched, &mut block, *range, now, tuning);
+        let known = &watched.stretches;
+        let pieces: Vec<Piece> = parts
+            .iter()
+            .map(|part| Piece { word: part.word, price: price(known, part.range.start, tuning) })
+            .collect();
+        join(&parts, &segment(&pieces), &mut stretches);
+    }
+    carry(&watched.stretches, &mut stretches);
+    stretches
+}
+
+fn price(known: &[Stretch], at: u64, tuning: &Tuning) -> f32 {
+    let next = known.partition_point(|s| s.range.start + CELL_SIZE / 2 < at);
+    let near = known.get(next).is_some_and(|s| s.range.start.abs_diff(at) <= CELL_SIZE / 2);
+    if near { tuning.price_known } else { tuning.price }
+}
+
+/// The range's parts in order, without a gap between them.
+fn parts<'a>(
+    watched: &'a Watched,
+    next: &mut usize,
+    range: AddrRange,
+    now: u64,
+    tuning: &Tuning,
+) -> Vec<Part<'a>> {
+    let mut parts: Vec<Part<'a>> = Vec::new();
+    let mut at = range.start;
+    while let Some(block) = watched.blocks.get(*next).filter(|b| b.addr < range.end) {
+        if block.addr > at {
+            parts.push(absent(AddrRange::new(at, block.addr)));
+        }
+        for (addr, size, cell) in block.parts() {
+            let piece = AddrRange::new(addr, addr + size).intersection(range);
+            if piece.is_empty() {
+                continue;
+            }
+            at = piece.end;
+            let part = part_of(cell, piece, size, now, tuning);
+            // Long stretches of idle or absent memory are one part: there is nothing to decide within them.
+            match parts.last_mut().filter(|last| alike(last, &part)) {
+                Some(last) => {
+                    last.range.end = piece.end;
+                    last.cells += 1;
+                    last.resident += part.resident;
+                    (last.cell, last.own) = (None, None);
+                    last.word = with_cells(last.word, last.cells);
+                }
+                None => parts.push(part),
+            }
+        }
+        if block.addr + BLOCK_SIZE > range.end {
+            break;
+        }
+        *next += 1;
+    }
+    if at < range.end {
+        parts.push(absent(AddrRange::new(at, range.end)));
+    }
+    parts
+}
+
+fn absent(range: AddrRange) -> Part<'static> {
+    let cells = (range.size() / CELL_SIZE).clamp(1, 1 << 20) as u32;
+    Part {
+        range,
+        word: Word::Seen { hits: 0.0, exposure: 40.0, cells: (cells as f32).min(16.0) },
+        cells,
+        resident: 0,
+        blind: false,
+        seen: true,
+        absent: true,
+        own: None,
+        cell: None,
+    }
+}
+
+fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &Tuning) -> Part<'a> {
+    let small = size == CELL_SIZE;
+    let page = if small { PAGE_SIZE } else { size };
+    let (hits, exposure) = cell.known(now, tuning);
+    let blind = matches!(cell.state, State::Blind(_)) || cell.shared;
+    let seen = exposure > 0.0 && (hits > 0.1 || exposure > 1.0);
+    let word = if cell.state == State::Absent {
+        // Nothing there: it was not accessed, but whose neighbour it is matters more.
+        Word::Seen { hits: 0.0, exposure: 10.0, cells: 1.0 }
+    } else if small && step_at(cell).is_some() {
+        Word::None
+    } else if seen {
+        Word::Seen { hits, exposure: exposure.min(400.0).max(hits), cells: 1.0 }
+    } else if blind {
+        Word::Unknown { cells: 1.0 }
+    } else {
+        Word::None
+    };
+    Part {
+        range,
+        word,
+        cells: 1,
+        resident: (u64::from(cell.present.count_ones()) * page).min(size),
+        blind: blind && !seen,
+        seen,
+        absent: cell.state == State::Absent,
+        own: Some(cell.evidence),
+        cell: small.then_some(cell),
+    }
+}
+
+fn alike(last: &Part<'_>, part: &Part<'_>) -> bool {
+    if last.blind != part.blind
+        || last.seen != part.seen
+        || last.absent != part.absent
+        || part.cell.is_some_and(|c| c.shown != 0)
+    {
+        return false;
+    }
+    match (last.word, part.word) {
+        (Word::Seen { hits: a, exposure: x, .. }, Word::Seen { hits: b, exposure: y, .. }) => {
+            a == 0.0 && b == 0.0 && (x - y).abs() < 1.0 && last.cell.is_none_or(|c| c.shown == 0)
+        }
+        (Word::Unknown { .. }, Word::Unknown { .. }) => true,
+        _ => false,
+    }
+}
+
+fn with_cells(word: Word, cells: u32) -> Word {
+    let cells = cells as f32;
+    match word {
+        Word::None => word,
+        Word::Unknown { .. } => Word::Unknown { cells },
+        Word::Seen { hits, exposure, .. } => Word::Seen { hits, exposure, cells },
+    }
+}
+
+/// Joins parts of one rung to stretches, and draws the borders between stretches to the page.
+fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
+    let first = stretches.len();
+    let mut previous: Option<(usize, u8)> = None;
+    for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
+        let fresh = previous.is_none_or(|(_, r)| r != rung);
+        if fresh {
+            let mut start = part.range.start;
+            if let Some((before, other)) = previous
+                && let Some(left) = parts.get(before)
+            {
+                start = border(left, part, other < rung);
+                if let Some(stretch) = stretches.last_mut() {
+                    stretch.range.end = start;
+                }
+            }
+            stretches.push(Stretch { range: AddrRange::new(start, part.range.end), ..Stretch::default() });
+        }
+        if let Some(stretch) = stretches.last_mut() {
+            stretch.range.end = part.range.end;
+            stretch.resident += part.resident;
+            if let Some(evidence) = part.own.filter(|e| e.hits > 0.0) {
+                stretch.evidence.floor |= evidence.floor;
+                stretch.evidence.luck = evidence.luck;
+            }
+            if let Word::Seen { hits, exposure, .. } = part.word
+                && !part.absent
+            {
+                stretch.evidence.hits += hits * part.cells as f32;
+                stretch.evidence.exposure += exposure * part.cells as f32;
+            }
+            stretch.seen += if part.seen && !part.absent { part.cells } else { 0 };
+            stretch.blind += if part.blind { part.cells } else { 0 };
+        }
+        previous = Some((index, rung));
+    }
+    for stretch in stretches.iter_mut().skip(first) {
+        // What is not present was not accessed: that is known too.
+        let absent = stretch.resident == 0 && stretch.blind == 0;
+        let evidence = &mut stretch.evidence;
+        let enough = evidence.hits >= ENOUGH.0 || evidence.exposure >= ENOUGH.1;
+        stretch.known = absent || stretch.seen > 0 && enough;
+        let cells = stretch.seen.max(1) as f32;
+        (evidence.hits, evidence.exposure) = (evidence.hits / cells, evidence.exposure / cells);
+        if absent {
+            stretch.seen = stretch.seen.max(1);
+        }
+    }
+    // A border drawn to the page may leave nothing of a stretch of one cell.
+    let kept = stretches.split_off(first);
+    stretches.extend(kept.into_iter().filter(|s| !s.range.is_empty()));
+}
+
+/// Where a cell has a single step from accessed to not accessed or back: index of the first page past it.
+fn step_at(cell: &Cell) -> Option<u32> {
+    let (tried, shown) = (cell.tried, cell.shown);
+    if tried != u64::MAX || shown == 0 || shown == u64::MAX {
+        return None;
+    }
+    let changes = (shown ^ (shown >> 1)) & (u64::MAX >> 1);
+    (changes.count_ones() == 1).then(|| changes.trailing_zeros() + 1)
+}
+
+/// The border between two neighbouring parts, of which the right one is `hotter` or colder: drawn into the cell on either
+/// side as far as its last window says so.
+fn border(left: &Part<'_>, right: &Part<'_>, hotter: bool) -> u64 {
+    let at = right.range.start;
+    let whole = |part: &Part<'_>| part.range.size() == CELL_SIZE;
+    // Pages of the left cell that belong to the right.
+    let over = left
+        .cell
+        .filter(|_| whole(left))
+        .and_then(|cell| step_at(cell).map(|step| 64 - step).filter(|_| (cell.shown >> 63 != 0) == hotter));
+    if let Some(pages) = over {
+        return at - u64::from(pages) * PAGE_SIZE;
+    }
+    let under = right
+        .cell
+        .filter(|_| whole(right))
+        .and_then(|cell| step_at(cell).filter(|_| (cell.shown & 1 != 0) != hotter));
+    at + u64::from(under.unwrap_or(0)) * PAGE_SIZE
+}
+
+/// What is remembered of stretches beside their evidence passes to those that lie where they lay.
+fn carry(old: &[Stretch], new: &mut [Stretch]) {
+    for stretch in new {
+        let middle = stretch.range.start.midpoint(stretch.range.end);
+        let at = old.partition_point(|s| s.range.end <= middle);
+        if let Some(before) = old.get(at).filter(|s| s.range.contains(middle)) {
+            stretch.checked = before.checked;
+            stretch.suspect = before.suspect;
+        }
+    }
+}
+
+/// The regions of a target: its stretches, none larger than `max_size`, as few as `most` need to be.
+pub(super) fn regions(
+    stretches: &[Stretch],
+    max_size: u64,
+    most: usize,
+    max_nr_accesses: u32,
+) -> Vec<Region> {
+    let mut regions: Vec<Region> = stretches.iter().map(|s| region_of(s, max_nr_accesses)).collect();
+    let mut threshold = 1;
+    while regions.len() > most.max(1) && threshold <= max_nr_accesses.saturating_mul(2) {
+        crate::adapt::merge_regions(&mut regions, threshold, u64::MAX, |l, r| {
+            (l.seen_bp == 0) != (r.seen_bp == 0)
+        });
+        threshold = threshold.saturating_mul(2);
+    }
+    let large = |r: &Region| r.range.size() > max_size;
+    if !regions.iter().any(large) {
+        return regions;
+    }
+    let mut cut = Vec::with_capacity(regions.len() + 16);
+    for region in regions {
+        let size = region.range.size();
+        let pieces = size.div_ceil(max_size.max(PAGE_SIZE)).min(size / PAGE_SIZE).max(1);
+        let step = (size / pieces).next_multiple_of(PAGE_SIZE);
+        let mut start = region.range.start;
+        while start < region.range.end {
+            let end = start.saturating_add(step).min(region.range.end);
+            let share = |bytes: u64| (u128::from(bytes) * u128::from(end - start) / u128::from(size)) as u64;
+            cut.push(Region {
+                range: AddrRange::new(start, end),
+                resident: region.resident.map(share),
+                ..region
+            });
+            start = end;
+        }
+    }
+    cut
+}
+
+fn region_of(stretch: &Stretch, max_nr_accesses: u32) -> Region {
+    let max = max_nr_accesses as f32;
+    let rate = stretch.rate();
+    let tried = (stretch.seen + stretch.blind).max(1);
+    let seen_bp = (u64::from(stretch.seen) * 10_000 / u64::from(tried)).max(1) as u16;
+    Region {
+        nr_accesses: (rate * max + 0.5) as u32,
+        // Saturates: who reads it goes by the whole count then.
+        nr_accesses_bp: (f64::from(rate) * f64::from(max) * 10_000.0) as u32,
+        seen_bp: if stretch.known { seen_bp } else { 0 },
+        exposure: if stretch.known {
+            (stretch.evidence.exposure * stretch.seen as f32).clamp(1.0, 4e9) as u32
+        } else {
+            0
+        },
+        resident: Some(stretch.resident.min(stretch.range.size())),
+        ..Region::new(stretch.range)
+    }
+}

@@ -1,0 +1,170 @@
+//! What windows add up to: hits, exposure, and when to believe that a pattern changed.
+//!
+//! Hits and exposure grow with each window by the share of its pages that were hit and by its length: the pages of a cell
+//! are mostly accessed together, so that they count as one observation, however many they are. Both are forgotten at one
+//! pace, so that the rate stands on about the last [`Tuning::most_hits`] hits. A window, or a row of them, that can hardly
+//! come from the rate so far is a change of pattern, and evidence starts anew with it.
+
+use super::tuning::Tuning;
+
+/// How many times more or less pages hit than expected are a change of pattern, when neither all are nor none.
+const APART: f32 = 4.0;
+
+/// Weight of a window that tells only that the rate is no less.
+const BOUND: f32 = 0.4;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Evidence {
+    pub hits: f32,
+    /// In sampling intervals.
+    pub exposure: f32,
+    /// Intervals since the last hit.
+    pub idle: f32,
+    /// How probable the windows hit in a row were.
+    pub luck: f32,
+    /// All that is known of the rate is that it is no less: an access was found after a window too long to tell more.
+    pub floor: bool,
+    /// When it last came in.
+    pub last: u64,
+}
+
+/// What a window was, seen from what was known before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Expected,
+    /// A change of pattern: accessed.
+    Surprise,
+    /// A change of pattern: not accessed any more.
+    Silent,
+}
+
+impl Evidence {
+    /// `hits` in `exposure` intervals.
+    pub fn of(hits: f32, exposure: f32, floor: bool, last: u64) -> Self {
+        Self { hits, exposure, floor, last, ..Self::default() }
+    }
+
+    /// Access probability an interval; 0 when nothing is known.
+    pub fn rate(&self) -> f32 {
+        if self.exposure > 0.0 { (self.hits / self.exposure).min(1.0) } else { 0.0 }
+    }
+
+    /// Length of the next window, in intervals.
+    pub fn window_length(&self, tuning: &Tuning, longest: u64) -> u64 {
+        let rate = self.rate();
+        if rate <= 0.0 {
+            return longest;
+        }
+        // Looking for a rate, windows shrink fast.
+        let hits = if self.floor { tuning.window_hits / 4.0 } else { tuning.window_hits };
+        let wanted = ((hits / rate) as u64).max(1);
+        // A power of two: few different lengths, so that many windows end in one wake-up.
+        (1 << wanted.ilog2()).min(longest)
+    }
+
+    /// Intervals until idleness will be telling.
+    pub fn until_silent(&self, tuning: &Tuning, longest: u64) -> u64 {
+        let rate = self.rate();
+        if rate <= 0.0 {
+            return longest;
+        }
+        ((tuning.surprise_idle / rate - self.idle) as u64 + 1).min(longest)
+    }
+
+    /// Takes in a window of `length` intervals in which `share` of the pages were hit. One that does not count, because it
+    /// was not chosen without regard to what it would show, can only be a change of pattern.
+    pub fn take(&mut self, share: f32, length: f32, counts: bool, now: u64, tuning: &Tuning) -> Verdict {
+        if share > 0.0 {
+            self.hit(share, length, counts, now, tuning)
+        } else {
+            self.miss(length, counts, now, tuning)
+        }
+    }
+
+    fn hit(&mut self, share: f32, length: f32, counts: bool, now: u64, tuning: &Tuning) -> Verdict {
+        let expected = self.rate() * length;
+        let row = if self.idle > 0.0 || self.luck <= 0.0 { 1.0 } else { self.luck };
+        (self.idle, self.last) = (0.0, now);
+        if !counts {
+            return Verdict::Expected;
+        }
+        self.luck = row * expected.min(1.0);
+        // Where some of many pages are hit, each speaks for itself, and a share so different is no chance.
+        let apart = share < 0.97 && (share > APART * expected || share * APART < expected.min(0.6));
+        if self.exposure > 0.0 && apart && expected > 0.0 {
+            self.begin(share, length, now);
+            return Verdict::Surprise;
+        }
+        if self.exposure > 0.0 && share > 0.3 && self.luck < tuning.surprise_hit {
+            self.begin(share, length, now);
+            return Verdict::Surprise;
+        }
+        self.add(share, length, now, tuning);
+        Verdict::Expected
+    }
+
+    /// Evidence starts anew with this window.
+    pub fn begin(&mut self, share: f32, length: f32, now: u64) {
+        let floor = share > 0.5 && length > 1.0;
+        // What is only a bound soon gives way to what is measured.
+        let weight = if floor { BOUND } else { 1.0 };
+        *self = Self { luck: 1.0, ..Self::of(hits_of(share, length) * weight, length * weight, floor, now) };
+    }
+
+    /// Adds a window as what it is, without looking for a change of pattern in it.
+    pub fn add(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) {
+        let expected = self.rate() * length;
+        let whole = share > 0.5;
+        if share > 0.0 && self.exposure <= 0.0 || self.floor && whole && expected < 0.99 {
+            // The first that is known of this rate, or a higher bound than so far: windows shrink until one shows no hit.
+            self.begin(share, length, now);
+            return;
+        }
+        self.floor &= whole;
+        self.last = now;
+        // Looked at too late, it tells nothing but that it is still accessed.
+        if expected <= 1.0 || !whole {
+            self.hits += hits_of(share, length);
+            self.exposure += length;
+            self.forget_beyond(tuning);
+        }
+    }
+
+    fn miss(&mut self, length: f32, counts: bool, now: u64, tuning: &Tuning) -> Verdict {
+        self.idle += length;
+        if self.hits > 0.0 && self.idle * self.rate() > tuning.surprise_idle {
+            *self = Self { idle: self.idle, ..Self::of(0.0, self.idle, false, now) };
+            self.forget_beyond(tuning);
+            return Verdict::Silent;
+        }
+        if counts {
+            (self.last, self.floor) = (now, false);
+            self.exposure += length;
+            self.forget_beyond(tuning);
+        }
+        Verdict::Expected
+    }
+
+    fn forget_beyond(&mut self, tuning: &Tuning) {
+        let over = (self.hits / tuning.most_hits).max(self.exposure / tuning.most_exposure);
+        if over > 1.0 {
+            self.hits /= over;
+            self.exposure /= over;
+        }
+    }
+
+    /// What is left of it when nothing renewed it: hits and exposure.
+    pub fn faded(&self, now: u64, tuning: &Tuning) -> (f32, f32) {
+        let halvings = now.saturating_sub(self.last) as f32 / tuning.half_life;
+        // 2^-x, near enough.
+        let kept = 1.0 / (1.0 + halvings * (0.7 + halvings * 0.45));
+        (self.hits * kept, self.exposure * kept)
+    }
+}
+
+/// Hits of a window of which `share` of the pages were accessed. Of pages that are accessed at random, fewer are hit than
+/// rate x length: some twice. Of pages each at even distances that is not so, nor of pages accessed together, of which all
+/// are hit or none. Between the two, then.
+fn hits_of(share: f32, length: f32) -> f32 {
+    if length > 1.0 && share < 0.97 { share * (1.0 + share * 0.25) } else { share }
+}

@@ -1,0 +1,269 @@
+//! What to clear in the coming aggregation.
+
+use super::cell::State;
+use super::target::{At, all_of, some_of};
+use super::{Stretch, Watch};
+use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
+use alloc::vec::Vec;
+
+/// Clears that are as dear as clearing a range of so many pages. Measured: a range costs 10 us for its flush when the
+/// target runs on another processor, and 75 ns a page.
+const PAGES_A_CLEAR: usize = 128;
+/// The same for a sweep, which flushes nothing: 45 ns a page of anonymous memory, 70 ns of shared.
+pub(crate) const SWEPT_A_CLEAR: usize = 220;
+/// Without a ceiling there is still no use in more clears than this in an aggregation.
+const ENOUGH: usize = 4000;
+/// Part of what was saved up that may be spent in one aggregation.
+const SAVED: usize = 4;
+
+/// A stretch that may be checked.
+struct Candidate {
+    target: TargetId,
+    range: AddrRange,
+    /// Little is known of it, or doubtful.
+    unsettled: bool,
+    checked: u64,
+}
+
+impl Watch {
+    pub(super) fn plan_clears<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
+        let income = step.allowance.prepares_per_aggr.min(ENOUGH);
+        let available = step.allowance.prepares.min(ENOUGH);
+        let spend = available.min(income + available.saturating_sub(income) / SAVED);
+        let waiting: usize = self.targets.iter().map(|t| t.census.unseen).sum();
+        let for_checks = if waiting > 0 { spend * self.tuning.checks_share / 100 } else { spend };
+        let chosen = self.choose_checks(step, for_checks.max(1), waiting);
+        let rest = spend.saturating_sub(chosen * 5 / 4);
+        let rest = self.watch_again(step, rest);
+        self.see_the_unseen(step, rest);
+        if self.sweeps {
+            self.sweep(step, income);
+        }
+    }
+
+    /// Chooses what to check, stretches of which little is known first, then by turns. Returns how many.
+    fn choose_checks<O: BlockOperations>(
+        &mut self,
+        step: &mut Step<'_, O>,
+        most: usize,
+        waiting: usize,
+    ) -> usize {
+        let tuning = self.tuning;
+        let mut all: Vec<Candidate> = Vec::new();
+        for target in &self.targets {
+            for stretch in target.stretches.iter().filter(|s| s.is_hot(&tuning)) {
+                all.push(Candidate {
+                    target: target.id,
+                    range: stretch.range,
+                    unsettled: stretch.evidence.floor || stretch.suspect || is_thin(stretch),
+                    checked: stretch.checked,
+                });
+            }
+        }
+        all.sort_unstable_by_key(|c| (!c.unsettled, c.checked, c.range.start));
+        self.checks.clear();
+        let mut longest = 0;
+        for candidate in &all {
+            if self.checks.len() >= most {
+                step.tally.prepares_cut += 1;
+                continue;
+            }
+            let times = match candidate.unsettled {
+                true if waiting == 0 => tuning.checks_unsettled,
+                true => tuning.checks_unsettled / 2,
+                false => 1,
+            };
+            for _ in 0..times {
+                self.checks.push((candidate.target, candidate.range));
+            }
+            let Some(target) = self.index.get(&candidate.target).and_then(|i| self.targets.get_mut(*i))
+            else {
+                continue;
+            };
+            if let Some(stretch) = target.stretches.iter_mut().find(|s| s.range == candidate.range) {
+                stretch.checked = step.now;
+                let length =
+                    if stretch.rate() > 0.0 { (tuning.window_hits / stretch.rate()) as u64 } else { 0 };
+                longest = longest.max(length.max(1));
+            }
+        }
+        // At any moment, as long as short windows still end within the aggregation.
+        let samples = u64::from(step.attrs.max_nr_accesses());
+        self.checks_at = step.now + step.rng.below(samples.saturating_sub(longest.min(samples / 3)).max(1));
+        if self.checks_at == step.now && !self.checks.is_empty() {
+            let chosen = self.checks.len();
+            self.make_checks(step);
+            return chosen;
+        }
+        self.checks.len()
+    }
+
+    /// Clears what was chosen.
+    pub(super) fn make_checks<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
+        let mut checks = core::mem::take(&mut self.checks);
+        checks.sort_unstable();
+        for group in checks.chunk_by(|a, b| a.0 == b.0) {
+            let Some(target) =
+                group.first().and_then(|(id, _)| self.index.get(id)).and_then(|i| self.targets.get_mut(*i))
+            else {
+                continue;
+            };
+            let mut cells: Vec<(At, u64)> = Vec::with_capacity(group.len());
+            for same in group.chunk_by(|a, b| a.1 == b.1) {
+                let Some((_, range)) = same.first() else { continue };
+                let mut lit =
+                    target.clearable(*range, |c| !c.shared && matches!(c.state, State::Lit | State::Unseen));
+                for _ in same {
+                    if lit.is_empty() || step.allowance.prepares == 0 {
+                        break;
+                    }
+                    let at = lit.swap_remove(step.rng.below(lit.len() as u64) as usize);
+                    let Some(cell) = target.blocks.get(at.block).and_then(|b| b.cells.get(at.cell)) else {
+                        continue;
+                    };
+                    // Once in a while a cell shows all its pages, so that borders within it are known.
+                    let pages = if cell.tried == 0 {
+                        all_of(cell)
+                    } else {
+                        some_of(cell, self.tuning.check_pages, step.rng.below(2) == 1)
+                    };
+                    cells.push((at, pages));
+                }
+            }
+            cells.sort_unstable_by_key(|(at, _)| *at);
+            cells.dedup_by_key(|(at, _)| *at);
+            if !cells.is_empty() {
+                target.clear(step, &cells, &self.tuning);
+            }
+        }
+        checks.clear();
+        self.checks = checks;
+    }
+
+    /// Clears memory outside of hot stretches that was found accessed, so that it shows whether that goes on. Returns what
+    /// is left to spend.
+    fn watch_again<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) -> usize {
+        let tuning = self.tuning;
+        let count = self.targets.len();
+        for offset in 0..count {
+            let Some(target) = self.targets.get_mut((self.clear_turn + offset) % count) else { break };
+            if target.risen.is_empty() || rest == 0 {
+                continue;
+            }
+            let mut risen = core::mem::take(&mut target.risen);
+            risen.sort_unstable();
+            risen.dedup();
+            let mut cells: Vec<(At, u64)> = Vec::new();
+            risen.retain(|addr| {
+                let Some(at) = target.at(*addr) else { return false };
+                let Some(cell) = target.blocks.get(at.block).and_then(|b| b.cells.get(at.cell)) else {
+                    return false;
+                };
+                let next = target.stretches.partition_point(|s| s.range.end <= *addr);
+                if cell.state != State::Lit || target.stretches.get(next).is_some_and(|s| s.is_hot(&tuning)) {
+                    return false;
+                }
+                if cells.len() * 3 / 2 >= rest {
+                    return true;
+                }
+                cells.push((at, all_of(cell)));
+                false
+            });
+            step.tally.prepares_cut += risen.len() as u64;
+            target.risen = risen;
+            rest = rest.saturating_sub(cells.len() * 3 / 2);
+            if !cells.is_empty() {
+                target.clear(step, &cells, &tuning);
+            }
+        }
+        rest
+    }
+
+    /// Clears memory that was never seen, evenly spread where it is more than may be cleared.
+    fn see_the_unseen<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) {
+        let count = self.targets.len();
+        for _ in 0..count {
+            if rest == 0 {
+                break;
+            }
+            self.clear_turn = (self.clear_turn + 1) % count;
+            let Some(target) = self.targets.get_mut(self.clear_turn).filter(|t| t.census.unseen > 0) else {
+                continue;
+            };
+            let unseen = target.clearable(AddrRange::new(0, u64::MAX), |c| c.state == State::Unseen);
+            // By the block, a cell costs a fifth of what it costs by itself.
+            let blocks = unseen.chunk_by(|a, b| a.block == b.block).count();
+            let whole = blocks + unseen.len() / 2;
+            let swept = 1 + target.census.present / SWEPT_A_CLEAR;
+            let fits = swept <= rest && 2 * target.blocks.len() <= step.checks_left();
+            if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen.len() {
+                // Small processes, huge pages: all at once is cheaper.
+                let before = step.allowance.prepares;
+                target.sweep(step, Sweep::All, &self.tuning);
+                target.take_census(step.now, &self.tuning);
+                rest = rest.saturating_sub(before.saturating_sub(step.allowance.prepares));
+                continue;
+            }
+            let mut cells: Vec<(At, u64)> = Vec::new();
+            let mut take = |at: At| {
+                let Some(cell) = target.blocks.get(at.block).and_then(|b| b.cells.get(at.cell)) else {
+                    return;
+                };
+                cells.push((at, all_of(cell)));
+            };
+            if whole <= rest {
+                unseen.iter().copied().for_each(&mut take);
+                rest -= whole;
+            } else {
+                let affordable = (rest * 2 / 3).max(1).min(unseen.len());
+                let offset = step.rng.below(unseen.len() as u64) as usize;
+                let mut chosen: Vec<At> = (0..affordable)
+                    .filter_map(|i| {
+                        unseen.get((i * unseen.len() / affordable + offset) % unseen.len()).copied()
+                    })
+                    .collect();
+                chosen.sort_unstable();
+                chosen.dedup();
+                chosen.into_iter().for_each(&mut take);
+                step.tally.prepares_cut += (unseen.len() - affordable) as u64;
+                rest = 0;
+            }
+            if !cells.is_empty() {
+                target.clear(step, &cells, &self.tuning);
+                target.take_census(step.now, &self.tuning);
+            }
+        }
+    }
+
+    /// Sweeps the target for which that shows most for its price, when enough was set aside.
+    fn sweep<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, income: usize) {
+        let tuning = &self.tuning;
+        let longest = income.saturating_mul(tuning.longest_sweep);
+        self.sweep_credit = (self.sweep_credit + income * tuning.sweep_share / 100).min(longest);
+        let now = step.now;
+        let credit = self.sweep_credit;
+        let best = self
+            .targets
+            .iter_mut()
+            .filter(|t| t.census.shared > 0 && now.saturating_sub(t.swept) >= tuning.sweep_pause)
+            .filter(|t| 1 + t.census.present / SWEPT_A_CLEAR <= credit)
+            .max_by_key(|t| {
+                let waited = now.saturating_sub(t.swept).min(1 << 20);
+                t.census.shared as u64 * 1000 / (1 + t.census.present / SWEPT_A_CLEAR) as u64 * waited
+            });
+        if let Some(target) = best {
+            self.sweep_credit -= 1 + target.census.present / SWEPT_A_CLEAR;
+            target.sweep(step, Sweep::All, tuning);
+        }
+    }
+}
+
+/// Little stands behind its rate.
+fn is_thin(stretch: &Stretch) -> bool {
+    stretch.evidence.hits < 2.0
+}
+
+/// Pages of clears, in the unit of [`crate::Allowance::prepares`].
+pub(crate) const fn price_of(ranges: usize, pages: usize) -> usize {
+    ranges + pages / PAGES_A_CLEAR
+}

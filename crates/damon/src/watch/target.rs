@@ -1,0 +1,412 @@
+//! What is known of one target: its blocks, and the flows of looks and clears through them.
+
+use super::cell::{Blind, Cell, State, Told, Window};
+use super::draw::Stretch;
+use super::tuning::Tuning;
+use crate::{
+    AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, Pages,
+    RangeClear, Step, Sweep, TargetId,
+};
+use alloc::vec::Vec;
+
+/// Bytes of a cell.
+pub(super) const CELL_SIZE: u64 = 64 * PAGE_SIZE;
+pub(super) const CELLS: usize = (BLOCK_SIZE / CELL_SIZE) as usize;
+
+/// 2 MiB of address space in which something is present.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub addr: u64,
+    /// A huge page: its first cell stands for all of it.
+    pub huge: bool,
+    /// When it was last looked at, or known to be absent; `None`: never.
+    pub looked: Option<u64>,
+    pub cells: [Cell; CELLS],
+}
+
+impl Block {
+    fn new(addr: u64, absent_at: Option<u64>) -> Self {
+        Self { addr, huge: false, looked: absent_at, cells: [Cell::default(); CELLS] }
+    }
+
+    /// The cells that stand for something, with their first address and size.
+    pub fn parts(&self) -> impl Iterator<Item = (u64, u64, &Cell)> {
+        let size = if self.huge { BLOCK_SIZE } else { CELL_SIZE };
+        let count = if self.huge { 1 } else { CELLS };
+        self.cells.iter().take(count).enumerate().map(move |(i, c)| (self.addr + i as u64 * size, size, c))
+    }
+
+    fn used(&mut self) -> &mut [Cell] {
+        let count = if self.huge { 1 } else { CELLS };
+        &mut self.cells[..count]
+    }
+}
+
+/// A cell of a target, by index of its block and within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct At {
+    pub block: usize,
+    pub cell: usize,
+}
+
+/// How many cells are where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Census {
+    /// Wait to be cleared for the first time.
+    pub unseen: usize,
+    /// Show something at the next look.
+    pub watching: usize,
+    /// Only a sweep shows: mapped by others too.
+    pub shared: usize,
+    /// Were accessed and show nothing more.
+    pub lit: usize,
+    /// Pages present.
+    pub present: usize,
+}
+
+/// One target.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watched {
+    pub id: TargetId,
+    /// Sorted by address.
+    pub blocks: Vec<Block>,
+    pub surveyed: Option<u64>,
+    /// What was last drawn of it.
+    pub stretches: Vec<Stretch>,
+    /// Windows that wait for a look: when, and in which block (by address).
+    pub due: Vec<(u64, u64)>,
+    /// Windows over accessed memory that closed in this aggregation, and where.
+    pub results: Vec<(u64, Window)>,
+    /// Cells outside of hot stretches that were found accessed: to be watched again.
+    pub risen: Vec<u64>,
+    /// The next drawing will differ.
+    pub dirty: bool,
+    pub census: Census,
+    /// All its blocks had a look, or the first part of them.
+    pub looked_once: bool,
+    /// When it was last swept.
+    pub swept: u64,
+}
+
+impl Watched {
+    pub fn new(id: TargetId) -> Self {
+        Self { id, dirty: true, ..Self::default() }
+    }
+
+    /// Finds out which blocks have anything in them.
+    pub fn survey<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, scratch: &mut Vec<u64>) {
+        if !step.survey(self.id, scratch) {
+            return;
+        }
+        let before = self.surveyed.replace(step.now);
+        if self.blocks.iter().map(|b| b.addr).eq(scratch.iter().copied()) {
+            return;
+        }
+        self.dirty = true;
+        let old = core::mem::take(&mut self.blocks);
+        let mut old = old.into_iter().peekable();
+        self.blocks.reserve(scratch.len());
+        for &addr in scratch.iter() {
+            while old.next_if(|b| b.addr < addr).is_some() {}
+            let block = old.next_if(|b| b.addr == addr).unwrap_or_else(|| Block::new(addr, before));
+            self.blocks.push(block);
+        }
+    }
+
+    /// Looks at the blocks of these indices (sorted) and takes in what they show.
+    pub fn look<O: BlockOperations>(
+        &mut self,
+        step: &mut Step<'_, O>,
+        indices: &[usize],
+        tuning: &Tuning,
+    ) -> bool {
+        let mut looks: Vec<BlockLook> =
+            indices.iter().filter_map(|i| self.blocks.get(*i)).map(|b| BlockLook::at(b.addr)).collect();
+        if looks.is_empty() || !step.look(self.id, &mut looks) {
+            return false;
+        }
+        for (look, index) in looks.iter().zip(indices) {
+            self.take_in(look, *index, step.now, u64::from(step.attrs.max_nr_accesses()), tuning);
+        }
+        true
+    }
+
+    fn take_in(&mut self, look: &BlockLook, index: usize, now: u64, longest: u64, tuning: &Tuning) {
+        let Some(block) = self.blocks.get_mut(index) else { return };
+        let huge = match look.mapped {
+            Mapped::Unknown => return,
+            Mapped::Huge => true,
+            Mapped::Absent => block.huge,
+            Mapped::Table => false,
+        };
+        if huge != block.huge {
+            // Collapsed or split: what was known was about other units.
+            block.huge = huge;
+            block.cells = [Cell::default(); CELLS];
+            block.looked = None;
+            self.dirty = true;
+        }
+        let gap = block.looked.map_or(0, |at| now.saturating_sub(at).max(1));
+        block.looked = Some(now);
+        let base = block.addr;
+        for (i, cell) in block.used().iter_mut().enumerate() {
+            let (present, young) =
+                if look.mapped == Mapped::Absent { (0, 0) } else { (look.present.0[i], look.young.0[i]) };
+            let before = cell.evidence;
+            let told = cell.looked(present, young, now, gap, longest, tuning);
+            let window = match told {
+                Told::Nothing => continue,
+                Told::Changed | Told::Appeared => {
+                    self.dirty = true;
+                    continue;
+                }
+                Told::Closed(window) => window,
+            };
+            // A rate falls with every idle window; none stays none.
+            self.dirty |= window.share > 0.0 || before.hits > 0.0 || before.exposure <= 0.0;
+            let addr = base + i as u64 * CELL_SIZE;
+            if window.share > 0.0 && !cell.shared {
+                self.risen.push(addr);
+            }
+            if before.rate() > tuning.active {
+                self.results.push((addr, window));
+                // What is due later can wait for the aggregation's end.
+                if window.share <= 0.0
+                    && let State::Watching { due, .. } = cell.state
+                    && due <= now + longest / 2
+                {
+                    self.due.push((due, base));
+                }
+            }
+        }
+    }
+
+    /// Clears pages of cells, given in order, and opens windows over them.
+    pub fn clear<O: BlockOperations>(
+        &mut self,
+        step: &mut Step<'_, O>,
+        cells: &[(At, u64)],
+        tuning: &Tuning,
+    ) {
+        let mut ranges: Vec<RangeClear> = Vec::new();
+        // Each block is looked at afterwards; what is too much of that waits for another interval.
+        let cells = first_blocks(cells, step.checks_left());
+        for &(at, pages) in cells {
+            let Some(block) = self.blocks.get(at.block) else { continue };
+            if block.huge {
+                ranges.push(clear_of(AddrRange::new(block.addr, block.addr + BLOCK_SIZE)));
+                continue;
+            }
+            let base = block.addr + at.cell as u64 * CELL_SIZE;
+            let mut rest = pages;
+            while rest != 0 {
+                let first = u64::from(rest.trailing_zeros());
+                let count = u64::from((rest >> first).trailing_ones());
+                let range = AddrRange::new(base + first * PAGE_SIZE, base + (first + count) * PAGE_SIZE);
+                // Neighbours make one range: each flushes translations once.
+                match ranges
+                    .last_mut()
+                    .filter(|r| r.range.end == range.start && range.start % BLOCK_SIZE != 0)
+                {
+                    Some(last) => last.range.end = range.end,
+                    None => ranges.push(clear_of(range)),
+                }
+                rest = if first + count >= 64 { 0 } else { rest & (u64::MAX << (first + count)) };
+            }
+        }
+        if ranges.is_empty() {
+            return;
+        }
+        step.clear(self.id, &mut ranges);
+        let longest = u64::from(step.attrs.max_nr_accesses());
+        let refused = |addr: u64| {
+            let at = ranges.partition_point(|r| r.range.end <= addr);
+            ranges.get(at).filter(|r| r.range.contains(addr)).map(|r| r.cleared)
+        };
+        // A clear is believed when a look has seen it.
+        let mut indices: Vec<usize> = cells.iter().map(|(at, _)| at.block).collect();
+        indices.dedup();
+        let mut looks: Vec<BlockLook> =
+            indices.iter().filter_map(|i| self.blocks.get(*i)).map(|b| BlockLook::at(b.addr)).collect();
+        if !step.look(self.id, &mut looks) {
+            return;
+        }
+        for &(at, pages) in cells {
+            let Ok(position) = indices.binary_search(&at.block) else { continue };
+            let (Some(look), Some(block)) = (looks.get(position), self.blocks.get_mut(at.block)) else {
+                continue;
+            };
+            let expected = if block.huge { Mapped::Huge } else { Mapped::Table };
+            let Some(cell) = block.cells.get_mut(at.cell).filter(|_| look.mapped == expected) else {
+                continue;
+            };
+            let base = block.addr + at.cell as u64 * CELL_SIZE;
+            let first = base + u64::from(pages.trailing_zeros().min(63)) * PAGE_SIZE;
+            match refused(if block.huge { block.addr } else { first }) {
+                Some(Cleared::Done) => {}
+                Some(Cleared::Refused | Cleared::WouldSplit) => {
+                    cell.blind(Blind::Unclearable, step.now);
+                    self.dirty = true;
+                    continue;
+                }
+                Some(Cleared::NotDone) | None => continue,
+            }
+            let present = look.present.0[at.cell] & pages;
+            let still = present & look.young.0[at.cell];
+            let window = if still == 0 { present } else { seen_again(step, self.id, base, present, still) };
+            self.dirty |= cell.state == State::Unseen || window == 0;
+            if window == 0 {
+                let why = if present == 0 { None } else { Some(owner_of(step, self.id, base, still)) };
+                match why {
+                    Some(Ownership::Shared) => cell.blind(Blind::Shared, step.now),
+                    Some(Ownership::Unclearable) => cell.blind(Blind::Unclearable, step.now),
+                    _ => {}
+                }
+                continue;
+            }
+            cell.shared = false;
+            cell.open(window, true, step.now, longest, tuning);
+            if let State::Watching { due, .. } = cell.state {
+                self.due.push((due, block.addr));
+            }
+        }
+    }
+
+    /// Clears all memory of a kind, and opens a window over each cell that is clear afterwards.
+    pub fn sweep<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, kind: Sweep, tuning: &Tuning) {
+        self.swept = step.now;
+        let unlooked = self.blocks.iter().enumerate().filter(|(_, b)| b.looked != Some(step.now));
+        let unlooked: Vec<usize> = unlooked.map(|(i, _)| i).collect();
+        if unlooked.len() + self.blocks.len() > step.checks_left() {
+            return;
+        }
+        // What was accessed until now would be lost.
+        if !unlooked.is_empty() && !self.look(step, &unlooked, tuning)
+            || !step.sweep(self.id, kind, self.census.present)
+        {
+            return;
+        }
+        let mut looks: Vec<BlockLook> = self.blocks.iter().map(|b| BlockLook::at(b.addr)).collect();
+        if !step.look(self.id, &mut looks) {
+            return;
+        }
+        let longest = u64::from(step.attrs.max_nr_accesses());
+        for (block, look) in self.blocks.iter_mut().zip(&looks) {
+            let expected = if block.huge { Mapped::Huge } else { Mapped::Table };
+            if look.mapped != expected {
+                continue;
+            }
+            let addr = block.addr;
+            for (i, cell) in block.used().iter_mut().enumerate() {
+                let clear = look.present.0[i] & !look.young.0[i];
+                let wants = !matches!(cell.state, State::Watching { .. } | State::Absent);
+                // What is mostly clear was cleared; the rest was accessed since or is not of this kind.
+                if wants && clear != 0 && 2 * clear.count_ones() >= cell.present.count_ones() {
+                    cell.open(clear, false, step.now, longest, tuning);
+                    if let State::Watching { due, .. } = cell.state {
+                        self.due.push((due, addr));
+                    }
+                }
+            }
+        }
+        self.dirty = true;
+    }
+
+    /// Counts anew where its cells stand, and gives those another try that could not be observed for a while.
+    pub fn take_census(&mut self, now: u64, tuning: &Tuning) {
+        let mut census = Census::default();
+        for block in &mut self.blocks {
+            let pages = if block.huge { 512 } else { 1 };
+            for cell in block.used() {
+                if matches!(cell.state, State::Blind(_)) && now.saturating_sub(cell.marked) >= tuning.retry {
+                    cell.state = State::Unseen;
+                    self.dirty = true;
+                }
+                match cell.state {
+                    State::Absent => continue,
+                    State::Unseen => census.unseen += 1,
+                    State::Watching { .. } => census.watching += 1,
+                    State::Lit => census.lit += 1,
+                    State::Blind(Blind::Unclearable) => {}
+                    State::Blind(Blind::Shared) => census.shared += 1,
+                }
+                census.shared += usize::from(cell.shared && cell.state == State::Lit);
+                census.present += (cell.present.count_ones() as usize * pages).min(512);
+            }
+        }
+        self.census = census;
+    }
+
+    /// The blocks with cells that a look may tell something of.
+    pub fn telling(&self) -> Vec<usize> {
+        let tells = |b: &Block| {
+            b.looked.is_none()
+                || b.parts().any(|(_, _, c)| matches!(c.state, State::Watching { .. } | State::Absent))
+        };
+        self.blocks.iter().enumerate().filter(|(_, b)| tells(b)).map(|(i, _)| i).collect()
+    }
+}
+
+/// The cells that lie in the first `most` blocks of a list.
+fn first_blocks(cells: &[(At, u64)], most: usize) -> &[(At, u64)] {
+    let end: usize = cells.chunk_by(|a, b| a.0.block == b.0.block).take(most).map(<[_]>::len).sum();
+    cells.get(..end).unwrap_or_default()
+}
+
+fn clear_of(range: AddrRange) -> RangeClear {
+    RangeClear { range, cleared: Cleared::NotDone }
+}
+
+/// Which pages of a range that was cleared are under observation, when some are young (again): all, if nobody else maps
+/// them, since they were accessed anew; otherwise those that are clear.
+fn seen_again<O: BlockOperations>(
+    step: &mut Step<'_, O>,
+    id: TargetId,
+    base: u64,
+    present: u64,
+    still: u64,
+) -> u64 {
+    if owner_of(step, id, base, still) == Ownership::Exclusive { present } else { present & !still }
+}
+
+/// Who maps these pages of a cell, judged by up to four of them: any that cannot be cleared speaks for all.
+fn owner_of<O: BlockOperations>(step: &mut Step<'_, O>, id: TargetId, base: u64, pages: u64) -> Ownership {
+    let mut addrs: Vec<u64> = Vec::with_capacity(4);
+    let mut rest = pages;
+    let skip = (pages.count_ones() / 4).max(1);
+    while rest != 0 {
+        addrs.push(base + u64::from(rest.trailing_zeros()) * PAGE_SIZE);
+        for _ in 0..skip {
+            rest &= rest.wrapping_sub(1);
+        }
+    }
+    let mut found = Vec::new();
+    step.ops.ownership(id, &addrs, &mut found);
+    let any = |what: Ownership| found.contains(&what);
+    if any(Ownership::Shared) {
+        Ownership::Shared
+    } else if any(Ownership::Unclearable) {
+        Ownership::Unclearable
+    } else if any(Ownership::Exclusive) {
+        Ownership::Exclusive
+    } else {
+        Ownership::Unknown
+    }
+}
+
+/// All present pages of a cell.
+pub(super) const fn all_of(cell: &Cell) -> u64 {
+    cell.present
+}
+
+/// At most `most` neighbouring pages of a cell, from the half that has more of them.
+pub(super) fn some_of(cell: &Cell, most: u32, upper: bool) -> u64 {
+    if cell.present.count_ones() <= most {
+        return cell.present;
+    }
+    let (low, high) = (cell.present & u64::from(u32::MAX), cell.present & !u64::from(u32::MAX));
+    let (first, second) = if upper { (high, low) } else { (low, high) };
+    if first.count_ones() * 2 >= second.count_ones() { first } else { second }
+}
+
+const _: () = assert!(CELLS == Pages::NONE.0.len());

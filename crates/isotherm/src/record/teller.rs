@@ -1,0 +1,108 @@
+//! What `isotherm record` prints while it records: the progress line, and what is not recorded. It has a thread of its own,
+//! as a terminal may be stopped.
+
+use isotherm_damon::{Snapshot, TargetId};
+use isotherm_linux::process::Process;
+use isotherm_linux::targets::EndReason;
+use isotherm_linux::{Cost, FeedLimits, Observer, Refusals};
+use std::collections::BTreeMap;
+
+/// Prints.
+pub struct Teller {
+    progress: bool,
+    started_ns: u64,
+    /// Targets with the numbers of their regions and the bytes accessed, as of the last snapshot.
+    targets: BTreeMap<TargetId, (usize, u64)>,
+    refusals_told: u32,
+    /// Refusals past those that were told one by one.
+    more_refused: u64,
+}
+
+/// Lines about refusals, after which further ones are counted and told at the end: a server that keeps starting
+/// processes of another user must not fill the screen.
+const MOST_REFUSALS_TOLD: u32 = 5;
+
+impl Teller {
+    /// `progress`: also keeps a line about what is going on.
+    pub fn new(progress: bool) -> Self {
+        Self {
+            progress,
+            started_ns: isotherm_linux::monotonic_ns(),
+            targets: BTreeMap::new(),
+            refusals_told: 0,
+            more_refused: 0,
+        }
+    }
+
+    /// What it wants to be told.
+    pub fn limits(&self) -> FeedLimits {
+        // A progress line that is a second late is not worth keeping snapshots for.
+        FeedLimits { snapshots: if self.progress { 16 } else { 0 }, bytes: 0, ..FeedLimits::default() }
+    }
+
+    /// The last words.
+    pub fn finish(&mut self) {
+        self.clear();
+        if self.more_refused > 0 {
+            say!("isotherm: not recorded: {} more processes, which may not be watched", self.more_refused);
+        }
+    }
+
+    fn clear(&self) {
+        if self.progress {
+            say_on_the_line!("\r\x1b[K");
+        }
+    }
+
+    fn tell_progress(&self, cost: &Cost) {
+        let seconds = cost.time_ns.saturating_sub(self.started_ns) / 1_000_000_000;
+        let (regions, hot) =
+            self.targets.values().fold((0, 0), |(r, h), (regions, hot)| (r + regions, h + hot));
+        let cpu = cost.cpu_ns as f64 / cost.wall_ns.max(1) as f64 * 100.0;
+        say_on_the_line!(
+            "\r\x1b[Krecording {seconds} s: {} {}, {regions} regions, working set {}, monitor {cpu:.1} % of a CPU (Ctrl-C ends it)",
+            self.targets.len(),
+            if self.targets.len() == 1 { "process" } else { "processes" },
+            isotherm_report::units::format_size(hot),
+        );
+    }
+}
+
+impl Observer for Teller {
+    fn target(&mut self, id: TargetId, _process: &Process, _parent: Option<TargetId>, _time_ns: u64) {
+        self.targets.insert(id, (0, 0));
+    }
+
+    fn target_end(&mut self, id: TargetId, _reason: EndReason, _time_ns: u64) {
+        self.targets.remove(&id);
+    }
+
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        for target in snapshot.targets.iter().filter(|target| !target.steady) {
+            if let Some(known) = self.targets.get_mut(&target.id) {
+                let hot = target.regions.iter().filter(|r| r.nr_accesses > 0);
+                *known = (target.regions.len(), hot.map(|r| r.range.size()).sum());
+            }
+        }
+    }
+
+    fn refused(&mut self, refusals: &Refusals) {
+        if self.refusals_told >= MOST_REFUSALS_TOLD {
+            self.more_refused += refusals.count;
+            return;
+        }
+        self.refusals_told += 1;
+        self.clear();
+        let Refusals { count, why, .. } = refusals;
+        match count {
+            1 => say!("isotherm: not recorded: {why}"),
+            _ => say!("isotherm: not recorded: {count} processes; the first: {why}"),
+        }
+    }
+
+    fn cost(&mut self, cost: &Cost) {
+        if self.progress {
+            self.tell_progress(cost);
+        }
+    }
+}

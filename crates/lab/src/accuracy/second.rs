@@ -1,0 +1,134 @@
+//! Which bytes were accessed at least once in a second: recorded against true.
+//!
+//! A region that is accessed in a share p of its sampling intervals is expected to be accessed in a second of n of them with
+//! the probability 1 - (1-p)^n. The truth has for each byte whether it was, or for random accesses with what probability.
+//! Where both are the same, the record is right; what they have in common is the smaller of both.
+//!
+//! Memory that several processes map counts once, with the accesses of all of them.
+
+use super::hot::is_unknown;
+use super::overlay::{Piece, overlay};
+use crate::Quartiles;
+use isotherm_damon::{RegionSnapshot, Snapshot};
+use isotherm_workloads::truth::{Coverage, PhaseLine, Segment};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How long bytes have time to be accessed.
+const SECOND_NS: u64 = 1_000_000_000;
+
+impl Piece for Segment {
+    fn start(&self) -> u64 {
+        self.start
+    }
+
+    fn end(&self) -> u64 {
+        self.end
+    }
+}
+
+/// How well the bytes accessed within a second were known, over all seconds that end with a snapshot and lie in one phase.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Second {
+    /// Seconds judged.
+    pub windows: u64,
+    /// Share of what was recorded as accessed that was; `None` when nothing was recorded.
+    pub precision: Option<f64>,
+    /// Share of what was accessed that was recorded as accessed; `None` when nothing was.
+    pub recall: Option<f64>,
+    /// Harmonic mean of the two: twice the bytes in common by those recorded and those true.
+    pub f1: Option<f64>,
+    /// True working set of a second, bytes.
+    pub truth: Quartiles,
+    /// Recorded working set of a second, bytes of the workload's areas.
+    pub recorded: Quartiles,
+    /// Median of recorded / true, of the seconds in which anything was accessed.
+    pub ratio: Option<f64>,
+    /// Share of the bytes of which the record says that it does not know; they are in none of the other figures.
+    pub unknown_share: f64,
+}
+
+/// Sums over seconds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seconds {
+    common: f64,
+    recorded: f64,
+    truth: f64,
+    unknown: f64,
+    all: f64,
+    wss: Vec<(f64, f64)>,
+}
+
+impl Seconds {
+    /// Judges the second that ends with `snapshot`, unless another phase reaches into it.
+    pub(super) fn judge(
+        &mut self,
+        phase: &PhaseLine,
+        regions: &BTreeMap<u32, Vec<RegionSnapshot>>,
+        snapshot: &Snapshot,
+    ) {
+        let start = snapshot.end_ns.checked_sub(SECOND_NS).filter(|&start| start >= phase.start_ns);
+        let Some(start) = start.filter(|_| snapshot.sample_ns > 0) else { return };
+        let truth = Coverage { segments: phase.segments(start..snapshot.end_ns) };
+        // Both cut alike, by the truth's pieces and the record's regions.
+        let (mut real, mut recorded) = (Coverage::default(), Coverage::default());
+        for (&pid, regions) in regions {
+            overlay(truth.of(pid), regions, |piece, region, part| {
+                let piece = Segment { start: part.start, end: part.end, ..*piece };
+                self.all += piece.size() as f64;
+                if region.is_some_and(is_unknown) {
+                    self.unknown += piece.size() as f64;
+                    return;
+                }
+                let accessed = region.map_or(0.0, |r| accessed_within(r, SECOND_NS, snapshot));
+                real.segments.push(piece);
+                recorded.segments.push(Segment { accessed, ..piece });
+            });
+        }
+        let (mut common, mut both) = (0.0, (0.0, 0.0));
+        let mut compare = |real: &Segment, recorded: &Segment| {
+            let bytes = real.size() as f64;
+            common += bytes * real.accessed.min(recorded.accessed);
+            both.0 += bytes * real.accessed;
+            both.1 += bytes * recorded.accessed;
+        };
+        let private = real.segments.iter().zip(&recorded.segments).filter(|(s, _)| !s.shared);
+        private.for_each(|(real, recorded)| compare(real, recorded));
+        let (real, recorded) = (real.shared(), recorded.shared());
+        real.iter().zip(&recorded).for_each(|(real, recorded)| compare(real, recorded));
+        self.common += common;
+        self.truth += both.0;
+        self.recorded += both.1;
+        self.wss.push(both);
+    }
+
+    pub(super) fn verdict(&self) -> Option<Second> {
+        let ratio = |part: f64, all: f64| (all > 0.0).then(|| part / all);
+        let quartiles = |pick: fn(&(f64, f64)) -> f64| {
+            let bytes: Vec<u64> = self.wss.iter().map(|w| pick(w).round() as u64).collect();
+            Quartiles::of(&bytes)
+        };
+        let mut ratios: Vec<f64> = self.wss.iter().filter_map(|&(t, r)| ratio(r, t)).collect();
+        ratios.sort_by(f64::total_cmp);
+        Some(Second {
+            windows: self.wss.len() as u64,
+            precision: ratio(self.common, self.recorded),
+            recall: ratio(self.common, self.truth),
+            f1: ratio(2.0 * self.common, self.recorded + self.truth),
+            truth: quartiles(|w| w.0)?,
+            recorded: quartiles(|w| w.1)?,
+            ratio: ratios.get(ratios.len() / 2).copied(),
+            unknown_share: ratio(self.unknown, self.all).unwrap_or(0.0),
+        })
+    }
+}
+
+/// The probability that a page of `region` was accessed in `length_ns`, by its recorded rate.
+pub(super) fn accessed_within(region: &RegionSnapshot, length_ns: u64, snapshot: &Snapshot) -> f64 {
+    let most = f64::from(snapshot.max_nr_accesses.max(1)) * 10_000.0;
+    let share = (f64::from(region.nr_accesses_bp) / most).clamp(0.0, 1.0);
+    1.0 - (1.0 - share).powf(length_ns as f64 / snapshot.sample_ns.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! Reading lists of mappings, one process after the other, each in as many steps as it takes.
+//!
+//! `/proc/PID/maps` goes on at the address where the last read stopped, whatever was mapped or unmapped meanwhile, and
+//! holds mmap_lock for a page of text at a time. So a list read over seconds is one that the process could have had, but
+//! for what changed below the place reached; the next reading mends that. The buffers are here, not in [`Maps`]: a
+//! thousand targets share them, and the names too.
+
+use super::lines::Lines;
+use super::{Line, MapList, Mapping, MappingKind, Maps, line};
+use crate::cpu_time;
+use crate::process::{Process, ProcessError};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The kernel gives out a page of text at a time, or a single line where that is longer: room for both.
+const BUFFER: usize = 16 << 10;
+
+/// Threads that are asked where the main thread has ended.
+const MOST_THREADS_TRIED: usize = 64;
+
+/// What one step may take. It ends when either is used up; a single read, about a page of text, it always does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepLimit {
+    /// Bytes of text.
+    pub bytes: usize,
+    /// CPU time of the calling thread.
+    pub cpu: Duration,
+}
+
+impl StepLimit {
+    /// No limit: to the end.
+    pub const NONE: Self = Self { bytes: usize::MAX, cpu: Duration::MAX };
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes of text read.
+    pub bytes: usize,
+    /// Once the end was reached: whether the new list differs from the old one.
+    pub whole: Option<bool>,
+}
+
+/// Reads lists of mappings, one at a time.
+#[derive(Debug)]
+pub struct Reader {
+    lines: Lines<Vec<u8>>,
+    incoming: Incoming,
+    file: Option<File>,
+    pages_mapped: Option<u64>,
+    steps: u32,
+}
+
+/// The list under construction.
+#[derive(Debug, Default)]
+struct Incoming {
+    list: MapList,
+    /// Whether every mapping so far is the old list's at the same place.
+    same: bool,
+    names: HashSet<Arc<str>>,
+    /// Names when those that nobody bears any more were last dropped.
+    names_kept: usize,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Reader {
+    /// A reader that reads nothing yet.
+    pub fn new() -> Self {
+        Self {
+            lines: Lines::new(vec![0; BUFFER]),
+            incoming: Incoming::default(),
+            file: None,
+            pages_mapped: None,
+            steps: 0,
+        }
+    }
+
+    /// Begins to read the mappings of `process`; what was read of another's is dropped.
+    ///
+    /// # Errors
+    /// When it has exited or may not be read.
+    pub fn begin(&mut self, process: &Process) -> Result<(), ProcessError> {
+        self.abandon();
+        self.pages_mapped = Some(process.pages()?.0);
+        let opened = File::open(process.path("maps"));
+        process.still_alive()?;
+        self.file = Some(opened.map_err(|source| failed(process, source))?);
+        Ok(())
+    }
+
+    /// Drops what was read of a list.
+    pub fn abandon(&mut self) {
+        self.file = None;
+        self.lines.restart();
+        self.incoming.restart();
+        self.steps = 0;
+    }
+
+    /// Reads on in the list that [`Reader::begin`] began, for the same `process`; `maps` gets it once it is whole.
+    ///
+    /// # Errors
+    /// When the process has exited, may not be read, or runs another program than at the beginning. The list is dropped
+    /// then, and `maps` stays as it was.
+    pub fn step(
+        &mut self,
+        process: &Process,
+        maps: &mut Maps,
+        limit: StepLimit,
+    ) -> Result<Step, ProcessError> {
+        let result = self.read_on(process, maps, limit);
+        process.still_alive().inspect_err(|_| self.abandon())?;
+        result.map_err(|source| {
+            self.abandon();
+            failed(process, source)
+        })
+    }
+
+    /// Reads the whole list at once. Returns whether it changed.
+    ///
+    /// # Errors
+    /// As [`Reader::begin`] and [`Reader::step`].
+    pub fn read(&mut self, process: &Process, maps: &mut Maps) -> Result<bool, ProcessError> {
+        self.begin(process)?;
+        Ok(self.step(process, maps, StepLimit::NONE)?.whole.unwrap_or(false))
+    }
+
+    /// What is known of the list under construction.
+    pub fn so_far(&self) -> &MapList {
+        &self.incoming.list
+    }
+
+    fn read_on(&mut self, process: &Process, maps: &mut Maps, limit: StepLimit) -> io::Result<Step> {
+        let start = cpu_time::of_this_thread();
+        self.steps += 1;
+        let mut bytes = 0;
+        while bytes < limit.bytes {
+            if bytes > 0 && cpu_time::of_this_thread().saturating_sub(start) >= limit.cpu {
+                break;
+            }
+            let Some(file) = &mut self.file else { return Err(io::ErrorKind::NotConnected.into()) };
+            let read = self.incoming.read(&mut self.lines, file, maps.mappings())?;
+            bytes += read;
+            if read > 0 {
+                continue;
+            }
+            // The main thread may end before its process does, and then shows no mappings; the other threads do.
+            if self.incoming.list.mappings.is_empty()
+                && let Some(other) = maps_of_a_thread(process)?
+            {
+                self.file = Some(other);
+                continue;
+            }
+            // The file of an address space that is gone ends early, too.
+            if self.steps > 1 && file.read_at(&mut [0], 0)? == 0 {
+                return Err(io::Error::other("it runs another program by now"));
+            }
+            let changed = self.take(maps);
+            return Ok(Step { bytes, whole: Some(changed) });
+        }
+        Ok(Step { bytes, whole: None })
+    }
+
+    fn take(&mut self, maps: &mut Maps) -> bool {
+        let changed = !self.incoming.is_same(&maps.list);
+        if changed {
+            maps.replace(self.incoming.take(), self.pages_mapped);
+        } else {
+            maps.read_again(self.pages_mapped);
+        }
+        self.abandon();
+        self.incoming.drop_unused_names();
+        changed
+    }
+
+    #[cfg(test)]
+    pub(super) fn read_text(&mut self, mut text: impl Read, maps: &mut Maps) -> bool {
+        while self.incoming.read(&mut self.lines, &mut text, maps.mappings()).unwrap() > 0 {}
+        self.take(maps)
+    }
+
+    #[cfg(test)]
+    pub(super) fn nr_names(&self) -> usize {
+        self.incoming.names.len()
+    }
+}
+
+fn failed(process: &Process, source: io::Error) -> ProcessError {
+    ProcessError::from_io(process.pid(), "its mappings (/proc/PID/maps)", source)
+}
+
+fn maps_of_a_thread(process: &Process) -> io::Result<Option<File>> {
+    for thread in std::fs::read_dir(process.path("task"))?.take(MOST_THREADS_TRIED) {
+        let Ok(file) = File::open(thread?.path().join("maps")) else { continue };
+        if file.read_at(&mut [0], 0)? > 0 {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
+impl Incoming {
+    fn restart(&mut self) {
+        self.list.mappings.clear();
+        self.list.ranges.clear();
+        (self.list.malformed, self.same) = (0, true);
+    }
+
+    fn read(
+        &mut self,
+        lines: &mut Lines<Vec<u8>>,
+        file: &mut impl Read,
+        old: &[Mapping],
+    ) -> io::Result<usize> {
+        lines.read(file, |text| self.take_line(text, old))
+    }
+
+    fn take_line(&mut self, text: &[u8], old: &[Mapping]) {
+        // A line that lies before its predecessor's end cannot be the kernel's, unless what lay there grew meanwhile.
+        let end = self.list.mappings.last().map_or(0, |last| last.range.end);
+        let Some(line) = line(text).filter(|line| line.range.start >= end) else {
+            self.list.malformed += 1;
+            return;
+        };
+        let name = self.intern(line.name);
+        let Line { range, perms, offset, device, inode, .. } = line;
+        let mapping = Mapping { range, perms, offset, device, inode, name };
+        self.same &= old.get(self.list.mappings.len()) == Some(&mapping);
+        if mapping.kind() != MappingKind::Kernel {
+            self.list.ranges.push(range);
+        }
+        self.list.mappings.push(mapping);
+    }
+
+    fn intern(&mut self, name: &[u8]) -> Arc<str> {
+        // Neighbours often share their name: the segments of a library, the pieces of an arena.
+        if let Some(last) = self.list.mappings.last().filter(|last| last.name.as_bytes() == name) {
+            return Arc::clone(&last.name);
+        }
+        let name = String::from_utf8_lossy(name);
+        if let Some(known) = self.names.get(&*name) {
+            return Arc::clone(known);
+        }
+        let name: Arc<str> = name.into();
+        self.names.insert(Arc::clone(&name));
+        name
+    }
+
+    fn is_same(&self, old: &MapList) -> bool {
+        self.same
+            && old.complete
+            && old.mappings.len() == self.list.mappings.len()
+            && old.malformed == self.list.malformed
+    }
+
+    fn take(&mut self) -> MapList {
+        let mut list = std::mem::take(&mut self.list);
+        list.mappings.shrink_to_fit();
+        list.ranges.shrink_to_fit();
+        list.complete = true;
+        list
+    }
+
+    /// Names that no mapping bears any more are held by this set alone. Looked at when it has doubled, so that the cost
+    /// is that of making them.
+    fn drop_unused_names(&mut self) {
+        if self.names.len() > 2 * self.names_kept + 64 {
+            self.names.retain(|name| Arc::strong_count(name) > 1);
+            self.names_kept = self.names.len();
+        }
+    }
+}

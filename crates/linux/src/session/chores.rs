@@ -1,0 +1,344 @@
+//! What is done beside sampling: taking in processes, reading mappings, looking whether anything changed. All of it in
+//! small steps, under a share of the overhead budget, so that it costs the same whatever there is to do; what the budget
+//! does not buy waits.
+
+use super::{Observed, as_ns};
+use crate::cpu_time;
+use crate::maps::{MapList, Reader, StepLimit};
+use crate::process::ProcessError;
+use isotherm_damon::TargetId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest step. A fifth of the shortest usual sampling interval's slack; a guess.
+pub(super) const STEP: Duration = Duration::from_micros(500);
+
+/// Most of a list of mappings that is read in a step: some 0.5 ms (60,000 mappings took 57 such steps of 0.5 ms).
+const STEP_BYTES: usize = 64 << 10;
+
+/// Share of the overhead budget that this work may take; sampling gets what is left of the whole.
+const SHARE: f64 = 0.5;
+
+/// Seconds of the whole overhead budget that may be spent at once at the start, when nothing is known and sampling has
+/// nothing to do.
+const START: f64 = 2.0;
+
+/// Seconds of the share that may be saved up.
+const HOLDS: f64 = 1.0;
+
+/// Most targets whose size is looked up in a step, some 5 us each.
+const LOOKS_A_STEP: usize = 16;
+
+/// Part of this work's share that looking up sizes may take: so the sizes of a thousand targets are looked up every four
+/// seconds or so at the default budget, and reading what has changed is not kept waiting by looking what has.
+const TURNS: f64 = 0.25;
+
+/// A token bucket of CPU time.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    /// CPU seconds a second; `None`: no ceiling.
+    share: Option<f64>,
+    tokens_ns: f64,
+    last_ns: u64,
+}
+
+impl Bucket {
+    /// Of an overhead of `overhead` CPU seconds a second; 0 or less: no ceiling.
+    pub(super) fn new(overhead: f64, now_ns: u64) -> Self {
+        let share = (overhead > 0.0).then_some(overhead * SHARE);
+        Self { share, tokens_ns: overhead.max(0.0) * START * 1e9, last_ns: now_ns }
+    }
+
+    /// What a step may take now, at most [`STEP`]; none when too little is left.
+    pub(super) fn allowance(&mut self, now_ns: u64) -> Option<Duration> {
+        let Some(share) = self.share else { return Some(STEP) };
+        let earned = now_ns.saturating_sub(self.last_ns) as f64 * share;
+        self.last_ns = now_ns;
+        // Never takes away what the start brought with it.
+        let most = self.tokens_ns.max(share * HOLDS * 1e9);
+        self.tokens_ns = (self.tokens_ns + earned).min(most);
+        // Half a step at least, so that waking up for it is worth it.
+        let step = STEP.as_nanos() as f64;
+        (self.tokens_ns >= step / 2.0).then(|| Duration::from_nanos(self.tokens_ns.min(step) as u64))
+    }
+
+    /// How long `cpu` must be made to last so that it is no more than the part `part` of the share.
+    fn lasts_ns(&self, cpu: Duration, part: f64) -> u64 {
+        self.share.map_or(0, |share| (cpu.as_nanos() as f64 / (share * part)) as u64)
+    }
+
+    pub(super) fn spend(&mut self, cpu: Duration) {
+        if self.share.is_some() {
+            self.tokens_ns -= cpu.as_nanos() as f64;
+        }
+    }
+
+    /// When the next step can be paid for.
+    pub(super) fn due_ns(&self, now_ns: u64) -> u64 {
+        let Some(share) = self.share else { return now_ns };
+        let missing = STEP.as_nanos() as f64 / 2.0 - self.tokens_ns;
+        now_ns.saturating_add((missing.max(0.0) / share) as u64)
+    }
+}
+
+/// News of a target's mappings.
+pub(super) struct News {
+    pub id: TargetId,
+    /// What is known of a list that is not whole; `None`: the target's list was replaced.
+    pub partial: Option<Arc<MapList>>,
+}
+
+/// Mappings to read, and whose turn it is.
+#[derive(Debug, Default)]
+pub(super) struct Chores {
+    /// For lists that take one step, as most do.
+    quick: Reader,
+    waiting: VecDeque<TargetId>,
+    /// For the others, one after the other, so that they hold up nobody else.
+    long: Reader,
+    long_waiting: VecDeque<TargetId>,
+    long_now: Option<TargetId>,
+    /// All that are in one of the queues.
+    queued: BTreeSet<TargetId>,
+    long_first: bool,
+    /// Mappings of the list being read that were told.
+    told: usize,
+    next_turn: TargetId,
+    turns_due_ns: u64,
+}
+
+impl Chores {
+    /// Has a target's mappings read.
+    pub(super) fn read(&mut self, id: TargetId) {
+        if self.queued.insert(id) {
+            self.waiting.push_back(id);
+        }
+    }
+
+    /// Drops what was read of a target's mappings, and has them read anew.
+    pub(super) fn read_anew(&mut self, id: TargetId) {
+        if self.long_now == Some(id) {
+            self.stop_long();
+        }
+        self.read(id);
+    }
+
+    pub(super) fn forget(&mut self, id: TargetId) {
+        if self.long_now == Some(id) {
+            self.stop_long();
+        }
+        self.queued.remove(&id);
+    }
+
+    fn stop_long(&mut self) {
+        self.long.abandon();
+        if let Some(id) = self.long_now.take() {
+            self.queued.remove(&id);
+        }
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    /// Whether targets wait whose mappings take one step.
+    pub(super) fn has_quick_work(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Reads mappings for `cpu`, a page of text more at most.
+    pub(super) fn step(
+        &mut self,
+        targets: &mut BTreeMap<TargetId, Observed>,
+        cpu: Duration,
+        news: &mut Vec<News>,
+    ) {
+        let start = cpu_time::of_this_thread();
+        let left = || cpu.saturating_sub(cpu_time::of_this_thread().saturating_sub(start));
+        // In turn, as one endless list would otherwise keep all others waiting, or they it.
+        self.long_first = !self.long_first;
+        if self.long_first {
+            self.long_step(targets, left(), news);
+        }
+        while let limit = left()
+            && !limit.is_zero()
+            && let Some(id) = self.waiting.pop_front()
+        {
+            self.quick_step(targets, id, limit, news);
+        }
+        let limit = left();
+        if !self.long_first && !limit.is_zero() {
+            self.long_step(targets, limit, news);
+        }
+    }
+
+    fn quick_step(
+        &mut self,
+        targets: &mut BTreeMap<TargetId, Observed>,
+        id: TargetId,
+        cpu: Duration,
+        news: &mut Vec<News>,
+    ) {
+        let Some(target) = targets.get_mut(&id).filter(|_| self.queued.contains(&id)) else { return };
+        let limit = StepLimit { bytes: STEP_BYTES, cpu };
+        let before = cpu_time::of_this_thread();
+        let read = self.quick.begin(&target.process);
+        match read.and_then(|()| self.quick.step(&target.process, &mut target.maps, limit)) {
+            Ok(step) => match step.whole {
+                Some(changed) => {
+                    self.queued.remove(&id);
+                    if changed {
+                        news.push(News { id, partial: None });
+                    }
+                }
+                // It was the time, not the list: it is tried again with a whole step.
+                None if cpu_time::of_this_thread().saturating_sub(before) < STEP / 2 && cpu < STEP / 2 => {
+                    self.waiting.push_front(id);
+                }
+                None => {
+                    if target.maps.mappings().is_empty() {
+                        news.push(News { id, partial: Some(Arc::new(self.quick.so_far().clone())) });
+                    }
+                    self.long_waiting.push_back(id);
+                }
+            },
+            // Its end, or its next program, is told by others; then there will be another reading.
+            Err(_) => {
+                self.queued.remove(&id);
+            }
+        }
+        self.quick.abandon();
+    }
+
+    fn long_step(&mut self, targets: &mut BTreeMap<TargetId, Observed>, cpu: Duration, news: &mut Vec<News>) {
+        if self.long_now.is_none() {
+            self.long_now = loop {
+                let Some(id) = self.long_waiting.pop_front() else { return };
+                let target = targets.get(&id).filter(|_| self.queued.contains(&id));
+                if target.is_some_and(|target| self.long.begin(&target.process).is_ok()) {
+                    break Some(id);
+                }
+                self.queued.remove(&id);
+            };
+            self.told = 0;
+        }
+        let Some(id) = self.long_now else { return };
+        let Some(target) = targets.get_mut(&id) else { return self.stop_long() };
+        let limit = StepLimit { bytes: STEP_BYTES, cpu };
+        match self.long.step(&target.process, &mut target.maps, limit) {
+            Ok(step) => match step.whole {
+                Some(changed) => {
+                    self.stop_long();
+                    if changed {
+                        news.push(News { id, partial: None });
+                    }
+                }
+                // Each time it has doubled, so that copying what is known costs no more than reading it.
+                None if target.maps.mappings().is_empty()
+                    && self.long.so_far().mappings().len() > 2 * self.told.max(1000) =>
+                {
+                    self.told = self.long.so_far().mappings().len();
+                    news.push(News { id, partial: Some(Arc::new(self.long.so_far().clone())) });
+                }
+                None => {}
+            },
+            Err(error) => {
+                self.stop_long();
+                if !error.is_gone() && !matches!(error, ProcessError::NotPermitted { .. }) {
+                    self.read(id);
+                }
+            }
+        }
+    }
+
+    /// Looks up the sizes of a few targets in turn, each at most once in `interval`, and queues those whose mappings
+    /// have likely changed.
+    pub(super) fn take_turns(
+        &mut self,
+        targets: &mut BTreeMap<TargetId, Observed>,
+        now_ns: u64,
+        interval: Duration,
+        bucket: &Bucket,
+    ) {
+        if now_ns < self.turns_due_ns {
+            return;
+        }
+        let start = cpu_time::of_this_thread();
+        self.look_up_sizes(targets, now_ns, interval);
+        let spent = cpu_time::of_this_thread().saturating_sub(start);
+        self.turns_due_ns = now_ns.saturating_add(bucket.lasts_ns(spent, TURNS));
+    }
+
+    fn look_up_sizes(&mut self, targets: &mut BTreeMap<TargetId, Observed>, now_ns: u64, interval: Duration) {
+        for _ in 0..LOOKS_A_STEP.min(targets.len()) {
+            let next = targets.range(self.next_turn..).next().or_else(|| targets.iter().next());
+            let Some((&id, _)) = next else { return };
+            let Some(target) = targets.get_mut(&id).filter(|t| now_ns >= t.next_look_ns) else { return };
+            self.next_turn = TargetId(id.0.wrapping_add(1));
+            target.next_look_ns = now_ns.saturating_add(as_ns(interval));
+            // One that ended is noticed elsewhere.
+            let Ok((mapped, resident)) = target.process.pages() else { continue };
+            target.resident_pages = resident;
+            if target.maps.is_stale(mapped) {
+                self.read(id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_bucket_pays_its_share_over_time_and_more_at_the_start() {
+        let mut bucket = Bucket::new(0.01, 0);
+        let spend = |bucket: &mut Bucket, until: u64| {
+            let (mut now, mut spent) = (bucket.last_ns, Duration::ZERO);
+            while now < until {
+                match bucket.allowance(now) {
+                    Some(cpu) => {
+                        assert!(cpu <= STEP && cpu >= STEP / 2);
+                        bucket.spend(cpu);
+                        spent += cpu;
+                        now += 1_000_000;
+                    }
+                    None => {
+                        let due = bucket.due_ns(now);
+                        assert!(due > now);
+                        now = due;
+                    }
+                }
+            }
+            spent.as_secs_f64()
+        };
+        let first = spend(&mut bucket, SECOND);
+        assert!((0.024..0.026).contains(&first), "20 ms at once and 5 ms earned: {first}");
+        let ten = spend(&mut bucket, 11 * SECOND);
+        assert!((0.048..0.052).contains(&ten), "{ten}");
+    }
+
+    #[test]
+    fn what_is_saved_up_is_bounded() {
+        let mut bucket = Bucket::new(0.01, 0);
+        bucket.spend(Duration::from_millis(20));
+        assert!(bucket.allowance(0).is_none());
+        assert!(bucket.allowance(1000 * SECOND).is_some());
+        let mut steps = 0;
+        while bucket.allowance(1000 * SECOND).is_some() {
+            bucket.spend(STEP);
+            steps += 1;
+        }
+        assert_eq!(steps, 10, "5 ms");
+    }
+
+    #[test]
+    fn without_a_ceiling_there_is_always_a_step() {
+        let mut bucket = Bucket::new(0.0, 0);
+        bucket.spend(Duration::from_secs(100));
+        assert_eq!((bucket.allowance(1), bucket.due_ns(7)), (Some(STEP), 7));
+    }
+}

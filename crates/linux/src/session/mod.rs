@@ -1,0 +1,493 @@
+//! Observing live targets: the loop that drives a [`Source`], owns the targets, and tells observers.
+//!
+//! One thread runs it. For each target the session holds one [`Process`], which is one file descriptor, and one list of
+//! mappings, and lends both to the source. Beside sampling, it takes in processes and reads mappings, in small steps
+//! under half of the overhead budget (`chores.rs`). Observers sit behind bounded queues (`feed.rs`), on threads of their
+//! own: nothing is converted, written or waited for here.
+
+mod chores;
+mod feed;
+mod observer;
+
+pub use feed::{Feed, FeedLimits};
+pub use observer::{Cost, Observer, Refusals, SessionEvent};
+
+use crate::cpu_time;
+use crate::maps::Maps;
+use crate::process::{Process, raise_descriptor_limit, raw};
+use crate::source::{Counters, Source, SourceError};
+use crate::targets::{EndReason, Event, Tracker};
+use chores::{Bucket, Chores, News};
+use feed::{Known, Outlets};
+use isotherm_damon::{Attrs, TargetId};
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The time asked for is over.
+    Duration,
+    /// The caller's stop condition held.
+    Stopped,
+    /// No target is left.
+    NoTargets,
+}
+
+/// How long to observe, and how often to look around.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionOptions {
+    /// For how long; `None`: until stopped or all targets are gone.
+    pub duration: Option<Duration>,
+    /// How often to look for new targets and changed mappings, at most.
+    pub update: Duration,
+    /// The whole overhead budget, a share of one CPU (0.01 is 1 %; 0: no ceiling). Half of it may go into taking in
+    /// processes and reading mappings.
+    pub overhead: f64,
+    /// CPU time that this process spent on the session's behalf before there was one; told with the first costs.
+    pub cpu_before: Duration,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self { duration: None, update: Attrs::default().update, overhead: 0.01, cpu_before: Duration::ZERO }
+    }
+}
+
+/// A target of the session.
+#[derive(Debug)]
+struct Observed {
+    pid: u32,
+    process: Arc<Process>,
+    parent: Option<TargetId>,
+    maps: Maps,
+    resident_pages: u64,
+    next_look_ns: u64,
+}
+
+/// A session: a source at work on what a tracker follows.
+pub struct Session {
+    source: Box<dyn Source>,
+    tracker: Tracker,
+    options: SessionOptions,
+    outlets: Outlets,
+    targets: BTreeMap<TargetId, Observed>,
+    by_pid: BTreeMap<u32, TargetId>,
+    /// Targets that died, until the tracker tells how, in its order.
+    ending: VecDeque<(u32, TargetId, u64)>,
+    /// Pids that have named a target.
+    used: BTreeSet<u32>,
+    next_reused: u64,
+    chores: Chores,
+    bucket: Bucket,
+    refusals: Option<Refusals>,
+    observed_any: bool,
+    /// Why the source refused the first target, for when it takes none.
+    first_refusal: Option<SourceError>,
+    attrs: Attrs,
+    cost_at_ns: u64,
+    cost_cpu: Duration,
+    cost_counters: Counters,
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    to_ns(clock_gettime(ClockId::Monotonic))
+}
+
+fn to_ns(time: Timespec) -> u64 {
+    let (s, ns) = (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0));
+    s * 1_000_000_000 + ns
+}
+
+/// CPU time that this process, all its threads, has used so far.
+pub fn process_cpu() -> Duration {
+    Duration::from_nanos(to_ns(clock_gettime(ClockId::ProcessCPUTime)))
+}
+
+/// Longest sleep, so that a stop, and the end of a target, are heeded soon also when sampling intervals are long.
+const MAX_SLEEP_NS: u64 = 100_000_000;
+const COST_PERIOD_NS: u64 = 1_000_000_000;
+/// Between two steps of other work, so that sampling is not late for it.
+const STEP_PERIOD_NS: u64 = 2_000_000;
+/// CPU time for taking in processes before the mappings of those taken in are read: two or three at a time.
+const TAKE_IN: Duration = Duration::from_micros(100);
+/// Steps done at once before the session starts, so that a held command and other named targets are known by then.
+const STEPS_AT_START: u32 = 4;
+/// Names of targets whose pid has named one before start here: past all pids.
+const FIRST_REUSED: u64 = 1 << 32;
+
+impl Session {
+    /// A session over what `tracker` follows. Raises the limit on open files of this process as far as it goes.
+    pub fn new(source: Box<dyn Source>, tracker: Tracker, options: SessionOptions) -> Self {
+        raise_descriptor_limit();
+        let now = monotonic_ns();
+        Self {
+            attrs: source.attrs(),
+            source,
+            tracker,
+            options,
+            outlets: Outlets::default(),
+            targets: BTreeMap::new(),
+            by_pid: BTreeMap::new(),
+            ending: VecDeque::new(),
+            used: BTreeSet::new(),
+            next_reused: FIRST_REUSED,
+            chores: Chores::default(),
+            bucket: Bucket::new(options.overhead, now),
+            refusals: None,
+            observed_any: false,
+            first_refusal: None,
+            cost_at_ns: now,
+            cost_cpu: process_cpu().saturating_sub(options.cpu_before),
+            cost_counters: Counters::default(),
+        }
+    }
+
+    /// A queue of all that the session tells from now on; at first, of the targets there are already.
+    pub fn subscribe(&mut self, limits: FeedLimits) -> Feed {
+        self.outlets.add(limits)
+    }
+
+    /// Takes up the targets there are already, so that a held command can be released with its monitor in place.
+    ///
+    /// # Errors
+    /// When the backend cannot go on.
+    pub fn start(&mut self) -> Result<(), SourceError> {
+        let now = monotonic_ns();
+        self.catch_up(now);
+        let events = self.tracker.look(TAKE_IN);
+        self.take(events, now)?;
+        for _ in 0..STEPS_AT_START {
+            self.step(now, chores::STEP)?;
+        }
+        Ok(())
+    }
+
+    /// Observes until the duration is over, `stop` says so, or no target is left.
+    ///
+    /// # Errors
+    /// When the backend cannot go on, or refused every target there was; what was told until then stands.
+    pub fn run(&mut self, stop: &mut dyn FnMut() -> bool) -> Result<Ended, SourceError> {
+        let start = monotonic_ns();
+        let deadline = self.options.duration.map(|d| start.saturating_add(as_ns(d)));
+        let update_ns = as_ns(self.options.update).max(1_000_000);
+        let mut look_at = start + update_ns.min(COST_PERIOD_NS / 10);
+        let ended = loop {
+            let now = monotonic_ns();
+            if stop() {
+                break Ok(Ended::Stopped);
+            }
+            if deadline.is_some_and(|d| now >= d) {
+                break Ok(Ended::Duration);
+            }
+            let looked = if now >= look_at {
+                look_at = now + update_ns;
+                self.look_around(now)
+            } else {
+                self.work(now)
+            };
+            if let Err(error) = looked {
+                break Err(error);
+            }
+            if self.targets.is_empty() && self.ending.is_empty() && self.tracker.is_finished() {
+                break self.first_refusal.take().map_or(Ok(Ended::NoTargets), Err);
+            }
+            let due = match self.tick(now) {
+                Ok(due) => due,
+                // The only target's death shows as an error of some backends; the tracker tells it properly.
+                Err(error) => match self.look_around(now) {
+                    Ok(()) if self.targets.is_empty() => break Ok(Ended::NoTargets),
+                    _ => break Err(error),
+                },
+            };
+            self.listen_to_source(now);
+            if now.saturating_sub(self.cost_at_ns) >= COST_PERIOD_NS {
+                self.tell_cost(now);
+                self.catch_up(now);
+            }
+            let mut wake = due.min(look_at).min(deadline.unwrap_or(u64::MAX)).min(now + MAX_SLEEP_NS);
+            if self.tracker.has_work() || self.chores.has_work() {
+                wake = wake.min(self.bucket.due_ns(now).max(now + STEP_PERIOD_NS));
+            }
+            sleep_until(wake);
+        };
+        let now = monotonic_ns();
+        let events = self.tracker.work(Duration::MAX);
+        let ended = self.take(events, now).and(ended);
+        self.tell_cost(now);
+        ended
+    }
+
+    /// What the source cannot see.
+    pub fn blind_spots(&mut self) -> Vec<String> {
+        self.source.blind_spots()
+    }
+
+    /// What the source did so far.
+    pub fn counters(&self) -> Counters {
+        self.source.counters()
+    }
+
+    /// Lets the source sample. What it hands out goes on without the targets that have died by then.
+    fn tick(&mut self, now: u64) -> Result<u64, SourceError> {
+        let Self { source, tracker, outlets, by_pid, ending, .. } = self;
+        let mut dead = BTreeSet::new();
+        let due = source.tick(now, &mut |snapshot| {
+            let deaths = tracker.take_deaths();
+            for pid in deaths {
+                if let Some(id) = by_pid.remove(&pid) {
+                    ending.push_back((pid, id, monotonic_ns()));
+                    dead.insert(id);
+                }
+            }
+            outlets.snapshot(snapshot, &dead);
+        });
+        dead.into_iter().for_each(|id| self.stop_observing(id));
+        due
+    }
+
+    /// Looks for new targets, ends and exec, within the budget.
+    fn look_around(&mut self, now: u64) -> Result<(), SourceError> {
+        self.catch_up(now);
+        self.notice_deaths(now);
+        let cpu = self.bucket.allowance(now).unwrap_or_default();
+        let start = cpu_time::of_this_thread();
+        let events = self.tracker.look(cpu);
+        self.take(events, now)?;
+        self.chores.take_turns(&mut self.targets, now, self.options.update, &self.bucket);
+        let left = cpu.saturating_sub(cpu_time::of_this_thread().saturating_sub(start));
+        if !left.is_zero() {
+            self.step(now, left)?;
+        }
+        self.pay(start);
+        Ok(())
+    }
+
+    /// Goes on with what is left to do, if the budget allows.
+    fn work(&mut self, now: u64) -> Result<(), SourceError> {
+        self.notice_deaths(now);
+        let Some(cpu) = self.bucket.allowance(now) else { return Ok(()) };
+        let start = cpu_time::of_this_thread();
+        self.chores.take_turns(&mut self.targets, now, self.options.update, &self.bucket);
+        if self.tracker.has_work() || self.chores.has_work() {
+            self.step(now, cpu)?;
+        }
+        self.pay(start);
+        Ok(())
+    }
+
+    /// Takes in processes and reads mappings for about `cpu`.
+    fn step(&mut self, now: u64, cpu: Duration) -> Result<(), SourceError> {
+        let start = cpu_time::of_this_thread();
+        let mut news = Vec::new();
+        loop {
+            let left = cpu.saturating_sub(cpu_time::of_this_thread().saturating_sub(start));
+            if left.is_zero() {
+                break;
+            }
+            if self.tracker.has_work() {
+                let events = self.tracker.work(left.min(TAKE_IN));
+                self.take(events, now)?;
+            }
+            // The mappings of those just taken in come next: without them nothing of them is seen.
+            let left = cpu.saturating_sub(cpu_time::of_this_thread().saturating_sub(start));
+            self.chores.step(&mut self.targets, left, &mut news);
+            if !self.tracker.has_work() && !self.chores.has_quick_work() {
+                break;
+            }
+        }
+        for News { id, partial } in news {
+            let Some(target) = self.targets.get(&id) else { continue };
+            let list = partial.as_ref().unwrap_or(target.maps.list());
+            self.source.set_ranges(id, list.ranges());
+            self.outlets.mappings(id, list, now);
+        }
+        Ok(())
+    }
+
+    /// Charges what was spent since `start`.
+    fn pay(&mut self, start: Duration) {
+        self.bucket.spend(cpu_time::of_this_thread().saturating_sub(start));
+    }
+
+    fn notice_deaths(&mut self, now: u64) {
+        for pid in self.tracker.take_deaths() {
+            if let Some(id) = self.by_pid.remove(&pid) {
+                self.ending.push_back((pid, id, now));
+                self.stop_observing(id);
+            }
+        }
+    }
+
+    fn stop_observing(&mut self, id: TargetId) {
+        if let Some(target) = self.targets.remove(&id) {
+            self.source.remove_target(id);
+            self.chores.forget(id);
+            if self.by_pid.get(&target.pid) == Some(&id) {
+                self.by_pid.remove(&target.pid);
+            }
+        }
+    }
+
+    /// Acts on what the tracker tells.
+    fn take(&mut self, events: Vec<Event>, now: u64) -> Result<(), SourceError> {
+        for event in events {
+            match event {
+                Event::Appeared { process, parent } => self.appeared(process, parent, now)?,
+                Event::Execed { pid } => {
+                    if let Some(&id) = self.by_pid.get(&pid) {
+                        self.execed(id, now);
+                    }
+                }
+                Event::Ended { pid, reason } => {
+                    let died = self.ending.iter().position(|(ending, ..)| *ending == pid);
+                    let (id, time_ns) = match died.and_then(|at| self.ending.remove(at)) {
+                        Some((_, id, time_ns)) => (id, time_ns),
+                        None => match self.by_pid.get(&pid) {
+                            Some(&id) => (id, now),
+                            None => continue,
+                        },
+                    };
+                    self.stop_observing(id);
+                    self.outlets.tell(&SessionEvent::TargetEnd { id, reason, time_ns });
+                }
+                Event::Refused { pid, error } => self.refused(pid, error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn appeared(&mut self, process: Arc<Process>, parent: Option<u32>, now: u64) -> Result<(), SourceError> {
+        let pid = raw(process.pid());
+        // A pid that comes back is another target.
+        let id = if self.used.insert(pid) {
+            TargetId(u64::from(pid))
+        } else {
+            self.next_reused += 1;
+            TargetId(self.next_reused)
+        };
+        match self.source.add_target(id, &process) {
+            Ok(()) => {}
+            Err(SourceError::Process { source }) if source.is_gone() => return Ok(()),
+            // It is the machine that lacks something, not this process.
+            Err(error @ SourceError::Unavailable { .. }) if self.targets.is_empty() => return Err(error),
+            Err(error) => {
+                self.tracker.give_up(pid);
+                self.refused(pid, error.to_string());
+                if !self.observed_any {
+                    self.first_refusal.get_or_insert(error);
+                }
+                return Ok(());
+            }
+        }
+        (self.observed_any, self.first_refusal) = (true, None);
+        let parent = parent.and_then(|p| self.by_pid.get(&p)).copied();
+        let told = SessionEvent::Target { id, process: Arc::clone(&process), parent, time_ns: now };
+        self.outlets.tell(&told);
+        if let Some(old) = self.by_pid.insert(pid, id) {
+            // Its pid is another's by now, so it has died; the tracker will tell how.
+            self.ending.push_back((pid, old, now));
+            self.stop_observing(old);
+        }
+        let next_look_ns = now.saturating_add(as_ns(self.options.update));
+        let maps = Maps::new();
+        self.targets.insert(id, Observed { pid, process, parent, maps, resident_pages: 0, next_look_ns });
+        self.chores.read(id);
+        Ok(())
+    }
+
+    fn execed(&mut self, id: TargetId, now: u64) {
+        let Some(target) = self.targets.get_mut(&id) else { return };
+        target.maps.invalidate();
+        self.source.execed(id);
+        self.chores.read_anew(id);
+        self.outlets.tell(&SessionEvent::Execed { id, process: Arc::clone(&target.process), time_ns: now });
+    }
+
+    /// What the source found out about single targets, and whether it changed its attributes.
+    fn listen_to_source(&mut self, now: u64) {
+        for id in self.source.take_execed() {
+            if let Some(target) = self.targets.get(&id) {
+                self.tracker.knows_exec(target.pid);
+                self.execed(id, now);
+            }
+        }
+        for (id, error) in self.source.take_lost() {
+            let Some(target) = self.targets.get(&id) else { continue };
+            let pid = target.pid;
+            self.tracker.give_up(pid);
+            self.stop_observing(id);
+            self.refused(pid, format!("process {pid} is not observed any longer: {error}"));
+            let reason = EndReason::Refused;
+            self.outlets.tell(&SessionEvent::TargetEnd { id, reason, time_ns: now });
+        }
+        let attrs = self.source.attrs();
+        if attrs != self.attrs {
+            self.attrs = attrs;
+            self.outlets.tell(&SessionEvent::Attrs { attrs, time_ns: now });
+        }
+    }
+
+    fn refused(&mut self, pid: u32, why: String) {
+        match &mut self.refusals {
+            Some(refusals) => refusals.count += 1,
+            none => *none = Some(Refusals { count: 1, pid, why }),
+        }
+    }
+
+    fn catch_up(&mut self, now: u64) {
+        let known = self.targets.iter().map(|(&id, t)| Known {
+            id,
+            process: &t.process,
+            parent: t.parent,
+            maps: t.maps.list(),
+        });
+        self.outlets.catch_up(known, now);
+    }
+
+    fn tell_cost(&mut self, now: u64) {
+        if let Some(refusals) = self.refusals.take() {
+            self.outlets.tell(&SessionEvent::Refused(refusals));
+        }
+        // What observers do with all that they are told is paid for by telling them of fewer mappings.
+        let observers = self.outlets.take_cpu();
+        self.bucket.spend(observers);
+        let cpu = process_cpu();
+        let total = self.source.counters();
+        let before = self.cost_counters;
+        self.outlets.cost(Cost {
+            time_ns: now,
+            wall_ns: now.saturating_sub(self.cost_at_ns),
+            cpu_ns: as_ns(cpu.saturating_sub(self.cost_cpu)),
+            counters: Counters {
+                checks: total.checks - before.checks,
+                max_checks_per_sample: total.max_checks_per_sample,
+                clears: total.clears - before.clears,
+                checks_cut: total.checks_cut - before.checks_cut,
+                clears_cut: total.clears_cut - before.clears_cut,
+                samples_missed: total.samples_missed - before.samples_missed,
+            },
+            resident_pages: self.targets.values().map(|t| t.resident_pages).sum(),
+            snapshots_lost: 0,
+            met: self.tracker.counts(),
+        });
+        (self.cost_at_ns, self.cost_cpu, self.cost_counters) = (now, cpu, total);
+    }
+}
+
+fn as_ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn sleep_until(ns: u64) {
+    let until = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
+    // A signal ends it early; the loop's own conditions decide what then.
+    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &until);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,539 @@
+//! The tracker: its queues, and in which order they are worked off.
+
+use super::births::Births;
+use super::ends::Ends;
+use super::{Cgroup, CgroupError, Counts, EndReason, Event, TargetError, TrackerOptions};
+use crate::cpu_time::Budget;
+use crate::proc_file;
+use crate::process::{Image, Process, ProcessError, Stat, raw};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::ReadDir;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a process came to be a target, or may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Named,
+    Child,
+    Orphan,
+    Member,
+    /// All processes of the machine are targets.
+    Any,
+}
+
+#[derive(Debug)]
+struct Target {
+    process: Arc<Process>,
+    image: Image,
+    origin: Origin,
+}
+
+/// A target that died, and of which that is not told yet.
+#[derive(Debug)]
+struct Dead {
+    pid: u32,
+    target: Target,
+    /// Whether [`Tracker::take_deaths`] has named it.
+    named: bool,
+}
+
+/// Caps on what one look does, however much CPU time it is given.
+const THREADS_A_LOOK: usize = 256;
+pub(super) const EXEC_LOOKS_A_LOOK: usize = 32;
+/// Idle looks between looks at a target's list of children, in case the newborn pids did not tell all.
+const LOOKS_BETWEEN_FAMILY_LOOKS: u32 = 16;
+/// Most processes remembered as refused.
+const MOST_REFUSED: usize = 4096;
+
+/// Keeps track of targets.
+#[derive(Debug)]
+pub struct Tracker {
+    options: TrackerOptions,
+    targets: BTreeMap<u32, Target>,
+    /// Pids of those named: whoever named a child of this process waits for it.
+    named: BTreeSet<u32>,
+    ends: Ends,
+    dead: VecDeque<Dead>,
+    cgroups: Vec<Cgroup>,
+    /// Those found that wait to be taken in, some with their parents.
+    candidates: VecDeque<(u32, Origin, Option<u32>)>,
+    everything: bool,
+    /// The list of all processes, as far as it is not worked off.
+    listing: Option<ReadDir>,
+    births: Births,
+    events: Vec<Event>,
+    refused: BTreeSet<u32>,
+    /// Targets whose lists of children wait for a look.
+    families: BTreeSet<u32>,
+    next_exec_look: u32,
+    next_family_look: u32,
+    idle_looks: u32,
+    counts: Counts,
+}
+
+impl Tracker {
+    /// A tracker without targets.
+    pub fn new(options: TrackerOptions) -> Self {
+        if options.adopt_orphans {
+            // Any pid turns it on. It cannot fail on a kernel that has pidfds.
+            let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        }
+        Self {
+            options,
+            targets: BTreeMap::new(),
+            named: BTreeSet::new(),
+            ends: Ends::new(),
+            dead: VecDeque::new(),
+            cgroups: Vec::new(),
+            candidates: VecDeque::new(),
+            everything: false,
+            listing: None,
+            births: Births::new(),
+            events: Vec::new(),
+            refused: BTreeSet::new(),
+            families: BTreeSet::new(),
+            next_exec_look: 0,
+            next_family_look: 0,
+            idle_looks: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Adds a process; the next look tells of it and of the children it has. Adding a target again does nothing.
+    ///
+    /// # Errors
+    /// When it has exited, may not be observed, or is one too many.
+    pub fn add(&mut self, process: Process) -> Result<(), TargetError> {
+        let stat = process.stat()?;
+        self.named.insert(raw(process.pid()));
+        self.adopt(process, &stat, Origin::Named, None)
+    }
+
+    /// Adds a control group: the next looks tell of its processes. Its members are targets while they are members,
+    /// whosever children they are.
+    ///
+    /// # Errors
+    /// When its members cannot be read.
+    pub fn add_cgroup(&mut self, cgroup: Cgroup) -> Result<(), CgroupError> {
+        cgroup.members()?;
+        self.cgroups.push(cgroup);
+        Ok(())
+    }
+
+    /// Adds every process of the machine (of this pid namespace), but for kernel threads, which have no memory of their
+    /// own, and this process itself. Those that cannot be observed are told as refused.
+    pub fn add_all(&mut self) {
+        self.everything = true;
+        self.listing = std::fs::read_dir("/proc").ok();
+    }
+
+    /// The targets' processes, by pid.
+    pub fn processes(&self) -> impl ExactSizeIterator<Item = &Arc<Process>> {
+        self.targets.values().map(|t| &t.process)
+    }
+
+    /// What it met with so far.
+    pub fn counts(&self) -> Counts {
+        Counts { lost: self.births.lost(), ..self.counts }
+    }
+
+    /// Whether no target is left and none can come any more.
+    pub fn is_finished(&self) -> bool {
+        self.targets.is_empty()
+            && self.events.is_empty()
+            && self.dead.is_empty()
+            && self.candidates.is_empty()
+            && !self.everything
+            && !self.cgroups.iter().any(Cgroup::exists)
+    }
+
+    /// Whether the last look left work undone for want of CPU time.
+    pub fn has_work(&self) -> bool {
+        self.listing.is_some()
+            || !self.dead.is_empty()
+            || !self.births.is_empty()
+            || !self.families.is_empty()
+            || !self.candidates.is_empty()
+    }
+
+    /// [`Tracker::look`] without a limit.
+    pub fn poll(&mut self) -> Vec<Event> {
+        let mut events = self.look(Duration::MAX);
+        while self.listing.is_some() {
+            events.extend(self.look(Duration::MAX));
+        }
+        events
+    }
+
+    /// Looks what happened since the last look, and works off what waits until `cpu` of the calling thread's time is
+    /// used up, a process more at most.
+    pub fn look(&mut self, cpu: Duration) -> Vec<Event> {
+        let budget = Budget::of(cpu);
+        // Newborns first: the children of a target that just ended lose their parent when it does.
+        let follows = self.options.follow_children && !self.targets.is_empty();
+        if follows || self.everything {
+            self.look_for_births(budget);
+        }
+        self.look_for_ends();
+        self.tell_ends(budget);
+        self.look_into_cgroups();
+        self.go_on(budget);
+        // What waits to be seen at all comes first, and then the mappings of what was taken in.
+        if !self.has_work() {
+            self.look_for_exec(if cpu == Duration::MAX { budget } else { Budget::of(cpu / 4) });
+        }
+        std::mem::take(&mut self.events)
+    }
+
+    /// Only works off what waits, as [`Tracker::look`] does.
+    pub fn work(&mut self, cpu: Duration) -> Vec<Event> {
+        let budget = Budget::of(cpu);
+        self.tell_ends(budget);
+        self.take_in_newborns(budget);
+        self.go_on(budget);
+        std::mem::take(&mut self.events)
+    }
+
+    fn go_on(&mut self, budget: Budget) {
+        let mut threads_looked_at = 0;
+        while !budget.is_spent() {
+            if let Some((pid, origin, parent)) = self.candidates.pop_front() {
+                self.take_in(pid, origin, parent);
+            } else if threads_looked_at >= THREADS_A_LOOK || self.families.is_empty() {
+                break;
+            } else {
+                threads_looked_at += self.look_at_a_family();
+            }
+        }
+        self.go_through_listing(budget);
+    }
+
+    /// Pids of targets that died since the last call. They are targets no more; how they ended is told by the looks to
+    /// come, in the same order. Cheap, and meant to be called right before a snapshot is handed on.
+    pub fn take_deaths(&mut self) -> Vec<u32> {
+        self.look_for_ends();
+        let unnamed = self.dead.iter_mut().rev().take_while(|dead| !dead.named);
+        let mut pids: Vec<u32> = unnamed
+            .map(|dead| {
+                dead.named = true;
+                dead.pid
+            })
+            .collect();
+        pids.reverse();
+        pids
+    }
+
+    /// A target was found to run another program, by other means than a look, which then tells of it no more.
+    pub fn knows_exec(&mut self, pid: u32) {
+        if let Some(target) = self.targets.get_mut(&pid)
+            && let Ok(stat) = target.process.stat()
+        {
+            target.image = stat.image;
+        }
+    }
+
+    /// A target cannot be observed any more: it is none from now on, nor will it be again.
+    pub fn give_up(&mut self, pid: u32) {
+        if let Some(target) = self.targets.remove(&pid) {
+            self.ends.remove(&target.process);
+            self.counts.refused += 1;
+        }
+        self.families.remove(&pid);
+        self.refuse(pid);
+    }
+
+    fn refuse(&mut self, pid: u32) -> bool {
+        self.refused.len() < MOST_REFUSED && self.refused.insert(pid)
+    }
+
+    fn adopt(
+        &mut self,
+        process: Process,
+        stat: &Stat,
+        origin: Origin,
+        parent: Option<u32>,
+    ) -> Result<(), TargetError> {
+        let pid = raw(process.pid());
+        if self.targets.contains_key(&pid) {
+            return Ok(());
+        }
+        if self.targets.len() >= self.options.max_targets {
+            return Err(TargetError::TooMany { pid, limit: self.options.max_targets });
+        }
+        // The kernel shows where the program lies to those alone that may also read its mappings.
+        if !stat.image.is_known() {
+            process.check_readable()?;
+        }
+        self.ends
+            .add(&process, pid)
+            .map_err(|error| ProcessError::from_io(process.pid(), "its end (epoll)", error))?;
+        let process = Arc::new(process);
+        self.counts.seen += 1;
+        self.events.push(Event::Appeared { process: Arc::clone(&process), parent });
+        self.targets.insert(pid, Target { process, image: stat.image, origin });
+        // Where everything is a target, children are found with all the others.
+        if self.options.follow_children && !self.everything {
+            self.families.insert(pid);
+        }
+        Ok(())
+    }
+
+    /// Makes `pid` a target, or tells once why not.
+    fn take_in(&mut self, pid: u32, origin: Origin, parent: Option<u32>) {
+        let is_known = self.targets.contains_key(&pid) || self.refused.contains(&pid) || pid == self_pid();
+        if is_known || (origin == Origin::Orphan && self.named.contains(&pid)) {
+            return;
+        }
+        let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+        let taken = Process::open_leader(handle).map_err(TargetError::from).and_then(|opened| {
+            let Some((process, stat)) = opened else { return Ok(()) };
+            // Between the listing and now it may have ended, and its pid come to mean another.
+            match origin {
+                Origin::Child | Origin::Orphan if stat.parent != parent.unwrap_or(self_pid()) => Ok(()),
+                Origin::Any => {
+                    let parent = Some(stat.parent).filter(|parent| self.targets.contains_key(parent));
+                    self.adopt(process, &stat, origin, parent)
+                }
+                _ => self.adopt(process, &stat, origin, parent),
+            }
+        });
+        match taken {
+            Ok(()) => {}
+            Err(TargetError::Process(error)) if error.is_gone() => {
+                if origin == Origin::Orphan {
+                    wait_for(WaitId::Pid(handle));
+                }
+            }
+            Err(error) => self.tell_refused(pid, error),
+        }
+    }
+
+    fn tell_refused(&mut self, pid: u32, error: TargetError) {
+        let kernel_thread = matches!(error, TargetError::Process(ProcessError::KernelThread { .. }));
+        if self.refuse(pid) && !kernel_thread {
+            self.counts.refused += 1;
+            self.events.push(Event::Refused { pid, error });
+        }
+    }
+
+    fn look_for_births(&mut self, budget: Budget) {
+        let all_known = self.births.look();
+        self.take_in_newborns(budget);
+        if !all_known && self.everything {
+            self.listing = std::fs::read_dir("/proc").ok();
+        } else if !all_known {
+            self.families.extend(self.targets.keys());
+        }
+        self.idle_looks += 1;
+        if !self.everything && self.families.is_empty() && self.idle_looks >= LOOKS_BETWEEN_FAMILY_LOOKS {
+            self.idle_looks = 0;
+            if let Some(pid) = next_in_turn(&self.targets, &mut self.next_family_look) {
+                self.families.insert(pid);
+            }
+            if self.options.adopt_orphans {
+                self.look_at_own_children();
+            }
+        }
+    }
+
+    fn take_in_newborns(&mut self, budget: Budget) {
+        while !budget.is_spent()
+            && let Some(pid) = self.births.next()
+        {
+            // A pid given out anew is not the one that was refused.
+            self.refused.remove(&pid);
+            self.newborn(pid);
+        }
+    }
+
+    fn newborn(&mut self, pid: u32) {
+        if self.targets.contains_key(&pid) || pid == self_pid() {
+            return;
+        }
+        let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+        let result = match Process::open_leader(handle) {
+            Ok(None) => return,
+            Ok(Some((process, stat))) => {
+                let parent = Some(stat.parent).filter(|parent| self.targets.contains_key(parent));
+                let origin = match parent {
+                    _ if self.everything => Origin::Any,
+                    Some(_) => Origin::Child,
+                    None if self.options.adopt_orphans && stat.parent == self_pid() => Origin::Orphan,
+                    None => return,
+                };
+                self.adopt(process, &stat, origin, parent)
+            }
+            Err(error) => Err(error.into()),
+        };
+        match result {
+            Ok(()) => {}
+            Err(TargetError::Process(error)) if error.is_gone() => self.counts.too_short += 1,
+            Err(error) => self.tell_refused(pid, error),
+        }
+    }
+
+    /// Looks up the children of one of the targets that wait for it. Returns the number of its threads.
+    fn look_at_a_family(&mut self) -> usize {
+        let Some(parent) = self.families.pop_first() else { return 0 };
+        let (children, threads) = children_of(parent);
+        match children {
+            Some(children) => {
+                let new = children.into_iter().filter(|child| !self.targets.contains_key(child));
+                self.candidates.extend(new.map(|child| (child, Origin::Child, Some(parent))));
+            }
+            // A kernel without CONFIG_PROC_CHILDREN: everybody's parent tells as much.
+            None => {
+                self.families.clear();
+                self.births.expect(all_pids());
+            }
+        }
+        threads
+    }
+
+    /// Orphans are handed over by the kernel without a newborn pid.
+    fn look_at_own_children(&mut self) {
+        let (children, _) = children_of(self_pid());
+        for child in children.into_iter().flatten() {
+            self.take_in(child, Origin::Orphan, None);
+        }
+    }
+
+    fn go_through_listing(&mut self, budget: Budget) {
+        while !budget.is_spent()
+            && let Some(listing) = &mut self.listing
+        {
+            match listing.next() {
+                Some(Ok(entry)) => {
+                    // What is no number is none of the processes.
+                    if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+                        self.take_in(pid, Origin::Any, None);
+                    }
+                }
+                Some(Err(_)) | None => self.listing = None,
+            }
+        }
+    }
+
+    /// Takes those that died out of the targets. How they ended is looked up later.
+    fn look_for_ends(&mut self) {
+        loop {
+            let ended = self.ends.look();
+            let before = self.dead.len();
+            for pid in ended {
+                let Some(target) = self.targets.remove(&pid) else { continue };
+                self.ends.remove(&target.process);
+                self.families.remove(&pid);
+                self.dead.push_back(Dead { pid, target, named: false });
+            }
+            if self.dead.len() == before {
+                return;
+            }
+        }
+    }
+
+    fn tell_ends(&mut self, budget: Budget) {
+        if !self.dead.is_empty() && self.options.adopt_orphans {
+            // Whoever lost a parent just now is ours.
+            self.look_at_own_children();
+        }
+        while !budget.is_spent()
+            && let Some(Dead { pid, target, .. }) = self.dead.pop_front()
+        {
+            let status = target.process.exit_status();
+            if target.origin == Origin::Orphan {
+                wait_for(WaitId::PidFd(target.process.pidfd()));
+            }
+            self.events.push(Event::Ended { pid, reason: EndReason::Exited(status) });
+        }
+    }
+
+    fn look_into_cgroups(&mut self) {
+        if self.cgroups.is_empty() {
+            return;
+        }
+        let mut members = BTreeSet::new();
+        // A group that is gone has no members left.
+        members.extend(self.cgroups.iter().filter_map(|group| group.members().ok()).flatten());
+        self.refused.retain(|pid| members.contains(pid));
+        let left: Vec<u32> = self
+            .targets
+            .iter()
+            .filter(|(pid, target)| target.origin == Origin::Member && !members.contains(pid))
+            // Those that just ended are told as that, at the next look.
+            .filter(|(_, target)| target.process.is_alive())
+            .map(|(&pid, _)| pid)
+            .collect();
+        for pid in left {
+            if let Some(target) = self.targets.remove(&pid) {
+                self.ends.remove(&target.process);
+            }
+            self.families.remove(&pid);
+            self.events.push(Event::Ended { pid, reason: EndReason::LeftCgroup });
+        }
+        // What still waits since the last look may not be a member any more.
+        self.candidates.retain(|(_, origin, _)| *origin != Origin::Member);
+        let new = members.into_iter().filter(|pid| !self.targets.contains_key(pid));
+        self.candidates.extend(new.map(|pid| (pid, Origin::Member, None)));
+    }
+
+    fn look_for_exec(&mut self, budget: Budget) {
+        for _ in 0..EXEC_LOOKS_A_LOOK.min(self.targets.len()) {
+            if budget.is_spent() {
+                break;
+            }
+            let Some(pid) = next_in_turn(&self.targets, &mut self.next_exec_look) else { break };
+            let Some(target) = self.targets.get_mut(&pid) else { break };
+            // Gone: the next look tells. Without leave to trace, the image is unknown and never differs.
+            let Ok(stat) = target.process.stat() else { continue };
+            if stat.image.is_known() && stat.image != target.image {
+                target.image = stat.image;
+                self.events.push(Event::Execed { pid });
+            }
+        }
+    }
+}
+
+/// The first pid not below `turn`, around the end; the turn passes on.
+fn next_in_turn(targets: &BTreeMap<u32, Target>, turn: &mut u32) -> Option<u32> {
+    let pid = *targets.range(*turn..).chain(targets.range(..*turn)).next()?.0;
+    *turn = pid.saturating_add(1);
+    Some(pid)
+}
+
+/// The children of all threads of `pid`, if the kernel lists them, and the number of threads looked at.
+fn children_of(pid: u32) -> (Option<Vec<u32>>, usize) {
+    let mut children = Vec::new();
+    let mut threads = 0;
+    let mut text = Vec::new();
+    // A process that is gone has no children left.
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return (Some(children), 1) };
+    for task in tasks.flatten() {
+        threads += 1;
+        let task = task.path();
+        match proc_file::read_whole(task.join("children"), &mut text) {
+            Ok(()) => {
+                let pids = text.split(|&b| b == b' ').filter_map(proc_file::parse_number);
+                children.extend(pids.filter_map(|pid| u32::try_from(pid).ok()));
+            }
+            Err(_) if task.join("stat").exists() => return (None, threads),
+            Err(_) => {}
+        }
+    }
+    (Some(children), threads)
+}
+
+fn all_pids() -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn self_pid() -> u32 {
+    std::process::id()
+}
+
+fn wait_for(who: WaitId<'_>) {
+    // Nothing to wait for is as good as having waited.
+    let _ = waitid(who, WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+}

@@ -1,0 +1,202 @@
+//! Which regions are shown, and what they add up to.
+
+use super::*;
+use crate::synthetic::{MIB, any_snapshots, heat, mapping, mappings, region, snapshot, stairs, unknown};
+use crate::units::Rate;
+use isotherm_record::Mappings;
+use proptest::prelude::*;
+
+fn report(options: AccessOptions, list: &[Snapshot]) -> AccessReport {
+    let mut analysis = AccessAnalysis::new(options);
+    list.iter().for_each(|s| analysis.snapshot(s));
+    analysis.finish()
+}
+
+fn select(selection: Selection) -> AccessOptions {
+    AccessOptions { selection, ..AccessOptions::default() }
+}
+
+/// Start of the hottest region, in steps of the stairs.
+fn hot_step(report: &AccessReport) -> u64 {
+    let regions = report.targets[0].regions.iter();
+    regions.max_by(|a, b| a.rate_hz.unwrap().total_cmp(&b.rate_hz.unwrap())).unwrap().start / (10 * MIB)
+}
+
+#[test]
+fn a_moment_is_the_snapshot_it_lies_in() {
+    let list = stairs(0, 10);
+    assert_eq!(hot_step(&report(select(Selection::Last), &list)), 9);
+    for (at, step) in [(0.0, 0), (3.45, 3), (100.0, 9)] {
+        assert_eq!(hot_step(&report(select(Selection::At(Duration::from_secs_f64(at))), &list)), step);
+    }
+    let last = report(select(Selection::Last), &list);
+    let hot = &last.targets[0].regions[9];
+    assert_eq!((hot.rate_hz, hot.rate_share, hot.nr_accesses), (Some(200.0), Some(1.0), Some(20)));
+    assert_eq!((hot.age_ns, last.totals.rate_hz), (300_000_000, 20.0));
+}
+
+#[test]
+fn an_aggregate_is_the_mean_over_its_time() {
+    let between = Selection::Between(Duration::from_millis(500), Duration::from_millis(2500));
+    let report = report(select(between), &stairs(0, 10));
+    assert_eq!((report.start_ns, report.end_ns, report.snapshots), (500_000_000, 2_500_000_000, 20));
+    let rates: Vec<f64> = report.targets[0].regions.iter().map(|r| r.rate_hz.unwrap().round()).collect();
+    assert_eq!(rates[..3], [50.0, 100.0, 50.0]);
+    assert!(rates[3..].iter().all(|hz| *hz == 0.0));
+}
+
+proptest! {
+    #[test]
+    fn an_aggregate_keeps_the_mean_rate_of_every_byte(list in any_snapshots(), from in 0u64..2000, size in 1u64..3000) {
+        let report = report(select(Selection::Between(Duration::ZERO, Duration::from_secs(100))), &list);
+        let range = AddrRange::new(from, from + size);
+        for region in report.targets.iter().flat_map(|t| &t.regions) {
+            let own = AddrRange::new(region.start, region.end);
+            let (heat, seen) = heat(&list, own.intersection(range));
+            // Segments are cut at every boundary, so each byte of one has the segment's rate.
+            if seen > 0.0 {
+                let hz = region.rate_hz.unwrap();
+                    prop_assert!((hz - heat / seen).abs() < 1e-6 * hz.max(1.0));
+            }
+        }
+    }
+}
+
+#[test]
+fn names_are_those_of_the_selected_time() {
+    let map = |time_ns, name: &str| {
+        let maps = vec![mapping(0, 100 * MIB, "rw-p", name, 0, 0)];
+        Item::Mappings(Mappings { target: 1, time_ns, maps, partial: false })
+    };
+    let mut analysis = AccessAnalysis::new(select(Selection::At(Duration::from_secs(2))));
+    analysis.note(&map(0, "/before"));
+    for (i, snapshot) in stairs(0, 10).iter().enumerate() {
+        if i == 50 {
+            analysis.note(&map(5_000_000_000, "/after"));
+        }
+        analysis.snapshot(snapshot);
+    }
+    assert_eq!(analysis.finish().targets[0].regions[0].mapping.as_deref(), Some("before"));
+}
+
+#[test]
+fn targets_are_grouped_and_totals_add_up() {
+    let list: Vec<Snapshot> =
+        [1, 2].map(|t| snapshot(0, t, vec![region(0, 4096, 20), region(4096, 8192 * t, 1)])).into();
+    let report =
+        report(AccessOptions { sort: SortKey::Rate, descending: true, ..AccessOptions::default() }, &list);
+    assert_eq!(report.targets.iter().map(|t| t.target).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!((report.totals.regions, report.totals.bytes), (4, 3 * 8192));
+    assert_eq!(report.totals.classes[4].bytes, 8192);
+    // One access of twenty is 5 %, which is not above 5 %.
+    assert_eq!(report.totals.classes[1].bytes, 16384);
+    let by_group: u64 = report.targets.iter().map(|t| t.totals.bytes).sum();
+    assert_eq!(by_group, report.totals.bytes);
+}
+
+#[test]
+fn nothing_recorded_is_an_empty_report() {
+    for selection in [Selection::Last, Selection::Between(Duration::ZERO, Duration::MAX)] {
+        assert!(report(select(selection), &[]).targets.is_empty());
+    }
+}
+
+#[test]
+fn unknown_is_not_cold() {
+    let list = [snapshot(0, 1, vec![region(0, 1000, 0), unknown(1000, 3000), region(3000, 4000, 20)])];
+    let cold = |unknown| {
+        let pattern = Pattern { max_rate: Some(Rate::Hz(0.0)), unknown, ..Pattern::default() };
+        report(AccessOptions { pattern, ..AccessOptions::default() }, &list)
+    };
+    let starts = |report: &AccessReport| -> Vec<u64> {
+        report.targets.iter().flat_map(|t| &t.regions).map(|r| r.start).collect()
+    };
+    assert_eq!(starts(&cold(false)), [0]);
+    assert_eq!(starts(&cold(true)), [0, 1000]);
+    let all = report(AccessOptions::default(), &list);
+    assert_eq!(starts(&all), [0, 1000, 3000], "shown where no rate is asked for");
+    assert_eq!((all.targets[0].regions[1].rate_hz, all.targets[0].regions[1].seen), (None, 0.0));
+    let totals = &all.totals;
+    assert_eq!((totals.classes[0].bytes, totals.unknown_bytes, totals.bytes), (1000, 2000, 4000));
+    assert_eq!((totals.classes[0].regions, totals.unknown_regions), (1, 1));
+    assert_eq!(totals.rate_hz, 100.0, "the mean of what is known");
+    let over_time = report(select(Selection::Between(Duration::ZERO, Duration::MAX)), &list);
+    assert_eq!(over_time.targets[0].regions[1].rate_hz, None);
+    assert_eq!(over_time.totals.unknown_bytes, 2000);
+}
+
+#[test]
+fn a_heap_has_the_size_of_its_mapping() {
+    let heap = mappings(1, vec![mapping(8192, 8192 + 4096, "rw-p", "[heap]", 0, 0)]);
+    let mut wide = region(0, 249 * MIB, 0);
+    wide.resident = Some(4096);
+    for selection in [Selection::Last, Selection::Between(Duration::ZERO, Duration::MAX)] {
+        let mut analysis = AccessAnalysis::new(select(selection));
+        analysis.note(&heap);
+        // The second region lies in the gap above.
+        analysis.snapshot(&snapshot(0, 1, vec![wide, region(249 * MIB, 250 * MIB, 0)]));
+        let report = analysis.finish();
+        let rows = &report.targets[0].regions;
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].start, rows[0].end, rows[0].size), (8192, 12_288, 4096));
+        assert_eq!(rows[0].mapping.as_deref(), Some("[heap]"));
+        assert_eq!((report.totals.bytes, report.totals.classes[0].bytes), (4096, 4096));
+        if selection == Selection::Last {
+            assert_eq!((rows[0].resident, report.totals.resident), (Some(4096), Some(4096)));
+        }
+    }
+}
+
+/// Three backends on one segment of shared memory, each with 10 pages of its own.
+fn backends(options: AccessOptions) -> AccessReport {
+    let mut analysis = AccessAnalysis::new(options);
+    let mut all = snapshot(0, 1, Vec::new());
+    for target in 1..=3_u64 {
+        let shared = target << 30;
+        analysis.note(&mappings(
+            target,
+            vec![
+                mapping(0, 40_960, "rw-p", "[heap]", 0, 0),
+                mapping(shared, shared + 100 * MIB, "rw-s", "/dev/shm/PostgreSQL.1", 77, 4096),
+            ],
+        ));
+        // Half of the segment: each in half of the intervals. The rest: cold.
+        let regions = vec![
+            region(0, 40_960, 2),
+            region(shared, shared + 50 * MIB, 10),
+            region(shared + 50 * MIB, shared + 100 * MIB, 0),
+        ];
+        all.targets.push(TargetSnapshot::new(TargetId(target), regions));
+    }
+    all.targets.remove(0);
+    analysis.snapshot(&all);
+    analysis.finish()
+}
+
+#[test]
+fn a_shared_segment_appears_once_and_counts_once() {
+    let whole = 3 * 40_960 + 100 * MIB;
+    for selection in [Selection::Last, Selection::Between(Duration::ZERO, Duration::MAX)] {
+        let by_target = backends(select(selection));
+        assert_eq!(by_target.targets.len(), 3);
+        assert!(by_target.targets.iter().all(|t| t.totals.bytes == 40_960 + 100 * MIB));
+        assert_eq!(by_target.totals.bytes, whole, "in the sum over all it counts once");
+        let by_object = backends(AccessOptions { by: Grouping::Object, ..select(selection) });
+        assert_eq!(by_object.totals.bytes, whole);
+        let [.., segment] = &by_object.targets[..] else { panic!("no segment") };
+        assert_eq!(by_object.targets.len(), 4);
+        assert_eq!(segment.object.as_deref(), Some("0:8:77"));
+        assert!(segment.name.contains("PostgreSQL.1") && segment.name.contains("mapped by 3 targets"));
+        assert_eq!(segment.regions.len(), 2);
+        let hot = &segment.regions[0];
+        assert_eq!((hot.start, hot.end, hot.size), (4096, 4096 + 50 * MIB, 50 * MIB));
+        // 1 - 0.5^3 of 200 Hz.
+        assert!((hot.rate_hz.unwrap() - 175.0).abs() < 1e-3, "{hot:?}");
+        assert!(by_object.targets[0].name.contains("memory of its own"));
+        assert!((by_object.totals.rate_hz - by_target.totals.rate_hz).abs() < 1e-2);
+    }
+    let pattern = Pattern { targets: vec![2], ..Pattern::default() };
+    let one = backends(AccessOptions { by: Grouping::Object, pattern, ..AccessOptions::default() });
+    assert_eq!(one.targets.len(), 2);
+    assert!((one.targets[1].regions[0].rate_hz.unwrap() - 100.0).abs() < 1e-3, "only the chosen target's");
+}

@@ -1,0 +1,108 @@
+//! What is chosen to be shown.
+
+use super::*;
+use crate::Accumulate;
+use crate::heatmap::{Survey, SurveyOptions};
+use crate::synthetic::{MIB, region, snapshot};
+use isotherm_damon::RegionSnapshot;
+use isotherm_record::{Item, Mapping, Mappings};
+
+const HEAP: u64 = 0x5555_0000_0000;
+const MMAP: u64 = 0x7f00_0000_0000;
+const STACK: u64 = 0x7ffc_0000_0000;
+
+fn survey(regions: &[RegionSnapshot]) -> Survey {
+    let mut survey = Survey::new(SurveyOptions::default());
+    let map = |start, end, name: &str| Mapping { start, end, name: name.to_owned(), ..Mapping::default() };
+    survey.note(&Item::Mappings(Mappings {
+        target: 1,
+        time_ns: 0,
+        maps: vec![
+            map(HEAP, HEAP + 8 * MIB, "[heap]"),
+            map(MMAP, MMAP + 1024 * MIB, ""),
+            map(STACK, STACK + MIB, "[stack]"),
+        ],
+        ..Mappings::default()
+    }));
+    for i in 0..20 {
+        survey.snapshot(&snapshot(i, 1, regions.to_vec()));
+    }
+    survey
+}
+
+fn process(mmap: &[RegionSnapshot]) -> Survey {
+    let mut regions = vec![region(HEAP, HEAP + 8 * MIB, 0)];
+    regions.extend_from_slice(mmap);
+    regions.push(region(STACK, STACK + MIB, 0));
+    survey(&regions)
+}
+
+#[test]
+fn the_three_areas_are_what_the_two_largest_gaps_leave() {
+    let survey = process(&[region(MMAP, MMAP + 1024 * MIB, 1)]);
+    let all = survey.areas(&AreaChoice::All, 9).unwrap();
+    let expected = [("heap", HEAP, 8 * MIB), ("mmap", MMAP, 1024 * MIB), ("stack", STACK, MIB)];
+    let found: Vec<_> = all.iter().map(|a| (a.name.as_str(), a.start, a.range().size())).collect();
+    assert_eq!(found, expected);
+    assert_eq!(survey.areas(&AreaChoice::Stack, 9).unwrap()[0].start, STACK);
+}
+
+#[test]
+fn a_2_mib_hot_spot_in_1_gib_fills_its_panel() {
+    let (hot, end) = (MMAP + 700 * MIB, MMAP + 1024 * MIB);
+    let survey =
+        process(&[region(MMAP, hot, 0), region(hot, hot + 2 * MIB, 20), region(hot + 2 * MIB, end, 0)]);
+    let areas = survey.areas(&AreaChoice::Hot, 4).unwrap();
+    assert_eq!(areas.len(), 1);
+    let range = areas[0].range();
+    assert!(range.contains(hot) && range.contains(hot + 2 * MIB - 1) && range.size() < 3 * MIB, "{range:?}");
+    assert_eq!((areas[0].name.as_str(), areas[0].heat_share), ("mmap: anon", Some(1.0)));
+}
+
+#[test]
+fn hot_spots_far_apart_have_a_panel_each_and_never_more_than_asked_for() {
+    let spots: Vec<u64> = (0..8).map(|i| MMAP + i * 100 * MIB).collect();
+    let regions: Vec<RegionSnapshot> = spots
+        .iter()
+        .flat_map(|at| [region(*at, at + MIB, 20), region(at + MIB, at + 100 * MIB, 0)])
+        .collect();
+    let survey = process(&regions);
+    assert_eq!(survey.areas(&AreaChoice::Hot, 8).unwrap().len(), 8);
+    let few = survey.areas(&AreaChoice::Hot, 3).unwrap();
+    assert_eq!(few.len(), 3);
+    let shown: f64 = few.iter().filter_map(|a| a.heat_share).sum();
+    assert!((shown - 1.0).abs() < 1e-9, "{shown}");
+}
+
+#[test]
+fn without_any_heat_everything_is_shown() {
+    let survey = process(&[region(MMAP, MMAP + 1024 * MIB, 0)]);
+    assert_eq!(survey.areas(&AreaChoice::Hot, 9).unwrap().len(), 3);
+}
+
+#[test]
+fn mappings_are_found_by_a_part_of_their_name() {
+    let survey = process(&[region(MMAP, MMAP + 1024 * MIB, 1)]);
+    let stack = survey.areas(&"sta".parse().unwrap(), 9).unwrap();
+    assert_eq!((stack[0].start, stack[0].name.as_str()), (STACK, "[stack]"));
+    let error = survey.areas(&AreaChoice::Named("libfoo".to_owned()), 9).unwrap_err().to_string();
+    assert!(error.contains("libfoo") && error.contains("[heap], anon, [stack]"), "{error}");
+    let error = survey.areas(&"0x1000+4K".parse().unwrap(), 9).unwrap_err().to_string();
+    assert!(error.contains("0x1000-0x2000") && error.contains("heap 0x555500000000"), "{error}");
+}
+
+#[test]
+fn nothing_recorded_and_no_such_target_are_errors() {
+    assert_eq!(Survey::new(SurveyOptions::default()).areas(&AreaChoice::Hot, 1), Err(AreaError::Empty));
+    let mut survey = Survey::new(SurveyOptions { targets: vec![TargetId(7)], ..SurveyOptions::default() });
+    survey.snapshot(&snapshot(0, 1, vec![region(0, 10, 1)]));
+    assert_eq!(survey.areas(&AreaChoice::Hot, 1), Err(AreaError::NoTarget));
+}
+
+#[test]
+fn words_become_choices() {
+    assert_eq!("heap".parse(), Ok(AreaChoice::Heap));
+    assert_eq!("libc".parse(), Ok(AreaChoice::Named("libc".to_owned())));
+    assert_eq!("0x10-0x20".parse(), Ok(AreaChoice::Address(AddrRange::new(16, 32))));
+    assert!("0x10".parse::<AreaChoice>().is_err() && "".parse::<AreaChoice>().is_err());
+}

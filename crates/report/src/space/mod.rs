@@ -1,0 +1,371 @@
+//! What memory the regions of a snapshot stand for.
+//!
+//! A region is a range of addresses. Not all of it need be mapped, and what is mapped may be mapped by others too. So
+//! before anything is summed up, regions are cut to the mappings of their target: a gap is not cold memory, it is none.
+//! And before anything is summed up over several targets, the bytes of files and shared memory are put together under the
+//! object that they belong to, where each byte counts once ([`Space::by_object`]; the module `shared` tells how rates
+//! add up there).
+//!
+//! A recording need not have mappings (those of other programs do not). Then a region counts whole. Where a list of
+//! mappings is incomplete, only what it names as an object's is told apart.
+
+mod shared;
+
+use crate::names::{printable, short_name};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+use isotherm_record::{Item, Mapping, Mappings, ObjectId};
+use shared::Share;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Ended targets of which the mappings are still remembered.
+const MAX_ENDED: usize = 256;
+
+/// Set in the ids that [`Space::by_object`] gives to objects. No target's id has it: it is a pid, or counts from there.
+const OBJECT: u64 = 1 << 63;
+
+/// Whether an id is that of an object.
+pub(crate) const fn is_object(id: TargetId) -> bool {
+    id.0 & OBJECT != 0
+}
+
+/// A file or shared memory that a target of the recording maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub id: ObjectId,
+    /// Its path as last seen.
+    path: String,
+    /// Last component of the path.
+    pub name: String,
+}
+
+impl Object {
+    /// Name and id, for titles.
+    pub fn title(&self) -> String {
+        format!("{} (device {}:{}, inode {})", self.name, self.id.device.0, self.id.device.1, self.id.inode)
+    }
+
+    /// Whether `word` is part of its path, or its id as [`ObjectId`] prints it.
+    pub fn is_called(&self, word: &str) -> bool {
+        self.path.contains(word) || self.id.to_string() == word
+    }
+}
+
+/// Part of a target's memory that is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    range: AddrRange,
+    /// The object whose bytes these are, and where in it the piece begins. `None`: the target's own.
+    object: Option<(usize, u64)>,
+}
+
+/// The mapped memory of a target: sorted, disjoint.
+#[derive(Clone, Debug, Default)]
+struct Layout {
+    pieces: Vec<Piece>,
+    partial: bool,
+}
+
+/// The mapped memory of every target, kept from [`Mappings`] items.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Space {
+    targets: BTreeMap<u64, Layout>,
+    ended: VecDeque<u64>,
+    objects: Vec<Object>,
+    index: HashMap<ObjectId, usize>,
+    shares: Vec<Share>,
+}
+
+impl Space {
+    /// Takes what an item says about mappings; others are ignored.
+    pub fn note(&mut self, item: &Item) {
+        match item {
+            Item::Mappings(mappings) => self.update(mappings),
+            Item::TargetEnd(end) => {
+                self.ended.push_back(end.target);
+                if self.ended.len() > MAX_ENDED
+                    && let Some(oldest) = self.ended.pop_front()
+                {
+                    self.targets.remove(&oldest);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn update(&mut self, mappings: &Mappings) {
+        self.ended.retain(|id| *id != mappings.target);
+        let mut maps: Vec<&Mapping> = mappings.maps.iter().filter(|m| m.start < m.end).collect();
+        maps.sort_by_key(|m| m.start);
+        let mut layout = Layout { pieces: Vec::with_capacity(maps.len()), partial: mappings.partial };
+        for mapping in maps {
+            let floor = layout.pieces.last().map_or(0, |p| p.range.end);
+            let range = AddrRange::new(mapping.start.max(floor), mapping.end);
+            if range.start >= range.end {
+                continue;
+            }
+            let object = mapping.object().map(|id| {
+                let at = self.object_index(id, mapping);
+                (at, mapping.offset.saturating_add(range.start - mapping.start))
+            });
+            match layout.pieces.last_mut() {
+                Some(last) if last.range.end == range.start && continues(last, object) => {
+                    last.range.end = range.end;
+                }
+                _ => layout.pieces.push(Piece { range, object }),
+            }
+        }
+        self.targets.insert(mappings.target, layout);
+    }
+
+    fn object_index(&mut self, id: ObjectId, mapping: &Mapping) -> usize {
+        if let Some(&at) = self.index.get(&id) {
+            return at;
+        }
+        let name = short_name(mapping).into_owned();
+        self.objects.push(Object { id, path: printable(&mapping.name).into_owned(), name });
+        self.index.insert(id, self.objects.len() - 1);
+        self.objects.len() - 1
+    }
+
+    /// The object that [`Self::by_object`] gave this id; `None` for the id of a target.
+    pub fn object(&self, id: TargetId) -> Option<&Object> {
+        if !is_object(id) {
+            return None;
+        }
+        self.objects.get(usize::try_from(id.0 & !OBJECT).ok()?)
+    }
+
+    /// How many of the targets wanted map the object of this id, as far as their mappings are remembered.
+    pub fn mappers(&self, id: TargetId, wanted: impl Fn(TargetId) -> bool) -> usize {
+        let maps = |layout: &&Layout| {
+            layout.pieces.iter().any(|p| p.object.is_some_and(|(at, _)| at as u64 | OBJECT == id.0))
+        };
+        let wanted = self.targets.iter().filter(|(id, _)| wanted(TargetId(**id)));
+        wanted.map(|(_, layout)| layout).filter(maps).count()
+    }
+
+    /// Paths of objects, for messages: those that several targets map first, at most `limit`.
+    pub fn object_names(&self, limit: usize) -> Vec<String> {
+        let mut all: Vec<(usize, &Object)> = self.objects.iter().enumerate().collect();
+        all.sort_by_cached_key(|(at, _)| {
+            std::cmp::Reverse(self.mappers(TargetId(*at as u64 | OBJECT), |_| true))
+        });
+        all.into_iter().take(limit).map(|(_, o)| format!("{} ({})", o.name, o.id)).collect()
+    }
+
+    /// The mapped parts of a region of `target`, in order, each with the object it belongs to.
+    fn parts(
+        &self,
+        target: TargetId,
+        region: &RegionSnapshot,
+        mut part: impl FnMut(RegionSnapshot, Option<(usize, u64)>),
+    ) {
+        let layout = self.targets.get(&target.0).filter(|l| !l.pieces.is_empty());
+        let Some(layout) = layout else {
+            part(*region, None);
+            return;
+        };
+        let first = layout.pieces.partition_point(|p| p.range.end <= region.range.start);
+        let inside = layout.pieces[first..].iter().take_while(|p| p.range.start < region.range.end);
+        // Resident bytes are known of the whole region only: each part has its share.
+        let mapped = match region.resident {
+            Some(_) if layout.partial => region.range.size(),
+            Some(_) => inside.clone().map(|p| p.range.intersection(region.range).size()).sum(),
+            None => 0,
+        };
+        let cut = |range: AddrRange| RegionSnapshot {
+            range,
+            resident: region.resident.map(|r| {
+                let share = r as f64 * range.size() as f64 / mapped.max(1) as f64;
+                (share as u64).min(range.size())
+            }),
+            ..*region
+        };
+        let mut at = region.range.start;
+        for piece in inside {
+            let range = piece.range.intersection(region.range);
+            if layout.partial {
+                if piece.object.is_none() {
+                    continue;
+                }
+                if at < range.start {
+                    part(cut(AddrRange::new(at, range.start)), None);
+                }
+                at = range.end;
+            }
+            let object = piece.object.map(|(o, offset)| (o, offset + (range.start - piece.range.start)));
+            part(cut(range), object);
+        }
+        if layout.partial && at < region.range.end {
+            part(cut(AddrRange::new(at, region.range.end)), None);
+        }
+    }
+
+    /// How much of a region is mapped, and from where to where: `(bytes, hull)`; `None` when nothing is.
+    pub fn mapped(&self, target: TargetId, region: &RegionSnapshot) -> Option<(u64, AddrRange)> {
+        let mut found: Option<(u64, AddrRange)> = None;
+        self.parts(target, region, |part, _| {
+            let (bytes, hull) = found.unwrap_or((0, part.range));
+            found = Some((bytes + part.range.size(), AddrRange::new(hull.start, part.range.end)));
+        });
+        found.filter(|(bytes, _)| *bytes > 0)
+    }
+
+    /// Whether regions of `target` have to be cut.
+    pub fn cuts(&self, target: TargetId) -> bool {
+        self.targets.get(&target.0).is_some_and(|l| !l.pieces.is_empty() && !l.partial)
+    }
+
+    /// Replaces `out` by the regions of `target`, cut to what is mapped of them.
+    pub fn clip(&self, target: &TargetSnapshot, out: &mut TargetSnapshot) {
+        out.id = target.id;
+        out.steady = false;
+        out.regions.clear();
+        if !self.cuts(target.id) {
+            out.regions.extend_from_slice(&target.regions);
+            return;
+        }
+        for region in &target.regions {
+            let first = out.regions.len();
+            self.parts(target.id, region, |part, _| {
+                match out.regions.get_mut(first..).and_then(|r| r.last_mut()) {
+                    Some(last) if last.range.end == part.range.start => join(last, &part),
+                    _ => out.regions.push(part),
+                }
+            });
+        }
+    }
+
+    /// Replaces `out` by `snapshot`, cut to what is mapped.
+    pub fn by_target(&self, snapshot: &Snapshot, wanted: impl Fn(TargetId) -> bool, out: &mut Snapshot) {
+        let mut targets = std::mem::take(&mut out.targets);
+        let chosen = || snapshot.targets.iter().filter(|t| wanted(t.id));
+        targets.resize_with(chosen().count(), TargetSnapshot::default);
+        for (from, to) in chosen().zip(&mut targets) {
+            self.clip(from, to);
+        }
+        *out = Snapshot { targets, ..*snapshot };
+    }
+
+    /// Replaces `out` by `snapshot` in which every mapped byte counts once: each target has only the memory of its own,
+    /// and behind them each object is a target whose addresses are offsets in it ([`Self::object`]).
+    pub fn by_object(&mut self, snapshot: &Snapshot, wanted: impl Fn(TargetId) -> bool, out: &mut Snapshot) {
+        let mut targets = std::mem::take(&mut out.targets);
+        let mut shares = std::mem::take(&mut self.shares);
+        shares.clear();
+        let chosen = || snapshot.targets.iter().filter(|t| wanted(t.id));
+        targets.resize_with(chosen().count(), TargetSnapshot::default);
+        for (from, to) in chosen().zip(&mut targets) {
+            to.id = from.id;
+            to.steady = false;
+            to.regions.clear();
+            for region in &from.regions {
+                let first = to.regions.len();
+                self.parts(from.id, region, |part, object| match object {
+                    Some((object, offset)) => shares.push(Share::new(object, offset, &part)),
+                    None => match to.regions.get_mut(first..).and_then(|r| r.last_mut()) {
+                        Some(last) if last.range.end == part.range.start => join(last, &part),
+                        _ => to.regions.push(part),
+                    },
+                });
+            }
+        }
+        shared::add_up(&mut shares, snapshot.max_nr_accesses, |object, regions| {
+            let id = TargetId(object as u64 | OBJECT);
+            targets.push(TargetSnapshot::new(id, regions));
+        });
+        self.shares = shares;
+        *out = Snapshot { targets, ..*snapshot };
+    }
+}
+
+/// Whether what follows `last` without a gap is the same memory going on.
+fn continues(last: &Piece, object: Option<(usize, u64)>) -> bool {
+    match (last.object, object) {
+        (None, None) => true,
+        (Some((a, offset)), Some((b, next))) => a == b && offset.checked_add(last.range.size()) == Some(next),
+        _ => false,
+    }
+}
+
+/// Takes the part that follows without a gap, of the same region.
+fn join(last: &mut RegionSnapshot, part: &RegionSnapshot) {
+    last.range.end = part.range.end;
+    last.resident = last.resident.zip(part.resident).map(|(a, b)| a.saturating_add(b));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{mapping, mappings, region, snapshot};
+
+    fn space(partial: bool) -> Space {
+        let mut space = Space::default();
+        let mut item = mappings(
+            1,
+            vec![
+                mapping(10, 20, "rw-p", "[heap]", 0, 0),
+                mapping(20, 30, "rw-p", "", 0, 0),
+                mapping(50, 60, "r-xp", "/usr/lib/libc.so.6", 7, 100),
+                mapping(60, 70, "rw-p", "/usr/lib/libc.so.6", 7, 110),
+                mapping(90, 100, "rw-s", "/dev/shm/x", 8, 0),
+            ],
+        );
+        if let Item::Mappings(m) = &mut item {
+            m.partial = partial;
+        }
+        space.note(&item);
+        space
+    }
+
+    fn ranges(target: &TargetSnapshot) -> Vec<(u64, u64)> {
+        target.regions.iter().map(|r| (r.range.start, r.range.end)).collect()
+    }
+
+    #[test]
+    fn gaps_are_no_memory() {
+        let space = space(false);
+        let mut whole = region(0, 95, 3);
+        whole.resident = Some(36);
+        let mut out = Snapshot::default();
+        space.by_target(
+            &snapshot(0, 1, vec![whole, region(95, 96, 1), region(200, 300, 1)]),
+            |_| true,
+            &mut out,
+        );
+        assert_eq!(ranges(&out.targets[0]), [(10, 30), (50, 70), (90, 95), (95, 96)]);
+        let resident: Vec<_> = out.targets[0].regions.iter().map(|r| r.resident).collect();
+        assert_eq!(resident, [Some(16), Some(16), Some(4), None], "in proportion to what is mapped");
+        assert_eq!(space.mapped(TargetId(1), &whole), Some((45, AddrRange::new(10, 95))));
+        assert_eq!(space.mapped(TargetId(1), &region(30, 50, 1)), None);
+    }
+
+    #[test]
+    fn objects_are_what_nobody_can_write_privately() {
+        let mut space = space(false);
+        let mut out = Snapshot::default();
+        space.by_object(&snapshot(0, 1, vec![region(0, 100, 3)]), |_| true, &mut out);
+        assert_eq!(ranges(&out.targets[0]), [(10, 30), (60, 70)], "own: written privately");
+        let names: Vec<_> =
+            out.targets[1..].iter().map(|t| space.object(t.id).unwrap().name.clone()).collect();
+        assert_eq!(names, ["libc.so.6", "x"]);
+        assert_eq!((ranges(&out.targets[1]), ranges(&out.targets[2])), (vec![(100, 110)], vec![(0, 10)]));
+        assert!(space.object(TargetId(1)).is_none());
+        assert!(space.object(out.targets[2].id).unwrap().is_called("0:8:8"));
+        assert_eq!(space.mappers(out.targets[2].id, |_| true), 1);
+        assert_eq!(space.mappers(out.targets[2].id, |id| id.0 != 1), 0);
+    }
+
+    #[test]
+    fn without_all_mappings_a_region_counts_whole() {
+        let mut out = Snapshot::default();
+        let list = snapshot(0, 1, vec![region(0, 100, 3)]);
+        for mut space in [Space::default(), space(true)] {
+            space.by_target(&list, |_| true, &mut out);
+            assert_eq!(ranges(&out.targets[0]), [(0, 100)]);
+            space.by_object(&list, |_| true, &mut out);
+            let bytes: u64 = out.targets.iter().flat_map(|t| &t.regions).map(|r| r.range.size()).sum();
+            assert_eq!(bytes, 100);
+        }
+    }
+}

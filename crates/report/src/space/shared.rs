@@ -1,0 +1,296 @@
+//! Memory that several targets map: each byte once, with the accesses of all.
+//!
+//! Each target that maps a byte says how often it accessed it: in a share `p` of the sampling intervals. That the byte was
+//! accessed by any of them in an interval has the probability `1 - product(1 - p)`, if they access it independently of
+//! each other. That is the rate of the byte. Those of which nothing is known are left out of the product.
+//!
+//! How much of a byte is *seen* then depends on what was seen. That it is accessed, one of the targets suffices to show;
+//! that it is not, only all of them together can. So what is sure to be accessed within an aggregation is seen to the
+//! largest share in which any of them shows it, what is not accessed to their mean share, and between the two by the
+//! probability of an access. A byte has stood still for as long as the one that moved last.
+
+use crate::rate::BP;
+use isotherm_damon::{AddrRange, RegionSnapshot};
+use std::collections::BTreeMap;
+
+/// What one target says about part of an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    object: usize,
+    /// Addresses are offsets in the object.
+    region: RegionSnapshot,
+}
+
+impl Share {
+    /// Of `part`, which begins at `offset` in the object.
+    pub fn new(object: usize, offset: u64, part: &RegionSnapshot) -> Self {
+        let range = AddrRange::new(offset, offset.saturating_add(part.range.size()));
+        Self { object, region: RegionSnapshot { range, ..*part } }
+    }
+}
+
+/// Hands out the regions of each object: sorted, disjoint. `max_nr_accesses`: of the snapshot; 0: not known.
+pub(super) fn add_up(
+    shares: &mut [Share],
+    max_nr_accesses: u32,
+    mut done: impl FnMut(usize, Vec<RegionSnapshot>),
+) {
+    shares.sort_unstable_by_key(|s| (s.object, s.region.range.start, s.region.range.end));
+    for shares in shares.chunk_by(|a, b| a.object == b.object) {
+        let Some(first) = shares.first() else { continue };
+        let mut out: Vec<RegionSnapshot> = Vec::new();
+        // Most of what is mapped is mapped once, or always the same way: only what overlaps is swept.
+        let mut rest = shares;
+        while let Some((head, tail)) = rest.split_first() {
+            let mut end = head.region.range.end;
+            let more = tail.iter().take_while(|s| {
+                let overlaps = s.region.range.start < end;
+                if overlaps {
+                    end = end.max(s.region.range.end);
+                }
+                overlaps
+            });
+            let (cluster, next) = rest.split_at(1 + more.count());
+            match cluster {
+                [only] => push(&mut out, only.region),
+                several => sweep(several, max_nr_accesses, &mut out),
+            }
+            rest = next;
+        }
+        done(first.object, out);
+    }
+}
+
+/// Appends a region; to the last one where they touch and say the same.
+fn push(out: &mut Vec<RegionSnapshot>, region: RegionSnapshot) {
+    if region.range.is_empty() {
+        return;
+    }
+    match out.last_mut() {
+        Some(last)
+            if last.range.end == region.range.start
+                && RegionSnapshot { range: region.range, resident: region.resident, ..*last } == region
+                && last.resident.is_some() == region.resident.is_some() =>
+        {
+            super::join(last, &region);
+        }
+        _ => out.push(region),
+    }
+}
+
+/// Adds up shares that overlap.
+fn sweep(shares: &[Share], max_nr_accesses: u32, out: &mut Vec<RegionSnapshot>) {
+    let mut edges: Vec<(u64, bool, &RegionSnapshot)> = Vec::with_capacity(2 * shares.len());
+    for Share { region, .. } in shares {
+        edges.push((region.range.start, true, region));
+        edges.push((region.range.end, false, region));
+    }
+    edges.sort_by_key(|(at, begins, _)| (*at, *begins));
+    let mut sum = Sum { max_bp: f64::from(max_nr_accesses) * BP, ..Sum::default() };
+    let mut from = 0;
+    for (at, begins, region) in edges {
+        if sum.mappers > 0 && from < at {
+            push(out, sum.region(AddrRange::new(from, at)));
+        }
+        from = at;
+        sum.change(region, begins);
+    }
+}
+
+/// What all who map a byte say together. Everything is kept so that who no longer maps can be taken out exactly.
+#[derive(Debug, Default)]
+struct Sum {
+    max_bp: f64,
+    mappers: usize,
+    /// Of those who know: how many are certain to access in every interval; of the others, the sum of -ln(1 - p) in
+    /// fixed point; of the accesses, where no probability is known.
+    known: usize,
+    certain: usize,
+    log: i64,
+    accesses_bp: u64,
+    accessing: usize,
+    counted: usize,
+    exposure: u64,
+    seen: Multiset,
+    seen_sum: u64,
+    ages: Multiset,
+    /// Resident bytes a page of 4096.
+    resident: Multiset,
+}
+
+/// One in the fixed point of [`Sum::log`].
+const ONE: f64 = (1_u64 << 40) as f64;
+
+impl Sum {
+    fn change(&mut self, region: &RegionSnapshot, begins: bool) {
+        let count = |n: &mut usize, by: bool| {
+            if by {
+                *n = if begins { *n + 1 } else { n.saturating_sub(1) };
+            }
+        };
+        count(&mut self.mappers, true);
+        self.seen.change(u32::from(region.seen_bp), begins);
+        let seen = u64::from(region.seen_bp);
+        self.seen_sum = if begins { self.seen_sum + seen } else { self.seen_sum - seen };
+        self.ages.change(region.age, begins);
+        if let Some(bytes) = region.resident {
+            let share = bytes as f64 / region.range.size().max(1) as f64;
+            self.resident.change((share * 4096.0).round() as u32, begins);
+        }
+        if region.is_unknown() {
+            return;
+        }
+        let p = if self.max_bp > 0.0 { f64::from(region.nr_accesses_bp) / self.max_bp } else { 0.0 };
+        count(&mut self.known, true);
+        count(&mut self.certain, p >= 1.0);
+        count(&mut self.accessing, region.nr_accesses > 0);
+        count(&mut self.counted, region.exposure == RegionSnapshot::COUNTED);
+        let log = if p < 1.0 { (-(-p).ln_1p() * ONE) as i64 } else { 0 };
+        let exposure =
+            if region.exposure == RegionSnapshot::COUNTED { 0 } else { u64::from(region.exposure) };
+        let bp = u64::from(region.nr_accesses_bp);
+        if begins {
+            self.log += log;
+            self.exposure += exposure;
+            self.accesses_bp += bp;
+        } else {
+            self.log -= log;
+            self.exposure -= exposure;
+            self.accesses_bp -= bp;
+        }
+    }
+
+    fn region(&self, range: AddrRange) -> RegionSnapshot {
+        let bp = if self.max_bp <= 0.0 {
+            self.accesses_bp as f64
+        } else if self.certain > 0 {
+            self.max_bp
+        } else {
+            -(-(self.log as f64) / ONE).exp_m1() * self.max_bp
+        };
+        // Of an access in an aggregation.
+        let accessed = match self.max_bp > 0.0 {
+            true => 1.0 - (1.0 - bp / self.max_bp).max(0.0).powf(self.max_bp / BP),
+            false => (bp / BP).min(1.0),
+        };
+        let mean = self.seen_sum as f64 / self.mappers.max(1) as f64;
+        let seen = mean + (f64::from(self.seen.highest().unwrap_or(0)) - mean) * accessed;
+        let bp = bp.round().min(f64::from(u32::MAX)) as u32;
+        let resident = self
+            .resident
+            .highest()
+            .map(|share| (range.size() as f64 * f64::from(share) / 4096.0).round() as u64);
+        RegionSnapshot {
+            range,
+            nr_accesses: ((u64::from(bp) + 5000) / 10_000).max(u64::from(self.accessing > 0)) as u32,
+            nr_accesses_bp: bp,
+            age: self.ages.lowest().unwrap_or(0),
+            seen_bp: seen.round() as u16,
+            exposure: match (self.counted, self.known) {
+                (0, 0) => 0,
+                (0, _) => u32::try_from(self.exposure).unwrap_or(u32::MAX - 1).min(u32::MAX - 1),
+                _ => RegionSnapshot::COUNTED,
+            },
+            resident,
+        }
+    }
+}
+
+/// Numbers, each as often as it was put in.
+#[derive(Debug, Default)]
+struct Multiset(BTreeMap<u32, usize>);
+
+impl Multiset {
+    fn change(&mut self, value: u32, begins: bool) {
+        if begins {
+            *self.0.entry(value).or_default() += 1;
+        } else if let Some(count) = self.0.get_mut(&value) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&value);
+            }
+        }
+    }
+
+    fn lowest(&self) -> Option<u32> {
+        self.0.keys().next().copied()
+    }
+
+    fn highest(&self) -> Option<u32> {
+        self.0.keys().next_back().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::region;
+    use proptest::prelude::*;
+
+    fn summed(shares: &[RegionSnapshot]) -> Vec<RegionSnapshot> {
+        let mut shares: Vec<Share> = shares.iter().map(|r| Share::new(3, r.range.start, r)).collect();
+        let mut out = Vec::new();
+        add_up(&mut shares, 20, |object, regions| {
+            assert_eq!(object, 3);
+            out = regions;
+        });
+        out
+    }
+
+    proptest! {
+        /// Against the definition, byte by byte.
+        #[test]
+        fn every_byte_has_the_accesses_of_all_who_map_it(
+            parts in prop::collection::vec((0..100_u64, 1..40_u64, 0..=20_u32, 0..3_u16, 0..9_u32), 1..20),
+        ) {
+            let parts: Vec<RegionSnapshot> = parts
+                .into_iter()
+                .map(|(start, size, nr, seen, age)| RegionSnapshot {
+                    nr_accesses: if seen == 0 { 0 } else { nr },
+                    nr_accesses_bp: if seen == 0 { 0 } else { nr * 10_000 },
+                    seen_bp: seen * 5000,
+                    age,
+                    ..region(start, start + size, 0)
+                })
+                .collect();
+            let out = summed(&parts);
+            prop_assert!(out.windows(2).all(|w| w[0].range.end <= w[1].range.start));
+            for at in 0..150 {
+                let here: Vec<&RegionSnapshot> = parts.iter().filter(|r| r.range.contains(at)).collect();
+                let Some(found) = out.iter().find(|r| r.range.contains(at)) else {
+                    prop_assert!(here.is_empty());
+                    continue;
+                };
+                let known = here.iter().filter(|r| !r.is_unknown());
+                let missed: f64 = known.map(|r| 1.0 - f64::from(r.nr_accesses) / 20.0).product();
+                let expected = (1.0 - missed) * 200_000.0;
+                prop_assert!((f64::from(found.nr_accesses_bp) - expected).abs() <= 1.0, "{:?} {}", found, expected);
+                let seen = here.iter().map(|r| f64::from(r.seen_bp));
+                let mean = seen.clone().sum::<f64>() / here.len() as f64;
+                let most = seen.fold(0.0, f64::max);
+                let accessed = 1.0 - missed.powi(20);
+                let expected = mean + (most - mean) * accessed;
+                prop_assert!((f64::from(found.seen_bp) - expected).abs() <= 1.0, "{:?} {}", found, expected);
+                prop_assert_eq!(Some(found.age), here.iter().map(|r| r.age).min());
+                prop_assert_eq!(found.nr_accesses > 0, here.iter().any(|r| r.nr_accesses > 0));
+            }
+        }
+    }
+
+    #[test]
+    fn one_who_sees_no_access_does_not_speak_for_the_others() {
+        let unknown = RegionSnapshot { seen_bp: 0, ..region(0, 10, 0) };
+        let cold = summed(&[region(0, 10, 0), unknown, unknown, unknown]);
+        assert_eq!(cold[0].seen_bp, 2500);
+        let hot = summed(&[region(0, 10, 20), unknown, unknown, unknown]);
+        assert_eq!((hot[0].seen_bp, hot[0].nr_accesses), (10_000, 20));
+    }
+
+    #[test]
+    fn what_all_map_alike_stays_one_region() {
+        let alike = [region(0, 50, 10), region(50, 90, 10), region(0, 90, 0)];
+        let out = summed(&alike);
+        assert_eq!(out.len(), 1);
+        assert_eq!((out[0].range, out[0].nr_accesses), (AddrRange::new(0, 90), 10));
+    }
+}

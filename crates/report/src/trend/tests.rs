@@ -1,0 +1,153 @@
+//! What is counted, and what is not.
+
+use super::*;
+use crate::synthetic::{MIB, mapping, mappings, region, snapshot, stairs, unknown};
+use isotherm_damon::{RegionSnapshot, TargetSnapshot};
+
+const DAMO: Measure = Measure::WorkingSet(Definition::Threshold(Threshold::Accesses(1)));
+
+fn window(seconds: f64) -> Measure {
+    Measure::WorkingSet(Definition::Window(Duration::from_secs_f64(seconds)))
+}
+
+fn report(measure: Measure, list: &[Snapshot]) -> TrendReport {
+    let mut analysis = TrendAnalysis::new(TrendOptions::new(measure));
+    list.iter().for_each(|s| analysis.snapshot(s));
+    analysis.finish()
+}
+
+#[test]
+fn the_working_set_of_stairs_is_one_step() {
+    let wss = report(DAMO, &stairs(0, 5));
+    assert!(wss.percentiles.iter().all(|p| p.value == 10 * MIB));
+    assert_eq!(wss.mean, Some((10 * MIB) as f64));
+    assert_eq!(wss.over_time.len(), 50);
+    assert_eq!(report(Measure::Regions, &stairs(0, 5)).percentile(50), Some(10));
+}
+
+#[test]
+fn thresholds_include_what_they_name() {
+    let list = [snapshot(0, 1, vec![region(0, 1, 1), region(1, 11, 7), region(11, 111, 20)])];
+    for (threshold, bytes) in [
+        (Threshold::Accesses(0), 111),
+        (Threshold::Accesses(1), 111),
+        (Threshold::Accesses(7), 110),
+        (Threshold::Accesses(8), 100),
+        (Threshold::Rate(Rate::Hz(70.0)), 110),
+        (Threshold::Rate(Rate::Hz(70.1)), 100),
+        (Threshold::Rate(Rate::Share(0.35)), 110),
+        (Threshold::Rate(Rate::Share(1.0)), 100),
+    ] {
+        assert_eq!(
+            report(Measure::WorkingSet(Definition::Threshold(threshold)), &list).percentile(50),
+            Some(bytes),
+            "{threshold}"
+        );
+    }
+}
+
+#[test]
+fn targets_of_one_moment_add_up_also_when_recorded_one_a_snapshot() {
+    let list: Vec<Snapshot> =
+        (0..10).flat_map(|i| [1, 2].map(|t| snapshot(i, t, vec![region(0, 4096 * t, 20)]))).collect();
+    let measure = DAMO;
+    assert_eq!(report(measure, &list).percentile(1), Some(3 * 4096));
+    let mut one =
+        TrendAnalysis::new(TrendOptions { targets: vec![TargetId(2)], ..TrendOptions::new(measure) });
+    list.iter().for_each(|s| one.snapshot(s));
+    assert_eq!(one.finish().percentile(99), Some(2 * 4096));
+}
+
+#[test]
+fn nothing_recorded_is_no_percentile() {
+    let empty = report(Measure::Regions, &[]);
+    assert_eq!((empty.mean, empty.percentiles.len(), empty.over_time.len()), (None, 0, 0));
+    assert!(serde_json::to_string(&empty).unwrap().contains("\"mean\":null"));
+}
+
+#[test]
+fn a_window_meets_what_is_accessed_within_it() {
+    // Half a percent of the sampling intervals: once a second.
+    let rare = RegionSnapshot { nr_accesses_bp: 1000, ..region(0, 1000, 0) };
+    let list = [snapshot(0, 1, vec![rare, region(1000, 1100, 20), region(2000, 9000, 0)])];
+    for (seconds, expected) in [
+        (0.005, 1000.0 * 0.005),
+        (1.0, 1000.0 * (1.0 - 0.995_f64.powi(200))),
+        (10.0, 1000.0 * (1.0 - 0.995_f64.powi(2000))),
+    ] {
+        let found = report(window(seconds), &list).percentile(50).unwrap();
+        assert_eq!(found, 100 + expected.round() as u64, "{seconds} s");
+    }
+    assert_eq!(report(DAMO, &list).percentile(50), Some(100));
+    // What is named in the text is what was asked for.
+    assert!(report(window(1.0), &list).what.contains("Denning: accessed at least once within 1 s"));
+    assert!(report(DAMO, &list).what.contains("damo: regions with at least 1 access an aggregation"));
+    // Without a sampling interval: once a second too, as a rate.
+    let mut foreign = list.clone();
+    foreign[0].sample_ns = 0;
+    let found = report(window(1.0), &foreign).percentile(50).unwrap();
+    assert_eq!(found, 100 + (1000.0 * (1.0 - (-1.0_f64).exp())).round() as u64);
+}
+
+#[test]
+fn what_is_unknown_is_neither_in_nor_forgotten() {
+    let half = RegionSnapshot { seen_bp: 5000, ..region(3000, 4000, 20) };
+    let absent = RegionSnapshot { resident: Some(10), ..unknown(4000, 5000) };
+    let list = [snapshot(0, 1, vec![region(0, 1000, 20), unknown(1000, 3000), half, absent])];
+    for measure in [window(1.0), DAMO] {
+        let found = report(measure, &list);
+        assert_eq!(found.percentile(50), Some(1500), "{measure:?}");
+        assert_eq!(found.unknown_bytes[0].value, 2000 + 500 + 10, "{measure:?}");
+        assert!(found.unknown_remark().unwrap().contains("of which nothing is known"));
+    }
+    let known = report(DAMO, &[snapshot(0, 1, vec![region(0, 1000, 20)])]);
+    assert_eq!(known.unknown_remark(), None);
+    assert!(report(Measure::Regions, &list).unknown_bytes.is_empty());
+    let zero = Measure::WorkingSet(Definition::Threshold(Threshold::Accesses(0)));
+    assert_eq!(
+        report(zero, &list).percentile(50),
+        Some(1500),
+        "not even a threshold of none takes the unknown"
+    );
+}
+
+#[test]
+fn a_gap_is_no_part_of_a_working_set() {
+    let mut analysis = TrendAnalysis::new(TrendOptions::new(window(1.0)));
+    analysis.note(&mappings(1, vec![mapping(100, 200, "rw-p", "[heap]", 0, 0)]));
+    analysis.snapshot(&snapshot(0, 1, vec![region(0, 1_000_000, 20)]));
+    assert_eq!(analysis.finish().percentile(50), Some(100));
+}
+
+#[test]
+fn what_several_targets_map_counts_once_with_the_accesses_of_all() {
+    let shared = |target| {
+        mappings(
+            target,
+            vec![
+                mapping(target << 20, (target << 20) + 1000, "rw-s", "/dev/shm/buffers", 42, 0),
+                mapping(1 << 30, (1 << 30) + 10, "rw-p", "", 0, 0),
+            ],
+        )
+    };
+    let mut list = snapshot(0, 1, Vec::new());
+    // Five targets, each with a tenth of an access an aggregation: p is 0.005 for one, 1 - 0.995^5 for all.
+    let part = |target: u64| RegionSnapshot {
+        nr_accesses_bp: 1000,
+        ..region(target << 20, (target << 20) + 1000, 0)
+    };
+    list.targets = (1..=5)
+        .map(|t| TargetSnapshot::new(TargetId(t), vec![part(t), region(1 << 30, (1 << 30) + 10, 20)]))
+        .collect();
+    let found = |measure, targets: Vec<TargetId>| {
+        let mut analysis = TrendAnalysis::new(TrendOptions { targets, ..TrendOptions::new(measure) });
+        (1..=5).for_each(|t| analysis.note(&shared(t)));
+        analysis.snapshot(&list);
+        analysis.finish().percentile(50).unwrap()
+    };
+    let of = |mappers: i32| (1000.0 * (1.0 - 0.995_f64.powi(200 * mappers))).round() as u64;
+    assert_eq!(found(window(1.0), Vec::new()), of(5) + 50);
+    assert_eq!(found(window(1.0), vec![TargetId(2), TargetId(4)]), of(2) + 20);
+    let all = Measure::WorkingSet(Definition::Threshold(Threshold::Accesses(0)));
+    assert_eq!(found(all, Vec::new()), 1050);
+}
