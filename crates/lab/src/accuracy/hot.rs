@@ -57,16 +57,11 @@ impl Heat {
 
     pub(super) fn of_region(&self, region: &RegionSnapshot) -> Recorded {
         let hot = match self.threshold {
-            _ if is_unknown(region) => return Recorded::Unknown,
+            _ if region.is_unknown() => return Recorded::Unknown,
             Threshold::Samples(n) => region.nr_accesses >= n,
             // A count of whole samples that stands for just this rate must not miss it by a rounding error.
             Threshold::Hz(hz) => region.rate_hz(self.sample_ns, self.max_nr_accesses) >= hz * (1.0 - 1e-9),
         };
         if hot { Recorded::Hot } else { Recorded::Cold }
     }
-}
-
-/// Whether the record knows no rate of the region. Snapshots have no such notion so far: every rate counts as known.
-pub(super) fn is_unknown(_region: &RegionSnapshot) -> bool {
-    false
 }

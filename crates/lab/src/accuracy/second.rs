@@ -6,7 +6,6 @@
 //!
 //! Memory that several processes map counts once, with the accesses of all of them.
 
-use super::hot::is_unknown;
 use super::overlay::{Piece, overlay};
 use crate::Quartiles;
 use isotherm_damon::{RegionSnapshot, Snapshot};
@@ -76,7 +75,7 @@ impl Seconds {
             overlay(truth.of(pid), regions, |piece, region, part| {
                 let piece = Segment { start: part.start, end: part.end, ..*piece };
                 self.all += piece.size() as f64;
-                if region.is_some_and(is_unknown) {
+                if region.is_some_and(RegionSnapshot::is_unknown) {
                     self.unknown += piece.size() as f64;
                     return;
                 }

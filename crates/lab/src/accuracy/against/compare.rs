@@ -1,7 +1,6 @@
 //! Passes of a reference beside snapshots of a recording, object by object.
 
 use super::{Pass, Seen, SeenMapping};
-use crate::accuracy::hot::is_unknown;
 use crate::accuracy::overlay::{Piece, overlay};
 use crate::accuracy::second::accessed_within;
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot};
@@ -177,7 +176,7 @@ impl Comparison {
             let shift = mapping.object.map_or(0, |(_, _, offset)| mapping.range.start.wrapping_sub(offset));
             let mut unknown = 0.0;
             overlay(&parts, regions, |part, region, range| {
-                if region.is_some_and(is_unknown) {
+                if region.is_some_and(RegionSnapshot::is_unknown) {
                     unknown += range.size() as f64;
                     return;
                 }
