@@ -199,6 +199,10 @@ impl<O: LiveOperations, S: Sampler> Source for MonitorSource<O, S> {
         }
     }
 
+    fn charge(&mut self, cpu: Duration) {
+        self.governor.charge(cpu);
+    }
+
     fn attrs(&self) -> Attrs {
         *self.monitor.attrs()
     }

@@ -87,6 +87,8 @@ pub(super) struct News {
     pub id: TargetId,
     /// What is known of a list that is not whole; `None`: the target's list was replaced.
     pub partial: Option<Arc<MapList>>,
+    /// Whether observers are to know, too: of a long list they get the beginning and then the whole, once each.
+    pub for_observers: bool,
 }
 
 /// Mappings to read, and whose turn it is.
@@ -189,7 +191,7 @@ impl Chores {
                 Some(changed) => {
                     self.queued.remove(&id);
                     if changed {
-                        news.push(News { id, partial: None });
+                        news.push(News { id, partial: None, for_observers: true });
                     }
                 }
                 // It was the time, not the list: it is tried again with a whole step.
@@ -198,7 +200,8 @@ impl Chores {
                 }
                 None => {
                     if target.maps.mappings().is_empty() {
-                        news.push(News { id, partial: Some(Arc::new(self.quick.so_far().clone())) });
+                        let partial = Some(Arc::new(self.quick.so_far().clone()));
+                        news.push(News { id, partial, for_observers: true });
                     }
                     self.long_waiting.push_back(id);
                 }
@@ -231,7 +234,7 @@ impl Chores {
                 Some(changed) => {
                     self.stop_long();
                     if changed {
-                        news.push(News { id, partial: None });
+                        news.push(News { id, partial: None, for_observers: true });
                     }
                 }
                 // Each time it has doubled, so that copying what is known costs no more than reading it.
@@ -239,7 +242,8 @@ impl Chores {
                     && self.long.so_far().mappings().len() > 2 * self.told.max(1000) =>
                 {
                     self.told = self.long.so_far().mappings().len();
-                    news.push(News { id, partial: Some(Arc::new(self.long.so_far().clone())) });
+                    let partial = Some(Arc::new(self.long.so_far().clone()));
+                    news.push(News { id, partial, for_observers: false });
                 }
                 None => {}
             },

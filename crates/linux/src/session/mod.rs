@@ -300,11 +300,13 @@ impl Session {
                 break;
             }
         }
-        for News { id, partial } in news {
+        for News { id, partial, for_observers } in news {
             let Some(target) = self.targets.get(&id) else { continue };
             let list = partial.as_ref().unwrap_or(target.maps.list());
             self.source.set_ranges(id, list.ranges());
-            self.outlets.mappings(id, list, now);
+            if for_observers {
+                self.outlets.mappings(id, list, now);
+            }
         }
         Ok(())
     }
@@ -453,9 +455,10 @@ impl Session {
         if let Some(refusals) = self.refusals.take() {
             self.outlets.tell(&SessionEvent::Refused(refusals));
         }
-        // What observers do with all that they are told is paid for by telling them of fewer mappings.
+        // What observers do with all that they are told is paid for by telling them less.
         let observers = self.outlets.take_cpu();
         self.bucket.spend(observers);
+        self.source.charge(observers);
         let cpu = process_cpu();
         let total = self.source.counters();
         let before = self.cost_counters;
