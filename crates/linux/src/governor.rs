@@ -19,12 +19,10 @@ const RECOVERS: f64 = 0.05;
 const PAID_BACK: f64 = 0.5;
 /// Part of the ceiling that is earned: the burst at the start comes on top, and is made good within half a minute.
 const EARNED: f64 = 0.95;
-/// What a thread that writes the snapshots down takes, CPU seconds a second; it is not seen from here.
-const WRITER: f64 = 0.0003;
 
 /// CPU seconds a second that this thread earns under a ceiling of `share`.
 fn earned(share: f64) -> f64 {
-    (share * EARNED - WRITER).max(share / 2.0)
+    share * EARNED
 }
 
 /// The token bucket.
@@ -95,6 +93,13 @@ impl Governor {
         }
         self.last_wall_ns = now_ns;
         self.last_cpu = cpu;
+    }
+
+    /// Takes off what other threads spent on what this one made.
+    pub(crate) fn charge(&mut self, cpu: Duration) {
+        if self.share.is_some() {
+            self.tokens -= cpu.as_nanos() as f64;
+        }
     }
 
     /// How long to sleep until the next tick can be afforded, ns; 0: it can be now. Waking up just to find that it

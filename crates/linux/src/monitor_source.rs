@@ -296,6 +296,10 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         }
     }
 
+    fn charge(&mut self, cpu: Duration) {
+        self.governor.charge(cpu);
+    }
+
     fn attrs(&self) -> Attrs {
         *self.monitor.attrs()
     }

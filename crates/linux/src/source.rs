@@ -6,6 +6,7 @@
 use crate::process::{Process, ProcessError};
 use isotherm_damon::{AddrRange, Attrs, Snapshot, TargetId};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a source has done so far; only ever grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +104,10 @@ pub trait Source {
     /// # Errors
     /// When the backend cannot go on at all; what concerns a single target is not an error ([`Source::take_lost`]).
     fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> Result<u64, SourceError>;
+
+    /// Others spent CPU time on what the source hands out (observers, on their threads): it counts against the same
+    /// ceiling. A source without a budget of its own need not heed it.
+    fn charge(&mut self, _cpu: Duration) {}
 
     /// The attributes in force; auto-tuning changes them.
     fn attrs(&self) -> Attrs;

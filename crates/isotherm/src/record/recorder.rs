@@ -147,13 +147,13 @@ impl Observer for Recorder {
         if let Some(parent) = parent {
             self.parents.insert(id, parent);
         }
-        let info = process.info().ok();
         self.write(&Item::Target(rec::TargetInfo {
             id: id.0,
             pid: u32::try_from(process.pid().as_raw_nonzero().get()).unwrap_or(0),
             parent: parent.map(|p| p.0),
-            comm: info.as_ref().map_or_else(|| process.first_comm().to_owned(), |i| i.comm.clone()),
-            cmdline: info.map(|i| i.cmdline).unwrap_or_default(),
+            // One that has ended by now still has the name it was found under.
+            comm: process.comm().unwrap_or_else(|_| process.first_comm().to_owned()),
+            cmdline: process.cmdline().unwrap_or_default(),
             time_ns,
         }));
     }

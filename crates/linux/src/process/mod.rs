@@ -155,14 +155,7 @@ impl Process {
     pub fn info(&self) -> Result<ProcessInfo, ProcessError> {
         let stat = self.stat()?;
         let exe = std::fs::read_link(self.path("exe")).ok();
-        let cmdline = self.read("cmdline")?;
-        let cmdline = cmdline
-            .strip_suffix(b"\0")
-            .unwrap_or(&cmdline)
-            .split(|&b| b == 0)
-            .map(|arg| String::from_utf8_lossy(arg).into_owned())
-            .collect::<Vec<_>>();
-        let cmdline = if cmdline.iter().all(String::is_empty) { Vec::new() } else { cmdline };
+        let cmdline = self.cmdline()?;
         Ok(ProcessInfo {
             pid: raw(self.pid),
             parent: stat.parent,
@@ -171,6 +164,29 @@ impl Process {
             exe,
             start_ns: stat.start_time.saturating_mul(NS_PER_SEC / clock_ticks_per_second()),
         })
+    }
+
+    /// Its name, as `ps` shows it; at most 15 bytes.
+    ///
+    /// # Errors
+    /// When it has exited.
+    pub fn comm(&self) -> Result<String, ProcessError> {
+        Ok(String::from_utf8_lossy(self.read("comm")?.trim_ascii_end()).into_owned())
+    }
+
+    /// Its command line; empty if it has none or overwrote it.
+    ///
+    /// # Errors
+    /// When it has exited or may not be read.
+    pub fn cmdline(&self) -> Result<Vec<String>, ProcessError> {
+        let cmdline = self.read("cmdline")?;
+        let cmdline = cmdline
+            .strip_suffix(b"\0")
+            .unwrap_or(&cmdline)
+            .split(|&b| b == 0)
+            .map(|arg| String::from_utf8_lossy(arg).into_owned())
+            .collect::<Vec<_>>();
+        Ok(if cmdline.iter().all(String::is_empty) { Vec::new() } else { cmdline })
     }
 
     /// How much memory it holds.

@@ -45,6 +45,7 @@ pub(super) fn read(mut file: impl Read, chunk: &mut [u8], into: &mut Vec<Use>) -
             if let Some(last) = into.last_mut().filter(|_| counts) {
                 last.resident = bytes;
                 last.referenced = last.referenced.min(bytes);
+                last.others = last.others.min(bytes);
             }
         } else if let Some(bytes) = field(text, b"Referenced:") {
             if let Some(last) = into.last_mut().filter(|_| counts) {

@@ -216,7 +216,7 @@ impl Session {
             sleep_until(wake);
         };
         let now = monotonic_ns();
-        let events = self.tracker.work(Duration::MAX);
+        let events = self.tracker.last_ends();
         let ended = self.take(events, now).and(ended);
         self.tell_cost(now);
         ended
@@ -300,11 +300,13 @@ impl Session {
                 break;
             }
         }
-        for News { id, partial } in news {
+        for News { id, partial, for_observers } in news {
             let Some(target) = self.targets.get(&id) else { continue };
             let list = partial.as_ref().unwrap_or(target.maps.list());
             self.source.set_ranges(id, list.ranges());
-            self.outlets.mappings(id, list, now);
+            if for_observers {
+                self.outlets.mappings(id, list, now);
+            }
         }
         Ok(())
     }
@@ -453,9 +455,7 @@ impl Session {
         if let Some(refusals) = self.refusals.take() {
             self.outlets.tell(&SessionEvent::Refused(refusals));
         }
-        // What observers do with all that they are told is paid for by telling them of fewer mappings.
-        let observers = self.outlets.take_cpu();
-        self.bucket.spend(observers);
+        self.source.charge(self.outlets.take_cpu());
         let cpu = process_cpu();
         let total = self.source.counters();
         let before = self.cost_counters;

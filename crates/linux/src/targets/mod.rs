@@ -13,6 +13,7 @@ mod births;
 mod cgroup;
 mod command;
 mod ends;
+mod family;
 mod tracker;
 
 pub(crate) use cgroup::mounted_versions as mounted_cgroup_versions;

@@ -347,8 +347,8 @@ fn deaths_are_named_at_once_and_how_they_ended_within_the_budget() {
     assert!(tracker.take_deaths().is_empty());
     let dying: Vec<u32> = shells[..2].iter().map(Shell::pid).collect();
     for shell in &mut shells[..2] {
-        shell.tell("exit 6");
         let process = open(shell.pid());
+        shell.tell("exit 6");
         while process.is_alive() {
             std::thread::yield_now();
         }

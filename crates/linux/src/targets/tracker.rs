@@ -2,11 +2,11 @@
 
 use super::births::Births;
 use super::ends::Ends;
+use super::family::{all_pids, children_of, self_pid, wait_for};
 use super::{Cgroup, CgroupError, Counts, EndReason, Event, TargetError, TrackerOptions};
 use crate::cpu_time::Budget;
-use crate::proc_file;
 use crate::process::{Image, Process, ProcessError, Stat, raw};
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, WaitId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::ReadDir;
 use std::sync::Arc;
@@ -193,6 +193,14 @@ impl Tracker {
         self.tell_ends(budget);
         self.take_in_newborns(budget);
         self.go_on(budget);
+        std::mem::take(&mut self.events)
+    }
+
+    /// How those that died and were not told yet ended, all of them: the last thing to ask for.
+    pub fn last_ends(&mut self) -> Vec<Event> {
+        self.look_for_ends();
+        self.tell_ends(Budget::of(Duration::MAX));
+        self.events.retain(|event| matches!(event, Event::Ended { .. }));
         std::mem::take(&mut self.events)
     }
 
@@ -500,40 +508,4 @@ fn next_in_turn(targets: &BTreeMap<u32, Target>, turn: &mut u32) -> Option<u32> 
     let pid = *targets.range(*turn..).chain(targets.range(..*turn)).next()?.0;
     *turn = pid.saturating_add(1);
     Some(pid)
-}
-
-/// The children of all threads of `pid`, if the kernel lists them, and the number of threads looked at.
-fn children_of(pid: u32) -> (Option<Vec<u32>>, usize) {
-    let mut children = Vec::new();
-    let mut threads = 0;
-    let mut text = Vec::new();
-    // A process that is gone has no children left.
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return (Some(children), 1) };
-    for task in tasks.flatten() {
-        threads += 1;
-        let task = task.path();
-        match proc_file::read_whole(task.join("children"), &mut text) {
-            Ok(()) => {
-                let pids = text.split(|&b| b == b' ').filter_map(proc_file::parse_number);
-                children.extend(pids.filter_map(|pid| u32::try_from(pid).ok()));
-            }
-            Err(_) if task.join("stat").exists() => return (None, threads),
-            Err(_) => {}
-        }
-    }
-    (Some(children), threads)
-}
-
-fn all_pids() -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
-}
-
-fn self_pid() -> u32 {
-    std::process::id()
-}
-
-fn wait_for(who: WaitId<'_>) {
-    // Nothing to wait for is as good as having waited.
-    let _ = waitid(who, WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
 }
