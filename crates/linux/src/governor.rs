@@ -56,7 +56,7 @@ impl Governor {
             debt: 0.0,
             last_wall_ns: 0,
             last_cpu: cpu_time::of_this_thread(),
-            check_ns: 250.0,
+            check_ns: 1_000.0,
             prepare_ns: 10_000.0,
             tick_ns: 8_000.0,
             base_ns: 1_000_000.0,
