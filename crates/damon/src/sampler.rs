@@ -17,6 +17,8 @@ pub struct Allowance {
     pub checks_per_aggr: usize,
     /// Prepares that a whole aggregation can afford in the long run.
     pub prepares_per_aggr: usize,
+    /// Wake-ups that a whole aggregation can afford: on a virtual machine each costs as much as fifty looks.
+    pub wake_ups_per_aggr: usize,
 }
 
 impl Allowance {
@@ -26,6 +28,7 @@ impl Allowance {
         prepares: usize::MAX,
         checks_per_aggr: usize::MAX,
         prepares_per_aggr: usize::MAX,
+        wake_ups_per_aggr: usize::MAX,
     };
 }
 

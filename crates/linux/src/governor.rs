@@ -17,6 +17,8 @@ const RECOVERS: f64 = 0.05;
 /// Share of the earnings that pays back what one step overspent, beyond the bucket's size (a system call may have to
 /// wait, spinning, for a lock that the target holds): monitoring goes on with the rest.
 const PAID_BACK: f64 = 0.5;
+/// Share of the budget for waking up, as far as a sampler can choose.
+const WAKE_UPS: f64 = 0.3;
 /// Part of the ceiling that is earned: the burst at the start comes on top, and is made good within half a minute.
 const EARNED: f64 = 0.95;
 
@@ -42,6 +44,8 @@ pub(crate) struct Governor {
     tick_ns: f64,
     /// What waking up and everything but looks and clears cost, ns a second.
     base_ns: f64,
+    /// ... and a tick.
+    wake_up_ns: f64,
     /// Spent on looks and clears since the account was settled, ns.
     worked: f64,
 }
@@ -60,6 +64,7 @@ impl Governor {
             prepare_ns: 10_000.0,
             tick_ns: 8_000.0,
             base_ns: 1_000_000.0,
+            wake_up_ns: 40_000.0,
             worked: 0.0,
         }
     }
@@ -78,6 +83,9 @@ impl Governor {
         if wall > 0 {
             let base = (spent - self.worked).max(0.0) / (wall as f64 / 1e9);
             self.base_ns += (base - self.base_ns) * weight;
+            // Most ticks are all there is between two accounts.
+            let one = (spent - self.worked).clamp(5_000.0, 200_000.0);
+            self.wake_up_ns += (one - self.wake_up_ns) / 32.0;
         }
         self.worked = 0.0;
         let mut income = wall as f64 * earned(share);
@@ -119,12 +127,15 @@ impl Governor {
         let left = (self.tokens - self.tick_ns).max(0.0);
         let aggr_ns = attrs.aggr.as_nanos() as f64;
         // The cost of being awake comes first; never plan with less than a fifth for actual work.
-        let plannable = (share * aggr_ns - self.base_ns * aggr_ns / 1e9).max(share * aggr_ns * 0.2);
+        let income =
+            aggr_ns * if self.debt > 0.0 { earned(share) * (1.0 - PAID_BACK) } else { earned(share) };
+        let plannable = (income - self.base_ns * aggr_ns / 1e9).max(income * 0.3);
         Allowance {
             checks: (left / self.check_ns) as usize,
             prepares: (left * 0.75 / self.prepare_ns) as usize,
             checks_per_aggr: (plannable * 0.3 / self.check_ns) as usize,
             prepares_per_aggr: (plannable * 0.6 / self.prepare_ns) as usize,
+            wake_ups_per_aggr: (income * WAKE_UPS / self.wake_up_ns) as usize,
         }
     }
 

@@ -17,6 +17,8 @@ pub(super) struct Stretch {
     /// Cells that were observed, and those that could not be.
     pub seen: u32,
     pub blind: u32,
+    /// Cells that can be cleared on their own.
+    pub own: u32,
     /// Bytes present.
     pub resident: u64,
     pub known: bool,
@@ -40,6 +42,8 @@ struct Part<'a> {
     cells: u32,
     resident: u64,
     blind: bool,
+    /// It takes a sweep to clear it.
+    shared: bool,
     seen: bool,
     /// Nothing is present: not accessed, but no part of what is.
     absent: bool,
@@ -131,6 +135,7 @@ fn absent(range: AddrRange) -> Part<'static> {
         cells,
         resident: 0,
         blind: false,
+        shared: false,
         seen: true,
         absent: true,
         own: None,
@@ -151,10 +156,11 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
         Word::None
     } else if seen {
         Word::Seen { hits, exposure: exposure.min(400.0).max(hits), cells: 1.0 }
-    } else if blind {
+    } else if blind || cell.state == State::Lit {
+        // It was observed, or tried, and that says nothing any more.
         Word::Unknown { cells: 1.0 }
     } else {
-        Word::None
+        Word::Untried { cells: 1.0 }
     };
     Part {
         range,
@@ -162,6 +168,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
         cells: 1,
         resident: (u64::from(cell.present.count_ones()) * page).min(size),
         blind: blind && !seen,
+        shared: cell.shared,
         seen,
         absent: cell.state == State::Absent,
         own: Some(cell.evidence),
@@ -171,6 +178,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
 
 fn alike(last: &Part<'_>, part: &Part<'_>) -> bool {
     if last.blind != part.blind
+        || last.shared != part.shared
         || last.seen != part.seen
         || last.absent != part.absent
         || part.cell.is_some_and(|c| c.shown != 0)
@@ -181,7 +189,7 @@ fn alike(last: &Part<'_>, part: &Part<'_>) -> bool {
         (Word::Seen { hits: a, exposure: x, .. }, Word::Seen { hits: b, exposure: y, .. }) => {
             a == 0.0 && b == 0.0 && (x - y).abs() < 1.0 && last.cell.is_none_or(|c| c.shown == 0)
         }
-        (Word::Unknown { .. }, Word::Unknown { .. }) => true,
+        (Word::Unknown { .. }, Word::Unknown { .. }) | (Word::Untried { .. }, Word::Untried { .. }) => true,
         _ => false,
     }
 }
@@ -191,6 +199,7 @@ fn with_cells(word: Word, cells: u32) -> Word {
     match word {
         Word::None => word,
         Word::Unknown { .. } => Word::Unknown { cells },
+        Word::Untried { .. } => Word::Untried { cells },
         Word::Seen { hits, exposure, .. } => Word::Seen { hits, exposure, cells },
     }
 }
@@ -227,6 +236,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
                 stretch.evidence.exposure += exposure * part.cells as f32;
             }
             stretch.seen += if part.seen && !part.absent { part.cells } else { 0 };
+            stretch.own += if part.shared || part.absent { 0 } else { part.cells };
             stretch.blind += if part.blind { part.cells } else { 0 };
         }
         previous = Some((index, rung));

@@ -59,6 +59,8 @@ pub struct Watch {
     /// When the checks of this aggregation are made, and which.
     checks_at: u64,
     checks: Vec<(TargetId, AddrRange)>,
+    /// Wake-ups that are saved up for checks.
+    wake_credit: usize,
     /// What sweeps may spend, in clears.
     sweep_credit: usize,
     scratch: Vec<u64>,

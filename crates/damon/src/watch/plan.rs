@@ -2,7 +2,7 @@
 
 use super::cell::State;
 use super::target::{At, all_of, some_of};
-use super::{Stretch, Watch};
+use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
 use alloc::vec::Vec;
 
@@ -16,13 +16,17 @@ const ENOUGH: usize = 4000;
 /// Part of what was saved up that may be spent in one aggregation.
 const SAVED: usize = 4;
 
+/// Wake-ups of an aggregation with checks: for clearing, for windows of 1, 2, 4 and 8 intervals, and at the end.
+const ROUND: usize = 6;
+
 /// A stretch that may be checked.
 struct Candidate {
     target: TargetId,
     range: AddrRange,
     /// Little is known of it, or doubtful.
     unsettled: bool,
-    checked: u64,
+    /// How much a check is worth: the longer ago the last one, the larger the stretch, the less is known of it.
+    worth: u64,
 }
 
 impl Watch {
@@ -31,11 +35,23 @@ impl Watch {
         let available = step.allowance.prepares.min(ENOUGH);
         let spend = available.min(income + available.saturating_sub(income) / SAVED);
         let waiting: usize = self.targets.iter().map(|t| t.census.unseen).sum();
-        let for_checks = if waiting > 0 { spend * self.tuning.checks_share / 100 } else { spend };
-        let chosen = self.choose_checks(step, for_checks.max(1), waiting);
+        // Where waking up is dear, there are checks in every other aggregation or so, of more memory each.
+        let wake_ups = step.allowance.wake_ups_per_aggr.min(ROUND);
+        self.wake_credit = (self.wake_credit + wake_ups.saturating_sub(1).max(1)).min(2 * ROUND);
+        let mut chosen = 0;
+        if self.wake_credit >= ROUND - 1 {
+            self.wake_credit -= ROUND - 1;
+            let for_checks = if waiting > 0 { spend * self.tuning.checks_share / 100 } else { spend };
+            chosen = self.choose_checks(step, for_checks.max(1), waiting);
+        } else {
+            self.checks.clear();
+        }
         let rest = spend.saturating_sub(chosen * 5 / 4);
-        let rest = self.watch_again(step, rest);
-        self.see_the_unseen(step, rest);
+        // What changes comes first, but never keeps others from being seen at all.
+        let for_risen = if waiting > 0 { rest.div_ceil(2) } else { rest };
+        let left = self.watch_again(step, for_risen, |t| &mut t.risen);
+        let rest = self.see_the_unseen(step, rest - for_risen + left);
+        self.watch_again(step, rest, |t| &mut t.mixed);
         if self.sweeps {
             self.sweep(step, income);
         }
@@ -51,16 +67,15 @@ impl Watch {
         let tuning = self.tuning;
         let mut all: Vec<Candidate> = Vec::new();
         for target in &self.targets {
-            for stretch in target.stretches.iter().filter(|s| s.is_hot(&tuning)) {
-                all.push(Candidate {
-                    target: target.id,
-                    range: stretch.range,
-                    unsettled: stretch.evidence.floor || stretch.suspect || is_thin(stretch),
-                    checked: stretch.checked,
-                });
+            for stretch in target.stretches.iter().filter(|s| s.is_hot(&tuning) && s.own > 0) {
+                let unsettled = stretch.evidence.floor || stretch.suspect || is_thin(stretch);
+                let waited = step.now.saturating_sub(stretch.checked).clamp(1, 1 << 20);
+                let size = 1 << (stretch.resident.max(1).ilog2() / 2);
+                let worth = waited * size * if unsettled { 4 } else { 1 };
+                all.push(Candidate { target: target.id, range: stretch.range, unsettled, worth });
             }
         }
-        all.sort_unstable_by_key(|c| (!c.unsettled, c.checked, c.range.start));
+        all.sort_unstable_by_key(|c| (core::cmp::Reverse(c.worth), c.range.start));
         self.checks.clear();
         let mut longest = 0;
         for candidate in &all {
@@ -142,15 +157,23 @@ impl Watch {
 
     /// Clears memory outside of hot stretches that was found accessed, so that it shows whether that goes on. Returns what
     /// is left to spend.
-    fn watch_again<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) -> usize {
+    fn watch_again<O: BlockOperations>(
+        &mut self,
+        step: &mut Step<'_, O>,
+        mut rest: usize,
+        of: fn(&mut Watched) -> &mut Vec<u64>,
+    ) -> usize {
         let tuning = self.tuning;
         let count = self.targets.len();
         for offset in 0..count {
             let Some(target) = self.targets.get_mut((self.clear_turn + offset) % count) else { break };
-            if target.risen.is_empty() || rest == 0 {
+            if rest == 0 {
+                break;
+            }
+            let mut risen = core::mem::take(of(target));
+            if risen.is_empty() {
                 continue;
             }
-            let mut risen = core::mem::take(&mut target.risen);
             risen.sort_unstable();
             risen.dedup();
             let mut cells: Vec<(At, u64)> = Vec::new();
@@ -170,7 +193,7 @@ impl Watch {
                 false
             });
             step.tally.prepares_cut += risen.len() as u64;
-            target.risen = risen;
+            *of(target) = risen;
             rest = rest.saturating_sub(cells.len() * 3 / 2);
             if !cells.is_empty() {
                 target.clear(step, &cells, &tuning);
@@ -180,7 +203,7 @@ impl Watch {
     }
 
     /// Clears memory that was never seen, evenly spread where it is more than may be cleared.
-    fn see_the_unseen<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) {
+    fn see_the_unseen<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) -> usize {
         let count = self.targets.len();
         for _ in 0..count {
             if rest == 0 {
@@ -233,6 +256,7 @@ impl Watch {
                 target.take_census(step.now, &self.tuning);
             }
         }
+        rest
     }
 
     /// Sweeps the target for which that shows most for its price, when enough was set aside.
@@ -246,7 +270,7 @@ impl Watch {
             .targets
             .iter_mut()
             .filter(|t| t.census.shared > 0 && now.saturating_sub(t.swept) >= tuning.sweep_pause)
-            .filter(|t| 1 + t.census.present / SWEPT_A_CLEAR <= credit)
+            .filter(|t| t.census.present / SWEPT_A_CLEAR < credit)
             .max_by_key(|t| {
                 let waited = now.saturating_sub(t.swept).min(1 << 20);
                 t.census.shared as u64 * 1000 / (1 + t.census.present / SWEPT_A_CLEAR) as u64 * waited

@@ -27,14 +27,18 @@ const UNKNOWN: usize = RATES;
 const RUNGS: usize = RATES + 1;
 /// Nats by which a cell without evidence is likelier to lie in an unknown stretch than in a known one.
 const LIKELIER_UNKNOWN: f32 = 1.0;
+/// The same of a cell that was not tried: 60 MiB of which nothing was seen are unknown, whatever lies around them.
+const UNTRIED_UNKNOWN: f32 = 0.05;
 /// ... and the other way round for a cell with some.
 const LIKELIER_KNOWN: f32 = 3.0;
 
 /// What a cell, or several alike, have to say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Word {
-    /// Nothing: it was not tried, or has two halves. It goes with its neighbours.
+    /// Nothing: it has two halves. It goes with its neighbours.
     None,
+    /// It was not tried yet: it goes with its neighbours, unless it is very many.
+    Untried { cells: f32 },
     /// It was tried and showed nothing.
     Unknown { cells: f32 },
     /// Hits and exposure of one cell, and how many are alike.
@@ -53,6 +57,7 @@ impl Word {
         let mut all = [0.0; RUNGS];
         match self {
             Self::None => {}
+            Self::Untried { cells } => all[..RATES].fill(-UNTRIED_UNKNOWN * cells),
             Self::Unknown { cells } => all[..RATES].fill(-LIKELIER_UNKNOWN * cells),
             Self::Seen { hits, exposure, cells } => {
                 let misses = (exposure - hits).max(0.0);

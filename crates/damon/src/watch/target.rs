@@ -2,6 +2,7 @@
 
 use super::cell::{Blind, Cell, State, Told, Window};
 use super::draw::Stretch;
+use super::evidence::Verdict;
 use super::tuning::Tuning;
 use crate::{
     AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, Pages,
@@ -77,8 +78,10 @@ pub(super) struct Watched {
     pub due: Vec<(u64, u64)>,
     /// Windows over accessed memory that closed in this aggregation, and where.
     pub results: Vec<(u64, Window)>,
-    /// Cells outside of hot stretches that were found accessed: to be watched again.
+    /// Cells that were found accessed where that was not expected: to be watched again at once.
     pub risen: Vec<u64>,
+    /// Cells of which some pages are accessed now and then: to be watched again when there is nothing better to do.
+    pub mixed: Vec<u64>,
     /// The next drawing will differ.
     pub dirty: bool,
     pub census: Census,
@@ -166,7 +169,8 @@ impl Watched {
             self.dirty |= window.share > 0.0 || before.hits > 0.0 || before.exposure <= 0.0;
             let addr = base + i as u64 * CELL_SIZE;
             if window.share > 0.0 && !cell.shared {
-                self.risen.push(addr);
+                let risen = window.verdict == Verdict::Surprise || window.share > 0.5;
+                if risen { self.risen.push(addr) } else { self.mixed.push(addr) }
             }
             if before.rate() > tuning.active {
                 self.results.push((addr, window));
@@ -206,7 +210,7 @@ impl Watched {
                 // Neighbours make one range: each flushes translations once.
                 match ranges
                     .last_mut()
-                    .filter(|r| r.range.end == range.start && range.start % BLOCK_SIZE != 0)
+                    .filter(|r| r.range.end == range.start && !range.start.is_multiple_of(BLOCK_SIZE))
                 {
                     Some(last) => last.range.end = range.end,
                     None => ranges.push(clear_of(range)),

@@ -35,6 +35,7 @@ fn run<S: Sampler<Simulated>>(sampler: S, phases: &[(Pattern, u32)], prepares: u
         prepares,
         checks_per_aggr: 4000,
         prepares_per_aggr: prepares.saturating_mul(20),
+        wake_ups_per_aggr: 7,
     };
     let mut now = 0u64;
     for (pattern, aggregations) in phases {
@@ -180,7 +181,13 @@ fn many_targets_share_what_there_is() {
         monitor.add_target(TargetId(id)).unwrap();
     }
     let mut keep = Keep(Vec::new());
-    let allowance = Allowance { checks: 4000, prepares: 1000, checks_per_aggr: 4000, prepares_per_aggr: 100 };
+    let allowance = Allowance {
+        checks: 4000,
+        prepares: 1000,
+        checks_per_aggr: 4000,
+        prepares_per_aggr: 100,
+        wake_ups_per_aggr: 7,
+    };
     let mut now = 0;
     while now < 20 * 60 {
         let due = monitor.tick(now * 5_000_000, allowance, &mut keep);

@@ -27,6 +27,7 @@ impl Purse {
             prepares: (left * 0.75 / CLEAR) as usize,
             checks_per_aggr: (plannable * 0.3 / LOOK) as usize,
             prepares_per_aggr: (plannable * 0.6 / CLEAR) as usize,
+            wake_ups_per_aggr: 7,
         }
     }
 }
