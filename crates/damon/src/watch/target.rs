@@ -87,6 +87,8 @@ pub(super) struct Watched {
     pub census: Census,
     /// When it was taken.
     counted: u64,
+    /// When its stretches were last drawn.
+    pub drawn: u64,
     /// All its blocks had a look, or the first part of them.
     pub looked_once: bool,
     /// How many turns blocks have had to be seen.
@@ -280,23 +282,29 @@ impl Watched {
         }
     }
 
-    /// Clears all memory of a kind, and opens a window over each cell that is clear afterwards.
-    pub fn sweep<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, kind: Sweep, tuning: &Tuning) {
+    /// Clears all memory of a kind, and opens a window over each cell that is clear afterwards. False if that
+    /// cannot be done.
+    pub fn sweep<O: BlockOperations>(
+        &mut self,
+        step: &mut Step<'_, O>,
+        kind: Sweep,
+        tuning: &Tuning,
+    ) -> bool {
         self.swept = step.now;
         let unlooked = self.blocks.iter().enumerate().filter(|(_, b)| b.looked != Some(step.now));
         let unlooked: Vec<usize> = unlooked.map(|(i, _)| i).collect();
         if unlooked.len() + self.blocks.len() > step.checks_left() {
-            return;
+            return false;
         }
         // What was accessed until now would be lost.
         if !unlooked.is_empty() && !self.look(step, &unlooked, tuning)
             || !step.sweep(self.id, kind, self.census.present)
         {
-            return;
+            return false;
         }
         let mut looks: Vec<BlockLook> = self.blocks.iter().map(|b| BlockLook::at(b.addr)).collect();
         if !step.look(self.id, &mut looks) {
-            return;
+            return false;
         }
         let longest = u64::from(step.attrs.max_nr_accesses());
         for (block, look) in self.blocks.iter_mut().zip(&looks) {
@@ -318,6 +326,7 @@ impl Watched {
             }
         }
         self.dirty = true;
+        true
     }
 
     /// Counts anew where its cells stand, and gives those another try that could not be observed for a while.
@@ -349,13 +358,14 @@ impl Watched {
         self.census = census;
     }
 
-    /// The blocks with cells that a look may tell something of.
-    pub fn telling(&self) -> Vec<usize> {
+    /// The first `most` blocks from `from` on with cells that a look may tell something of.
+    pub fn telling(&self, from: usize, most: usize) -> Vec<usize> {
         let tells = |b: &Block| {
             b.looked.is_none()
                 || b.parts().any(|(_, _, c)| matches!(c.state, State::Watching { .. } | State::Absent))
         };
-        self.blocks.iter().enumerate().filter(|(_, b)| tells(b)).map(|(i, _)| i).collect()
+        let blocks = self.blocks.iter().enumerate().skip(from).filter(|(_, b)| tells(b));
+        blocks.map(|(i, _)| i).take(most).collect()
     }
 }
 
