@@ -9,22 +9,14 @@ typedef int s32;
 typedef unsigned long long u64;
 
 #define SEC(name) __attribute__((section(name), used))
-#define __uint(name, val) int (*name)[val]
-#define __type(name, val) val *name
 #define __always_inline inline __attribute__((always_inline))
 #define __noinline __attribute__((noinline))
 
-enum { BPF_MAP_TYPE_ARRAY = 2, BPF_F_MMAPABLE = 1 << 10 };
-
-static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static u64 (*bpf_get_current_task)(void) = (void *)35;
 static long (*bpf_probe_read_kernel)(void *dst, u32 size, const void *src) = (void *)113;
 static long (*bpf_loop)(u32 n, void *callback, void *ctx, u64 flags) = (void *)181;
 
-#define READ(dst, src) bpf_probe_read_kernel(&(dst), sizeof(dst), (src))
-
-// Types declared so are relocated against the running kernel's BTF.
-#define CORE __attribute__((preserve_access_index))
+#define READ(dst, src) bpf_probe_read_kernel(&(dst), sizeof(dst), (const void *)(src))
 
 // bpf_probe_read_kernel and bpf_loop are for GPL-compatible programs only.
 #define LICENCE char LICENSE[] SEC("license") = "Dual MIT/GPL"

@@ -16,7 +16,7 @@ const HOLDS: f64 = 1.0;
 const RECOVERS: f64 = 0.05;
 /// Share of the earnings that pays back what one step overspent, beyond the bucket's size (a system call may have to
 /// wait, spinning, for a lock that the target holds): monitoring goes on with the rest.
-const PAID_BACK: f64 = 0.5;
+const PAID_BACK: f64 = 0.2;
 /// Share of the budget for waking up, as far as a sampler can choose.
 const WAKE_UPS: f64 = 0.3;
 /// Part of the ceiling that is earned: the burst at the start comes on top, and is made good within half a minute.

@@ -146,6 +146,31 @@ fn absent(range: AddrRange) -> Part<'static> {
 fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &Tuning) -> Part<'a> {
     let small = size == CELL_SIZE;
     let page = if small { PAGE_SIZE } else { size };
+    if matches!(cell.state, State::Watching { .. })
+        && cell.evidence.hits <= 0.0
+        && cell.shown == 0
+        && cell.evidence.exposure > 0.0
+    {
+        // Most cells of most targets are idle: of one class of exposure, so that they join.
+        let exposure = match cell.evidence.exposure {
+            e if e >= 200.0 => 200.0,
+            e if e >= 40.0 => 40.0,
+            e if e >= 10.0 => 10.0,
+            e => e.max(2.0),
+        };
+        return Part {
+            range,
+            word: Word::Seen { hits: 0.0, exposure, cells: 1.0 },
+            cells: 1,
+            resident: (u64::from(cell.present.count_ones()) * page).min(size),
+            blind: false,
+            shared: cell.shared,
+            seen: true,
+            absent: false,
+            own: None,
+            cell: small.then_some(cell),
+        };
+    }
     let (hits, exposure) = cell.known(now, tuning);
     let blind = matches!(cell.state, State::Blind(_)) || cell.shared;
     let seen = exposure > 0.0 && (hits > 0.1 || exposure > 1.0);
@@ -187,7 +212,7 @@ fn alike(last: &Part<'_>, part: &Part<'_>) -> bool {
     }
     match (last.word, part.word) {
         (Word::Seen { hits: a, exposure: x, .. }, Word::Seen { hits: b, exposure: y, .. }) => {
-            a == 0.0 && b == 0.0 && (x - y).abs() < 1.0 && last.cell.is_none_or(|c| c.shown == 0)
+            a == 0.0 && b == 0.0 && x == y && last.cell.is_none_or(|c| c.shown == 0)
         }
         (Word::Unknown { .. }, Word::Unknown { .. }) | (Word::Untried { .. }, Word::Untried { .. }) => true,
         _ => false,

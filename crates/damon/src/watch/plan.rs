@@ -126,13 +126,15 @@ impl Watch {
             let mut cells: Vec<(At, u64)> = Vec::with_capacity(group.len());
             for same in group.chunk_by(|a, b| a.1 == b.1) {
                 let Some((_, range)) = same.first() else { continue };
-                let mut lit =
-                    target.clearable(*range, |c| !c.shared && matches!(c.state, State::Lit | State::Unseen));
                 for _ in same {
-                    if lit.is_empty() || step.allowance.prepares == 0 {
+                    if step.allowance.prepares == 0 {
                         break;
                     }
-                    let at = lit.swap_remove(step.rng.below(lit.len() as u64) as usize);
+                    let Some(at) = target.any_of(*range, step.rng, |c| {
+                        !c.shared && matches!(c.state, State::Lit | State::Unseen)
+                    }) else {
+                        break;
+                    };
                     let Some(cell) = target.blocks.get(at.block).and_then(|b| b.cells.get(at.cell)) else {
                         continue;
                     };
@@ -213,44 +215,26 @@ impl Watch {
             let Some(target) = self.targets.get_mut(self.clear_turn).filter(|t| t.census.unseen > 0) else {
                 continue;
             };
-            let unseen = target.clearable(AddrRange::new(0, u64::MAX), |c| c.state == State::Unseen);
+            let unseen = target.census.unseen;
             // By the block, a cell costs a fifth of what it costs by itself.
-            let blocks = unseen.chunk_by(|a, b| a.block == b.block).count();
-            let whole = blocks + unseen.len() / 2;
+            let whole = target.blocks.len().min(unseen) + unseen / 2;
             let swept = 1 + target.census.present / SWEPT_A_CLEAR;
             let fits = swept <= rest && 2 * target.blocks.len() <= step.checks_left();
-            if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen.len() {
-                // Small processes, huge pages: all at once is cheaper.
+            if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen {
+                // Small processes: all at once is cheaper.
                 let before = step.allowance.prepares;
                 target.sweep(step, Sweep::All, &self.tuning);
                 target.take_census(step.now, &self.tuning);
                 rest = rest.saturating_sub(before.saturating_sub(step.allowance.prepares));
                 continue;
             }
-            let mut cells: Vec<(At, u64)> = Vec::new();
-            let mut take = |at: At| {
-                let Some(cell) = target.blocks.get(at.block).and_then(|b| b.cells.get(at.cell)) else {
-                    return;
-                };
-                cells.push((at, all_of(cell)));
-            };
-            if whole <= rest {
-                unseen.iter().copied().for_each(&mut take);
-                rest -= whole;
-            } else {
-                let affordable = (rest * 2 / 3).max(1).min(unseen.len());
-                let offset = step.rng.below(unseen.len() as u64) as usize;
-                let mut chosen: Vec<At> = (0..affordable)
-                    .filter_map(|i| {
-                        unseen.get((i * unseen.len() / affordable + offset) % unseen.len()).copied()
-                    })
-                    .collect();
-                chosen.sort_unstable();
-                chosen.dedup();
-                chosen.into_iter().for_each(&mut take);
-                step.tally.prepares_cut += (unseen.len() - affordable) as u64;
-                rest = 0;
-            }
+            let most = if whole <= rest { unseen } else { (rest * 2 / 3).max(1) };
+            rest = rest.saturating_sub(whole);
+            let chosen = target.spread(most, |c| c.state == State::Unseen);
+            let cells: Vec<(At, u64)> = chosen
+                .into_iter()
+                .filter_map(|at| Some((at, all_of(target.blocks.get(at.block)?.cells.get(at.cell)?))))
+                .collect();
             if !cells.is_empty() {
                 target.clear(step, &cells, &self.tuning);
                 target.take_census(step.now, &self.tuning);

@@ -85,8 +85,12 @@ pub(super) struct Watched {
     /// The next drawing will differ.
     pub dirty: bool,
     pub census: Census,
+    /// When it was taken.
+    counted: u64,
     /// All its blocks had a look, or the first part of them.
     pub looked_once: bool,
+    /// How many turns blocks have had to be seen.
+    pub spread_turn: usize,
     /// When it was last swept.
     pub swept: u64,
 }
@@ -318,6 +322,10 @@ impl Watched {
 
     /// Counts anew where its cells stand, and gives those another try that could not be observed for a while.
     pub fn take_census(&mut self, now: u64, tuning: &Tuning) {
+        if !self.dirty && now.saturating_sub(self.counted) < tuning.retry / 4 {
+            return;
+        }
+        self.counted = now;
         let mut census = Census::default();
         for block in &mut self.blocks {
             let pages = if block.huge { 512 } else { 1 };

@@ -6,11 +6,11 @@
 //! list of their pages, that is of addresses of `struct page`; the page table has the frame number of each. The array
 //! begins at `page - pfn * sizeof(struct page)`, which must come out the same for every page of the stack.
 
-use super::object::Loaded;
+use super::object;
 use super::shared::{Plain, SharedArray};
+use super::types::Types;
 use super::walk::{WalkError, Walker};
 use crate::frames::{Folio, FrameFlags, PageFlagsFile, flag, folios};
-use aya_obj::btf::Btf;
 use isotherm_damon::PAGE_SIZE;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,32 +25,45 @@ struct Shared {
     pfn: [u64; MAX_FRAMES],
     /// The first words of its `struct page`; the last says whether they could be read.
     page: [[u64; WORDS]; MAX_FRAMES],
+    stack: Stack,
 }
 
-// SAFETY: arrays of integers in a struct without padding.
+/// `struct stack` of the program: where the fields are that it reads, and what it found.
+#[repr(C)]
+struct Stack {
+    offset: [u32; 4],
+    addr: u64,
+    pages: u64,
+    page: [u64; MAX_STACK],
+}
+
+// SAFETY: arrays of integers in structs without padding.
 unsafe impl Plain for Shared {}
 
-/// `struct layout` of the program. Numbers are [`NONE`] where the running kernel has no such thing.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
+/// How a `struct page` looks. Numbers are [`NONE`] where the running kernel has no such thing.
+#[derive(Clone, Copy)]
 struct Layout {
-    stack: u64,
-    page: [u64; MAX_STACK],
-    pages: u32,
+    /// Bytes.
     page_size: u32,
+    /// Offsets in it.
     mapping: u32,
     page_type: u32,
+    /// Bit numbers in its flags.
     lru: u32,
     head: u32,
     reserved: u32,
     mlocked: u32,
     unevictable: u32,
+    /// Highest byte of `page_type`.
     hugetlb: u32,
 }
 
 const NONE: u32 = u32::MAX;
 
-/// `struct frames` of the program.
+/// The types that are read, and those that say how.
+pub const TYPES: [&str; 5] = ["page", "pageflags", "pagetype", "task_struct", "vm_struct"];
+
+/// `struct args` of the program.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Args {
@@ -59,9 +72,25 @@ struct Args {
     count: u32,
 }
 
-const _: () = assert!(size_of::<Layout>() == 112 && size_of::<Args>() == 16);
+const _: () = assert!(size_of::<Stack>() == 96 && size_of::<Args>() == 16);
 
 impl Layout {
+    /// The running kernel's; `None` if from it nothing could be told.
+    fn of(kernel: &Types) -> Option<Self> {
+        let bit = |name| kernel.number("pageflags", name).unwrap_or(NONE);
+        Some(Self {
+            page_size: kernel.size("page")?,
+            mapping: kernel.offset("page", "mapping").unwrap_or(NONE),
+            page_type: kernel.offset("page", "page_type").unwrap_or(NONE),
+            lru: bit("PG_lru"),
+            head: kernel.number("pageflags", "PG_head")?,
+            reserved: bit("PG_reserved"),
+            mlocked: bit("PG_mlocked"),
+            unevictable: bit("PG_unevictable"),
+            hugetlb: kernel.number("pagetype", "PGTY_hugetlb").unwrap_or(NONE),
+        })
+    }
+
     /// A `struct page` in the vocabulary of `/proc/kpageflags`. Of a tail nothing else is known.
     fn flags(&self, page: &[u64; WORDS]) -> u64 {
         let [raw, compound, ..] = *page;
@@ -86,16 +115,29 @@ impl Layout {
         .into_iter()
         .fold(0, |flags, (is, flag)| if is { flags | flag } else { flags })
     }
+}
 
-    /// Where the array of `struct page` begins, if that can be proved.
-    fn prove_vmemmap(&self, walker: &mut Walker) -> io::Result<Option<u64>> {
+impl Stack {
+    /// Where to look for it. `None`: only kernels that map stacks page by page (CONFIG_VMAP_STACK) keep a list of their
+    /// pages.
+    fn offsets(kernel: &Types) -> Option<[u32; 4]> {
+        Some([
+            kernel.offset("task_struct", "stack")?,
+            kernel.offset("task_struct", "stack_vm_area")?,
+            kernel.offset("vm_struct", "pages")?,
+            kernel.offset("vm_struct", "nr_pages")?,
+        ])
+    }
+
+    /// Where the array of `struct page`, each of `page_size` bytes, begins, if that can be proved.
+    fn prove_vmemmap(&self, page_size: u32, walker: &mut Walker) -> io::Result<Option<u64>> {
         let pages = self.page.get(..self.pages as usize).unwrap_or_default();
-        let addrs: Vec<u64> = (0..pages.len() as u64).map(|i| self.stack + i * PAGE_SIZE).collect();
+        let addrs: Vec<u64> = (0..pages.len() as u64).map(|i| self.addr + i * PAGE_SIZE).collect();
         let pfns = walker.kernel_frames(&addrs)?;
         let bases: Vec<Option<u64>> = pages
             .iter()
             .zip(pfns)
-            .map(|(page, pfn)| page.checked_sub(pfn?.checked_mul(u64::from(self.page_size))?))
+            .map(|(page, pfn)| page.checked_sub(pfn?.checked_mul(u64::from(page_size))?))
             .collect();
         // One page alone would prove nothing.
         let agreed = bases.len() > 1 && bases.windows(2).all(|w| w.first() == w.last());
@@ -113,18 +155,18 @@ struct StructPages {
 
 impl StructPages {
     /// `None` if this kernel's array of `struct page` cannot be found.
-    fn load(walker: &mut Walker, kernel: &Btf) -> Result<Option<Self>, WalkError> {
+    fn load(walker: &mut Walker, kernel: &Types) -> Result<Option<Self>, WalkError> {
         let refused = |source| WalkError::Refused { what: "to run the program", source, log: String::new() };
-        let mut shared = SharedArray::new()?;
-        let loaded = Loaded::new(include_bytes!("../../bpf/frames.bpf.o"), shared.fd(), kernel)?;
-        let program = loaded.program("frames")?;
-        let mut layout = Layout::default();
-        shared.run(&loaded.program("layout")?, &mut layout).map_err(refused)?;
-        // Without these nothing could be told.
-        if layout.page_size == 0 || layout.head == NONE {
+        let (Some(layout), Some(offset)) = (Layout::of(kernel), Stack::offsets(kernel)) else {
             return Ok(None);
-        }
-        let vmemmap = layout.prove_vmemmap(walker).map_err(refused)?;
+        };
+        let mut shared: SharedArray<Shared> = SharedArray::new()?;
+        shared.get_mut().stack.offset = offset;
+        let program = object::load(include_bytes!("../../bpf/frames.bpf.o"), "frames", shared.fd())?;
+        shared
+            .run(&program, &mut Args { vmemmap: 0, page_size: layout.page_size, count: 0 })
+            .map_err(refused)?;
+        let vmemmap = shared.get().stack.prove_vmemmap(layout.page_size, walker).map_err(refused)?;
         Ok(vmemmap.map(|vmemmap| Self { program, shared, layout, vmemmap }))
     }
 
@@ -162,8 +204,8 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Finds out what there is.
-    pub fn open(walker: &mut Walker, kernel: &Btf) -> Self {
+    /// Finds out what there is. `kernel` must know [`TYPES`].
+    pub fn open(walker: &mut Walker, kernel: &Types) -> Self {
         Self {
             // That it cannot be had is no error: there is the file, and without both, pages are left alone.
             structs: StructPages::load(walker, kernel).ok().flatten(),

@@ -20,6 +20,7 @@ mod frames;
 mod object;
 mod pages;
 mod shared;
+mod types;
 mod walk;
 
 pub use walk::WalkError;
@@ -34,6 +35,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use types::Types;
 use walk::{Walked, Walker};
 
 /// What became of the pages it was asked to prepare, and what that took; only ever grows.
@@ -94,10 +96,11 @@ impl Pte {
     /// # Errors
     /// See [`WalkError`].
     pub fn load() -> Result<Self, WalkError> {
-        let kernel = object::kernel_types()?;
+        let kernel = Types::of_kernel(&[&walk::TYPES[..], &frames::TYPES].concat())?;
         let mut walker = Walker::load(&kernel)?;
+        let frames = Frames::open(&mut walker, &kernel);
         Ok(Self {
-            frames: Frames::open(&mut walker, &kernel),
+            frames,
             walker,
             targets: HashMap::new(),
             pagemaps: PagemapCache::default(),

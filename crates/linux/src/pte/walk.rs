@@ -1,4 +1,4 @@
-//! Reading the page tables of another process: the loaded programs of `bpf/walk.bpf.c` and what they need to know
+//! Reading the page tables of another process: the loaded program of `bpf/walk.bpf.c` and what it needs to know
 //! about the machine.
 //!
 //! # Where physical memory is mapped
@@ -8,9 +8,9 @@
 //! through `B`. A wrong `B` reads some other memory and does not find `P - B`; the right one does. The depth of the
 //! tables (4 or 5 levels) is proved by the same look-up.
 
-use super::object::Loaded;
+use super::object;
 use super::shared::{Plain, SharedArray};
-use aya_obj::btf::Btf;
+use super::types::Types;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -34,8 +34,10 @@ struct Args {
     mm: u64,
     pidfd: i32,
     levels: u32,
-    count: u32,
+    addrs: u32,
+    requests: u32,
     status: u32,
+    pad: u32,
 }
 
 const STATUS_GONE: u32 = 2;
@@ -66,19 +68,46 @@ struct Shared {
     slot: [Slot; MAX_ADDRS],
     table: [Table; MAX_TABLES],
     request: [Request; MAX_TABLES],
+    offset: [u32; 16],
+    /// The program's own.
+    run: [u64; 20],
 }
 
 // SAFETY: arrays of integers in structs without padding.
 unsafe impl Plain for Shared {}
 
-/// Which of the object's programs.
+/// What one run of the program is to read: how many of the addresses or of the tables in what it shares with us.
 #[derive(Clone, Copy)]
-enum Program {
-    Walk,
-    Tables,
+enum Read {
+    Nothing,
+    Entries(usize),
+    Tables(usize),
 }
 
-const _: () = assert!(size_of::<Args>() == 48 && size_of::<Slot>() == 16 && size_of::<Request>() == 24);
+/// The fields that the program reads, in the order of its `struct offsets`.
+const FIELDS: [(&str, &str); 15] = [
+    ("task_struct", "mm"),
+    ("task_struct", "signal"),
+    ("task_struct", "thread_node"),
+    ("task_struct", "files"),
+    ("task_struct", "thread_pid"),
+    ("task_struct", "pid_links"),
+    ("signal_struct", "thread_head"),
+    ("pid", "tasks"),
+    ("files_struct", "fdt"),
+    ("fdtable", "max_fds"),
+    ("fdtable", "fd"),
+    ("file", "private_data"),
+    ("file", "f_inode"),
+    ("inode", "i_private"),
+    ("mm_struct", "pgd"),
+];
+
+/// The types those are fields of.
+pub const TYPES: [&str; 8] =
+    ["task_struct", "signal_struct", "pid", "files_struct", "fdtable", "file", "inode", "mm_struct"];
+
+const _: () = assert!(size_of::<Args>() == 56 && size_of::<Slot>() == 16 && size_of::<Request>() == 24);
 
 /// What was found in place of a page table that was asked for, or it.
 #[derive(Clone, Copy, Debug)]
@@ -200,10 +229,9 @@ impl Args {
     }
 }
 
-/// The loaded programs. Not `Sync`: one walk at a time.
+/// The loaded program. Not `Sync`: one walk at a time.
 pub struct Walker {
-    walk: OwnedFd,
-    tables: OwnedFd,
+    program: OwnedFd,
     shared: SharedArray<Shared>,
     page_offset: u64,
     phys_mask: u64,
@@ -211,18 +239,23 @@ pub struct Walker {
 }
 
 impl Walker {
-    /// Loads the programs and proves where physical memory is mapped. Needs CAP_BPF and CAP_PERFMON (or root).
+    /// Loads the program and proves where physical memory is mapped. Needs CAP_BPF and CAP_PERFMON (or root). `kernel` must
+    /// know [`TYPES`].
     ///
     /// # Errors
     /// When the kernel lacks something or refuses; see [`WalkError`].
-    pub fn load(kernel: &Btf) -> Result<Self, WalkError> {
+    pub fn load(kernel: &Types) -> Result<Self, WalkError> {
         if cfg!(not(target_arch = "x86_64")) {
             return Err(WalkError::Machine(std::env::consts::ARCH));
         }
-        let shared = SharedArray::new()?;
-        let loaded = Loaded::new(include_bytes!("../../bpf/walk.bpf.o"), shared.fd(), kernel)?;
-        let (walk, tables) = (loaded.program("walk")?, loaded.program("tables")?);
-        let mut walker = Self { walk, tables, shared, page_offset: 0, phys_mask: phys_mask(), levels: 4 };
+        let mut shared: SharedArray<Shared> = SharedArray::new()?;
+        for (offset, (of, field)) in shared.get_mut().offset.iter_mut().zip(FIELDS) {
+            let found = kernel.offset(of, field);
+            *offset =
+                found.ok_or_else(|| WalkError::Object(format!("no field {field} in its struct {of}")))?;
+        }
+        let program = object::load(include_bytes!("../../bpf/walk.bpf.o"), "walk", shared.fd())?;
+        let mut walker = Self { program, shared, page_offset: 0, phys_mask: phys_mask(), levels: 4 };
         walker.prove_direct_map()?;
         Ok(walker)
     }
@@ -249,7 +282,7 @@ impl Walker {
             *slot = addr;
             count += 1;
         }
-        let args = self.run(Program::Walk, pidfd.as_raw_fd(), 0, count)?;
+        let args = self.run(Read::Entries(count), pidfd.as_raw_fd(), 0)?;
         let walked = args.walked();
         if !matches!(walked, Walked::Done { .. }) {
             return Ok(walked);
@@ -280,7 +313,7 @@ impl Walker {
         for (request, item) in shared.request.iter_mut().zip(&*items) {
             *request = Request { addr: addr(item), entry: 0, want, found: 0 };
         }
-        let walked = self.run(Program::Tables, pidfd.as_raw_fd(), 0, count)?.walked();
+        let walked = self.run(Read::Tables(count), pidfd.as_raw_fd(), 0)?.walked();
         if !matches!(walked, Walked::Done { .. }) {
             return Ok(walked);
         }
@@ -302,10 +335,10 @@ impl Walker {
     /// # Errors
     /// When the kernel refuses to run the program at all.
     pub fn kernel_frames(&mut self, addrs: &[u64]) -> io::Result<Vec<Option<u64>>> {
-        let pgd = self.run(Program::Walk, -1, 0, 0)?.pgd;
+        let pgd = self.run(Read::Nothing, -1, 0)?.pgd;
         let shared = self.shared.get_mut();
         shared.addr.iter_mut().zip(addrs).for_each(|(slot, addr)| *slot = *addr);
-        self.run(Program::Walk, -1, pgd, addrs.len().min(MAX_ADDRS))?;
+        self.run(Read::Entries(addrs.len().min(MAX_ADDRS)), -1, pgd)?;
         let frame = |(slot, addr): (&Slot, &u64)| match slot.decode(self.phys_mask) {
             Entry::Leaf { size, pfn, .. } => Some(pfn + ((addr & (size - 1)) >> 12)),
             _ => None,
@@ -320,7 +353,12 @@ impl Walker {
         (entry & self.phys_mask & !(size - 1)) >> 12
     }
 
-    fn run(&mut self, program: Program, pidfd: i32, pgd: u64, count: usize) -> io::Result<Args> {
+    fn run(&mut self, read: Read, pidfd: i32, pgd: u64) -> io::Result<Args> {
+        let (addrs, requests) = match read {
+            Read::Nothing => (0, 0),
+            Read::Entries(count) => (count, 0),
+            Read::Tables(count) => (0, count),
+        };
         let mut args = Args {
             page_offset: self.page_offset,
             phys_mask: self.phys_mask,
@@ -328,20 +366,18 @@ impl Walker {
             mm: 0,
             pidfd,
             levels: self.levels,
-            count: count as u32,
+            addrs: addrs as u32,
+            requests: requests as u32,
             status: STATUS_GONE,
+            pad: 0,
         };
-        let program = match program {
-            Program::Walk => &self.walk,
-            Program::Tables => &self.tables,
-        };
-        self.shared.run(program, &mut args)?;
+        self.shared.run(&self.program, &mut args)?;
         Ok(args)
     }
 
     fn prove_direct_map(&mut self) -> Result<(), WalkError> {
         let refused = |source| WalkError::Refused { what: "to run the program", source, log: String::new() };
-        let pgd = self.run(Program::Walk, -1, 0, 0).map_err(refused)?.pgd;
+        let pgd = self.run(Read::Nothing, -1, 0).map_err(refused)?.pgd;
         // Physical addresses start at 0 and end, holes included, at no more than the processor's address bits.
         let candidates = (self.phys_mask + 1).div_ceil(GIB).min(1 << 17);
         let top = pgd & !(GIB - 1);
@@ -351,7 +387,7 @@ impl Walker {
                 let Some(base) = top.checked_sub(candidate * GIB).filter(|b| b >> 63 == 1) else { break };
                 self.page_offset = base;
                 self.shared.get_mut().addr[0] = pgd;
-                self.run(Program::Walk, -1, pgd, 1).map_err(refused)?;
+                self.run(Read::Entries(1), -1, pgd).map_err(refused)?;
                 let entry = self.shared.get().slot[0].decode(self.phys_mask);
                 if let Entry::Leaf { size, pfn, .. } = entry
                     && (pfn << 12) + (pgd & (size - 1)) == pgd - base

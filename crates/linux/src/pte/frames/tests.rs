@@ -1,7 +1,6 @@
 use super::*;
 use crate::pagemap::Pagemap;
 use crate::process::Process;
-use crate::pte::object::kernel_types;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous};
 
 const HUGE: usize = 2 << 20;
@@ -40,7 +39,7 @@ fn memory() -> Vec<(u64, usize)> {
 
 /// Both sources, where there are both.
 fn both() -> Option<(StructPages, PageFlagsFile)> {
-    let kernel = kernel_types();
+    let kernel = Types::of_kernel(&[&super::super::walk::TYPES[..], &TYPES].concat());
     let walker = kernel.and_then(|kernel| Ok((Walker::load(&kernel)?, kernel)));
     let (Ok((mut walker, kernel)), Ok(file)) = (walker, std::fs::File::open("/proc/kpageflags")) else {
         println!("skipped: needs root and BPF");
