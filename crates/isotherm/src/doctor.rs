@@ -68,7 +68,7 @@ fn lines(capability: &Capability) -> Vec<String> {
 
 /// Who else clears Accessed bits. Never silent: that nobody is known to is worth a line, and has its limits.
 fn clearers(clearers: &AccessedBitClearers, width: usize) -> String {
-    let mut text = "\nWho else clears Accessed bits, which costs pte and idle accesses\n".to_owned();
+    let mut text = "\nWho else clears Accessed bits (costs pte and idle accesses)\n".to_owned();
     let mut line = |line: &str| text.push_str(&wrapped("  ", line, width));
     for one in &clearers.found {
         line(&one.to_string());

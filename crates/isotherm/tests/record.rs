@@ -115,6 +115,28 @@ fn the_commands_output_and_status_are_passed_on() {
     assert_eq!(header.command, ["sh", "-c", "exit 4"]);
 }
 
+/// The monitor takes in, and waits for, what lost its parent; the command is waited for by whoever started it.
+#[test]
+fn a_commands_status_comes_through_beside_other_targets() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let other = sleeper("300");
+    let pid = other.pid().to_string();
+    for (script, code) in
+        [("exit 5", 5), ("sleep 0.7; exit 6", 6), ("sleep 0.7", 0), ("(sleep 0.5 &) & exit 7", 7)]
+    {
+        let args = ["record", "--quiet", "--duration", "1500ms", "--pid", &pid, "--", "sh", "-c", script];
+        let done = run(dir.path(), &args);
+        assert_eq!(done.status.code(), Some(code), "{script}: {}", done.err);
+        assert_eq!(done.err, "", "{script}");
+        let items = read(&dir.path().join("isotherm.rec")).unwrap();
+        assert_eq!(ends(&items).1, Some("duration reached"), "{script}");
+        assert!(other.is_running());
+    }
+}
+
 #[test]
 fn a_command_that_cannot_run_has_the_status_a_shell_gives() {
     let dir = tempdir().unwrap();

@@ -87,7 +87,7 @@ pub fn create_rec(path: &Path) -> Result<rec::Writer<File>, Error> {
 }
 
 /// Creates a file for writing and says what to call it. Nothing is written yet.
-pub(crate) fn create_file(path: &Path) -> Result<(File, String), Error> {
+fn create_file(path: &Path) -> Result<(File, String), Error> {
     let file = name_of(path, "standard output");
     let io = |e| Error::io("create", &file, e);
     if is_standard(path) {

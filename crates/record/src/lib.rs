@@ -3,9 +3,8 @@
 //! A recording is a sequence of [`Item`]s. Whatever file they come from (our own format, one of damo's), a reader
 //! hands out the same items; whatever file they go to, a writer takes the same items.
 //!
-//! [`open`] and [`create`] are the way in; [`rec`] is our own format, [`ThreadedWriter`] writes it without making the
-//! monitor wait for the disk, [`rec::scan_summaries`] looks over a recording before it is read, and
-//! [`synthetic`] makes one without a process to monitor.
+//! [`open`] and [`create`] are the way in; [`rec`] is our own format, [`rec::scan_summaries`] looks over a recording
+//! before it is read, and [`synthetic`] makes one without a process to monitor.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![forbid(unsafe_code)]
 
@@ -20,14 +19,12 @@ mod perf_script;
 pub mod rec;
 mod spool;
 pub mod synthetic;
-mod threaded;
 
 pub use error::{Error, Warning};
 pub use files::{Conversion, ReadOptions, convert, create, create_rec, open, open_with};
 pub use format::{Format, UnknownFormatName};
 use isotherm_damon::Snapshot;
 pub use model::*;
-pub use threaded::{ThreadedWriter, Written};
 
 /// Hands out the items of a recording in order of time.
 ///

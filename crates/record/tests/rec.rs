@@ -10,6 +10,7 @@ use isotherm_record::rec::{Reader, Writer, scan_summaries};
 use isotherm_record::synthetic::{Shape, Synthetic};
 use isotherm_record::{Cost, Header, Item, ItemReader, ItemWriter, Mapping, Mappings, Warning};
 use proptest::prelude::*;
+use std::io::{self, Write};
 
 fn file_of(items: &[Item]) -> Vec<u8> {
     let mut file = Vec::new();
@@ -95,6 +96,55 @@ fn damage_in_the_middle_costs_only_the_block_it_hits() {
         .filter(|i| !matches!(i, Item::Snapshot(s) if from_ns < s.end_ns && s.start_ns < to_ns))
         .collect();
     assert_eq!(read.iter().collect::<Vec<_>>(), expected);
+}
+
+/// A file in memory that is full after so many bytes.
+struct Small {
+    file: Vec<u8>,
+    left: usize,
+}
+
+impl Write for &mut Small {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let len = bytes.len().min(self.left);
+        self.left -= len;
+        self.file.write(&bytes[..len])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_ends_in_an_error_and_keeps_what_was_saved() {
+    let items = small();
+    let mut disk = Small { file: Vec::new(), left: 5000 };
+    let mut writer = Writer::new(&mut disk, "/small/x.rec").unwrap();
+    let error = items.iter().try_for_each(|item| writer.write(item)).and_then(|()| writer.finish());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("/small/x.rec") && error.contains("stays readable"), "{error}");
+    drop(writer);
+    assert_eq!(disk.file.len(), 5000);
+    let (read, _) = read(&disk.file);
+    assert!(snapshots(&read).len() > 5);
+    assert_eq!(read, items[..read.len()]);
+}
+
+/// What a quiet session has gathered is flushed, so that a reader sees it while the recording goes on.
+#[test]
+fn what_was_flushed_is_read_while_the_recording_goes_on() {
+    let items = small();
+    let mut file = Vec::new();
+    let mut writer = Writer::new(&mut file, "test.rec").unwrap();
+    // Header, two targets with mappings, one snapshot: far less than a second.
+    items.iter().take(6).for_each(|item| writer.write(item).unwrap());
+    writer.flush().unwrap();
+    drop(writer);
+    assert_eq!(read(&file).0, items[..6]);
 }
 
 #[test]

@@ -263,14 +263,17 @@ impl Watched {
             }
             let present = look.present.0[at.cell] & pages;
             let still = present & look.young.0[at.cell];
-            let window = if still == 0 { present } else { seen_again(step, self.id, base, present, still) };
+            let seen = if still == 0 { present } else { seen_again(step, self.id, base, present, still) };
+            // Of a cell of which most cannot be cleared, the rest says nothing.
+            let window = if 2 * seen.count_ones() >= present.count_ones() { seen } else { 0 };
             self.dirty |= cell.state == State::Unseen || window == 0;
             if window == 0 {
                 let why = if present == 0 { None } else { Some(owner_of(step, self.id, base, still)) };
                 match why {
-                    Some(Ownership::Shared) => cell.blind(Blind::Shared, step.now),
                     Some(Ownership::Unclearable) => cell.blind(Blind::Unclearable, step.now),
-                    _ => {}
+                    // What cannot be found out is as good as shared: it was not cleared.
+                    Some(_) => cell.blind(Blind::Shared, step.now),
+                    None => {}
                 }
                 continue;
             }

@@ -1,7 +1,7 @@
 //! The `pte` backend: DAMON's operations for the virtual memory of other processes, on a stock kernel.
 //!
-//! Looking is an eBPF program that reads page tables ([`walk`]): the target never notices. Clearing Accessed bits is
-//! process_madvise(MADV_COLD) ([`clear`]): dear, since each range ends in a TLB shoot-down where the target runs. Hence
+//! Looking is an eBPF program that reads page tables (`walk.rs`): the target never notices. Clearing Accessed bits is
+//! process_madvise(MADV_COLD) (`clear.rs`): dear, since each range ends in a TLB shoot-down where the target runs. Hence
 //! the monitor looks at whole page tables at once, and chooses with care what to clear ([`BlockOperations`]).
 //!
 //! # What it does not touch

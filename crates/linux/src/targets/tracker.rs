@@ -106,8 +106,9 @@ impl Tracker {
     /// # Errors
     /// When it has exited, may not be observed, or is one too many.
     pub fn add(&mut self, process: Process) -> Result<(), TargetError> {
-        let stat = process.stat()?;
+        // Also one that has exited: whoever named it waits for it.
         self.named.insert(raw(process.pid()));
+        let stat = process.stat()?;
         self.adopt(process, &stat, Origin::Named, None)
     }
 
@@ -368,7 +369,7 @@ impl Tracker {
                 let origin = match parent {
                     _ if self.everything => Origin::Any,
                     Some(_) => Origin::Child,
-                    None if self.options.adopt_orphans && stat.parent == self_pid() => Origin::Orphan,
+                    None if self.is_orphan(pid, &stat) => Origin::Orphan,
                     None => return,
                 };
                 self.adopt(process, &stat, origin, parent)
@@ -398,6 +399,11 @@ impl Tracker {
             }
         }
         threads
+    }
+
+    /// Whether it was handed to this process, rather than started by it to be named as a target.
+    fn is_orphan(&self, pid: u32, stat: &Stat) -> bool {
+        self.options.adopt_orphans && stat.parent == self_pid() && !self.named.contains(&pid)
     }
 
     /// Orphans are handed over by the kernel without a newborn pid.

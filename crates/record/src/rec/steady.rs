@@ -35,8 +35,6 @@ struct Target {
     /// Its regions as a reader has them, but for their ages, which rose by `steady` since.
     regions: Vec<RegionSnapshot>,
     steady: u32,
-    /// How far the regions have aged beyond what a reader knows: in snapshots that were lost on the way here.
-    missed: u32,
     /// Its slot in the block at hand, if that mentioned it.
     slot: Option<usize>,
     /// Number of the last snapshot that had it.
@@ -46,7 +44,7 @@ struct Target {
 impl Target {
     /// Whether `regions` are what the target has, an aggregation older.
     fn is(&self, regions: &[RegionSnapshot]) -> bool {
-        let older = self.steady.saturating_add(self.missed).saturating_add(1);
+        let older = self.steady.saturating_add(1);
         self.regions.len() == regions.len()
             && self.regions.iter().zip(regions).all(|(old, new)| {
                 quantised(new) == RegionSnapshot { age: old.age.saturating_add(older), ..*old }
@@ -124,13 +122,6 @@ impl Targets {
         at
     }
 
-    /// Snapshots were lost on the way here: what stood still in them has aged all the same.
-    pub(super) fn missed(&mut self, snapshots: u32) {
-        for target in &mut self.all {
-            target.missed = target.missed.saturating_add(snapshots);
-        }
-    }
-
     /// Appends the entries of `targets`, which [`Self::begin`] was given, to `meta`, and their regions to `columns`.
     pub(super) fn encode(
         &mut self,
@@ -152,7 +143,7 @@ impl Targets {
             let known = &mut self.all[at];
             known.seen = self.serial;
             let distance = |slot: usize| zigzag(slot as i64 - expected as i64) << 2;
-            if let Some(slot) = known.slot.filter(|_| steady && known.missed == 0) {
+            if let Some(slot) = known.slot.filter(|_| steady) {
                 known.steady = known.steady.saturating_add(1);
                 summary.add_target(slot, known.id, known.regions.len() as u64, &[]);
                 if slot == expected {
@@ -165,7 +156,7 @@ impl Targets {
                 continue;
             }
             end_run(meta, &mut run);
-            let older = known.steady.saturating_add(known.missed).saturating_add(1);
+            let older = known.steady.saturating_add(1);
             let (kept, scratch) = &mut self.spare;
             let regions = if steady {
                 kept.clone_from(&known.regions);
@@ -184,7 +175,6 @@ impl Targets {
             }
             known.settle();
             known.steady = 0;
-            known.missed = 0;
             let shift = regions::common_shift(regions);
             meta.push(shift);
             put(meta, regions.len() as u64);

@@ -81,12 +81,6 @@ impl<W: Write> Writer<W> {
         self.bytes == 0 && self.columns.meta.is_empty()
     }
 
-    /// Says that so many snapshots before the next one did not reach the writer. Targets that are steady in the next one
-    /// ([`isotherm_damon::TargetSnapshot::steady`]) must have been so in those too, or come with their regions.
-    pub fn missed(&mut self, snapshots: u32) {
-        self.targets.missed(snapshots);
-    }
-
     /// Writes what has gathered, however little.
     ///
     /// # Errors
