@@ -39,7 +39,7 @@ pub enum Command {
     /// Repeat the experiments: how true a record is, what it costs, what reporting free memory saves
     #[command(subcommand)]
     Lab(LabCommand),
-    /// Tell which backends and actions this machine and user can use, and what would help
+    /// Show which backends and actions this machine and user can use, what would help, and who else clears Accessed bits
     #[command(
         after_help = "The status is 0 when any backend works, and 1 otherwise. Nothing is changed by looking."
     )]

@@ -79,6 +79,9 @@ impl Backend {
         if options.intervals_goal.is_some() && !own_monitor {
             return Err("it does not tune its intervals; leave --auto-intervals out".into());
         }
+        if options.sampler.is_some() && !own_monitor {
+            return Err("it has no samplers to choose from; leave --sampler out".into());
+        }
         Ok(match self {
             Self::Pte => {
                 // Says what is missing where the kernel, asked to load the program, would only say no.

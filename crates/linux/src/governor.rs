@@ -48,6 +48,8 @@ pub(crate) struct Governor {
     wake_up_ns: f64,
     /// Spent on looks and clears since the account was settled, ns.
     worked: f64,
+    /// Spent on ticks as a whole since then, ns.
+    ticked: f64,
 }
 
 impl Governor {
@@ -66,6 +68,7 @@ impl Governor {
             base_ns: 1_000_000.0,
             wake_up_ns: 40_000.0,
             worked: 0.0,
+            ticked: 0.0,
         }
     }
 
@@ -83,11 +86,11 @@ impl Governor {
         if wall > 0 {
             let base = (spent - self.worked).max(0.0) / (wall as f64 / 1e9);
             self.base_ns += (base - self.base_ns) * weight;
-            // Most ticks are all there is between two accounts.
-            let one = (spent - self.worked).clamp(5_000.0, 200_000.0);
-            self.wake_up_ns += (one - self.wake_up_ns) / 32.0;
+            // What is left when a tick's own work is taken off: sleeping, waking up, and the loop around it.
+            let around = (spent - self.ticked).clamp(5_000.0, 100_000.0);
+            self.wake_up_ns += (around - self.wake_up_ns) / 32.0;
         }
-        self.worked = 0.0;
+        (self.worked, self.ticked) = (0.0, 0.0);
         let mut income = wall as f64 * earned(share);
         let paid = (income * PAID_BACK).min(self.debt);
         self.debt -= paid;
@@ -159,6 +162,7 @@ impl Governor {
             blend(&mut self.prepare_ns, (spent_preparing.as_nanos() as f64 / prepares as f64).max(200.0));
         }
         self.worked += (spent_checking + spent_preparing).as_nanos() as f64;
+        self.ticked += spent.as_nanos() as f64;
         let rest = spent.saturating_sub(spent_checking).saturating_sub(spent_preparing);
         blend(
             &mut self.tick_ns,

@@ -159,6 +159,10 @@ impl Cell {
 
     /// Opens a window over `pages`, which were just seen clear. `flushed`: no processor holds translations from before.
     pub fn open(&mut self, pages: u64, flushed: bool, now: u64, longest: u64, tuning: &Tuning) {
+        if core::mem::take(&mut self.marked) != 0 {
+            // That it appeared was once, and says nothing of what comes; nor does what was known before it was lost.
+            self.evidence = Evidence::default();
+        }
         let hot = self.rate() > tuning.active;
         let length = self.evidence.window_length(tuning, longest);
         self.unbroken = self.hit_at != 0 && now.saturating_sub(self.hit_at) <= 2 * longest;

@@ -146,6 +146,20 @@ fn absent(range: AddrRange) -> Part<'static> {
 fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &Tuning) -> Part<'a> {
     let small = size == CELL_SIZE;
     let page = if small { PAGE_SIZE } else { size };
+    if cell.state == State::Unseen && cell.marked == 0 && cell.evidence.exposure <= 0.0 && !cell.shared {
+        return Part {
+            range,
+            word: Word::Untried { cells: 1.0 },
+            cells: 1,
+            resident: (u64::from(cell.present.count_ones()) * page).min(size),
+            blind: false,
+            shared: false,
+            seen: false,
+            absent: false,
+            own: None,
+            cell: None,
+        };
+    }
     if matches!(cell.state, State::Watching { .. })
         && cell.evidence.hits <= 0.0
         && cell.shown == 0

@@ -66,6 +66,9 @@ pub struct Watch {
     scratch: Vec<u64>,
 }
 
+/// Blocks that are drawn anew in every aggregation; of so many times as many, in one of as many aggregations.
+const BLOCKS_A_DRAWING: u64 = 192;
+
 /// A place in the list of all blocks of all targets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
@@ -76,7 +79,7 @@ struct Turn {
 impl Watch {
     /// A fresh estimator.
     pub fn new() -> Self {
-        Self { sweeps: true, ..Self::default() }
+        Self { sweeps: true, sweep_credit: Tuning::DEFAULT.first_sweeps, ..Self::default() }
     }
 
     /// One with other numbers than [`Tuning::DEFAULT`].
@@ -140,9 +143,9 @@ impl Watch {
             }
             // Where nothing is watched yet, a look tells nothing more than the first one did.
             let idle = target.looked_once && target.census.watching == 0;
-            let mut blocks = if idle { Vec::new() } else { target.telling() };
+            let mut blocks =
+                if idle { Vec::new() } else { target.telling(self.look_turn.block, allowed + 1) };
             target.looked_once = true;
-            blocks.retain(|i| *i >= self.look_turn.block);
             let whole = blocks.len() <= allowed;
             blocks.truncate(allowed);
             if !blocks.is_empty() {
@@ -255,9 +258,13 @@ impl<O: BlockOperations> Sampler<O> for Watch {
                 continue;
             };
             spread_results(watched, now, &self.tuning);
-            if !watched.dirty && !target.moved {
+            // Drawing takes time in proportion to what there is: of a large target it is done less often.
+            let pause = watched.blocks.len() as u64 / BLOCKS_A_DRAWING * u64::from(max_nr_accesses);
+            let soon = watched.drawn != 0 && now < watched.drawn + pause;
+            if soon || !watched.dirty && !target.moved {
                 continue;
             }
+            watched.drawn = now;
             watched.dirty = false;
             target.moved = false;
             watched.stretches = draw(watched, &covered(&target.ranges, &watched.blocks), now, &self.tuning);

@@ -223,10 +223,11 @@ impl Watch {
             if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen {
                 // Small processes: all at once is cheaper.
                 let before = step.allowance.prepares;
-                target.sweep(step, Sweep::All, &self.tuning);
-                target.take_census(step.now, &self.tuning);
-                rest = rest.saturating_sub(before.saturating_sub(step.allowance.prepares));
-                continue;
+                if target.sweep(step, Sweep::All, &self.tuning) {
+                    target.take_census(step.now, &self.tuning);
+                    rest = rest.saturating_sub(before.saturating_sub(step.allowance.prepares));
+                    continue;
+                }
             }
             let most = if whole <= rest { unseen } else { (rest * 2 / 3).max(1) };
             rest = rest.saturating_sub(whole);
@@ -246,22 +247,30 @@ impl Watch {
     /// Sweeps the target for which that shows most for its price, when enough was set aside.
     fn sweep<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, income: usize) {
         let tuning = &self.tuning;
-        let longest = income.saturating_mul(tuning.longest_sweep);
-        self.sweep_credit = (self.sweep_credit + income * tuning.sweep_share / 100).min(longest);
+        let most = (income * 100).max(tuning.first_sweeps);
+        self.sweep_credit = (self.sweep_credit + income * tuning.sweep_share / 100).min(most);
         let now = step.now;
-        let credit = self.sweep_credit;
+        let (credit, looks) = (self.sweep_credit, step.checks_left());
+        let price = |t: &Watched| 1 + t.census.present / SWEPT_A_CLEAR;
+        let telling = |t: &Watched| t.census.shared + t.census.unseen;
         let best = self
             .targets
             .iter_mut()
-            .filter(|t| t.census.shared > 0 && now.saturating_sub(t.swept) >= tuning.sweep_pause)
-            .filter(|t| t.census.present / SWEPT_A_CLEAR < credit)
+            .filter(|t| telling(t) > 0 && (t.swept == 0 || now.saturating_sub(t.swept) >= tuning.sweep_pause))
+            .filter(|t| {
+                price(t) <= credit && t.census.present <= tuning.longest_sweep && 2 * t.blocks.len() <= looks
+            })
+            // What is hot and its own shows worse for a while after a sweep.
+            .filter(|t| telling(t) > t.census.lit)
             .max_by_key(|t| {
                 let waited = now.saturating_sub(t.swept).min(1 << 20);
-                t.census.shared as u64 * 1000 / (1 + t.census.present / SWEPT_A_CLEAR) as u64 * waited
+                telling(t) as u64 * 1000 / price(t) as u64 * waited
             });
         if let Some(target) = best {
-            self.sweep_credit -= 1 + target.census.present / SWEPT_A_CLEAR;
-            target.sweep(step, Sweep::All, tuning);
+            self.sweep_credit = credit.saturating_sub(price(target));
+            if target.sweep(step, Sweep::All, tuning) {
+                target.take_census(now, tuning);
+            }
         }
     }
 }

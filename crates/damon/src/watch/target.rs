@@ -87,6 +87,8 @@ pub(super) struct Watched {
     pub census: Census,
     /// When it was taken.
     counted: u64,
+    /// When its stretches were last drawn.
+    pub drawn: u64,
     /// All its blocks had a look, or the first part of them.
     pub looked_once: bool,
     /// How many turns blocks have had to be seen.
@@ -261,14 +263,17 @@ impl Watched {
             }
             let present = look.present.0[at.cell] & pages;
             let still = present & look.young.0[at.cell];
-            let window = if still == 0 { present } else { seen_again(step, self.id, base, present, still) };
+            let seen = if still == 0 { present } else { seen_again(step, self.id, base, present, still) };
+            // Of a cell of which most cannot be cleared, the rest says nothing.
+            let window = if 2 * seen.count_ones() >= present.count_ones() { seen } else { 0 };
             self.dirty |= cell.state == State::Unseen || window == 0;
             if window == 0 {
                 let why = if present == 0 { None } else { Some(owner_of(step, self.id, base, still)) };
                 match why {
-                    Some(Ownership::Shared) => cell.blind(Blind::Shared, step.now),
                     Some(Ownership::Unclearable) => cell.blind(Blind::Unclearable, step.now),
-                    _ => {}
+                    // What cannot be found out is as good as shared: it was not cleared.
+                    Some(_) => cell.blind(Blind::Shared, step.now),
+                    None => {}
                 }
                 continue;
             }
@@ -280,23 +285,29 @@ impl Watched {
         }
     }
 
-    /// Clears all memory of a kind, and opens a window over each cell that is clear afterwards.
-    pub fn sweep<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, kind: Sweep, tuning: &Tuning) {
+    /// Clears all memory of a kind, and opens a window over each cell that is clear afterwards. False if that
+    /// cannot be done.
+    pub fn sweep<O: BlockOperations>(
+        &mut self,
+        step: &mut Step<'_, O>,
+        kind: Sweep,
+        tuning: &Tuning,
+    ) -> bool {
         self.swept = step.now;
         let unlooked = self.blocks.iter().enumerate().filter(|(_, b)| b.looked != Some(step.now));
         let unlooked: Vec<usize> = unlooked.map(|(i, _)| i).collect();
         if unlooked.len() + self.blocks.len() > step.checks_left() {
-            return;
+            return false;
         }
         // What was accessed until now would be lost.
         if !unlooked.is_empty() && !self.look(step, &unlooked, tuning)
             || !step.sweep(self.id, kind, self.census.present)
         {
-            return;
+            return false;
         }
         let mut looks: Vec<BlockLook> = self.blocks.iter().map(|b| BlockLook::at(b.addr)).collect();
         if !step.look(self.id, &mut looks) {
-            return;
+            return false;
         }
         let longest = u64::from(step.attrs.max_nr_accesses());
         for (block, look) in self.blocks.iter_mut().zip(&looks) {
@@ -318,6 +329,7 @@ impl Watched {
             }
         }
         self.dirty = true;
+        true
     }
 
     /// Counts anew where its cells stand, and gives those another try that could not be observed for a while.
@@ -349,13 +361,14 @@ impl Watched {
         self.census = census;
     }
 
-    /// The blocks with cells that a look may tell something of.
-    pub fn telling(&self) -> Vec<usize> {
+    /// The first `most` blocks from `from` on with cells that a look may tell something of.
+    pub fn telling(&self, from: usize, most: usize) -> Vec<usize> {
         let tells = |b: &Block| {
             b.looked.is_none()
                 || b.parts().any(|(_, _, c)| matches!(c.state, State::Watching { .. } | State::Absent))
         };
-        self.blocks.iter().enumerate().filter(|(_, b)| tells(b)).map(|(i, _)| i).collect()
+        let blocks = self.blocks.iter().enumerate().skip(from).filter(|(_, b)| tells(b));
+        blocks.map(|(i, _)| i).take(most).collect()
     }
 }
 

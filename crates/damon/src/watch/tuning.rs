@@ -44,8 +44,11 @@ pub struct Tuning {
     pub sweep_share: usize,
     /// Shortest time between two sweeps of a target.
     pub sweep_pause: u64,
-    /// Sweeps no longer than so many times what an aggregation may clear: they hold mmap_lock all the while.
+    /// Targets with more pages than this are not swept: from Linux 6.5 on, all page faults of the target wait until a sweep
+    /// is through, 15 to 20 ms for a GiB of small pages.
     pub longest_sweep: usize,
+    /// What is set aside for sweeps from the start, in clears: about half of the first second's budget.
+    pub first_sweeps: usize,
 }
 
 impl Tuning {
@@ -68,7 +71,8 @@ impl Tuning {
         price_known: 1.5,
         sweep_share: 40,
         sweep_pause: 200,
-        longest_sweep: 100,
+        longest_sweep: 1 << 18,
+        first_sweeps: 400,
     };
 }
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 pub enum BackendName {
     /// The best that works here: pte, idle, kernel, refs, in this order
     Auto,
-    /// Page tables read by eBPF, bits cleared by process_madvise (root or capabilities; Linux 5.17)
+    /// Page tables read by eBPF, bits cleared by process_madvise, those of shared memory by clear_refs (root or
+    /// capabilities; Linux 5.17)
     Pte,
     /// Idle page tracking (root; CONFIG_IDLE_PAGE_TRACKING)
     Idle,
@@ -65,11 +66,13 @@ pub struct MonitorArgs {
     /// Ceiling of the monitor's own CPU time, in percent of one CPU; 0 is none
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
     pub overhead: f64,
-    /// Who decides which pages to look at [default: watch with `pte`, classic with `idle`]
+    /// Who decides which pages to look at; `kernel` and `refs` have no choice [default: watch with `pte`, classic with
+    /// `idle`]
     #[arg(long, value_enum, value_name = "SAMPLER")]
     pub sampler: Option<SamplerChoice>,
     /// Let the intervals follow what is observed, so that SHARE of all possible accesses is seen; looks every AGGRS
-    /// aggregations and keeps the sampling interval within MIN and MAX [default: off; without a value: 4%,3,5ms,10s]
+    /// aggregations and keeps the sampling interval within MIN and MAX. With `pte` and `idle` [default: off; without a
+    /// value: 4%,3,5ms,10s]
     #[arg(
         long,
         value_name = "SHARE,AGGRS,MIN,MAX",
@@ -80,7 +83,8 @@ pub struct MonitorArgs {
     )]
     pub auto_intervals: Option<IntervalsGoal>,
     /// Never clear the Accessed bits of a whole process at once (clear_refs), which makes its memory look older to the
-    /// kernel's reclaim; shared memory is then not seen
+    /// kernel's reclaim, and from Linux 6.5 on has its page faults wait meanwhile; shared memory in use is then not seen.
+    /// With `pte`
     #[arg(long)]
     pub no_sweep: bool,
     /// Which way to look at memory; see `isotherm doctor`

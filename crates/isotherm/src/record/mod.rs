@@ -11,6 +11,7 @@ use crate::stop::{self, Stop};
 use anyhow::{Context, bail};
 use isotherm_damon::Attrs;
 use isotherm_linux::backend;
+use isotherm_linux::probe::AccessedBitClearers;
 use isotherm_linux::process::{ExitStatus, Process};
 use isotherm_linux::targets::{Cgroup, CommandError, HeldCommand, RunningCommand, Tracker, TrackerOptions};
 use isotherm_linux::{Ended, FeedLimits, Observer, Session, SessionOptions, Source};
@@ -174,6 +175,8 @@ fn observe(
     recorder: Recorder,
     stop: &Stop,
 ) -> Result<(Recorded, Option<RunningCommand>), CommandError> {
+    // Of the kernel's kdamonds one would be ours.
+    let own_kdamond = source.name() == "kernel";
     let mut lost = None;
     let running = match held.map(HeldCommand::release).transpose()? {
         Some((process, running)) => {
@@ -205,7 +208,10 @@ fn observe(
         }
     };
     let ended = session.start().and_then(|()| session.run(&mut || stop.asked() || failed.is_set()));
-    let blind_spots = session.blind_spots();
+    let mut blind_spots = session.blind_spots();
+    if !own_kdamond {
+        blind_spots.extend(AccessedBitClearers::look().blind_spot());
+    }
     // The queues end with it.
     drop(session);
     let recorder = joined(recorder);

@@ -329,8 +329,10 @@ impl BlockOperations for Pte {
                 true
             }
             Err(error) => {
-                // Without CONFIG_PROC_PAGE_MONITOR there is no such file: no fault of the target.
-                if error.kind() != std::io::ErrorKind::NotFound {
+                // Without CONFIG_PROC_PAGE_MONITOR there is no such file, and another user's takes CAP_DAC_OVERRIDE: no fault
+                // of the target.
+                let cannot = [std::io::ErrorKind::NotFound, std::io::ErrorKind::PermissionDenied];
+                if !cannot.contains(&error.kind()) {
                     self.lose(id, error);
                 }
                 false

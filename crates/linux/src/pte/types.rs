@@ -5,6 +5,10 @@
 //! wanted ones are ever looked into, so one pass notes where each type begins and which ones bear a wanted name.
 
 use super::walk::WalkError;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io::{self, Read};
+use std::ops::Deref;
+use std::ptr::NonNull;
 
 /// Where the running kernel has it.
 const PATH: &str = "/sys/kernel/btf/vmlinux";
@@ -24,9 +28,54 @@ mod kind {
     pub const ENUM64: u32 = 19;
 }
 
+/// The bytes of a file: mapped, or read where it cannot be.
+enum Bytes {
+    Read(Vec<u8>),
+    Mapped { at: NonNull<u8>, len: usize },
+}
+
+impl Bytes {
+    fn of(path: &str) -> io::Result<Self> {
+        let file = std::fs::File::open(path)?;
+        let len = file.metadata()?.len() as usize;
+        // Type information can be mapped from Linux 6.16 on. Reading it takes a call for every 4 KiB.
+        // SAFETY: a new mapping at an address of the kernel's choice. The kernel never changes its type information.
+        let mapped = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::PRIVATE, &file, 0) };
+        if let Some(at) = mapped.ok().and_then(|at| NonNull::new(at.cast())) {
+            return Ok(Self::Mapped { at, len });
+        }
+        let mut bytes = Vec::with_capacity(len);
+        (&file).read_to_end(&mut bytes)?;
+        Ok(Self::Read(bytes))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Read(bytes) => bytes,
+            // SAFETY: mapped with this length until drop, and never written to.
+            Self::Mapped { at, len } => unsafe { std::slice::from_raw_parts(at.as_ptr(), *len) },
+        }
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        if let Self::Mapped { at, len } = self {
+            // SAFETY: mapped with this length in `of`, and no reference to it is left.
+            if let Err(error) = unsafe { munmap(at.as_ptr().cast(), *len) } {
+                debug_assert!(false, "munmap: {error}");
+            }
+        }
+    }
+}
+
 /// Type information, and which types in it were asked for.
 pub struct Types {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     /// Where each type begins; the first has number 1.
     starts: Vec<u32>,
     /// Where the strings begin.
@@ -73,11 +122,11 @@ impl Types {
     /// # Errors
     /// [`WalkError::NoBtf`] when the kernel has none, or it cannot be read.
     pub fn of_kernel(wanted: &[&str]) -> Result<Self, WalkError> {
-        let bytes = std::fs::read(PATH).map_err(|e| WalkError::NoBtf(e.to_string()))?;
+        let bytes = Bytes::of(PATH).map_err(|e| WalkError::NoBtf(e.to_string()))?;
         Self::parse(bytes, wanted).ok_or_else(|| WalkError::NoBtf("it is in no format known".to_owned()))
     }
 
-    fn parse(bytes: Vec<u8>, wanted: &[&str]) -> Option<Self> {
+    fn parse(bytes: Bytes, wanted: &[&str]) -> Option<Self> {
         let word = |at| u32_at(&bytes, at).map(|word| word as usize);
         if bytes.first_chunk().map(|magic| u16::from_ne_bytes(*magic)) != Some(MAGIC) {
             return None;

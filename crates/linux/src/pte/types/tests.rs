@@ -54,7 +54,7 @@ impl Builder {
     }
 
     fn types(&self, wanted: &[&str]) -> Types {
-        Types::parse(self.bytes(), wanted).unwrap()
+        Types::parse(Bytes::Read(self.bytes()), wanted).unwrap()
     }
 }
 
@@ -151,7 +151,7 @@ fn of_two_structs_of_one_name_what_they_agree_on_counts() {
 fn a_kind_unknown_is_no_guess() {
     let mut btf = sample();
     btf.add("new", 20, false, 0, 0, &[]);
-    assert!(Types::parse(btf.bytes(), &WANTED).is_none());
+    assert!(Types::parse(Bytes::Read(btf.bytes()), &WANTED).is_none());
 }
 
 #[test]
@@ -168,7 +168,7 @@ proptest! {
         let at = at % bytes.len();
         bytes[at] = byte;
         bytes.truncate(bytes.len() - cut % bytes.len() * usize::from(cut > 1000));
-        if let Some(types) = Types::parse(bytes, &WANTED) {
+        if let Some(types) = Types::parse(Bytes::Read(bytes), &WANTED) {
             for name in WANTED {
                 for field in ["first", "last", "low", "high", "b", "ONE", "TWO", ""] {
                     types.offset(name, field);
