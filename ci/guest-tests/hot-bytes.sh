@@ -86,7 +86,7 @@ middle=$(sed -n 's/^{"kind":"phase",.*"start_ns":\([0-9]*\),"end_ns":\([0-9]*\),
 	}')
 isotherm report access -i /tmp/hot.rec --time "$middle" --json >/tmp/access
 is "status of report access" $? 0
-from=$(sed -n 's/^{"kind":"area","name":"space","start":\([0-9]*\),.*/\1/p' /tmp/truth | head -n 1)
+from=$(sed -n 's/^{"kind":"area",.*"name":"space","start":\([0-9]*\),.*/\1/p' /tmp/truth | head -n 1)
 sed -n 's/^ *"\(start\|end\|rate_share\)": \([0-9][0-9.e-]*\),$/\1 \2/p' /tmp/access |
 	awk -v first="${from:-0}" -v size="$spot" '
 	BEGIN { first += 100 * 1048576; last = first + size }
