@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, Default)]
 pub struct Classic {
     /// Prepared in the last interval: one check a region, in the order of targets and regions. A
-    /// [`Seen::Unchecked`] entry was cut by the allowance.
+    /// [`Seen::Unchecked`] entry was cut by the allowance, a [`Seen::Blind`] one could not be prepared.
     pending: Vec<Check>,
 }
 
@@ -48,7 +48,8 @@ pub(crate) fn random_page(range: crate::AddrRange, unit: u64, rng: &mut Rng) -> 
 
 impl<O: Operations> Sampler<O> for Classic {
     fn sample(&mut self, step: &mut Step<'_, O>) {
-        let prepared = |c: &Check| c.seen != Seen::Unchecked;
+        // What could not be cleared shows an access of any time, which is none of this interval.
+        let prepared = |c: &Check| matches!(c.seen, Seen::Idle | Seen::Absent);
         let mut due: Vec<Check> = self.pending.iter().copied().filter(prepared).collect();
         let allowed = step.checks_left().min(due.len());
         step.tally.checks_cut += (due.len() - allowed) as u64;

@@ -324,3 +324,49 @@ proptest! {
         prop_assert_eq!(check_snapshots(&journal, &tally, &ranges, &attrs), Ok(()));
     }
 }
+
+/// The upper half cannot be cleared, and its bits are set from before.
+struct HalfBlind;
+
+impl Operations for HalfBlind {
+    fn ranges(&mut self, _: TargetId) -> Vec<AddrRange> {
+        vec![AddrRange::new(0, 512 * PAGE_SIZE)]
+    }
+    fn take_changed(&mut self) -> Vec<TargetId> {
+        Vec::new()
+    }
+    fn prepare(&mut self, checks: &mut [Check]) {
+        for check in checks {
+            check.seen = if check.addr < 256 * PAGE_SIZE { Seen::Idle } else { Seen::Blind };
+        }
+    }
+    fn check(&mut self, checks: &mut [Check]) {
+        for check in checks {
+            check.unit = PAGE_SIZE;
+            check.seen = if check.addr < 256 * PAGE_SIZE { Seen::Idle } else { Seen::Accessed };
+        }
+    }
+    fn is_alive(&mut self, _: TargetId) -> bool {
+        true
+    }
+}
+
+#[test]
+fn classic_counts_no_access_to_what_it_could_not_clear() {
+    struct Last(Snapshot);
+    impl Callbacks for Last {
+        fn after_aggregation(&mut self, _: &mut [Target], snapshot: &Snapshot) {
+            self.0 = snapshot.clone();
+        }
+    }
+    let mut monitor = Monitor::new(Attrs::default(), HalfBlind, Classic::new(), 3).unwrap();
+    monitor.add_target(TargetId(1)).unwrap();
+    let (mut last, mut now) = (Last(Snapshot::default()), 0);
+    while now < 200 {
+        now += monitor.tick(now * 5_000_000, Allowance::UNLIMITED, &mut last);
+    }
+    let regions = &last.0.targets[0].regions;
+    assert!(regions.iter().all(|r| r.nr_accesses == 0), "{regions:?}");
+    assert!(regions.iter().any(|r| r.seen_bp > 0), "{regions:?}");
+    assert!(regions.iter().any(|r| r.seen_bp < 10_000), "{regions:?}");
+}
