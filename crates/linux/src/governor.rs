@@ -226,9 +226,10 @@ mod tests {
         cpu += Duration::from_millis(60);
         let (ticks, spent) = run(&mut governor, 2, &mut now, &mut cpu, Duration::from_micros(60));
         assert!(ticks > 50, "{ticks} ticks in the two seconds after");
-        assert!(spent < Duration::from_millis(14), "{spent:?}");
+        // Of 20 ms that the ceiling allows, a fifth pays back.
+        assert!(spent < Duration::from_millis(16), "{spent:?}");
         let (_, spent) = run(&mut governor, 28, &mut now, &mut cpu, Duration::from_micros(60));
-        let share = (spent.as_secs_f64() + 0.060 + 0.014) / 30.0;
+        let share = (spent.as_secs_f64() + 0.060 + 0.016) / 30.0;
         assert!(share < 0.0105, "{share}");
     }
 }

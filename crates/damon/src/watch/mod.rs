@@ -251,7 +251,9 @@ impl<O: BlockOperations> Sampler<O> for Watch {
         self.look_by_turns(step);
         let now = step.now;
         let share = step.attrs.max_nr_regions / step.targets.len().max(1);
-        let most = share.saturating_sub(step.attrs.min_nr_regions).max(step.attrs.min_nr_regions);
+        // Cutting what is too large adds up to min_nr_regions. Of many targets each has so many, whatever the maximum.
+        let spare = share.saturating_sub(step.attrs.min_nr_regions);
+        let most = if step.targets.len() > 1 { spare.max(step.attrs.min_nr_regions) } else { spare.max(1) };
         let max_nr_accesses = step.attrs.max_nr_accesses();
         for target in step.targets.iter_mut() {
             let Some(watched) = self.index.get(&target.id).and_then(|i| self.targets.get_mut(*i)) else {
@@ -268,6 +270,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             watched.dirty = false;
             target.moved = false;
             watched.stretches = draw(watched, &covered(&target.ranges, &watched.blocks), now, &self.tuning);
+            watched.find_edges(&self.tuning);
             let size: u64 = watched.stretches.iter().map(|s| s.range.size()).sum();
             let max_size = (size / step.attrs.min_nr_regions as u64).max(step.min_region);
             target.redraw(regions(&watched.stretches, max_size, most, max_nr_accesses));
@@ -357,6 +360,28 @@ impl Watched {
     fn at(&self, addr: u64) -> Option<At> {
         let block = self.blocks.binary_search_by_key(&(addr & !(crate::BLOCK_SIZE - 1)), |b| b.addr).ok()?;
         Some(At { block, cell: (addr % crate::BLOCK_SIZE / target::CELL_SIZE) as usize })
+    }
+
+    /// Notes the cells beside borders of hot stretches that wait to be seen page by page.
+    fn find_edges(&mut self, tuning: &Tuning) {
+        let mut edges = core::mem::take(&mut self.edges);
+        edges.clear();
+        for pair in self.stretches.windows(2) {
+            let [left, right] = pair else { continue };
+            if left.is_hot(tuning) == right.is_hot(tuning) || left.range.end != right.range.start {
+                continue;
+            }
+            for addr in [left.range.end - 1, left.range.end] {
+                let addr = addr & !(target::CELL_SIZE - 1);
+                let cell = self.at(addr).and_then(|at| self.blocks.get(at.block)?.cells.get(at.cell));
+                if cell.is_some_and(|c| {
+                    c.tried == 0 && !c.shared && matches!(c.state, State::Unseen | State::Lit)
+                }) {
+                    edges.push(addr);
+                }
+            }
+        }
+        self.edges = edges;
     }
 
     /// A random one of the cells of a range that are wanted: the first from a random place on.

@@ -49,9 +49,11 @@ impl Watch {
         let rest = spend.saturating_sub(chosen * 5 / 4);
         // What changes comes first, but never keeps others from being seen at all.
         let for_risen = if waiting > 0 { rest.div_ceil(2) } else { rest };
-        let left = self.watch_again(step, for_risen, |t| &mut t.risen);
+        let for_edges = if waiting > 0 { for_risen / 8 } else { for_risen };
+        let spent = for_edges - self.watch_again(step, for_edges, true, |t| &mut t.edges).min(for_edges);
+        let left = self.watch_again(step, for_risen - spent, false, |t| &mut t.risen);
         let rest = self.see_the_unseen(step, rest - for_risen + left);
-        self.watch_again(step, rest, |t| &mut t.mixed);
+        self.watch_again(step, rest, false, |t| &mut t.mixed);
         if self.sweeps {
             self.sweep(step, income);
         }
@@ -163,6 +165,7 @@ impl Watch {
         &mut self,
         step: &mut Step<'_, O>,
         mut rest: usize,
+        edges: bool,
         of: fn(&mut Watched) -> &mut Vec<u64>,
     ) -> usize {
         let tuning = self.tuning;
@@ -185,6 +188,12 @@ impl Watch {
                     return false;
                 };
                 let next = target.stretches.partition_point(|s| s.range.end <= *addr);
+                if edges && matches!(cell.state, State::Unseen | State::Lit) {
+                    if cells.len() * 3 / 2 < rest {
+                        cells.push((at, all_of(cell)));
+                    }
+                    return false;
+                }
                 if cell.state != State::Lit || target.stretches.get(next).is_some_and(|s| s.is_hot(&tuning)) {
                     return false;
                 }

@@ -80,6 +80,9 @@ pub(super) struct Watched {
     pub results: Vec<(u64, Window)>,
     /// Cells that were found accessed where that was not expected: to be watched again at once.
     pub risen: Vec<u64>,
+    /// Cells beside a border of hot memory whose pages were not seen one by one: to be cleared whole, so that the border is
+    /// known to the page.
+    pub edges: Vec<u64>,
     /// Cells of which some pages are accessed now and then: to be watched again when there is nothing better to do.
     pub mixed: Vec<u64>,
     /// The next drawing will differ.

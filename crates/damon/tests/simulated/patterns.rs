@@ -183,8 +183,7 @@ fn threads() {
     };
     judge(
         "threads",
-        // Areas of 4 MiB, probes 2.5 MiB apart: after a change it takes a while until all are found.
-        0.88,
+        0.97,
         &[(phase(250.0, 0.0), 60), (phase(0.0, 250.0), 60), (phase(250.0, 250.0), 60), (phase(0.0, 0.0), 60)],
     );
 }
