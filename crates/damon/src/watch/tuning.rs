@@ -1,6 +1,7 @@
 //! Every number of the estimator that is a choice, with the reason for it.
 //!
-//! "Measured" names the experiment: `lab ablate` repeats the accuracy runs with one of them changed.
+//! What is not a measurement or a rule was settled in the simulations of `tests/simulated`, which print the accuracy that any
+//! other choice gives.
 
 /// The numbers of [`super::Watch`]. Times are in sampling intervals.
 #[derive(Clone, Copy, Debug, PartialEq)]
