@@ -147,6 +147,12 @@ pub trait BlockOperations: Operations {
     /// Clears the Accessed bits of all of the target's memory of a kind, whoever else maps it. Translations are *not*
     /// flushed: what a processor holds one of shows as idle until it drops it. False if it cannot be done here.
     fn sweep(&mut self, target: TargetId, kind: Sweep) -> bool;
+
+    /// Nanoseconds of the clock that drives the monitor since the running sampling interval began. Where clears take their
+    /// time, or the monitor is woken up late, windows are longer or shorter than the intervals they are counted in.
+    fn elapsed_ns(&mut self) -> u64 {
+        0
+    }
 }
 
 #[cfg(test)]

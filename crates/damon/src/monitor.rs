@@ -301,6 +301,7 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
             rng: &mut self.rng,
             allowance,
             now: self.now,
+            now_ns: self.last_tick_ns,
             tally: &mut self.tally,
             checked: &mut self.checked,
         };

@@ -71,6 +71,8 @@ pub struct Step<'a, O> {
     pub allowance: Allowance,
     /// The running sampling interval, counted from the monitor's start.
     pub now: u64,
+    /// When it began, by the caller's clock.
+    pub now_ns: u64,
     /// What was done.
     pub tally: &'a mut Tally,
     /// Checks done in this sampling interval.
@@ -119,6 +121,13 @@ impl<O: BlockOperations> Step<'_, O> {
     pub fn look(&mut self, target: TargetId, blocks: &mut [BlockLook]) -> bool {
         self.count_checks(blocks.len());
         self.ops.look(target, blocks)
+    }
+
+    /// This moment, in thousandths of a sampling interval since the caller's clock was at 0.
+    pub fn moment(&mut self) -> u64 {
+        let sample_ns = u64::try_from(self.attrs.sample.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let ns = u128::from(self.now_ns) + u128::from(self.ops.elapsed_ns());
+        u64::try_from(ns * 1000 / u128::from(sample_ns)).unwrap_or(u64::MAX)
     }
 
     /// Clears ranges, and counts them.

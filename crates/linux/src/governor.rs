@@ -4,7 +4,7 @@
 //! is taken out, whatever it was spent on. From what is left and the measured price of a look and of a clear follows
 //! what the next sampling interval may spend; when nothing is left, intervals are skipped.
 
-use crate::cpu_time;
+use crate::clock;
 use isotherm_damon::{Allowance, Attrs, Tally};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ const RECOVERS: f64 = 0.05;
 const PAID_BACK: f64 = 0.2;
 /// Share of the budget for waking up, as far as a sampler can choose.
 const WAKE_UPS: f64 = 0.3;
+/// Part of an aggregation that one tick may take, whatever was saved up: 5 ms by default, a sampling interval.
+const LONGEST_TICK: f64 = 0.05;
 /// Part of the ceiling that is earned: the burst at the start comes on top, and is made good within half a minute.
 const EARNED: f64 = 0.95;
 
@@ -61,7 +63,7 @@ impl Governor {
             tokens: share.unwrap_or(0.0) * 1e9 * HOLDS,
             debt: 0.0,
             last_wall_ns: 0,
-            last_cpu: cpu_time::of_this_thread(),
+            last_cpu: clock::of_this_thread(),
             check_ns: 1_000.0,
             prepare_ns: 10_000.0,
             tick_ns: 8_000.0,
@@ -74,7 +76,7 @@ impl Governor {
 
     /// Settles the account at `now_ns`. Called before each tick, so that all the thread did since is paid for.
     pub(crate) fn settle(&mut self, now_ns: u64) {
-        self.settle_at(now_ns, cpu_time::of_this_thread());
+        self.settle_at(now_ns, clock::of_this_thread());
     }
 
     fn settle_at(&mut self, now_ns: u64, cpu: Duration) {
@@ -127,8 +129,9 @@ impl Governor {
     /// What the coming tick may spend.
     pub(crate) fn allowance(&self, attrs: &Attrs) -> Allowance {
         let Some(share) = self.share else { return Allowance::UNLIMITED };
-        let left = (self.tokens - self.tick_ns).max(0.0);
         let aggr_ns = attrs.aggr.as_nanos() as f64;
+        // Windows as short as an interval are closed by the next tick: it must come in time.
+        let left = (self.tokens - self.tick_ns).clamp(0.0, aggr_ns * LONGEST_TICK);
         // The cost of being awake comes first; never plan with less than a fifth for actual work.
         let income =
             aggr_ns * if self.debt > 0.0 { earned(share) * (1.0 - PAID_BACK) } else { earned(share) };

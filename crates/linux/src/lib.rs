@@ -2,7 +2,7 @@
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(doctest, doc = include_str!("../../../README.md"))]
 pub mod backend;
-mod cpu_time;
+mod clock;
 mod frames;
 mod governor;
 mod idle;

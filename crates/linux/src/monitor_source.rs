@@ -1,6 +1,6 @@
 //! DAMON's monitor over the operations of a backend, under an overhead ceiling.
 
-use crate::cpu_time;
+use crate::clock::{self, monotonic_ns};
 use crate::governor::Governor;
 use crate::process::Process;
 use crate::pte::Pte;
@@ -58,6 +58,8 @@ struct Timed<O> {
     three_regions: bool,
     nr_targets: usize,
     max_nr_regions: usize,
+    /// When the running tick was called, by CLOCK_MONOTONIC.
+    tick_ns: u64,
 }
 
 /// Gaps of less than a block are not worth a range of their own.
@@ -67,9 +69,9 @@ const MOST_RANGES: usize = 64;
 
 impl<O> Timed<O> {
     fn timed<T>(&mut self, what: fn(&mut Self) -> &mut Duration, call: impl FnOnce(&mut O) -> T) -> T {
-        let start = cpu_time::of_this_thread();
+        let start = clock::of_this_thread();
         let result = call(&mut self.inner);
-        *what(self) += cpu_time::of_this_thread().saturating_sub(start);
+        *what(self) += clock::of_this_thread().saturating_sub(start);
         result
     }
 
@@ -129,6 +131,10 @@ impl<O: BlockOperations> BlockOperations for Timed<O> {
     fn sweep(&mut self, target: TargetId, kind: Sweep) -> bool {
         self.timed(Self::prepare_time, |inner| inner.sweep(target, kind))
     }
+
+    fn elapsed_ns(&mut self) -> u64 {
+        monotonic_ns().saturating_sub(self.tick_ns)
+    }
 }
 
 /// A monitor that is a [`Source`].
@@ -169,6 +175,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
             three_regions: true,
             nr_targets: 0,
             max_nr_regions: attrs.max_nr_regions,
+            tick_ns: 0,
         };
         let monitor = Monitor::new(attrs, ops, sampler, seed)?;
         Ok(Self { monitor, governor: Governor::new(overhead), samples_missed: 0, next_ns: 0 })
@@ -186,12 +193,13 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
 
     fn run_tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> u64 {
         let before = *self.monitor.tally();
-        let start = cpu_time::of_this_thread();
+        let start = clock::of_this_thread();
         let ops = self.monitor.ops();
         (ops.checking, ops.preparing) = (Duration::ZERO, Duration::ZERO);
+        ops.tick_ns = now_ns;
         let allowance = self.governor.allowance(self.monitor.attrs());
         let due = self.monitor.tick(now_ns, allowance, &mut ToSink(sink));
-        let spent = cpu_time::of_this_thread().saturating_sub(start);
+        let spent = clock::of_this_thread().saturating_sub(start);
         let after = *self.monitor.tally();
         let ops = self.monitor.ops();
         let (checking, preparing) = (ops.checking, ops.preparing);

@@ -15,6 +15,24 @@
 use super::evidence::{Evidence, Verdict};
 use super::tuning::Tuning;
 
+/// When something was done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// The sampling interval.
+    pub now: u64,
+    /// The exact time, in thousandths of an interval: of windows as short as one, how late within it they were opened
+    /// makes a difference.
+    pub at: u64,
+}
+
+impl Moment {
+    /// Between `self` and `later`, as far as `part` of `whole`.
+    pub fn towards(self, later: Self, part: usize, whole: usize) -> Self {
+        let passed = later.at.saturating_sub(self.at) as usize;
+        Self { at: self.at + (passed * part / whole.max(1)) as u64, ..self }
+    }
+}
+
 /// Where a cell stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
@@ -23,7 +41,7 @@ pub(super) enum State {
     Absent,
     /// Present, and its bits say nothing: never cleared, or not for long.
     Unseen,
-    /// A window is open since then, and is to be closed at the first look from `due` on.
+    /// A window is open since then ([`Moment::at`]), and is to be closed at the first look from `due` on.
     Watching {
         since: u64,
         due: u64,
@@ -68,6 +86,9 @@ pub(super) struct Cell {
     pub shared: bool,
 }
 
+/// Shortest length that is believed of a window, in intervals: clocks and calls are no more exact.
+const SHORTEST: f32 = 0.1;
+
 /// What a look told of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Told {
@@ -105,11 +126,12 @@ impl Cell {
         &mut self,
         present: u64,
         young: u64,
-        now: u64,
+        moment: Moment,
         gap: u64,
         longest: u64,
         tuning: &Tuning,
     ) -> Told {
+        let now = moment.now;
         let appeared = present & !self.present;
         let changed = present != self.present;
         self.present = present;
@@ -139,14 +161,14 @@ impl Cell {
                 }
                 let counts = self.first || self.unbroken || self.evidence.hits <= 0.0;
                 let share = shown.count_ones() as f32 / self.window.count_ones() as f32;
-                let length = now.saturating_sub(since).max(1) as f32;
+                let length = (moment.at.saturating_sub(since) as f32 / 1000.0).max(SHORTEST);
                 let verdict = self.evidence.take(share, length, counts, now, tuning);
                 self.map(self.window, shown);
                 self.first = false;
                 if shown == 0 {
                     // What comes next can only tell that it fell silent: it is looked at when it would.
                     let next = self.evidence.until_silent(tuning, longest);
-                    self.state = State::Watching { since: now, due: now + next, doubtful_until: 0 };
+                    self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
                 } else {
                     (self.state, self.hit_at) = (State::Lit, now);
                     self.window = 0;
@@ -158,7 +180,8 @@ impl Cell {
     }
 
     /// Opens a window over `pages`, which were just seen clear. `flushed`: no processor holds translations from before.
-    pub fn open(&mut self, pages: u64, flushed: bool, now: u64, longest: u64, tuning: &Tuning) {
+    pub fn open(&mut self, pages: u64, flushed: bool, moment: Moment, longest: u64, tuning: &Tuning) {
+        let now = moment.now;
         if core::mem::take(&mut self.marked) != 0 {
             // That it appeared was once, and says nothing of what comes; nor does what was known before it was lost.
             self.evidence = Evidence::default();
@@ -169,7 +192,7 @@ impl Cell {
         self.first = true;
         self.window = pages;
         self.state = State::Watching {
-            since: now,
+            since: moment.at,
             due: now + length,
             doubtful_until: if flushed || !hot { 0 } else { now + tuning.stale },
         };
@@ -222,16 +245,20 @@ mod tests {
 
     const T: Tuning = Tuning::DEFAULT;
 
+    fn at(now: u64) -> Moment {
+        Moment { now, at: now * 1000 }
+    }
+
     /// Rate after windows of the cell's own choosing over pages that are all accessed at the intervals `accessed` says.
     fn settle(accessed: impl Fn(u64, u64) -> bool, windows: u64) -> f32 {
         let mut cell = Cell { present: u64::MAX, state: State::Unseen, ..Cell::default() };
         let mut now = 1000;
         let (mut sum, mut rng) = (0.0, crate::Rng::new(5));
         for index in 0..windows {
-            cell.open(u64::MAX, true, now, 20, &T);
+            cell.open(u64::MAX, true, at(now), 20, &T);
             let State::Watching { since, due, .. } = cell.state else { panic!("not watching") };
             let young = if accessed(since, due) { u64::MAX } else { 0 };
-            cell.looked(u64::MAX, young, due, 1, 20, &T);
+            cell.looked(u64::MAX, young, at(due), 1, 20, &T);
             // Windows begin anywhere in an aggregation.
             now = due + rng.below(23);
             sum += if index >= windows / 4 { cell.rate() } else { 0.0 };
@@ -242,12 +269,12 @@ mod tests {
     #[test]
     fn periodic_and_random_accesses_give_the_same_rate() {
         for period in [4u64, 10, 20] {
-            let periodic = settle(|from, to| (from..to).any(|t| t % period == 0), 400);
+            let periodic = settle(|from, to| (from / 1000..to).any(|t| t % period == 0), 400);
             let want = 1.0 / period as f32;
             assert!((periodic / want - 1.0).abs() < 0.35, "every {period}: {periodic} instead of {want}");
             let random = settle(
                 |from, to| {
-                    (from..to).any(|t| {
+                    (from / 1000..to).any(|t| {
                         let hash = t.wrapping_mul(0x9e37_79b9_7f4a_7c15);
                         (hash ^ hash >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33 & 0xffff
                             < 65536 / period
@@ -265,8 +292,8 @@ mod tests {
     #[test]
     fn a_page_that_appears_was_accessed_and_is_unknown_later() {
         let mut cell = Cell::default();
-        assert_eq!(cell.looked(0, 0, 10, 10, 20, &T), Told::Nothing);
-        assert_eq!(cell.looked(0xff, 0xff, 20, 10, 20, &T), Told::Appeared);
+        assert_eq!(cell.looked(0, 0, at(10), 10, 20, &T), Told::Nothing);
+        assert_eq!(cell.looked(0xff, 0xff, at(20), 10, 20, &T), Told::Appeared);
         assert!((cell.rate() - 0.1).abs() < 0.02);
         assert!(cell.known(30, &T).1 > 0.0);
         assert_eq!(cell.known(20 + T.appeared + 1, &T), (0.0, 0.0), "unknown, not cold");
@@ -275,7 +302,7 @@ mod tests {
     #[test]
     fn what_was_there_at_the_first_look_was_not_seen_to_appear() {
         let mut cell = Cell::default();
-        assert_eq!(cell.looked(0xff, 0xff, 20, 0, 20, &T), Told::Changed);
+        assert_eq!(cell.looked(0xff, 0xff, at(20), 0, 20, &T), Told::Changed);
         assert_eq!(cell.known(20, &T), (0.0, 0.0));
     }
 
@@ -287,23 +314,23 @@ mod tests {
     #[test]
     fn changes_of_pattern_start_evidence_anew() {
         let mut cell = Cell { present: 1, state: State::Unseen, ..Cell::default() };
-        cell.open(1, true, 0, 20, &T);
+        cell.open(1, true, at(0), 20, &T);
         for now in (20..400).step_by(20) {
-            assert_eq!(verdict(cell.looked(1, 0, now, 20, 20, &T)), Verdict::Expected);
+            assert_eq!(verdict(cell.looked(1, 0, at(now), 20, 20, &T)), Verdict::Expected);
         }
-        assert_eq!(verdict(cell.looked(1, 1, 400, 20, 20, &T)), Verdict::Surprise);
+        assert_eq!(verdict(cell.looked(1, 1, at(400), 20, 20, &T)), Verdict::Surprise);
         assert!(cell.rate() > 0.04, "{}", cell.rate());
         for now in 401..410 {
-            cell.open(1, true, now - 1, 20, &T);
+            cell.open(1, true, at(now - 1), 20, &T);
             let State::Watching { due, .. } = cell.state else { panic!("not watching") };
-            cell.looked(1, 1, due, 1, 20, &T);
+            cell.looked(1, 1, at(due), 1, 20, &T);
         }
         assert!(cell.rate() > 0.9, "{}", cell.rate());
-        cell.open(1, true, 1000, 20, &T);
+        cell.open(1, true, at(1000), 20, &T);
         let mut now = 1000;
         while cell.rate() > 0.0 {
             now += 1;
-            cell.looked(1, 0, now, 1, 20, &T);
+            cell.looked(1, 0, at(now), 1, 20, &T);
         }
         assert!(now < 1010, "it took {} idle intervals", now - 1000);
     }
@@ -312,9 +339,9 @@ mod tests {
     fn idle_after_a_sweep_does_not_count_while_translations_may_be_held() {
         let evidence = Evidence::of(10.0, 10.0, false, 100);
         let mut cell = Cell { present: 1, state: State::Lit, evidence, ..Cell::default() };
-        cell.open(1, false, 100, 20, &T);
-        assert_eq!(cell.looked(1, 0, 110, 10, 20, &T), Told::Nothing);
+        cell.open(1, false, at(100), 20, &T);
+        assert_eq!(cell.looked(1, 0, at(110), 10, 20, &T), Told::Nothing);
         assert!(cell.rate() > 0.9);
-        assert_eq!(verdict(cell.looked(1, 0, 100 + T.stale, 10, 20, &T)), Verdict::Silent);
+        assert_eq!(verdict(cell.looked(1, 0, at(100 + T.stale), 10, 20, &T)), Verdict::Silent);
     }
 }

@@ -105,7 +105,7 @@ impl Evidence {
 
     /// Evidence starts anew with this window.
     pub fn begin(&mut self, share: f32, length: f32, now: u64) {
-        let floor = share > 0.5 && length > 1.0;
+        let floor = share > 0.5 && length > 1.5;
         // What is only a bound soon gives way to what is measured.
         let weight = if floor { BOUND } else { 1.0 };
         *self = Self { luck: 1.0, ..Self::of(hits_of(share, length) * weight, length * weight, floor, now) };
@@ -166,5 +166,5 @@ impl Evidence {
 /// rate x length: some twice. Of pages each at even distances that is not so, nor of pages accessed together, of which all
 /// are hit or none. Between the two, then.
 fn hits_of(share: f32, length: f32) -> f32 {
-    if length > 1.0 && share < 0.97 { share * (1.0 + share * 0.25) } else { share }
+    if length > 1.5 && share < 0.97 { share * (1.0 + share * 0.25) } else { share }
 }

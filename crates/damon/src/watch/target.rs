@@ -1,6 +1,6 @@
 //! What is known of one target: its blocks, and the flows of looks and clears through them.
 
-use super::cell::{Blind, Cell, State, Told, Window};
+use super::cell::{Blind, Cell, Moment, State, Told, Window};
 use super::draw::Stretch;
 use super::evidence::Verdict;
 use super::tuning::Tuning;
@@ -134,16 +134,20 @@ impl Watched {
     ) -> bool {
         let mut looks: Vec<BlockLook> =
             indices.iter().filter_map(|i| self.blocks.get(*i)).map(|b| BlockLook::at(b.addr)).collect();
+        let before = moment_of(step);
         if looks.is_empty() || !step.look(self.id, &mut looks) {
             return false;
         }
-        for (look, index) in looks.iter().zip(indices) {
-            self.take_in(look, *index, step.now, u64::from(step.attrs.max_nr_accesses()), tuning);
+        let after = moment_of(step);
+        for (i, (look, index)) in looks.iter().zip(indices).enumerate() {
+            let moment = before.towards(after, i, indices.len());
+            self.take_in(look, *index, moment, u64::from(step.attrs.max_nr_accesses()), tuning);
         }
         true
     }
 
-    fn take_in(&mut self, look: &BlockLook, index: usize, now: u64, longest: u64, tuning: &Tuning) {
+    fn take_in(&mut self, look: &BlockLook, index: usize, moment: Moment, longest: u64, tuning: &Tuning) {
+        let now = moment.now;
         let Some(block) = self.blocks.get_mut(index) else { return };
         let huge = match look.mapped {
             Mapped::Unknown => return,
@@ -165,7 +169,7 @@ impl Watched {
             let (present, young) =
                 if look.mapped == Mapped::Absent { (0, 0) } else { (look.present.0[i], look.young.0[i]) };
             let before = cell.evidence;
-            let told = cell.looked(present, young, now, gap, longest, tuning);
+            let told = cell.looked(present, young, moment, gap, longest, tuning);
             let window = match told {
                 Told::Nothing => continue,
                 Told::Changed | Told::Appeared => {
@@ -230,12 +234,13 @@ impl Watched {
         if ranges.is_empty() {
             return;
         }
+        let before = moment_of(step);
         step.clear(self.id, &mut ranges);
+        let after = moment_of(step);
         let longest = u64::from(step.attrs.max_nr_accesses());
-        let refused = |addr: u64| {
-            let at = ranges.partition_point(|r| r.range.end <= addr);
-            ranges.get(at).filter(|r| r.range.contains(addr)).map(|r| r.cleared)
-        };
+        let which = |addr: u64| ranges.partition_point(|r| r.range.end <= addr);
+        let refused =
+            |addr: u64| ranges.get(which(addr)).filter(|r| r.range.contains(addr)).map(|r| r.cleared);
         // A clear is believed when a look has seen it.
         let mut indices: Vec<usize> = cells.iter().map(|(at, _)| at.block).collect();
         indices.dedup();
@@ -281,7 +286,9 @@ impl Watched {
                 continue;
             }
             cell.shared = false;
-            cell.open(window, true, step.now, longest, tuning);
+            // One range is cleared after the other.
+            let moment = before.towards(after, which(first), ranges.len());
+            cell.open(window, true, moment, longest, tuning);
             if let State::Watching { due, .. } = cell.state {
                 self.due.push((due, block.addr));
             }
@@ -303,17 +310,22 @@ impl Watched {
             return false;
         }
         // What was accessed until now would be lost.
-        if !unlooked.is_empty() && !self.look(step, &unlooked, tuning)
-            || !step.sweep(self.id, kind, self.census.present)
-        {
+        if !unlooked.is_empty() && !self.look(step, &unlooked, tuning) {
             return false;
         }
+        let before = moment_of(step);
+        if !step.sweep(self.id, kind, self.census.present) {
+            return false;
+        }
+        let after = moment_of(step);
         let mut looks: Vec<BlockLook> = self.blocks.iter().map(|b| BlockLook::at(b.addr)).collect();
         if !step.look(self.id, &mut looks) {
             return false;
         }
         let longest = u64::from(step.attrs.max_nr_accesses());
-        for (block, look) in self.blocks.iter_mut().zip(&looks) {
+        let count = self.blocks.len();
+        for (at, (block, look)) in self.blocks.iter_mut().zip(&looks).enumerate() {
+            let moment = before.towards(after, at, count);
             let expected = if block.huge { Mapped::Huge } else { Mapped::Table };
             if look.mapped != expected {
                 continue;
@@ -324,7 +336,7 @@ impl Watched {
                 let wants = !matches!(cell.state, State::Watching { .. } | State::Absent);
                 // What is mostly clear was cleared; the rest was accessed since or is not of this kind.
                 if wants && clear != 0 && 2 * clear.count_ones() >= cell.present.count_ones() {
-                    cell.open(clear, false, step.now, longest, tuning);
+                    cell.open(clear, false, moment, longest, tuning);
                     if let State::Watching { due, .. } = cell.state {
                         self.due.push((due, addr));
                     }
@@ -373,6 +385,10 @@ impl Watched {
         let blocks = self.blocks.iter().enumerate().skip(from).filter(|(_, b)| tells(b));
         blocks.map(|(i, _)| i).take(most).collect()
     }
+}
+
+fn moment_of<O: BlockOperations>(step: &mut Step<'_, O>) -> Moment {
+    Moment { now: step.now, at: step.moment() }
 }
 
 /// The cells that lie in the first `most` blocks of a list.

@@ -7,7 +7,7 @@
 
 use super::lines::Lines;
 use super::{Line, MapList, Mapping, MappingKind, Maps, line};
-use crate::cpu_time;
+use crate::clock;
 use crate::process::{Process, ProcessError};
 use std::collections::HashSet;
 use std::fs::File;
@@ -139,11 +139,11 @@ impl Reader {
     }
 
     fn read_on(&mut self, process: &Process, maps: &mut Maps, limit: StepLimit) -> io::Result<Step> {
-        let start = cpu_time::of_this_thread();
+        let start = clock::of_this_thread();
         self.steps += 1;
         let mut bytes = 0;
         while bytes < limit.bytes {
-            if bytes > 0 && cpu_time::of_this_thread().saturating_sub(start) >= limit.cpu {
+            if bytes > 0 && clock::of_this_thread().saturating_sub(start) >= limit.cpu {
                 break;
             }
             let Some(file) = &mut self.file else { return Err(io::ErrorKind::NotConnected.into()) };

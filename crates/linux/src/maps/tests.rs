@@ -1,5 +1,5 @@
 use super::*;
-use crate::cpu_time;
+use crate::clock;
 use proptest::prelude::*;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::process::{Pid, getpid};
@@ -170,10 +170,10 @@ fn tens_of_thousands_of_mappings_are_read_in_small_steps() {
     reader.begin(&process).unwrap();
     let (mut steps, mut longest, mut total) = (0, Duration::ZERO, Duration::ZERO);
     loop {
-        let before = cpu_time::of_this_thread();
+        let before = clock::of_this_thread();
         let limit = StepLimit { bytes: BYTES, cpu: Duration::from_micros(500) };
         let step = reader.step(&process, &mut maps, limit).unwrap();
-        let took = cpu_time::of_this_thread() - before;
+        let took = clock::of_this_thread() - before;
         (steps, total, longest) = (steps + 1, total + took, longest.max(took));
         // A read gives a page of text; the last of a step may go past its end.
         assert!(step.bytes < BYTES + (4 << 10), "{step:?}");

@@ -9,7 +9,7 @@
 mod estimate;
 mod smaps;
 
-use crate::cpu_time;
+use crate::clock;
 use crate::process::{Process, ProcessError};
 use crate::session::monotonic_ns;
 use crate::source::{Counters, Source, SourceError};
@@ -271,7 +271,7 @@ impl Source for Refs {
             self.round_end_ns = now_ns.saturating_add(self.round_ns);
         }
         let sample_ns = self.sample_ns();
-        let before = cpu_time::of_this_thread();
+        let before = clock::of_this_thread();
         let mut round_over = true;
         for index in 0..self.targets.len() {
             let Some(target) = self.targets.get(index).filter(|target| !target.gone) else { continue };
@@ -285,11 +285,11 @@ impl Source for Refs {
             }
             round_over &= self.targets.get(index).is_none_or(|t| t.gone || t.phase == Phase::Clear);
         }
-        self.round_cost += cpu_time::of_this_thread().saturating_sub(before);
+        self.round_cost += clock::of_this_thread().saturating_sub(before);
         if round_over {
             let now = monotonic_ns().max(now_ns);
             self.end_round(now, sink);
-            let before = cpu_time::of_this_thread();
+            let before = clock::of_this_thread();
             for index in 0..self.targets.len() {
                 if self.targets.get(index).is_some_and(|t| !t.gone && t.phase == Phase::Clear) {
                     self.step(index);
@@ -298,7 +298,7 @@ impl Source for Refs {
             // What the round that just ended cost says how long the next must be.
             self.round_ns = self.round_length_ns();
             self.round_end_ns = now.saturating_add(self.round_ns);
-            self.round_cost = cpu_time::of_this_thread().saturating_sub(before);
+            self.round_cost = clock::of_this_thread().saturating_sub(before);
         }
         let due = |target: &Target| match target.phase {
             Phase::Clear => now_ns,

@@ -149,9 +149,9 @@ fn looks_become_rare_as_the_budget_shrinks() {
     let attrs =
         Attrs { sample: Duration::from_millis(1), aggr: Duration::from_millis(2), ..Attrs::default() };
     let mut refs = source(attrs, 0.02);
-    let (wall, cpu) = (Instant::now(), cpu_time::of_this_thread());
+    let (wall, cpu) = (Instant::now(), clock::of_this_thread());
     let taken = snapshots(&mut refs, 4);
-    let share = (cpu_time::of_this_thread() - cpu).as_secs_f64() / wall.elapsed().as_secs_f64();
+    let share = (clock::of_this_thread() - cpu).as_secs_f64() / wall.elapsed().as_secs_f64();
     // The first round runs before any cost is known; the others were stretched to pay for themselves.
     assert!(refs.round_ns > 2_000_000, "{}", refs.round_ns);
     assert!(share < 0.10, "{share}");

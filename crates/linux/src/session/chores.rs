@@ -3,7 +3,7 @@
 //! does not buy waits.
 
 use super::{Observed, as_ns};
-use crate::cpu_time;
+use crate::clock;
 use crate::maps::{MapList, Reader, StepLimit};
 use crate::process::ProcessError;
 use isotherm_damon::TargetId;
@@ -26,6 +26,9 @@ const START: f64 = 1.0;
 
 /// Seconds of the share that may be saved up.
 const HOLDS: f64 = 1.0;
+
+/// Seconds of the share that are owed at most.
+const OWES: f64 = 1.0;
 
 /// Most targets whose size is looked up in a step, some 5 us each.
 const LOOKS_A_STEP: usize = 16;
@@ -69,8 +72,10 @@ impl Bucket {
     }
 
     pub(super) fn spend(&mut self, cpu: Duration) {
-        if self.share.is_some() {
-            self.tokens_ns -= cpu.as_nanos() as f64;
+        if let Some(share) = self.share {
+            // One step may cost far more than it was given (the machine stood still, a lock was held). Sampling makes that
+            // good, as all that this thread spends counts against the whole budget; what waits here must not starve.
+            self.tokens_ns = (self.tokens_ns - cpu.as_nanos() as f64).max(-share * OWES * 1e9);
         }
     }
 
@@ -156,8 +161,8 @@ impl Chores {
         cpu: Duration,
         news: &mut Vec<News>,
     ) {
-        let start = cpu_time::of_this_thread();
-        let left = || cpu.saturating_sub(cpu_time::of_this_thread().saturating_sub(start));
+        let start = clock::of_this_thread();
+        let left = || cpu.saturating_sub(clock::of_this_thread().saturating_sub(start));
         // In turn, as one endless list would otherwise keep all others waiting, or they it.
         self.long_first = !self.long_first;
         if self.long_first {
@@ -258,9 +263,9 @@ impl Chores {
         if now_ns < self.turns_due_ns {
             return;
         }
-        let start = cpu_time::of_this_thread();
+        let start = clock::of_this_thread();
         self.look_up_sizes(targets, now_ns, interval);
-        let spent = cpu_time::of_this_thread().saturating_sub(start);
+        let spent = clock::of_this_thread().saturating_sub(start);
         self.turns_due_ns = now_ns.saturating_add(bucket.lasts_ns(spent, TURNS));
     }
 
@@ -327,6 +332,15 @@ mod tests {
             steps += 1;
         }
         assert_eq!(steps, 10, "5 ms");
+    }
+
+    #[test]
+    fn one_dear_step_holds_up_what_waits_for_no_longer_than_a_second() {
+        let mut bucket = Bucket::new(0.01, 0);
+        bucket.spend(Duration::from_secs(4));
+        let due = bucket.due_ns(0);
+        assert!(due <= 2 * SECOND, "{due}");
+        assert!(bucket.allowance(due).is_some());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! them, from what the session knows then.
 
 use super::observer::{Cost, Observer, SessionEvent};
-use crate::cpu_time;
+use crate::clock;
 use crate::maps::MapList;
 use crate::process::Process;
 use crate::targets::EndReason;
@@ -89,7 +89,7 @@ impl Feed {
                 Err(false) => observer.idle(),
                 Err(true) => return,
             }
-            let cpu = u64::try_from(cpu_time::of_this_thread().as_nanos()).unwrap_or(u64::MAX);
+            let cpu = u64::try_from(clock::of_this_thread().as_nanos()).unwrap_or(u64::MAX);
             self.shared.cpu_ns.store(cpu, Ordering::Relaxed);
         }
     }

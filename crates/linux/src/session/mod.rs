@@ -9,10 +9,11 @@ mod chores;
 mod feed;
 mod observer;
 
+pub use crate::clock::monotonic_ns;
 pub use feed::{Feed, FeedLimits};
 pub use observer::{Cost, Observer, Refusals, SessionEvent};
 
-use crate::cpu_time;
+use crate::clock::{self, to_ns};
 use crate::maps::Maps;
 use crate::process::{Process, raise_descriptor_limit, raw};
 use crate::source::{Counters, Source, SourceError};
@@ -91,16 +92,6 @@ pub struct Session {
     cost_at_ns: u64,
     cost_cpu: Duration,
     cost_counters: Counters,
-}
-
-/// CLOCK_MONOTONIC in nanoseconds.
-pub fn monotonic_ns() -> u64 {
-    to_ns(clock_gettime(ClockId::Monotonic))
-}
-
-fn to_ns(time: Timespec) -> u64 {
-    let (s, ns) = (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0));
-    s * 1_000_000_000 + ns
 }
 
 /// CPU time that this process, all its threads, has used so far.
@@ -255,11 +246,11 @@ impl Session {
         self.catch_up(now);
         self.notice_deaths(now);
         let cpu = self.bucket.allowance(now).unwrap_or_default();
-        let start = cpu_time::of_this_thread();
+        let start = clock::of_this_thread();
         let events = self.tracker.look(cpu);
         self.take(events, now)?;
         self.chores.take_turns(&mut self.targets, now, self.options.update, &self.bucket);
-        let left = cpu.saturating_sub(cpu_time::of_this_thread().saturating_sub(start));
+        let left = cpu.saturating_sub(clock::of_this_thread().saturating_sub(start));
         if !left.is_zero() {
             self.step(now, left)?;
         }
@@ -270,8 +261,12 @@ impl Session {
     /// Goes on with what is left to do, if the budget allows.
     fn work(&mut self, now: u64) -> Result<(), SourceError> {
         self.notice_deaths(now);
-        let Some(cpu) = self.bucket.allowance(now) else { return Ok(()) };
-        let start = cpu_time::of_this_thread();
+        let cpu = match self.bucket.allowance(now) {
+            Some(cpu) => cpu,
+            None if self.ending.is_empty() => return Ok(()),
+            None => Duration::ZERO,
+        };
+        let start = clock::of_this_thread();
         self.chores.take_turns(&mut self.targets, now, self.options.update, &self.bucket);
         if self.tracker.has_work() || self.chores.has_work() {
             self.step(now, cpu)?;
@@ -282,10 +277,14 @@ impl Session {
 
     /// Takes in processes and reads mappings for about `cpu`.
     fn step(&mut self, now: u64, cpu: Duration) -> Result<(), SourceError> {
-        let start = cpu_time::of_this_thread();
+        let start = clock::of_this_thread();
         let mut news = Vec::new();
+        if !self.ending.is_empty() {
+            let events = self.tracker.work(Duration::ZERO);
+            self.take(events, now)?;
+        }
         loop {
-            let left = cpu.saturating_sub(cpu_time::of_this_thread().saturating_sub(start));
+            let left = cpu.saturating_sub(clock::of_this_thread().saturating_sub(start));
             if left.is_zero() {
                 break;
             }
@@ -294,7 +293,7 @@ impl Session {
                 self.take(events, now)?;
             }
             // The mappings of those just taken in come next: without them nothing of them is seen.
-            let left = cpu.saturating_sub(cpu_time::of_this_thread().saturating_sub(start));
+            let left = cpu.saturating_sub(clock::of_this_thread().saturating_sub(start));
             self.chores.step(&mut self.targets, left, &mut news);
             if !self.tracker.has_work() && !self.chores.has_quick_work() {
                 break;
@@ -313,7 +312,7 @@ impl Session {
 
     /// Charges what was spent since `start`.
     fn pay(&mut self, start: Duration) {
-        self.bucket.spend(cpu_time::of_this_thread().saturating_sub(start));
+        self.bucket.spend(clock::of_this_thread().saturating_sub(start));
     }
 
     fn notice_deaths(&mut self, now: u64) {

@@ -227,6 +227,24 @@ fn the_dead_are_in_no_snapshot_that_ends_after_their_death() {
 }
 
 #[test]
+fn a_session_without_any_budget_left_ends_with_its_last_target() {
+    let (fake, mut child) = (Fake::default(), Sleeper::sleep());
+    let mut tracker = Tracker::new(TrackerOptions::default());
+    tracker.add(process(child.pid())).unwrap();
+    let update = Duration::from_millis(20);
+    // Not one step of other work is ever paid for.
+    let options = SessionOptions { update, overhead: 1e-12, ..SessionOptions::default() };
+    let mut session = Session::new(Box::new(fake.clone()), tracker, options);
+    let mut feed = session.subscribe(FeedLimits::default());
+    session.start().unwrap();
+    child.0.kill().unwrap();
+    let mut seen = Vec::new();
+    let ended = run_until(&mut session, &mut feed, &mut seen, |_| false).unwrap();
+    assert_eq!(ended, Ended::NoTargets);
+    assert!(has(&seen, &format!("end of {} Exited(Some", child.pid())), "{seen:?}");
+}
+
+#[test]
 fn a_target_that_is_refused_ends_and_the_others_go_on() {
     let (fake, first, second, third) =
         (Fake::default(), Sleeper::sleep(), Sleeper::sleep(), Sleeper::sleep());
@@ -291,12 +309,12 @@ fn three_hundred_children_are_found_and_their_ends_told_with_their_status() {
     let fake = Fake::default();
     let mut session = session(&fake, &[shell.pid()], true);
     let mut feed = session.subscribe(FeedLimits::default());
-    let (cpu, wall) = (cpu_time::of_this_thread(), std::time::Instant::now());
+    let (cpu, wall) = (clock::of_this_thread(), std::time::Instant::now());
     session.start().unwrap();
     let mut seen = Vec::new();
     let count = |seen: &[SessionEvent], what: &str| seen.iter().filter(|e| name(e).starts_with(what)).count();
     run_until(&mut session, &mut feed, &mut seen, |seen| count(seen, "mappings") >= 301).unwrap();
-    println!("301 taken in: {:?} of CPU in {:?}", cpu_time::of_this_thread() - cpu, wall.elapsed());
+    println!("301 taken in: {:?} of CPU in {:?}", clock::of_this_thread() - cpu, wall.elapsed());
     assert_eq!(count(&seen, "target"), 301);
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
     assert!(open < 301 + 100, "a descriptor a target: {open}");

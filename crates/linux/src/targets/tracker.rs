@@ -4,7 +4,7 @@ use super::births::Births;
 use super::ends::Ends;
 use super::family::{all_pids, children_of, self_pid, wait_for};
 use super::{Cgroup, CgroupError, Counts, EndReason, Event, TargetError, TrackerOptions};
-use crate::cpu_time::Budget;
+use crate::clock::Budget;
 use crate::process::{Image, Process, ProcessError, Stat, raw};
 use rustix::process::{Pid, WaitId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -169,7 +169,7 @@ impl Tracker {
     }
 
     /// Looks what happened since the last look, and works off what waits until `cpu` of the calling thread's time is
-    /// used up, a process more at most.
+    /// used up, a process more at most; the end of one is told in any case.
     pub fn look(&mut self, cpu: Duration) -> Vec<Event> {
         let budget = Budget::of(cpu);
         // Newborns first: the children of a target that just ended lose their parent when it does.
@@ -452,14 +452,16 @@ impl Tracker {
             // Whoever lost a parent just now is ours.
             self.look_at_own_children();
         }
-        while !budget.is_spent()
-            && let Some(Dead { pid, target, .. }) = self.dead.pop_front()
-        {
+        // One at least: a session ends with its last target, whatever the budget.
+        while let Some(Dead { pid, target, .. }) = self.dead.pop_front() {
             let status = target.process.exit_status();
             if target.origin == Origin::Orphan {
                 wait_for(WaitId::PidFd(target.process.pidfd()));
             }
             self.events.push(Event::Ended { pid, reason: EndReason::Exited(status) });
+            if budget.is_spent() {
+                break;
+            }
         }
     }
 

@@ -1,7 +1,17 @@
-//! What the monitor's work costs: the CPU time of the thread that does it.
+//! Clocks: what time it is, and what the monitor's work costs, which is the CPU time of the thread that does it.
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::time::Duration;
+
+/// CLOCK_MONOTONIC in nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    to_ns(clock_gettime(ClockId::Monotonic))
+}
+
+pub(crate) fn to_ns(time: Timespec) -> u64 {
+    let (s, ns) = (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0));
+    s * 1_000_000_000 + ns
+}
 
 /// CPU time the calling thread has used so far, in user space and in the kernel.
 pub(crate) fn of_this_thread() -> Duration {
