@@ -72,8 +72,8 @@ fn two_on_one_segment(dir: &Path) {
     let map = |start, end, perms: &str, name: &str, inode| Mapping {
         start,
         end,
-        perms: perms.to_owned(),
-        name: name.to_owned(),
+        perms: perms.to_owned().into(),
+        name: name.into(),
         inode,
         ..Mapping::default()
     };

@@ -21,6 +21,8 @@ const PAID_BACK: f64 = 0.2;
 const WAKE_UPS: f64 = 0.3;
 /// Part of an aggregation that one tick may take, whatever was saved up: 5 ms by default, a sampling interval.
 const LONGEST_TICK: f64 = 0.05;
+/// How many times as dear as usual a step may be to be learnt from as it is.
+const OUTLIER: f64 = 3.0;
 /// Part of the ceiling that is earned: the burst at the start comes on top, and is made good within half a minute.
 const EARNED: f64 = 0.95;
 
@@ -154,7 +156,8 @@ impl Governor {
         spent_preparing: Duration,
         spent: Duration,
     ) {
-        let blend = |old: &mut f64, new: f64| *old += (new - *old) / 16.0;
+        // One call that took a hundred times as long (the machine stood still, a lock was held) says nothing of the next.
+        let blend = |old: &mut f64, new: f64| *old += (new.min(*old * OUTLIER) - *old) / 16.0;
         let checks = after.checks - before.checks;
         let prepares = after.prepares - before.prepares;
         // A handful of looks costs mostly the call itself.

@@ -2,6 +2,8 @@
 
 use isotherm_damon::{AddrRange, Snapshot};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// What a backend can and cannot see; printed in every report drawn from the recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -102,9 +104,9 @@ pub struct Mapping {
     /// First address past it.
     pub end: u64,
     /// Permissions as the kernel prints them, `rw-p`.
-    pub perms: String,
+    pub perms: Cow<'static, str>,
     /// Path, or `[heap]`, `[stack]`, `[anon:name]`; empty for anonymous memory.
-    pub name: String,
+    pub name: Arc<str>,
     /// Device of the file, major and minor number; 0:0 if there is none, or the recording does not say.
     #[serde(skip_serializing_if = "is_default")]
     pub device: (u32, u32),

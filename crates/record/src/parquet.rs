@@ -145,7 +145,7 @@ impl<W: Write + Send> ItemWriter for Writer<W> {
                 self.targets.push(target.clone());
             }
             Item::Mappings(maps) => {
-                let names = maps.maps.iter().map(|m| ByteArray::from(m.name.as_str())).collect();
+                let names = maps.maps.iter().map(|m| ByteArray::from(&*m.name)).collect();
                 self.names.insert(maps.target, Names { maps: maps.clone(), names });
             }
             Item::End(end) => {

@@ -104,8 +104,8 @@ impl Synthetic {
                 .map(|&(name, start, pages)| Mapping {
                     start: start * PAGE,
                     end: (start + pages) * PAGE,
-                    perms: "rw-p".to_owned(),
-                    name: name.to_owned(),
+                    perms: "rw-p".into(),
+                    name: name.into(),
                     ..Mapping::default()
                 })
                 .collect();

@@ -219,12 +219,12 @@ fn a_region_takes_few_bytes_also_when_there_are_few() {
             ["crypto", "systemd", "c", "jemalloc"][i as usize / 5 % 4],
             i / 5
         );
-        let perms = ["r--p", "r-xp", "r--p", "r--p", "rw-p"][i as usize % 5].to_owned();
+        let perms = ["r--p", "r-xp", "r--p", "r--p", "rw-p"][i as usize % 5].into();
         maps.maps.push(Mapping {
             start,
             end: start + 0x1000 * (i % 7 + 1),
             perms,
-            name,
+            name: name.into(),
             ..Mapping::default()
         });
     }

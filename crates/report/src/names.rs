@@ -183,7 +183,7 @@ fn overlapping(maps: &[Mapping], range: AddrRange) -> impl Iterator<Item = &Mapp
 
 /// What people call a mapping: the file name of its path, `[heap]`, `anon` for anonymous memory.
 pub(crate) fn short_name(mapping: &Mapping) -> Cow<'_, str> {
-    let name = mapping.name.as_str();
+    let name = &*mapping.name;
     if name.is_empty() {
         return Cow::Borrowed("anon");
     }
@@ -218,7 +218,7 @@ mod tests {
     use isotherm_record::TargetEnd;
 
     fn map(start: u64, end: u64, name: &str) -> Mapping {
-        Mapping { start, end, perms: "rw-p".to_owned(), name: name.to_owned(), ..Mapping::default() }
+        Mapping { start, end, perms: "rw-p".into(), name: name.into(), ..Mapping::default() }
     }
 
     fn book(time_ns: u64, maps: Vec<Mapping>) -> Item {

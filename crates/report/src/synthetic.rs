@@ -32,7 +32,7 @@ pub fn snapshot(index: u64, target: u64, regions: Vec<RegionSnapshot>) -> Snapsh
 /// A mapping of an object with this inode (0: none) from this offset on.
 pub fn mapping(start: u64, end: u64, perms: &str, name: &str, inode: u64, offset: u64) -> Mapping {
     let device = if inode > 0 { (0, 8) } else { (0, 0) };
-    Mapping { start, end, perms: perms.to_owned(), name: name.to_owned(), device, inode, offset }
+    Mapping { start, end, perms: perms.to_owned().into(), name: name.into(), device, inode, offset }
 }
 
 /// The mappings of a target from the start.

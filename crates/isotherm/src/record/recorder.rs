@@ -165,8 +165,8 @@ impl Observer for Recorder {
             .map(|m| rec::Mapping {
                 start: m.range.start,
                 end: m.range.end,
-                perms: m.perms.to_string(),
-                name: m.name.to_string(),
+                perms: m.perms.as_str().into(),
+                name: Arc::clone(&m.name),
                 device: m.device,
                 inode: m.inode,
                 offset: m.offset,

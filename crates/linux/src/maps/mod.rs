@@ -158,6 +158,11 @@ impl Maps {
         true
     }
 
+    /// The mappings of a process that was forked from this one.
+    pub fn inherited(&self) -> Self {
+        Self { list: Arc::clone(&self.list), pages_mapped: self.pages_mapped, unchanged: 0 }
+    }
+
     /// Forgets the list: after exec nothing is as it was.
     pub fn invalidate(&mut self) {
         *self = Self::default();

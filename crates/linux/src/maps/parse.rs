@@ -39,6 +39,11 @@ impl Perms {
         self.0 & Self::SHARED != 0
     }
 
+    /// As the kernel prints them: `rw-p`.
+    pub fn as_str(self) -> &'static str {
+        TEXTS.get(usize::from(self.0)).copied().unwrap_or_default()
+    }
+
     fn parse(text: &[u8]) -> Option<Self> {
         let &[r, w, x, s] = text else { return None };
         let bit = |byte, set, flag| match byte {
@@ -57,17 +62,15 @@ impl Perms {
     }
 }
 
+/// As the kernel prints them, by the flags.
+const TEXTS: [&str; 16] = [
+    "---p", "r--p", "-w-p", "rw-p", "--xp", "r-xp", "-wxp", "rwxp", "---s", "r--s", "-w-s", "rw-s", "--xs",
+    "r-xs", "-wxs", "rwxs",
+];
+
 impl fmt::Display for Perms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flag = |set, letter| if set { letter } else { '-' };
-        write!(
-            f,
-            "{}{}{}{}",
-            flag(self.read(), 'r'),
-            flag(self.write(), 'w'),
-            flag(self.exec(), 'x'),
-            if self.shared() { 's' } else { 'p' }
-        )
+        f.write_str(self.as_str())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! One thread runs it. For each target the session holds one [`Process`], which is one file descriptor, and one list of
 //! mappings, and lends both to the source. Beside sampling, it takes in processes and reads mappings, in small steps
-//! under half of the overhead budget (`chores.rs`). Observers sit behind bounded queues (`feed.rs`), on threads of their
+//! under shares of the overhead budget (`chores.rs`). Observers sit behind bounded queues (`feed.rs`), on threads of their
 //! own: nothing is converted, written or waited for here.
 
 mod chores;
@@ -18,7 +18,7 @@ use crate::maps::Maps;
 use crate::process::{Process, raise_descriptor_limit, raw};
 use crate::source::{Counters, Source, SourceError};
 use crate::targets::{EndReason, Event, Tracker};
-use chores::{Bucket, Chores, News};
+use chores::{Bucket, Chores, News, READING, TAKING_IN};
 use feed::{Known, Outlets};
 use isotherm_damon::{Attrs, TargetId};
 use rustix::thread::clock_nanosleep_absolute;
@@ -46,7 +46,7 @@ pub struct SessionOptions {
     /// How often to look for new targets and changed mappings, at most.
     pub update: Duration,
     /// The whole overhead budget, a share of one CPU (0.01 is 1 %; 0: no ceiling). Half of it may go into taking in
-    /// processes and reading mappings.
+    /// processes, a fifth into reading mappings.
     pub overhead: f64,
     /// CPU time that this process spent on the session's behalf before there was one; told with the first costs.
     pub cpu_before: Duration,
@@ -83,7 +83,8 @@ pub struct Session {
     used: BTreeSet<u32>,
     next_reused: u64,
     chores: Chores,
-    bucket: Bucket,
+    taking_in: Bucket,
+    reading: Bucket,
     refusals: Option<Refusals>,
     observed_any: bool,
     /// Why the source refused the first target, for when it takes none.
@@ -104,7 +105,7 @@ const MAX_SLEEP_NS: u64 = 100_000_000;
 const COST_PERIOD_NS: u64 = 1_000_000_000;
 /// Between two steps of other work, so that sampling is not late for it.
 const STEP_PERIOD_NS: u64 = 2_000_000;
-/// CPU time for taking in processes before the mappings of those taken in are read: two or three at a time.
+/// CPU time for taking in processes before the mappings of those taken in are read, at the start: two or three at a time.
 const TAKE_IN: Duration = Duration::from_micros(100);
 /// Steps done at once before the session starts, so that a held command and other named targets are known by then.
 const STEPS_AT_START: u32 = 4;
@@ -128,7 +129,8 @@ impl Session {
             used: BTreeSet::new(),
             next_reused: FIRST_REUSED,
             chores: Chores::default(),
-            bucket: Bucket::new(options.overhead, now),
+            taking_in: Bucket::new(options.overhead, TAKING_IN, now),
+            reading: Bucket::new(options.overhead, READING, now),
             refusals: None,
             observed_any: false,
             first_refusal: None,
@@ -153,7 +155,9 @@ impl Session {
         let events = self.tracker.look(TAKE_IN);
         self.take(events, now)?;
         for _ in 0..STEPS_AT_START {
-            self.step(now, chores::STEP)?;
+            let events = self.tracker.work(TAKE_IN);
+            self.take(events, now)?;
+            self.read_mappings(now, chores::STEP);
         }
         Ok(())
     }
@@ -201,8 +205,11 @@ impl Session {
                 self.catch_up(now);
             }
             let mut wake = due.min(look_at).min(deadline.unwrap_or(u64::MAX)).min(now + MAX_SLEEP_NS);
-            if self.tracker.has_work() || self.chores.has_work() {
-                wake = wake.min(self.bucket.due_ns(now).max(now + STEP_PERIOD_NS));
+            if self.tracker.has_work() {
+                wake = wake.min(self.taking_in.due_ns(now).max(now + STEP_PERIOD_NS));
+            }
+            if self.chores.has_work() {
+                wake = wake.min(self.reading.due_ns(now).max(now + STEP_PERIOD_NS));
             }
             sleep_until(wake);
         };
@@ -245,60 +252,44 @@ impl Session {
     fn look_around(&mut self, now: u64) -> Result<(), SourceError> {
         self.catch_up(now);
         self.notice_deaths(now);
-        let cpu = self.bucket.allowance(now).unwrap_or_default();
+        let cpu = self.taking_in.allowance(now).unwrap_or_default();
         let start = clock::of_this_thread();
         let events = self.tracker.look(cpu);
         self.take(events, now)?;
-        self.chores.take_turns(&mut self.targets, now, self.options.update, &self.bucket);
-        let left = cpu.saturating_sub(clock::of_this_thread().saturating_sub(start));
-        if !left.is_zero() {
-            self.step(now, left)?;
-        }
-        self.pay(start);
+        self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
+        self.go_on_reading(now);
         Ok(())
     }
 
     /// Goes on with what is left to do, if the budget allows.
     fn work(&mut self, now: u64) -> Result<(), SourceError> {
         self.notice_deaths(now);
-        let cpu = match self.bucket.allowance(now) {
-            Some(cpu) => cpu,
-            None if self.ending.is_empty() => return Ok(()),
-            None => Duration::ZERO,
-        };
-        let start = clock::of_this_thread();
-        self.chores.take_turns(&mut self.targets, now, self.options.update, &self.bucket);
-        if self.tracker.has_work() || self.chores.has_work() {
-            self.step(now, cpu)?;
+        // How a target ended is told whatever the budget.
+        let cpu = self.taking_in.allowance(now).or((!self.ending.is_empty()).then_some(Duration::ZERO));
+        if let Some(cpu) = cpu.filter(|_| self.tracker.has_work()) {
+            let start = clock::of_this_thread();
+            let events = self.tracker.work(cpu);
+            self.take(events, now)?;
+            self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
         }
-        self.pay(start);
+        self.go_on_reading(now);
         Ok(())
     }
 
-    /// Takes in processes and reads mappings for about `cpu`.
-    fn step(&mut self, now: u64, cpu: Duration) -> Result<(), SourceError> {
+    fn go_on_reading(&mut self, now: u64) {
+        let Some(cpu) = self.reading.allowance(now) else { return };
         let start = clock::of_this_thread();
+        self.chores.take_turns(&mut self.targets, now, self.options.update, &self.reading);
+        if self.chores.has_work() {
+            self.read_mappings(now, cpu);
+        }
+        self.reading.spend(clock::of_this_thread().saturating_sub(start));
+    }
+
+    /// Reads mappings for about `cpu`.
+    fn read_mappings(&mut self, now: u64, cpu: Duration) {
         let mut news = Vec::new();
-        if !self.ending.is_empty() {
-            let events = self.tracker.work(Duration::ZERO);
-            self.take(events, now)?;
-        }
-        loop {
-            let left = cpu.saturating_sub(clock::of_this_thread().saturating_sub(start));
-            if left.is_zero() {
-                break;
-            }
-            if self.tracker.has_work() {
-                let events = self.tracker.work(left.min(TAKE_IN));
-                self.take(events, now)?;
-            }
-            // The mappings of those just taken in come next: without them nothing of them is seen.
-            let left = cpu.saturating_sub(clock::of_this_thread().saturating_sub(start));
-            self.chores.step(&mut self.targets, left, &mut news);
-            if !self.tracker.has_work() && !self.chores.has_quick_work() {
-                break;
-            }
-        }
+        self.chores.step(&mut self.targets, cpu, &mut news);
         for News { id, partial, for_observers } in news {
             let Some(target) = self.targets.get(&id) else { continue };
             let list = partial.as_ref().unwrap_or(target.maps.list());
@@ -307,12 +298,6 @@ impl Session {
                 self.outlets.mappings(id, list, now);
             }
         }
-        Ok(())
-    }
-
-    /// Charges what was spent since `start`.
-    fn pay(&mut self, start: Duration) {
-        self.bucket.spend(clock::of_this_thread().saturating_sub(start));
     }
 
     fn notice_deaths(&mut self, now: u64) {
@@ -338,7 +323,9 @@ impl Session {
     fn take(&mut self, events: Vec<Event>, now: u64) -> Result<(), SourceError> {
         for event in events {
             match event {
-                Event::Appeared { process, parent } => self.appeared(process, parent, now)?,
+                Event::Appeared { process, parent, is_copy } => {
+                    self.appeared(process, parent, is_copy, now)?;
+                }
                 Event::Execed { pid } => {
                     if let Some(&id) = self.by_pid.get(&pid) {
                         self.execed(id, now);
@@ -362,7 +349,13 @@ impl Session {
         Ok(())
     }
 
-    fn appeared(&mut self, process: Arc<Process>, parent: Option<u32>, now: u64) -> Result<(), SourceError> {
+    fn appeared(
+        &mut self,
+        process: Arc<Process>,
+        parent: Option<u32>,
+        is_copy: bool,
+        now: u64,
+    ) -> Result<(), SourceError> {
         let pid = raw(process.pid());
         // A pid that comes back is another target.
         let id = if self.used.insert(pid) {
@@ -395,9 +388,17 @@ impl Session {
             self.stop_observing(old);
         }
         let next_look_ns = now.saturating_add(as_ns(self.options.update));
-        let maps = Maps::new();
+        // What fork made has its parent's mappings until it makes its own: that is found at its turn, like any change.
+        let inherited = parent.filter(|_| is_copy).and_then(|id| self.targets.get(&id));
+        let maps = inherited.map(|parent| parent.maps.inherited()).unwrap_or_default();
+        let list = Arc::clone(maps.list());
         self.targets.insert(id, Observed { pid, process, parent, maps, resident_pages: 0, next_look_ns });
-        self.chores.read(id);
+        if list.mappings().is_empty() {
+            self.chores.read(id);
+        } else {
+            self.source.set_ranges(id, list.ranges());
+            self.outlets.mappings(id, &list, now);
+        }
         Ok(())
     }
 

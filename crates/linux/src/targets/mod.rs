@@ -35,6 +35,8 @@ pub enum Event {
         /// Pid of the target whose child it is; none for those named by the user, members of a control group, and
         /// children of what is no target.
         parent: Option<u32>,
+        /// It is a copy of that parent, as fork made it: it has run no program of its own.
+        is_copy: bool,
     },
     /// A target runs another program now: nothing in its address space is as it was.
     Execed {

@@ -67,7 +67,7 @@ fn tracker(follow_children: bool) -> Tracker {
 
 fn told(events: &[Event]) -> Vec<String> {
     let name = |event: &Event| match event {
-        Event::Appeared { process, parent } => format!("{} of {parent:?}", process.pid()),
+        Event::Appeared { process, parent, .. } => format!("{} of {parent:?}", process.pid()),
         Event::Execed { pid } => format!("{pid} execed"),
         Event::Ended { pid, reason } => format!("{pid} {reason:?}"),
         Event::Refused { pid, error } => format!("{pid} refused: {error}"),

@@ -280,7 +280,9 @@ impl Tracker {
             .map_err(|error| ProcessError::from_io(process.pid(), "its end (epoll)", error))?;
         let process = Arc::new(process);
         self.counts.seen += 1;
-        self.events.push(Event::Appeared { process: Arc::clone(&process), parent });
+        let of_parent = parent.and_then(|pid| self.targets.get(&pid)).map(|parent| parent.image);
+        let is_copy = stat.image.is_known() && of_parent == Some(stat.image);
+        self.events.push(Event::Appeared { process: Arc::clone(&process), parent, is_copy });
         self.targets.insert(pid, Target { process, image: stat.image, origin });
         // Where everything is a target, children are found with all the others.
         if self.options.follow_children && !self.everything {

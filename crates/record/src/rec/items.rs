@@ -26,7 +26,10 @@ struct AttrsAt {
 pub(super) fn encode(meta: &mut Vec<u8>, item: &Item, known: &mut Known) -> serde_json::Result<()> {
     let (kind, json) = match item {
         Item::Header(v) => (HEADER, serde_json::to_vec(v)?),
-        Item::Target(v) => (TARGET, serde_json::to_vec(v)?),
+        Item::Target(v) => {
+            known.born(v.id, v.parent);
+            (TARGET, serde_json::to_vec(v)?)
+        }
         Item::Mappings(v) => match known.form(v) {
             Form::Whole(whole) => (MAPPINGS, serde_json::to_vec(&whole)?),
             Form::Change(change) => (MAPPINGS_CHANGE, serde_json::to_vec(&change)?),

@@ -22,11 +22,22 @@ pub(super) struct Whole {
     mappings: Mappings,
 }
 
+/// The same, to be written.
+#[derive(Debug, Serialize)]
+pub(super) struct WholeOf<'a> {
+    serial: u64,
+    #[serde(flatten)]
+    mappings: &'a Mappings,
+}
+
 /// A target's mappings as they stand in a file: what changed since the item before.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Change {
     serial: u64,
+    /// Not since the target's own item before, as it is its first: since this one of its parent, which it was forked from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base: Option<Base>,
     target: u64,
     time_ns: u64,
     /// Starts of the mappings that went.
@@ -38,9 +49,16 @@ pub(super) struct Change {
     partial: bool,
 }
 
+/// An item of another target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Base {
+    target: u64,
+    serial: u64,
+}
+
 /// What to write.
-pub(super) enum Form {
-    Whole(Whole),
+pub(super) enum Form<'a> {
+    Whole(WholeOf<'a>),
     Change(Change),
 }
 
@@ -48,6 +66,8 @@ pub(super) enum Form {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     targets: HashMap<u64, State>,
+    /// Parents of targets; only who writes needs to know.
+    parents: HashMap<u64, u64>,
 }
 
 #[derive(Debug)]
@@ -58,24 +78,38 @@ struct State {
 }
 
 impl Known {
+    /// A target came.
+    pub(super) fn born(&mut self, target: u64, parent: Option<u64>) {
+        if let Some(parent) = parent {
+            self.parents.insert(target, parent);
+        }
+    }
+
     /// How to write `mappings`.
-    pub(super) fn form(&mut self, mappings: &Mappings) -> Form {
+    pub(super) fn form<'a>(&mut self, mappings: &'a Mappings) -> Form<'a> {
         let known = self.targets.get(&mappings.target);
         let serial = known.map_or(0, |k| k.serial + 1);
-        let recent = known.filter(|k| mappings.time_ns.saturating_sub(k.whole_ns) < WHOLE_AFTER_NS);
-        let change = recent.map(|k| Change::between(serial, &k.mappings, mappings)).filter(|change| {
+        let base = self.parents.get(&mappings.target).filter(|_| known.is_none()).and_then(|parent| {
+            let state = self.targets.get(parent)?;
+            Some((state, Base { target: *parent, serial: state.serial }))
+        });
+        let since = known.or(base.map(|(state, _)| state));
+        let base = base.map(|(_, base)| base);
+        let recent = since.filter(|k| mappings.time_ns.saturating_sub(k.whole_ns) < WHOLE_AFTER_NS);
+        let between = |k: &State| Change { base, ..Change::between(serial, &k.mappings, mappings) };
+        let change = recent.map(between).filter(|change| {
             // Not all that is called sorted is; and much change is no change.
             change.new.len() < mappings.maps.len() / 2
                 && recent.is_some_and(|k| change.apply(&k.mappings) == *mappings)
         });
-        let whole_ns = match (&change, known) {
+        let whole_ns = match (&change, since) {
             (Some(_), Some(known)) => known.whole_ns,
             _ => mappings.time_ns,
         };
         self.targets.insert(mappings.target, State { serial, whole_ns, mappings: mappings.clone() });
         match change {
             Some(change) => Form::Change(change),
-            None => Form::Whole(Whole { serial, mappings: mappings.clone() }),
+            None => Form::Whole(WholeOf { serial, mappings }),
         }
     }
 
@@ -88,6 +122,13 @@ impl Known {
 
     /// Takes in a change; `None` when what it changes was not read.
     pub(super) fn change(&mut self, change: &Change) -> Option<Mappings> {
+        if let Some(base) = change.base {
+            let known = self.targets.get(&base.target).filter(|k| k.serial == base.serial)?;
+            let mappings = change.apply(&known.mappings);
+            let state = State { serial: change.serial, whole_ns: known.whole_ns, mappings: mappings.clone() };
+            self.targets.insert(change.target, state);
+            return Some(mappings);
+        }
         let known = self.targets.get_mut(&change.target)?;
         if change.serial.checked_sub(1) != Some(known.serial) {
             return None;
@@ -100,6 +141,7 @@ impl Known {
     /// A target ended.
     pub(super) fn forget(&mut self, target: u64) {
         self.targets.remove(&target);
+        self.parents.remove(&target);
     }
 }
 
@@ -111,6 +153,7 @@ impl Change {
         };
         Self {
             serial,
+            base: None,
             target: new.target,
             time_ns: new.time_ns,
             gone: old.maps.iter().filter(|m| missing(m, new)).map(|m| m.start).collect(),
@@ -131,6 +174,10 @@ impl Change {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn read_back(whole: &WholeOf<'_>) -> Whole {
+        serde_json::from_str(&serde_json::to_string(whole).unwrap()).unwrap()
+    }
 
     proptest! {
         /// However mappings change, sorted or not, a reader has what the writer was given.
@@ -160,7 +207,7 @@ mod tests {
                 }
                 let mappings = Mappings { target, time_ns, maps, partial: seconds % 3 == 0 };
                 let read = match writer.form(&mappings) {
-                    Form::Whole(whole) => Some(reader.whole(whole)),
+                    Form::Whole(whole) => Some(reader.whole(read_back(&whole))),
                     Form::Change(change) => reader.change(&change),
                 };
                 prop_assert_eq!(read, Some(mappings));
@@ -178,20 +225,43 @@ mod tests {
             ..Mappings::default()
         };
         let (mut writer, mut reader) = (Known::default(), Known::default());
-        let mut forms = [at(0, &[1, 2, 3, 4, 5]), at(1, &[1, 2, 3, 4, 6]), at(2, &[1, 2, 3, 4, 7])]
-            .map(|m| writer.form(&m))
-            .into_iter();
+        let lists = [at(0, &[1, 2, 3, 4, 5]), at(1, &[1, 2, 3, 4, 6]), at(2, &[1, 2, 3, 4, 7])];
+        let mut forms = lists.iter().map(|m| writer.form(m)).collect::<Vec<_>>().into_iter();
         let (Some(Form::Whole(first)), Some(Form::Change(_)), Some(Form::Change(third))) =
             (forms.next(), forms.next(), forms.next())
         else {
             panic!("a small change was written whole");
         };
-        reader.whole(first);
+        reader.whole(read_back(&first));
         assert_eq!(reader.change(&third), None);
         // The next whole one mends it.
-        let Form::Whole(whole) = writer.form(&at(WHOLE_AFTER_NS, &[1, 2])) else {
-            panic!("never whole again")
+        let last = at(WHOLE_AFTER_NS, &[1, 2]);
+        let Form::Whole(whole) = writer.form(&last) else { panic!("never whole again") };
+        assert_eq!(reader.whole(read_back(&whole)).maps.len(), 2);
+    }
+
+    #[test]
+    fn what_fork_made_is_told_by_what_differs_from_its_parent() {
+        let map = |start: u64| Mapping { start, end: start + 1, ..Mapping::default() };
+        let of = |target, time_ns, starts: &[u64]| Mappings {
+            target,
+            time_ns,
+            maps: starts.iter().map(|&s| map(s)).collect(),
+            ..Mappings::default()
         };
-        assert_eq!(reader.whole(whole).maps.len(), 2);
+        let (mut writer, mut reader, mut other) = (Known::default(), Known::default(), Known::default());
+        writer.born(1, None);
+        writer.born(2, Some(1));
+        let (parent, child) = (of(1, 0, &[1, 2, 3, 4, 5]), of(2, 5, &[1, 2, 3, 4, 5, 9]));
+        let Form::Whole(whole) = writer.form(&parent) else { panic!("a change of nothing") };
+        reader.whole(read_back(&whole));
+        let Form::Change(change) = writer.form(&child) else { panic!("all of it again") };
+        let text = serde_json::to_string(&change).unwrap();
+        assert!(text.len() < 150, "{text}");
+        assert_eq!(reader.change(&serde_json::from_str(&text).unwrap()), Some(child));
+        assert_eq!(other.change(&change), None, "whoever does not know the parent's passes it over");
+        let later = of(2, 6, &[1, 2, 3, 4, 9]);
+        let Form::Change(change) = writer.form(&later) else { panic!("all of it again") };
+        assert_eq!(reader.change(&change), Some(later));
     }
 }

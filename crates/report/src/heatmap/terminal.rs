@@ -326,7 +326,7 @@ mod tests {
         let map = Mapping {
             start: 0x7f00_0000_0000,
             end: 0x7f00_0640_0000,
-            name: "/tmp/data.bin".to_owned(),
+            name: "/tmp/data.bin".into(),
             ..Mapping::default()
         };
         raster.note(&Item::Mappings(Mappings { target: 1, maps: vec![map], ..Mappings::default() }));

@@ -13,7 +13,7 @@ const STACK: u64 = 0x7ffc_0000_0000;
 
 fn survey(regions: &[RegionSnapshot]) -> Survey {
     let mut survey = Survey::new(SurveyOptions::default());
-    let map = |start, end, name: &str| Mapping { start, end, name: name.to_owned(), ..Mapping::default() };
+    let map = |start, end, name: &str| Mapping { start, end, name: name.into(), ..Mapping::default() };
     survey.note(&Item::Mappings(Mappings {
         target: 1,
         time_ns: 0,
