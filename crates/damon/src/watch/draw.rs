@@ -347,13 +347,7 @@ pub(super) fn regions(
     max_nr_accesses: u32,
 ) -> Vec<Region> {
     let mut regions: Vec<Region> = stretches.iter().map(|s| region_of(s, max_nr_accesses)).collect();
-    let mut threshold = 1;
-    while regions.len() > most.max(1) && threshold <= max_nr_accesses.saturating_mul(2) {
-        crate::adapt::merge_regions(&mut regions, threshold, u64::MAX, |l, r| {
-            (l.seen_bp == 0) != (r.seen_bp == 0)
-        });
-        threshold = threshold.saturating_mul(2);
-    }
+    merge_to(&mut regions, most.max(1));
     let large = |r: &Region| r.range.size() > max_size;
     if !regions.iter().any(large) {
         return regions;
@@ -376,6 +370,29 @@ pub(super) fn regions(
         }
     }
     cut
+}
+
+/// Merges neighbours until there are no more than `most`, where that displaces least heat. What is known and what is not
+/// stay apart, even if more remain.
+fn merge_to(regions: &mut Vec<Region>, most: usize) {
+    let apart = |l: &Region, r: &Region| l.range.end != r.range.start || (l.seen_bp == 0) != (r.seen_bp == 0);
+    let displaced = |l: &Region, r: &Region| {
+        u128::from(l.nr_accesses_bp.abs_diff(r.nr_accesses_bp))
+            * u128::from(l.range.size().min(r.range.size()))
+    };
+    while let Some(surplus) = regions.len().checked_sub(most).filter(|n| *n > 0) {
+        let pairs = regions.windows(2).filter_map(|pair| match pair {
+            [l, r] if !apart(l, r) => Some(displaced(l, r)),
+            _ => None,
+        });
+        let mut costs: Vec<u128> = pairs.collect();
+        let Some(last) = costs.len().checked_sub(1) else { return };
+        let (_, limit, _) = costs.select_nth_unstable((surplus - 1).min(last));
+        let limit = *limit;
+        crate::adapt::merge_regions(regions, u32::MAX, u64::MAX, |l, r| {
+            apart(l, r) || displaced(l, r) > limit
+        });
+    }
 }
 
 fn region_of(stretch: &Stretch, max_nr_accesses: u32) -> Region {

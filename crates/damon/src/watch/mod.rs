@@ -63,8 +63,6 @@ pub struct Watch {
     wake_credit: usize,
     /// What sweeps may spend, in clears.
     sweep_credit: usize,
-    /// What is saved up to see a target for the first time at once, which is cheaper than piece by piece, in clears.
-    first_credit: usize,
     scratch: Vec<u64>,
 }
 

@@ -216,7 +216,6 @@ impl Watch {
     /// Clears memory that was never seen, evenly spread where it is more than may be cleared.
     fn see_the_unseen<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) -> usize {
         let count = self.targets.len();
-        rest += core::mem::take(&mut self.first_credit);
         for _ in 0..count {
             if rest == 0 {
                 break;
@@ -229,15 +228,9 @@ impl Watch {
             // By the block, a cell costs a fifth of what it costs by itself.
             let whole = target.blocks.len().min(unseen) + unseen / 2;
             let swept = 1 + target.census.present / SWEPT_A_CLEAR;
-            let fits = 2 * target.blocks.len() <= step.checks_left();
+            let fits = swept <= rest && 2 * target.blocks.len() <= step.checks_left();
             if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen {
                 // Small processes: all at once is cheaper.
-                if swept > rest {
-                    // Its turn comes when enough is saved up.
-                    self.clear_turn = (self.clear_turn + count - 1) % count;
-                    self.first_credit = rest;
-                    return 0;
-                }
                 let before = step.allowance.prepares;
                 if target.sweep(step, Sweep::All, &self.tuning) {
                     target.take_census(step.now, &self.tuning);

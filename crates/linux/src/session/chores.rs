@@ -22,7 +22,7 @@ const STEP_BYTES: usize = 64 << 10;
 pub(super) const TAKING_IN: f64 = 0.5;
 
 /// Share that reading mappings may take: they name what is seen.
-pub(super) const READING: f64 = 0.2;
+pub(super) const READING: f64 = 0.15;
 
 /// Seconds of the whole overhead budget that may be spent at once at the start, when nothing is known and sampling has
 /// nothing to do.

@@ -12,9 +12,9 @@ use crate::process::Process;
 use crate::targets::EndReason;
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How much may wait in a queue.
@@ -41,6 +41,28 @@ struct Shared {
     events: AtomicUsize,
     /// CPU time of the thread that takes events out, ns.
     cpu_ns: AtomicU64,
+    /// Rung when the session is over.
+    bell: Bell,
+}
+
+/// Something to sleep by.
+#[derive(Debug, Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    rings: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.rings.notify_all();
+    }
+
+    fn wait(&self, at_most: Duration) {
+        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whatever ends it, the queue tells what there is.
+        let _ = self.rings.wait_timeout_while(rung, at_most, |rung| !*rung);
+    }
 }
 
 #[derive(Debug)]
@@ -58,6 +80,10 @@ pub struct Feed {
 
 /// After this long without anything, [`Observer::idle`] is called.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// How long what was told may wait for [`Feed::run`], which takes out all there is at once: waking up a thread costs both
+/// threads more than most events do.
+const LATENCY: Duration = Duration::from_millis(250);
 
 impl Feed {
     /// The next event; waits for it at most `timeout`. `Err(true)`: the session is over.
@@ -83,12 +109,23 @@ impl Feed {
     /// Tells `observer` of every event until the session is over. To be run on a thread of its own, whose CPU time is
     /// taken from what the session has to spend.
     pub fn run(mut self, observer: &mut dyn Observer) {
+        let mut idle = Duration::ZERO;
         loop {
-            match self.next(IDLE) {
-                Ok(event) => event.tell(observer),
-                Err(false) => observer.idle(),
+            match self.next(Duration::ZERO) {
+                Ok(event) => {
+                    event.tell(observer);
+                    idle = Duration::ZERO;
+                    continue;
+                }
                 Err(true) => return,
+                Err(false) if idle >= IDLE => {
+                    observer.idle();
+                    idle = Duration::ZERO;
+                }
+                Err(false) => {}
             }
+            self.shared.bell.wait(LATENCY);
+            idle += LATENCY;
             let cpu = u64::try_from(clock::of_this_thread().as_nanos()).unwrap_or(u64::MAX);
             self.shared.cpu_ns.store(cpu, Ordering::Relaxed);
         }
@@ -122,6 +159,12 @@ struct Outlet {
     cpu_taken_ns: u64,
     /// Nobody listens any more.
     closed: bool,
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.shared.bell.ring();
+    }
 }
 
 impl Outlet {
