@@ -13,6 +13,10 @@ const APART: f32 = 4.0;
 /// Weight of a window that tells only that the rate is no less.
 const BOUND: f32 = 0.4;
 
+/// ... of a window of so many intervals or more: often all that is known for seconds, and one window without a hit is not to
+/// make nothing of it.
+const LONG: (f32, f32) = (15.0, 0.75);
+
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Evidence {
     pub hits: f32,
@@ -107,7 +111,11 @@ impl Evidence {
     pub fn begin(&mut self, share: f32, length: f32, now: u64) {
         let floor = share > 0.5 && length > 1.5;
         // What is only a bound soon gives way to what is measured.
-        let weight = if floor { BOUND } else { 1.0 };
+        let weight = match floor {
+            true if length >= LONG.0 => LONG.1,
+            true => BOUND,
+            false => 1.0,
+        };
         *self = Self { luck: 1.0, ..Self::of(hits_of(share, length) * weight, length * weight, floor, now) };
     }
 
