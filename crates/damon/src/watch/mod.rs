@@ -67,7 +67,7 @@ pub struct Watch {
 }
 
 /// Blocks that are drawn anew in every aggregation; of so many times as many, in one of as many aggregations.
-const BLOCKS_A_DRAWING: u64 = 192;
+const BLOCKS_A_DRAWING: u64 = 128;
 
 /// A place in the list of all blocks of all targets.
 #[derive(Clone, Copy, Debug, Default)]

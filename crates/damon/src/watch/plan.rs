@@ -247,6 +247,7 @@ impl Watch {
                 .collect();
             if !cells.is_empty() {
                 target.clear(step, &cells, &self.tuning);
+                target.count_seen(cells.len());
                 target.take_census(step.now, &self.tuning);
             }
         }

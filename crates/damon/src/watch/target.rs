@@ -12,6 +12,8 @@ use alloc::vec::Vec;
 
 /// Bytes of a cell.
 pub(super) const CELL_SIZE: u64 = 64 * PAGE_SIZE;
+/// Counting takes time in proportion to what there is: of so many blocks, it is done once a sampling interval at most.
+const BLOCKS_A_COUNT: u64 = 8;
 pub(super) const CELLS: usize = (BLOCK_SIZE / CELL_SIZE) as usize;
 
 /// 2 MiB of address space in which something is present.
@@ -347,9 +349,16 @@ impl Watched {
         true
     }
 
+    /// Notes that so many cells that waited to be seen are watched now, until the next census.
+    pub fn count_seen(&mut self, cells: usize) {
+        self.census.unseen = self.census.unseen.saturating_sub(cells);
+        self.census.watching += cells;
+    }
+
     /// Counts anew where its cells stand, and gives those another try that could not be observed for a while.
     pub fn take_census(&mut self, now: u64, tuning: &Tuning) {
-        if !self.dirty && now.saturating_sub(self.counted) < tuning.retry / 4 {
+        let least = if self.dirty { self.blocks.len() as u64 / BLOCKS_A_COUNT } else { tuning.retry / 4 };
+        if self.counted != 0 && now.saturating_sub(self.counted) < least {
             return;
         }
         self.counted = now;
