@@ -13,6 +13,8 @@ const PAGES_A_CLEAR: usize = 128;
 pub(crate) const SWEPT_A_CLEAR: usize = 220;
 /// Without a ceiling there is still no use in more clears than this in an aggregation.
 const ENOUGH: usize = 4000;
+/// Targets from which on it matters more to see something of each than all of any.
+const MANY: usize = 16;
 /// Part of what was saved up that may be spent in one aggregation.
 const SAVED: usize = 4;
 
@@ -194,7 +196,10 @@ impl Watch {
                     }
                     return false;
                 }
-                if cell.state != State::Lit || target.stretches.get(next).is_some_and(|s| s.is_hot(&tuning)) {
+                let in_heat = target.stretches.get(next).is_some_and(|s| s.is_hot(&tuning));
+                // Of many targets, something of each comes before all of any.
+                let beside = cell.state == State::Unseen && count < MANY;
+                if !beside && (cell.state != State::Lit || in_heat) {
                     return false;
                 }
                 if cells.len() * 3 / 2 >= rest {

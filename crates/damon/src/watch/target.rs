@@ -167,6 +167,7 @@ impl Watched {
         let gap = block.looked.map_or(0, |at| now.saturating_sub(at).max(1));
         block.looked = Some(now);
         let base = block.addr;
+        let mut hit = false;
         for (i, cell) in block.used().iter_mut().enumerate() {
             let (present, young) =
                 if look.mapped == Mapped::Absent { (0, 0) } else { (look.present.0[i], look.young.0[i]) };
@@ -185,7 +186,12 @@ impl Watched {
             let addr = base + i as u64 * CELL_SIZE;
             if window.share > 0.0 && !cell.shared {
                 let risen = window.verdict == Verdict::Surprise || window.share > 0.5;
-                if risen { self.risen.push(addr) } else { self.mixed.push(addr) }
+                if risen {
+                    self.risen.push(addr)
+                } else {
+                    self.mixed.push(addr)
+                }
+                hit |= risen && before.hits <= 0.0;
             }
             if before.rate() > tuning.active {
                 self.results.push((addr, window));
@@ -197,6 +203,11 @@ impl Watched {
                     self.due.push((due, base));
                 }
             }
+        }
+        if hit {
+            // Heat has neighbours, and together they cost little more than one.
+            let unseen = block.parts().filter(|(_, _, c)| c.state == State::Unseen && !c.shared);
+            self.risen.extend(unseen.map(|(addr, ..)| addr));
         }
     }
 
