@@ -61,6 +61,10 @@ pub struct Watch {
     checks: Vec<(TargetId, AddrRange)>,
     /// Wake-ups that are saved up for checks.
     wake_credit: usize,
+    /// Wake-ups since the aggregation began, whether it has checks, and those that the last one with checks took.
+    woken: usize,
+    checking: bool,
+    round: usize,
     /// What sweeps may spend, in clears.
     sweep_credit: usize,
     scratch: Vec<u64>,
@@ -241,6 +245,7 @@ fn for_cells(blocks: &mut [Block], range: AddrRange, mut each: impl FnMut(&mut C
 
 impl<O: BlockOperations> Sampler<O> for Watch {
     fn sample(&mut self, step: &mut Step<'_, O>) {
+        self.woken += 1;
         self.look_at_due(step);
         if step.now >= self.checks_at && !self.checks.is_empty() {
             self.make_checks(step);

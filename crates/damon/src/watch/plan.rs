@@ -18,7 +18,7 @@ const MANY: usize = 16;
 /// Part of what was saved up that may be spent in one aggregation.
 const SAVED: usize = 4;
 
-/// Wake-ups of an aggregation with checks: for clearing, for windows of 1, 2, 4 and 8 intervals, and at the end.
+/// Most wake-ups of an aggregation with checks: for clearing, for windows of 1, 2, 4 and 8 intervals, and at the end.
 const ROUND: usize = 6;
 
 /// A stretch that may be checked.
@@ -39,14 +39,21 @@ impl Watch {
         let waiting: usize = self.targets.iter().map(|t| t.census.unseen).sum();
         // Where waking up is dear, there are checks in every other aggregation or so, of more memory each.
         let wake_ups = step.allowance.wake_ups_per_aggr.min(ROUND);
-        self.wake_credit = (self.wake_credit + wake_ups.saturating_sub(1).max(1)).min(2 * ROUND);
+        if self.checking {
+            self.round = self.woken.clamp(1, ROUND);
+        }
+        // The one at the end comes anyway.
+        let spent = core::mem::take(&mut self.woken).saturating_sub(1);
+        let earned = wake_ups.saturating_sub(1).max(1);
+        self.wake_credit = (self.wake_credit + earned).saturating_sub(spent).min(2 * ROUND);
         let mut chosen = 0;
-        if self.wake_credit >= ROUND - 1 {
-            self.wake_credit -= ROUND - 1;
+        if self.wake_credit + 1 >= self.round {
             let for_checks = if waiting > 0 { spend * self.tuning.checks_share / 100 } else { spend };
             chosen = self.choose_checks(step, for_checks.max(1), waiting);
+            self.checking = chosen > 0;
         } else {
             self.checks.clear();
+            self.checking = false;
         }
         let rest = spend.saturating_sub(chosen * 5 / 4);
         // What changes comes first, but never keeps others from being seen at all.
