@@ -1,5 +1,6 @@
 //! What recordings say of the monitor's own cost.
 
+use crate::overhead::Cleared;
 use isotherm_record::Cost;
 
 /// The sum of the costs that a recording states about once a second.
@@ -20,6 +21,9 @@ impl CostSum {
         total.checks += cost.checks;
         total.max_checks_per_sample = total.max_checks_per_sample.max(cost.max_checks_per_sample);
         total.clears += cost.clears;
+        total.flushes += cost.flushes;
+        total.sweeps += cost.sweeps;
+        total.pages_swept += cost.pages_swept;
         total.checks_cut += cost.checks_cut;
         total.clears_cut += cost.clears_cut;
         total.samples_missed += cost.samples_missed;
@@ -37,6 +41,11 @@ impl CostSum {
     /// Share of one CPU.
     pub(crate) fn cpu_share(&self) -> f64 {
         self.total.cpu_ns as f64 / self.total.wall_ns.max(1) as f64
+    }
+
+    /// What was cleared.
+    pub(crate) fn cleared(&self) -> Cleared {
+        Cleared { flushes: self.total.flushes, pages: self.total.clears, swept: self.total.pages_swept }
     }
 
     /// Pages cleared a second.

@@ -17,6 +17,12 @@ pub struct Counters {
     pub max_checks_per_sample: u64,
     /// Pages (or other units) cleared.
     pub clears: u64,
+    /// Ranges cleared at once, each of which flushed translations; 0 where clears flush none.
+    pub flushes: u64,
+    /// Sweeps: whole processes cleared at once, without a flush.
+    pub sweeps: u64,
+    /// Pages in them.
+    pub pages_swept: u64,
     /// Checks the overhead budget cut.
     pub checks_cut: u64,
     /// Clears the overhead budget cut.

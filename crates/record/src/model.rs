@@ -180,6 +180,15 @@ pub struct Cost {
     pub max_checks_per_sample: u64,
     /// Pages cleared.
     pub clears: u64,
+    /// Ranges cleared at once, each of which flushed translations.
+    #[serde(skip_serializing_if = "is_default")]
+    pub flushes: u64,
+    /// Whole processes cleared at once, without a flush.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sweeps: u64,
+    /// Pages in them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pages_swept: u64,
     /// Checks the overhead budget cut.
     pub checks_cut: u64,
     /// Clears the overhead budget cut.

@@ -3,6 +3,7 @@
 use super::{Accuracy, Judge, Options};
 use crate::bench::Bench;
 use crate::cost::CostSum;
+use crate::overhead::Prices;
 use crate::process::Running;
 use anyhow::Context;
 use isotherm_record::Item;
@@ -36,6 +37,9 @@ pub struct AccuracyRun {
     pub max_checks_per_sample: u64,
     /// Pages cleared a second.
     pub clears_per_second: f64,
+    /// Share of its time that the workload's clears cost, if it accessed all that was cleared: counts times prices
+    /// measured here.
+    pub derived_slowdown: f64,
     /// Bytes of the recording for each region in it.
     pub bytes_per_region: f64,
     /// Sampling intervals missed because the monitor came late.
@@ -72,7 +76,7 @@ impl Bench {
         Running::start(command, "the monitor", dir.path().join("monitor.err"))?.finish(stop)?.succeed()?;
         let truth = File::open(&truth_file).context("the workload left no truth")?;
         let truth = Truth::read(BufReader::new(truth))?;
-        judge(&truth, &recording, options)
+        judge(&truth, &recording, options, &Prices::here(stop)?)
     }
 }
 
@@ -80,7 +84,7 @@ impl Bench {
 ///
 /// # Errors
 /// When the recording cannot be read or the truth says nothing.
-pub fn judge(truth: &Truth, path: &Path, options: Options) -> anyhow::Result<AccuracyRun> {
+pub fn judge(truth: &Truth, path: &Path, options: Options, prices: &Prices) -> anyhow::Result<AccuracyRun> {
     let mut judge = Judge::new(truth, None, options)?;
     let mut reader = isotherm_record::open(path)?;
     let mut total = CostSum::default();
@@ -104,6 +108,7 @@ pub fn judge(truth: &Truth, path: &Path, options: Options) -> anyhow::Result<Acc
         cpu_share: total.cpu_share(),
         max_checks_per_sample: total.total.max_checks_per_sample,
         clears_per_second: total.clears_per_second(),
+        derived_slowdown: prices.slowdown(total.cleared(), total.total.wall_ns),
         bytes_per_region: bytes as f64 / regions.max(1) as f64,
         samples_missed: total.total.samples_missed,
         snapshots_lost: total.total.snapshots_lost,

@@ -150,9 +150,10 @@ pub fn summary_table(runs: &[AccuracyRun]) -> String {
         "rate error",
         "10..50 Hz",
         "CPU",
+        "slowdown",
     ]);
     let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.0} ms"));
-    for AccuracyRun { accuracy: run, cpu_share, .. } in runs {
+    for AccuracyRun { accuracy: run, cpu_share, derived_slowdown, .. } in runs {
         let wss = |pick: fn(&Wss) -> u64| run.wss.as_ref().map_or_else(|| "-".to_owned(), |w| mib(pick(w)));
         let bounds = run.wss.as_ref().and_then(Wss::p50_in_bounds);
         // The worst of the rates that can be counted: of slower ones a second shows an access or none.
@@ -181,6 +182,7 @@ pub fn summary_table(runs: &[AccuracyRun]) -> String {
             worst.map_or_else(|| "-".to_owned(), |e| format!("{:+.1} %", e * 100.0)),
             percent(run.rate_error_10_to_50_hz, 1),
             percent(Some(*cpu_share), 2),
+            percent(Some(*derived_slowdown), 2),
         ]);
     }
     table.render()

@@ -274,6 +274,7 @@ fn tables_and_json_show_the_verdict() {
         cpu_share: 0.0123,
         max_checks_per_sample: 0,
         clears_per_second: 0.0,
+        derived_slowdown: 0.0,
         bytes_per_region: 0.0,
         samples_missed: 0,
         snapshots_lost: 0,

@@ -6,8 +6,8 @@
 //! from the running cost rather than hidden: [`Starts`].
 
 use super::{
-    Centre, MemoryBound, MonitorCost, Overhead, OverheadRun, Pair, Slowdown, Span, Starts, Time, grouped,
-    pairs_of_likes, pairs_of_work,
+    Centre, MemoryBound, MonitorCost, Overhead, OverheadRun, Pair, Prices, Slowdown, Span, Starts, Time,
+    grouped, pairs_of_likes, pairs_of_work,
 };
 use crate::bench::Bench;
 use crate::cost::CostSum;
@@ -115,7 +115,9 @@ impl Bench {
         spans.truncate(spans.len() / 2 * 2);
         let file = File::open(&truth).context("the workload left no truth")?;
         let truth = Truth::read(BufReader::new(file))?;
-        monitored.into_run(workload, schedule, &truth.work, &spans, load)
+        // With the workload gone, so that there is a processor for each thread.
+        let prices = Prices::measure(stop)?;
+        monitored.into_run(workload, schedule, &truth.work, &spans, load, prices)
     }
 
     fn start_workload(
@@ -245,6 +247,7 @@ impl Monitored {
         work: &[WorkLine],
         spans: &[Span],
         load: [f64; 2],
+        prices: Prices,
     ) -> anyhow::Result<OverheadRun> {
         let total = &self.cost.total;
         let cost = MonitorCost {
@@ -255,6 +258,7 @@ impl Monitored {
             max_checks_per_sample: total.max_checks_per_sample,
             max_nr_regions: self.made.max_nr_regions,
             clears: total.clears,
+            cleared: self.cost.cleared(),
             checks_cut: total.checks_cut,
             clears_cut: total.clears_cut,
             samples_missed: total.samples_missed,
@@ -293,6 +297,8 @@ impl Monitored {
             slowdowns,
             starts: self.starts,
             clears_per_second: self.cost.clears_per_second(),
+            prices,
+            derived: prices.slowdown(cost.cleared, cost.wall_ns),
             pieces: work.iter().filter(inside).count(),
             piece_ns: crate::statistics::mean(&times).unwrap_or(0.0),
             load,
@@ -335,7 +341,8 @@ mod tests {
         let (workload, schedule) = small();
         let monitored =
             Monitored { made: Made { aggr_ns: 100_000_000, ..Made::default() }, ..Monitored::default() };
-        let run = monitored.into_run(&workload, &schedule, &lines, &spans, [1.0, 1.0]).unwrap();
+        let run =
+            monitored.into_run(&workload, &schedule, &lines, &spans, [1.0, 1.0], Prices::default()).unwrap();
         assert_eq!(run.slowdowns.len(), 4);
         for s in &run.slowdowns {
             assert!((s.slowdown.mean - 0.01).abs() < 1e-9, "{s:?}");
@@ -369,7 +376,8 @@ mod tests {
             monitored,
         });
         let (workload, schedule) = small();
-        let run = monitored.into_run(&workload, &schedule, &lines, &spans, [1.0, 1.0]).unwrap();
+        let run =
+            monitored.into_run(&workload, &schedule, &lines, &spans, [1.0, 1.0], Prices::default()).unwrap();
         assert!((run.overhead.cpu_share - 0.005).abs() < 1e-9);
         assert_eq!(run.starts.once_cpu_ns, 2 * 54_000_000);
         assert_eq!(run.overhead.cost.resident_pages, 256);

@@ -5,10 +5,12 @@
 
 mod live;
 mod pairs;
+mod prices;
 mod table;
 
 pub use live::Schedule;
 pub use pairs::{Centre, Pair, Span, Time, grouped, pairs_of_likes, pairs_of_work};
+pub use prices::{Cleared, Prices};
 pub use table::table;
 
 use crate::Estimate;
@@ -31,6 +33,8 @@ pub struct MonitorCost {
     pub max_nr_regions: u64,
     /// Accessed bits cleared.
     pub clears: u64,
+    /// What was cleared, with and without flushes.
+    pub cleared: Cleared,
     /// Checks that the overhead budget cut.
     pub checks_cut: u64,
     /// Clears that the overhead budget cut.
@@ -160,6 +164,10 @@ pub struct OverheadRun {
     pub starts: Starts,
     /// Pages cleared a second.
     pub clears_per_second: f64,
+    /// What clears cost here.
+    pub prices: Prices,
+    /// The slowdown that follows from them and from what was cleared, if every page cleared was accessed again.
+    pub derived: f64,
     /// Pieces of work that lie inside slices.
     pub pieces: usize,
     /// Mean time of one without the monitor, ns.

@@ -36,6 +36,14 @@ pub fn table(runs: &[OverheadRun]) -> String {
         row("    stdev of pairs", &|r| percent(find(r).and_then(|s| s.slowdown.stdev), 2));
         row("    like against like", &|r| interval(find(r).and_then(|s| confidence(&s.noise?))));
     }
+    row("slowdown, derived", &|r| of_monitor(r, percent(Some(r.derived), 3)));
+    row("    flushes a second", &|r| {
+        let seconds = r.overhead.cost.wall_ns.max(1) as f64 / 1e9;
+        of_monitor(r, format!("{:.0}", r.overhead.cost.cleared.flushes as f64 / seconds))
+    });
+    row("    a flush, a page here", &|r| {
+        of_monitor(r, format!("{:.2} us, {:.0} ns", r.prices.flush_ns / 1e3, r.prices.page_ns))
+    });
     row("monitor CPU", &|r| of_monitor(r, percent(Some(r.overhead.cpu_share), 2)));
     row("  limit", &|r| {
         let none = r.overhead_limit <= 0.0;
@@ -68,6 +76,12 @@ fn notes(runs: &[OverheadRun]) -> String {
          against like` is the 95 % interval between neighbouring slices of one kind, where the truth is 0: what this\n\
          machine can tell apart at this load.\n",
     );
+    if runs.iter().any(|r| !r.null && r.backend == "pte") {
+        text.push_str(
+            "The derived slowdown is what was cleared times what that costs, measured on a thread of this program's own after\n\
+             each workload, as if every page that was cleared was accessed again.\n",
+        );
+    }
     if runs.iter().any(|r| !r.null && r.starts.count > 0) {
         text.push_str(
             "Monitor CPU is that of slices. Starting and ending cost once a recording and is in neither the slices nor\n\
