@@ -47,9 +47,12 @@ impl Watch {
         let earned = wake_ups.saturating_sub(1).max(1);
         self.wake_credit = (self.wake_credit + earned).saturating_sub(spent).min(2 * ROUND);
         let mut chosen = 0;
-        if self.wake_credit + 1 >= self.round {
+        // Patterns change as a whole: what was hot until now is looked at as soon as something else is.
+        let changes = self.targets.iter_mut().fold(false, |any, t| core::mem::take(&mut t.surprised) || any);
+        let needed = if changes { self.round / 2 } else { self.round };
+        if self.wake_credit + 1 >= needed {
             let for_checks = if waiting > 0 { spend * self.tuning.checks_share / 100 } else { spend };
-            chosen = self.choose_checks(step, for_checks.max(1), waiting);
+            chosen = self.choose_checks(step, for_checks.max(1), waiting, changes);
             self.checking = chosen > 0;
         } else {
             self.checks.clear();
@@ -74,6 +77,7 @@ impl Watch {
         step: &mut Step<'_, O>,
         most: usize,
         waiting: usize,
+        at_once: bool,
     ) -> usize {
         let tuning = self.tuning;
         let mut all: Vec<Candidate> = Vec::new();
@@ -115,7 +119,8 @@ impl Watch {
         }
         // At any moment, as long as short windows still end within the aggregation.
         let samples = u64::from(step.attrs.max_nr_accesses());
-        self.checks_at = step.now + step.rng.below(samples.saturating_sub(longest.min(samples / 3)).max(1));
+        let latest = samples.saturating_sub(longest.min(samples / 3)).max(1);
+        self.checks_at = step.now + if at_once { 0 } else { step.rng.below(latest) };
         if self.checks_at == step.now && !self.checks.is_empty() {
             let chosen = self.checks.len();
             self.make_checks(step);
@@ -240,7 +245,7 @@ impl Watch {
             // By the block, a cell costs a fifth of what it costs by itself.
             let whole = target.blocks.len().min(unseen) + unseen / 2;
             let swept = 1 + target.census.present / SWEPT_A_CLEAR;
-            let fits = swept <= rest && 2 * target.blocks.len() <= step.checks_left();
+            let fits = swept <= rest && target.looks_of_sweep() <= step.checks_left();
             if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen {
                 // Small processes: all at once is cheaper.
                 let before = step.allowance.prepares;
@@ -280,7 +285,7 @@ impl Watch {
             .iter_mut()
             .filter(|t| telling(t) > 0 && (t.swept == 0 || now.saturating_sub(t.swept) >= tuning.sweep_pause))
             .filter(|t| {
-                price(t) <= credit && t.census.present <= tuning.longest_sweep && 2 * t.blocks.len() <= looks
+                price(t) <= credit && t.census.present <= tuning.longest_sweep && t.looks_of_sweep() <= looks
             })
             // What is hot and its own shows worse for a while after a sweep.
             .filter(|t| telling(t) > t.census.lit)

@@ -63,7 +63,7 @@ pub(super) struct Census {
     pub shared: usize,
     /// Were accessed and show nothing more.
     pub lit: usize,
-    /// Pages present.
+    /// Entries of page tables present: what a sweep goes through.
     pub present: usize,
 }
 
@@ -87,6 +87,8 @@ pub(super) struct Watched {
     pub edges: Vec<u64>,
     /// Cells of which some pages are accessed now and then: to be watched again when there is nothing better to do.
     pub mixed: Vec<u64>,
+    /// Memory that was idle was accessed in this aggregation: the pattern changes.
+    pub surprised: bool,
     /// The next drawing will differ.
     pub dirty: bool,
     pub census: Census,
@@ -192,6 +194,7 @@ impl Watched {
                     self.mixed.push(addr)
                 }
                 hit |= risen && before.hits <= 0.0;
+                self.surprised |= window.verdict == Verdict::Surprise && before.exposure > 0.0;
             }
             if before.rate() > tuning.active {
                 self.results.push((addr, window));
@@ -308,6 +311,12 @@ impl Watched {
         }
     }
 
+    /// Looks that a sweep takes at most.
+    pub fn looks_of_sweep(&self) -> usize {
+        let huge = self.blocks.iter().filter(|b| b.huge).count();
+        2 * self.blocks.len() - huge + huge.min(self.census.watching)
+    }
+
     /// Clears all memory of a kind, and opens a window over each cell that is clear afterwards. False if that
     /// cannot be done.
     pub fn sweep<O: BlockOperations>(
@@ -317,12 +326,15 @@ impl Watched {
         tuning: &Tuning,
     ) -> bool {
         self.swept = step.now;
-        let unlooked = self.blocks.iter().enumerate().filter(|(_, b)| b.looked != Some(step.now));
+        // What was accessed until now would be lost, where it is watched.
+        let watches =
+            |b: &Block| !b.huge || b.parts().any(|(_, _, c)| matches!(c.state, State::Watching { .. }));
+        let unlooked =
+            self.blocks.iter().enumerate().filter(|(_, b)| b.looked != Some(step.now) && watches(b));
         let unlooked: Vec<usize> = unlooked.map(|(i, _)| i).collect();
         if unlooked.len() + self.blocks.len() > step.checks_left() {
             return false;
         }
-        // What was accessed until now would be lost.
         if !unlooked.is_empty() && !self.look(step, &unlooked, tuning) {
             return false;
         }
@@ -375,7 +387,7 @@ impl Watched {
         self.counted = now;
         let mut census = Census::default();
         for block in &mut self.blocks {
-            let pages = if block.huge { 512 } else { 1 };
+            let huge = block.huge;
             for cell in block.used() {
                 if matches!(cell.state, State::Blind(_)) && now.saturating_sub(cell.marked) >= tuning.retry {
                     cell.state = State::Unseen;
@@ -390,7 +402,8 @@ impl Watched {
                     State::Blind(Blind::Shared) => census.shared += 1,
                 }
                 census.shared += usize::from(cell.shared && cell.state == State::Lit);
-                census.present += (cell.present.count_ones() as usize * pages).min(512);
+                // A huge page is one entry of a page table.
+                census.present += if huge { 1 } else { cell.present.count_ones() as usize };
             }
         }
         self.census = census;

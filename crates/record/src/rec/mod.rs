@@ -58,7 +58,7 @@
 //! # Versions
 //! | version | differs |
 //! |---|---|
-//! | 1.1 | as above |
+//! | 1.1 | as above; a forked target's first mappings may be a change of its parent's |
 //! | 1.0 | no `evidence` column; snapshots are `0 snapshot`, without a length, and name a target by `s slot - (previous slot + 1), [id], shift, nr_regions`; no target is steady; rates in 1/100 of an access |
 //!
 //! This reader reads both. A reader of version 1.0 finds everything but the snapshots in a file of 1.1, and says that it
