@@ -48,7 +48,10 @@ impl Watch {
         self.wake_credit = (self.wake_credit + earned).saturating_sub(spent).min(2 * ROUND);
         let mut chosen = 0;
         // Patterns change as a whole: what was hot until now is looked at as soon as something else is.
-        let changes = self.targets.iter_mut().fold(false, |any, t| core::mem::take(&mut t.surprised) || any);
+        let mut changes = false;
+        for target in &mut self.targets {
+            changes |= core::mem::take(&mut target.surprised);
+        }
         let needed = if changes { self.round / 2 } else { self.round };
         if self.wake_credit + 1 >= needed {
             let for_checks = if waiting > 0 { spend * self.tuning.checks_share / 100 } else { spend };
