@@ -12,9 +12,10 @@ use alloc::vec::Vec;
 
 /// Bytes of a cell.
 pub(super) const CELL_SIZE: u64 = 64 * PAGE_SIZE;
+pub(super) const CELLS: usize = (BLOCK_SIZE / CELL_SIZE) as usize;
+
 /// Counting takes time in proportion to what there is: of so many blocks, it is done once a sampling interval at most.
 const BLOCKS_A_COUNT: u64 = 8;
-pub(super) const CELLS: usize = (BLOCK_SIZE / CELL_SIZE) as usize;
 
 /// 2 MiB of address space in which something is present.
 #[derive(Clone, Debug)]

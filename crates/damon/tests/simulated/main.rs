@@ -201,6 +201,8 @@ fn many_targets_share_what_there_is() {
         let bytes: u64 = target.regions.iter().map(|r| r.range.size()).sum();
         assert_eq!(bytes, 8 * MIB + 73 * PAGE, "nothing is lost of target {:?}", target.id);
     }
+    let seen = last.targets.iter().filter(|t| t.regions.iter().any(|r| r.nr_accesses > 0)).count();
+    assert!(seen > 40, "{seen} of 250 busy processes are seen to be busy");
     // Every one has its turn: each was seen to be busy at some time, though none can be watched all the time.
     let busy: std::collections::BTreeSet<TargetId> = keep
         .0

@@ -66,8 +66,13 @@ impl Prices {
     /// # Errors
     /// When the kernel refuses, or [`Interrupted`].
     pub fn measure(stop: &dyn Fn() -> bool) -> anyhow::Result<Self> {
-        let memory: Vec<AtomicU64> =
-            (0..PAGES * PAGE / size_of::<u64>()).map(|_| AtomicU64::new(1)).collect();
+        let words = PAGES * PAGE / size_of::<u64>();
+        let mut memory: Vec<AtomicU64> = Vec::with_capacity(words);
+        let start = memory.as_ptr().wrapping_byte_add(to_page(&memory)).cast_mut().cast();
+        // SAFETY: all but one of the buffer's pages, from the first whole one on, which outlive the call; the advice changes
+        // no contents. Clearing a page of a huge page would split it. A kernel without huge pages refuses: none to split.
+        let _ = unsafe { madvise(start, (PAGES - 1) * PAGE, Advice::LinuxNoHugepage) };
+        memory.extend((0..words).map(|_| AtomicU64::new(1)));
         let (touches, over) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| touch(&memory, &touches, &over));
@@ -123,7 +128,7 @@ fn slice(memory: &[AtomicU64], touches: &AtomicU64, pages: usize) -> anyhow::Res
             ranges,
         });
     };
-    let base = memory.as_ptr().addr().next_multiple_of(PAGE) - memory.as_ptr().addr();
+    let base = to_page(memory);
     while start.elapsed() < SLICE {
         let at = base + (ranges as usize * 769 % places) * pages * PAGE;
         let start = memory.as_ptr().wrapping_byte_add(at).cast_mut().cast();
@@ -132,6 +137,11 @@ fn slice(memory: &[AtomicU64], touches: &AtomicU64, pages: usize) -> anyhow::Res
         ranges += 1;
     }
     Ok(Slice { time: start.elapsed(), touches: touches.load(Ordering::Relaxed) - before, ranges })
+}
+
+/// Bytes from the start of the memory to its first whole page.
+fn to_page(memory: &[AtomicU64]) -> usize {
+    memory.as_ptr().addr().next_multiple_of(PAGE) - memory.as_ptr().addr()
 }
 
 fn touch(memory: &[AtomicU64], touches: &AtomicU64, over: &AtomicBool) {
