@@ -30,9 +30,12 @@ splits() { sed -n 's/^thp_split_page \([0-9]*\)$/\1/p' /proc/vmstat; }
 number() { sed -n "s/^ *\"$1\": \\(-\\{0,1\\}[0-9.][0-9.e+-]*\\),\\{0,1\\}\$/\\1/p" | head -n 1; }
 # holds EXPRESSION: of numbers, which may have fractions.
 holds() { [ -n "$(awk "BEGIN { if ($1) print 1 }")" ]; }
+# is_near BYTES: within 10 % of the spot's size.
+is_near() { holds "${1:-0} >= 0.9 * $spot && ${1:-0} <= 1.1 * $spot"; }
+
 # near WHAT BYTES: within 10 % of the spot's size.
 near() {
-	if holds "${2:-0} >= 0.9 * $spot && ${2:-0} <= 1.1 * $spot"; then
+	if is_near "$2"; then
 		ok "$1: ${2:-none} bytes, $spot are"
 	else
 		not_ok "$1: ${2:-none} bytes, $spot are"
@@ -53,56 +56,77 @@ fi
 
 splits_before=$(splits)
 
-for pages in 4k thp; do
+# again WHAT: says that it is measured once more. A host that takes the processors away for whole seconds spoils a
+# measurement and not the next; a mistake of ours spoils both.
+again() { printf 'once more: %s\n' "$1"; }
+
+# accuracy PAGES: sets status, f1, working_set.
+accuracy() {
+	status=0
 	# shellcheck disable=SC2086  # options, split on purpose
-	if isotherm lab accuracy hotspot --pages $pages $pattern $attrs $settle --json >/tmp/accuracy 2>/tmp/errors; then
-		ok "lab accuracy, $pages pages"
-	else
-		not_ok "lab accuracy, $pages pages: status $?"
-		cat /tmp/errors
-	fi
+	isotherm lab accuracy hotspot --pages "$1" $pattern $attrs $settle --json >/tmp/accuracy 2>/tmp/errors || status=$?
 	f1=$(number "$judged" </tmp/accuracy)
+	working_set=$(sed -n '/"inside": {/,/}/p' /tmp/accuracy | number p50)
+}
+
+for pages in 4k thp; do
+	accuracy $pages
+	if [ $status = 0 ] && ! { holds "${f1:-0} >= $least" && is_near "$working_set"; }; then
+		again "$pages pages, $judged ${f1:-none}, working set ${working_set:-none}"
+		accuracy $pages
+	fi
+	is "status of lab accuracy, $pages pages" $status 0
+	[ $status = 0 ] || cat /tmp/errors
 	if holds "${f1:-0} >= $least"; then
 		ok "$judged of hot bytes, $pages pages: $f1"
 	else
 		not_ok "$judged of hot bytes, $pages pages: ${f1:-none}, less than $least"
 	fi
-	near "working set by lab accuracy, $pages pages" "$(sed -n '/"inside": {/,/}/p' /tmp/accuracy | number p50)"
+	near "working set by lab accuracy, $pages pages" "$working_set"
 done
 
-# shellcheck disable=SC2086
-isotherm record --quiet $attrs -o /tmp/hot.rec -- isotherm workload hotspot $pattern --truth /tmp/truth
-is "status of record" $? 0
-isotherm report wss -i /tmp/hot.rec --json >/tmp/wss
-is "status of report wss" $? 0
-near "working set by report wss" "$(grep -A 1 '"percent": 50,' /tmp/wss | number value)"
-
+# recording: records, and sets status, working_set; middle, all and right.
+#
 # Byte by byte over the middle third of the phase: hot is what was seen accessed in a twentieth of the samples or
 # more; the rest has less than a thousandth. (It would be nearly all of them on a machine of one's own. Here the
 # host takes the processors away for longer than the workload's pauses, and accesses come in bursts.) Both clocks
 # are CLOCK_MONOTONIC.
-began=$(number started_ns </tmp/wss)
-middle=$(sed -n 's/^{"kind":"phase",.*"start_ns":\([0-9]*\),"end_ns":\([0-9]*\),"complete".*/\1 \2/p' /tmp/truth |
-	awk -v began="${began:-0}" '{
-		third = ($2 - $1) / 3
-		printf "%.1fs..%.1fs", ($1 + third - began) / 1e9, ($2 - third - began) / 1e9
-	}')
-isotherm report access -i /tmp/hot.rec --time "$middle" --json >/tmp/access
-is "status of report access" $? 0
-from=$(sed -n 's/^{"kind":"area",.*"name":"space","start":\([0-9]*\),.*/\1/p' /tmp/truth | head -n 1)
-sed -n 's/^ *"\(start\|end\|rate_share\)": \([0-9][0-9.e-]*\),$/\1 \2/p' /tmp/access |
-	awk -v first="${from:-0}" -v size="$spot" '
-	BEGIN { first += 100 * 1048576; last = first + size }
-	$1 == "start" { start = $2 }
-	$1 == "end" { end = $2 }
-	$1 == "rate_share" && $2 >= 0.05 {
-		all += end - start
-		low = start > first ? start : first
-		high = end < last ? end : last
-		if (high > low) right += high - low
-	}
-	END { printf "%.0f %.0f\n", all, right }' >/tmp/hot
-read -r all right </tmp/hot
+recording() {
+	status=0
+	# shellcheck disable=SC2086
+	isotherm record --quiet $attrs -o /tmp/hot.rec -- isotherm workload hotspot $pattern --truth /tmp/truth || status=$?
+	isotherm report wss -i /tmp/hot.rec --json >/tmp/wss || status=$?
+	working_set=$(grep -A 1 '"percent": 50,' /tmp/wss | number value)
+	began=$(number started_ns </tmp/wss)
+	middle=$(sed -n 's/^{"kind":"phase",.*"start_ns":\([0-9]*\),"end_ns":\([0-9]*\),"complete".*/\1 \2/p' /tmp/truth |
+		awk -v began="${began:-0}" '{
+			third = ($2 - $1) / 3
+			printf "%.1fs..%.1fs", ($1 + third - began) / 1e9, ($2 - third - began) / 1e9
+		}')
+	isotherm report access -i /tmp/hot.rec --time "$middle" --json >/tmp/access || status=$?
+	from=$(sed -n 's/^{"kind":"area",.*"name":"space","start":\([0-9]*\),.*/\1/p' /tmp/truth | head -n 1)
+	sed -n 's/^ *"\(start\|end\|rate_share\)": \([0-9][0-9.e-]*\),$/\1 \2/p' /tmp/access |
+		awk -v first="${from:-0}" -v size="$spot" '
+		BEGIN { first += 100 * 1048576; last = first + size }
+		$1 == "start" { start = $2 }
+		$1 == "end" { end = $2 }
+		$1 == "rate_share" && $2 >= 0.05 {
+			all += end - start
+			low = start > first ? start : first
+			high = end < last ? end : last
+			if (high > low) right += high - low
+		}
+		END { printf "%.0f %.0f\n", all, right }' >/tmp/hot
+	read -r all right </tmp/hot
+}
+
+recording
+if [ $status = 0 ] && ! { is_near "$working_set" && is_near "$all" && is_near "$right"; }; then
+	again "working set ${working_set:-none}, hot in $middle $all, of these in the spot $right"
+	recording
+fi
+is "status of record and its reports" $status 0
+near "working set by report wss" "$working_set"
 near "hot in $middle by report access" "$all"
 near "of these in the spot" "$right"
 

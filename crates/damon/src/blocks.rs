@@ -148,6 +148,13 @@ pub trait BlockOperations: Operations {
     /// flushed: what a processor holds one of shows as idle until it drops it. False if it cannot be done here.
     fn sweep(&mut self, target: TargetId, kind: Sweep) -> bool;
 
+    /// How long each of the targets has run so far, ns of CPU time: it changes whenever any part of it ran. One that did not
+    /// run accessed nothing, which costs next to nothing to know. `None` of one of which that cannot be told; nothing at all in
+    /// `found`, which is replaced, where it can be told of none, now or later.
+    fn ran(&mut self, _targets: &[TargetId], found: &mut Vec<Option<u64>>) {
+        found.clear();
+    }
+
     /// Nanoseconds of the clock that drives the monitor since the running sampling interval began. Where clears take their
     /// time, or the monitor is woken up late, windows are longer or shorter than the intervals they are counted in.
     fn elapsed_ns(&mut self) -> u64 {

@@ -123,6 +123,12 @@ impl<O: BlockOperations> Step<'_, O> {
         self.ops.look(target, blocks)
     }
 
+    /// As [`BlockOperations::ran`], counts each answer as a look. The caller keeps within [`Self::checks_left`].
+    pub fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<u64>>) {
+        self.ops.ran(targets, found);
+        self.count_checks(found.len());
+    }
+
     /// This moment, in thousandths of a sampling interval since the caller's clock was at 0.
     pub fn moment(&mut self) -> u64 {
         let sample_ns = u64::try_from(self.attrs.sample.as_nanos()).unwrap_or(u64::MAX).max(1);

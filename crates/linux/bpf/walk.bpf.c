@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only
 //
-// Reads the page tables of another process: single entries, or whole tables.
+// Reads the page tables of another process: single entries, or whole tables. And how long processes have run: one that
+// did not run accessed no memory, which is all there is to know of it for the price of a few reads.
 //
 // The program is run on demand (BPF_PROG_TYPE_SYSCALL through BPF_PROG_RUN), attached to nothing. User space puts
 // its requests into the mmapped `shared`, runs the program once, and reads raw entries from there.
@@ -23,6 +24,7 @@
 #include "helpers.h"
 
 enum { PIDTYPE_TGID = 1, MAX_ADDRS = 4096, MAX_TABLES = 256, ENTRIES = 512, TABLE_SIZE = 4096 };
+enum { MAX_PROCESSES = 256, MAX_THREADS = 64 };
 
 enum status { OK = 0, GONE = 2, CHANGED = 3 };
 
@@ -37,7 +39,7 @@ struct args {
 	u32 addrs;	 // addresses in shared.addr
 	u32 requests;	 // requests in shared.request
 	u32 status;	 // out: enum status
-	u32 pad;
+	u32 processes;	 // processes in shared.process
 };
 
 // Where the running kernel keeps the fields that are read: bytes from the start of their structs.
@@ -57,6 +59,14 @@ struct offsets {
 	u32 file_f_inode;
 	u32 inode_i_private;
 	u32 mm_pgd;
+	u32 mm_users;
+	u32 task_on_cpu;
+	u32 task_se;
+	u32 entity_runtime;
+	u32 task_nvcsw;
+	u32 task_nivcsw;
+	u32 signal_nr_threads;
+	u32 signal_runtime;
 	u32 pad;
 };
 
@@ -75,6 +85,23 @@ struct request {
 	u64 entry; // out: the leaf met instead, raw
 	u32 want;
 	u32 found; // out: 32 + want: copied to shared.table; else as slot.level
+};
+
+// A process of which to tell how long it has run.
+struct process {
+	s32 pidfd;
+	u32 known; // out: 1 if it can be told
+	u64 ran;   // out: CPU time of all its threads, those that ended too, ns, and how often each was switched from: changes
+		   // whenever one of them ran, also where all of a short run passed for time that a hypervisor took
+};
+
+// The threads of a process that were gone through.
+struct threads {
+	u64 signal;
+	u64 node;
+	u64 ran;
+	u32 gone_through;
+	u32 running; // one is on a processor
 };
 
 // What the addresses of one GiB have in common: the way down to their PMD table.
@@ -98,6 +125,7 @@ struct shared {
 	struct slot slot[MAX_ADDRS];
 	u64 table[MAX_TABLES][ENTRIES];
 	struct request request[MAX_TABLES];
+	struct process process[MAX_PROCESSES];
 	struct offsets offset;
 	struct run run;
 } shared;
@@ -348,13 +376,74 @@ __noinline u64 mm_of(s32 pidfd)
 	return 0;
 }
 
+static __noinline long visit_thread(u32 index, void *ctx)
+{
+	struct offsets *offset = &shared.offset;
+	struct threads *threads = ctx;
+	u64 task, proof = 0, ran = 0, voluntary = 0, other = 0;
+	u32 on_cpu = 0;
+
+	if (!threads->node || threads->node == threads->signal + offset->signal_thread_head)
+		return 1;
+	task = threads->node - offset->task_thread_node;
+	if (READ(proof, task + offset->task_signal) || proof != threads->signal)
+		return 1;
+	if (READ(ran, task + offset->task_se + offset->entity_runtime) || READ(on_cpu, task + offset->task_on_cpu))
+		return 1;
+	if (READ(voluntary, task + offset->task_nvcsw) || READ(other, task + offset->task_nivcsw))
+		return 1;
+	// What is on a processor now is accounted for at its next tick.
+	threads->running |= on_cpu;
+	threads->ran += ran + voluntary + other;
+	threads->gone_through++;
+	if (READ(threads->node, threads->node))
+		threads->node = 0;
+	return 0;
+}
+
+// Of a process that shares its memory with another one (vfork, vhost) it cannot be told, nor of one with very many threads.
+static __noinline long visit_process(u32 index, void *unused)
+{
+	struct offsets *offset = &shared.offset;
+	struct threads threads = {};
+	struct process *process;
+	u64 task, mm = 0;
+	u32 nr_threads = 0, users = 0;
+
+	if (index >= MAX_PROCESSES)
+		return 1;
+	process = &shared.process[index];
+	process->known = 0;
+	task = task_of(process->pidfd);
+	if (!task || READ(threads.signal, task + offset->task_signal) || !threads.signal)
+		return 0;
+	if (READ(mm, task + offset->task_mm) || !mm || READ(users, mm + offset->mm_users))
+		return 0;
+	if (READ(nr_threads, threads.signal + offset->signal_nr_threads) || users > nr_threads)
+		return 0;
+	if (READ(threads.ran, threads.signal + offset->signal_runtime))
+		return 0;
+	if (READ(threads.node, threads.signal + offset->signal_thread_head))
+		return 0;
+	bpf_loop(MAX_THREADS, visit_thread, &threads, 0);
+	process->ran = threads.ran;
+	process->known = threads.gone_through == nr_threads && !threads.running;
+	return 0;
+}
+
 // The section only has to be one that loaders can parse; the program is loaded as BPF_PROG_TYPE_SYSCALL.
 SEC("raw_tp/walk")
 int walk(struct args *args)
 {
 	struct run *run = &shared.run;
-	u64 mm = mm_of(args->pidfd), pgd = 0;
+	u64 mm, pgd = 0;
 
+	if (args->processes) {
+		bpf_loop(args->processes, visit_process, 0, 0);
+		args->status = OK;
+		return 0;
+	}
+	mm = mm_of(args->pidfd);
 	if (!mm || READ(pgd, mm + shared.offset.mm_pgd)) {
 		args->status = GONE;
 		return 0;

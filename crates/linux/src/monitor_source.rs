@@ -132,6 +132,10 @@ impl<O: BlockOperations> BlockOperations for Timed<O> {
         self.timed(Self::prepare_time, |inner| inner.sweep(target, kind))
     }
 
+    fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<u64>>) {
+        self.timed(Self::check_time, |inner| inner.ran(targets, found));
+    }
+
     fn elapsed_ns(&mut self) -> u64 {
         monotonic_ns().saturating_sub(self.tick_ns)
     }

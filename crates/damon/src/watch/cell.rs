@@ -16,7 +16,7 @@ use super::evidence::{Evidence, Verdict};
 use super::tuning::Tuning;
 
 /// When something was done.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moment {
     /// The sampling interval.
     pub now: u64,

@@ -27,6 +27,7 @@
 //! windows end; and one at the aggregation's end, when as much of all that is watched is looked at as may be, by turns.
 //! However many targets there are, none costs anything but in its turn.
 
+mod activity;
 mod cell;
 mod draw;
 mod evidence;
@@ -34,6 +35,7 @@ mod plan;
 mod segment;
 mod target;
 mod tuning;
+mod turns;
 
 pub(crate) use plan::{SWEPT_A_CLEAR, price_of};
 pub use tuning::Tuning;
@@ -53,9 +55,15 @@ pub struct Watch {
     sweeps: bool,
     targets: Vec<Watched>,
     index: BTreeMap<TargetId, usize>,
-    /// Whose turn it is: at the aggregation's end, and for clearing what was never seen.
-    look_turn: Turn,
+    /// Whose turn it is: to be asked whether it ran, to be looked at, that of the busiest, to be cleared where it was never
+    /// seen.
+    ask_turn: usize,
+    look_turn: usize,
+    busy_turn: usize,
     clear_turn: usize,
+    /// Of many targets, the few that run, most CPU time first.
+    busiest: Vec<usize>,
+    cannot_ask: bool,
     /// When the checks of this aggregation are made, and which.
     checks_at: u64,
     checks: Vec<(TargetId, AddrRange)>,
@@ -72,13 +80,6 @@ pub struct Watch {
 
 /// Blocks that are drawn anew in every aggregation; of so many times as many, in one of as many aggregations.
 const BLOCKS_A_DRAWING: u64 = 128;
-
-/// A place in the list of all blocks of all targets.
-#[derive(Clone, Copy, Debug, Default)]
-struct Turn {
-    target: usize,
-    block: usize,
-}
 
 impl Watch {
     /// A fresh estimator.
@@ -123,49 +124,6 @@ impl Watch {
             target.due.retain(|(at, _)| *at > now);
             target.look(step, &blocks, &self.tuning);
         }
-    }
-
-    /// Looks at what is watched, from where the last turn ended, as far as may be.
-    fn look_by_turns<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
-        let count = self.targets.len();
-        // Half is left for looks at what is about to be cleared.
-        let mut allowed = (step.checks_left() / 2).min(step.allowance.checks_per_aggr.max(32)).max(1);
-        let mut scratch = core::mem::take(&mut self.scratch);
-        for _ in 0..=count {
-            if count == 0 || allowed == 0 {
-                break;
-            }
-            self.look_turn.target %= count;
-            let Some(target) = self.targets.get_mut(self.look_turn.target) else { break };
-            if self.look_turn.block == 0 {
-                if target.surveyed == Some(step.now) {
-                    // All have had their turn.
-                    break;
-                }
-                target.survey(step, &mut scratch);
-                allowed = allowed.saturating_sub(1).max(1);
-            }
-            // Where nothing is watched yet, a look tells nothing more than the first one did.
-            let idle = target.looked_once && target.census.watching == 0;
-            let mut blocks =
-                if idle { Vec::new() } else { target.telling(self.look_turn.block, allowed + 1) };
-            target.looked_once = true;
-            let whole = blocks.len() <= allowed;
-            blocks.truncate(allowed);
-            if !blocks.is_empty() {
-                target.look(step, &blocks, &self.tuning);
-            }
-            allowed = allowed.saturating_sub(blocks.len());
-            if whole {
-                target.take_census(step.now, &self.tuning);
-                self.look_turn = Turn { target: self.look_turn.target + 1, block: 0 };
-            } else {
-                self.look_turn.block = blocks.last().map_or(0, |i| i + 1);
-                step.tally.checks_cut += 1;
-                break;
-            }
-        }
-        self.scratch = scratch;
     }
 }
 
@@ -253,6 +211,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
     }
 
     fn conclude(&mut self, step: &mut Step<'_, O>) {
+        self.ask_who_ran(step);
         self.look_by_turns(step);
         let now = step.now;
         let share = step.attrs.max_nr_regions / step.targets.len().max(1);
@@ -274,7 +233,8 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             watched.drawn = now;
             watched.dirty = false;
             target.moved = false;
-            watched.stretches = draw(watched, &covered(&target.ranges, &watched.blocks), now, &self.tuning);
+            let as_of = watched.activity.as_of(now);
+            watched.stretches = draw(watched, &covered(&target.ranges, &watched.blocks), as_of, &self.tuning);
             watched.find_edges(&self.tuning);
             let size: u64 = watched.stretches.iter().map(|s| s.range.size()).sum();
             let max_size = (size / step.attrs.min_nr_regions as u64).max(step.min_region);
@@ -314,8 +274,13 @@ impl<O: BlockOperations> Sampler<O> for Watch {
     }
 
     fn forget(&mut self, target: TargetId) {
+        if !self.index.contains_key(&target) {
+            return;
+        }
         self.targets.retain(|t| t.id != target);
         self.checks.retain(|(id, _)| *id != target);
+        // Indices, of what there was before.
+        self.busiest.clear();
         self.reindex();
     }
 

@@ -14,7 +14,7 @@ pub(crate) const SWEPT_A_CLEAR: usize = 220;
 /// Without a ceiling there is still no use in more clears than this in an aggregation.
 const ENOUGH: usize = 4000;
 /// Targets from which on it matters more to see something of each than all of any.
-const MANY: usize = 16;
+pub(super) const MANY: usize = 16;
 /// Part of what was saved up that may be spent in one aggregation.
 const SAVED: usize = 4;
 
@@ -84,7 +84,7 @@ impl Watch {
     ) -> usize {
         let tuning = self.tuning;
         let mut all: Vec<Candidate> = Vec::new();
-        for target in &self.targets {
+        for target in self.targets.iter().filter(|t| !t.activity.is_still()) {
             for stretch in target.stretches.iter().filter(|s| s.is_hot(&tuning) && s.own > 0) {
                 let unsettled = stretch.evidence.floor || stretch.suspect || is_thin(stretch);
                 let waited = step.now.saturating_sub(stretch.checked).clamp(1, 1 << 20);
@@ -192,6 +192,9 @@ impl Watch {
             if rest == 0 {
                 break;
             }
+            if target.activity.is_still() {
+                continue;
+            }
             let mut risen = core::mem::take(of(target));
             if risen.is_empty() {
                 continue;
@@ -233,43 +236,64 @@ impl Watch {
         rest
     }
 
-    /// Clears memory that was never seen, evenly spread where it is more than may be cleared.
-    fn see_the_unseen<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) -> usize {
+    /// Clears memory that was never seen, evenly spread where it is more than may be cleared: half of it of the busiest, if
+    /// they are few, the other half by turns.
+    fn see_the_unseen<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, rest: usize) -> usize {
         let count = self.targets.len();
+        let busiest = core::mem::take(&mut self.busiest);
+        let mut left = if busiest.is_empty() { 0 } else { rest / 2 };
+        let mut rest = rest - left;
+        for &index in &busiest {
+            if left == 0 {
+                break;
+            }
+            left = self.see_unseen_of(index, step, left);
+        }
+        rest += left;
+        self.busiest = busiest;
         for _ in 0..count {
             if rest == 0 {
                 break;
             }
             self.clear_turn = (self.clear_turn + 1) % count;
-            let Some(target) = self.targets.get_mut(self.clear_turn).filter(|t| t.census.unseen > 0) else {
-                continue;
-            };
-            let unseen = target.census.unseen;
-            // By the block, a cell costs a fifth of what it costs by itself.
-            let whole = target.blocks.len().min(unseen) + unseen / 2;
-            let swept = 1 + target.census.present / SWEPT_A_CLEAR;
-            let fits = swept <= rest && target.looks_of_sweep() <= step.checks_left();
-            if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen {
-                // Small processes: all at once is cheaper.
-                let before = step.allowance.prepares;
-                if target.sweep(step, Sweep::All, &self.tuning) {
-                    target.take_census(step.now, &self.tuning);
-                    rest = rest.saturating_sub(before.saturating_sub(step.allowance.prepares));
-                    continue;
-                }
-            }
-            let most = if whole <= rest { unseen } else { (rest * 2 / 3).max(1) };
-            rest = rest.saturating_sub(whole);
-            let chosen = target.spread(most, |c| c.state == State::Unseen);
-            let cells: Vec<(At, u64)> = chosen
-                .into_iter()
-                .filter_map(|at| Some((at, all_of(target.blocks.get(at.block)?.cells.get(at.cell)?))))
-                .collect();
-            if !cells.is_empty() {
-                target.clear(step, &cells, &self.tuning);
-                target.count_seen(cells.len());
+            rest = self.see_unseen_of(self.clear_turn, step, rest);
+        }
+        rest
+    }
+
+    /// The same of one target. Returns what is left to spend.
+    fn see_unseen_of<O: BlockOperations>(
+        &mut self,
+        index: usize,
+        step: &mut Step<'_, O>,
+        mut rest: usize,
+    ) -> usize {
+        let telling = |t: &&mut Watched| t.census.unseen > 0 && !t.activity.is_still();
+        let Some(target) = self.targets.get_mut(index).filter(telling) else { return rest };
+        let unseen = target.census.unseen;
+        // By the block, a cell costs a fifth of what it costs by itself.
+        let whole = target.blocks.len().min(unseen) + unseen / 2;
+        let swept = 1 + target.census.present / SWEPT_A_CLEAR;
+        let fits = swept <= rest && target.looks_of_sweep() <= step.checks_left();
+        if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen {
+            // Small processes: all at once is cheaper.
+            let before = step.allowance.prepares;
+            if target.sweep(step, Sweep::All, &self.tuning) {
                 target.take_census(step.now, &self.tuning);
+                return rest.saturating_sub(before.saturating_sub(step.allowance.prepares));
             }
+        }
+        let most = if whole <= rest { unseen } else { (rest * 2 / 3).max(1) };
+        rest = rest.saturating_sub(whole);
+        let chosen = target.spread(most, |c| c.state == State::Unseen);
+        let cells: Vec<(At, u64)> = chosen
+            .into_iter()
+            .filter_map(|at| Some((at, all_of(target.blocks.get(at.block)?.cells.get(at.cell)?))))
+            .collect();
+        if !cells.is_empty() {
+            target.clear(step, &cells, &self.tuning);
+            target.count_seen(cells.len());
+            target.take_census(step.now, &self.tuning);
         }
         rest
     }
@@ -286,6 +310,7 @@ impl Watch {
         let best = self
             .targets
             .iter_mut()
+            .filter(|t| !t.activity.is_still())
             .filter(|t| telling(t) > 0 && (t.swept == 0 || now.saturating_sub(t.swept) >= tuning.sweep_pause))
             .filter(|t| {
                 price(t) <= credit && t.census.present <= tuning.longest_sweep && t.looks_of_sweep() <= looks

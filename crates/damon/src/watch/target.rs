@@ -1,5 +1,6 @@
 //! What is known of one target: its blocks, and the flows of looks and clears through them.
 
+use super::activity::Activity;
 use super::cell::{Blind, Cell, Moment, State, Told, Window};
 use super::draw::Stretch;
 use super::evidence::Verdict;
@@ -40,7 +41,8 @@ impl Block {
         self.cells.iter().take(count).enumerate().map(move |(i, c)| (self.addr + i as u64 * size, size, c))
     }
 
-    fn used(&mut self) -> &mut [Cell] {
+    /// As [`Self::parts`], to change them.
+    pub fn used(&mut self) -> &mut [Cell] {
         let count = if self.huge { 1 } else { CELLS };
         &mut self.cells[..count]
     }
@@ -75,6 +77,9 @@ pub(super) struct Watched {
     /// Sorted by address.
     pub blocks: Vec<Block>,
     pub surveyed: Option<u64>,
+    /// Which block the next turn to be looked at begins with.
+    pub look_from: usize,
+    pub activity: Activity,
     /// What was last drawn of it.
     pub stretches: Vec<Stretch>,
     /// Windows that wait for a look: when, and in which block (by address).
@@ -421,7 +426,7 @@ impl Watched {
     }
 }
 
-fn moment_of<O: BlockOperations>(step: &mut Step<'_, O>) -> Moment {
+pub(super) fn moment_of<O: BlockOperations>(step: &mut Step<'_, O>) -> Moment {
     Moment { now: step.now, at: step.moment() }
 }
 

@@ -48,6 +48,9 @@ pub struct Tuning {
     /// Targets with more pages than this are not swept: from Linux 6.5 on, all page faults of the target wait until a sweep
     /// is through, 15 to 20 ms for a GiB of small pages.
     pub longest_sweep: usize,
+    /// How often memory of a target that does not run is credited with having been idle: it takes time in proportion to what
+    /// there is, and nothing waits for it.
+    pub rest_pause: u64,
     /// What is set aside for sweeps from the start, in clears: about half of the first second's budget.
     pub first_sweeps: usize,
 }
@@ -73,6 +76,7 @@ impl Tuning {
         sweep_share: 40,
         sweep_pause: 200,
         longest_sweep: 1 << 18,
+        rest_pause: 100,
         first_sweeps: 400,
     };
 }

@@ -16,9 +16,13 @@ const EARNED: f64 = 50_000.0;
 const HOLDS: f64 = 10e6;
 
 /// What there is to spend.
-struct Purse(f64);
+pub struct Purse(f64);
 
 impl Purse {
+    pub fn full() -> Self {
+        Self(HOLDS)
+    }
+
     fn allowance(&self) -> Allowance {
         let left = (self.0 - WAKE_UP).max(0.0);
         let plannable = EARNED * 20.0 * 0.6;
@@ -30,6 +34,26 @@ impl Purse {
             wake_ups_per_aggr: 7,
         }
     }
+}
+
+/// One tick, later if there is nothing left for one, and what it costs.
+pub fn tick(monitor: &mut Monitor<Simulated, Watch>, now: &mut u64, purse: &mut Purse, keep: &mut Keep) {
+    if purse.0 < 0.0 {
+        let wait = (-purse.0 / EARNED) as u64 + 10;
+        *now += wait;
+        purse.0 += wait as f64 * EARNED;
+        monitor.ops().now = *now;
+    }
+    let before = (*monitor.tally(), monitor.ops().runs);
+    let due = monitor.tick(*now * 5_000_000, purse.allowance(), keep);
+    let after = (*monitor.tally(), monitor.ops().runs);
+    purse.0 -= WAKE_UP
+        + (after.1 - before.1) as f64 * RUN
+        + (after.0.checks - before.0.checks) as f64 * LOOK
+        + (after.0.prepares - before.0.prepares) as f64 * CLEAR;
+    purse.0 = (purse.0 + due as f64 * EARNED).min(HOLDS);
+    *now += due;
+    monitor.ops().now = *now;
 }
 
 /// Snapshots with the index of the phase each lies in.
@@ -46,28 +70,13 @@ fn watch_many(phases: &[(Pattern, u32)], targets: u64, seed: u64) -> Vec<(usize,
     }
     let mut found = Vec::new();
     let (mut now, mut end) = (0u64, 0u64);
-    let mut purse = Purse(HOLDS);
+    let mut purse = Purse::full();
     for (index, (pattern, aggregations)) in phases.iter().enumerate() {
         monitor.ops().change(pattern.clone());
         end += u64::from(*aggregations) * 20;
         while now < end {
-            if purse.0 < 0.0 {
-                let wait = (-purse.0 / EARNED) as u64 + 10;
-                now += wait;
-                purse.0 += wait as f64 * EARNED;
-                monitor.ops().now = now;
-            }
             let mut keep = Keep(Vec::new());
-            let before = (*monitor.tally(), monitor.ops().runs);
-            let due = monitor.tick(now * 5_000_000, purse.allowance(), &mut keep);
-            let after = (*monitor.tally(), monitor.ops().runs);
-            purse.0 -= WAKE_UP
-                + (after.1 - before.1) as f64 * RUN
-                + (after.0.checks - before.0.checks) as f64 * LOOK
-                + (after.0.prepares - before.0.prepares) as f64 * CLEAR;
-            purse.0 = (purse.0 + due as f64 * EARNED).min(HOLDS);
-            now += due;
-            monitor.ops().now = now;
+            tick(&mut monitor, &mut now, &mut purse, &mut keep);
             found.extend(keep.0.into_iter().map(|s| (index, s)));
         }
     }
@@ -200,7 +209,7 @@ fn hot_spots_of_many_sizes() {
 }
 
 /// A worker: 10 MiB in ten places, 4 MiB of it in use at 20 Hz.
-fn worker() -> Pattern {
+pub fn worker() -> Pattern {
     let list: Vec<(u64, u64, f64)> =
         (0..11).map(|i| (8, if i == 5 { 4096 } else { 600 }, if i == 5 { 20.0 } else { 0.0 })).collect();
     areas(&list)

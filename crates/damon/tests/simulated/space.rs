@@ -79,13 +79,16 @@ pub struct Simulated {
     pub now: u64,
     targets: BTreeMap<TargetId, BTreeMap<u64, Block>>,
     pub clears: u64,
+    /// Those that do not run, since when; and whether it is told who runs.
+    pub asleep: BTreeMap<TargetId, u64>,
+    pub tells_who_runs: bool,
     /// Runs of the program that looks, each of which has a price of its own.
     pub runs: u64,
 }
 
 impl Simulated {
     pub fn new(pattern: Pattern) -> Self {
-        Self { pattern, now: 0, targets: BTreeMap::new(), clears: 0, runs: 0 }
+        Self { pattern, now: 0, targets: BTreeMap::new(), clears: 0, asleep: BTreeMap::new(), tells_who_runs: false, runs: 0 }
     }
 
     /// From now on accesses follow another pattern; what was accessed stays so.
@@ -188,7 +191,8 @@ impl BlockOperations for Simulated {
 
     fn look(&mut self, target: TargetId, blocks: &mut [BlockLook]) -> bool {
         self.runs += 1;
-        let (now, huge) = (self.now, self.pattern.unit == BLOCK_SIZE);
+        let now = self.asleep.get(&target).copied().unwrap_or(self.now);
+        let huge = self.pattern.unit == BLOCK_SIZE;
         let all = self.blocks(target);
         for look in blocks {
             let Some(pages) = all.get(&look.addr) else {
@@ -222,6 +226,14 @@ impl BlockOperations for Simulated {
     fn ownership(&mut self, _target: TargetId, addrs: &[u64], found: &mut Vec<Ownership>) {
         found.clear();
         found.extend(addrs.iter().map(|_| Ownership::Exclusive));
+    }
+
+    fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<u64>>) {
+        found.clear();
+        if self.tells_who_runs {
+            let ran = |id| Some(self.asleep.get(id).copied().unwrap_or(self.now) * 1000);
+            found.extend(targets.iter().map(ran));
+        }
     }
 
     fn sweep(&mut self, target: TargetId, _kind: Sweep) -> bool {

@@ -8,7 +8,7 @@ use isotherm_linux::targets::EndReason;
 use isotherm_linux::{Cost, Observer};
 use isotherm_record as rec;
 use isotherm_record::{Item, ItemWriter};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,9 +55,21 @@ pub struct Recorder {
     error: Option<rec::Error>,
     failed: Failed,
     snapshots: u64,
-    /// Parents of those observed now.
-    parents: BTreeMap<TargetId, TargetId>,
+    /// Those observed now.
+    known: BTreeMap<TargetId, KnownTarget>,
+    /// Those that are thought to have their parent's command line, until it is their turn to be asked.
+    unasked: VecDeque<TargetId>,
 }
+
+/// A target, as it was written down.
+struct KnownTarget {
+    process: Arc<Process>,
+    info: rec::TargetInfo,
+}
+
+/// Command lines that are asked for in a second of those that were forked, some 15 us each: mostly they are their parent's,
+/// but servers show there what each process is for.
+const ASKED_A_SECOND: usize = 16;
 
 impl Recorder {
     pub fn new(output: Output, args: &RecordArgs, attrs: &Attrs, backend: &str, coarse: bool) -> Self {
@@ -68,7 +80,8 @@ impl Recorder {
             error: None,
             failed: Failed::default(),
             snapshots: 0,
-            parents: BTreeMap::new(),
+            known: BTreeMap::new(),
+            unasked: VecDeque::new(),
         };
         recorder.write(&Item::Header(rec::Header {
             producer: concat!("isotherm ", env!("CARGO_PKG_VERSION")).into(),
@@ -96,6 +109,7 @@ impl Recorder {
     /// # Errors
     /// When writing failed, now or before.
     pub fn finish(mut self, end: rec::End) -> Result<Finished, rec::Error> {
+        self.ask_for_command_lines(usize::MAX);
         self.write(&Item::End(end));
         let finished = self.writer.finish();
         self.note(finished);
@@ -122,6 +136,30 @@ impl Recorder {
         }
     }
 
+    /// Writes a target down again, if it is not what it was.
+    fn name_anew(&mut self, id: TargetId, time_ns: u64, change: impl FnOnce(&mut rec::TargetInfo)) {
+        let Some(known) = self.known.get_mut(&id) else { return };
+        let before = known.info.clone();
+        change(&mut known.info);
+        if known.info != before {
+            known.info.time_ns = time_ns;
+            let item = Item::Target(known.info.clone());
+            self.write(&item);
+        }
+    }
+
+    fn ask_for_command_lines(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(id) = self.unasked.pop_front() else { return };
+            let Some(process) = self.known.get(&id).map(|known| Arc::clone(&known.process)) else { continue };
+            // Of one that has ended by now nothing more can be learnt.
+            if process.is_alive() {
+                let names = names_of(&process);
+                self.name_anew(id, isotherm_linux::monotonic_ns(), |info| (info.comm, info.cmdline) = names);
+            }
+        }
+    }
+
     fn note(&mut self, result: Result<(), rec::Error>) {
         if let Err(error) = result {
             // Only the first is kept: it says why.
@@ -129,6 +167,12 @@ impl Recorder {
             self.failed.0.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// Its name and its command line. One that has ended still has the name it was found under.
+fn names_of(process: &Process) -> (String, Vec<String>) {
+    let comm = process.comm().unwrap_or_else(|_| process.first_comm().to_owned());
+    (comm, process.cmdline().unwrap_or_default())
 }
 
 fn recorded(attrs: &Attrs) -> rec::RecordedAttrs {
@@ -143,19 +187,32 @@ fn recorded(attrs: &Attrs) -> rec::RecordedAttrs {
 }
 
 impl Observer for Recorder {
-    fn target(&mut self, id: TargetId, process: &Process, parent: Option<TargetId>, time_ns: u64) {
-        if let Some(parent) = parent {
-            self.parents.insert(id, parent);
-        }
-        self.write(&Item::Target(rec::TargetInfo {
+    fn target(
+        &mut self,
+        id: TargetId,
+        process: &Arc<Process>,
+        parent: Option<TargetId>,
+        is_copy: bool,
+        time_ns: u64,
+    ) {
+        let inherited = parent.filter(|_| is_copy).and_then(|parent| self.known.get(&parent));
+        let (comm, cmdline) = match inherited {
+            Some(parent) => {
+                self.unasked.push_back(id);
+                (process.first_comm().to_owned(), parent.info.cmdline.clone())
+            }
+            None => names_of(process),
+        };
+        let info = rec::TargetInfo {
             id: id.0,
             pid: u32::try_from(process.pid().as_raw_nonzero().get()).unwrap_or(0),
             parent: parent.map(|p| p.0),
-            // One that has ended by now still has the name it was found under.
-            comm: process.comm().unwrap_or_else(|_| process.first_comm().to_owned()),
-            cmdline: process.cmdline().unwrap_or_default(),
+            comm,
+            cmdline,
             time_ns,
-        }));
+        };
+        self.write(&Item::Target(info.clone()));
+        self.known.insert(id, KnownTarget { process: Arc::clone(process), info });
     }
 
     fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
@@ -177,8 +234,7 @@ impl Observer for Recorder {
 
     fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {
         // The same target under its new name.
-        let parent = self.parents.get(&id).copied();
-        self.target(id, process, parent, time_ns);
+        self.name_anew(id, time_ns, |info| (info.comm, info.cmdline) = names_of(process));
     }
 
     fn attrs(&mut self, attrs: &Attrs, time_ns: u64) {
@@ -194,7 +250,7 @@ impl Observer for Recorder {
     }
 
     fn target_end(&mut self, id: TargetId, reason: EndReason, time_ns: u64) {
-        self.parents.remove(&id);
+        self.known.remove(&id);
         let reason = match reason {
             EndReason::Exited(Some(status)) => status.to_string(),
             EndReason::Exited(None) => "exited".into(),
@@ -205,6 +261,7 @@ impl Observer for Recorder {
     }
 
     fn cost(&mut self, cost: &Cost) {
+        self.ask_for_command_lines(ASKED_A_SECOND);
         self.write(&Item::Cost(rec::Cost {
             time_ns: cost.time_ns,
             wall_ns: cost.wall_ns,

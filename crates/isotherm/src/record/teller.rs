@@ -6,6 +6,7 @@ use isotherm_linux::process::Process;
 use isotherm_linux::targets::EndReason;
 use isotherm_linux::{Cost, FeedLimits, Observer, Refusals};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Prints.
 pub struct Teller {
@@ -69,7 +70,7 @@ impl Teller {
 }
 
 impl Observer for Teller {
-    fn target(&mut self, id: TargetId, _process: &Process, _parent: Option<TargetId>, _time_ns: u64) {
+    fn target(&mut self, id: TargetId, _: &Arc<Process>, _: Option<TargetId>, _is_copy: bool, _time_ns: u64) {
         self.targets.insert(id, (0, 0));
     }
 

@@ -8,7 +8,7 @@ use crate::{Estimate, Watch, statistics::median};
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What Linux took, in ms; of fork and exit, the median of a fork without that memory is subtracted.
 #[derive(Clone, Debug, Serialize)]
@@ -39,6 +39,10 @@ struct Times {
     exit: Vec<f64>,
     zap: Vec<f64>,
 }
+
+/// How often memory is laid out for a run, at most, and the pause before it is tried again.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(20);
 
 impl Linux {
     pub(super) fn measure(layout: Layout, setup: &Setup, watch: &mut Watch<'_>) -> Result<Linux, Error> {
@@ -71,7 +75,8 @@ impl Linux {
         let mut of_order: Option<f64> = None;
         // One run more, first, that does not count: memory that this machine has not used for long is dearer, and its host
         // may have to find it first.
-        for run in 0..=setup.runs {
+        let (mut run, mut tries) = (0, TRIES);
+        while run <= setup.runs {
             watch.go_on()?;
             let empty = fork_once()?;
             let memory = Memory::new((setup.mib as usize) << 20)?;
@@ -83,6 +88,13 @@ impl Linux {
             match memory.check(layout, folios.as_ref())? {
                 Ok(Some(share)) => of_order = Some(of_order.map_or(share, |least| least.min(share))),
                 Ok(None) => {}
+                // A huge page that the kernel holds on to for a moment, in a processor's list of pages that are new, is not
+                // split.
+                Err(Unlike::Orders { .. }) if tries > 1 => {
+                    tries -= 1;
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
                 Err(why) => return Ok(Err(why)),
             }
             let start = Instant::now();
@@ -95,6 +107,7 @@ impl Linux {
                 times.exit.push(exit);
                 times.zap.push(zap);
             }
+            (run, tries) = (run + 1, TRIES);
         }
         Ok(Ok(times.judge(layout, of_order)))
     }

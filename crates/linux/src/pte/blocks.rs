@@ -8,7 +8,7 @@
 //! 33 pages away, in one mapping (`examples/sweep_flush.rs`).
 
 use super::clear::{Page, advise_cold, pieces};
-use super::walk::{Entry, Found, MAX_TABLES, bit};
+use super::walk::{Entry, Found, MAX_PROCESSES, MAX_TABLES, bit};
 use super::{Pte, decode};
 use isotherm_damon::{
     AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, Pages,
@@ -308,6 +308,27 @@ impl BlockOperations for Pte {
                 Some(mapped) if mapped.present() => Ownership::Shared,
                 _ => Ownership::Unknown,
             };
+        }
+    }
+
+    fn ran(&mut self, ids: &[TargetId], found: &mut Vec<Option<u64>>) {
+        found.clear();
+        found.resize(ids.len(), None);
+        let Self { targets, walker, error, .. } = self;
+        for (ids, found) in ids.chunks(MAX_PROCESSES).zip(found.chunks_mut(MAX_PROCESSES)) {
+            // A pidfd names its process also once that has ended, and then nothing can be told.
+            let known: Vec<(usize, &super::Target)> =
+                ids.iter().enumerate().filter_map(|(i, id)| Some((i, targets.get(id)?))).collect();
+            let pidfds = known.iter().map(|(_, target)| target.process.pidfd());
+            let asked = walker.ran(pidfds, |i, ran| {
+                if let Some(found) = known.get(i).and_then(|(at, _)| found.get_mut(*at)) {
+                    *found = ran;
+                }
+            });
+            if let Err(failed) = asked {
+                error.get_or_insert(failed);
+                return;
+            }
         }
     }
 

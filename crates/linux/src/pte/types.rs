@@ -139,11 +139,18 @@ impl Types {
         let mut starts = Vec::with_capacity(length.min(bytes.len()) / 20);
         let mut named: Vec<(String, Vec<u32>)> =
             wanted.iter().map(|name| ((*name).to_owned(), Vec::new())).collect();
+        // Most names differ in their first four bytes.
+        let beginnings: Vec<u32> = wanted.iter().filter_map(|name| u32_at(name.as_bytes(), 0)).collect();
+        let short = beginnings.len() < wanted.len();
         while at < end {
             let info = u32_at(&bytes, at + 4)?;
             let (kind, members) = (info >> 24 & 0x7f, (info & 0xff_ffff) as usize);
             starts.push(at as u32);
-            if matches!(kind, kind::STRUCT | kind::ENUM | kind::ENUM64) {
+            let begins_like_one = || {
+                let name = strings.checked_add(word(at)?)?;
+                Some(u32_at(&bytes, name).is_none_or(|beginning| beginnings.contains(&beginning)))
+            };
+            if matches!(kind, kind::STRUCT | kind::ENUM | kind::ENUM64) && (short || begins_like_one()?) {
                 let name = bytes.get(strings.checked_add(word(at)?)?..)?;
                 let is =
                     |wanted: &str| name.starts_with(wanted.as_bytes()) && name.get(wanted.len()) == Some(&0);

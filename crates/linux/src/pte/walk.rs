@@ -20,6 +20,9 @@ pub const MAX_ADDRS: usize = 4096;
 /// Most page tables read in one run (`MAX_TABLES` there).
 pub const MAX_TABLES: usize = 256;
 
+/// Most processes asked about in one run (`MAX_PROCESSES` there).
+pub const MAX_PROCESSES: usize = 256;
+
 /// A page table, raw.
 pub type Table = [u64; 512];
 const GIB: u64 = 1 << 30;
@@ -37,7 +40,7 @@ struct Args {
     addrs: u32,
     requests: u32,
     status: u32,
-    pad: u32,
+    processes: u32,
 }
 
 const STATUS_GONE: u32 = 2;
@@ -62,13 +65,23 @@ struct Request {
     found: u32,
 }
 
+/// `struct process` of the program: one that is asked about.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Asked {
+    pidfd: i32,
+    known: u32,
+    ran: u64,
+}
+
 #[repr(C)]
 struct Shared {
     addr: [u64; MAX_ADDRS],
     slot: [Slot; MAX_ADDRS],
     table: [Table; MAX_TABLES],
     request: [Request; MAX_TABLES],
-    offset: [u32; 16],
+    process: [Asked; MAX_PROCESSES],
+    offset: [u32; 24],
     /// The program's own.
     run: [u64; 20],
 }
@@ -82,6 +95,7 @@ enum Read {
     Nothing,
     Entries(usize),
     Tables(usize),
+    Processes(usize),
 }
 
 /// The fields that the program reads, in the order of its `struct offsets`.
@@ -103,11 +117,33 @@ const FIELDS: [(&str, &str); 15] = [
     ("mm_struct", "pgd"),
 ];
 
+/// Those that it takes to tell how long a process has run, in the order of `struct offsets`, after the others.
+const FIELDS_OF_RUNNING: [(&str, &str); 8] = [
+    ("mm_struct", "mm_users"),
+    ("task_struct", "on_cpu"),
+    ("task_struct", "se"),
+    ("sched_entity", "sum_exec_runtime"),
+    ("task_struct", "nvcsw"),
+    ("task_struct", "nivcsw"),
+    ("signal_struct", "nr_threads"),
+    ("signal_struct", "sum_sched_runtime"),
+];
+
 /// The types those are fields of.
-pub const TYPES: [&str; 8] =
-    ["task_struct", "signal_struct", "pid", "files_struct", "fdtable", "file", "inode", "mm_struct"];
+pub const TYPES: [&str; 9] = [
+    "task_struct",
+    "signal_struct",
+    "pid",
+    "files_struct",
+    "fdtable",
+    "file",
+    "inode",
+    "mm_struct",
+    "sched_entity",
+];
 
 const _: () = assert!(size_of::<Args>() == 56 && size_of::<Slot>() == 16 && size_of::<Request>() == 24);
+const _: () = assert!(size_of::<Asked>() == 16 && FIELDS.len() + FIELDS_OF_RUNNING.len() == 23);
 
 /// What was found in place of a page table that was asked for, or it.
 #[derive(Clone, Copy, Debug)]
@@ -236,6 +272,8 @@ pub struct Walker {
     page_offset: u64,
     phys_mask: u64,
     levels: u32,
+    /// Whether this kernel has what tells how long a process has run.
+    knows_running: bool,
 }
 
 impl Walker {
@@ -254,8 +292,16 @@ impl Walker {
             *offset =
                 found.ok_or_else(|| WalkError::Object(format!("no field {field} in its struct {of}")))?;
         }
+        let more = shared.get_mut().offset.iter_mut().skip(FIELDS.len());
+        let mut knows_running = true;
+        for (offset, (of, field)) in more.zip(FIELDS_OF_RUNNING) {
+            let found = kernel.offset(of, field);
+            knows_running &= found.is_some();
+            *offset = found.unwrap_or(0);
+        }
         let program = object::load(include_bytes!("../../bpf/walk.bpf.o"), "walk", shared.fd())?;
-        let mut walker = Self { program, shared, page_offset: 0, phys_mask: phys_mask(), levels: 4 };
+        let (page_offset, phys_mask) = (0, phys_mask());
+        let mut walker = Self { program, shared, page_offset, phys_mask, levels: 4, knows_running };
         walker.prove_direct_map()?;
         Ok(walker)
     }
@@ -330,6 +376,30 @@ impl Walker {
         Ok(walked)
     }
 
+    /// How long each of the processes that `pidfds` name has run so far, all threads together, ns: that changes whenever one
+    /// of them runs. `None` where it cannot be told, as while one runs. At most [`MAX_PROCESSES`] are asked about.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program at all.
+    pub fn ran<'a>(
+        &mut self,
+        pidfds: impl Iterator<Item = BorrowedFd<'a>>,
+        mut found: impl FnMut(usize, Option<u64>),
+    ) -> io::Result<()> {
+        let mut count = 0;
+        for (asked, pidfd) in self.shared.get_mut().process.iter_mut().zip(pidfds) {
+            *asked = Asked { pidfd: pidfd.as_raw_fd(), known: 0, ran: 0 };
+            count += 1;
+        }
+        if self.knows_running && count > 0 {
+            self.run(Read::Processes(count), -1, 0)?;
+        }
+        for (index, asked) in self.shared.get().process.iter().take(count).enumerate() {
+            found(index, (asked.known != 0).then_some(asked.ran));
+        }
+        Ok(())
+    }
+
     /// The frame numbers of kernel addresses of the caller's own, one a page; `None` where one is not mapped.
     ///
     /// # Errors
@@ -354,10 +424,11 @@ impl Walker {
     }
 
     fn run(&mut self, read: Read, pidfd: i32, pgd: u64) -> io::Result<Args> {
-        let (addrs, requests) = match read {
-            Read::Nothing => (0, 0),
-            Read::Entries(count) => (count, 0),
-            Read::Tables(count) => (0, count),
+        let (addrs, requests, processes) = match read {
+            Read::Nothing => (0, 0, 0),
+            Read::Entries(count) => (count, 0, 0),
+            Read::Tables(count) => (0, count, 0),
+            Read::Processes(count) => (0, 0, count),
         };
         let mut args = Args {
             page_offset: self.page_offset,
@@ -369,7 +440,7 @@ impl Walker {
             addrs: addrs as u32,
             requests: requests as u32,
             status: STATUS_GONE,
-            pad: 0,
+            processes: processes as u32,
         };
         self.shared.run(&self.program, &mut args)?;
         Ok(args)

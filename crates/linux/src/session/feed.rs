@@ -235,7 +235,8 @@ impl Outlet {
             }
             for Known { id, process, parent, .. } in known.clone() {
                 if !self.told.contains(&id) {
-                    self.offer(&SessionEvent::Target { id, process: Arc::clone(process), parent, time_ns });
+                    let process = Arc::clone(process);
+                    self.offer(&SessionEvent::Target { id, process, parent, is_copy: false, time_ns });
                     self.owed.insert(id);
                 }
             }

@@ -48,6 +48,8 @@ pub enum SessionEvent {
         process: Arc<Process>,
         /// The target whose child it is.
         parent: Option<TargetId>,
+        /// It was forked, and runs what its parent runs.
+        is_copy: bool,
         /// When, ns of CLOCK_MONOTONIC.
         time_ns: u64,
     },
@@ -98,7 +100,15 @@ pub enum SessionEvent {
 /// implemented; see [`SessionEvent`] for what the arguments mean.
 pub trait Observer {
     /// A target appeared.
-    fn target(&mut self, _id: TargetId, _process: &Process, _parent: Option<TargetId>, _time_ns: u64) {}
+    fn target(
+        &mut self,
+        _id: TargetId,
+        _process: &Arc<Process>,
+        _parent: Option<TargetId>,
+        _is_copy: bool,
+        _time_ns: u64,
+    ) {
+    }
     /// Its mappings were read for the first time or changed.
     fn mappings(&mut self, _id: TargetId, _maps: &MapList, _time_ns: u64) {}
     /// It runs another program now.
@@ -121,7 +131,9 @@ impl SessionEvent {
     /// Calls the observer's method for it.
     pub fn tell(&self, observer: &mut dyn Observer) {
         match self {
-            Self::Target { id, process, parent, time_ns } => observer.target(*id, process, *parent, *time_ns),
+            Self::Target { id, process, parent, is_copy, time_ns } => {
+                observer.target(*id, process, *parent, *is_copy, *time_ns);
+            }
             Self::Mappings { id, maps, time_ns } => observer.mappings(*id, maps, *time_ns),
             Self::Execed { id, process, time_ns } => observer.execed(*id, process, *time_ns),
             Self::Attrs { attrs, time_ns } => observer.attrs(attrs, *time_ns),

@@ -97,11 +97,9 @@ impl Known {
         let base = base.map(|(_, base)| base);
         let recent = since.filter(|k| mappings.time_ns.saturating_sub(k.whole_ns) < WHOLE_AFTER_NS);
         let between = |k: &State| Change { base, ..Change::between(serial, &k.mappings, mappings) };
-        let change = recent.map(between).filter(|change| {
-            // Not all that is called sorted is; and much change is no change.
-            change.new.len() < mappings.maps.len() / 2
-                && recent.is_some_and(|k| change.apply(&k.mappings) == *mappings)
-        });
+        // Of lists that are not sorted it cannot be told by what changed; and much change is no change.
+        let told = recent.filter(|k| is_sorted(&k.mappings.maps) && is_sorted(&mappings.maps));
+        let change = told.map(between).filter(|change| change.new.len() < mappings.maps.len() / 2);
         let whole_ns = match (&change, since) {
             (Some(_), Some(known)) => known.whole_ns,
             _ => mappings.time_ns,
@@ -145,21 +143,31 @@ impl Known {
     }
 }
 
+/// In order, no two with one start.
+fn is_sorted(maps: &[Mapping]) -> bool {
+    maps.is_sorted_by(|a, b| a.start < b.start)
+}
+
 impl Change {
+    /// Both must be sorted.
     fn between(serial: u64, old: &Mappings, new: &Mappings) -> Self {
-        let missing = |of: &Mapping, from: &Mappings| {
-            let at = from.maps.partition_point(|m| m.start < of.start);
-            from.maps.get(at) != Some(of)
-        };
-        Self {
-            serial,
-            base: None,
-            target: new.target,
-            time_ns: new.time_ns,
-            gone: old.maps.iter().filter(|m| missing(m, new)).map(|m| m.start).collect(),
-            new: new.maps.iter().filter(|m| missing(m, old)).cloned().collect(),
-            partial: new.partial,
+        let (mut gone, mut came) = (Vec::new(), Vec::new());
+        let mut before = old.maps.iter().peekable();
+        for mapping in &new.maps {
+            while let Some(passed) = before.next_if(|m| m.start < mapping.start) {
+                gone.push(passed.start);
+            }
+            match before.next_if(|m| m.start == mapping.start) {
+                Some(same) if same == mapping => {}
+                other => {
+                    gone.extend(other.map(|m| m.start));
+                    came.push(mapping.clone());
+                }
+            }
         }
+        gone.extend(before.map(|m| m.start));
+        let (target, time_ns, partial) = (new.target, new.time_ns, new.partial);
+        Self { serial, base: None, target, time_ns, gone, new: came, partial }
     }
 
     fn apply(&self, old: &Mappings) -> Mappings {

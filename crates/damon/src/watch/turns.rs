@@ -1,0 +1,125 @@
+//! Whose turn it is to be asked and looked at. Of many targets those that run come first, with half of what may be spent, and
+//! all have their turn with the rest.
+
+use super::activity::busiest;
+use super::target::moment_of;
+use super::Watch;
+use crate::{BlockOperations, Step, TargetId};
+use alloc::vec::Vec;
+
+/// Most targets that are asked in one aggregation whether they ran.
+const MOST_ASKED: usize = 256;
+/// Part of the looks of an aggregation's end that may be spent on that.
+const FOR_ASKING: usize = 8;
+
+/// What became of a target's turn.
+enum Turned {
+    /// All there was to look at was looked at.
+    Whole,
+    /// It was too much for what was left.
+    Cut,
+}
+
+impl Watch {
+    /// Asks some targets, by turns, whether they ran.
+    pub(super) fn ask_who_ran<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
+        let count = self.targets.len();
+        if count == 0 || step.checks_left() == 0 || self.cannot_ask {
+            return;
+        }
+        let most = (step.checks_left() / FOR_ASKING).clamp(1, MOST_ASKED).min(count);
+        let first = self.ask_turn % count;
+        self.ask_turn = first + most;
+        let asked: Vec<usize> = (first..first + most).map(|i| i % count).collect();
+        let ids: Vec<TargetId> = asked.iter().filter_map(|i| Some(self.targets.get(*i)?.id)).collect();
+        let mut found = Vec::new();
+        step.ran(&ids, &mut found);
+        if found.is_empty() {
+            self.cannot_ask = true;
+            return;
+        }
+        let moment = moment_of(step);
+        for (i, ran) in asked.iter().zip(found) {
+            if let Some(target) = self.targets.get_mut(*i) {
+                target.told_of_running(ran, moment, &self.tuning);
+            }
+        }
+        self.busiest = if count < super::plan::MANY { Vec::new() } else { busiest(&self.targets) };
+    }
+
+    /// Looks at what is watched, from where the last turn ended, as far as may be.
+    pub(super) fn look_by_turns<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
+        let count = self.targets.len();
+        // Half is left for looks at what is about to be cleared.
+        let mut allowed = (step.checks_left() / 2).min(step.allowance.checks_per_aggr.max(32)).max(1);
+        let busiest = core::mem::take(&mut self.busiest);
+        if !busiest.is_empty() {
+            let mut half = allowed / 2;
+            allowed -= half;
+            for _ in 0..busiest.len() {
+                self.busy_turn %= busiest.len();
+                let Some(&index) = busiest.get(self.busy_turn).filter(|_| half > 0) else { break };
+                match self.take_turn(index, &mut half, step) {
+                    Turned::Whole => self.busy_turn += 1,
+                    Turned::Cut => break,
+                }
+            }
+            allowed += half;
+        }
+        self.busiest = busiest;
+        for _ in 0..count {
+            if allowed == 0 {
+                break;
+            }
+            self.look_turn %= count;
+            match self.take_turn(self.look_turn, &mut allowed, step) {
+                Turned::Whole => self.look_turn += 1,
+                Turned::Cut => break,
+            }
+        }
+    }
+
+    /// Looks at a target, from where its last turn ended, with at most `allowed` looks, of which it takes what it uses.
+    fn take_turn<O: BlockOperations>(
+        &mut self,
+        index: usize,
+        allowed: &mut usize,
+        step: &mut Step<'_, O>,
+    ) -> Turned {
+        let Some(target) = self.targets.get_mut(index) else { return Turned::Whole };
+        if target.activity.is_resting() {
+            return Turned::Whole;
+        }
+        if target.look_from == 0 {
+            if target.surveyed == Some(step.now) {
+                // It had its turn already.
+                return Turned::Whole;
+            }
+            target.survey(step, &mut self.scratch);
+            *allowed = allowed.saturating_sub(1).max(1);
+        }
+        // Where nothing is watched yet, a look tells nothing more than the first one did.
+        let idle = target.looked_once && target.census.watching == 0 && !target.activity.is_still();
+        let mut blocks = if idle { Vec::new() } else { target.telling(target.look_from, *allowed + 1) };
+        target.looked_once = true;
+        let whole = blocks.len() <= *allowed;
+        blocks.truncate(*allowed);
+        let mut read = true;
+        if !blocks.is_empty() {
+            read = target.look(step, &blocks, &self.tuning);
+        }
+        *allowed -= blocks.len().min(*allowed);
+        if !whole {
+            target.look_from = blocks.last().map_or(0, |i| i + 1);
+            step.tally.checks_cut += 1;
+            return Turned::Cut;
+        }
+        target.look_from = 0;
+        target.take_census(step.now, &self.tuning);
+        if read && target.surveyed == Some(step.now) {
+            let moment = moment_of(step);
+            target.activity.looked(moment);
+        }
+        Turned::Whole
+    }
+}
