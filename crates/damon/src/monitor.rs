@@ -111,7 +111,7 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
         }
         let ranges = self.ops.ranges(id);
         let regions = initial_regions(&ranges, self.attrs.min_nr_regions, self.min_region);
-        self.targets.push(Target { id, regions, ranges, moved: true, steady: false });
+        self.targets.push(Target { id, regions, ranges, moved: true, steady: false, highest: 0 });
         Ok(())
     }
 
@@ -225,7 +225,11 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
 
     fn aggregate(&mut self, now_ns: u64, callbacks: &mut impl Callbacks) {
         let max_nr_accesses = self.attrs.max_nr_accesses();
-        let highest = self.targets.iter().flat_map(|t| &t.regions).map(|r| r.nr_accesses).max().unwrap_or(0);
+        // Of a target that is steady nothing has changed, and of many targets nearly all are.
+        for target in self.targets.iter_mut().filter(|t| !t.steady) {
+            target.highest = target.regions.iter().map(|r| r.nr_accesses).max().unwrap_or(0);
+        }
+        let highest = self.targets.iter().map(|t| t.highest).max().unwrap_or(0);
         let threshold = highest / 10;
         for target in &mut self.targets {
             adapt::age_regions(&mut target.regions, threshold);

@@ -95,6 +95,8 @@ pub struct Target {
     pub(crate) moved: bool,
     /// Nothing but ages differs from the last snapshot.
     pub(crate) steady: bool,
+    /// Highest `nr_accesses` of its regions at the last snapshot.
+    pub(crate) highest: u32,
 }
 
 impl Target {

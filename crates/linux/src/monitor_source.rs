@@ -54,6 +54,7 @@ struct Timed<O> {
     inner: O,
     checking: Duration,
     preparing: Duration,
+    sweeping: Duration,
     /// As DAMON does it; a sampler that reads page tables leaves out every gap that is worth it.
     three_regions: bool,
     nr_targets: usize,
@@ -129,11 +130,12 @@ impl<O: BlockOperations> BlockOperations for Timed<O> {
     }
 
     fn sweep(&mut self, target: TargetId, kind: Sweep) -> bool {
-        self.timed(Self::prepare_time, |inner| inner.sweep(target, kind))
+        self.timed(|timed| &mut timed.sweeping, |inner| inner.sweep(target, kind))
     }
 
     fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<u64>>) {
-        self.timed(Self::check_time, |inner| inner.ran(targets, found));
+        // Not timed: a fraction of a look's price, it would spoil that.
+        self.inner.ran(targets, found);
     }
 
     fn elapsed_ns(&mut self) -> u64 {
@@ -176,6 +178,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
             inner: ops,
             checking: Duration::ZERO,
             preparing: Duration::ZERO,
+            sweeping: Duration::ZERO,
             three_regions: true,
             nr_targets: 0,
             max_nr_regions: attrs.max_nr_regions,
@@ -199,15 +202,15 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
         let before = *self.monitor.tally();
         let start = clock::of_this_thread();
         let ops = self.monitor.ops();
-        (ops.checking, ops.preparing) = (Duration::ZERO, Duration::ZERO);
+        (ops.checking, ops.preparing, ops.sweeping) = Default::default();
         ops.tick_ns = now_ns;
         let allowance = self.governor.allowance(self.monitor.attrs());
         let due = self.monitor.tick(now_ns, allowance, &mut ToSink(sink));
         let spent = clock::of_this_thread().saturating_sub(start);
         let after = *self.monitor.tally();
         let ops = self.monitor.ops();
-        let (checking, preparing) = (ops.checking, ops.preparing);
-        self.governor.learn(&before, &after, checking, preparing, spent);
+        let (checking, preparing, sweeping) = (ops.checking, ops.preparing, ops.sweeping);
+        self.governor.learn(&before, &after, checking, preparing, sweeping, spent);
         due
     }
 }

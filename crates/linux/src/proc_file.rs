@@ -8,9 +8,13 @@ use std::path::Path;
 /// Longest text taken from a file that holds a few lines. A command line may be megabytes long; nobody reads them.
 const SMALL_FILE_LIMIT: u64 = 64 << 10;
 
+/// Room for what most of these files hold, so that it takes one call to read and one to find that there is no more.
+const USUAL_SIZE: usize = 2048;
+
 /// Reads `path` into `buf`, replacing what it held, at most 64 KiB of it.
 pub(crate) fn read_into(path: impl AsRef<Path>, buf: &mut Vec<u8>) -> io::Result<()> {
     buf.clear();
+    buf.reserve(USUAL_SIZE);
     File::open(path)?.take(SMALL_FILE_LIMIT).read_to_end(buf)?;
     Ok(())
 }

@@ -101,14 +101,11 @@ impl Watched {
     }
 }
 
-/// Targets that are known to run, most CPU time first, if they are few of many: where the heat is, most likely.
+/// Targets that are known to run, most CPU time first: where the heat is, most likely.
 pub(super) fn busiest(targets: &[Watched]) -> Vec<usize> {
     let busy = |t: &Watched| t.activity.busy.filter(|busy| *busy > 0.0);
     let mut busiest: Vec<usize> = Vec::new();
     busiest.extend(targets.iter().enumerate().filter(|(_, t)| busy(t).is_some()).map(|(i, _)| i));
-    if 2 * busiest.len() > targets.len() {
-        return Vec::new();
-    }
     let of = |i: &usize| targets.get(*i).and_then(busy).unwrap_or(0.0);
     busiest.sort_by(|a, b| of(b).total_cmp(&of(a)));
     busiest

@@ -37,7 +37,7 @@ mod target;
 mod tuning;
 mod turns;
 
-pub(crate) use plan::{SWEPT_A_CLEAR, price_of};
+pub(crate) use plan::price_of;
 pub use tuning::Tuning;
 
 use crate::{AddrRange, BlockOperations, Sampler, Step, Target, TargetId, adapt};
@@ -64,6 +64,7 @@ pub struct Watch {
     /// Of many targets, the few that run, most CPU time first.
     busiest: Vec<usize>,
     cannot_ask: bool,
+    most_run: bool,
     /// When the checks of this aggregation are made, and which.
     checks_at: u64,
     checks: Vec<(TargetId, AddrRange)>,
@@ -219,10 +220,15 @@ impl<O: BlockOperations> Sampler<O> for Watch {
         let spare = share.saturating_sub(step.attrs.min_nr_regions);
         let most = if step.targets.len() > 1 { spare.max(step.attrs.min_nr_regions) } else { spare.max(1) };
         let max_nr_accesses = step.attrs.max_nr_accesses();
-        for target in step.targets.iter_mut() {
-            let Some(watched) = self.index.get(&target.id).and_then(|i| self.targets.get_mut(*i)) else {
-                continue;
+        let running = self.targets.iter().filter(|t| !t.activity.is_still()).count();
+        let tuning = self.tuning.for_targets(running);
+        for (i, target) in step.targets.iter_mut().enumerate() {
+            // Mostly they stand in one order.
+            let at = match self.targets.get(i) {
+                Some(watched) if watched.id == target.id => Some(i),
+                _ => self.index.get(&target.id).copied(),
             };
+            let Some(watched) = at.and_then(|i| self.targets.get_mut(i)) else { continue };
             spread_results(watched, now, &self.tuning);
             // Drawing takes time in proportion to what there is: of a large target it is done less often.
             let pause = watched.blocks.len() as u64 / BLOCKS_A_DRAWING * u64::from(max_nr_accesses);
@@ -234,8 +240,9 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             watched.dirty = false;
             target.moved = false;
             let as_of = watched.activity.as_of(now);
-            watched.stretches = draw(watched, &covered(&target.ranges, &watched.blocks), as_of, &self.tuning);
+            watched.stretches = draw(watched, &covered(&target.ranges, &watched.blocks), as_of, &tuning);
             watched.find_edges(&self.tuning);
+            watched.is_hot = watched.stretches.iter().any(|s| s.is_hot(&self.tuning));
             let size: u64 = watched.stretches.iter().map(|s| s.range.size()).sum();
             let max_size = (size / step.attrs.min_nr_regions as u64).max(step.min_region);
             target.redraw(regions(&watched.stretches, max_size, most, max_nr_accesses));
@@ -246,15 +253,21 @@ impl<O: BlockOperations> Sampler<O> for Watch {
         if !aggregation {
             return;
         }
-        if self.targets.len() != step.targets.len()
-            || step.targets.iter().any(|t| !self.index.contains_key(&t.id))
-        {
-            let known: alloc::collections::BTreeSet<TargetId> = step.targets.iter().map(|t| t.id).collect();
-            self.targets.retain(|t| known.contains(&t.id));
-            for target in step.targets.iter().filter(|t| !self.index.contains_key(&t.id)) {
+        // Mostly nothing has changed, or some were added.
+        let differs = self.targets.iter().zip(step.targets.iter()).any(|(a, b)| a.id != b.id);
+        if !differs && self.targets.len() <= step.targets.len() {
+            for target in step.targets.iter().skip(self.targets.len()) {
+                self.index.insert(target.id, self.targets.len());
                 self.targets.push(Watched::new(target.id));
             }
+        } else {
+            let known = core::mem::take(&mut self.targets).into_iter().map(|t| (t.id, t));
+            let mut known: BTreeMap<TargetId, Watched> = known.collect();
+            let of = |id| known.remove(&id).unwrap_or_else(|| Watched::new(id));
+            self.targets = step.targets.iter().map(|t| t.id).map(of).collect();
             self.reindex();
+            // Indices, of what there was before.
+            self.busiest.clear();
         }
         self.plan_clears(step);
     }

@@ -9,8 +9,6 @@ use alloc::vec::Vec;
 /// Clears that are as dear as clearing a range of so many pages. Measured: a range costs 10 us for its flush when the
 /// target runs on another processor, and 75 ns a page.
 const PAGES_A_CLEAR: usize = 128;
-/// The same for a sweep, which flushes nothing: 45 ns a page of anonymous memory, 70 ns of shared.
-pub(crate) const SWEPT_A_CLEAR: usize = 220;
 /// Without a ceiling there is still no use in more clears than this in an aggregation.
 const ENOUGH: usize = 4000;
 /// Targets from which on it matters more to see something of each than all of any.
@@ -84,7 +82,7 @@ impl Watch {
     ) -> usize {
         let tuning = self.tuning;
         let mut all: Vec<Candidate> = Vec::new();
-        for target in self.targets.iter().filter(|t| !t.activity.is_still()) {
+        for target in self.targets.iter().filter(|t| t.is_hot && !t.activity.is_still()) {
             for stretch in target.stretches.iter().filter(|s| s.is_hot(&tuning) && s.own > 0) {
                 let unsettled = stretch.evidence.floor || stretch.suspect || is_thin(stretch);
                 let waited = step.now.saturating_sub(stretch.checked).clamp(1, 1 << 20);
@@ -273,7 +271,7 @@ impl Watch {
         let unseen = target.census.unseen;
         // By the block, a cell costs a fifth of what it costs by itself.
         let whole = target.blocks.len().min(unseen) + unseen / 2;
-        let swept = 1 + target.census.present / SWEPT_A_CLEAR;
+        let swept = 1 + target.census.present / step.allowance.swept_a_prepare.max(1);
         let fits = swept <= rest && target.looks_of_sweep() <= step.checks_left();
         if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen {
             // Small processes: all at once is cheaper.
@@ -305,7 +303,8 @@ impl Watch {
         self.sweep_credit = (self.sweep_credit + income * tuning.sweep_share / 100).min(most);
         let now = step.now;
         let (credit, looks) = (self.sweep_credit, step.checks_left());
-        let price = |t: &Watched| 1 + t.census.present / SWEPT_A_CLEAR;
+        let swept_a_prepare = step.allowance.swept_a_prepare.max(1);
+        let price = |t: &Watched| 1 + t.census.present / swept_a_prepare;
         let telling = |t: &Watched| t.census.shared + t.census.unseen;
         let best = self
             .targets

@@ -80,6 +80,8 @@ pub(super) struct Watched {
     /// Which block the next turn to be looked at begins with.
     pub look_from: usize,
     pub activity: Activity,
+    /// Any of its stretches may be hot.
+    pub is_hot: bool,
     /// What was last drawn of it.
     pub stretches: Vec<Stretch>,
     /// Windows that wait for a look: when, and in which block (by address).

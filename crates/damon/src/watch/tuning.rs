@@ -30,8 +30,11 @@ pub struct Tuning {
     /// Cells that could not be observed are tried again after so long: 2 s, the time in which all must be seen again after
     /// a fork.
     pub retry: u64,
-    /// Half-life of evidence that nothing renews.
+    /// Half-life of evidence that nothing renews, of so many targets that run, or fewer. Of more it is as many times longer, up
+    /// to so many times: each has its turn less often, and what was hot when it was last looked at is more likely hot than not.
     pub half_life: f32,
+    pub half_life_for: usize,
+    pub half_life_most: f32,
     /// For so long a page that appeared counts as accessed, and as unknown from then on unless it was cleared.
     pub appeared: u64,
     /// After a sweep, which flushes no translations, memory that was hot and shows idle may be in a TLB for so long: 0.55 s
@@ -69,6 +72,8 @@ impl Tuning {
         checks_share: 30,
         retry: 400,
         half_life: 400.0,
+        half_life_for: 8,
+        half_life_most: 16.0,
         appeared: 200,
         stale: 110,
         price: 6.0,
@@ -79,6 +84,14 @@ impl Tuning {
         rest_pause: 100,
         first_sweeps: 400,
     };
+}
+
+impl Tuning {
+    /// With the half-life of evidence for so many targets that run.
+    pub(super) fn for_targets(self, running: usize) -> Self {
+        let times = running as f32 / self.half_life_for.max(1) as f32;
+        Self { half_life: self.half_life * times.clamp(1.0, self.half_life_most.max(1.0)), ..self }
+    }
 }
 
 impl Default for Tuning {

@@ -7,10 +7,10 @@ use super::Watch;
 use crate::{BlockOperations, Step, TargetId};
 use alloc::vec::Vec;
 
-/// Most targets that are asked in one aggregation whether they ran.
-const MOST_ASKED: usize = 256;
-/// Part of the looks of an aggregation's end that may be spent on that.
-const FOR_ASKING: usize = 8;
+/// Targets that are asked in one aggregation whether they ran, at least and at most.
+const ASKED: (usize, usize) = (16, 256);
+/// How many times as many as may be looked at: asking reads a few words, a look a page table.
+const ASKED_A_LOOK: usize = 4;
 
 /// What became of a target's turn.
 enum Turned {
@@ -24,16 +24,18 @@ impl Watch {
     /// Asks some targets, by turns, whether they ran.
     pub(super) fn ask_who_ran<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         let count = self.targets.len();
-        if count == 0 || step.checks_left() == 0 || self.cannot_ask {
+        if count == 0 || self.cannot_ask {
             return;
         }
-        let most = (step.checks_left() / FOR_ASKING).clamp(1, MOST_ASKED).min(count);
+        // Where most run, to know who does not saves little.
+        let most = if self.most_run { 0 } else { step.allowance.checks_per_aggr.saturating_mul(ASKED_A_LOOK) };
+        let most = most.clamp(ASKED.0, ASKED.1).min(count);
         let first = self.ask_turn % count;
         self.ask_turn = first + most;
         let asked: Vec<usize> = (first..first + most).map(|i| i % count).collect();
         let ids: Vec<TargetId> = asked.iter().filter_map(|i| Some(self.targets.get(*i)?.id)).collect();
         let mut found = Vec::new();
-        step.ran(&ids, &mut found);
+        step.ops.ran(&ids, &mut found);
         if found.is_empty() {
             self.cannot_ask = true;
             return;
@@ -44,7 +46,9 @@ impl Watch {
                 target.told_of_running(ran, moment, &self.tuning);
             }
         }
-        self.busiest = if count < super::plan::MANY { Vec::new() } else { busiest(&self.targets) };
+        let run = self.targets.iter().filter(|t| t.activity.busy.is_some_and(|busy| busy > 0.0)).count();
+        self.most_run = 2 * run > count;
+        self.busiest = if self.most_run || count < super::plan::MANY { Vec::new() } else { busiest(&self.targets) };
     }
 
     /// Looks at what is watched, from where the last turn ended, as far as may be.

@@ -36,6 +36,7 @@ fn run<S: Sampler<Simulated>>(sampler: S, phases: &[(Pattern, u32)], prepares: u
         prepares,
         checks_per_aggr: 4000,
         prepares_per_aggr: prepares.saturating_mul(20),
+        swept_a_prepare: 220,
         wake_ups_per_aggr: 7,
     };
     let mut now = 0u64;
@@ -187,6 +188,7 @@ fn many_targets_share_what_there_is() {
         prepares: 1000,
         checks_per_aggr: 4000,
         prepares_per_aggr: 100,
+        swept_a_prepare: 220,
         wake_ups_per_aggr: 7,
     };
     let mut now = 0;

@@ -31,6 +31,7 @@ impl Purse {
             prepares: (left * 0.75 / CLEAR) as usize,
             checks_per_aggr: (plannable * 0.3 / LOOK) as usize,
             prepares_per_aggr: (plannable * 0.6 / CLEAR) as usize,
+            swept_a_prepare: 220,
             wake_ups_per_aggr: 7,
         }
     }

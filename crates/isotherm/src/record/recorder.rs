@@ -69,7 +69,7 @@ struct KnownTarget {
 
 /// Command lines that are asked for in a second of those that were forked, some 15 us each: mostly they are their parent's,
 /// but servers show there what each process is for.
-const ASKED_A_SECOND: usize = 16;
+const ASKED_A_SECOND: usize = 8;
 
 impl Recorder {
     pub fn new(output: Output, args: &RecordArgs, attrs: &Attrs, backend: &str, coarse: bool) -> Self {

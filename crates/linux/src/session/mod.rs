@@ -46,7 +46,7 @@ pub struct SessionOptions {
     /// How often to look for new targets and changed mappings, at most.
     pub update: Duration,
     /// The whole overhead budget, a share of one CPU (0.01 is 1 %; 0: no ceiling). Half of it may go into taking in
-    /// processes, 15 % into reading mappings.
+    /// processes, 10 % into reading mappings.
     pub overhead: f64,
     /// CPU time that this process spent on the session's behalf before there was one; told with the first costs.
     pub cpu_before: Duration,

@@ -379,7 +379,10 @@ impl Tracker {
             Err(error) => Err(error.into()),
         };
         match result {
-            Ok(()) => {}
+            // Whatever children it has were born after it, and so are among the newborn too.
+            Ok(()) => {
+                self.families.remove(&pid);
+            }
             Err(TargetError::Process(error)) if error.is_gone() => self.counts.too_short += 1,
             Err(error) => self.tell_refused(pid, error),
         }
