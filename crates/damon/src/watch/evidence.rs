@@ -10,6 +10,9 @@ use super::tuning::Tuning;
 /// How many times more or less pages hit than expected are a change of pattern, when neither all are nor none.
 const APART: f32 = 4.0;
 
+/// Up to so many times more or less is about the same rate, of two that little is known of.
+const LIKE: f32 = 8.0;
+
 /// Weight of a window that tells only that the rate is no less.
 const BOUND: f32 = 0.4;
 
@@ -51,6 +54,12 @@ impl Evidence {
     /// Access probability an interval; 0 when nothing is known.
     pub fn rate(&self) -> f32 {
         if self.exposure > 0.0 { (self.hits / self.exposure).min(1.0) } else { 0.0 }
+    }
+
+    /// Whether it is evidence of about this rate.
+    pub fn is_like(&self, rate: f32) -> bool {
+        let own = self.rate();
+        own <= rate * LIKE && rate <= own * LIKE
     }
 
     /// Length of the next window, in intervals.

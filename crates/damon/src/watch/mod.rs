@@ -163,6 +163,7 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         }
         // Checks made at one moment meet a loop at one point: together they are one observation.
         let (share, length) = (mean(counted().map(|w| w.share)), mean(counted().map(|w| w.length)));
+        let believed = stretch.evidence.rate();
         let surprises = counted().filter(|w| w.verdict == Verdict::Surprise).count();
         if 2 * surprises > counted().count() {
             stretch.evidence.begin(share, length, now);
@@ -171,7 +172,8 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         }
         let evidence = stretch.evidence;
         for_cells(&mut target.blocks, stretch.range, |cell| {
-            if cell.evidence.hits > 0.0 {
+            // What was seen of its cells since it was drawn may set some of them apart.
+            if cell.evidence.hits > 0.0 && cell.evidence.is_like(believed) {
                 cell.evidence = Evidence { idle: cell.evidence.idle, ..evidence };
             }
         });
