@@ -13,6 +13,8 @@ const PAGES_A_CLEAR: usize = 128;
 const ENOUGH: usize = 4000;
 /// Targets from which on it matters more to see something of each than all of any.
 pub(super) const MANY: usize = 16;
+/// As long as more than a quarter of many targets wait to be seen, what is seen already gets so many times less.
+const CROWDED: usize = 4;
 /// Part of what was saved up that may be spent in one aggregation.
 const SAVED: usize = 4;
 
@@ -34,7 +36,15 @@ impl Watch {
         let income = step.allowance.prepares_per_aggr.min(ENOUGH);
         let available = step.allowance.prepares.min(ENOUGH);
         let spend = available.min(income + available.saturating_sub(income) / SAVED);
-        let waiting: usize = self.targets.iter().map(|t| t.census.unseen).sum();
+        let paid = self.borrowed.min(spend);
+        self.borrowed -= paid;
+        let spend = spend - paid;
+        let waits = |t: &&Watched| t.census.unseen > 0 && !t.activity.is_still();
+        let waiting: usize = self.targets.iter().filter(waits).map(|t| t.census.unseen).sum();
+        // Of many targets, something of each comes before all of any.
+        let count = self.targets.len();
+        let crowded = count >= MANY && 4 * self.targets.iter().filter(waits).count() > count;
+        let part = if crowded { CROWDED } else { 1 };
         // Where waking up is dear, there are checks in every other aggregation or so, of more memory each.
         let wake_ups = step.allowance.wake_ups_per_aggr.min(ROUND);
         if self.checking {
@@ -52,7 +62,8 @@ impl Watch {
         }
         let needed = if changes { self.round / 2 } else { self.round };
         if self.wake_credit + 1 >= needed {
-            let for_checks = if waiting > 0 { spend * self.tuning.checks_share / 100 } else { spend };
+            let share = self.tuning.checks_share / part;
+            let for_checks = if waiting > 0 { spend * share / 100 } else { spend };
             chosen = self.choose_checks(step, for_checks.max(1), waiting, changes);
             self.checking = chosen > 0;
         } else {
@@ -61,7 +72,7 @@ impl Watch {
         }
         let rest = spend.saturating_sub(chosen * 5 / 4);
         // What changes comes first, but never keeps others from being seen at all.
-        let for_risen = if waiting > 0 { rest.div_ceil(2) } else { rest };
+        let for_risen = if waiting > 0 { rest.div_ceil(2 * part) } else { rest };
         let for_edges = if waiting > 0 { for_risen / 8 } else { for_risen };
         let spent = for_edges - self.watch_again(step, for_edges, true, |t| &mut t.edges).min(for_edges);
         let left = self.watch_again(step, for_risen - spent, false, |t| &mut t.risen);
@@ -266,19 +277,24 @@ impl Watch {
         step: &mut Step<'_, O>,
         mut rest: usize,
     ) -> usize {
+        let count = self.targets.len();
         let telling = |t: &&mut Watched| t.census.unseen > 0 && !t.activity.is_still();
         let Some(target) = self.targets.get_mut(index).filter(telling) else { return rest };
         let unseen = target.census.unseen;
         // By the block, a cell costs a fifth of what it costs by itself.
         let whole = target.blocks.len().min(unseen) + unseen / 2;
         let swept = 1 + target.census.present / step.allowance.swept_a_prepare.max(1);
-        let fits = swept <= rest && target.looks_of_sweep() <= step.checks_left();
+        // Of many targets a few clears of each would tell little of any: all of one now, and of the next one later.
+        let affordable = if count >= MANY { step.allowance.prepares } else { rest };
+        let fits = swept <= affordable && target.looks_of_sweep() <= step.checks_left();
         if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen {
             // Small processes: all at once is cheaper.
             let before = step.allowance.prepares;
             if target.sweep(step, Sweep::All, &self.tuning) {
                 target.take_census(step.now, &self.tuning);
-                return rest.saturating_sub(before.saturating_sub(step.allowance.prepares));
+                let spent = before.saturating_sub(step.allowance.prepares);
+                self.borrowed += spent.saturating_sub(rest);
+                return rest.saturating_sub(spent);
             }
         }
         let most = if whole <= rest { unseen } else { (rest * 2 / 3).max(1) };
