@@ -27,6 +27,10 @@ pub struct Allowance {
 /// and a sweep, which flushes nothing, 45 ns a page of anonymous memory, 70 ns of shared.
 const SWEPT_A_PREPARE: usize = 220;
 
+/// How many times cheaper looks at dozens of neighbouring blocks are than at a few here and there: 0.6 to 1 us a block, against
+/// 4 to 5 us.
+const BULK: usize = 4;
+
 impl Allowance {
     /// No limit but `max_nr_regions`.
     pub const UNLIMITED: Self = Self {
@@ -92,6 +96,12 @@ impl<O: Operations> Step<'_, O> {
     /// Checks that may still be done in this sampling interval.
     pub fn checks_left(&self) -> usize {
         self.allowance.checks.min(self.attrs.max_nr_regions).saturating_sub(*self.checked)
+    }
+
+    /// The same of looks at all of a target at once, each of which is cheaper.
+    pub fn checks_left_in_bulk(&self) -> usize {
+        let most = self.allowance.checks.saturating_mul(BULK);
+        most.min(self.attrs.max_nr_regions).saturating_sub(*self.checked)
     }
 
     /// Looks at the pages and counts the looks. The caller keeps within [`Self::checks_left`].

@@ -123,8 +123,9 @@ impl Governor {
     /// cannot would cost as much as a tick.
     pub(crate) fn must_wait(&self) -> u64 {
         match self.share {
-            Some(share) if self.tokens < 0.0 => {
-                ((-self.tokens + self.tick_ns) / earned(share) + RECOVERS * 1e9) as u64
+            // A tick that can pay for itself alone would do nothing.
+            Some(share) if self.tokens < self.tick_ns => {
+                ((self.tick_ns - self.tokens) / earned(share) + RECOVERS * 1e9) as u64
             }
             _ => 0,
         }

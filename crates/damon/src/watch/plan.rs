@@ -15,6 +15,8 @@ const ENOUGH: usize = 4000;
 pub(super) const MANY: usize = 16;
 /// As long as more than a quarter of many targets wait to be seen, what is seen already gets so many times less.
 const CROWDED: usize = 4;
+/// What this many aggregations give is waited for.
+const SOON: usize = 10;
 /// Part of what was saved up that may be spent in one aggregation.
 const SAVED: usize = 4;
 
@@ -286,8 +288,13 @@ impl Watch {
         let swept = 1 + target.census.present / step.allowance.swept_a_prepare.max(1);
         // Of many targets a few clears of each would tell little of any: all of one now, and of the next one later.
         let affordable = if count >= MANY { step.allowance.prepares } else { rest };
-        let fits = swept <= affordable && target.looks_of_sweep() <= step.checks_left();
-        if self.sweeps && fits && swept < whole && target.census.lit * 4 < unseen {
+        let fits = swept <= affordable && target.looks_of_sweep() <= step.checks_left_in_bulk();
+        let is_best = self.sweeps && swept < whole && target.census.lit * 4 < unseen;
+        let soon = swept <= SOON * step.allowance.prepares_per_aggr;
+        if is_best && !fits && count >= MANY && soon {
+            return rest;
+        }
+        if is_best && fits {
             // Small processes: all at once is cheaper.
             let before = step.allowance.prepares;
             if target.sweep(step, Sweep::All, &self.tuning) {

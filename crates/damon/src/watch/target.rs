@@ -340,7 +340,7 @@ impl Watched {
         let unlooked =
             self.blocks.iter().enumerate().filter(|(_, b)| b.looked != Some(step.now) && watches(b));
         let unlooked: Vec<usize> = unlooked.map(|(i, _)| i).collect();
-        if unlooked.len() + self.blocks.len() > step.checks_left() {
+        if unlooked.len() + self.blocks.len() > step.checks_left_in_bulk() {
             return false;
         }
         if !unlooked.is_empty() && !self.look(step, &unlooked, tuning) {

@@ -1,9 +1,9 @@
 //! Whose turn it is to be asked and looked at. Of many targets those that run come first, with half of what may be spent, and
 //! all have their turn with the rest.
 
+use super::Watch;
 use super::activity::busiest;
 use super::target::moment_of;
-use super::Watch;
 use crate::{BlockOperations, Step, TargetId};
 use alloc::vec::Vec;
 
@@ -28,7 +28,8 @@ impl Watch {
             return;
         }
         // Where most run, to know who does not saves little.
-        let most = if self.most_run { 0 } else { step.allowance.checks_per_aggr.saturating_mul(ASKED_A_LOOK) };
+        let most =
+            if self.most_run { 0 } else { step.allowance.checks_per_aggr.saturating_mul(ASKED_A_LOOK) };
         let most = most.clamp(ASKED.0, ASKED.1).min(count);
         let first = self.ask_turn % count;
         self.ask_turn = first + most;
@@ -48,7 +49,8 @@ impl Watch {
         }
         let run = self.targets.iter().filter(|t| t.activity.busy.is_some_and(|busy| busy > 0.0)).count();
         self.most_run = 2 * run > count;
-        self.busiest = if self.most_run || count < super::plan::MANY { Vec::new() } else { busiest(&self.targets) };
+        self.busiest =
+            if self.most_run || count < super::plan::MANY { Vec::new() } else { busiest(&self.targets) };
     }
 
     /// Looks at what is watched, from where the last turn ended, as far as may be.

@@ -88,7 +88,15 @@ pub struct Simulated {
 
 impl Simulated {
     pub fn new(pattern: Pattern) -> Self {
-        Self { pattern, now: 0, targets: BTreeMap::new(), clears: 0, asleep: BTreeMap::new(), tells_who_runs: false, runs: 0 }
+        Self {
+            pattern,
+            now: 0,
+            targets: BTreeMap::new(),
+            clears: 0,
+            asleep: BTreeMap::new(),
+            tells_who_runs: false,
+            runs: 0,
+        }
     }
 
     /// From now on accesses follow another pattern; what was accessed stays so.

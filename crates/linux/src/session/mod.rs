@@ -380,8 +380,7 @@ impl Session {
         }
         (self.observed_any, self.first_refusal) = (true, None);
         let parent = parent.and_then(|p| self.by_pid.get(&p)).copied();
-        let told =
-            SessionEvent::Target { id, process: Arc::clone(&process), parent, is_copy, time_ns: now };
+        let told = SessionEvent::Target { id, process: Arc::clone(&process), parent, is_copy, time_ns: now };
         self.outlets.tell(&told);
         if let Some(old) = self.by_pid.insert(pid, id) {
             // Its pid is another's by now, so it has died; the tracker will tell how.

@@ -370,7 +370,13 @@ fn what_waits_is_bounded_and_made_good_when_there_is_room() {
     let ids: Vec<TargetId> = (1..=20).map(TargetId).collect();
     let known = |ids: &[TargetId]| -> Vec<TargetId> { ids.to_vec() };
     for &id in &ids {
-        outlets.tell(&SessionEvent::Target { id, process: Arc::clone(&process), parent: None, is_copy: false, time_ns: 0 });
+        outlets.tell(&SessionEvent::Target {
+            id,
+            process: Arc::clone(&process),
+            parent: None,
+            is_copy: false,
+            time_ns: 0,
+        });
         outlets.mappings(id, &list, 0);
     }
     // Nobody has read: no more wait than may, and no snapshot of targets it knows nothing of.
