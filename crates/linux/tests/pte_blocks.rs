@@ -450,3 +450,40 @@ fn add(pte: &mut Pte, id: TargetId, pid: rustix::process::Pid) {
     pte.add(id, process);
     pte.set_ranges(id, maps.ranges());
 }
+
+/// How long a process has run changes with each run, however short, and with nothing else.
+#[test]
+fn who_ran_is_told_and_nobody_else() {
+    let Some((mut pte, mut known)) = watched() else { return };
+    let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    add(&mut pte, TargetId(2), Pid::from_child(&other));
+    let ran = |pte: &mut Pte| {
+        let mut found = Vec::new();
+        pte.ran(&[TargetId(2), ID, TargetId(3)], &mut found);
+        assert_eq!((found.len(), found[2]), (3, None), "nothing is told of what is no target");
+        (found[0].unwrap(), found[1].unwrap())
+    };
+    // Until both have come to rest.
+    let still = |pte: &mut Pte| {
+        for _ in 0..1000 {
+            let before = ran(pte);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            if before == ran(pte) {
+                return before;
+            }
+        }
+        panic!("two processes that wait for input never come to rest");
+    };
+    let before = still(&mut pte);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(ran(&mut pte), before, "neither ran");
+    known.ask("write small");
+    let after = still(&mut pte);
+    assert_eq!(after.0, before.0, "the other did not run");
+    assert!(after.1 > before.1, "the child did: {before:?}, {after:?}");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let mut found = Vec::new();
+    pte.ran(&[TargetId(2)], &mut found);
+    assert_eq!(found, [None], "nothing is told of one that ended");
+}
