@@ -13,7 +13,7 @@
 //! never was a hit; otherwise they just tell whether the cell has fallen silent.
 
 use super::evidence::{Evidence, Verdict};
-use super::tuning::Tuning;
+use super::tuning::{SHORTEST, Tuning};
 
 /// When something was done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,9 +85,6 @@ pub(super) struct Cell {
     /// Was shared when it was last tried: it takes a sweep to observe it.
     pub shared: bool,
 }
-
-/// Shortest length that is believed of a window, in intervals: clocks and calls are no more exact.
-const SHORTEST: f32 = 0.1;
 
 /// What a look told of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,20 +5,7 @@
 //! pace, so that the rate stands on about the last [`Tuning::most_hits`] hits. A window, or a row of them, that can hardly
 //! come from the rate so far is a change of pattern, and evidence starts anew with it.
 
-use super::tuning::Tuning;
-
-/// How many times more or less pages hit than expected are a change of pattern, when neither all are nor none.
-const APART: f32 = 4.0;
-
-/// Up to so many times more or less is about the same rate, of two that little is known of.
-const LIKE: f32 = 8.0;
-
-/// Weight of a window that tells only that the rate is no less.
-const BOUND: f32 = 0.4;
-
-/// ... of a window of so many intervals or more: often all that is known for seconds, and one window without a hit is not to
-/// make nothing of it.
-const LONG: (f32, f32) = (15.0, 0.75);
+use super::tuning::{APART, BOUND, LIKE, LONG, Tuning};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Evidence {

@@ -25,7 +25,9 @@
 //! Looks and clears share wake-ups, which cost as much as a hundred looks: one for the checks, at a random moment of the
 //! aggregation lest a program of the same rhythm be met at the same point each time; then after 1, 2, 4, 8 ... intervals as
 //! windows end; and one at the aggregation's end, when as much of all that is watched is looked at as may be, by turns.
-//! However many targets there are, none costs anything but in its turn.
+//! However many targets there are, none costs anything but in its turn. One that does not run accesses nothing: it is asked
+//! now and then whether it ran, and until it did, its memory is idle without a look or a clear ([`activity`]). Of many targets
+//! those that run most come first ([`turns`]), and to see something of each comes before all of any.
 
 mod activity;
 mod cell;
@@ -38,6 +40,7 @@ mod tuning;
 mod turns;
 
 pub(crate) use plan::price_of;
+use tuning::BLOCKS_A_DRAWING;
 pub use tuning::Tuning;
 
 use crate::{AddrRange, BlockOperations, Sampler, Step, Target, TargetId, adapt};
@@ -80,9 +83,6 @@ pub struct Watch {
     sweep_credit: usize,
     scratch: Vec<u64>,
 }
-
-/// Blocks that are drawn anew in every aggregation; of so many times as many, in one of as many aggregations.
-const BLOCKS_A_DRAWING: u64 = 128;
 
 impl Watch {
     /// A fresh estimator.

@@ -2,26 +2,10 @@
 
 use super::cell::State;
 use super::target::{At, all_of, some_of};
+use super::tuning::{CROWDED, ENOUGH, MANY, PAGES_A_CLEAR, ROUND, SAVED, SOON};
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
 use alloc::vec::Vec;
-
-/// Clears that are as dear as clearing a range of so many pages. Measured: a range costs 10 us for its flush when the
-/// target runs on another processor, and 75 ns a page.
-const PAGES_A_CLEAR: usize = 128;
-/// Without a ceiling there is still no use in more clears than this in an aggregation.
-const ENOUGH: usize = 4000;
-/// Targets from which on it matters more to see something of each than all of any.
-pub(super) const MANY: usize = 16;
-/// As long as more than a quarter of many targets wait to be seen, what is seen already gets so many times less.
-const CROWDED: usize = 4;
-/// What this many aggregations give is waited for.
-const SOON: usize = 10;
-/// Part of what was saved up that may be spent in one aggregation.
-const SAVED: usize = 4;
-
-/// Most wake-ups of an aggregation with checks: for clearing, for windows of 1, 2, 4 and 8 intervals, and at the end.
-const ROUND: usize = 6;
 
 /// A stretch that may be checked.
 struct Candidate {

@@ -4,7 +4,7 @@ use super::activity::Activity;
 use super::cell::{Blind, Cell, Moment, State, Told, Window};
 use super::draw::Stretch;
 use super::evidence::Verdict;
-use super::tuning::Tuning;
+use super::tuning::{BLOCKS_A_COUNT, Tuning};
 use crate::{
     AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, Pages,
     RangeClear, Step, Sweep, TargetId,
@@ -14,9 +14,6 @@ use alloc::vec::Vec;
 /// Bytes of a cell.
 pub(super) const CELL_SIZE: u64 = 64 * PAGE_SIZE;
 pub(super) const CELLS: usize = (BLOCK_SIZE / CELL_SIZE) as usize;
-
-/// Counting takes time in proportion to what there is: of so many blocks, it is done once a sampling interval at most.
-const BLOCKS_A_COUNT: u64 = 8;
 
 /// 2 MiB of address space in which something is present.
 #[derive(Clone, Debug)]

@@ -3,6 +3,41 @@
 //! What is not a measurement or a rule was settled in the simulations of `tests/simulated`, which print the accuracy that any
 //! other choice gives.
 
+/// Targets from which on it matters more to see something of each than all of any.
+pub(super) const MANY: usize = 16;
+/// As long as more than a quarter of many targets wait to be seen, what is seen already gets so many times less.
+pub(super) const CROWDED: usize = 4;
+/// What this many aggregations give is waited for.
+pub(super) const SOON: usize = 10;
+/// Part of what was saved up that may be spent in one aggregation.
+pub(super) const SAVED: usize = 4;
+/// Without a ceiling there is still no use in more clears than this in an aggregation.
+pub(super) const ENOUGH: usize = 4000;
+/// Most wake-ups of an aggregation with checks: for clearing, for windows of 1, 2, 4 and 8 intervals, and at the end.
+pub(super) const ROUND: usize = 6;
+/// Clears that are as dear as clearing a range of so many pages. Measured: a range costs 10 us for its flush when the
+/// target runs on another processor, and 75 ns a page.
+pub(super) const PAGES_A_CLEAR: usize = 128;
+/// Targets that are asked in one aggregation whether they ran, at least and at most.
+pub(super) const ASKED: (usize, usize) = (16, 256);
+/// How many times as many as may be looked at: asking reads a few words, a look a page table.
+pub(super) const ASKED_A_LOOK: usize = 4;
+/// How many times more or less pages hit than expected are a change of pattern, when neither all are nor none.
+pub(super) const APART: f32 = 4.0;
+/// Up to so many times more or less is about the same rate, of two that little is known of.
+pub(super) const LIKE: f32 = 8.0;
+/// Weight of a window that tells only that the rate is no less.
+pub(super) const BOUND: f32 = 0.4;
+/// ... of a window of so many intervals or more: often all that is known for seconds, and one window without a hit is not to
+/// make nothing of it.
+pub(super) const LONG: (f32, f32) = (15.0, 0.75);
+/// Shortest length that is believed of a window, in intervals: clocks and calls are no more exact.
+pub(super) const SHORTEST: f32 = 0.1;
+/// Counting takes time in proportion to what there is: of so many blocks, it is done once a sampling interval at most.
+pub(super) const BLOCKS_A_COUNT: u64 = 8;
+/// Blocks that are drawn anew in every aggregation; of so many times as many, in one of as many aggregations.
+pub(super) const BLOCKS_A_DRAWING: u64 = 128;
+
 /// The numbers of [`super::Watch`]. Times are in sampling intervals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuning {
@@ -33,7 +68,9 @@ pub struct Tuning {
     /// Half-life of evidence that nothing renews, of so many targets that run, or fewer. Of more it is as many times longer, up
     /// to so many times: each has its turn less often, and what was hot when it was last looked at is more likely hot than not.
     pub half_life: f32,
+    /// See [`Self::half_life`].
     pub half_life_for: usize,
+    /// See [`Self::half_life`].
     pub half_life_most: f32,
     /// For so long a page that appeared counts as accessed, and as unknown from then on unless it was cleared.
     pub appeared: u64,

@@ -4,13 +4,9 @@
 use super::Watch;
 use super::activity::busiest;
 use super::target::moment_of;
+use super::tuning::{ASKED, ASKED_A_LOOK, MANY};
 use crate::{BlockOperations, Step, TargetId};
 use alloc::vec::Vec;
-
-/// Targets that are asked in one aggregation whether they ran, at least and at most.
-const ASKED: (usize, usize) = (16, 256);
-/// How many times as many as may be looked at: asking reads a few words, a look a page table.
-const ASKED_A_LOOK: usize = 4;
 
 /// What became of a target's turn.
 enum Turned {
@@ -49,8 +45,7 @@ impl Watch {
         }
         let run = self.targets.iter().filter(|t| t.activity.busy.is_some_and(|busy| busy > 0.0)).count();
         self.most_run = 2 * run > count;
-        self.busiest =
-            if self.most_run || count < super::plan::MANY { Vec::new() } else { busiest(&self.targets) };
+        self.busiest = if self.most_run || count < MANY { Vec::new() } else { busiest(&self.targets) };
     }
 
     /// Looks at what is watched, from where the last turn ended, as far as may be.
