@@ -4,7 +4,7 @@ use super::cell::{Cell, State};
 use super::evidence::Evidence;
 use super::segment::{Piece, Word, segment};
 use super::target::{CELL_SIZE, Watched};
-use super::tuning::Tuning;
+use super::tuning::{MOST_TELLING, Tuning, WEIGHT};
 use crate::{AddrRange, BLOCK_SIZE, PAGE_SIZE, Region};
 use alloc::vec::Vec;
 
@@ -39,6 +39,7 @@ impl Stretch {
 struct Part<'a> {
     range: AddrRange,
     word: Word,
+    evidence: Sum,
     cells: u32,
     resident: u64,
     blind: bool,
@@ -56,6 +57,35 @@ struct Part<'a> {
 /// Hits from which, or exposure from which, the sum of a stretch's evidence makes its rate known: about one access, or as
 /// much exposure as half an aggregation of DAMON's defaults has looks at a page.
 const ENOUGH: (f32, f32) = (0.7, 10.0);
+
+/// Evidence of several cells, which need not be of one rate.
+///
+/// Their mean rate is not that of all hits and all exposure: cells that are idle gather exposure for as long as they are, those
+/// that are accessed stop when they are. So none weighs more than [`WEIGHT`]; what is less weighs what it is, as the rate of a
+/// cell that was hit early is more chance than knowledge.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    hits: f32,
+    exposure: f32,
+}
+
+impl Sum {
+    fn of(hits: f32, exposure: f32) -> Self {
+        let (hits, exposure) = at_most(WEIGHT, hits, exposure);
+        Self { hits, exposure }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.hits += other.hits;
+        self.exposure += other.exposure;
+    }
+}
+
+/// The same rate with at most so much exposure, and no less of it than hits.
+fn at_most(most: f32, hits: f32, exposure: f32) -> (f32, f32) {
+    let kept = if exposure > most { most / exposure } else { 1.0 };
+    (hits * kept, (exposure * kept).max(hits * kept))
+}
 
 /// Divides `ranges` (sorted, disjoint) into stretches.
 pub(super) fn draw(watched: &Watched, ranges: &[AddrRange], now: u64, tuning: &Tuning) -> Vec<Stretch> {
@@ -109,6 +139,7 @@ fn parts<'a>(
                 Some(last) => {
                     last.range.end = piece.end;
                     last.cells += 1;
+                    last.evidence.add(part.evidence);
                     last.resident += part.resident;
                     (last.cell, last.own) = (None, None);
                     last.word = with_cells(last.word, last.cells);
@@ -132,6 +163,7 @@ fn absent(range: AddrRange) -> Part<'static> {
     Part {
         range,
         word: Word::Seen { hits: 0.0, exposure: 40.0, cells: (cells as f32).min(16.0) },
+        evidence: Sum::default(),
         cells,
         resident: 0,
         blind: false,
@@ -150,6 +182,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
         return Part {
             range,
             word: Word::Untried { cells: 1.0 },
+            evidence: Sum::default(),
             cells: 1,
             resident: (u64::from(cell.present.count_ones()) * page).min(size),
             blind: false,
@@ -175,6 +208,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
         return Part {
             range,
             word: Word::Seen { hits: 0.0, exposure, cells: 1.0 },
+            evidence: Sum::of(0.0, cell.evidence.exposure),
             cells: 1,
             resident: (u64::from(cell.present.count_ones()) * page).min(size),
             blind: false,
@@ -194,7 +228,8 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
     } else if small && step_at(cell).is_some() {
         Word::None
     } else if seen {
-        Word::Seen { hits, exposure: exposure.min(400.0).max(hits), cells: 1.0 }
+        let (hits, exposure) = at_most(MOST_TELLING, hits, exposure);
+        Word::Seen { hits, exposure, cells: 1.0 }
     } else if blind || cell.state == State::Lit {
         // It was observed, or tried, and that says nothing any more.
         Word::Unknown { cells: 1.0 }
@@ -204,6 +239,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
     Part {
         range,
         word,
+        evidence: if seen { Sum::of(hits, exposure) } else { Sum::default() },
         cells: 1,
         resident: (u64::from(cell.present.count_ones()) * page).min(size),
         blind: blind && !seen,
@@ -268,11 +304,9 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
                 stretch.evidence.floor |= evidence.floor;
                 stretch.evidence.luck = evidence.luck;
             }
-            if let Word::Seen { hits, exposure, .. } = part.word
-                && !part.absent
-            {
-                stretch.evidence.hits += hits * part.cells as f32;
-                stretch.evidence.exposure += exposure * part.cells as f32;
+            if !part.absent {
+                stretch.evidence.hits += part.evidence.hits;
+                stretch.evidence.exposure += part.evidence.exposure;
             }
             stretch.seen += if part.seen && !part.absent { part.cells } else { 0 };
             stretch.own += if part.shared || part.absent { 0 } else { part.cells };

@@ -33,6 +33,11 @@ pub(super) const BOUND: f32 = 0.4;
 pub(super) const LONG: (f32, f32) = (15.0, 0.75);
 /// Shortest length that is believed of a window, in intervals: clocks and calls are no more exact.
 pub(super) const SHORTEST: f32 = 0.1;
+/// Exposure that counts of a cell, at most, where rates change: past it a few cells would outweigh all around them.
+pub(super) const MOST_TELLING: f32 = 400.0;
+/// ... and for the mean rate of cells of different rates. Between 20, where a loop's first hits would count three times over, and
+/// 200, where what is idle outweighs what is accessed now and then. Without a limit changes of rate show too late.
+pub(super) const WEIGHT: f32 = 100.0;
 /// Counting takes time in proportion to what there is: of so many blocks, it is done once a sampling interval at most.
 pub(super) const BLOCKS_A_COUNT: u64 = 8;
 /// Blocks that are drawn anew in every aggregation; of so many times as many, in one of as many aggregations.

@@ -233,3 +233,58 @@ fn every_one_of_many_workers_is_found() {
         assert!(all.is_some_and(|s| s <= 5.0), "{targets} workers: {counts:?}");
     }
 }
+
+/// Mean rate that is told of an area in the snapshots given, Hz.
+fn told(found: &[(usize, Snapshot)], area: AddrRange) -> f64 {
+    let of = |s: &Snapshot| -> f64 {
+        let regions = s.targets[0].regions.iter().filter(|r| r.seen_bp > 0);
+        let heat = |r: &RegionSnapshot| {
+            r.range.intersection(area).size() as f64 * r.rate_hz(s.sample_ns, s.max_nr_accesses)
+        };
+        regions.map(heat).sum::<f64>() / area.size() as f64
+    };
+    found.iter().map(|(_, s)| of(s)).sum::<f64>() / found.len() as f64
+}
+
+#[test]
+fn low_rates_beside_idle_memory_are_right_for_as_long_as_they_are_watched() {
+    for (kind, hz) in [
+        (Kind::Random, 1.0),
+        (Kind::Random, 2.0),
+        (Kind::Random, 5.0),
+        (Kind::Sweep, 1.0),
+        (Kind::Sweep, 5.0),
+    ] {
+        let mut pattern = areas(&[(2, 1024, 100.0), (0, 150 * 1024, hz), (0, 150 * 1024, 0.0)]);
+        pattern.kind = kind;
+        let found = watch(&[(pattern.clone(), 300)], 5);
+        for part in found[50..].chunks(50) {
+            let rate = told(part, pattern.areas[1].0);
+            assert!((rate / hz - 1.0).abs() < 0.4, "{kind:?}: {rate} Hz instead of {hz}");
+        }
+    }
+}
+
+#[test]
+fn the_working_set_of_skewed_rates_is_about_right() {
+    let count = 1200;
+    let hz = |i: u64| (0.3 * count as f64 / (i * 7919 % count + 1) as f64).min(150.0);
+    let mut pattern = areas(&(0..count).map(|i| (0, 256, hz(i))).collect::<Vec<_>>());
+    pattern.kind = Kind::Random;
+    let accessed = |hz: f64| 1.0 - (-hz).exp();
+    let truth: f64 = (0..count).map(|i| 256.0 * 1024.0 * accessed(hz(i))).sum();
+    let found = watch(&[(pattern.clone(), 200)], 5);
+    for upto in [50, 100, 190] {
+        let of = |s: &Snapshot| -> f64 {
+            let regions = s.targets[0].regions.iter().filter(|r| r.seen_bp > 0);
+            let bytes = |r: &RegionSnapshot| {
+                let present = |(area, _): &(AddrRange, f64)| r.range.intersection(*area).size();
+                pattern.areas.iter().map(present).sum::<u64>() as f64
+            };
+            regions.map(|r| bytes(r) * accessed(r.rate_hz(s.sample_ns, s.max_nr_accesses))).sum()
+        };
+        let last = &found[upto - 10..upto];
+        let share = last.iter().map(|(_, s)| of(s)).sum::<f64>() / last.len() as f64 / truth;
+        assert!((0.75..1.35).contains(&share), "{share} of it after {upto} aggregations");
+    }
+}
