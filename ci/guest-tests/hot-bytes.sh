@@ -57,7 +57,7 @@ fi
 splits_before=$(splits)
 
 # again WHAT: says that it is measured once more. A host that takes the processors away for whole seconds spoils a
-# measurement and not the next; a mistake of ours spoils both.
+# measurement and not the next. (So would a mistake that shows now and then only: look for these lines.)
 again() { printf 'once more: %s\n' "$1"; }
 
 # accuracy PAGES: sets status, f1, working_set.

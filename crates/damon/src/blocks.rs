@@ -127,6 +127,15 @@ pub enum Sweep {
     All,
 }
 
+/// What a target has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// Another number whenever any part of it ran in between: about its CPU time, ns.
+    pub mark: u64,
+    /// It runs at this moment.
+    pub now: bool,
+}
+
 /// Operations that look at blocks. An address space may give up such a look at any time (the target execs, dies, is
 /// busy); whoever called tries again later.
 pub trait BlockOperations: Operations {
@@ -148,10 +157,10 @@ pub trait BlockOperations: Operations {
     /// flushed: what a processor holds one of shows as idle until it drops it. False if it cannot be done here.
     fn sweep(&mut self, target: TargetId, kind: Sweep) -> bool;
 
-    /// How long each of the targets has run so far, ns of CPU time: it changes whenever any part of it ran. One that did not
-    /// run accessed nothing, which costs next to nothing to know. `None` of one of which that cannot be told; nothing at all in
-    /// `found`, which is replaced, where it can be told of none, now or later.
-    fn ran(&mut self, _targets: &[TargetId], found: &mut Vec<Option<u64>>) {
+    /// Whether each of the targets runs, and a mark of how long it has. One that did not run accessed nothing, which costs next
+    /// to nothing to know. `None` of one of which that cannot be told; nothing at all in `found`, which is replaced, where it
+    /// can be told of none, now or later.
+    fn ran(&mut self, _targets: &[TargetId], found: &mut Vec<Option<Ran>>) {
         found.clear();
     }
 

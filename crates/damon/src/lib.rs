@@ -86,7 +86,8 @@ mod watch;
 
 pub use attrs::{Attrs, AttrsError};
 pub use blocks::{
-    BLOCK_PAGES, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, Pages, RangeClear, Sweep,
+    BLOCK_PAGES, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, Pages, Ran, RangeClear,
+    Sweep,
 };
 pub use callbacks::Callbacks;
 pub use classic::Classic;

@@ -90,9 +90,9 @@ struct request {
 // A process of which to tell how long it has run.
 struct process {
 	s32 pidfd;
-	u32 known; // out: 1 if it can be told
-	u64 ran;   // out: CPU time of all its threads, those that ended too, ns, and how often each was switched from: changes
-		   // whenever one of them ran, also where all of a short run passed for time that a hypervisor took
+	u32 known; // out: 1 if it can be told, 2 if one of its threads runs now, or they are too many to be gone through
+	u64 ran;   // out: CPU time of all its threads, those that ended too, ns, and how often each was switched from: another
+		   // number whenever one of them ran, also where all of a short run passed for time that a hypervisor took
 };
 
 // The threads of a process that were gone through.
@@ -401,7 +401,7 @@ static __noinline long visit_thread(u32 index, void *ctx)
 	return 0;
 }
 
-// Of a process that shares its memory with another one (vfork, vhost) it cannot be told, nor of one with very many threads.
+// Of a process that shares its memory with another one (vfork, vhost) it cannot be told.
 static __noinline long visit_process(u32 index, void *unused)
 {
 	struct offsets *offset = &shared.offset;
@@ -421,13 +421,19 @@ static __noinline long visit_process(u32 index, void *unused)
 		return 0;
 	if (READ(nr_threads, threads.signal + offset->signal_nr_threads) || users > nr_threads)
 		return 0;
+	if (nr_threads > MAX_THREADS) {
+		process->ran = 0;
+		process->known = 2;
+		return 0;
+	}
 	if (READ(threads.ran, threads.signal + offset->signal_runtime))
 		return 0;
 	if (READ(threads.node, threads.signal + offset->signal_thread_head))
 		return 0;
 	bpf_loop(MAX_THREADS, visit_thread, &threads, 0);
 	process->ran = threads.ran;
-	process->known = threads.gone_through == nr_threads && !threads.running;
+	if (threads.gone_through == nr_threads)
+		process->known = threads.running ? 2 : 1;
 	return 0;
 }
 

@@ -124,11 +124,16 @@ impl Governor {
     pub(crate) fn must_wait(&self) -> u64 {
         match self.share {
             // A tick that can pay for itself alone would do nothing.
-            Some(share) if self.tokens < self.tick_ns => {
-                ((self.tick_ns - self.tokens) / earned(share) + RECOVERS * 1e9) as u64
+            Some(share) if self.tokens < self.dear_tick(share) => {
+                ((self.dear_tick(share) - self.tokens) / earned(share) + RECOVERS * 1e9) as u64
             }
             _ => 0,
         }
+    }
+
+    /// What a tick costs without doing anything, but no more than half of what can be saved up: there must be ticks.
+    fn dear_tick(&self, share: f64) -> f64 {
+        self.tick_ns.min(share * 1e9 * HOLDS / 2.0)
     }
 
     /// What the coming tick may spend.
@@ -234,6 +239,14 @@ mod tests {
         assert!((0.007..=0.01).contains(&share), "{share}");
         // What is spent goes into ticks, not into finding out that there is nothing to spend.
         assert!(ticks as f64 * 300e-6 > 0.85 * spent.as_secs_f64(), "{ticks} ticks in {spent:?}");
+    }
+
+    #[test]
+    fn ticks_that_are_dearer_than_what_can_be_saved_up_go_on_all_the_same() {
+        let (mut governor, mut now, mut cpu) = governor();
+        governor.tick_ns = 20e6;
+        let (ticks, spent) = run(&mut governor, 100, &mut now, &mut cpu, Duration::from_millis(20));
+        assert!(ticks >= 20 && spent.as_secs_f64() < 1.1, "{ticks} ticks in {spent:?}");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::pte::Pte;
 use crate::source::{Counters, Source, SourceError};
 use isotherm_damon::{
     AddrRange, Attrs, BLOCK_SIZE, BlockLook, BlockOperations, Callbacks, Check, IntervalsGoal, Monitor,
-    MonitorError, Operations, Ownership, RangeClear, Snapshot, Sweep, Target, TargetId, Watch, three_regions,
-    without_gaps,
+    MonitorError, Operations, Ownership, Ran, RangeClear, Snapshot, Sweep, Target, TargetId, Watch,
+    three_regions, without_gaps,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,8 +133,8 @@ impl<O: BlockOperations> BlockOperations for Timed<O> {
         self.timed(|timed| &mut timed.sweeping, |inner| inner.sweep(target, kind))
     }
 
-    fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<u64>>) {
-        // Not timed: a fraction of a look's price, it would spoil that.
+    fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<Ran>>) {
+        // Not timed: it is no look, and would spoil the price of one.
         self.inner.ran(targets, found);
     }
 

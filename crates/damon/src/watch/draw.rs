@@ -54,6 +54,9 @@ struct Part<'a> {
     cell: Option<&'a Cell>,
 }
 
+/// Exposure from which on idle cells are all alike.
+pub(super) const LONG_IDLE: f32 = 200.0;
+
 /// Hits from which, or exposure from which, the sum of a stretch's evidence makes its rate known: about one access, or as
 /// much exposure as half an aggregation of DAMON's defaults has looks at a page.
 const ENOUGH: (f32, f32) = (0.7, 10.0);
@@ -200,7 +203,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
     {
         // Most cells of most targets are idle: of one class of exposure, so that they join.
         let exposure = match cell.evidence.exposure {
-            e if e >= 200.0 => 200.0,
+            e if e >= LONG_IDLE => LONG_IDLE,
             e if e >= 40.0 => 40.0,
             e if e >= 10.0 => 10.0,
             e => e.max(2.0),

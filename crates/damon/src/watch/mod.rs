@@ -58,8 +58,9 @@ pub struct Watch {
     sweeps: bool,
     targets: Vec<Watched>,
     index: BTreeMap<TargetId, usize>,
-    /// Whose turn it is: to be asked whether it ran, to be looked at, that of the busiest, to be cleared where it was never
+    /// Whose turn it is: to be asked whether it ran, of those that did not and of the others, to be looked at, that of the busiest, to be cleared where it was never
     /// seen.
+    still_turn: usize,
     ask_turn: usize,
     look_turn: usize,
     busy_turn: usize,

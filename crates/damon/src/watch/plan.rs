@@ -2,7 +2,7 @@
 
 use super::cell::State;
 use super::target::{At, all_of, some_of};
-use super::tuning::{CROWDED, ENOUGH, MANY, PAGES_A_CLEAR, ROUND, SAVED, SOON};
+use super::tuning::{CROWDED, ENOUGH, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND, SAVED, SOON};
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ impl Watch {
         let income = step.allowance.prepares_per_aggr.min(ENOUGH);
         let available = step.allowance.prepares.min(ENOUGH);
         let spend = available.min(income + available.saturating_sub(income) / SAVED);
-        let paid = self.borrowed.min(spend);
+        let paid = self.borrowed.min(spend.div_ceil(2));
         self.borrowed -= paid;
         let spend = spend - paid;
         let waits = |t: &&Watched| t.census.unseen > 0 && !t.activity.is_still();
@@ -271,13 +271,22 @@ impl Watch {
         let whole = target.blocks.len().min(unseen) + unseen / 2;
         let swept = 1 + target.census.present / step.allowance.swept_a_prepare.max(1);
         // Of many targets a few clears of each would tell little of any: all of one now, and of the next one later.
-        let affordable = if count >= MANY { step.allowance.prepares } else { rest };
-        let fits = swept <= affordable && target.looks_of_sweep() <= step.checks_left_in_bulk();
-        let is_best = self.sweeps && swept < whole && target.census.lit * 4 < unseen;
-        let soon = swept <= SOON * step.allowance.prepares_per_aggr;
+        let may_borrow = count >= MANY && self.borrowed == 0;
+        let affordable = if may_borrow { step.allowance.prepares } else { rest };
+        let looks = target.looks_of_sweep();
+        let fits = swept <= affordable && looks <= step.checks_left_in_bulk();
+        let is_best = self.sweeps
+            && swept < whole
+            && target.census.lit * 4 < unseen
+            && target.census.present <= self.tuning.longest_sweep;
+        let soon = swept <= step.allowance.prepares_per_aggr.saturating_mul(SOON)
+            && 2 * looks <= step.attrs.max_nr_regions
+            && target.put_off < PUT_OFF;
         if is_best && !fits && count >= MANY && soon {
+            target.put_off += 1;
             return rest;
         }
+        target.put_off = 0;
         if is_best && fits {
             // Small processes: all at once is cheaper.
             let before = step.allowance.prepares;

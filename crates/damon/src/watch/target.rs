@@ -76,6 +76,10 @@ pub(super) struct Watched {
     pub surveyed: Option<u64>,
     /// Which block the next turn to be looked at begins with.
     pub look_from: usize,
+    /// When that turn began, in thousandths of an interval, if all went well since.
+    pub turn_began: Option<u64>,
+    /// How often a sweep that could not be paid was put off.
+    pub put_off: usize,
     pub activity: Activity,
     /// Any of its stretches may be hot.
     pub is_hot: bool,

@@ -9,6 +9,8 @@ pub(super) const MANY: usize = 16;
 pub(super) const CROWDED: usize = 4;
 /// What this many aggregations give is waited for.
 pub(super) const SOON: usize = 10;
+/// As often a sweep is put off, at most: more than twice as often as its price takes to come in.
+pub(super) const PUT_OFF: usize = 50;
 /// Part of what was saved up that may be spent in one aggregation.
 pub(super) const SAVED: usize = 4;
 /// Without a ceiling there is still no use in more clears than this in an aggregation.
@@ -96,6 +98,8 @@ pub struct Tuning {
     /// How often memory of a target that does not run is credited with having been idle: it takes time in proportion to what
     /// there is, and nothing waits for it.
     pub rest_pause: u64,
+    /// How often a target that does not run is looked at all the same.
+    pub rest_look: u64,
     /// What is set aside for sweeps from the start, in clears: about half of the first second's budget.
     pub first_sweeps: usize,
 }
@@ -124,6 +128,7 @@ impl Tuning {
         sweep_pause: 200,
         longest_sweep: 1 << 18,
         rest_pause: 100,
+        rest_look: 6000,
         first_sweeps: 400,
     };
 }

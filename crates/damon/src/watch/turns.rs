@@ -23,13 +23,7 @@ impl Watch {
         if count == 0 || self.cannot_ask {
             return;
         }
-        // Where most run, to know who does not saves little.
-        let most =
-            if self.most_run { 0 } else { step.allowance.checks_per_aggr.saturating_mul(ASKED_A_LOOK) };
-        let most = most.clamp(ASKED.0, ASKED.1).min(count);
-        let first = self.ask_turn % count;
-        self.ask_turn = first + most;
-        let asked: Vec<usize> = (first..first + most).map(|i| i % count).collect();
+        let asked = self.whom_to_ask(step.allowance.checks_per_aggr);
         let ids: Vec<TargetId> = asked.iter().filter_map(|i| Some(self.targets.get(*i)?.id)).collect();
         let mut found = Vec::new();
         step.ops.ran(&ids, &mut found);
@@ -46,6 +40,25 @@ impl Watch {
         let run = self.targets.iter().filter(|t| t.activity.busy.is_some_and(|busy| busy > 0.0)).count();
         self.most_run = 2 * run > count;
         self.busiest = if self.most_run || count < MANY { Vec::new() } else { busiest(&self.targets) };
+    }
+
+    /// Those that did not run when they were last asked first: what is called idle without a look must not be so for long.
+    fn whom_to_ask(&mut self, looks: usize) -> Vec<usize> {
+        let count = self.targets.len();
+        let most = looks.saturating_mul(ASKED_A_LOOK).clamp(ASKED.0, ASKED.1);
+        let by_turns = |turn: usize, still: bool, most: usize| {
+            let indices = (0..count).map(move |i| (turn + i) % count);
+            let wanted = |i: &usize| self.targets.get(*i).is_some_and(|t| t.activity.is_still() == still);
+            indices.filter(wanted).take(most).collect::<Vec<usize>>()
+        };
+        let mut asked = by_turns(self.still_turn % count, true, most);
+        // Where most run, to know who does not saves little.
+        let others = if self.most_run { ASKED.0 } else { most.saturating_sub(asked.len()).max(ASKED.0) };
+        let more = by_turns(self.ask_turn % count, false, others);
+        self.still_turn = asked.last().map_or(self.still_turn, |i| i + 1);
+        self.ask_turn = more.last().map_or(self.ask_turn, |i| i + 1);
+        asked.extend(more);
+        asked
     }
 
     /// Looks at what is watched, from where the last turn ended, as far as may be.
@@ -88,7 +101,9 @@ impl Watch {
         step: &mut Step<'_, O>,
     ) -> Turned {
         let Some(target) = self.targets.get_mut(index) else { return Turned::Whole };
-        if target.activity.is_resting() {
+        // Others may still take away what it has, or give it huge pages.
+        let looked = target.surveyed.is_some_and(|at| step.now < at + self.tuning.rest_look);
+        if target.activity.is_resting() && looked && target.look_from == 0 {
             return Turned::Whole;
         }
         if target.look_from == 0 {
@@ -96,7 +111,9 @@ impl Watch {
                 // It had its turn already.
                 return Turned::Whole;
             }
+            let began = step.moment();
             target.survey(step, &mut self.scratch);
+            target.turn_began = (target.surveyed == Some(step.now)).then_some(began);
             *allowed = allowed.saturating_sub(1).max(1);
         }
         // Where nothing is watched yet, a look tells nothing more than the first one did.
@@ -105,9 +122,8 @@ impl Watch {
         target.looked_once = true;
         let whole = blocks.len() <= *allowed;
         blocks.truncate(*allowed);
-        let mut read = true;
-        if !blocks.is_empty() {
-            read = target.look(step, &blocks, &self.tuning);
+        if !blocks.is_empty() && !target.look(step, &blocks, &self.tuning) {
+            target.turn_began = None;
         }
         *allowed -= blocks.len().min(*allowed);
         if !whole {
@@ -117,9 +133,9 @@ impl Watch {
         }
         target.look_from = 0;
         target.take_census(step.now, &self.tuning);
-        if read && target.surveyed == Some(step.now) {
+        if let Some(began) = target.turn_began.take() {
             let moment = moment_of(step);
-            target.activity.looked(moment);
+            target.activity.looked(began, moment);
         }
         Turned::Whole
     }

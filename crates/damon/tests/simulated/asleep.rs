@@ -1,8 +1,8 @@
 //! Of a machine's processes nearly all sleep: the price of one that does, and what is known of it.
 
 use crate::patterns::{Purse, tick, worker};
-use crate::space::Simulated;
-use crate::{Keep, MIB};
+use crate::space::{Pattern, Simulated};
+use crate::{Keep, MIB, process};
 use isotherm_damon::*;
 
 const ALL: u64 = 1000;
@@ -12,7 +12,11 @@ fn hot_bytes(target: &TargetSnapshot) -> u64 {
 }
 
 fn monitor(targets: u64) -> Monitor<Simulated, Watch> {
-    let mut ops = Simulated::new(worker());
+    monitor_of(worker(), targets)
+}
+
+fn monitor_of(pattern: Pattern, targets: u64) -> Monitor<Simulated, Watch> {
+    let mut ops = Simulated::new(pattern);
     ops.tells_who_runs = true;
     let mut monitor = Monitor::new(Attrs::default(), ops, Watch::new(), 5).unwrap();
     for id in 1..=targets {
@@ -78,4 +82,15 @@ fn one_that_falls_asleep_is_idle_at_once_and_hot_again_when_it_wakes() {
     monitor.ops().asleep.remove(&id);
     let last = run(&mut monitor, &mut now, 200 * 69, &mut purse);
     assert!(hot_bytes(&last.targets[0]).abs_diff(4 * MIB) < MIB, "{}", hot_bytes(&last.targets[0]));
+}
+
+#[test]
+fn one_too_large_for_a_look_at_all_of_it_at_once_is_idle_soon_after_it_fell_asleep() {
+    let mut monitor = monitor_of(process(1400, &[(300 * 1024, 100 * 1024, 5.0)]), 1);
+    let (mut now, mut purse) = (0, Purse::full());
+    let last = run(&mut monitor, &mut now, 200 * 8, &mut purse);
+    assert!(hot_bytes(&last.targets[0]) > 60 * MIB, "{}", hot_bytes(&last.targets[0]));
+    monitor.ops().asleep.insert(TargetId(1), now);
+    let last = run(&mut monitor, &mut now, 200 * 13, &mut purse);
+    assert_eq!(hot_bytes(&last.targets[0]), 0, "five seconds after it fell asleep");
 }

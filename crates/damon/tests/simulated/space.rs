@@ -236,10 +236,16 @@ impl BlockOperations for Simulated {
         found.extend(addrs.iter().map(|_| Ownership::Exclusive));
     }
 
-    fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<u64>>) {
+    fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<Ran>>) {
         found.clear();
         if self.tells_who_runs {
-            let ran = |id| Some(self.asleep.get(id).copied().unwrap_or(self.now) * 1000);
+            let ran = |id| {
+                let asleep = self.asleep.get(id).copied();
+                Some(Ran {
+                    mark: asleep.unwrap_or(self.now) * 1000,
+                    now: asleep.is_none() && self.now.is_multiple_of(3),
+                })
+            };
             found.extend(targets.iter().map(ran));
         }
     }

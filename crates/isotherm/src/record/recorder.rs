@@ -68,7 +68,7 @@ struct KnownTarget {
 }
 
 /// Command lines that are asked for in a second of those that were forked, some 15 us each: mostly they are their parent's,
-/// but servers show there what each process is for.
+/// but servers show there what each process is for. Of those that end before their turn the parent's stands.
 const ASKED_A_SECOND: usize = 8;
 
 impl Recorder {
@@ -136,13 +136,14 @@ impl Recorder {
         }
     }
 
-    /// Writes a target down again, if it is not what it was.
-    fn name_anew(&mut self, id: TargetId, time_ns: u64, change: impl FnOnce(&mut rec::TargetInfo)) {
+    /// Writes a target down again, if it is not what it was. One that has ended by now stays what it was.
+    fn name_anew(&mut self, id: TargetId, process: &Process) {
         let Some(known) = self.known.get_mut(&id) else { return };
-        let before = known.info.clone();
-        change(&mut known.info);
-        if known.info != before {
-            known.info.time_ns = time_ns;
+        let comm = process.comm().unwrap_or_else(|_| known.info.comm.clone());
+        let cmdline = process.cmdline().ok().filter(|words| !words.is_empty());
+        let cmdline = cmdline.unwrap_or_else(|| known.info.cmdline.clone());
+        if (&comm, &cmdline) != (&known.info.comm, &known.info.cmdline) {
+            (known.info.comm, known.info.cmdline) = (comm, cmdline);
             let item = Item::Target(known.info.clone());
             self.write(&item);
         }
@@ -152,11 +153,7 @@ impl Recorder {
         for _ in 0..most {
             let Some(id) = self.unasked.pop_front() else { return };
             let Some(process) = self.known.get(&id).map(|known| Arc::clone(&known.process)) else { continue };
-            // Of one that has ended by now nothing more can be learnt.
-            if process.is_alive() {
-                let names = names_of(&process);
-                self.name_anew(id, isotherm_linux::monotonic_ns(), |info| (info.comm, info.cmdline) = names);
-            }
+            self.name_anew(id, &process);
         }
     }
 
@@ -232,9 +229,9 @@ impl Observer for Recorder {
         self.write(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial: false }));
     }
 
-    fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {
+    fn execed(&mut self, id: TargetId, process: &Process, _time_ns: u64) {
         // The same target under its new name.
-        self.name_anew(id, time_ns, |info| (info.comm, info.cmdline) = names_of(process));
+        self.name_anew(id, process);
     }
 
     fn attrs(&mut self, attrs: &Attrs, time_ns: u64) {

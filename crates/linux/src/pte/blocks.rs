@@ -11,7 +11,7 @@ use super::clear::{Page, advise_cold, pieces};
 use super::walk::{Entry, Found, MAX_PROCESSES, MAX_TABLES, bit};
 use super::{Pte, decode};
 use isotherm_damon::{
-    AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, Pages,
+    AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, Pages, Ran,
     RangeClear, Sweep, TargetId,
 };
 use std::io::Write;
@@ -311,8 +311,11 @@ impl BlockOperations for Pte {
         }
     }
 
-    fn ran(&mut self, ids: &[TargetId], found: &mut Vec<Option<u64>>) {
+    fn ran(&mut self, ids: &[TargetId], found: &mut Vec<Option<Ran>>) {
         found.clear();
+        if !self.walker.knows_running() {
+            return;
+        }
         found.resize(ids.len(), None);
         let Self { targets, walker, error, .. } = self;
         for (ids, found) in ids.chunks(MAX_PROCESSES).zip(found.chunks_mut(MAX_PROCESSES)) {

@@ -140,7 +140,8 @@ impl Types {
         let mut named: Vec<(String, Vec<u32>)> =
             wanted.iter().map(|name| ((*name).to_owned(), Vec::new())).collect();
         // Most names differ in their first four bytes.
-        let beginnings: Vec<u32> = wanted.iter().filter_map(|name| u32_at(name.as_bytes(), 0)).collect();
+        let beginning = |name: &&str| u32_at(&[name.as_bytes(), b"\0"].concat(), 0);
+        let beginnings: Vec<u32> = wanted.iter().filter_map(beginning).collect();
         let short = beginnings.len() < wanted.len();
         while at < end {
             let info = u32_at(&bytes, at + 4)?;

@@ -11,6 +11,7 @@
 use super::object;
 use super::shared::{Plain, SharedArray};
 use super::types::Types;
+use isotherm_damon::Ran;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -306,6 +307,11 @@ impl Walker {
         Ok(walker)
     }
 
+    /// Whether [`Self::ran`] tells anything on this kernel.
+    pub fn knows_running(&self) -> bool {
+        self.knows_running
+    }
+
     /// Depth of the page tables: 4 or 5.
     pub fn levels(&self) -> u32 {
         self.levels
@@ -376,15 +382,15 @@ impl Walker {
         Ok(walked)
     }
 
-    /// How long each of the processes that `pidfds` name has run so far, all threads together, ns: that changes whenever one
-    /// of them runs. `None` where it cannot be told, as while one runs. At most [`MAX_PROCESSES`] are asked about.
+    /// Whether each of the processes that `pidfds` name runs, and a mark of how long. `None` where that cannot be told. At
+    /// most [`MAX_PROCESSES`] are asked about.
     ///
     /// # Errors
     /// When the kernel refuses to run the program at all.
     pub fn ran<'a>(
         &mut self,
         pidfds: impl Iterator<Item = BorrowedFd<'a>>,
-        mut found: impl FnMut(usize, Option<u64>),
+        mut found: impl FnMut(usize, Option<Ran>),
     ) -> io::Result<()> {
         let mut count = 0;
         for (asked, pidfd) in self.shared.get_mut().process.iter_mut().zip(pidfds) {
@@ -395,7 +401,7 @@ impl Walker {
             self.run(Read::Processes(count), -1, 0)?;
         }
         for (index, asked) in self.shared.get().process.iter().take(count).enumerate() {
-            found(index, (asked.known != 0).then_some(asked.ran));
+            found(index, (asked.known != 0).then_some(Ran { mark: asked.ran, now: asked.known == 2 }));
         }
         Ok(())
     }
