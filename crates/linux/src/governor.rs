@@ -17,6 +17,9 @@ const RECOVERS: f64 = 0.05;
 /// Share of the earnings that pays back what one step overspent, beyond the bucket's size (a system call may have to
 /// wait, spinning, for a lock that the target holds): monitoring goes on with the rest.
 const PAID_BACK: f64 = 0.25;
+/// Seconds of earnings that are owed at most: from then on all that comes in pays back, or ticks that are each dearer than the
+/// bucket would never be paid for.
+const OWES: f64 = 10.0;
 /// Share of the budget for waking up, as far as a sampler can choose.
 const WAKE_UPS: f64 = 0.3;
 /// Part of an aggregation that one tick may take, whatever was saved up: 5 ms by default, a sampling interval.
@@ -29,6 +32,11 @@ const EARNED: f64 = 0.95;
 /// CPU seconds a second that this thread earns under a ceiling of `share`.
 fn earned(share: f64) -> f64 {
     share * EARNED
+}
+
+/// What is owed at most, ns.
+fn most_owed(share: f64) -> f64 {
+    share * 1e9 * OWES
 }
 
 /// The token bucket.
@@ -126,6 +134,9 @@ impl Governor {
             // A tick that can pay for itself alone would do nothing.
             Some(share) if self.tokens < self.dear_tick(share) => {
                 ((self.dear_tick(share) - self.tokens) / earned(share) + RECOVERS * 1e9) as u64
+            }
+            Some(share) if self.debt > most_owed(share) => {
+                ((self.debt - most_owed(share)) / earned(share) + RECOVERS * 1e9) as u64
             }
             _ => 0,
         }
