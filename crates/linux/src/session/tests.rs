@@ -99,7 +99,10 @@ struct Sleeper(Child);
 impl Sleeper {
     fn sleep() -> Self {
         let mut command = Command::new("sleep");
-        Self(command.arg("1000").stdin(Stdio::null()).process_group(0).spawn().unwrap())
+        let child = Self(command.arg("1000").stdin(Stdio::null()).process_group(0).spawn().unwrap());
+        // Its exec has begun, or else spawn had not returned, but may not be through.
+        process(child.pid()).wait_for_exec();
+        child
     }
 
     fn pid(&self) -> u32 {
