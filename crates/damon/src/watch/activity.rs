@@ -8,7 +8,7 @@
 
 use super::Watched;
 use super::cell::{Moment, State};
-use super::evidence::Verdict;
+use super::evidence::Evidence;
 use super::tuning::Tuning;
 use crate::Ran;
 use alloc::vec::Vec;
@@ -59,14 +59,17 @@ impl Watched {
     pub fn told_of_running(&mut self, ran: Option<Ran>, moment: Moment, tuning: &Tuning) {
         let before = self.activity;
         let same = ran.is_some_and(|ran| !ran.now) && before.ran == ran;
-        if before.is_resting() {
+        if let Some(since) = before.still_since.filter(|_| before.is_resting()) {
             // When it ran again is not known, but until it was last asked it did not.
             let until = if same { moment } else { before.asked };
             let length = until.at.saturating_sub(before.credited.at);
             // Seldom, as it takes time in proportion to what there is.
-            if length >= tuning.rest_pause * 1000 || !same && length > 0 {
-                self.credit_rest(length as f32 / 1000.0, until, tuning);
+            if !same || length >= tuning.rest_pause * 1000 {
+                self.credit_rest(until.at.saturating_sub(since), length, until, tuning);
                 self.activity.credited = until;
+            }
+            if !same {
+                self.end_rest(since, moment, tuning);
             }
         }
         let activity = &mut self.activity;
@@ -83,26 +86,54 @@ impl Watched {
         (activity.ran, activity.asked) = (ran, moment);
     }
 
-    /// All of its memory was idle for `length` intervals, until then.
-    fn credit_rest(&mut self, length: f32, until: Moment, tuning: &Tuning) {
+    /// It has rested for `rest` until then, `length` of that since the last credit, in thousandths of an interval.
+    ///
+    /// What is watched shows what it accesses when it runs again, so each rest adds to what is known of it. What is not watched
+    /// may be accessed whenever it runs, unseen: that it is idle meanwhile says something only while that lasts, and only if
+    /// it lasts longer than what is accessed at all was ever idle.
+    fn credit_rest(&mut self, rest: u64, length: u64, until: Moment, tuning: &Tuning) {
+        let (rest, length) = (rest as f32 / 1000.0, length as f32 / 1000.0);
         let mut changed = false;
         for cell in self.blocks.iter_mut().flat_map(super::target::Block::used) {
             let before = cell.evidence;
-            // More exposure than that makes no difference to what is drawn of idle memory.
-            changed |= before.hits > 0.0 || before.exposure < super::draw::LONG_IDLE;
             match &mut cell.state {
                 State::Absent => continue,
-                State::Watching { since, .. } => *since = until.at.max(*since),
-                State::Unseen | State::Lit | State::Blind(_) => {}
+                State::Watching { since, .. } => {
+                    *since = until.at.max(*since);
+                    cell.evidence.take(0.0, length, true, until.now, tuning);
+                }
+                State::Unseen | State::Lit | State::Blind(_) => {
+                    let least = if before.hits > 0.0 { tuning.surprise_idle / before.rate() } else { 0.0 };
+                    if rest < least.max(tuning.rest_least) {
+                        continue;
+                    }
+                    cell.evidence = Evidence::of(0.0, rest.min(tuning.most_exposure), false, until.now);
+                    if cell.state == State::Lit {
+                        cell.state = State::Unseen;
+                    }
+                }
             }
-            let verdict = cell.evidence.take(0.0, length, true, until.now, tuning);
-            if cell.state == State::Lit && (verdict == Verdict::Silent || cell.evidence.hits <= 0.0) {
-                cell.state = State::Unseen;
-            }
+            // More exposure than that makes no difference to what is drawn of idle memory.
+            changed |= before.hits > 0.0 || before.exposure < super::draw::LONG_IDLE;
         }
         if changed {
             self.dirty = true;
             self.take_census(until.now, tuning);
+        }
+    }
+
+    /// It runs again: what was known of unwatched memory because it did not is known no more.
+    fn end_rest(&mut self, since: u64, moment: Moment, tuning: &Tuning) {
+        let began = moment.now.saturating_sub(moment.at.saturating_sub(since) / 1000);
+        for cell in self.blocks.iter_mut().flat_map(super::target::Block::used) {
+            let watched = matches!(cell.state, State::Watching { .. } | State::Absent);
+            if !watched && cell.evidence.hits <= 0.0 && cell.evidence.last > began {
+                cell.evidence = Evidence::default();
+                self.dirty = true;
+            }
+        }
+        if self.dirty {
+            self.take_census(moment.now, tuning);
         }
     }
 }

@@ -98,6 +98,8 @@ pub struct Tuning {
     /// How often memory of a target that does not run is credited with having been idle: it takes time in proportion to what
     /// there is, and nothing waits for it.
     pub rest_pause: u64,
+    /// For so long a target must not have run so that its unwatched memory counts as idle.
+    pub rest_least: f32,
     /// How often a target that does not run is looked at all the same.
     pub rest_look: u64,
     /// What is set aside for sweeps from the start, in clears: about half of the first second's budget.
@@ -128,6 +130,7 @@ impl Tuning {
         sweep_pause: 200,
         longest_sweep: 1 << 18,
         rest_pause: 100,
+        rest_least: 200.0,
         rest_look: 6000,
         first_sweeps: 400,
     };

@@ -94,3 +94,39 @@ fn one_too_large_for_a_look_at_all_of_it_at_once_is_idle_soon_after_it_fell_asle
     let last = run(&mut monitor, &mut now, 200 * 13, &mut purse);
     assert_eq!(hot_bytes(&last.targets[0]), 0, "five seconds after it fell asleep");
 }
+
+#[test]
+fn one_that_runs_for_a_moment_every_second_has_a_rate_of_one_hertz() {
+    // 4 MiB that are accessed once a second, in 10 MiB; it sleeps but for 20 ms of each second.
+    let mut pattern = worker();
+    for (_, rate) in pattern.areas.iter_mut().chain(&mut pattern.hot).filter(|(_, rate)| *rate > 0.0) {
+        *rate = 1.0 / 200.0;
+    }
+    let area = pattern.hot[0].0;
+    let mut monitor = monitor_of(pattern, 1);
+    let (mut now, mut purse) = (0, Purse::full());
+    let mut rates = Vec::new();
+    while now < 200 * 40 {
+        if now % 200 < 4 {
+            monitor.ops().asleep.clear();
+        } else {
+            monitor.ops().asleep.entry(TargetId(1)).or_insert(now);
+        }
+        let mut keep = Keep(Vec::new());
+        // It wakes up when it wants to, not when the monitor does.
+        let wakes = now.next_multiple_of(200).max(now + 1);
+        tick(&mut monitor, &mut now, &mut purse, &mut keep);
+        now = now.min(wakes);
+        for snapshot in keep.0 {
+            let regions = snapshot.targets[0].regions.iter().filter(|r| r.range.intersects(area));
+            let hz = |r: &RegionSnapshot| r.rate_hz(snapshot.sample_ns, snapshot.max_nr_accesses);
+            let highest = regions.clone().map(hz).fold(0.0, f64::max);
+            assert!(highest <= 30.0, "{highest} Hz at {now}");
+            let heat = |r: &RegionSnapshot| r.range.intersection(area).size() as f64 * hz(r);
+            rates.push(regions.map(heat).sum::<f64>() / area.size() as f64);
+        }
+    }
+    let late = &rates[rates.len() / 2..];
+    let mean = late.iter().sum::<f64>() / late.len() as f64;
+    assert!((0.4..2.5).contains(&mean), "{mean} Hz");
+}
