@@ -136,7 +136,8 @@ impl<O: BlockOperations> Step<'_, O> {
         self.ops.survey(target, blocks)
     }
 
-    /// Looks at blocks, and counts each as a look. The caller keeps within [`Self::checks_left`].
+    /// Looks at blocks, and counts each as a look. The caller keeps within [`Self::checks_left`], or
+    /// [`Self::checks_left_in_bulk`].
     pub fn look(&mut self, target: TargetId, blocks: &mut [BlockLook]) -> bool {
         self.count_checks(blocks.len());
         self.ops.look(target, blocks)

@@ -75,7 +75,7 @@ pub struct TargetInfo {
     pub comm: String,
     /// Command line.
     pub cmdline: Vec<String>,
-    /// When observation began, ns.
+    /// When observation began, or it was found under another name, ns.
     pub time_ns: u64,
 }
 

@@ -137,14 +137,15 @@ impl Recorder {
     }
 
     /// Writes a target down again, if it is not what it was. One that has ended by now stays what it was.
-    fn name_anew(&mut self, id: TargetId, process: &Process) {
+    fn name_anew(&mut self, id: TargetId, process: &Process, time_ns: u64) {
         let Some(known) = self.known.get_mut(&id) else { return };
         let comm = process.comm().unwrap_or_else(|_| known.info.comm.clone());
         let cmdline = process.cmdline().ok().filter(|words| !words.is_empty());
         let cmdline = cmdline.unwrap_or_else(|| known.info.cmdline.clone());
         if (&comm, &cmdline) != (&known.info.comm, &known.info.cmdline) {
             (known.info.comm, known.info.cmdline) = (comm, cmdline);
-            let item = Item::Target(known.info.clone());
+            // Blocks go by the times of what is in them: not that of the first time it was written.
+            let item = Item::Target(rec::TargetInfo { time_ns, ..known.info.clone() });
             self.write(&item);
         }
     }
@@ -153,7 +154,7 @@ impl Recorder {
         for _ in 0..most {
             let Some(id) = self.unasked.pop_front() else { return };
             let Some(process) = self.known.get(&id).map(|known| Arc::clone(&known.process)) else { continue };
-            self.name_anew(id, &process);
+            self.name_anew(id, &process, isotherm_linux::monotonic_ns());
         }
     }
 
@@ -229,9 +230,9 @@ impl Observer for Recorder {
         self.write(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial: false }));
     }
 
-    fn execed(&mut self, id: TargetId, process: &Process, _time_ns: u64) {
+    fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {
         // The same target under its new name.
-        self.name_anew(id, process);
+        self.name_anew(id, process, time_ns);
     }
 
     fn attrs(&mut self, attrs: &Attrs, time_ns: u64) {
