@@ -68,8 +68,9 @@ pub(super) struct Cell {
     pub state: State,
     /// Pages present as of the last look.
     pub present: u64,
-    /// Pages of the open window.
+    /// Pages of the open window, and those it began with: what was accessed leaves it, the others go on.
     pub window: u64,
+    pub opened: u64,
     /// Pages that the last window to close had, and those of them that were accessed.
     pub tried: u64,
     pub shown: u64,
@@ -156,18 +157,33 @@ impl Cell {
                 if now < due || self.window == 0 || shown == 0 && now < doubtful_until {
                     return nothing;
                 }
-                let counts = self.first || self.unbroken || self.evidence.hits <= 0.0;
+                self.opened |= appeared;
+                let left = self.window & !shown;
+                let is_rest = self.window != self.opened;
+                let counts = self.first || self.unbroken || is_rest || self.evidence.hits <= 0.0;
                 let share = shown.count_ones() as f32 / self.window.count_ones() as f32;
                 let length = (moment.at.saturating_sub(since) as f32 / 1000.0).max(SHORTEST);
-                let verdict = self.evidence.take(share, length, counts, now, tuning);
-                self.map(self.window, shown);
+                let verdict = if is_rest && shown == 0 {
+                    self.evidence.rest_is_idle(length, now, tuning)
+                } else {
+                    self.evidence.take(share, length, counts, now, tuning)
+                };
+                self.map(self.opened, self.opened & !left);
                 self.first = false;
-                if shown == 0 {
+                self.hit_at = if shown == 0 { self.hit_at } else { now };
+                // What is hot is checked by turns instead, where it can be.
+                let goes_on = left.count_ones() as f32 > tuning.rest_share * self.opened.count_ones() as f32
+                    && (self.shared || self.rate() <= tuning.active);
+                if shown == 0 && !is_rest {
                     // What comes next can only tell that it fell silent: it is looked at when it would.
                     let next = self.evidence.until_silent(tuning, longest);
                     self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
+                } else if goes_on {
+                    self.window = left;
+                    let next = self.evidence.window_length(tuning, longest);
+                    self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
                 } else {
-                    (self.state, self.hit_at) = (State::Lit, now);
+                    self.state = State::Lit;
                     self.window = 0;
                 }
                 Told::Closed(Window { share, length, counts, verdict })
@@ -187,7 +203,7 @@ impl Cell {
         let length = self.evidence.window_length(tuning, longest);
         self.unbroken = self.hit_at != 0 && now.saturating_sub(self.hit_at) <= 2 * longest;
         self.first = true;
-        self.window = pages;
+        (self.window, self.opened) = (pages, pages);
         self.state = State::Watching {
             since: moment.at,
             due: now + length,

@@ -149,6 +149,15 @@ impl Evidence {
         Verdict::Expected
     }
 
+    /// Takes in a window over the pages that the one before did not find accessed, in which none of them was. Others of their
+    /// cell were, so it is no sign that all fell silent.
+    pub fn rest_is_idle(&mut self, length: f32, now: u64, tuning: &Tuning) -> Verdict {
+        self.exposure += length;
+        (self.last, self.floor) = (now, false);
+        self.forget_beyond(tuning);
+        Verdict::Expected
+    }
+
     fn forget_beyond(&mut self, tuning: &Tuning) {
         let over = (self.hits / tuning.most_hits).max(self.exposure / tuning.most_exposure);
         if over > 1.0 {

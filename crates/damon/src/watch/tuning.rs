@@ -56,6 +56,9 @@ pub struct Tuning {
     /// A window is as long as it takes for this many accesses to be expected. Short windows make no difference between
     /// periodic and random accesses: of both, a share of rate x length is hit; past 1 they differ by up to 2.
     pub window_hits: f32,
+    /// Of the pages of a window so large a share must be left so that those go on being watched when others were accessed. At
+    /// half, pages at even distances would be met a third too early; at three quarters, a sixth.
+    pub rest_share: f32,
     /// A hit, or a row of them, that was expected with so low a probability is a change of pattern.
     pub surprise_hit: f32,
     /// So many accesses expected since the last hit are a change of pattern: exp(-4.5) is one in 90.
@@ -112,6 +115,7 @@ impl Tuning {
         most_hits: 16.0,
         most_exposure: 2000.0,
         window_hits: 0.5,
+        rest_share: 0.75,
         surprise_hit: 1e-6,
         surprise_idle: 4.5,
         active: 0.005,
