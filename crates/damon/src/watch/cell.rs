@@ -81,8 +81,10 @@ pub(super) struct Cell {
     pub hit_at: u64,
     /// It was cleared again soon after its last hit.
     pub unbroken: bool,
-    /// When it became blind, or appeared.
-    pub marked: u64,
+    /// When it became blind.
+    pub blind_since: u64,
+    /// When it appeared, which was an access, and how many intervals before it was looked at.
+    pub appeared: Option<(u64, f32)>,
     /// Was shared when it was last tried: it takes a sweep to observe it.
     pub shared: bool,
 }
@@ -145,9 +147,8 @@ impl Cell {
                     return Told::Changed;
                 }
                 // What was not there and is there now was accessed since, and it took no clear to see.
-                self.marked = now;
+                self.appeared = Some((now, gap as f32));
                 (self.tried, self.shown) = (present, present);
-                self.evidence.take(1.0, gap as f32, true, now, tuning);
                 Told::Appeared
             }
             State::Watching { since, due, doubtful_until } => {
@@ -195,8 +196,8 @@ impl Cell {
     /// Opens a window over `pages`, which were just seen clear. `flushed`: no processor holds translations from before.
     pub fn open(&mut self, pages: u64, flushed: bool, moment: Moment, longest: u64, tuning: &Tuning) {
         let now = moment.now;
-        if core::mem::take(&mut self.marked) != 0 {
-            // That it appeared was once, and says nothing of what comes; nor does what was known before it was lost.
+        if matches!(self.state, State::Blind(_)) {
+            // What was known before it was lost says nothing of what comes.
             self.evidence = Evidence::default();
         }
         let hot = self.rate() > tuning.active;
@@ -215,7 +216,7 @@ impl Cell {
     pub fn blind(&mut self, why: Blind, now: u64) {
         self.state = State::Blind(why);
         self.shared = why == Blind::Shared;
-        self.marked = now;
+        self.blind_since = now;
         self.window = 0;
     }
 
@@ -237,16 +238,20 @@ impl Cell {
         }
     }
 
+    /// It appeared not long ago. That was once and says nothing of what comes, but accessed it was.
+    pub fn is_new(&self, now: u64, tuning: &Tuning) -> bool {
+        self.appeared.is_some_and(|(at, _)| now.saturating_sub(at) <= tuning.appeared)
+    }
+
     /// What stands behind the rate now: hits and exposure, faded where nothing renewed them.
     pub fn known(&self, now: u64, tuning: &Tuning) -> (f32, f32) {
         match self.state {
             // Not there, so not accessed.
             State::Absent => (0.0, 40.0),
-            State::Watching { .. } => (self.evidence.hits, self.evidence.exposure),
-            State::Unseen if self.marked != 0 && self.evidence.hits > 0.0 => {
-                let fresh = now.saturating_sub(self.marked) <= tuning.appeared;
-                if fresh { (self.evidence.hits, self.evidence.exposure) } else { (0.0, 0.0) }
+            _ if self.evidence.hits <= 0.0 && self.is_new(now, tuning) => {
+                (1.0, self.appeared.map_or(1.0, |(_, gap)| gap.max(1.0)))
             }
+            State::Watching { .. } => (self.evidence.hits, self.evidence.exposure),
             State::Unseen | State::Lit | State::Blind(_) => self.evidence.faded(now, tuning),
         }
     }
@@ -307,9 +312,21 @@ mod tests {
         let mut cell = Cell::default();
         assert_eq!(cell.looked(0, 0, at(10), 10, 20, &T), Told::Nothing);
         assert_eq!(cell.looked(0xff, 0xff, at(20), 10, 20, &T), Told::Appeared);
-        assert!((cell.rate() - 0.1).abs() < 0.02);
-        assert!(cell.known(30, &T).1 > 0.0);
+        assert_eq!(cell.known(30, &T), (1.0, 10.0));
         assert_eq!(cell.known(20 + T.appeared + 1, &T), (0.0, 0.0), "unknown, not cold");
+    }
+
+    #[test]
+    fn what_was_written_once_counts_as_accessed_for_a_while_also_if_it_is_idle_since() {
+        let mut cell = Cell::default();
+        cell.looked(0, 0, at(10), 10, 20, &T);
+        cell.looked(0xff, 0xff, at(20), 10, 20, &T);
+        cell.open(0xff, true, at(25), 20, &T);
+        cell.looked(0xff, 0, at(45), 20, 20, &T);
+        assert_eq!(cell.known(46, &T), (1.0, 10.0));
+        let (hits, exposure) = cell.known(20 + T.appeared + 1, &T);
+        assert_eq!(hits, 0.0);
+        assert!(exposure >= 20.0, "what was seen since counts from then on: {exposure}");
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn absent(range: AddrRange) -> Part<'static> {
 fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &Tuning) -> Part<'a> {
     let small = size == CELL_SIZE;
     let page = if small { PAGE_SIZE } else { size };
-    if cell.state == State::Unseen && cell.marked == 0 && cell.evidence.exposure <= 0.0 && !cell.shared {
+    if cell.state == State::Unseen && !cell.is_new(now, tuning) && cell.evidence.exposure <= 0.0 && !cell.shared {
         return Part {
             range,
             word: Word::Untried { cells: 1.0 },
@@ -200,6 +200,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
         && cell.evidence.hits <= 0.0
         && cell.shown == 0
         && cell.evidence.exposure > 0.0
+        && !cell.is_new(now, tuning)
     {
         // Most cells of most targets are idle: of one class of exposure, so that they join.
         let exposure = match cell.evidence.exposure {
@@ -242,7 +243,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
     Part {
         range,
         word,
-        evidence: if seen { Sum::of(hits, exposure) } else { Sum::default() },
+        evidence: if seen { Sum::of(cell.evidence.hits.max(hits), cell.evidence.exposure.max(exposure)) } else { Sum::default() },
         cells: 1,
         resident: (u64::from(cell.present.count_ones()) * page).min(size),
         blind: blind && !seen,

@@ -43,10 +43,11 @@ impl Evidence {
         if self.exposure > 0.0 { (self.hits / self.exposure).min(1.0) } else { 0.0 }
     }
 
-    /// Whether it is evidence of about this rate.
+    /// Whether it is evidence of about this rate. A bound that is above it is not.
     pub fn is_like(&self, rate: f32) -> bool {
         let own = self.rate();
-        own <= rate * LIKE && rate <= own * LIKE
+        let most = if self.floor { 1.0 } else { LIKE };
+        own <= rate * most && rate <= own * LIKE
     }
 
     /// Length of the next window, in intervals.

@@ -40,7 +40,7 @@ mod tuning;
 mod turns;
 
 pub(crate) use plan::price_of;
-use tuning::BLOCKS_A_DRAWING;
+use tuning::{BLOCKS_A_DRAWING, GROWS_SOONER};
 pub use tuning::Tuning;
 
 use crate::{AddrRange, BlockOperations, Sampler, Step, Target, TargetId, adapt};
@@ -58,12 +58,14 @@ pub struct Watch {
     sweeps: bool,
     targets: Vec<Watched>,
     index: BTreeMap<TargetId, usize>,
-    /// Whose turn it is: to be asked whether it ran, of those that did not and of the others, to be looked at, that of the busiest, to be cleared where it was never
-    /// seen.
+    /// Whose turn it is: to be asked whether it ran, of those that did not and of the others, to be looked at, that of the
+    /// busiest, that of those that grow, to be cleared where it is forgotten, and where it was never seen.
     still_turn: usize,
     ask_turn: usize,
     look_turn: usize,
     busy_turn: usize,
+    front_turn: usize,
+    forgotten_turn: usize,
     clear_turn: usize,
     /// Of many targets, the few that run, most CPU time first.
     busiest: Vec<usize>,
@@ -236,7 +238,10 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             let Some(watched) = at.and_then(|i| self.targets.get_mut(i)) else { continue };
             spread_results(watched, now, &self.tuning);
             // Drawing takes time in proportion to what there is: of a large target it is done less often.
-            let pause = watched.blocks.len() as u64 / BLOCKS_A_DRAWING * u64::from(max_nr_accesses);
+            let mut pause = watched.blocks.len() as u64 / BLOCKS_A_DRAWING * u64::from(max_nr_accesses);
+            if watched.grew == now {
+                pause /= GROWS_SOONER;
+            }
             let soon = watched.drawn != 0 && now < watched.drawn + pause;
             if soon || !watched.dirty && !target.moved {
                 continue;

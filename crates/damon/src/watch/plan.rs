@@ -1,7 +1,7 @@
 //! What to clear in the coming aggregation.
 
 use super::cell::State;
-use super::target::{At, all_of, some_of};
+use super::target::{At, Queue, all_of, some_of};
 use super::tuning::{CROWDED, ENOUGH, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND, SAVED, SOON};
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
@@ -63,7 +63,8 @@ impl Watch {
         let spent = for_edges - self.watch_again(step, for_edges, true, |t| &mut t.edges).min(for_edges);
         let left = self.watch_again(step, for_risen - spent, false, |t| &mut t.risen);
         let rest = self.see_the_unseen(step, rest - for_risen + left);
-        self.watch_again(step, rest, false, |t| &mut t.mixed);
+        let rest = self.watch_again(step, rest, false, |t| &mut t.mixed);
+        self.watch_the_forgotten(step, rest);
         if self.sweeps {
             self.sweep(step, income);
         }
@@ -178,7 +179,7 @@ impl Watch {
         step: &mut Step<'_, O>,
         mut rest: usize,
         edges: bool,
-        of: fn(&mut Watched) -> &mut Vec<u64>,
+        of: fn(&mut Watched) -> &mut Queue,
     ) -> usize {
         let tuning = self.tuning;
         let count = self.targets.len();
@@ -190,14 +191,13 @@ impl Watch {
             if target.activity.is_still() {
                 continue;
             }
-            let mut risen = core::mem::take(of(target));
-            if risen.is_empty() {
+            if of(target).is_empty() {
                 continue;
             }
-            risen.sort_unstable();
-            risen.dedup();
+            let mut waiting = of(target).take();
+            let mut last = None;
             let mut cells: Vec<(At, u64)> = Vec::new();
-            risen.retain(|addr| {
+            waiting.retain(|addr| {
                 let Some(at) = target.at(*addr) else { return false };
                 let Some(cell) = target.blocks.get(at.block).and_then(|b| b.cells.get(at.cell)) else {
                     return false;
@@ -205,11 +205,15 @@ impl Watch {
                 let next = target.stretches.partition_point(|s| s.range.end <= *addr);
                 if edges && matches!(cell.state, State::Unseen | State::Lit) {
                     if cells.len() * 3 / 2 < rest {
+                        last = Some(*addr);
                         cells.push((at, all_of(cell)));
                     }
                     return false;
                 }
-                let in_heat = target.stretches.get(next).is_some_and(|s| s.is_hot(&tuning));
+                let in_heat = target
+                    .stretches
+                    .get(next)
+                    .is_some_and(|s| s.is_hot(&tuning) && cell.evidence.is_like(s.rate()));
                 // Of many targets, something of each comes before all of any.
                 let beside = cell.state == State::Unseen && count < MANY;
                 if !beside && (cell.state != State::Lit || in_heat) {
@@ -218,13 +222,15 @@ impl Watch {
                 if cells.len() * 3 / 2 >= rest {
                     return true;
                 }
+                last = Some(*addr);
                 cells.push((at, all_of(cell)));
                 false
             });
-            step.tally.prepares_cut += risen.len() as u64;
-            *of(target) = risen;
+            step.tally.prepares_cut += waiting.len() as u64;
+            of(target).put_back(waiting, last);
             rest = rest.saturating_sub(cells.len() * 3 / 2);
             if !cells.is_empty() {
+                cells.sort_unstable_by_key(|(at, _)| *at);
                 target.clear(step, &cells, &tuning);
             }
         }
@@ -310,6 +316,32 @@ impl Watch {
             target.take_census(step.now, &self.tuning);
         }
         rest
+    }
+
+    /// Clears memory that was accessed when it was last heard of, which is long ago, by turns.
+    fn watch_the_forgotten<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) {
+        let (now, tuning, count) = (step.now, self.tuning, self.targets.len());
+        for _ in 0..count {
+            let most = rest * 2 / 3;
+            if most == 0 {
+                break;
+            }
+            self.forgotten_turn = (self.forgotten_turn + 1) % count;
+            let Some(target) = self.targets.get_mut(self.forgotten_turn) else { break };
+            if target.activity.is_still() || target.census.lit == 0 {
+                continue;
+            }
+            let chosen = target.spread(most, |c| {
+                let unheard = now.saturating_sub(c.evidence.last) > tuning.forgotten;
+                c.state == State::Lit && !c.shared && unheard
+            });
+            let pages = |at: At| Some((at, all_of(target.blocks.get(at.block)?.cells.get(at.cell)?)));
+            let cells: Vec<(At, u64)> = chosen.into_iter().filter_map(pages).collect();
+            rest = rest.saturating_sub(cells.len() * 3 / 2);
+            if !cells.is_empty() {
+                target.clear(step, &cells, &tuning);
+            }
+        }
     }
 
     /// Sweeps the target for which that shows most for its price, when enough was set aside.

@@ -4,7 +4,7 @@ use super::activity::Activity;
 use super::cell::{Blind, Cell, Moment, State, Told, Window};
 use super::draw::Stretch;
 use super::evidence::Verdict;
-use super::tuning::{BLOCKS_A_COUNT, Tuning};
+use super::tuning::{BLOCKS_A_COUNT, MOST_FRONTS, Tuning};
 use crate::{
     AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, Pages,
     RangeClear, Step, Sweep, TargetId,
@@ -52,6 +52,48 @@ pub(super) struct At {
     pub cell: usize,
 }
 
+/// Cells, by address, that wait to be cleared. Each has its turn before one has its second, however few turns there are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queue {
+    cells: Vec<u64>,
+    /// The last that had its turn.
+    turn: u64,
+}
+
+impl Queue {
+    pub fn push(&mut self, cell: u64) {
+        self.cells.push(cell);
+    }
+
+    pub fn extend(&mut self, cells: impl Iterator<Item = u64>) {
+        self.cells.extend(cells);
+    }
+
+    pub fn clear(&mut self) {
+        self.cells.clear();
+    }
+
+    /// All that wait, whose turn it is first.
+    pub fn take(&mut self) -> Vec<u64> {
+        let mut cells = core::mem::take(&mut self.cells);
+        cells.sort_unstable();
+        cells.dedup();
+        let next = cells.partition_point(|cell| *cell <= self.turn);
+        cells.rotate_left(next);
+        cells
+    }
+
+    /// Puts back those whose turn did not come; `last` is who had the last one.
+    pub fn put_back(&mut self, cells: Vec<u64>, last: Option<u64>) {
+        self.cells = cells;
+        self.turn = last.unwrap_or(self.turn);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+}
+
 /// How many cells are where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Census {
@@ -76,6 +118,10 @@ pub(super) struct Watched {
     pub surveyed: Option<u64>,
     /// Which block the next turn to be looked at begins with.
     pub look_from: usize,
+    /// When memory last appeared; 0: not yet.
+    pub grew: u64,
+    /// When it last had its turn.
+    pub turned: Option<u64>,
     /// When that turn began, in thousandths of an interval, if all went well since.
     pub turn_began: Option<u64>,
     /// How often a sweep that could not be paid was put off.
@@ -90,12 +136,14 @@ pub(super) struct Watched {
     /// Windows over accessed memory that closed in this aggregation, and where.
     pub results: Vec<(u64, Window)>,
     /// Cells that were found accessed where that was not expected: to be watched again at once.
-    pub risen: Vec<u64>,
+    pub risen: Queue,
     /// Cells beside a border of hot memory whose pages were not seen one by one: to be cleared whole, so that the border is
     /// known to the page.
-    pub edges: Vec<u64>,
+    pub edges: Queue,
     /// Cells of which some pages are accessed now and then: to be watched again when there is nothing better to do.
-    pub mixed: Vec<u64>,
+    pub mixed: Queue,
+    /// Blocks in which memory appears, or may next.
+    pub fronts: Vec<u64>,
     /// Memory that was idle was accessed in this aggregation: the pattern changes.
     pub surprised: bool,
     /// The next drawing will differ.
@@ -128,14 +176,59 @@ impl Watched {
             return;
         }
         self.dirty = true;
+        let turn = self.blocks.get(self.look_from).map(|b| b.addr);
         let old = core::mem::take(&mut self.blocks);
         let mut old = old.into_iter().peekable();
         self.blocks.reserve(scratch.len());
         for &addr in scratch.iter() {
             while old.next_if(|b| b.addr < addr).is_some() {}
-            let block = old.next_if(|b| b.addr == addr).unwrap_or_else(|| Block::new(addr, before));
+            let block = old.next_if(|b| b.addr == addr).unwrap_or_else(|| {
+                if before.is_some() {
+                    self.fronts.push(addr);
+                }
+                Block::new(addr, before)
+            });
             self.blocks.push(block);
         }
+        if self.look_from > 0 {
+            self.look_from = turn.map_or(0, |addr| self.blocks.partition_point(|b| b.addr < addr));
+        }
+    }
+
+    /// Looks where memory appears, as far as it goes on there, with at most `most` looks. Returns how many it took.
+    pub fn look_at_fronts<O: BlockOperations>(
+        &mut self,
+        step: &mut Step<'_, O>,
+        most: usize,
+        tuning: &Tuning,
+    ) -> usize {
+        let mut left = most;
+        // Those that have room for more are looked at next time.
+        let mut later: Vec<u64> = Vec::new();
+        while left > 0 && !self.fronts.is_empty() {
+            let mut fronts = core::mem::take(&mut self.fronts);
+            fronts.sort_unstable();
+            fronts.dedup();
+            let mut indices: Vec<usize> = Vec::new();
+            for addr in fronts {
+                let Ok(index) = self.blocks.binary_search_by_key(&addr, |b| b.addr) else { continue };
+                if self.blocks.get(index).is_some_and(|b| b.looked == Some(step.now)) {
+                    later.push(addr);
+                } else if indices.len() < left {
+                    indices.push(index);
+                } else {
+                    later.push(addr);
+                }
+            }
+            if indices.is_empty() || !self.look(step, &indices, tuning) {
+                break;
+            }
+            left -= indices.len();
+        }
+        later.append(&mut self.fronts);
+        later.truncate(MOST_FRONTS);
+        self.fronts = later;
+        most - left
     }
 
     /// Looks at the blocks of these indices (sorted) and takes in what they show.
@@ -178,7 +271,7 @@ impl Watched {
         let gap = block.looked.map_or(0, |at| now.saturating_sub(at).max(1));
         block.looked = Some(now);
         let base = block.addr;
-        let mut hit = false;
+        let (mut hit, mut grows) = (false, false);
         for (i, cell) in block.used().iter_mut().enumerate() {
             let (present, young) =
                 if look.mapped == Mapped::Absent { (0, 0) } else { (look.present.0[i], look.young.0[i]) };
@@ -186,8 +279,12 @@ impl Watched {
             let told = cell.looked(present, young, moment, gap, longest, tuning);
             let window = match told {
                 Told::Nothing => continue,
-                Told::Changed | Told::Appeared => {
+                Told::Changed => {
                     self.dirty = true;
+                    continue;
+                }
+                Told::Appeared => {
+                    (self.dirty, grows) = (true, true);
                     continue;
                 }
                 Told::Closed(window) => window,
@@ -214,6 +311,14 @@ impl Watched {
                 {
                     self.due.push((due, base));
                 }
+            }
+        }
+        if grows {
+            self.grew = now;
+            if block.parts().any(|(_, _, c)| c.state == State::Absent) {
+                self.fronts.push(base);
+            } else {
+                self.fronts.extend([base.wrapping_add(BLOCK_SIZE), base.wrapping_sub(BLOCK_SIZE)]);
             }
         }
         if hit {
@@ -398,8 +503,12 @@ impl Watched {
         for block in &mut self.blocks {
             let huge = block.huge;
             for cell in block.used() {
-                if matches!(cell.state, State::Blind(_)) && now.saturating_sub(cell.marked) >= tuning.retry {
+                if matches!(cell.state, State::Blind(_)) && now.saturating_sub(cell.blind_since) >= tuning.retry {
                     cell.state = State::Unseen;
+                    self.dirty = true;
+                }
+                if cell.appeared.is_some() && !cell.is_new(now, tuning) {
+                    cell.appeared = None;
                     self.dirty = true;
                 }
                 match cell.state {

@@ -7,6 +7,11 @@
 pub(super) const MANY: usize = 16;
 /// As long as more than a quarter of many targets wait to be seen, what is seen already gets so many times less.
 pub(super) const CROWDED: usize = 4;
+/// Places of a target at which memory appears that are followed at once: an allocator has a handful.
+pub(super) const MOST_FRONTS: usize = 32;
+/// As long as no more targets run, each is asked in every aggregation where it has memory; of more, those where memory appeared not
+/// long ago, and no more than that many in one.
+pub(super) const FEW: usize = 4;
 /// What this many aggregations give is waited for.
 pub(super) const SOON: usize = 10;
 /// As often a sweep is put off, at most: more than twice as often as its price takes to come in.
@@ -26,8 +31,9 @@ pub(super) const ASKED: (usize, usize) = (16, 256);
 pub(super) const ASKED_A_LOOK: usize = 4;
 /// How many times more or less pages hit than expected are a change of pattern, when neither all are nor none.
 pub(super) const APART: f32 = 4.0;
-/// Up to so many times more or less is about the same rate, of two that little is known of.
-pub(super) const LIKE: f32 = 8.0;
+/// Up to so many times more or less is about the same rate: what the hits of one window may be off by chance. With 8, hot cells
+/// among cooler ones were taken for those.
+pub(super) const LIKE: f32 = 2.5;
 /// Weight of a window that tells only that the rate is no less.
 pub(super) const BOUND: f32 = 0.4;
 /// ... of a window of so many intervals or more: often all that is known for seconds, and one window without a hit is not to
@@ -44,6 +50,8 @@ pub(super) const WEIGHT: f32 = 100.0;
 pub(super) const BLOCKS_A_COUNT: u64 = 8;
 /// Blocks that are drawn anew in every aggregation; of so many times as many, in one of as many aggregations.
 pub(super) const BLOCKS_A_DRAWING: u64 = 128;
+/// So many times sooner where memory appears: it counts as accessed for a second only.
+pub(super) const GROWS_SOONER: u64 = 4;
 
 /// The numbers of [`super::Watch`]. Times are in sampling intervals.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,6 +86,9 @@ pub struct Tuning {
     /// Half-life of evidence that nothing renews, of so many targets that run, or fewer. Of more it is as many times longer, up
     /// to so many times: each has its turn less often, and what was hot when it was last looked at is more likely hot than not.
     pub half_life: f32,
+    /// What was accessed and not heard of for so long is cleared again if there is nothing better to do: a quarter of the
+    /// half-life, before what is known of it means little.
+    pub forgotten: u64,
     /// See [`Self::half_life`].
     pub half_life_for: usize,
     /// See [`Self::half_life`].
@@ -124,6 +135,7 @@ impl Tuning {
         checks_share: 30,
         retry: 400,
         half_life: 400.0,
+        forgotten: 100,
         half_life_for: 8,
         half_life_most: 16.0,
         appeared: 200,

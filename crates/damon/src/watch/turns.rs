@@ -4,7 +4,7 @@
 use super::Watch;
 use super::activity::busiest;
 use super::target::moment_of;
-use super::tuning::{ASKED, ASKED_A_LOOK, MANY};
+use super::tuning::{ASKED, ASKED_A_LOOK, FEW, MANY};
 use crate::{BlockOperations, Step, TargetId};
 use alloc::vec::Vec;
 
@@ -66,6 +66,7 @@ impl Watch {
         let count = self.targets.len();
         // Half is left for looks at what is about to be cleared.
         let mut allowed = (step.checks_left() / 2).min(step.allowance.checks_per_aggr.max(32)).max(1);
+        allowed -= self.look_at_fronts(step, allowed / 2);
         let busiest = core::mem::take(&mut self.busiest);
         if !busiest.is_empty() {
             let mut half = allowed / 2;
@@ -93,6 +94,28 @@ impl Watch {
         }
     }
 
+    /// Looks where memory appears: what was not there and is there now was accessed, and how long ago only a look in time tells.
+    fn look_at_fronts<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, most: usize) -> usize {
+        let (now, count) = (step.now, self.targets.len());
+        let running = self.targets.iter().filter(|t| !t.activity.is_still()).count();
+        let (mut left, mut turns) = (most, FEW);
+        for offset in 0..count {
+            let Some(target) = self.targets.get_mut((self.front_turn + offset) % count) else { break };
+            let grows = target.grew != 0 && now.saturating_sub(target.grew) <= self.tuning.appeared;
+            if target.activity.is_still() || target.surveyed.is_none() || running > FEW && !grows {
+                continue;
+            }
+            if left == 0 || turns == 0 {
+                self.front_turn = (self.front_turn + offset) % count;
+                break;
+            }
+            turns -= 1;
+            target.survey(step, &mut self.scratch);
+            left = left.saturating_sub(1 + target.look_at_fronts(step, left, &self.tuning));
+        }
+        most - left
+    }
+
     /// Looks at a target, from where its last turn ended, with at most `allowed` looks, of which it takes what it uses.
     fn take_turn<O: BlockOperations>(
         &mut self,
@@ -107,12 +130,15 @@ impl Watch {
             return Turned::Whole;
         }
         if target.look_from == 0 {
-            if target.surveyed == Some(step.now) {
+            if target.turned == Some(step.now) {
                 // It had its turn already.
                 return Turned::Whole;
             }
+            target.turned = Some(step.now);
             let began = step.moment();
-            target.survey(step, &mut self.scratch);
+            if target.surveyed != Some(step.now) {
+                target.survey(step, &mut self.scratch);
+            }
             target.turn_began = (target.surveyed == Some(step.now)).then_some(began);
             *allowed = allowed.saturating_sub(1).max(1);
         }
