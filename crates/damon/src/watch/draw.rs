@@ -243,7 +243,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
     Part {
         range,
         word,
-        evidence: if seen { Sum::of(cell.evidence.hits.max(hits), cell.evidence.exposure.max(exposure)) } else { Sum::default() },
+        evidence: if seen { Sum::of(hits, exposure) } else { Sum::default() },
         cells: 1,
         resident: (u64::from(cell.present.count_ones()) * page).min(size),
         blind: blind && !seen,
@@ -287,6 +287,8 @@ fn with_cells(word: Word, cells: u32) -> Word {
 fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
     let first = stretches.len();
     let mut previous: Option<(usize, u8)> = None;
+    // What cells with a border in them know is of both sides: it counts only where nothing else is known.
+    let mut halves: Vec<(Sum, u32)> = Vec::new();
     for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
         let fresh = previous.is_none_or(|(_, r)| r != rung);
         if fresh {
@@ -300,6 +302,12 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
                 }
             }
             stretches.push(Stretch { range: AddrRange::new(start, part.range.end), ..Stretch::default() });
+            halves.push((Sum::default(), 0));
+        }
+        let half = part.word == Word::None;
+        if half && let Some((sum, cells)) = halves.last_mut() {
+            sum.add(part.evidence);
+            *cells += if part.seen { part.cells } else { 0 };
         }
         if let Some(stretch) = stretches.last_mut() {
             stretch.range.end = part.range.end;
@@ -308,17 +316,22 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
                 stretch.evidence.floor |= evidence.floor;
                 stretch.evidence.luck = evidence.luck;
             }
-            if !part.absent {
+            if !part.absent && !half {
                 stretch.evidence.hits += part.evidence.hits;
                 stretch.evidence.exposure += part.evidence.exposure;
             }
-            stretch.seen += if part.seen && !part.absent { part.cells } else { 0 };
+            stretch.seen += if part.seen && !part.absent && !half { part.cells } else { 0 };
             stretch.own += if part.shared || part.absent { 0 } else { part.cells };
             stretch.blind += if part.blind { part.cells } else { 0 };
         }
         previous = Some((index, rung));
     }
-    for stretch in stretches.iter_mut().skip(first) {
+    for (stretch, (half, cells)) in stretches.iter_mut().skip(first).zip(halves) {
+        if stretch.seen == 0 {
+            stretch.evidence.hits += half.hits;
+            stretch.evidence.exposure += half.exposure;
+            stretch.seen = cells;
+        }
         // What is not present was not accessed: that is known too.
         let absent = stretch.resident == 0 && stretch.blind == 0;
         let evidence = &mut stretch.evidence;
