@@ -181,7 +181,11 @@ fn absent(range: AddrRange) -> Part<'static> {
 fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &Tuning) -> Part<'a> {
     let small = size == CELL_SIZE;
     let page = if small { PAGE_SIZE } else { size };
-    if cell.state == State::Unseen && !cell.is_new(now, tuning) && cell.evidence.exposure <= 0.0 && !cell.shared {
+    if cell.state == State::Unseen
+        && !cell.is_new(now, tuning)
+        && cell.evidence.exposure <= 0.0
+        && !cell.shared
+    {
         return Part {
             range,
             word: Word::Untried { cells: 1.0 },

@@ -40,8 +40,8 @@ mod tuning;
 mod turns;
 
 pub(crate) use plan::price_of;
-use tuning::{BLOCKS_A_DRAWING, GROWS_SOONER};
 pub use tuning::Tuning;
+use tuning::{BLOCKS_A_DRAWING, GROWS_SOONER, REDRAWN};
 
 use crate::{AddrRange, BlockOperations, Sampler, Step, Target, TargetId, adapt};
 use alloc::collections::BTreeMap;
@@ -138,6 +138,7 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
     if target.results.is_empty() {
         return;
     }
+    let mut changed = false;
     let mut results = core::mem::take(&mut target.results);
     results.sort_unstable_by_key(|(addr, _)| *addr);
     let mut rest = results.as_slice();
@@ -155,6 +156,7 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         if silent >= 2 && silent > hits {
             // It fell silent as a whole, as far as is known.
             stretch.suspect = false;
+            changed = true;
             let exposure = mean(mine.iter().map(|(_, w)| w.length));
             for_cells(&mut target.blocks, stretch.range, |cell| {
                 if cell.state == State::Lit {
@@ -171,6 +173,7 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         let believed = stretch.evidence.rate();
         let surprises = counted().filter(|w| w.verdict == Verdict::Surprise).count();
         if 2 * surprises > counted().count() {
+            changed = true;
             stretch.evidence.begin(share, length, now);
         } else {
             stretch.evidence.add(share, length, now, tuning);
@@ -183,6 +186,7 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
             }
         });
     }
+    target.changed |= changed;
     results.clear();
     target.results = results;
 }
@@ -243,11 +247,12 @@ impl<O: BlockOperations> Sampler<O> for Watch {
                 pause /= GROWS_SOONER;
             }
             let soon = watched.drawn != 0 && now < watched.drawn + pause;
-            if soon || !watched.dirty && !target.moved {
+            let settles = watched.drawn != 0 && now < watched.drawn + REDRAWN && !watched.changed;
+            if soon || (settles || !watched.dirty) && !target.moved {
                 continue;
             }
             watched.drawn = now;
-            watched.dirty = false;
+            (watched.dirty, watched.changed) = (false, false);
             target.moved = false;
             let as_of = watched.activity.as_of(now);
             watched.stretches = draw(watched, &covered(&target.ranges, &watched.blocks), as_of, &tuning);
@@ -310,7 +315,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
     fn rescale(&mut self, old: u64, new: u64, now: u64) {
         let ratio = old as f32 / new.max(1) as f32;
         for target in &mut self.targets {
-            target.dirty = true;
+            (target.dirty, target.changed) = (true, true);
             target.due.clear();
             for cell in target.blocks.iter_mut().flat_map(|b| &mut b.cells) {
                 cell.evidence.exposure *= ratio;

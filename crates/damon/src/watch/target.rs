@@ -146,8 +146,10 @@ pub(super) struct Watched {
     pub fronts: Vec<u64>,
     /// Memory that was idle was accessed in this aggregation: the pattern changes.
     pub surprised: bool,
-    /// The next drawing will differ.
+    /// The next drawing will differ, if only a little.
     pub dirty: bool,
+    /// It will differ so that it must not wait.
+    pub changed: bool,
     pub census: Census,
     /// When it was taken.
     counted: u64,
@@ -163,7 +165,7 @@ pub(super) struct Watched {
 
 impl Watched {
     pub fn new(id: TargetId) -> Self {
-        Self { id, dirty: true, ..Self::default() }
+        Self { id, dirty: true, changed: true, ..Self::default() }
     }
 
     /// Finds out which blocks have anything in them.
@@ -175,7 +177,7 @@ impl Watched {
         if self.blocks.iter().map(|b| b.addr).eq(scratch.iter().copied()) {
             return;
         }
-        self.dirty = true;
+        (self.dirty, self.changed) = (true, true);
         let turn = self.blocks.get(self.look_from).map(|b| b.addr);
         let old = core::mem::take(&mut self.blocks);
         let mut old = old.into_iter().peekable();
@@ -266,7 +268,7 @@ impl Watched {
             block.huge = huge;
             block.cells = [Cell::default(); CELLS];
             block.looked = None;
-            self.dirty = true;
+            (self.dirty, self.changed) = (true, true);
         }
         let gap = block.looked.map_or(0, |at| now.saturating_sub(at).max(1));
         block.looked = Some(now);
@@ -284,13 +286,16 @@ impl Watched {
                     continue;
                 }
                 Told::Appeared => {
-                    (self.dirty, grows) = (true, true);
+                    (self.dirty, self.changed, grows) = (true, true, true);
                     continue;
                 }
                 Told::Closed(window) => window,
             };
             // A rate falls with every idle window; none stays none.
             self.dirty |= window.share > 0.0 || before.hits > 0.0 || before.exposure <= 0.0;
+            self.changed |= window.verdict != Verdict::Expected
+                || before.exposure <= 0.0
+                || window.share > 0.0 && (before.hits <= 0.0 || before.floor);
             let addr = base + i as u64 * CELL_SIZE;
             if window.share > 0.0 && !cell.shared {
                 let risen = window.verdict == Verdict::Surprise || window.share > 0.5;
@@ -503,7 +508,9 @@ impl Watched {
         for block in &mut self.blocks {
             let huge = block.huge;
             for cell in block.used() {
-                if matches!(cell.state, State::Blind(_)) && now.saturating_sub(cell.blind_since) >= tuning.retry {
+                if matches!(cell.state, State::Blind(_))
+                    && now.saturating_sub(cell.blind_since) >= tuning.retry
+                {
                     cell.state = State::Unseen;
                     self.dirty = true;
                 }

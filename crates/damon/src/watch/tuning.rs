@@ -9,8 +9,8 @@ pub(super) const MANY: usize = 16;
 pub(super) const CROWDED: usize = 4;
 /// Places of a target at which memory appears that are followed at once: an allocator has a handful.
 pub(super) const MOST_FRONTS: usize = 32;
-/// As long as no more targets run, each is asked in every aggregation where it has memory; of more, those where memory appeared not
-/// long ago, and no more than that many in one.
+/// As long as no more targets run, each is asked often where it has memory; of more, those where memory appeared not long ago, and
+/// no more than that many in one aggregation.
 pub(super) const FEW: usize = 4;
 /// What this many aggregations give is waited for.
 pub(super) const SOON: usize = 10;
@@ -50,6 +50,9 @@ pub(super) const WEIGHT: f32 = 100.0;
 pub(super) const BLOCKS_A_COUNT: u64 = 8;
 /// Blocks that are drawn anew in every aggregation; of so many times as many, in one of as many aggregations.
 pub(super) const BLOCKS_A_DRAWING: u64 = 128;
+/// Intervals after which a target is drawn anew in which nothing but small changes of rates was found: drawing is a sixth of all
+/// cost if it is done in every aggregation.
+pub(super) const REDRAWN: u64 = 100;
 /// So many times sooner where memory appears: it counts as accessed for a second only.
 pub(super) const GROWS_SOONER: u64 = 4;
 
@@ -95,6 +98,8 @@ pub struct Tuning {
     pub half_life_most: f32,
     /// For so long a page that appeared counts as accessed, and as unknown from then on unless it was cleared.
     pub appeared: u64,
+    /// How often a target in which nothing appears is asked whether something does.
+    pub survey_pause: u64,
     /// After a sweep, which flushes no translations, memory that was hot and shows idle may be in a TLB for so long: 0.55 s
     /// is the longest that was measured (a loop over 1 MiB).
     pub stale: u64,
@@ -106,8 +111,8 @@ pub struct Tuning {
     pub sweep_share: usize,
     /// Shortest time between two sweeps of a target.
     pub sweep_pause: u64,
-    /// Targets with more pages than this are not swept: from Linux 6.5 on, all page faults of the target wait until a sweep
-    /// is through, 15 to 20 ms for a GiB of small pages.
+    /// Targets with more pages than this, 1.5 GiB, are not swept: from Linux 6.5 on, all page faults of the target wait until a
+    /// sweep is through, 15 to 20 ms for a GiB of small pages.
     pub longest_sweep: usize,
     /// How often memory of a target that does not run is credited with having been idle: it takes time in proportion to what
     /// there is, and nothing waits for it.
@@ -139,12 +144,13 @@ impl Tuning {
         half_life_for: 8,
         half_life_most: 16.0,
         appeared: 200,
+        survey_pause: 60,
         stale: 110,
         price: 6.0,
         price_known: 1.5,
         sweep_share: 40,
         sweep_pause: 200,
-        longest_sweep: 1 << 18,
+        longest_sweep: 3 << 17,
         rest_pause: 100,
         rest_least: 200.0,
         rest_look: 6000,

@@ -102,7 +102,8 @@ impl Watch {
         for offset in 0..count {
             let Some(target) = self.targets.get_mut((self.front_turn + offset) % count) else { break };
             let grows = target.grew != 0 && now.saturating_sub(target.grew) <= self.tuning.appeared;
-            if target.activity.is_still() || target.surveyed.is_none() || running > FEW && !grows {
+            let looked = target.surveyed.is_none_or(|at| now < at + self.tuning.survey_pause);
+            if target.activity.is_still() || !grows && (running > FEW || looked) {
                 continue;
             }
             if left == 0 || turns == 0 {
@@ -144,10 +145,12 @@ impl Watch {
         }
         // Where nothing is watched yet, a look tells nothing more than the first one did.
         let idle = target.looked_once && target.census.watching == 0 && !target.activity.is_still();
-        let mut blocks = if idle { Vec::new() } else { target.telling(target.look_from, *allowed + 1) };
+        // Nothing can be cleared of what was never looked at, and as a whole it is cheaper.
+        let most = if target.looked_once { *allowed } else { (step.checks_left_in_bulk() / 2).max(*allowed) };
+        let mut blocks = if idle { Vec::new() } else { target.telling(target.look_from, most + 1) };
         target.looked_once = true;
-        let whole = blocks.len() <= *allowed;
-        blocks.truncate(*allowed);
+        let whole = blocks.len() <= most;
+        blocks.truncate(most);
         if !blocks.is_empty() && !target.look(step, &blocks, &self.tuning) {
             target.turn_began = None;
         }

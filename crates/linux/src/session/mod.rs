@@ -102,6 +102,9 @@ pub fn process_cpu() -> Duration {
 
 /// Longest sleep, so that a stop, and the end of a target, are heeded soon also when sampling intervals are long.
 const MAX_SLEEP_NS: u64 = 100_000_000;
+/// How often it is asked who died and whose turn it is to have its mappings read, where nothing waits: a tick asks before it hands
+/// out a snapshot, and not every wake-up need ask again.
+const WORK_PERIOD_NS: u64 = 50_000_000;
 const COST_PERIOD_NS: u64 = 1_000_000_000;
 /// Between two steps of other work, so that sampling is not late for it.
 const STEP_PERIOD_NS: u64 = 2_000_000;
@@ -171,6 +174,7 @@ impl Session {
         let deadline = self.options.duration.map(|d| start.saturating_add(as_ns(d)));
         let update_ns = as_ns(self.options.update).max(1_000_000);
         let mut look_at = start + update_ns.min(COST_PERIOD_NS / 10);
+        let mut work_at = start;
         let ended = loop {
             let now = monotonic_ns();
             if stop() {
@@ -182,8 +186,11 @@ impl Session {
             let looked = if now >= look_at {
                 look_at = now + update_ns;
                 self.look_around(now)
-            } else {
+            } else if now >= work_at || self.tracker.has_work() || self.chores.has_work() {
+                work_at = now + WORK_PERIOD_NS;
                 self.work(now)
+            } else {
+                Ok(())
             };
             if let Err(error) = looked {
                 break Err(error);
