@@ -2,7 +2,7 @@
 
 use super::cell::State;
 use super::target::{At, Queue, all_of, some_of};
-use super::tuning::{CROWDED, ENOUGH, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND, SAVED, SOON};
+use super::tuning::{BATCH, CROWDED, ENOUGH, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND, SAVED, SOON};
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
 use alloc::vec::Vec;
@@ -32,7 +32,11 @@ impl Watch {
         let crowded = count >= MANY && 4 * self.targets.iter().filter(waits).count() > count;
         let part = if crowded { CROWDED } else { 1 };
         // Where waking up is dear, there are checks in every other aggregation or so, of more memory each.
-        let wake_ups = step.allowance.wake_ups_per_aggr.min(ROUND);
+        let mut wake_ups = step.allowance.wake_ups_per_aggr.min(ROUND);
+        if count < MANY && waiting > self.targets.iter().map(|t| t.census.watching + t.census.lit).sum() {
+            // What they cost is better spent on what was not seen at all.
+            wake_ups = wake_ups.div_ceil(2);
+        }
         if self.checking {
             self.round = self.woken.clamp(1, ROUND);
         }
@@ -62,9 +66,14 @@ impl Watch {
         let for_edges = if waiting > 0 { for_risen / 8 } else { for_risen };
         let spent = for_edges - self.watch_again(step, for_edges, true, |t| &mut t.edges).min(for_edges);
         let left = self.watch_again(step, for_risen - spent, false, |t| &mut t.risen);
-        let rest = self.see_the_unseen(step, rest - for_risen + left);
-        let rest = self.watch_again(step, rest, false, |t| &mut t.mixed);
-        self.watch_the_forgotten(step, rest);
+        let rest = rest - for_risen + left;
+        // A call costs as much as several ranges: what can wait does, until there is enough for more of them.
+        if rest >= BATCH || left < for_risen {
+            let rest = self.see_the_unseen(step, rest);
+            let rest = self.watch_again(step, rest, false, |t| &mut t.mixed);
+            self.watch_the_forgotten(step, rest);
+        }
+        self.clear_chosen(step);
         if self.sweeps {
             self.sweep(step, income);
         }
@@ -229,10 +238,7 @@ impl Watch {
             step.tally.prepares_cut += waiting.len() as u64;
             of(target).put_back(waiting, last);
             rest = rest.saturating_sub(cells.len() * 3 / 2);
-            if !cells.is_empty() {
-                cells.sort_unstable_by_key(|(at, _)| *at);
-                target.clear(step, &cells, &tuning);
-            }
+            target.chosen.append(&mut cells);
         }
         rest
     }
@@ -310,11 +316,8 @@ impl Watch {
             .into_iter()
             .filter_map(|at| Some((at, all_of(target.blocks.get(at.block)?.cells.get(at.cell)?))))
             .collect();
-        if !cells.is_empty() {
-            target.clear(step, &cells, &self.tuning);
-            target.count_seen(cells.len());
-            target.take_census(step.now, &self.tuning);
-        }
+        target.count_seen(cells.len());
+        target.chosen.extend(cells);
         rest
     }
 
@@ -338,9 +341,20 @@ impl Watch {
             let pages = |at: At| Some((at, all_of(target.blocks.get(at.block)?.cells.get(at.cell)?)));
             let cells: Vec<(At, u64)> = chosen.into_iter().filter_map(pages).collect();
             rest = rest.saturating_sub(cells.len() * 3 / 2);
-            if !cells.is_empty() {
-                target.clear(step, &cells, &tuning);
-            }
+            target.chosen.extend(cells);
+        }
+    }
+
+    /// Clears what was chosen: all of a target at once, as each call costs as much as several ranges.
+    fn clear_chosen<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
+        for target in self.targets.iter_mut().filter(|t| !t.chosen.is_empty()) {
+            let mut cells = core::mem::take(&mut target.chosen);
+            cells.sort_unstable_by_key(|(at, _)| *at);
+            cells.dedup_by_key(|(at, _)| *at);
+            target.clear(step, &cells, &self.tuning);
+            target.take_census(step.now, &self.tuning);
+            cells.clear();
+            target.chosen = cells;
         }
     }
 

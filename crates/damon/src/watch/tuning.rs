@@ -12,6 +12,8 @@ pub(super) const MOST_FRONTS: usize = 32;
 /// As long as no more targets run, each is asked often where it has memory; of more, those where memory appeared not long ago, and
 /// no more than that many in one aggregation.
 pub(super) const FEW: usize = 4;
+/// Clears that are worth a call of their own: a call costs 40 to 60 us, with the looks before and after, a range some 10.
+pub(super) const BATCH: usize = 16;
 /// What this many aggregations give is waited for.
 pub(super) const SOON: usize = 10;
 /// As often a sweep is put off, at most: more than twice as often as its price takes to come in.
