@@ -336,6 +336,48 @@ mod tests {
         assert_eq!(cell.known(20, &T), (0.0, 0.0));
     }
 
+    /// What a single clear shows of pages that are each accessed at random, at `rate` an interval.
+    fn after_one_clear(rate: f32) -> (f32, u64) {
+        let (mut sum, mut until) = (0.0, 0);
+        for seed in 0..50 {
+            let mut rng = crate::Rng::new(seed * 77 + 1);
+            let mut young_from = [0.0f32; 64];
+            young_from.iter_mut().for_each(|at| {
+                let uniform = (rng.below(1_000_000) + 1) as f32 / 1_000_001.0;
+                // -ln(x), by its series in (1 - x) / (1 + x).
+                let mut x = uniform;
+                let mut ln = 0.0;
+                while x < 0.5 {
+                    (x, ln) = (x * 2.0, ln + core::f32::consts::LN_2);
+                }
+                let y = (1.0 - x) / (1.0 + x);
+                *at = (ln + 2.0 * (y + y * y * y / 3.0 + y * y * y * y * y / 5.0)) / rate;
+            });
+            let mut cell = Cell { present: u64::MAX, state: State::Unseen, shared: true, ..Cell::default() };
+            cell.open(u64::MAX, true, at(0), 20, &T);
+            let mut now = 0;
+            while let (State::Watching { due, .. }, true) = (cell.state, now < 2000) {
+                now = due;
+                let young = (0..64).filter(|i| young_from[*i] <= now as f32).fold(0, |all, i| all | 1 << i);
+                cell.looked(u64::MAX, young, at(now), 1, 20, &T);
+            }
+            sum += cell.rate();
+            until += now;
+        }
+        (sum / 50.0, until / 50)
+    }
+
+    #[test]
+    fn pages_that_were_not_accessed_go_on_being_watched_when_others_were() {
+        // 0.4 Hz and 1 Hz: a window of 20 intervals finds 2 and 6 of 64 pages accessed.
+        for rate in [0.002, 0.005] {
+            let (found, until) = after_one_clear(rate);
+            assert!((found / rate - 1.0).abs() < 0.25, "{found} instead of {rate}");
+            // A quarter of the pages: after -ln(3/4) / rate.
+            assert!(until as f32 > 0.2 / rate, "watched for {until} intervals only");
+        }
+    }
+
     fn verdict(told: Told) -> Verdict {
         let Told::Closed(window) = told else { panic!("{told:?}") };
         window.verdict

@@ -353,7 +353,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
 }
 
 /// Where a cell has a single step from accessed to not accessed or back: index of the first page past it.
-fn step_at(cell: &Cell) -> Option<u32> {
+pub(super) fn step_at(cell: &Cell) -> Option<u32> {
     let (tried, shown) = (cell.tried, cell.shown);
     if tried != u64::MAX || shown == 0 || shown == u64::MAX {
         return None;

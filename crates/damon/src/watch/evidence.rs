@@ -43,11 +43,10 @@ impl Evidence {
         if self.exposure > 0.0 { (self.hits / self.exposure).min(1.0) } else { 0.0 }
     }
 
-    /// Whether it is evidence of about this rate. A bound that is above it is not.
+    /// Whether it is evidence of about this rate. Of a bound, whether the rate is no less.
     pub fn is_like(&self, rate: f32) -> bool {
         let own = self.rate();
-        let most = if self.floor { 1.0 } else { LIKE };
-        own <= rate * most && rate <= own * LIKE
+        if self.floor { own <= rate } else { own <= rate * LIKE && rate <= own * LIKE }
     }
 
     /// Length of the next window, in intervals.

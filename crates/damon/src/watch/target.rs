@@ -2,7 +2,7 @@
 
 use super::activity::Activity;
 use super::cell::{Blind, Cell, Moment, State, Told, Window};
-use super::draw::Stretch;
+use super::draw::{Stretch, step_at};
 use super::evidence::Verdict;
 use super::tuning::{BLOCKS_A_COUNT, MOST_FRONTS, Tuning};
 use crate::{
@@ -275,7 +275,7 @@ impl Watched {
         let gap = block.looked.map_or(0, |at| now.saturating_sub(at).max(1));
         block.looked = Some(now);
         let base = block.addr;
-        let (mut hit, mut grows) = (false, false);
+        let (mut hit, mut grows, block_is_huge) = (false, false, block.huge);
         for (i, cell) in block.used().iter_mut().enumerate() {
             let (present, young) =
                 if look.mapped == Mapped::Absent { (0, 0) } else { (look.present.0[i], look.young.0[i]) };
@@ -310,7 +310,10 @@ impl Watched {
                 self.surprised |= window.verdict == Verdict::Surprise && before.exposure > 0.0;
             }
             if before.rate() > tuning.active {
-                self.results.push((addr, window));
+                // A cell with a border in it tells of both sides, so of neither.
+                if block_is_huge || step_at(cell).is_none() {
+                    self.results.push((addr, window));
+                }
                 // What is due later can wait for the aggregation's end.
                 if window.share <= 0.0
                     && let State::Watching { due, .. } = cell.state
@@ -614,3 +617,25 @@ pub(super) fn some_of(cell: &Cell, most: u32, upper: bool) -> u64 {
 }
 
 const _: () = assert!(CELLS == Pages::NONE.0.len());
+
+#[cfg(test)]
+mod tests {
+    use super::Queue;
+
+    #[test]
+    fn every_cell_has_its_turn_although_those_before_it_come_back_at_once() {
+        let mut queue = Queue::default();
+        let mut served = [0; 20];
+        queue.extend(0..20);
+        for _ in 0..20 {
+            let mut waiting = queue.take();
+            let now: Vec<u64> = waiting.drain(..3).collect();
+            now.iter().for_each(|cell| served[*cell as usize] += 1);
+            queue.put_back(waiting, now.last().copied());
+            now.iter().for_each(|cell| queue.push(*cell));
+        }
+        assert_eq!(served, [3; 20]);
+    }
+
+    use alloc::vec::Vec;
+}

@@ -89,6 +89,7 @@ fn process(mib: u64, hot: &[(u64, u64, f64)]) -> Pattern {
             .map(|&(start, size, rate)| (AddrRange::new(kib(start), kib(start + size)), rate))
             .collect(),
         areas: Vec::new(),
+        front: None,
         unit: PAGE,
         kind: Kind::Random,
     }

@@ -130,6 +130,7 @@ fn areas(list: &[(u64, u64, f64)]) -> Pattern {
         ],
         hot: areas.iter().copied().filter(|(_, rate)| *rate > 0.0).collect(),
         areas,
+        front: None,
         unit: PAGE,
         kind: Kind::Sweep,
     }
@@ -287,4 +288,39 @@ fn the_working_set_of_skewed_rates_is_about_right() {
         let share = last.iter().map(|(_, s)| of(s)).sum::<f64>() / last.len() as f64 / truth;
         assert!((0.75..1.35).contains(&share), "{share} of it after {upto} aggregations");
     }
+}
+
+#[test]
+fn what_is_written_counts_as_accessed_for_a_second() {
+    let start = 0x7f00_4000_0000;
+    let speed = 100 * MIB / 200;
+    let mut pattern = areas(&[(0, 4096, 0.0)]);
+    pattern.front = Some((AddrRange::new(start, start + 1024 * MIB), speed));
+    let found = watch(&[(pattern.clone(), 90)], 5);
+    let (mut common, mut all) = (0.0, 0.0);
+    for (_, snapshot) in &found[15..] {
+        let now = snapshot.end_ns / 5_000_000;
+        let truth = AddrRange::new(pattern.reached(now - 200).end, pattern.reached(now).end);
+        for region in snapshot.targets[0].regions.iter().filter(|r| r.seen_bp > 0) {
+            let there = region.range.intersection(pattern.reached(now)).size() as f64;
+            let accessed = 1.0 - (-region.rate_hz(snapshot.sample_ns, snapshot.max_nr_accesses)).exp();
+            common += region.range.intersection(truth).size() as f64 * accessed;
+            all += there * accessed;
+        }
+        all += truth.size() as f64;
+    }
+    let f1 = 2.0 * common / all;
+    assert!(f1 > 0.85, "F1 of what was accessed within a second: {f1:.3}");
+}
+
+#[test]
+fn a_border_within_a_cell_makes_what_lies_beside_it_no_warmer() {
+    // Both ends of the hot spot lie in the middle of a cell.
+    let pattern = areas(&[(0, 300 * 1024 + 92, 0.0), (0, 2048, 200.0), (0, 400 * 1024, 0.0)]);
+    let found = watch(&[(pattern.clone(), 200)], 5);
+    let last = &found[150..];
+    assert!(told(last, pattern.areas[1].0) > 150.0);
+    // 0.0005 Hz are 200 KiB of 400 MiB accessed in a second.
+    let beside = told(last, pattern.areas[0].0) + told(last, pattern.areas[2].0);
+    assert!(beside < 0.001 + 2.0 * 200.0 * 4.0 / (300.0 * 1024.0), "{beside} Hz beside it");
 }

@@ -13,6 +13,8 @@ pub struct Pattern {
     pub hot: Vec<(AddrRange, f64)>,
     /// What is present and judged, with the rate of each; empty: all of `ranges` is present.
     pub areas: Vec<(AddrRange, f64)>,
+    /// Memory that is written once, from its start on, so many bytes an interval: what lies beyond is not there yet.
+    pub front: Option<(AddrRange, u64)>,
     /// Bytes that share an Accessed bit.
     pub unit: u64,
     pub kind: Kind,
@@ -33,6 +35,13 @@ impl Pattern {
     fn present(&self) -> impl Iterator<Item = AddrRange> {
         let all = if self.areas.is_empty() { self.ranges.len() } else { 0 };
         self.ranges.iter().copied().take(all).chain(self.areas.iter().map(|(r, _)| *r))
+    }
+
+    /// Up to where the front has come.
+    pub fn reached(&self, now: u64) -> AddrRange {
+        self.front.map_or(AddrRange::new(0, 0), |(range, speed)| {
+            AddrRange::new(range.start, (range.start + now * speed).next_multiple_of(PAGE).min(range.end))
+        })
     }
 
     /// The first sampling interval from `from` on in which the page is accessed.
@@ -132,6 +141,21 @@ impl Simulated {
         })
     }
 
+    /// Lets the front come as far as it is by now. What is new is young.
+    fn advance(&mut self, target: TargetId) {
+        let reached = self.pattern.reached(self.now);
+        let blocks = self.blocks(target);
+        let mut at = reached.start;
+        while at < reached.end {
+            let block = blocks.entry(at & !(BLOCK_SIZE - 1)).or_insert_with(|| vec![(false, 0); 512]);
+            let page = &mut block[(at % BLOCK_SIZE / PAGE) as usize];
+            if !page.0 {
+                *page = (true, 0);
+            }
+            at += PAGE;
+        }
+    }
+
     fn is_young(&mut self, target: TargetId, addr: u64) -> Option<bool> {
         let now = self.now;
         let unit = self.pattern.unit;
@@ -192,6 +216,7 @@ impl Operations for Simulated {
 impl BlockOperations for Simulated {
     fn survey(&mut self, target: TargetId, found: &mut Vec<u64>) -> bool {
         self.runs += 1;
+        self.advance(target);
         found.clear();
         found.extend(self.blocks(target).keys());
         true
@@ -199,6 +224,7 @@ impl BlockOperations for Simulated {
 
     fn look(&mut self, target: TargetId, blocks: &mut [BlockLook]) -> bool {
         self.runs += 1;
+        self.advance(target);
         let now = self.asleep.get(&target).copied().unwrap_or(self.now);
         let huge = self.pattern.unit == BLOCK_SIZE;
         let all = self.blocks(target);
