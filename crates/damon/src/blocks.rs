@@ -157,6 +157,12 @@ pub trait BlockOperations: Operations {
     /// flushed: what a processor holds one of shows as idle until it drops it. False if it cannot be done here.
     fn sweep(&mut self, target: TargetId, kind: Sweep) -> bool;
 
+    /// How many mappings the target has, each of which a sweep goes through; `None` while that is being found out. Where it
+    /// makes no difference, 0.
+    fn mappings(&mut self, _target: TargetId) -> Option<usize> {
+        Some(0)
+    }
+
     /// Whether each of the targets runs, and a mark of how long it has. One that did not run accessed nothing, which costs next
     /// to nothing to know. `None` of one of which that cannot be told; nothing at all in `found`, which is replaced, where it
     /// can be told of none, now or later.

@@ -62,6 +62,8 @@ pub struct Tally {
     pub sweeps: u64,
     /// Pages present in what was swept.
     pub pages_swept: u64,
+    /// The same with each mapping counted as so many pages as take as long.
+    pub entries_swept: u64,
     /// Checks that were due but exceeded the allowance.
     pub checks_cut: u64,
     /// Prepares that were due but exceeded the allowance.
@@ -163,13 +165,15 @@ impl<O: BlockOperations> Step<'_, O> {
         self.spend(watch::price_of(ranges.len(), pages as usize));
     }
 
-    /// Sweeps a target of which `pages` are present. False if that cannot be done.
-    pub fn sweep(&mut self, target: TargetId, kind: Sweep, pages: usize) -> bool {
+    /// Sweeps a target of which `pages` are present, which takes as long as `entries` pages do with its mappings. False if that
+    /// cannot be done.
+    pub fn sweep(&mut self, target: TargetId, kind: Sweep, pages: usize, entries: usize) -> bool {
         let done = self.ops.sweep(target, kind);
         if done {
             self.tally.sweeps += 1;
             self.tally.pages_swept += pages as u64;
-            let price = 1 + pages / self.allowance.swept_a_prepare.max(1);
+            self.tally.entries_swept += entries as u64;
+            let price = 1 + entries / self.allowance.swept_a_prepare.max(1);
             self.spend(price);
             self.tally.prepares_of_sweeps += price as u64;
         }

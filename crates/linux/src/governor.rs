@@ -183,7 +183,7 @@ impl Governor {
         let checks = after.checks - before.checks;
         let of_sweeps = after.prepares_of_sweeps - before.prepares_of_sweeps;
         let prepares = (after.prepares - before.prepares).saturating_sub(of_sweeps);
-        let swept = after.pages_swept - before.pages_swept;
+        let swept = after.entries_swept - before.entries_swept;
         // A handful of looks costs mostly the call itself.
         if checks >= 4 {
             blend(&mut self.check_ns, (spent_checking.as_nanos() as f64 / checks as f64).max(20.0));

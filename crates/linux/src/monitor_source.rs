@@ -29,6 +29,8 @@ pub trait LiveOperations: Operations {
 
     /// Says what a target has mapped: what [`Operations::ranges`] returns from now on. See [`Source::set_ranges`].
     fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]);
+    /// See [`Source::set_mappings`].
+    fn set_mappings(&mut self, _id: TargetId, _count: Option<usize>) {}
 
     /// A target runs another program: what was remembered of its address space goes, its ranges too.
     fn execed(&mut self, id: TargetId);
@@ -131,6 +133,10 @@ impl<O: BlockOperations> BlockOperations for Timed<O> {
 
     fn sweep(&mut self, target: TargetId, kind: Sweep) -> bool {
         self.timed(|timed| &mut timed.sweeping, |inner| inner.sweep(target, kind))
+    }
+
+    fn mappings(&mut self, target: TargetId) -> Option<usize> {
+        self.inner.mappings(target)
     }
 
     fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<Ran>>) {
@@ -271,6 +277,10 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         }
     }
 
+    fn set_mappings(&mut self, id: TargetId, count: Option<usize>) {
+        self.monitor.ops().inner.set_mappings(id, count);
+    }
+
     fn execed(&mut self, id: TargetId) {
         self.monitor.ops().inner.execed(id);
         self.monitor.reset_target(id);
@@ -355,6 +365,10 @@ impl LiveOperations for Pte {
 
     fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]) {
         Self::set_ranges(self, id, ranges);
+    }
+
+    fn set_mappings(&mut self, id: TargetId, count: Option<usize>) {
+        Self::set_mappings(self, id, count);
     }
 
     fn execed(&mut self, id: TargetId) {

@@ -85,6 +85,9 @@ pub trait Source {
     /// changed; while a long list of mappings is being read, with what is known so far. Unknown ids are ignored.
     fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]);
 
+    /// Tells how many mappings a target has; `None` while they are being read.
+    fn set_mappings(&mut self, _id: TargetId, _count: Option<usize>) {}
+
     /// A target runs another program: nothing known of its address space holds any more, its ranges are empty until
     /// the next [`Source::set_ranges`]. Unknown ids are ignored.
     fn execed(&mut self, id: TargetId);

@@ -281,7 +281,7 @@ impl Watch {
         let unseen = target.census.unseen;
         // By the block, a cell costs a fifth of what it costs by itself.
         let whole = target.blocks.len().min(unseen) + unseen / 2;
-        let swept = 1 + target.census.present / step.allowance.swept_a_prepare.max(1);
+        let swept = 1 + target.entries() / step.allowance.swept_a_prepare.max(1);
         // Of many targets a few clears of each would tell little of any: all of one now, and of the next one later.
         let may_borrow = count >= MANY && self.borrowed == 0;
         let affordable = if may_borrow { step.allowance.prepares } else { rest };
@@ -290,7 +290,7 @@ impl Watch {
         let is_best = self.sweeps
             && swept < whole
             && target.census.lit * 4 < unseen
-            && target.census.present <= self.tuning.longest_sweep;
+            && target.entries() <= self.tuning.longest_sweep;
         let soon = swept <= step.allowance.prepares_per_aggr.saturating_mul(SOON)
             && 2 * looks <= step.attrs.max_nr_regions
             && target.put_off < PUT_OFF;
@@ -366,7 +366,7 @@ impl Watch {
         let now = step.now;
         let (credit, looks) = (self.sweep_credit, step.checks_left());
         let swept_a_prepare = step.allowance.swept_a_prepare.max(1);
-        let price = |t: &Watched| 1 + t.census.present / swept_a_prepare;
+        let price = |t: &Watched| 1 + t.entries() / swept_a_prepare;
         let telling = |t: &Watched| t.census.shared + t.census.unseen;
         let best = self
             .targets
@@ -374,7 +374,7 @@ impl Watch {
             .filter(|t| !t.activity.is_still())
             .filter(|t| telling(t) > 0 && (t.swept == 0 || now.saturating_sub(t.swept) >= tuning.sweep_pause))
             .filter(|t| {
-                price(t) <= credit && t.census.present <= tuning.longest_sweep && t.looks_of_sweep() <= looks
+                price(t) <= credit && t.entries() <= tuning.longest_sweep && t.looks_of_sweep() <= looks
             })
             // What is hot and its own shows worse for a while after a sweep.
             .filter(|t| telling(t) > t.census.lit)

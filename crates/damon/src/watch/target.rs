@@ -4,7 +4,7 @@ use super::activity::Activity;
 use super::cell::{Blind, Cell, Moment, State, Told, Window};
 use super::draw::{Stretch, step_at};
 use super::evidence::Verdict;
-use super::tuning::{BLOCKS_A_COUNT, MOST_FRONTS, Tuning};
+use super::tuning::{BLOCKS_A_COUNT, MOST_FRONTS, PAGES_A_MAPPING, Tuning};
 use crate::{
     AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, Pages,
     RangeClear, Step, Sweep, TargetId,
@@ -118,6 +118,8 @@ pub(super) struct Watched {
     pub surveyed: Option<u64>,
     /// Which block the next turn to be looked at begins with.
     pub look_from: usize,
+    /// Mappings it has; `None`: not known yet.
+    pub mappings: Option<usize>,
     /// When memory last appeared; 0: not yet.
     pub grew: u64,
     /// When it last had its turn.
@@ -176,6 +178,7 @@ impl Watched {
             return;
         }
         let before = self.surveyed.replace(step.now);
+        self.mappings = step.ops.mappings(self.id);
         if self.blocks.iter().map(|b| b.addr).eq(scratch.iter().copied()) {
             return;
         }
@@ -435,6 +438,12 @@ impl Watched {
         }
     }
 
+    /// What a sweep goes through, in pages.
+    pub fn entries(&self) -> usize {
+        let mappings = self.mappings.map_or(usize::MAX, |count| count.saturating_mul(PAGES_A_MAPPING));
+        self.census.present.saturating_add(mappings)
+    }
+
     /// Looks that a sweep takes at most.
     pub fn looks_of_sweep(&self) -> usize {
         let huge = self.blocks.iter().filter(|b| b.huge).count();
@@ -463,7 +472,7 @@ impl Watched {
             return false;
         }
         let before = moment_of(step);
-        if !step.sweep(self.id, kind, self.census.present) {
+        if !step.sweep(self.id, kind, self.census.present, self.entries()) {
             return false;
         }
         let after = moment_of(step);

@@ -335,6 +335,10 @@ impl BlockOperations for Pte {
         }
     }
 
+    fn mappings(&mut self, id: TargetId) -> Option<usize> {
+        self.targets.get(&id)?.mappings
+    }
+
     fn sweep(&mut self, id: TargetId, kind: Sweep) -> bool {
         let Some(target) = self.targets.get(&id).filter(|t| !t.lost) else { return false };
         let opened = std::fs::File::options().write(true).open(target.process.path("clear_refs"));

@@ -65,6 +65,8 @@ struct Target {
     process: Arc<Process>,
     /// Its mappings, one range each.
     ranges: Vec<AddrRange>,
+    /// How many it has; `None` while they are being read.
+    mappings: Option<usize>,
     /// Identity of its mm at the last walk; 0 before the first.
     mm: u64,
     /// It died, or refused to be observed.
@@ -115,7 +117,7 @@ impl Pte {
 
     /// Adds a process, as yet without ranges.
     pub fn add(&mut self, id: TargetId, process: Arc<Process>) {
-        self.targets.insert(id, Target { process, ranges: Vec::new(), mm: 0, lost: false });
+        self.targets.insert(id, Target { process, ranges: Vec::new(), mappings: None, mm: 0, lost: false });
     }
 
     /// Says what a process has mapped: sorted, disjoint, one range a mapping, as a folio must lie whole in one.
@@ -127,11 +129,18 @@ impl Pte {
         }
     }
 
+    /// Says how many mappings a process has: a sweep goes through each. `None`, as at first: they are being read.
+    pub fn set_mappings(&mut self, id: TargetId, count: Option<usize>) {
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.mappings = count;
+        }
+    }
+
     /// A process runs another program: what was known of its address space goes.
     pub fn execed(&mut self, id: TargetId) {
         if let Some(target) = self.targets.get_mut(&id) {
             target.ranges.clear();
-            target.mm = 0;
+            (target.mappings, target.mm) = (None, 0);
             self.changed.insert(id);
             // A page map stays that of the address space it was opened on.
             self.pagemaps.remove(id);

@@ -301,6 +301,7 @@ impl Session {
             let Some(target) = self.targets.get(&id) else { continue };
             let list = partial.as_ref().unwrap_or(target.maps.list());
             self.source.set_ranges(id, list.ranges());
+            self.source.set_mappings(id, partial.is_none().then(|| list.mappings().len()));
             if for_observers {
                 self.outlets.mappings(id, list, now);
             }
@@ -404,6 +405,7 @@ impl Session {
             self.chores.read(id);
         } else {
             self.source.set_ranges(id, list.ranges());
+            self.source.set_mappings(id, Some(list.mappings().len()));
             self.outlets.mappings(id, &list, now);
         }
         Ok(())
