@@ -11,6 +11,11 @@
 //! comes. Watching from any moment until the first hit would find twice the rate of a loop. So later windows count only
 //! where observation is as good as unbroken, because the cell was cleared again soon after its last hit, and where there
 //! never was a hit; otherwise they just tell whether the cell has fallen silent.
+//!
+//! Where only a few pages of a window were accessed, each goes by itself, and the others are watched on, in windows that count:
+//! so memory accessed at random a few times a minute is known from one clear. It ends when a quarter of the pages are gone
+//! ([`Tuning::rest_share`]). Of cells in which some pages are accessed all the time and most never, this tells how fast *new*
+//! pages are accessed, which is what a working set is made of, and not how often the same ones are.
 
 use super::evidence::{Evidence, Verdict};
 use super::tuning::{SHORTEST, Tuning};

@@ -7,18 +7,21 @@
 //! # What is known
 //! The pages of a target are taken 64 at a time, as *cells*. A cell that was cleared is watched until it shows an access;
 //! idle memory is watched without ever being cleared again, so it can all be watched, and an access shows where it is to
-//! the page. Memory that was accessed shows nothing more until it is cleared again. How looks become a rate: [`cell`] and [`evidence`].
+//! the page. Pages that were accessed show nothing more until they are cleared again; the others of their cell go on being
+//! watched. What was not there and is there now was accessed, and needs no clear: where memory appears, it is looked at often.
+//! How looks become a rate: [`cell`] and [`evidence`].
 //!
 //! # What is drawn
 //! Cells of one rate that lie beside each other are *stretches*, found by the most likely division of the address space
 //! ([`segment`]); the border is where the cells' pages say it is ([`draw`]). Regions are stretches, cut where they are larger
-//! than the monitor allows. Nothing is drawn anew of a target that showed nothing new.
+//! than the monitor allows. Nothing is drawn anew of a target that showed nothing new, and seldom where rates only shift a little.
 //!
 //! # What is cleared
 //! Every aggregation ([`plan`]): *checks* of what is hot, a few pages of each stretch by turns, so that none is believed hot
 //! for long when it is not any more. What a check shows is taken to be so of its whole stretch; when checks disagree with
 //! what was believed, all of the stretch is to be observed anew. What remains goes into memory that was never cleared, or
-//! not since it was hot, evenly spread, until all is watched. Memory that other processes map is not cleared by the page but
+//! not since it was hot, evenly spread, until all is watched, and then by turns into what was accessed once and not heard of
+//! since. All of that is cleared in one call for each target. Memory that other processes map is not cleared by the page but
 //! by *sweeps*, for which a share is set aside.
 //!
 //! # When
