@@ -68,6 +68,17 @@ pub(super) enum Blind {
     Unclearable,
 }
 
+/// Pages that appeared in a cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Appeared {
+    /// When they were last seen to.
+    pub at: u64,
+    /// Share of all the cell's pages, there or not: where few appear, few are accessed.
+    pub share: f32,
+    /// Intervals in which they did.
+    pub within: f32,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cell {
     pub state: State,
@@ -88,8 +99,8 @@ pub(super) struct Cell {
     pub unbroken: bool,
     /// When it became blind.
     pub blind_since: u64,
-    /// When it appeared, which was an access, and how many intervals before it was looked at.
-    pub appeared: Option<(u64, f32)>,
+    /// Pages of it appeared, which was an access.
+    pub appeared: Option<Appeared>,
     /// Was shared when it was last tried: it takes a sweep to observe it.
     pub shared: bool,
 }
@@ -139,6 +150,7 @@ impl Cell {
         let now = moment.now;
         let appeared = present & !self.present;
         let changed = present != self.present;
+        let absent = !self.present;
         self.present = present;
         let nothing = if changed { Told::Changed } else { Told::Nothing };
         if present == 0 {
@@ -152,7 +164,8 @@ impl Cell {
                     return Told::Changed;
                 }
                 // What was not there and is there now was accessed since, and it took no clear to see.
-                self.appeared = Some((now, gap as f32));
+                let share = pages(appeared) / 64.0;
+                self.appeared = Some(Appeared { at: now, share, within: gap as f32 });
                 (self.tried, self.shown) = (present, present);
                 Told::Appeared
             }
@@ -167,7 +180,9 @@ impl Cell {
                 let left = self.window & !shown;
                 let is_rest = self.window != self.opened;
                 let counts = self.first || self.unbroken || is_rest || self.evidence.hits <= 0.0;
-                let share = shown.count_ones() as f32 / self.window.count_ones() as f32;
+                // Where pages appear, those that might have are among those watched.
+                let watched = if appeared == 0 { self.window } else { self.window | absent };
+                let share = pages(shown) / pages(watched);
                 let length = (moment.at.saturating_sub(since) as f32 / 1000.0).max(SHORTEST);
                 let verdict = if is_rest && shown == 0 {
                     self.evidence.rest_is_idle(length, now, tuning)
@@ -193,6 +208,13 @@ impl Cell {
                     self.window = 0;
                 }
                 Told::Closed(Window { share, length, counts, verdict })
+            }
+            State::Unseen if appeared != 0 && self.appeared.is_some_and(|a| a.at + longest * 2 >= now) => {
+                let before = self.appeared.unwrap_or_default();
+                let share = (before.share + pages(appeared) / 64.0).min(1.0);
+                let within = before.within + now.saturating_sub(before.at) as f32;
+                self.appeared = Some(Appeared { at: now, share, within });
+                Told::Appeared
             }
             State::Unseen | State::Lit | State::Blind(_) => nothing,
         }
@@ -245,7 +267,7 @@ impl Cell {
 
     /// It appeared not long ago. That was once and says nothing of what comes, but accessed it was.
     pub fn is_new(&self, now: u64, tuning: &Tuning) -> bool {
-        self.appeared.is_some_and(|(at, _)| now.saturating_sub(at) <= tuning.appeared)
+        self.appeared.is_some_and(|a| now.saturating_sub(a.at) <= tuning.appeared)
     }
 
     /// What stands behind the rate now: hits and exposure, faded where nothing renewed them.
@@ -254,12 +276,16 @@ impl Cell {
             // Not there, so not accessed.
             State::Absent => (0.0, 40.0),
             _ if self.evidence.hits <= 0.0 && self.is_new(now, tuning) => {
-                (1.0, self.appeared.map_or(1.0, |(_, gap)| gap.max(1.0)))
+                self.appeared.map_or((0.0, 0.0), |a| (a.share, a.within.max(1.0)))
             }
             State::Watching { .. } => (self.evidence.hits, self.evidence.exposure),
             State::Unseen | State::Lit | State::Blind(_) => self.evidence.faded(now, tuning),
         }
     }
+}
+
+fn pages(set: u64) -> f32 {
+    set.count_ones() as f32
 }
 
 #[cfg(test)]
@@ -317,6 +343,12 @@ mod tests {
         let mut cell = Cell::default();
         assert_eq!(cell.looked(0, 0, at(10), 10, 20, &T), Told::Nothing);
         assert_eq!(cell.looked(0xff, 0xff, at(20), 10, 20, &T), Told::Appeared);
+        assert_eq!(cell.known(30, &T), (0.125, 10.0));
+        assert_eq!(cell.looked(0xff_ffff, 0xff_ffff, at(40), 20, 20, &T), Told::Appeared);
+        assert_eq!(cell.known(41, &T), (0.375, 30.0));
+        let mut cell = Cell::default();
+        assert_eq!(cell.looked(0, 0, at(10), 10, 20, &T), Told::Nothing);
+        assert_eq!(cell.looked(u64::MAX, u64::MAX, at(20), 10, 20, &T), Told::Appeared);
         assert_eq!(cell.known(30, &T), (1.0, 10.0));
         assert_eq!(cell.known(20 + T.appeared + 1, &T), (0.0, 0.0), "unknown, not cold");
     }
@@ -325,9 +357,9 @@ mod tests {
     fn what_was_written_once_counts_as_accessed_for_a_while_also_if_it_is_idle_since() {
         let mut cell = Cell::default();
         cell.looked(0, 0, at(10), 10, 20, &T);
-        cell.looked(0xff, 0xff, at(20), 10, 20, &T);
-        cell.open(0xff, true, at(25), 20, &T);
-        cell.looked(0xff, 0, at(45), 20, 20, &T);
+        cell.looked(u64::MAX, u64::MAX, at(20), 10, 20, &T);
+        cell.open(u64::MAX, true, at(25), 20, &T);
+        cell.looked(u64::MAX, 0, at(45), 20, 20, &T);
         assert_eq!(cell.known(46, &T), (1.0, 10.0));
         let (hits, exposure) = cell.known(20 + T.appeared + 1, &T);
         assert_eq!(hits, 0.0);
