@@ -8,13 +8,13 @@
 //! nothing. A window that ends without a hit goes on as the next one without a clear: cold memory costs looks only.
 //!
 //! What such later windows show depends on what the first one did: of a loop, the longer it was not met, the sooner it
-//! comes. Watching from any moment until the first hit would find twice the rate of a loop. So later windows count only
-//! where observation is as good as unbroken, because the cell was cleared again soon after its last hit, and where there
+//! comes. Watching from any moment until the first hit would find twice the rate of a loop. So of a loop later windows count
+//! only where observation is as good as unbroken, because the cell was cleared again soon after its last hit, and where there
 //! never was a hit; otherwise they just tell whether the cell has fallen silent.
 //!
 //! Where only a few pages of a window were accessed, each goes by itself, and the others are watched on, in windows that count:
 //! so memory accessed at random a few times a minute is known from one clear. It ends when a quarter of the pages are gone
-//! ([`Tuning::rest_share`]). Of cells in which some pages are accessed all the time and most never, this tells how fast *new*
+//! ([`Tuning::rest_share`]), or when the cell's turn comes to be cleared again ([`Cell::wants_clear`]). Of cells in which some pages are accessed all the time and most never, this tells how fast *new*
 //! pages are accessed, which is what a working set is made of, and not how often the same ones are.
 
 use super::evidence::{Evidence, Verdict};
@@ -53,7 +53,7 @@ pub(super) enum State {
         /// Translations were not flushed when it was cleared, and it was hot then: idle counts from then on only.
         doubtful_until: u64,
     },
-    /// Accessed in its last window: nothing to see until it is cleared again.
+    /// Accessed in its last window, most of it: nothing to see until it is cleared again.
     Lit,
     /// Cannot be cleared alone: other processes map it, or the kernel does not clear such memory.
     Blind(Blind),
@@ -87,6 +87,8 @@ pub(super) struct Cell {
     /// Pages of the open window, and those it began with: what was accessed leaves it, the others go on.
     pub window: u64,
     pub opened: u64,
+    /// The open window is what others left of it.
+    pub is_rest: bool,
     /// Pages that the last window to close had, and those of them that were accessed.
     pub tried: u64,
     pub shown: u64,
@@ -127,6 +129,8 @@ pub(super) struct Window {
     pub length: f32,
     /// It was chosen without regard to what it would show.
     pub counts: bool,
+    /// Its pages are those that others of their cell left.
+    pub is_rest: bool,
     pub verdict: Verdict,
 }
 
@@ -172,20 +176,26 @@ impl Cell {
             State::Watching { since, due, doubtful_until } => {
                 // What appears meanwhile is as much a hit as a bit that sprang.
                 self.window = (self.window & present) | appeared;
+                self.opened = (self.opened & present) | appeared;
                 let shown = (self.window & young) | appeared;
-                if now < due || self.window == 0 || shown == 0 && now < doubtful_until {
+                if self.window == 0 {
+                    // All that was watched is gone.
+                    self.state = if self.is_rest { State::Lit } else { State::Unseen };
                     return nothing;
                 }
-                self.opened |= appeared;
+                if now < due || shown == 0 && now < doubtful_until {
+                    return nothing;
+                }
                 let left = self.window & !shown;
-                let is_rest = self.window != self.opened;
+                let is_rest = self.is_rest;
                 let counts = self.first || self.unbroken || is_rest || self.evidence.hits <= 0.0;
                 // Where pages appear, those that might have are among those watched.
                 let watched = if appeared == 0 { self.window } else { self.window | absent };
                 let share = pages(shown) / pages(watched);
                 let length = (moment.at.saturating_sub(since) as f32 / 1000.0).max(SHORTEST);
-                let verdict = if is_rest && shown == 0 {
-                    self.evidence.rest_is_idle(length, now, tuning)
+                let verdict = if is_rest {
+                    self.evidence.take_rest(share, length, now, tuning);
+                    Verdict::Expected
                 } else {
                     self.evidence.take(share, length, counts, now, tuning)
                 };
@@ -195,19 +205,19 @@ impl Cell {
                 // What is hot is checked by turns instead, where it can be.
                 let goes_on = left.count_ones() as f32 > tuning.rest_share * self.opened.count_ones() as f32
                     && (self.shared || self.rate() <= tuning.active);
-                if shown == 0 && !is_rest {
+                if shown == 0 {
                     // What comes next can only tell that it fell silent: it is looked at when it would.
                     let next = self.evidence.until_silent(tuning, longest);
                     self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
                 } else if goes_on {
-                    self.window = left;
+                    (self.window, self.is_rest) = (left, true);
                     let next = self.evidence.window_length(tuning, longest);
                     self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
                 } else {
                     self.state = State::Lit;
                     self.window = 0;
                 }
-                Told::Closed(Window { share, length, counts, verdict })
+                Told::Closed(Window { share, length, counts, is_rest, verdict })
             }
             State::Unseen if appeared != 0 && self.appeared.is_some_and(|a| a.at + longest * 2 >= now) => {
                 let before = self.appeared.unwrap_or_default();
@@ -224,19 +234,32 @@ impl Cell {
     pub fn open(&mut self, pages: u64, flushed: bool, moment: Moment, longest: u64, tuning: &Tuning) {
         let now = moment.now;
         if matches!(self.state, State::Blind(_)) {
-            // What was known before it was lost says nothing of what comes.
-            self.evidence = Evidence::default();
+            self.recover();
         }
         let hot = self.rate() > tuning.active;
         let length = self.evidence.window_length(tuning, longest);
         self.unbroken = self.hit_at != 0 && now.saturating_sub(self.hit_at) <= 2 * longest;
-        self.first = true;
+        (self.first, self.is_rest) = (true, false);
         (self.window, self.opened) = (pages, pages);
         self.state = State::Watching {
             since: moment.at,
             due: now + length,
             doubtful_until: if flushed || !hot { 0 } else { now + tuning.stale },
         };
+    }
+
+    /// It can be tried again. What was known before it was lost says nothing of what comes.
+    pub fn recover(&mut self) {
+        (self.state, self.evidence) = (State::Unseen, Evidence::default());
+    }
+
+    /// Clearing it would show something: it is not watched, or pages of it are not, as they were accessed, long ago.
+    pub fn wants_clear(&self, now: u64, tuning: &Tuning) -> bool {
+        match self.state {
+            State::Unseen | State::Lit => true,
+            State::Watching { .. } => self.is_rest && now.saturating_sub(self.hit_at) > tuning.forgotten,
+            State::Absent | State::Blind(_) => false,
+        }
     }
 
     /// It cannot be observed.
@@ -374,7 +397,7 @@ mod tests {
     }
 
     /// What a single clear shows of pages that are each accessed at random, at `rate` an interval.
-    fn after_one_clear(rate: f32) -> (f32, u64) {
+    fn after_one_clear(rate: f32, shared: bool) -> (f32, u64) {
         let (mut sum, mut until) = (0.0, 0);
         for seed in 0..50 {
             let mut rng = crate::Rng::new(seed * 77 + 1);
@@ -390,7 +413,7 @@ mod tests {
                 let y = (1.0 - x) / (1.0 + x);
                 *at = (ln + 2.0 * (y + y * y * y / 3.0 + y * y * y * y * y / 5.0)) / rate;
             });
-            let mut cell = Cell { present: u64::MAX, state: State::Unseen, shared: true, ..Cell::default() };
+            let mut cell = Cell { present: u64::MAX, state: State::Unseen, shared, ..Cell::default() };
             cell.open(u64::MAX, true, at(0), 20, &T);
             let mut now = 0;
             while let (State::Watching { due, .. }, true) = (cell.state, now < 2000) {
@@ -406,13 +429,48 @@ mod tests {
 
     #[test]
     fn pages_that_were_not_accessed_go_on_being_watched_when_others_were() {
-        // 0.4 Hz and 1 Hz: a window of 20 intervals finds 2 and 6 of 64 pages accessed.
-        for rate in [0.002, 0.005] {
-            let (found, until) = after_one_clear(rate);
+        // 0.2, 0.4 and 1 Hz: a window of 20 intervals finds 1, 2 and 6 of 64 pages accessed.
+        for (rate, shared) in [(0.001, false), (0.002, false), (0.002, true), (0.005, true)] {
+            let (found, until) = after_one_clear(rate, shared);
             assert!((found / rate - 1.0).abs() < 0.25, "{found} instead of {rate}");
             // A quarter of the pages: after -ln(3/4) / rate.
             assert!(until as f32 > 0.2 / rate, "watched for {until} intervals only");
         }
+    }
+
+    #[test]
+    fn pages_that_vanish_are_no_access() {
+        let mut cell = Cell { present: u64::MAX, state: State::Unseen, ..Cell::default() };
+        cell.open(u64::MAX, true, at(0), 20, &T);
+        cell.looked(u64::MAX >> 30, 0, at(20), 20, 20, &T);
+        assert!(matches!(cell.state, State::Watching { .. }), "{:?}", cell.state);
+        assert_eq!((cell.shown, cell.is_rest, cell.evidence.hits), (0, false, 0.0));
+        cell.looked(u64::MAX, u64::MAX & !(u64::MAX >> 30), at(30), 10, 20, &T);
+        assert!(!cell.is_rest, "what appears before the window ends is no hit of an earlier one");
+    }
+
+    #[test]
+    fn what_was_accessed_is_cleared_again_although_the_rest_is_watched() {
+        let mut cell = Cell { present: u64::MAX, state: State::Unseen, ..Cell::default() };
+        cell.open(u64::MAX, true, at(0), 20, &T);
+        cell.looked(u64::MAX, 0b11, at(20), 20, 20, &T);
+        assert!(cell.is_rest && !cell.wants_clear(21, &T));
+        for now in (40..200).step_by(20) {
+            cell.looked(u64::MAX, 0b11, at(now), 20, 20, &T);
+        }
+        assert!(cell.wants_clear(200, &T));
+        let mut cell = Cell { window: 0b11, opened: 0b111, is_rest: true, ..cell };
+        cell.looked(0b100, 0, at(200), 20, 20, &T);
+        assert_eq!(cell.state, State::Lit, "all that was watched is gone, what is left was accessed");
+    }
+
+    #[test]
+    fn what_was_known_before_a_cell_was_lost_is_forgotten() {
+        let evidence = Evidence::of(10.0, 10.0, false, 100);
+        let mut cell = Cell { present: 1, state: State::Lit, evidence, ..Cell::default() };
+        cell.blind(Blind::Shared, 110);
+        cell.recover();
+        assert_eq!(cell.known(111, &T), (0.0, 0.0));
     }
 
     fn verdict(told: Told) -> Verdict {

@@ -149,13 +149,17 @@ impl Evidence {
         Verdict::Expected
     }
 
-    /// Takes in a window over the pages that the one before did not find accessed, in which none of them was. Others of their
-    /// cell were, so it is no sign that all fell silent.
-    pub fn rest_is_idle(&mut self, length: f32, now: u64, tuning: &Tuning) -> Verdict {
-        self.exposure += length;
-        (self.last, self.floor) = (now, false);
-        self.forget_beyond(tuning);
-        Verdict::Expected
+    /// Takes in a window over the pages that the one before did not find accessed. The rate is that of all pages of their cell,
+    /// so neither that fewer of these are accessed is a change of pattern, nor that none is.
+    pub fn take_rest(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) {
+        if share > 0.0 {
+            self.idle = 0.0;
+            self.add(share, length, now, tuning);
+        } else {
+            self.exposure += length;
+            (self.last, self.floor) = (now, false);
+            self.forget_beyond(tuning);
+        }
     }
 
     fn forget_beyond(&mut self, tuning: &Tuning) {

@@ -5,7 +5,7 @@
 //! sampling interval, 200 times a second; this one gets the same numbers from far fewer clears.
 //!
 //! # What is known
-//! The pages of a target are taken 64 at a time, as *cells*. A cell that was cleared is watched until it shows an access;
+//! The pages of a target are taken 64 at a time, as *cells*. A cell that was cleared is watched until it shows accesses;
 //! idle memory is watched without ever being cleared again, so it can all be watched, and an access shows where it is to
 //! the page. Pages that were accessed show nothing more until they are cleared again; the others of their cell go on being
 //! watched. What was not there and is there now was accessed, and needs no clear: where memory appears, it is looked at often.
@@ -69,6 +69,9 @@ pub struct Watch {
     busy_turn: usize,
     front_turn: usize,
     forgotten_turn: usize,
+    again_turn: usize,
+    /// Aggregations since what can wait was last cleared.
+    waited: usize,
     clear_turn: usize,
     /// Of many targets, the few that run, most CPU time first.
     busiest: Vec<usize>,
@@ -246,7 +249,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             spread_results(watched, now, &self.tuning);
             // Drawing takes time in proportion to what there is: of a large target it is done less often.
             let mut pause = watched.blocks.len() as u64 / BLOCKS_A_DRAWING * u64::from(max_nr_accesses);
-            if watched.grew == now {
+            if watched.grew > watched.drawn {
                 pause /= GROWS_SOONER;
             }
             let soon = watched.drawn != 0 && now < watched.drawn + pause;

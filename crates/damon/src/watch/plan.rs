@@ -68,7 +68,9 @@ impl Watch {
         let left = self.watch_again(step, for_risen - spent, false, |t| &mut t.risen);
         let rest = rest - for_risen + left;
         // A call costs as much as several ranges: what can wait does, until there is enough for more of them.
-        if rest >= BATCH || left < for_risen {
+        self.waited += 1;
+        if rest >= BATCH || left < for_risen || self.waited >= SOON {
+            self.waited = 0;
             let rest = self.see_the_unseen(step, rest);
             let rest = self.watch_again(step, rest, false, |t| &mut t.mixed);
             self.watch_the_forgotten(step, rest);
@@ -181,8 +183,8 @@ impl Watch {
         self.checks = checks;
     }
 
-    /// Clears memory outside of hot stretches that was found accessed, so that it shows whether that goes on. Returns what
-    /// is left to spend.
+    /// Chooses memory outside of hot stretches that was found accessed, so that it shows whether that goes on. Returns what is
+    /// left to spend.
     fn watch_again<O: BlockOperations>(
         &mut self,
         step: &mut Step<'_, O>,
@@ -190,10 +192,12 @@ impl Watch {
         edges: bool,
         of: fn(&mut Watched) -> &mut Queue,
     ) -> usize {
-        let tuning = self.tuning;
-        let count = self.targets.len();
+        let (now, tuning, count) = (step.now, self.tuning, self.targets.len());
+        self.again_turn = self.again_turn.wrapping_add(1);
         for offset in 0..count {
-            let Some(target) = self.targets.get_mut((self.clear_turn + offset) % count) else { break };
+            let Some(target) = self.targets.get_mut(self.again_turn.wrapping_add(offset) % count) else {
+                break;
+            };
             if rest == 0 {
                 break;
             }
@@ -213,10 +217,11 @@ impl Watch {
                 };
                 let next = target.stretches.partition_point(|s| s.range.end <= *addr);
                 if edges && matches!(cell.state, State::Unseen | State::Lit) {
-                    if cells.len() * 3 / 2 < rest {
-                        last = Some(*addr);
-                        cells.push((at, all_of(cell)));
+                    if cells.len() * 3 / 2 >= rest {
+                        return true;
                     }
+                    last = Some(*addr);
+                    cells.push((at, all_of(cell)));
                     return false;
                 }
                 let in_heat = target
@@ -225,7 +230,8 @@ impl Watch {
                     .is_some_and(|s| s.is_hot(&tuning) && cell.evidence.is_like(s.rate()));
                 // Of many targets, something of each comes before all of any.
                 let beside = cell.state == State::Unseen && count < MANY;
-                if !beside && (cell.state != State::Lit || in_heat) {
+                let lit = cell.state != State::Unseen && cell.wants_clear(now, &tuning);
+                if !beside && (!lit || in_heat) {
                     return false;
                 }
                 if cells.len() * 3 / 2 >= rest {
@@ -243,7 +249,7 @@ impl Watch {
         rest
     }
 
-    /// Clears memory that was never seen, evenly spread where it is more than may be cleared: half of it of the busiest, if
+    /// Chooses memory that was never seen, evenly spread where it is more than may be cleared: half of it of the busiest, if
     /// they are few, the other half by turns.
     fn see_the_unseen<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, rest: usize) -> usize {
         let count = self.targets.len();
@@ -278,6 +284,7 @@ impl Watch {
         let count = self.targets.len();
         let telling = |t: &&mut Watched| t.census.unseen > 0 && !t.activity.is_still();
         let Some(target) = self.targets.get_mut(index).filter(telling) else { return rest };
+        target.mappings = step.ops.mappings(target.id);
         let unseen = target.census.unseen;
         // By the block, a cell costs a fifth of what it costs by itself.
         let whole = target.blocks.len().min(unseen) + unseen / 2;
@@ -294,7 +301,8 @@ impl Watch {
         let soon = swept <= step.allowance.prepares_per_aggr.saturating_mul(SOON)
             && 2 * looks <= step.attrs.max_nr_regions
             && target.put_off < PUT_OFF;
-        if is_best && !fits && count >= MANY && soon {
+        let will_be_known = target.mappings.is_none() && target.put_off < PUT_OFF;
+        if count >= MANY && (will_be_known || is_best && !fits && soon) {
             target.put_off += 1;
             return rest;
         }
@@ -321,7 +329,7 @@ impl Watch {
         rest
     }
 
-    /// Clears memory that was accessed when it was last heard of, which is long ago, by turns.
+    /// Chooses memory that was accessed when it was last heard of, which is long ago, by turns.
     fn watch_the_forgotten<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) {
         let (now, tuning, count) = (step.now, self.tuning, self.targets.len());
         for _ in 0..count {
@@ -331,13 +339,20 @@ impl Watch {
             }
             self.forgotten_turn = (self.forgotten_turn + 1) % count;
             let Some(target) = self.targets.get_mut(self.forgotten_turn) else { break };
-            if target.activity.is_still() || target.census.lit == 0 {
+            // To find none takes time in proportion to what there is.
+            if target.activity.is_still() || now < target.none_forgotten_until {
                 continue;
             }
+            // In an order of their own, or what was never seen would lose its turns to these.
+            core::mem::swap(&mut target.spread_turn, &mut target.forgotten_turn);
             let chosen = target.spread(most, |c| {
-                let unheard = now.saturating_sub(c.evidence.last) > tuning.forgotten;
-                c.state == State::Lit && !c.shared && unheard
+                let unheard = c.is_rest || now.saturating_sub(c.evidence.last) > tuning.forgotten;
+                c.state != State::Unseen && !c.shared && unheard && c.wants_clear(now, &tuning)
             });
+            core::mem::swap(&mut target.spread_turn, &mut target.forgotten_turn);
+            if chosen.len() < most {
+                target.none_forgotten_until = now + tuning.forgotten;
+            }
             let pages = |at: At| Some((at, all_of(target.blocks.get(at.block)?.cells.get(at.cell)?)));
             let cells: Vec<(At, u64)> = chosen.into_iter().filter_map(pages).collect();
             rest = rest.saturating_sub(cells.len() * 3 / 2);
@@ -351,6 +366,14 @@ impl Watch {
             let mut cells = core::mem::take(&mut target.chosen);
             cells.sort_unstable_by_key(|(at, _)| *at);
             cells.dedup_by_key(|(at, _)| *at);
+            // A sweep may have come in between, and with it a look.
+            cells.retain_mut(|(at, pages)| {
+                let Some(block) = target.blocks.get(at.block) else { return false };
+                let cell = block.cells.get(at.cell).filter(|_| !block.huge || at.cell == 0);
+                let wanted = cell.filter(|cell| cell.wants_clear(step.now, &self.tuning));
+                *pages = wanted.map_or(0, all_of);
+                wanted.is_some()
+            });
             target.clear(step, &cells, &self.tuning);
             target.take_census(step.now, &self.tuning);
             cells.clear();

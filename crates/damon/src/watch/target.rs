@@ -103,9 +103,9 @@ pub(super) struct Census {
     pub watching: usize,
     /// Only a sweep shows: mapped by others too.
     pub shared: usize,
-    /// Were accessed and show nothing more.
+    /// Were accessed and show nothing more, and can be cleared alone.
     pub lit: usize,
-    /// Entries of page tables present: what a sweep goes through.
+    /// Entries of page tables present.
     pub present: usize,
 }
 
@@ -126,6 +126,8 @@ pub(super) struct Watched {
     pub turned: Option<u64>,
     /// When that turn began, in thousandths of an interval, if all went well since.
     pub turn_began: Option<u64>,
+    /// There is nothing in it that was accessed and is forgotten, until then.
+    pub none_forgotten_until: u64,
     /// How often a sweep that could not be paid was put off.
     pub put_off: usize,
     pub activity: Activity,
@@ -161,8 +163,9 @@ pub(super) struct Watched {
     pub drawn: u64,
     /// All its blocks had a look, or the first part of them.
     pub looked_once: bool,
-    /// How many turns blocks have had to be seen.
+    /// How many turns blocks have had to be seen, and to be seen again.
     pub spread_turn: usize,
+    pub forgotten_turn: usize,
     /// When it was last swept.
     pub swept: u64,
 }
@@ -197,6 +200,8 @@ impl Watched {
             });
             self.blocks.push(block);
         }
+        let over = self.fronts.len().saturating_sub(MOST_FRONTS);
+        self.fronts.drain(..over);
         if self.look_from > 0 {
             self.look_from = turn.map_or(0, |addr| self.blocks.partition_point(|b| b.addr < addr));
         }
@@ -269,10 +274,11 @@ impl Watched {
             Mapped::Table => false,
         };
         if huge != block.huge {
-            // Collapsed or split: what was known was about other units.
+            // Collapsed or split: what was known was about other units. If nothing was there, it appeared as what it is.
+            let was_absent = block.parts().all(|(_, _, c)| c.state == State::Absent);
             block.huge = huge;
             block.cells = [Cell::default(); CELLS];
-            block.looked = None;
+            block.looked = block.looked.filter(|_| was_absent);
             (self.dirty, self.changed) = (true, true);
         }
         let gap = block.looked.map_or(0, |at| now.saturating_sub(at).max(1));
@@ -312,7 +318,7 @@ impl Watched {
                 hit |= risen && before.hits <= 0.0;
                 self.surprised |= window.verdict == Verdict::Surprise && before.exposure > 0.0;
             }
-            if before.rate() > tuning.active {
+            if before.rate() > tuning.active && !window.is_rest {
                 // A cell with a border in it tells of both sides, so of neither.
                 if block_is_huge || step_at(cell).is_none() {
                     self.results.push((addr, window));
@@ -441,7 +447,7 @@ impl Watched {
     /// What a sweep goes through, in pages.
     pub fn entries(&self) -> usize {
         let mappings = self.mappings.map_or(usize::MAX, |count| count.saturating_mul(PAGES_A_MAPPING));
-        self.census.present.saturating_add(mappings)
+        self.census.present.saturating_add(mappings).min(usize::MAX / 2)
     }
 
     /// Looks that a sweep takes at most.
@@ -491,7 +497,7 @@ impl Watched {
             let addr = block.addr;
             for (i, cell) in block.used().iter_mut().enumerate() {
                 let clear = look.present.0[i] & !look.young.0[i];
-                let wants = !matches!(cell.state, State::Watching { .. } | State::Absent);
+                let wants = cell.wants_clear(step.now, tuning) || matches!(cell.state, State::Blind(_));
                 // What is mostly clear was cleared; the rest was accessed since or is not of this kind.
                 if wants && clear != 0 && 2 * clear.count_ones() >= cell.present.count_ones() {
                     cell.open(clear, false, moment, longest, tuning);
@@ -525,22 +531,23 @@ impl Watched {
                 if matches!(cell.state, State::Blind(_))
                     && now.saturating_sub(cell.blind_since) >= tuning.retry
                 {
-                    cell.state = State::Unseen;
+                    cell.recover();
                     self.dirty = true;
                 }
                 if cell.appeared.is_some() && !cell.is_new(now, tuning) {
                     cell.appeared = None;
-                    self.dirty = true;
+                    (self.dirty, self.changed) = (true, true);
                 }
                 match cell.state {
                     State::Absent => continue,
                     State::Unseen => census.unseen += 1,
                     State::Watching { .. } => census.watching += 1,
-                    State::Lit => census.lit += 1,
+                    State::Lit => census.lit += usize::from(!cell.shared),
                     State::Blind(Blind::Unclearable) => {}
                     State::Blind(Blind::Shared) => census.shared += 1,
                 }
-                census.shared += usize::from(cell.shared && cell.state == State::Lit);
+                let shows_more = cell.state != State::Unseen && cell.wants_clear(now, tuning);
+                census.shared += usize::from(cell.shared && shows_more);
                 // A huge page is one entry of a page table.
                 census.present += if huge { 1 } else { cell.present.count_ones() as usize };
             }

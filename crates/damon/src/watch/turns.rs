@@ -64,7 +64,7 @@ impl Watch {
     /// Looks at what is watched, from where the last turn ended, as far as may be.
     pub(super) fn look_by_turns<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         let count = self.targets.len();
-        // Half is left for looks at what is about to be cleared.
+        // Half is left for looks at what is about to be cleared, or a quarter where something is looked at for the first time.
         let mut allowed = (step.checks_left() / 2).min(step.allowance.checks_per_aggr.max(32)).max(1);
         allowed -= self.look_at_fronts(step, allowed / 2);
         let busiest = core::mem::take(&mut self.busiest);
@@ -102,8 +102,8 @@ impl Watch {
         for offset in 0..count {
             let Some(target) = self.targets.get_mut((self.front_turn + offset) % count) else { break };
             let grows = target.grew != 0 && now.saturating_sub(target.grew) <= self.tuning.appeared;
-            let looked = target.surveyed.is_none_or(|at| now < at + self.tuning.survey_pause);
-            if target.activity.is_still() || !grows && (running > FEW || looked) {
+            let lately = target.surveyed.is_none_or(|at| now < at + self.tuning.survey_pause);
+            if target.activity.is_still() || !grows && (running > FEW || lately) {
                 continue;
             }
             if left == 0 || turns == 0 {
@@ -146,7 +146,8 @@ impl Watch {
         // Where nothing is watched yet, a look tells nothing more than the first one did.
         let idle = target.looked_once && target.census.watching == 0 && !target.activity.is_still();
         // Nothing can be cleared of what was never looked at, and as a whole it is cheaper.
-        let most = if target.looked_once { *allowed } else { (step.checks_left_in_bulk() / 2).max(*allowed) };
+        let in_bulk = (step.checks_left_in_bulk() / 2).min(step.checks_left() / 4 * 3);
+        let most = if target.looked_once { *allowed } else { in_bulk.max(*allowed) };
         let mut blocks = if idle { Vec::new() } else { target.telling(target.look_from, most + 1) };
         target.looked_once = true;
         let whole = blocks.len() <= most;

@@ -157,6 +157,27 @@ fn watch_counts_rates_without_bias() {
 }
 
 #[test]
+fn a_budget_too_small_to_save_up_for_much_is_spent_all_the_same() {
+    let mut monitor =
+        Monitor::new(Attrs::default(), Simulated::new(process(64, &[])), Watch::new(), 7).unwrap();
+    monitor.add_target(TargetId(1)).unwrap();
+    let allowance = Allowance {
+        checks: 100,
+        prepares: 8,
+        checks_per_aggr: 50,
+        prepares_per_aggr: 4,
+        swept_a_prepare: 1,
+        wake_ups_per_aggr: 2,
+    };
+    let (mut now, mut keep) = (0, Keep(Vec::new()));
+    while now < 200 * 20 {
+        now += monitor.tick(now * 5_000_000, allowance, &mut keep);
+        monitor.ops().now = now;
+    }
+    assert!(monitor.ops().clears >= 30, "{} clears", monitor.ops().clears);
+}
+
+#[test]
 fn watch_clears_little() {
     let pattern = process(1024, &[(300 * 1024, 100 * 1024, 5.0)]);
     let run = run(Watch::new(), &[(pattern, 100)], 8);
