@@ -14,7 +14,8 @@
 //!
 //! Where only a few pages of a window were accessed, each goes by itself, and the others are watched on, in windows that count:
 //! so memory accessed at random a few times a minute is known from one clear. It ends when a quarter of the pages are gone
-//! ([`Tuning::rest_share`]), or when the cell's turn comes to be cleared again ([`Cell::wants_clear`]). Of cells in which some pages are accessed all the time and most never, this tells how fast *new*
+//! ([`Tuning::rest_share`]), or when the cell's turn comes to be cleared again ([`Cell::wants_clear`]). What counts is the first
+//! second after the clear: a share of pages accessed within a second is what working sets are computed from. Of cells in which some pages are accessed all the time and most never, this tells how fast *new*
 //! pages are accessed, which is what a working set is made of, and not how often the same ones are.
 
 use super::evidence::{Evidence, Verdict};
@@ -87,6 +88,7 @@ pub(super) struct Cell {
     /// Pages of the open window, and those it began with: what was accessed leaves it, the others go on.
     pub window: u64,
     pub opened: u64,
+    pub opened_at: u64,
     /// The open window is what others left of it.
     pub is_rest: bool,
     /// Pages that the last window to close had, and those of them that were accessed.
@@ -193,7 +195,9 @@ impl Cell {
                 let watched = if appeared == 0 { self.window } else { self.window | absent };
                 let share = pages(shown) / pages(watched);
                 let length = (moment.at.saturating_sub(since) as f32 / 1000.0).max(SHORTEST);
-                let verdict = if is_rest {
+                let verdict = if is_rest && now.saturating_sub(self.opened_at) > tuning.rest_counts {
+                    self.evidence.take_late_rest(share, length, now, tuning)
+                } else if is_rest {
                     self.evidence.take_rest(share, length, now, tuning);
                     Verdict::Expected
                 } else {
@@ -239,7 +243,7 @@ impl Cell {
         let hot = self.rate() > tuning.active;
         let length = self.evidence.window_length(tuning, longest);
         self.unbroken = self.hit_at != 0 && now.saturating_sub(self.hit_at) <= 2 * longest;
-        (self.first, self.is_rest) = (true, false);
+        (self.first, self.is_rest, self.opened_at) = (true, false, now);
         (self.window, self.opened) = (pages, pages);
         self.state = State::Watching {
             since: moment.at,
@@ -445,7 +449,7 @@ mod tests {
         cell.looked(u64::MAX >> 30, 0, at(20), 20, 20, &T);
         assert!(matches!(cell.state, State::Watching { .. }), "{:?}", cell.state);
         assert_eq!((cell.shown, cell.is_rest, cell.evidence.hits), (0, false, 0.0));
-        cell.looked(u64::MAX, u64::MAX & !(u64::MAX >> 30), at(30), 10, 20, &T);
+        cell.looked(u64::MAX, !(u64::MAX >> 30), at(30), 10, 20, &T);
         assert!(!cell.is_rest, "what appears before the window ends is no hit of an earlier one");
     }
 

@@ -162,6 +162,16 @@ impl Evidence {
         }
     }
 
+    /// The same long after the clear. Where pages differ, those that are left are the less accessed the longer ago that is: they
+    /// tell no rate any more, only whether all fell silent.
+    pub fn take_late_rest(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) -> Verdict {
+        if share > 0.0 {
+            (self.idle, self.last) = (0.0, now);
+            return Verdict::Expected;
+        }
+        self.miss(length, false, now, tuning)
+    }
+
     fn forget_beyond(&mut self, tuning: &Tuning) {
         let over = (self.hits / tuning.most_hits).max(self.exposure / tuning.most_exposure);
         if over > 1.0 {

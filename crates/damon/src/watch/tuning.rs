@@ -74,6 +74,8 @@ pub struct Tuning {
     /// Of the pages of a window so large a share must be left so that those go on being watched when others were accessed. At
     /// half, pages at even distances would be met a third too early; at three quarters, a sixth.
     pub rest_share: f32,
+    /// For so long after a clear they tell a rate: 1 s, the window of working sets.
+    pub rest_counts: u64,
     /// A hit, or a row of them, that was expected with so low a probability is a change of pattern.
     pub surprise_hit: f32,
     /// So many accesses expected since the last hit are a change of pattern: exp(-4.5) is one in 90.
@@ -136,6 +138,7 @@ impl Tuning {
         most_exposure: 2000.0,
         window_hits: 0.5,
         rest_share: 0.75,
+        rest_counts: 200,
         surprise_hit: 1e-6,
         surprise_idle: 4.5,
         active: 0.005,
