@@ -4,7 +4,7 @@
 #
 #   docs/redis.sh [ISOTHERM] [DIRECTORY]     default: target/release/isotherm, the current directory
 #
-# OVERHEAD=1% in the environment lowers the ceiling, PORT=N takes another port. The server is one of its own, on
+# OVERHEAD=5% in the environment raises the ceiling, PORT=N takes another port. The server is one of its own, on
 # the loopback interface, and is ended afterwards.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,7 +18,7 @@ server=$!
 trap 'kill $server; wait $server || true; rm -rf "$scratch"' EXIT
 until redis-cli -p "$port" ping >"$scratch/pong" 2>&1; do sleep 0.2; done
 
-"$isotherm" record -o "$out/redis.rec" --pid "$server" --duration 60s --overhead "${OVERHEAD:-5%}" &
+"$isotherm" record -o "$out/redis.rec" --pid "$server" --duration 60s --overhead "${OVERHEAD:-1%}" &
 recording=$!
 from=$SECONDS
 at() { printf '%2d s  %s\n' $((SECONDS - from)) "$*"; }
