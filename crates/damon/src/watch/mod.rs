@@ -34,9 +34,11 @@
 
 mod activity;
 mod cell;
+mod clear;
 mod draw;
 mod evidence;
 mod plan;
+mod queue;
 mod segment;
 mod target;
 mod tuning;

@@ -1,7 +1,9 @@
 //! What to clear in the coming aggregation.
 
 use super::cell::State;
-use super::target::{At, Queue, all_of, some_of};
+use super::clear::{all_of, some_of};
+use super::queue::Queue;
+use super::target::At;
 use super::tuning::{BATCH, CROWDED, ENOUGH, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND, SAVED, SOON};
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};

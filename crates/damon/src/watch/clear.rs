@@ -1,0 +1,238 @@
+//! Clearing: pages of cells, range by range, or all memory of a target at once; and what a look afterwards says of it.
+
+use super::cell::{Blind, Cell, State};
+use super::target::{At, Block, CELL_SIZE, Watched, moment_of};
+use super::tuning::{PAGES_A_MAPPING, Tuning};
+use crate::{
+    AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, RangeClear,
+    Step, Sweep, TargetId,
+};
+use alloc::vec::Vec;
+
+impl Watched {
+    /// Clears pages of cells, given in order, and opens windows over them.
+    pub fn clear<O: BlockOperations>(
+        &mut self,
+        step: &mut Step<'_, O>,
+        cells: &[(At, u64)],
+        tuning: &Tuning,
+    ) {
+        let mut ranges: Vec<RangeClear> = Vec::new();
+        // Each block is looked at afterwards; what is too much of that waits for another interval.
+        let cells = first_blocks(cells, step.checks_left());
+        for &(at, pages) in cells {
+            let Some(block) = self.blocks.get(at.block) else { continue };
+            if block.huge {
+                ranges.push(clear_of(AddrRange::new(block.addr, block.addr + BLOCK_SIZE)));
+                continue;
+            }
+            let base = block.addr + at.cell as u64 * CELL_SIZE;
+            let mut rest = pages;
+            while rest != 0 {
+                let first = u64::from(rest.trailing_zeros());
+                let count = u64::from((rest >> first).trailing_ones());
+                let range = AddrRange::new(base + first * PAGE_SIZE, base + (first + count) * PAGE_SIZE);
+                // Neighbours make one range: each flushes translations once.
+                match ranges
+                    .last_mut()
+                    .filter(|r| r.range.end == range.start && !range.start.is_multiple_of(BLOCK_SIZE))
+                {
+                    Some(last) => last.range.end = range.end,
+                    None => ranges.push(clear_of(range)),
+                }
+                rest = if first + count >= 64 { 0 } else { rest & (u64::MAX << (first + count)) };
+            }
+        }
+        if ranges.is_empty() {
+            return;
+        }
+        let before = moment_of(step);
+        step.clear(self.id, &mut ranges);
+        let after = moment_of(step);
+        let longest = u64::from(step.attrs.max_nr_accesses());
+        let which = |addr: u64| ranges.partition_point(|r| r.range.end <= addr);
+        let refused =
+            |addr: u64| ranges.get(which(addr)).filter(|r| r.range.contains(addr)).map(|r| r.cleared);
+        // A clear is believed when a look has seen it.
+        let mut indices: Vec<usize> = cells.iter().map(|(at, _)| at.block).collect();
+        indices.dedup();
+        let mut looks: Vec<BlockLook> =
+            indices.iter().filter_map(|i| self.blocks.get(*i)).map(|b| BlockLook::at(b.addr)).collect();
+        if !step.look(self.id, &mut looks) {
+            return;
+        }
+        for &(at, pages) in cells {
+            let Ok(position) = indices.binary_search(&at.block) else { continue };
+            let (Some(look), Some(block)) = (looks.get(position), self.blocks.get_mut(at.block)) else {
+                continue;
+            };
+            let expected = if block.huge { Mapped::Huge } else { Mapped::Table };
+            let Some(cell) = block.cells.get_mut(at.cell).filter(|_| look.mapped == expected) else {
+                continue;
+            };
+            let base = block.addr + at.cell as u64 * CELL_SIZE;
+            let first = base + u64::from(pages.trailing_zeros().min(63)) * PAGE_SIZE;
+            match refused(if block.huge { block.addr } else { first }) {
+                Some(Cleared::Done) => {}
+                Some(Cleared::Refused | Cleared::WouldSplit) => {
+                    cell.blind(Blind::Unclearable, step.now);
+                    self.dirty = true;
+                    continue;
+                }
+                Some(Cleared::NotDone) | None => continue,
+            }
+            let present = look.present.0[at.cell] & pages;
+            let still = present & look.young.0[at.cell];
+            let seen = if still == 0 { present } else { seen_again(step, self.id, base, present, still) };
+            // Of a cell of which most cannot be cleared, the rest says nothing.
+            let window = if 2 * seen.count_ones() >= present.count_ones() { seen } else { 0 };
+            self.dirty |= cell.state == State::Unseen || window == 0;
+            if window == 0 {
+                let why = if present == 0 { None } else { Some(owner_of(step, self.id, base, still)) };
+                match why {
+                    Some(Ownership::Unclearable) => cell.blind(Blind::Unclearable, step.now),
+                    // What cannot be found out is as good as shared: it was not cleared.
+                    Some(_) => cell.blind(Blind::Shared, step.now),
+                    None => {}
+                }
+                continue;
+            }
+            cell.shared = false;
+            // One range is cleared after the other.
+            let moment = before.towards(after, which(first), ranges.len());
+            cell.open(window, true, moment, longest, tuning);
+            if let State::Watching { due, .. } = cell.state {
+                self.due.push((due, block.addr));
+            }
+        }
+    }
+
+    /// What a sweep goes through, in pages.
+    pub fn entries(&self) -> usize {
+        let mappings = self.mappings.map_or(usize::MAX, |count| count.saturating_mul(PAGES_A_MAPPING));
+        self.census.present.saturating_add(mappings).min(usize::MAX / 2)
+    }
+
+    /// Looks that a sweep takes at most.
+    pub fn looks_of_sweep(&self) -> usize {
+        let huge = self.blocks.iter().filter(|b| b.huge).count();
+        2 * self.blocks.len() - huge + huge.min(self.census.watching)
+    }
+
+    /// Clears all memory of a kind, and opens a window over each cell that is clear afterwards. False if that
+    /// cannot be done.
+    pub fn sweep<O: BlockOperations>(
+        &mut self,
+        step: &mut Step<'_, O>,
+        kind: Sweep,
+        tuning: &Tuning,
+    ) -> bool {
+        self.swept = step.now;
+        // What was accessed until now would be lost, where it is watched.
+        let watches =
+            |b: &Block| !b.huge || b.parts().any(|(_, _, c)| matches!(c.state, State::Watching { .. }));
+        let unlooked =
+            self.blocks.iter().enumerate().filter(|(_, b)| b.looked != Some(step.now) && watches(b));
+        let unlooked: Vec<usize> = unlooked.map(|(i, _)| i).collect();
+        if unlooked.len() + self.blocks.len() > step.checks_left_in_bulk() {
+            return false;
+        }
+        if !unlooked.is_empty() && !self.look(step, &unlooked, tuning) {
+            return false;
+        }
+        let before = moment_of(step);
+        if !step.sweep(self.id, kind, self.census.present, self.entries()) {
+            return false;
+        }
+        let after = moment_of(step);
+        let mut looks: Vec<BlockLook> = self.blocks.iter().map(|b| BlockLook::at(b.addr)).collect();
+        if !step.look(self.id, &mut looks) {
+            return false;
+        }
+        let longest = u64::from(step.attrs.max_nr_accesses());
+        let count = self.blocks.len();
+        for (at, (block, look)) in self.blocks.iter_mut().zip(&looks).enumerate() {
+            let moment = before.towards(after, at, count);
+            let expected = if block.huge { Mapped::Huge } else { Mapped::Table };
+            if look.mapped != expected {
+                continue;
+            }
+            let addr = block.addr;
+            for (i, cell) in block.used().iter_mut().enumerate() {
+                let clear = look.present.0[i] & !look.young.0[i];
+                let wants = cell.wants_clear(step.now, tuning) || matches!(cell.state, State::Blind(_));
+                // What is mostly clear was cleared; the rest was accessed since or is not of this kind.
+                if wants && clear != 0 && 2 * clear.count_ones() >= cell.present.count_ones() {
+                    cell.open(clear, false, moment, longest, tuning);
+                    if let State::Watching { due, .. } = cell.state {
+                        self.due.push((due, addr));
+                    }
+                }
+            }
+        }
+        self.dirty = true;
+        true
+    }
+}
+
+/// The cells that lie in the first `most` blocks of a list.
+fn first_blocks(cells: &[(At, u64)], most: usize) -> &[(At, u64)] {
+    let end: usize = cells.chunk_by(|a, b| a.0.block == b.0.block).take(most).map(<[_]>::len).sum();
+    cells.get(..end).unwrap_or_default()
+}
+
+fn clear_of(range: AddrRange) -> RangeClear {
+    RangeClear { range, cleared: Cleared::NotDone }
+}
+
+/// Which pages of a range that was cleared are under observation, when some are young (again): all, if nobody else maps
+/// them, since they were accessed anew; otherwise those that are clear.
+fn seen_again<O: BlockOperations>(
+    step: &mut Step<'_, O>,
+    id: TargetId,
+    base: u64,
+    present: u64,
+    still: u64,
+) -> u64 {
+    if owner_of(step, id, base, still) == Ownership::Exclusive { present } else { present & !still }
+}
+
+/// Who maps these pages of a cell, judged by up to four of them: any that cannot be cleared speaks for all.
+fn owner_of<O: BlockOperations>(step: &mut Step<'_, O>, id: TargetId, base: u64, pages: u64) -> Ownership {
+    let mut addrs: Vec<u64> = Vec::with_capacity(4);
+    let mut rest = pages;
+    let skip = (pages.count_ones() / 4).max(1);
+    while rest != 0 {
+        addrs.push(base + u64::from(rest.trailing_zeros()) * PAGE_SIZE);
+        for _ in 0..skip {
+            rest &= rest.wrapping_sub(1);
+        }
+    }
+    let mut found = Vec::new();
+    step.ops.ownership(id, &addrs, &mut found);
+    let any = |what: Ownership| found.contains(&what);
+    if any(Ownership::Shared) {
+        Ownership::Shared
+    } else if any(Ownership::Unclearable) {
+        Ownership::Unclearable
+    } else if any(Ownership::Exclusive) {
+        Ownership::Exclusive
+    } else {
+        Ownership::Unknown
+    }
+}
+
+/// All present pages of a cell.
+pub(super) const fn all_of(cell: &Cell) -> u64 {
+    cell.present
+}
+
+/// At most `most` neighbouring pages of a cell, from the half that has more of them.
+pub(super) fn some_of(cell: &Cell, most: u32, upper: bool) -> u64 {
+    if cell.present.count_ones() <= most {
+        return cell.present;
+    }
+    let (low, high) = (cell.present & u64::from(u32::MAX), cell.present & !u64::from(u32::MAX));
+    let (first, second) = if upper { (high, low) } else { (low, high) };
+    if first.count_ones() * 2 >= second.count_ones() { first } else { second }
+}
