@@ -114,7 +114,7 @@ fn a_full_device_is_told_and_the_commands_status_passed_on() {
     run(dir.path(), &["record", "-o", "/dev/full", "--pid", &pid]).fails(1, &full);
 }
 
-/// In a mount namespace of its own, on a file system of four pages: what fitted stays readable.
+/// In a mount namespace of its own, on a file system of two pages: what fitted stays readable.
 #[test]
 fn a_disk_that_fills_up_loses_nothing_that_was_written() {
     if !pte_works() {
@@ -124,7 +124,7 @@ fn a_disk_that_fills_up_loses_nothing_that_was_written() {
     let script = r#"
         mount --make-rprivate / && mount -t tmpfs -o size=128k none "$1" || exit 99
         cd "$1"
-        dd if=/dev/zero of=ballast bs=4k count=28 2>/dev/null
+        dd if=/dev/zero of=ballast bs=4k count=30 2>/dev/null
         "$0" record -o small.rec --quiet --sample 1ms --aggr 5ms --overhead 0 --min-regions 500 -- \
             "$0" workload stairs --set size=2M --set steps=2 --set phase=3s --truth /dev/null
         echo "status $?"
