@@ -190,7 +190,7 @@ impl Cell {
                 }
                 let left = self.window & !shown;
                 let is_rest = self.is_rest;
-                let counts = self.first || self.unbroken || is_rest || self.evidence.hits <= 0.0;
+                let counts = self.first || self.unbroken || self.evidence.hits <= 0.0;
                 // Where pages appear, those that might have are among those watched.
                 let watched = if appeared == 0 { self.window } else { self.window | absent };
                 let share = pages(shown) / pages(watched);

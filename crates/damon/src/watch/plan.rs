@@ -66,6 +66,8 @@ impl Watch {
         // What changes comes first, but never keeps others from being seen at all.
         let for_risen = if waiting > 0 { rest.div_ceil(2 * part) } else { rest };
         let for_edges = if waiting > 0 { for_risen / 8 } else { for_risen };
+        // Once for all of them: with as many targets as there are lists, each list would begin with the same one every time.
+        self.again_turn = self.again_turn.wrapping_add(1);
         let spent = for_edges - self.watch_again(step, for_edges, true, |t| &mut t.edges).min(for_edges);
         let left = self.watch_again(step, for_risen - spent, false, |t| &mut t.risen);
         let rest = rest - for_risen + left;
@@ -195,7 +197,6 @@ impl Watch {
         of: fn(&mut Watched) -> &mut Queue,
     ) -> usize {
         let (now, tuning, count) = (step.now, self.tuning, self.targets.len());
-        self.again_turn = self.again_turn.wrapping_add(1);
         for offset in 0..count {
             let Some(target) = self.targets.get_mut(self.again_turn.wrapping_add(offset) % count) else {
                 break;
@@ -211,7 +212,7 @@ impl Watch {
             }
             let mut waiting = of(target).take();
             let mut last = None;
-            let mut cells: Vec<(At, u64)> = Vec::new();
+            let mut cells: Vec<At> = Vec::new();
             waiting.retain(|addr| {
                 let Some(at) = target.at(*addr) else { return false };
                 let Some(cell) = target.blocks.get(at.block).and_then(|b| b.cells.get(at.cell)) else {
@@ -223,7 +224,7 @@ impl Watch {
                         return true;
                     }
                     last = Some(*addr);
-                    cells.push((at, all_of(cell)));
+                    cells.push(at);
                     return false;
                 }
                 let in_heat = target
@@ -240,7 +241,7 @@ impl Watch {
                     return true;
                 }
                 last = Some(*addr);
-                cells.push((at, all_of(cell)));
+                cells.push(at);
                 false
             });
             step.tally.prepares_cut += waiting.len() as u64;
@@ -322,12 +323,8 @@ impl Watch {
         let most = if whole <= rest { unseen } else { (rest * 2 / 3).max(1) };
         rest = rest.saturating_sub(whole);
         let chosen = target.spread(most, |c| c.state == State::Unseen);
-        let cells: Vec<(At, u64)> = chosen
-            .into_iter()
-            .filter_map(|at| Some((at, all_of(target.blocks.get(at.block)?.cells.get(at.cell)?))))
-            .collect();
-        target.count_seen(cells.len());
-        target.chosen.extend(cells);
+        target.count_seen(chosen.len());
+        target.chosen.extend(chosen);
         rest
     }
 
@@ -355,31 +352,29 @@ impl Watch {
             if chosen.len() < most {
                 target.none_forgotten_until = now + tuning.forgotten;
             }
-            let pages = |at: At| Some((at, all_of(target.blocks.get(at.block)?.cells.get(at.cell)?)));
-            let cells: Vec<(At, u64)> = chosen.into_iter().filter_map(pages).collect();
-            rest = rest.saturating_sub(cells.len() * 3 / 2);
-            target.chosen.extend(cells);
+            rest = rest.saturating_sub(chosen.len() * 3 / 2);
+            target.chosen.extend(chosen);
         }
     }
 
     /// Clears what was chosen: all of a target at once, as each call costs as much as several ranges.
     fn clear_chosen<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         for target in self.targets.iter_mut().filter(|t| !t.chosen.is_empty()) {
-            let mut cells = core::mem::take(&mut target.chosen);
-            cells.sort_unstable_by_key(|(at, _)| *at);
-            cells.dedup_by_key(|(at, _)| *at);
+            let mut chosen = core::mem::take(&mut target.chosen);
+            chosen.sort_unstable();
+            chosen.dedup();
             // A sweep may have come in between, and with it a look.
-            cells.retain_mut(|(at, pages)| {
-                let Some(block) = target.blocks.get(at.block) else { return false };
-                let cell = block.cells.get(at.cell).filter(|_| !block.huge || at.cell == 0);
-                let wanted = cell.filter(|cell| cell.wants_clear(step.now, &self.tuning));
-                *pages = wanted.map_or(0, all_of);
-                wanted.is_some()
-            });
+            let now = step.now;
+            let pages = |at: At| {
+                let block = target.blocks.get(at.block)?;
+                let cell = block.cells.get(at.cell).filter(|_| !block.huge || at.cell == 0)?;
+                cell.wants_clear(now, &self.tuning).then(|| (at, all_of(cell)))
+            };
+            let cells: Vec<(At, u64)> = chosen.iter().copied().filter_map(pages).collect();
             target.clear(step, &cells, &self.tuning);
-            target.take_census(step.now, &self.tuning);
-            cells.clear();
-            target.chosen = cells;
+            target.take_census(now, &self.tuning);
+            chosen.clear();
+            target.chosen = chosen;
         }
     }
 

@@ -102,8 +102,8 @@ pub(super) struct Watched {
     pub edges: Queue,
     /// Cells of which some pages are accessed now and then: to be watched again when there is nothing better to do.
     pub mixed: Queue,
-    /// What is to be cleared next, and which pages of it.
-    pub chosen: Vec<(At, u64)>,
+    /// What is to be cleared next.
+    pub chosen: Vec<At>,
     /// Blocks in which memory appears, or may next.
     pub fronts: Vec<u64>,
     /// Memory that was idle was accessed in this aggregation: the pattern changes.

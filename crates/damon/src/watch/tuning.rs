@@ -117,8 +117,8 @@ pub struct Tuning {
     pub sweep_share: usize,
     /// Shortest time between two sweeps of a target.
     pub sweep_pause: u64,
-    /// Targets with more pages than this, 1.5 GiB, are not swept, mappings counted as [`PAGES_A_MAPPING`]: from Linux 6.5 on, all page faults of the target wait until a
-    /// sweep is through, 15 to 20 ms for a GiB of small pages.
+    /// Targets with more pages than this, 1.5 GiB, are not swept, a mapping counted as a dozen: from Linux 6.5 on, all page faults
+    /// of the target wait until a sweep is through, 15 to 20 ms for a GiB of small pages.
     pub longest_sweep: usize,
     /// How often memory of a target that does not run is credited with having been idle: it takes time in proportion to what
     /// there is, and nothing waits for it.
