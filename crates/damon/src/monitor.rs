@@ -51,6 +51,8 @@ pub struct Monitor<O, S> {
     last_nr_regions: usize,
     /// Looks done in the running sampling interval.
     checked: usize,
+    /// Calls that made them, and surveys.
+    called: usize,
     /// Reused for every aggregation.
     snapshot: Snapshot,
 }
@@ -79,6 +81,7 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
             next_update_ns: 0,
             last_nr_regions: 0,
             checked: 0,
+            called: 0,
             snapshot: Snapshot::default(),
         })
     }
@@ -178,7 +181,7 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
     }
 
     fn step(&mut self, now_ns: u64, allowance: Allowance, callbacks: &mut impl Callbacks) {
-        self.checked = 0;
+        (self.checked, self.called) = (0, 0);
         if !self.started {
             self.started = true;
             self.last_tick_ns = now_ns;
@@ -308,6 +311,7 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
             now_ns: self.last_tick_ns,
             tally: &mut self.tally,
             checked: &mut self.checked,
+            called: &mut self.called,
         };
         f(&mut self.sampler, &mut step);
     }

@@ -11,15 +11,17 @@ use alloc::vec::Vec;
 pub struct Allowance {
     /// Looks (at pages, or at blocks as a whole); never more than `max_nr_regions` are.
     pub checks: usize,
+    /// Looks that a call costs as much as, beside those that it makes: some 20 us, against 1 us a block.
+    pub checks_a_call: usize,
     /// Pages that may be prepared (cleared), or ranges of up to 128 neighbouring pages.
     pub prepares: usize,
-    /// Checks that a whole aggregation can afford in the long run; what a sampler plans with.
+    /// Checks that a whole aggregation may spend in the long run; what a sampler plans with.
     pub checks_per_aggr: usize,
-    /// Prepares that a whole aggregation can afford in the long run.
+    /// Prepares that a whole aggregation may spend in the long run.
     pub prepares_per_aggr: usize,
     /// Pages that a sweep goes through for the price of a prepare.
     pub swept_a_prepare: usize,
-    /// Wake-ups that a whole aggregation can afford: on a virtual machine each costs as much as fifty looks.
+    /// Wake-ups that a whole aggregation may spend: on a virtual machine each costs as much as fifty looks.
     pub wake_ups_per_aggr: usize,
 }
 
@@ -27,14 +29,11 @@ pub struct Allowance {
 /// and a sweep, which flushes nothing, 45 ns a page of anonymous memory, 70 ns of shared.
 const SWEPT_A_PREPARE: usize = 220;
 
-/// How many times cheaper looks at dozens of neighbouring blocks are than at a few here and there: 0.6 to 1 us a block, against
-/// 4 to 5 us.
-const BULK: usize = 4;
-
 impl Allowance {
     /// No limit but `max_nr_regions`.
     pub const UNLIMITED: Self = Self {
         checks: usize::MAX,
+        checks_a_call: 0,
         prepares: usize::MAX,
         checks_per_aggr: usize::MAX,
         prepares_per_aggr: usize::MAX,
@@ -48,6 +47,8 @@ impl Allowance {
 pub struct Tally {
     /// Looks, at pages or at blocks.
     pub checks: u64,
+    /// Calls that made them, and surveys.
+    pub calls: u64,
     /// Most looks in one sampling interval.
     pub max_checks_per_sample: u64,
     /// Prepares, in the unit of [`Allowance::prepares`].
@@ -92,18 +93,16 @@ pub struct Step<'a, O> {
     pub tally: &'a mut Tally,
     /// Checks done in this sampling interval.
     pub checked: &'a mut usize,
+    /// Calls that made them, and surveys.
+    pub called: &'a mut usize,
 }
 
 impl<O: Operations> Step<'_, O> {
-    /// Checks that may still be done in this sampling interval.
+    /// Checks that one more call may still do in this sampling interval.
     pub fn checks_left(&self) -> usize {
-        self.allowance.checks.min(self.attrs.max_nr_regions).saturating_sub(*self.checked)
-    }
-
-    /// The same of looks at all of a target at once, each of which is cheaper.
-    pub fn checks_left_in_bulk(&self) -> usize {
-        let most = self.allowance.checks.saturating_mul(BULK);
-        most.min(self.attrs.max_nr_regions).saturating_sub(*self.checked)
+        let calls = (*self.called + 1).saturating_mul(self.allowance.checks_a_call);
+        let allowed = self.allowance.checks.saturating_sub(calls);
+        allowed.min(self.attrs.max_nr_regions).saturating_sub(*self.checked)
     }
 
     /// Looks at the pages and counts the looks. The caller keeps within [`Self::checks_left`].
@@ -113,6 +112,12 @@ impl<O: Operations> Step<'_, O> {
         }
         self.ops.check(checks);
         self.count_checks(checks.len());
+        self.count_call();
+    }
+
+    fn count_call(&mut self) {
+        *self.called += 1;
+        self.tally.calls += 1;
     }
 
     fn count_checks(&mut self, checks: usize) {
@@ -133,15 +138,16 @@ impl<O: Operations> Step<'_, O> {
 }
 
 impl<O: BlockOperations> Step<'_, O> {
-    /// As [`BlockOperations::survey`].
+    /// As [`BlockOperations::survey`]; it costs what a call does.
     pub fn survey(&mut self, target: TargetId, blocks: &mut Vec<u64>) -> bool {
+        self.count_call();
         self.ops.survey(target, blocks)
     }
 
-    /// Looks at blocks, and counts each as a look. The caller keeps within [`Self::checks_left`], or
-    /// [`Self::checks_left_in_bulk`].
+    /// Looks at blocks, and counts each as a look. The caller keeps within [`Self::checks_left`].
     pub fn look(&mut self, target: TargetId, blocks: &mut [BlockLook]) -> bool {
         self.count_checks(blocks.len());
+        self.count_call();
         self.ops.look(target, blocks)
     }
 

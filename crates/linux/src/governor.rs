@@ -1,7 +1,7 @@
 //! Keeps the monitor's own CPU time under a ceiling.
 //!
-//! A token bucket: every second of wall time earns `share` seconds of CPU time, what the monitor's thread really used
-//! is taken out, whatever it was spent on. From what is left and the measured price of a look and of a clear follows
+//! A token bucket: every second of wall time earns a little less than `share` seconds of CPU time, what the monitor's thread
+//! really used is taken out, whatever it was spent on. From what is left and the measured price of a look and of a clear follows
 //! what the next sampling interval may spend; when nothing is left, intervals are skipped.
 
 use crate::clock;
@@ -13,31 +13,46 @@ use std::time::Duration;
 const HOLDS: f64 = 1.0;
 /// Seconds of earnings that are waited for once nothing is left, so that waking up is worth it: a monitor that wakes up
 /// as soon as it can pay for waking up does nothing else.
-const RECOVERS: f64 = 0.05;
+const RECOVERS: f64 = 0.02;
+/// ... and the least that is worth it: looks at a few hundred blocks, ns.
+const WORTH_WAKING: f64 = 250_000.0;
 /// Share of the earnings that pays back what one step overspent, beyond the bucket's size (a system call may have to
 /// wait, spinning, for a lock that the target holds): monitoring goes on with the rest.
 const PAID_BACK: f64 = 0.25;
-/// Seconds of earnings that are owed at most: from then on all that comes in pays back, or ticks that are each dearer than the
+/// ... and of what starting cost: that is when most is to be found out. At a ceiling of 1 %, 15 ms are made good in 13 s.
+const START_PAID_BACK: f64 = 0.12;
+/// Seconds of earnings that the deficit is at most: from then on all that comes in pays back, or ticks that are each dearer than the
 /// bucket would never be paid for.
-const OWES: f64 = 10.0;
+const MOST_DEFICIT: f64 = 10.0;
 /// Share of the budget for waking up, as far as a sampler can choose.
-const WAKE_UPS: f64 = 0.3;
+const WAKE_UPS: f64 = 0.6;
+/// Ticks whose price is kept for looks at what is cleared: after 1, 2, 4 and 8 intervals.
+const KEPT: f64 = 4.0;
+/// ... and the part of what can be saved up that this is at most.
+const MOST_KEPT: f64 = 0.06;
+/// A tick that takes more than this part of what can be saved up even if it does nothing (there are a thousand targets) waits until
+/// so many of them could be paid: or all went into finding out that there is nothing to spend.
+const DEAR: (f64, f64) = (0.03, 3.0);
+/// A tick is never waited for longer, ns.
+const LONGEST_WAIT: u64 = 5_000_000_000;
 /// Part of an aggregation that one tick may take, whatever was saved up: 5 ms by default, a sampling interval.
 const LONGEST_TICK: f64 = 0.05;
+/// Looks a call from which on their price is learnt, and the call's of fewer.
+const MANY_A_CALL: f64 = 24.0;
 /// How many times as dear as usual a step may be to be learnt from as it is.
 const OUTLIER: f64 = 3.0;
-/// Part of the ceiling that is earned: the burst at the start (14 ms, and a second of earnings that may be spent at once) comes on
-/// top, and is made good within half a minute.
-const EARNED: f64 = 0.92;
+/// Part of the ceiling that is earned: the second of earnings that may be spent at once at the start comes on top, and is made
+/// good within half a minute.
+const EARNED: f64 = 0.96;
 
 /// CPU seconds a second that this thread earns under a ceiling of `share`.
 fn earned(share: f64) -> f64 {
     share * EARNED
 }
 
-/// What is owed at most, ns.
-fn most_owed(share: f64) -> f64 {
-    share * 1e9 * OWES
+/// The largest deficit, ns.
+fn most_deficit(share: f64) -> f64 {
+    share * 1e9 * MOST_DEFICIT
 }
 
 /// The token bucket.
@@ -48,11 +63,17 @@ pub(crate) struct Governor {
     /// CPU time that may be spent, ns.
     tokens: f64,
     /// What was overspent and is paid back slowly, ns.
-    debt: f64,
+    deficit: f64,
+    /// What starting cost and is paid back more slowly, ns.
+    start_deficit: f64,
     last_wall_ns: u64,
+    /// When there was last enough for a tick.
+    ticked_ns: u64,
     last_cpu: Duration,
     /// Measured prices, ns.
     check_ns: f64,
+    /// ... of a call that makes some.
+    call_ns: f64,
     prepare_ns: f64,
     swept_page_ns: f64,
     tick_ns: f64,
@@ -73,10 +94,13 @@ impl Governor {
         Self {
             share,
             tokens: share.unwrap_or(0.0) * 1e9 * HOLDS,
-            debt: 0.0,
+            deficit: 0.0,
+            start_deficit: 0.0,
             last_wall_ns: 0,
+            ticked_ns: 0,
             last_cpu: clock::of_this_thread(),
             check_ns: 1_000.0,
+            call_ns: 20_000.0,
             prepare_ns: 10_000.0,
             swept_page_ns: 60.0,
             tick_ns: 8_000.0,
@@ -106,46 +130,95 @@ impl Governor {
             self.wake_up_ns += (around - self.wake_up_ns) / 32.0;
         }
         (self.worked, self.ticked) = (0.0, 0.0);
-        let mut income = wall as f64 * earned(share);
-        let paid = (income * PAID_BACK).min(self.debt);
-        self.debt -= paid;
-        income -= paid;
+        let mut budget = wall as f64 * earned(share);
+        let paid = (budget * self.paid_back()).min(self.deficit);
+        let of_start = (budget * START_PAID_BACK).min(self.start_deficit);
+        self.deficit -= paid;
+        self.start_deficit -= of_start;
+        budget -= paid + of_start;
         let holds = share * 1e9 * HOLDS;
-        self.tokens = (self.tokens + income).min(holds) - spent;
+        self.tokens = (self.tokens + budget).min(holds) - spent;
         let most = -holds * RECOVERS;
         if self.tokens < most {
-            self.debt += most - self.tokens;
+            self.deficit += most - self.tokens;
             self.tokens = most;
         }
         self.last_wall_ns = now_ns;
         self.last_cpu = cpu;
     }
 
-    /// Takes off what other threads spent on what this one made.
+    /// Takes off what other threads spent on what this one made. What that leaves too little for the next ticks adds to the deficit.
     pub(crate) fn charge(&mut self, cpu: Duration) {
         if self.share.is_some() {
+            let kept = self.tokens.min(self.kept());
             self.tokens -= cpu.as_nanos() as f64;
+            self.deficit += (kept - self.tokens).max(0.0);
+            self.tokens = self.tokens.max(kept);
         }
     }
 
-    /// How long to sleep until the next tick can be afforded, ns; 0: it can be now. Waking up just to find that it
-    /// cannot would cost as much as a tick.
-    pub(crate) fn must_wait(&self) -> u64 {
-        match self.share {
-            // A tick that can pay for itself alone would do nothing.
-            Some(share) if self.tokens < self.dear_tick(share) => {
-                ((self.dear_tick(share) - self.tokens) / earned(share) + RECOVERS * 1e9) as u64
-            }
-            Some(share) if self.debt > most_owed(share) => {
-                ((self.debt - most_owed(share)) / earned(share) + RECOVERS * 1e9) as u64
-            }
-            _ => 0,
+    /// What is kept for looks at what is cleared, ns.
+    fn kept(&self) -> f64 {
+        let most = self.share.unwrap_or(0.0) * 1e9 * HOLDS * MOST_KEPT;
+        (KEPT * (self.tick_ns + self.wake_up_ns)).min(most)
+    }
+
+    /// What was spent to get here, on this thread's account or not, is paid back slowly.
+    pub(crate) fn spent_before(&mut self, cpu: Duration) {
+        if self.share.is_some() {
+            // What this thread spent since is settled with the first tick.
+            let counted = clock::of_this_thread().saturating_sub(self.last_cpu);
+            self.start_deficit += cpu.saturating_sub(counted).as_nanos() as f64;
         }
+    }
+
+    /// How long to sleep until the next tick can be paid, ns; 0: it can be now. Waking up just to find that it
+    /// cannot would cost as much as a tick.
+    pub(crate) fn must_wait(&mut self, now_ns: u64) -> u64 {
+        let wait = self.wait_for_earnings();
+        // Where the ceiling is below what sleeping costs, nothing would ever be saved up.
+        if wait == 0 || now_ns.saturating_sub(self.ticked_ns) >= LONGEST_WAIT {
+            self.ticked_ns = now_ns;
+            return 0;
+        }
+        wait.min(LONGEST_WAIT)
+    }
+
+    fn wait_for_earnings(&self) -> u64 {
+        let Some(share) = self.share else { return 0 };
+        let dear = self.dear_tick(share);
+        let beyond = self.deficit - most_deficit(share);
+        let missing = if self.tokens < dear {
+            // The wake-up that ends the wait is paid for, too, or it would be followed by another, for ever where the ceiling is low.
+            let worth = (share * 1e9 * RECOVERS).max(WORTH_WAKING);
+            let wanted = dear + self.wake_up_ns.max(worth.min(share * 1e9 * HOLDS / 4.0));
+            (wanted - self.tokens) / self.kept_of_budget()
+        } else if beyond > 0.0 {
+            beyond
+        } else {
+            return 0;
+        };
+        (missing / earned(share)) as u64 + 1
+    }
+
+    /// Part of the budget that does not pay back.
+    fn kept_of_budget(&self) -> f64 {
+        let of_start = if self.start_deficit > 0.0 { START_PAID_BACK } else { 0.0 };
+        1.0 - self.paid_back() - of_start
+    }
+
+    /// Part of the budget that pays back what was overspent: the more that is, the more, and all of it past what may be.
+    fn paid_back(&self) -> f64 {
+        let Some(share) = self.share.filter(|_| self.deficit > 0.0) else { return 0.0 };
+        let part = self.deficit / most_deficit(share);
+        if part >= 1.0 { 1.0 - START_PAID_BACK } else { part.clamp(PAID_BACK, 1.0 - 2.0 * START_PAID_BACK) }
     }
 
     /// What a tick costs without doing anything, but no more than half of what can be saved up: there must be ticks.
     fn dear_tick(&self, share: f64) -> f64 {
-        self.tick_ns.min(share * 1e9 * HOLDS / 2.0)
+        let holds = share * 1e9 * HOLDS;
+        let times = if self.tick_ns > holds * DEAR.0 { DEAR.1 } else { 1.0 };
+        (self.tick_ns * times).min(holds / 2.0)
     }
 
     /// What the coming tick may spend.
@@ -153,18 +226,21 @@ impl Governor {
         let Some(share) = self.share else { return Allowance::UNLIMITED };
         let aggr_ns = attrs.aggr.as_nanos() as f64;
         // Windows as short as an interval are closed by the next tick: it must come in time.
-        let left = (self.tokens - self.tick_ns).clamp(0.0, aggr_ns * LONGEST_TICK);
-        // The cost of being awake comes first; never plan with less than a fifth for actual work.
-        let income =
-            aggr_ns * if self.debt > 0.0 { earned(share) * (1.0 - PAID_BACK) } else { earned(share) };
-        let plannable = (income - self.base_ns * aggr_ns / 1e9).max(income * 0.3);
+        let longest = aggr_ns * LONGEST_TICK;
+        let left = (self.tokens - self.tick_ns).clamp(0.0, longest);
+        // What is cleared is to be looked at: that must be paid for when its time comes.
+        let to_clear = (self.tokens - self.tick_ns - self.kept()).clamp(0.0, longest);
+        // The cost of being awake comes first; never plan with less than three tenths for actual work.
+        let budget = aggr_ns * earned(share) * self.kept_of_budget();
+        let plannable = (budget - self.base_ns * aggr_ns / 1e9).max(budget * 0.3);
         Allowance {
             checks: (left / self.check_ns) as usize,
-            prepares: (left * 0.75 / self.prepare_ns) as usize,
+            checks_a_call: (self.call_ns / self.check_ns) as usize,
+            prepares: (to_clear * 0.75 / self.prepare_ns) as usize,
             checks_per_aggr: (plannable * 0.3 / self.check_ns) as usize,
             prepares_per_aggr: (plannable * 0.6 / self.prepare_ns) as usize,
             swept_a_prepare: (self.prepare_ns / self.swept_page_ns) as usize,
-            wake_ups_per_aggr: (income * WAKE_UPS / self.wake_up_ns) as usize,
+            wake_ups_per_aggr: (budget * WAKE_UPS / (self.wake_up_ns + self.tick_ns)) as usize,
         }
     }
 
@@ -185,8 +261,12 @@ impl Governor {
         let prepares = (after.prepares - before.prepares).saturating_sub(of_sweeps);
         let swept = after.entries_swept - before.entries_swept;
         // A handful of looks costs mostly the call itself.
-        if checks >= 4 {
-            blend(&mut self.check_ns, (spent_checking.as_nanos() as f64 / checks as f64).max(20.0));
+        let calls = (after.calls - before.calls) as f64;
+        let (checked, took) = (checks as f64, spent_checking.as_nanos() as f64);
+        if checked >= MANY_A_CALL * calls && calls > 0.0 {
+            blend(&mut self.check_ns, ((took - calls * self.call_ns) / checked).max(100.0));
+        } else if calls > 0.0 {
+            blend(&mut self.call_ns, ((took - checked * self.check_ns) / calls).max(1_000.0));
         }
         if prepares > 0 {
             blend(&mut self.prepare_ns, (spent_preparing.as_nanos() as f64 / prepares as f64).max(200.0));
@@ -222,7 +302,7 @@ mod tests {
         let (mut ticks, before, end) = (0, *cpu, *now + seconds * 1_000_000_000);
         while *now < end {
             governor.settle_at(*now, *cpu);
-            let wait = governor.must_wait();
+            let wait = governor.must_wait(*now);
             if wait == 0 {
                 ticks += 1;
                 *cpu += cost;
@@ -236,7 +316,11 @@ mod tests {
     }
 
     fn governor() -> (Governor, u64, Duration) {
-        let mut governor = Governor::new(0.01);
+        governor_of(0.01)
+    }
+
+    fn governor_of(share: f64) -> (Governor, u64, Duration) {
+        let mut governor = Governor::new(share);
         governor.last_cpu = Duration::ZERO;
         governor.settle_at(1, Duration::ZERO);
         (governor, 1, Duration::ZERO)
@@ -273,5 +357,55 @@ mod tests {
         let (_, spent) = run(&mut governor, 28, &mut now, &mut cpu, Duration::from_micros(60));
         let share = (spent.as_secs_f64() + 0.060 + 0.016) / 30.0;
         assert!(share < 0.0105, "{share}");
+    }
+
+    #[test]
+    fn what_starting_cost_is_made_good() {
+        let (mut governor, mut now, mut cpu) = governor();
+        governor.spent_before(clock::of_this_thread() + Duration::from_millis(14));
+        assert!((13e6..15e6).contains(&governor.start_deficit), "{}", governor.start_deficit);
+        let (ticks, spent) = run(&mut governor, 1, &mut now, &mut cpu, Duration::from_micros(100));
+        assert!(
+            ticks > 100 && spent > Duration::from_millis(12),
+            "a second's earnings are there at once: {ticks}, {spent:?}"
+        );
+        let (_, spent) = run(&mut governor, 14, &mut now, &mut cpu, Duration::from_micros(100));
+        assert!(spent < Duration::from_millis(14 * 96 / 10 - 10), "{spent:?}");
+        assert!(governor.start_deficit < 1.0, "{}", governor.start_deficit);
+    }
+
+    #[test]
+    fn the_lowest_ceilings_slow_monitoring_down_and_never_end_it() {
+        for share in [0.0001, 0.0005, 0.001, 0.003] {
+            let (mut governor, mut now, mut cpu) = governor_of(share);
+            let wake_up = Duration::from_micros(40);
+            let cost =
+                |ticked: bool| wake_up + if ticked { Duration::from_micros(20) } else { Duration::ZERO };
+            let (mut late, mut spent) = (0, Duration::ZERO);
+            while now < 300_000_000_000 {
+                governor.settle_at(now, cpu);
+                let wait = governor.must_wait(now);
+                late += u32::from(wait == 0 && now > 200_000_000_000);
+                cpu += cost(wait == 0);
+                spent += cost(wait == 0);
+                // Chores of the session wake it up, too.
+                now += wait.div_ceil(SAMPLE_NS).clamp(1, 20) * SAMPLE_NS;
+            }
+            assert!(late > 2, "{share}: {late} ticks in the last 100 s");
+        }
+    }
+
+    #[test]
+    fn what_observers_spend_keeps_within_the_ceiling() {
+        let (mut governor, mut now, mut cpu) = governor();
+        let (mut spent, mut ticks) = (Duration::ZERO, 0);
+        for _ in 0..60 {
+            let (ticked, took) = run(&mut governor, 1, &mut now, &mut cpu, Duration::from_micros(60));
+            governor.charge(Duration::from_millis(4));
+            (ticks, spent) = (ticks + ticked, spent + took + Duration::from_millis(4));
+        }
+        let share = spent.as_secs_f64() / 60.0;
+        assert!(share < 0.0108, "{share}");
+        assert!(ticks > 60 * 20, "{ticks} ticks");
     }
 }

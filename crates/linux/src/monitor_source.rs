@@ -307,7 +307,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         self.samples_missed += late;
         self.next_ns += (late + 1) * sample_ns;
         self.governor.settle(now_ns);
-        let wait = self.governor.must_wait();
+        let wait = self.governor.must_wait(now_ns);
         if wait > 0 {
             let skipped = wait.div_ceil(sample_ns);
             self.samples_missed += skipped;
@@ -323,6 +323,10 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
 
     fn charge(&mut self, cpu: Duration) {
         self.governor.charge(cpu);
+    }
+
+    fn spent_before(&mut self, cpu: Duration) {
+        self.governor.spent_before(cpu);
     }
 
     fn attrs(&self) -> Attrs {

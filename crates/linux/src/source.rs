@@ -118,6 +118,10 @@ pub trait Source {
     /// ceiling. A source without a budget of its own need not heed it.
     fn charge(&mut self, _cpu: Duration) {}
 
+    /// So much CPU time was spent on the source's behalf before it began: it is to be made good. A source without a budget of its
+    /// own need not heed it.
+    fn spent_before(&mut self, _cpu: Duration) {}
+
     /// The attributes in force; auto-tuning changes them.
     fn attrs(&self) -> Attrs;
 

@@ -19,7 +19,7 @@
 //! pages are accessed, which is what a working set is made of, and not how often the same ones are.
 
 use super::evidence::{Evidence, Verdict};
-use super::tuning::{SHORTEST, Tuning};
+use super::tuning::{ABSENT, NEW_FADES, SHORTEST, Tuning};
 
 /// When something was done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -134,6 +134,8 @@ pub(super) struct Window {
     /// Its pages are those that others of their cell left.
     pub is_rest: bool,
     pub verdict: Verdict,
+    /// It showed after a clear that flushed nothing, later than it was to end.
+    pub late: bool,
 }
 
 impl Cell {
@@ -195,7 +197,13 @@ impl Cell {
                 let watched = if appeared == 0 { self.window } else { self.window | absent };
                 let share = pages(shown) / pages(watched);
                 let length = (moment.at.saturating_sub(since) as f32 / 1000.0).max(SHORTEST);
-                let verdict = if is_rest && now.saturating_sub(self.opened_at) > tuning.rest_counts {
+                // Not flushed, it may show late what came early. But most of what shows late comes late, and if only what comes early
+                // counted, rates would only ever rise.
+                let late = self.shared && self.first && doubtful_until != 0 && shown != 0;
+                let verdict = if late && self.evidence.is_late(length) {
+                    self.evidence.take_late(share, length, now, tuning);
+                    Verdict::Expected
+                } else if is_rest && now.saturating_sub(self.opened_at) > tuning.rest_counts {
                     self.evidence.take_late_rest(share, length, now, tuning)
                 } else if is_rest {
                     self.evidence.take_rest(share, length, now, tuning);
@@ -221,7 +229,7 @@ impl Cell {
                     self.state = State::Lit;
                     self.window = 0;
                 }
-                Told::Closed(Window { share, length, counts, is_rest, verdict })
+                Told::Closed(Window { share, length, counts, is_rest, late, verdict })
             }
             State::Unseen if appeared != 0 && self.appeared.is_some_and(|a| a.at + longest * 2 >= now) => {
                 let before = self.appeared.unwrap_or_default();
@@ -301,9 +309,12 @@ impl Cell {
     pub fn known(&self, now: u64, tuning: &Tuning) -> (f32, f32) {
         match self.state {
             // Not there, so not accessed.
-            State::Absent => (0.0, 40.0),
+            State::Absent => (0.0, ABSENT),
+            // Once since the look before it appeared: the longer ago, the lower that is as a rate. Not by all of the time that
+            // passed, or the working set of the second that it is part of would not count it.
             _ if self.evidence.hits <= 0.0 && self.is_new(now, tuning) => {
-                self.appeared.map_or((0.0, 0.0), |a| (a.share, a.within.max(1.0)))
+                let since = |a: Appeared| a.within.max(1.0) + now.saturating_sub(a.at) as f32 / NEW_FADES;
+                self.appeared.map_or((0.0, 0.0), |a| (a.share, since(a)))
             }
             State::Watching { .. } => (self.evidence.hits, self.evidence.exposure),
             State::Unseen | State::Lit | State::Blind(_) => self.evidence.faded(now, tuning),
@@ -370,13 +381,14 @@ mod tests {
         let mut cell = Cell::default();
         assert_eq!(cell.looked(0, 0, at(10), 10, 20, &T), Told::Nothing);
         assert_eq!(cell.looked(0xff, 0xff, at(20), 10, 20, &T), Told::Appeared);
-        assert_eq!(cell.known(30, &T), (0.125, 10.0));
+        assert_eq!(cell.known(20, &T), (0.125, 10.0));
+        assert_eq!(cell.known(30, &T), (0.125, 10.0 + 10.0 / NEW_FADES));
         assert_eq!(cell.looked(0xff_ffff, 0xff_ffff, at(40), 20, 20, &T), Told::Appeared);
-        assert_eq!(cell.known(41, &T), (0.375, 30.0));
+        assert_eq!(cell.known(41, &T), (0.375, 30.0 + 1.0 / NEW_FADES));
         let mut cell = Cell::default();
         assert_eq!(cell.looked(0, 0, at(10), 10, 20, &T), Told::Nothing);
         assert_eq!(cell.looked(u64::MAX, u64::MAX, at(20), 10, 20, &T), Told::Appeared);
-        assert_eq!(cell.known(30, &T), (1.0, 10.0));
+        assert_eq!(cell.known(30, &T), (1.0, 10.0 + 10.0 / NEW_FADES));
         assert_eq!(cell.known(20 + T.appeared + 1, &T), (0.0, 0.0), "unknown, not cold");
     }
 
@@ -387,7 +399,7 @@ mod tests {
         cell.looked(u64::MAX, u64::MAX, at(20), 10, 20, &T);
         cell.open(u64::MAX, true, at(25), 20, &T);
         cell.looked(u64::MAX, 0, at(45), 20, 20, &T);
-        assert_eq!(cell.known(46, &T), (1.0, 10.0));
+        assert_eq!(cell.known(46, &T), (1.0, 10.0 + 26.0 / NEW_FADES));
         let (hits, exposure) = cell.known(20 + T.appeared + 1, &T);
         assert_eq!(hits, 0.0);
         assert!(exposure >= 20.0, "what was seen since counts from then on: {exposure}");

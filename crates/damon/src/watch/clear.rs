@@ -134,7 +134,7 @@ impl Watched {
         let unlooked =
             self.blocks.iter().enumerate().filter(|(_, b)| b.looked != Some(step.now) && watches(b));
         let unlooked: Vec<usize> = unlooked.map(|(i, _)| i).collect();
-        if unlooked.len() + self.blocks.len() > step.checks_left_in_bulk() {
+        if unlooked.len() + self.blocks.len() > step.checks_left() {
             return false;
         }
         if !unlooked.is_empty() && !self.look(step, &unlooked, tuning) {

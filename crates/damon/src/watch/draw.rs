@@ -2,9 +2,10 @@
 
 use super::cell::{Cell, State};
 use super::evidence::Evidence;
+use super::places::{Places, Split};
 use super::segment::{Piece, Word, segment};
 use super::target::{CELL_SIZE, Watched};
-use super::tuning::{MOST_TELLING, Tuning, WEIGHT};
+use super::tuning::{ABSENT, MOST_TELLING, MOSTLY, Tuning, WEIGHT};
 use crate::{AddrRange, BLOCK_SIZE, PAGE_SIZE, Region};
 use alloc::vec::Vec;
 
@@ -26,6 +27,12 @@ pub(super) struct Stretch {
     pub suspect: bool,
     /// When it was last checked.
     pub checked: u64,
+    /// Bytes absent by bytes present, if that is more than [`MOSTLY`]; otherwise 0.
+    pub nothing: f32,
+    /// Where checks showed it to fall apart, since it was drawn.
+    pub split: Option<Split>,
+    /// What checks showed where.
+    pub places: Places,
 }
 
 impl Stretch {
@@ -165,7 +172,7 @@ fn absent(range: AddrRange) -> Part<'static> {
     let cells = (range.size() / CELL_SIZE).clamp(1, 1 << 20) as u32;
     Part {
         range,
-        word: Word::Seen { hits: 0.0, exposure: 40.0, cells: (cells as f32).min(16.0) },
+        word: Word::Seen { hits: 0.0, exposure: ABSENT, cells: (cells as f32).min(16.0) },
         evidence: Sum::default(),
         cells,
         resident: 0,
@@ -293,6 +300,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
     let mut previous: Option<(usize, u8)> = None;
     // What cells with a border in them know is of both sides: it counts only where nothing else is known.
     let mut halves: Vec<(Sum, u32)> = Vec::new();
+    // Bytes of each in which nothing is present.
+    let mut nothing: Vec<u64> = Vec::new();
     for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
         let fresh = previous.is_none_or(|(_, r)| r != rung);
         if fresh {
@@ -307,6 +316,12 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
             }
             stretches.push(Stretch { range: AddrRange::new(start, part.range.end), ..Stretch::default() });
             halves.push((Sum::default(), 0));
+            nothing.push(0);
+        }
+        if part.absent
+            && let Some(bytes) = nothing.last_mut()
+        {
+            *bytes += part.range.size();
         }
         let half = part.word == Word::None;
         if half && let Some((sum, cells)) = halves.last_mut() {
@@ -318,7 +333,6 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
             stretch.resident += part.resident;
             if let Some(evidence) = part.own.filter(|e| e.hits > 0.0) {
                 stretch.evidence.floor |= evidence.floor;
-                stretch.evidence.luck = evidence.luck;
             }
             if !part.absent && !half {
                 stretch.evidence.hits += part.evidence.hits;
@@ -330,7 +344,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
         }
         previous = Some((index, rung));
     }
-    for (stretch, (half, cells)) in stretches.iter_mut().skip(first).zip(halves) {
+    for ((stretch, (half, cells)), nothing) in stretches.iter_mut().skip(first).zip(halves).zip(nothing) {
         if stretch.seen == 0 {
             stretch.evidence.hits += half.hits;
             stretch.evidence.exposure += half.exposure;
@@ -342,6 +356,9 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
         let enough = evidence.hits >= ENOUGH.0 || evidence.exposure >= ENOUGH.1;
         stretch.known = absent || stretch.seen > 0 && enough;
         let cells = stretch.seen.max(1) as f32;
+        let present = stretch.range.size().saturating_sub(nothing).max(PAGE_SIZE);
+        stretch.nothing =
+            if nothing / MOSTLY > present && !absent { (nothing / present) as f32 } else { 0.0 };
         (evidence.hits, evidence.exposure) = (evidence.hits / cells, evidence.exposure / cells);
         if absent {
             stretch.seen = stretch.seen.max(1);
@@ -390,6 +407,11 @@ fn carry(old: &[Stretch], new: &mut [Stretch]) {
         if let Some(before) = old.get(at).filter(|s| s.range.contains(middle)) {
             stretch.checked = before.checked;
             stretch.suspect = before.suspect;
+            stretch.places = before.places;
+        }
+        stretch.places = stretch.places.carried_to(stretch.range);
+        if let Some(before) = old.get(at).filter(|s| s.range == stretch.range) {
+            stretch.evidence.luck = before.evidence.luck;
         }
     }
 }
@@ -452,7 +474,10 @@ fn merge_to(regions: &mut Vec<Region>, most: usize) {
 
 fn region_of(stretch: &Stretch, max_nr_accesses: u32) -> Region {
     let max = max_nr_accesses as f32;
-    let rate = stretch.rate();
+    // What one cell beside 100 MiB of nothing may have shown is not the rate of all of it.
+    let (hits, exposure) = (stretch.evidence.hits, stretch.evidence.exposure);
+    let diluted = hits / (exposure + (exposure + ABSENT) * stretch.nothing).max(1.0);
+    let rate = if stretch.nothing > 0.0 { stretch.rate().min(diluted) } else { stretch.rate() };
     let tried = (stretch.seen + stretch.blind).max(1);
     let seen_bp = (u64::from(stretch.seen) * 10_000 / u64::from(tried)).max(1) as u16;
     Region {

@@ -5,7 +5,7 @@
 //! pace, so that the rate stands on about the last [`Tuning::most_hits`] hits. A window, or a row of them, that can hardly
 //! come from the rate so far is a change of pattern, and evidence starts anew with it.
 
-use super::tuning::{APART, BOUND, LIKE, LONG, Tuning};
+use super::tuning::{APART, BOUND, LATE, LIKE, LONG, Tuning};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Evidence {
@@ -55,9 +55,9 @@ impl Evidence {
         if rate <= 0.0 {
             return longest;
         }
-        // Looking for a rate, windows shrink fast.
-        let hits = if self.floor { tuning.window_hits / 4.0 } else { tuning.window_hits };
-        let wanted = ((hits / rate) as u64).max(1);
+        // Also where all that is known is a bound: of windows that shrink at once to where a hit would be luck, some are hit, and
+        // where there is a sweep a second that luck would be told as the rate for seconds.
+        let wanted = ((tuning.window_hits / rate) as u64).max(1);
         // A power of two: few different lengths, so that many windows end in one wake-up.
         (1 << wanted.ilog2()).min(longest)
     }
@@ -115,6 +115,19 @@ impl Evidence {
         *self = Self { luck: 1.0, ..Self::of(hits_of(share, length) * weight, length * weight, floor, now) };
     }
 
+    /// A hit after so long was expected sooner.
+    pub fn is_late(&self, length: f32) -> bool {
+        self.rate() * length > 1.0
+    }
+
+    /// Takes in such a hit for half: not before the window ended, at least as far as could be seen.
+    pub fn take_late(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) {
+        (self.idle, self.luck, self.floor, self.last) = (0.0, 1.0, false, now);
+        self.hits += share * LATE;
+        self.exposure += length * LATE;
+        self.forget_beyond(tuning);
+    }
+
     /// Adds a window as what it is, without looking for a change of pattern in it.
     pub fn add(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) {
         let expected = self.rate() * length;
@@ -132,6 +145,24 @@ impl Evidence {
             self.exposure += length;
             self.forget_beyond(tuning);
         }
+    }
+
+    /// The same, but for that a row of hits that is too good to be chance is a change of pattern.
+    pub fn add_in_a_row(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) -> Verdict {
+        let expected = (self.rate() * length).min(1.0);
+        self.luck = if share < 0.97 {
+            1.0
+        } else if self.luck > 0.0 {
+            self.luck * expected
+        } else {
+            expected
+        };
+        if self.exposure > 0.0 && self.luck < tuning.surprise_row {
+            self.begin(share, length, now);
+            return Verdict::Surprise;
+        }
+        self.add(share, length, now, tuning);
+        Verdict::Expected
     }
 
     fn miss(&mut self, length: f32, counts: bool, now: u64, tuning: &Tuning) -> Verdict {
@@ -192,6 +223,6 @@ impl Evidence {
 /// Hits of a window of which `share` of the pages were accessed. Of pages that are accessed at random, fewer are hit than
 /// rate x length: some twice. Of pages each at even distances that is not so, nor of pages accessed together, of which all
 /// are hit or none. Between the two, then.
-fn hits_of(share: f32, length: f32) -> f32 {
+pub(super) fn hits_of(share: f32, length: f32) -> f32 {
     if length > 1.5 && share < 0.97 { share * (1.0 + share * 0.25) } else { share }
 }

@@ -19,10 +19,11 @@
 //! # What is cleared
 //! Every aggregation ([`plan`]): *checks* of what is hot, a few pages of each stretch by turns, so that none is believed hot
 //! for long when it is not any more. What a check shows is taken to be so of its whole stretch; when checks disagree with
-//! what was believed, all of the stretch is to be observed anew. What remains goes into memory that was never cleared, or
+//! what was believed, all of the stretch is to be observed anew; when those of one part of it disagree with those of another, it
+//! falls apart ([`places`]). What remains goes into memory that was never cleared, or
 //! not since it was hot, evenly spread, until all is watched, and then by turns into what was accessed once and not heard of
 //! since. All of that is cleared in one call for each target. Memory that other processes map is not cleared by the page but
-//! by *sweeps*, for which a share is set aside.
+//! by *sweeps*, for which a share is set aside, at a random moment of an aggregation, as checks are.
 //!
 //! # When
 //! Looks and clears share wake-ups, which cost as much as a hundred looks: one for the checks, at a random moment of the
@@ -37,6 +38,7 @@ mod cell;
 mod clear;
 mod draw;
 mod evidence;
+mod places;
 mod plan;
 mod queue;
 mod segment;
@@ -46,7 +48,7 @@ mod turns;
 
 pub(crate) use plan::price_of;
 pub use tuning::Tuning;
-use tuning::{BLOCKS_A_DRAWING, GROWS_SOONER, REDRAWN};
+use tuning::{BLOCKS_A_DRAWING, GROWS_SOONER, REDRAWN, SIDE_HITS};
 
 use crate::{AddrRange, BlockOperations, Sampler, Step, Target, TargetId, adapt};
 use alloc::collections::BTreeMap;
@@ -79,6 +81,8 @@ pub struct Watch {
     busiest: Vec<usize>,
     cannot_ask: bool,
     most_run: bool,
+    /// When the sweep of this aggregation is made, if there is to be one.
+    sweep_at: Option<u64>,
     /// When the checks of this aggregation are made, and which.
     checks_at: u64,
     checks: Vec<(TargetId, AddrRange)>,
@@ -148,11 +152,11 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
     }
     let mut changed = false;
     let mut results = core::mem::take(&mut target.results);
-    results.sort_unstable_by_key(|(addr, _)| *addr);
+    results.sort_unstable_by_key(|(cell, _)| cell.start);
     let mut rest = results.as_slice();
     for stretch in &mut target.stretches {
-        let start = rest.partition_point(|(addr, _)| *addr < stretch.range.start);
-        let end = rest.partition_point(|(addr, _)| *addr < stretch.range.end);
+        let start = rest.partition_point(|(cell, _)| cell.start < stretch.range.start);
+        let end = rest.partition_point(|(cell, _)| cell.start < stretch.range.end);
         let mine = rest.get(start..end).unwrap_or_default();
         rest = rest.get(end..).unwrap_or_default();
         if mine.is_empty() || !stretch.is_hot(tuning) {
@@ -165,8 +169,9 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
             // It fell silent as a whole, as far as is known.
             stretch.suspect = false;
             changed = true;
+            stretch.places.clear();
             let exposure = mean(mine.iter().map(|(_, w)| w.length));
-            for_cells(&mut target.blocks, stretch.range, |cell| {
+            for_cells(&mut target.blocks, stretch.range, |_, cell| {
                 if cell.state == State::Lit {
                     cell.fell_silent(exposure, now);
                 }
@@ -183,14 +188,41 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         if 2 * surprises > counted().count() {
             changed = true;
             stretch.evidence.begin(share, length, now);
-        } else {
-            stretch.evidence.add(share, length, now, tuning);
+        } else if stretch.evidence.is_late(length) && counted().any(|w| w.late) {
+            stretch.evidence.take_late(share, length, now, tuning);
+        } else if stretch.evidence.add_in_a_row(share, length, now, tuning) == Verdict::Surprise {
+            changed = true;
+            stretch.places.clear();
         }
+        // A check that ended too late to tell more than that it is accessed says nothing of where, nor does a sweep of all of
+        // it: what a loop has passed since looks like another rate than what it has yet to reach.
+        let few = counted().count() <= tuning.checks_unsettled;
+        let telling = |w: &cell::Window| few && w.counts && (w.share < 0.97 || believed * w.length <= 1.0);
+        for (cell, w) in mine.iter().filter(|(_, w)| telling(w)) {
+            // By its middle, as it will be told.
+            stretch.places.add(cell.start.midpoint(cell.end), w.share, w.length);
+        }
+        if let Some(split) = stretch.places.split() {
+            changed = true;
+            stretch.places.clear();
+            stretch.split = Some(split);
+        }
+        // Until it is drawn anew, what checks show is of one side each: the next drawing is to find them as they are.
+        let split = stretch.split;
         let evidence = stretch.evidence;
-        for_cells(&mut target.blocks, stretch.range, |cell| {
+        let side = |(hits, exposure): (f32, f32)| {
+            let kept = (SIDE_HITS / hits).min(tuning.most_exposure / exposure).min(1.0);
+            Evidence { luck: 1.0, ..Evidence::of(hits * kept, exposure * kept, false, now) }
+        };
+        for_cells(&mut target.blocks, stretch.range, |addr, cell| {
             // What was seen of its cells since it was drawn may set some of them apart.
             if cell.evidence.hits > 0.0 && cell.evidence.is_like(believed) {
-                cell.evidence = Evidence { idle: cell.evidence.idle, ..evidence };
+                let of = match split {
+                    Some(split) if addr < split.at => side(split.left),
+                    Some(split) => side(split.right),
+                    None => evidence,
+                };
+                cell.evidence = Evidence { idle: cell.evidence.idle, ..of };
             }
         });
     }
@@ -204,8 +236,8 @@ fn mean(values: impl Iterator<Item = f32>) -> f32 {
     sum / count.max(1) as f32
 }
 
-/// Calls `each` with the cells that lie in the range for the most part.
-fn for_cells(blocks: &mut [Block], range: AddrRange, mut each: impl FnMut(&mut Cell)) {
+/// Calls `each` with the cells that lie in the range for the most part, and their middles.
+fn for_cells(blocks: &mut [Block], range: AddrRange, mut each: impl FnMut(u64, &mut Cell)) {
     let first = blocks.partition_point(|b| b.addr + crate::BLOCK_SIZE <= range.start);
     for block in blocks.get_mut(first..).unwrap_or_default() {
         if block.addr >= range.end {
@@ -214,8 +246,9 @@ fn for_cells(blocks: &mut [Block], range: AddrRange, mut each: impl FnMut(&mut C
         let (addr, huge) = (block.addr, block.huge);
         let (size, count) = if huge { (crate::BLOCK_SIZE, 1) } else { (target::CELL_SIZE, CELLS) };
         for (i, cell) in block.cells.iter_mut().take(count).enumerate() {
-            if range.contains(addr + i as u64 * size + size / 2) {
-                each(cell);
+            let middle = addr + i as u64 * size + size / 2;
+            if range.contains(middle) {
+                each(middle, cell);
             }
         }
     }
@@ -225,6 +258,9 @@ impl<O: BlockOperations> Sampler<O> for Watch {
     fn sample(&mut self, step: &mut Step<'_, O>) {
         self.woken += 1;
         self.look_at_due(step);
+        if self.sweep_at.is_some_and(|at| step.now >= at) {
+            self.make_sweep(step);
+        }
         if step.now >= self.checks_at && !self.checks.is_empty() {
             self.make_checks(step);
         }
@@ -239,7 +275,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
         let spare = share.saturating_sub(step.attrs.min_nr_regions);
         let most = if step.targets.len() > 1 { spare.max(step.attrs.min_nr_regions) } else { spare.max(1) };
         let max_nr_accesses = step.attrs.max_nr_accesses();
-        let running = self.targets.iter().filter(|t| !t.activity.is_still()).count();
+        let running = self.targets.iter().filter(|t| t.runs()).count();
         let tuning = self.tuning.for_targets(running);
         for (i, target) in step.targets.iter_mut().enumerate() {
             // Mostly they stand in one order.
@@ -248,12 +284,18 @@ impl<O: BlockOperations> Sampler<O> for Watch {
                 _ => self.index.get(&target.id).copied(),
             };
             let Some(watched) = at.and_then(|i| self.targets.get_mut(i)) else { continue };
+            if watched.surveyed.is_none() {
+                // Nobody knows yet what it has.
+                continue;
+            }
             spread_results(watched, now, &self.tuning);
             // Drawing takes time in proportion to what there is: of a large target it is done less often.
             let mut pause = watched.blocks.len() as u64 / BLOCKS_A_DRAWING * u64::from(max_nr_accesses);
             if watched.grew > watched.drawn {
                 pause /= GROWS_SOONER;
             }
+            // What is new is so for a while only, and the less the longer ago it appeared.
+            watched.dirty |= watched.grew != 0 && now <= watched.grew + tuning.appeared + REDRAWN;
             let soon = watched.drawn != 0 && now < watched.drawn + pause;
             let settles = watched.drawn != 0 && now < watched.drawn + REDRAWN && !watched.changed;
             if soon || (settles || !watched.dirty) && !target.moved {
@@ -292,6 +334,12 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             // Indices, of what there was before.
             self.busiest.clear();
         }
+        if self.targets.iter().any(|t| t.is_forgotten) {
+            let anew: Vec<TargetId> = self.targets.iter().filter(|t| t.is_forgotten).map(|t| t.id).collect();
+            self.checks.retain(|(id, _)| !anew.contains(id));
+            self.busiest.clear();
+            self.targets.iter_mut().for_each(|t| t.is_forgotten = false);
+        }
         self.plan_clears(step);
     }
 
@@ -306,18 +354,22 @@ impl<O: BlockOperations> Sampler<O> for Watch {
     fn next_due(&self, now: u64, end: u64) -> u64 {
         let windows = self.targets.iter().flat_map(|t| &t.due).map(|(at, _)| *at);
         let checks = (!self.checks.is_empty()).then_some(self.checks_at);
-        windows.chain(checks).filter(|at| *at > now).min().unwrap_or(end).clamp(now + 1, end.max(now + 1))
+        windows
+            .chain(checks)
+            .chain(self.sweep_at)
+            .filter(|at| *at > now)
+            .min()
+            .unwrap_or(end)
+            .clamp(now + 1, end.max(now + 1))
     }
 
     fn forget(&mut self, target: TargetId) {
-        if !self.index.contains_key(&target) {
-            return;
+        // A thousand may end at once: those that are gone go together, when the next plan is made. One that is not, because it
+        // executed another program, begins anew in its place.
+        if let Some(gone) = self.index.get(&target).and_then(|i| self.targets.get_mut(*i)) {
+            *gone = Watched::new(target);
+            gone.is_forgotten = true;
         }
-        self.targets.retain(|t| t.id != target);
-        self.checks.retain(|(id, _)| *id != target);
-        // Indices, of what there was before.
-        self.busiest.clear();
-        self.reindex();
     }
 
     fn rescale(&mut self, old: u64, new: u64, now: u64) {

@@ -21,9 +21,9 @@ struct Candidate {
 
 impl Watch {
     pub(super) fn plan_clears<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
-        let income = step.allowance.prepares_per_aggr.min(ENOUGH);
+        let budget = step.allowance.prepares_per_aggr.min(ENOUGH);
         let available = step.allowance.prepares.min(ENOUGH);
-        let spend = available.min(income + available.saturating_sub(income) / SAVED);
+        let spend = available.min(budget + available.saturating_sub(budget) / SAVED);
         let paid = self.borrowed.min(spend.div_ceil(2));
         self.borrowed -= paid;
         let spend = spend - paid;
@@ -81,7 +81,7 @@ impl Watch {
         }
         self.clear_chosen(step);
         if self.sweeps {
-            self.sweep(step, income);
+            self.plan_sweep(step, budget);
         }
     }
 
@@ -97,7 +97,8 @@ impl Watch {
         let mut all: Vec<Candidate> = Vec::new();
         for target in self.targets.iter().filter(|t| t.is_hot && !t.activity.is_still()) {
             for stretch in target.stretches.iter().filter(|s| s.is_hot(&tuning) && s.own > 0) {
-                let unsettled = stretch.evidence.floor || stretch.suspect || is_thin(stretch);
+                let unsettled =
+                    stretch.evidence.floor || stretch.suspect || stretch.places.doubtful || is_thin(stretch);
                 let waited = step.now.saturating_sub(stretch.checked).clamp(1, 1 << 20);
                 let size = 1 << (stretch.resident.max(1).ilog2() / 2);
                 let worth = waited * size * if unsettled { 4 } else { 1 };
@@ -291,12 +292,12 @@ impl Watch {
         let unseen = target.census.unseen;
         // By the block, a cell costs a fifth of what it costs by itself.
         let whole = target.blocks.len().min(unseen) + unseen / 2;
-        let swept = 1 + target.entries() / step.allowance.swept_a_prepare.max(1);
+        let swept = price_of_sweep(target, step);
         // Of many targets a few clears of each would tell little of any: all of one now, and of the next one later.
         let may_borrow = count >= MANY && self.borrowed == 0;
-        let affordable = if may_borrow { step.allowance.prepares } else { rest };
+        let allowed = if may_borrow { step.allowance.prepares } else { rest };
         let looks = target.looks_of_sweep();
-        let fits = swept <= affordable && looks <= step.checks_left_in_bulk();
+        let fits = swept <= allowed && looks <= step.checks_left();
         let is_best = self.sweeps
             && swept < whole
             && target.census.lit * 4 < unseen
@@ -378,37 +379,59 @@ impl Watch {
         }
     }
 
-    /// Sweeps the target for which that shows most for its price, when enough was set aside.
-    fn sweep<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, income: usize) {
-        let tuning = &self.tuning;
-        let most = (income * 100).max(tuning.first_sweeps);
-        self.sweep_credit = (self.sweep_credit + income * tuning.sweep_share / 100).min(most);
-        let now = step.now;
-        let (credit, looks) = (self.sweep_credit, step.checks_left());
-        let swept_a_prepare = step.allowance.swept_a_prepare.max(1);
-        let price = |t: &Watched| 1 + t.entries() / swept_a_prepare;
-        let telling = |t: &Watched| t.census.shared + t.census.unseen;
-        let best = self
-            .targets
-            .iter_mut()
-            .filter(|t| !t.activity.is_still())
-            .filter(|t| telling(t) > 0 && (t.swept == 0 || now.saturating_sub(t.swept) >= tuning.sweep_pause))
-            .filter(|t| {
-                price(t) <= credit && t.entries() <= tuning.longest_sweep && t.looks_of_sweep() <= looks
-            })
-            // What is hot and its own shows worse for a while after a sweep.
-            .filter(|t| telling(t) > t.census.lit)
-            .max_by_key(|t| {
-                let waited = now.saturating_sub(t.swept).min(1 << 20);
-                telling(t) as u64 * 1000 / price(t) as u64 * waited
-            });
-        if let Some(target) = best {
-            self.sweep_credit = credit.saturating_sub(price(target));
-            if target.sweep(step, Sweep::All, tuning) {
-                target.take_census(now, tuning);
+    /// Sets aside what sweeps may spend. If there is enough for one, it is made at any moment of the aggregation: one that comes at
+    /// its end each time, every second or so, would meet a program of the same rhythm at one point, and take that for its rate.
+    fn plan_sweep<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, budget: usize) {
+        let most = (budget * 100).max(self.tuning.first_sweeps);
+        self.sweep_credit = (self.sweep_credit + budget * self.tuning.sweep_share / 100).min(most);
+        self.sweep_at = None;
+        if let Some(target) = self.whom_to_sweep(step).and_then(|i| self.targets.get(i)) {
+            // The first time there is no rhythm yet.
+            let latest = if target.swept == 0 { 1 } else { u64::from(step.attrs.max_nr_accesses()).max(1) };
+            let wait = step.rng.below(latest);
+            self.sweep_at = Some(step.now + wait);
+            if wait == 0 {
+                self.make_sweep(step);
             }
         }
     }
+
+    /// The target of which a sweep shows most for its price, of those there is enough for.
+    fn whom_to_sweep<O: BlockOperations>(&self, step: &Step<'_, O>) -> Option<usize> {
+        let (now, tuning, credit, looks) = (step.now, &self.tuning, self.sweep_credit, step.checks_left());
+        let telling = |t: &Watched| t.census.shared + t.census.unseen;
+        let fits = |t: &Watched| {
+            price_of_sweep(t, step) <= credit
+                && t.entries() <= tuning.longest_sweep
+                && t.looks_of_sweep() <= looks
+        };
+        let targets = self.targets.iter().enumerate().filter(|(_, t)| t.runs());
+        let waited = |t: &Watched| now.saturating_sub(t.swept);
+        let best = targets
+            .filter(|(_, t)| telling(t) > 0 && (t.swept == 0 || waited(t) >= tuning.sweep_pause))
+            .filter(|(_, t)| fits(t))
+            // What is hot and its own shows worse for a while after a sweep.
+            .filter(|(_, t)| telling(t) > t.census.lit)
+            .max_by_key(|(_, t)| {
+                telling(t) as u64 * 1000 / price_of_sweep(t, step) as u64 * waited(t).min(1 << 20)
+            });
+        best.map(|(i, _)| i)
+    }
+
+    /// Makes the sweep that was planned.
+    pub(super) fn make_sweep<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
+        self.sweep_at = None;
+        let Some(target) = self.whom_to_sweep(step).and_then(|i| self.targets.get_mut(i)) else { return };
+        self.sweep_credit = self.sweep_credit.saturating_sub(price_of_sweep(target, step));
+        if target.sweep(step, Sweep::All, &self.tuning) {
+            target.take_census(step.now, &self.tuning);
+        }
+    }
+}
+
+/// In the unit of [`crate::Allowance::prepares`].
+fn price_of_sweep<O>(target: &Watched, step: &Step<'_, O>) -> usize {
+    1 + target.entries() / step.allowance.swept_a_prepare.max(1)
 }
 
 /// Little stands behind its rate.

@@ -9,19 +9,21 @@
 use alloc::vec::Vec;
 
 /// The ladder of rates: probability `p` of an access in a sampling interval, with ln(p) and ln(1 - p). (core has no
-/// logarithm.)
+/// logarithm.) From 2.4 Hz on, at 5 ms a sampling interval, rungs are a factor of 1.7 apart, so that 10 and 20 Hz are two.
 const LADDER: [(f32, f32, f32); RATES] = [
     (0.0003, -8.1117, -0.0003),
     (0.003, -5.8091, -0.0030),
     (0.012, -4.4228, -0.0121),
-    (0.03, -3.5066, -0.0305),
-    (0.06, -2.8134, -0.0619),
+    (0.024, -3.7297, -0.0243),
+    (0.042, -3.1701, -0.0429),
+    (0.07, -2.6593, -0.0726),
     (0.12, -2.1203, -0.1278),
-    (0.25, -1.3863, -0.2877),
-    (0.48, -0.7340, -0.6539),
+    (0.2, -1.6094, -0.2231),
+    (0.32, -1.1394, -0.3857),
+    (0.55, -0.5978, -0.7985),
     (0.95, -0.0513, -2.9957),
 ];
-const RATES: usize = 9;
+const RATES: usize = 11;
 /// The rung of what is unknown.
 const UNKNOWN: usize = RATES;
 const RUNGS: usize = RATES + 1;
@@ -70,6 +72,12 @@ impl Word {
         }
         all
     }
+}
+
+/// The rung that is nearest to a rate.
+pub(super) fn rung_of(rate: f32) -> usize {
+    let between = LADDER.iter().zip(LADDER.iter().skip(1)).map(|(low, high)| low.0 * high.0);
+    between.take_while(|product| rate * rate >= *product).count()
 }
 
 /// The rung of each piece's stretch: pieces with the same number that follow each other belong together.
@@ -133,7 +141,7 @@ mod tests {
         cells[12..15].fill((2.0, 2.0));
         let rungs = line(&cells);
         assert!(rungs[..12].iter().chain(&rungs[15..]).all(|r| *r == 0), "{rungs:?}");
-        assert!(rungs[12..15].iter().all(|r| *r == 8), "{rungs:?}");
+        assert!(rungs[12..15].iter().all(|r| usize::from(*r) == RATES - 1), "{rungs:?}");
     }
 
     #[test]

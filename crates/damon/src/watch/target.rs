@@ -6,7 +6,7 @@ use super::draw::{Stretch, step_at};
 use super::evidence::Verdict;
 use super::queue::Queue;
 use super::tuning::{BLOCKS_A_COUNT, MOST_FRONTS, Tuning};
-use crate::{BLOCK_SIZE, BlockLook, BlockOperations, Mapped, PAGE_SIZE, Pages, Step, TargetId};
+use crate::{AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Mapped, PAGE_SIZE, Pages, Step, TargetId};
 use alloc::vec::Vec;
 
 /// Bytes of a cell.
@@ -69,6 +69,8 @@ pub(super) struct Census {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watched {
     pub id: TargetId,
+    /// It ended, or executed another program, since the last plan was made.
+    pub is_forgotten: bool,
     /// Sorted by address.
     pub blocks: Vec<Block>,
     pub surveyed: Option<u64>,
@@ -94,7 +96,7 @@ pub(super) struct Watched {
     /// Windows that wait for a look: when, and in which block (by address).
     pub due: Vec<(u64, u64)>,
     /// Windows over accessed memory that closed in this aggregation, and where.
-    pub results: Vec<(u64, Window)>,
+    pub results: Vec<(AddrRange, Window)>,
     /// Cells that were found accessed where that was not expected: to be watched again at once.
     pub risen: Queue,
     /// Cells beside a border of hot memory whose pages were not seen one by one: to be cleared whole, so that the border is
@@ -127,6 +129,11 @@ pub(super) struct Watched {
 }
 
 impl Watched {
+    /// It may access something, as far as is known.
+    pub fn runs(&self) -> bool {
+        !self.is_forgotten && !self.activity.is_still()
+    }
+
     pub fn new(id: TargetId) -> Self {
         Self { id, dirty: true, changed: true, ..Self::default() }
     }
@@ -277,7 +284,8 @@ impl Watched {
             if before.rate() > tuning.active && !window.is_rest {
                 // A cell with a border in it tells of both sides, so of neither.
                 if block_is_huge || step_at(cell).is_none() {
-                    self.results.push((addr, window));
+                    let size = if block_is_huge { BLOCK_SIZE } else { CELL_SIZE };
+                    self.results.push((AddrRange::new(addr, addr + size), window));
                 }
                 // What is due later can wait for the aggregation's end.
                 if window.share <= 0.0

@@ -38,6 +38,28 @@ pub(super) const APART: f32 = 4.0;
 /// Up to so many times more or less is about the same rate: what the hits of one window may be off by chance. With 8, hot cells
 /// among cooler ones were taken for those.
 pub(super) const LIKE: f32 = 2.5;
+/// Weight of a hit that showed later than expected after a clear that flushed nothing.
+pub(super) const LATE: f32 = 0.5;
+/// Nats by which two rates must explain the checks of a stretch better than one does: of chance one in 3000 for each of seven
+/// places, of checks that are independent of each other.
+pub(super) const PRICE_SIDES: f32 = 8.0;
+/// So many times must the two differ: what is closer lies on one rung of the ladder.
+pub(super) const APART_SIDES: f32 = 1.6;
+/// Checks that a side must have had.
+pub(super) const CHECKS_A_SIDE: f32 = 3.0;
+/// Checks of a side differ by so much of their mean, at least: how many of a few pages are met differs by chance.
+pub(super) const ALIKE_SIDES: f32 = 0.2;
+/// Checks of an eighth of a stretch that are remembered, before all fade.
+pub(super) const MOST_A_PLACE: f32 = 32.0;
+/// Hits that what is known of a side is worth at most: part of them are of the time when neither rate was known.
+pub(super) const SIDE_HITS: f32 = 3.0;
+/// Exposure that memory which is not present is credited with: twice the longest window at the default attributes.
+pub(super) const ABSENT: f32 = 40.0;
+/// How many times as large as what is present memory that is not must be for a stretch to be mostly that.
+pub(super) const MOSTLY: u64 = 32;
+/// What appeared counts as accessed once in the time it appeared within and an eighth of the time since: at the end of
+/// [`Tuning::appeared`] nearly all of it is in the working set of a second, at a rate of 4 Hz.
+pub(super) const NEW_FADES: f32 = 8.0;
 /// Weight of a window that tells only that the rate is no less.
 pub(super) const BOUND: f32 = 0.4;
 /// ... of a window of so many intervals or more: often all that is known for seconds, and one window without a hit is not to
@@ -78,6 +100,8 @@ pub struct Tuning {
     pub rest_counts: u64,
     /// A hit, or a row of them, that was expected with so low a probability is a change of pattern.
     pub surprise_hit: f32,
+    /// ... of a stretch's checks: there are fewer stretches than cells.
+    pub surprise_row: f32,
     /// So many accesses expected since the last hit are a change of pattern: exp(-4.5) is one in 90.
     pub surprise_idle: f32,
     /// Access probability an interval from which memory is checked by turns instead of being watched without end: below
@@ -140,6 +164,7 @@ impl Tuning {
         rest_share: 0.75,
         rest_counts: 200,
         surprise_hit: 1e-6,
+        surprise_row: 1e-4,
         surprise_idle: 4.5,
         active: 0.005,
         check_pages: 32,

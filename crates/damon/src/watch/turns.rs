@@ -48,7 +48,9 @@ impl Watch {
         let most = looks.saturating_mul(ASKED_A_LOOK).clamp(ASKED.0, ASKED.1);
         let by_turns = |turn: usize, still: bool, most: usize| {
             let indices = (0..count).map(move |i| (turn + i) % count);
-            let wanted = |i: &usize| self.targets.get(*i).is_some_and(|t| t.activity.is_still() == still);
+            let wanted = |i: &usize| {
+                self.targets.get(*i).is_some_and(|t| !t.is_forgotten && t.activity.is_still() == still)
+            };
             indices.filter(wanted).take(most).collect::<Vec<usize>>()
         };
         let mut asked = by_turns(self.still_turn % count, true, most);
@@ -97,13 +99,13 @@ impl Watch {
     /// Looks where memory appears: what was not there and is there now was accessed, and how long ago only a look in time tells.
     fn look_at_fronts<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, most: usize) -> usize {
         let (now, count) = (step.now, self.targets.len());
-        let running = self.targets.iter().filter(|t| !t.activity.is_still()).count();
+        let running = self.targets.iter().filter(|t| t.runs()).count();
         let (mut left, mut turns) = (most, FEW);
         for offset in 0..count {
             let Some(target) = self.targets.get_mut((self.front_turn + offset) % count) else { break };
             let grows = target.grew != 0 && now.saturating_sub(target.grew) <= self.tuning.appeared;
             let lately = target.surveyed.is_none_or(|at| now < at + self.tuning.survey_pause);
-            if target.activity.is_still() || !grows && (running > FEW || lately) {
+            if !target.runs() || !grows && (running > FEW || lately) {
                 continue;
             }
             if left == 0 || turns == 0 {
@@ -124,7 +126,9 @@ impl Watch {
         allowed: &mut usize,
         step: &mut Step<'_, O>,
     ) -> Turned {
-        let Some(target) = self.targets.get_mut(index) else { return Turned::Whole };
+        let Some(target) = self.targets.get_mut(index).filter(|t| !t.is_forgotten) else {
+            return Turned::Whole;
+        };
         // Others may still take away what it has, or give it huge pages.
         let looked = target.surveyed.is_some_and(|at| step.now < at + self.tuning.rest_look);
         if target.activity.is_resting() && looked && target.look_from == 0 {
@@ -141,13 +145,12 @@ impl Watch {
                 target.survey(step, &mut self.scratch);
             }
             target.turn_began = (target.surveyed == Some(step.now)).then_some(began);
-            *allowed = allowed.saturating_sub(1).max(1);
+            *allowed = allowed.saturating_sub(step.allowance.checks_a_call).max(1);
         }
         // Where nothing is watched yet, a look tells nothing more than the first one did.
         let idle = target.looked_once && target.census.watching == 0 && !target.activity.is_still();
-        // Nothing can be cleared of what was never looked at, and as a whole it is cheaper.
-        let in_bulk = (step.checks_left_in_bulk() / 2).min(step.checks_left() / 4 * 3);
-        let most = if target.looked_once { *allowed } else { in_bulk.max(*allowed) };
+        // Nothing can be cleared of what was never looked at.
+        let most = if target.looked_once { *allowed } else { (step.checks_left() / 2).max(*allowed) };
         let mut blocks = if idle { Vec::new() } else { target.telling(target.look_from, most + 1) };
         target.looked_once = true;
         let whole = blocks.len() <= most;
@@ -155,7 +158,8 @@ impl Watch {
         if !blocks.is_empty() && !target.look(step, &blocks, &self.tuning) {
             target.turn_began = None;
         }
-        *allowed -= blocks.len().min(*allowed);
+        let a_call = if blocks.is_empty() { 0 } else { step.allowance.checks_a_call };
+        *allowed = allowed.saturating_sub(blocks.len() + a_call);
         if !whole {
             target.look_from = blocks.last().map_or(0, |i| i + 1);
             step.tally.checks_cut += 1;

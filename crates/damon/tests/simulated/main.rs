@@ -34,6 +34,7 @@ fn run<S: Sampler<Simulated>>(sampler: S, phases: &[(Pattern, u32)], prepares: u
     let mut allowance = Allowance {
         checks: 4000,
         prepares,
+        checks_a_call: 0,
         checks_per_aggr: 4000,
         prepares_per_aggr: prepares.saturating_mul(20),
         swept_a_prepare: 220,
@@ -164,6 +165,7 @@ fn a_budget_too_small_to_save_up_for_much_is_spent_all_the_same() {
     let allowance = Allowance {
         checks: 100,
         prepares: 8,
+        checks_a_call: 0,
         checks_per_aggr: 50,
         prepares_per_aggr: 4,
         swept_a_prepare: 1,
@@ -208,6 +210,7 @@ fn many_targets_share_what_there_is() {
     let allowance = Allowance {
         checks: 4000,
         prepares: 1000,
+        checks_a_call: 0,
         checks_per_aggr: 4000,
         prepares_per_aggr: 100,
         swept_a_prepare: 220,

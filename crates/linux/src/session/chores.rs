@@ -32,8 +32,8 @@ const START: f64 = 0.4;
 /// Seconds of the share that may be saved up.
 const HOLDS: f64 = 1.0;
 
-/// Seconds of the share that are owed at most.
-const OWES: f64 = 1.0;
+/// Seconds of the share that the deficit is at most.
+const MOST_DEFICIT: f64 = 1.0;
 
 /// Most targets whose size is looked up in a step, some 5 us each.
 const LOOKS_A_STEP: usize = 16;
@@ -80,7 +80,7 @@ impl Bucket {
         if let Some(share) = self.share {
             // One step may cost far more than it was given (the machine stood still, a lock was held). Sampling makes that
             // good, as all that this thread spends counts against the whole budget; what waits here must not starve.
-            self.tokens_ns = (self.tokens_ns - cpu.as_nanos() as f64).max(-share * OWES * 1e9);
+            self.tokens_ns = (self.tokens_ns - cpu.as_nanos() as f64).max(-share * MOST_DEFICIT * 1e9);
         }
     }
 

@@ -83,7 +83,7 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// How long what was told may wait for [`Feed::run`], which takes out all there is at once: waking up a thread costs both
 /// threads more than most events do.
-const LATENCY: Duration = Duration::from_millis(250);
+const LATENCY: Duration = Duration::from_millis(500);
 
 impl Feed {
     /// The next event; waits for it at most `timeout`. `Err(true)`: the session is over.

@@ -48,7 +48,8 @@ pub struct SessionOptions {
     /// The whole overhead budget, a share of one CPU (0.01 is 1 %; 0: no ceiling). Half of it may go into taking in
     /// processes, 10 % into reading mappings.
     pub overhead: f64,
-    /// CPU time that this process spent on the session's behalf before there was one; told with the first costs.
+    /// CPU time that this process spent on the session's behalf before there was one: told with the first costs, and made
+    /// good in the seconds that follow.
     pub cpu_before: Duration,
 }
 
@@ -117,9 +118,10 @@ const FIRST_REUSED: u64 = 1 << 32;
 
 impl Session {
     /// A session over what `tracker` follows. Raises the limit on open files of this process as far as it goes.
-    pub fn new(source: Box<dyn Source>, tracker: Tracker, options: SessionOptions) -> Self {
+    pub fn new(mut source: Box<dyn Source>, tracker: Tracker, options: SessionOptions) -> Self {
         raise_descriptor_limit();
         let now = monotonic_ns();
+        source.spent_before(options.cpu_before);
         Self {
             attrs: source.attrs(),
             source,
