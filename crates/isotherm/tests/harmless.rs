@@ -194,6 +194,9 @@ fn a_recording_cut_anywhere_reads_up_to_its_last_whole_second() {
     };
     let all = ends(&whole);
     assert!(all.len() > 60, "{}", all.len());
+    // A block ends with the snapshot that completes its second, and on a busy machine its first and its last one
+    // come late.
+    let gap = all.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
     let mut rng = Rng::new(1);
     let mut cuts: Vec<usize> = (0..1000).map(|_| 1 + rng.below(whole.len() as u64 - 1) as usize).collect();
     cuts.extend([1, whole.len()]);
@@ -206,7 +209,10 @@ fn a_recording_cut_anywhere_reads_up_to_its_last_whole_second() {
         // With a thousand cuts none of the blocks goes unnoticed: what the next one adds is what a cut in it costs.
         let gained =
             all[before..read.len()].iter().max().map_or(0, |last| last - all[before.saturating_sub(1)]);
-        assert!(gained <= 1_100_000_000, "cut at {cut}: {gained} ns at once");
+        assert!(
+            gained <= 1_000_000_000 + 2 * gap,
+            "cut at {cut}: {gained} ns at once, {gap} ns between snapshots"
+        );
         before = read.len();
     }
     assert_eq!(before, all.len());
