@@ -347,6 +347,11 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
         (u64::from(self.passed_samples) * 10_000 / u64::from(self.attrs.max_nr_accesses())).min(10_000) as u32
     }
 
+    /// Of many targets the few that run, those that take most CPU time first, if the sampler knows.
+    pub fn busiest(&self, found: &mut Vec<TargetId>) {
+        self.sampler.busiest(found);
+    }
+
     /// What was done so far.
     pub fn tally(&self) -> &Tally {
         &self.tally

@@ -1,8 +1,8 @@
 //! How checks become `nr_accesses`: the interface between the monitor's loop and an estimator.
 
 use crate::{
-    Attrs, BlockLook, BlockOperations, Check, Cleared, Operations, PAGE_SIZE, RangeClear, Rng, Sweep, Target,
-    TargetId, watch,
+    Attrs, BlockLook, BlockOperations, Check, Cleared, Operations, PAGE_SIZE, Ran, RangeClear, Rng, Sweep,
+    Target, TargetId, watch,
 };
 use alloc::vec::Vec;
 
@@ -11,6 +11,8 @@ use alloc::vec::Vec;
 pub struct Allowance {
     /// Looks (at pages, or at blocks as a whole); never more than `max_nr_regions` are.
     pub checks: usize,
+    /// ... of them those that need not go with a clear: by turns, wherever something may have changed.
+    pub by_turns: usize,
     /// Looks that a call costs as much as, beside those that it makes: some 20 us, against 1 us a block.
     pub checks_a_call: usize,
     /// Pages that may be prepared (cleared), or ranges of up to 128 neighbouring pages.
@@ -23,6 +25,8 @@ pub struct Allowance {
     pub swept_a_prepare: usize,
     /// Wake-ups that a whole aggregation may spend: on a virtual machine each costs as much as fifty looks.
     pub wake_ups_per_aggr: usize,
+    /// Targets that may be asked in an aggregation whether they ran ([`BlockOperations::ran`]); what is not used is saved up.
+    pub asked_per_aggr: usize,
 }
 
 /// As measured where nothing else is known: a prepare costs 10 us, for its flush, when the target runs on another processor,
@@ -33,12 +37,14 @@ impl Allowance {
     /// No limit but `max_nr_regions`.
     pub const UNLIMITED: Self = Self {
         checks: usize::MAX,
+        by_turns: usize::MAX,
         checks_a_call: 0,
         prepares: usize::MAX,
         checks_per_aggr: usize::MAX,
         prepares_per_aggr: usize::MAX,
         swept_a_prepare: SWEPT_A_PREPARE,
         wake_ups_per_aggr: usize::MAX,
+        asked_per_aggr: usize::MAX,
     };
 }
 
@@ -69,6 +75,8 @@ pub struct Tally {
     pub checks_cut: u64,
     /// Prepares that were due but exceeded the allowance.
     pub prepares_cut: u64,
+    /// Targets that were asked whether they ran.
+    pub asked: u64,
 }
 
 /// What a sampler works with during one step.
@@ -151,6 +159,12 @@ impl<O: BlockOperations> Step<'_, O> {
         self.ops.look(target, blocks)
     }
 
+    /// As [`BlockOperations::ran`].
+    pub fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<Ran>>) {
+        self.tally.asked += targets.len() as u64;
+        self.ops.ran(targets, found);
+    }
+
     /// This moment, in thousandths of a sampling interval since the caller's clock was at 0.
     pub fn moment(&mut self) -> u64 {
         let sample_ns = u64::try_from(self.attrs.sample.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -195,6 +209,9 @@ impl<O: BlockOperations> Step<'_, O> {
 /// An estimator over operations `O`: decides what to look at and turns what that shows into `nr_accesses`, which every
 /// sampler gives in DAMON's unit (0..=aggregation/sampling).
 pub trait Sampler<O: Operations> {
+    /// Of many targets the few that run, those that take most CPU time first, if it knows.
+    fn busiest(&self, _found: &mut Vec<TargetId>) {}
+
     /// One sampling interval: look at what was prepared, prepare what comes next.
     fn sample(&mut self, step: &mut Step<'_, O>);
 

@@ -13,6 +13,7 @@ typedef unsigned long long u64;
 #define __noinline __attribute__((noinline))
 
 static u64 (*bpf_get_current_task)(void) = (void *)35;
+static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*bpf_probe_read_kernel)(void *dst, u32 size, const void *src) = (void *)113;
 static long (*bpf_loop)(u32 n, void *callback, void *ctx, u64 flags) = (void *)181;
 

@@ -18,7 +18,7 @@ mod refs;
 mod session;
 mod source;
 pub mod targets;
-pub use source::{Counters, Source, SourceError};
+pub use source::{Counters, ListedProcess, Source, SourceError};
 
 pub use idle::{Idle, IdlePaths};
 pub use kernel::{Kernel, KernelPaths, look_at_kernel};

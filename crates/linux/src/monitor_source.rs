@@ -1,10 +1,10 @@
 //! DAMON's monitor over the operations of a backend, under an overhead ceiling.
 
 use crate::clock::{self, monotonic_ns};
-use crate::governor::Governor;
+use crate::governor::{Governor, Spent};
 use crate::process::Process;
 use crate::pte::Pte;
-use crate::source::{Counters, Source, SourceError};
+use crate::source::{Counters, ListedProcess, Source, SourceError};
 use isotherm_damon::{
     AddrRange, Attrs, BLOCK_SIZE, BlockLook, BlockOperations, Callbacks, Check, IntervalsGoal, Monitor,
     MonitorError, Operations, Ownership, Ran, RangeClear, Snapshot, Sweep, Target, TargetId, Watch,
@@ -41,6 +41,11 @@ pub trait LiveOperations: Operations {
     /// Targets that cannot be observed any longer since the last call, each with the reason.
     fn take_lost(&mut self) -> Vec<(TargetId, SourceError)>;
 
+    /// See [`Source::list_processes`].
+    fn list_processes(&mut self, _found: &mut Vec<ListedProcess>) -> bool {
+        false
+    }
+
     /// The first error since the last call that makes going on pointless.
     fn take_error(&mut self) -> Option<SourceError>;
 
@@ -54,9 +59,7 @@ pub trait LiveOperations: Operations {
 /// Times what the operations cost, and joins mappings to the ranges that a sampler wants.
 struct Timed<O> {
     inner: O,
-    checking: Duration,
-    preparing: Duration,
-    sweeping: Duration,
+    spent: Spent,
     /// As DAMON does it; a sampler that reads page tables leaves out every gap that is worth it.
     three_regions: bool,
     nr_targets: usize,
@@ -71,19 +74,11 @@ const LEAST_GAP: u64 = BLOCK_SIZE;
 const MOST_RANGES: usize = 64;
 
 impl<O> Timed<O> {
-    fn timed<T>(&mut self, what: fn(&mut Self) -> &mut Duration, call: impl FnOnce(&mut O) -> T) -> T {
+    fn timed<T>(&mut self, what: fn(&mut Spent) -> &mut Duration, call: impl FnOnce(&mut O) -> T) -> T {
         let start = clock::of_this_thread();
         let result = call(&mut self.inner);
-        *what(self) += clock::of_this_thread().saturating_sub(start);
+        *what(&mut self.spent) += clock::of_this_thread().saturating_sub(start);
         result
-    }
-
-    fn check_time(&mut self) -> &mut Duration {
-        &mut self.checking
-    }
-
-    fn prepare_time(&mut self) -> &mut Duration {
-        &mut self.preparing
     }
 }
 
@@ -102,11 +97,11 @@ impl<O: Operations> Operations for Timed<O> {
     }
 
     fn prepare(&mut self, checks: &mut [Check]) {
-        self.timed(Self::prepare_time, |inner| inner.prepare(checks));
+        self.timed(|spent| &mut spent.preparing, |inner| inner.prepare(checks));
     }
 
     fn check(&mut self, checks: &mut [Check]) {
-        self.timed(Self::check_time, |inner| inner.check(checks));
+        self.timed(|spent| &mut spent.checking, |inner| inner.check(checks));
     }
 
     fn is_alive(&mut self, target: TargetId) -> bool {
@@ -116,23 +111,23 @@ impl<O: Operations> Operations for Timed<O> {
 
 impl<O: BlockOperations> BlockOperations for Timed<O> {
     fn survey(&mut self, target: TargetId, blocks: &mut Vec<u64>) -> bool {
-        self.timed(Self::check_time, |inner| inner.survey(target, blocks))
+        self.timed(|spent| &mut spent.checking, |inner| inner.survey(target, blocks))
     }
 
     fn look(&mut self, target: TargetId, blocks: &mut [BlockLook]) -> bool {
-        self.timed(Self::check_time, |inner| inner.look(target, blocks))
+        self.timed(|spent| &mut spent.checking, |inner| inner.look(target, blocks))
     }
 
     fn clear(&mut self, target: TargetId, ranges: &mut [RangeClear]) {
-        self.timed(Self::prepare_time, |inner| inner.clear(target, ranges));
+        self.timed(|spent| &mut spent.preparing, |inner| inner.clear(target, ranges));
     }
 
     fn ownership(&mut self, target: TargetId, addrs: &[u64], found: &mut Vec<Ownership>) {
-        self.timed(Self::prepare_time, |inner| inner.ownership(target, addrs, found));
+        self.timed(|spent| &mut spent.preparing, |inner| inner.ownership(target, addrs, found));
     }
 
     fn sweep(&mut self, target: TargetId, kind: Sweep) -> bool {
-        self.timed(|timed| &mut timed.sweeping, |inner| inner.sweep(target, kind))
+        self.timed(|spent| &mut spent.sweeping, |inner| inner.sweep(target, kind))
     }
 
     fn mappings(&mut self, target: TargetId) -> Option<usize> {
@@ -140,8 +135,7 @@ impl<O: BlockOperations> BlockOperations for Timed<O> {
     }
 
     fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<Ran>>) {
-        // Not timed: it is no look, and would spoil the price of one.
-        self.inner.ran(targets, found);
+        self.timed(|spent| &mut spent.asking, |inner| inner.ran(targets, found));
     }
 
     fn elapsed_ns(&mut self) -> u64 {
@@ -182,9 +176,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
     pub fn new(ops: O, sampler: S, attrs: Attrs, overhead: f64, seed: u64) -> Result<Self, MonitorError> {
         let ops = Timed {
             inner: ops,
-            checking: Duration::ZERO,
-            preparing: Duration::ZERO,
-            sweeping: Duration::ZERO,
+            spent: Spent::default(),
             three_regions: true,
             nr_targets: 0,
             max_nr_regions: attrs.max_nr_regions,
@@ -208,15 +200,14 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
         let before = *self.monitor.tally();
         let start = clock::of_this_thread();
         let ops = self.monitor.ops();
-        (ops.checking, ops.preparing, ops.sweeping) = Default::default();
+        ops.spent = Spent::default();
         ops.tick_ns = now_ns;
         let allowance = self.governor.allowance(self.monitor.attrs());
         let due = self.monitor.tick(now_ns, allowance, &mut ToSink(sink));
         let spent = clock::of_this_thread().saturating_sub(start);
         let after = *self.monitor.tally();
-        let ops = self.monitor.ops();
-        let (checking, preparing, sweeping) = (ops.checking, ops.preparing, ops.sweeping);
-        self.governor.learn(&before, &after, checking, preparing, sweeping, spent);
+        let spent = Spent { whole: spent, ..self.monitor.ops().spent };
+        self.governor.learn(&before, &after, &spent);
         due
     }
 }
@@ -306,6 +297,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         let late = (now_ns - self.next_ns) / sample_ns;
         self.samples_missed += late;
         self.next_ns += (late + 1) * sample_ns;
+        self.governor.set_targets(self.monitor.operations().nr_targets);
         self.governor.settle(now_ns);
         let wait = self.governor.must_wait(now_ns);
         if wait > 0 {
@@ -319,6 +311,14 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
             Some(error) => Err(error),
             None => Ok(self.next_ns),
         }
+    }
+
+    fn list_processes(&mut self, found: &mut Vec<ListedProcess>) -> bool {
+        self.monitor.ops().inner.list_processes(found)
+    }
+
+    fn busiest(&self, found: &mut Vec<TargetId>) {
+        self.monitor.busiest(found);
     }
 
     fn charge(&mut self, cpu: Duration) {
@@ -356,6 +356,10 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
 impl LiveOperations for Pte {
     fn name(&self) -> &'static str {
         "pte"
+    }
+
+    fn list_processes(&mut self, found: &mut Vec<ListedProcess>) -> bool {
+        Self::list_processes(self, found)
     }
 
     fn add(&mut self, id: TargetId, process: Arc<Process>) -> Result<(), SourceError> {

@@ -4,7 +4,7 @@
 //! their own making. All of them are driven alike: by one thread that calls [`Source::tick`] when it is due.
 
 use crate::process::{Process, ProcessError};
-use isotherm_damon::{AddrRange, Attrs, Snapshot, TargetId};
+use isotherm_damon::{AddrRange, Attrs, Ran, Snapshot, TargetId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,19 @@ pub struct Counters {
     pub clears_cut: u64,
     /// Sampling intervals missed because a tick came late.
     pub samples_missed: u64,
+}
+
+/// A process of the machine, in a list of all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedProcess {
+    /// Its pid.
+    pub pid: u32,
+    /// Its parent's.
+    pub parent: u32,
+    /// A mark of what its first thread has run.
+    pub ran: Ran,
+    /// That thread is all there is: no other one, and no other process that shares its memory.
+    pub is_whole: bool,
 }
 
 /// Why a source cannot go on.
@@ -121,6 +134,16 @@ pub trait Source {
     /// So much CPU time was spent on the source's behalf before it began: it is to be made good. A source without a budget of its
     /// own need not heed it.
     fn spent_before(&mut self, _cpu: Duration) {}
+
+    /// Lists all processes of the machine, by the caller's numbers, if the backend has a way to do so that is cheaper than
+    /// reading `/proc`; false if it has none.
+    fn list_processes(&mut self, _found: &mut Vec<ListedProcess>) -> bool {
+        false
+    }
+
+    /// Of many targets the few that run, those that take most CPU time first, if the backend knows: nothing changes in the
+    /// others.
+    fn busiest(&self, _found: &mut Vec<TargetId>) {}
 
     /// The attributes in force; auto-tuning changes them.
     fn attrs(&self) -> Attrs;

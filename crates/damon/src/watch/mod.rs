@@ -65,10 +65,7 @@ pub struct Watch {
     sweeps: bool,
     targets: Vec<Watched>,
     index: BTreeMap<TargetId, usize>,
-    /// Whose turn it is: to be asked whether it ran, of those that did not and of the others, to be looked at, that of the
-    /// busiest, that of those that grow, to be cleared where it is forgotten, and where it was never seen.
-    still_turn: usize,
-    ask_turn: usize,
+    /// Whose turn it is: to be looked at, that of the busiest, that of those that grow, to be cleared where it is forgotten, and where it was never seen.
     look_turn: usize,
     busy_turn: usize,
     front_turn: usize,
@@ -80,12 +77,18 @@ pub struct Watch {
     /// Of many targets, the few that run, most CPU time first.
     busiest: Vec<usize>,
     cannot_ask: bool,
+    /// Targets that may be asked whether they ran, saved up until all may.
+    ask_credit: usize,
     most_run: bool,
     /// When the sweep of this aggregation is made, if there is to be one.
     sweep_at: Option<u64>,
     /// When the checks of this aggregation are made, and which.
     checks_at: u64,
     checks: Vec<(TargetId, AddrRange)>,
+    /// When the last plan was made.
+    planned_at: u64,
+    /// What is saved up for checks, in hundredths of one.
+    check_credit: usize,
     /// Wake-ups that are saved up for checks.
     wake_credit: usize,
     /// Wake-ups since the aggregation began, whether it has checks, and those that the last one with checks took.
@@ -343,6 +346,10 @@ impl<O: BlockOperations> Sampler<O> for Watch {
         self.plan_clears(step);
     }
 
+    fn busiest(&self, found: &mut Vec<TargetId>) {
+        found.extend(self.busiest.iter().filter_map(|i| Some(self.targets.get(*i)?.id)));
+    }
+
     fn adapts_regions(&self) -> bool {
         false
     }
@@ -393,19 +400,25 @@ impl<O: BlockOperations> Sampler<O> for Watch {
 /// The monitored ranges, and what is present outside of them: mappings change faster than they are read.
 fn covered(ranges: &[AddrRange], blocks: &[Block]) -> Vec<AddrRange> {
     let mut all: Vec<AddrRange> = ranges.to_vec();
+    let is_outside = |part: AddrRange| {
+        let next = ranges.partition_point(|r| r.end <= part.start);
+        ranges.get(next).is_none_or(|r| r.start >= part.end)
+    };
+    let mut add = |part: AddrRange| match all.get_mut(ranges.len()..).and_then(|more| more.last_mut()) {
+        Some(last) if last.end == part.start => last.end = part.end,
+        _ => all.push(part),
+    };
     for block in blocks {
-        let next = ranges.partition_point(|r| r.end <= block.addr);
-        if ranges.get(next).is_some_and(|r| r.start < block.addr + crate::BLOCK_SIZE) {
+        let whole = AddrRange::new(block.addr, block.addr + crate::BLOCK_SIZE);
+        if is_outside(whole) {
+            add(whole);
             continue;
         }
-        let whole = AddrRange::new(block.addr, block.addr + crate::BLOCK_SIZE);
-        match all
-            .last_mut()
-            .filter(|last| last.end == whole.start && last.start >= whole.start.saturating_sub(1 << 40))
-        {
-            Some(last) => last.end = whole.end,
-            None => all.push(whole),
-        }
+        let present = block.parts().filter(|(_, _, cell)| cell.state != State::Absent);
+        present
+            .map(|(addr, size, _)| AddrRange::new(addr, addr + size))
+            .filter(|part| is_outside(*part))
+            .for_each(&mut add);
     }
     if all.len() != ranges.len() {
         all.sort_unstable();

@@ -4,7 +4,9 @@ use super::cell::State;
 use super::clear::{all_of, some_of};
 use super::queue::Queue;
 use super::target::At;
-use super::tuning::{BATCH, CROWDED, ENOUGH, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND, SAVED, SOON};
+use super::tuning::{
+    BATCH, CHECKS_SAVED, CROWDED, ENOUGH, LATE_BY, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND, SAVED, SOON,
+};
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
 use alloc::vec::Vec;
@@ -21,7 +23,12 @@ struct Candidate {
 
 impl Watch {
     pub(super) fn plan_clears<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
-        let budget = step.allowance.prepares_per_aggr.min(ENOUGH);
+        // Where ticks are dear, aggregations take longer than they should: then there is as much more to spend.
+        let samples = u64::from(step.attrs.max_nr_accesses()).max(1);
+        let late_by = if self.targets.len() >= MANY { LATE_BY } else { 1 };
+        let passed = (step.now.saturating_sub(self.planned_at) / samples).clamp(1, late_by) as usize;
+        self.planned_at = step.now;
+        let budget = step.allowance.prepares_per_aggr.saturating_mul(passed).min(ENOUGH);
         let available = step.allowance.prepares.min(ENOUGH);
         let spend = available.min(budget + available.saturating_sub(budget) / SAVED);
         let paid = self.borrowed.min(spend.div_ceil(2));
@@ -53,10 +60,16 @@ impl Watch {
             changes |= core::mem::take(&mut target.surprised);
         }
         let needed = if changes { self.round / 2 } else { self.round };
-        if self.wake_credit + 1 >= needed {
-            let share = self.tuning.checks_share / part;
-            let for_checks = if waiting > 0 { spend * share / 100 } else { spend };
-            chosen = self.choose_checks(step, for_checks.max(1), waiting, changes);
+        let share = if waiting > 0 { self.tuning.checks_share / part } else { 100 };
+        let mut for_checks = (spend * share / 100).max(1);
+        if crowded {
+            // Saved up, as a share may come to less than one.
+            self.check_credit = (self.check_credit + spend * share).min(100 * CHECKS_SAVED);
+            for_checks = self.check_credit / 100;
+        }
+        if self.wake_credit + 1 >= needed && for_checks > 0 {
+            chosen = self.choose_checks(step, for_checks, waiting, changes);
+            self.check_credit = self.check_credit.saturating_sub(100 * chosen);
             self.checking = chosen > 0;
         } else {
             self.checks.clear();

@@ -7,6 +7,10 @@
 pub(super) const MANY: usize = 16;
 /// As long as more than a quarter of many targets wait to be seen, what is seen already gets so many times less.
 pub(super) const CROWDED: usize = 4;
+/// Aggregations that one which came late may stand for.
+pub(super) const LATE_BY: u64 = 8;
+/// Checks that are saved up meanwhile at most.
+pub(super) const CHECKS_SAVED: usize = 8;
 /// Places of a target at which memory appears that are followed at once: an allocator has a handful.
 pub(super) const MOST_FRONTS: usize = 32;
 /// As long as no more targets run, each is asked often where it has memory; of more, those where memory appeared not long ago, and
@@ -29,10 +33,8 @@ pub(super) const ROUND: usize = 6;
 pub(super) const PAGES_A_CLEAR: usize = 128;
 /// Pages that take a sweep as long as a mapping does. Measured: 0.65 us a mapping of 65,000, 54 ns a page.
 pub(super) const PAGES_A_MAPPING: usize = 12;
-/// Targets that are asked in one aggregation whether they ran, at least and at most.
-pub(super) const ASKED: (usize, usize) = (16, 256);
-/// How many times as many as may be looked at: asking reads a few words, a look a page table.
-pub(super) const ASKED_A_LOOK: usize = 4;
+/// How many times as seldom targets are asked whether they ran where most did.
+pub(super) const ASKED_LESS: usize = 4;
 /// How many times more or less pages hit than expected are a change of pattern, when neither all are nor none.
 pub(super) const APART: f32 = 4.0;
 /// Up to so many times more or less is about the same rate: what the hits of one window may be off by chance. With 8, hot cells

@@ -4,7 +4,7 @@
 use super::Watch;
 use super::activity::busiest;
 use super::target::moment_of;
-use super::tuning::{ASKED, ASKED_A_LOOK, FEW, MANY};
+use super::tuning::{ASKED_LESS, FEW, MANY};
 use crate::{BlockOperations, Step, TargetId};
 use alloc::vec::Vec;
 
@@ -17,16 +17,25 @@ enum Turned {
 }
 
 impl Watch {
-    /// Asks some targets, by turns, whether they ran.
+    /// Asks the targets whether they ran, as often as may be.
     pub(super) fn ask_who_ran<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         let count = self.targets.len();
         if count == 0 || self.cannot_ask {
             return;
         }
-        let asked = self.whom_to_ask(step.allowance.checks_per_aggr);
+        // All at once, as one by one they cost several times as much. Where most run, to know who does not saves little.
+        let allowed = step.allowance.asked_per_aggr;
+        let saved = if self.most_run { allowed.div_ceil(ASKED_LESS) } else { allowed };
+        self.ask_credit = self.ask_credit.saturating_add(saved).min(count);
+        if self.ask_credit < count {
+            return;
+        }
+        self.ask_credit = 0;
+        let asked: Vec<usize> =
+            (0..count).filter(|i| self.targets.get(*i).is_some_and(|t| !t.is_forgotten)).collect();
         let ids: Vec<TargetId> = asked.iter().filter_map(|i| Some(self.targets.get(*i)?.id)).collect();
         let mut found = Vec::new();
-        step.ops.ran(&ids, &mut found);
+        step.ran(&ids, &mut found);
         if found.is_empty() {
             self.cannot_ask = true;
             return;
@@ -42,32 +51,13 @@ impl Watch {
         self.busiest = if self.most_run || count < MANY { Vec::new() } else { busiest(&self.targets) };
     }
 
-    /// Those that did not run when they were last asked first: what is called idle without a look must not be so for long.
-    fn whom_to_ask(&mut self, looks: usize) -> Vec<usize> {
-        let count = self.targets.len();
-        let most = looks.saturating_mul(ASKED_A_LOOK).clamp(ASKED.0, ASKED.1);
-        let by_turns = |turn: usize, still: bool, most: usize| {
-            let indices = (0..count).map(move |i| (turn + i) % count);
-            let wanted = |i: &usize| {
-                self.targets.get(*i).is_some_and(|t| !t.is_forgotten && t.activity.is_still() == still)
-            };
-            indices.filter(wanted).take(most).collect::<Vec<usize>>()
-        };
-        let mut asked = by_turns(self.still_turn % count, true, most);
-        // Where most run, to know who does not saves little.
-        let others = if self.most_run { ASKED.0 } else { most.saturating_sub(asked.len()).max(ASKED.0) };
-        let more = by_turns(self.ask_turn % count, false, others);
-        self.still_turn = asked.last().map_or(self.still_turn, |i| i + 1);
-        self.ask_turn = more.last().map_or(self.ask_turn, |i| i + 1);
-        asked.extend(more);
-        asked
-    }
-
     /// Looks at what is watched, from where the last turn ended, as far as may be.
     pub(super) fn look_by_turns<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         let count = self.targets.len();
         // Half is left for looks at what is about to be cleared, or a quarter where something is looked at for the first time.
-        let mut allowed = (step.checks_left() / 2).min(step.allowance.checks_per_aggr.max(32)).max(1);
+        let mut allowed = (step.checks_left().min(step.allowance.by_turns) / 2)
+            .min(step.allowance.checks_per_aggr.max(32))
+            .max(1);
         allowed -= self.look_at_fronts(step, allowed / 2);
         let busiest = core::mem::take(&mut self.busiest);
         if !busiest.is_empty() {

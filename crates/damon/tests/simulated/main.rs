@@ -34,11 +34,13 @@ fn run<S: Sampler<Simulated>>(sampler: S, phases: &[(Pattern, u32)], prepares: u
     let mut allowance = Allowance {
         checks: 4000,
         prepares,
+        by_turns: usize::MAX,
         checks_a_call: 0,
         checks_per_aggr: 4000,
         prepares_per_aggr: prepares.saturating_mul(20),
         swept_a_prepare: 220,
         wake_ups_per_aggr: 7,
+        asked_per_aggr: 64,
     };
     let mut now = 0u64;
     for (pattern, aggregations) in phases {
@@ -165,11 +167,13 @@ fn a_budget_too_small_to_save_up_for_much_is_spent_all_the_same() {
     let allowance = Allowance {
         checks: 100,
         prepares: 8,
+        by_turns: usize::MAX,
         checks_a_call: 0,
         checks_per_aggr: 50,
         prepares_per_aggr: 4,
         swept_a_prepare: 1,
         wake_ups_per_aggr: 2,
+        asked_per_aggr: 64,
     };
     let (mut now, mut keep) = (0, Keep(Vec::new()));
     while now < 200 * 20 {
@@ -210,11 +214,13 @@ fn many_targets_share_what_there_is() {
     let allowance = Allowance {
         checks: 4000,
         prepares: 1000,
+        by_turns: usize::MAX,
         checks_a_call: 0,
         checks_per_aggr: 4000,
         prepares_per_aggr: 100,
         swept_a_prepare: 220,
         wake_ups_per_aggr: 7,
+        asked_per_aggr: 64,
     };
     let mut now = 0;
     while now < 20 * 60 {

@@ -29,11 +29,13 @@ impl Purse {
         Allowance {
             checks: (left / LOOK) as usize,
             prepares: (left * 0.75 / CLEAR) as usize,
+            by_turns: usize::MAX,
             checks_a_call: (RUN / LOOK) as usize,
             checks_per_aggr: (plannable * 0.3 / LOOK) as usize,
             prepares_per_aggr: (plannable * 0.6 / CLEAR) as usize,
             swept_a_prepare: 220,
             wake_ups_per_aggr: 7,
+            asked_per_aggr: 64,
         }
     }
 }

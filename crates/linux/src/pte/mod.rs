@@ -28,6 +28,7 @@ pub use walk::WalkError;
 use crate::frames::Folio;
 use crate::pagemap::PagemapCache;
 use crate::process::Process;
+use crate::source::ListedProcess;
 use area::Areas;
 use frames::Frames;
 use isotherm_damon::{AddrRange, Check, Operations, TargetId};
@@ -86,6 +87,9 @@ pub struct Pte {
     keeps_large: bool,
     execed: Vec<TargetId>,
     refused: Vec<(TargetId, io::Error)>,
+    /// The last list of all processes, by pid, and how many there were.
+    listed: Vec<ListedProcess>,
+    nr_listed: usize,
     error: Option<io::Error>,
 }
 
@@ -111,6 +115,8 @@ impl Pte {
             keeps_large: kernel_is_at_least(6, 10),
             execed: Vec::new(),
             refused: Vec::new(),
+            listed: Vec::new(),
+            nr_listed: 0,
             error: None,
         })
     }
@@ -118,6 +124,18 @@ impl Pte {
     /// Adds a process, as yet without ranges.
     pub fn add(&mut self, id: TargetId, process: Arc<Process>) {
         self.targets.insert(id, Target { process, ranges: Vec::new(), mappings: None, mm: 0, lost: false });
+    }
+
+    /// Lists all processes of the machine but kernel threads, in the order of their birth, some 0.2 us each. False where that
+    /// cannot be told: the list changed meanwhile, there are more than 32,768, or the caller lives in a pid namespace.
+    pub fn list_processes(&mut self, found: &mut Vec<ListedProcess>) -> bool {
+        match self.walker.list(found) {
+            Ok(listed) => listed,
+            Err(failed) => {
+                self.error.get_or_insert(failed);
+                false
+            }
+        }
     }
 
     /// Says what a process has mapped: sorted, disjoint, one range a mapping, as a folio must lie whole in one.

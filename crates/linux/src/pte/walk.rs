@@ -11,6 +11,7 @@
 use super::object;
 use super::shared::{Plain, SharedArray};
 use super::types::Types;
+use crate::source::ListedProcess;
 use isotherm_damon::Ran;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -42,6 +43,8 @@ struct Args {
     requests: u32,
     status: u32,
     processes: u32,
+    list: u32,
+    own: u32,
 }
 
 const STATUS_GONE: u32 = 2;
@@ -82,7 +85,7 @@ struct Shared {
     table: [Table; MAX_TABLES],
     request: [Request; MAX_TABLES],
     process: [Asked; MAX_PROCESSES],
-    offset: [u32; 24],
+    offset: [u32; 28],
     /// The program's own.
     run: [u64; 20],
 }
@@ -97,7 +100,11 @@ enum Read {
     Entries(usize),
     Tables(usize),
     Processes(usize),
+    List,
 }
+
+/// `u64`s of `Shared::table` that one process of a list takes (`LISTED_WORDS` there).
+const LISTED_WORDS: usize = 4;
 
 /// The fields that the program reads, in the order of its `struct offsets`.
 const FIELDS: [(&str, &str); 15] = [
@@ -130,6 +137,14 @@ const FIELDS_OF_RUNNING: [(&str, &str); 8] = [
     ("signal_struct", "sum_sched_runtime"),
 ];
 
+/// Those that it takes beside them to list all processes, in the order of `struct offsets`, after the others.
+const FIELDS_OF_LISTS: [(&str, &str); 4] = [
+    ("task_struct", "tasks"),
+    ("task_struct", "tgid"),
+    ("task_struct", "real_parent"),
+    ("task_struct", "group_leader"),
+];
+
 /// The types those are fields of.
 pub const TYPES: [&str; 9] = [
     "task_struct",
@@ -143,8 +158,9 @@ pub const TYPES: [&str; 9] = [
     "sched_entity",
 ];
 
-const _: () = assert!(size_of::<Args>() == 56 && size_of::<Slot>() == 16 && size_of::<Request>() == 24);
-const _: () = assert!(size_of::<Asked>() == 16 && FIELDS.len() + FIELDS_OF_RUNNING.len() == 23);
+const _: () = assert!(size_of::<Args>() == 64 && size_of::<Slot>() == 16 && size_of::<Request>() == 24);
+const _: () = assert!(size_of::<Asked>() == 16);
+const _: () = assert!(FIELDS.len() + FIELDS_OF_RUNNING.len() + FIELDS_OF_LISTS.len() == 27);
 
 /// What was found in place of a page table that was asked for, or it.
 #[derive(Clone, Copy, Debug)]
@@ -275,6 +291,8 @@ pub struct Walker {
     levels: u32,
     /// Whether this kernel has what tells how long a process has run.
     knows_running: bool,
+    /// Whether it has what its list of processes is made of.
+    lists: bool,
 }
 
 impl Walker {
@@ -300,9 +318,16 @@ impl Walker {
             knows_running &= found.is_some();
             *offset = found.unwrap_or(0);
         }
+        let more = shared.get_mut().offset.iter_mut().skip(FIELDS.len() + FIELDS_OF_RUNNING.len());
+        let mut lists = knows_running;
+        for (offset, (of, field)) in more.zip(FIELDS_OF_LISTS) {
+            let found = kernel.offset(of, field);
+            lists &= found.is_some();
+            *offset = found.unwrap_or(0);
+        }
         let program = object::load(include_bytes!("../../bpf/walk.bpf.o"), "walk", shared.fd())?;
         let (page_offset, phys_mask) = (0, phys_mask());
-        let mut walker = Self { program, shared, page_offset, phys_mask, levels: 4, knows_running };
+        let mut walker = Self { program, shared, page_offset, phys_mask, levels: 4, knows_running, lists };
         walker.prove_direct_map()?;
         Ok(walker)
     }
@@ -406,6 +431,34 @@ impl Walker {
         Ok(())
     }
 
+    /// Lists all processes of the machine, kernel threads left out, in the order of their birth. False, and nothing listed,
+    /// where that cannot be told: the list changed meanwhile, there are more than 32,768, or the caller lives in a pid
+    /// namespace of its own, where processes have other numbers.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program at all.
+    pub fn list(&mut self, found: &mut Vec<ListedProcess>) -> io::Result<bool> {
+        found.clear();
+        if !self.lists {
+            return Ok(false);
+        }
+        let args = self.run(Read::List, -1, 0)?;
+        if args.status != 0 || args.own != std::process::id() {
+            return Ok(false);
+        }
+        let words = self.shared.get().table.as_flattened().chunks_exact(LISTED_WORDS);
+        found.extend(words.take(args.list as usize).filter_map(|words| {
+            let &[pids, mark, flags, _] = words else { return None };
+            (flags & 1 != 0).then_some(ListedProcess {
+                pid: pids as u32,
+                parent: (pids >> 32) as u32,
+                ran: Ran { mark, now: flags & 2 != 0 },
+                is_whole: flags & 4 != 0,
+            })
+        }));
+        Ok(true)
+    }
+
     /// The frame numbers of kernel addresses of the caller's own, one a page; `None` where one is not mapped.
     ///
     /// # Errors
@@ -431,7 +484,7 @@ impl Walker {
 
     fn run(&mut self, read: Read, pidfd: i32, pgd: u64) -> io::Result<Args> {
         let (addrs, requests, processes) = match read {
-            Read::Nothing => (0, 0, 0),
+            Read::Nothing | Read::List => (0, 0, 0),
             Read::Entries(count) => (count, 0, 0),
             Read::Tables(count) => (0, count, 0),
             Read::Processes(count) => (0, 0, count),
@@ -447,6 +500,8 @@ impl Walker {
             requests: requests as u32,
             status: STATUS_GONE,
             processes: processes as u32,
+            list: u32::from(matches!(read, Read::List)),
+            own: 0,
         };
         self.shared.run(&self.program, &mut args)?;
         Ok(args)

@@ -16,7 +16,7 @@ pub use observer::{Cost, Observer, Refusals, SessionEvent};
 use crate::clock::{self, to_ns};
 use crate::maps::Maps;
 use crate::process::{Process, raise_descriptor_limit, raw};
-use crate::source::{Counters, Source, SourceError};
+use crate::source::{Counters, ListedProcess, Source, SourceError};
 use crate::targets::{EndReason, Event, Tracker};
 use chores::{Bucket, Chores, News, READING, TAKING_IN};
 use feed::{Known, Outlets};
@@ -84,6 +84,10 @@ pub struct Session {
     used: BTreeSet<u32>,
     next_reused: u64,
     chores: Chores,
+    /// All processes of the machine, when that was last asked for, and when it may be again.
+    listed: Vec<ListedProcess>,
+    list_at: u64,
+    busiest: Vec<TargetId>,
     taking_in: Bucket,
     reading: Bucket,
     refusals: Option<Refusals>,
@@ -109,6 +113,10 @@ const WORK_PERIOD_NS: u64 = 50_000_000;
 const COST_PERIOD_NS: u64 = 1_000_000_000;
 /// Between two steps of other work, so that sampling is not late for it.
 const STEP_PERIOD_NS: u64 = 2_000_000;
+/// Between two lists of all processes, some 0.3 ms for a thousand: one finds those to take in, the next ones which of them run.
+const LIST_PERIOD_NS: u64 = 100_000_000;
+/// ... when it found none that runs.
+const IDLE_LIST_PERIOD_NS: u64 = 1_000_000_000;
 /// CPU time for taking in processes before the mappings of those taken in are read, at the start: two or three at a time.
 const TAKE_IN: Duration = Duration::from_micros(100);
 /// Steps done at once before the session starts, so that a held command and other named targets are known by then.
@@ -134,6 +142,9 @@ impl Session {
             used: BTreeSet::new(),
             next_reused: FIRST_REUSED,
             chores: Chores::default(),
+            listed: Vec::new(),
+            list_at: 0,
+            busiest: Vec::new(),
             taking_in: Bucket::new(options.overhead, TAKING_IN, now),
             reading: Bucket::new(options.overhead, READING, now),
             refusals: None,
@@ -159,10 +170,11 @@ impl Session {
         self.catch_up(now);
         let events = self.tracker.look(TAKE_IN);
         self.take(events, now)?;
+        self.list_processes(now);
         for _ in 0..STEPS_AT_START {
             let events = self.tracker.work(TAKE_IN);
             self.take(events, now)?;
-            self.read_mappings(now, chores::STEP);
+            self.read_mappings(now, |chores, targets, news| chores.step(targets, chores::STEP, news));
         }
         Ok(())
     }
@@ -220,6 +232,9 @@ impl Session {
             if self.chores.has_work() {
                 wake = wake.min(self.reading.due_ns(now).max(now + STEP_PERIOD_NS));
             }
+            if self.chores.has_first() {
+                wake = wake.min(self.taking_in.due_ns(now).max(now + STEP_PERIOD_NS));
+            }
             sleep_until(wake);
         };
         let now = monotonic_ns();
@@ -265,6 +280,7 @@ impl Session {
         let start = clock::of_this_thread();
         let events = self.tracker.look(cpu);
         self.take(events, now)?;
+        self.list_processes(now);
         self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
         self.go_on_reading(now);
         Ok(())
@@ -277,6 +293,7 @@ impl Session {
         let cpu = self.taking_in.allowance(now).or((!self.ending.is_empty()).then_some(Duration::ZERO));
         if let Some(cpu) = cpu.filter(|_| self.tracker.has_work()) {
             let start = clock::of_this_thread();
+            self.list_processes(now);
             let events = self.tracker.work(cpu);
             self.take(events, now)?;
             self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
@@ -285,20 +302,53 @@ impl Session {
         Ok(())
     }
 
-    fn go_on_reading(&mut self, now: u64) {
-        let Some(cpu) = self.reading.allowance(now) else { return };
-        let start = clock::of_this_thread();
-        self.chores.take_turns(&mut self.targets, now, self.options.update, &self.reading);
-        if self.chores.has_work() {
-            self.read_mappings(now, cpu);
+    /// Asks for a list of all processes, where that is the cheapest way to what waits to be looked up.
+    fn list_processes(&mut self, now: u64) {
+        if now < self.list_at || !self.tracker.wants_list() {
+            return;
         }
-        self.reading.spend(clock::of_this_thread().saturating_sub(start));
+        if self.source.list_processes(&mut self.listed) {
+            self.tracker.take_list(&self.listed);
+        } else {
+            self.tracker.has_no_list();
+        }
+        let (part, period) = if self.tracker.waits_for_idle_ones() {
+            (chores::TAKING_IN_IDLE, IDLE_LIST_PERIOD_NS)
+        } else {
+            (chores::TAKING_IN, LIST_PERIOD_NS)
+        };
+        self.taking_in.set_part(self.options.overhead, part);
+        self.list_at = now + period;
     }
 
-    /// Reads mappings for about `cpu`.
-    fn read_mappings(&mut self, now: u64, cpu: Duration) {
+    fn go_on_reading(&mut self, now: u64) {
+        if let Some(cpu) = self.reading.allowance(now) {
+            let start = clock::of_this_thread();
+            self.busiest.clear();
+            self.source.busiest(&mut self.busiest);
+            self.chores.take_turns(&mut self.targets, now, &self.busiest, self.options.update, &self.reading);
+            if self.chores.has_work() {
+                self.read_mappings(now, |chores, targets, news| chores.step(targets, cpu, news));
+            }
+            self.reading.spend(clock::of_this_thread().saturating_sub(start));
+        }
+        // What was taken in is known only when its mappings are.
+        if self.chores.has_first()
+            && let Some(cpu) = self.taking_in.allowance(now)
+        {
+            let start = clock::of_this_thread();
+            self.read_mappings(now, |chores, targets, news| chores.step_first(targets, cpu, news));
+            self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
+        }
+    }
+
+    fn read_mappings(
+        &mut self,
+        now: u64,
+        read: impl FnOnce(&mut Chores, &mut BTreeMap<TargetId, Observed>, &mut Vec<News>),
+    ) {
         let mut news = Vec::new();
-        self.chores.step(&mut self.targets, cpu, &mut news);
+        read(&mut self.chores, &mut self.targets, &mut news);
         for News { id, partial, for_observers } in news {
             let Some(target) = self.targets.get(&id) else { continue };
             let list = partial.as_ref().unwrap_or(target.maps.list());
@@ -404,7 +454,7 @@ impl Session {
         let list = Arc::clone(maps.list());
         self.targets.insert(id, Observed { pid, process, parent, maps, resident_pages: 0, next_look_ns });
         if list.mappings().is_empty() {
-            self.chores.read(id);
+            self.chores.read_first(id);
         } else {
             self.source.set_ranges(id, list.ranges());
             self.source.set_mappings(id, Some(list.mappings().len()));

@@ -64,6 +64,16 @@ impl Births {
         self.waiting.pop_front()
     }
 
+    /// Those that wait.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.waiting.iter().copied()
+    }
+
+    /// Forgets those that need no look.
+    pub(super) fn forget(&mut self, needs_none: impl Fn(u32) -> bool) {
+        self.waiting.retain(|pid| !needs_none(*pid));
+    }
+
     /// Whether any wait.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()

@@ -10,10 +10,12 @@
 //! ([`Tracker::look`]): taking in processes, one after the other, some 50 us each; how those that died ended.
 
 mod births;
+mod candidates;
 mod cgroup;
 mod command;
 mod ends;
 mod family;
+mod finding;
 mod tracker;
 
 pub(crate) use cgroup::mounted_versions as mounted_cgroup_versions;

@@ -1,6 +1,7 @@
 use super::tracker::EXEC_LOOKS_A_LOOK;
 use super::*;
 use crate::process::raw;
+use crate::source::ListedProcess;
 use rustix::process::Pid;
 use std::ffi::OsString;
 use std::fs;
@@ -382,4 +383,55 @@ fn what_is_gone_before_it_was_seen_is_counted() {
     }
     tracker.poll();
     assert!(tracker.counts().too_short >= before + 3, "{:?}", tracker.counts());
+}
+
+/// All processes, as `/proc` tells of them; of `busy` that they run now.
+fn list_of_proc(busy: &[u32]) -> Vec<ListedProcess> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    let listed = |pid: u32| {
+        let (_, stat) = Process::open_leader(Pid::from_raw(pid as i32).unwrap()).ok()??;
+        let ran = isotherm_damon::Ran { mark: 0, now: busy.contains(&pid) };
+        Some(ListedProcess { pid, parent: stat.parent, ran, is_whole: true })
+    };
+    pids.into_iter().filter_map(listed).collect()
+}
+
+#[test]
+fn a_list_finds_the_children_and_those_that_run_come_first() {
+    let mut shell = Shell::start();
+    let children: Vec<u32> = (0..40).map(|_| shell.ask_pid("sleep 1000 & echo $!")).collect();
+    let last = children[39];
+    let mut tracker = tracker(true);
+    tracker.add(open(shell.pid())).unwrap();
+    assert_eq!(tracker.look(std::time::Duration::ZERO).len(), 1, "the shell alone");
+    tracker.take_list(&list_of_proc(&[]));
+    assert!(!tracker.has_work() && tracker.wants_list(), "who runs is told by a second list");
+    assert!(tracker.work(std::time::Duration::MAX).is_empty());
+    // One born meanwhile is found by its pid, as ever, though the shell's children are looked up no more.
+    let late = shell.ask_pid("sleep 1000 & echo $!");
+    tracker.take_list(&list_of_proc(&[last]));
+    let mut seen = told(&tracker.work(std::time::Duration::MAX));
+    assert_eq!(seen[0], format!("{last} of Some({})", shell.pid()), "the one that runs");
+    seen.extend(told(&tracker.poll()));
+    let mut pids: Vec<u32> = seen.iter().filter_map(|line| line.split(' ').next()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    let mut expected: Vec<u32> = children.iter().copied().chain([late]).collect();
+    expected.sort_unstable();
+    assert_eq!(pids, expected);
+}
+
+#[test]
+fn without_lists_all_is_found_as_well() {
+    let mut shell = Shell::start();
+    let children: Vec<u32> = (0..40).map(|_| shell.ask_pid("sleep 1000 & echo $!")).collect();
+    let mut tracker = tracker(true);
+    tracker.add(open(shell.pid())).unwrap();
+    tracker.look(std::time::Duration::ZERO);
+    tracker.take_list(&list_of_proc(&[]));
+    // The second never comes.
+    tracker.has_no_list();
+    assert_eq!(tracker.work(std::time::Duration::MAX).len(), children.len());
 }

@@ -1,12 +1,13 @@
 //! The tracker: its queues, and in which order they are worked off.
 
 use super::births::Births;
+use super::candidates::{Candidate, Candidates};
 use super::ends::Ends;
-use super::family::{all_pids, children_of, self_pid, wait_for};
+use super::family::wait_for;
 use super::{Cgroup, CgroupError, Counts, EndReason, Event, TargetError, TrackerOptions};
 use crate::clock::Budget;
 use crate::process::{Image, Process, ProcessError, Stat, raw};
-use rustix::process::{Pid, WaitId};
+use rustix::process::WaitId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::ReadDir;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 /// How a process came to be a target, or may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+pub(super) enum Origin {
     Named,
     Child,
     Orphan,
@@ -24,7 +25,7 @@ enum Origin {
 }
 
 #[derive(Debug)]
-struct Target {
+pub(super) struct Target {
     process: Arc<Process>,
     image: Image,
     origin: Origin,
@@ -36,41 +37,39 @@ struct Dead {
     pid: u32,
     target: Target,
     /// Whether [`Tracker::take_deaths`] has named it.
-    named: bool,
+    pub(super) named: bool,
 }
 
 /// Caps on what one look does, however much CPU time it is given.
 const THREADS_A_LOOK: usize = 256;
 pub(super) const EXEC_LOOKS_A_LOOK: usize = 32;
-/// Idle looks between looks at a target's list of children, in case the newborn pids did not tell all.
-const LOOKS_BETWEEN_FAMILY_LOOKS: u32 = 16;
 /// Most processes remembered as refused.
 const MOST_REFUSED: usize = 4096;
 
 /// Keeps track of targets.
 #[derive(Debug)]
 pub struct Tracker {
-    options: TrackerOptions,
-    targets: BTreeMap<u32, Target>,
+    pub(super) options: TrackerOptions,
+    pub(super) targets: BTreeMap<u32, Target>,
     /// Pids of those named: whoever named a child of this process waits for it.
-    named: BTreeSet<u32>,
+    pub(super) named: BTreeSet<u32>,
     ends: Ends,
     dead: VecDeque<Dead>,
     cgroups: Vec<Cgroup>,
-    /// Those found that wait to be taken in, some with their parents.
-    candidates: VecDeque<(u32, Origin, Option<u32>)>,
-    everything: bool,
+    /// Those found that wait to be taken in.
+    pub(super) candidates: Candidates,
+    pub(super) everything: bool,
     /// The list of all processes, as far as it is not worked off.
-    listing: Option<ReadDir>,
-    births: Births,
-    events: Vec<Event>,
-    refused: BTreeSet<u32>,
+    pub(super) listing: Option<ReadDir>,
+    pub(super) births: Births,
+    pub(super) events: Vec<Event>,
+    pub(super) refused: BTreeSet<u32>,
     /// Targets whose lists of children wait for a look.
-    families: BTreeSet<u32>,
+    pub(super) families: BTreeSet<u32>,
     next_exec_look: u32,
-    next_family_look: u32,
-    idle_looks: u32,
-    counts: Counts,
+    pub(super) next_family_look: u32,
+    pub(super) idle_looks: u32,
+    pub(super) counts: Counts,
 }
 
 impl Tracker {
@@ -87,7 +86,7 @@ impl Tracker {
             ends: Ends::new(),
             dead: VecDeque::new(),
             cgroups: Vec::new(),
-            candidates: VecDeque::new(),
+            candidates: Candidates::default(),
             everything: false,
             listing: None,
             births: Births::new(),
@@ -150,13 +149,13 @@ impl Tracker {
             && !self.cgroups.iter().any(Cgroup::exists)
     }
 
-    /// Whether the last look left work undone for want of CPU time.
+    /// Whether the last look left work undone for want of CPU time, or what it waited for is there by now.
     pub fn has_work(&self) -> bool {
         self.listing.is_some()
             || !self.dead.is_empty()
             || !self.births.is_empty()
             || !self.families.is_empty()
-            || !self.candidates.is_empty()
+            || !(self.candidates.is_empty() || self.candidates.is_held())
     }
 
     /// [`Tracker::look`] without a limit.
@@ -208,8 +207,8 @@ impl Tracker {
     fn go_on(&mut self, budget: Budget) {
         let mut threads_looked_at = 0;
         while !budget.is_spent() {
-            if let Some((pid, origin, parent)) = self.candidates.pop_front() {
-                self.take_in(pid, origin, parent);
+            if let Some(candidate) = self.candidates.pop() {
+                self.take_in(candidate);
             } else if threads_looked_at >= THREADS_A_LOOK || self.families.is_empty() {
                 break;
             } else {
@@ -253,11 +252,11 @@ impl Tracker {
         self.refuse(pid);
     }
 
-    fn refuse(&mut self, pid: u32) -> bool {
+    pub(super) fn refuse(&mut self, pid: u32) -> bool {
         self.refused.len() < MOST_REFUSED && self.refused.insert(pid)
     }
 
-    fn adopt(
+    pub(super) fn adopt(
         &mut self,
         process: Process,
         stat: &Stat,
@@ -289,150 +288,6 @@ impl Tracker {
             self.families.insert(pid);
         }
         Ok(())
-    }
-
-    /// Makes `pid` a target, or tells once why not.
-    fn take_in(&mut self, pid: u32, origin: Origin, parent: Option<u32>) {
-        let is_known = self.targets.contains_key(&pid) || self.refused.contains(&pid) || pid == self_pid();
-        if is_known || (origin == Origin::Orphan && self.named.contains(&pid)) {
-            return;
-        }
-        let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
-        let taken = Process::open_leader(handle).map_err(TargetError::from).and_then(|opened| {
-            let Some((process, stat)) = opened else { return Ok(()) };
-            // Between the listing and now it may have ended, and its pid come to mean another.
-            match origin {
-                Origin::Child | Origin::Orphan if stat.parent != parent.unwrap_or(self_pid()) => Ok(()),
-                Origin::Any => {
-                    let parent = Some(stat.parent).filter(|parent| self.targets.contains_key(parent));
-                    self.adopt(process, &stat, origin, parent)
-                }
-                _ => self.adopt(process, &stat, origin, parent),
-            }
-        });
-        match taken {
-            Ok(()) => {}
-            Err(TargetError::Process(error)) if error.is_gone() => {
-                if origin == Origin::Orphan {
-                    wait_for(WaitId::Pid(handle));
-                }
-            }
-            Err(error) => self.tell_refused(pid, error),
-        }
-    }
-
-    fn tell_refused(&mut self, pid: u32, error: TargetError) {
-        let kernel_thread = matches!(error, TargetError::Process(ProcessError::KernelThread { .. }));
-        if self.refuse(pid) && !kernel_thread {
-            self.counts.refused += 1;
-            self.events.push(Event::Refused { pid, error });
-        }
-    }
-
-    fn look_for_births(&mut self, budget: Budget) {
-        let all_known = self.births.look();
-        self.take_in_newborns(budget);
-        if !all_known && self.everything {
-            self.listing = std::fs::read_dir("/proc").ok();
-        } else if !all_known {
-            self.families.extend(self.targets.keys());
-        }
-        self.idle_looks += 1;
-        if !self.everything && self.families.is_empty() && self.idle_looks >= LOOKS_BETWEEN_FAMILY_LOOKS {
-            self.idle_looks = 0;
-            if let Some(pid) = next_in_turn(&self.targets, &mut self.next_family_look) {
-                self.families.insert(pid);
-            }
-            if self.options.adopt_orphans {
-                self.look_at_own_children();
-            }
-        }
-    }
-
-    fn take_in_newborns(&mut self, budget: Budget) {
-        while !budget.is_spent()
-            && let Some(pid) = self.births.next()
-        {
-            // A pid given out anew is not the one that was refused.
-            self.refused.remove(&pid);
-            self.newborn(pid);
-        }
-    }
-
-    fn newborn(&mut self, pid: u32) {
-        if self.targets.contains_key(&pid) || pid == self_pid() {
-            return;
-        }
-        let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
-        let result = match Process::open_leader(handle) {
-            Ok(None) => return,
-            Ok(Some((process, stat))) => {
-                let parent = Some(stat.parent).filter(|parent| self.targets.contains_key(parent));
-                let origin = match parent {
-                    _ if self.everything => Origin::Any,
-                    Some(_) => Origin::Child,
-                    None if self.is_orphan(pid, &stat) => Origin::Orphan,
-                    None => return,
-                };
-                self.adopt(process, &stat, origin, parent)
-            }
-            Err(error) => Err(error.into()),
-        };
-        match result {
-            // Whatever children it has were born after it, and so are among the newborn too.
-            Ok(()) => {
-                self.families.remove(&pid);
-            }
-            Err(TargetError::Process(error)) if error.is_gone() => self.counts.too_short += 1,
-            Err(error) => self.tell_refused(pid, error),
-        }
-    }
-
-    /// Looks up the children of one of the targets that wait for it. Returns the number of its threads.
-    fn look_at_a_family(&mut self) -> usize {
-        let Some(parent) = self.families.pop_first() else { return 0 };
-        let (children, threads) = children_of(parent);
-        match children {
-            Some(children) => {
-                let new = children.into_iter().filter(|child| !self.targets.contains_key(child));
-                self.candidates.extend(new.map(|child| (child, Origin::Child, Some(parent))));
-            }
-            // A kernel without CONFIG_PROC_CHILDREN: everybody's parent tells as much.
-            None => {
-                self.families.clear();
-                self.births.expect(all_pids());
-            }
-        }
-        threads
-    }
-
-    /// Whether it was handed to this process, rather than started by it to be named as a target.
-    fn is_orphan(&self, pid: u32, stat: &Stat) -> bool {
-        self.options.adopt_orphans && stat.parent == self_pid() && !self.named.contains(&pid)
-    }
-
-    /// Orphans are handed over by the kernel without a newborn pid.
-    fn look_at_own_children(&mut self) {
-        let (children, _) = children_of(self_pid());
-        for child in children.into_iter().flatten() {
-            self.take_in(child, Origin::Orphan, None);
-        }
-    }
-
-    fn go_through_listing(&mut self, budget: Budget) {
-        while !budget.is_spent()
-            && let Some(listing) = &mut self.listing
-        {
-            match listing.next() {
-                Some(Ok(entry)) => {
-                    // What is no number is none of the processes.
-                    if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
-                        self.take_in(pid, Origin::Any, None);
-                    }
-                }
-                Some(Err(_)) | None => self.listing = None,
-            }
-        }
     }
 
     /// Takes those that died out of the targets. How they ended is looked up later.
@@ -494,9 +349,11 @@ impl Tracker {
             self.events.push(Event::Ended { pid, reason: EndReason::LeftCgroup });
         }
         // What still waits since the last look may not be a member any more.
-        self.candidates.retain(|(_, origin, _)| *origin != Origin::Member);
-        let new = members.into_iter().filter(|pid| !self.targets.contains_key(pid));
-        self.candidates.extend(new.map(|pid| (pid, Origin::Member, None)));
+        self.candidates
+            .retain(|candidate| candidate.origin != Origin::Member || members.contains(&candidate.pid));
+        for pid in members.into_iter().filter(|pid| !self.targets.contains_key(pid)) {
+            self.candidates.push(Candidate { pid, origin: Origin::Member, parent: None, listed: false });
+        }
     }
 
     fn look_for_exec(&mut self, budget: Budget) {
@@ -517,7 +374,7 @@ impl Tracker {
 }
 
 /// The first pid not below `turn`, around the end; the turn passes on.
-fn next_in_turn(targets: &BTreeMap<u32, Target>, turn: &mut u32) -> Option<u32> {
+pub(super) fn next_in_turn(targets: &BTreeMap<u32, Target>, turn: &mut u32) -> Option<u32> {
     let pid = *targets.range(*turn..).chain(targets.range(..*turn)).next()?.0;
     *turn = pid.saturating_add(1);
     Some(pid)

@@ -1,0 +1,203 @@
+//! Those that may become targets and wait to be taken in: which costs some 30 us each, so that a thousand of them wait for
+//! seconds. Those that run go first, since the others access nothing meanwhile.
+
+use super::tracker::Origin;
+use crate::source::ListedProcess;
+use isotherm_damon::Ran;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A process that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub pid: u32,
+    pub origin: Origin,
+    /// Whose child it is, if that is why it was found.
+    pub parent: Option<u32>,
+    /// It was found in a list of all processes, and so were its children.
+    pub listed: bool,
+}
+
+/// What is known of one that waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    parent: Option<u32>,
+    /// What it had run by the last list.
+    ran: Option<Ran>,
+    /// It ran between the last two lists.
+    runs: bool,
+}
+
+/// With so many it is waited for the second list, which tells who runs: to take in as many takes as long.
+const MANY: usize = 32;
+
+/// A queue without duplicates.
+#[derive(Debug, Default)]
+pub(super) struct Candidates {
+    queue: VecDeque<Candidate>,
+    waiting: BTreeMap<u32, Waiting>,
+    waits_for_list: bool,
+    /// Of those that wait, none ran between the last two lists.
+    all_idle: bool,
+}
+
+impl Candidates {
+    pub(super) fn push(&mut self, candidate: Candidate) {
+        let Candidate { pid, parent, .. } = candidate;
+        if self.waiting.insert(pid, Waiting { parent, ran: None, runs: false }).is_none() {
+            self.queue.push_back(candidate);
+        }
+    }
+
+    /// The next one; none as long as a list is waited for.
+    pub(super) fn pop(&mut self) -> Option<Candidate> {
+        if self.is_held() {
+            return None;
+        }
+        let candidate = self.queue.pop_front()?;
+        self.waiting.remove(&candidate.pid);
+        Some(candidate)
+    }
+
+    pub(super) fn contains(&self, pid: u32) -> bool {
+        self.waiting.contains_key(&pid)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn retain(&mut self, keep: impl Fn(&Candidate) -> bool) {
+        let Self { queue, waiting, .. } = self;
+        queue.retain(|candidate| {
+            let keeps = keep(candidate);
+            if !keeps {
+                waiting.remove(&candidate.pid);
+            }
+            keeps
+        });
+    }
+
+    /// Whether a list is waited for.
+    pub(super) fn is_held(&self) -> bool {
+        self.waits_for_list && self.queue.len() >= MANY
+    }
+
+    /// Whether those that wait were seen not to run.
+    pub(super) fn are_idle(&self) -> bool {
+        self.all_idle
+    }
+
+    /// There will be no list.
+    pub(super) fn wait_no_longer(&mut self) {
+        self.waits_for_list = false;
+    }
+
+    /// Puts those first that ran since the last list, each behind its parents if they wait as well.
+    pub(super) fn put_running_first(&mut self, listed: &[ListedProcess]) {
+        let (mut running, mut new) = (Vec::new(), false);
+        self.waiting.values_mut().for_each(|waiting| waiting.runs = false);
+        for process in listed {
+            let Some(waiting) = self.waiting.get_mut(&process.pid) else { continue };
+            let before = waiting.ran.replace(process.ran);
+            new |= before.is_none();
+            if process.ran.now
+                || !process.is_whole
+                || before.is_some_and(|before| before.mark != process.ran.mark)
+            {
+                running.push(process.pid);
+            }
+        }
+        self.waits_for_list = new && !self.waits_for_list;
+        self.all_idle = !new && running.is_empty();
+        for pid in running {
+            let mut next = Some(pid);
+            while let Some(waiting) = next.and_then(|pid| self.waiting.get_mut(&pid)).filter(|w| !w.runs) {
+                waiting.runs = true;
+                next = waiting.parent;
+            }
+        }
+        let Self { queue, waiting, .. } = self;
+        // Stable: parents stay before their children.
+        queue.make_contiguous().sort_by_key(|candidate| !waiting.get(&candidate.pid).is_some_and(|w| w.runs));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(pid: u32, parent: u32) -> Candidate {
+        Candidate { pid, origin: Origin::Child, parent: Some(parent), listed: true }
+    }
+
+    fn listed(pid: u32, mark: u64, now: bool) -> ListedProcess {
+        ListedProcess { pid, parent: 1, ran: Ran { mark, now }, is_whole: true }
+    }
+
+    #[test]
+    fn many_wait_for_the_second_list() {
+        let mut candidates = Candidates::default();
+        (10..90).for_each(|pid| candidates.push(candidate(pid, 1)));
+        let idle: Vec<_> = (10..90).map(|pid| listed(pid, 7, false)).collect();
+        candidates.put_running_first(&idle);
+        assert_eq!(candidates.pop(), None);
+        let mut later = idle.clone();
+        later[70] = listed(80, 8, false);
+        candidates.put_running_first(&later);
+        assert!(!candidates.are_idle());
+        assert_eq!(candidates.pop().map(|c| c.pid), Some(80));
+        candidates.put_running_first(&later);
+        assert!(candidates.are_idle());
+        // New ones come all the time: that is no reason to wait again and again.
+        candidates.push(candidate(91, 1));
+        let with = |mark| later.iter().copied().chain([listed(91, mark, false)]).collect::<Vec<_>>();
+        candidates.put_running_first(&with(1));
+        assert_eq!(candidates.pop(), None);
+        candidates.push(candidate(92, 1));
+        candidates.put_running_first(&with(1).into_iter().chain([listed(92, 1, false)]).collect::<Vec<_>>());
+        assert!(candidates.pop().is_some());
+        // Nor for one that never comes.
+        candidates.push(candidate(93, 1));
+        candidates.put_running_first(&[listed(93, 1, false)]);
+        assert_eq!(candidates.pop(), None);
+        candidates.wait_no_longer();
+        assert!(candidates.pop().is_some());
+    }
+
+    fn order(candidates: &mut Candidates) -> Vec<u32> {
+        std::iter::from_fn(|| candidates.pop()).map(|c| c.pid).collect()
+    }
+
+    #[test]
+    fn those_that_run_go_first_with_their_parents_before_them() {
+        let mut candidates = Candidates::default();
+        for (pid, parent) in [(10, 1), (11, 10), (12, 1), (13, 12), (14, 13), (15, 1)] {
+            candidates.push(candidate(pid, parent));
+        }
+        candidates.push(candidate(10, 1));
+        assert_eq!(candidates.len(), 6, "none twice");
+        let idle: Vec<_> = (10..16).map(|pid| listed(pid, 7, false)).collect();
+        candidates.put_running_first(&idle);
+        // 14 ran; its parents 12 and 13 did not.
+        let mut later = idle;
+        later[4] = listed(14, 8, false);
+        later.push(listed(99, 9, true));
+        candidates.put_running_first(&later);
+        assert_eq!(order(&mut candidates), [12, 13, 14, 10, 11, 15]);
+        assert!(candidates.is_empty() && !candidates.contains(14));
+    }
+
+    #[test]
+    fn what_is_on_a_processor_runs_at_the_first_list() {
+        let mut candidates = Candidates::default();
+        (10..13).for_each(|pid| candidates.push(candidate(pid, 1)));
+        candidates.put_running_first(&[listed(10, 1, false), listed(12, 1, true)]);
+        candidates.retain(|c| c.pid != 10);
+        assert!(!candidates.contains(10));
+        assert_eq!(order(&mut candidates), [12, 11]);
+    }
+}

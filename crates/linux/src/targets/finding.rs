@@ -1,0 +1,231 @@
+//! How a tracker finds processes: those that are born, the children of those that it follows, all there are.
+//!
+//! Three ways, from the cheapest to what works everywhere: a list of all processes that a backend gives, 0.2 us each, which
+//! tells their parents and whether they ran as well; pids given out since the last look ([`super::births`]); and
+//! directories of `/proc`, some 45 us a process.
+
+use super::candidates::Candidate;
+use super::family::{all_pids, children_of, self_pid, wait_for};
+use super::tracker::{Origin, Tracker, next_in_turn};
+use super::{Event, TargetError};
+use crate::clock::Budget;
+use crate::process::{Process, ProcessError, Stat};
+use crate::source::ListedProcess;
+use rustix::process::{Pid, WaitId};
+use std::collections::BTreeSet;
+
+/// With so many targets whose children are to be looked up (some 45 us each), or so many that wait to be taken in, a list
+/// of all processes pays: 0.3 us each of the machine's.
+const WORTH_A_LIST: usize = 5;
+/// Idle looks between looks at a target's list of children, in case the newborn pids did not tell all.
+const LOOKS_BETWEEN_FAMILY_LOOKS: u32 = 16;
+
+impl Tracker {
+    /// Whether a list of all processes would save work ([`Tracker::take_list`]).
+    pub fn wants_list(&self) -> bool {
+        self.listing.is_some()
+            || self.families.len() >= WORTH_A_LIST
+            || self.births.iter().len() >= WORTH_A_LIST
+            || self.candidates.len() >= WORTH_A_LIST
+    }
+
+    /// No list can be had.
+    pub fn has_no_list(&mut self) {
+        self.candidates.wait_no_longer();
+    }
+
+    /// Whether all that waits to be taken in was seen not to run: then nothing is missed while it waits.
+    pub fn waits_for_idle_ones(&self) -> bool {
+        self.candidates.are_idle() && self.families.is_empty() && self.births.is_empty()
+    }
+
+    /// Takes in a list of all processes, parents before their children: what else looking up families and reading `/proc`
+    /// would find. It must be newer than the last look. Those that ran since the list before are taken in first.
+    pub fn take_list(&mut self, listed: &[ListedProcess]) {
+        self.listing = None;
+        // A pid given out anew is not the one that was refused.
+        for pid in self.births.iter() {
+            self.refused.remove(&pid);
+        }
+        for &ListedProcess { pid, parent, .. } in listed {
+            if self.targets.contains_key(&pid) || self.refused.contains(&pid) || pid == self_pid() {
+                continue;
+            }
+            let is_kin = || self.targets.contains_key(&parent) || self.candidates.contains(parent);
+            let (origin, parent) = if self.everything {
+                (Origin::Any, None)
+            } else if self.options.follow_children && is_kin() {
+                (Origin::Child, Some(parent))
+            } else if self.options.adopt_orphans && parent == self_pid() && !self.named.contains(&pid) {
+                (Origin::Orphan, None)
+            } else {
+                continue;
+            };
+            self.candidates.push(Candidate { pid, origin, parent, listed: true });
+        }
+        self.families.clear();
+        // To find out that what was born lives no more, or is a thread, takes little; the others are known now.
+        let pids: BTreeSet<u32> = listed.iter().map(|process| process.pid).collect();
+        self.births.forget(|pid| pids.contains(&pid));
+        self.candidates.put_running_first(listed);
+    }
+
+    /// Makes `pid` a target, or tells once why not.
+    pub(super) fn take_in(&mut self, Candidate { pid, origin, parent, listed }: Candidate) {
+        let is_known = self.targets.contains_key(&pid) || self.refused.contains(&pid) || pid == self_pid();
+        if is_known || (origin == Origin::Orphan && self.named.contains(&pid)) {
+            return;
+        }
+        let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+        let taken = Process::open_leader(handle).map_err(TargetError::from).and_then(|opened| {
+            let Some((process, stat)) = opened else { return Ok(()) };
+            // Between the listing and now it may have ended, and its pid come to mean another.
+            match origin {
+                Origin::Child | Origin::Orphan if stat.parent != parent.unwrap_or(self_pid()) => Ok(()),
+                Origin::Any => {
+                    let parent = Some(stat.parent).filter(|parent| self.targets.contains_key(parent));
+                    self.adopt(process, &stat, origin, parent)
+                }
+                _ => self.adopt(process, &stat, origin, parent),
+            }
+        });
+        match taken {
+            Ok(()) if listed => {
+                self.families.remove(&pid);
+            }
+            Ok(()) => {}
+            Err(TargetError::Process(error)) if error.is_gone() => {
+                if origin == Origin::Orphan {
+                    wait_for(WaitId::Pid(handle));
+                }
+            }
+            Err(error) => self.tell_refused(pid, error),
+        }
+    }
+
+    pub(super) fn tell_refused(&mut self, pid: u32, error: TargetError) {
+        let kernel_thread = matches!(error, TargetError::Process(ProcessError::KernelThread { .. }));
+        if self.refuse(pid) && !kernel_thread {
+            self.counts.refused += 1;
+            self.events.push(Event::Refused { pid, error });
+        }
+    }
+
+    pub(super) fn look_for_births(&mut self, budget: Budget) {
+        let all_known = self.births.look();
+        self.take_in_newborns(budget);
+        if !all_known && self.everything {
+            self.listing = std::fs::read_dir("/proc").ok();
+        } else if !all_known {
+            self.families.extend(self.targets.keys());
+        }
+        self.idle_looks += 1;
+        if !self.everything && self.families.is_empty() && self.idle_looks >= LOOKS_BETWEEN_FAMILY_LOOKS {
+            self.idle_looks = 0;
+            if let Some(pid) = next_in_turn(&self.targets, &mut self.next_family_look) {
+                self.families.insert(pid);
+            }
+            if self.options.adopt_orphans {
+                self.look_at_own_children();
+            }
+        }
+    }
+
+    pub(super) fn take_in_newborns(&mut self, budget: Budget) {
+        while !budget.is_spent()
+            && let Some(pid) = self.births.next()
+        {
+            // A pid given out anew is not the one that was refused.
+            self.refused.remove(&pid);
+            self.newborn(pid);
+        }
+    }
+
+    pub(super) fn newborn(&mut self, pid: u32) {
+        if self.targets.contains_key(&pid) || self.candidates.contains(pid) || pid == self_pid() {
+            return;
+        }
+        let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+        let result = match Process::open_leader(handle) {
+            Ok(None) => return,
+            // Its parent was listed before it was born, and is to become a target.
+            Ok(Some((_, stat))) if self.follows_candidate(stat.parent) => {
+                let (origin, parent) = (Origin::Child, Some(stat.parent));
+                return self.candidates.push(Candidate { pid, origin, parent, listed: true });
+            }
+            Ok(Some((process, stat))) => {
+                let parent = Some(stat.parent).filter(|parent| self.targets.contains_key(parent));
+                let origin = match parent {
+                    _ if self.everything => Origin::Any,
+                    Some(_) => Origin::Child,
+                    None if self.is_orphan(pid, &stat) => Origin::Orphan,
+                    None => return,
+                };
+                self.adopt(process, &stat, origin, parent)
+            }
+            Err(error) => Err(error.into()),
+        };
+        match result {
+            // Whatever children it has were born after it, and so are among the newborn too.
+            Ok(()) => {
+                self.families.remove(&pid);
+            }
+            Err(TargetError::Process(error)) if error.is_gone() => self.counts.too_short += 1,
+            Err(error) => self.tell_refused(pid, error),
+        }
+    }
+
+    /// Looks up the children of one of the targets that wait for it. Returns the number of its threads.
+    pub(super) fn look_at_a_family(&mut self) -> usize {
+        let Some(parent) = self.families.pop_first() else { return 0 };
+        let (children, threads) = children_of(parent);
+        match children {
+            Some(children) => {
+                for pid in children.into_iter().filter(|child| !self.targets.contains_key(child)) {
+                    let (origin, parent) = (Origin::Child, Some(parent));
+                    self.candidates.push(Candidate { pid, origin, parent, listed: false });
+                }
+            }
+            // A kernel without CONFIG_PROC_CHILDREN: everybody's parent tells as much.
+            None => {
+                self.families.clear();
+                self.births.expect(all_pids());
+            }
+        }
+        threads
+    }
+
+    /// Whether `pid` is to become a target and its children with it.
+    pub(super) fn follows_candidate(&self, pid: u32) -> bool {
+        self.options.follow_children && !self.everything && self.candidates.contains(pid)
+    }
+
+    /// Whether it was handed to this process, rather than started by it to be named as a target.
+    pub(super) fn is_orphan(&self, pid: u32, stat: &Stat) -> bool {
+        self.options.adopt_orphans && stat.parent == self_pid() && !self.named.contains(&pid)
+    }
+
+    /// Orphans are handed over by the kernel without a newborn pid.
+    pub(super) fn look_at_own_children(&mut self) {
+        let (children, _) = children_of(self_pid());
+        for child in children.into_iter().flatten() {
+            self.take_in(Candidate { pid: child, origin: Origin::Orphan, parent: None, listed: false });
+        }
+    }
+
+    pub(super) fn go_through_listing(&mut self, budget: Budget) {
+        while !budget.is_spent()
+            && let Some(listing) = &mut self.listing
+        {
+            match listing.next() {
+                Some(Ok(entry)) => {
+                    // What is no number is none of the processes.
+                    if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+                        self.take_in(Candidate { pid, origin: Origin::Any, parent: None, listed: false });
+                    }
+                }
+                Some(Err(_)) | None => self.listing = None,
+            }
+        }
+    }
+}
