@@ -44,7 +44,7 @@ struct args {
 	u32 status;	 // out: enum status
 	u32 processes;	 // processes in shared.process
 	u32 list;		 // in: not 0: list all processes into shared.table; out: how many
-	u32 own;		 // out, of a list: the caller's own number there
+	u32 own;		 // of a list: the caller's number; out: the one it has there
 };
 
 // Where the running kernel keeps the fields that are read: bytes from the start of their structs.
@@ -446,7 +446,7 @@ static __noinline long visit_process(u32 index, void *unused)
 	return 0;
 }
 
-// The kernel's list of all processes, gone through in the order in which they were born.
+// The kernel's list of all processes, in the order in which they were born: a ring, begun at the caller.
 struct list {
 	u64 node; // the next one's
 	u64 first;
@@ -455,7 +455,8 @@ struct list {
 };
 
 // The list is not locked. Whoever leaves it keeps pointing to what followed, and its neighbours point past it: so each step
-// counts only if the node that it leads to points back. Where it does not, the list ends without being whole.
+// counts only if the node that it leads to points back. Where it does not, the list ends without being whole. (One that left
+// it between two steps, and whose memory became that of the youngest process, would lead there past all others.)
 static __noinline long visit_task(u32 index, void *ctx)
 {
 	struct offsets *offset = &shared.offset;
@@ -485,7 +486,7 @@ static __noinline long visit_task(u32 index, void *ctx)
 	shared.table[row][column] = (u64)parent_pid << 32 | pid;
 	shared.table[row][column + 1] = ended + ran + voluntary + other;
 	// Of several threads only the first was asked, and of a process that shares its memory only this one.
-	shared.table[row][column + 2] = (mm ? 1 : 0) | (on_cpu ? 2 : 0) | (nr_threads == 1 && users <= 1 ? 4 : 0);
+	shared.table[row][column + 2] = (mm || nr_threads > 1 ? 1 : 0) | (on_cpu ? 2 : 0) | (nr_threads == 1 && users <= 1 ? 4 : 0);
 	list->count++;
 	list->node = next;
 	list->whole = next == list->first;
@@ -498,10 +499,12 @@ static __noinline void list_processes(struct args *args)
 	struct list list = {};
 	u64 leader = 0;
 
+	u32 own = args->own;
+
 	args->own = bpf_get_current_pid_tgid() >> 32;
 	args->list = 0;
 	args->status = CHANGED;
-	if (READ(leader, bpf_get_current_task() + offset->task_group_leader) || !leader)
+	if (own != args->own || READ(leader, bpf_get_current_task() + offset->task_group_leader) || !leader)
 		return;
 	list.first = list.node = leader + offset->task_tasks;
 	bpf_loop(MAX_LISTED, visit_task, &list, 0);

@@ -232,7 +232,10 @@ impl Governor {
             // The wake-up that ends the wait is paid for, too, or it would be followed by another, for ever where the ceiling is low.
             let worth = (share * 1e9 * RECOVERS).max(WORTH_WAKING);
             let wanted = dear + self.wake_up_ns.max(worth.min(share * 1e9 * HOLDS / 4.0));
-            (wanted - self.free()) / self.kept_of_budget() / (1.0 - self.clearing)
+            // As long as clears' share is not full, it takes its part.
+            let full = self.for_clears >= share * 1e9 * HOLDS * self.clearing;
+            let part = if full { 1.0 } else { 1.0 - self.clearing };
+            (wanted - self.free()) / self.kept_of_budget() / part
         } else if beyond > 0.0 {
             beyond
         } else {
@@ -435,6 +438,22 @@ mod tests {
                 now += wait.div_ceil(SAMPLE_NS).clamp(1, 20) * SAMPLE_NS;
             }
             assert!(late > 2, "{share}: {late} ticks in the last 100 s");
+        }
+    }
+
+    #[test]
+    fn with_many_targets_clears_have_their_share_whatever_looks_take() {
+        let attrs = Attrs::default();
+        for (targets, has_share) in [(4, false), (100, true)] {
+            let (mut governor, mut now, mut cpu) = governor();
+            governor.set_targets(targets);
+            // All that is free goes into other things.
+            run(&mut governor, 20, &mut now, &mut cpu, Duration::from_micros(300));
+            let allowance = governor.allowance(&attrs);
+            assert_eq!(allowance.prepares >= 10, has_share, "{targets} targets: {allowance:?}");
+            assert!(allowance.by_turns <= allowance.checks, "{allowance:?}");
+            let (_, spent) = run(&mut governor, 60, &mut now, &mut cpu, Duration::from_micros(300));
+            assert!(spent.as_secs_f64() / 60.0 > 0.008, "once it is full, all goes to the rest: {spent:?}");
         }
     }
 

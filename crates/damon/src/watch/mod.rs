@@ -528,3 +528,36 @@ impl Stretch {
         self.rate() > tuning.active
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_present_outside_of_known_mappings_is_covered_cell_by_cell() {
+        const CELL: u64 = target::CELL_SIZE;
+        let range = |start: u64, end: u64| AddrRange::new(start * CELL, end * CELL);
+        // Mappings of a parent; its child mapped memory right below them, and far away.
+        let mappings = [range(20, 24), range(40, 64)];
+        let mut blocks: Vec<Block> = [0, 8, 16, 96].map(|cell| Block::new(cell * CELL, None)).into();
+        for (block, cells) in [(1, 4..8), (2, 0..5), (3, 0..8)] {
+            for cell in cells {
+                blocks[block].cells[cell].state = State::Unseen;
+            }
+        }
+        let expected = [range(0, 16), range(16, 20), range(20, 24), range(40, 64), range(96, 104)];
+        let found = covered(&mappings, &blocks);
+        let joined = |ranges: &[AddrRange]| {
+            let mut joined: Vec<AddrRange> = Vec::new();
+            for range in ranges {
+                match joined.last_mut().filter(|last| last.end == range.start) {
+                    Some(last) => last.end = range.end,
+                    None => joined.push(*range),
+                }
+            }
+            joined
+        };
+        assert_eq!(joined(&found), joined(&expected), "{found:?}");
+        assert_eq!(covered(&mappings, &[]), mappings);
+    }
+}

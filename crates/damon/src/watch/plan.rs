@@ -64,8 +64,11 @@ impl Watch {
         let mut for_checks = (spend * share / 100).max(1);
         if crowded {
             // Saved up, as a share may come to less than one.
-            self.check_credit = (self.check_credit + spend * share).min(100 * CHECKS_SAVED);
+            self.check_credit =
+                (self.check_credit + spend * share).min((100 * CHECKS_SAVED).max(spend * share));
             for_checks = self.check_credit / 100;
+        } else {
+            self.check_credit = 0;
         }
         if self.wake_credit + 1 >= needed && for_checks > 0 {
             chosen = self.choose_checks(step, for_checks, waiting, changes);

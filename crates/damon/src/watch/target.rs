@@ -25,7 +25,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    fn new(addr: u64, absent_at: Option<u64>) -> Self {
+    pub(super) fn new(addr: u64, absent_at: Option<u64>) -> Self {
         Self { addr, huge: false, looked: absent_at, cells: [Cell::default(); CELLS] }
     }
 

@@ -35,6 +35,8 @@ pub(super) const PAGES_A_CLEAR: usize = 128;
 pub(super) const PAGES_A_MAPPING: usize = 12;
 /// How many times as seldom targets are asked whether they ran where most did.
 pub(super) const ASKED_LESS: usize = 4;
+/// Aggregations within which all are asked, whatever it costs: 5 s.
+pub(super) const ASKED_WITHIN: usize = 50;
 /// How many times more or less pages hit than expected are a change of pattern, when neither all are nor none.
 pub(super) const APART: f32 = 4.0;
 /// Up to so many times more or less is about the same rate: what the hits of one window may be off by chance. With 8, hot cells

@@ -4,7 +4,7 @@
 use super::Watch;
 use super::activity::busiest;
 use super::target::moment_of;
-use super::tuning::{ASKED_LESS, FEW, MANY};
+use super::tuning::{ASKED_LESS, ASKED_WITHIN, FEW, MANY};
 use crate::{BlockOperations, Step, TargetId};
 use alloc::vec::Vec;
 
@@ -23,16 +23,21 @@ impl Watch {
         if count == 0 || self.cannot_ask {
             return;
         }
+        let asked: Vec<usize> =
+            (0..count).filter(|i| self.targets.get(*i).is_some_and(|t| !t.is_forgotten)).collect();
+        if asked.is_empty() {
+            return;
+        }
         // All at once, as one by one they cost several times as much. Where most run, to know who does not saves little.
         let allowed = step.allowance.asked_per_aggr;
         let saved = if self.most_run { allowed.div_ceil(ASKED_LESS) } else { allowed };
+        // But what did not run when it was last asked counts as idle: that must not be long ago.
+        let saved = saved.max(count.div_ceil(ASKED_WITHIN));
         self.ask_credit = self.ask_credit.saturating_add(saved).min(count);
         if self.ask_credit < count {
             return;
         }
         self.ask_credit = 0;
-        let asked: Vec<usize> =
-            (0..count).filter(|i| self.targets.get(*i).is_some_and(|t| !t.is_forgotten)).collect();
         let ids: Vec<TargetId> = asked.iter().filter_map(|i| Some(self.targets.get(*i)?.id)).collect();
         let mut found = Vec::new();
         step.ran(&ids, &mut found);
@@ -140,7 +145,11 @@ impl Watch {
         // Where nothing is watched yet, a look tells nothing more than the first one did.
         let idle = target.looked_once && target.census.watching == 0 && !target.activity.is_still();
         // Nothing can be cleared of what was never looked at.
-        let most = if target.looked_once { *allowed } else { (step.checks_left() / 2).max(*allowed) };
+        let most = if target.looked_once {
+            *allowed
+        } else {
+            (step.checks_left().min(step.allowance.by_turns) / 2).max(*allowed)
+        };
         let mut blocks = if idle { Vec::new() } else { target.telling(target.look_from, most + 1) };
         target.looked_once = true;
         let whole = blocks.len() <= most;

@@ -328,7 +328,6 @@ impl BlockOperations for Pte {
             && ids.len() * CHEAPER_LISTED >= self.nr_listed
             && self.list_processes(&mut listed)
         {
-            self.nr_listed = listed.len();
             listed.sort_unstable_by_key(|process| process.pid);
         }
         self.listed = listed;

@@ -130,7 +130,12 @@ impl Pte {
     /// cannot be told: the list changed meanwhile, there are more than 32,768, or the caller lives in a pid namespace.
     pub fn list_processes(&mut self, found: &mut Vec<ListedProcess>) -> bool {
         match self.walker.list(found) {
-            Ok(listed) => listed,
+            Ok(listed) => {
+                if listed {
+                    self.nr_listed = found.len();
+                }
+                listed
+            }
             Err(failed) => {
                 self.error.get_or_insert(failed);
                 false

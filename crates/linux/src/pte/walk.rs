@@ -105,6 +105,8 @@ enum Read {
 
 /// `u64`s of `Shared::table` that one process of a list takes (`LISTED_WORDS` there).
 const LISTED_WORDS: usize = 4;
+/// Most processes of a list (`MAX_LISTED` there).
+const MAX_LISTED: usize = MAX_TABLES * 512 / LISTED_WORDS;
 
 /// The fields that the program reads, in the order of its `struct offsets`.
 const FIELDS: [(&str, &str); 15] = [
@@ -443,19 +445,38 @@ impl Walker {
             return Ok(false);
         }
         let args = self.run(Read::List, -1, 0)?;
-        if args.status != 0 || args.own != std::process::id() {
+        if args.own != std::process::id() || args.list as usize == MAX_LISTED {
+            // That stays so.
+            self.lists = false;
+        }
+        if args.status != 0 || !self.lists {
             return Ok(false);
         }
         let words = self.shared.get().table.as_flattened().chunks_exact(LISTED_WORDS);
-        found.extend(words.take(args.list as usize).filter_map(|words| {
+        let listed = words.take(args.list as usize).filter_map(|words| {
             let &[pids, mark, flags, _] = words else { return None };
-            (flags & 1 != 0).then_some(ListedProcess {
-                pid: pids as u32,
-                parent: (pids >> 32) as u32,
-                ran: Ran { mark, now: flags & 2 != 0 },
-                is_whole: flags & 4 != 0,
-            })
-        }));
+            Some((
+                flags & 1 != 0,
+                ListedProcess {
+                    pid: pids as u32,
+                    parent: (pids >> 32) as u32,
+                    ran: Ran { mark, now: flags & 2 != 0 },
+                    is_whole: flags & 4 != 0,
+                },
+            ))
+        });
+        // The list is a ring: it was begun at the caller, and its first is the one that the kernel began with.
+        let (mut younger, mut all) = (Vec::new(), Vec::with_capacity(args.list as usize));
+        for (has_memory, process) in listed {
+            if process.pid == 0 {
+                younger = std::mem::take(&mut all);
+            }
+            if has_memory {
+                all.push(process);
+            }
+        }
+        found.append(&mut all);
+        found.append(&mut younger);
         Ok(true)
     }
 
@@ -501,7 +522,7 @@ impl Walker {
             status: STATUS_GONE,
             processes: processes as u32,
             list: u32::from(matches!(read, Read::List)),
-            own: 0,
+            own: std::process::id(),
         };
         self.shared.run(&self.program, &mut args)?;
         Ok(args)

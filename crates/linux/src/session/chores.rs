@@ -80,7 +80,7 @@ impl Bucket {
     }
 
     /// How long `cpu` must be made to last so that it is no more than the part `part` of the share.
-    fn lasts_ns(&self, cpu: Duration, part: f64) -> u64 {
+    pub(super) fn lasts_ns(&self, cpu: Duration, part: f64) -> u64 {
         self.share.map_or(0, |share| (cpu.as_nanos() as f64 / (share * part)) as u64)
     }
 
@@ -178,7 +178,9 @@ impl Chores {
         if self.long_now == Some(id) {
             self.stop_long();
         }
-        self.queued.remove(&id);
+        if self.queued.remove(&id) {
+            self.first.retain(|first| *first != id);
+        }
     }
 
     fn stop_long(&mut self) {
@@ -319,30 +321,28 @@ impl Chores {
         for _ in 0..LOOKS_A_STEP.min(targets.len()) {
             let next = targets.range(self.next_turn..).next().or_else(|| targets.iter().next());
             let Some((&id, _)) = next else { return };
-            if !self.look_up_size(targets, id, now_ns, interval) {
-                return;
-            }
+            // One for which it is too soon was looked up out of turn.
             self.next_turn = TargetId(id.0.wrapping_add(1));
+            self.look_up_size(targets, id, now_ns, interval);
         }
     }
 
-    /// False if it is too soon.
+    /// Does nothing if it is too soon.
     fn look_up_size(
         &mut self,
         targets: &mut BTreeMap<TargetId, Observed>,
         id: TargetId,
         now_ns: u64,
         interval: Duration,
-    ) -> bool {
-        let Some(target) = targets.get_mut(&id).filter(|t| now_ns >= t.next_look_ns) else { return false };
+    ) {
+        let Some(target) = targets.get_mut(&id).filter(|t| now_ns >= t.next_look_ns) else { return };
         target.next_look_ns = now_ns.saturating_add(as_ns(interval));
         // One that ended is noticed elsewhere.
-        let Ok((mapped, resident)) = target.process.pages() else { return true };
+        let Ok((mapped, resident)) = target.process.pages() else { return };
         target.resident_pages = resident;
         if target.maps.is_stale(mapped) {
             self.read(id);
         }
-        true
     }
 }
 

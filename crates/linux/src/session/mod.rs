@@ -115,6 +115,8 @@ const COST_PERIOD_NS: u64 = 1_000_000_000;
 const STEP_PERIOD_NS: u64 = 2_000_000;
 /// Between two lists of all processes, some 0.3 ms for a thousand: one finds those to take in, the next ones which of them run.
 const LIST_PERIOD_NS: u64 = 100_000_000;
+/// Share of what taking in processes may take that goes into lists.
+const LISTING: f64 = 0.25;
 /// ... when it found none that runs.
 const IDLE_LIST_PERIOD_NS: u64 = 1_000_000_000;
 /// CPU time for taking in processes before the mappings of those taken in are read, at the start: two or three at a time.
@@ -200,7 +202,7 @@ impl Session {
             let looked = if now >= look_at {
                 look_at = now + update_ns;
                 self.look_around(now)
-            } else if now >= work_at || self.tracker.has_work() || self.chores.has_work() {
+            } else if now >= work_at || self.has_work(now) {
                 work_at = now + WORK_PERIOD_NS;
                 self.work(now)
             } else {
@@ -232,6 +234,9 @@ impl Session {
             if self.chores.has_work() {
                 wake = wake.min(self.reading.due_ns(now).max(now + STEP_PERIOD_NS));
             }
+            if self.tracker.wants_list() {
+                wake = wake.min(self.list_at.max(now + STEP_PERIOD_NS));
+            }
             if self.chores.has_first() {
                 wake = wake.min(self.taking_in.due_ns(now).max(now + STEP_PERIOD_NS));
             }
@@ -242,6 +247,12 @@ impl Session {
         let ended = self.take(events, now).and(ended);
         self.tell_cost(now);
         ended
+    }
+
+    /// Whether there is anything beside sampling that does not wait for a time of its own.
+    fn has_work(&self, now: u64) -> bool {
+        let lists = now >= self.list_at && self.tracker.wants_list();
+        lists || self.tracker.has_work() || self.chores.has_work()
     }
 
     /// What the source cannot see.
@@ -280,8 +291,9 @@ impl Session {
         let start = clock::of_this_thread();
         let events = self.tracker.look(cpu);
         self.take(events, now)?;
-        self.list_processes(now);
         self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
+        self.list_processes(now);
+        self.read_first(now);
         self.go_on_reading(now);
         Ok(())
     }
@@ -289,15 +301,17 @@ impl Session {
     /// Goes on with what is left to do, if the budget allows.
     fn work(&mut self, now: u64) -> Result<(), SourceError> {
         self.notice_deaths(now);
+        // What was taken in is known only when its mappings are: that comes before taking in more.
+        self.read_first(now);
         // How a target ended is told whatever the budget.
         let cpu = self.taking_in.allowance(now).or((!self.ending.is_empty()).then_some(Duration::ZERO));
         if let Some(cpu) = cpu.filter(|_| self.tracker.has_work()) {
             let start = clock::of_this_thread();
-            self.list_processes(now);
             let events = self.tracker.work(cpu);
             self.take(events, now)?;
             self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
         }
+        self.list_processes(now);
         self.go_on_reading(now);
         Ok(())
     }
@@ -307,6 +321,7 @@ impl Session {
         if now < self.list_at || !self.tracker.wants_list() {
             return;
         }
+        let start = clock::of_this_thread();
         if self.source.list_processes(&mut self.listed) {
             self.tracker.take_list(&self.listed);
         } else {
@@ -318,7 +333,21 @@ impl Session {
             (chores::TAKING_IN, LIST_PERIOD_NS)
         };
         self.taking_in.set_part(self.options.overhead, part);
-        self.list_at = now + period;
+        let spent = clock::of_this_thread().saturating_sub(start);
+        self.taking_in.spend(spent);
+        // Of a machine with very many processes, or under a low ceiling, less often.
+        self.list_at = now.saturating_add(period.max(self.taking_in.lasts_ns(spent, LISTING)));
+    }
+
+    /// Reads mappings of targets of which none are known.
+    fn read_first(&mut self, now: u64) {
+        if self.chores.has_first()
+            && let Some(cpu) = self.taking_in.allowance(now)
+        {
+            let start = clock::of_this_thread();
+            self.read_mappings(now, |chores, targets, news| chores.step_first(targets, cpu, news));
+            self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
+        }
     }
 
     fn go_on_reading(&mut self, now: u64) {
@@ -331,14 +360,6 @@ impl Session {
                 self.read_mappings(now, |chores, targets, news| chores.step(targets, cpu, news));
             }
             self.reading.spend(clock::of_this_thread().saturating_sub(start));
-        }
-        // What was taken in is known only when its mappings are.
-        if self.chores.has_first()
-            && let Some(cpu) = self.taking_in.allowance(now)
-        {
-            let start = clock::of_this_thread();
-            self.read_mappings(now, |chores, targets, news| chores.step_first(targets, cpu, news));
-            self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
         }
     }
 

@@ -4,7 +4,8 @@
 use super::tracker::Origin;
 use crate::source::ListedProcess;
 use isotherm_damon::Ran;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, Entry};
 
 /// A process that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +42,28 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
+    /// Adds one. What was known of one that waits already is known better now: it may have another parent.
     pub(super) fn push(&mut self, candidate: Candidate) {
         let Candidate { pid, parent, .. } = candidate;
-        if self.waiting.insert(pid, Waiting { parent, ran: None, runs: false }).is_none() {
-            self.queue.push_back(candidate);
+        match self.waiting.entry(pid) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Waiting { parent, ran: None, runs: false });
+                self.queue.push_back(candidate);
+                self.all_idle = false;
+            }
+            Entry::Occupied(mut waiting) if waiting.get().parent != parent => {
+                waiting.get_mut().parent = parent;
+                if let Some(queued) = self.queue.iter_mut().find(|queued| queued.pid == pid) {
+                    *queued = candidate;
+                }
+            }
+            Entry::Occupied(_) => {}
         }
+    }
+
+    /// The children of those that wait are not known any more.
+    pub(super) fn need_families(&mut self) {
+        self.queue.iter_mut().for_each(|candidate| candidate.listed = false);
     }
 
     /// The next one; none as long as a list is waited for.
@@ -88,15 +106,16 @@ impl Candidates {
 
     /// Whether those that wait were seen not to run.
     pub(super) fn are_idle(&self) -> bool {
-        self.all_idle
+        self.all_idle && !self.queue.is_empty()
     }
 
     /// There will be no list.
     pub(super) fn wait_no_longer(&mut self) {
-        self.waits_for_list = false;
+        (self.waits_for_list, self.all_idle) = (false, false);
     }
 
-    /// Puts those first that ran since the last list, each behind its parents if they wait as well.
+    /// Puts those first that ran since the last list, each behind its parents if they wait as well. Of a process of several
+    /// threads a list does not tell whether it runs: it counts as running.
     pub(super) fn put_running_first(&mut self, listed: &[ListedProcess]) {
         let (mut running, mut new) = (Vec::new(), false);
         self.waiting.values_mut().for_each(|waiting| waiting.runs = false);
@@ -189,6 +208,28 @@ mod tests {
         candidates.put_running_first(&later);
         assert_eq!(order(&mut candidates), [12, 13, 14, 10, 11, 15]);
         assert!(candidates.is_empty() && !candidates.contains(14));
+    }
+
+    #[test]
+    fn what_is_found_again_keeps_what_was_known_of_it() {
+        let mut candidates = Candidates::default();
+        let push = |candidates: &mut Candidates| (10..50).for_each(|pid| candidates.push(candidate(pid, 1)));
+        let lists =
+            |ran: u32| (10..50).map(|pid| listed(pid, 7 + u64::from(pid == ran), false)).collect::<Vec<_>>();
+        push(&mut candidates);
+        candidates.put_running_first(&lists(0));
+        push(&mut candidates);
+        candidates.put_running_first(&lists(0));
+        assert!(candidates.are_idle());
+        push(&mut candidates);
+        candidates.put_running_first(&lists(40));
+        assert!(!candidates.are_idle());
+        // Its parent died meanwhile, and another one took it.
+        candidates.push(candidate(41, 5));
+        assert_eq!(candidates.pop().map(|c| c.pid), Some(40));
+        let rest: Vec<Candidate> = std::iter::from_fn(|| candidates.pop()).collect();
+        assert_eq!(rest.iter().find(|c| c.pid == 41).and_then(|c| c.parent), Some(5));
+        assert!(rest.len() == 39 && !candidates.are_idle());
     }
 
     #[test]

@@ -47,11 +47,26 @@ impl Tracker {
         for pid in self.births.iter() {
             self.refused.remove(&pid);
         }
+        // Mostly parents come before their children; not where a younger process took in an orphan.
+        while self.take_kin(listed) {}
+        self.families.clear();
+        // To find out that what was born lives no more, or is a thread, takes little; the others are known now.
+        let pids: BTreeSet<u32> = listed.iter().map(|process| process.pid).collect();
+        self.births.forget(|pid| pids.contains(&pid));
+        self.candidates.put_running_first(listed);
+    }
+
+    /// Queues the kin of what is known among the processes listed. Whether there was any.
+    fn take_kin(&mut self, listed: &[ListedProcess]) -> bool {
+        let before = self.candidates.len();
         for &ListedProcess { pid, parent, .. } in listed {
             if self.targets.contains_key(&pid) || self.refused.contains(&pid) || pid == self_pid() {
                 continue;
             }
-            let is_kin = || self.targets.contains_key(&parent) || self.candidates.contains(parent);
+            let is_kin = || {
+                parent != self_pid()
+                    && (self.targets.contains_key(&parent) || self.candidates.contains(parent))
+            };
             let (origin, parent) = if self.everything {
                 (Origin::Any, None)
             } else if self.options.follow_children && is_kin() {
@@ -63,11 +78,7 @@ impl Tracker {
             };
             self.candidates.push(Candidate { pid, origin, parent, listed: true });
         }
-        self.families.clear();
-        // To find out that what was born lives no more, or is a thread, takes little; the others are known now.
-        let pids: BTreeSet<u32> = listed.iter().map(|process| process.pid).collect();
-        self.births.forget(|pid| pids.contains(&pid));
-        self.candidates.put_running_first(listed);
+        !self.everything && self.candidates.len() > before
     }
 
     /// Makes `pid` a target, or tells once why not.
@@ -79,9 +90,17 @@ impl Tracker {
         let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
         let taken = Process::open_leader(handle).map_err(TargetError::from).and_then(|opened| {
             let Some((process, stat)) = opened else { return Ok(()) };
-            // Between the listing and now it may have ended, and its pid come to mean another.
+            // Between the listing and now its parent may have died, or it, and its pid come to mean another.
             match origin {
-                Origin::Child | Origin::Orphan if stat.parent != parent.unwrap_or(self_pid()) => Ok(()),
+                Origin::Child | Origin::Orphan if stat.parent != parent.unwrap_or(self_pid()) => {
+                    if self.options.follow_children && self.targets.contains_key(&stat.parent) {
+                        self.adopt(process, &stat, Origin::Child, Some(stat.parent))
+                    } else if self.is_orphan(pid, &stat) {
+                        self.adopt(process, &stat, Origin::Orphan, None)
+                    } else {
+                        Ok(())
+                    }
+                }
                 Origin::Any => {
                     let parent = Some(stat.parent).filter(|parent| self.targets.contains_key(parent));
                     self.adopt(process, &stat, origin, parent)
@@ -118,6 +137,7 @@ impl Tracker {
             self.listing = std::fs::read_dir("/proc").ok();
         } else if !all_known {
             self.families.extend(self.targets.keys());
+            self.candidates.need_families();
         }
         self.idle_looks += 1;
         if !self.everything && self.families.is_empty() && self.idle_looks >= LOOKS_BETWEEN_FAMILY_LOOKS {
@@ -197,7 +217,7 @@ impl Tracker {
 
     /// Whether `pid` is to become a target and its children with it.
     pub(super) fn follows_candidate(&self, pid: u32) -> bool {
-        self.options.follow_children && !self.everything && self.candidates.contains(pid)
+        self.options.follow_children && !self.everything && pid != self_pid() && self.candidates.contains(pid)
     }
 
     /// Whether it was handed to this process, rather than started by it to be named as a target.

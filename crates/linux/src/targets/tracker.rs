@@ -3,7 +3,7 @@
 use super::births::Births;
 use super::candidates::{Candidate, Candidates};
 use super::ends::Ends;
-use super::family::wait_for;
+use super::family::{self_pid, wait_for};
 use super::{Cgroup, CgroupError, Counts, EndReason, Event, TargetError, TrackerOptions};
 use crate::clock::Budget;
 use crate::process::{Image, Process, ProcessError, Stat, raw};
@@ -37,7 +37,7 @@ struct Dead {
     pid: u32,
     target: Target,
     /// Whether [`Tracker::take_deaths`] has named it.
-    pub(super) named: bool,
+    named: bool,
 }
 
 /// Caps on what one look does, however much CPU time it is given.
@@ -351,7 +351,9 @@ impl Tracker {
         // What still waits since the last look may not be a member any more.
         self.candidates
             .retain(|candidate| candidate.origin != Origin::Member || members.contains(&candidate.pid));
-        for pid in members.into_iter().filter(|pid| !self.targets.contains_key(pid)) {
+        let is_new =
+            |pid: &u32| !self.targets.contains_key(pid) && !self.refused.contains(pid) && *pid != self_pid();
+        for pid in members.into_iter().filter(is_new) {
             self.candidates.push(Candidate { pid, origin: Origin::Member, parent: None, listed: false });
         }
     }
