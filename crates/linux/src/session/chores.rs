@@ -22,8 +22,9 @@ const STEP_BYTES: usize = 64 << 10;
 /// is left of the whole.
 pub(super) const TAKING_IN: f64 = 0.35;
 
-/// ... where those that wait do not run: nothing is missed meanwhile. A thousand of them take a minute and a half.
-pub(super) const TAKING_IN_IDLE: f64 = 0.15;
+/// ... where many wait and none of them goes on running: nothing is missed meanwhile, and what each of them costs afterwards,
+/// to be drawn, recorded and looked at for the first time, is several times as much. A thousand of them take a minute.
+pub(super) const TAKING_IN_IDLE: f64 = 0.05;
 
 /// Share that reading mappings may take: they name what is seen.
 pub(super) const READING: f64 = 0.1;
@@ -114,7 +115,7 @@ pub(super) struct News {
 pub(super) struct Chores {
     /// For lists that take one step, as most do.
     quick: Reader,
-    /// Of targets of which no mappings are known.
+    /// Of targets of which no mappings are known, and of those that run and whose mappings changed.
     first: VecDeque<TargetId>,
     waiting: VecDeque<TargetId>,
     /// For the others, one after the other, so that they hold up nobody else.
@@ -139,14 +140,17 @@ impl Chores {
         }
     }
 
-    /// Has the mappings of a target read of which nothing is known.
+    /// Has the mappings of a target read before those of others: nothing is known of it, or it runs.
     pub(super) fn read_first(&mut self, id: TargetId) {
         if self.queued.insert(id) {
+            self.first.push_back(id);
+        } else if let Some(at) = self.waiting.iter().position(|waiting| *waiting == id) {
+            self.waiting.remove(at);
             self.first.push_back(id);
         }
     }
 
-    /// Whether there are targets of which no mappings are known.
+    /// Whether any mappings are to be read first.
     pub(super) fn has_first(&self) -> bool {
         !self.first.is_empty()
     }
@@ -308,8 +312,9 @@ impl Chores {
         let half = LOOKS_A_STEP / 2;
         for _ in 0..half.min(busiest.len()) {
             self.next_busy = (self.next_busy + 1) % busiest.len();
-            if let Some(id) = busiest.get(self.next_busy) {
-                self.look_up_size(targets, *id, now_ns, interval);
+            let Some(&id) = busiest.get(self.next_busy) else { break };
+            if Self::look_up_size(targets, id, now_ns, interval) || self.waiting.contains(&id) {
+                self.read_first(id);
             }
         }
         self.look_up_sizes(targets, now_ns, interval);
@@ -323,26 +328,25 @@ impl Chores {
             let Some((&id, _)) = next else { return };
             // One for which it is too soon was looked up out of turn.
             self.next_turn = TargetId(id.0.wrapping_add(1));
-            self.look_up_size(targets, id, now_ns, interval);
+            if Self::look_up_size(targets, id, now_ns, interval) {
+                self.read(id);
+            }
         }
     }
 
-    /// Does nothing if it is too soon.
+    /// Whether its mappings are to be read again; false if it is too soon to tell.
     fn look_up_size(
-        &mut self,
         targets: &mut BTreeMap<TargetId, Observed>,
         id: TargetId,
         now_ns: u64,
         interval: Duration,
-    ) {
-        let Some(target) = targets.get_mut(&id).filter(|t| now_ns >= t.next_look_ns) else { return };
+    ) -> bool {
+        let Some(target) = targets.get_mut(&id).filter(|t| now_ns >= t.next_look_ns) else { return false };
         target.next_look_ns = now_ns.saturating_add(as_ns(interval));
         // One that ended is noticed elsewhere.
-        let Ok((mapped, resident)) = target.process.pages() else { return };
+        let Ok((mapped, resident)) = target.process.pages() else { return false };
         target.resident_pages = resident;
-        if target.maps.is_stale(mapped) {
-            self.read(id);
-        }
+        target.maps.is_stale(mapped)
     }
 }
 

@@ -46,7 +46,7 @@ pub struct SessionOptions {
     /// How often to look for new targets and changed mappings, at most.
     pub update: Duration,
     /// The whole overhead budget, a share of one CPU (0.01 is 1 %; 0: no ceiling). 35 % of it may go into taking
-    /// in processes (15 % as long as none of those that wait runs), 10 % into reading mappings that changed.
+    /// in processes (5 % as long as many wait and none of them goes on running), 10 % into reading mappings that changed.
     pub overhead: f64,
     /// CPU time that this process spent on the session's behalf before there was one: told with the first costs, and made
     /// good in the seconds that follow.

@@ -4,6 +4,7 @@
 use super::tracker::Origin;
 use crate::source::ListedProcess;
 use isotherm_damon::Ran;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
 
@@ -24,12 +25,16 @@ struct Waiting {
     parent: Option<u32>,
     /// What it had run by the last list.
     ran: Option<Ran>,
-    /// It ran between the last two lists.
-    runs: bool,
+    /// It ran between the last two lists (1), and between the two before as well (2): one that was just born ran once.
+    own_runs: u8,
+    /// The same of it or of one that it is an ancestor of.
+    runs: u8,
 }
 
 /// With so many it is waited for the second list, which tells who runs: to take in as many takes as long.
 const MANY: usize = 32;
+/// [`Waiting::runs`] of one that goes on running.
+const GOES_ON: u8 = 2;
 
 /// A queue without duplicates.
 #[derive(Debug, Default)]
@@ -37,7 +42,7 @@ pub(super) struct Candidates {
     queue: VecDeque<Candidate>,
     waiting: BTreeMap<u32, Waiting>,
     waits_for_list: bool,
-    /// Of those that wait, none ran between the last two lists.
+    /// Of those that wait, none goes on running.
     all_idle: bool,
 }
 
@@ -47,9 +52,8 @@ impl Candidates {
         let Candidate { pid, parent, .. } = candidate;
         match self.waiting.entry(pid) {
             Entry::Vacant(vacant) => {
-                vacant.insert(Waiting { parent, ran: None, runs: false });
+                vacant.insert(Waiting { parent, ran: None, own_runs: 0, runs: 0 });
                 self.queue.push_back(candidate);
-                self.all_idle = false;
             }
             Entry::Occupied(mut waiting) if waiting.get().parent != parent => {
                 waiting.get_mut().parent = parent;
@@ -104,9 +108,9 @@ impl Candidates {
         self.waits_for_list && self.queue.len() >= MANY
     }
 
-    /// Whether those that wait were seen not to run.
+    /// Whether many wait, and none of them goes on running.
     pub(super) fn are_idle(&self) -> bool {
-        self.all_idle && !self.queue.is_empty()
+        self.all_idle && self.queue.len() >= MANY
     }
 
     /// There will be no list.
@@ -118,30 +122,33 @@ impl Candidates {
     /// threads a list does not tell whether it runs: it counts as running.
     pub(super) fn put_running_first(&mut self, listed: &[ListedProcess]) {
         let (mut running, mut new) = (Vec::new(), false);
-        self.waiting.values_mut().for_each(|waiting| waiting.runs = false);
         for process in listed {
             let Some(waiting) = self.waiting.get_mut(&process.pid) else { continue };
             let before = waiting.ran.replace(process.ran);
             new |= before.is_none();
-            if process.ran.now
-                || !process.is_whole
-                || before.is_some_and(|before| before.mark != process.ran.mark)
-            {
-                running.push(process.pid);
+            let differs = before.is_some_and(|before| before.mark != process.ran.mark);
+            let runs = process.ran.now || !process.is_whole || differs;
+            waiting.runs = if runs { GOES_ON.min(waiting.own_runs + 1) } else { 0 };
+            waiting.own_runs = waiting.runs;
+            if runs {
+                running.push((process.pid, waiting.runs));
             }
         }
         self.waits_for_list = new && !self.waits_for_list;
-        self.all_idle = !new && running.is_empty();
-        for pid in running {
-            let mut next = Some(pid);
-            while let Some(waiting) = next.and_then(|pid| self.waiting.get_mut(&pid)).filter(|w| !w.runs) {
-                waiting.runs = true;
+        self.all_idle = running.iter().all(|(_, runs)| *runs < GOES_ON);
+        for (pid, runs) in running {
+            let mut next = self.waiting.get(&pid).and_then(|waiting| waiting.parent);
+            while let Some(waiting) =
+                next.and_then(|pid| self.waiting.get_mut(&pid)).filter(|w| w.runs < runs)
+            {
+                waiting.runs = runs;
                 next = waiting.parent;
             }
         }
         let Self { queue, waiting, .. } = self;
         // Stable: parents stay before their children.
-        queue.make_contiguous().sort_by_key(|candidate| !waiting.get(&candidate.pid).is_some_and(|w| w.runs));
+        let runs = |candidate: &Candidate| waiting.get(&candidate.pid).map_or(0, |waiting| waiting.runs);
+        queue.make_contiguous().sort_by_key(|candidate| Reverse(runs(candidate)));
     }
 }
 
@@ -167,8 +174,13 @@ mod tests {
         let mut later = idle.clone();
         later[70] = listed(80, 8, false);
         candidates.put_running_first(&later);
-        assert!(!candidates.are_idle());
+        assert!(candidates.are_idle(), "it ran once, as what is just born does");
+        later[70] = listed(80, 9, false);
+        later[69] = listed(79, 9, false);
+        candidates.put_running_first(&later);
+        assert!(!candidates.are_idle(), "it goes on");
         assert_eq!(candidates.pop().map(|c| c.pid), Some(80));
+        assert_eq!(candidates.pop().map(|c| c.pid), Some(79));
         candidates.put_running_first(&later);
         assert!(candidates.are_idle());
         // New ones come all the time: that is no reason to wait again and again.
@@ -223,7 +235,6 @@ mod tests {
         assert!(candidates.are_idle());
         push(&mut candidates);
         candidates.put_running_first(&lists(40));
-        assert!(!candidates.are_idle());
         // Its parent died meanwhile, and another one took it.
         candidates.push(candidate(41, 5));
         assert_eq!(candidates.pop().map(|c| c.pid), Some(40));

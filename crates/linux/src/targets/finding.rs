@@ -34,7 +34,7 @@ impl Tracker {
         self.candidates.wait_no_longer();
     }
 
-    /// Whether all that waits to be taken in was seen not to run: then nothing is missed while it waits.
+    /// Whether much waits to be taken in and none of it goes on running: then nothing is missed meanwhile.
     pub fn waits_for_idle_ones(&self) -> bool {
         self.candidates.are_idle() && self.families.is_empty() && self.births.is_empty()
     }
