@@ -1,9 +1,10 @@
 //! The `pte` operations on real memory: this process's own, a child's, a dead process's.
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
 
+mod live;
+
 use isotherm_damon::{AddrRange, Check, Operations, Seen, TargetId, three_regions};
 use isotherm_linux::maps::Maps;
-use isotherm_linux::probe::pte_prerequisites;
 use isotherm_linux::process::Process;
 use isotherm_linux::pte::Pte;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mlock, mmap_anonymous, mprotect};
@@ -15,22 +16,11 @@ const ME: TargetId = TargetId(1);
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
 
-/// The operations on this process; `None`, said so, where the machine or user cannot (in CI as root that is a failure).
+/// The operations on this process, if they work here.
 fn operations() -> Option<Pte> {
-    match pte_prerequisites() {
-        Ok(_) => {
-            let mut pte = Pte::load().unwrap();
-            pte.add(ME, Arc::new(Process::open(getpid()).unwrap()));
-            Some(pte)
-        }
-        Err((reason, _)) => {
-            let must =
-                std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root();
-            assert!(!must, "skipped, as root in CI: {reason}");
-            println!("skipped: {reason}");
-            None
-        }
-    }
+    let mut pte = live::operations()?;
+    pte.add(ME, Arc::new(Process::open(getpid()).unwrap()));
+    Some(pte)
 }
 
 /// Anonymous memory, 2 MiB aligned, written to once; with huge pages or without.

@@ -2,14 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
 
 mod known;
+mod live;
 
 use isotherm_damon::{
     AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Operations, Ownership, Pages,
     RangeClear, Sweep, TargetId,
 };
-use isotherm_linux::probe::pte_prerequisites;
 use isotherm_linux::pte::Pte;
 use known::{HUGE, Known, PAGE};
+use live::operations;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use rustix::process::{Pid, getpid};
 use std::collections::BTreeSet;
@@ -21,20 +22,6 @@ const ID: TargetId = TargetId(7);
 #[test]
 fn child() {
     known::serve();
-}
-
-/// The operations, if they work here (in CI as root they must).
-fn operations() -> Option<Pte> {
-    match pte_prerequisites() {
-        Ok(_) => Some(Pte::load().unwrap()),
-        Err((reason, _)) => {
-            let must =
-                std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root();
-            assert!(!must, "skipped, as root in CI: {reason}");
-            println!("skipped: {reason}");
-            None
-        }
-    }
 }
 
 fn watched() -> Option<(Pte, Known)> {

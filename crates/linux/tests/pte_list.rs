@@ -1,30 +1,18 @@
 //! The list of all processes that the walker gives: against `/proc`, and against asking each process by itself.
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
 
+mod live;
+
 use isotherm_damon::{BlockOperations, Ran, TargetId};
 use isotherm_linux::ListedProcess;
-use isotherm_linux::probe::pte_prerequisites;
 use isotherm_linux::process::Process;
 use isotherm_linux::pte::Pte;
+use live::operations;
 use rustix::process::Pid;
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The operations, if they work here (in CI as root they must).
-fn operations() -> Option<Pte> {
-    match pte_prerequisites() {
-        Ok(_) => Some(Pte::load().unwrap()),
-        Err((reason, _)) => {
-            let must =
-                std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root();
-            assert!(!must, "skipped, as root in CI: {reason}");
-            println!("skipped: {reason}");
-            None
-        }
-    }
-}
 
 /// A child that is ended when dropped.
 struct Ended(Child);

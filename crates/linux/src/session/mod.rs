@@ -7,18 +7,19 @@
 
 mod chores;
 mod feed;
+mod intake;
 mod observer;
 
 pub use crate::clock::monotonic_ns;
 pub use feed::{Feed, FeedLimits};
 pub use observer::{Cost, Observer, Refusals, SessionEvent};
 
-use crate::clock::{self, to_ns};
+use crate::clock::to_ns;
 use crate::maps::Maps;
 use crate::process::{Process, raise_descriptor_limit, raw};
 use crate::source::{Counters, ListedProcess, Source, SourceError};
 use crate::targets::{EndReason, Event, Tracker};
-use chores::{Bucket, Chores, News, READING, TAKING_IN};
+use chores::{Bucket, Chores, READING, TAKING_IN};
 use feed::{Known, Outlets};
 use isotherm_damon::{Attrs, TargetId};
 use rustix::thread::clock_nanosleep_absolute;
@@ -113,12 +114,6 @@ const WORK_PERIOD_NS: u64 = 50_000_000;
 const COST_PERIOD_NS: u64 = 1_000_000_000;
 /// Between two steps of other work, so that sampling is not late for it.
 const STEP_PERIOD_NS: u64 = 2_000_000;
-/// Between two lists of all processes, some 0.3 ms for a thousand: one finds those to take in, the next ones which of them run.
-const LIST_PERIOD_NS: u64 = 100_000_000;
-/// Share of what taking in processes may take that goes into lists.
-const LISTING: f64 = 0.25;
-/// ... when it found none that runs.
-const IDLE_LIST_PERIOD_NS: u64 = 1_000_000_000;
 /// CPU time for taking in processes before the mappings of those taken in are read, at the start: two or three at a time.
 const TAKE_IN: Duration = Duration::from_micros(100);
 /// Steps done at once before the session starts, so that a held command and other named targets are known by then.
@@ -281,104 +276,6 @@ impl Session {
         });
         dead.into_iter().for_each(|id| self.stop_observing(id));
         due
-    }
-
-    /// Looks for new targets, ends and exec, within the budget.
-    fn look_around(&mut self, now: u64) -> Result<(), SourceError> {
-        self.catch_up(now);
-        self.notice_deaths(now);
-        let cpu = self.taking_in.allowance(now).unwrap_or_default();
-        let start = clock::of_this_thread();
-        let events = self.tracker.look(cpu);
-        self.take(events, now)?;
-        self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
-        self.list_processes(now);
-        self.read_first(now);
-        self.go_on_reading(now);
-        Ok(())
-    }
-
-    /// Goes on with what is left to do, if the budget allows.
-    fn work(&mut self, now: u64) -> Result<(), SourceError> {
-        self.notice_deaths(now);
-        // What was taken in is known only when its mappings are: that comes before taking in more.
-        self.read_first(now);
-        // How a target ended is told whatever the budget.
-        let cpu = self.taking_in.allowance(now).or((!self.ending.is_empty()).then_some(Duration::ZERO));
-        if let Some(cpu) = cpu.filter(|_| self.tracker.has_work()) {
-            let start = clock::of_this_thread();
-            let events = self.tracker.work(cpu);
-            self.take(events, now)?;
-            self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
-        }
-        self.list_processes(now);
-        self.go_on_reading(now);
-        Ok(())
-    }
-
-    /// Asks for a list of all processes, where that is the cheapest way to what waits to be looked up.
-    fn list_processes(&mut self, now: u64) {
-        if now < self.list_at || !self.tracker.wants_list() {
-            return;
-        }
-        let start = clock::of_this_thread();
-        if self.source.list_processes(&mut self.listed) {
-            self.tracker.take_list(&self.listed);
-        } else {
-            self.tracker.has_no_list();
-        }
-        let (part, period) = if self.tracker.waits_for_idle_ones() {
-            (chores::TAKING_IN_IDLE, IDLE_LIST_PERIOD_NS)
-        } else {
-            (chores::TAKING_IN, LIST_PERIOD_NS)
-        };
-        self.taking_in.set_part(self.options.overhead, part);
-        let spent = clock::of_this_thread().saturating_sub(start);
-        self.taking_in.spend(spent);
-        // Of a machine with very many processes, or under a low ceiling, less often.
-        self.list_at = now.saturating_add(period.max(self.taking_in.lasts_ns(spent, LISTING)));
-    }
-
-    /// Reads mappings of targets of which none are known.
-    fn read_first(&mut self, now: u64) {
-        if self.chores.has_first()
-            && let Some(cpu) = self.taking_in.allowance(now)
-        {
-            let start = clock::of_this_thread();
-            self.read_mappings(now, |chores, targets, news| chores.step_first(targets, cpu, news));
-            self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
-        }
-    }
-
-    fn go_on_reading(&mut self, now: u64) {
-        if let Some(cpu) = self.reading.allowance(now) {
-            let start = clock::of_this_thread();
-            self.busiest.clear();
-            self.source.busiest(&mut self.busiest);
-            self.chores.take_turns(&mut self.targets, now, &self.busiest, self.options.update, &self.reading);
-            if self.chores.has_work() {
-                self.read_mappings(now, |chores, targets, news| chores.step(targets, cpu, news));
-            }
-            self.reading.spend(clock::of_this_thread().saturating_sub(start));
-        }
-    }
-
-    fn read_mappings(
-        &mut self,
-        now: u64,
-        read: impl FnOnce(&mut Chores, &mut BTreeMap<TargetId, Observed>, &mut Vec<News>),
-    ) {
-        let mut news = Vec::new();
-        read(&mut self.chores, &mut self.targets, &mut news);
-        for News { id, partial, for_observers } in news {
-            let Some(target) = self.targets.get(&id) else { continue };
-            let list = partial.as_ref().unwrap_or(target.maps.list());
-            self.source.set_ranges(id, list.ranges());
-            self.source.set_mappings(id, partial.is_none().then(|| list.mappings().len()));
-            if for_observers {
-                self.outlets.mappings(id, list, now);
-            }
-        }
     }
 
     fn notice_deaths(&mut self, now: u64) {

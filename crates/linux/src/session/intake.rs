@@ -1,0 +1,117 @@
+//! What a session does beside sampling: it looks for processes and takes them in, and reads what they have mapped, each under
+//! its share of the overhead budget.
+
+use super::chores::{self, Chores, News};
+use super::{Observed, Session};
+use crate::clock;
+use crate::source::SourceError;
+use isotherm_damon::TargetId;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Between two lists of all processes, some 0.3 ms for a thousand: one finds those to take in, the next ones which of them run.
+const LIST_PERIOD_NS: u64 = 100_000_000;
+/// ... when it found none that runs.
+const IDLE_LIST_PERIOD_NS: u64 = 1_000_000_000;
+/// Share of what taking in processes may take that goes into lists.
+const LISTING: f64 = 0.25;
+
+impl Session {
+    /// Looks for new targets, ends and exec, within the budget.
+    pub(super) fn look_around(&mut self, now: u64) -> Result<(), SourceError> {
+        self.catch_up(now);
+        self.notice_deaths(now);
+        let cpu = self.taking_in.allowance(now).unwrap_or_default();
+        let start = clock::of_this_thread();
+        let events = self.tracker.look(cpu);
+        self.take(events, now)?;
+        self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
+        self.list_processes(now);
+        self.read_first(now);
+        self.go_on_reading(now);
+        Ok(())
+    }
+
+    /// Goes on with what is left to do, if the budget allows.
+    pub(super) fn work(&mut self, now: u64) -> Result<(), SourceError> {
+        self.notice_deaths(now);
+        // What was taken in is known only when its mappings are: that comes before taking in more.
+        self.read_first(now);
+        // How a target ended is told whatever the budget.
+        let cpu = self.taking_in.allowance(now).or((!self.ending.is_empty()).then_some(Duration::ZERO));
+        if let Some(cpu) = cpu.filter(|_| self.tracker.has_work()) {
+            let start = clock::of_this_thread();
+            let events = self.tracker.work(cpu);
+            self.take(events, now)?;
+            self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
+        }
+        self.list_processes(now);
+        self.go_on_reading(now);
+        Ok(())
+    }
+
+    /// Asks for a list of all processes, where that is the cheapest way to what waits to be looked up.
+    pub(super) fn list_processes(&mut self, now: u64) {
+        if now < self.list_at || !self.tracker.wants_list() {
+            return;
+        }
+        let start = clock::of_this_thread();
+        if self.source.list_processes(&mut self.listed) {
+            self.tracker.take_list(&self.listed);
+        } else {
+            self.tracker.has_no_list();
+        }
+        let (part, period) = if self.tracker.waits_for_idle_ones() {
+            (chores::TAKING_IN_IDLE, IDLE_LIST_PERIOD_NS)
+        } else {
+            (chores::TAKING_IN, LIST_PERIOD_NS)
+        };
+        self.taking_in.set_part(self.options.overhead, part);
+        let spent = clock::of_this_thread().saturating_sub(start);
+        self.taking_in.spend(spent);
+        // Of a machine with very many processes, or under a low ceiling, less often.
+        self.list_at = now.saturating_add(period.max(self.taking_in.lasts_ns(spent, LISTING)));
+    }
+
+    /// Reads mappings of targets of which none are known.
+    fn read_first(&mut self, now: u64) {
+        if self.chores.has_first()
+            && let Some(cpu) = self.taking_in.allowance(now)
+        {
+            let start = clock::of_this_thread();
+            self.read_mappings(now, |chores, targets, news| chores.step_first(targets, cpu, news));
+            self.taking_in.spend(clock::of_this_thread().saturating_sub(start));
+        }
+    }
+
+    fn go_on_reading(&mut self, now: u64) {
+        if let Some(cpu) = self.reading.allowance(now) {
+            let start = clock::of_this_thread();
+            self.busiest.clear();
+            self.source.busiest(&mut self.busiest);
+            self.chores.take_turns(&mut self.targets, now, &self.busiest, self.options.update, &self.reading);
+            if self.chores.has_work() {
+                self.read_mappings(now, |chores, targets, news| chores.step(targets, cpu, news));
+            }
+            self.reading.spend(clock::of_this_thread().saturating_sub(start));
+        }
+    }
+
+    pub(super) fn read_mappings(
+        &mut self,
+        now: u64,
+        read: impl FnOnce(&mut Chores, &mut BTreeMap<TargetId, Observed>, &mut Vec<News>),
+    ) {
+        let mut news = Vec::new();
+        read(&mut self.chores, &mut self.targets, &mut news);
+        for News { id, partial, for_observers } in news {
+            let Some(target) = self.targets.get(&id) else { continue };
+            let list = partial.as_ref().unwrap_or(target.maps.list());
+            self.source.set_ranges(id, list.ranges());
+            self.source.set_mappings(id, partial.is_none().then(|| list.mappings().len()));
+            if for_observers {
+                self.outlets.mappings(id, list, now);
+            }
+        }
+    }
+}
