@@ -1,4 +1,5 @@
 use super::*;
+use crate::clock;
 use crate::targets::TrackerOptions;
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetSnapshot};
 use std::cell::RefCell;
