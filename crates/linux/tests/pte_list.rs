@@ -42,12 +42,13 @@ fn list(pte: &mut Pte) -> BTreeMap<u32, ListedProcess> {
     panic!("a hundred lists, and none was whole");
 }
 
-/// In a pid namespace of its own the caller's numbers are not the kernel's.
+/// In a pid namespace of its own the caller's numbers are not the kernel's, and there are no lists.
 fn is_in_namespace(pte: &mut Pte) -> bool {
-    let mut found = Vec::new();
-    let inside = !(0..100).any(|_| pte.list_processes(&mut found));
+    // The number of the first one is fixed (PROC_PID_INIT_INO).
+    let inside = std::fs::read_link("/proc/self/ns/pid").unwrap().as_os_str() != "pid:[4026531836]";
     if inside {
-        println!("skipped: no list, as in a pid namespace");
+        assert!(!pte.list_processes(&mut Vec::new()), "numbers of another namespace");
+        println!("skipped: there are no lists in a pid namespace");
     }
     inside
 }

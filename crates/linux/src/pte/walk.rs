@@ -453,30 +453,20 @@ impl Walker {
             return Ok(false);
         }
         let words = self.shared.get().table.as_flattened().chunks_exact(LISTED_WORDS);
-        let listed = words.take(args.list as usize).filter_map(|words| {
-            let &[pids, mark, flags, _] = words else { return None };
-            Some((
-                flags & 1 != 0,
-                ListedProcess {
-                    pid: pids as u32,
-                    parent: (pids >> 32) as u32,
-                    ran: Ran { mark, now: flags & 2 != 0 },
-                    is_whole: flags & 4 != 0,
-                },
-            ))
-        });
-        // The list is a ring: it was begun at the caller, and its first is the one that the kernel began with.
-        let (mut younger, mut all) = (Vec::new(), Vec::with_capacity(args.list as usize));
-        for (has_memory, process) in listed {
-            if process.pid == 0 {
-                younger = std::mem::take(&mut all);
+        let mut first = 0;
+        for words in words.take(args.list as usize) {
+            let &[pids, mark, flags, _] = words else { continue };
+            let (pid, parent) = (pids as u32, (pids >> 32) as u32);
+            if pid == 0 {
+                first = found.len();
             }
-            if has_memory {
-                all.push(process);
+            if flags & 1 != 0 {
+                let ran = Ran { mark, now: flags & 2 != 0 };
+                found.push(ListedProcess { pid, parent, ran, is_whole: flags & 4 != 0 });
             }
         }
-        found.append(&mut all);
-        found.append(&mut younger);
+        // The list is a ring: it was begun at the caller, and its first is the one that the kernel began with.
+        found.rotate_left(first);
         Ok(true)
     }
 

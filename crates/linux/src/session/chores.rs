@@ -23,7 +23,7 @@ const STEP_BYTES: usize = 64 << 10;
 pub(super) const TAKING_IN: f64 = 0.35;
 
 /// ... where many wait and none of them goes on running: nothing is missed meanwhile, and what each of them costs afterwards,
-/// to be drawn, recorded and looked at for the first time, is several times as much. A thousand of them take a minute.
+/// to be drawn, recorded and looked at for the first time, is several times as much. Some ten are taken in a second at the default budget.
 pub(super) const TAKING_IN_IDLE: f64 = 0.05;
 
 /// Share that reading mappings may take: they name what is seen.
@@ -155,7 +155,7 @@ impl Chores {
         !self.first.is_empty()
     }
 
-    /// Reads mappings that were never read for `cpu`, one list more at most.
+    /// Reads mappings that come first for `cpu`, one list more at most.
     pub(super) fn step_first(
         &mut self,
         targets: &mut BTreeMap<TargetId, Observed>,
