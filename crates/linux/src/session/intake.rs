@@ -52,9 +52,6 @@ impl Session {
 
     /// Asks for a list of all processes, where that is the cheapest way to what waits to be looked up.
     pub(super) fn list_processes(&mut self, now: u64) {
-        let part =
-            if self.tracker.waits_for_idle_ones() { chores::TAKING_IN_IDLE } else { chores::TAKING_IN };
-        self.taking_in.set_part(self.options.overhead, part);
         if now < self.list_at || !self.tracker.wants_list() {
             return;
         }
@@ -64,8 +61,12 @@ impl Session {
         } else {
             self.tracker.has_no_list();
         }
-        let idle = self.tracker.waits_for_idle_ones();
-        let period = if idle { IDLE_LIST_PERIOD_NS } else { LIST_PERIOD_NS };
+        let (part, period) = if self.tracker.waits_for_idle_ones() {
+            (chores::TAKING_IN_IDLE, IDLE_LIST_PERIOD_NS)
+        } else {
+            (chores::TAKING_IN, LIST_PERIOD_NS)
+        };
+        self.taking_in.set_part(self.options.overhead, part);
         let spent = clock::of_this_thread().saturating_sub(start);
         self.taking_in.spend(spent);
         // Of a machine with very many processes, or under a low ceiling, less often.
