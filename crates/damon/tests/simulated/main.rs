@@ -3,6 +3,7 @@
 
 mod asleep;
 mod patterns;
+mod rates;
 mod space;
 
 use isotherm_damon::*;

@@ -61,7 +61,7 @@ pub fn tick(monitor: &mut Monitor<Simulated, Watch>, now: &mut u64, purse: &mut 
 }
 
 /// Snapshots with the index of the phase each lies in.
-fn watch(phases: &[(Pattern, u32)], seed: u64) -> Vec<(usize, Snapshot)> {
+pub fn watch(phases: &[(Pattern, u32)], seed: u64) -> Vec<(usize, Snapshot)> {
     watch_many(phases, 1, seed)
 }
 
@@ -116,7 +116,7 @@ fn f1(phases: &[(Pattern, u32)], found: &[(usize, Snapshot)]) -> f64 {
 }
 
 /// Areas one after the other, each (MiB of hole before it, KiB, Hz).
-fn areas(list: &[(u64, u64, f64)]) -> Pattern {
+pub fn areas(list: &[(u64, u64, f64)]) -> Pattern {
     let base = 0x7f00_0000_0000;
     let mut at = base;
     let mut areas = Vec::new();
@@ -239,7 +239,7 @@ fn every_one_of_many_workers_is_found() {
 }
 
 /// Mean rate that is told of an area in the snapshots given, Hz.
-fn told(found: &[(usize, Snapshot)], area: AddrRange) -> f64 {
+pub fn told(found: &[(usize, Snapshot)], area: AddrRange) -> f64 {
     let of = |s: &Snapshot| -> f64 {
         let regions = s.targets[0].regions.iter().filter(|r| r.seen_bp > 0);
         let heat = |r: &RegionSnapshot| {
@@ -261,14 +261,17 @@ fn low_rates_beside_idle_memory_are_right_for_as_long_as_they_are_watched() {
     ] {
         let mut pattern = areas(&[(2, 1024, 100.0), (0, 150 * 1024, hz), (0, 150 * 1024, 0.0)]);
         pattern.kind = kind;
-        for seed in [2, 4, 6] {
+        let mut all = Vec::new();
+        for seed in [2, 4, 6, 8, 10, 12] {
             let found = watch(&[(pattern.clone(), 300)], seed);
             let rates: Vec<f64> = found[50..].chunks(50).map(|part| told(part, pattern.areas[1].0)).collect();
-            let mean = rates.iter().sum::<f64>() / rates.len() as f64;
             // A loop over 600 MiB is met at few points in 5 s.
-            let apart = rates.iter().any(|rate| (rate / hz - 1.0).abs() > 0.6);
-            assert!((mean / hz - 1.0).abs() < 0.25 && !apart, "{kind:?}, {hz} Hz: {rates:?}");
+            let apart = rates.iter().any(|rate| (rate / hz - 1.0).abs() > 0.8);
+            assert!(!apart, "{kind:?}, {hz} Hz, seed {seed}: {rates:?}");
+            all.extend(rates);
         }
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        assert!((mean / hz - 1.0).abs() < 0.2, "{kind:?}, {hz} Hz: {mean}");
     }
 }
 

@@ -29,6 +29,8 @@ pub enum Kind {
     Periodic,
     /// The whole range within a moment, again and again at even distances: what a loop over an array does.
     Sweep,
+    /// Each page at even distances, one after the other by address: a loop that takes all of its period, and keeps time.
+    InOrder,
 }
 
 impl Pattern {
@@ -59,12 +61,17 @@ impl Pattern {
                 return from + 1 + (-uniform.ln() / rate) as u64;
             }
             Kind::Periodic => hash(page),
-            Kind::Sweep => hash(range.start),
+            Kind::Sweep | Kind::InOrder => hash(range.start),
         };
-        // Programs keep time to within a tenth of a period or so.
         let period = 1.0 / rate;
-        let phase = (own % 1000) as f64 / 1000.0;
-        let jitter = |k: u64| (hash(own ^ (k << 20)) % 1000) as f64 / 5000.0 - 0.1;
+        let mut phase = (own % 1000) as f64 / 1000.0;
+        // Most programs keep time to within a tenth of a period or so.
+        let mut jitter = 0.1;
+        if self.kind == Kind::InOrder {
+            phase = (phase + page.saturating_sub(range.start) as f64 / range.size() as f64) % 1.0;
+            jitter = 0.0;
+        }
+        let jitter = |k: u64| ((hash(own ^ (k << 20)) % 1000) as f64 / 500.0 - 1.0) * jitter;
         let near = ((from as f64 / period) as u64).saturating_sub(2);
         let at =
             (near..near + 6).map(|k| (k as f64 + phase + jitter(k)) * period).find(|at| *at >= from as f64);
