@@ -10,6 +10,7 @@
 //! | time x address | [`heatmap::Survey`] to choose what to show, then [`heatmap::Raster`] | [`heatmap::Heatmap`] |
 //! | working set, number of regions | [`trend::TrendAnalysis`] | [`trend::TrendReport`] |
 //! | everything as text | [`raw::RawWriter`] | - |
+//! | mapped, resident, working set, hot, cold, unknown by process, mapping, object | [`holdings::Holdings`] | its rows |
 //! | end of a recording | [`summary::SummaryAnalysis`] | [`summary::Summary`] |
 //!
 //! Only memory that exists counts: regions are cut to the mappings of their target where the recording has them. A byte
@@ -26,6 +27,7 @@ pub mod access;
 pub mod canvas;
 pub mod colour;
 pub mod heatmap;
+pub mod holdings;
 pub mod names;
 pub mod provenance;
 pub mod rate;

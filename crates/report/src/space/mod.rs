@@ -14,6 +14,7 @@ mod shared;
 use crate::names::{printable, short_name};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mapping, Mappings, ObjectId};
+pub(crate) use shared::Multiset;
 use shared::Share;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -42,6 +43,11 @@ impl Object {
     /// Name and id, for titles.
     pub fn title(&self) -> String {
         format!("{} (device {}:{}, inode {})", self.name, self.id.device.0, self.id.device.1, self.id.inode)
+    }
+
+    /// Its path as last seen.
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
     /// Whether `word` is part of its path, or its id as [`ObjectId`] prints it.
@@ -135,6 +141,11 @@ impl Space {
         self.objects.get(usize::try_from(id.0 & !OBJECT).ok()?)
     }
 
+    /// The object that [`Self::parts`] gave this index.
+    pub fn object_at(&self, index: usize) -> Option<&Object> {
+        self.objects.get(index)
+    }
+
     /// How many of the targets wanted map the object of this id, as far as their mappings are remembered.
     pub fn mappers(&self, id: TargetId, wanted: impl Fn(TargetId) -> bool) -> usize {
         let maps = |layout: &&Layout| {
@@ -154,7 +165,7 @@ impl Space {
     }
 
     /// The mapped parts of a region of `target`, in order, each with the object it belongs to.
-    fn parts(
+    pub fn parts(
         &self,
         target: TargetId,
         region: &RegionSnapshot,

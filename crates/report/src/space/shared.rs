@@ -198,10 +198,11 @@ impl Sum {
 
 /// Numbers, each as often as it was put in.
 #[derive(Debug, Default)]
-struct Multiset(BTreeMap<u32, usize>);
+pub(crate) struct Multiset(BTreeMap<u32, usize>);
 
 impl Multiset {
-    fn change(&mut self, value: u32, begins: bool) {
+    /// Puts a number in, or takes it out.
+    pub fn change(&mut self, value: u32, begins: bool) {
         if begins {
             *self.0.entry(value).or_default() += 1;
         } else if let Some(count) = self.0.get_mut(&value) {
@@ -212,11 +213,13 @@ impl Multiset {
         }
     }
 
-    fn lowest(&self) -> Option<u32> {
+    /// The lowest number in it.
+    pub fn lowest(&self) -> Option<u32> {
         self.0.keys().next().copied()
     }
 
-    fn highest(&self) -> Option<u32> {
+    /// The highest number in it.
+    pub fn highest(&self) -> Option<u32> {
         self.0.keys().next_back().copied()
     }
 }

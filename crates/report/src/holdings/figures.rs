@@ -1,0 +1,176 @@
+//! The figures of a stretch of memory, and their sums.
+
+use super::layer::Segment;
+use serde::Serialize;
+
+/// Windows of the working sets, seconds.
+pub const WINDOWS_S: [f64; 3] = [1.0, 10.0, 60.0];
+
+/// For how long memory was not accessed that is called cold, seconds.
+pub const COLD_S: [f64; 3] = [10.0, 60.0, 300.0];
+
+/// Memory at a share of this of the highest rate and more is hot.
+pub const HOT_SHARE: f64 = 0.1;
+
+/// What a process, a mapping or an object holds, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Figures {
+    /// Mapped and monitored.
+    pub mapped: u64,
+    /// Of that, present in memory; `null` where the recording does not say.
+    pub resident: Option<u64>,
+    /// Accessed at least once within a second, at the rates of the last aggregation.
+    pub ws_1s: u64,
+    /// Accessed at least once in the last 10 s, as far as these were observed; never less than `ws_1s`.
+    pub ws_10s: u64,
+    /// Accessed at least once in the last 60 s, as far as these were observed; never less than `ws_10s`.
+    pub ws_60s: u64,
+    /// At a tenth of the highest rate and more; `null` where the recording does not say which is the highest.
+    pub hot: Option<u64>,
+    /// Present, and known not to have been accessed for 10 s; `null` where nothing has been observed for so long.
+    pub cold_10s: Option<u64>,
+    /// The same for a minute.
+    pub cold_1m: Option<u64>,
+    /// The same for 5 minutes.
+    pub cold_5m: Option<u64>,
+    /// Present, or perhaps present, but not observed: in none of the figures above but the first two.
+    pub unknown: u64,
+}
+
+impl Figures {
+    /// The working sets of a second, 10 s and 60 s.
+    pub fn working_sets(&self) -> [u64; 3] {
+        [self.ws_1s, self.ws_10s, self.ws_60s]
+    }
+
+    /// Cold since 10 s, a minute, 5 minutes.
+    pub fn cold(&self) -> [Option<u64>; 3] {
+        [self.cold_10s, self.cold_1m, self.cold_5m]
+    }
+}
+
+/// What a stretch of memory holds, in bytes or as shares of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sums {
+    pub mapped: f64,
+    pub resident: Option<f64>,
+    pub ws: [f64; 3],
+    pub hot: Option<f64>,
+    /// `None`: not observed for so long.
+    pub cold: [Option<f64>; 3],
+    pub unknown: f64,
+}
+
+impl Default for Sums {
+    /// Nothing, of which all is known.
+    fn default() -> Self {
+        Self { mapped: 0.0, resident: Some(0.0), ws: [0.0; 3], hot: Some(0.0), cold: [None; 3], unknown: 0.0 }
+    }
+}
+
+impl Sums {
+    /// Adds `share` of `other`.
+    pub fn add(&mut self, other: &Self, share: f64) {
+        let both = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b * share);
+        self.mapped += other.mapped * share;
+        self.resident = both(self.resident, other.resident);
+        self.hot = both(self.hot, other.hot);
+        self.unknown += other.unknown * share;
+        for (ws, more) in self.ws.iter_mut().zip(other.ws) {
+            *ws += more * share;
+        }
+        for (cold, more) in self.cold.iter_mut().zip(other.cold) {
+            *cold = match (*cold, more) {
+                (cold, None) => cold,
+                (cold, Some(more)) => Some(cold.unwrap_or(0.0) + more * share),
+            };
+        }
+    }
+
+    /// In whole bytes.
+    pub fn figures(&self) -> Figures {
+        let bytes = |value: f64| value.round().max(0.0) as u64;
+        let [ws_1s, ws_10s, ws_60s] = self.ws.map(bytes);
+        let [cold_10s, cold_1m, cold_5m] = self.cold.map(|c| c.map(bytes));
+        Figures {
+            mapped: bytes(self.mapped),
+            resident: self.resident.map(bytes),
+            ws_1s,
+            ws_10s,
+            ws_60s,
+            hot: self.hot.map(bytes),
+            cold_10s,
+            cold_1m,
+            cold_5m,
+            unknown: bytes(self.unknown),
+        }
+    }
+}
+
+/// A segment at a moment, each byte of it: shares of 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Density {
+    pub seen: f64,
+    pub resident: Option<f64>,
+    pub per_s: f64,
+    pub hot: Option<bool>,
+    /// Of what is seen, accessed within each window.
+    pub met: [f64; 3],
+    /// Known not to have been accessed for each time; `None`: not observed for so long.
+    pub idle: [Option<f64>; 3],
+}
+
+impl Density {
+    /// Of `segment`, whose history goes to `until`, at `now` (not before), when nothing has changed since `until`. What was
+    /// before `known_from` is not known to have been followed by nothing else.
+    pub fn of(segment: &Segment, until: f64, known_from: f64, now: f64) -> Self {
+        let state = &segment.state;
+        let size = state.range.size().max(1) as f64;
+        let since = (now - until).max(0.0);
+        let left = (-state.per_s * since).exp();
+        let within = |window: f64| -(-state.per_s * window).exp_m1();
+        let seen_bytes = (size * state.seen).max(f64::MIN_POSITIVE);
+        let mut met = WINDOWS_S.map(|window| {
+            if window <= since {
+                return within(window);
+            }
+            let before = segment.history.accessed_since(now - window) / seen_bytes;
+            1.0 - left + left * before.min(1.0)
+        });
+        met[0] = within(WINDOWS_S[0]);
+        met[1] = met[1].max(met[0]);
+        met[2] = met[2].max(met[1]);
+        let idle = COLD_S.map(|time| {
+            if now - time < known_from {
+                return None;
+            }
+            let idle = if time <= since {
+                state.seen * (1.0 - within(time))
+            } else {
+                left * segment.history.idle_since(now - time) / size
+            };
+            Some(idle.clamp(0.0, state.seen))
+        });
+        Self { seen: state.seen, resident: state.resident, per_s: state.per_s, hot: state.hot, met, idle }
+    }
+
+    /// Sums of one byte.
+    pub fn sums(&self) -> Sums {
+        let unknown = if self.seen < 1.0 {
+            // What is not there could not be observed either, and is known for all that.
+            (1.0 - self.seen).min(self.resident.unwrap_or(1.0))
+        } else {
+            0.0
+        };
+        let present = self.resident.unwrap_or(1.0) - unknown;
+        Sums {
+            mapped: 1.0,
+            resident: self.resident,
+            ws: self.met.map(|met| self.seen * met),
+            hot: self.hot.map(|hot| if hot { self.seen } else { 0.0 }),
+            // What was accessed is there, so what is not there is some of what is idle.
+            cold: self.idle.map(|idle| idle.map(|idle| idle.min((present - (self.seen - idle)).max(0.0)))),
+            unknown,
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The memory of one target, cut into segments that have a history each.
+
+use super::history::History;
+use isotherm_damon::AddrRange;
+
+/// Segments of a target beyond twice its regions: this many. A guess; more only keep apart what happened at different
+/// times, and sums do not depend on it.
+const SPARE_SEGMENTS: usize = 256;
+
+/// Histories whose mean ages differ by less than this share, or by less than [`ALIKE_S`], are joined.
+const ALIKE: f64 = 0.05;
+const ALIKE_S: f64 = 0.3;
+
+/// Accessed bytes and such as are only known to be idle are at least this far apart in age: which it is decides whether
+/// they belong to a working set.
+const USED_S: f64 = 10.0;
+
+/// What a snapshot says about a part of a target's mapped memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Part {
+    pub range: AddrRange,
+    /// The object whose bytes these are, and the offset in it at which the part begins.
+    pub object: Option<(usize, u64)>,
+    /// Share that could be observed, 0..=1.
+    pub seen: f64,
+    /// Access rate of that, accesses at random: a page is left alone for a time of `t` seconds with the probability
+    /// `exp(-per_s t)`.
+    pub per_s: f64,
+    /// Share present in memory, where that is known.
+    pub resident: Option<f64>,
+    /// Whether the rate reaches a tenth of the highest; `None` where the highest is not known.
+    pub hot: Option<bool>,
+    /// For how long it has been known to be idle when it is first met with, seconds.
+    pub idle_s: f64,
+}
+
+/// A stretch of memory with one state and one history.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub state: Part,
+    pub history: History,
+}
+
+impl Segment {
+    fn size(&self) -> f64 {
+        self.state.range.size() as f64
+    }
+
+    /// Cuts off what lies below `addr`, which is inside.
+    fn split_front(&mut self, addr: u64) -> Self {
+        let share = (addr - self.state.range.start) as f64 / self.size();
+        let history = self.history.split_off(share);
+        let mut state = self.state;
+        state.range.end = addr;
+        self.advance(addr);
+        Self { state, history }
+    }
+
+    fn advance(&mut self, addr: u64) {
+        let by = addr - self.state.range.start;
+        self.state.range.start = addr;
+        if let Some((_, offset)) = &mut self.state.object {
+            *offset = offset.saturating_add(by);
+        }
+    }
+}
+
+/// The segments of a target: sorted, disjoint.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layer {
+    pub segments: Vec<Segment>,
+    /// The time up to which the histories go, seconds.
+    pub until: f64,
+    /// Since when it has been observed without a gap, seconds.
+    pub known_from: f64,
+    spare: Vec<Segment>,
+}
+
+impl Layer {
+    /// A layer of a target that is met with at `from`.
+    pub fn new(from: f64) -> Self {
+        Self { until: from, known_from: from, ..Self::default() }
+    }
+
+    /// What held at the last change has held up to now.
+    pub fn catch_up(&mut self, now: f64) {
+        for segment in &mut self.segments {
+            segment.history.pass(segment.state.per_s, self.until, now);
+        }
+        self.until = self.until.max(now);
+    }
+
+    /// What happened until `now` is not known.
+    pub fn skip_to(&mut self, now: f64) {
+        (self.until, self.known_from) = (now, now);
+    }
+
+    /// Takes over what a snapshot says of the time from `from` (or as far as the histories go) to `to`. What is the same
+    /// memory as before keeps its history.
+    pub fn replace(&mut self, parts: &[Part], from: f64, to: f64) {
+        let from = self.until.max(from);
+        let mut old = std::mem::replace(&mut self.segments, std::mem::take(&mut self.spare));
+        let out = &mut self.segments;
+        out.clear();
+        let mut before = old.drain(..);
+        let mut held: Option<Segment> = None;
+        for part in parts {
+            let first = out.len();
+            let mut rest = *part;
+            while !rest.range.is_empty() {
+                let Some(mut known) = held.take().or_else(|| before.next()) else {
+                    grow(out, first, Segment { state: rest, history: History::default() }, (from, to));
+                    break;
+                };
+                let (start, end) = (known.state.range.start, known.state.range.end);
+                if end <= rest.range.start {
+                    continue;
+                }
+                if start >= rest.range.end {
+                    held = Some(known);
+                    grow(out, first, Segment { state: rest, history: History::default() }, (from, to));
+                    break;
+                }
+                if start > rest.range.start {
+                    let mut fresh = Segment { state: rest, history: History::default() };
+                    let front = fresh.split_front(start);
+                    rest = fresh.state;
+                    grow(out, first, front, (from, to));
+                    held = Some(known);
+                    continue;
+                }
+                if start < rest.range.start {
+                    known.split_front(rest.range.start);
+                }
+                if end > rest.range.end {
+                    let front = known.split_front(rest.range.end);
+                    held = Some(std::mem::replace(&mut known, front));
+                }
+                let end = known.state.range.end;
+                let same = identity(&known.state) == identity(&rest);
+                let history = if same { known.history } else { History::default() };
+                let mut state = rest;
+                state.range.end = end;
+                grow(out, first, Segment { state, history }, (from, to));
+                let mut left = Segment { state: rest, history: History::default() };
+                left.advance(end);
+                rest = left.state;
+            }
+        }
+        drop(before);
+        self.spare = old;
+        self.until = self.until.max(to);
+        reduce(&mut self.segments, 2 * parts.len() + SPARE_SEGMENTS, to);
+    }
+}
+
+/// Which memory it is: where an address now belongs to another object, it is other memory.
+fn identity(part: &Part) -> Option<(usize, u64)> {
+    part.object.map(|(object, offset)| (object, offset.wrapping_sub(part.range.start)))
+}
+
+/// Lets the time pass for a segment and appends it, joined to the one before where that is of the same part, from
+/// `first` on, and alike.
+fn grow(out: &mut Vec<Segment>, first: usize, mut segment: Segment, (from, to): (f64, f64)) {
+    let state = &segment.state;
+    let fresh = segment.history.bytes() <= 0.0;
+    let since = if fresh { from - state.idle_s } else { from };
+    segment.history.resize(segment.size() * state.seen, since);
+    segment.history.pass(state.per_s, from, to);
+    match out.get_mut(first..).and_then(<[Segment]>::last_mut) {
+        Some(last) if apart(last, &segment, to).is_some_and(|(age, limit)| age <= limit) => {
+            join(last, segment, to);
+        }
+        _ => out.push(segment),
+    }
+}
+
+/// By how much the histories of neighbours of one part differ in age, and how much may be joined; `None` where they are
+/// not neighbours of one part.
+fn apart(a: &Segment, b: &Segment, now: f64) -> Option<(f64, f64)> {
+    let joined = Part { range: AddrRange::new(a.state.range.start, b.state.range.end), ..a.state };
+    let next = Part { range: b.state.range, object: b.state.object, ..a.state };
+    if a.state.range.end != b.state.range.start || next != b.state || identity(&joined) != identity(&b.state)
+    {
+        return None;
+    }
+    let ((age, used), (other, other_used)) = (a.history.signature(now), b.history.signature(now));
+    let unlike = (age - other).abs() + (used - other_used).abs() * age.max(other).max(USED_S);
+    Some((unlike, ALIKE_S + ALIKE * age.min(other)))
+}
+
+fn join(last: &mut Segment, next: Segment, now: f64) {
+    last.state.range.end = next.state.range.end;
+    last.history.join(next.history, now);
+}
+
+/// Joins neighbours of one part until there are at most `max` segments, those first whose joining displaces the fewest
+/// bytes in time.
+fn reduce(segments: &mut Vec<Segment>, max: usize, now: f64) {
+    let Some(excess) = segments.len().checked_sub(max).filter(|n| *n > 0) else { return };
+    let cost = |a: &Segment, b: &Segment| Some(apart(a, b, now)?.0 * a.size().min(b.size()));
+    let mut costs: Vec<f64> = segments.windows(2).filter_map(|pair| cost(&pair[0], &pair[1])).collect();
+    if costs.is_empty() {
+        return;
+    }
+    let nth = excess.min(costs.len()) - 1;
+    let (_, &mut limit, _) = costs.select_nth_unstable_by(nth, f64::total_cmp);
+    let list = std::mem::take(segments);
+    for segment in list {
+        match segments.last_mut() {
+            Some(last) if cost(last, &segment).is_some_and(|c| c <= limit) => join(last, segment, now),
+            _ => segments.push(segment),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What each process, mapping and object holds: mapped, resident, working set, hot, cold, unknown bytes.
+//!
+//! [`Holdings`] is given the items of a recording, or snapshots and mappings as a live session hands them out, and says at
+//! any time how things stand ([`Holdings::processes`], [`Holdings::mappings`], [`Holdings::objects`],
+//! [`Holdings::totals`]). It keeps, for each stretch of memory, the rate of the last aggregation and how many of its bytes
+//! were accessed last when (the module `history`), so it needs memory by the number of regions, not by the length of the
+//! recording, and a snapshot costs what the regions cost that are in it: a target marked steady costs next to nothing,
+//! with its regions or without.
+//!
+//! | figure | rule |
+//! |---|---|
+//! | mapped | bytes of regions, cut to the mappings of the target |
+//! | resident | of these, present in memory; of a region that is mapped in part, each part has its share |
+//! | working set, 1 s | Denning's, at the rates of the last aggregation, as [`crate::trend`] has it: of a region accessed in a share `p` of the sampling intervals, `1 - (1 - p)^n` |
+//! | working set, 10 s and 60 s | the same over the aggregations that there were: `1 - product(1 - p)^n`; what lies before the recording is left out. Never less than that of a shorter window |
+//! | hot | in the last aggregation at a tenth of the highest rate and more |
+//! | cold since | present, and known not to have been accessed for so long: the product of the above, without what was unknown in the meantime. None where nothing has been observed for so long |
+//! | unknown | could not be observed, and may be there |
+//!
+//! So the three working sets and what is cold are expected values, as the rates are. In the sums of a process everything it
+//! maps counts; in the totals, and in the lines of objects, what several targets map counts once, with the accesses of all
+//! of them.
+//!
+//! What ended is no part of the totals. Its figures are those of its last snapshot. What ended after the last snapshot
+//! counts as running: how things stood then is what is reported. Memory keeps its history as long as its addresses belong
+//! to the same object, or to none. A gap of more than [`GAP_S`] between snapshots ends all knowledge of what was idle.
+
+mod figures;
+mod history;
+mod layer;
+mod objects;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+pub use figures::{COLD_S, Figures, HOT_SHARE, WINDOWS_S};
+pub use rows::{MappingHoldings, ObjectHoldings, ProcessHoldings};
+
+use crate::Accumulate;
+use crate::names::short_name;
+use crate::rate::{BP, RateScale, interval_ns};
+use crate::space::Space;
+use crate::units::SECOND_NS;
+use isotherm_damon::{AddrRange, Snapshot, TargetId, TargetSnapshot};
+use isotherm_record::{Item, Mappings, TargetInfo};
+use layer::{Layer, Part};
+use objects::Scale;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Snapshots further apart than this, seconds, leave a time in which nothing is known. A guess: more than a late
+/// aggregation, less than the shortest time after which anything is called cold.
+pub const GAP_S: f64 = 2.0;
+
+/// Targets that ended and are still reported; of more, those that held most.
+const MAX_ENDED: usize = 256;
+
+/// Expected accesses in a sampling interval that are as good as certain.
+const CERTAIN: f64 = 40.0;
+
+/// Neighbouring mappings of one name.
+#[derive(Clone, Debug)]
+struct Named {
+    range: AddrRange,
+    path: Arc<str>,
+    /// What people call it.
+    name: Arc<str>,
+}
+
+/// A target under observation.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    layer: Layer,
+    /// Start of its first snapshot and end of its last one, seconds.
+    first: f64,
+    until: f64,
+    /// When it ended and how, if it did.
+    ended: Option<String>,
+}
+
+/// What each process, mapping and object holds; the rules are those of the [module](self).
+#[derive(Clone, Debug, Default)]
+pub struct Holdings {
+    targets: Vec<TargetId>,
+    space: Space,
+    held: BTreeMap<u64, Held>,
+    infos: BTreeMap<u64, TargetInfo>,
+    names: BTreeMap<u64, Vec<Named>>,
+    scale: Scale,
+    /// End of the last snapshot, seconds.
+    now: f64,
+    /// Those that ended since the last snapshot.
+    ending: BTreeSet<u64>,
+    gone: Vec<ProcessHoldings>,
+    nr_gone: u64,
+    parts: Vec<Part>,
+}
+
+impl Holdings {
+    /// Of these targets only; of all where the list is empty.
+    pub fn new(targets: Vec<TargetId>) -> Self {
+        Self { targets, ..Self::default() }
+    }
+
+    /// End of the last snapshot that had a target, ns; 0 before there was one.
+    pub fn now_ns(&self) -> u64 {
+        (self.now * SECOND_NS).round() as u64
+    }
+
+    /// Targets that ended, those included that are no longer listed.
+    pub fn nr_ended(&self) -> u64 {
+        self.nr_gone
+    }
+
+    fn wanted(&self, id: TargetId) -> bool {
+        self.targets.is_empty() || self.targets.contains(&id)
+    }
+
+    fn take_snapshot(&mut self, snapshot: &Snapshot) {
+        if snapshot.targets.is_empty() {
+            return;
+        }
+        self.bury(snapshot);
+        let rates = RateScale::of(snapshot);
+        let (start, end) = interval_ns(snapshot);
+        let (start, end) = (start as f64 / SECOND_NS, end as f64 / SECOND_NS);
+        let counted_ns = snapshot.sample_ns as f64 * f64::from(snapshot.max_nr_accesses);
+        self.scale = Scale {
+            aggr_s: if counted_ns > 0.0 { counted_ns / SECOND_NS } else { end - start },
+            sample_s: if snapshot.max_nr_accesses > 0 { snapshot.sample_ns as f64 / SECOND_NS } else { 0.0 },
+            max_hz: rates.max_hz(),
+        };
+        self.now = self.now.max(end);
+        for target in &snapshot.targets {
+            if self.wanted(target.id) {
+                self.take_target(target, snapshot.max_nr_accesses, rates, (start, end));
+            }
+        }
+    }
+
+    fn take_target(&mut self, target: &TargetSnapshot, max: u32, rates: RateScale, (start, end): (f64, f64)) {
+        let met = self.held.contains_key(&target.id.0);
+        let held = self.held.entry(target.id.0).or_insert_with(|| Held {
+            layer: Layer::new(start),
+            first: start,
+            until: start,
+            ended: None,
+        });
+        let gap = start - held.until > GAP_S;
+        if gap {
+            held.layer.catch_up(held.until);
+            held.layer.skip_to(start);
+        }
+        held.until = held.until.max(end);
+        if target.steady && met && !gap {
+            return;
+        }
+        let max_bp = f64::from(max) * BP;
+        let (sample_s, aggr_s) = (self.scale.sample_s, self.scale.aggr_s);
+        self.parts.clear();
+        let mut longest: f64 = 0.0;
+        for region in &target.regions {
+            let p = if max_bp > 0.0 { f64::from(region.nr_accesses_bp) / max_bp } else { 0.0 };
+            let per_s = if sample_s > 0.0 {
+                (-(-p.min(1.0)).ln_1p()).min(CERTAIN) / sample_s
+            } else {
+                rates.hz(region)
+            };
+            let idle_s = if met || per_s > 0.0 { 0.0 } else { f64::from(region.age) * aggr_s };
+            longest = longest.max(idle_s);
+            let hot = self.scale.hot(per_s);
+            let parts = &mut self.parts;
+            self.space.parts(target.id, region, |part, object| {
+                let size = part.range.size();
+                if size == 0 {
+                    return;
+                }
+                parts.push(Part {
+                    range: part.range,
+                    object,
+                    seen: f64::from(part.seen_bp) / BP,
+                    per_s,
+                    resident: part.resident.map(|bytes| bytes as f64 / size as f64),
+                    hot,
+                    idle_s,
+                });
+            });
+        }
+        // Recordings of other programs may break the order that a snapshot promises.
+        if !self.parts.is_sorted_by(|a, b| a.range.end <= b.range.start) {
+            untangle(&mut self.parts);
+        }
+        if !met {
+            held.layer.known_from -= longest;
+        }
+        // What held at the last change held until this aggregation began.
+        let from = start.min(end).max(held.layer.until);
+        held.layer.catch_up(from);
+        held.layer.replace(&self.parts, from, end);
+    }
+
+    /// Takes those off the books that ended before `snapshot`.
+    fn bury(&mut self, snapshot: &Snapshot) {
+        if self.ending.is_empty() {
+            return;
+        }
+        for target in &snapshot.targets {
+            // One that came back has not ended.
+            if self.ending.remove(&target.id.0)
+                && let Some(held) = self.held.get_mut(&target.id.0)
+            {
+                held.ended = None;
+            }
+        }
+        for id in std::mem::take(&mut self.ending) {
+            let row = self.process(TargetId(id), true);
+            self.held.remove(&id);
+            self.names.remove(&id);
+            self.infos.remove(&id);
+            let Some(row) = row else { continue };
+            self.nr_gone += 1;
+            self.gone.push(row);
+            if self.gone.len() > MAX_ENDED {
+                let held =
+                    |row: &ProcessHoldings| (row.figures.ws_60s, row.figures.resident, row.figures.mapped);
+                let least = (0..self.gone.len()).min_by_key(|&i| held(&self.gone[i])).unwrap_or(0);
+                self.gone.remove(least);
+            }
+        }
+    }
+
+    fn take_mappings(&mut self, mappings: &Mappings) {
+        if !self.wanted(TargetId(mappings.target)) {
+            return;
+        }
+        let mut maps: Vec<_> = mappings.maps.iter().filter(|m| m.start < m.end).collect();
+        maps.sort_by_key(|m| m.start);
+        let mut named: Vec<Named> = Vec::new();
+        for map in maps {
+            match named.last_mut() {
+                Some(last) if last.range.end == map.start && last.path == map.name => {
+                    last.range.end = map.end;
+                }
+                Some(last) if map.start < last.range.end => {}
+                _ => named.push(Named {
+                    range: map.range(),
+                    path: Arc::clone(&map.name),
+                    name: short_name(map).into(),
+                }),
+            }
+        }
+        self.names.insert(mappings.target, named);
+    }
+}
+
+/// Sorts parts, and cuts off what lies under another.
+fn untangle(parts: &mut Vec<Part>) {
+    parts.sort_by_key(|p| p.range.start);
+    let mut floor = 0;
+    parts.retain_mut(|part| {
+        let start = part.range.start.max(floor);
+        if start >= part.range.end {
+            return false;
+        }
+        if let Some((_, offset)) = &mut part.object {
+            *offset += start - part.range.start;
+        }
+        part.range.start = start;
+        floor = part.range.end;
+        true
+    });
+}
+
+impl Accumulate for Holdings {
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        self.take_snapshot(snapshot);
+    }
+
+    fn note(&mut self, item: &Item) {
+        self.space.note(item);
+        match item {
+            Item::Target(info) => {
+                self.infos.insert(info.id, info.clone());
+            }
+            Item::Mappings(mappings) => self.take_mappings(mappings),
+            Item::TargetEnd(end) => match self.held.get_mut(&end.target) {
+                Some(held) => {
+                    held.ended = Some(end.reason.clone());
+                    self.ending.insert(end.target);
+                }
+                None => {
+                    self.infos.remove(&end.target);
+                    self.names.remove(&end.target);
+                }
+            },
+            _ => {}
+        }
+    }
+}

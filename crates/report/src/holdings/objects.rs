@@ -1,0 +1,163 @@
+//! Files and shared memory: each byte once, with the accesses of all who map it.
+//!
+//! The rule is that of [`crate::space`], applied to windows: a byte is left alone for a time if all who map it leave it
+//! alone, independently of each other. Those of which nothing is known are left out of that. It is seen as much as it says
+//! there, present as much as the one who has most of it present, and cold only as far as all who map it are known to have
+//! left it alone.
+
+use super::figures::{Density, HOT_SHARE, Sums};
+use crate::space::Multiset;
+
+/// What one target says of a stretch of an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    pub object: usize,
+    pub target: u64,
+    pub start: u64,
+    pub end: u64,
+    pub density: Density,
+}
+
+/// What is the same for all of a snapshot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scale {
+    /// Length of an aggregation, seconds.
+    pub aggr_s: f64,
+    /// Sampling interval, seconds; 0: not known.
+    pub sample_s: f64,
+    /// The highest rate, Hz; `None` where it is not known.
+    pub max_hz: Option<f64>,
+}
+
+impl Scale {
+    /// Whether memory accessed at random `per_s` times a second is hot.
+    pub fn hot(&self, per_s: f64) -> Option<bool> {
+        let max_hz = self.max_hz?;
+        let hz = if self.sample_s > 0.0 { -(-per_s * self.sample_s).exp_m1() / self.sample_s } else { per_s };
+        // A rate that is meant to be a tenth must not miss it by rounding.
+        Some(hz >= max_hz * HOT_SHARE * (1.0 - 1e-6))
+    }
+}
+
+/// Calls `done` with each object and its sums.
+pub(super) fn add_up(shares: &mut [Share], scale: &Scale, mut done: impl FnMut(usize, &Sums)) {
+    shares.sort_unstable_by_key(|s| (s.object, s.start, s.end));
+    for shares in shares.chunk_by(|a, b| a.object == b.object) {
+        let Some(first) = shares.first() else { continue };
+        let mut sums = Sums::default();
+        let mut rest = shares;
+        while let Some((head, tail)) = rest.split_first() {
+            let mut end = head.end;
+            let more = tail.iter().take_while(|s| {
+                let overlaps = s.start < end;
+                if overlaps {
+                    end = end.max(s.end);
+                }
+                overlaps
+            });
+            let (cluster, next) = rest.split_at(1 + more.count());
+            match cluster {
+                [only] => sums.add(&only.density.sums(), (only.end - only.start) as f64),
+                several => sweep(several, scale, &mut sums),
+            }
+            rest = next;
+        }
+        done(first.object, &sums);
+    }
+}
+
+/// Adds up shares that overlap.
+fn sweep(shares: &[Share], scale: &Scale, sums: &mut Sums) {
+    let mut edges: Vec<(u64, bool, &Density)> = Vec::with_capacity(2 * shares.len());
+    for share in shares {
+        edges.push((share.start, true, &share.density));
+        edges.push((share.end, false, &share.density));
+    }
+    edges.sort_by_key(|(at, begins, _)| (*at, *begins));
+    let mut all = All::default();
+    let mut from = 0;
+    for (at, begins, density) in edges {
+        if all.mappers > 0 && from < at {
+            sums.add(&all.density(scale).sums(), (at - from) as f64);
+        }
+        from = at;
+        all.change(density, if begins { 1 } else { -1 });
+    }
+}
+
+/// One in the fixed point of logarithms and shares: what is taken out again must leave nothing behind.
+const ONE: f64 = (1_u64 << 32) as f64;
+
+/// Accesses are as good as certain beyond so many expected ones.
+const CERTAIN: f64 = 40.0;
+
+fn fixed(value: f64) -> i64 {
+    (value * ONE).round() as i64
+}
+
+fn log(left_alone: f64) -> i64 {
+    fixed(-left_alone.max(f64::MIN_POSITIVE).ln().max(-CERTAIN))
+}
+
+/// All who map a byte.
+#[derive(Default)]
+struct All {
+    mappers: i64,
+    known: i64,
+    /// Those for whom the highest rate is known, presence, and idleness for each time.
+    rated: i64,
+    present: i64,
+    watched: [i64; 3],
+    seen: i64,
+    most_seen: Multiset,
+    resident: Multiset,
+    per_s: i64,
+    missed: [i64; 3],
+    idle: [i64; 3],
+}
+
+impl All {
+    fn change(&mut self, one: &Density, by: i64) {
+        self.mappers += by;
+        self.seen += by * fixed(one.seen);
+        self.most_seen.change((one.seen * 1e9).round() as u32, by > 0);
+        self.rated += by * i64::from(one.hot.is_some());
+        if let Some(resident) = one.resident {
+            self.present += by;
+            self.resident.change((resident * 1e9).round() as u32, by > 0);
+        }
+        for ((watched, idle), one) in self.watched.iter_mut().zip(&mut self.idle).zip(one.idle) {
+            if let Some(one) = one {
+                *watched += by;
+                *idle += by * log(one);
+            }
+        }
+        if one.seen <= 0.0 {
+            return;
+        }
+        self.known += by;
+        self.per_s += by * fixed(one.per_s);
+        for (missed, met) in self.missed.iter_mut().zip(one.met) {
+            *missed += by * log(1.0 - met);
+        }
+    }
+
+    fn density(&self, scale: &Scale) -> Density {
+        let exp = |log: i64| (-(log as f64) / ONE).exp();
+        let per_s = self.per_s as f64 / ONE;
+        let highest = |set: &Multiset| set.highest().map_or(0.0, |v| f64::from(v) / 1e9);
+        let mean = self.seen as f64 / ONE / self.mappers.max(1) as f64;
+        // Of an access in an aggregation: one of them shows it, that there is none only all of them do.
+        let accessed = -(-per_s * scale.aggr_s).exp_m1();
+        let idle = |at: usize| (self.watched[at] == self.mappers).then(|| exp(self.idle[at]));
+        let seen = mean + (highest(&self.most_seen) - mean) * accessed;
+        Density {
+            seen,
+            resident: (self.present > 0).then(|| highest(&self.resident)),
+            per_s,
+            hot: if self.rated == self.mappers { scale.hot(per_s) } else { None },
+            met: self.missed.map(|log| if self.known > 0 { 1.0 - exp(log) } else { 0.0 }),
+            idle: [0, 1, 2].map(|at| idle(at).map(|idle: f64| idle.min(seen))),
+        }
+    }
+}

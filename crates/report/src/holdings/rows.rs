@@ -1,0 +1,253 @@
+//! The lines of a report on holdings.
+
+use super::figures::{Density, Figures, Sums};
+use super::layer::Segment;
+use super::objects::{self, Share};
+use super::{Held, Holdings, Named};
+use crate::names::printable;
+use crate::units::SECOND_NS;
+use isotherm_damon::{AddrRange, TargetId};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+
+/// Mappings kept of a target that ended: the largest.
+const KEPT_OF_ENDED: usize = 8;
+
+/// What a process holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessHoldings {
+    /// Target id.
+    pub target: u64,
+    /// Process id; 0 where the recording does not say.
+    pub pid: u32,
+    /// Name of the program; empty where the recording does not say.
+    pub name: String,
+    /// The time that the figures are of, ns: the end of its last snapshot.
+    pub time_ns: u64,
+    /// For how long it was observed until then, ns.
+    pub observed_ns: u64,
+    /// How it ended, when it ended before the last snapshot.
+    pub ended: Option<String>,
+    /// All that it maps.
+    pub figures: Figures,
+    /// Its mappings, where they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mappings: Vec<MappingHoldings>,
+}
+
+/// What a mapping of a process holds: all mappings of one file or name in it; or a run of anonymous ones.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MappingHoldings {
+    /// Target id.
+    pub target: u64,
+    /// Short name: a file name, `[heap]`, `anon`; `?` where no mapping is known.
+    pub name: String,
+    /// Path, or `[heap]` and the like; empty for anonymous memory.
+    pub path: String,
+    /// First address.
+    pub start: u64,
+    /// Last address, and one.
+    pub end: u64,
+    /// Whether it is a file or shared memory, which other processes may map too.
+    pub shared: bool,
+    /// Its figures.
+    pub figures: Figures,
+}
+
+/// What is held by a file or shared memory, each byte once, with the accesses of all who map it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ObjectHoldings {
+    /// Last component of its path.
+    pub name: String,
+    /// Its path.
+    pub path: String,
+    /// Device and inode, `MAJOR:MINOR:INODE`.
+    pub id: String,
+    /// How many of the targets map it.
+    pub mappers: u64,
+    /// Its figures.
+    pub figures: Figures,
+}
+
+impl Holdings {
+    /// Every process without its mappings, and those that ended last; by target.
+    pub fn processes(&self) -> Vec<ProcessHoldings> {
+        let running = self.held.keys().filter_map(|id| self.process(TargetId(*id), false));
+        running
+            .chain(self.gone.iter().map(|p| ProcessHoldings { mappings: Vec::new(), ..p.clone() }))
+            .collect()
+    }
+
+    /// Every process with its mappings, by address; of those that ended the largest only.
+    pub fn processes_with_mappings(&self) -> Vec<ProcessHoldings> {
+        let with = |id: &u64| {
+            let mut process = self.process(TargetId(*id), false)?;
+            process.mappings = self.mappings(TargetId(*id));
+            Some(process)
+        };
+        self.held.keys().filter_map(with).chain(self.gone.iter().cloned()).collect()
+    }
+
+    /// A process; `None` when it is not under observation.
+    pub(super) fn process(&self, id: TargetId, at_its_end: bool) -> Option<ProcessHoldings> {
+        let held = self.held.get(&id.0)?;
+        let mut sums = Sums::default();
+        held.densities(|segment, density| sums.add(&density.sums(), segment.state.range.size() as f64));
+        let info = self.infos.get(&id.0);
+        let mut mappings = Vec::new();
+        if at_its_end {
+            mappings = self.mappings(id);
+            mappings.sort_by_key(|m| std::cmp::Reverse((m.figures.resident, m.figures.mapped)));
+            mappings.truncate(KEPT_OF_ENDED);
+        }
+        Some(ProcessHoldings {
+            target: id.0,
+            pid: info.map_or(0, |i| i.pid),
+            name: info.map_or_else(String::new, |i| printable(&i.comm).into_owned()),
+            time_ns: (held.until * SECOND_NS).round() as u64,
+            observed_ns: ((held.until - held.first).max(0.0) * SECOND_NS).round() as u64,
+            ended: held.ended.clone().filter(|_| at_its_end),
+            figures: sums.figures(),
+            mappings,
+        })
+    }
+
+    /// The mappings of a process, by address.
+    pub fn mappings(&self, id: TargetId) -> Vec<MappingHoldings> {
+        let Some(held) = self.held.get(&id.0) else {
+            let gone = self.gone.iter().rev().find(|p| p.target == id.0);
+            return gone.map_or_else(Vec::new, |p| p.mappings.clone());
+        };
+        let named = self.names.get(&id.0).map_or(&[][..], Vec::as_slice);
+        let mut rows: Vec<(MappingHoldings, Sums)> = Vec::new();
+        let mut by_path: HashMap<&str, usize> = HashMap::new();
+        // Of a run of anonymous memory, and of what no mapping is known of: the row, and where it ends.
+        let mut run: Option<(usize, u64)> = None;
+        held.densities(|segment, density| {
+            let range = segment.state.range;
+            let shared = segment.state.object.is_some();
+            cut(named, range, |piece, name| {
+                let path = name.map_or("", |n| &*n.path);
+                let found = if path.is_empty() {
+                    run.filter(|(row, end)| {
+                        *end == piece.start && (rows[*row].0.name == "?") == name.is_none()
+                    })
+                    .map(|(row, _)| row)
+                } else {
+                    by_path.get(path).copied()
+                };
+                let row = found.unwrap_or_else(|| {
+                    let row = MappingHoldings {
+                        target: id.0,
+                        name: name.map_or_else(|| "?".to_owned(), |n| (*n.name).to_owned()),
+                        path: printable(path).into_owned(),
+                        start: piece.start,
+                        end: piece.end,
+                        shared: false,
+                        figures: Figures::default(),
+                    };
+                    rows.push((row, Sums::default()));
+                    rows.len() - 1
+                });
+                if path.is_empty() {
+                    run = Some((row, piece.end));
+                } else {
+                    by_path.insert(path, row);
+                }
+                let (mapping, sums) = &mut rows[row];
+                mapping.start = mapping.start.min(piece.start);
+                mapping.end = mapping.end.max(piece.end);
+                mapping.shared |= shared;
+                sums.add(&density.sums(), piece.size() as f64);
+            });
+        });
+        let done = |(row, sums): (MappingHoldings, Sums)| MappingHoldings { figures: sums.figures(), ..row };
+        rows.into_iter().map(done).collect()
+    }
+
+    /// Every file and shared memory.
+    pub fn objects(&self) -> Vec<ObjectHoldings> {
+        let mut shares = self.shares();
+        let mut mappers: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        for share in &shares {
+            let list = mappers.entry(share.object).or_default();
+            // Those of one target come one after the other.
+            if list.last() != Some(&share.target) {
+                list.push(share.target);
+            }
+        }
+        let mut rows = Vec::new();
+        objects::add_up(&mut shares, &self.scale, |index, sums| {
+            let Some(object) = self.space.object_at(index) else { return };
+            rows.push(ObjectHoldings {
+                name: object.name.clone(),
+                path: object.path().to_owned(),
+                id: object.id.to_string(),
+                mappers: mappers.get(&index).map_or(0, |list| list.len() as u64),
+                figures: sums.figures(),
+            });
+        });
+        rows
+    }
+
+    /// All of it: what several targets map counts once. Those that ended are left out.
+    pub fn totals(&self) -> Figures {
+        let mut sums = self.own();
+        objects::add_up(&mut self.shares(), &self.scale, |_, object| sums.add(object, 1.0));
+        sums.figures()
+    }
+
+    /// What belongs to one target only.
+    fn own(&self) -> Sums {
+        let mut sums = Sums::default();
+        for held in self.held.values() {
+            held.densities(|segment, density| {
+                if segment.state.object.is_none() {
+                    sums.add(&density.sums(), segment.state.range.size() as f64);
+                }
+            });
+        }
+        sums
+    }
+
+    /// What targets say of objects; those of a target one after the other.
+    fn shares(&self) -> Vec<Share> {
+        let mut shares = Vec::new();
+        for (id, held) in &self.held {
+            held.densities(|segment, density| {
+                if let Some((object, start)) = segment.state.object {
+                    let end = start.saturating_add(segment.state.range.size());
+                    shares.push(Share { object, target: *id, start, end, density });
+                }
+            });
+        }
+        shares
+    }
+}
+
+impl Held {
+    fn densities(&self, mut each: impl FnMut(&Segment, Density)) {
+        for segment in &self.layer.segments {
+            each(segment, Density::of(segment, self.layer.until, self.layer.known_from, self.until));
+        }
+    }
+}
+
+/// Cuts `range` at the borders of names: sorted, disjoint.
+fn cut<'a>(named: &'a [Named], range: AddrRange, mut piece: impl FnMut(AddrRange, Option<&'a Named>)) {
+    let mut at = range.start;
+    for name in &named[named.partition_point(|n| n.range.end <= range.start)..] {
+        if name.range.start >= range.end {
+            break;
+        }
+        if at < name.range.start {
+            piece(AddrRange::new(at, name.range.start), None);
+        }
+        let inside = name.range.intersection(range);
+        piece(inside, Some(name));
+        at = inside.end;
+    }
+    if at < range.end {
+        piece(AddrRange::new(at, range.end), None);
+    }
+}
