@@ -5,10 +5,10 @@ mod frames;
 mod lab;
 mod monitor;
 mod report;
+mod targets;
 
 use clap::{Args, Parser, Subcommand};
 use isotherm_report::units::parse_time;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ pub use frames::{FramesArgs, FramesPart};
 pub use lab::{AccuracyArgs, OvercommitArgs, OvercommitPart, OverheadArgs, ReferenceName};
 pub use monitor::MonitorArgs;
 pub use report::{AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs};
+pub use targets::TargetArgs;
 
 /// See which memory of a process is hot, on any stock Linux kernel.
 #[derive(Debug, Parser)]
@@ -83,29 +84,16 @@ pub struct RecordArgs {
     /// File to write; `-` is standard output. A recording that is there already is kept as FILE.old
     #[arg(short, long, value_name = "FILE", default_value = "isotherm.rec")]
     pub output: PathBuf,
-    /// Process to watch; repeatable
-    #[arg(short, long, value_name = "PID")]
-    pub pid: Vec<u32>,
-    /// Control group whose processes to watch, a path below its mount or a whole one; repeatable
-    #[arg(long, value_name = "PATH")]
-    pub cgroup: Vec<String>,
-    /// Watch every process of the machine but kernel threads and isotherm itself. Those that may not be watched are counted
-    #[arg(short, long, conflicts_with_all = ["pid", "cgroup", "command", "no_children"])]
-    pub all: bool,
+    #[command(flatten)]
+    pub targets: TargetArgs,
     /// How long to record [default: until Ctrl-C or the targets' end]
     #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
     pub duration: Option<Duration>,
     #[command(flatten)]
     pub monitor: MonitorArgs,
-    /// Do not watch the targets' children
-    #[arg(long)]
-    pub no_children: bool,
     /// Print no summary and no progress
     #[arg(short, long)]
     pub quiet: bool,
-    /// A command to run and watch
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]

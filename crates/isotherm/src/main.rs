@@ -20,6 +20,7 @@ mod commands;
 mod convert;
 mod doctor;
 mod lab;
+mod live;
 mod manual;
 mod output;
 mod reading;

@@ -6,20 +6,18 @@ mod teller;
 mod waiting;
 
 use crate::args::RecordArgs;
+use crate::live::{self, joined, spawn};
 use crate::output::{self, Predecessor};
 use crate::stop::{self, Stop};
 use anyhow::{Context, bail};
-use isotherm_damon::Attrs;
-use isotherm_linux::backend;
 use isotherm_linux::probe::AccessedBitClearers;
-use isotherm_linux::process::{ExitStatus, Process};
-use isotherm_linux::targets::{Cgroup, CommandError, HeldCommand, RunningCommand, Tracker, TrackerOptions};
-use isotherm_linux::{Ended, FeedLimits, Observer, Session, SessionOptions, Source};
+use isotherm_linux::process::ExitStatus;
+use isotherm_linux::targets::{CommandError, HeldCommand, RunningCommand, Tracker};
+use isotherm_linux::{Ended, FeedLimits, Session, SessionOptions, Source};
 use isotherm_record::End;
 use recorder::{Finished, Output, Recorder};
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::thread::JoinHandle;
 use teller::Teller;
 use waiting::Waited;
 
@@ -30,15 +28,16 @@ use waiting::Waited;
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let attrs = args.monitor.attrs()?;
     check_sense(args)?;
-    let tracker = targets(args)?;
+    let tracker = live::targets(&args.targets)?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
-    if let Some(Err(error)) = args.command.first().map(|program| stop::check_program(program)) {
+    if let Some(Err(error)) = args.targets.command.first().map(|program| stop::check_program(program)) {
         return Ok(not_run(&error));
     }
     output::check_replaceable(&args.output)?;
-    let source = open_source(args, attrs)?;
+    let source = live::open_source(&args.monitor, attrs, args.quiet)?;
     // Held before it runs, so that nothing has happened yet when the file cannot be written.
-    let held = if args.command.is_empty() { None } else { Some(HeldCommand::start(&args.command)?) };
+    let held =
+        if args.targets.command.is_empty() { None } else { Some(HeldCommand::start(&args.targets.command)?) };
     let old = Predecessor::set_aside(&args.output);
     let output = match Output::create(&args.output) {
         Ok(output) => output,
@@ -87,7 +86,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
 
 /// Refuses what makes no sense together.
 fn check_sense(args: &RecordArgs) -> anyhow::Result<()> {
-    if !args.all && args.pid.is_empty() && args.cgroup.is_empty() && args.command.is_empty() {
+    if args.targets.is_empty() {
         bail!(
             "nothing to record: name a process (--pid), a control group (--cgroup), a command (after --), or --all"
         );
@@ -100,7 +99,7 @@ fn check_sense(args: &RecordArgs) -> anyhow::Result<()> {
         );
     }
     if output::is_standard(&args.output) {
-        if !args.command.is_empty() {
+        if !args.targets.command.is_empty() {
             bail!(
                 "the recording and the command would both write to standard output; name a file with -o, or start the \
                  command elsewhere and record it by --pid"
@@ -111,54 +110,6 @@ fn check_sense(args: &RecordArgs) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// What is to be followed, but for the command.
-fn targets(args: &RecordArgs) -> anyhow::Result<Tracker> {
-    let mut tracker = Tracker::new(TrackerOptions {
-        follow_children: !args.no_children,
-        // Orphans of a command that daemonises itself would otherwise be lost; with pids and cgroups nothing is.
-        adopt_orphans: !args.no_children && !args.command.is_empty(),
-        ..TrackerOptions::default()
-    });
-    if args.all {
-        tracker.add_all();
-    }
-    for &pid in &args.pid {
-        tracker.add(open_process(pid)?)?;
-    }
-    for name in &args.cgroup {
-        tracker.add_cgroup(Cgroup::find(name)?)?;
-    }
-    Ok(tracker)
-}
-
-fn open_process(pid: u32) -> anyhow::Result<Process> {
-    let raw = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    let raw =
-        raw.with_context(|| format!("process {pid}: no such process; see `ps -e` for those there are"))?;
-    let process = Process::open(raw)?;
-    process.check_readable()?;
-    Ok(process)
-}
-
-/// The backend asked for, or the best; the latter says which it is unless it is the very best.
-fn open_source(args: &RecordArgs, attrs: Attrs) -> anyhow::Result<Box<dyn Source>> {
-    let choice = args.monitor.backend.backend();
-    let opened = backend::open(
-        choice,
-        attrs,
-        &args.monitor.options(),
-        args.monitor.overhead,
-        isotherm_linux::monotonic_ns(),
-    )?;
-    if !opened.refused.is_empty() && !args.quiet {
-        say!("isotherm: using the backend {}; the better ones do not work here:", opened.backend);
-        for refusal in &opened.refused {
-            say!("  {refusal}");
-        }
-    }
-    Ok(opened.source)
 }
 
 type Recorded = anyhow::Result<Finished>;
@@ -195,7 +146,7 @@ fn observe(
     };
     let failed = recorder.failed();
     let mut session = Session::new(source, tracker, options);
-    let progress = !args.quiet && args.command.is_empty() && std::io::stderr().is_terminal();
+    let progress = !args.quiet && args.targets.command.is_empty() && std::io::stderr().is_terminal();
     let teller = Teller::new(progress);
     let limits = teller.limits();
     let recorder = spawn(&mut session, "recorder", FeedLimits::default(), recorder);
@@ -233,24 +184,6 @@ fn observe(
         (Ok(finished), Ok(ended)) => Ok(Finished { on_request: ended != Ended::NoTargets, ..finished }),
     };
     Ok((recorded, running))
-}
-
-/// Lets an observer run on a thread of its own until the session is over.
-fn spawn<O: Observer + Send + 'static>(
-    session: &mut Session,
-    name: &str,
-    limits: FeedLimits,
-    mut observer: O,
-) -> std::io::Result<JoinHandle<O>> {
-    let feed = session.subscribe(limits);
-    std::thread::Builder::new().name(format!("isotherm-{name}")).spawn(move || {
-        feed.run(&mut observer);
-        observer
-    })
-}
-
-fn joined<O>(thread: JoinHandle<O>) -> O {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn is_gone(error: &isotherm_linux::targets::TargetError) -> bool {

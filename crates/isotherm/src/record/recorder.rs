@@ -1,6 +1,7 @@
 //! From what a session sees to what a recording holds.
 
 use crate::args::RecordArgs;
+use crate::live;
 use isotherm_damon::{Attrs, Snapshot, TargetId};
 use isotherm_linux::maps::MapList;
 use isotherm_linux::process::Process;
@@ -13,7 +14,6 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Set once writing has failed: there is no point in going on.
 #[derive(Clone, Default)]
@@ -73,8 +73,6 @@ const ASKED_A_SECOND: usize = 8;
 
 impl Recorder {
     pub fn new(output: Output, args: &RecordArgs, attrs: &Attrs, backend: &str, coarse: bool) -> Self {
-        let uname = rustix::system::uname();
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut recorder = Self {
             writer: output.0,
             error: None,
@@ -83,19 +81,8 @@ impl Recorder {
             known: BTreeMap::new(),
             unasked: VecDeque::new(),
         };
-        recorder.write(&Item::Header(rec::Header {
-            producer: concat!("isotherm ", env!("CARGO_PKG_VERSION")).into(),
-            host: uname.nodename().to_string_lossy().into_owned(),
-            kernel: uname.release().to_string_lossy().into_owned(),
-            machine: uname.machine().to_string_lossy().into_owned(),
-            command: args.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
-            started_unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(0),
-            started_ns: isotherm_linux::monotonic_ns(),
-            page_size: rustix::param::page_size() as u64,
-            attrs: recorded(attrs),
-            backend: rec::Backend { name: backend.into(), coarse, blind_spots: Vec::new() },
-            overhead_limit: args.monitor.overhead,
-        }));
+        let header = live::header(&args.targets, &args.monitor, attrs, backend, coarse);
+        recorder.write(&Item::Header(header));
         recorder
     }
 
@@ -167,23 +154,6 @@ impl Recorder {
     }
 }
 
-/// Its name and its command line. One that has ended still has the name it was found under.
-fn names_of(process: &Process) -> (String, Vec<String>) {
-    let comm = process.comm().unwrap_or_else(|_| process.first_comm().to_owned());
-    (comm, process.cmdline().unwrap_or_default())
-}
-
-fn recorded(attrs: &Attrs) -> rec::RecordedAttrs {
-    let us = |d: std::time::Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
-    rec::RecordedAttrs {
-        sample_us: us(attrs.sample),
-        aggr_us: us(attrs.aggr),
-        update_us: us(attrs.update),
-        min_nr_regions: attrs.min_nr_regions as u64,
-        max_nr_regions: attrs.max_nr_regions as u64,
-    }
-}
-
 impl Observer for Recorder {
     fn target(
         &mut self,
@@ -199,7 +169,7 @@ impl Observer for Recorder {
                 self.unasked.push_back(id);
                 (process.first_comm().to_owned(), parent.info.cmdline.clone())
             }
-            None => names_of(process),
+            None => live::names_of(process),
         };
         let info = rec::TargetInfo {
             id: id.0,
@@ -214,19 +184,7 @@ impl Observer for Recorder {
     }
 
     fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
-        let maps = maps
-            .mappings()
-            .iter()
-            .map(|m| rec::Mapping {
-                start: m.range.start,
-                end: m.range.end,
-                perms: m.perms.as_str().into(),
-                name: Arc::clone(&m.name),
-                device: m.device,
-                inode: m.inode,
-                offset: m.offset,
-            })
-            .collect();
+        let maps = live::recorded_mappings(maps);
         self.write(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial: false }));
     }
 
@@ -236,7 +194,7 @@ impl Observer for Recorder {
     }
 
     fn attrs(&mut self, attrs: &Attrs, time_ns: u64) {
-        self.write(&Item::Attrs { time_ns, attrs: recorded(attrs) });
+        self.write(&Item::Attrs { time_ns, attrs: live::recorded_attrs(attrs) });
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {

@@ -20,7 +20,7 @@ pub use picture::{PictureOptions, write_png, write_svg};
 pub(crate) use picture::{frame, time_axis, wrapped};
 pub use raster::Raster;
 pub use survey::{Survey, SurveyOptions};
-pub use terminal::{TerminalOptions, write_body as write_terminal_body, write_terminal};
+pub use terminal::{Glyph, Level, TerminalOptions, write_body as write_terminal_body, write_terminal};
 
 use crate::provenance::Provenance;
 use isotherm_damon::AddrRange;

@@ -255,19 +255,31 @@ impl Raster {
 
     /// The heatmap.
     pub fn finish(self) -> Heatmap {
-        finish(self.provenance, &self.names, &self.time, &self.grids)
+        self.finish_beside(0.0)
+    }
+
+    /// The heatmap as a part of a larger picture, in which rates up to `highest_hz` occur: beside those is judged whether
+    /// what little is known of a cell is hot.
+    pub fn finish_beside(self, highest_hz: f64) -> Heatmap {
+        finish(self.provenance, &self.names, &self.time, &self.grids, highest_hz)
     }
 
     /// The heatmap of what was drawn, with names and provenance from elsewhere.
     pub(super) fn finish_with(self, provenance: Provenance, names: &NameBook) -> Heatmap {
-        finish(provenance, names, &self.time, &self.grids)
+        finish(provenance, names, &self.time, &self.grids, 0.0)
     }
 }
 
-fn finish(provenance: Provenance, names: &NameBook, time: &Axis, grids: &[Grid]) -> Heatmap {
+fn finish(
+    provenance: Provenance,
+    names: &NameBook,
+    time: &Axis,
+    grids: &[Grid],
+    elsewhere_hz: f64,
+) -> Heatmap {
     let columns = time.parts();
     let mut panels: Vec<Panel> = grids.iter().map(|grid| grid.panel(columns, names)).collect();
-    let highest_hz = panels.iter().flat_map(Panel::cells).fold(0.0, f64::max);
+    let highest_hz = panels.iter().flat_map(Panel::cells).fold(elsewhere_hz, f64::max);
     for (grid, panel) in grids.iter().zip(&mut panels) {
         grid.mark_unknown(&mut panel.cells, highest_hz);
     }

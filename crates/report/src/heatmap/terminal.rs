@@ -125,11 +125,7 @@ fn write_panel(
     let unit = options.rows_per_line();
     let lines = panel.rows.div_ceil(unit);
     let names = line_names(panel, lines, unit);
-    let level = |row: usize, column: usize| match panel.cell(row, column) {
-        Cell::Rate(hz) => Level::Rate(hz, scale.level(hz, map.highest_hz)),
-        Cell::Unknown => Level::Unknown,
-        Cell::Empty => Level::Empty,
-    };
+    let level = |row: usize, column: usize| Level::new(panel.cell(row, column), scale, map.highest_hz);
     for (line, name) in names.iter().enumerate() {
         // Addresses grow upwards.
         let low = (lines - 1 - line) * unit;
@@ -143,7 +139,7 @@ fn write_panel(
             }
         }
         if options.mode == ColourMode::Plain {
-            let digits: String = (0..map.columns).map(|column| digit(level(low, column))).collect();
+            let digits: String = (0..map.columns).map(|column| level(low, column).digit()).collect();
             match name {
                 Some(name) if options.names() > 0 => write!(out, "{digits}")
                     .and_then(|()| writeln!(out, " {}", shortened(name, options.names() - 1)))?,
@@ -166,20 +162,71 @@ fn write_panel(
 }
 
 /// What a cell shows, with its place on the scale.
-#[derive(Clone, Copy, PartialEq)]
-enum Level {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Level {
+    /// Nothing of it was monitored.
     Empty,
+    /// It was monitored, but could not be observed.
     Unknown,
     /// Hz, and 0..=1.
     Rate(f64, f64),
 }
 
-fn digit(cell: Level) -> char {
-    match cell {
-        Level::Empty => ' ',
-        Level::Unknown => '?',
-        Level::Rate(hz, _) if hz <= 0.0 => '0',
-        Level::Rate(_, level) => char::from(b'0' + ((level * 9.0 - 1e-9).ceil() as u8).clamp(1, 9)),
+impl Level {
+    /// The level of a cell where `highest_hz` is the upper end of the scale.
+    pub fn new(cell: Cell, scale: Scale, highest_hz: f64) -> Self {
+        match cell {
+            Cell::Rate(hz) => Self::Rate(hz, scale.level(hz, highest_hz)),
+            Cell::Unknown => Self::Unknown,
+            Cell::Empty => Self::Empty,
+        }
+    }
+
+    /// The cell without colours: 0 is 0 Hz, 1 to 9 are ninths of the scale, `?` is unknown, blank is not monitored.
+    pub fn digit(self) -> char {
+        match self {
+            Self::Empty => ' ',
+            Self::Unknown => '?',
+            Self::Rate(hz, _) if hz <= 0.0 => '0',
+            Self::Rate(_, level) => char::from(b'0' + ((level * 9.0 - 1e-9).ceil() as u8).clamp(1, 9)),
+        }
+    }
+
+    fn colour(self) -> Option<Colour> {
+        match self {
+            Self::Empty => None,
+            Self::Unknown => Some(colour::UNKNOWN),
+            Self::Rate(_, level) => Some(colour::heat(level)),
+        }
+    }
+}
+
+/// A character that shows two cells, one above the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glyph {
+    /// The character.
+    pub symbol: char,
+    /// Its colour; `None`: the terminal's own.
+    pub fg: Option<Colour>,
+    /// The colour behind it; `None`: the terminal's own.
+    pub bg: Option<Colour>,
+    /// Whether it is dim.
+    pub dim: bool,
+}
+
+impl Glyph {
+    /// The character for an upper and a lower cell.
+    pub fn of(upper: Level, lower: Level) -> Self {
+        let (symbol, fg, bg, dim) = match (upper, lower) {
+            (Level::Empty, Level::Empty) => ('\u{b7}', None, None, true),
+            (Level::Unknown, Level::Unknown) => {
+                (UNKNOWN, Some(colour::UNKNOWN_STRIPE), upper.colour(), false)
+            }
+            // The lower half block leaves the upper half to the terminal's own background.
+            (Level::Empty, _) => ('\u{2584}', lower.colour(), None, false),
+            _ => ('\u{2580}', upper.colour(), lower.colour(), false),
+        };
+        Self { symbol, fg, bg, dim }
     }
 }
 
@@ -190,35 +237,22 @@ fn write_half_blocks(
     mode: ColourMode,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let paint = |c: Colour, ground: u8| match mode {
-        ColourMode::True => format!("{ground};2;{};{};{}", c.r, c.g, c.b),
-        _ => format!("{ground};5;{}", c.ansi256()),
-    };
-    let code = |cell: Level, ground: u8| match cell {
-        Level::Empty => format!("{}", ground + 1),
-        Level::Unknown => paint(colour::UNKNOWN, ground),
-        Level::Rate(_, level) => paint(colour::heat(level), ground),
-    };
     // 38 and 48 set the colour of text and background, 39 and 49 take it back.
-    let ground = |n: u8| n * 10 + 8;
+    let paint = |colour: Option<Colour>, ground: u8| match (colour, mode) {
+        (None, _) => format!("{}", ground + 1),
+        (Some(c), ColourMode::True) => format!("{ground};2;{};{};{}", c.r, c.g, c.b),
+        (Some(c), _) => format!("{ground};5;{}", c.ansi256()),
+    };
     let mut state = String::new();
     for column in 0..columns {
         let (upper, lower) = cells(column);
-        let (wanted, glyph) = match (upper, lower) {
-            (Level::Empty, Level::Empty) => ("39;49;2".to_owned(), '\u{b7}'),
-            (Level::Unknown, Level::Unknown) => {
-                let stripe = paint(colour::UNKNOWN_STRIPE, ground(3));
-                (format!("22;{stripe};{}", code(upper, ground(4))), UNKNOWN)
-            }
-            // The lower half block leaves the upper half to the terminal's own background.
-            (Level::Empty, _) => (format!("22;{};49", code(lower, ground(3))), '\u{2584}'),
-            _ => (format!("22;{};{}", code(upper, ground(3)), code(lower, ground(4))), '\u{2580}'),
-        };
+        let Glyph { symbol, fg, bg, dim } = Glyph::of(upper, lower);
+        let wanted = format!("{};{};{}", if dim { 2 } else { 22 }, paint(fg, 38), paint(bg, 48));
         if state != wanted {
             write!(out, "\x1b[{wanted}m")?;
             state = wanted;
         }
-        write!(out, "{glyph}")?;
+        write!(out, "{symbol}")?;
     }
     write!(out, "\x1b[0m")
 }

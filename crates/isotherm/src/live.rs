@@ -1,0 +1,139 @@
+//! What `record` and `top` share: opening targets and backends, and observers on threads of their own.
+
+use crate::args::{MonitorArgs, TargetArgs};
+use anyhow::Context;
+use isotherm_damon::Attrs;
+use isotherm_linux::process::Process;
+use isotherm_linux::targets::{Cgroup, Tracker, TrackerOptions};
+use isotherm_linux::{FeedLimits, Observer, Session, Source, backend};
+use isotherm_record as rec;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What is to be followed, but for the command.
+///
+/// # Errors
+/// A process or control group is not there, or may not be observed.
+pub fn targets(args: &TargetArgs) -> anyhow::Result<Tracker> {
+    let mut tracker = Tracker::new(TrackerOptions {
+        follow_children: !args.no_children,
+        // Orphans of a command that daemonises itself would otherwise be lost; with pids and cgroups nothing is.
+        adopt_orphans: !args.no_children && !args.command.is_empty(),
+        ..TrackerOptions::default()
+    });
+    if args.all {
+        tracker.add_all();
+    }
+    for &pid in &args.pid {
+        tracker.add(open_process(pid)?)?;
+    }
+    for name in &args.cgroup {
+        tracker.add_cgroup(Cgroup::find(name)?)?;
+    }
+    Ok(tracker)
+}
+
+fn open_process(pid: u32) -> anyhow::Result<Process> {
+    let raw = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let raw =
+        raw.with_context(|| format!("process {pid}: no such process; see `ps -e` for those there are"))?;
+    let process = Process::open(raw)?;
+    process.check_readable()?;
+    Ok(process)
+}
+
+/// The backend asked for, or the best; the latter says which it is unless it is the very best.
+///
+/// # Errors
+/// None of them works here.
+pub fn open_source(args: &MonitorArgs, attrs: Attrs, quiet: bool) -> anyhow::Result<Box<dyn Source>> {
+    let choice = args.backend.backend();
+    let opened =
+        backend::open(choice, attrs, &args.options(), args.overhead, isotherm_linux::monotonic_ns())?;
+    if !opened.refused.is_empty() && !quiet {
+        say!("isotherm: using the backend {}; the better ones do not work here:", opened.backend);
+        for refusal in &opened.refused {
+            say!("  {refusal}");
+        }
+    }
+    Ok(opened.source)
+}
+
+/// Lets an observer run on a thread of its own until the session is over.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn spawn<O: Observer + Send + 'static>(
+    session: &mut Session,
+    name: &str,
+    limits: FeedLimits,
+    mut observer: O,
+) -> std::io::Result<JoinHandle<O>> {
+    let feed = session.subscribe(limits);
+    std::thread::Builder::new().name(format!("isotherm-{name}")).spawn(move || {
+        feed.run(&mut observer);
+        observer
+    })
+}
+
+/// What a thread ends with; its panic is passed on.
+pub fn joined<O>(thread: JoinHandle<O>) -> O {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The first item of a recording that begins now.
+pub fn header(
+    targets: &TargetArgs,
+    monitor: &MonitorArgs,
+    attrs: &Attrs,
+    backend: &str,
+    coarse: bool,
+) -> rec::Header {
+    let uname = rustix::system::uname();
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    rec::Header {
+        producer: concat!("isotherm ", env!("CARGO_PKG_VERSION")).into(),
+        host: uname.nodename().to_string_lossy().into_owned(),
+        kernel: uname.release().to_string_lossy().into_owned(),
+        machine: uname.machine().to_string_lossy().into_owned(),
+        command: targets.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        started_unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(0),
+        started_ns: isotherm_linux::monotonic_ns(),
+        page_size: rustix::param::page_size() as u64,
+        attrs: recorded_attrs(attrs),
+        backend: rec::Backend { name: backend.into(), coarse, blind_spots: Vec::new() },
+        overhead_limit: monitor.overhead,
+    }
+}
+
+/// Attributes as recordings have them.
+pub fn recorded_attrs(attrs: &Attrs) -> rec::RecordedAttrs {
+    let us = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
+    rec::RecordedAttrs {
+        sample_us: us(attrs.sample),
+        aggr_us: us(attrs.aggr),
+        update_us: us(attrs.update),
+        min_nr_regions: attrs.min_nr_regions as u64,
+        max_nr_regions: attrs.max_nr_regions as u64,
+    }
+}
+
+/// Mappings as recordings have them.
+pub fn recorded_mappings(maps: &isotherm_linux::maps::MapList) -> Vec<rec::Mapping> {
+    let recorded = |m: &isotherm_linux::maps::Mapping| rec::Mapping {
+        start: m.range.start,
+        end: m.range.end,
+        perms: m.perms.as_str().into(),
+        name: std::sync::Arc::clone(&m.name),
+        device: m.device,
+        inode: m.inode,
+        offset: m.offset,
+    };
+    maps.mappings().iter().map(recorded).collect()
+}
+
+/// A process's name and its command line. One that has ended still has the name it was found under.
+pub fn names_of(process: &Process) -> (String, Vec<String>) {
+    let comm = process.comm().unwrap_or_else(|_| process.first_comm().to_owned());
+    (comm, process.cmdline().unwrap_or_default())
+}
