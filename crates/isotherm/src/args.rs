@@ -96,6 +96,13 @@ pub struct RecordArgs {
     pub quiet: bool,
 }
 
+/// Parses the number of a process. Whether there is one is for others to say.
+fn parse_pid(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| {
+        "a pid is the number of a process, 1 or more, as `pgrep NAME` or `ps -e` prints it (every process: --all)"
+    })
+}
+
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
     /// Record programs that know the truth about themselves and compare, byte by byte

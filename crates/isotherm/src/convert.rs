@@ -30,7 +30,7 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     let mut writer = create(draft.path(), format)?;
     let Some(done) = copy(&mut *reader, &mut *writer, &stop, !args.quiet)? else {
         say!("isotherm: interrupted; {} was not written", args.output.display());
-        return Ok(ExitCode::from(130));
+        return Ok(ExitCode::from(stop.code().unwrap_or(130)));
     };
     reading::check_content(&args.input, done.snapshots, reader.warnings())?;
     drop(writer);

@@ -58,5 +58,20 @@ fn tell(error: &anyhow::Error) {
             said.push_str(&cause);
         }
     }
-    say!("isotherm: {said}");
+    let remedy = remedy(error.chain()).filter(|_| !said.contains("ulimit")).unwrap_or_default();
+    say!("isotherm: {said}{remedy}");
+}
+
+/// What helps against an error that may come from anything that opens a file.
+fn remedy<'a>(
+    mut chain: impl Iterator<Item = &'a (dyn std::error::Error + 'static)>,
+) -> Option<&'static str> {
+    let is_limit = |cause: &(dyn std::error::Error + 'static)| {
+        let code = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        matches!(code, Some(libc::EMFILE | libc::ENFILE))
+    };
+    chain.any(is_limit).then_some(
+        "; too many files are open: raise the limit with `ulimit -n`, or LimitNOFILE= of the systemd unit (fs.file-max, if it is \
+         the whole machine's)",
+    )
 }

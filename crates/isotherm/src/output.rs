@@ -49,39 +49,6 @@ fn holds_snapshot(path: &Path) -> bool {
     }
 }
 
-/// The recording that a new one replaces. It is kept, under its name with `.old`, until the next.
-pub struct Predecessor {
-    path: PathBuf,
-    old: Option<PathBuf>,
-}
-
-impl Predecessor {
-    /// Renames the recording at `path`, if there is one. Where that is not possible it will be replaced.
-    pub fn set_aside(path: &Path) -> Self {
-        let mut old = path.as_os_str().to_owned();
-        old.push(".old");
-        // Neither a link nor a device, whose name means more than its content.
-        let worth = path.symlink_metadata().is_ok_and(|m| m.is_file() && m.len() > 0);
-        let kept = worth && std::fs::rename(path, &old).is_ok();
-        Self { path: path.to_owned(), old: kept.then(|| old.into()) }
-    }
-
-    /// Undoes it: there will be no new one.
-    pub fn put_back(self) {
-        if let Some(old) = self.old {
-            // What could be renamed a moment ago can be renamed now; if not, it is safe under its other name.
-            let _ = std::fs::rename(old, self.path);
-        }
-    }
-
-    /// Says where it is.
-    pub fn tell(&self) {
-        if let Some(old) = &self.old {
-            say!("isotherm: the recording that was there is now {}", old.display());
-        }
-    }
-}
-
 /// A file that takes its name when it is complete, and goes away when it is not.
 pub struct Draft {
     target: PathBuf,

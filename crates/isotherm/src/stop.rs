@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Stop {
     interrupts: Arc<AtomicUsize>,
     terminations: Arc<AtomicUsize>,
+    hangups: Arc<AtomicUsize>,
 }
 
 impl Stop {
@@ -21,9 +22,9 @@ impl Stop {
     /// # Errors
     /// When the system refuses.
     pub fn install() -> std::io::Result<Self> {
-        let stop = Self { interrupts: Arc::default(), terminations: Arc::default() };
+        let stop = Self { interrupts: Arc::default(), terminations: Arc::default(), hangups: Arc::default() };
         for (signal, counter) in
-            [(SIGINT, &stop.interrupts), (SIGTERM, &stop.terminations), (SIGHUP, &stop.terminations)]
+            [(SIGINT, &stop.interrupts), (SIGTERM, &stop.terminations), (SIGHUP, &stop.hangups)]
         {
             if signal == SIGHUP && is_ignored(SIGHUP) {
                 continue;
@@ -41,7 +42,7 @@ impl Stop {
 
     /// Whether any came.
     pub fn asked(&self) -> bool {
-        self.interrupts() + self.terminations() > 0
+        self.interrupts() + self.terminations() + self.hangups() > 0
     }
 
     /// How often Ctrl-C was pressed.
@@ -49,9 +50,27 @@ impl Stop {
         self.interrupts.load(Ordering::Relaxed)
     }
 
-    /// How many came that only this process got.
+    /// How many SIGTERM came, which only this process got.
     pub fn terminations(&self) -> usize {
         self.terminations.load(Ordering::Relaxed)
+    }
+
+    /// How many SIGHUP came.
+    pub fn hangups(&self) -> usize {
+        self.hangups.load(Ordering::Relaxed)
+    }
+
+    /// The status to exit with for the signal that came, 128 and its number; none if none came.
+    pub fn code(&self) -> Option<u8> {
+        [(SIGHUP, self.hangups()), (SIGTERM, self.terminations()), (SIGINT, self.interrupts())]
+            .into_iter()
+            .find(|(_, count)| *count > 0)
+            .and_then(|(signal, _)| u8::try_from(128 + signal).ok())
+    }
+
+    /// The same where Ctrl-C is how a user ends what has no end of its own, and all is well then.
+    pub fn code_but_ctrl_c(&self) -> Option<u8> {
+        self.code().filter(|code| i32::from(*code) != 128 + SIGINT)
     }
 }
 

@@ -10,12 +10,14 @@ use std::process::{Command, Stdio};
 use tempfile::tempdir;
 
 /// Arguments of `record`, and what its complaint must name.
-const CASES: [(&[&str], i32, &[&str]); 16] = [
+const CASES: [(&[&str], i32, &[&str]); 18] = [
     (&[], 1, &["nothing to record", "--pid", "--cgroup"]),
     (&["--pid", "0"], 1, &["process 0", "no such process", "ps -e"]),
     (&["--pid", "4194303"], 1, &["process 4194303", "no such process", "ps -e"]),
     (&["--pid", "4294967295"], 1, &["no such process"]),
-    (&["--pid", "self"], 2, &["--pid"]),
+    (&["--pid", "self"], 2, &["--pid", "a pid is the number of a process"]),
+    (&["--pid", "-1"], 2, &["--pid", "-1", "a pid is the number of a process"]),
+    (&["-p", "-1", "--all"], 2, &["-1", "a pid is the number of a process"]),
     (&["--cgroup", "no/such/group"], 1, &["no cgroup no/such/group", "/proc/PID/cgroup"]),
     (
         &["--min-regions", "20", "--max-regions", "10", "--pid", "1"],

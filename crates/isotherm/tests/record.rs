@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    Done, ISOTHERM, LONG_ENOUGH, Running, as_nobody, isotherm, pte_works, read, run, skip, snapshots,
+    Done, Group, ISOTHERM, LONG_ENOUGH, Running, as_nobody, isotherm, pte_works, read, run, skip, snapshots,
     wait_for_snapshots, wait_until,
 };
 use isotherm_record::{Item, TargetInfo};
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::tempdir;
 
@@ -94,6 +94,10 @@ fn the_commands_output_and_status_are_passed_on() {
         (format!("sleep {LONG_ENOUGH}; kill -KILL $$"), 137),
         ("exit 4".to_owned(), 4),
     ] {
+        if code == 4 {
+            // Of which nothing is recorded, and so nothing replaced.
+            fs::remove_file(dir.path().join("isotherm.rec")).unwrap();
+        }
         let done = run(dir.path(), &["record", "--quiet", "--", "sh", "-c", &script]);
         assert_eq!(done.status.code(), Some(code), "{script}: {}", done.err);
         assert_eq!(done.out, if code == 0 { "hello\n" } else { "" });
@@ -135,6 +139,14 @@ fn a_commands_status_comes_through_beside_other_targets() {
         assert_eq!(ends(&items).1, Some("duration reached"), "{script}");
         assert!(other.is_running());
     }
+    let args = ["record", "--duration", "1500ms", "--pid", &pid, "--", "sh", "-c", "exit 8"];
+    let done = run(dir.path(), &args);
+    assert_eq!(done.status.code(), Some(8), "{}", done.err);
+    assert!(
+        done.err.contains("cost of monitoring") && done.err.contains("wrote isotherm.rec"),
+        "{}",
+        done.err
+    );
 }
 
 #[test]
@@ -152,7 +164,8 @@ fn signals_end_a_recording_properly() {
     if !pte_works() {
         return;
     }
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+    // Ctrl-C is how one ends a recording that has no end of its own.
+    for (signal, code) in [(Signal::INT, 0), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let dir = tempdir().unwrap();
         let file = dir.path().join("isotherm.rec");
         let target = sleeper("300");
@@ -161,7 +174,7 @@ fn signals_end_a_recording_properly() {
         monitor.signal(signal);
         let done = monitor.end();
         assert!(done.err.contains("cost of monitoring"), "{}", done.err);
-        done.ok();
+        assert_eq!(done.status.code(), Some(code), "{}", done.err);
         let items = read(&file).unwrap();
         assert_eq!(ends(&items), (vec![], Some("interrupted")));
         assert!(matches!(items.last(), Some(Item::End(_))));
@@ -181,13 +194,15 @@ fn what_asks_the_monitor_to_end_reaches_the_command() {
     if !pte_works() {
         return;
     }
-    let dir = tempdir().unwrap();
-    let file = dir.path().join("isotherm.rec");
-    let monitor = start(dir.path(), &["--", "sleep", "300"]);
-    wait_for_snapshots(&file, 3);
-    monitor.signal(Signal::TERM);
-    assert_eq!(monitor.end().status.code(), Some(143));
-    assert_eq!(ends(&read(&file).unwrap()).1, Some("interrupted"));
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        let dir = tempdir().unwrap();
+        let file = dir.path().join("isotherm.rec");
+        let monitor = start(dir.path(), &["--", "sleep", "300"]);
+        wait_for_snapshots(&file, 3);
+        monitor.signal(signal);
+        assert_eq!(monitor.end().status.code(), Some(code));
+        assert_eq!(ends(&read(&file).unwrap()).1, Some("interrupted"));
+    }
 }
 
 #[test]
@@ -198,7 +213,10 @@ fn a_second_ctrl_c_leaves_a_command_that_does_not_heed_the_first() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("isotherm.rec");
     let script = "trap '' INT; sleep 1; while [ ! -e stop ]; do sleep 0.1; done; touch stopped";
-    let monitor = start(dir.path(), &["--", "sh", "-c", script]);
+    let told = dir.path().join("told");
+    let mut command = isotherm(dir.path(), &["record", "--", "sh", "-c", script]);
+    command.stderr(fs::File::create(&told).unwrap());
+    let monitor = Running::start(command);
     wait_for_snapshots(&file, 3);
     monitor.signal(Signal::INT);
     wait_until("the recording's end", || ends(&read(&file).unwrap()).1 == Some("interrupted"));
@@ -214,6 +232,11 @@ fn a_second_ctrl_c_leaves_a_command_that_does_not_heed_the_first() {
         status.is_some()
     });
     assert_eq!(status.unwrap().code(), Some(130));
+    // The recording is complete, and where it is is told as ever.
+    let told = fs::read_to_string(told).unwrap();
+    for part in ["it runs on", "cost of monitoring", "wrote isotherm.rec"] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
     assert!(!dir.path().join("stopped").exists());
     fs::write(dir.path().join("stop"), "").unwrap();
     wait_until("the command's own end", || dir.path().join("stopped").exists());
@@ -279,44 +302,12 @@ fn children_are_followed_unless_that_is_turned_off() {
     assert!(targets(&items).iter().all(|t| t.comm == "sh" && t.parent.is_none()));
 }
 
-/// A control group of one's own, removed with its processes' help.
-struct Group(PathBuf);
-
-impl Group {
-    /// Below the first hierarchy that allows it.
-    fn new() -> Option<Self> {
-        let name = format!("isotherm-test-{}", std::process::id());
-        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids", "/sys/fs/cgroup/memory"]
-            .iter()
-            .map(|mount| Path::new(mount).join(&name))
-            .filter(|dir| dir.parent().is_some_and(|mount| mount.join("cgroup.procs").exists()))
-            .find(|dir| fs::create_dir(dir).is_ok())
-            .map(Self)
-    }
-
-    fn add(&self, pid: u32) {
-        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its members have been ended before, but the kernel may take a moment to notice.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    }
-}
-
 #[test]
 fn members_of_a_cgroup_come_and_go() {
     if !pte_works() {
         return;
     }
-    let Some(group) = Group::new() else { return skip("no cgroup hierarchy lets a group be made") };
+    let Some(group) = Group::new("members") else { return skip("no cgroup hierarchy lets a group be made") };
     let dir = tempdir().unwrap();
     let file = dir.path().join("isotherm.rec");
     let first = sleeper("300");

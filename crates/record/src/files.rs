@@ -76,16 +76,6 @@ pub fn create(path: &Path, format: Format) -> Result<Box<dyn ItemWriter>, Error>
     })
 }
 
-/// Creates a recording in our own format for whoever decides when it is flushed and brought to the disk; `-` is standard
-/// output. A file that exists is replaced when it is a recording or empty.
-///
-/// # Errors
-/// As [`create`].
-pub fn create_rec(path: &Path) -> Result<rec::Writer<File>, Error> {
-    let (output, file) = create_file(path)?;
-    rec::Writer::new(output, file)
-}
-
 /// Creates a file for writing and says what to call it. Nothing is written yet.
 fn create_file(path: &Path) -> Result<(File, String), Error> {
     let file = name_of(path, "standard output");
@@ -156,16 +146,16 @@ pub fn convert(
     Ok(done)
 }
 
-fn is_standard(path: &Path) -> bool {
+pub(crate) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn name_of(path: &Path, standard: &str) -> String {
+pub(crate) fn name_of(path: &Path, standard: &str) -> String {
     if is_standard(path) { standard.to_owned() } else { path.display().to_string() }
 }
 
 /// The first few KiB, for [`Format::detect`].
-fn read_head(input: &mut impl Read) -> io::Result<Vec<u8>> {
+pub(crate) fn read_head(input: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     input.by_ref().take(16 << 10).read_to_end(&mut head)?;
     Ok(head)

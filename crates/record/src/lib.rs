@@ -17,14 +17,16 @@ mod model;
 mod parquet;
 mod perf_script;
 pub mod rec;
+mod replace;
 mod spool;
 pub mod synthetic;
 
 pub use error::{Error, Warning};
-pub use files::{Conversion, ReadOptions, convert, create, create_rec, open, open_with};
+pub use files::{Conversion, ReadOptions, convert, create, open, open_with};
 pub use format::{Format, UnknownFormatName};
 use isotherm_damon::Snapshot;
 pub use model::*;
+pub use replace::{Placement, Replacement, holds_something};
 
 /// Hands out the items of a recording in order of time.
 ///

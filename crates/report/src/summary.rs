@@ -78,8 +78,14 @@ pub fn write_text(summary: &Summary, options: &TerminalOptions, out: &mut impl W
     }
     match &summary.heatmap {
         Some(map) => write_terminal_body(map, options, out)?,
+        None if summary.provenance.snapshots > 0 => {
+            writeln!(out, "nothing was observed in any snapshot: no process was there")?;
+        }
         None => {
-            writeln!(out, "no snapshot was taken: the recording ended before the first aggregation was over")?
+            writeln!(
+                out,
+                "no snapshot was taken: the recording ended before the first aggregation was over"
+            )?;
         }
     }
     if !summary.wss.percentiles.is_empty() {

@@ -32,7 +32,7 @@ pub struct AccuracyArgs {
     #[arg(long, value_name = "REFERENCE", requires = "pid", conflicts_with_all = ["patterns", "set", "scale_time", "details", "runs"])]
     pub against: Option<ReferenceName>,
     /// Process to compare on, with its descendants; repeatable
-    #[arg(short, long, value_name = "PID", requires = "against")]
+    #[arg(short, long, value_name = "PID", requires = "against", allow_negative_numbers = true, value_parser = super::parse_pid)]
     pub pid: Vec<u32>,
     /// How long to compare
     #[arg(short, long, value_name = "TIME", default_value = "20s", value_parser = parse_time, requires = "against")]

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 #[derive(Clone, Debug, Default, Args)]
 pub struct TargetArgs {
     /// Process to watch; repeatable
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = super::parse_pid)]
     pub pid: Vec<u32>,
     /// Control group whose processes to watch, a path below its mount or a whole one; repeatable
     #[arg(long, value_name = "PATH")]

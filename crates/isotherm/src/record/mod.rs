@@ -7,7 +7,7 @@ mod waiting;
 
 use crate::args::RecordArgs;
 use crate::live::{self, joined, spawn};
-use crate::output::{self, Predecessor};
+use crate::output;
 use crate::stop::{self, Stop};
 use anyhow::{Context, bail};
 use isotherm_linux::probe::AccessedBitClearers;
@@ -31,56 +31,46 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let tracker = live::targets(&args.targets)?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     if let Some(Err(error)) = args.targets.command.first().map(|program| stop::check_program(program)) {
-        return Ok(not_run(&error));
+        return Ok(not_run(error));
     }
     output::check_replaceable(&args.output)?;
     let source = live::open_source(&args.monitor, attrs, args.quiet)?;
     // Held before it runs, so that nothing has happened yet when the file cannot be written.
-    let held =
-        if args.targets.command.is_empty() { None } else { Some(HeldCommand::start(&args.targets.command)?) };
-    let old = Predecessor::set_aside(&args.output);
-    let output = match Output::create(&args.output) {
-        Ok(output) => output,
-        Err(error) => {
-            old.put_back();
-            return Err(error.into());
-        }
+    let held = match args.targets.command.is_empty() {
+        true => None,
+        false => match HeldCommand::start(&args.targets.command) {
+            Ok(held) => Some(held),
+            Err(error) => return Ok(not_run(error)),
+        },
     };
+    let output = Output::create(&args.output)?;
     let recorder = Recorder::new(output, args, &attrs, source.name(), source.is_coarse());
     let (recorded, running) = match observe(args, source, tracker, held, recorder, &stop) {
         Ok(done) => done,
-        Err(error) => return Ok(not_run(&error)),
+        Err(error) => return Ok(not_run(error)),
     };
     // A command must not be left without its parent because the disk is full: it is still waited for.
-    let waited = running.map(|running| waiting::wait_for(running, &stop, args.quiet)).transpose()?;
-    if let Waited::Left(code) = waited.unwrap_or(Waited::Ended(ExitStatus::Exited(0))) {
-        return recorded.map(|_| code);
-    }
+    let waited = running.map(|running| waiting::wait_for(running, &stop, args.quiet)).transpose();
     let finished = match recorded {
         Ok(finished) => finished,
         Err(error) => {
             crate::tell(&error);
-            return Ok(failed_at(waited));
+            return Ok(failed_at(waited.ok().flatten()));
         }
     };
-    let nothing = finished.snapshots == 0 && !finished.on_request;
-    if !args.quiet && !nothing {
-        summary::tell(args, &finished);
-    }
-    if !args.quiet {
-        old.tell();
-    }
+    // The recording is complete, however the command fared.
+    let nothing = !finished.holds_something;
     if nothing {
-        say!(
-            "isotherm: nothing was recorded: the target ended within the first aggregation interval ({:?}); give it \
-             more to do, or make --aggr (and --sample) shorter",
-            args.monitor.aggr
-        );
+        summary::tell_nothing(args, &finished);
+    } else if !args.quiet {
+        summary::tell(args, &finished, &stop);
     }
-    Ok(match waited {
+    Ok(match waited? {
+        Some(Waited::Left) => ExitCode::from(stop.code().unwrap_or(130)),
         Some(Waited::Ended(status)) if !status.success() => code_of(status),
         _ if nothing => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
+        Some(Waited::Ended(_)) => ExitCode::SUCCESS,
+        None => stop.code_but_ctrl_c().map_or(ExitCode::SUCCESS, ExitCode::from),
     })
 }
 
@@ -191,9 +181,10 @@ fn is_gone(error: &isotherm_linux::targets::TargetError) -> bool {
 }
 
 /// The command did not run: the statuses of a shell.
-fn not_run(error: &CommandError) -> ExitCode {
-    say!("isotherm: {error}");
-    ExitCode::from(u8::try_from(error.shell_code()).unwrap_or(1))
+fn not_run(error: CommandError) -> ExitCode {
+    let code = ExitCode::from(u8::try_from(error.shell_code()).unwrap_or(1));
+    crate::tell(&error.into());
+    code
 }
 
 /// The status when recording failed: the command's, unless that would say that all is well.

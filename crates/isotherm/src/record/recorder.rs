@@ -2,6 +2,7 @@
 
 use crate::args::RecordArgs;
 use crate::live;
+use crate::output::is_standard;
 use isotherm_damon::{Attrs, Snapshot, TargetId};
 use isotherm_linux::maps::MapList;
 use isotherm_linux::process::Process;
@@ -10,7 +11,6 @@ use isotherm_linux::{Cost, Observer};
 use isotherm_record as rec;
 use isotherm_record::{Item, ItemWriter};
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,14 +29,18 @@ impl Failed {
 pub struct Finished {
     /// Snapshots taken.
     pub snapshots: u64,
+    /// Whether there is a region in any of them: else nothing was recorded.
+    pub holds_something: bool,
     /// Size of the file.
     pub bytes: u64,
+    /// Where it is; none if it was dropped, since it would have taken the place of one that holds something.
+    pub placement: Option<rec::Placement>,
     /// Whether it ended because the user wanted it to, not because all targets did.
     pub on_request: bool,
 }
 
 /// The file of a recording, as yet empty.
-pub struct Output(rec::rec::Writer<File>);
+pub struct Output(rec::rec::Writer<rec::Replacement>);
 
 impl Output {
     /// Creates it.
@@ -44,13 +48,16 @@ impl Output {
     /// # Errors
     /// When that cannot be done, or would overwrite what is no recording.
     pub fn create(path: &Path) -> Result<Self, rec::Error> {
-        rec::create_rec(path).map(Self)
+        let name = if is_standard(path) { "standard output".to_owned() } else { path.display().to_string() };
+        rec::rec::Writer::new(rec::Replacement::create(path)?, name).map(Self)
     }
 }
 
 /// Writes down what a session sees, on a thread of its own.
 pub struct Recorder {
-    writer: rec::rec::Writer<File>,
+    writer: rec::rec::Writer<rec::Replacement>,
+    /// Once the file has its name: there is a snapshot with something in it.
+    placement: Option<rec::Placement>,
     /// The first error; nothing is written after it.
     error: Option<rec::Error>,
     failed: Failed,
@@ -75,6 +82,7 @@ impl Recorder {
     pub fn new(output: Output, args: &RecordArgs, attrs: &Attrs, backend: &str, coarse: bool) -> Self {
         let mut recorder = Self {
             writer: output.0,
+            placement: None,
             error: None,
             failed: Failed::default(),
             snapshots: 0,
@@ -104,16 +112,23 @@ impl Recorder {
             return Err(error);
         }
         let bytes = self.writer.bytes_written();
-        let file = self.writer.into_inner()?;
-        // A full disk may show only now. What is no file of a disk cannot be brought there.
-        if file.metadata().is_ok_and(|m| m.is_file()) {
-            file.sync_data().map_err(|source| rec::Error::Io {
-                doing: "write",
-                file: "the recording".into(),
-                source,
-            })?;
+        let mut output = self.writer.into_inner()?;
+        let holds_something = self.placement.is_some();
+        if self.placement.is_none() && !output.would_replace() {
+            self.placement = Some(output.publish()?);
         }
-        Ok(Finished { snapshots: self.snapshots, bytes, on_request: false })
+        output.sync()?;
+        let placement = self.placement;
+        Ok(Finished { snapshots: self.snapshots, holds_something, bytes, placement, on_request: false })
+    }
+
+    /// Gives the file its name as soon as the first snapshot with a region in it has been written.
+    fn publish(&mut self) {
+        let published = self.writer.flush().and_then(|()| self.writer.output_mut().publish());
+        match published {
+            Ok(placement) => self.placement = Some(placement),
+            Err(error) => self.note(Err(error)),
+        }
     }
 
     fn write(&mut self, item: &Item) {
@@ -202,6 +217,9 @@ impl Observer for Recorder {
             self.snapshots += 1;
             let written = self.writer.write_snapshot(snapshot);
             self.note(written);
+            if self.placement.is_none() && snapshot.nr_regions() > 0 {
+                self.publish();
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use super::recorder::Finished;
 use crate::args::RecordArgs;
 use crate::reading::Recording;
+use crate::stop::Stop;
 use crate::terminal;
 use isotherm_report::Accumulate;
 use isotherm_report::colour::ColourChoice;
@@ -14,34 +15,80 @@ use std::io::{self, BufWriter, Write};
 /// Lines of the heatmap.
 const LINES: usize = 12;
 
-/// Reads what was written and tells the gist of it: that it can be read is part of the message.
-pub fn tell(args: &RecordArgs, finished: &Finished) {
-    let file = args.output.display();
+/// Reads what was written and tells the gist of it: that it can be read is part of the message. Who presses Ctrl-C meanwhile
+/// wants no more than to know where it is.
+pub fn tell(args: &RecordArgs, finished: &Finished, stop: &Stop) {
+    let interrupts = stop.interrupts();
+    let Some(placement) = &finished.placement else { return };
+    let path = placement.instead.as_ref().map_or(&args.output, |(path, _)| path);
+    let file = path.display();
     let wrote = format!("isotherm: wrote {file}: {}", format_size(finished.bytes));
-    let mut recording = Recording::just_written(&args.output);
-    if recording.is_stream() || finished.snapshots == 0 {
+    let mut recording = Recording::just_written(path);
+    if recording.is_stream() {
         say!("{wrote}, {} snapshots", finished.snapshots);
         return;
     }
     let mut analysis = SummaryAnalysis::default();
     let read = recording.read(&mut |item| {
+        if stop.interrupts() > interrupts {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         analysis.item(item);
         Ok(())
     });
-    if let Err(error) = read {
-        say!("{wrote}, but it cannot be read back:");
-        crate::tell(&error);
-        return;
+    match read {
+        Ok(_) => {
+            let options = TerminalOptions {
+                width: terminal::size(io::stderr()).0,
+                lines: LINES,
+                mode: terminal::colours(&io::stderr(), ColourChoice::Auto),
+                scale: Scale::Auto,
+            };
+            let mut out = BufWriter::new(io::stderr().lock());
+            // Nobody is left to tell when standard error is gone.
+            let _ = write_text(&analysis.finish(&options), &options, &mut out).and_then(|()| out.flush());
+            drop(out);
+            say!("{wrote}; look closer with `isotherm report heatmap -i {file}`");
+        }
+        Err(_) if stop.interrupts() > interrupts => say!("{wrote}, {} snapshots", finished.snapshots),
+        Err(error) => {
+            say!("{wrote}, but it cannot be read back:");
+            crate::tell(&error);
+        }
     }
-    let options = TerminalOptions {
-        width: terminal::size(io::stderr()).0,
-        lines: LINES,
-        mode: terminal::colours(&io::stderr(), ColourChoice::Auto),
-        scale: Scale::Auto,
+    if let Some((path, why)) = &placement.instead {
+        say!(
+            "isotherm: {} could not be replaced ({why}); the recording is {}",
+            args.output.display(),
+            path.display()
+        );
+    }
+    if let Some(old) = &placement.old {
+        say!("isotherm: the recording that was there is now {}", old.display());
+    }
+}
+
+/// Says that nothing was recorded, why, what helps, and what became of the file.
+pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
+    let aggr = args.monitor.aggr;
+    let why = match (finished.snapshots, finished.on_request) {
+        (0, false) => format!(
+            "the target ended within the first aggregation interval ({aggr:?}); give it more to do, or make --aggr (and \
+             --sample) shorter"
+        ),
+        (0, true) => format!("it was ended within the first aggregation interval ({aggr:?})"),
+        (snapshots, _) => {
+            let what = if args.targets.cgroup.is_empty() {
+                "no memory of any target was known"
+            } else {
+                "no process was in the control group"
+            };
+            format!("{what} in any of {snapshots} aggregations ({aggr:?} each)")
+        }
     };
-    let mut out = BufWriter::new(io::stderr().lock());
-    // Nobody is left to tell when standard error is gone.
-    let _ = write_text(&analysis.finish(&options), &options, &mut out)
-        .and_then(|()| writeln!(out, "{wrote}; look closer with `isotherm report heatmap -i {file}`"))
-        .and_then(|()| out.flush());
+    let file = args.output.display();
+    match &finished.placement {
+        None => say!("isotherm: nothing was recorded: {why}. {file} is the recording that it was before"),
+        Some(_) => say!("isotherm: nothing was recorded: {why}"),
+    }
 }

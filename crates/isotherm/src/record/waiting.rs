@@ -4,7 +4,6 @@ use crate::stop::Stop;
 use isotherm_linux::process::ExitStatus;
 use isotherm_linux::targets::{CommandError, RunningCommand};
 use rustix::process::Signal;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// How waiting ended.
@@ -13,34 +12,38 @@ pub enum Waited {
     /// With the command.
     Ended(ExitStatus),
     /// The user did not want to wait; the command runs on.
-    Left(ExitCode),
+    Left,
 }
 
 /// How long a command may take to end before the user is told what is waited for.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Waits for the command. What asks this process alone to end is passed on to it; a second Ctrl-C ends the waiting.
+/// Waits for the command. What asks this process alone to end is passed on to it as it came; a second Ctrl-C ends the waiting.
 ///
 /// # Errors
 /// When the system does not tell how the command fares.
 pub fn wait_for(mut running: RunningCommand, stop: &Stop, quiet: bool) -> Result<Waited, CommandError> {
     let since = Instant::now();
     let interrupts = stop.interrupts();
-    let mut passed_on = 0;
+    let (mut terminations, mut hangups) = (0, 0);
     let mut told = quiet;
     loop {
         if let Some(status) = running.try_wait()? {
             return Ok(Waited::Ended(status));
         }
         // Ctrl-C reaches the whole foreground group; other signals only us.
-        while passed_on < stop.terminations() {
-            passed_on += 1;
+        while terminations < stop.terminations() {
+            terminations += 1;
             running.signal(Signal::TERM)?;
+        }
+        while hangups < stop.hangups() {
+            hangups += 1;
+            running.signal(Signal::HUP)?;
         }
         // One Ctrl-C, if it came, ended the recording. A command may heed it or not; the next one is for us.
         if stop.interrupts() > interrupts.max(1) {
             say!("isotherm: not waiting for the command any longer; it runs on");
-            return Ok(Waited::Left(ExitCode::from(130)));
+            return Ok(Waited::Left);
         }
         if !told && since.elapsed() > PATIENCE {
             told = true;

@@ -217,3 +217,35 @@ pub fn made_up(dir: &Path, name: &str, format: Format) -> PathBuf {
     writer.finish().unwrap();
     path
 }
+
+/// A control group of one's own, removed with its processes' help.
+pub struct Group(pub PathBuf);
+
+impl Group {
+    /// Below the first hierarchy that allows it.
+    pub fn new(test: &str) -> Option<Self> {
+        let name = format!("isotherm-test-{test}-{}", std::process::id());
+        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids", "/sys/fs/cgroup/memory"]
+            .iter()
+            .map(|mount| Path::new(mount).join(&name))
+            .filter(|dir| dir.parent().is_some_and(|mount| mount.join("cgroup.procs").exists()))
+            .find(|dir| std::fs::create_dir(dir).is_ok())
+            .map(Self)
+    }
+
+    pub fn add(&self, pid: u32) {
+        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its members have been ended before, but the kernel may take a moment to notice.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}

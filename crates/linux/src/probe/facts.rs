@@ -86,7 +86,7 @@ impl KernelFacts {
                 .filter(|(set, _)| effective.contains(*set))
                 .map(|(_, name)| (*name).to_owned())
                 .collect(),
-            initial_user_namespace: read_text("/proc/self/uid_map").is_ok_and(|map| covers_all_users(&map)),
+            initial_user_namespace: is_initial_user_namespace(),
             seccomp_filter: field(&status, "Seccomp") == Some("2"),
         }
     }
@@ -102,6 +102,11 @@ impl KernelFacts {
         let held = |name: &str| self.capabilities.iter().any(|held| held == name);
         held(capability) || (matches!(capability, "CAP_BPF" | "CAP_PERFMON") && held("CAP_SYS_ADMIN"))
     }
+}
+
+/// Whether the user's capabilities count for the whole machine.
+pub(crate) fn is_initial_user_namespace() -> bool {
+    read_text("/proc/self/uid_map").is_ok_and(|map| covers_all_users(&map))
 }
 
 /// The word in brackets of a file such as `always [madvise] never`.

@@ -11,6 +11,7 @@ mod trial;
 
 pub use clearers::{AccessedBitClearer, AccessedBitClearers, ClearerPaths, DamonModule};
 pub use facts::KernelFacts;
+pub(crate) use facts::is_initial_user_namespace;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -52,6 +52,15 @@ pub enum CommandError {
         #[source]
         source: io::Error,
     },
+    /// It runs, or did, but how it fares cannot be told.
+    #[error("{program}: cannot be waited for: {source}")]
+    Wait {
+        /// What runs.
+        program: String,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
     /// It started, but cannot be observed.
     #[error(transparent)]
     Process(#[from] ProcessError),
@@ -210,7 +219,15 @@ impl HeldCommand {
         }
         let pid = Pid::from_raw(i32::from_ne_bytes(pid))
             .ok_or_else(|| failed(io::Error::other("the process told no pid")))?;
-        Ok(Self { process: Process::open(pid)?, program: name, go, spawner })
+        match Process::open(pid) {
+            Ok(process) => Ok(Self { process, program: name, go, spawner }),
+            Err(error) => {
+                // In this order, or the child would wait for the one, and the other for the child.
+                drop(go);
+                drop(spawner);
+                Err(error.into())
+            }
+        }
     }
 
     /// Its process: as yet a copy of the caller's, which exec will replace under the same pid.
@@ -266,7 +283,8 @@ impl RunningCommand {
     /// # Errors
     /// When the system does not tell.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, CommandError> {
-        let status = self.child.try_wait().map_err(|source| CommandError::from_io(&self.program, source))?;
+        let status = self.child.try_wait();
+        let status = status.map_err(|source| CommandError::Wait { program: self.program.clone(), source })?;
         Ok(status.map(ExitStatus::from))
     }
 
@@ -275,7 +293,8 @@ impl RunningCommand {
     /// # Errors
     /// When the system does not tell.
     pub fn wait(&mut self) -> Result<ExitStatus, CommandError> {
-        let status = self.child.wait().map_err(|source| CommandError::from_io(&self.program, source))?;
+        let status = self.child.wait();
+        let status = status.map_err(|source| CommandError::Wait { program: self.program.clone(), source })?;
         Ok(status.into())
     }
 
@@ -291,7 +310,7 @@ impl RunningCommand {
         let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return Ok(()) };
         match rustix::process::kill_process(pid, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
-            Err(errno) => Err(CommandError::from_io(&self.program, errno.into())),
+            Err(errno) => Err(CommandError::Wait { program: self.program.clone(), source: errno.into() }),
         }
     }
 }

@@ -92,6 +92,11 @@ impl<W: Write> Writer<W> {
         self.write_block().inspect_err(|_| self.failed = true)
     }
 
+    /// The output: what has gathered is not in it yet.
+    pub const fn output_mut(&mut self) -> &mut W {
+        &mut self.output
+    }
+
     /// Flushes, and hands back the output.
     ///
     /// # Errors

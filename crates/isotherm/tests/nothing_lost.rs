@@ -1,0 +1,196 @@
+//! A recording that holds something is never lost to one that holds nothing, however that one ends; and who recorded nothing
+//! is told so, once.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use common::{
+    Done, Group, Running, isotherm, made_up, pte_works, read, run, skip, snapshots, wait_for_snapshots,
+    wait_until,
+};
+use isotherm_record::Format;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::tempdir;
+
+/// No snapshot is taken with these before a minute is over.
+const SLOW: [&str; 4] = ["--sample", "1s", "--aggr", "1m"];
+
+fn sleeper() -> Running {
+    let mut command = Command::new("sleep");
+    command.arg("300");
+    Running::start(command)
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_recording_of_nothing_leaves_the_one_that_was_there() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let good = fs::read(made_up(dir.path(), "isotherm.rec", Format::Rec)).unwrap();
+    for _ in 0..2 {
+        run(dir.path(), &[&["record"], &SLOW[..], &["--", "true"]].concat())
+            .fails(1, &["nothing was recorded", "isotherm.rec is the recording that it was before"]);
+        // The shell says that it is a program; the kernel, that it is none.
+        let script = dir.path().join("script");
+        fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(!run(dir.path(), &["record", "--", "./script"]).status.success());
+        fs::remove_file(script).unwrap();
+        assert_eq!(fs::read(dir.path().join("isotherm.rec")).unwrap(), good);
+        assert_eq!(names(dir.path()), ["isotherm.rec"]);
+    }
+    // Where nothing is lost there is a file, though nothing in it but how the target ended.
+    run(dir.path(), &[&["record", "-o", "other.rec"], &SLOW[..], &["--", "true"]].concat())
+        .fails(1, &["nothing was recorded"]);
+    assert_eq!(snapshots(&read(&dir.path().join("other.rec")).unwrap()), 0);
+}
+
+#[test]
+fn a_recorder_killed_before_its_first_snapshot_changes_nothing_and_later_one_leaves_what_it_has() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("isotherm.rec");
+    let good = fs::read(made_up(dir.path(), "isotherm.rec", Format::Rec)).unwrap();
+    let target = sleeper();
+    let pid = target.pid().to_string();
+    let record = |options: &[&str]| {
+        let args = [&["record", "--quiet", "--pid", &pid], options].concat();
+        Running::start(isotherm(dir.path(), &args))
+    };
+    for _ in 0..2 {
+        let mut monitor = record(&SLOW);
+        let threads = format!("/proc/{}/task", monitor.pid());
+        // The thread that writes is there when the file is.
+        let writes = |entry: fs::DirEntry| {
+            fs::read_to_string(entry.path().join("comm")).is_ok_and(|comm| comm.starts_with("isotherm-reco"))
+        };
+        wait_until("the recorder", || fs::read_dir(&threads).unwrap().any(|entry| writes(entry.unwrap())));
+        monitor.0.kill().unwrap();
+        monitor.0.wait().unwrap();
+        assert_eq!(fs::read(&file).unwrap(), good);
+        // A file system without nameless files may keep a draft, under a name that tells what it is.
+        let more: Vec<String> = names(dir.path()).into_iter().filter(|n| !n.ends_with(".partial")).collect();
+        assert_eq!(more, ["isotherm.rec"]);
+    }
+    let mut monitor = record(&[]);
+    wait_until("another recording", || fs::read(&file).unwrap() != good);
+    wait_for_snapshots(&file, 1);
+    monitor.0.kill().unwrap();
+    monitor.0.wait().unwrap();
+    assert!(snapshots(&read(&file).unwrap()) > 0);
+    assert_eq!(fs::read(dir.path().join("isotherm.rec.old")).unwrap(), good);
+}
+
+/// In a mount namespace of its own, on a file system without room for even the first snapshot.
+#[test]
+fn a_full_disk_keeps_the_recording_that_was_there() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    made_up(dir.path(), "good.rec", Format::Rec);
+    let script = r#"
+        mkdir disk && mount --make-rprivate / && mount -t tmpfs -o size=8m none disk || exit 99
+        cp good.rec disk/isotherm.rec && cd disk || exit 99
+        dd if=/dev/zero of=ballast bs=4k 2>/dev/null
+        for i in 1 2; do
+            "$0" record --quiet --duration 1s --pid $$
+            echo "status $?"
+        done
+        cmp isotherm.rec ../good.rec && echo same
+        ls
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, common::ISOTHERM]).current_dir(dir.path()).stdin(Stdio::null());
+    let done: Done = match command.output() {
+        Ok(output) => output.into(),
+        Err(error) => return skip(&format!("unshare: {error}")),
+    };
+    if matches!(done.status.code(), Some(99 | 1)) && !done.out.contains("status") {
+        return skip(&format!("no mount namespace: {}", done.err.trim()));
+    }
+    assert!(done.err.contains("No space left") && done.err.contains("free some space"), "{done:?}");
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert_eq!(lines, ["status 1", "status 1", "same", "ballast", "isotherm.rec"], "{done:?}");
+}
+
+#[test]
+fn what_is_no_file_is_written_to_as_ever() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = sleeper();
+    let pid = target.pid().to_string();
+    let record = |output: &str| {
+        let args = ["record", "--quiet", "--duration", "500ms", "--pid", &pid, "-o", output];
+        isotherm(dir.path(), &args)
+    };
+    let piped = record("/dev/stdout").output().unwrap();
+    assert!(piped.status.success(), "{}", String::from_utf8_lossy(&piped.stderr));
+    fs::write(dir.path().join("piped.rec"), &piped.stdout).unwrap();
+    assert!(snapshots(&read(&dir.path().join("piped.rec")).unwrap()) > 0);
+
+    let redirected = dir.path().join("redirected.rec");
+    let mut command = record("/dev/stdout");
+    Done::from(command.stdout(fs::File::create(&redirected).unwrap()).output().unwrap()).ok();
+    assert!(snapshots(&read(&redirected).unwrap()) > 0);
+
+    Done::from(Command::new("mkfifo").arg(dir.path().join("fifo")).output().unwrap()).ok();
+    let mut reader = Command::new("cat");
+    reader.arg(dir.path().join("fifo")).stdout(fs::File::create(dir.path().join("copy.rec")).unwrap());
+    let mut reader = Running::start(reader);
+    Done::from(record("fifo").output().unwrap()).ok();
+    assert!(reader.0.wait().unwrap().success());
+    assert!(snapshots(&read(&dir.path().join("copy.rec")).unwrap()) > 0);
+    assert_eq!(names(dir.path()), ["copy.rec", "fifo", "piped.rec", "redirected.rec"]);
+}
+
+#[test]
+fn of_an_empty_control_group_one_thing_is_told() {
+    if !pte_works() {
+        return;
+    }
+    let Some(group) = Group::new("empty") else { return skip("no cgroup hierarchy lets a group be made") };
+    let dir = tempdir().unwrap();
+    let good = fs::read(made_up(dir.path(), "isotherm.rec", Format::Rec)).unwrap();
+    let path = group.0.to_str().unwrap();
+    let done = run(dir.path(), &["record", "--duration", "900ms", "--cgroup", path]);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+    done.fails(1, &["nothing was recorded: no process was in the control group", "it was before"]);
+    assert_eq!(fs::read(dir.path().join("isotherm.rec")).unwrap(), good);
+    // The same of a file: nothing says that there is no snapshot where there are some.
+    run(dir.path(), &["record", "-o", "empty.rec", "--duration", "900ms", "--cgroup", path])
+        .fails(1, &["nothing was recorded"]);
+    let taken = snapshots(&read(&dir.path().join("empty.rec")).unwrap());
+    assert!(taken > 0);
+}
+
+#[test]
+fn too_few_open_files_are_told_with_the_remedy() {
+    let dir = tempdir().unwrap();
+    for limit in 4..24 {
+        let script = format!("ulimit -n {limit}; exec \"$0\" record --quiet -d 1s -- sleep 2");
+        let mut command = Command::new("sh");
+        let done: Done =
+            command.args(["-c", &script, common::ISOTHERM]).current_dir(dir.path()).output().unwrap().into();
+        if done.err.contains("os error 24") || done.err.contains("oo many open files") {
+            assert!(done.err.contains("`ulimit -n`") && done.err.contains("LimitNOFILE"), "{}", done.err);
+            assert!(!done.status.success());
+        }
+        assert!(!done.err.contains("panicked"), "{limit}: {}", done.err);
+    }
+}

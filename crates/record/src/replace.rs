@@ -1,0 +1,385 @@
+//! A recording under way that takes its name only when there is something in it.
+//!
+//! Who records again replaces the recording before. One that recorded nothing must not: so a new file has no name at first,
+//! and whoever writes it gives it one ([`Replacement::publish`]) when its first snapshot is in it. A recorder that is killed
+//! before leaves everything as it was; one that is killed later leaves a recording that can be read, under the name where it
+//! is looked for. At no moment is there neither.
+//!
+//! | output | until then |
+//! |---|---|
+//! | a file in a directory where files can be made | a file without a name (O_TMPFILE), or `FILE.PID.partial` where the file system has none |
+//! | a file in a directory where none can be made | memory: the file that is there is overwritten, there is no other place |
+//! | standard output, a pipe, a device, a descriptor (`/dev/fd/3`) | nothing waits: what is written is there at once |
+
+use crate::files::{is_standard, name_of, read_head};
+use crate::{Error, Format, Item, open};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A file that takes its name, and the place of what had it, when it is told to.
+#[derive(Debug)]
+pub struct Replacement {
+    file: File,
+    state: State,
+    name: String,
+}
+
+#[derive(Debug)]
+enum State {
+    /// What is written is where it is to be.
+    Placed,
+    /// The file has another name than it is to have, or none.
+    Draft { target: PathBuf, draft: Option<PathBuf> },
+    /// What was written waits for the file that is there to be overwritten.
+    Waiting { target: PathBuf, written: Vec<u8> },
+}
+
+/// Where a recording went.
+#[derive(Debug, Default)]
+pub struct Placement {
+    /// Where the recording is, if not under the name it was to have: with the reason.
+    pub instead: Option<(PathBuf, String)>,
+    /// Where the one is now that had the name before, if there is a snapshot in it.
+    pub old: Option<PathBuf>,
+}
+
+impl Replacement {
+    /// Makes a file that is to be `path`; `-` is standard output.
+    ///
+    /// # Errors
+    /// [`Error::WouldClobber`] when there is something else than a recording; [`Error::Io`].
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let name = name_of(path, "standard output");
+        let failed = |e| Error::io("create", &name, e);
+        if is_standard(path) {
+            let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
+            return Ok(Self { file: File::from(stdout), state: State::Placed, name });
+        }
+        let target = end_of_links(path).filter(|target| target.metadata().map_or(true, |m| m.is_file()));
+        let Some(target) = target else {
+            // Pipes and devices can be written to without being readable.
+            let file =
+                OpenOptions::new().write(true).create(true).truncate(true).open(path).map_err(failed)?;
+            return Ok(Self { file, state: State::Placed, name });
+        };
+        if let Ok(mut there) = File::open(&target) {
+            let head = read_head(&mut there).map_err(failed)?;
+            if !head.is_empty() && Format::detect(&head).is_none() {
+                return Err(Error::WouldClobber { file: name });
+            }
+        }
+        let drafted =
+            if may_be_renamed_over(&target) { new_file_beside(&target) } else { Err(Errno::PERM.into()) };
+        match drafted {
+            Ok((file, draft)) => Ok(Self { file, state: State::Draft { target, draft }, name }),
+            Err(_) if target.exists() => {
+                let file = OpenOptions::new().write(true).open(&target).map_err(failed)?;
+                Ok(Self { file, state: State::Waiting { target, written: Vec::new() }, name })
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Gives the file its name. A recording that was there is kept under its name with `.old`, if there is a snapshot in it and
+    /// the directory allows it. If the file that is there cannot be replaced after all, the new one gets a name beside it.
+    /// Further calls do nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; then there is no file, and what was there still is.
+    pub fn publish(&mut self) -> Result<Placement, Error> {
+        let failed = |e| Error::io("create", &self.name, e);
+        match std::mem::replace(&mut self.state, State::Placed) {
+            State::Placed => Ok(Placement::default()),
+            State::Draft { target, draft } => {
+                let draft = match draft {
+                    Some(draft) => draft,
+                    None => name_file(&self.file, &target).map_err(failed)?,
+                };
+                match keep_old(&target).and_then(|old| std::fs::rename(&draft, &target).map(|()| old)) {
+                    Ok(old) => Ok(Placement { instead: None, old }),
+                    Err(error) => {
+                        Ok(Placement { instead: Some((draft, error.to_string())), ..Placement::default() })
+                    }
+                }
+            }
+            State::Waiting { written, .. } => {
+                self.file.set_len(0).and_then(|()| self.file.rewind()).map_err(failed)?;
+                self.file.write_all(&written).map_err(|e| Error::io("write", &self.name, e))?;
+                Ok(Placement::default())
+            }
+        }
+    }
+
+    /// Whether it would take the place of a recording that has a snapshot in it.
+    pub fn would_replace(&self) -> bool {
+        match &self.state {
+            State::Placed => false,
+            State::Draft { target, .. } | State::Waiting { target, .. } => holds_something(target),
+        }
+    }
+
+    /// Brings what was written to the disk: that this is full may show only now. What is no file of a disk cannot be brought
+    /// there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync(&self) -> Result<(), Error> {
+        if self.file.metadata().is_ok_and(|m| m.is_file()) {
+            self.file.sync_data().map_err(|e| Error::io("write", &self.name, e))?;
+        }
+        Ok(())
+    }
+}
+
+impl Write for Replacement {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.state {
+            State::Waiting { written, .. } => written.write(bytes),
+            State::Placed | State::Draft { .. } => self.file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if let State::Draft { draft: Some(draft), .. } = &self.state {
+            let _ = std::fs::remove_file(draft);
+        }
+    }
+}
+
+/// Whether `path` is a recording with a region in it, or something that may be one for all that can be told: of a newer version,
+/// or damaged.
+pub fn holds_something(path: &Path) -> bool {
+    if !path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) {
+        return false;
+    }
+    let Ok(mut reader) = open(path) else { return true };
+    loop {
+        match reader.next_ref() {
+            Ok(Some(Item::Snapshot(snapshot))) if snapshot.nr_regions() > 0 => return true,
+            Ok(Some(_)) => {}
+            Ok(None) => return false,
+            Err(_) => return true,
+        }
+    }
+}
+
+/// The file that `path` leads to, there or not; none where it leads to an open file of a process, which has no name to be
+/// replaced (`/dev/stdout`), or nowhere.
+fn end_of_links(path: &Path) -> Option<PathBuf> {
+    const MOST_LINKS: usize = 40;
+    let mut target = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let dir = directory_of(&target);
+        if dir.canonicalize().is_ok_and(|dir| dir.starts_with("/proc")) {
+            return None;
+        }
+        match std::fs::read_link(&target) {
+            Ok(next) => target = dir.join(next),
+            Err(_) => return Some(target),
+        }
+    }
+    None
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// In a directory such as `/tmp` the files of others stay.
+fn may_be_renamed_over(target: &Path) -> bool {
+    const STICKY: u32 = 0o1000;
+    let own = rustix::process::geteuid();
+    let (Ok(there), Ok(dir)) = (target.metadata(), directory_of(target).metadata()) else { return true };
+    own.is_root() || dir.mode() & STICKY == 0 || [there.uid(), dir.uid()].contains(&own.as_raw())
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+fn draft_name(target: &Path) -> PathBuf {
+    with_ending(target, &format!(".{}.partial", std::process::id()))
+}
+
+/// A new file in the directory of `target`, without a name where that can be.
+fn new_file_beside(target: &Path) -> io::Result<(File, Option<PathBuf>)> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match rustix::fs::open(directory_of(target), flags, Mode::from_raw_mode(0o666)) {
+        Ok(file) => Ok((File::from(file), None)),
+        // File systems that know nothing of it, and kernels.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let draft = draft_name(target);
+            // One of a process that had this pid before.
+            let _ = std::fs::remove_file(&draft);
+            let file = OpenOptions::new().write(true).create_new(true).open(&draft)?;
+            Ok((file, Some(draft)))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn name_file(file: &File, target: &Path) -> io::Result<PathBuf> {
+    let draft = draft_name(target);
+    let _ = std::fs::remove_file(&draft);
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    linkat(CWD, open.as_str(), CWD, &draft, AtFlags::SYMLINK_FOLLOW)?;
+    Ok(draft)
+}
+
+/// Gives what is worth it the name with `.old`, beside its own where the file system knows several names of a file: then there
+/// is no moment without a recording of that name.
+fn keep_old(target: &Path) -> io::Result<Option<PathBuf>> {
+    if !holds_something(target) {
+        return Ok(None);
+    }
+    let old = with_ending(target, ".old");
+    let second = with_ending(target, &format!(".{}.old", std::process::id()));
+    let kept = std::fs::hard_link(target, &second).and_then(|()| std::fs::rename(&second, &old));
+    // Renaming does nothing where both are names of one file already.
+    let _ = std::fs::remove_file(&second);
+    kept.or_else(|_| std::fs::rename(target, &old))?;
+    Ok(Some(old))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Shape, Synthetic};
+    use crate::{ItemReader, ItemWriter, Snapshot, rec};
+    use std::fs;
+
+    /// Writes a recording; `snapshots` of them.
+    fn record(output: Replacement, snapshots: usize) -> Replacement {
+        let mut writer = rec::Writer::new(output, "x").unwrap();
+        let mut reader = Synthetic::new(Shape { nr_regions: 100, ..Shape::default() });
+        let mut taken = 0;
+        while let Some(item) = reader.next_ref().unwrap() {
+            let is_snapshot = matches!(item, Item::Snapshot(_));
+            if !is_snapshot || taken < snapshots {
+                taken += usize::from(is_snapshot);
+                writer.write(item).unwrap();
+            }
+        }
+        writer.finish().unwrap();
+        writer.into_inner().unwrap()
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_has_its_name_when_it_is_given_it_and_the_one_before_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        for round in 0..3 {
+            let before = fs::read(&path).ok();
+            let mut output = record(Replacement::create(&path).unwrap(), 1 + round);
+            assert_eq!(fs::read(&path).ok(), before, "nothing is touched before");
+            assert_eq!(output.would_replace(), round > 0);
+            let placement = output.publish().unwrap();
+            assert_eq!(placement.old.is_some(), round > 0);
+            assert!(placement.instead.is_none());
+            assert!(holds_something(&path));
+            assert_eq!(placement.old.map(|old| fs::read(old).unwrap()), before);
+            assert_eq!(output.publish().unwrap().old, None, "once");
+        }
+        assert_eq!(names(dir.path()), ["a.rec", "a.rec.old"]);
+    }
+
+    #[test]
+    fn what_has_no_name_yet_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        drop(record(Replacement::create(&path).unwrap(), 3));
+        assert!(names(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn a_recording_of_nothing_is_not_kept_in_the_place_of_one_of_something() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        let record = |snapshots| {
+            let mut output = record(Replacement::create(&path).unwrap(), snapshots);
+            output.publish().unwrap()
+        };
+        record(2);
+        record(3);
+        let old = fs::read(dir.path().join("a.rec.old")).unwrap();
+        // As a monitor of an older version left it, or one whose user wants it so.
+        fs::write(&path, "").unwrap();
+        assert!(record(0).old.is_none());
+        assert!(!holds_something(&path));
+        assert!(record(1).old.is_none());
+        assert_eq!(fs::read(dir.path().join("a.rec.old")).unwrap(), old);
+    }
+
+    #[test]
+    fn snapshots_of_no_process_hold_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        let mut writer = rec::Writer::new(Replacement::create(&path).unwrap(), "x").unwrap();
+        writer.write_snapshot(&Snapshot { end_ns: 1, ..Snapshot::default() }).unwrap();
+        writer.into_inner().unwrap().publish().unwrap();
+        assert!(path.exists() && !holds_something(&path));
+        fs::write(&path, "what is this").unwrap();
+        assert!(holds_something(&path), "it may be one for all that is known");
+    }
+
+    #[test]
+    fn links_go_on_to_point_where_they_did() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("far")).unwrap();
+        let (link, path) = (dir.path().join("link"), dir.path().join("far/a.rec"));
+        std::os::unix::fs::symlink("far/a.rec", &link).unwrap();
+        for _ in 0..2 {
+            record(Replacement::create(&link).unwrap(), 2).publish().unwrap();
+            assert!(link.is_symlink() && holds_something(&path));
+        }
+        assert_eq!(names(&dir.path().join("far")), ["a.rec", "a.rec.old"]);
+    }
+
+    #[test]
+    fn what_cannot_be_replaced_has_a_neighbour() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        record(Replacement::create(&path).unwrap(), 2).publish().unwrap();
+        let before = fs::read(&path).unwrap();
+        fs::create_dir(dir.path().join("a.rec.old")).unwrap();
+        let placement = record(Replacement::create(&path).unwrap(), 3).publish().unwrap();
+        let (instead, _why) = placement.instead.unwrap();
+        assert!(holds_something(&instead));
+        assert_eq!(fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn devices_and_other_files_are_what_they_were() {
+        let null = Replacement::create(Path::new("/dev/null")).unwrap();
+        assert!(matches!(null.state, State::Placed) && !null.would_replace());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notes");
+        fs::write(&path, "buy milk").unwrap();
+        assert!(matches!(Replacement::create(&path), Err(Error::WouldClobber { .. })));
+        let file = File::create(dir.path().join("redirected")).unwrap();
+        let open = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let output = Replacement::create(&open).unwrap();
+        assert!(matches!(output.state, State::Placed), "as /dev/stdout, which links to such a one");
+        assert!(Replacement::create(&dir.path().join("no/such/dir/a.rec")).is_err());
+    }
+}
