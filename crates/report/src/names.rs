@@ -80,6 +80,19 @@ impl NameBook {
         book.time_ns = mappings.time_ns;
     }
 
+    /// Whether mappings of `target` are known, and none of them is among `maps` at the same address under the same name.
+    /// The kernel's own, which every process has in the same place, do not count.
+    pub(crate) fn has_none_of(&self, target: TargetId, maps: &[Mapping]) -> bool {
+        let Some(book) = self.targets.get(&target.0) else { return false };
+        let own = |m: &&Mapping| &*m.name != "[vsyscall]";
+        let known = |m: &Mapping| {
+            let at = book.current.partition_point(|old| old.start < m.start);
+            book.current.get(at).is_some_and(|old| old.start == m.start && old.name == m.name)
+        };
+        let mut new = maps.iter().filter(own).peekable();
+        new.peek().is_some() && book.current.iter().any(|m| own(&m)) && !new.any(known)
+    }
+
     /// When the mappings of `target` were last read, ns; `None` when they never were.
     pub fn time_ns(&self, target: TargetId) -> Option<u64> {
         self.targets.get(&target.0).map(|book| book.time_ns)
@@ -212,6 +225,38 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(std::iter::once('~')).take(width).collect()
 }
 
+/// `text` cut to `width` characters: what is too much is taken from its middle, since a command's program and its last
+/// arguments tell most.
+pub(crate) fn elided(text: &str, width: usize) -> String {
+    const GAP: &str = " ... ";
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    if width < 3 * GAP.len() {
+        return shortened(text, width);
+    }
+    let kept = width - GAP.len();
+    let front: String = text.chars().take(kept.div_ceil(2)).collect();
+    let back: String = text.chars().skip(length - kept / 2).collect();
+    format!("{}{GAP}{}", front.trim_end(), back.trim_start())
+}
+
+/// `text` in lines of at most `width` characters, broken at spaces where there are any.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(elided(word, width)),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,6 +314,23 @@ mod tests {
         let mut names = NameBook::default();
         names.note(&book(0, vec![map(0, 10, "/tmp/\u{1b}[2Jgone")]));
         assert_eq!(names.name(TargetId(1), AddrRange::new(0, 10)).unwrap().name, "?[2Jgone");
+    }
+
+    #[test]
+    fn long_notes_are_wrapped_not_lost() {
+        let lines = wrapped("blind spot: pages mapped by several processes", 20);
+        assert_eq!(lines, ["blind spot: pages", "mapped by several", "processes"]);
+        assert_eq!(lines.join(" "), "blind spot: pages mapped by several processes");
+    }
+
+    #[test]
+    fn what_is_too_long_loses_its_middle() {
+        assert_eq!(elided("redis-server --port 6379", 24), "redis-server --port 6379");
+        assert_eq!(elided("redis-server --save 60 1 --port 6379", 24), "redis-serv ... port 6379");
+        assert_eq!(elided("redis-server", 4), "red~");
+        for width in 0..50 {
+            assert!(elided("a b c d e f g h i j k l m n o p", width).chars().count() <= width);
+        }
     }
 
     #[test]

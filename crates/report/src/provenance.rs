@@ -1,7 +1,7 @@
 //! Where a report comes from: every report says which backend saw the accesses, what it could not see, what the
 //! overhead budget cut, and whether the recording is whole.
 
-use crate::names::printable;
+use crate::names::{elided, printable};
 use crate::rate::interval_ns;
 use crate::units::{format_share, format_time};
 use isotherm_damon::{Snapshot, TargetId};
@@ -10,6 +10,8 @@ use serde::Serialize;
 
 /// Targets described by name; more are counted only.
 const MAX_TARGETS: usize = 1024;
+/// Most characters of a report's first line where no width is given.
+const TITLE: usize = 160;
 
 /// Sums of the [`Cost`] items of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -188,23 +190,35 @@ impl Provenance {
         }
     }
 
-    /// The head of a report: what was recorded where, and by which backend. A line each.
-    pub fn head(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        let mut what = match (self.command.is_empty(), self.targets.first()) {
+    /// The first line of a report, in at most `width` characters as far as the figures at its end leave room: what was
+    /// recorded, for how long. A long command loses its middle.
+    pub fn title(&self, width: usize) -> String {
+        let what = match (self.command.is_empty(), self.targets.first()) {
             (false, _) => printable(&self.command.join(" ")).into_owned(),
             (true, Some(first)) => self.target_name(TargetId(first.id)),
             (true, None) => "unnamed targets".to_owned(),
         };
-        if self.nr_targets > 1 {
-            what.push_str(&format!(" and {} more", self.nr_targets - 1));
-        }
-        lines.push(format!(
-            "{what}: {} in {} snapshots, {} regions",
+        let more = match self.nr_targets {
+            0 | 1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        let figures = format!(
+            "{more}: {} in {} snapshots, {} regions",
             format_time(self.length_ns()),
             self.snapshots,
             self.regions
-        ));
+        );
+        elided(&what, width.saturating_sub(figures.chars().count()).max(20)) + &figures
+    }
+
+    /// The head of a report: what was recorded where, and by which backend. A line each.
+    pub fn head(&self) -> Vec<String> {
+        self.head_within(TITLE)
+    }
+
+    /// The same, its first line as [`Self::title`] cuts it to `width`.
+    pub fn head_within(&self, width: usize) -> Vec<String> {
+        let mut lines = vec![self.title(width)];
         let backend = if self.backend.name.is_empty() { "unknown" } else { self.backend.name.as_str() };
         let mut how = vec![format!("backend {}", printable(backend))];
         if self.backend.coarse {

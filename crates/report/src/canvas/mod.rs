@@ -4,9 +4,11 @@
 //! of its fonts. Layout counts characters of a fixed width, which holds for both surfaces.
 
 mod bitmap;
+mod page;
 mod svg;
 
 pub use bitmap::Bitmap;
+pub(crate) use page::{MARGIN, Page};
 pub use svg::Svg;
 
 use crate::colour::Colour;

@@ -1,7 +1,9 @@
 //! A heatmap as a picture.
 
 use super::{Area, Cell, GridSpec, Heatmap, Panel, Scale, terminal, ticks};
-use crate::canvas::{Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, Rect, Svg, TextSize, TextStyle, VOID};
+use crate::canvas::{
+    Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, MARGIN, Page, Rect, Svg, TextSize, TextStyle, VOID,
+};
 use crate::colour;
 use crate::names::shortened;
 use crate::units::{SECOND_NS, format_address, format_rate, format_size_tick, significant};
@@ -32,14 +34,12 @@ const CELL: usize = 2;
 const LEFT: usize = 180;
 /// Names of mappings at the right.
 const RIGHT: usize = 210;
-const MARGIN: f64 = 28.0;
-/// Title, provenance and legend above the panels.
-const HEAD: f64 = 142.0;
+/// The legend, below the page's head.
+const LEGEND: f64 = 70.0;
 /// A panel's title, and the space above it.
 const PANEL_HEAD: f64 = 48.0;
 /// Time axis with its labels.
 const AXIS: f64 = 78.0;
-const NOTE: f64 = 25.0;
 
 impl PictureOptions {
     /// The cells that fit: give it to a [`super::Raster`] and the result to [`write_png`] or [`write_svg`].
@@ -76,18 +76,24 @@ pub fn write_svg(map: &Heatmap, options: &PictureOptions, mut out: impl Write) -
 
 /// Where everything stands.
 struct Layout {
+    page: Page,
     width: f64,
     height: f64,
     /// One a panel, in the order of [`Heatmap::panels`].
     plots: Vec<Rect>,
     axis: f64,
-    notes: Vec<String>,
 }
 
 impl Layout {
     fn new(map: &Heatmap, options: &PictureOptions) -> Self {
-        let width = options.width.clamp(640, 4096) as f64;
-        let mut y = HEAD;
+        let mut notes = Vec::new();
+        if let Some(share) = map.heat_share() {
+            let share = crate::units::format_share(share);
+            notes.push(format!("{share} of the recorded heat (Hz x bytes x s) lies in the areas shown"));
+        }
+        notes.extend(map.provenance.foot());
+        let page = Page::new(options.width, &map.provenance, &options.title, notes);
+        let mut y = page.head() + LEGEND;
         let mut plots: Vec<Rect> = Vec::new();
         for panel in map.panels.iter().rev() {
             y += PANEL_HEAD;
@@ -96,58 +102,23 @@ impl Layout {
             y += height;
         }
         plots.reverse();
-        let line = ((width - 2.0 * MARGIN) / TextSize::Small.char_width()) as usize;
-        let mut notes = Vec::new();
-        if let Some(share) = map.heat_share() {
-            let share = crate::units::format_share(share);
-            notes.push(format!("{share} of the recorded heat (Hz x bytes x s) lies in the areas shown"));
-        }
-        notes.extend(map.provenance.foot());
-        let notes: Vec<String> = notes.iter().flat_map(|note| wrapped(note, line)).collect();
-        Self { width, height: y + AXIS + notes.len() as f64 * NOTE + MARGIN, plots, axis: y, notes }
+        Self { width: page.width, height: y + AXIS + page.foot(), page, plots, axis: y }
     }
-}
-
-/// `text` in lines of at most `width` characters, broken at spaces where there are any.
-pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(shortened(word, width)),
-        }
-    }
-    lines
 }
 
 fn draw(map: &Heatmap, options: &PictureOptions, layout: &Layout, canvas: &mut dyn Canvas) {
     let scale = map.scale(options.scale);
-    let head = map.provenance.head();
-    let fit = |text: &str, size: TextSize| {
-        shortened(text, ((layout.width - 2.0 * MARGIN) / size.char_width()) as usize)
-    };
-    let title =
-        if options.title.is_empty() { head.first().map_or("", String::as_str) } else { &options.title };
-    canvas.text(MARGIN, 34.0, &fit(title, TextSize::Title), TextStyle::new(TextSize::Title).bold());
-    let how = head.get(1).map_or("", String::as_str);
-    canvas.text(MARGIN, 66.0, &fit(how, TextSize::Small), TextStyle::new(TextSize::Small).faint());
-    draw_legend(map, scale, canvas);
+    layout.page.draw(layout.axis + AXIS, canvas);
+    draw_legend(map, scale, layout.page.head(), canvas);
     for (panel, plot) in map.panels.iter().zip(&layout.plots) {
         draw_panel(map, panel, *plot, scale, canvas);
     }
     draw_time_axis(map, layout, canvas);
-    for (i, note) in layout.notes.iter().enumerate() {
-        let y = layout.axis + AXIS + (i as f64 + 0.5) * NOTE;
-        canvas.text(MARGIN, y, note, TextStyle::new(TextSize::Small).faint());
-    }
 }
 
-fn draw_legend(map: &Heatmap, scale: Scale, canvas: &mut dyn Canvas) {
+fn draw_legend(map: &Heatmap, scale: Scale, top: f64, canvas: &mut dyn Canvas) {
     let label = TextStyle::new(TextSize::Small);
-    let bar = Rect { x: LEFT as f64, y: 92.0, width: 400.0, height: 16.0 };
+    let bar = Rect { x: LEFT as f64, y: top + 20.0, width: 400.0, height: 16.0 };
     canvas.text(bar.x - 12.0, bar.y + 8.0, "access rate", label.anchor(Anchor::End));
     let steps = 180;
     canvas.cells(bar, steps, 1, &|i, _| colour::heat(i as f64 / (steps - 1) as f64));
@@ -333,12 +304,5 @@ mod tests {
         let mut svg = Vec::new();
         write_svg(&map, &options, &mut svg).unwrap();
         assert!(String::from_utf8(svg).unwrap().contains(">unknown<"), "a legend");
-    }
-
-    #[test]
-    fn long_notes_are_wrapped_not_lost() {
-        let lines = wrapped("blind spot: pages mapped by several processes", 20);
-        assert_eq!(lines, ["blind spot: pages", "mapped by several", "processes"]);
-        assert_eq!(lines.join(" "), "blind spot: pages mapped by several processes");
     }
 }

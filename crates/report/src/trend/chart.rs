@@ -1,9 +1,11 @@
 //! A trend as a picture: the figure over time, and its distribution beside it on the same axis.
 
 use super::TrendReport;
-use crate::canvas::{Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, Rect, Svg, TextSize, TextStyle};
+use crate::canvas::{
+    Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, MARGIN, Page, Rect, Svg, TextSize, TextStyle,
+};
 use crate::colour::Colour;
-use crate::heatmap::{frame, ticks, time_axis, wrapped};
+use crate::heatmap::{frame, ticks, time_axis};
 use crate::names::shortened;
 use std::io::{self, Write};
 
@@ -26,11 +28,10 @@ impl Default for ChartOptions {
 
 /// The line and, lighter, the band from lowest to highest.
 const LINE: Colour = Colour::hex(0x93_2667);
-const MARGIN: f64 = 28.0;
 const LEFT: f64 = 150.0;
-const HEAD: f64 = 138.0;
+/// What is plotted, below the page's head.
+const CAPTION: f64 = 66.0;
 const AXIS: f64 = 78.0;
-const NOTE: f64 = 25.0;
 
 /// Writes `report` as PNG.
 ///
@@ -39,7 +40,7 @@ const NOTE: f64 = 25.0;
 pub fn write_png(report: &TrendReport, options: &ChartOptions, out: impl Write) -> io::Result<()> {
     let layout = Layout::new(report, options);
     let mut bitmap = Bitmap::new(layout.width as usize, layout.height as usize);
-    draw(report, options, &layout, &mut bitmap);
+    draw(report, &layout, &mut bitmap);
     bitmap.write_png(out)
 }
 
@@ -50,26 +51,20 @@ pub fn write_png(report: &TrendReport, options: &ChartOptions, out: impl Write) 
 pub fn write_svg(report: &TrendReport, options: &ChartOptions, mut out: impl Write) -> io::Result<()> {
     let layout = Layout::new(report, options);
     let mut svg = Svg::new(layout.width as usize, layout.height as usize);
-    draw(report, options, &layout, &mut svg);
+    draw(report, &layout, &mut svg);
     out.write_all(svg.finish().as_bytes())
 }
 
 struct Layout {
+    page: Page,
     width: f64,
     height: f64,
     time: Rect,
     distribution: Rect,
-    notes: Vec<String>,
 }
 
 impl Layout {
     fn new(report: &TrendReport, options: &ChartOptions) -> Self {
-        let width = options.width.clamp(640, 4096) as f64;
-        let height = options.height.clamp(120, 4096) as f64;
-        let right = (width / 5.0).round();
-        let distribution = Rect { x: width - MARGIN - 80.0 - right, y: HEAD, width: right, height };
-        let time = Rect { x: LEFT, y: HEAD, width: distribution.x - 48.0 - LEFT, height };
-        let line = ((width - 2.0 * MARGIN) / TextSize::Small.char_width()) as usize;
         let value = |p: u8| report.percentile(p).map(|v| format!("p{p} {}", report.measure.format(v as f64)));
         let values: Vec<String> = [5, 25, 50, 75, 95, 100].into_iter().filter_map(value).collect();
         let mut notes = vec![values.join(", ")];
@@ -79,14 +74,13 @@ impl Layout {
                 .push("line: mean; band: lowest to highest of the snapshots in each step of time".to_owned());
         }
         notes.extend(report.provenance.foot());
-        let notes: Vec<String> = notes.iter().flat_map(|n| wrapped(n, line)).collect();
-        Self {
-            width,
-            height: HEAD + height + AXIS + notes.len() as f64 * NOTE + MARGIN,
-            time,
-            distribution,
-            notes,
-        }
+        let page = Page::new(options.width, &report.provenance, &options.title, notes);
+        let (width, y) = (page.width, page.head() + CAPTION);
+        let height = options.height.clamp(120, 4096) as f64;
+        let right = (width / 5.0).round();
+        let distribution = Rect { x: width - MARGIN - 80.0 - right, y, width: right, height };
+        let time = Rect { x: LEFT, y, width: distribution.x - 48.0 - LEFT, height };
+        Self { width, height: y + height + AXIS + page.foot(), page, time, distribution }
     }
 }
 
@@ -103,33 +97,18 @@ fn value_axis(report: &TrendReport, highest: f64) -> (f64, f64) {
     ((highest / step).ceil().max(1.0) * step, step)
 }
 
-fn draw(report: &TrendReport, options: &ChartOptions, layout: &Layout, canvas: &mut dyn Canvas) {
-    let head = report.provenance.head();
-    let fit = |text: &str, size: TextSize| {
-        shortened(text, ((layout.width - 2.0 * MARGIN) / size.char_width()) as usize)
-    };
-    let title =
-        if options.title.is_empty() { head.first().map_or("", String::as_str) } else { &options.title };
-    canvas.text(MARGIN, 34.0, &fit(title, TextSize::Title), TextStyle::new(TextSize::Title).bold());
+fn draw(report: &TrendReport, layout: &Layout, canvas: &mut dyn Canvas) {
+    layout.page.draw(layout.time.bottom() + AXIS, canvas);
     let small = TextStyle::new(TextSize::Small);
-    canvas.text(MARGIN, 66.0, &fit(head.get(1).map_or("", String::as_str), TextSize::Small), small.faint());
     let label = TextStyle::new(TextSize::Label);
     let mut what = report.what.clone();
     if let Some(first) = what.get_mut(..1) {
         first.make_ascii_uppercase();
     }
-    canvas.text(
-        LEFT,
-        HEAD - 26.0,
-        &shortened(&what, (layout.width / TextSize::Label.char_width()) as usize - 14),
-        label.bold(),
-    );
-    for (i, note) in layout.notes.iter().enumerate() {
-        let y = layout.time.bottom() + AXIS + (i as f64 + 0.5) * NOTE;
-        canvas.text(MARGIN, y, note, small.faint());
-    }
+    let room = (layout.width - LEFT - MARGIN) / TextSize::Label.char_width();
+    canvas.text(LEFT, layout.time.y - 26.0, &shortened(&what, room as usize), label.bold());
     let Some(highest) = report.percentile(100) else {
-        canvas.text(LEFT, HEAD + 40.0, "the recording holds no snapshot", label);
+        canvas.text(LEFT, layout.time.y + 40.0, "the recording holds no snapshot", label);
         return;
     };
     let (top, step) = value_axis(report, highest as f64);
@@ -174,12 +153,23 @@ fn draw_over_time(report: &TrendReport, plot: Rect, top: f64, canvas: &mut dyn C
     time_axis(plot, start, end, canvas);
 }
 
-/// Percentiles from left to right.
+/// The distribution: from left to right the share of the time, upwards the value not exceeded in it. A step for every value
+/// that occurred, since between two of them there is none.
+fn stairs_of(report: &TrendReport, plot: &Rect, top: f64) -> Vec<(f64, f64)> {
+    let x = |share: f64| plot.x + plot.width * share;
+    let mut from = 0.0;
+    let steps = report.distribution.iter().flat_map(|step| {
+        let y = y_of(plot, step.value as f64, top);
+        [(x(std::mem::replace(&mut from, step.share)), y), (x(step.share), y)]
+    });
+    steps.collect()
+}
+
 fn draw_distribution(report: &TrendReport, plot: Rect, top: f64, canvas: &mut dyn Canvas) {
     let point = |percent: u8, value: u64| {
         (plot.x + plot.width * f64::from(percent) / 100.0, y_of(&plot, value as f64, top))
     };
-    let line: Vec<(f64, f64)> = report.percentiles.iter().map(|p| point(p.percent, p.value)).collect();
+    let line = stairs_of(report, &plot, top);
     let mut below = line.clone();
     below.extend([(plot.right(), plot.bottom()), (plot.x, plot.bottom())]);
     canvas.fill(&below, LINE, 0.12);
@@ -211,7 +201,7 @@ fn draw_distribution(report: &TrendReport, plot: Rect, top: f64, canvas: &mut dy
 mod tests {
     use super::*;
     use crate::Accumulate;
-    use crate::synthetic::stairs;
+    use crate::synthetic::{region, snapshot, stairs};
     use crate::trend::{Definition, Measure, TrendAnalysis, TrendOptions};
 
     fn report(measure: Measure, each: u64) -> TrendReport {
@@ -237,11 +227,26 @@ mod tests {
         let options = ChartOptions::default();
         let layout = Layout::new(&report, &options);
         let mut bitmap = Bitmap::new(layout.width as usize, layout.height as usize);
-        draw(&report, &options, &layout, &mut bitmap);
+        draw(&report, &layout, &mut bitmap);
         // 10 regions, on an axis from 0 to 10: the line runs along the top.
         assert_eq!(value_axis(&report, 10.0), (10.0, 2.0));
         let middle = (layout.time.x + layout.time.width / 2.0) as usize;
         assert_eq!(bitmap.pixel(middle, layout.time.y as usize), Some(LINE));
+    }
+
+    /// Two phases: what is drawn has two levels, and nothing of the ramp between them.
+    #[test]
+    fn the_distribution_of_two_values_is_a_step() {
+        let mut analysis = TrendAnalysis::new(TrendOptions::new(Measure::Regions));
+        for i in 0..100 {
+            let regions = if i < 60 { 2 } else { 10 };
+            let regions = (0..regions).map(|r| region(r * 4096, (r + 1) * 4096, 0)).collect();
+            analysis.snapshot(&snapshot(i, 1, regions));
+        }
+        let report = analysis.finish();
+        let plot = Rect { x: 0.0, y: 0.0, width: 100.0, height: 10.0 };
+        let drawn = stairs_of(&report, &plot, 10.0);
+        assert_eq!(drawn, [(0.0, 8.0), (60.0, 8.0), (60.0, 0.0), (100.0, 0.0)]);
     }
 
     #[test]

@@ -23,6 +23,18 @@ pub struct Percentile {
     pub value: u64,
 }
 
+/// Most steps of a distribution that is drawn: more than a plot has pixels.
+const MAX_STEPS: usize = 1024;
+
+/// A stretch of the time in which a figure was no higher than some value, and higher than that of the step before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Share of the time up to its end, those with lower values included, 0..=1. It begins where the one before ends.
+    pub share: f64,
+    /// The value.
+    pub value: u64,
+}
+
 /// A distribution of values, each with a weight: the time for which it held.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Distribution {
@@ -66,33 +78,53 @@ impl Distribution {
         if self.histogram.is_empty() { 0.0 } else { 1.0 / f64::from(2u32 << BITS) }
     }
 
-    /// The values of [`PERCENTILES`]; empty without values.
-    pub fn percentiles(mut self) -> Vec<Percentile> {
+    /// The values of [`PERCENTILES`], and all of the distribution in at most [`MAX_STEPS`] steps; empty without values.
+    pub fn finish(mut self) -> (Vec<Percentile>, Vec<Step>) {
         if self.weight == 0 {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
         self.exact.sort_unstable();
         let kept = self.exact.iter().map(|(value, weight)| (*value, u128::from(*weight)));
         let counted =
             self.histogram.iter().enumerate().filter(|(_, w)| **w > 0).map(|(i, w)| (middle(i), *w));
         let values: Vec<(u64, u128)> = kept.chain(counted).collect();
-        PERCENTILES
-            .iter()
-            .map(|percent| {
-                let wanted = self.weight * u128::from(*percent);
-                let mut below = 0;
-                let found = values.iter().find(|(_, weight)| {
-                    below += weight;
-                    below * 100 >= wanted
-                });
-                let value = match percent {
-                    0 => self.min,
-                    100 => self.max,
-                    _ => found.map_or(self.max, |(value, _)| (*value).clamp(self.min, self.max)),
-                };
-                Percentile { percent: *percent, value }
-            })
-            .collect()
+        let percentile = |percent: &u8| {
+            let wanted = self.weight * u128::from(*percent);
+            let mut below = 0;
+            let found = values.iter().find(|(_, weight)| {
+                below += weight;
+                below * 100 >= wanted
+            });
+            let value = match percent {
+                0 => self.min,
+                100 => self.max,
+                _ => found.map_or(self.max, |(value, _)| (*value).clamp(self.min, self.max)),
+            };
+            Percentile { percent: *percent, value }
+        };
+        (PERCENTILES.iter().map(percentile).collect(), self.steps(&values))
+    }
+
+    fn steps(&self, values: &[(u64, u128)]) -> Vec<Step> {
+        let mut steps: Vec<Step> = Vec::new();
+        let mut below = 0;
+        for (value, weight) in values {
+            below += weight;
+            let step =
+                Step { share: below as f64 / self.weight as f64, value: (*value).clamp(self.min, self.max) };
+            match steps.last_mut() {
+                Some(last) if last.value == step.value => last.share = step.share,
+                // Narrower than can be drawn: the highest value of it stands for all.
+                Some(last)
+                    if (last.share * MAX_STEPS as f64) as usize
+                        == (step.share * MAX_STEPS as f64) as usize =>
+                {
+                    *last = step;
+                }
+                _ => steps.push(step),
+            }
+        }
+        steps
     }
 }
 
@@ -119,7 +151,7 @@ mod tests {
     fn percentiles(values: &[(u64, u64)]) -> Vec<u64> {
         let mut distribution = Distribution::default();
         values.iter().for_each(|(v, w)| distribution.add(*v, *w));
-        distribution.percentiles().iter().map(|p| p.value).collect()
+        distribution.finish().0.iter().map(|p| p.value).collect()
     }
 
     /// Each value as often as its weight says, sorted: the naive way.
@@ -157,10 +189,26 @@ mod tests {
         assert!(distribution.exact.is_empty());
         let error = distribution.relative_error();
         assert!((error - 1.0 / 256.0).abs() < 1e-12);
-        let found: Vec<u64> = distribution.percentiles().iter().map(|p| p.value).collect();
+        let found: Vec<u64> = distribution.finish().0.iter().map(|p| p.value).collect();
         for (found, expected) in found.iter().zip(naive(&values)) {
             assert!((*found as f64 - expected as f64).abs() <= error * expected as f64, "{found} {expected}");
         }
+    }
+
+    #[test]
+    fn steps_are_all_values_and_not_too_many() {
+        let steps = |values: &[(u64, u64)]| {
+            let mut distribution = Distribution::default();
+            values.iter().for_each(|(value, weight)| distribution.add(*value, *weight));
+            distribution.finish().1
+        };
+        let two = steps(&[(10, 1), (3, 2), (10, 1)]);
+        assert_eq!(two, [Step { share: 0.5, value: 3 }, Step { share: 1.0, value: 10 }]);
+        let many = steps(&(0..60_000).map(|i| (i * 7919 % 60_000, 1)).collect::<Vec<_>>());
+        assert!((900..=MAX_STEPS + 1).contains(&many.len()), "{}", many.len());
+        assert!(many.windows(2).all(|w| w[0].value < w[1].value && w[0].share < w[1].share));
+        assert_eq!(many.last().map(|s| (s.share, s.value)), Some((1.0, 59_999)));
+        assert!(steps(&[]).is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod series;
 mod text;
 
 pub use chart::{ChartOptions, write_png, write_svg};
-pub use distribution::{PERCENTILES, Percentile};
+pub use distribution::{PERCENTILES, Percentile, Step};
 pub use series::Bucket;
 pub use text::{TextOptions, write_text};
 
@@ -217,6 +217,9 @@ pub struct TrendReport {
     pub mean: Option<f64>,
     /// Percentiles by time; empty without snapshots.
     pub percentiles: Vec<Percentile>,
+    /// All of the distribution, in steps of rising value; empty without snapshots.
+    #[serde(skip)]
+    pub distribution: Vec<Step>,
     /// Beside a working set: the bytes of which nothing is known. They are not in it, and may belong to it. Percentiles by
     /// time; empty for other figures.
     pub unknown_bytes: Vec<Percentile>,
@@ -284,6 +287,8 @@ impl TrendAnalysis {
     /// The report.
     pub fn finish(mut self) -> TrendReport {
         self.flush();
+        let (mean, relative_error) = (self.distribution.mean(), self.distribution.relative_error());
+        let (percentiles, distribution) = self.distribution.finish();
         TrendReport {
             what: self.options.measure.describe(),
             unit: match self.options.measure {
@@ -292,12 +297,13 @@ impl TrendAnalysis {
             },
             measure: self.options.measure,
             unknown_bytes: match self.options.measure {
-                Measure::WorkingSet(_) => self.unknown.percentiles(),
+                Measure::WorkingSet(_) => self.unknown.finish().0,
                 Measure::Regions => Vec::new(),
             },
-            mean: self.distribution.mean(),
-            relative_error: self.distribution.relative_error(),
-            percentiles: self.distribution.percentiles(),
+            mean,
+            relative_error,
+            percentiles,
+            distribution,
             origin_ns: self.provenance.origin_ns(),
             over_time: self.series.buckets(),
             provenance: self.provenance,

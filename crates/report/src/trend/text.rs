@@ -31,7 +31,7 @@ const GROWING: [char; 9] =
 /// # Errors
 /// Those of `out`.
 pub fn write_text(report: &TrendReport, options: &TextOptions, out: &mut impl Write) -> io::Result<()> {
-    for line in report.provenance.head() {
+    for line in report.provenance.head_within(options.width.max(60)) {
         writeln!(out, "{line}")?;
     }
     writeln!(out, "{}", report.what)?;
