@@ -16,6 +16,7 @@ macro_rules! say_on_the_line {
 }
 
 mod args;
+mod background;
 mod commands;
 mod convert;
 mod doctor;

@@ -8,14 +8,17 @@
 //!   account is kept; `resident` bytes, `-` where not known), separated by single spaces, so that awk and sort read it as it is; lines that begin with `#` tell everything else;
 //! - JSON lines: an object a region with `"type":"region"`, and one each for header, targets, attributes and ends.
 
+mod text;
+
 use crate::names::printable;
 use crate::provenance::Provenance;
-use crate::rate::{BP, RateScale, interval_ns};
+use crate::rate::{RateScale, interval_ns};
 use crate::units::SECOND_NS;
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use isotherm_record::Item;
 use serde::Serialize;
 use std::io::{self, Write};
+use text::Lines;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +37,7 @@ pub struct RawWriter<W: Write> {
     format: RawFormat,
     targets: Vec<TargetId>,
     provenance: Provenance,
+    lines: Lines,
 }
 
 /// A region as a JSON line.
@@ -63,10 +67,15 @@ struct RawItem<'a, T: Serialize> {
     item: &'a T,
 }
 
+fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
+
 impl<W: Write> RawWriter<W> {
     /// Writes to `out`; only the regions of `targets`, or of all when empty. Give it a buffered writer.
     pub fn new(out: W, format: RawFormat, targets: Vec<TargetId>) -> Self {
-        Self { out, format, targets, provenance: Provenance::default() }
+        Self { out, format, targets, provenance: Provenance::default(), lines: Lines::default() }
     }
 
     /// Writes an item.
@@ -91,65 +100,41 @@ impl<W: Write> RawWriter<W> {
         let origin = self.provenance.origin_ns() as f64;
         let seconds = |ns: u64| (ns as f64 - origin) / SECOND_NS;
         let (from, to) = (seconds(start_ns), seconds(end_ns));
-        for target in &snapshot.targets {
-            if !self.targets.is_empty() && !self.targets.contains(&target.id) {
-                continue;
+        let chosen = &self.targets;
+        let targets = snapshot.targets.iter().filter(|t| chosen.is_empty() || chosen.contains(&t.id));
+        if self.format == RawFormat::Text {
+            self.lines.begin(from, to, snapshot.max_nr_accesses, scale);
+            for target in targets {
+                self.lines.target(target.id.0, &target.regions, &mut self.out)?;
             }
+            return Ok(());
+        }
+        for target in targets {
             for r in &target.regions {
-                let rate_hz = (!r.is_unknown()).then(|| scale.hz(r));
-                let exposure = (r.exposure != RegionSnapshot::COUNTED).then_some(r.exposure);
-                let (id, max) = (target.id.0, snapshot.max_nr_accesses);
-                match self.format {
-                    RawFormat::Text => {
-                        let (start, end, bytes) = (r.range.start, r.range.end, r.range.size());
-                        let nr = r.nr_accesses;
-                        write!(self.out, "{from:.6} {to:.6} {id} {start:#x} {end:#x} {bytes} {nr} {max} ")?;
-                        match rate_hz {
-                            Some(hz) => write!(self.out, "{hz:.3} {} ", r.age)?,
-                            None => write!(self.out, "? {} ", r.age)?,
-                        }
-                        // Of most regions all could be observed, and that is written without any arithmetic.
-                        match r.seen_bp {
-                            10_000 => self.out.write_all(b"1.0000")?,
-                            bp => write!(self.out, "{:.4}", f64::from(bp) / BP)?,
-                        }
-                        for value in [exposure.map(u64::from), r.resident] {
-                            match value {
-                                Some(value) => write!(self.out, " {value}")?,
-                                None => self.out.write_all(b" -")?,
-                            }
-                        }
-                        self.out.write_all(b"\n")?;
-                    }
-                    RawFormat::JsonLines => self.json(&RawRegion {
-                        r#type: "region",
-                        start_ns,
-                        end_ns,
-                        target: id,
-                        start: r.range.start,
-                        end: r.range.end,
-                        nr_accesses: r.nr_accesses,
-                        nr_accesses_bp: r.nr_accesses_bp,
-                        max_nr_accesses: max,
-                        rate_hz,
-                        age: r.age,
-                        seen_bp: r.seen_bp,
-                        exposure,
-                        resident: r.resident,
-                    })?,
-                }
+                let region = RawRegion {
+                    r#type: "region",
+                    start_ns,
+                    end_ns,
+                    target: target.id.0,
+                    start: r.range.start,
+                    end: r.range.end,
+                    nr_accesses: r.nr_accesses,
+                    nr_accesses_bp: r.nr_accesses_bp,
+                    max_nr_accesses: snapshot.max_nr_accesses,
+                    rate_hz: (!r.is_unknown()).then(|| scale.hz(r)),
+                    age: r.age,
+                    seen_bp: r.seen_bp,
+                    exposure: (r.exposure != RegionSnapshot::COUNTED).then_some(r.exposure),
+                    resident: r.resident,
+                };
+                line(&mut self.out, &region)?;
             }
         }
         Ok(())
     }
 
-    fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.out, value)?;
-        self.out.write_all(b"\n")
-    }
-
     fn tagged<T: Serialize>(&mut self, r#type: &'static str, item: &T) -> io::Result<()> {
-        self.json(&RawItem { r#type, item })
+        line(&mut self.out, &RawItem { r#type, item })
     }
 
     fn note(&mut self, item: &Item) -> io::Result<()> {
@@ -204,7 +189,7 @@ impl<W: Write> RawWriter<W> {
             }
             RawFormat::JsonLines => {
                 if let Some(how) = self.provenance.truncated.take() {
-                    self.json(&serde_json::json!({"type": "truncated", "how": how}))?;
+                    line(&mut self.out, &serde_json::json!({"type": "truncated", "how": how}))?;
                 }
             }
         }
