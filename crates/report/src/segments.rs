@@ -4,6 +4,10 @@
 //! of addresses: how many byte-seconds of it were monitored and how much heat was seen there, so that joining segments,
 //! like DAMON's own merging, loses resolution but no heat: the sums stay what they were.
 
+mod pile;
+
+pub(crate) use pile::Pile;
+
 use crate::rate::{BP, RateScale, interval_ns};
 use isotherm_damon::{AddrRange, Snapshot, TargetId};
 use std::cmp::Ordering;
@@ -116,7 +120,8 @@ pub(crate) fn of_snapshot(
                 continue;
             }
             let monitored = region.range.size() as f64 * seconds;
-            let seen = monitored * f64::from(region.seen_bp) / BP;
+            // All of it exactly, or rounding would leave a trace of what is unknown.
+            let seen = monitored * (f64::from(region.seen_bp) / BP).min(1.0);
             let segment = Segment {
                 target: target.id,
                 range: region.range,
@@ -220,8 +225,8 @@ pub(crate) fn overlay(a: &[Segment], b: &[Segment], out: &mut Vec<Segment>) {
 }
 
 /// Joins segments until at most `max` are left: first neighbours by how little heat that displaces, then across the
-/// narrowest gaps. When there are more targets than that, the coldest targets go; returns the heat lost with them.
-pub(crate) fn reduce(segments: &mut Vec<Segment>, max: usize) -> f64 {
+/// narrowest gaps, none wider than `widest`. When that does not suffice, the coldest go; returns the heat lost with them.
+pub(crate) fn reduce(segments: &mut Vec<Segment>, max: usize, widest: u64) -> f64 {
     let displaced = |a: &Segment, b: &Segment| {
         let touching = a.target == b.target && a.range.end == b.range.start;
         // Known and unknown are at least as far apart as rates that differ by this.
@@ -230,7 +235,8 @@ pub(crate) fn reduce(segments: &mut Vec<Segment>, max: usize) -> f64 {
         touching.then(|| apart * a.range.size().min(b.range.size()) as f64)
     };
     let gap = |a: &Segment, b: &Segment| {
-        (a.target == b.target).then(|| b.range.start.saturating_sub(a.range.end) as f64)
+        let gap = b.range.start.saturating_sub(a.range.end);
+        (a.target == b.target && gap <= widest).then_some(gap as f64)
     };
     while segments.len() > max && join_cheapest(segments, max, displaced) {}
     while segments.len() > max && join_cheapest(segments, max, gap) {}
@@ -333,7 +339,7 @@ mod tests {
         fn reduce_keeps_its_bound_and_all_heat(list in segments(), max in 4usize..20) {
             let before = sums(&list);
             let mut out = list.clone();
-            let lost = reduce(&mut out, max);
+            let lost = reduce(&mut out, max, u64::MAX);
             prop_assert!(out.len() <= max);
             prop_assert_eq!(lost, 0.0);
             prop_assert!(close(sums(&out), before));
@@ -351,7 +357,7 @@ mod tests {
             .map(|i| segment(1, i * 1_000_000, (i + 1) * 1_000_000, f64::from(i as u32 % 2)))
             .collect();
         list[200] = segment(1, 200_000_000, 201_000_000, 200.0);
-        reduce(&mut list, 10);
+        reduce(&mut list, 10, u64::MAX);
         let hottest = list.iter().max_by(|a, b| a.rate_hz().total_cmp(&b.rate_hz())).unwrap();
         assert_eq!(hottest.range, AddrRange::new(200_000_000, 201_000_000));
     }
@@ -359,8 +365,17 @@ mod tests {
     #[test]
     fn more_targets_than_segments_lose_the_coldest() {
         let mut list: Vec<Segment> = (0..10).map(|t| segment(t, 0, 10, t as f64)).collect();
-        let lost = reduce(&mut list, 4);
+        let lost = reduce(&mut list, 4, u64::MAX);
         assert_eq!(list.iter().map(|s| s.target.0).collect::<Vec<_>>(), [6, 7, 8, 9]);
         assert_eq!(lost, 150.0);
+    }
+
+    #[test]
+    fn what_lies_far_apart_is_not_joined() {
+        let mut list: Vec<Segment> =
+            (0..10).map(|i| segment(1, i * 1000, i * 1000 + 10 + i, i as f64)).collect();
+        let lost = reduce(&mut list, 4, 900);
+        assert_eq!(list.iter().map(|s| s.range.start).collect::<Vec<_>>(), [6000, 7000, 8000, 9000]);
+        assert!(list.iter().all(|s| s.range.size() < 20) && lost > 0.0);
     }
 }

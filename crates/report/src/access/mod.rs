@@ -13,7 +13,7 @@ use crate::heatmap::UnknownWord;
 use crate::names::NameBook;
 use crate::provenance::Provenance;
 use crate::rate::{BP, RateScale, interval_ns};
-use crate::segments::{self, Segment};
+use crate::segments::{self, Pile, Segment};
 use crate::space::{Space, is_object};
 use crate::units::SECOND_NS;
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
@@ -159,8 +159,8 @@ pub struct AccessAnalysis {
     /// The snapshot to report; of an aggregate, the intervals of the last one.
     held: Snapshot,
     mapped: Snapshot,
-    segments: Vec<Segment>,
-    spare: (Vec<Segment>, Vec<Segment>),
+    pile: Pile,
+    spare: Vec<Segment>,
     /// Time covered and number of the snapshots selected.
     covered: Option<(u64, u64)>,
     snapshots: u64,
@@ -177,8 +177,8 @@ impl AccessAnalysis {
             space: Space::default(),
             held: Snapshot::default(),
             mapped: Snapshot::default(),
-            segments: Vec::new(),
-            spare: (Vec::new(), Vec::new()),
+            pile: Pile::default(),
+            spare: Vec::new(),
             covered: None,
             snapshots: 0,
             ceiling_hz: None,
@@ -224,14 +224,10 @@ impl AccessAnalysis {
             Grouping::Target => self.space.by_target(snapshot, wanted, &mut self.mapped),
             Grouping::Object => self.space.by_object(snapshot, wanted, &mut self.mapped),
         }
-        segments::of_snapshot(&self.mapped, weight, |_| true, &mut self.spare.0);
+        segments::of_snapshot(&self.mapped, weight, |_| true, &mut self.spare);
         let targets = Vec::new();
         self.held = Snapshot { targets, ..*snapshot };
-        segments::overlay(&self.segments, &self.spare.0, &mut self.spare.1);
-        std::mem::swap(&mut self.segments, &mut self.spare.1);
-        if self.segments.len() > 4 * MAX_SEGMENTS {
-            segments::reduce(&mut self.segments, 2 * MAX_SEGMENTS);
-        }
+        self.pile.add(&self.spare, 2 * MAX_SEGMENTS);
         let (a, b) = self.covered.unwrap_or((shared_start, shared_end));
         self.covered = Some((a.min(shared_start), b.max(shared_end)));
         self.snapshots += 1;
@@ -244,9 +240,9 @@ impl AccessAnalysis {
     pub fn finish(mut self) -> AccessReport {
         let (start_ns, end_ns, rows) = match self.options.selection {
             Selection::Between(..) => {
-                segments::reduce(&mut self.segments, MAX_SEGMENTS);
+                let segments = std::mem::take(&mut self.pile).finish(MAX_SEGMENTS);
                 let (start, end) = self.covered.unwrap_or((0, 0));
-                (start, end, self.aggregate())
+                (start, end, self.aggregate(&segments))
             }
             _ if self.snapshots == 0 => (0, 0, Vec::new()),
             _ => {
@@ -360,7 +356,7 @@ impl AccessAnalysis {
     }
 
     /// The segments of the selected time.
-    fn aggregate(&self) -> Vec<Row> {
+    fn aggregate(&self, segments: &[Segment]) -> Vec<Row> {
         let hz_per_bp = RateScale::of(&self.held).hz_per_bp();
         let row = |s: &Segment| {
             let seen = 1.0 - s.unknown_share();
@@ -389,7 +385,7 @@ impl AccessAnalysis {
             };
             (row, region)
         };
-        self.segments.iter().map(row).collect()
+        segments.iter().map(row).collect()
     }
 
     /// Sums over some rows. What several targets map is put together first.

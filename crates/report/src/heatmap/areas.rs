@@ -5,6 +5,7 @@
 //! close together, and gives each cluster its own panel.
 
 use super::UnknownWord;
+use super::layouts::Layouts;
 use crate::names::NameBook;
 use crate::segments::Segment;
 use crate::space::{Space, is_object};
@@ -15,6 +16,9 @@ use std::str::FromStr;
 
 /// Least size of a panel that follows the heat: a few pages of surroundings make a single hot page readable.
 const MIN_PANEL: u64 = 64 << 10;
+/// A gap that no area spans unless more than that is mapped: one between libraries is smaller, one between a program and
+/// its libraries larger.
+const HUGE_GAP: u64 = 1 << 30;
 
 /// A stretch of addresses to show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -133,17 +137,25 @@ pub enum AreaError {
     NoArea(String, String),
 }
 
-/// The areas for `choice` out of the `profile` of a recording (sorted segments of all its time), at most `most`, from
-/// the coldest target to the hottest, by address within a target.
+/// What was seen of a recording.
+pub(super) struct Seen<'a> {
+    /// Sorted segments of all its time.
+    pub profile: &'a [Segment],
+    pub layouts: &'a Layouts,
+    pub names: &'a NameBook,
+    pub space: &'a Space,
+    /// Heat that the profile does not hold.
+    pub lost_heat: f64,
+}
+
+/// The areas for `choice`, at most `most`, from the coldest target to the hottest, by address within a target.
 pub(super) fn choose(
     choice: &AreaChoice,
-    profile: &[Segment],
-    names: &NameBook,
-    space: &Space,
+    seen: &Seen<'_>,
     wanted: impl Fn(TargetId) -> bool,
-    lost_heat: f64,
     most: usize,
 ) -> Result<Vec<Area>, AreaError> {
+    let Seen { profile, names, space, lost_heat, .. } = *seen;
     if profile.is_empty() {
         return Err(match choice {
             AreaChoice::Object(part) => no_object(part, space),
@@ -152,10 +164,10 @@ pub(super) fn choose(
     }
     let total: f64 = profile.iter().map(|s| s.heat).sum::<f64>() + lost_heat;
     let targets: Vec<&[Segment]> = profile.chunk_by(|a, b| a.target == b.target).collect();
-    let whole = || targets.iter().flat_map(|segments| thirds(segments, names)).collect::<Vec<_>>();
+    let whole = || targets.iter().flat_map(|segments| spans(segments, seen)).collect::<Vec<_>>();
     let of_kind = |kind: &str| whole().into_iter().filter(|a| a.name == kind).collect::<Vec<_>>();
     let mut areas = match choice {
-        AreaChoice::Hot if total > 0.0 => hot(&targets, names, most),
+        AreaChoice::Hot if total > 0.0 => hot(&targets, seen, most),
         AreaChoice::Hot | AreaChoice::All => whole(),
         AreaChoice::Heap => of_kind("heap"),
         AreaChoice::Mmap => of_kind("mmap"),
@@ -260,42 +272,63 @@ fn heat_in(profile: &[Segment], area: &Area) -> f64 {
         .sum()
 }
 
-/// The memory of one target without its two largest gaps, as DAMON starts (kernel design document, "VMA-based target
-/// address range construction"): heap, mmap, stack.
-fn thirds(segments: &[Segment], names: &NameBook) -> Vec<Area> {
-    let mut gaps: Vec<(u64, usize)> = segments
+/// The memory of one target: heap, mmap, stack of every layout it had.
+fn spans(segments: &[Segment], seen: &Seen<'_>) -> Vec<Area> {
+    let Some(target) = segments.first().map(|s| s.target) else { return Vec::new() };
+    let layouts = seen.layouts.of(target);
+    if layouts.is_empty() {
+        // An object, or one target of very many.
+        let ranges: Vec<AddrRange> = segments.iter().map(|s| s.range).collect();
+        return thirds(target, &ranges, seen.names);
+    }
+    let mut areas: Vec<Area> = layouts.iter().flat_map(|layout| thirds(target, layout, seen.names)).collect();
+    // Where addresses are not randomised, one program's heap lies where the other's was.
+    areas.sort_by(|a, b| (&a.name, a.start).cmp(&(&b.name, b.start)));
+    areas.dedup_by(|next, kept| {
+        let same = next.name == kept.name && next.start < kept.end;
+        if same {
+            kept.end = kept.end.max(next.end);
+        }
+        same
+    });
+    areas.sort_by_key(|a| a.start);
+    areas
+}
+
+/// A layout without its two largest gaps, as DAMON starts (kernel design document, "VMA-based target address range
+/// construction"): heap, mmap, stack. Gaps that are wider than [`HUGE_GAP`] and than all that is mapped are left out, too.
+fn thirds(target: TargetId, ranges: &[AddrRange], names: &NameBook) -> Vec<Area> {
+    let mapped: u64 = ranges.iter().map(|r| r.size()).fold(0, u64::saturating_add);
+    let mut gaps: Vec<(u64, usize)> = ranges
         .windows(2)
         .enumerate()
-        .map(|(i, pair)| (pair[1].range.start.saturating_sub(pair[0].range.end), i + 1))
+        .map(|(i, pair)| (pair[1].start.saturating_sub(pair[0].end), i + 1))
         .filter(|(gap, _)| *gap > 0)
         .collect();
     gaps.sort_by_key(|(gap, _)| std::cmp::Reverse(*gap));
-    let mut cuts: Vec<usize> = gaps.into_iter().take(2).map(|(_, at)| at).collect();
+    let huge = gaps.iter().take_while(|(gap, _)| *gap > mapped.max(HUGE_GAP)).count();
+    let mut cuts: Vec<usize> = gaps.into_iter().take(huge.max(2)).map(|(_, at)| at).collect();
     cuts.sort_unstable();
-    let mut parts = Vec::new();
-    let mut rest = segments;
-    for cut in cuts.into_iter().rev() {
-        let (before, part) = rest.split_at(cut);
-        parts.push(part);
-        rest = before;
-    }
-    parts.push(rest);
-    parts.reverse();
-    let count = parts.len();
-    let spans = parts.into_iter().filter_map(|part| {
-        Some((part.first()?.target, AddrRange::new(part.first()?.range.start, part.last()?.range.end)))
+    cuts.push(ranges.len());
+    let count = cuts.len();
+    let mut from = 0;
+    let parts = cuts.into_iter().map(|cut| {
+        let part = ranges.get(from..cut).unwrap_or_default();
+        from = cut;
+        part
     });
-    spans
+    let hulls = parts.filter_map(|part| Some(AddrRange::new(part.first()?.start, part.last()?.end)));
+    hulls
         .enumerate()
-        .map(|(i, (target, range))| {
+        .map(|(i, range)| {
             let holds =
                 |name: &str| names.find(Some(target), name).iter().any(|(_, r, _)| r.intersects(range));
-            let name = match (count, i) {
+            let name = match count {
                 _ if holds("[stack]") => "stack",
                 _ if holds("[heap]") => "heap",
-                (3, 0) => "heap",
-                (3, 2) => "stack",
-                (3, _) => "mmap",
+                3.. if i == 0 => "heap",
+                3.. if i + 1 == count => "stack",
+                3.. => "mmap",
                 _ if names.time_ns(target).is_some() => "mmap",
                 _ => "memory",
             };
@@ -305,13 +338,14 @@ fn thirds(segments: &[Segment], names: &NameBook) -> Vec<Area> {
 }
 
 /// Clusters of the hottest memory of all targets.
-fn hot(targets: &[&[Segment]], names: &NameBook, most: usize) -> Vec<Area> {
+fn hot(targets: &[&[Segment]], seen: &Seen<'_>, most: usize) -> Vec<Area> {
     let threshold = hot_threshold_hz(targets);
     let mut clusters: Vec<Area> = Vec::new();
     for segments in targets {
-        for third in thirds(segments, names) {
+        for third in spans(segments, seen) {
             let inside = segments.iter().filter(|s| third.range().intersects(s.range));
-            let runs = inside.filter(|s| s.heat > 0.0 && s.rate_hz() >= threshold).map(|s| s.range);
+            let runs = inside.filter(|s| s.heat > 0.0 && s.rate_hz() >= threshold);
+            let runs = runs.map(|s| s.range.intersection(third.range()));
             clusters.extend(joined(runs.collect(), most).into_iter().map(|range| {
                 let range = padded(range, third.range());
                 Area { start: range.start, end: range.end, ..third.clone() }
@@ -329,7 +363,7 @@ fn hot(targets: &[&[Segment]], names: &NameBook, most: usize) -> Vec<Area> {
     });
     for cluster in &mut clusters {
         if let Some(target) = cluster.target()
-            && let Some(mapping) = names.name(target, cluster.range())
+            && let Some(mapping) = seen.names.name(target, cluster.range())
             && mapping.name.trim_matches(['[', ']']) != cluster.name
         {
             cluster.name = format!("{}: {mapping}", cluster.name);

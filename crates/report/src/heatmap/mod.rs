@@ -10,6 +10,7 @@
 
 mod areas;
 mod axis;
+mod layouts;
 mod picture;
 mod raster;
 mod survey;
@@ -17,7 +18,7 @@ mod terminal;
 
 pub use areas::{Area, AreaChoice, AreaError};
 pub use picture::{PictureOptions, write_png, write_svg};
-pub(crate) use picture::{frame, time_axis, wrapped};
+pub(crate) use picture::{frame, time_axis};
 pub use raster::Raster;
 pub use survey::{Survey, SurveyOptions};
 pub use terminal::{Glyph, Level, TerminalOptions, write_body as write_terminal_body, write_terminal};

@@ -4,6 +4,7 @@
 //! ([`crate::segments`]). When slices run out, neighbours are laid over each other; when segments do, those are joined
 //! that displace the least heat. So one pass in constant memory suffices to choose what to show, and to draw it too.
 
+use super::layouts::Layouts;
 use super::{Area, AreaChoice, AreaError, GridSpec, Heatmap, Raster, areas};
 use crate::Accumulate;
 use crate::names::NameBook;
@@ -27,12 +28,13 @@ pub struct SurveyOptions {
     pub by_object: bool,
     /// Most slices of time kept, at least 2.
     pub slices: usize,
-    /// Most segments of address space kept in a finished slice, at least 16.
+    /// Most segments of address space kept in a finished slice, at least 16. Where there are many targets: 8 for each of
+    /// them if that is more, and 4096 at most.
     pub segments: usize,
 }
 
 impl Default for SurveyOptions {
-    /// Sampled, 128 slices of 512 segments: 6 MB at most.
+    /// Sampled, 128 slices of 512 segments: 6 MB at most, 50 MB for hundreds of targets.
     fn default() -> Self {
         Self { targets: Vec::new(), every_snapshot: false, by_object: false, slices: 128, segments: 512 }
     }
@@ -40,6 +42,12 @@ impl Default for SurveyOptions {
 
 /// Snapshots that a sampled survey looks at before it doubles its stride.
 const SAMPLE: u64 = 2048;
+/// Segments for each target where there are many: heap, mapped memory and stack in some detail.
+const A_TARGET: usize = 8;
+/// Most segments of a slice, however many targets there are.
+const MOST: usize = 4096;
+/// Memory further apart than this is never taken together: between a program and its libraries lie terabytes.
+const WIDEST_GAP: u64 = 1 << 30;
 
 /// What was seen in a part of the recording.
 #[derive(Clone, Debug)]
@@ -56,6 +64,9 @@ pub struct Survey {
     provenance: Provenance,
     names: NameBook,
     space: Space,
+    layouts: Layouts,
+    /// Most targets in a snapshot.
+    targets: usize,
     slices: Vec<Slice>,
     /// Length a slice grows to before the next begins.
     slice_ns: u64,
@@ -80,6 +91,8 @@ impl Survey {
             provenance: Provenance::default(),
             names: NameBook::default(),
             space: Space::default(),
+            layouts: Layouts::default(),
+            targets: 0,
             slices: Vec::new(),
             slice_ns: 0,
             stride: 1,
@@ -117,7 +130,14 @@ impl Survey {
         }
         let profile = self.profile();
         let wanted = |id: TargetId| self.wanted(id);
-        areas::choose(choice, &profile, &self.names, &self.space, wanted, self.lost_heat, most.max(1))
+        let seen = areas::Seen {
+            profile: &profile,
+            layouts: &self.layouts,
+            names: &self.names,
+            space: &self.space,
+            lost_heat: self.lost_heat,
+        };
+        areas::choose(choice, &seen, wanted, most.max(1))
     }
 
     /// The picture that the survey itself can draw: all heat, at the resolution of its slices and segments.
@@ -127,6 +147,11 @@ impl Survey {
             raster.segments(slice.start_ns, slice.end_ns, &slice.segments);
         }
         raster.finish_with(self.provenance.clone(), &self.names)
+    }
+
+    /// Most segments of a slice.
+    fn limit(&self) -> usize {
+        self.options.segments.max((A_TARGET * self.targets).min(MOST))
     }
 
     fn wanted(&self, id: TargetId) -> bool {
@@ -140,8 +165,8 @@ impl Survey {
         for slice in &self.slices {
             segments::overlay(&profile, &slice.segments, &mut both);
             std::mem::swap(&mut profile, &mut both);
-            if profile.len() > 8 * self.options.segments {
-                segments::reduce(&mut profile, 4 * self.options.segments);
+            if profile.len() > 8 * self.limit() {
+                segments::reduce(&mut profile, 4 * self.limit(), WIDEST_GAP);
             }
         }
         profile
@@ -151,7 +176,7 @@ impl Survey {
     fn place(&mut self, start: u64, end: u64) {
         let at = self.slices.partition_point(|s| s.start_ns <= start);
         let fits = |s: &Slice| end <= s.end_ns.max(s.start_ns.saturating_add(self.slice_ns));
-        let limit = self.options.segments;
+        let limit = self.limit();
         if at < self.slices.len() || self.slices.last().is_some_and(fits) {
             // Out of order (targets recorded one after the other), or still within the last slice.
             let slice = &mut self.slices[at.saturating_sub(1)];
@@ -160,7 +185,7 @@ impl Survey {
             segments::overlay(&slice.segments, &self.spare.0, &mut self.spare.1);
             std::mem::swap(&mut slice.segments, &mut self.spare.1);
             if slice.segments.len() > 2 * limit {
-                self.lost_heat += segments::reduce(&mut slice.segments, limit);
+                self.lost_heat += segments::reduce(&mut slice.segments, limit, WIDEST_GAP);
             }
             return;
         }
@@ -168,7 +193,7 @@ impl Survey {
             self.halve();
         }
         if let Some(last) = self.slices.last_mut() {
-            self.lost_heat += segments::reduce(&mut last.segments, limit);
+            self.lost_heat += segments::reduce(&mut last.segments, limit, WIDEST_GAP);
             last.segments.shrink_to_fit();
         }
         self.slices.push(Slice { start_ns: start, end_ns: end, segments: self.spare.0.clone() });
@@ -176,7 +201,7 @@ impl Survey {
 
     /// Lays every second slice over the one before it.
     fn halve(&mut self) {
-        let slices = std::mem::take(&mut self.slices);
+        let (slices, limit) = (std::mem::take(&mut self.slices), self.limit());
         let span =
             slices.last().map_or(0, |s| s.end_ns).saturating_sub(slices.first().map_or(0, |s| s.start_ns));
         let mut slices = slices.into_iter();
@@ -186,7 +211,7 @@ impl Survey {
                 slice.end_ns = slice.end_ns.max(next.end_ns);
                 segments::overlay(&slice.segments, &next.segments, &mut self.spare.1);
                 std::mem::swap(&mut slice.segments, &mut self.spare.1);
-                self.lost_heat += segments::reduce(&mut slice.segments, self.options.segments);
+                self.lost_heat += segments::reduce(&mut slice.segments, limit, WIDEST_GAP);
             }
             self.slices.push(slice);
         }
@@ -217,6 +242,10 @@ impl Accumulate for Survey {
             true => self.space.by_object(snapshot, wanted, &mut self.mapped),
             false => self.space.by_target(snapshot, wanted, &mut self.mapped),
         }
+        if !options.by_object {
+            self.layouts.snapshot(&self.mapped, &self.names);
+        }
+        self.targets = self.targets.max(self.mapped.targets.len());
         let shown = |id| is_object(id) == options.by_object;
         segments::of_snapshot(&self.mapped, weight, shown, &mut self.spare.0);
         self.place(start, end);
@@ -224,6 +253,7 @@ impl Accumulate for Survey {
 
     fn note(&mut self, item: &Item) {
         self.provenance.note(item);
+        self.layouts.note(item, &self.names);
         self.names.note(item);
         self.space.note(item);
     }

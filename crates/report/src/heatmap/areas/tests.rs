@@ -99,6 +99,58 @@ fn nothing_recorded_and_no_such_target_are_errors() {
     assert_eq!(survey.areas(&AreaChoice::Hot, 1), Err(AreaError::NoTarget));
 }
 
+/// A process that runs another program: both layouts have their own areas, of their own size.
+#[test]
+fn areas_are_of_memory_that_existed_at_one_time() {
+    let map = |start, end, name: &str| Mapping { start, end, name: name.into(), ..Mapping::default() };
+    let mut survey = Survey::new(SurveyOptions::default());
+    let moved = 500 << 30;
+    for (i, base) in [0, moved].into_iter().enumerate() {
+        let parts = [(HEAP + base, 8 * MIB), (MMAP + base / 2, 64 * MIB), (STACK + base / 8, MIB)];
+        let names = ["[heap]", "", "[stack]"];
+        let maps = parts.iter().zip(names).map(|((at, size), name)| map(*at, at + size, name)).collect();
+        survey.note(&Item::Mappings(Mappings { target: 1, maps, ..Mappings::default() }));
+        let regions: Vec<RegionSnapshot> =
+            parts.iter().map(|(at, size)| region(*at, at + size, 1 + i as u32)).collect();
+        (0..20).for_each(|j| survey.snapshot(&snapshot(20 * i as u64 + j, 1, regions.clone())));
+    }
+    let sizes = |choice: AreaChoice| {
+        let areas = survey.areas(&choice, 64).unwrap();
+        areas.iter().map(|a| (a.name.clone(), a.range().size())).collect::<Vec<_>>()
+    };
+    let both = |name: &str, size| vec![(name.to_owned(), size); 2];
+    assert_eq!(sizes(AreaChoice::Heap), both("heap", 8 * MIB));
+    assert_eq!(sizes(AreaChoice::Stack), both("stack", MIB));
+    assert_eq!(sizes(AreaChoice::Mmap), both("mmap", 64 * MIB));
+    assert_eq!(sizes(AreaChoice::All).len(), 6);
+    assert!(sizes(AreaChoice::Hot).iter().all(|(_, size)| *size <= 64 * MIB));
+}
+
+/// More processes than segments: none of them grows an area over the terabytes between its heap and its libraries.
+#[test]
+fn many_forked_children_keep_their_sizes() {
+    let mut survey = Survey::new(SurveyOptions::default());
+    for i in 0..30 {
+        let mut all = snapshot(i, 1, Vec::new());
+        all.targets = (1..=1000)
+            .map(|id| {
+                let at = |base: u64, pages: u64, nr| region(base, base + pages * 4096, nr);
+                let regions = vec![at(HEAP, 33, 1), at(MMAP, 500, (id % 20) as u32), at(STACK, 33, 0)];
+                isotherm_damon::TargetSnapshot::new(TargetId(id), regions)
+            })
+            .collect();
+        survey.snapshot(&all);
+    }
+    for choice in [AreaChoice::All, AreaChoice::Hot] {
+        let areas = survey.areas(&choice, 64).unwrap();
+        assert_eq!(areas.len(), 64);
+        assert!(areas.iter().all(|a| a.range().size() <= 500 * 4096), "{choice:?}: {areas:?}");
+        let map = survey.draw(&crate::heatmap::GridSpec::new(areas, (0, 3_000_000_000), 10, 128, 1, 2));
+        let hottest = map.panels.iter().filter(|p| p.area.name.contains("mmap") || p.area.name == "memory");
+        assert!(hottest.count() > 0 && map.highest_hz > 150.0);
+    }
+}
+
 #[test]
 fn words_become_choices() {
     assert_eq!("heap".parse(), Ok(AreaChoice::Heap));
