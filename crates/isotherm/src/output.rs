@@ -11,27 +11,103 @@ pub fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Refuses to replace a file that is no recording. Many things begin as a recording could (any JSON does): only what
-/// can be read as one is one.
+/// What a file is, as told by its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A recording in any format. Many things begin as one could (any JSON does): only what can be read as one is one.
+    Recording,
+    /// PNG or SVG.
+    Picture,
+    /// HTML.
+    Page,
+    /// A compressed archive, a program: bytes.
+    Bytes,
+    /// Anything else that people can read.
+    Text,
+}
+
+impl std::fmt::Display for Content {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Recording => "a recording",
+            Self::Picture => "a picture",
+            Self::Page => "an HTML page",
+            Self::Bytes => "a file of bytes",
+            Self::Text => "a text",
+        })
+    }
+}
+
+impl Content {
+    /// The content of the file at `path`, which is not empty.
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let mut head = Vec::new();
+        File::open(path)?.take(16 << 10).read_to_end(&mut head)?;
+        if head.starts_with(b"\x89PNG\r\n\x1a\n") {
+            return Ok(Self::Picture);
+        }
+        let text = String::from_utf8_lossy(&head);
+        let markup = after_prolog(&text);
+        let begins = |with: &str| markup.get(..with.len()).is_some_and(|m| m.eq_ignore_ascii_case(with));
+        if begins("<svg") {
+            return Ok(Self::Picture);
+        }
+        if begins("<!doctype html") || begins("<html") {
+            return Ok(Self::Page);
+        }
+        let recording = match Format::detect(&head) {
+            // Their first bytes are like no others.
+            Some(Format::Rec | Format::Parquet | Format::RecordV1 | Format::RecordV2) => true,
+            Some(_) => holds_snapshot(path),
+            None => false,
+        };
+        Ok(match recording {
+            true => Self::Recording,
+            false if text.contains(['\0', '\u{fffd}']) => Self::Bytes,
+            false => Self::Text,
+        })
+    }
+}
+
+/// XML without what may stand before its first element: byte order mark, declaration, comments, a document type other
+/// than HTML's.
+fn after_prolog(text: &str) -> &str {
+    let mut rest = text.trim_start_matches('\u{feff}').trim_start();
+    loop {
+        let end = match rest {
+            _ if rest.starts_with("<?") => "?>",
+            _ if rest.starts_with("<!--") => "-->",
+            _ if rest.get(..13).is_some_and(|d| d.eq_ignore_ascii_case("<!doctype svg")) => ">",
+            _ => return rest,
+        };
+        match rest.split_once(end) {
+            Some((_, after)) => rest = after.trim_start(),
+            None => return rest,
+        }
+    }
+}
+
+/// Refuses to replace a file that is no recording.
 ///
 /// # Errors
-/// When `path` is a file with something else in it.
+/// As [`check_replaceable_by`].
 pub fn check_replaceable(path: &Path) -> anyhow::Result<()> {
+    check_replaceable_by(Content::Recording, path)
+}
+
+/// Refuses to replace a file by other content than it has.
+///
+/// # Errors
+/// When `path` is a file with something else in it: what it is, and what to do.
+pub fn check_replaceable_by(new: Content, path: &Path) -> anyhow::Result<()> {
     if is_standard(path) || !path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) {
         return Ok(());
     }
-    let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(16 << 10).read_to_end(&mut head));
-    read.with_context(|| format!("{} exists and cannot be read; choose another name", path.display()))?;
-    let replaceable = match Format::detect(&head) {
-        // Their first bytes are like no others.
-        Some(Format::Rec | Format::Parquet | Format::RecordV1 | Format::RecordV2) => true,
-        Some(_) => holds_snapshot(path),
-        None => false,
-    };
-    if !replaceable {
+    let found = Content::of(path)
+        .with_context(|| format!("{} exists and cannot be read; choose another name", path.display()))?;
+    if found != new {
         bail!(
-            "{} exists and is not a recording; it is left as it is (remove it, or choose another name)",
+            "{} exists and is not {new} but {found}; it is left as it is (remove it, or choose another name)",
             path.display()
         );
     }
@@ -57,12 +133,20 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// A draft of `path`.
+    /// A draft of the recording `path`.
     ///
     /// # Errors
     /// As [`check_replaceable`].
     pub fn new(path: &Path) -> anyhow::Result<Self> {
-        check_replaceable(path)?;
+        Self::of(Content::Recording, path)
+    }
+
+    /// A draft of `path`, which is to hold `content`.
+    ///
+    /// # Errors
+    /// As [`check_replaceable_by`].
+    pub fn of(content: Content, path: &Path) -> anyhow::Result<Self> {
+        check_replaceable_by(content, path)?;
         // A link goes on to point where it did.
         let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let special = is_standard(path) || target.metadata().is_ok_and(|m| !m.is_file());
@@ -140,6 +224,31 @@ mod tests {
             }
             writer.finish().unwrap();
             assert!(check_replaceable(&path).is_ok(), "{format}");
+        }
+    }
+
+    #[test]
+    fn pictures_and_pages_are_told_by_their_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.png");
+        let contents = [
+            (&b"\x89PNG\r\n\x1a\n...."[..], Content::Picture),
+            (b"<svg xmlns=\"http://www.w3.org/2000/svg\"/>", Content::Picture),
+            (
+                b"\xef\xbb\xbf<?xml version=\"1.0\"?>\n<!-- <html> --><!DOCTYPE svg PUBLIC \"\">\n<SVG/>",
+                Content::Picture,
+            ),
+            (b"<!doctype HTML>\n<html>", Content::Page),
+            (b"<p>notes</p>", Content::Text),
+            (b"\x89PNG", Content::Bytes),
+            (b"\x1f\x8b\x08\0\0", Content::Bytes),
+        ];
+        for (bytes, content) in contents {
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(Content::of(&path).unwrap(), content, "{}", String::from_utf8_lossy(bytes));
+            for new in [Content::Picture, Content::Page, Content::Recording] {
+                assert_eq!(check_replaceable_by(new, &path).is_ok(), new == content, "{new} over {content}");
+            }
         }
     }
 

@@ -2,9 +2,10 @@
 
 use crate::args::InputArgs;
 use anyhow::bail;
-use isotherm_damon::{Snapshot, TargetId};
+use isotherm_damon::TargetId;
 use isotherm_record::{Error, Format, Item, ReadOptions, Warning, open_with};
-use isotherm_report::units::Bounds;
+use isotherm_report::rate::interval_ns;
+use isotherm_report::units::{Bounds, format_time};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,19 @@ use std::time::Duration;
 pub struct Recording {
     path: PathBuf,
     options: ReadOptions,
-    window: Option<Bounds<Duration>>,
+    when: When,
     told: bool,
+}
+
+/// Which part of a recording is asked for. Times are distances from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum When {
+    #[default]
+    Always,
+    /// The snapshots that overlap this time; the others are left out.
+    Within(Bounds<Duration>),
+    /// All are handed on; who asks takes the one of this moment.
+    At(Duration),
 }
 
 /// What became of reading it.
@@ -27,18 +39,29 @@ pub struct Ended {
 impl Recording {
     /// The recording that the arguments name.
     pub fn new(args: &InputArgs) -> Self {
-        Self { path: args.input.clone(), options: args.foreign.read_options(), window: None, told: false }
+        Self {
+            path: args.input.clone(),
+            options: args.foreign.read_options(),
+            when: When::Always,
+            told: false,
+        }
     }
 
     /// The recording at `path`, which was just written: its flaws were told already.
     pub fn just_written(path: &Path) -> Self {
         let options = ReadOptions { format: Some(Format::Rec), ..ReadOptions::default() };
-        Self { path: path.to_owned(), options, window: None, told: true }
+        Self { path: path.to_owned(), options, when: When::Always, told: true }
     }
 
     /// Leaves out the snapshots outside of `window`, from the recording's start.
     pub fn within(mut self, window: Option<Bounds<Duration>>) -> Self {
-        self.window = window.filter(|w| !w.is_open());
+        self.when = window.filter(|w| !w.is_open()).map_or(When::Always, When::Within);
+        self
+    }
+
+    /// Leaves nothing out, but there must be a snapshot of this moment, or next to it.
+    pub fn at(mut self, moment: Duration) -> Self {
+        self.when = When::At(moment);
         self
     }
 
@@ -50,33 +73,24 @@ impl Recording {
     /// Reads from its start to its end. The first time, what is wrong with it is told on standard error.
     ///
     /// # Errors
-    /// When it cannot be read at all, with what to do; those of `sink`.
+    /// When it cannot be read at all, or nothing was recorded in the time asked for, with what to do; those of `sink`.
     pub fn read(&mut self, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> anyhow::Result<Ended> {
         let mut reader = open_with(&self.path, &self.options).map_err(|error| self.explain(error))?;
-        let mut snapshots = 0;
-        match self.window {
-            None => {
-                while let Some(item) = reader.next_ref()? {
-                    snapshots += u64::from(matches!(item, Item::Snapshot(_)));
-                    sink(item)?;
-                }
-            }
-            Some(bounds) => {
-                let mut window = Window { bounds, origin_ns: None, held: Vec::new() };
-                while let Some(item) = reader.next_ref()? {
-                    snapshots += u64::from(matches!(item, Item::Snapshot(_)));
-                    window.item(item, sink)?;
-                }
-                window.release(sink)?;
-            }
+        let mut window = Window::new(self.when);
+        while let Some(item) = reader.next_ref()? {
+            window.item(item, sink)?;
         }
+        window.release(sink)?;
         let warnings = reader.warnings();
-        check_content(&self.path, snapshots, warnings)?;
+        check_content(&self.path, window.snapshots, warnings)?;
         if !self.told {
             self.told = true;
             for warning in warnings {
                 say!("isotherm: {}: {warning}", self.path.display());
             }
+        }
+        if let Some(why) = window.nothing() {
+            bail!("{}: {why}", self.path.display());
         }
         let flaws: Vec<String> = warnings.iter().filter(|w| is_flaw(w)).map(Warning::to_string).collect();
         Ok(Ended { truncated: (!flaws.is_empty()).then(|| flaws.join("; ")) })
@@ -172,14 +186,33 @@ fn list(known: &[(u64, u32, String)], seen: &BTreeSet<u64>) -> String {
 
 /// Lets pass what lies in a stretch of time.
 struct Window {
-    bounds: Bounds<Duration>,
+    when: When,
     /// Start of the recording, once known.
     origin_ns: Option<u64>,
     /// What came before the first snapshot of a recording that does not say when it was started.
     held: Vec<Item>,
+    /// Snapshots read, and handed on.
+    snapshots: u64,
+    passed: u64,
+    /// From the start of the first to the end of the last, ns.
+    span: (u64, u64),
+    /// Length of the longest, ns.
+    longest: u64,
 }
 
 impl Window {
+    fn new(when: When) -> Self {
+        Self {
+            when,
+            origin_ns: None,
+            held: Vec::new(),
+            snapshots: 0,
+            passed: 0,
+            span: (u64::MAX, 0),
+            longest: 0,
+        }
+    }
+
     fn item(&mut self, item: &Item, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> io::Result<()> {
         match item {
             Item::Header(header) if header.started_ns > 0 => self.origin_ns = Some(header.started_ns),
@@ -192,9 +225,17 @@ impl Window {
                         snapshot.start_ns
                     }
                 };
-                return if self.overlaps(origin, snapshot) { sink(item) } else { Ok(()) };
+                let (start, end) = interval_ns(snapshot);
+                self.snapshots += 1;
+                self.span = (self.span.0.min(start), self.span.1.max(end));
+                self.longest = self.longest.max(end - start);
+                if self.overlaps(origin, start, end) {
+                    self.passed += 1;
+                    return sink(item);
+                }
+                return Ok(());
             }
-            other if self.origin_ns.is_none() => {
+            other if self.origin_ns.is_none() && matches!(self.when, When::Within(_)) => {
                 self.held.push(other.clone());
                 return Ok(());
             }
@@ -215,23 +256,65 @@ impl Window {
         Ok(())
     }
 
-    fn overlaps(&self, origin_ns: u64, snapshot: &Snapshot) -> bool {
-        let at =
-            |time: Duration| origin_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        self.bounds.min.is_none_or(|min| snapshot.end_ns > at(min))
-            && self.bounds.max.is_none_or(|max| snapshot.start_ns < at(max))
+    fn overlaps(&self, origin_ns: u64, start: u64, end: u64) -> bool {
+        let When::Within(bounds) = self.when else { return true };
+        let (min, max) = (bounds.min.map(|t| at(origin_ns, t)), bounds.max.map(|t| at(origin_ns, t)));
+        if let (Some(moment), true) = (min, min == max) {
+            return start <= moment && moment <= end;
+        }
+        min.is_none_or(|min| end > min) && max.is_none_or(|max| start < max)
     }
+
+    /// Why there is nothing to report, a sentence.
+    fn nothing(&self) -> Option<String> {
+        if self.snapshots == 0 {
+            let why =
+                "it holds no snapshot: the recording ended before the first aggregation interval was over";
+            return Some(why.to_owned());
+        }
+        let origin = self.origin_ns.unwrap_or(self.span.0);
+        let (first, last) = self.span;
+        let asked = match self.when {
+            // A moment may lie between two snapshots, or as far from the first or the last.
+            When::At(moment)
+                if at(origin, moment) > last.saturating_add(self.longest)
+                    || at(origin, moment) < first.saturating_sub(self.longest) =>
+            {
+                format!("at {}", shown(moment))
+            }
+            When::Within(bounds) if self.passed == 0 => match (bounds.min, bounds.max) {
+                (Some(min), Some(max)) if min == max => format!("at {}", shown(min)),
+                (Some(min), Some(max)) => format!("from {} to {}", shown(min), shown(max)),
+                (Some(min), None) => format!("from {} on", shown(min)),
+                (None, max) => format!("before {}", shown(max.unwrap_or_default())),
+            },
+            _ => return None,
+        };
+        let distance = |ns: u64| format_time(ns.saturating_sub(origin));
+        let (from, to) = (distance(first), distance(last));
+        Some(format!("nothing was recorded {asked}: it spans {from} to {to}; choose a --time within"))
+    }
+}
+
+/// The moment `time` after `origin_ns`, ns.
+fn at(origin_ns: u64, time: Duration) -> u64 {
+    origin_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn shown(time: Duration) -> String {
+    format_time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isotherm_damon::Snapshot;
     use isotherm_record::Header;
     use isotherm_report::units::{parse_bounds, parse_time};
 
     fn passed(window: &str, started_ns: u64) -> (u64, Vec<u64>) {
         let bounds = parse_bounds(window, parse_time).unwrap();
-        let mut window = Window { bounds, origin_ns: None, held: Vec::new() };
+        let mut window = Window::new(When::Within(bounds));
         let mut items = vec![Item::Header(Header { started_ns, ..Header::default() })];
         items.extend((10..20).map(|second| {
             let ns = second * 1_000_000_000;
@@ -258,6 +341,12 @@ mod tests {
         assert_eq!(passed("2s..4s", 9_000_000_000), (9_000_000_000, vec![11, 12]));
         assert_eq!(passed("8500ms..", 9_000_000_000).1, [17, 18, 19]);
         assert_eq!(passed("..1ns", 10_000_000_000).1, [10]);
+    }
+
+    #[test]
+    fn a_moment_has_the_snapshots_that_touch_it() {
+        assert_eq!(passed("2s", 10_000_000_000).1, [11, 12]);
+        assert_eq!(passed("2500ms", 10_000_000_000).1, [12]);
     }
 
     #[test]

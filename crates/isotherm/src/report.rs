@@ -1,19 +1,25 @@
 //! `isotherm report`.
 
 use crate::args::{AccessArgs, HeatmapArgs, RawArgs, ReportCommand, TrendArgs};
+use crate::background::Background;
+use crate::output::{Content, Draft};
 use crate::reading::Recording;
 use crate::terminal;
 use anyhow::{Context, bail};
 use isotherm_report::Accumulate;
-use isotherm_report::access::{self, AccessAnalysis, AccessOptions, Pattern, SortKey};
+use isotherm_report::access::{self, AccessAnalysis, AccessOptions, Pattern, Selection, SortKey};
 use isotherm_report::heatmap::{
     self, AreaChoice, GridSpec, Heatmap, PictureOptions, Raster, Survey, SurveyOptions, TerminalOptions,
 };
 use isotherm_report::raw::{RawFormat, RawWriter};
 use isotherm_report::trend::{self, ChartOptions, Measure, TextOptions, TrendAnalysis, TrendOptions};
+use isotherm_report::units::Bounds;
 use serde::Serialize;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Runs the command.
 ///
@@ -30,7 +36,15 @@ pub fn run(command: &ReportCommand) -> anyhow::Result<()> {
 }
 
 fn access(args: &AccessArgs) -> anyhow::Result<()> {
-    let mut recording = Recording::new(&args.input);
+    let mut recording = match args.time {
+        Selection::Last => Recording::new(&args.input),
+        Selection::At(moment) => Recording::new(&args.input).at(moment),
+        Selection::Between(from, to) => {
+            let bound = |time: Duration, open: Duration| (time != open).then_some(time);
+            let bounds = Bounds { min: bound(from, Duration::ZERO), max: bound(to, Duration::MAX) };
+            Recording::new(&args.input).within(Some(bounds))
+        }
+    };
     let targets = recording.targets(&args.input.target)?;
     // What people look for stands on top: large, hot, old.
     let largest_first = matches!(args.sort, SortKey::Size | SortKey::Rate | SortKey::Age);
@@ -101,13 +115,13 @@ impl Drawing {
         }
     }
 
-    fn write(&self, map: &Heatmap) -> anyhow::Result<()> {
+    fn write(self, map: &Heatmap) -> anyhow::Result<()> {
         match self {
             Self::Picture(file, options) => file.write(|kind, out| match kind {
-                PictureKind::Png => heatmap::write_png(map, options, out),
-                PictureKind::Svg => heatmap::write_svg(map, options, out),
+                PictureKind::Png => heatmap::write_png(map, &options, out),
+                PictureKind::Svg => heatmap::write_svg(map, &options, out),
             }),
-            Self::Terminal(options) => print(|out| heatmap::write_terminal(map, options, out)),
+            Self::Terminal(options) => print(|out| heatmap::write_terminal(map, &options, out)),
             Self::Json(_) => print_json(map, false),
         }
     }
@@ -196,9 +210,12 @@ fn raw(args: &RawArgs) -> anyhow::Result<()> {
     let mut recording = Recording::new(&args.input).within(args.time);
     let targets = recording.targets(&args.input.target)?;
     let format = if args.json { RawFormat::JsonLines } else { RawFormat::Text };
-    let mut writer = RawWriter::new(BufWriter::with_capacity(64 << 10, io::stdout().lock()), format, targets);
+    let stdout = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(unprinted)?);
+    let out = Background::new(stdout).map_err(unprinted)?;
+    let mut writer = RawWriter::new(out, format, targets);
     let ended = recording.read(&mut |item| writer.item(item).map_err(unprinted))?;
-    writer.finish(ended.truncated).map_err(unprinted)?;
+    let out = writer.finish(ended.truncated).map_err(unprinted)?;
+    out.finish().map_err(unprinted)?;
     Ok(())
 }
 
@@ -229,10 +246,11 @@ enum PictureKind {
     Svg,
 }
 
-/// A picture to be written.
+/// A picture to be written. It replaces a picture or nothing.
 struct PictureFile {
     path: PathBuf,
     kind: PictureKind,
+    draft: Draft,
 }
 
 impl PictureFile {
@@ -245,20 +263,16 @@ impl PictureFile {
                 bail!("{}: pictures are drawn as .png or .svg; end the name with one of them", path.display())
             }
         };
-        Ok(Self { path: path.to_owned(), kind })
+        let draft = Draft::of(Content::Picture, path)?;
+        Ok(Self { path: path.to_owned(), kind, draft })
     }
 
-    fn write(&self, draw: impl FnOnce(PictureKind, &mut Vec<u8>) -> io::Result<()>) -> anyhow::Result<()> {
+    fn write(self, draw: impl FnOnce(PictureKind, &mut Vec<u8>) -> io::Result<()>) -> anyhow::Result<()> {
         let path = self.path.display();
         let mut picture = Vec::new();
         draw(self.kind, &mut picture).with_context(|| format!("cannot draw {path}"))?;
-        if let Err(error) = std::fs::write(&self.path, &picture) {
-            // Half a picture is of no use. Only a file can be one; a device stays.
-            if self.path.metadata().is_ok_and(|m| m.is_file()) {
-                let _ = std::fs::remove_file(&self.path);
-            }
-            return Err(error).with_context(|| format!("cannot write {path}"));
-        }
+        std::fs::write(self.draft.path(), &picture).with_context(|| format!("cannot write {path}"))?;
+        self.draft.keep()?;
         say!("isotherm: wrote {path}");
         Ok(())
     }

@@ -76,8 +76,9 @@ fn a_target_that_ends_at_once_is_told_and_fails() {
     let aggr = ["--sample", "100ms", "--aggr", "1m"];
     run(dir.path(), &[&["record"], &aggr[..], &["--", "true"]].concat())
         .fails(1, &["nothing was recorded", "--aggr"]);
-    run(dir.path(), &["report", "heatmap"]).fails(1, &["no snapshot"]);
-    run(dir.path(), &["report", "access"]).ok();
+    for report in ["access", "heatmap", "wss", "regions", "raw"] {
+        run(dir.path(), &["report", report]).fails(1, &["isotherm.rec: it holds no snapshot"]);
+    }
 }
 
 #[test]

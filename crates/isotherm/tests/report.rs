@@ -202,6 +202,48 @@ fn a_window_of_time_leaves_out_the_rest() {
     assert!((all..=all + 1).contains(&(before + after)), "{before} {after} {all}");
 }
 
+/// What is wrong with a `--time` is said in the same words, and with the same status, by every report.
+#[test]
+fn a_time_in_which_nothing_was_recorded_is_the_same_error_in_every_report() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    two_on_one_segment(dir);
+    let empty = dir.join("empty.rec");
+    let mut writer = create(&empty, Format::Rec).unwrap();
+    writer.write(&Item::Header(Header { started_ns: 1, ..Header::default() })).unwrap();
+    writer.finish().unwrap();
+    let reports = ["access", "heatmap", "wss", "regions", "raw"];
+    let said = |args: &[&str], code| {
+        let all: Vec<String> = reports
+            .iter()
+            .map(|report| {
+                let done = run(dir, &[&["report", report], args].concat());
+                assert_eq!(done.status.code(), Some(code), "{report} {args:?}: {}{}", done.out, done.err);
+                let usage = |line: &&str| !line.contains("report") && !line.is_empty();
+                done.err.lines().filter(usage).collect::<Vec<_>>().join("\n").replace("<WHEN>", "<RANGE>")
+            })
+            .collect();
+        assert!(all.windows(2).all(|w| w[0] == w[1]), "{args:?}: {all:#?}");
+        all[0].clone()
+    };
+    let late = said(&["--time", "100s.."], 1);
+    let sentence =
+        "isotherm.rec: nothing was recorded from 1m 40s on: it spans 0 s to 3 s; choose a --time within";
+    assert!(late.contains(sentence), "{late}");
+    assert!(said(&["--time", "100s..200s"], 1).contains("from 1m 40s to 3m 20s"));
+    assert!(said(&["--time", "4s"], 1).contains("at 4 s: it spans"));
+    assert!(said(&["--time", "..0s"], 1).contains("before 0 s: it spans"));
+    assert!(said(&["--time", "2s..1s"], 2).contains("the minimum is above the maximum"));
+    let nothing = said(&["-i", "empty.rec"], 1);
+    assert!(nothing.contains("empty.rec: it holds no snapshot"), "{nothing}");
+    assert_eq!(said(&["-i", "empty.rec", "--time", "1s.."], 1), nothing);
+    run(dir, &["report", "access", "-i", "empty.rec", "--time", "last"]).fails(1, &["it holds no snapshot"]);
+    // A moment between two snapshots, or at the edge, is none of these.
+    for time in ["0s", "1s", "3s", "2950ms", "2s..", "..1s"] {
+        assert!(!said(&["--time", time], 0).contains("nothing was recorded"), "{time}");
+    }
+}
+
 #[test]
 fn heatmaps_are_drawn_as_asked() {
     let dir = tempdir().unwrap();
@@ -223,6 +265,39 @@ fn heatmaps_are_drawn_as_asked() {
     }
     run(dir, &["report", "heatmap", "-o", "h.pdf"]).fails(1, &["h.pdf", ".png or .svg"]);
     run(dir, &["report", "heatmap", "--area", "no-such-mapping"]).fails(1, &["no-such-mapping", "there are"]);
+}
+
+#[test]
+fn a_picture_replaces_nothing_but_a_picture() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    made_up(dir, DEFAULT, Format::Rec);
+    std::fs::copy(dir.join(DEFAULT), dir.join("rec.png")).unwrap();
+    std::fs::write(dir.join("notes.svg"), "all my work").unwrap();
+    std::fs::write(dir.join("page.svg"), "<!doctype html>").unwrap();
+    std::fs::write(dir.join("empty.png"), "").unwrap();
+    let cases = [("rec.png", "a recording"), ("notes.svg", "a text"), ("page.svg", "an HTML page")];
+    for report in ["heatmap", "wss", "regions"] {
+        for (file, what) in cases {
+            let before = std::fs::read(dir.join(file)).unwrap();
+            let sentence = format!("{file} exists and is not a picture but {what}; it is left as it is");
+            run(dir, &["report", report, "-o", file]).fails(1, &[&sentence, "choose another name"]);
+            assert_eq!(std::fs::read(dir.join(file)).unwrap(), before);
+        }
+        for file in ["empty.png", "new.png", "new.png", "new.svg"] {
+            run(dir, &["report", report, "-o", file]).ok();
+        }
+        // A picture of one kind over one of the other, under whatever name.
+        std::fs::rename(dir.join("new.svg"), dir.join("new.png")).unwrap();
+        run(dir, &["report", report, "-o", "new.png"]).ok();
+        assert!(std::fs::read(dir.join("new.png")).unwrap().starts_with(b"\x89PNG"));
+    }
+    // Nor does a recording replace a picture.
+    run(dir, &["convert", DEFAULT, "new.png"]).fails(1, &["is not a recording but a picture"]);
+    let left = std::fs::read_dir(dir)
+        .unwrap()
+        .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().contains("partial"));
+    assert_eq!(left.count(), 0, "no drafts are left");
 }
 
 #[test]
