@@ -44,10 +44,10 @@ pub(super) const APART: f32 = 4.0;
 pub(super) const LIKE: f32 = 2.5;
 /// Weight of a hit that showed later than expected after a clear that flushed nothing.
 pub(super) const LATE: f32 = 0.5;
-/// Nats by which two rates must explain the checks of a stretch better than one does: of chance one in 150 for each of seven
-/// places. With 8, with windows of half an access and with a price of 6 for a new border, neighbours of 10 to 50 Hz were
-/// told 39 % wrong on average instead of 28 % (`tests/simulated/rates.rs`), and hot memory was found no better.
-pub(super) const PRICE_SIDES: f32 = 5.0;
+/// Nats by which two rates must explain the checks of a stretch better than one does: of chance one in 3000 for each of seven
+/// places, of checks that are independent of each other. With 5, F1 of the bytes
+/// that a loop over 512 MiB accesses within a second falls from .93 to .90 (`tests/simulated/seconds.rs`).
+pub(super) const PRICE_SIDES: f32 = 8.0;
 /// So many times must the two differ: what is closer lies on one rung of the ladder.
 pub(super) const APART_SIDES: f32 = 1.6;
 /// Checks that a side must have had.
@@ -139,7 +139,8 @@ pub struct Tuning {
     /// After a sweep, which flushes no translations, memory that was hot and shows idle may be in a TLB for so long: 0.55 s
     /// is the longest that was measured (a loop over 1 MiB).
     pub stale: u64,
-    /// Nats a change of rate costs where none was drawn before.
+    /// Nats a change of rate costs where none was drawn before. With 6, and with windows of half an access, neighbours of 10 to
+    /// 50 Hz were told 39 % wrong on average instead of 28 % (`tests/simulated/rates.rs`), and hot memory was found no better.
     pub price: f32,
     /// ... and where one was.
     pub price_known: f32,

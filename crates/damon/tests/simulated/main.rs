@@ -4,6 +4,7 @@
 mod asleep;
 mod patterns;
 mod rates;
+mod seconds;
 mod space;
 
 use isotherm_damon::*;
