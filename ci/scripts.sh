@@ -40,6 +40,7 @@ printf '   Compiling first v0.1.0\n' >&2
 seen first
 printf 'running 2 tests\ntest second ... ok\n'
 seen second
+seen heartbeat
 printf 'test other ... %s\n\n' "$OTHER"
 printf 'successes:\n\n---- second stdout ----\nskipped: no moon\nchatter\n\nsuccesses:\n    second\n\n'
 [ "$OTHER" = ok ] || printf 'failures:\n\n---- other stdout ----\nassertion\n\nfailures:\n    other\n\n'
@@ -52,15 +53,16 @@ chmod +x "$dir/cargo"
 
 # tests OTHER: runs ci/test.sh, its output in $dir/out, its status in $dir/status.
 tests() {
-	rm -f "$dir"/{first,second,last}
+	rm -f "$dir"/{first,second,last,heartbeat}
 	{
-		PATH=$dir:$PATH SEEN=$dir OTHER=$1 ci/test.sh -p any 2>&1
+		PATH=$dir:$PATH SEEN=$dir OTHER=$1 ISOTHERM_HEARTBEAT=1 ci/test.sh -p any 2>&1
 		printf '%s\n' $? >"$dir/status"
 	} | while IFS= read -r line; do
 		printf '%s\n' "$line"
 		for word in first second last; do
 			case $line in *" $word "*) : >"$dir/$word" ;; esac
 		done
+		case $line in '... '*' at work:'*) : >"$dir/heartbeat" ;; esac
 	done >"$dir/out"
 }
 status_is() { [ "$(cat "$dir/status")" = "$1" ]; }
@@ -69,6 +71,7 @@ hides() { ! grep -q -- "$1" "$dir/out"; }
 
 tests ok
 check "ci/test.sh shows each line as it comes" hides '^nobody saw'
+check "ci/test.sh says what goes on when nothing is printed" shows '\.\.\. [0-9]* s, at work:.*'
 check "ci/test.sh succeeds where cargo does" status_is 0
 check "ci/test.sh hides what passing tests print" hides '^chatter'
 check "ci/test.sh counts reasons for skipping" shows ' *1 skipped: no moon'

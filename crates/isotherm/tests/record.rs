@@ -302,6 +302,43 @@ fn children_are_followed_unless_that_is_turned_off() {
     assert!(targets(&items).iter().all(|t| t.comm == "sh" && t.parent.is_none()));
 }
 
+/// What became of the processes that a recording should have observed.
+fn processes(items: &[Item]) -> isotherm_record::Processes {
+    let mut sum = isotherm_record::Processes { too_short: Some(0), ..Default::default() };
+    for cost in items.iter().filter_map(|i| if let Item::Cost(cost) = i { cost.processes } else { None }) {
+        sum.seen += cost.seen;
+        sum.too_short = sum.too_short.zip(cost.too_short).map(|(a, b)| a + b);
+        sum.waiting = cost.waiting;
+    }
+    sum
+}
+
+#[test]
+fn children_too_short_to_be_seen_are_counted_to_the_last() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let script = "i=0; while [ $i -lt 2000 ]; do /bin/true; i=$((i+1)); done; sleep 1";
+    let done = run(dir.path(), &["record", "--", "sh", "-c", script]);
+    let told = done.err.clone();
+    done.ok();
+    let sum = processes(&read(&dir.path().join("isotherm.rec")).unwrap());
+    // In a pid namespace they have other numbers, and how many there were is not known.
+    let initial = fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.as_os_str() == "pid:[4026531836]");
+    let Some(too_short) = sum.too_short else {
+        assert!(!initial && told.contains("is not known with pte"), "{told}");
+        return;
+    };
+    // The shell, its thousands and the last sleep.
+    assert_eq!(sum.seen + too_short + sum.waiting, 2002, "{sum:?}");
+    assert!(too_short > 1000, "{sum:?}");
+    let line = format!("processes: {} were observed, {too_short} more ended too soon to be", sum.seen);
+    assert!(told.contains(&line), "{line} in {told}");
+    let report = run(dir.path(), &["report", "wss"]).ok();
+    assert!(report.contains(&line), "{line} in {report}");
+}
+
 #[test]
 fn members_of_a_cgroup_come_and_go() {
     if !pte_works() {

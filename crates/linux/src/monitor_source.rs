@@ -3,7 +3,7 @@
 use crate::clock::{self, monotonic_ns};
 use crate::governor::{Governor, Spent};
 use crate::process::Process;
-use crate::pte::Pte;
+use crate::pte::{Lives, Pte};
 use crate::source::{Counters, ListedProcess, Source, SourceError};
 use isotherm_damon::{
     AddrRange, Attrs, BLOCK_SIZE, BlockLook, BlockOperations, Callbacks, Check, IntervalsGoal, Monitor,
@@ -44,6 +44,11 @@ pub trait LiveOperations: Operations {
     /// See [`Source::list_processes`].
     fn list_processes(&mut self, _found: &mut Vec<ListedProcess>) -> bool {
         false
+    }
+
+    /// See [`Source::count_lives`].
+    fn count_lives(&mut self, _everything: bool) -> Option<Lives> {
+        None
     }
 
     /// The first error since the last call that makes going on pointless.
@@ -317,6 +322,10 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         self.monitor.ops().inner.list_processes(found)
     }
 
+    fn count_lives(&mut self, everything: bool) -> Option<Lives> {
+        self.monitor.ops().inner.count_lives(everything)
+    }
+
     fn busiest(&self, found: &mut Vec<TargetId>) {
         self.monitor.busiest(found);
     }
@@ -360,6 +369,11 @@ impl LiveOperations for Pte {
 
     fn list_processes(&mut self, found: &mut Vec<ListedProcess>) -> bool {
         Self::list_processes(self, found)
+    }
+
+    fn count_lives(&mut self, everything: bool) -> Option<Lives> {
+        // Where it cannot be had, how many there are is unknown, and recorded as that.
+        Lives::start(everything).ok()
     }
 
     fn add(&mut self, id: TargetId, process: Arc<Process>) -> Result<(), SourceError> {

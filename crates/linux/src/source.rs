@@ -4,6 +4,7 @@
 //! their own making. All of them are driven alike: by one thread that calls [`Source::tick`] when it is due.
 
 use crate::process::{Process, ProcessError};
+use crate::pte::Lives;
 use isotherm_damon::{AddrRange, Attrs, Ran, Snapshot, TargetId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,6 +140,11 @@ pub trait Source {
     /// reading `/proc`; false if it has none.
     fn list_processes(&mut self, _found: &mut Vec<ListedProcess>) -> bool {
         false
+    }
+
+    /// Begins to count the processes that targets start, or that anybody does, if the backend can do so exactly.
+    fn count_lives(&mut self, _everything: bool) -> Option<Lives> {
+        None
     }
 
     /// Of many targets the few that run, those that take most CPU time first, if the backend knows: nothing changes in the

@@ -199,6 +199,23 @@ pub struct Cost {
     pub snapshots_lost: u64,
     /// Pages of the targets resident at the end of the period (what a full scan would check).
     pub resident_pages: u64,
+    /// Processes that came and went; absent where the recording does not say.
+    #[serde(skip_serializing_if = "is_default")]
+    pub processes: Option<Processes>,
+}
+
+/// Processes that became targets or should have, since the last such item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Processes {
+    /// Became targets.
+    pub seen: u64,
+    /// Started by targets, and ended before they could be looked at; `null` where they could not be counted.
+    pub too_short: Option<u64>,
+    /// No more than so many were too short, also where they could not be counted.
+    pub at_most: u64,
+    /// Lived at the time of the item, and were not targets yet: not since the last item, but then.
+    pub waiting: u64,
 }
 
 /// A target is no longer observed.

@@ -5,7 +5,7 @@ use crate::names::{elided, printable};
 use crate::rate::interval_ns;
 use crate::units::{format_share, format_time};
 use isotherm_damon::{Snapshot, TargetId};
-use isotherm_record::{Backend, Cost, Header, Item, RecordedAttrs, TargetInfo};
+use isotherm_record::{Backend, Cost, Header, Item, Processes, RecordedAttrs, TargetInfo};
 use serde::Serialize;
 
 /// Targets described by name; more are counted only.
@@ -36,6 +36,9 @@ pub struct CostTotals {
     pub snapshots_lost: u64,
     /// Checks that a scan of every resident page in every sampling interval would have done.
     pub full_scan_checks: f64,
+    /// Processes that became targets, and those that should have; `waiting` is what was left at the end. `null` where the
+    /// recording does not say.
+    pub processes: Option<Processes>,
 }
 
 impl CostTotals {
@@ -49,6 +52,16 @@ impl CostTotals {
         self.clears_cut = self.clears_cut.saturating_add(cost.clears_cut);
         self.samples_missed = self.samples_missed.saturating_add(cost.samples_missed);
         self.snapshots_lost = self.snapshots_lost.saturating_add(cost.snapshots_lost);
+        if let Some(more) = cost.processes {
+            let none = Processes { too_short: Some(0), ..Processes::default() };
+            let so_far = self.processes.unwrap_or(none);
+            self.processes = Some(Processes {
+                seen: so_far.seen.saturating_add(more.seen),
+                too_short: so_far.too_short.zip(more.too_short).map(|(a, b)| a.saturating_add(b)),
+                at_most: so_far.at_most.saturating_add(more.at_most),
+                waiting: more.waiting,
+            });
+        }
         if sample_us > 0 {
             let samples = cost.wall_ns as f64 / (sample_us as f64 * 1e3);
             self.full_scan_checks += cost.resident_pages as f64 * samples;
@@ -246,6 +259,23 @@ impl Provenance {
         lines
     }
 
+    /// What has to be said of processes that came and went without being observed.
+    fn unseen(&self, processes: Processes) -> Option<String> {
+        let Processes { seen, too_short, at_most, waiting } = processes;
+        let more = match too_short {
+            Some(0) => None,
+            Some(count) => Some(format!("{count} more ended too soon to be")),
+            None => Some(format!(
+                "how many more ended too soon to be is not known with {}: at most {at_most}, threads and processes of others \
+                 among them",
+                printable(&self.backend.name)
+            )),
+        };
+        let waiting = (waiting > 0).then(|| format!("{waiting} more still waited for it at the end"));
+        let parts: Vec<String> = more.into_iter().chain(waiting).collect();
+        (!parts.is_empty()).then(|| format!("processes: {seen} were observed, {}", parts.join(", ")))
+    }
+
     /// The foot of a report: everything that limits what it says. Empty when nothing does.
     pub fn foot(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -273,6 +303,7 @@ impl Provenance {
         if cost.snapshots_lost > 0 {
             lines.push(format!("a slow observer lost {} snapshots", cost.snapshots_lost));
         }
+        lines.extend(self.cost.processes.and_then(|processes| self.unseen(processes)));
         if let Some(truncated) = &self.truncated {
             lines.push(format!("incomplete recording: {}", printable(truncated)));
         }
@@ -333,6 +364,28 @@ mod tests {
         }
         assert_eq!(provenance.nr_targets, 1);
         assert_eq!(provenance.target_name(TargetId(7)), "sleep (pid 7)");
+    }
+
+    #[test]
+    fn processes_that_were_not_seen_are_told_and_unknown_is_not_none() {
+        let foot = |costs: &[(u64, Option<u64>, u64)]| {
+            let mut provenance = recorded();
+            for &(seen, too_short, waiting) in costs {
+                let at_most = too_short.unwrap_or(50);
+                let processes = Some(Processes { seen, too_short, at_most, waiting });
+                provenance.note(&Item::Cost(Cost { processes, ..Cost::default() }));
+            }
+            provenance.foot().into_iter().find(|line| line.starts_with("processes"))
+        };
+        assert_eq!(foot(&[]), None, "a recording that does not say");
+        assert_eq!(foot(&[(3, Some(0), 2), (1, Some(0), 0)]), None);
+        let said = foot(&[(3, Some(1900), 7), (1, Some(98), 2)]).unwrap();
+        assert!(
+            said.contains("4 were observed, 1998 more") && said.contains("2 more still waited"),
+            "{said}"
+        );
+        let said = foot(&[(3, Some(1), 0), (1, None, 0)]).unwrap();
+        assert!(said.contains("not known with refs: at most 51"), "{said}");
     }
 
     #[test]

@@ -110,7 +110,7 @@ type Recorded = anyhow::Result<Finished>;
 /// The command could not be run.
 fn observe(
     args: &RecordArgs,
-    source: Box<dyn Source>,
+    mut source: Box<dyn Source>,
     mut tracker: Tracker,
     held: Option<HeldCommand>,
     recorder: Recorder,
@@ -118,6 +118,14 @@ fn observe(
 ) -> Result<(Recorded, Option<RunningCommand>), CommandError> {
     // Of the kernel's kdamonds one would be ours.
     let own_kdamond = source.name() == "kernel";
+    if tracker.follows()
+        && let Some(lives) = source.count_lives(tracker.is_of_everything())
+    {
+        tracker.count_lives(lives);
+        if let Some(held) = &held {
+            tracker.expect(held.process());
+        }
+    }
     let mut lost = None;
     let running = match held.map(HeldCommand::release).transpose()? {
         Some((process, running)) => {

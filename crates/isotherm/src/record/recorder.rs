@@ -6,7 +6,7 @@ use crate::output::is_standard;
 use isotherm_damon::{Attrs, Snapshot, TargetId};
 use isotherm_linux::maps::MapList;
 use isotherm_linux::process::Process;
-use isotherm_linux::targets::EndReason;
+use isotherm_linux::targets::{Counts, EndReason};
 use isotherm_linux::{Cost, Observer};
 use isotherm_record as rec;
 use isotherm_record::{Item, ItemWriter};
@@ -66,6 +66,8 @@ pub struct Recorder {
     known: BTreeMap<TargetId, KnownTarget>,
     /// Those that are thought to have their parent's command line, until it is their turn to be asked.
     unasked: VecDeque<TargetId>,
+    /// Processes met with by the last cost.
+    met: Counts,
 }
 
 /// A target, as it was written down.
@@ -88,6 +90,7 @@ impl Recorder {
             snapshots: 0,
             known: BTreeMap::new(),
             unasked: VecDeque::new(),
+            met: Counts::default(),
         };
         let header = live::header(&args.targets, &args.monitor, attrs, backend, coarse);
         recorder.write(&Item::Header(header));
@@ -157,6 +160,18 @@ impl Recorder {
             let Some(id) = self.unasked.pop_front() else { return };
             let Some(process) = self.known.get(&id).map(|known| Arc::clone(&known.process)) else { continue };
             self.name_anew(id, &process, isotherm_linux::monotonic_ns());
+        }
+    }
+
+    fn processes_since(&mut self, met: Counts) -> rec::Processes {
+        let before = std::mem::replace(&mut self.met, met);
+        // Once it is not known how many there were, it is not known any more.
+        let too_short = met.too_short.map(|now| now.saturating_sub(before.too_short.unwrap_or(0)));
+        rec::Processes {
+            seen: met.seen.saturating_sub(before.seen),
+            too_short,
+            at_most: met.at_most.saturating_sub(before.at_most),
+            waiting: met.waiting,
         }
     }
 
@@ -236,6 +251,7 @@ impl Observer for Recorder {
 
     fn cost(&mut self, cost: &Cost) {
         self.ask_for_command_lines(ASKED_A_SECOND);
+        let processes = Some(self.processes_since(cost.met));
         self.write(&Item::Cost(rec::Cost {
             time_ns: cost.time_ns,
             wall_ns: cost.wall_ns,
@@ -251,6 +267,7 @@ impl Observer for Recorder {
             samples_missed: cost.counters.samples_missed,
             snapshots_lost: cost.snapshots_lost,
             resident_pages: cost.resident_pages,
+            processes,
         }));
     }
 

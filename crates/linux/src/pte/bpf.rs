@@ -66,21 +66,32 @@ pub struct Program<'a> {
     pub func_info_cnt: usize,
 }
 
-/// Loads a program of type BPF_PROG_TYPE_SYSCALL.
+/// When a program is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum RunBy {
+    /// By BPF_PROG_RUN (BPF_PROG_TYPE_SYSCALL).
+    Us,
+    /// By a tracepoint that it is attached to (BPF_PROG_TYPE_RAW_TRACEPOINT).
+    Tracepoint,
+}
+
+/// Loads a program.
 ///
 /// # Errors
 /// The system's error and, where the verifier said something, the end of its log.
-pub fn load_syscall_program(program: &Program<'_>) -> Result<OwnedFd, (io::Error, String)> {
+pub fn load_program(program: &Program<'_>, run_by: RunBy) -> Result<OwnedFd, (io::Error, String)> {
     const BPF_F_SLEEPABLE: u32 = 1 << 4;
     let load = |log: &mut [u8]| {
         let mut attr = zeroed();
         // SAFETY: writing Copy fields of a zeroed union; the variant is the one BPF_PROG_LOAD reads.
         let args = unsafe { &mut attr.__bindgen_anon_3 };
-        args.prog_type = bpf_prog_type::BPF_PROG_TYPE_SYSCALL as u32;
+        (args.prog_type, args.prog_flags) = match run_by {
+            RunBy::Us => (bpf_prog_type::BPF_PROG_TYPE_SYSCALL as u32, BPF_F_SLEEPABLE),
+            RunBy::Tracepoint => (bpf_prog_type::BPF_PROG_TYPE_RAW_TRACEPOINT as u32, 0),
+        };
         args.insn_cnt = program.insns.len() as u32;
         args.insns = program.insns.as_ptr() as u64;
         args.license = program.license.as_ptr() as u64;
-        args.prog_flags = BPF_F_SLEEPABLE;
         args.prog_btf_fd = program.btf.as_raw_fd() as u32;
         args.func_info = program.func_info.as_ptr() as u64;
         args.func_info_rec_size = program.func_info_rec_size as u32;
@@ -102,6 +113,16 @@ pub fn load_syscall_program(program: &Program<'_>) -> Result<OwnedFd, (io::Error
             (error, lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
         })
     })
+}
+
+/// Has the kernel run a program whenever it comes by a tracepoint, until what is returned is closed
+/// (BPF_RAW_TRACEPOINT_OPEN).
+pub fn attach_raw_tracepoint(program: BorrowedFd<'_>, tracepoint: &CStr) -> io::Result<OwnedFd> {
+    let mut attr = zeroed();
+    attr.raw_tracepoint.name = tracepoint.as_ptr() as u64;
+    attr.raw_tracepoint.prog_fd = program.as_raw_fd() as u32;
+    // SAFETY: the name is a string that ends in a zero byte and outlives the call.
+    unsafe { bpf_fd(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) }
 }
 
 /// Runs a loaded program once with `ctx` as its context, which the program may change (BPF_PROG_RUN).

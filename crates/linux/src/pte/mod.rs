@@ -17,12 +17,14 @@ mod bpf;
 mod clear;
 mod decode;
 mod frames;
+mod lives;
 mod object;
 mod pages;
 mod shared;
 mod types;
 mod walk;
 
+pub use lives::Lives;
 pub use walk::WalkError;
 
 use crate::frames::Folio;

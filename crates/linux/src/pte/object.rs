@@ -1,6 +1,6 @@
 //! Loading the objects of `bpf/*.bpf.c`: the one program of each, over the memory it shares with us.
 
-use super::bpf;
+use super::bpf::{self, RunBy};
 use super::walk::WalkError;
 use aya_obj::btf::{Btf, BtfFeatures};
 use aya_obj::{Features, Object};
@@ -13,6 +13,15 @@ fn misfit(error: &dyn std::fmt::Display) -> WalkError {
 /// Loads the program `name` of the object in `bytes` into the kernel; `shared` is the descriptor of the map that holds
 /// its variables.
 pub fn load(bytes: &[u8], name: &'static str, shared: i32) -> Result<OwnedFd, WalkError> {
+    load_as(bytes, name, shared, RunBy::Us)
+}
+
+/// The same of one that is to be attached to a tracepoint.
+pub fn load_tracepoint(bytes: &[u8], name: &'static str, shared: i32) -> Result<OwnedFd, WalkError> {
+    load_as(bytes, name, shared, RunBy::Tracepoint)
+}
+
+fn load_as(bytes: &[u8], name: &'static str, shared: i32, run_by: RunBy) -> Result<OwnedFd, WalkError> {
     let mut object = Object::parse(bytes).map_err(|e| misfit(&e))?;
     // All of these came before 5.17, which the programs need anyway; the object uses none of the newer kinds.
     let features = BtfFeatures::new(true, true, true, true, false, false, false, false);
@@ -38,15 +47,15 @@ pub fn load(bytes: &[u8], name: &'static str, shared: i32) -> Result<OwnedFd, Wa
     let function = object.functions.get(&program.function_key());
     let function = function.ok_or_else(|| misfit(&format!("no code for {name}")))?;
     let func_info = function.func_info.func_info_bytes();
-    bpf::load_syscall_program(&bpf::Program {
+    let program = bpf::Program {
         insns: &function.instructions,
         license: &object.license,
         btf: btf.as_fd(),
         func_info: &func_info,
         func_info_rec_size: function.func_info_rec_size,
         func_info_cnt: function.func_info.len(),
-    })
-    .map_err(|(source, log)| WalkError::Refused {
+    };
+    bpf::load_program(&program, run_by).map_err(|(source, log)| WalkError::Refused {
         what: name,
         source,
         log: if log.is_empty() { log } else { format!("\n{log}") },

@@ -58,7 +58,7 @@ impl<T: Plain> SharedArray<T> {
     /// What the last run left.
     pub fn get(&self) -> &T {
         // SAFETY: mapped until drop, at a page's border and so aligned; any bytes are a T. Programs write to it only
-        // within `run`, which takes &mut self.
+        // within `run`, which takes &mut self; those that the kernel runs by itself, to what is atomic.
         unsafe { self.at.as_ref() }
     }
 

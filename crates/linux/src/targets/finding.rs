@@ -76,7 +76,7 @@ impl Tracker {
             } else {
                 continue;
             };
-            self.candidates.push(Candidate { pid, origin, parent, listed: true });
+            self.queue(Candidate { pid, origin, parent, listed: true });
         }
         !self.everything && self.candidates.len() > before
     }
@@ -124,6 +124,7 @@ impl Tracker {
 
     pub(super) fn tell_refused(&mut self, pid: u32, error: TargetError) {
         let kernel_thread = matches!(error, TargetError::Process(ProcessError::KernelThread { .. }));
+        self.met(pid);
         if self.refuse(pid) && !kernel_thread {
             self.counts.refused += 1;
             self.events.push(Event::Refused { pid, error });
@@ -171,7 +172,7 @@ impl Tracker {
             // Its parent was listed before it was born, and is to become a target.
             Ok(Some((_, stat))) if self.follows_candidate(stat.parent) => {
                 let (origin, parent) = (Origin::Child, Some(stat.parent));
-                return self.candidates.push(Candidate { pid, origin, parent, listed: true });
+                return self.queue(Candidate { pid, origin, parent, listed: true });
             }
             Ok(Some((process, stat))) => {
                 let parent = Some(stat.parent).filter(|parent| self.targets.contains_key(parent));
@@ -190,7 +191,7 @@ impl Tracker {
             Ok(()) => {
                 self.families.remove(&pid);
             }
-            Err(TargetError::Process(error)) if error.is_gone() => self.counts.too_short += 1,
+            Err(TargetError::Process(error)) if error.is_gone() => self.gone += 1,
             Err(error) => self.tell_refused(pid, error),
         }
     }
@@ -201,9 +202,12 @@ impl Tracker {
         let (children, threads) = children_of(parent);
         match children {
             Some(children) => {
-                for pid in children.into_iter().filter(|child| !self.targets.contains_key(child)) {
+                for pid in children {
+                    if self.targets.contains_key(&pid) {
+                        continue;
+                    }
                     let (origin, parent) = (Origin::Child, Some(parent));
-                    self.candidates.push(Candidate { pid, origin, parent, listed: false });
+                    self.queue(Candidate { pid, origin, parent, listed: false });
                 }
             }
             // A kernel without CONFIG_PROC_CHILDREN: everybody's parent tells as much.

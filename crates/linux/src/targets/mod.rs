@@ -110,16 +110,19 @@ impl Default for TrackerOptions {
     }
 }
 
-/// What a tracker met with; only ever grows.
+/// What a tracker met with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Processes that became targets.
     pub seen: u64,
-    /// Pids that were given out and gone again before they could be looked at: processes (and threads, which cannot be
-    /// told from them any more) too short to be seen, whosever children they were.
-    pub too_short: u64,
-    /// Pids that were given out so fast that they were not looked at; their parents' lists of children were instead.
-    pub lost: u64,
+    /// Processes that were to become targets and ended before they could be looked at. `None` where that is not known: unless
+    /// they are counted ([`Tracker::count_lives`]), only that there were none can be.
+    pub too_short: Option<u64>,
+    /// No more than so many were too short: pids, of threads too and whosever, that were given out and gone at the next look, or
+    /// given out so fast that their parents' lists of children were looked at instead.
+    pub at_most: u64,
+    /// Processes that are to become targets and live, but have not been taken in yet.
+    pub waiting: u64,
     /// Processes that cannot be observed.
     pub refused: u64,
 }

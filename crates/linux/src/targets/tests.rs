@@ -377,12 +377,40 @@ fn what_is_gone_before_it_was_seen_is_counted() {
     let mut tracker = tracker(true);
     tracker.add(open(std::process::id())).unwrap();
     tracker.poll();
-    let before = tracker.counts().too_short;
+    let before = tracker.counts().at_most;
     for _ in 0..3 {
         Command::new("true").status().unwrap();
     }
     tracker.poll();
-    assert!(tracker.counts().too_short >= before + 3, "{:?}", tracker.counts());
+    let counts = tracker.counts();
+    assert!(counts.at_most >= before + 3, "{counts:?}");
+    assert_eq!(counts.too_short, None, "they may have been anybody's");
+}
+
+#[test]
+fn where_lives_are_counted_it_is_known_how_many_were_not_seen() {
+    let lives = match crate::pte::Lives::start(false) {
+        Ok(lives) => lives,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let mut shell = Shell::start();
+    let mut tracker = tracker(true);
+    tracker.add(open(shell.pid())).unwrap();
+    tracker.count_lives(lives);
+    tracker.poll();
+    // Others come and go as well.
+    Command::new("true").status().unwrap();
+    assert_eq!(shell.ask("for i in 1 2 3 4 5 6 7 8 9 10; do /bin/true; done; echo done"), "done");
+    let child = shell.ask_pid("sleep 1000 & echo $!");
+    let counts = tracker.counts();
+    assert_eq!((counts.seen, counts.too_short, counts.waiting), (1, Some(10), 1), "{counts:?}");
+    until_told(&mut tracker);
+    let counts = tracker.counts();
+    assert_eq!((counts.seen, counts.too_short, counts.waiting), (2, Some(10), 0), "{counts:?}");
+    kill(child);
+    while !until_told(&mut tracker).iter().any(|event| event.starts_with(&format!("{child} Exited"))) {}
+    let counts = tracker.counts();
+    assert_eq!((counts.seen, counts.too_short, counts.waiting), (2, Some(10), 0), "{counts:?}");
 }
 
 /// All processes, as `/proc` tells of them; of `busy` that they run now.

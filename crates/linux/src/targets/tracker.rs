@@ -7,6 +7,7 @@ use super::family::{self_pid, wait_for};
 use super::{Cgroup, CgroupError, Counts, EndReason, Event, TargetError, TrackerOptions};
 use crate::clock::Budget;
 use crate::process::{Image, Process, ProcessError, Stat, raw};
+use crate::pte::Lives;
 use rustix::process::WaitId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::ReadDir;
@@ -70,6 +71,19 @@ pub struct Tracker {
     pub(super) next_family_look: u32,
     pub(super) idle_looks: u32,
     pub(super) counts: Counts,
+    /// Pids that were gone when they were looked at.
+    pub(super) gone: u64,
+    lives: Option<Census>,
+}
+
+/// The count of processes that targets start.
+#[derive(Debug)]
+struct Census {
+    lives: Lives,
+    /// Processes tracked that it did not count: they were there before their parents were tracked.
+    found: u64,
+    /// Of those tracked, the ones that became targets, or were refused.
+    met: u64,
 }
 
 impl Tracker {
@@ -97,6 +111,50 @@ impl Tracker {
             next_family_look: 0,
             idle_looks: 0,
             counts: Counts::default(),
+            gone: 0,
+            lives: None,
+        }
+    }
+
+    /// Whether processes can become targets that nobody named: whether it is worth counting them.
+    pub fn follows(&self) -> bool {
+        self.options.follow_children || self.everything
+    }
+
+    /// Whether every process of the machine is a target.
+    pub fn is_of_everything(&self) -> bool {
+        self.everything
+    }
+
+    /// From now on the processes that targets start are counted by `lives`.
+    pub fn count_lives(&mut self, lives: Lives) {
+        for target in self.targets.values() {
+            lives.see(raw(target.process.pid()));
+        }
+        self.lives = Some(Census { lives, found: 0, met: 0 });
+    }
+
+    /// A process will be added that may start others at once: those are counted. It must not run yet.
+    pub fn expect(&mut self, process: &Process) {
+        if let Some(census) = &self.lives {
+            census.lives.see(raw(process.pid()));
+        }
+    }
+
+    /// Queues one that is to become a target.
+    pub(super) fn queue(&mut self, candidate: Candidate) {
+        if let Some(census) = &mut self.lives
+            && !self.candidates.contains(candidate.pid)
+        {
+            census.found += u64::from(census.lives.track(candidate.pid));
+        }
+        self.candidates.push(candidate);
+    }
+
+    /// A process is, or was, looked at: it does not count as unseen.
+    pub(super) fn met(&mut self, pid: u32) {
+        if let Some(census) = &mut self.lives {
+            census.met += u64::from(census.lives.see(pid));
         }
     }
 
@@ -136,7 +194,15 @@ impl Tracker {
 
     /// What it met with so far.
     pub fn counts(&self) -> Counts {
-        Counts { lost: self.births.lost(), ..self.counts }
+        let at_most = if self.follows() { self.gone + self.births.lost() } else { 0 };
+        let (too_short, waiting) = match &self.lives {
+            Some(Census { lives, found, met }) => {
+                let (forked, unseen) = lives.counts();
+                (Some(unseen), (forked + found).saturating_sub(unseen + met))
+            }
+            None => ((at_most == 0).then_some(0), self.candidates.len() as u64),
+        };
+        Counts { too_short, at_most: too_short.unwrap_or(at_most), waiting, ..self.counts }
     }
 
     /// Whether no target is left and none can come any more.
@@ -281,6 +347,12 @@ impl Tracker {
         self.counts.seen += 1;
         let of_parent = parent.and_then(|pid| self.targets.get(&pid)).map(|parent| parent.image);
         let is_copy = stat.image.is_known() && of_parent == Some(stat.image);
+        self.met(pid);
+        if let Some(census) = &self.lives
+            && !process.is_alive()
+        {
+            census.lives.forget(pid);
+        }
         self.events.push(Event::Appeared { process: Arc::clone(&process), parent, is_copy });
         self.targets.insert(pid, Target { process, image: stat.image, origin });
         // Where everything is a target, children are found with all the others.
@@ -351,10 +423,11 @@ impl Tracker {
         // What still waits since the last look may not be a member any more.
         self.candidates
             .retain(|candidate| candidate.origin != Origin::Member || members.contains(&candidate.pid));
-        let is_new =
-            |pid: &u32| !self.targets.contains_key(pid) && !self.refused.contains(pid) && *pid != self_pid();
-        for pid in members.into_iter().filter(is_new) {
-            self.candidates.push(Candidate { pid, origin: Origin::Member, parent: None, listed: false });
+        for pid in members {
+            let is_known = self.targets.contains_key(&pid) || self.refused.contains(&pid);
+            if !is_known && pid != self_pid() {
+                self.queue(Candidate { pid, origin: Origin::Member, parent: None, listed: false });
+            }
         }
     }
 

@@ -61,6 +61,9 @@
 //! | 1.1 | as above; a forked target's first mappings may be a change of its parent's |
 //! | 1.0 | no `evidence` column; snapshots are `0 snapshot`, without a length, and name a target by `s slot - (previous slot + 1), [id], shift, nr_regions`; no target is steady; rates in 1/100 of an access |
 //!
+//! An item's JSON may gain members within a version (`processes` of a cost did): who does not know a member passes over it,
+//! and one that is absent was not recorded.
+//!
 //! This reader reads both. A reader of version 1.0 finds everything but the snapshots in a file of 1.1, and says that it
 //! left parts out which it does not know.
 //!

@@ -1,0 +1,208 @@
+//! Counting the processes that targets start, exactly, however short they live: by two small programs that the kernel runs
+//! when a process is made and when one ends (`bpf/lives.bpf.c`). They take some 0.2 us each of whoever makes or ends a process
+//! or thread on the machine, change nothing, and go with this value.
+
+use super::bpf;
+use super::object;
+use super::shared::{Plain, SharedArray};
+use super::types::Types;
+use super::walk::WalkError;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// `MAX_PIDS` and `PIDS_A_WORD` of the program.
+const MAX_PIDS: usize = 1 << 22;
+const PIDS_A_WORD: usize = 32;
+
+/// The bits of a pid.
+const TRACKED: u64 = 1;
+const BOTH: u64 = 3;
+
+/// The fields that the programs read, in the order of their `struct offsets`.
+const FIELDS: [(&str, &str); 5] = [
+    ("task_struct", "pid"),
+    ("task_struct", "tgid"),
+    ("task_struct", "mm"),
+    ("task_struct", "signal"),
+    ("signal_struct", "live"),
+];
+
+/// `struct shared` of the programs, which run at any time: all of it is atomic.
+#[repr(C)]
+struct Shared {
+    forked: AtomicU64,
+    unseen: AtomicU64,
+    everything: AtomicU64,
+    offset: [AtomicU32; 6],
+    state: [AtomicU64; MAX_PIDS / PIDS_A_WORD],
+}
+
+// SAFETY: atomic integers have the layout of integers; the offsets are 24 bytes, so there is no padding.
+unsafe impl Plain for Shared {}
+
+/// The initial pid namespace (PROC_PID_INIT_INO): the programs know processes by their numbers there.
+const INITIAL_NAMESPACE: &str = "pid:[4026531836]";
+
+/// The programs at work.
+pub struct Lives {
+    shared: SharedArray<Shared>,
+    /// Programs, and what attaches them; closed when this goes.
+    _attached: [OwnedFd; 4],
+}
+
+impl std::fmt::Debug for Lives {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (forked, unseen) = self.counts();
+        f.debug_struct("Lives").field("forked", &forked).field("unseen", &unseen).finish_non_exhaustive()
+    }
+}
+
+impl Lives {
+    /// Begins to count; `everything`: whoever makes a process counts. Needs what the walker needs, in the initial pid namespace.
+    ///
+    /// # Errors
+    /// See [`WalkError`].
+    pub fn start(everything: bool) -> Result<Self, WalkError> {
+        let refused = |what, source: io::Error| WalkError::Refused { what, source, log: String::new() };
+        let namespace =
+            std::fs::read_link("/proc/self/ns/pid").map_err(|e| refused("a look at namespaces", e))?;
+        if namespace.as_os_str() != INITIAL_NAMESPACE {
+            return Err(WalkError::Object("processes have other numbers in this pid namespace".to_owned()));
+        }
+        let kernel = Types::of_kernel(&["task_struct", "signal_struct"])?;
+        let shared: SharedArray<Shared> = SharedArray::new()?;
+        for (offset, (of, field)) in shared.get().offset.iter().zip(FIELDS) {
+            let found = kernel.offset(of, field);
+            let found =
+                found.ok_or_else(|| WalkError::Object(format!("no field {field} in its struct {of}")))?;
+            offset.store(found, Ordering::Relaxed);
+        }
+        shared.get().everything.store(u64::from(everything), Ordering::Relaxed);
+        let object = include_bytes!("../../bpf/lives.bpf.o");
+        let load = |name| object::load_tracepoint(object, name, shared.fd());
+        // Ends first: what is made from then on cannot end uncounted.
+        let (ended, born) = (load("ended")?, load("born")?);
+        let attach = |program: &OwnedFd, tracepoint| {
+            bpf::attach_raw_tracepoint(program.as_fd(), tracepoint)
+                .map_err(|e| refused("to attach to a tracepoint", e))
+        };
+        let at_end = attach(&ended, c"sched_process_exit")?;
+        let at_birth = attach(&born, c"sched_process_fork")?;
+        Ok(Self { shared, _attached: [at_birth, at_end, born, ended] })
+    }
+
+    /// How many processes were started by what is tracked, and how many of what was tracked ended unseen.
+    pub fn counts(&self) -> (u64, u64) {
+        let shared = self.shared.get();
+        (shared.forked.load(Ordering::Relaxed), shared.unseen.load(Ordering::Relaxed))
+    }
+
+    /// What `pid` starts counts from now on. Whether it did not before.
+    pub fn track(&self, pid: u32) -> bool {
+        self.mark(pid, TRACKED) & BOTH == 0
+    }
+
+    /// It is a target. Whether it was tracked and not seen until now.
+    pub fn see(&self, pid: u32) -> bool {
+        self.mark(pid, BOTH) & BOTH == TRACKED
+    }
+
+    /// It has ended: its number may be given out anew.
+    pub fn forget(&self, pid: u32) {
+        if let Some((word, shift)) = self.place(pid) {
+            word.fetch_and(!(BOTH << shift), Ordering::Relaxed);
+        }
+    }
+
+    fn mark(&self, pid: u32, bits: u64) -> u64 {
+        self.place(pid).map_or(BOTH, |(word, shift)| word.fetch_or(bits << shift, Ordering::Relaxed) >> shift)
+    }
+
+    fn place(&self, pid: u32) -> Option<(&AtomicU64, usize)> {
+        let pid = pid as usize;
+        Some((self.shared.get().state.get(pid / PIDS_A_WORD)?, pid % PIDS_A_WORD * 2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn lives(everything: bool) -> Option<Lives> {
+        match Lives::start(everything) {
+            Ok(lives) => Some(lives),
+            Err(error) => {
+                let must = std::env::var("CI").is_ok_and(|ci| ci == "true")
+                    && rustix::process::geteuid().is_root()
+                    && std::fs::read_link("/proc/self/ns/pid")
+                        .is_ok_and(|ns| ns.as_os_str() == INITIAL_NAMESPACE);
+                assert!(!must, "skipped, as root in CI: {error}");
+                println!("skipped: {error}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn every_process_of_a_tracked_one_is_counted_and_no_other() {
+        let Some(lives) = lives(false) else { return };
+        // Whose number is known before it starts others.
+        let mut shell = Command::new("sh");
+        shell.args([
+            "-c",
+            "read go; for i in 1 2 3 4 5 6 7 8 9 10; do /bin/true; (/bin/true; :); done; read go",
+        ]);
+        let mut shell = shell.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        assert_eq!(lives.counts(), (0, 0));
+        assert!(!lives.see(shell.id()), "it was not tracked before");
+        use std::io::Write;
+        let mut input = shell.stdin.take().unwrap();
+        input.write_all(b"go\n").unwrap();
+        // Others come and go meanwhile.
+        Command::new("true").status().unwrap();
+        while lives.counts().1 < 30 {
+            std::thread::yield_now();
+        }
+        assert_eq!(lives.counts(), (30, 30), "ten, and twenty in sub-shells");
+        drop(input);
+        shell.wait().unwrap();
+        assert_eq!(lives.counts(), (30, 30), "it was seen itself");
+    }
+
+    #[test]
+    fn what_is_seen_is_not_counted_as_unseen_and_threads_are_no_processes() {
+        let Some(lives) = lives(false) else { return };
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "read go; sleep 1000 & echo $!; wait"]);
+        let stdio = || std::process::Stdio::piped();
+        let mut shell = shell.stdin(stdio()).stdout(stdio()).spawn().unwrap();
+        lives.see(shell.id());
+        assert!(!lives.track(shell.id()));
+        use std::io::{BufRead, BufReader, Write};
+        shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let child: u32 = line.trim().parse().unwrap();
+        assert_eq!(lives.counts(), (1, 0));
+        assert!(lives.see(child) && !lives.see(child));
+        let pid = rustix::process::Pid::from_raw(child as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        shell.wait().unwrap();
+        assert_eq!(lives.counts(), (1, 0));
+        assert!(!lives.see(child), "its number is free again");
+        lives.forget(child);
+    }
+
+    #[test]
+    fn of_everything_all_count() {
+        let Some(lives) = lives(true) else { return };
+        std::thread::spawn(|| ()).join().unwrap();
+        for _ in 0..5 {
+            Command::new("true").status().unwrap();
+        }
+        let (forked, unseen) = lives.counts();
+        assert!(forked >= 5 && unseen >= 5 && unseen <= forked, "{forked} {unseen}");
+    }
+}
