@@ -20,6 +20,7 @@ mod background;
 mod commands;
 mod convert;
 mod doctor;
+mod help;
 mod lab;
 mod live;
 mod manual;
@@ -30,11 +31,12 @@ mod report;
 mod stop;
 mod terminal;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let matches = help::command(terminal::size(std::io::stdout()).0).get_matches();
+    let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if !matches!(cli.command, args::Command::Record(_)) {
         // A closed pipe (`isotherm report raw | head`) ends the program quietly, as it does others. Recording goes on
         // to its proper end instead, for the sake of the command.
