@@ -175,7 +175,7 @@ two lines. 'And' -more.
     fn prose_is_broken_anew_and_rows_stay_rows() {
         let wide = as_text(&blocks(TEXT), 100);
         assert!(
-            wide.contains("  isotherm x                  what it does, in words that are several\n"),
+            wide.contains(&format!("  {:<26}what it does, in words that are several\n", "isotherm x")),
             "{wide}"
         );
         assert!(wide.contains("Prose of two lines. 'And' -more.\n  name  a row"), "{wide}");

@@ -1,0 +1,68 @@
+//! `--help` and manual pages as people read them.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use common::{Done, isotherm, run, skip};
+use std::fs;
+use std::process::Command;
+use tempfile::tempdir;
+
+#[test]
+fn help_fits_the_terminal_and_its_paragraphs_fill_it() {
+    let dir = tempdir().unwrap();
+    for width in [80, 100] {
+        for command in [
+            &["record"][..],
+            &["convert"],
+            &["doctor"],
+            &["report", "access"],
+            &["report", "heatmap"],
+            &["report", "wss"],
+            &["lab", "accuracy"],
+            &["lab", "fork"],
+            &["workload"],
+        ] {
+            let mut help = isotherm(dir.path(), &[command, &["--help"]].concat());
+            let help = Done::from(help.env("COLUMNS", width.to_string()).output().unwrap()).ok();
+            let lines: Vec<&str> = help.lines().collect();
+            for line in &lines {
+                let len = line.chars().count();
+                assert!(len <= width || line.starts_with("  isotherm"), "{command:?} at {width}: {line}");
+            }
+            // A line of prose that is followed by another has no room for that one's first word.
+            let prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+            for pair in lines.windows(2).filter(|pair| prose(pair[0]) && prose(pair[1])) {
+                let word = pair[1].split(' ').next().unwrap_or_default().chars().count();
+                assert!(pair[0].chars().count() + 1 + word > width, "{command:?} at {width}: {pair:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn manual_pages_have_arguments_and_examples_line_by_line() {
+    let dir = tempdir().unwrap();
+    run(dir.path(), &["man", "pages"]).ok();
+    let page = |name: &str| fs::read_to_string(dir.path().join("pages").join(name)).unwrap();
+    let record = page("isotherm-record.1");
+    assert!(record.contains("isotherm record\\fR") && record.contains("COMMAND"), "{record}");
+    assert!(record.contains(".SH EXAMPLES\n.TP\n\\fBisotherm record"), "{record}");
+    let convert = page("isotherm-convert.1");
+    assert!(convert.contains("<IN>") && convert.contains("<OUT>"), "{convert}");
+    assert!(page("isotherm-report-heatmap.1").contains("\\-\\-area"));
+    let pages = || fs::read_dir(dir.path().join("pages")).unwrap().map(|entry| entry.unwrap().path());
+    assert!(pages().count() > 15);
+    for path in pages() {
+        let Ok(groff) = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-P-c"]).arg(&path).output()
+        else {
+            return skip("groff is not installed: pages are not set");
+        };
+        let complaints = String::from_utf8_lossy(&groff.stderr).into_owned();
+        assert!(groff.status.success() && complaints.is_empty(), "{}: {complaints}", path.display());
+        let text = String::from_utf8_lossy(&groff.stdout).into_owned();
+        for line in text.lines().filter(|line| line.trim_start().starts_with("isotherm ")) {
+            assert_eq!(line.matches("isotherm record ").count().max(1), 1, "{}: {line}", path.display());
+        }
+    }
+}
