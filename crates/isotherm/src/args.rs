@@ -16,7 +16,9 @@ pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
 pub use lab::{AccuracyArgs, OvercommitArgs, OvercommitPart, OverheadArgs, ReferenceName};
 pub use monitor::MonitorArgs;
-pub use report::{AccessArgs, ConvertArgs, HeatmapArgs, InputArgs, RawArgs, ReportCommand, TrendArgs};
+pub use report::{
+    AccessArgs, ConvertArgs, HeatmapArgs, HtmlArgs, InputArgs, RawArgs, ReportCommand, TrendArgs,
+};
 pub use targets::TargetArgs;
 
 /// See which memory of a process is hot, on any stock Linux kernel.

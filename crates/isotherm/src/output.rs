@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use isotherm_record::{Format, open};
+use isotherm_report::html::SIGNATURE;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,10 @@ pub enum Content {
     Recording,
     /// PNG or SVG.
     Picture,
-    /// HTML.
+    /// A page made by `isotherm report html`.
     Page,
+    /// Any other HTML.
+    Html,
     /// A compressed archive, a program: bytes.
     Bytes,
     /// Anything else that people can read.
@@ -31,7 +34,8 @@ impl std::fmt::Display for Content {
         f.write_str(match self {
             Self::Recording => "a recording",
             Self::Picture => "a picture",
-            Self::Page => "an HTML page",
+            Self::Page => "a page made by `isotherm report html`",
+            Self::Html => "another HTML page",
             Self::Bytes => "a file of bytes",
             Self::Text => "a text",
         })
@@ -52,8 +56,11 @@ impl Content {
         if begins("<svg") {
             return Ok(Self::Picture);
         }
-        if begins("<!doctype html") || begins("<html") {
+        if begins(SIGNATURE) {
             return Ok(Self::Page);
+        }
+        if begins("<!doctype html") || begins("<html") {
+            return Ok(Self::Html);
         }
         let recording = match Format::detect(&head) {
             // Their first bytes are like no others.
@@ -238,7 +245,8 @@ mod tests {
                 b"\xef\xbb\xbf<?xml version=\"1.0\"?>\n<!-- <html> --><!DOCTYPE svg PUBLIC \"\">\n<SVG/>",
                 Content::Picture,
             ),
-            (b"<!doctype HTML>\n<html>", Content::Page),
+            (b"<!doctype HTML>\n<html>", Content::Html),
+            (SIGNATURE.as_bytes(), Content::Page),
             (b"<p>notes</p>", Content::Text),
             (b"\x89PNG", Content::Bytes),
             (b"\x1f\x8b\x08\0\0", Content::Bytes),

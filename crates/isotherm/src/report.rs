@@ -1,5 +1,7 @@
 //! `isotherm report`.
 
+mod html;
+
 use crate::args::{AccessArgs, HeatmapArgs, RawArgs, ReportCommand, TrendArgs};
 use crate::background::Background;
 use crate::output::{Content, Draft};
@@ -32,6 +34,7 @@ pub fn run(command: &ReportCommand) -> anyhow::Result<()> {
         ReportCommand::Wss(args) => trend(&args.trend, Measure::WorkingSet(args.definition())),
         ReportCommand::Regions(args) => trend(args, Measure::Regions),
         ReportCommand::Raw(args) => raw(args),
+        ReportCommand::Html(args) => html::run(args),
     }
 }
 

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | regions of a moment | [`access::AccessAnalysis`] | [`access::AccessReport`] |
 //! | time x address | [`heatmap::Survey`] to choose what to show, then [`heatmap::Raster`] | [`heatmap::Heatmap`] |
+//! | a page for browsers | [`html::Canvas`], for areas that a [`heatmap::Survey`] chose | [`html::write`] |
 //! | working set, number of regions | [`trend::TrendAnalysis`] | [`trend::TrendReport`] |
 //! | everything as text | [`raw::RawWriter`] | - |
 //! | mapped, resident, working set, hot, cold, unknown by process, mapping, object | [`holdings::Holdings`] | its rows |
@@ -28,6 +29,7 @@ pub mod canvas;
 pub mod colour;
 pub mod heatmap;
 pub mod holdings;
+pub mod html;
 pub mod names;
 pub mod provenance;
 pub mod rate;

@@ -25,6 +25,8 @@ pub enum ReportCommand {
     Regions(TrendArgs),
     /// Every region of every snapshot, a line each
     Raw(RawArgs),
+    /// A page for a browser: heatmap with zoom, working set, processes and mappings, in one file
+    Html(HtmlArgs),
 }
 
 /// Intervals for foreign formats, and the format itself.
@@ -262,6 +264,52 @@ pub struct RawArgs {
     /// Print JSON lines: an object a region, and one each for header, targets, mappings and costs
     #[arg(long)]
     pub json: bool,
+}
+
+const HTML_EXAMPLES: &str = "\
+Examples:
+  isotherm report html -o heat.html                       of isotherm.rec; open it in any browser of 2023 or later
+  isotherm report html -i redis.rec -o redis.html --title 'redis under GETs'
+  isotherm report html --area all --max-areas 20 -o all.html
+  isotherm report html --time 10m..20m --target postgres -o ten-minutes.html
+
+The file is complete: nothing is loaded from the network, neither by it nor to make it, and it can be mailed or kept.
+It holds the heat at several resolutions. Of a short recording that is all there is; of a long one as much as fits into
+--max-size, and where you zoom in deeper than that the page gives the `isotherm report heatmap` command for the spot.
+Memory of which nothing is known is striped there, as in pictures: it is unknown, not cold.
+A page that is there already is replaced; a file that is anything else is left as it is.";
+
+/// A page for a browser: heatmap with zoom, working set, processes and mappings, in one file.
+#[derive(Debug, Args)]
+#[command(after_help = HTML_EXAMPLES)]
+pub struct HtmlArgs {
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// File to write; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// What to show: `hot` (where the heat is), `all`, `heap`, `mmap`, `stack`, or part of the name of a mapping
+    #[arg(long, value_name = "AREA", default_value = "hot")]
+    pub area: AreaChoice,
+    /// Show these addresses: `START-END` or `START+SIZE`
+    #[arg(long, value_name = "RANGE", value_parser = parse_address_range, conflicts_with = "area")]
+    pub address: Option<AddrRange>,
+    /// Show files and shared memory with this in their path, or of this device and inode, by offset, with the accesses of
+    /// all targets that map them
+    #[arg(long, value_name = "NAME|DEV:INODE", conflicts_with_all = ["area", "address"])]
+    pub object: Option<String>,
+    /// Show at most so many areas; which of them are in view is chosen on the page
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub max_areas: u16,
+    /// Only this time, `FROM..TO` from the recording's start; either end may be left out
+    #[arg(long, value_name = "RANGE", value_parser = parse_times)]
+    pub time: Option<Bounds<Duration>>,
+    /// Title of the page [default: what was recorded]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub title: String,
+    /// Largest size of the file: detail is left out where it takes most, until the rest fits
+    #[arg(long, value_name = "SIZE", default_value = "5M", value_parser = parse_size)]
+    pub max_size: u64,
 }
 
 const CONVERT_EXAMPLES: &str = "\

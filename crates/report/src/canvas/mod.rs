@@ -10,6 +10,7 @@ mod svg;
 pub use bitmap::Bitmap;
 pub(crate) use page::{MARGIN, Page};
 pub use svg::Svg;
+pub(crate) use svg::base64;
 
 use crate::colour::Colour;
 

@@ -196,6 +196,7 @@ pub struct TrendAnalysis {
     distribution: Distribution,
     unknown: Distribution,
     series: Series,
+    unknown_series: Series,
     /// Figure of the snapshots that ended last, and the unknown bytes beside it: foreign recordings may hold one snapshot
     /// a target for one moment.
     pending: Option<(u64, u64, (u64, u64))>,
@@ -229,6 +230,8 @@ pub struct TrendReport {
     pub origin_ns: u64,
     /// The figure over time.
     pub over_time: Vec<Bucket>,
+    /// The unknown bytes beside a working set, over the same stretches of time; empty for other figures.
+    pub unknown_over_time: Vec<Bucket>,
 }
 
 impl TrendReport {
@@ -258,7 +261,8 @@ impl TrendReport {
 impl TrendAnalysis {
     /// An analysis of nothing yet.
     pub fn new(options: TrendOptions) -> Self {
-        let series = Series::new(options.buckets);
+        let series = || Series::new(options.buckets);
+        let (series, unknown_series) = (series(), series());
         Self {
             options,
             provenance: Provenance::default(),
@@ -267,6 +271,7 @@ impl TrendAnalysis {
             distribution: Distribution::default(),
             unknown: Distribution::default(),
             series,
+            unknown_series,
             pending: None,
         }
     }
@@ -281,6 +286,7 @@ impl TrendAnalysis {
             self.distribution.add(value, end - start);
             self.unknown.add(unknown, end - start);
             self.series.add(value, start, end);
+            self.unknown_series.add(unknown, start, end);
         }
     }
 
@@ -306,6 +312,10 @@ impl TrendAnalysis {
             distribution,
             origin_ns: self.provenance.origin_ns(),
             over_time: self.series.buckets(),
+            unknown_over_time: match self.options.measure {
+                Measure::WorkingSet(_) => self.unknown_series.buckets(),
+                Measure::Regions => Vec::new(),
+            },
             provenance: self.provenance,
         }
     }

@@ -1,0 +1,127 @@
+//! `isotherm report html`.
+
+use crate::args::HtmlArgs;
+use crate::output::{Content, Draft, is_standard};
+use crate::reading::Recording;
+use anyhow::{Context, bail};
+use isotherm_report::Accumulate;
+use isotherm_report::heatmap::{AreaChoice, Survey, SurveyOptions};
+use isotherm_report::holdings::Holdings;
+use isotherm_report::html::{self, Canvas, Contents};
+use isotherm_report::trend::{Definition, Measure, TrendAnalysis, TrendOptions};
+use isotherm_report::units::format_size;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+
+/// Stretches of time that the working set is kept for, at most.
+const BUCKETS: usize = 2048;
+
+/// Runs the command.
+///
+/// # Errors
+/// What went wrong, in words for the person who asked.
+pub fn run(args: &HtmlArgs) -> anyhow::Result<()> {
+    let draft = Draft::of(Content::Page, &args.output)?;
+    let mut recording = Recording::new(&args.input).within(args.time);
+    if recording.is_stream() {
+        bail!(
+            "a page takes two passes over the recording, and a stream can be read once: save it to a file first"
+        );
+    }
+    let targets = recording.targets(&args.input.target)?;
+    let choice = match (&args.object, args.address) {
+        (Some(object), _) => AreaChoice::Object(object.clone()),
+        (None, Some(range)) => AreaChoice::Address(range),
+        (None, None) => args.area.clone(),
+    };
+    let mut survey = Survey::new(SurveyOptions {
+        targets: targets.clone(),
+        by_object: args.object.is_some(),
+        ..SurveyOptions::default()
+    });
+    let mut trend = TrendAnalysis::new(TrendOptions {
+        targets: targets.clone(),
+        buckets: BUCKETS,
+        ..TrendOptions::new(Measure::WorkingSet(Definition::default()))
+    });
+    let mut holdings = Holdings::new(targets.clone());
+    recording.read(&mut |item| {
+        survey.item(item);
+        trend.item(item);
+        holdings.item(item);
+        Ok(())
+    })?;
+    // From the hottest area on: what people look for is on top.
+    let mut areas = survey.areas(&choice, usize::from(args.max_areas))?;
+    areas.reverse();
+    let time = survey.time_range().context("the recording holds no snapshot in the chosen time")?;
+    let mut canvas = Canvas::new(areas, time, survey.provenance()).of_targets(targets);
+    drop(survey);
+    let ended = recording.read(&mut |item| {
+        canvas.item(item);
+        Ok(())
+    })?;
+    if let Some(how) = ended.truncated {
+        canvas.set_truncated(how);
+    }
+    let contents = Contents {
+        title: args.title.clone(),
+        trend: trend.finish(),
+        holdings,
+        command: command(args),
+        max_bytes: args.max_size,
+    };
+    write(draft, args, canvas, &contents)
+}
+
+fn write(draft: Draft, args: &HtmlArgs, canvas: Canvas, contents: &Contents) -> anyhow::Result<()> {
+    let path = args.output.display();
+    if is_standard(&args.output) {
+        let mut out = BufWriter::new(io::stdout().lock());
+        html::write(canvas, contents, &mut out)?;
+        return out.flush().context("cannot write to standard output");
+    }
+    let file = File::create(draft.path()).with_context(|| format!("cannot write {path}"))?;
+    let mut out = BufWriter::new(file);
+    let written = html::write(canvas, contents, &mut out).with_context(|| format!("cannot write {path}"))?;
+    out.flush().with_context(|| format!("cannot write {path}"))?;
+    drop(out);
+    draft.keep()?;
+    say!("isotherm: wrote {path} ({}); open it in a browser", format_size(written.bytes));
+    Ok(())
+}
+
+/// The command that draws heatmaps of the same recording.
+fn command(args: &HtmlArgs) -> String {
+    let input = &args.input;
+    let mut words = vec!["isotherm report heatmap -i".to_owned(), quoted(&input.input.to_string_lossy())];
+    if let Some(format) = input.foreign.from {
+        words.push(format!("--from {format}"));
+    }
+    for (option, time) in [("--sample", input.foreign.sample), ("--aggr", input.foreign.aggr)] {
+        words.extend(time.map(|time| format!("{option} {}us", time.as_micros())));
+    }
+    words.join(" ")
+}
+
+/// `word` as one word for a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_shell_takes_any_name_as_one_word() {
+        assert_eq!(quoted("a/b-1.rec"), "a/b-1.rec");
+        assert_eq!(quoted("my file"), "'my file'");
+        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(quoted(""), "''");
+    }
+}
