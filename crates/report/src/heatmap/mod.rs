@@ -15,13 +15,15 @@ mod picture;
 mod raster;
 mod survey;
 mod terminal;
+mod view;
 
 pub use areas::{Area, AreaChoice, AreaError};
 pub use picture::{PictureOptions, write_png, write_svg};
-pub(crate) use picture::{frame, time_axis};
+pub(crate) use picture::{frame, most_ticks, time_axis};
 pub use raster::Raster;
 pub use survey::{Survey, SurveyOptions};
-pub use terminal::{Glyph, Level, TerminalOptions, write_body as write_terminal_body, write_terminal};
+pub use terminal::{Glyph, TerminalOptions, write_body as write_terminal_body, write_terminal};
+pub use view::{Level, Tick, time_ticks};
 
 use crate::provenance::Provenance;
 use isotherm_damon::AddrRange;

@@ -1,12 +1,12 @@
 //! A heatmap as a picture.
 
-use super::{Area, Cell, GridSpec, Heatmap, Panel, Scale, terminal, ticks};
+use super::{Area, GridSpec, Heatmap, Level, Panel, Scale, Tick, terminal};
 use crate::canvas::{
     Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, MARGIN, Page, Rect, Svg, TextSize, TextStyle, VOID,
 };
 use crate::colour;
 use crate::names::shortened;
-use crate::units::{SECOND_NS, format_address, format_rate, format_size_tick, significant};
+use crate::units::{format_address, format_rate, format_size_tick};
 use std::io::{self, Write};
 
 /// How large to draw.
@@ -148,16 +148,16 @@ fn draw_panel(map: &Heatmap, panel: &Panel, plot: Rect, scale: Scale, canvas: &m
     let title = shortened(&terminal::title(map, panel), (room / TextSize::Label.char_width()) as usize);
     canvas.text(plot.x, plot.y - 16.0, &title, TextStyle::new(TextSize::Label).bold());
     // Addresses grow upwards.
-    canvas.cells(
-        plot,
-        map.columns,
-        panel.rows,
-        &|column, row| match panel.cell(panel.rows - 1 - row, column) {
-            Cell::Rate(hz) => colour::heat(scale.level(hz, map.highest_hz)),
-            Cell::Unknown => colour::unknown(column, row),
-            Cell::Empty => VOID,
-        },
-    );
+    canvas.cells(plot, map.columns, panel.rows, &|column, row| match map.level(
+        panel,
+        panel.rows - 1 - row,
+        column,
+        scale,
+    ) {
+        Level::Rate(_, level) => colour::heat(level),
+        Level::Unknown => colour::unknown(column, row),
+        Level::Empty => VOID,
+    });
     frame(plot, canvas);
     draw_addresses(panel, plot, canvas);
     draw_names(panel, plot, canvas);
@@ -192,14 +192,11 @@ fn draw_addresses(panel: &Panel, plot: Rect, canvas: &mut dyn Canvas) {
 
 /// The mappings: a bracket each, and names as far as there is room, the largest first.
 fn draw_names(panel: &Panel, plot: Rect, canvas: &mut dyn Canvas) {
-    let size = panel.area.range().size().max(1) as f64;
-    let y = |addr: u64| plot.bottom() - plot.height * (addr - panel.area.start) as f64 / size;
-    let mut labels: Vec<&(u64, u64, String)> = panel.labels.iter().collect();
-    labels.sort_by_key(|(start, end, _)| std::cmp::Reverse(end - start));
+    let y = |place: f64| plot.bottom() - plot.height * place;
     let mut taken: Vec<f64> = Vec::new();
     let chars = ((RIGHT as f64 - MARGIN - 22.0) / TextSize::Small.char_width()) as usize;
-    for (start, end, name) in labels {
-        let (top, bottom) = (y(*end), y(*start));
+    for (start, end, name) in panel.names() {
+        let (top, bottom) = (y(end), y(start));
         let x = plot.right() + 10.0;
         if bottom - top >= 3.0 {
             canvas.line(&[(x, top + 1.0), (x, bottom - 1.0)], 2.0, HAIRLINE);
@@ -214,18 +211,22 @@ fn draw_names(panel: &Panel, plot: Rect, canvas: &mut dyn Canvas) {
 
 fn draw_time_axis(map: &Heatmap, layout: &Layout, canvas: &mut dyn Canvas) {
     let Some(plot) = layout.plots.first() else { return };
-    let seconds = |ns: u64| (ns as f64 - map.origin_ns as f64) / SECOND_NS;
     let axis = Rect { y: layout.axis, height: 0.0, ..*plot };
-    time_axis(axis, seconds(map.start_ns), seconds(map.end_ns), canvas);
+    time_axis(axis, &map.time_ticks(most_ticks(plot)), canvas);
 }
 
-/// Ticks and labels below `plot` for the time from `start` to `end`, seconds.
-pub(crate) fn time_axis(plot: Rect, start: f64, end: f64, canvas: &mut dyn Canvas) {
+/// As many ticks as fit below `plot`.
+pub(crate) fn most_ticks(plot: &Rect) -> usize {
+    (plot.width / 110.0) as usize
+}
+
+/// Draws ticks and their labels below `plot`.
+pub(crate) fn time_axis(plot: Rect, ticks: &[Tick], canvas: &mut dyn Canvas) {
     let label = TextStyle::new(TextSize::Label).anchor(Anchor::Middle);
-    for tick in ticks(start, end, (plot.width / 110.0).max(1.0) as usize) {
-        let x = plot.x + plot.width * (tick - start) / (end - start).max(f64::MIN_POSITIVE);
+    for tick in ticks {
+        let x = plot.x + plot.width * tick.place;
         canvas.line(&[(x, plot.bottom()), (x, plot.bottom() + 7.0)], 1.0, INK);
-        canvas.text(x, plot.bottom() + 22.0, &significant(tick, 6), label);
+        canvas.text(x, plot.bottom() + 22.0, &tick.text, label);
     }
     canvas.text(plot.x + plot.width / 2.0, plot.bottom() + 50.0, "time (s)", label);
 }

@@ -3,10 +3,10 @@
 //! With colours a line shows two rows of cells (the upper and the lower half of a character); without, a line shows one
 //! row as digits: 0 is 0 Hz, 1 to 9 are ninths of the highest rate, ? is unknown, blank is not monitored.
 
-use super::{Area, Cell, GridSpec, Heatmap, Panel, Scale, ticks};
+use super::{Area, GridSpec, Heatmap, Level, Panel, Scale, Tick};
 use crate::colour::{self, Colour, ColourMode};
 use crate::names::shortened;
-use crate::units::{SECOND_NS, format_rate, format_share, format_size, significant};
+use crate::units::{format_rate, format_share, format_size};
 use std::io::{self, Write};
 
 /// How to draw on a terminal.
@@ -125,7 +125,7 @@ fn write_panel(
     let unit = options.rows_per_line();
     let lines = panel.rows.div_ceil(unit);
     let names = line_names(panel, lines, unit);
-    let level = |row: usize, column: usize| Level::new(panel.cell(row, column), scale, map.highest_hz);
+    let level = |row: usize, column: usize| map.level(panel, row, column, scale);
     for (line, name) in names.iter().enumerate() {
         // Addresses grow upwards.
         let low = (lines - 1 - line) * unit;
@@ -159,46 +159,6 @@ fn write_panel(
         }
     }
     Ok(())
-}
-
-/// What a cell shows, with its place on the scale.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Level {
-    /// Nothing of it was monitored.
-    Empty,
-    /// It was monitored, but could not be observed.
-    Unknown,
-    /// Hz, and 0..=1.
-    Rate(f64, f64),
-}
-
-impl Level {
-    /// The level of a cell where `highest_hz` is the upper end of the scale.
-    pub fn new(cell: Cell, scale: Scale, highest_hz: f64) -> Self {
-        match cell {
-            Cell::Rate(hz) => Self::Rate(hz, scale.level(hz, highest_hz)),
-            Cell::Unknown => Self::Unknown,
-            Cell::Empty => Self::Empty,
-        }
-    }
-
-    /// The cell without colours: 0 is 0 Hz, 1 to 9 are ninths of the scale, `?` is unknown, blank is not monitored.
-    pub fn digit(self) -> char {
-        match self {
-            Self::Empty => ' ',
-            Self::Unknown => '?',
-            Self::Rate(hz, _) if hz <= 0.0 => '0',
-            Self::Rate(_, level) => char::from(b'0' + ((level * 9.0 - 1e-9).ceil() as u8).clamp(1, 9)),
-        }
-    }
-
-    fn colour(self) -> Option<Colour> {
-        match self {
-            Self::Empty => None,
-            Self::Unknown => Some(colour::UNKNOWN),
-            Self::Rate(_, level) => Some(colour::heat(level)),
-        }
-    }
 }
 
 /// A character that shows two cells, one above the other.
@@ -260,15 +220,12 @@ fn write_half_blocks(
 /// Which mapping's name stands beside which line: the largest mappings first, in the middle of their lines.
 fn line_names(panel: &Panel, lines: usize, unit: usize) -> Vec<Option<String>> {
     let mut names: Vec<Option<String>> = vec![None; lines];
-    let mut labels: Vec<&(u64, u64, String)> = panel.labels.iter().collect();
-    labels.sort_by_key(|(start, end, _)| std::cmp::Reverse(end - start));
-    let size = panel.area.range().size().max(1) as f64;
-    for (start, end, name) in labels {
-        let middle = ((start - panel.area.start) as f64 + (end - start) as f64 / 2.0) / size;
+    for (start, end, name) in panel.names() {
+        let middle = (start + end) / 2.0;
         let row = ((middle * panel.rows as f64) as usize).min(panel.rows.saturating_sub(1));
         let line = lines - 1 - (row / unit).min(lines - 1);
         if names[line].is_none() {
-            names[line] = Some(name.clone());
+            names[line] = Some(name.to_owned());
         }
     }
     names
@@ -276,14 +233,11 @@ fn line_names(panel: &Panel, lines: usize, unit: usize) -> Vec<Option<String>> {
 
 fn write_time_axis(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write) -> io::Result<()> {
     let indent = options.gutter();
-    let seconds = |ns: u64| (ns as f64 - map.origin_ns as f64) / SECOND_NS;
-    let (start, end) = (seconds(map.start_ns), seconds(map.end_ns));
     let mut marks = vec![b'-'; map.columns];
     let mut labels = String::new();
-    for tick in ticks(start, end, (map.columns / 12).max(1)) {
-        let at = ((tick - start) / (end - start).max(f64::MIN_POSITIVE) * map.columns as f64) as usize;
+    for Tick { place, text } in map.time_ticks(map.columns / 12) {
+        let at = (place * map.columns as f64) as usize;
         let at = at.min(map.columns.saturating_sub(1));
-        let text = significant(tick, 6);
         // A label may reach past the last column, where names stand above, but not past the terminal.
         if labels.len() <= at && indent + at + text.len() <= options.width.max(24) {
             labels.push_str(&" ".repeat(at - labels.len()));

@@ -164,58 +164,30 @@ impl Space {
         all.into_iter().take(limit).map(|(_, o)| format!("{} ({})", o.name, o.id)).collect()
     }
 
-    /// The mapped parts of a region of `target`, in order, each with the object it belongs to.
+    /// The mapped parts of a region of `target`, in order, each with the object it belongs to and its offset there.
     pub fn parts(
         &self,
         target: TargetId,
         region: &RegionSnapshot,
-        mut part: impl FnMut(RegionSnapshot, Option<(usize, u64)>),
+        part: impl FnMut(RegionSnapshot, Option<(usize, u64)>),
     ) {
+        self.cutter(target).parts(region, part);
+    }
+
+    /// Cuts the regions of a target to what is mapped of them.
+    fn cutter(&self, target: TargetId) -> Cutter<'_> {
         let layout = self.targets.get(&target.0).filter(|l| !l.pieces.is_empty());
-        let Some(layout) = layout else {
-            part(*region, None);
-            return;
-        };
-        let first = layout.pieces.partition_point(|p| p.range.end <= region.range.start);
-        let inside = layout.pieces[first..].iter().take_while(|p| p.range.start < region.range.end);
-        // Resident bytes are known of the whole region only: each part has its share.
-        let mapped = match region.resident {
-            Some(_) if layout.partial => region.range.size(),
-            Some(_) => inside.clone().map(|p| p.range.intersection(region.range).size()).sum(),
-            None => 0,
-        };
-        let cut = |range: AddrRange| RegionSnapshot {
-            range,
-            resident: region.resident.map(|r| {
-                let share = r as f64 * range.size() as f64 / mapped.max(1) as f64;
-                (share as u64).min(range.size())
-            }),
-            ..*region
-        };
-        let mut at = region.range.start;
-        for piece in inside {
-            let range = piece.range.intersection(region.range);
-            if layout.partial {
-                if piece.object.is_none() {
-                    continue;
-                }
-                if at < range.start {
-                    part(cut(AddrRange::new(at, range.start)), None);
-                }
-                at = range.end;
-            }
-            let object = piece.object.map(|(o, offset)| (o, offset + (range.start - piece.range.start)));
-            part(cut(range), object);
-        }
-        if layout.partial && at < region.range.end {
-            part(cut(AddrRange::new(at, region.range.end)), None);
+        Cutter {
+            pieces: layout.map_or(&[], |l| &l.pieces),
+            partial: layout.is_some_and(|l| l.partial),
+            at: 0,
         }
     }
 
     /// How much of a region is mapped, and from where to where: `(bytes, hull)`; `None` when nothing is.
     pub fn mapped(&self, target: TargetId, region: &RegionSnapshot) -> Option<(u64, AddrRange)> {
         let mut found: Option<(u64, AddrRange)> = None;
-        self.parts(target, region, |part, _| {
+        self.cutter(target).parts(region, |part, _| {
             let (bytes, hull) = found.unwrap_or((0, part.range));
             found = Some((bytes + part.range.size(), AddrRange::new(hull.start, part.range.end)));
         });
@@ -236,13 +208,12 @@ impl Space {
             out.regions.extend_from_slice(&target.regions);
             return;
         }
+        let mut cutter = self.cutter(target.id);
         for region in &target.regions {
             let first = out.regions.len();
-            self.parts(target.id, region, |part, _| {
-                match out.regions.get_mut(first..).and_then(|r| r.last_mut()) {
-                    Some(last) if last.range.end == part.range.start => join(last, &part),
-                    _ => out.regions.push(part),
-                }
+            cutter.parts(region, |part, _| match out.regions.get_mut(first..).and_then(|r| r.last_mut()) {
+                Some(last) if last.range.end == part.range.start => join(last, &part),
+                _ => out.regions.push(part),
             });
         }
     }
@@ -270,9 +241,10 @@ impl Space {
             to.id = from.id;
             to.steady = false;
             to.regions.clear();
+            let mut cutter = self.cutter(from.id);
             for region in &from.regions {
                 let first = to.regions.len();
-                self.parts(from.id, region, |part, object| match object {
+                cutter.parts(region, |part, object| match object {
                     Some((object, offset)) => shares.push(Share::new(object, offset, &part)),
                     None => match to.regions.get_mut(first..).and_then(|r| r.last_mut()) {
                         Some(last) if last.range.end == part.range.start => join(last, &part),
@@ -287,6 +259,93 @@ impl Space {
         });
         self.shares = shares;
         *out = Snapshot { targets, ..*snapshot };
+    }
+}
+
+/// Cuts regions, which come in order of their addresses, to a target's mappings.
+struct Cutter<'a> {
+    /// None: not known, regions count whole.
+    pieces: &'a [Piece],
+    partial: bool,
+    /// Where the last region began.
+    at: usize,
+}
+
+impl Cutter<'_> {
+    /// The mapped parts of a region, in order, each with the object it belongs to.
+    fn parts(&mut self, region: &RegionSnapshot, mut part: impl FnMut(RegionSnapshot, Option<(usize, u64)>)) {
+        if self.pieces.is_empty() {
+            part(*region, None);
+            return;
+        }
+        self.advance(region.range.start);
+        let rest = self.pieces.get(self.at..).unwrap_or_default();
+        // The common case: all of it lies in one piece.
+        if let Some(piece) = rest.first()
+            && !self.partial
+            && piece.range.start <= region.range.start
+            && region.range.end <= piece.range.end
+            && !region.range.is_empty()
+        {
+            let resident = region.resident.map(|r| r.min(region.range.size()));
+            part(RegionSnapshot { resident, ..*region }, piece.within(region.range.start));
+            return;
+        }
+        let inside = rest.iter().take_while(|p| p.range.start < region.range.end);
+        // Resident bytes are known of the whole region only: each part has its share.
+        let mapped = match region.resident {
+            Some(_) if self.partial => region.range.size(),
+            Some(_) => inside.clone().map(|p| p.range.intersection(region.range).size()).sum(),
+            None => 0,
+        };
+        let cut = |range: AddrRange| RegionSnapshot {
+            range,
+            resident: region.resident.map(|r| {
+                let share = r as f64 * range.size() as f64 / mapped.max(1) as f64;
+                (share as u64).min(range.size())
+            }),
+            ..*region
+        };
+        let mut at = region.range.start;
+        for piece in inside {
+            let range = piece.range.intersection(region.range);
+            if self.partial {
+                if piece.object.is_none() {
+                    continue;
+                }
+                if at < range.start {
+                    part(cut(AddrRange::new(at, range.start)), None);
+                }
+                at = range.end;
+            }
+            part(cut(range), piece.within(range.start));
+        }
+        if self.partial && at < region.range.end {
+            part(cut(AddrRange::new(at, region.range.end)), None);
+        }
+    }
+
+    /// Goes to the first piece that ends past `address`.
+    fn advance(&mut self, address: u64) {
+        let ends_before = |p: &Piece| p.range.end <= address;
+        if self.at.checked_sub(1).and_then(|at| self.pieces.get(at)).is_some_and(|p| !ends_before(p)) {
+            // Recordings of other programs may break the order that a snapshot promises.
+            self.at = 0;
+        }
+        if self.pieces.get(self.at).is_some_and(ends_before) {
+            let rest = self.pieces.get(self.at..).unwrap_or_default();
+            self.at += match rest.iter().take(8).position(|p| !ends_before(p)) {
+                Some(steps) => steps,
+                None => rest.partition_point(ends_before),
+            };
+        }
+    }
+}
+
+impl Piece {
+    /// The object whose bytes these are, and which byte of it lies at `address`.
+    fn within(&self, address: u64) -> Option<(usize, u64)> {
+        self.object.map(|(object, offset)| (object, offset.saturating_add(address - self.range.start)))
     }
 }
 

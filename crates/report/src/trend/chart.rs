@@ -5,7 +5,7 @@ use crate::canvas::{
     Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, MARGIN, Page, Rect, Svg, TextSize, TextStyle,
 };
 use crate::colour::Colour;
-use crate::heatmap::{frame, ticks, time_axis};
+use crate::heatmap::{frame, most_ticks, ticks, time_axis, time_ticks};
 use crate::names::shortened;
 use std::io::{self, Write};
 
@@ -150,7 +150,7 @@ fn draw_over_time(report: &TrendReport, plot: Rect, top: f64, canvas: &mut dyn C
         canvas.line(&steps(|b| b.mean.unwrap_or(0.0)).collect::<Vec<_>>(), 2.0, LINE);
     }
     frame(plot, canvas);
-    time_axis(plot, start, end, canvas);
+    time_axis(plot, &time_ticks(start, end, most_ticks(&plot)), canvas);
 }
 
 /// The distribution: from left to right the share of the time, upwards the value not exceeded in it. A step for every value

@@ -1,8 +1,8 @@
 //! A trend as text: percentiles with bars, and bars over time.
 
 use super::TrendReport;
-use crate::heatmap::ticks;
-use crate::units::{format_share, significant};
+use crate::heatmap::{Tick, time_ticks};
+use crate::units::format_share;
 use std::io::{self, Write};
 
 /// How to write.
@@ -130,9 +130,8 @@ fn write_plot(report: &TrendReport, options: &TextOptions, out: &mut impl Write)
     };
     let (start, end) = (report.seconds(first.start_ns), report.seconds(last.end_ns));
     let (mut marks, mut labels) = (vec!['-'; columns], String::new());
-    for tick in ticks(start, end, columns / 12) {
-        let at = ((tick - start) / (end - start).max(f64::MIN_POSITIVE) * columns as f64) as usize;
-        let text = significant(tick, 6);
+    for Tick { place, text } in time_ticks(start, end, columns / 12) {
+        let at = (place * columns as f64) as usize;
         if labels.len() <= at && at + text.len() <= columns {
             labels.push_str(&" ".repeat(at - labels.len()));
             labels.push_str(&text);
