@@ -9,10 +9,12 @@
 //! nothing is left of what has ended, and 0 Hz stays exactly 0.
 
 use super::{Segment, overlay, reduce};
-use isotherm_damon::TargetId;
+use isotherm_damon::{AddrRange, TargetId};
 
-/// Segments collected before they are put together: 6 MB.
-const COLLECTED: usize = 1 << 16;
+/// Segments collected before they are put together: 3 MB, and what is made of them stays in a processor's cache.
+const COLLECTED: usize = 1 << 15;
+/// What the densities of collected segments may differ by for whole numbers of 63 bits to tell the lowest to eight digits.
+const SPREAD: f64 = (1_u64 << 36) as f64;
 
 /// The sum of segments of many snapshots.
 #[derive(Clone, Debug, Default)]
@@ -34,41 +36,61 @@ struct Spare {
     open: Vec<Segment>,
     put: Vec<Segment>,
     sum: Vec<Segment>,
+    targets: Vec<TargetId>,
     edges: Vec<Edge>,
-    deltas: Vec<[i128; SUMS]>,
+    deltas: Vec<Densities>,
 }
 
-/// Heat, seen, unknown, aged.
+/// Heat, seen, unknown, aged of a byte, in whole numbers.
+type Densities = [i64; SUMS];
+
 const SUMS: usize = 4;
 
-/// Where the sums a byte change; in what way says the delta of this number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Where the densities change; in what way says the delta of this number.
+#[derive(Clone, Copy, Debug)]
 struct Edge {
-    target: TargetId,
     at: u64,
+    /// Place in the list of targets.
+    target: u32,
     delta: u32,
+}
+
+impl Edge {
+    fn key(&self) -> u128 {
+        u128::from(self.target) << 64 | u128::from(self.at)
+    }
+}
+
+fn place(s: &Segment) -> (TargetId, u64, u64) {
+    (s.target, s.range.start, s.range.end)
 }
 
 impl Pile {
     /// Adds the segments of a snapshot, sorted and disjoint. The sum is reduced to `max` segments when it has twice as many.
     pub fn add(&mut self, segments: &[Segment], max: usize) {
         self.lists = self.lists.saturating_add(1);
-        let mut next = std::mem::take(&mut self.spare.open);
+        let next = &mut self.spare.open;
         next.clear();
-        let mut before = self.open.iter().copied().peekable();
+        let mut open = self.open.iter();
+        let mut old = open.next();
         for segment in segments {
-            let place = |s: &Segment| (s.target, s.range.start, s.range.end);
-            while let Some(old) = before.next_if(|old| place(old) < place(segment)) {
-                self.collected.push(old);
+            let here = place(segment);
+            while let Some(ended) = old.filter(|old| place(old) < here) {
+                self.collected.push(*ended);
+                old = open.next();
             }
             let mut segment = *segment;
-            if let Some(old) = before.next_if(|old| place(old) == place(&segment)) {
-                segment.absorb(&old);
+            if let Some(same) = old.filter(|old| place(old) == here) {
+                segment.seen += same.seen;
+                segment.unknown += same.unknown;
+                segment.heat += same.heat;
+                segment.aged += same.aged;
+                old = open.next();
             }
             next.push(segment);
         }
-        self.collected.extend(before);
-        self.spare.open = std::mem::replace(&mut self.open, next);
+        self.collected.extend(old.into_iter().chain(open));
+        std::mem::swap(&mut self.open, next);
         if self.collected.len() >= COLLECTED {
             self.put(max);
         }
@@ -84,12 +106,24 @@ impl Pile {
 
     /// Puts together what was collected, and adds it to the sum.
     fn put(&mut self, max: usize) {
-        let Spare { put, sum, edges, deltas, .. } = &mut self.spare;
-        sweep(&self.collected, self.lists, edges, deltas, put);
+        let Spare { put, sum, targets, edges, deltas, .. } = &mut self.spare;
+        match Scale::of(&self.collected, self.lists) {
+            Some(scale) => {
+                cut(&self.collected, &scale, targets, edges, deltas);
+                sweep(&scale, targets, edges, deltas, put);
+                overlay(&self.sum, put, sum);
+                std::mem::swap(&mut self.sum, sum);
+            }
+            None => {
+                let follows = |a: &Segment, b: &Segment| (a.target, a.range.end) <= (b.target, b.range.start);
+                for list in self.collected.chunk_by(follows) {
+                    overlay(&self.sum, list, sum);
+                    std::mem::swap(&mut self.sum, sum);
+                }
+            }
+        }
         self.collected.clear();
         self.lists = 0;
-        overlay(&self.sum, put, sum);
-        std::mem::swap(&mut self.sum, sum);
         if self.sum.len() > 2 * max {
             reduce(&mut self.sum, max, u64::MAX);
         }
@@ -98,63 +132,114 @@ impl Pile {
 
 /// What is added up of a segment; nothing of it is negative.
 fn sums(s: &Segment) -> [f64; SUMS] {
-    [s.heat, s.seen, s.unknown, s.aged].map(|sum| sum.max(0.0))
+    [s.heat.max(0.0), s.seen.max(0.0), s.unknown.max(0.0), s.aged.max(0.0)]
 }
 
-/// Replaces `out` by all of `segments` laid over each other, sorted and disjoint. They are of `lists` snapshots, and one
-/// before those.
-fn sweep(
+/// How densities become whole numbers.
+struct Scale {
+    up: [f64; SUMS],
+    down: [f64; SUMS],
+}
+
+impl Scale {
+    /// As fine as the sum of all segments allows, of which not more than `lists` and one lie over each other. `None` when
+    /// their densities differ too much.
+    fn of(segments: &[Segment], lists: u32) -> Option<Self> {
+        let (mut lowest, mut highest) = ([f64::MAX; SUMS], [0.0_f64; SUMS]);
+        for segment in segments {
+            let per_byte = 1.0 / segment.range.size().max(1) as f64;
+            let sums = sums(segment);
+            for i in 0..SUMS {
+                let density = sums[i] * per_byte;
+                highest[i] = highest[i].max(density);
+                if density > 0.0 {
+                    lowest[i] = lowest[i].min(density);
+                }
+            }
+        }
+        let most = f64::from(lists) + 1.0;
+        let mut scale = Self { up: [0.0; SUMS], down: [0.0; SUMS] };
+        for i in 0..SUMS {
+            if highest[i] > 0.0 {
+                if highest[i] * most > lowest[i] * SPREAD {
+                    return None;
+                }
+                // A half for rounding.
+                scale.up[i] = (i64::MAX / 2) as f64 / (highest[i] * most);
+                scale.down[i] = 1.0 / scale.up[i];
+            }
+        }
+        Some(scale)
+    }
+}
+
+/// Replaces `edges` by all starts and ends, sorted, with what changes there in `deltas`.
+fn cut(
     segments: &[Segment],
-    lists: u32,
+    scale: &Scale,
+    targets: &mut Vec<TargetId>,
     edges: &mut Vec<Edge>,
-    deltas: &mut Vec<[i128; SUMS]>,
-    out: &mut Vec<Segment>,
+    deltas: &mut Vec<Densities>,
 ) {
-    out.clear();
+    targets.clear();
+    targets.extend(segments.iter().map(|s| s.target));
+    targets.dedup();
+    targets.sort_unstable();
+    targets.dedup();
     edges.clear();
     deltas.clear();
-    // As fine as the sum of all allows.
-    let mut highest = [0.0_f64; SUMS];
+    // In 32 bits fits what is collected.
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let (mut target, mut end) = (0, None);
     for segment in segments {
-        let bytes = segment.range.size().max(1) as f64;
-        for (highest, sum) in highest.iter_mut().zip(sums(segment)) {
-            *highest = highest.max(sum / bytes);
+        if targets.get(target) != Some(&segment.target) {
+            target = targets.partition_point(|t| *t < segment.target);
+            end = None;
         }
-    }
-    let most = f64::from(lists) + 1.0;
-    let scale = highest.map(|h| if h > 0.0 { (i128::MAX / 4) as f64 / (h * most) } else { 0.0 });
-    let mut last: Option<(TargetId, u64)> = None;
-    for segment in segments {
-        let bytes = segment.range.size().max(1) as f64;
+        let per_byte = 1.0 / segment.range.size().max(1) as f64;
+        let sums = sums(segment);
         let mut density = [0; SUMS];
-        for ((density, sum), scale) in density.iter_mut().zip(sums(segment)).zip(scale) {
-            *density = (sum / bytes * scale) as i128;
+        for i in 0..SUMS {
+            density[i] = (sums[i] * per_byte * scale.up[i]) as i64;
         }
-        let (target, start, end) = (segment.target, segment.range.start, segment.range.end);
-        let edge =
-            |at: u64, delta: usize| Edge { target, at, delta: u32::try_from(delta).unwrap_or(u32::MAX) };
-        match deltas.last_mut().filter(|_| last == Some((target, start))) {
-            Some(delta) => delta.iter_mut().zip(density).for_each(|(d, more)| *d += more),
+        match deltas.last_mut().filter(|_| end == Some(segment.range.start)) {
+            Some(delta) => {
+                for i in 0..SUMS {
+                    delta[i] += density[i];
+                }
+            }
             None => {
-                edges.push(edge(start, deltas.len()));
+                edges.push(Edge {
+                    at: segment.range.start,
+                    target: number(target),
+                    delta: number(deltas.len()),
+                });
                 deltas.push(density);
             }
         }
-        edges.push(edge(end, deltas.len()));
-        deltas.push(density.map(|d| -d));
-        last = Some((target, end));
+        edges.push(Edge { at: segment.range.end, target: number(target), delta: number(deltas.len()) });
+        deltas.push([-density[0], -density[1], -density[2], -density[3]]);
+        end = Some(segment.range.end);
     }
     // Sorted lists one behind the other: the standard library's stable sort merges them.
-    edges.sort();
-    let mut now = [0_i128; SUMS];
+    edges.sort_by_key(Edge::key);
+}
+
+/// Replaces `out` by the segments between the edges, sorted and disjoint.
+fn sweep(scale: &Scale, targets: &[TargetId], edges: &[Edge], deltas: &[Densities], out: &mut Vec<Segment>) {
+    out.clear();
+    let mut now = [0_i64; SUMS];
     let mut from = 0;
-    for edge in edges.iter() {
-        if from < edge.at && now[1] + now[2] > 0 {
+    for edge in edges {
+        if from < edge.at
+            && now[1] | now[2] != 0
+            && let Some(target) = targets.get(edge.target as usize)
+        {
             let bytes = (edge.at - from) as f64;
-            let value = |i: usize| if now[i] == 0 { 0.0 } else { now[i] as f64 / scale[i] * bytes };
+            let value = |i: usize| now[i] as f64 * scale.down[i] * bytes;
             out.push(Segment {
-                target: edge.target,
-                range: isotherm_damon::AddrRange::new(from, edge.at),
+                target: *target,
+                range: AddrRange::new(from, edge.at),
                 size: bytes,
                 heat: value(0),
                 seen: value(1),
@@ -164,7 +249,9 @@ fn sweep(
         }
         from = edge.at;
         if let Some(delta) = deltas.get(edge.delta as usize) {
-            now.iter_mut().zip(delta).for_each(|(n, d)| *n += d);
+            for i in 0..SUMS {
+                now[i] += delta[i];
+            }
         }
     }
 }
