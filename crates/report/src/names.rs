@@ -239,6 +239,10 @@ pub(crate) fn elided(text: &str, width: usize) -> String {
     let kept = width - GAP.len();
     let front: String = text.chars().take(kept.div_ceil(2)).collect();
     let back: String = text.chars().skip(length - kept / 2).collect();
+    // At the ends of words, unless a word takes most of the room.
+    let front =
+        front.rsplit_once(' ').map_or(&*front, |(f, _)| if 2 * f.len() > front.len() { f } else { &front });
+    let back = back.split_once(' ').map_or(&*back, |(_, b)| if 2 * b.len() > back.len() { b } else { &back });
     format!("{}{GAP}{}", front.trim_end(), back.trim_start())
 }
 
@@ -326,7 +330,8 @@ mod tests {
     #[test]
     fn what_is_too_long_loses_its_middle() {
         assert_eq!(elided("redis-server --port 6379", 24), "redis-server --port 6379");
-        assert_eq!(elided("redis-server --save 60 1 --port 6379", 24), "redis-serv ... port 6379");
+        assert_eq!(elided("redis-server --save 60 1 --port 6379", 30), "redis-server ... --port 6379");
+        assert_eq!(elided("redis-server-of-mine=port-6379", 24), "redis-serv ... port-6379");
         assert_eq!(elided("redis-server", 4), "red~");
         for width in 0..50 {
             assert!(elided("a b c d e f g h i j k l m n o p", width).chars().count() <= width);
