@@ -16,9 +16,9 @@ use std::str::FromStr;
 
 /// Least size of a panel that follows the heat: a few pages of surroundings make a single hot page readable.
 const MIN_PANEL: u64 = 64 << 10;
-/// A gap that no area spans unless more than that is mapped: one between libraries is smaller, one between a program and
-/// its libraries larger.
-const HUGE_GAP: u64 = 1 << 30;
+/// A gap that no area spans unless more than that is mapped: those between libraries are smaller. Where addresses are
+/// randomised, those between a program, its heap and its libraries are mostly larger. A guess.
+const HUGE_GAP: u64 = 64 << 20;
 
 /// A stretch of addresses to show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -122,7 +122,9 @@ fn draw_legend(map: &Heatmap, scale: Scale, top: f64, canvas: &mut dyn Canvas) {
     canvas.text(bar.x - 12.0, bar.y + 8.0, "access rate", label.anchor(Anchor::End));
     let steps = 180;
     canvas.cells(bar, steps, 1, &|i, _| colour::heat(i as f64 / (steps - 1) as f64));
-    for level in [0.0, 0.25, 0.5, 0.75, 1.0] {
+    // Where all is 0 Hz there is nothing to tell apart.
+    let marks: &[f64] = if map.highest_hz > 0.0 { &[0.0, 0.25, 0.5, 0.75, 1.0] } else { &[0.0] };
+    for &level in marks {
         let x = bar.x + level * bar.width;
         canvas.line(&[(x, bar.bottom()), (x, bar.bottom() + 5.0)], 1.0, FAINT);
         let text = format_rate(scale.rate_hz(level, map.highest_hz));

@@ -126,6 +126,23 @@ fn areas_are_of_memory_that_existed_at_one_time() {
     assert!(sizes(AreaChoice::Hot).iter().all(|(_, size)| *size <= 64 * MIB));
 }
 
+#[test]
+fn a_gap_larger_than_all_that_is_mapped_is_in_no_area() {
+    let program = HEAP - 300 * MIB;
+    let mut survey = Survey::new(SurveyOptions::default());
+    let regions = vec![
+        region(program, program + 10 * MIB, 1),
+        region(HEAP, HEAP + 8 * MIB, 1),
+        region(MMAP, MMAP + 40 * MIB, 1),
+        region(MMAP + 70 * MIB, MMAP + 80 * MIB, 1),
+        region(STACK, STACK + MIB, 1),
+    ];
+    survey.snapshot(&snapshot(0, 1, regions));
+    let sizes: Vec<u64> =
+        survey.areas(&AreaChoice::All, 9).unwrap().iter().map(|a| a.range().size() / MIB).collect();
+    assert_eq!(sizes, [10, 8, 80, 1]);
+}
+
 /// More processes than segments: none of them grows an area over the terabytes between its heap and its libraries.
 #[test]
 fn many_forked_children_keep_their_sizes() {
