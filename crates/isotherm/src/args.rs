@@ -7,6 +7,7 @@ mod monitor;
 mod report;
 mod targets;
 
+use crate::record::Keep;
 use clap::{Args, Parser, Subcommand};
 use isotherm_report::units::parse_time;
 use std::path::PathBuf;
@@ -72,12 +73,24 @@ Examples:
   isotherm record --cgroup system.slice/redis.service -o redis.rec
   isotherm record --overhead 0.3% --pid 1234        at most 0.3 % of one CPU
   isotherm record --all --duration 1m               every process of the machine, as they come and go
+  isotherm record --pid 1234 --follow=10s | jq .total.ws_1s
+                                                    the working set in bytes, every ten seconds
+  isotherm record --all --every 10m --keep 1G       for good: a file every ten minutes, a GiB of them
 
 Then: isotherm report heatmap, isotherm report wss, isotherm report access.
-Ctrl-C ends the recording properly; when the recording ends before the command does, isotherm waits for the command,
-and another Ctrl-C leaves it alone. The command's exit status is passed on, 128 + N when it died of signal N. Status 1
-means that recording failed, or that nothing was recorded because the target ended too soon; 126 and 127 that the command
-could not be run, or not found.";
+
+The file has its name once the first snapshot is in it. A recording that was there is kept as FILE.old then; one of nothing
+takes no other's place.
+
+A line of --follow holds the time, and in bytes what each process, and all of them together (what they share once), has mapped,
+resident, in the working sets of 1, 10 and 60 s (ws_1s, ...), hot (at a tenth of the highest rate and more), cold since 10 s, 1
+and 5 minutes (null: not known yet), and unknown; then how many processes were seen, ended too soon for that (null: not known),
+or wait for it; and what monitoring cost. When nobody reads the lines any more the recording ends. Without a file: -o /dev/null.
+
+Ctrl-C ends the recording properly, with status 0; SIGTERM and SIGHUP do, with 143 and 129. When the recording ends before the
+command does, isotherm waits for the command, to which the signals are passed on, and another Ctrl-C leaves it alone (130). The
+command's exit status is passed on, 128 + N when it died of signal N. Status 1 means that recording failed, or that nothing was
+recorded; 126 and 127 that the command could not be run, or not found.";
 
 /// Watch processes and write what memory they access to a file.
 #[derive(Debug, Args)]
@@ -93,9 +106,24 @@ pub struct RecordArgs {
     pub duration: Option<Duration>,
     #[command(flatten)]
     pub monitor: MonitorArgs,
+    /// Also print how things stand to standard output, a JSON object a line, one every TIME [default: off; without a value: 1s]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1s", value_parser = parse_time)]
+    pub follow: Option<Duration>,
+    /// Write a series of files, a new one every TIME, instead of one: isotherm.rec makes isotherm-20260801T120000Z.rec and so on,
+    /// named by the time of their beginning (UTC). Each is complete in itself; `report -i` takes several as one
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub every: Option<Duration>,
+    /// With --every, how much of a series is kept, in files (100) or bytes (1G): the oldest files go, also those of former
+    /// recordings of the same name
+    #[arg(long, value_name = "N|SIZE", default_value = "1G", value_parser = parse_keep)]
+    pub keep: Keep,
     /// Print no summary and no progress
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+fn parse_keep(text: &str) -> Result<Keep, String> {
+    text.parse()
 }
 
 /// Parses the number of a process. Whether there is one is for others to say.

@@ -3,16 +3,19 @@
 use crate::args::InputArgs;
 use anyhow::bail;
 use isotherm_damon::TargetId;
-use isotherm_record::{Error, Format, Item, ReadOptions, Warning, open_with};
+use isotherm_record::{Error, Format, Item, ReadOptions, Warning, open_joined};
 use isotherm_report::rate::interval_ns;
 use isotherm_report::units::{Bounds, format_time};
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A recording to read, maybe several times.
 pub struct Recording {
+    /// Its files, most often one.
+    files: Vec<PathBuf>,
+    /// What to call it.
     path: PathBuf,
     options: ReadOptions,
     when: When,
@@ -39,18 +42,20 @@ pub struct Ended {
 impl Recording {
     /// The recording that the arguments name.
     pub fn new(args: &InputArgs) -> Self {
-        Self {
-            path: args.input.clone(),
-            options: args.foreign.read_options(),
-            when: When::Always,
-            told: false,
-        }
+        let files: Vec<PathBuf> = args.input.iter().flat_map(|path| files_of(path)).collect();
+        let path = match files.as_slice() {
+            [first, more @ ..] if !more.is_empty() => {
+                format!("{} and {} more", first.display(), more.len()).into()
+            }
+            _ => args.input.first().cloned().unwrap_or_default(),
+        };
+        Self { files, path, options: args.foreign.read_options(), when: When::Always, told: false }
     }
 
     /// The recording at `path`, which was just written: its flaws were told already.
     pub fn just_written(path: &Path) -> Self {
         let options = ReadOptions { format: Some(Format::Rec), ..ReadOptions::default() };
-        Self { path: path.to_owned(), options, when: When::Always, told: true }
+        Self { files: vec![path.to_owned()], path: path.to_owned(), options, when: When::Always, told: true }
     }
 
     /// Leaves out the snapshots outside of `window`, from the recording's start.
@@ -67,7 +72,7 @@ impl Recording {
 
     /// Whether it can be read only once.
     pub fn is_stream(&self) -> bool {
-        self.path.as_os_str() == "-" || !self.path.metadata().is_ok_and(|m| m.is_file())
+        self.files.iter().any(|path| path.as_os_str() == "-" || !path.metadata().is_ok_and(|m| m.is_file()))
     }
 
     /// Reads from its start to its end. The first time, what is wrong with it is told on standard error.
@@ -75,7 +80,7 @@ impl Recording {
     /// # Errors
     /// When it cannot be read at all, or nothing was recorded in the time asked for, with what to do; those of `sink`.
     pub fn read(&mut self, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> anyhow::Result<Ended> {
-        let mut reader = open_with(&self.path, &self.options).map_err(|error| self.explain(error))?;
+        let mut reader = open_joined(&self.files, &self.options).map_err(|error| self.explain(error))?;
         let mut window = Window::new(self.when);
         while let Some(item) = reader.next_ref()? {
             window.item(item, sink)?;
@@ -112,7 +117,7 @@ impl Recording {
         }
         let mut known: Vec<(u64, u32, String)> = Vec::new();
         let mut seen: BTreeSet<u64> = BTreeSet::new();
-        let mut reader = open_with(&self.path, &self.options).map_err(|error| self.explain(error))?;
+        let mut reader = open_joined(&self.files, &self.options).map_err(|error| self.explain(error))?;
         while let Some(item) = reader.next_ref()? {
             match item {
                 Item::Target(t) => known.push((t.id, t.pid, t.comm.clone())),
@@ -143,9 +148,30 @@ impl Recording {
                     self.path.display()
                 )
             }
+            Error::Io { source, .. } if source.kind() == io::ErrorKind::IsADirectory => anyhow::anyhow!(
+                "{} is a directory without a recording in it; name a file, or the directory of a series",
+                self.path.display()
+            ),
             _ => error.into(),
         }
     }
+}
+
+/// The recordings in a directory (of Isotherm's own format: other files may look like others by chance); of a file, itself.
+fn files_of(path: &Path) -> Vec<PathBuf> {
+    let is_recording = |path: &PathBuf| {
+        let mut head = Vec::new();
+        let file = path.metadata().is_ok_and(|m| m.is_file()).then(|| std::fs::File::open(path));
+        let read = file.and_then(Result::ok).map(|file| file.take(16).read_to_end(&mut head));
+        read.is_some_and(|read| read.is_ok()) && Format::detect(&head) == Some(Format::Rec)
+    };
+    let Ok(entries) = std::fs::read_dir(path) else { return vec![path.to_owned()] };
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_recording).collect();
+    if files.is_empty() {
+        return vec![path.to_owned()];
+    }
+    files.sort();
+    files
 }
 
 /// Refuses a file that only has the name of a recording.

@@ -12,6 +12,7 @@ mod binary;
 mod error;
 mod files;
 mod format;
+mod joined;
 mod json;
 mod model;
 mod parquet;
@@ -25,6 +26,7 @@ pub use error::{Error, Warning};
 pub use files::{Conversion, ReadOptions, convert, create, open, open_with};
 pub use format::{Format, UnknownFormatName};
 use isotherm_damon::Snapshot;
+pub use joined::open_joined;
 pub use model::*;
 pub use replace::{Placement, Replacement, holds_something};
 

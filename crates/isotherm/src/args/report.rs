@@ -58,9 +58,10 @@ impl ForeignArgs {
 /// Which recording to report on.
 #[derive(Clone, Debug, Args)]
 pub struct InputArgs {
-    /// Recording to read, in any format `isotherm convert` reads; `-` is standard input
-    #[arg(short, long, value_name = "FILE", default_value = "isotherm.rec")]
-    pub input: PathBuf,
+    /// Recording to read, in any format `isotherm convert` reads; `-` is standard input. Several files of one run, or the
+    /// directory they are in, are read as one recording
+    #[arg(short, long, value_name = "FILE", num_args = 1.., default_value = "isotherm.rec")]
+    pub input: Vec<PathBuf>,
     /// Only this target: its pid, or the name of its program; repeatable
     #[arg(long, value_name = "PID|NAME")]
     pub target: Vec<String>,

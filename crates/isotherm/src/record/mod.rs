@@ -1,23 +1,33 @@
 //! `isotherm record`.
 
+mod follow;
 mod recorder;
+mod rolling;
+mod series;
 mod summary;
 mod teller;
+mod utc;
 mod waiting;
+
+pub use series::Keep;
 
 use crate::args::RecordArgs;
 use crate::live::{self, joined, spawn};
 use crate::output;
 use crate::stop::{self, Stop};
 use anyhow::{Context, bail};
+use follow::Follower;
 use isotherm_linux::probe::AccessedBitClearers;
 use isotherm_linux::process::ExitStatus;
 use isotherm_linux::targets::{CommandError, HeldCommand, RunningCommand, Tracker};
 use isotherm_linux::{Ended, FeedLimits, Session, SessionOptions, Source};
 use isotherm_record::End;
 use recorder::{Finished, Output, Recorder};
+use series::Series;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 use teller::Teller;
 use waiting::Waited;
 
@@ -33,7 +43,10 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     if let Some(Err(error)) = args.targets.command.first().map(|program| stop::check_program(program)) {
         return Ok(not_run(error));
     }
-    output::check_replaceable(&args.output)?;
+    let series = args.every.map(|_| series(args)).transpose()?;
+    if series.is_none() {
+        output::check_replaceable(&args.output)?;
+    }
     let source = live::open_source(&args.monitor, attrs, args.quiet)?;
     // Held before it runs, so that nothing has happened yet when the file cannot be written.
     let held = match args.targets.command.is_empty() {
@@ -43,8 +56,11 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             Err(error) => return Ok(not_run(error)),
         },
     };
-    let output = Output::create(&args.output)?;
-    let recorder = Recorder::new(output, args, &attrs, source.name(), source.is_coarse());
+    let output = Output::create(&series.as_ref().map_or_else(|| args.output.clone(), Series::next))?;
+    let mut recorder = Recorder::new(output, args, &attrs, source.name(), source.is_coarse());
+    if let (Some(series), Some(every)) = (series, args.every) {
+        recorder.roll_every(every, series);
+    }
     let (recorded, running) = match observe(args, source, tracker, held, recorder, &stop) {
         Ok(done) => done,
         Err(error) => return Ok(not_run(error)),
@@ -88,6 +104,7 @@ fn check_sense(args: &RecordArgs) -> anyhow::Result<()> {
             args.monitor.aggr
         );
     }
+    check_series_and_follow(args)?;
     if output::is_standard(&args.output) {
         if !args.targets.command.is_empty() {
             bail!(
@@ -103,6 +120,38 @@ fn check_sense(args: &RecordArgs) -> anyhow::Result<()> {
 }
 
 type Recorded = anyhow::Result<Finished>;
+
+fn check_series_and_follow(args: &RecordArgs) -> anyhow::Result<()> {
+    for (option, time, least) in
+        [("--every", args.every, Duration::from_secs(1)), ("--follow", args.follow, Duration::ZERO)]
+    {
+        let least = least.max(args.monitor.aggr);
+        if let Some(time) = time.filter(|time| *time < least) {
+            bail!("{option} {time:?} is too short; the least is {least:?}, in which something is recorded");
+        }
+    }
+    if args.follow.is_some() && !args.targets.command.is_empty() {
+        bail!(
+            "the lines of --follow and the command would both write to standard output; start the command elsewhere and record \
+             it by --pid"
+        );
+    }
+    if args.follow.is_some() && output::is_standard(&args.output) {
+        bail!(
+            "the recording and the lines of --follow would both write to standard output; name a file with -o"
+        );
+    }
+    Ok(())
+}
+
+/// The series of files that is asked for.
+fn series(args: &RecordArgs) -> anyhow::Result<Series> {
+    let is_special = args.output.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
+    if output::is_standard(&args.output) || is_special {
+        bail!("--every writes files; name them with -o, for instance -o isotherm.rec");
+    }
+    Series::new(&args.output, args.keep).map_err(|why| anyhow::anyhow!(why))
+}
 
 /// Lets the command run, observes, and finishes the file.
 ///
@@ -148,15 +197,21 @@ fn observe(
     let teller = Teller::new(progress);
     let limits = teller.limits();
     let recorder = spawn(&mut session, "recorder", FeedLimits::default(), recorder);
-    let observers =
-        recorder.and_then(|recorder| Ok((recorder, spawn(&mut session, "teller", limits, teller)?)));
-    let (recorder, teller) = match observers {
+    let follower = args.follow.map(Follower::new);
+    let unread = follower.as_ref().map(Follower::gone).unwrap_or_default();
+    let follower = follower.map(|follower| follow::start(&mut session, follower)).transpose();
+    let recorder = follower.and_then(|follower| Ok((recorder?, follower)));
+    let observers = recorder.and_then(|(recorder, follower)| {
+        Ok((recorder, follower, spawn(&mut session, "teller", limits, teller)?))
+    });
+    let (recorder, follower, teller) = match observers {
         Ok(observers) => observers,
         Err(error) => {
             return Ok((Err(error).context("cannot start a thread to write the recording"), running));
         }
     };
-    let ended = session.start().and_then(|()| session.run(&mut || stop.asked() || failed.is_set()));
+    let ends = || stop.asked() || failed.is_set() || unread.load(Ordering::Relaxed);
+    let ended = session.start().and_then(|()| session.run(&mut { ends }));
     let mut blind_spots = session.blind_spots();
     if !own_kdamond {
         blind_spots.extend(AccessedBitClearers::look().blind_spot());
@@ -165,9 +220,11 @@ fn observe(
     drop(session);
     let recorder = joined(recorder);
     joined(teller).finish();
+    follower.iter().for_each(follow::finish);
     let reason = match &ended {
         Ok(Ended::Duration) => "duration reached".to_owned(),
         Ok(Ended::Stopped) if failed.is_set() => "the recording could not be written".to_owned(),
+        Ok(Ended::Stopped) if !stop.asked() => "nobody reads the lines of --follow any more".to_owned(),
         Ok(Ended::Stopped) => "interrupted".to_owned(),
         Ok(Ended::NoTargets) => "all targets ended".to_owned(),
         Err(error) => format!("failed: {error}"),

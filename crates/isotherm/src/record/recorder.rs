@@ -1,5 +1,7 @@
 //! From what a session sees to what a recording holds.
 
+use super::rolling::{Done, Rolling};
+use super::series::Series;
 use crate::args::RecordArgs;
 use crate::live;
 use crate::output::is_standard;
@@ -11,9 +13,10 @@ use isotherm_linux::{Cost, Observer};
 use isotherm_record as rec;
 use isotherm_record::{Item, ItemWriter};
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Set once writing has failed: there is no point in going on.
 #[derive(Clone, Default)]
@@ -35,12 +38,14 @@ pub struct Finished {
     pub bytes: u64,
     /// Where it is; none if it was dropped, since it would have taken the place of one that holds something.
     pub placement: Option<rec::Placement>,
+    /// Of a series, its files.
+    pub series: Option<Done>,
     /// Whether it ended because the user wanted it to, not because all targets did.
     pub on_request: bool,
 }
 
 /// The file of a recording, as yet empty.
-pub struct Output(rec::rec::Writer<rec::Replacement>);
+pub struct Output(rec::rec::Writer<rec::Replacement>, PathBuf);
 
 impl Output {
     /// Creates it.
@@ -49,13 +54,16 @@ impl Output {
     /// When that cannot be done, or would overwrite what is no recording.
     pub fn create(path: &Path) -> Result<Self, rec::Error> {
         let name = if is_standard(path) { "standard output".to_owned() } else { path.display().to_string() };
-        rec::rec::Writer::new(rec::Replacement::create(path)?, name).map(Self)
+        let writer = rec::rec::Writer::new(rec::Replacement::create(path)?, name)?;
+        Ok(Self(writer, path.to_owned()))
     }
 }
 
 /// Writes down what a session sees, on a thread of its own.
 pub struct Recorder {
     writer: rec::rec::Writer<rec::Replacement>,
+    /// The file that is written, as it is to be called.
+    path: PathBuf,
     /// Once the file has its name: there is a snapshot with something in it.
     placement: Option<rec::Placement>,
     /// The first error; nothing is written after it.
@@ -68,6 +76,8 @@ pub struct Recorder {
     unasked: VecDeque<TargetId>,
     /// Processes met with by the last cost.
     met: Counts,
+    header: rec::Header,
+    rolling: Option<Rolling>,
 }
 
 /// A target, as it was written down.
@@ -84,6 +94,7 @@ impl Recorder {
     pub fn new(output: Output, args: &RecordArgs, attrs: &Attrs, backend: &str, coarse: bool) -> Self {
         let mut recorder = Self {
             writer: output.0,
+            path: output.1,
             placement: None,
             error: None,
             failed: Failed::default(),
@@ -91,10 +102,43 @@ impl Recorder {
             known: BTreeMap::new(),
             unasked: VecDeque::new(),
             met: Counts::default(),
+            header: live::header(&args.targets, &args.monitor, attrs, backend, coarse),
+            rolling: None,
         };
-        let header = live::header(&args.targets, &args.monitor, attrs, backend, coarse);
-        recorder.write(&Item::Header(header));
+        recorder.write(&Item::Header(recorder.header.clone()));
         recorder
+    }
+
+    /// From now on another file of `series` is begun every so often; the present one is its first.
+    pub fn roll_every(&mut self, every: Duration, series: Series) {
+        let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+        self.rolling = Some(Rolling::new(series, every_ns, self.header.started_ns));
+    }
+
+    /// Ends the file and begins another, which says again what holds at its beginning.
+    fn roll(&mut self, path: &Path, time_ns: u64) -> Result<(), rec::Error> {
+        let reason = "the series goes on in another file".to_owned();
+        self.writer.write(&Item::End(rec::End { time_ns, reason, blind_spots: Vec::new() }))?;
+        self.writer.finish()?;
+        let bytes = self.writer.bytes_written();
+        let next = Output::create(path)?.0;
+        let closed = std::mem::replace(&mut self.writer, next).into_inner()?;
+        closed.sync()?;
+        // One without a name held nothing, and goes.
+        if let (Some(rolling), Some(_)) = (&mut self.rolling, self.placement.take()) {
+            rolling.done.bytes += bytes;
+        }
+        let since = time_ns.saturating_sub(self.header.started_ns);
+        self.header.started_ns = time_ns;
+        self.header.started_unix_ns = self.header.started_unix_ns.saturating_add(since);
+        self.writer.write(&Item::Header(self.header.clone()))?;
+        for known in self.known.values() {
+            self.writer.write(&Item::Target(rec::TargetInfo { time_ns, ..known.info.clone() }))?;
+        }
+        for maps in self.rolling.iter().flat_map(|rolling| rolling.mappings(time_ns)) {
+            self.writer.write(&Item::Mappings(maps))?;
+        }
+        Ok(())
     }
 
     /// A flag that is set when writing has failed.
@@ -116,20 +160,38 @@ impl Recorder {
         }
         let bytes = self.writer.bytes_written();
         let mut output = self.writer.into_inner()?;
-        let holds_something = self.placement.is_some();
-        if self.placement.is_none() && !output.would_replace() {
-            self.placement = Some(output.publish()?);
+        let mut holds_something = self.placement.is_some();
+        let series = self.rolling.map(|rolling| rolling.done);
+        match &series {
+            Some(done) => holds_something |= done.files > 0,
+            None if self.placement.is_none() && !output.would_replace() => {
+                self.placement = Some(output.publish()?);
+            }
+            None => {}
         }
         output.sync()?;
-        let placement = self.placement;
-        Ok(Finished { snapshots: self.snapshots, holds_something, bytes, placement, on_request: false })
+        // The last file of a series may hold nothing, and have no name.
+        let bytes = if self.placement.is_some() { bytes } else { 0 };
+        let bytes = bytes + series.as_ref().map_or(0, |done| done.bytes);
+        let (snapshots, placement) = (self.snapshots, self.placement);
+        Ok(Finished { snapshots, holds_something, bytes, placement, series, on_request: false })
     }
 
     /// Gives the file its name as soon as the first snapshot with a region in it has been written.
     fn publish(&mut self) {
         let published = self.writer.flush().and_then(|()| self.writer.output_mut().publish());
         match published {
-            Ok(placement) => self.placement = Some(placement),
+            Ok(placement) => {
+                if let Some(Rolling { series, done, .. }) = &mut self.rolling {
+                    done.last = placement.instead.as_ref().map_or(&self.path, |(path, _)| path).clone();
+                    if done.files == 0 {
+                        done.first.clone_from(&done.last);
+                    }
+                    done.files += 1;
+                    done.removed += series.prune(&done.last);
+                }
+                self.placement = Some(placement);
+            }
             Err(error) => self.note(Err(error)),
         }
     }
@@ -215,7 +277,11 @@ impl Observer for Recorder {
 
     fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
         let maps = live::recorded_mappings(maps);
-        self.write(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial: false }));
+        let maps = rec::Mappings { target: id.0, time_ns, maps, partial: false };
+        if let Some(rolling) = &mut self.rolling {
+            rolling.remember_mappings(&maps);
+        }
+        self.write(&Item::Mappings(maps));
     }
 
     fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {
@@ -224,22 +290,40 @@ impl Observer for Recorder {
     }
 
     fn attrs(&mut self, attrs: &Attrs, time_ns: u64) {
-        self.write(&Item::Attrs { time_ns, attrs: live::recorded_attrs(attrs) });
+        self.header.attrs = live::recorded_attrs(attrs);
+        self.write(&Item::Attrs { time_ns, attrs: self.header.attrs });
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {
+        if self.error.is_some() {
+            return;
+        }
+        self.snapshots += 1;
+        let mut whole = None;
+        if let Some(rolling) = &mut self.rolling {
+            rolling.remember(snapshot);
+            if rolling.is_due(snapshot) {
+                whole = Some(rolling.whole(snapshot));
+                self.path = rolling.series.next();
+                let rolled = self.roll(&self.path.clone(), snapshot.start_ns);
+                self.note(rolled);
+            }
+        }
+        let snapshot = whole.as_ref().unwrap_or(snapshot);
         if self.error.is_none() {
-            self.snapshots += 1;
             let written = self.writer.write_snapshot(snapshot);
             self.note(written);
-            if self.placement.is_none() && snapshot.nr_regions() > 0 {
-                self.publish();
-            }
+        }
+        if self.error.is_none() && self.placement.is_none() && snapshot.nr_regions() > 0 {
+            self.publish();
         }
     }
 
     fn target_end(&mut self, id: TargetId, reason: EndReason, time_ns: u64) {
         self.known.remove(&id);
+        if let Some(rolling) = &mut self.rolling {
+            rolling.forget(id);
+        }
         let reason = match reason {
             EndReason::Exited(Some(status)) => status.to_string(),
             EndReason::Exited(None) => "exited".into(),

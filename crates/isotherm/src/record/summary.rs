@@ -1,6 +1,7 @@
 //! What `isotherm record` ends with. It goes to standard error, since standard output belongs to the command.
 
 use super::recorder::Finished;
+use super::rolling::Done;
 use crate::args::RecordArgs;
 use crate::reading::Recording;
 use crate::stop::Stop;
@@ -18,6 +19,9 @@ const LINES: usize = 12;
 /// Reads what was written and tells the gist of it: that it can be read is part of the message. Who presses Ctrl-C meanwhile
 /// wants no more than to know where it is.
 pub fn tell(args: &RecordArgs, finished: &Finished, stop: &Stop) {
+    if let Some(done) = &finished.series {
+        return tell_series(args, finished, done);
+    }
     let interrupts = stop.interrupts();
     let Some(placement) = &finished.placement else { return };
     let path = placement.instead.as_ref().map_or(&args.output, |(path, _)| path);
@@ -68,6 +72,27 @@ pub fn tell(args: &RecordArgs, finished: &Finished, stop: &Stop) {
     }
 }
 
+/// Says which files there are. They may be too many and too large to read them all for a summary.
+fn tell_series(args: &RecordArgs, finished: &Finished, done: &Done) {
+    let bytes = format_size(finished.bytes);
+    let (first, last) = (done.first.display(), done.last.display());
+    match done.files {
+        1 => say!("isotherm: wrote {last}: {bytes}, {} snapshots", finished.snapshots),
+        files => {
+            say!(
+                "isotherm: wrote {files} files, {first} to {last}: {bytes}, {} snapshots",
+                finished.snapshots
+            );
+        }
+    }
+    if done.removed > 0 {
+        say!("isotherm: {} older files were removed, to keep {}; --keep keeps more", done.removed, args.keep);
+    }
+    say!(
+        "isotherm: look closer with `isotherm report heatmap -i FILE...`: several files are read as one recording"
+    );
+}
+
 /// Says that nothing was recorded, why, what helps, and what became of the file.
 pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
     let aggr = args.monitor.aggr;
@@ -88,6 +113,7 @@ pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
     };
     let file = args.output.display();
     match &finished.placement {
+        None if finished.series.is_some() => say!("isotherm: nothing was recorded: {why}"),
         None => say!("isotherm: nothing was recorded: {why}. {file} is the recording that it was before"),
         Some(_) => say!("isotherm: nothing was recorded: {why}"),
     }

@@ -1,0 +1,218 @@
+//! `isotherm record --follow`: a summary every interval, a JSON object a line, on standard output. On a thread of its own: who
+//! reads it may be slow, or gone, and the recording goes on to its proper end.
+
+use super::utc::Utc;
+use crate::live;
+use isotherm_damon::{Snapshot, TargetId};
+use isotherm_linux::maps::MapList;
+use isotherm_linux::process::Process;
+use isotherm_linux::targets::{Counts, EndReason};
+use isotherm_linux::{Cost, FeedLimits, Observer, Session};
+use isotherm_record as rec;
+use isotherm_record::Item;
+use isotherm_report::Accumulate;
+use isotherm_report::holdings::{Figures, Holdings};
+use serde::Serialize;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Prints summaries.
+pub struct Follower {
+    interval_ns: u64,
+    started_ns: u64,
+    due_ns: u64,
+    holdings: Holdings,
+    snapshots: u64,
+    spent: Spent,
+    met: Counts,
+    gone: Arc<AtomicBool>,
+}
+
+/// What monitoring cost since the last line.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Spent {
+    #[serde(skip)]
+    wall_ns: u64,
+    #[serde(skip)]
+    cpu_ns: u64,
+    /// CPU time of the monitor as a share of one CPU; absent when it was not measured in the interval.
+    cpu_share: Option<f64>,
+    checks: u64,
+    clears: u64,
+    checks_cut: u64,
+    clears_cut: u64,
+    samples_missed: u64,
+    /// Snapshots that are not in these lines, since they were read too slowly.
+    snapshots_lost: u64,
+}
+
+/// A line.
+#[derive(Serialize)]
+struct Line {
+    time: String,
+    elapsed_s: f64,
+    snapshots: u64,
+    processes: Vec<ProcessLine>,
+    total: Figures,
+    seen: u64,
+    too_short: Option<u64>,
+    waiting: u64,
+    cost: Spent,
+}
+
+/// A process in a line.
+#[derive(Serialize)]
+struct ProcessLine {
+    pid: u32,
+    name: String,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+impl Follower {
+    /// One that prints every `interval`.
+    pub fn new(interval: Duration) -> Self {
+        let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let started_ns = isotherm_linux::monotonic_ns();
+        Self {
+            interval_ns,
+            started_ns,
+            due_ns: started_ns.saturating_add(interval_ns),
+            holdings: Holdings::default(),
+            snapshots: 0,
+            spent: Spent::default(),
+            met: Counts::default(),
+            gone: Arc::default(),
+        }
+    }
+
+    /// Set once nobody reads what it prints.
+    pub fn gone(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.gone)
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        if now_ns >= self.due_ns {
+            let passed = (now_ns - self.due_ns) / self.interval_ns;
+            self.due_ns = self.due_ns.saturating_add((passed + 1).saturating_mul(self.interval_ns));
+            self.print(now_ns);
+        }
+    }
+
+    fn print(&mut self, now_ns: u64) {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall_ns = u64::try_from(wall.as_nanos()).unwrap_or(0);
+        // The moment that the figures are of, not that of printing.
+        let late = isotherm_linux::monotonic_ns().saturating_sub(now_ns);
+        let mut cost = std::mem::take(&mut self.spent);
+        cost.cpu_share = (cost.wall_ns > 0).then(|| cost.cpu_ns as f64 / cost.wall_ns as f64);
+        let living = self.holdings.processes().into_iter().filter(|process| process.ended.is_none());
+        let line = Line {
+            time: Utc::from_ns(wall_ns.saturating_sub(late)).rfc_3339(),
+            elapsed_s: now_ns.saturating_sub(self.started_ns) as f64 / 1e9,
+            snapshots: std::mem::take(&mut self.snapshots),
+            processes: living
+                .map(|process| ProcessLine { pid: process.pid, name: process.name, figures: process.figures })
+                .collect(),
+            total: self.holdings.totals(),
+            seen: self.met.seen,
+            too_short: self.met.too_short,
+            waiting: self.met.waiting,
+            cost,
+        };
+        let Ok(mut text) = serde_json::to_vec(&line) else { return };
+        text.push(b'\n');
+        let mut out = std::io::stdout().lock();
+        if out.write_all(&text).and_then(|()| out.flush()).is_err() {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Observer for Follower {
+    fn target(
+        &mut self,
+        id: TargetId,
+        process: &Arc<Process>,
+        parent: Option<TargetId>,
+        is_copy: bool,
+        time_ns: u64,
+    ) {
+        // A copy has its parent's name, or will have one of its own.
+        let comm = if is_copy { process.first_comm().to_owned() } else { live::names_of(process).0 };
+        let pid = u32::try_from(process.pid().as_raw_nonzero().get()).unwrap_or(0);
+        let parent = parent.map(|parent| parent.0);
+        let info = rec::TargetInfo { id: id.0, pid, parent, comm, cmdline: Vec::new(), time_ns };
+        self.holdings.note(&Item::Target(info));
+    }
+
+    fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
+        let maps = live::recorded_mappings(maps);
+        self.holdings.note(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial: false }));
+    }
+
+    fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {
+        let pid = u32::try_from(process.pid().as_raw_nonzero().get()).unwrap_or(0);
+        let (comm, cmdline) = live::names_of(process);
+        let info = rec::TargetInfo { id: id.0, pid, parent: None, comm, cmdline, time_ns };
+        self.holdings.note(&Item::Target(info));
+    }
+
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        self.holdings.snapshot(snapshot);
+        self.snapshots += 1;
+        self.tick(snapshot.end_ns);
+    }
+
+    fn target_end(&mut self, id: TargetId, _reason: EndReason, time_ns: u64) {
+        let end = rec::TargetEnd { target: id.0, time_ns, reason: "ended".to_owned() };
+        self.holdings.note(&Item::TargetEnd(end));
+    }
+
+    fn cost(&mut self, cost: &Cost) {
+        let spent = &mut self.spent;
+        spent.wall_ns += cost.wall_ns;
+        spent.cpu_ns += cost.cpu_ns;
+        spent.checks += cost.counters.checks;
+        spent.clears += cost.counters.clears;
+        spent.checks_cut += cost.counters.checks_cut;
+        spent.clears_cut += cost.counters.clears_cut;
+        spent.samples_missed += cost.counters.samples_missed;
+        spent.snapshots_lost += cost.snapshots_lost;
+        self.met = cost.met;
+        // Where there is no snapshot, as of an empty control group, there is a line all the same.
+        self.tick(cost.time_ns);
+    }
+}
+
+/// Lets the follower run on a thread of its own until the session is over.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn start(session: &mut Session, mut follower: Follower) -> std::io::Result<JoinHandle<()>> {
+    let feed = session.subscribe(FeedLimits { snapshots: QUEUE, ..FeedLimits::default() });
+    std::thread::Builder::new().name("isotherm-follow".to_owned()).spawn(move || {
+        feed.run(&mut follower);
+        // What is left of an interval.
+        if follower.snapshots > 0 && !follower.gone.load(Ordering::Relaxed) {
+            follower.print(follower.holdings.now_ns());
+        }
+    })
+}
+
+/// Snapshots that may wait: some seconds, should the reader keep its writer waiting.
+const QUEUE: usize = 64;
+
+/// How long a reader that stands still is waited for once the recording has ended.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Lets the follower print its last line; not for ever, since its reader may have stopped reading. It ends with the process.
+pub fn finish(thread: &JoinHandle<()>) {
+    let since = Instant::now();
+    while !thread.is_finished() && since.elapsed() < PATIENCE {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,225 @@
+//! A recording in a series of files: their names, and which of them are kept.
+
+use super::utc::Utc;
+use isotherm_record::Format;
+use isotherm_report::units::{format_size, parse_size};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What is kept of a series; the oldest files go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// So many files.
+    Files(u64),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl std::str::FromStr for Keep {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().parse() {
+            Ok(0) => Err("nothing would be kept; say how many files (100) or bytes (1G)".to_owned()),
+            Ok(files) => Ok(Self::Files(files)),
+            Err(_) => match parse_size(text) {
+                Ok(0) => Err("nothing would be kept; say how many files (100) or bytes (1G)".to_owned()),
+                Ok(bytes) => Ok(Self::Bytes(bytes)),
+                Err(_) => Err(format!("{text} is neither a number of files (100) nor a size (1G)")),
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Files(1) => f.write_str("1 file"),
+            Self::Files(files) => write!(f, "{files} files"),
+            Self::Bytes(bytes) => f.write_str(&format_size(*bytes)),
+        }
+    }
+}
+
+/// The files of a series: `isotherm.rec` makes `isotherm-20260801T120000Z.rec` and so on.
+#[derive(Clone, Debug)]
+pub struct Series {
+    directory: PathBuf,
+    stem: String,
+    ending: String,
+    keep: Keep,
+}
+
+/// Length of a time in a name.
+const TIME_LEN: usize = "20260801T120000Z".len();
+
+impl Series {
+    /// The series that is named after `path`.
+    ///
+    /// # Errors
+    /// When that is no name for a file.
+    pub fn new(path: &Path, keep: Keep) -> Result<Self, String> {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(name) = name.filter(|_| !path.is_dir()) else {
+            return Err(format!("{}: a series is named after a file, such as isotherm.rec", path.display()));
+        };
+        let (stem, ending) = match name.rsplit_once('.') {
+            Some((stem, ending)) if !stem.is_empty() => (stem.to_owned(), format!(".{ending}")),
+            _ => (name.to_owned(), String::new()),
+        };
+        let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        Ok(Self { directory: directory.unwrap_or(Path::new(".")).to_owned(), stem, ending, keep })
+    }
+
+    /// A name for a file that begins now, as yet nobody's.
+    pub fn next(&self) -> PathBuf {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = Utc::from_ns(u64::try_from(unix.as_nanos()).unwrap_or(0)).for_name();
+        let mut more = String::new();
+        let mut number = 1_u32;
+        loop {
+            let name = format!("{}-{time}{more}{}", self.stem, self.ending);
+            // Without `./`, as its user would say it.
+            let path = match self.directory.to_str() {
+                Some(".") => PathBuf::from(name),
+                _ => self.directory.join(name),
+            };
+            if !path.exists() || number > 1000 {
+                return path;
+            }
+            number += 1;
+            more = format!("-{number}");
+        }
+    }
+
+    /// The time in the name of a file of the series.
+    fn time_in<'a>(&self, name: &'a str) -> Option<&'a str> {
+        let rest = name.strip_prefix(&self.stem)?.strip_prefix('-')?.strip_suffix(&self.ending)?;
+        let time = rest.get(..TIME_LEN)?;
+        let fits = |(at, c): (usize, char)| match at {
+            8 => c == 'T',
+            15 => c == 'Z',
+            _ => c.is_ascii_digit(),
+        };
+        let number = rest.get(TIME_LEN..)?;
+        let numbered = number.is_empty()
+            || number
+                .strip_prefix('-')
+                .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+        (time.chars().enumerate().all(fits) && numbered).then_some(rest)
+    }
+
+    /// Removes the oldest files of the series, those of former recorders too, until what is left is what is to be kept. `newest`
+    /// stays in any case, and so does what is no recording. Returns how many it removed.
+    pub fn prune(&self, newest: &Path) -> usize {
+        let Ok(entries) = std::fs::read_dir(&self.directory) else { return 0 };
+        let mut files: Vec<(String, PathBuf, u64)> = Vec::new();
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let Some(time) = name.to_str().and_then(|name| self.time_in(name)) else { continue };
+            let is_newest = newest.file_name() == Some(&name);
+            let size = entry.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| m.len());
+            if let Some(size) = size.filter(|_| is_newest || is_recording(&entry.path())) {
+                files.push((time.to_owned(), entry.path(), size));
+            }
+        }
+        files.sort();
+        let (mut count, mut bytes, mut removed) = (0, 0_u64, 0);
+        for (_, path, size) in files.iter().rev() {
+            (count, bytes) = (count + 1, bytes.saturating_add(*size));
+            let fits = match self.keep {
+                Keep::Files(most) => count <= most,
+                Keep::Bytes(most) => bytes <= most,
+            };
+            if !fits && path.file_name() != newest.file_name() {
+                removed += usize::from(std::fs::remove_file(path).is_ok());
+            }
+        }
+        removed
+    }
+}
+
+fn is_recording(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(64).read_to_end(&mut head));
+    // One that nothing was written to is nobody's loss.
+    read.is_ok() && (head.is_empty() || Format::detect(&head) == Some(Format::Rec))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn how_much_is_kept_is_a_number_of_files_or_of_bytes() {
+        assert_eq!("100".parse(), Ok(Keep::Files(100)));
+        assert_eq!("1G".parse(), Ok(Keep::Bytes(1 << 30)));
+        for text in ["0", "0K", "-1", "many"] {
+            assert!(text.parse::<Keep>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_recordings_go_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let magic = b"\x89ITH\r\n\x1a\n and more";
+        let file = |name: &str, content: &[u8]| {
+            fs::write(dir.path().join(name), content).unwrap();
+        };
+        for day in 1..=6 {
+            file(&format!("a-2026080{day}T120000Z.rec"), magic);
+        }
+        file("a-20260801T120000Z-2.rec", magic);
+        file("a-20260701T120000Z.rec", b"not a recording");
+        for other in [
+            "a.rec",
+            "a-old.rec",
+            "b-20260101T120000Z.rec",
+            "a-20260101T120000Z.txt",
+            "a-2026010xT120000Z.rec",
+        ] {
+            file(other, magic);
+        }
+        let left = || {
+            let mut left: Vec<String> = fs::read_dir(dir.path())
+                .unwrap()
+                .map(|e| e.unwrap().file_name().into_string().unwrap())
+                .collect();
+            left.retain(|name| name.starts_with("a-202608"));
+            left.sort();
+            left
+        };
+        let newest = dir.path().join("a-20260806T120000Z.rec");
+        let base = dir.path().join("a.rec");
+        assert_eq!(Series::new(&base, Keep::Files(4)).unwrap().prune(&newest), 3);
+        assert_eq!(left().len(), 4);
+        assert_eq!(left()[0], "a-20260803T120000Z.rec");
+        assert_eq!(Series::new(&base, Keep::Bytes(2 * magic.len() as u64)).unwrap().prune(&newest), 2);
+        assert_eq!(Series::new(&base, Keep::Bytes(1)).unwrap().prune(&newest), 1);
+        assert_eq!(left(), ["a-20260806T120000Z.rec"], "the one under way stays");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 7);
+    }
+
+    #[test]
+    fn names_sort_by_time_and_none_is_taken_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let series = Series::new(&dir.path().join("x.y.rec"), Keep::Files(1)).unwrap();
+        let mut names = Vec::new();
+        for _ in 0..3 {
+            let path = series.next();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            assert!(
+                name.starts_with("x.y-") && name.ends_with(".rec") && series.time_in(&name).is_some(),
+                "{name}"
+            );
+            fs::write(&path, "").unwrap();
+            assert!(!names.contains(&name));
+            names.push(name);
+        }
+        assert!(Series::new(dir.path(), Keep::Files(1)).is_err());
+    }
+}

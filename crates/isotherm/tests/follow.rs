@@ -1,0 +1,244 @@
+//! Recordings that go on: lines of summaries, series of files, and several files read as one.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use common::{ISOTHERM, Running, isotherm, pte_works, read, run, snapshots, wait_until};
+use isotherm_record::Item;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::tempdir;
+
+fn sleeper() -> Running {
+    let mut command = Command::new("sleep");
+    command.arg("300");
+    Running::start(command)
+}
+
+/// The files of the series `isotherm-*.rec`, in order of time.
+fn series(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("isotherm-"))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_line_an_interval_tells_how_things_stand() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let workload = ["workload", "hotspot", "--set", "total=64M", "--set", "spot=4M", "--set", "phase=60s"];
+    let mut command = Command::new(ISOTHERM);
+    command.args(workload).args(["--truth", "/dev/null"]).current_dir(dir.path());
+    let target = Running::start(command);
+    let pid = target.pid();
+    let mut record = isotherm(
+        dir.path(),
+        &["record", "--follow=500ms", "--quiet", "-o", "x.rec", "--pid", &pid.to_string()],
+    );
+    let mut monitor = Running::start({
+        record.stdout(Stdio::piped()).stderr(Stdio::piped());
+        record
+    });
+    let mut lines = BufReader::new(monitor.0.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let first = next();
+    let time = first["time"].as_str().unwrap();
+    assert!(time.len() == 24 && time.starts_with("20") && time.ends_with('Z'), "{time}");
+    let process =
+        |line: &Value| line["processes"].as_array().unwrap().iter().find(|p| p["pid"] == pid).cloned();
+    // It takes a moment until all of it is known.
+    let mut line = first;
+    let known = |line: &Value| {
+        let process = process(line)?;
+        let mapped = process["mapped"].as_u64()?;
+        let working = process["ws_1s"].as_u64()?;
+        (mapped > 60 << 20 && working > 3 << 20 && process["hot"].as_u64()? > 0).then_some(())
+    };
+    let mut elapsed = 0.0;
+    for _ in 0..200 {
+        let before = std::mem::replace(&mut elapsed, line["elapsed_s"].as_f64().unwrap());
+        assert!(elapsed > before, "{line}");
+        if known(&line).is_some() {
+            break;
+        }
+        line = next();
+    }
+    assert!(known(&line).is_some(), "{line}");
+    assert!(line["total"]["ws_1s"].as_u64().unwrap() > 3 << 20, "{line}");
+    for key in ["resident", "cold_10s", "unknown"] {
+        assert!(line["total"].get(key).is_some(), "{key} in {line}");
+    }
+    assert!(line["seen"].as_u64() == Some(1) && line.get("too_short").is_some(), "{line}");
+    // Costs are told once a second, the lines twice.
+    let mut share = None;
+    for _ in 0..20 {
+        share = share.or(next()["cost"]["cpu_share"].as_f64());
+    }
+    assert!(share.is_some_and(|share| share > 0.0));
+    monitor.signal(Signal::INT);
+    // Its last lines are read by nobody: that keeps it no longer than it should.
+    assert!(monitor.end().status.success());
+    assert!(snapshots(&read(&dir.path().join("x.rec")).unwrap()) > 0, "and it was recorded");
+}
+
+#[test]
+fn who_reads_the_lines_may_go_or_stand_still() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = sleeper();
+    let pid = target.pid().to_string();
+    let mut record = isotherm(dir.path(), &["record", "--follow=100ms", "--pid", &pid]);
+    let mut monitor = Running::start({
+        record.stdout(Stdio::piped()).stderr(Stdio::piped());
+        record
+    });
+    let mut line = [0; 10];
+    monitor.0.stdout.take().unwrap().read_exact(&mut line).unwrap();
+    // That was the reader. The recording ends, as it should.
+    let done = monitor.end();
+    assert!(done.status.success(), "{}", done.err);
+    let items = read(&dir.path().join("isotherm.rec")).unwrap();
+    assert!(
+        matches!(items.last(), Some(Item::End(end)) if end.reason.contains("nobody reads")),
+        "{:?}",
+        items.last()
+    );
+
+    // A reader that never reads: lines are lost, not the recording, and Ctrl-C ends it.
+    let options = ["--sample", "1ms", "--aggr", "5ms", "--follow=5ms", "-o", "stuck.rec"];
+    let mut record = isotherm(dir.path(), &[&["record", "--pid", &pid], &options[..]].concat());
+    let mut monitor = Running::start({
+        record.stdout(Stdio::piped()).stderr(Stdio::null());
+        record
+    });
+    let unread = monitor.0.stdout.take().unwrap();
+    let file = dir.path().join("stuck.rec");
+    // More than a pipe holds.
+    wait_until("many snapshots", || file.exists() && read(&file).is_some_and(|i| snapshots(&i) > 600));
+    monitor.signal(Signal::INT);
+    assert!(monitor.0.wait().unwrap().success());
+    drop(unread);
+    assert!(matches!(read(&file).unwrap().last(), Some(Item::End(end)) if end.reason == "interrupted"));
+}
+
+#[test]
+fn a_series_is_complete_file_by_file_and_one_recording_together() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = sleeper();
+    let pid = target.pid().to_string();
+    let mut record = isotherm(dir.path(), &["record", "--every", "1s", "--pid", &pid]);
+    let mut monitor = Running::start({
+        record.stdout(Stdio::null()).stderr(Stdio::piped());
+        record
+    });
+    wait_until("four files", || series(dir.path()).len() >= 4);
+    // Closed ones are whole while it goes on.
+    let closed = read(&series(dir.path())[0]).unwrap();
+    assert!(matches!(closed.last(), Some(Item::End(end)) if end.reason.contains("goes on")));
+    monitor.signal(Signal::INT);
+    let mut told = String::new();
+    monitor.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(monitor.0.wait().unwrap().success(), "{told}");
+    let files = series(dir.path());
+    assert!(told.contains(&format!("wrote {} files, isotherm-20", files.len())), "{told}");
+    assert!(!dir.path().join("isotherm.rec").exists());
+    let (mut sum, mut last) = (0, 0);
+    for file in &files {
+        let items = read(file).unwrap();
+        assert!(
+            matches!(&items[0], Item::Header(header) if header.started_unix_ns > 0 && !header.host.is_empty())
+        );
+        // All that is known of the target is in each of them, and its regions from the first snapshot on.
+        assert!(
+            items
+                .iter()
+                .any(|item| matches!(item, Item::Target(t) if t.comm == "sleep" && !t.cmdline.is_empty()))
+        );
+        assert!(items.iter().any(|item| matches!(item, Item::Mappings(m) if m.maps.len() > 5)), "{file:?}");
+        let mut all =
+            items.iter().filter_map(|item| if let Item::Snapshot(s) = item { Some(s) } else { None });
+        let first = all.next().unwrap();
+        assert!(first.nr_regions() > 0 && first.start_ns >= last, "{file:?}");
+        last = first.start_ns;
+        sum += 1 + all.count();
+        run(dir.path(), &["report", "wss", "-i", file.to_str().unwrap()]).ok();
+    }
+    // Nothing between two files is lost, and all of them are one recording, in whatever order.
+    let names: Vec<&str> = files.iter().rev().map(|file| file.to_str().unwrap()).collect();
+    for input in [names, vec!["."]] {
+        let args = [&["report", "wss", "--json", "-i"][..], &input].concat();
+        let report = run(dir.path(), &args).json();
+        assert_eq!(report["provenance"]["snapshots"].as_u64(), Some(sum as u64), "{args:?}");
+        assert_eq!(report["provenance"]["nr_targets"].as_u64(), Some(1));
+        assert_eq!(report["provenance"]["end"], "interrupted");
+        assert!(report["provenance"]["truncated"].is_null(), "{}", report["provenance"]);
+    }
+    let first = files[0].to_str().unwrap();
+    run(dir.path(), &["report", "wss", "-i", first, "-i", "-"]).fails(1, &["alone"]);
+    run(dir.path(), &["report", "wss", "-i", first, first]).fails(1, &["no parts of one run"]);
+}
+
+#[test]
+fn of_a_series_so_much_is_kept_and_a_killed_recorder_leaves_it_readable() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = sleeper();
+    let pid = target.pid().to_string();
+    // Of a former recording, and of somebody else.
+    fs::copy(
+        common::made_up(dir.path(), "old.rec", isotherm_record::Format::Rec),
+        dir.path().join("isotherm-20200101T000000Z.rec"),
+    )
+    .unwrap();
+    fs::write(dir.path().join("isotherm-20200102T000000Z.rec"), "diary").unwrap();
+    let mut monitor = Running::start(isotherm(
+        dir.path(),
+        &["record", "--quiet", "--every", "1s", "--keep", "2", "--pid", &pid],
+    ));
+    let first = || series(dir.path()).into_iter().find(|path| !path.to_str().unwrap().contains("-2020"));
+    wait_until("a file", || first().is_some());
+    let oldest = first().unwrap();
+    wait_until("its end", || !oldest.exists());
+    monitor.0.kill().unwrap();
+    monitor.0.wait().unwrap();
+    let files = series(dir.path());
+    let names: Vec<&str> = files.iter().map(|file| file.file_name().unwrap().to_str().unwrap()).collect();
+    assert!(names.contains(&"isotherm-20200102T000000Z.rec"), "no recording: {names:?}");
+    assert!(!names.contains(&"isotherm-20200101T000000Z.rec"), "{names:?}");
+    let own: Vec<&PathBuf> = files.iter().filter(|path| !path.to_str().unwrap().contains("-2020")).collect();
+    assert_eq!(own.len(), 2, "{names:?}");
+    for file in own {
+        assert!(snapshots(&read(file).unwrap()) > 0);
+    }
+}
+
+#[test]
+fn what_cannot_go_together_is_told() {
+    let dir = tempdir().unwrap();
+    let record = |args: &[&str]| run(dir.path(), &[&["record"], args].concat());
+    record(&["--follow", "--", "true"]).fails(1, &["--follow", "standard output", "--pid"]);
+    record(&["--follow", "-o", "-", "--pid", "1"]).fails(1, &["--follow", "name a file"]);
+    record(&["--follow=1ms", "--pid", "1"]).fails(1, &["--follow", "100ms"]);
+    record(&["--every", "1ms", "--pid", "1"]).fails(1, &["--every", "1s"]);
+    record(&["--every", "1s", "-o", "-", "--pid", "1"]).fails(1, &["--every", "name them"]);
+    record(&["--every", "1s", "-o", "/dev/null", "--pid", "1"]).fails(1, &["--every", "name them"]);
+    record(&["--every", "1s", "--keep", "0", "--pid", "1"]).fails(2, &["--keep", "1G"]);
+    assert!(fs::read_dir(dir.path()).unwrap().next().is_none());
+}
