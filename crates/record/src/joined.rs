@@ -15,8 +15,6 @@ use std::path::{Path, PathBuf};
 
 /// Wall clocks are set while monotonic ones go on: differences up to this are no other boot. A guess; NTP corrects less.
 const SAME_BOOT_NS: i128 = 10_000_000_000;
-/// How much the last snapshot of a file may reach into the next one.
-const OVERLAP_NS: u64 = 1_000_000_000;
 /// Names of targets whose own was another one's in an earlier file start here.
 const FIRST_RENAMED: u64 = 1 << 48;
 
@@ -84,6 +82,8 @@ struct Joined {
     next_renamed: u64,
     began: bool,
     last_ns: u64,
+    /// The same of the files before this one.
+    floor_ns: u64,
     last_attrs: crate::RecordedAttrs,
     snapshot: Item,
     other: Item,
@@ -124,6 +124,7 @@ impl Joined {
             next_renamed: FIRST_RENAMED,
             began: false,
             last_ns: 0,
+            floor_ns: 0,
             last_attrs: crate::RecordedAttrs::default(),
             snapshot: Item::Snapshot(Snapshot::default()),
             other: Item::Header(Header::default()),
@@ -137,6 +138,7 @@ impl Joined {
         let apart = part.boot_ns().zip(self.first_boot_ns).map_or(0, |(boot, first)| boot - first);
         self.shift_ns = if apart.abs() > SAME_BOOT_NS { i64::try_from(apart).unwrap_or(0) } else { 0 };
         self.renamed.clear();
+        self.floor_ns = self.last_ns;
         self.name = part.path.display().to_string();
         let reader = open_with(&part.path, &self.options)?;
         self.format = reader.format();
@@ -171,7 +173,7 @@ impl Joined {
                         target.id.0 = self.renamed.get(&target.id.0).copied().unwrap_or(target.id.0);
                     }
                 }
-                if copy.end_ns.saturating_add(OVERLAP_NS) < self.last_ns {
+                if self.floor_ns > 0 && copy.end_ns <= self.floor_ns {
                     return Err(Error::Unsupported {
                         file: self.name.clone(),
                         why: "begins before the file before it ends: these are no parts of one run"
@@ -421,6 +423,7 @@ mod tests {
         };
         let error = items(&[file("a", 20), file("b", 30)]).unwrap_err().to_string();
         assert!(error.contains("no parts of one run"), "{error}");
+        assert!(items(&[file("a", 20), file("a", 20)]).is_err(), "the same twice");
         assert!(items(&[]).is_err());
         assert!(items(&[file("a", 20), dir.path().join("none")]).is_err());
     }

@@ -12,7 +12,7 @@
 //! | standard output, a pipe, a device, a descriptor (`/dev/fd/3`) | nothing waits: what is written is there at once |
 
 use crate::files::{is_standard, name_of, read_head};
-use crate::{Error, Format, Item, open};
+use crate::{Error, Format, Item, Warning, open};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -168,7 +168,11 @@ pub fn holds_something(path: &Path) -> bool {
         match reader.next_ref() {
             Ok(Some(Item::Snapshot(snapshot))) if snapshot.nr_regions() > 0 => return true,
             Ok(Some(_)) => {}
-            Ok(None) => return false,
+            // What is damaged may be mended.
+            Ok(None) => {
+                let is_damage = |w: &Warning| matches!(w, Warning::Damaged { .. } | Warning::HeaderLost);
+                return reader.warnings().iter().any(is_damage);
+            }
             Err(_) => return true,
         }
     }

@@ -27,7 +27,8 @@ pub struct Follower {
     holdings: Holdings,
     snapshots: u64,
     spent: Spent,
-    met: Counts,
+    /// As of the last cost.
+    met: Option<Counts>,
     gone: Arc<AtomicBool>,
 }
 
@@ -57,9 +58,10 @@ struct Line {
     snapshots: u64,
     processes: Vec<ProcessLine>,
     total: Figures,
-    seen: u64,
+    /// Processes met with so far; absent before the first second is over.
+    seen: Option<u64>,
     too_short: Option<u64>,
-    waiting: u64,
+    waiting: Option<u64>,
     cost: Spent,
 }
 
@@ -84,7 +86,7 @@ impl Follower {
             holdings: Holdings::default(),
             snapshots: 0,
             spent: Spent::default(),
-            met: Counts::default(),
+            met: None,
             gone: Arc::default(),
         }
     }
@@ -118,9 +120,9 @@ impl Follower {
                 .map(|process| ProcessLine { pid: process.pid, name: process.name, figures: process.figures })
                 .collect(),
             total: self.holdings.totals(),
-            seen: self.met.seen,
-            too_short: self.met.too_short,
-            waiting: self.met.waiting,
+            seen: self.met.map(|met| met.seen),
+            too_short: self.met.and_then(|met| met.too_short),
+            waiting: self.met.map(|met| met.waiting),
             cost,
         };
         let Ok(mut text) = serde_json::to_vec(&line) else { return };
@@ -182,7 +184,7 @@ impl Observer for Follower {
         spent.clears_cut += cost.counters.clears_cut;
         spent.samples_missed += cost.counters.samples_missed;
         spent.snapshots_lost += cost.snapshots_lost;
-        self.met = cost.met;
+        self.met = Some(cost.met);
         // Where there is no snapshot, as of an empty control group, there is a line all the same.
         self.tick(cost.time_ns);
     }

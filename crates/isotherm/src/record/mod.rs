@@ -38,12 +38,12 @@ use waiting::Waited;
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let attrs = args.monitor.attrs()?;
     check_sense(args)?;
+    let series = args.every.map(|_| series(args)).transpose()?;
     let tracker = live::targets(&args.targets)?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     if let Some(Err(error)) = args.targets.command.first().map(|program| stop::check_program(program)) {
         return Ok(not_run(error));
     }
-    let series = args.every.map(|_| series(args)).transpose()?;
     if series.is_none() {
         output::check_replaceable(&args.output)?;
     }
