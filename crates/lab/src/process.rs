@@ -29,6 +29,8 @@ pub(crate) struct Running {
 pub struct Ended {
     name: &'static str,
     status: ExitStatus,
+    /// It was asked to by SIGTERM.
+    asked: bool,
     said: String,
     /// CPU time of the whole process, ns.
     pub cpu_ns: u64,
@@ -40,9 +42,10 @@ impl Ended {
     /// Makes an error of an unhappy end.
     ///
     /// # Errors
-    /// When the status is not 0; with what the program said.
+    /// When the status is not 0, nor that of a program that did its work to the end as it was asked to; with what it said.
     pub fn succeed(&self) -> anyhow::Result<()> {
-        if self.status.success() {
+        const ENDED_BY_TERM: i32 = 128 + 15;
+        if self.status.success() || (self.asked && self.status.code() == Some(ENDED_BY_TERM)) {
             return Ok(());
         }
         bail!("{} ended with {}: {}", self.name, self.status, self.said.trim_end())
@@ -50,7 +53,8 @@ impl Ended {
 
     #[cfg(test)]
     pub(crate) fn ok(cpu_ns: u64, wall_ns: u64) -> Self {
-        Self { name: "a program", status: ExitStatus::from_raw(0), said: String::new(), cpu_ns, wall_ns }
+        let (name, status, said) = ("a program", ExitStatus::from_raw(0), String::new());
+        Self { name, status, asked: false, said, cpu_ns, wall_ns }
     }
 }
 
@@ -126,7 +130,8 @@ impl Running {
     /// Asks it to end and waits for it.
     pub(crate) fn end(&mut self) -> anyhow::Result<Ended> {
         let wall_ns = now_ns().saturating_sub(self.started_ns);
-        if self.reap()?.is_none() {
+        let asked = self.reap()?.is_none();
+        if asked {
             // Not reaped, so the pid is still the child's, alive or not.
             kill_process(self.pid, Signal::TERM).with_context(|| format!("cannot end {}", self.name))?;
         }
@@ -134,7 +139,7 @@ impl Running {
         loop {
             if let Some((status, cpu_ns)) = self.reap()? {
                 let (name, said) = (self.name, self.said());
-                return Ok(Ended { name, status, said, cpu_ns, wall_ns });
+                return Ok(Ended { name, status, asked, said, cpu_ns, wall_ns });
             }
             if since.elapsed() > GRACE {
                 bail!("{} did not end within {} s of SIGTERM; it is killed", self.name, GRACE.as_secs());
@@ -231,6 +236,18 @@ mod tests {
         std::thread::sleep(Duration::from_millis(200));
         let ended = running.end().unwrap();
         assert!(ended.cpu_ns > 0 && ended.wall_ns >= 200_000_000, "{ended:?}");
+    }
+
+    #[test]
+    fn who_ends_properly_when_asked_to_has_not_failed() {
+        let (_dir, mut running) = shell("trap 'exit 143' TERM; while :; do :; done");
+        std::thread::sleep(Duration::from_millis(200));
+        running.end().unwrap().succeed().unwrap();
+        let (_dir, mut running) = shell("exit 143");
+        while running.reap().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        assert!(running.end().unwrap().succeed().is_err(), "nobody asked it to");
     }
 
     #[test]

@@ -193,7 +193,9 @@ fn observe(
     };
     let failed = recorder.failed();
     let mut session = Session::new(source, tracker, options);
-    let progress = !args.quiet && args.targets.command.is_empty() && std::io::stderr().is_terminal();
+    let shares_terminal = args.follow.is_some() && std::io::stdout().is_terminal();
+    let alone = args.targets.command.is_empty() && !shares_terminal;
+    let progress = !args.quiet && alone && std::io::stderr().is_terminal();
     let teller = Teller::new(progress);
     let limits = teller.limits();
     let recorder = spawn(&mut session, "recorder", FeedLimits::default(), recorder);
