@@ -94,7 +94,8 @@ fn write(draft: Draft, args: &HtmlArgs, canvas: Canvas, contents: &Contents) -> 
 /// The command that draws heatmaps of the same recording.
 fn command(args: &HtmlArgs) -> String {
     let input = &args.input;
-    let mut words = vec!["isotherm report heatmap -i".to_owned(), quoted(&input.input.to_string_lossy())];
+    let mut words = vec!["isotherm report heatmap -i".to_owned()];
+    words.extend(input.input.iter().map(|path| quoted(&path.to_string_lossy())));
     if let Some(format) = input.foreign.from {
         words.push(format!("--from {format}"));
     }
