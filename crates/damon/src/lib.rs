@@ -7,7 +7,8 @@
 //! no sampling interval looks at more than [`Attrs::max_nr_regions`] pages.
 //!
 //! It is a state machine: no threads, no clock, no input or output, no allocation but `alloc`. The caller gives it the
-//! time, a seed, and, in each call of [`Monitor::tick`], what the interval may cost ([`Allowance`]).
+//! time, a seed, and, in each call of [`Monitor::tick`], what the interval may cost ([`Allowance`]). What to do about memory by
+//! how it is accessed is said in [`schemes`], which act between merging and the snapshot.
 //!
 //! | rule | file |
 //! |---|---|
@@ -17,6 +18,7 @@
 //! | DAMON's estimator: a random page a region | `classic.rs` ([`Classic`]) |
 //! | ours, for when clearing a page is dear | `watch/mod.rs` ([`Watch`]) |
 //! | interval auto-tuning | `tuning.rs` ([`IntervalsGoal`]) |
+//! | acting on regions: quotas, goals, filters | [`schemes`] |
 //!
 //! ```
 //! use isotherm_damon::*;
@@ -73,6 +75,7 @@ mod attrs;
 mod blocks;
 mod callbacks;
 mod classic;
+mod moment;
 mod monitor;
 mod operations;
 mod range;
@@ -80,6 +83,7 @@ mod ranges;
 mod region;
 mod rng;
 mod sampler;
+pub mod schemes;
 mod snapshot;
 mod tuning;
 mod watch;
@@ -91,6 +95,7 @@ pub use blocks::{
 };
 pub use callbacks::Callbacks;
 pub use classic::Classic;
+pub use moment::Moment;
 pub use monitor::{Monitor, MonitorError, PAGE_SIZE};
 pub use operations::{Check, Operations, Seen};
 pub use range::AddrRange;

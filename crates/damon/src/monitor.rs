@@ -1,16 +1,16 @@
 //! The monitor: one context's loop, driven from outside.
 //!
 //! A call of [`Monitor::tick`] is one sampling interval. The order of an aggregation's end is the kernel's: check,
-//! merge, (schemes and other callbacks), hand out the snapshot, remember `last_nr_accesses` and reset, split; then
-//! the regions update when it is due. An aggregation ends after aggregation/sampling samples, not by the clock
+//! merge, schemes, hand out the snapshot, remember `last_nr_accesses` and reset, split; then
+//! the regions update when it is due. Schemes may also act in any sampling interval between. An aggregation ends after aggregation/sampling samples, not by the clock
 //! (kernel design document, since 6.7), so a late caller stretches it instead of diluting it. A sampler that counts
 //! every interval between two looks ([`Sampler::spans_gaps`]) loses nothing by a late call: for it, the intervals
 //! missed have passed too.
 
 use crate::ranges::{initial_regions, update_regions};
 use crate::{
-    Allowance, Attrs, AttrsError, Callbacks, IntervalsGoal, Operations, Rng, Sampler, Snapshot, Step, Tally,
-    Target, TargetId, TargetSnapshot, adapt, tuning::Tuner,
+    Allowance, Attrs, AttrsError, Callbacks, IntervalsGoal, Moment, Operations, Rng, Sampler, Snapshot, Step,
+    Tally, Target, TargetId, TargetSnapshot, adapt, tuning::Tuner,
 };
 use alloc::vec::Vec;
 
@@ -45,6 +45,8 @@ pub struct Monitor<O, S> {
     /// Sampling intervals since the start.
     now: u64,
     last_tick_ns: u64,
+    /// Samples since the start: of a sampler that spans no gaps, calls.
+    samples: u64,
     passed_samples: u32,
     aggregation_start_ns: u64,
     next_update_ns: u64,
@@ -76,6 +78,7 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
             started: false,
             now: 0,
             last_tick_ns: 0,
+            samples: 0,
             passed_samples: 0,
             aggregation_start_ns: 0,
             next_update_ns: 0,
@@ -177,7 +180,8 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
     pub fn tick(&mut self, now_ns: u64, allowance: Allowance, callbacks: &mut impl Callbacks) -> u64 {
         self.step(now_ns, allowance, callbacks);
         let left = self.attrs.max_nr_accesses().saturating_sub(self.passed_samples).max(1);
-        self.sampler.next_due(self.now, self.now + u64::from(left)) - self.now
+        let due = self.sampler.next_due(self.now, self.now + u64::from(left)) - self.now;
+        due.min(callbacks.next_act(self.samples).saturating_sub(self.samples).max(1))
     }
 
     fn step(&mut self, now_ns: u64, allowance: Allowance, callbacks: &mut impl Callbacks) {
@@ -197,6 +201,7 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
         self.now += intervals;
         let samples = if self.sampler.spans_gaps() { intervals } else { 1 };
         self.passed_samples = self.passed_samples.saturating_add(u32::try_from(samples).unwrap_or(u32::MAX));
+        self.samples = self.samples.saturating_add(samples);
         let ends = self.passed_samples >= self.attrs.max_nr_accesses();
         self.with_sampler(allowance, |sampler, step| {
             sampler.sample(step);
@@ -206,8 +211,11 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
         });
         callbacks.after_sampling(&self.targets);
         let updates = now_ns >= self.next_update_ns;
+        let mut reshaped = false;
         if ends {
             self.aggregate(now_ns, callbacks);
+        } else {
+            reshaped = self.act(now_ns, false, callbacks);
         }
         if updates {
             self.next_update_ns = now_ns + self.update_ns();
@@ -221,7 +229,7 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
             }
             callbacks.after_update(&self.targets);
         }
-        if ends || updates {
+        if ends || updates || reshaped {
             self.with_sampler(allowance, |sampler, step| sampler.plan(step, ends));
         }
     }
@@ -249,6 +257,7 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
                 max_nr_accesses,
             );
         }
+        self.act(now_ns, true, callbacks);
         self.take_snapshot(now_ns, max_nr_accesses);
         callbacks.after_aggregation(&mut self.targets, &self.snapshot);
         let tuned = self.tuner.as_mut().and_then(|tuner| tuner.aggregated(&self.targets, &self.attrs));
@@ -277,6 +286,25 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
                 &mut self.rng,
             );
         }
+    }
+
+    /// Lets schemes act. Whether they split regions.
+    fn act(&mut self, now_ns: u64, ends_aggregation: bool, callbacks: &mut impl Callbacks) -> bool {
+        let passed_bp = self.passed_bp();
+        let mut moment = Moment {
+            now_ns,
+            interval: self.samples,
+            ends_aggregation,
+            attrs: self.attrs,
+            min_region: self.min_region,
+            targets: &mut self.targets,
+            counts: self.sampler.adapts_regions(),
+            passed_bp,
+            nr_regions: None,
+            reshaped: false,
+        };
+        callbacks.act(&mut moment);
+        moment.reshaped
     }
 
     fn take_snapshot(&mut self, now_ns: u64, max_nr_accesses: u32) {

@@ -46,10 +46,15 @@ impl Region {
         self.nr_accesses + (u64::from(self.last_nr_accesses) * remaining / 10_000) as u32
     }
 
-    /// Cuts the region at `addr`, which must lie strictly inside; both halves inherit all counts.
+    /// Cuts the region at `addr`, which must lie strictly inside; both halves inherit all counts, and a share of what is
+    /// resident.
     pub(crate) fn split_at(&mut self, addr: u64) -> Self {
         debug_assert!(self.range.start < addr && addr < self.range.end);
-        let right = Self { range: AddrRange::new(addr, self.range.end), ..*self };
+        let (left, size) = (u128::from(addr - self.range.start), u128::from(self.range.size().max(1)));
+        let whole = self.resident;
+        self.resident = whole.map(|bytes| (u128::from(bytes) * left / size) as u64);
+        let resident = whole.zip(self.resident).map(|(all, left)| all - left);
+        let right = Self { range: AddrRange::new(addr, self.range.end), resident, ..*self };
         self.range.end = addr;
         right
     }
@@ -100,6 +105,13 @@ pub struct Target {
 }
 
 impl Target {
+    /// A target with regions (sorted, disjoint) that come from elsewhere than a monitor, such as a recording: for
+    /// [`Moment::new`](crate::Moment::new).
+    pub fn new(id: TargetId, regions: Vec<Region>) -> Self {
+        let ranges = regions.iter().map(|r| r.range).collect();
+        Self { id, regions, ranges, ..Self::default() }
+    }
+
     /// Bytes in all regions.
     pub fn size(&self) -> u64 {
         self.regions.iter().map(|r| r.range.size()).sum()

@@ -1,0 +1,79 @@
+//! What schemes need of their surroundings: something that acts, and something that measures.
+
+use super::filter::OpsFilter;
+use super::goal::GoalMetric;
+use super::scheme::{Action, Node};
+use super::watermark::WatermarkMetric;
+use crate::{AddrRange, RegionSnapshot, TargetId};
+
+/// One action on one range.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Index of the scheme.
+    pub scheme: usize,
+    /// What to do.
+    pub action: Action,
+    /// In whose address space.
+    pub target: TargetId,
+    /// To which addresses: whole least regions, within one region.
+    pub range: AddrRange,
+    /// What is known of the memory; its range is the part of the region that matched, of which `range` may be a part.
+    pub region: &'a RegionSnapshot,
+    /// Which pages of the range ([`passes`](super::passes)); all if there are none.
+    pub filters: &'a [OpsFilter],
+    /// Where to migrate to.
+    pub nodes: &'a [Node],
+    /// How long it should take at the most, in nanoseconds, where the quota limits time. What is not done by then is not
+    /// applied.
+    pub time_left_ns: Option<u64>,
+}
+
+/// What came of a [`Request`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Bytes on which the action took effect.
+    pub applied: u64,
+    /// Bytes present that passed the filters of the request.
+    pub passed: u64,
+    /// How long it took, in nanoseconds of the caller's clock.
+    pub took_ns: u64,
+}
+
+/// Why nothing was done. It is not tried then, not charged, and ages stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Not to this range.
+    Range,
+    /// To no range of this target in this pass: it is gone, or out of reach.
+    Target,
+    /// To nothing in this pass.
+    Pass,
+}
+
+/// Does what schemes ask for. Implemented by the caller for its kind of address space (kernel: the operations set).
+pub trait Actions {
+    /// Applies an action to a range. [`Action::Stat`] is asked for only where there are filters, to count what passes them.
+    ///
+    /// An action that this kind of address space does not have is tried and does nothing, as in the kernel: an outcome of 0
+    /// bytes.
+    ///
+    /// # Errors
+    /// When nothing was done, and nothing tried.
+    fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, Refusal>;
+}
+
+/// Measures what goals and watermarks go by. `None`: it cannot be read; what depends on it does nothing then.
+pub trait Metrics {
+    /// The metric of a goal of the scheme of this index, in the metric's unit. Never asked for [`GoalMetric::UserInput`].
+    fn goal(&mut self, _scheme: usize, _metric: &GoalMetric) -> Option<u64> {
+        None
+    }
+
+    /// The metric of a watermark, in the metric's unit.
+    fn watermark(&mut self, _metric: WatermarkMetric) -> Option<u64> {
+        None
+    }
+}
+
+/// Measures nothing.
+impl Metrics for () {}

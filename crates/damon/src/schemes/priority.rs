@@ -1,0 +1,122 @@
+//! Which regions come first when not all can.
+//!
+//! Where actions have a temperature, a region's score is the weighted mean of three subscores (kernel design document,
+//! "Prioritization"; the kernel's common score function):
+//! - frequency: `nr_accesses` by the highest possible one;
+//! - age: the bit length of the age in seconds, up to 32, negated where the frequency is 0: the longer a region has not been
+//!   accessed, the colder it is;
+//! - size: the bit length of the size in least regions, up to 32. The kernel takes this weight and does not use it; here
+//!   larger regions come first, whatever the action.
+//!
+//! Actions for cold memory take the inverse of the first two. Regions of one score are equal.
+
+use super::{Action, Weights};
+use crate::{Moment, Region};
+
+/// Scores are below this (kernel: `DAMOS_MAX_SCORE` + 1).
+pub(super) const SCORES: usize = 100;
+
+const HIGHEST: u64 = SCORES as u64 - 1;
+const AGE_BITS: u64 = 32;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Favours {
+    Hot,
+    Cold,
+}
+
+/// Which memory an action is for. The others take all alike, in the order of addresses.
+const fn favours(action: Action) -> Option<Favours> {
+    match action {
+        Action::Pageout | Action::LruDeprio | Action::MigrateCold => Some(Favours::Cold),
+        Action::LruPrio | Action::MigrateHot => Some(Favours::Hot),
+        Action::Willneed
+        | Action::Cold
+        | Action::Hugepage
+        | Action::Nohugepage
+        | Action::Collapse
+        | Action::Stat => None,
+    }
+}
+
+/// Whether regions are ordered by score at all.
+pub(super) const fn is_ordered(action: Action, weights: Weights) -> bool {
+    favours(action).is_some() && (weights.size | weights.frequency | weights.age) != 0
+}
+
+/// The region's score, `0..SCORES`; the highest first.
+pub(super) fn score(action: Action, weights: Weights, moment: &Moment<'_>, region: &Region) -> u8 {
+    let Some(favours) = favours(action).filter(|_| is_ordered(action, weights)) else { return 0 };
+    let (w_size, w_frequency, w_age) =
+        (u64::from(weights.size), u64::from(weights.frequency), u64::from(weights.age));
+    let most = u64::from(moment.attrs.max_nr_accesses()) * 10_000;
+    let frequency = moment.nr_accesses_bp(region) * 100 / most;
+    let seconds = moment.attrs.aggr.as_micros() * u128::from(region.age) / 1_000_000;
+    let bits = u64::from(u128::BITS - seconds.leading_zeros()).min(AGE_BITS);
+    let bits = if frequency == 0 { AGE_BITS - bits } else { AGE_BITS + bits };
+    let age = bits * 100 / AGE_BITS / 2;
+    let heat = (w_frequency * frequency + w_age * age).checked_div(w_frequency + w_age).unwrap_or(0);
+    let heat = heat * HIGHEST / 100;
+    let heat = if favours == Favours::Hot { heat } else { HIGHEST - heat };
+    let units = region.range.size() / moment.min_region.max(1);
+    let size = u64::from(u64::BITS - units.leading_zeros()).min(AGE_BITS) * HIGHEST / AGE_BITS;
+    let sum = w_size + w_frequency + w_age;
+    let score = (w_size * size + (w_frequency + w_age) * heat).checked_div(sum).unwrap_or(0);
+    score.min(HIGHEST) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AddrRange, Attrs, Target};
+    use alloc::vec;
+
+    /// Frequency in samples of 20, age in aggregations of 100 ms.
+    fn score_of(action: Action, weights: (u32, u32, u32), nr_accesses: u32, age: u32, pages: u64) -> u8 {
+        let region = Region {
+            nr_accesses,
+            nr_accesses_bp: nr_accesses * 10_000,
+            age,
+            ..Region::new(AddrRange::new(0, pages * 4096))
+        };
+        let mut targets = vec![Target::default()];
+        let moment = Moment::new(&mut targets, Attrs::default(), 0, 1);
+        let weights = Weights { size: weights.0, frequency: weights.1, age: weights.2 };
+        score(action, weights, &moment, &region)
+    }
+
+    // Computed by hand from the rule.
+    #[test]
+    fn the_published_rule_in_numbers() {
+        let hot = |nr, age| score_of(Action::LruPrio, (0, 1, 1), nr, age, 1);
+        // Frequency 0, age 0: (0 + 50) / 2 = 25, of 99 24.
+        assert_eq!(hot(0, 0), 24);
+        // 10 s without an access: 4 bits, (32 - 4) * 100 / 64 = 43; 21 of 100.
+        assert_eq!(hot(0, 100), 20);
+        // 10 of 20, 10 s: (50 + 56) / 2 = 53.
+        assert_eq!(hot(10, 100), 52);
+        // All the time, for ever: 4294967295 aggregations are 429496729 s, 29 bits.
+        assert_eq!(hot(20, u32::MAX), 96);
+        let cold = |nr, age| score_of(Action::Pageout, (0, 1, 1), nr, age, 1);
+        assert_eq!((cold(0, 0), cold(0, 100), cold(10, 100)), (99 - 24, 99 - 20, 99 - 52));
+    }
+
+    #[test]
+    fn without_weights_or_temperature_all_are_equal() {
+        for (nr, age, pages) in [(0, 0, 1), (20, 500, 1 << 20), (0, 90, 7)] {
+            assert_eq!(score_of(Action::Pageout, (0, 0, 0), nr, age, pages), 0);
+            assert_eq!(score_of(Action::Stat, (1, 1, 1), nr, age, pages), 0);
+            assert_eq!(score_of(Action::Cold, (1, 1, 1), nr, age, pages), 0);
+        }
+    }
+
+    #[test]
+    fn larger_regions_come_first_by_weight_of_size() {
+        for action in [Action::Pageout, Action::LruPrio] {
+            assert!(score_of(action, (1, 0, 0), 0, 0, 512) > score_of(action, (1, 0, 0), 0, 0, 16));
+            // Without a weight size means nothing.
+            assert_eq!(score_of(action, (0, 1, 0), 3, 0, 512), score_of(action, (0, 1, 0), 3, 0, 16));
+        }
+        assert_eq!(score_of(Action::Pageout, (u32::MAX, 0, 0), 0, 0, 1 << 40), 99);
+    }
+}

@@ -1,0 +1,278 @@
+//! Quotas: how much a scheme may do in a window of time.
+//!
+//! A window opens with the first pass that finds the last one as old as `reset_interval`, and its effective size, in bytes, is
+//! fixed then: the least of `bytes`, what `time` is enough for at the throughput measured, and the size that goals tuned. What
+//! is charged are bytes tried. The window is full when less than a least region is left; none of its passes goes further.
+//!
+//! Time is kept to in two ways more than the kernel's, whose windows take longer than `time` whenever throughput falls: actions
+//! are asked for in pieces that should take half of the time left, and a window that still took too long shortens those that
+//! follow. Throughput is that of recent windows, not of all since the start.
+
+use super::error::{Field, SchemeError};
+use super::goal::{Feedback, Goal, GoalTuner, LEAST_BP, MET, next_size};
+use crate::PAGE_SIZE;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+/// How the properties of a region weigh for its priority, against each other (kernel: permil). All 0: all regions are equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weights {
+    /// Of the size.
+    pub size: u32,
+    /// Of the access frequency.
+    pub frequency: u32,
+    /// Of the age.
+    pub age: u32,
+}
+
+/// What bytes on which the action failed are charged: `num / denom` of them, rounded up. Without it, all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailCharge {
+    /// Numerator.
+    pub num: u32,
+    /// Denominator.
+    pub denom: NonZeroU32,
+}
+
+/// Limits of what a scheme does in a window of time (kernel design document, "Quotas").
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Bytes in a window.
+    pub bytes: Option<u64>,
+    /// Time that actions may take in a window.
+    pub time: Option<Duration>,
+    /// Length of a window. 0: each pass has one of its own.
+    pub reset_interval: Duration,
+    /// Which regions come first, where the action has a temperature ([`Action`](super::Action)): `pageout`, `lru_deprio` and
+    /// `migrate_cold` take colder ones first, `lru_prio` and `migrate_hot` hotter ones. The others take regions by turns.
+    pub weights: Weights,
+    /// Figures of the system that tune the size of a window.
+    pub goals: Vec<Goal>,
+    /// How they tune it.
+    pub tuner: GoalTuner,
+    /// What failed bytes are charged.
+    pub fail_charge: Option<FailCharge>,
+}
+
+impl Default for Quota {
+    /// No limit; windows of a second, once there is one.
+    fn default() -> Self {
+        Self {
+            bytes: None,
+            time: None,
+            reset_interval: Duration::from_secs(1),
+            weights: Weights::default(),
+            goals: Vec::new(),
+            tuner: GoalTuner::default(),
+            fail_charge: None,
+        }
+    }
+}
+
+/// Throughput before anything was measured (kernel: 1024 pages a millisecond).
+const FIRST_BYTES_A_MS: u64 = 1024 * PAGE_SIZE;
+
+/// Pieces before anything was measured: so many least regions, twice as many with each call. A guess: 64 KiB take less than
+/// a millisecond to page out to any device that swap should be on.
+const FIRST_PIECE: u64 = 16;
+
+/// Throughput is measured over so many windows' time: what is older counts for half.
+const REMEMBERED: u64 = 8;
+
+impl Quota {
+    /// Whether there is any limit.
+    pub fn is_limited(&self) -> bool {
+        self.bytes.is_some() || self.time.is_some() || !self.goals.is_empty()
+    }
+
+    pub(super) fn validate(&self) -> Result<(), SchemeError> {
+        if self.bytes == Some(0) {
+            return Err(SchemeError::zero(Field::QuotaBytes));
+        }
+        if self.time.is_some_and(|time| time.is_zero()) {
+            return Err(SchemeError::zero(Field::QuotaTime));
+        }
+        self.goals.iter().enumerate().try_for_each(|(index, goal)| goal.validate(index))
+    }
+
+    fn time_ns(&self) -> Option<u64> {
+        self.time.map(ns)
+    }
+}
+
+pub(super) fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The running window of a scheme's quota.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Window {
+    opened_ns: Option<u64>,
+    /// Bytes it may charge.
+    effective: u64,
+    charged: u64,
+    /// Nanoseconds it may take.
+    time_ns: Option<u64>,
+    spent_ns: u64,
+    /// Taken beyond the time of earlier windows, and not yet made up for.
+    overrun_ns: u64,
+    /// Throughput: bytes tried, and how long that took.
+    tried: u64,
+    took_ns: u64,
+    /// Calls so far whose time was too short to measure.
+    unmeasured: u32,
+    /// What goals tuned, in 1/10000 of a byte.
+    tuned_bp: u64,
+}
+
+impl Window {
+    /// Whether the next one is to be opened.
+    pub fn is_over(&self, quota: &Quota, now_ns: u64) -> bool {
+        self.opened_ns.is_none_or(|opened| now_ns.saturating_sub(opened) >= ns(quota.reset_interval))
+    }
+
+    /// How long ago it was opened; 0 for the first.
+    pub fn elapsed_ns(&self, now_ns: u64) -> u64 {
+        self.opened_ns.map_or(0, |opened| now_ns.saturating_sub(opened))
+    }
+
+    /// Opens the next window. `feedback` is of the goals, if there are any; `monitored` is the number of bytes that there are
+    /// at all. Whether the window before ended full.
+    pub fn open(
+        &mut self,
+        quota: &Quota,
+        now_ns: u64,
+        feedback: Option<Feedback>,
+        monitored: u64,
+        min_region: u64,
+    ) -> bool {
+        let was_full = self.opened_ns.is_some() && self.is_full(min_region);
+        let elapsed = self.elapsed_ns(now_ns);
+        let asked = quota.time_ns();
+        if let Some(asked) = asked {
+            let over = self.time_ns.map_or(0, |allowed| self.spent_ns.saturating_sub(allowed));
+            // Windows in which there was no pass made up for some of it.
+            let windows = elapsed.checked_div(ns(quota.reset_interval)).unwrap_or(1);
+            let idle = windows.saturating_sub(1);
+            let owed = self.overrun_ns.saturating_add(over).saturating_sub(idle.saturating_mul(asked));
+            let allowed = asked.saturating_sub(owed);
+            self.overrun_ns = owed - (asked - allowed);
+            self.time_ns = Some(allowed);
+            if self.took_ns / REMEMBERED > asked {
+                (self.tried, self.took_ns) = (self.tried / 2, self.took_ns / 2);
+            }
+        } else {
+            (self.time_ns, self.overrun_ns) = (None, 0);
+        }
+        (self.opened_ns, self.charged, self.spent_ns) = (Some(now_ns), 0, 0);
+        self.effective = quota.bytes.unwrap_or(u64::MAX);
+        if let Some(feedback) = feedback {
+            self.effective = self.effective.min(self.tuned(quota, feedback, monitored));
+        }
+        if let Some(allowed) = self.time_ns {
+            self.effective = self.effective.min(self.bytes_in(allowed));
+        }
+        was_full
+    }
+
+    /// A size tuned beyond what has any effect would take as many windows to come down again.
+    fn limit_tuned(&mut self, quota: &Quota, monitored: u64) {
+        let in_time = quota.time_ns().map_or(u64::MAX, |time| self.bytes_in(time));
+        let most = quota.bytes.unwrap_or(u64::MAX).min(in_time);
+        let most = if monitored == 0 { most } else { most.min(monitored) };
+        self.tuned_bp = self.tuned_bp.min(most.max(1).saturating_mul(MET));
+    }
+
+    fn tuned(&mut self, quota: &Quota, feedback: Feedback, monitored: u64) -> u64 {
+        match (feedback, quota.tuner) {
+            // What it does to the system cannot be seen, so nothing is done.
+            (Feedback::Blind, _) => 0,
+            (Feedback::Later, GoalTuner::Consist) => self.tuned_bp.max(LEAST_BP) / MET,
+            (Feedback::Score(score), GoalTuner::Consist) => {
+                self.tuned_bp = next_size(self.tuned_bp.max(LEAST_BP), score);
+                self.limit_tuned(quota, monitored);
+                self.tuned_bp / MET
+            }
+            (Feedback::Later, GoalTuner::Temporal) => 0,
+            (Feedback::Score(score), GoalTuner::Temporal) => {
+                if score >= MET {
+                    0
+                } else {
+                    u64::MAX
+                }
+            }
+        }
+    }
+
+    /// Bytes that can be tried in so much time.
+    fn bytes_in(&self, time_ns: u64) -> u64 {
+        let bytes = if self.took_ns == 0 || self.tried == 0 {
+            u128::from(FIRST_BYTES_A_MS) * u128::from(time_ns) / 1_000_000
+        } else {
+            u128::from(self.tried) * u128::from(time_ns) / u128::from(self.took_ns)
+        };
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// What the window may charge, in bytes.
+    pub const fn effective(&self) -> u64 {
+        self.effective
+    }
+
+    /// Nanoseconds left for actions, where time is limited.
+    pub fn time_left(&self) -> Option<u64> {
+        self.time_ns.map(|time| time.saturating_sub(self.spent_ns))
+    }
+
+    /// Whether no action fits any more.
+    pub fn is_full(&self, min_region: u64) -> bool {
+        let measured = self.took_ns > 0 && self.tried > 0;
+        self.effective.saturating_sub(self.charged) < min_region.max(1)
+            || self
+                .time_left()
+                .is_some_and(|left| left == 0 || measured && self.bytes_in(left) < min_region.max(1))
+    }
+
+    /// How much of `size` bytes to ask for in one call: no more than is left, in whole least regions. Not while full.
+    pub fn piece(&self, size: u64, min_region: u64) -> u64 {
+        let unit = min_region.max(1);
+        let whole = |bytes: u64| bytes - bytes % unit;
+        let left = self.effective.saturating_sub(self.charged);
+        let piece = if size <= left { size } else { whole(left) };
+        let Some(time_left) = self.time_left() else { return piece };
+        let fits = if self.took_ns == 0 {
+            unit.saturating_mul(FIRST_PIECE << self.unmeasured.min(32))
+        } else {
+            whole(self.bytes_in(time_left / 2)).max(unit)
+        };
+        piece.min(fits)
+    }
+
+    /// Charges a call that was asked for `tried` bytes.
+    pub fn charge(&mut self, tried: u64, applied: u64, took_ns: u64, fail_charge: Option<FailCharge>) {
+        let charge = fail_charge.map_or(tried, |fail| {
+            let failed = u128::from(tried - applied.min(tried)) * u128::from(fail.num);
+            let failed = failed.div_ceil(u128::from(fail.denom.get()));
+            applied.saturating_add(u64::try_from(failed).unwrap_or(u64::MAX))
+        });
+        self.charged = self.charged.saturating_add(charge);
+        self.spent_ns = self.spent_ns.saturating_add(took_ns);
+        self.tried = self.tried.saturating_add(tried);
+        self.took_ns = self.took_ns.saturating_add(took_ns);
+        self.unmeasured = if self.took_ns == 0 { self.unmeasured.saturating_add(1) } else { 0 };
+    }
+
+    /// The quota has other parameters now. What it was given for the running window it loses where it would get less now.
+    pub fn commit(&mut self, quota: &Quota) {
+        if !quota.is_limited() {
+            self.opened_ns = None;
+            self.effective = 0;
+            return;
+        }
+        self.effective = self.effective.min(quota.bytes.unwrap_or(u64::MAX));
+        if let Some(time) = quota.time_ns().filter(|_| self.opened_ns.is_some()) {
+            self.time_ns = Some(self.time_ns.map_or(time, |before| before.min(time)));
+        }
+    }
+}
