@@ -3,7 +3,8 @@
 use crate::args::HtmlArgs;
 use crate::output::{Content, Draft, is_standard};
 use crate::reading::Recording;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use isotherm_damon::TargetId;
 use isotherm_report::Accumulate;
 use isotherm_report::heatmap::{AreaChoice, Survey, SurveyOptions};
 use isotherm_report::holdings::Holdings;
@@ -29,6 +30,25 @@ pub fn run(args: &HtmlArgs) -> anyhow::Result<()> {
         );
     }
     let targets = recording.targets(&args.input.target)?;
+    // Heat, and the figures beside it, by a thread each: decoding twice takes less time than waiting for each other.
+    let (canvas, figures) = std::thread::scope(|scope| {
+        let figures = scope.spawn(|| Figures::read(args, targets.clone()));
+        let canvas = draw(args, &mut recording, targets.clone())?;
+        let figures = figures.join().map_err(|_| anyhow!("reading the recording failed"))??;
+        anyhow::Ok((canvas, figures))
+    })?;
+    let contents = Contents {
+        title: args.title.clone(),
+        trend: figures.trend.finish(),
+        holdings: figures.holdings,
+        command: command(args),
+        max_bytes: args.max_size,
+    };
+    write(draft, args, canvas, &contents)
+}
+
+/// The heat: one pass to find the areas worth showing, one to draw them.
+fn draw(args: &HtmlArgs, recording: &mut Recording, targets: Vec<TargetId>) -> anyhow::Result<Canvas> {
     let choice = match (&args.object, args.address) {
         (Some(object), _) => AreaChoice::Object(object.clone()),
         (None, Some(range)) => AreaChoice::Address(range),
@@ -39,16 +59,8 @@ pub fn run(args: &HtmlArgs) -> anyhow::Result<()> {
         by_object: args.object.is_some(),
         ..SurveyOptions::default()
     });
-    let mut trend = TrendAnalysis::new(TrendOptions {
-        targets: targets.clone(),
-        buckets: BUCKETS,
-        ..TrendOptions::new(Measure::WorkingSet(Definition::default()))
-    });
-    let mut holdings = Holdings::new(targets.clone());
     recording.read(&mut |item| {
         survey.item(item);
-        trend.item(item);
-        holdings.item(item);
         Ok(())
     })?;
     // From the hottest area on: what people look for is on top.
@@ -64,14 +76,30 @@ pub fn run(args: &HtmlArgs) -> anyhow::Result<()> {
     if let Some(how) = ended.truncated {
         canvas.set_truncated(how);
     }
-    let contents = Contents {
-        title: args.title.clone(),
-        trend: trend.finish(),
-        holdings,
-        command: command(args),
-        max_bytes: args.max_size,
-    };
-    write(draft, args, canvas, &contents)
+    Ok(canvas)
+}
+
+/// What the page shows besides the heat.
+struct Figures {
+    trend: TrendAnalysis,
+    holdings: Holdings,
+}
+
+impl Figures {
+    fn read(args: &HtmlArgs, targets: Vec<TargetId>) -> anyhow::Result<Self> {
+        let mut trend = TrendAnalysis::new(TrendOptions {
+            targets: targets.clone(),
+            buckets: BUCKETS,
+            ..TrendOptions::new(Measure::WorkingSet(Definition::default()))
+        });
+        let mut holdings = Holdings::new(targets);
+        Recording::new(&args.input).within(args.time).silent().read(&mut |item| {
+            trend.item(item);
+            holdings.item(item);
+            Ok(())
+        })?;
+        Ok(Self { trend, holdings })
+    }
 }
 
 fn write(draft: Draft, args: &HtmlArgs, canvas: Canvas, contents: &Contents) -> anyhow::Result<()> {

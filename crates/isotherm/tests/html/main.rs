@@ -92,7 +92,7 @@ fn tooltips_and_tables_say_what_the_reports_say_at_every_zoom() {
         let tip = agrees(dir, &mut page, at);
         assert_eq!(tip["kind"], kind, "{tip}");
         let text = tip["text"].as_str().unwrap();
-        assert!(text.contains(words) && text.contains("[heap]") && text.contains("0x10"), "{tip}");
+        assert!(text.contains(words) && text.contains("[heap]") && text.contains("0x1"), "{tip}");
     }
     // The warm part has kept its rate from the start: at the middle its age is half the recording's length.
     let at = place_of(&mut page, WARM);

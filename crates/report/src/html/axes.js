@@ -33,7 +33,7 @@ function timeTicks(low, high, most) {
 /** The time axis below a plot of this size. */
 function timeAxis(group, width, height, label) {
   const [low, high] = [model.start_ns + time.low, model.start_ns + time.high];
-  const { step, found } = timeTicks(low, high, width / 95);
+  const { step, found } = timeTicks(low, high, Math.max(2, width / 95));
   for (const at of found) {
     const x = ((at - low) / (high - low)) * width;
     group.append(
