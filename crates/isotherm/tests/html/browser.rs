@@ -3,6 +3,7 @@
 //! It listens on pipes (`--remote-debugging-pipe`): file descriptor 3 takes commands, 4 gives answers and events, JSON
 //! messages that end with a zero byte. So neither a port nor a WebSocket is needed.
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -66,7 +67,9 @@ impl Page {
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .stderr(Stdio::null())
+            // Debian's program is a script that runs the browser, so both are ended together.
+            .process_group(0);
         // Above all that they are copied to.
         let [to_read, from_write] = [to_read, from_write].map(|fd| fcntl_dup(&fd));
         let (commands_fd, answers_fd) = (to_read.as_raw_fd(), from_write.as_raw_fd());
@@ -291,7 +294,9 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        if let Some(group) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         let _ = self.child.wait();
     }
 }
