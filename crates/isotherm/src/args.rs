@@ -1,7 +1,9 @@
 //! What can be said on the command line.
 
+mod diff;
 mod fork;
 mod frames;
+mod holdings;
 mod lab;
 mod monitor;
 mod report;
@@ -13,8 +15,10 @@ use isotherm_report::units::parse_time;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use diff::DiffArgs;
 pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
+pub use holdings::{InfoArgs, SummaryArgs};
 pub use lab::{AccuracyArgs, OvercommitArgs, OvercommitPart, OverheadArgs, ReferenceName};
 pub use monitor::MonitorArgs;
 pub use report::{

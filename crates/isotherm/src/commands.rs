@@ -16,7 +16,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Lab(LabCommand::Overcommit(args)) => lab::overcommit::run(&args),
         Command::Lab(LabCommand::Frames(args)) => lab::frames::run(&args),
         Command::Lab(LabCommand::Fork(args)) => lab::fork::run(&args),
-        Command::Report(command) => report::run(&command).map(|()| ExitCode::SUCCESS),
+        Command::Report(command) => report::run(&command),
         Command::Convert(args) => convert::run(&args),
         Command::Doctor { json } => doctor::run(json),
         Command::Completions { shell } => manual::completions(shell).map(|()| ExitCode::SUCCESS),

@@ -20,6 +20,7 @@ pub struct Recording {
     options: ReadOptions,
     when: When,
     told: bool,
+    may_be_empty: bool,
 }
 
 /// Which part of a recording is asked for. Times are distances from its start.
@@ -37,6 +38,10 @@ enum When {
 pub struct Ended {
     /// In what way it is incomplete, a clause.
     pub truncated: Option<String>,
+    /// The format it was read as.
+    pub format: Format,
+    /// What is wrong with it and what was assumed, a sentence each.
+    pub remarks: Vec<String>,
 }
 
 impl Recording {
@@ -49,18 +54,38 @@ impl Recording {
             }
             _ => args.input.first().cloned().unwrap_or_default(),
         };
-        Self { files, path, options: args.foreign.read_options(), when: When::Always, told: false }
+        Self {
+            files,
+            path,
+            options: args.foreign.read_options(),
+            when: When::Always,
+            told: false,
+            may_be_empty: false,
+        }
     }
 
     /// The recording at `path`, which was just written: its flaws were told already.
     pub fn just_written(path: &Path) -> Self {
         let options = ReadOptions { format: Some(Format::Rec), ..ReadOptions::default() };
-        Self { files: vec![path.to_owned()], path: path.to_owned(), options, when: When::Always, told: true }
+        Self {
+            files: vec![path.to_owned()],
+            path: path.to_owned(),
+            options,
+            when: When::Always,
+            told: true,
+            may_be_empty: false,
+        }
     }
 
     /// Tells no flaws: another reading of the same file does.
     pub fn silent(mut self) -> Self {
         self.told = true;
+        self
+    }
+
+    /// Without a snapshot it is read as well.
+    pub fn or_empty(mut self) -> Self {
+        self.may_be_empty = true;
         self
     }
 
@@ -100,11 +125,15 @@ impl Recording {
                 say!("isotherm: {}: {warning}", self.path.display());
             }
         }
-        if let Some(why) = window.nothing() {
+        if let Some(why) = window.nothing().filter(|_| !self.may_be_empty) {
             bail!("{}: {why}", self.path.display());
         }
         let flaws: Vec<String> = warnings.iter().filter(|w| is_flaw(w)).map(Warning::to_string).collect();
-        Ok(Ended { truncated: (!flaws.is_empty()).then(|| flaws.join("; ")) })
+        Ok(Ended {
+            truncated: (!flaws.is_empty()).then(|| flaws.join("; ")),
+            format: reader.format(),
+            remarks: warnings.iter().map(Warning::to_string).collect(),
+        })
     }
 
     /// The ids of the targets that `words` name: by id, by pid, or by the name of the program.

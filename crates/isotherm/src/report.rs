@@ -1,5 +1,7 @@
 //! `isotherm report`.
 
+mod diff;
+mod holdings;
 mod html;
 
 use crate::args::{AccessArgs, HeatmapArgs, RawArgs, ReportCommand, TrendArgs};
@@ -21,14 +23,18 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Runs the command.
 ///
 /// # Errors
 /// What went wrong, in words for the person who asked.
-pub fn run(command: &ReportCommand) -> anyhow::Result<()> {
+pub fn run(command: &ReportCommand) -> anyhow::Result<ExitCode> {
     match command {
+        ReportCommand::Diff(args) => return diff::run(args),
+        ReportCommand::Summary(args) => holdings::summary(args),
+        ReportCommand::Info(args) => holdings::info(args),
         ReportCommand::Access(args) => access(args),
         ReportCommand::Heatmap(args) => heatmap(args),
         ReportCommand::Wss(args) => trend(&args.trend, Measure::WorkingSet(args.definition())),
@@ -36,6 +42,7 @@ pub fn run(command: &ReportCommand) -> anyhow::Result<()> {
         ReportCommand::Raw(args) => raw(args),
         ReportCommand::Html(args) => html::run(args),
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 fn access(args: &AccessArgs) -> anyhow::Result<()> {

@@ -11,7 +11,9 @@
 //! | a page for browsers | [`html::Canvas`], for areas that a [`heatmap::Survey`] chose | [`html::write`] |
 //! | working set, number of regions | [`trend::TrendAnalysis`] | [`trend::TrendReport`] |
 //! | everything as text | [`raw::RawWriter`] | - |
-//! | mapped, resident, working set, hot, cold, unknown by process, mapping, object | [`holdings::Holdings`] | its rows |
+//! | mapped, resident, working set, hot, cold, unknown by process, mapping, object | [`holdings::Holdings`], [`holdings::HoldingsAnalysis`] | [`holdings::HoldingsReport`] |
+//! | what differs between recordings | [`diff::Profile`], a recording each | [`diff::DiffReport`] |
+//! | what a recording holds | [`info::InfoAnalysis`] | [`info::InfoReport`] |
 //! | end of a recording | [`summary::SummaryAnalysis`] | [`summary::Summary`] |
 //!
 //! Only memory that exists counts: regions are cut to the mappings of their target where the recording has them. A byte
@@ -27,9 +29,11 @@
 pub mod access;
 pub mod canvas;
 pub mod colour;
+pub mod diff;
 pub mod heatmap;
 pub mod holdings;
 pub mod html;
+pub mod info;
 pub mod names;
 pub mod provenance;
 pub mod rate;

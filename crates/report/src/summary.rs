@@ -1,4 +1,4 @@
-//! What a recording ends with: where the heat was, how big the working set, what monitoring cost.
+//! What a recording ends with: what the largest processes hold, where the heat was, how big the working set, what monitoring cost.
 //!
 //! Made from the snapshots as they pass by, without reading the file again.
 
@@ -6,6 +6,7 @@ use crate::Accumulate;
 use crate::heatmap::{
     AreaChoice, GridSpec, Heatmap, Survey, SurveyOptions, TerminalOptions, write_terminal_body,
 };
+use crate::holdings::{HoldingsAnalysis, HoldingsOptions, HoldingsReport, write_table};
 use crate::provenance::Provenance;
 use crate::trend::{Definition, Measure, TrendAnalysis, TrendOptions, TrendReport};
 use crate::units::{format_share, format_size, significant};
@@ -17,24 +18,35 @@ use std::io::{self, Write};
 /// Areas shown at most.
 const MAX_AREAS: usize = 3;
 
-/// Collects a summary while recording. Needs 8 MB at most, whatever the recording's length.
+/// Processes listed at most; of a single one, its mappings.
+const MAX_LINES: usize = 4;
+
+/// Collects a summary while recording. Needs some 8 MB at most, whatever the recording's length.
 #[derive(Clone, Debug)]
 pub struct SummaryAnalysis {
     survey: Survey,
     wss: TrendAnalysis,
+    holdings: HoldingsAnalysis,
 }
 
 impl Default for SummaryAnalysis {
     fn default() -> Self {
         let survey = SurveyOptions { every_snapshot: true, ..SurveyOptions::default() };
         let wss = TrendOptions::new(Measure::WorkingSet(Definition::default()));
-        Self { survey: Survey::new(survey), wss: TrendAnalysis::new(wss) }
+        let lines = HoldingsOptions { limit: MAX_LINES, mappings: MAX_LINES, ..HoldingsOptions::default() };
+        Self {
+            survey: Survey::new(survey),
+            wss: TrendAnalysis::new(wss),
+            holdings: HoldingsAnalysis::new(lines),
+        }
     }
 }
 
 /// The end of a recording, in short.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
+    /// What the largest processes hold at the end.
+    pub holdings: HoldingsReport,
     /// The hottest areas; `null` when nothing was recorded.
     pub heatmap: Option<Heatmap>,
     /// The working-set size.
@@ -52,7 +64,11 @@ impl SummaryAnalysis {
             Some(self.survey.draw(&spec))
         });
         let provenance = self.survey.provenance().clone();
-        Summary { heatmap, wss: self.wss.finish(), provenance }
+        let mut holdings = self.holdings.finish();
+        if holdings.processes.len() > 1 {
+            holdings.processes.iter_mut().for_each(|process| process.mappings.clear());
+        }
+        Summary { holdings, heatmap, wss: self.wss.finish(), provenance }
     }
 }
 
@@ -60,11 +76,13 @@ impl Accumulate for SummaryAnalysis {
     fn snapshot(&mut self, snapshot: &Snapshot) {
         self.survey.snapshot(snapshot);
         self.wss.snapshot(snapshot);
+        self.holdings.snapshot(snapshot);
     }
 
     fn note(&mut self, item: &Item) {
         self.survey.note(item);
         self.wss.note(item);
+        self.holdings.note(item);
     }
 }
 
@@ -75,6 +93,9 @@ impl Accumulate for SummaryAnalysis {
 pub fn write_text(summary: &Summary, options: &TerminalOptions, out: &mut impl Write) -> io::Result<()> {
     for line in summary.provenance.head() {
         writeln!(out, "{line}")?;
+    }
+    if !summary.holdings.processes.is_empty() {
+        write_table(&summary.holdings, options.width, out)?;
     }
     match &summary.heatmap {
         Some(map) => write_terminal_body(map, options, out)?,
@@ -181,6 +202,8 @@ mod tests {
         let text = text(10);
         for part in [
             "backend pte",
+            "working set",
+            "total at",
             "time (s)",
             "median 10.0 MiB",
             "0.5 % of a CPU (ceiling 1 %)",

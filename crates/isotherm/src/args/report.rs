@@ -1,5 +1,6 @@
 //! The arguments of `isotherm report` and `isotherm convert`.
 
+use super::{DiffArgs, InfoArgs, SummaryArgs};
 use clap::{Args, Subcommand};
 use isotherm_damon::AddrRange;
 use isotherm_record::{Format, ReadOptions, RecordedAttrs};
@@ -15,6 +16,12 @@ use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub enum ReportCommand {
+    /// What each process, mapping and object holds: mapped, resident, working set, hot, cold, unknown
+    Summary(SummaryArgs),
+    /// What a recording holds: by whom, when, how, of what, how large, whether it is whole
+    Info(InfoArgs),
+    /// Two recordings of one program: what differs, and whether that is more than noise
+    Diff(DiffArgs),
     /// The regions of a moment or of a stretch of time: address, size, access rate, age
     Access(AccessArgs),
     /// Time x address: where the heat is, and when

@@ -86,7 +86,7 @@ mod writer;
 pub(crate) use block::MAGIC;
 pub use block::{Summary, TargetSummary};
 pub use reader::Reader;
-pub use scan::{Scan, scan_summaries};
+pub use scan::{Scan, scan_summaries, version_of};
 pub use writer::Writer;
 
 /// Most regions a snapshot may have, and most targets.

@@ -61,3 +61,10 @@ pub fn scan_summaries<R: Read>(input: R, file: impl Into<String>) -> Result<Scan
     scan.warnings = blocks.warnings;
     Ok(scan)
 }
+
+/// The version of the format in which a file was written that begins with `head`, as `1.1`; `None` when it is no such file.
+pub fn version_of(head: &[u8]) -> Option<String> {
+    let number = |at: usize| head.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+    let (major, minor) = (number(8)?, number(10)?);
+    head.starts_with(&super::block::MAGIC).then(|| format!("{major}.{minor}"))
+}

@@ -29,12 +29,16 @@ mod figures;
 mod history;
 mod layer;
 mod objects;
+mod report;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use figures::{COLD_S, Figures, HOT_SHARE, WINDOWS_S};
+pub use report::{By, HoldingsAnalysis, HoldingsOptions, HoldingsReport, Sort};
 pub use rows::{MappingHoldings, ObjectHoldings, ProcessHoldings};
+pub use text::{short_size, write_csv, write_table, write_text};
 
 use crate::Accumulate;
 use crate::names::short_name;

@@ -190,24 +190,21 @@ impl Holdings {
         rows
     }
 
-    /// All of it: what several targets map counts once. Those that ended are left out.
-    pub fn totals(&self) -> Figures {
-        let mut sums = self.own();
-        objects::add_up(&mut self.shares(), &self.scale, |_, object| sums.add(object, 1.0));
-        sums.figures()
+    /// What each process under observation has of its own, which no other can map.
+    pub fn own_of_processes(&self) -> Vec<ProcessHoldings> {
+        let own = |(id, held): (&u64, &Held)| {
+            let process = self.process(TargetId(*id), false)?;
+            Some(ProcessHoldings { figures: held.own().figures(), ..process })
+        };
+        self.held.iter().filter_map(own).collect()
     }
 
-    /// What belongs to one target only.
-    fn own(&self) -> Sums {
+    /// All of it: what several targets map counts once. Those that ended are left out.
+    pub fn totals(&self) -> Figures {
         let mut sums = Sums::default();
-        for held in self.held.values() {
-            held.densities(|segment, density| {
-                if segment.state.object.is_none() {
-                    sums.add(&density.sums(), segment.state.range.size() as f64);
-                }
-            });
-        }
-        sums
+        self.held.values().for_each(|held| sums.add(&held.own(), 1.0));
+        objects::add_up(&mut self.shares(), &self.scale, |_, object| sums.add(object, 1.0));
+        sums.figures()
     }
 
     /// What targets say of objects; those of a target one after the other.
@@ -230,6 +227,17 @@ impl Held {
         for segment in &self.layer.segments {
             each(segment, Density::of(segment, self.layer.until, self.layer.known_from, self.until));
         }
+    }
+
+    /// What belongs to this target only.
+    fn own(&self) -> Sums {
+        let mut sums = Sums::default();
+        self.densities(|segment, density| {
+            if segment.state.object.is_none() {
+                sums.add(&density.sums(), segment.state.range.size() as f64);
+            }
+        });
+        sums
     }
 }
 

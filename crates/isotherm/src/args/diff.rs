@@ -1,0 +1,63 @@
+//! The arguments of `isotherm report diff`.
+
+use super::report::ForeignArgs;
+use clap::Args;
+use isotherm_report::units::{parse_share, parse_time};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const ABOUT: &str = "\
+Examples:
+  isotherm report diff before.rec after.rec
+  isotherm report diff a1.rec,a2.rec,a3.rec b1.rec,b2.rec,b3.rec   several a side: finds less, errs less
+  isotherm report diff --exit-code before.rec after.rec || echo changed
+
+Mappings are matched by program and name, anonymous ones by order and size; addresses do not matter. Compared are the
+mean over time of the working set (accessed at least once within 1 s) and of the access rate of what is in it.
+Mappings below 1 MiB or 5 % of the working set are too small to compare.
+
+What a difference is. Each recording is cut into blocks of 2 s and more, and the middle half of them counts, so that a
+busy second does not. Two recordings of one program differ by more than their blocks show, since monitoring is
+sampling: that is taken to be 1.5 % of a working set plus 256 KiB, and 10 % of a rate (standard deviations, from
+recordings of steady programs). Where the monitor was late for more than 2 % of its sampling intervals the machine was
+busy, and what is beyond that adds to it. With several recordings a side, their own scatter takes its place. A t-test
+on that gives p, corrected for all the mappings compared (Holm). Called different is what has p < --level, changed by
+--min-change at least (a rate: by 25 %), and is not explained by memory that is unknown in one recording only.
+
+So two recordings are enough for what is as clear as that. A program whose runs differ for reasons of its own (other
+input, another phase) does differ; give several recordings a side to find out what is common to them.";
+
+/// Two recordings of one program: working sets, what got hotter and colder, and whether that is more than noise.
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub struct DiffArgs {
+    /// First recording, or several, separated by commas
+    #[arg(value_name = "A")]
+    pub a: PathBuf,
+    /// Second recording, or several, separated by commas
+    #[arg(value_name = "B")]
+    pub b: PathBuf,
+    /// Only this target: its pid, or the name of its program; repeatable
+    #[arg(long, value_name = "PID|NAME")]
+    pub target: Vec<String>,
+    #[command(flatten, next_help_heading = "Input of other programs")]
+    pub foreign: ForeignArgs,
+    /// Left out at the start of each recording: until the monitor has seen most. Of short ones at most a fifth
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time)]
+    pub settle: Duration,
+    /// Smallest change of a working set that counts
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_share)]
+    pub min_change: f64,
+    /// Highest probability of calling noise a difference, over all that is compared
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
+    pub level: f64,
+    /// Exit with status 1 when there is a difference, 0 when there is none, 2 on errors
+    #[arg(long)]
+    pub exit_code: bool,
+    /// Columns to use [default: those of the terminal]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(80..))]
+    pub width: Option<u16>,
+    /// Print JSON: sizes in bytes, rates in Hz
+    #[arg(long)]
+    pub json: bool,
+}

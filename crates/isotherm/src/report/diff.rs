@@ -1,0 +1,80 @@
+//! `isotherm report diff`.
+
+use super::{print, print_json};
+use crate::args::{DiffArgs, InputArgs};
+use crate::reading::Recording;
+use crate::terminal;
+use anyhow::{Context, bail};
+use isotherm_report::Accumulate;
+use isotherm_report::diff::{DiffOptions, Profile, compare, write_text};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Status of an error when the status is asked for a difference.
+const TROUBLE: u8 = 2;
+
+/// Runs the command.
+///
+/// # Errors
+/// What went wrong, in words for the person who asked.
+pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    match diff(args) {
+        Ok(true) if args.exit_code => Ok(ExitCode::FAILURE),
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(error) if args.exit_code => {
+            crate::tell(&error);
+            Ok(ExitCode::from(TROUBLE))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether there is a difference.
+fn diff(args: &DiffArgs) -> anyhow::Result<bool> {
+    let side =
+        |list: &Path| files(list).iter().map(|file| profile(file, args)).collect::<anyhow::Result<Vec<_>>>();
+    let (a, b) = (side(&args.a)?, side(&args.b)?);
+    let options =
+        DiffOptions { settle_s: args.settle.as_secs_f64(), min_change: args.min_change, level: args.level };
+    let report = compare(a, b, &options);
+    if args.json {
+        print_json(&report, true)?;
+    } else {
+        let (width, _) = terminal::size(io::stdout());
+        print(|out| write_text(&report, args.width.map_or(width, usize::from), out))?;
+    }
+    Ok(report.significant)
+}
+
+fn profile(file: &Path, args: &DiffArgs) -> anyhow::Result<(String, Profile)> {
+    let input = InputArgs {
+        input: vec![file.to_owned()],
+        target: args.target.clone(),
+        foreign: args.foreign.clone(),
+    };
+    let mut recording = Recording::new(&input);
+    let targets = recording.targets(&args.target).with_context(|| format!("{}", file.display()))?;
+    let mut profile = Profile::new(targets);
+    let ended = recording.read(&mut |item| {
+        profile.item(item);
+        Ok(())
+    })?;
+    if let Some(how) = ended.truncated {
+        profile.set_truncated(how);
+    }
+    if profile.is_empty() {
+        bail!("{} holds no snapshot: there is nothing to compare", file.display());
+    }
+    Ok((file.display().to_string(), profile))
+}
+
+/// The files of a side. A name with commas that is a file is one.
+fn files(list: &Path) -> Vec<PathBuf> {
+    match list.to_str() {
+        Some(names) if names.contains(',') && !list.exists() => {
+            names.split(',').filter(|name| !name.is_empty()).map(PathBuf::from).collect()
+        }
+        _ => vec![list.to_owned()],
+    }
+}

@@ -1,0 +1,267 @@
+//! `isotherm report summary`, `info` and `diff` as scripts and people use them.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use common::{Done, made_up, run};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+use isotherm_record::{
+    Backend, Cost, End, Format, Header, Item, Mapping, Mappings, RecordedAttrs, TargetEnd, TargetInfo, create,
+};
+use std::path::Path;
+use tempfile::tempdir;
+
+const DEFAULT: &str = "isotherm.rec";
+const MIB: u64 = 1 << 20;
+
+/// A server with a cache of 64 MiB, of which `hot` MiB are in use, and two workers that share a segment with it; one of
+/// them ends after a second. `seed` draws the addresses.
+fn server(path: &Path, seed: u64, hot: f64, seconds: u64) {
+    let mut writer = create(path, Format::Rec).unwrap();
+    let attrs = RecordedAttrs { sample_us: 5000, aggr_us: 100_000, ..RecordedAttrs::default() };
+    let backend =
+        Backend { name: "pte".to_owned(), coarse: false, blind_spots: vec!["mlocked: 1 %".to_owned()] };
+    writer
+        .write(&Item::Header(Header {
+            producer: "isotherm test".to_owned(),
+            host: "box".to_owned(),
+            kernel: "6.1.0".to_owned(),
+            started_unix_ns: 1_700_000_000_000_000_000,
+            attrs,
+            backend,
+            ..Header::default()
+        }))
+        .unwrap();
+    let at = |target: u64| (target << 36) + (seed << 28);
+    for target in [1, 2, 3] {
+        let comm = if target == 1 { "server".to_owned() } else { format!("worker-{target}, \"w\"") };
+        let info = TargetInfo { id: target, pid: 100 + target as u32, comm, ..TargetInfo::default() };
+        writer.write(&Item::Target(info)).unwrap();
+        let map = |from: u64, size: u64, perms: &'static str, name: &str, inode: u64| Mapping {
+            start: at(target) + from * MIB,
+            end: at(target) + (from + size) * MIB,
+            perms: perms.into(),
+            name: name.into(),
+            inode,
+            ..Mapping::default()
+        };
+        let maps = vec![
+            map(0, 64, "rw-p", "", 0),
+            map(80, 8, "rw-p", "[heap]", 0),
+            map(90, 16, "rw-s", "/dev/shm/segment", 7),
+        ];
+        writer.write(&Item::Mappings(Mappings { target, maps, ..Mappings::default() })).unwrap();
+    }
+    for i in 0..seconds * 10 {
+        let region = |target: u64, from: f64, to: f64, nr: u32| RegionSnapshot {
+            range: AddrRange::new(
+                (at(target) + (from * MIB as f64) as u64) & !4095,
+                (at(target) + (to * MIB as f64) as u64) & !4095,
+            ),
+            nr_accesses: nr,
+            nr_accesses_bp: nr * 10_000,
+            resident: Some(((to - from) * MIB as f64) as u64),
+            ..RegionSnapshot::default()
+        };
+        // A little noise, the same in no two snapshots.
+        let used = hot * (1.0 + ((i * 7 + seed * 3) % 11) as f64 / 500.0);
+        let of = |target: u64| {
+            let own = if target == 1 { used } else { 1.0 };
+            let mut unknown = region(target, 80.0, 88.0, 0);
+            unknown.seen_bp = if target == 1 { 0 } else { 10_000 };
+            vec![
+                region(target, 0.0, own, 20),
+                region(target, own, 64.0, 0),
+                unknown,
+                region(target, 90.0, 106.0, if target == 1 { 20 } else { 0 }),
+            ]
+        };
+        if i == 10 {
+            let end = TargetEnd { target: 3, reason: "exited".to_owned(), ..TargetEnd::default() };
+            writer.write(&Item::TargetEnd(end)).unwrap();
+        }
+        let targets = [1, 2, 3].into_iter().filter(|t| i < 10 || *t < 3);
+        writer
+            .write_snapshot(&Snapshot {
+                start_ns: i * 100_000_000,
+                end_ns: (i + 1) * 100_000_000,
+                sample_ns: 5_000_000,
+                max_nr_accesses: 20,
+                targets: targets.map(|t| TargetSnapshot::new(TargetId(t), of(t))).collect(),
+            })
+            .unwrap();
+    }
+    let cost = Cost { wall_ns: seconds * 1_000_000_000, cpu_ns: seconds * 5_000_000, ..Cost::default() };
+    writer.write(&Item::Cost(cost)).unwrap();
+    writer.write(&Item::End(End { reason: "duration reached".to_owned(), ..End::default() })).unwrap();
+    writer.finish().unwrap();
+}
+
+#[test]
+fn the_summary_fits_80_columns_and_says_what_its_json_says() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    server(&dir.join(DEFAULT), 1, 32.0, 70);
+    let text = run(dir, &["report", "summary", "--width", "80"]).ok();
+    let table: Vec<&str> = text.lines().skip(2).take_while(|l| !l.starts_with("-:")).collect();
+    assert!(table.iter().all(|l| l.chars().count() <= 80), "{text}");
+    let line = |name: &str| table.iter().find(|l| l.starts_with(name)).unwrap().to_string();
+    let cells = |name: &str| line(name).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    // mapped, resident, working sets, hot, cold, unknown
+    assert_eq!(
+        cells("server 101")[2..],
+        ["88M", "88M", "48M", "49M", "49M", "48M", "31M", "31M", "-", "8.0M"],
+        "{text}"
+    );
+    assert!(line("  segment").contains("16M") && line("  anon").contains("64M"), "{text}");
+    assert!(line("worker-3").contains("103*") && text.contains("*: ended before"), "{text}");
+    let json = run(dir, &["report", "summary", "--json"]).json();
+    assert_eq!(json["processes"].as_array().unwrap().len(), 3);
+    assert_eq!(json["processes"][0]["name"], "server");
+    // What two map counts once, what ended not at all.
+    assert_eq!(json["totals"]["mapped"].as_u64(), Some(160 * MIB));
+    assert_eq!(json["totals"]["unknown"].as_u64(), Some(8 * MIB));
+    assert_eq!(json["processes"][0]["figures"]["cold_5m"], serde_json::Value::Null);
+    let wss = run(dir, &["report", "wss", "--json", "--time", "69950ms.."]).json();
+    let (ws, last) = (json["totals"]["ws_1s"].as_f64().unwrap(), wss["mean"].as_f64().unwrap());
+    assert!((ws - last).abs() <= 1.0, "the working set of report wss: {ws} {last}");
+    assert!(text.contains("blind spot: mlocked"), "provenance: {text}");
+}
+
+#[test]
+fn the_summary_is_sorted_filtered_and_by_mapping_or_object() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    server(&dir.join(DEFAULT), 1, 32.0, 20);
+    let summary = |args: &[&str]| run(dir, &[&["report", "summary", "--json"], args].concat()).json();
+    let names = |json: &serde_json::Value, list: &str| {
+        let list = json[list].as_array().unwrap().iter();
+        list.map(|r| r["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let cold = summary(&["--by", "mapping", "--sort", "cold-10s"]);
+    let figures: Vec<u64> = cold["mappings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["figures"]["cold_10s"].as_u64().unwrap())
+        .collect();
+    assert!(figures.len() == 6 && figures.is_sorted_by(|a, b| a >= b), "{figures:?}");
+    let reversed = summary(&["--by", "mapping", "--sort", "cold-10s", "--reverse"]);
+    assert_eq!(reversed["mappings"][0]["figures"]["cold_10s"], *figures.last().unwrap());
+    assert_eq!(names(&summary(&["--by", "mapping", "--mapping", "heap"]), "mappings"), ["[heap]", "[heap]"]);
+    assert_eq!(names(&summary(&["--by", "mapping", "--min-size", "60M"]), "mappings"), ["anon", "anon"]);
+    let objects = summary(&["--by", "object"]);
+    assert_eq!(names(&objects, "objects"), ["segment"]);
+    assert_eq!(objects["objects"][0]["mappers"], 2);
+    assert_eq!(objects["objects"][0]["figures"]["mapped"], 16 * MIB);
+    assert_eq!(objects["objects"][0]["figures"]["hot"], 16 * MIB);
+    let own: u64 = objects["processes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p["figures"]["mapped"].as_u64().unwrap())
+        .sum();
+    assert_eq!(own + 16 * MIB, objects["totals"]["mapped"]);
+    let one = summary(&["--target", "102"]);
+    assert_eq!(one["totals"]["mapped"], 88 * MIB);
+    assert_eq!(summary(&["-n", "1"])["hidden"], 2);
+    // As things stood before the worker ended.
+    let early = summary(&["--at", "900ms"]);
+    assert!(early["processes"].as_array().unwrap().iter().all(|p| p["ended"].is_null()), "{early}");
+    assert_eq!(early["totals"]["mapped"], 232 * MIB);
+    let csv = run(dir, &["report", "summary", "--csv"]).ok();
+    let columns = csv.lines().next().unwrap().split(',').count();
+    assert!(
+        csv.starts_with("kind,target,pid,process,name,path,start,end,ended,mapped,resident,ws_1s,"),
+        "{csv}"
+    );
+    let server = csv.lines().find(|l| l.starts_with("process,1,101,server")).unwrap();
+    assert_eq!(server.split(',').count(), columns);
+    assert!(csv.contains("\"worker-2, \"\"w\"\"\""), "{csv}");
+    assert!(csv.lines().last().unwrap().starts_with("total,"));
+    run(dir, &["report", "summary", "--sort", "colour"]).fails(2, &["colour", "ws-10s"]);
+    run(dir, &["report", "summary", "--json", "--csv"]).fails(2, &["cannot be used with"]);
+}
+
+#[test]
+fn info_tells_what_a_file_of_any_format_holds() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    server(&dir.join(DEFAULT), 1, 32.0, 2);
+    let text = run(dir, &["report", "info", "--targets"]).ok();
+    for part in [
+        "rec, version 1.",
+        "isotherm test",
+        "box",
+        "2023-11-14T22:13:20Z",
+        "yes; ended: duration reached",
+        "0.5 % of a CPU",
+        "blind spot: mlocked",
+        "bytes a region",
+        "worker-3",
+        "exited",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let json = run(dir, &["report", "info", "--json"]).json();
+    assert_eq!((&json["nr_targets"], &json["mappings"]), (&3.into(), &9.into()));
+    assert_eq!(json["provenance"]["snapshots"], 20);
+    assert_eq!(json["duration_ns"], 2_000_000_000_u64);
+    assert_eq!(json["targets"][2]["snapshots"], 10);
+    let size = std::fs::metadata(dir.join(DEFAULT)).unwrap().len();
+    assert_eq!(json["file"]["bytes"], size);
+    for format in Format::ALL {
+        let name = format!("made-up.{format}");
+        made_up(dir, &name, format);
+        // Where others began to read Parquet, it is a format like the others.
+        let read = isotherm_record::open(&dir.join(&name)).is_ok();
+        let done: Done = run(dir, &["report", "info", "-i", &name, "--json"]);
+        if read {
+            let json = done.json();
+            assert_eq!(json["file"]["format"], format.to_string(), "{json}");
+            assert!(json["provenance"]["snapshots"].as_u64().unwrap() > 10, "{json}");
+        }
+    }
+    // Cut in the middle, and without a snapshot.
+    let whole = std::fs::read(dir.join(DEFAULT)).unwrap();
+    std::fs::write(dir.join("cut.rec"), &whole[..whole.len() * 2 / 3]).unwrap();
+    let cut = run(dir, &["report", "info", "-i", "cut.rec"]).ok();
+    assert!(cut.contains("no: see the remarks below") && cut.contains("remark"), "{cut}");
+    let mut writer = create(&dir.join("empty.rec"), Format::Rec).unwrap();
+    writer.write(&Item::Header(Header { host: "box".to_owned(), ..Header::default() })).unwrap();
+    writer.finish().unwrap();
+    let empty = run(dir, &["report", "info", "-i", "empty.rec"]).ok();
+    assert!(empty.contains("box") && empty.contains("snapshots    0"), "{empty}");
+    std::fs::write(dir.join("notes.txt"), "to do: buy milk").unwrap();
+    run(dir, &["report", "info", "-i", "notes.txt"]).fails(1, &["notes.txt"]);
+}
+
+#[test]
+fn diff_finds_what_grew_and_nothing_else() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    for (name, seed, hot) in [("a1", 1, 32.0), ("a2", 5, 32.0), ("b1", 3, 35.2), ("b2", 7, 35.2)] {
+        server(&dir.join(format!("{name}.rec")), seed, hot, 15);
+    }
+    let diff = |args: &[&str]| run(dir, &[&["report", "diff"], args].concat());
+    let same = diff(&["--exit-code", "a1.rec", "a2.rec"]).ok();
+    assert_eq!(same.lines().last(), Some("no significant difference"), "{same}");
+    let json = diff(&["--json", "a1.rec", "a2.rec"]).json();
+    assert_eq!(json["significant"], false);
+    let grew = diff(&["--exit-code", "a1.rec", "b1.rec"]);
+    assert_eq!(grew.status.code(), Some(1), "{grew:?}");
+    assert!(grew.out.contains("grew by 10 % (p "), "{}", grew.out);
+    // Without the option a difference is no failure.
+    let json = diff(&["--json", "a1.rec,a2.rec", "b1.rec,b2.rec"]).json();
+    assert_eq!(json["a"].as_array().unwrap().len(), 2);
+    let rows = json["rows"].as_array().unwrap();
+    let differing: Vec<_> = rows.iter().filter(|r| r["working_set"]["significant"] == true).collect();
+    assert_eq!(differing.len(), 1, "{json}");
+    assert_eq!((&differing[0]["program"], &differing[0]["mapping"]), (&"server".into(), &"anon".into()));
+    assert_eq!(differing[0]["size_a"], 64 * MIB);
+    // Smaller than asked for.
+    assert!(diff(&["--min-change", "20%", "a1.rec", "b1.rec"]).ok().contains("no significant difference"));
+    // What went wrong is not a difference.
+    diff(&["--exit-code", "a1.rec", "missing.rec"]).fails(2, &["missing.rec"]);
+    diff(&["a1.rec", "missing.rec"]).fails(1, &["missing.rec"]);
+}

@@ -1,0 +1,155 @@
+//! Which memory of one recording is which of another.
+//!
+//! Addresses say nothing: they are drawn anew for each process. What has a name is matched by program and name. Anonymous
+//! memory of one program is matched by order and size: of all ways to pair runs without crossing, the one in which the
+//! paired sizes are most alike, large ones counting for more.
+
+use super::profile::{AreaProfile, RunProfile};
+use std::collections::HashMap;
+
+/// Sizes further apart than this factor are not the same memory. A guess.
+const MOST_UNLIKE: f64 = 4.0;
+
+/// Runs paired by order and size, of each program; smaller ones are paired by rank of size.
+const MOST_PAIRED: usize = 128;
+
+/// Memory that is the same in all recordings: for each of them, which of its areas.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Matched {
+    pub program: String,
+    pub object: bool,
+    pub name: String,
+    /// Which of several of that name, from 1; 0 where there is only one.
+    pub nr: usize,
+    anonymous: bool,
+    size: u64,
+    pub of_run: Vec<Option<usize>>,
+}
+
+/// Matches the areas of all recordings.
+pub(super) fn matched(runs: &[RunProfile]) -> Vec<Matched> {
+    let mut all: Vec<Matched> = Vec::new();
+    for (at, run) in runs.iter().enumerate() {
+        let before = all.clone();
+        let mut named: HashMap<(&str, bool, &str), usize> = HashMap::new();
+        for (i, known) in before.iter().enumerate().filter(|(_, m)| !m.anonymous) {
+            named.insert((&known.program, known.object, &known.name), i);
+        }
+        let mut anonymous: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (i, area) in run.areas.iter().enumerate() {
+            if area.anonymous {
+                anonymous.entry(&area.program).or_default().push(i);
+                continue;
+            }
+            match named.get(&(area.program.as_str(), area.object, area.name.as_str())) {
+                Some(known) => all[*known].of_run[at] = Some(i),
+                None => all.push(fresh(area, at, i, runs.len())),
+            }
+        }
+        let mut programs: Vec<_> = anonymous.into_iter().collect();
+        programs.sort();
+        for (program, here) in programs {
+            let known: Vec<usize> =
+                (0..all.len()).filter(|&i| all[i].anonymous && all[i].program == program).collect();
+            let sizes =
+                |list: &[usize], of: &dyn Fn(usize) -> u64| list.iter().map(|&i| of(i)).collect::<Vec<u64>>();
+            let pairs = align(&sizes(&known, &|i| all[i].size), &sizes(&here, &|i| run.areas[i].size));
+            for (j, area) in here.into_iter().enumerate() {
+                match pairs.iter().find(|(_, b)| *b == j) {
+                    Some((a, _)) => all[known[*a]].of_run[at] = Some(area),
+                    None => all.push(fresh(&run.areas[area], at, area, runs.len())),
+                }
+            }
+        }
+    }
+    let mut count: HashMap<(String, bool, String), usize> = HashMap::new();
+    for one in &all {
+        *count.entry((one.program.clone(), one.object, one.name.clone())).or_default() += 1;
+    }
+    let mut given: HashMap<(String, bool, String), usize> = HashMap::new();
+    for one in &mut all {
+        let key = (one.program.clone(), one.object, one.name.clone());
+        if count.get(&key).is_some_and(|n| *n > 1) {
+            let nr = given.entry(key).or_default();
+            *nr += 1;
+            one.nr = *nr;
+        }
+    }
+    all
+}
+
+fn fresh(area: &AreaProfile, run: usize, index: usize, nr_runs: usize) -> Matched {
+    let mut of_run = vec![None; nr_runs];
+    of_run[run] = Some(index);
+    Matched {
+        program: area.program.clone(),
+        object: area.object,
+        name: area.name.clone(),
+        nr: 0,
+        anonymous: area.anonymous,
+        size: area.size,
+        of_run,
+    }
+}
+
+/// What pairing two sizes is worth; `None`: they are not the same memory.
+fn worth(a: u64, b: u64) -> Option<f64> {
+    let unlike = (a.max(1) as f64 / b.max(1) as f64).ln().abs() / MOST_UNLIKE.ln();
+    (unlike <= 1.0).then(|| (1.05 - unlike) * (a.min(b).max(2) as f64).log2())
+}
+
+/// Pairs of two lists without crossing, of most worth. Of long lists only the largest are paired.
+fn align(a: &[u64], b: &[u64]) -> Vec<(usize, usize)> {
+    let largest = |list: &[u64]| {
+        let mut at: Vec<usize> = (0..list.len()).collect();
+        at.sort_by_key(|i| std::cmp::Reverse(list[*i]));
+        at.truncate(MOST_PAIRED);
+        at.sort_unstable();
+        at
+    };
+    let (in_a, in_b) = (largest(a), largest(b));
+    let mut best = vec![vec![0.0; in_b.len() + 1]; in_a.len() + 1];
+    for i in (0..in_a.len()).rev() {
+        for j in (0..in_b.len()).rev() {
+            let paired = worth(a[in_a[i]], b[in_b[j]]).map_or(0.0, |w| w + best[i + 1][j + 1]);
+            best[i][j] = f64::max(paired, f64::max(best[i + 1][j], best[i][j + 1]));
+        }
+    }
+    let (mut i, mut j, mut pairs) = (0, 0, Vec::new());
+    while i < in_a.len() && j < in_b.len() {
+        let paired = worth(a[in_a[i]], b[in_b[j]]).map(|w| w + best[i + 1][j + 1]);
+        if paired.is_some_and(|w| w >= best[i][j] - 1e-9) {
+            pairs.push((in_a[i], in_b[j]));
+            (i, j) = (i + 1, j + 1);
+        } else if best[i + 1][j] >= best[i][j + 1] {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const M: u64 = 1 << 20;
+
+    #[test]
+    fn runs_are_paired_by_order_and_size() {
+        assert_eq!(align(&[M, 64 * M, 8 * M], &[M, 70 * M, 8 * M]), [(0, 0), (1, 1), (2, 2)]);
+        // One more in between, and one that went.
+        assert_eq!(align(&[64 * M, 8 * M], &[64 * M, 512 * M, 8 * M]), [(0, 0), (1, 2)]);
+        assert_eq!(align(&[64 * M, 2 * M, 8 * M], &[64 * M, 8 * M]), [(0, 0), (2, 1)]);
+        assert_eq!(align(&[64 * M], &[M]), []);
+        assert_eq!(align(&[], &[M]), []);
+    }
+
+    #[test]
+    fn of_long_lists_the_largest_are_paired() {
+        let (mut a, mut b) = (vec![M; 300], vec![M; 400]);
+        (a[150], b[399]) = (100 * M, 100 * M);
+        assert!(align(&a, &b).contains(&(150, 399)));
+    }
+}

@@ -1,0 +1,375 @@
+//! What differs between recordings of one program: working sets, and what got hotter or colder.
+//!
+//! Each recording is collected by a [`Profile`]; [`compare`] matches their mappings and tests each for a
+//! difference. What is tested is the mean over time of the working set of a second, and of the access rate of what
+//! is in it; how, and what noise is, tells the module `statistics`. A difference is significant when it is
+//! improbable as noise *and* as large as asked for *and* not explained by memory that is unknown in one recording
+//! and known in the other.
+
+mod matching;
+mod profile;
+mod statistics;
+mod text;
+
+pub use profile::Profile;
+pub use text::write_text;
+
+use crate::provenance::Provenance;
+use crate::units::{format_rate, format_size, significant};
+use matching::{Matched, matched};
+use profile::{RunProfile, Sums};
+use serde::Serialize;
+use statistics::{Prior, Run, holm, p_value};
+
+/// Recordings of one steady program differ in their working sets by so much (standard deviation), measured by
+/// `ci/diff-noise.sh` and rounded up; the absolute part is what a few regions more or less make.
+const WS_NOISE: Prior = Prior { relative: 0.015, absolute: 256.0 * 1024.0, freedom: 20.0 };
+
+/// The same of the mean access rates of working sets, which are estimated from less. In Hz.
+const RATE_NOISE: Prior = Prior { relative: 0.1, absolute: 1.0, freedom: 20.0 };
+
+/// A machine that is busy makes the monitor late, and the program too: of the sampling intervals missed, what is beyond this
+/// share adds to the noise. Measured with an SQLite database in Python beside compilers: with 1 % to 10 % missed its working
+/// set was 60 to 77 MiB, as far as it came in a second.
+const MISSED: f64 = 0.02;
+
+/// A change of rate below this is none, as a share: what [`RATE_NOISE`] leaves room for.
+const MIN_RATE_CHANGE: f64 = 0.25;
+
+/// What is tested holds at least so much of the working set of a side, bytes and as a share. In smaller ones a page or two of
+/// a library decide.
+const TESTED: (f64, f64) = (1024.0 * 1024.0, 0.05);
+
+/// What a difference has to be to be one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DiffOptions {
+    /// Left out at the start of each recording, seconds (of short ones at most a fifth): until the monitor has seen most.
+    pub settle_s: f64,
+    /// Smallest change of a working set, as a share.
+    pub min_change: f64,
+    /// Highest probability of calling noise a difference, over all mappings together; of working sets and of rates each.
+    pub level: f64,
+}
+
+impl Default for DiffOptions {
+    /// 3 s, 5 %, 1 %.
+    fn default() -> Self {
+        Self { settle_s: 3.0, min_change: 0.05, level: 0.01 }
+    }
+}
+
+/// A figure on both sides.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// Mean over the recordings of the first side.
+    pub a: f64,
+    /// Of the second side.
+    pub b: f64,
+    /// How much more the second has, as a share of the first; `null` where that has nothing.
+    pub change: Option<f64>,
+    /// Probability that noise makes as large a difference somewhere among all that was compared; `null`: too little to
+    /// be compared.
+    pub p: Option<f64>,
+    /// Whether it is a difference.
+    pub significant: bool,
+    /// In words: `grew by 10.2 % (p = 0.004)`, `no significant difference`.
+    pub verdict: String,
+}
+
+/// Memory on both sides.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DiffRow {
+    /// Name of the program; empty for what several processes can map, and where each side has only one process.
+    pub program: String,
+    /// Whether it is a file or shared memory: each byte once, with the accesses of all who map it.
+    pub object: bool,
+    /// Name of the mapping or object; `anon 2`: the second run of anonymous memory.
+    pub mapping: String,
+    /// Largest size, bytes, of the first side.
+    pub size_a: u64,
+    /// Of the second side.
+    pub size_b: u64,
+    /// Working set of a second, bytes.
+    pub working_set: Change,
+    /// Mean access rate of the working set, Hz.
+    pub rate_hz: Change,
+    /// Mean bytes of which nothing was known, of the first side.
+    pub unknown_a: f64,
+    /// Of the second side.
+    pub unknown_b: f64,
+}
+
+/// A recording that was compared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Compared {
+    /// Its file.
+    pub file: String,
+    /// Where it comes from.
+    pub provenance: Provenance,
+    /// Seconds left out at its start.
+    pub settled_s: f64,
+    /// Length of each block, seconds.
+    pub blocks_s: Vec<f64>,
+    /// Share of the sampling intervals that the monitor missed: how busy the machine was.
+    pub missed: f64,
+}
+
+/// What differs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DiffReport {
+    /// Recordings of the first side.
+    pub a: Vec<Compared>,
+    /// Of the second side.
+    pub b: Vec<Compared>,
+    /// Smallest change of a working set that counts, as a share.
+    pub min_change: f64,
+    /// Highest probability of calling noise a difference.
+    pub level: f64,
+    /// All memory.
+    pub total: DiffRow,
+    /// By mapping and object, largest working set first.
+    pub rows: Vec<DiffRow>,
+    /// Whether anything differs.
+    pub significant: bool,
+    /// In words.
+    pub verdict: String,
+}
+
+/// Compares recordings, each with the name of its file. Neither side may be empty.
+pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &DiffOptions) -> DiffReport {
+    let nr_a = a.len();
+    let files: Vec<String> = a.iter().chain(&b).map(|(file, _)| file.clone()).collect();
+    let runs: Vec<RunProfile> =
+        a.into_iter().chain(b).map(|(_, profile)| profile.finish(options.settle_s)).collect();
+    let list = matched(&runs);
+    let mut rows = vec![all_of(&runs, nr_a)];
+    rows.extend(list.iter().map(|one| row(one, &runs, nr_a)));
+    let least = TESTED.0.max(TESTED.1 * rows[0].ws.means().0.max(rows[0].ws.means().1));
+    let busy = (runs.iter().map(|run| missed(&run.provenance)).fold(0.0, f64::max) - MISSED).max(0.0);
+    let noise = |prior: Prior| Prior { relative: prior.relative + busy, ..prior };
+    let (mut ws_tests, mut rate_tests) = (Vec::new(), Vec::new());
+    for row in &mut rows {
+        let (a, b) = row.ws.means();
+        if a.max(b) < least {
+            continue;
+        }
+        row.test = Some(ws_tests.len());
+        ws_tests.push(row.ws.p(&noise(WS_NOISE)));
+        // Of what is hardly in use on a side there is no rate to speak of.
+        rate_tests.push(if a.min(b) < least { 1.0 } else { row.rate.p(&noise(RATE_NOISE)) });
+    }
+    let tests = [holm(&ws_tests), holm(&rate_tests)];
+    let mut done: Vec<DiffRow> = rows.into_iter().map(|row| row.finish(&tests, options)).collect();
+    let total = done.remove(0);
+    done.retain(|row| row.working_set.a + row.working_set.b > 0.0 || row.unknown_a + row.unknown_b > 0.0);
+    done.sort_by(|x, y| {
+        let of = |row: &DiffRow| row.working_set.a.max(row.working_set.b);
+        of(y).total_cmp(&of(x))
+    });
+    let mut compared: Vec<Compared> = files
+        .into_iter()
+        .zip(runs)
+        .map(|(file, run)| Compared {
+            file,
+            missed: missed(&run.provenance),
+            provenance: run.provenance,
+            settled_s: run.settled_s,
+            blocks_s: run.blocks_s,
+        })
+        .collect();
+    let b = compared.split_off(nr_a);
+    let differs = |row: &DiffRow| row.working_set.significant || row.rate_hz.significant;
+    let significant = differs(&total) || done.iter().any(differs);
+    DiffReport {
+        verdict: verdict(&total, &done),
+        significant,
+        a: compared,
+        b,
+        min_change: options.min_change,
+        level: options.level,
+        total,
+        rows: done,
+    }
+}
+
+fn verdict(total: &DiffRow, rows: &[DiffRow]) -> String {
+    let mut parts = Vec::new();
+    if total.working_set.significant {
+        parts.push(format!("the working set {}", total.working_set.verdict));
+    }
+    let count = |of: fn(&DiffRow) -> &Change| rows.iter().filter(|row| of(row).significant).count();
+    let number = |n: usize| if n == 1 { "1 mapping".to_owned() } else { format!("{n} mappings") };
+    match count(|row| &row.working_set) {
+        0 => {}
+        n => parts.push(format!("the working set of {} differs", number(n))),
+    }
+    match count(|row| &row.rate_hz) {
+        0 if total.rate_hz.significant => parts.push(format!("all of it {}", total.rate_hz.verdict)),
+        0 => {}
+        n => parts.push(format!("{} got hotter or colder", number(n))),
+    }
+    if parts.is_empty() { "no significant difference".to_owned() } else { parts.join("; ") }
+}
+
+/// Share of its sampling intervals that the monitor missed because it came late.
+fn missed(from: &Provenance) -> f64 {
+    let sample_ns = from.attrs.sample_us as f64 * 1000.0;
+    let all = if sample_ns > 0.0 { from.length_ns() as f64 / sample_ns } else { 0.0 };
+    if all > 0.0 { (from.cost.samples_missed as f64 / all).min(1.0) } else { 0.0 }
+}
+
+/// A figure in all recordings.
+struct Sides {
+    a: Vec<Run>,
+    b: Vec<Run>,
+}
+
+impl Sides {
+    fn of(runs: &[Run], nr_a: usize) -> Self {
+        Self { a: runs[..nr_a].to_vec(), b: runs[nr_a..].to_vec() }
+    }
+
+    fn means(&self) -> (f64, f64) {
+        let mean = |runs: &[Run]| runs.iter().map(Run::mean).sum::<f64>() / runs.len().max(1) as f64;
+        (mean(&self.a), mean(&self.b))
+    }
+
+    fn p(&self, prior: &Prior) -> f64 {
+        p_value(&self.a, &self.b, prior)
+    }
+}
+
+/// A row in the making.
+struct Draft {
+    program: String,
+    object: bool,
+    mapping: String,
+    sizes: (u64, u64),
+    ws: Sides,
+    rate: Sides,
+    unknown: (f64, f64),
+    /// Where its p-values stand; `None`: not tested.
+    test: Option<usize>,
+}
+
+fn row(one: &Matched, runs: &[RunProfile], nr_a: usize) -> Draft {
+    let area = |at: usize| one.of_run[at].map(|i| &runs[at].areas[i]);
+    let blocks: Vec<Vec<Sums>> = (0..runs.len())
+        .map(|at| {
+            area(at).map_or_else(|| vec![Sums::default(); runs[at].blocks_s.len()], |a| a.blocks.clone())
+        })
+        .collect();
+    let size = |from: usize, to: usize| (from..to).filter_map(area).map(|a| a.size).max().unwrap_or(0);
+    let name = if one.nr > 0 { format!("{} {}", one.name, one.nr) } else { one.name.clone() };
+    Draft {
+        program: one.program.clone(),
+        object: one.object,
+        mapping: name,
+        sizes: (size(0, nr_a), size(nr_a, runs.len())),
+        ..draft(&blocks, nr_a)
+    }
+}
+
+/// All memory of each recording.
+fn all_of(runs: &[RunProfile], nr_a: usize) -> Draft {
+    let blocks: Vec<Vec<Sums>> = runs
+        .iter()
+        .map(|run| {
+            let mut sums = vec![Sums::default(); run.blocks_s.len()];
+            for area in &run.areas {
+                sums.iter_mut().zip(&area.blocks).for_each(|(sum, more)| sum.add(more));
+            }
+            sums
+        })
+        .collect();
+    draft(&blocks, nr_a)
+}
+
+fn draft(blocks: &[Vec<Sums>], nr_a: usize) -> Draft {
+    let runs = |of: fn(&Sums) -> f64| {
+        let runs: Vec<Run> = blocks.iter().map(|b| Run { blocks: b.iter().map(of).collect() }).collect();
+        Sides::of(&runs, nr_a)
+    };
+    Draft {
+        program: String::new(),
+        object: false,
+        mapping: String::new(),
+        sizes: (0, 0),
+        ws: runs(|s| s.ws),
+        rate: runs(|s| if s.ws > 0.0 { s.heat / s.ws } else { 0.0 }),
+        unknown: runs(|s| s.unknown).means(),
+        test: None,
+    }
+}
+
+impl Draft {
+    fn finish(self, tests: &[Vec<f64>; 2], options: &DiffOptions) -> DiffRow {
+        let p = |of: usize| self.test.and_then(|at| tests[of].get(at)).copied();
+        let (ws_a, ws_b) = self.ws.means();
+        let unknown = (self.unknown.0 - self.unknown.1).abs();
+        let working_set = Change::of(ws_a, ws_b, p(0), options.level, options.min_change, |c| {
+            if unknown >= (ws_a - ws_b).abs() {
+                return Err(format!("unclear: {} more unknown on one side", format_size(unknown as u64)));
+            }
+            Ok(match c {
+                Some(share) if share >= 0.0 => format!("grew by {}", percent(share)),
+                Some(share) => format!("shrank by {}", percent(-share)),
+                None => "only in B".to_owned(),
+            })
+        });
+        let (rate_a, rate_b) = self.rate.means();
+        let rate_hz = Change::of(rate_a, rate_b, p(1), options.level, MIN_RATE_CHANGE, |c| {
+            let word = if rate_b > rate_a { "hotter" } else { "colder" };
+            let by = c.map_or_else(String::new, |share| format!(" by {}", percent(share.abs())));
+            Ok(format!("got {word}{by}, {} to {}", format_rate(rate_a), format_rate(rate_b)))
+        });
+        DiffRow {
+            program: self.program,
+            object: self.object,
+            mapping: self.mapping,
+            size_a: self.sizes.0,
+            size_b: self.sizes.1,
+            working_set,
+            rate_hz,
+            unknown_a: self.unknown.0,
+            unknown_b: self.unknown.1,
+        }
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", significant(share * 100.0, 3))
+}
+
+impl Change {
+    /// `say` puts a difference into words, or says why it is none.
+    fn of(
+        a: f64,
+        b: f64,
+        p: Option<f64>,
+        level: f64,
+        least: f64,
+        say: impl FnOnce(Option<f64>) -> Result<String, String>,
+    ) -> Self {
+        let change = (a > 0.0).then(|| b / a - 1.0);
+        let none = |verdict: &str| (false, verdict.to_owned());
+        let (significant, verdict) = match p {
+            None => none("too little to compare"),
+            Some(p) if p >= level => none("no significant difference"),
+            // A share of the larger, so that it does not matter which side is which.
+            Some(_) if (a - b).abs() < least / (1.0 + least) * a.max(b) => none("no significant difference"),
+            Some(p) => match say(change) {
+                Ok(verdict) => (true, format!("{verdict} ({})", p_text(p))),
+                Err(why) => (false, why),
+            },
+        };
+        Self { a, b, change, p, significant, verdict }
+    }
+}
+
+fn p_text(p: f64) -> String {
+    if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {}", significant(p, 1)) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! The comparison as a table.
+
+use super::{Compared, DiffReport, DiffRow, MISSED};
+use crate::names::shortened;
+use crate::units::{format_share, format_size, format_time, significant};
+use std::io::{self, Write};
+
+/// Rows written; of more, those that differ and the largest.
+const MAX_ROWS: usize = 20;
+
+/// Writes the comparison into `width` columns, at least 80.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io::Result<()> {
+    for (side, list) in [("A", &report.a), ("B", &report.b)] {
+        for one in list {
+            let head = one.provenance.head();
+            writeln!(out, "{side}: {}: {}", one.file, head.first().map_or("", String::as_str))?;
+            for line in one.provenance.foot() {
+                writeln!(out, "   {line}")?;
+            }
+        }
+    }
+    writeln!(out, "{}", how(report))?;
+    let busy = report.a.iter().chain(&report.b).map(|one| one.missed).fold(0.0, f64::max);
+    if busy > MISSED {
+        writeln!(
+            out,
+            "the machine was busy: the monitor was late for {} of its sampling intervals, and the program may have been \
+             slower, too; that much more counts as noise",
+            format_share(busy)
+        )?;
+    }
+    writeln!(out)?;
+    let name = width.max(80) - 78 + 24;
+    writeln!(out, "{:name$} {:>11} {:>11} {:>9}", "working set (1 s)", "A", "B", "change")?;
+    line(&report.total, "all", name, out)?;
+    let differs = |row: &&DiffRow| row.working_set.significant || row.rate_hz.significant;
+    let compared: Vec<&DiffRow> = report.rows.iter().filter(|row| row.working_set.p.is_some()).collect();
+    let shown: Vec<&DiffRow> = compared
+        .iter()
+        .enumerate()
+        .filter(|(i, row)| *i < MAX_ROWS || differs(row))
+        .map(|(_, row)| *row)
+        .collect();
+    for row in &shown {
+        line(row, &title(row), name, out)?;
+    }
+    let more = report.rows.len() - shown.len();
+    if more > 0 {
+        writeln!(out, "{more} more mappings are too small to compare, or not among the largest")?;
+    }
+    writeln!(out)?;
+    writeln!(out, "{}", report.verdict)
+}
+
+fn title(row: &DiffRow) -> String {
+    let shared = if row.object { " (shared)" } else { "" };
+    let program = if row.program.is_empty() { String::new() } else { format!("{}: ", row.program) };
+    format!("{program}{}{shared}", row.mapping)
+}
+
+fn line(row: &DiffRow, title: &str, name: usize, out: &mut impl Write) -> io::Result<()> {
+    let size = |bytes: f64| format_size(bytes.round().max(0.0) as u64);
+    let ws = &row.working_set;
+    let change = match ws.change {
+        Some(share) => format!("{}{} %", if share >= 0.0 { "+" } else { "" }, significant(share * 100.0, 3)),
+        None if ws.b > 0.0 => "new".to_owned(),
+        None => String::new(),
+    };
+    let mut verdict = String::new();
+    if ws.significant || ws.verdict.starts_with("unclear") {
+        verdict = ws.verdict.clone();
+    }
+    if row.rate_hz.significant {
+        verdict = if verdict.is_empty() {
+            row.rate_hz.verdict.clone()
+        } else {
+            format!("{verdict}; {}", row.rate_hz.verdict)
+        };
+    }
+    if verdict.is_empty() {
+        "no significant difference".clone_into(&mut verdict);
+    }
+    let first = format!("{:name$} {:>11} {:>11} {change:>9}", shortened(title, name), size(ws.a), size(ws.b));
+    writeln!(out, "{first}")?;
+    writeln!(out, "    {verdict}")
+}
+
+/// What was done, and what a difference is.
+fn how(report: &DiffReport) -> String {
+    let all = || report.a.iter().chain(&report.b);
+    let blocks = |one: &Compared| one.blocks_s.len();
+    let (fewest, most) = (all().map(blocks).min().unwrap_or(0), all().map(blocks).max().unwrap_or(0));
+    let blocks = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
+    let settled = all().map(|one| one.settled_s).fold(0.0, f64::max);
+    format!(
+        "compared without the first {}, in {blocks} blocks a recording; a difference is one of {} at least,\n\
+         of which noise makes one in {} comparisons like this at most",
+        format_time((settled * 1e9) as u64),
+        format_share(report.min_change),
+        significant(1.0 / report.level.max(1e-9), 3),
+    )
+}

@@ -1,0 +1,308 @@
+//! The report on holdings: which lines, in which order.
+
+use super::{Figures, Holdings, MappingHoldings, ObjectHoldings, ProcessHoldings};
+use crate::Accumulate;
+use crate::provenance::Provenance;
+use isotherm_damon::{Snapshot, TargetId};
+use isotherm_record::Item;
+use serde::Serialize;
+use std::cmp::Reverse;
+
+/// What a line is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// A process, with its largest mappings below it.
+    #[default]
+    Process,
+    /// A mapping of a process.
+    Mapping,
+    /// A file or shared memory, each byte once; and what each process has of its own.
+    Object,
+}
+
+/// What lines are sorted by; figures largest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sort {
+    /// Name, A to Z.
+    Name,
+    /// Mapped bytes.
+    Mapped,
+    /// Resident bytes.
+    Resident,
+    /// Working set of a second.
+    Ws1s,
+    /// Working set of ten seconds.
+    #[default]
+    Ws10s,
+    /// Working set of a minute.
+    Ws60s,
+    /// Hot bytes.
+    Hot,
+    /// Cold since 10 s.
+    Cold10s,
+    /// Cold since a minute.
+    Cold1m,
+    /// Cold since 5 minutes.
+    Cold5m,
+    /// Unknown bytes.
+    Unknown,
+}
+
+impl Sort {
+    fn value(self, f: &Figures) -> Option<u64> {
+        match self {
+            Self::Name => None,
+            Self::Mapped => Some(f.mapped),
+            Self::Resident => f.resident,
+            Self::Ws1s => Some(f.ws_1s),
+            Self::Ws10s => Some(f.ws_10s),
+            Self::Ws60s => Some(f.ws_60s),
+            Self::Hot => f.hot,
+            Self::Cold10s => f.cold_10s,
+            Self::Cold1m => f.cold_1m,
+            Self::Cold5m => f.cold_5m,
+            Self::Unknown => Some(f.unknown),
+        }
+    }
+}
+
+/// What to report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HoldingsOptions {
+    /// Targets; empty: all.
+    pub targets: Vec<TargetId>,
+    /// What a line is of.
+    pub by: By,
+    /// The order of lines, and of the mappings below a process.
+    pub sort: Sort,
+    /// The other way round.
+    pub reverse: bool,
+    /// Only mappings and objects with this in their path or name.
+    pub mapping: String,
+    /// Only lines of at least so many resident bytes; mapped ones where residence is not known.
+    pub min_size: u64,
+    /// Lines at most.
+    pub limit: usize,
+    /// Mappings below a process at most.
+    pub mappings: usize,
+}
+
+impl Default for HoldingsOptions {
+    fn default() -> Self {
+        Self {
+            targets: Vec::new(),
+            by: By::default(),
+            sort: Sort::default(),
+            reverse: false,
+            mapping: String::new(),
+            min_size: 0,
+            limit: usize::MAX,
+            mappings: usize::MAX,
+        }
+    }
+}
+
+/// Collects holdings for a report.
+#[derive(Clone, Debug, Default)]
+pub struct HoldingsAnalysis {
+    options: HoldingsOptions,
+    provenance: Provenance,
+    holdings: Holdings,
+}
+
+/// What is held, as things stood at the end.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HoldingsReport {
+    /// Where it comes from.
+    pub provenance: Provenance,
+    /// The time called 0, ns.
+    pub origin_ns: u64,
+    /// The time that the figures are of, ns.
+    pub time_ns: u64,
+    /// For how long the process observed longest was observed, ns.
+    pub observed_ns: u64,
+    /// What a line is of.
+    pub by: By,
+    /// All targets chosen, but those that ended before; what several of them map counts once. Filters leave it alone.
+    pub totals: Figures,
+    /// By process: all of each. By object: what each has of its own. Else none.
+    pub processes: Vec<ProcessHoldings>,
+    /// By mapping: all of them.
+    pub mappings: Vec<MappingHoldings>,
+    /// By object: files and shared memory.
+    pub objects: Vec<ObjectHoldings>,
+    /// Processes under observation, and those that ended before.
+    pub nr_processes: u64,
+    /// Those that ended before, listed or not.
+    pub nr_ended: u64,
+    /// Lines left out: filtered, or beyond the limit.
+    pub hidden: u64,
+}
+
+impl HoldingsAnalysis {
+    /// An analysis of nothing yet.
+    pub fn new(options: HoldingsOptions) -> Self {
+        let holdings = Holdings::new(options.targets.clone());
+        Self { options, provenance: Provenance::default(), holdings }
+    }
+
+    /// For reports on a recording that was cut: in what way, a clause.
+    pub fn set_truncated(&mut self, how: String) {
+        self.provenance.truncated = Some(how);
+    }
+
+    /// The report.
+    pub fn finish(self) -> HoldingsReport {
+        let (options, holdings) = (&self.options, &self.holdings);
+        let all = holdings.processes();
+        let mut report = HoldingsReport {
+            origin_ns: self.provenance.origin_ns(),
+            time_ns: holdings.now_ns(),
+            observed_ns: all.iter().map(|p| p.observed_ns).max().unwrap_or(0),
+            by: options.by,
+            totals: holdings.totals(),
+            processes: Vec::new(),
+            mappings: Vec::new(),
+            objects: Vec::new(),
+            nr_processes: all.iter().filter(|p| p.ended.is_none()).count() as u64 + holdings.nr_ended(),
+            nr_ended: holdings.nr_ended(),
+            hidden: 0,
+            provenance: self.provenance,
+        };
+        let hidden = &mut report.hidden;
+        match options.by {
+            By::Process => {
+                let mut rows = holdings.processes_with_mappings();
+                for row in &mut rows {
+                    let mut not_counted = 0;
+                    options.choose(&mut row.mappings, options.mappings, &mut not_counted);
+                }
+                if !options.mapping.is_empty() {
+                    let before = rows.len();
+                    rows.retain(|row| !row.mappings.is_empty());
+                    *hidden += (before - rows.len()) as u64;
+                }
+                options.choose(&mut rows, options.limit, hidden);
+                report.processes = rows;
+            }
+            By::Mapping => {
+                let rows = holdings.processes_with_mappings().into_iter();
+                let mut rows: Vec<_> = rows.filter(|p| p.ended.is_none()).flat_map(|p| p.mappings).collect();
+                options.choose(&mut rows, options.limit, hidden);
+                report.mappings = rows;
+            }
+            By::Object => {
+                let mut rows: Vec<Either> = holdings.objects().into_iter().map(Either::Object).collect();
+                rows.extend(holdings.own_of_processes().into_iter().map(Either::Process));
+                options.choose(&mut rows, options.limit, hidden);
+                for row in rows {
+                    match row {
+                        Either::Object(object) => report.objects.push(object),
+                        Either::Process(process) => report.processes.push(process),
+                    }
+                }
+            }
+        }
+        report
+    }
+}
+
+impl HoldingsOptions {
+    /// Leaves what was asked for, in the order asked for; counts what goes.
+    fn choose<R: Line>(&self, rows: &mut Vec<R>, limit: usize, hidden: &mut u64) {
+        let before = rows.len();
+        rows.retain(|row| {
+            let f = row.figures();
+            f.resident.unwrap_or(f.mapped) >= self.min_size && row.is_called(&self.mapping)
+        });
+        rows.sort_by(|a, b| {
+            let by_size = |row: &R| {
+                Reverse((self.sort.value(row.figures()), row.figures().resident, row.figures().mapped))
+            };
+            let order = match self.sort {
+                Sort::Name => a.name().cmp(b.name()),
+                _ => by_size(a).cmp(&by_size(b)),
+            };
+            if self.reverse { order.reverse() } else { order }
+        });
+        rows.truncate(limit);
+        *hidden += (before - rows.len()) as u64;
+    }
+}
+
+/// What is filtered and sorted.
+trait Line {
+    fn figures(&self) -> &Figures;
+    fn name(&self) -> &str;
+    /// Whether it is, or may be, what `--mapping` names.
+    fn is_called(&self, word: &str) -> bool;
+}
+
+impl Line for ProcessHoldings {
+    fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_called(&self, _: &str) -> bool {
+        true
+    }
+}
+
+impl Line for MappingHoldings {
+    fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_called(&self, word: &str) -> bool {
+        self.path.contains(word) || self.name.contains(word)
+    }
+}
+
+enum Either {
+    Object(ObjectHoldings),
+    Process(ProcessHoldings),
+}
+
+impl Line for Either {
+    fn figures(&self) -> &Figures {
+        match self {
+            Self::Object(object) => &object.figures,
+            Self::Process(process) => &process.figures,
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Object(object) => &object.name,
+            Self::Process(process) => &process.name,
+        }
+    }
+
+    fn is_called(&self, word: &str) -> bool {
+        match self {
+            Self::Object(object) => object.path.contains(word) || object.id == word,
+            Self::Process(_) => word.is_empty(),
+        }
+    }
+}
+
+impl Accumulate for HoldingsAnalysis {
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        self.provenance.snapshot(snapshot);
+        self.holdings.snapshot(snapshot);
+    }
+
+    fn note(&mut self, item: &Item) {
+        self.provenance.note(item);
+        self.holdings.note(item);
+    }
+}

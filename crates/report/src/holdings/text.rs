@@ -1,0 +1,379 @@
+//! The report on holdings as a table, and as comma-separated values.
+
+use super::{By, COLD_S, Figures, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
+use crate::names::shortened;
+use crate::units::{SECOND_NS, format_address, format_seconds, format_size, format_time};
+use std::io::{self, Write};
+
+/// Columns from which on sizes are written in full.
+const WIDE: usize = 150;
+
+/// Writes the table with the head and foot of the recording, into `width` columns, at least 80.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_text(report: &HoldingsReport, width: usize, out: &mut impl Write) -> io::Result<()> {
+    for line in report.provenance.head() {
+        writeln!(out, "{line}")?;
+    }
+    write_table(report, width, out)?;
+    for line in report.provenance.foot() {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// Writes the table and what has to be said about it.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) -> io::Result<()> {
+    if report.time_ns == 0 {
+        return writeln!(out, "no process was observed: the recording holds no snapshot of one");
+    }
+    let lines = lines(report);
+    let table = Table::new(width.max(80), &lines);
+    table.head(out)?;
+    for line in &lines {
+        table.line(line, out)?;
+    }
+    if lines.is_empty() {
+        writeln!(out, "nothing is left of it: see --mapping and --min-size")?;
+    }
+    let at = format_seconds(report.time_ns.saturating_sub(report.origin_ns));
+    let name = format!("total at {at} s");
+    table.line(&Line { name, figures: Some(report.totals), ..Line::default() }, out)?;
+    for remark in remarks(report, &lines) {
+        writeln!(out, "{remark}")?;
+    }
+    Ok(())
+}
+
+/// What the reader has to know about this table.
+fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let observed = report.observed_ns;
+    let seconds = observed as f64 / SECOND_NS;
+    if seconds + 0.05 < WINDOWS_S[2] {
+        let longer = if seconds + 0.05 < WINDOWS_S[1] { "10 s and 60 s" } else { "60 s" };
+        remarks.push(format!(
+            "observed for {}: working sets of {longer} are of that time",
+            format_time(observed)
+        ));
+    }
+    if lines.iter().any(|l| l.figures.is_some_and(|f| f.cold().contains(&None))) {
+        remarks.push("-: not observed for so long, or nothing there to know".to_owned());
+    }
+    if lines.iter().any(|l| l.ended) {
+        remarks.push("*: ended before, as it stood then; not in the total".to_owned());
+    }
+    if report.nr_processes > 1 {
+        remarks.push("in the total, what several processes map counts once".to_owned());
+    }
+    if report.hidden > 0 {
+        let what = match report.by {
+            By::Process => "processes",
+            By::Mapping => "mappings",
+            By::Object => "objects and processes",
+        };
+        remarks.push(format!("{} {what} are not listed", report.hidden));
+    }
+    remarks
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    name: String,
+    figures: Option<Figures>,
+    ended: bool,
+    /// Where it begins, or how many map it.
+    place: String,
+}
+
+fn process_line(p: &ProcessHoldings, what: &str) -> Line {
+    let star = if p.ended.is_some() { "*" } else { "" };
+    let name = match (p.name.as_str(), p.pid) {
+        ("", 0) => format!("target {}", p.target),
+        ("", pid) => format!("pid {pid}"),
+        (name, pid) => format!("{name} {pid}"),
+    };
+    let place = String::new();
+    Line { name: format!("{what}{name}{star}"), figures: Some(p.figures), ended: p.ended.is_some(), place }
+}
+
+fn mapping_line(m: &MappingHoldings, what: &str) -> Line {
+    let name = format!("{what}{}", m.name);
+    Line { name, figures: Some(m.figures), ended: false, place: format_address(m.start) }
+}
+
+fn lines(report: &HoldingsReport) -> Vec<Line> {
+    let mut lines = Vec::new();
+    match report.by {
+        By::Process => {
+            for process in &report.processes {
+                lines.push(process_line(process, ""));
+                lines.extend(process.mappings.iter().map(|m| mapping_line(m, "  ")));
+            }
+        }
+        By::Mapping => lines.extend(report.mappings.iter().map(|m| {
+            let target = report.provenance.targets.iter().find(|t| t.id == m.target);
+            let pid = target.map_or(m.target, |t| u64::from(t.pid));
+            mapping_line(m, &format!("{pid} "))
+        })),
+        By::Object => {
+            lines.extend(report.objects.iter().map(|o| Line {
+                name: o.name.clone(),
+                figures: Some(o.figures),
+                ended: false,
+                place: match o.mappers {
+                    1 => "1 process".to_owned(),
+                    n => format!("{n} processes"),
+                },
+            }));
+            lines.extend(report.processes.iter().map(|p| process_line(p, "own: ")));
+        }
+    }
+    lines
+}
+
+/// How the columns lie.
+struct Table {
+    name: usize,
+    wide: bool,
+    place: usize,
+}
+
+/// Heads of the columns, and how wide these are when sizes are short.
+const COLUMNS: [(&str, usize); 10] = [
+    ("mapped", 7),
+    ("resid.", 7),
+    ("1 s", 5),
+    ("10 s", 5),
+    ("60 s", 5),
+    ("hot", 5),
+    ("10 s", 6),
+    ("1 m", 5),
+    ("5 m", 5),
+    ("unkn.", 6),
+];
+
+/// The same when they are written in full.
+const FULL: usize = 11;
+
+impl Table {
+    fn new(width: usize, lines: &[Line]) -> Self {
+        let wide = width >= WIDE;
+        let figures = if wide { FULL * COLUMNS.len() } else { COLUMNS.iter().map(|c| c.1).sum() };
+        let longest =
+            |of: fn(&Line) -> &String| lines.iter().map(|l| of(l).chars().count()).max().unwrap_or(0);
+        let place = longest(|l| &l.place);
+        // Where it begins is of less use than its name.
+        let place = if place > 0 && figures + 24 + 2 + place <= width { place + 2 } else { 0 };
+        let name = longest(|l| &l.name).clamp(20, width - figures - place);
+        Self { name, wide, place }
+    }
+
+    fn width(&self, column: usize) -> usize {
+        if self.wide { FULL } else { COLUMNS[column].1 }
+    }
+
+    fn head(&self, out: &mut impl Write) -> io::Result<()> {
+        let group = |from: usize, to: usize, title: &str| {
+            let width: usize = (from..to).map(|c| self.width(c)).sum();
+            format!("{:>width$}", format!("{title:-^w$}", w = width - 1))
+        };
+        let before = self.name + self.width(0) + self.width(1);
+        let groups = format!(
+            "{:before$}{}{:hot$}{}",
+            "",
+            group(2, 5, "working set"),
+            "",
+            group(6, 9, "cold since"),
+            hot = self.width(5)
+        );
+        writeln!(out, "{groups}")?;
+        let heads: String =
+            COLUMNS.iter().enumerate().map(|(i, c)| format!("{:>w$}", c.0, w = self.width(i))).collect();
+        writeln!(out, "{:w$}{heads}", "", w = self.name)
+    }
+
+    fn line(&self, line: &Line, out: &mut impl Write) -> io::Result<()> {
+        let mut text = format!("{:w$}", shortened(&line.name, self.name), w = self.name);
+        if let Some(f) = &line.figures {
+            let size = |bytes: u64| if self.wide { format_size(bytes) } else { short_size(bytes) };
+            let known =
+                |bytes: Option<u64>, otherwise: &str| bytes.map_or_else(|| otherwise.to_owned(), size);
+            let [ws1, ws10, ws60] = f.working_sets().map(size);
+            let [cold10, cold1, cold5] = f.cold().map(|c| known(c, "-"));
+            let cells = [
+                size(f.mapped),
+                known(f.resident, "?"),
+                ws1,
+                ws10,
+                ws60,
+                known(f.hot, "?"),
+                cold10,
+                cold1,
+                cold5,
+                size(f.unknown),
+            ];
+            for (i, cell) in cells.iter().enumerate() {
+                text.push_str(&format!("{cell:>w$}", w = self.width(i)));
+            }
+        }
+        if self.place > 0 {
+            text.push_str("  ");
+            text.push_str(&line.place);
+        }
+        writeln!(out, "{}", text.trim_end())
+    }
+}
+
+/// Bytes in at most four characters: `0`, `4.0K` (KiB), `579M` (MiB), `1.1G` (GiB).
+pub fn short_size(bytes: u64) -> String {
+    const UNITS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
+    if bytes == 0 {
+        return "0".to_owned();
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value < 0.05 && unit == 0 {
+        return "<.1K".to_owned();
+    }
+    if value < 9.95 { format!("{value:.1}{}", UNITS[unit]) } else { format!("{value:.0}{}", UNITS[unit]) }
+}
+
+/// Writes comma-separated values (RFC 4180): a header, a line a process, mapping and object, and one of the total. Bytes
+/// are whole numbers; what is not known is empty.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()> {
+    write!(out, "kind,target,pid,process,name,path,start,end,ended,mapped,resident")?;
+    for window in WINDOWS_S {
+        write!(out, ",ws_{window}s")?;
+    }
+    write!(out, ",hot")?;
+    for time in COLD_S {
+        write!(out, ",cold_{time}s")?;
+    }
+    writeln!(out, ",unknown")?;
+    let process = |p: &ProcessHoldings, kind: &str| Row {
+        kind: kind.to_owned(),
+        target: Some(p.target),
+        pid: Some(p.pid),
+        process: p.name.clone(),
+        ended: p.ended.clone().unwrap_or_default(),
+        ..Row::default()
+    };
+    let own = if report.by == By::Object { "own" } else { "process" };
+    for p in &report.processes {
+        process(p, own).write(&p.figures, out)?;
+        for m in &p.mappings {
+            mapping_row(m, process(p, "mapping")).write(&m.figures, out)?;
+        }
+    }
+    for m in &report.mappings {
+        let info = report.provenance.targets.iter().find(|t| t.id == m.target);
+        let row = Row {
+            kind: "mapping".to_owned(),
+            target: Some(m.target),
+            pid: info.map(|t| t.pid),
+            process: info.map_or_else(String::new, |t| t.comm.clone()),
+            ..Row::default()
+        };
+        mapping_row(m, row).write(&m.figures, out)?;
+    }
+    for o in &report.objects {
+        let row =
+            Row { kind: "object".to_owned(), name: o.name.clone(), path: o.path.clone(), ..Row::default() };
+        row.write(&o.figures, out)?;
+    }
+    Row { kind: "total".to_owned(), ..Row::default() }.write(&report.totals, out)
+}
+
+fn mapping_row(m: &MappingHoldings, row: Row) -> Row {
+    Row { name: m.name.clone(), path: m.path.clone(), range: Some((m.start, m.end)), ..row }
+}
+
+/// What a line of comma-separated values is of.
+#[derive(Default)]
+struct Row {
+    kind: String,
+    target: Option<u64>,
+    pid: Option<u32>,
+    process: String,
+    name: String,
+    path: String,
+    range: Option<(u64, u64)>,
+    ended: String,
+}
+
+impl Row {
+    fn write(&self, f: &Figures, out: &mut impl Write) -> io::Result<()> {
+        fn or_empty(value: Option<impl ToString>) -> String {
+            value.map_or_else(String::new, |v| v.to_string())
+        }
+        let mut cells = vec![
+            self.kind.clone(),
+            or_empty(self.target),
+            or_empty(self.pid),
+            quoted(&self.process),
+            quoted(&self.name),
+            quoted(&self.path),
+            or_empty(self.range.map(|r| format_address(r.0))),
+            or_empty(self.range.map(|r| format_address(r.1))),
+            quoted(&self.ended),
+            f.mapped.to_string(),
+            or_empty(f.resident),
+        ];
+        cells.extend(f.working_sets().map(|b| b.to_string()));
+        cells.push(or_empty(f.hot));
+        cells.extend(f.cold().map(or_empty));
+        cells.push(f.unknown.to_string());
+        writeln!(out, "{}", cells.join(","))
+    }
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_sizes_take_four_characters() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1, "<.1K"),
+            (512, "0.5K"),
+            (4096, "4.0K"),
+            (10 << 10, "10K"),
+            (999 << 10, "999K"),
+            (1023 << 10, "1.0M"),
+            (579 << 20, "579M"),
+            (1126 << 20, "1.1G"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(short_size(bytes), text);
+            assert!(text.len() <= 4);
+        }
+    }
+
+    #[test]
+    fn what_would_break_a_line_is_quoted() {
+        assert_eq!(quoted("a,b \"c\""), "\"a,b \"\"c\"\"\"");
+        assert_eq!(quoted("libc.so.6"), "libc.so.6");
+    }
+}
