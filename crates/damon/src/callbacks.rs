@@ -12,7 +12,8 @@ pub trait Callbacks {
     /// aggregation after regions are merged and before the snapshot is taken, which shows what was done to their ages.
     fn act(&mut self, _moment: &mut Moment<'_>) {}
     /// The sampling interval since the start in which [`Self::act`] is to be called next, at the latest, `now` being the
-    /// present one. [`Monitor::tick`](crate::Monitor::tick) heeds it. The end of an aggregation need not be named.
+    /// present one. [`Monitor::tick`](crate::Monitor::tick) heeds it, so each such interval is a wake-up. The end of an
+    /// aggregation need not be named.
     fn next_act(&self, _now: u64) -> u64 {
         u64::MAX
     }

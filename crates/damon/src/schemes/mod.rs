@@ -27,8 +27,14 @@
 //! # Nobody starves
 //! Among regions of one score a pass goes on where the last one stopped, by address, and comes round to the first again; so
 //! under a standing quota each has its turn after as many windows as all of them have bytes for. (The kernel goes on to the
-//! end, and begins anew in the next window.) Between different scores priority holds: the hottest may have all of it for as
-//! long as it stays so.
+//! end, and begins anew in the next window.) The place is kept for each score. Between different scores priority holds: the
+//! hottest may have all of it for as long as it stays so.
+//!
+//! # How well unknown memory is known
+//! [`Watch`](crate::Watch) never draws what it knows and what it does not into one region. [`Classic`](crate::Classic) has no
+//! such borders: memory that cannot be observed may share a region with memory that can. The rate is then that of the looks
+//! that showed something, so that the region is not the colder for it, but an action takes all of the region. Who implements
+//! [`Actions`] beside it looks at the pages themselves.
 //!
 //! # What counts
 //! A region is *tried* when the action was asked for, and *applied* when it took effect on some of it. Pages that the

@@ -133,6 +133,30 @@ fn rates_hold_between_aggregations() {
     }
 }
 
+/// A region that is split in the middle of an aggregation goes on being sampled, and so do those behind it.
+#[test]
+fn splitting_between_aggregations_loses_no_samples() {
+    struct Coldest(u32);
+    impl Callbacks for Coldest {
+        fn after_aggregation(&mut self, _targets: &mut [Target], snapshot: &Snapshot) {
+            let regions = &snapshot.targets[0].regions;
+            self.0 = self.0.min(regions.iter().map(|r| r.nr_accesses).min().unwrap_or(0));
+        }
+    }
+    let quota = Quota { bytes: Some(33 * PAGE), reset_interval: Duration::ZERO, ..Quota::default() };
+    let split = Scheme {
+        apply_interval: Some(Duration::from_millis(5)),
+        quota,
+        ..Scheme::new(AccessPattern::ANY, Action::Cold)
+    };
+    let mut all = schemes(vec![split]);
+    let mut monitor = monitor(Classic::new(), memory(2, &[0, 1]));
+    let (mut now, mut coldest) = (0, Coldest(u32::MAX));
+    drive(&mut monitor, &mut all, &mut now, 601, &mut coldest);
+    assert!(all.stats(0).unwrap().nr_tried > 500);
+    assert!(coldest.0 >= 15, "{} of 20 intervals, all of which had accesses", coldest.0);
+}
+
 /// damos_tried_regions.py: of 14 parts every second is accessed; the fifth lowest of eleven counts is at least 14.
 fn tried_regions<S: Sampler<Simulated>>(sampler: S) {
     let mut all = schemes(vec![Scheme::new(AccessPattern::ANY, Action::Stat)]);
