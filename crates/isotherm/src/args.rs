@@ -8,6 +8,7 @@ mod lab;
 mod monitor;
 mod report;
 mod targets;
+mod top;
 
 use crate::record::Keep;
 use clap::{Args, Parser, Subcommand};
@@ -25,6 +26,7 @@ pub use report::{
     AccessArgs, ConvertArgs, HeatmapArgs, HtmlArgs, InputArgs, RawArgs, ReportCommand, TrendArgs,
 };
 pub use targets::TargetArgs;
+pub use top::TopArgs;
 
 /// See which memory of a process is hot, on any stock Linux kernel.
 #[derive(Debug, Parser)]
@@ -39,6 +41,8 @@ pub struct Cli {
 pub enum Command {
     /// Watch processes and write what memory they access to a file
     Record(Box<RecordArgs>),
+    /// Watch live which memory is in use: processes, their mappings, a heatmap
+    Top(Box<TopArgs>),
     /// Look at a recording
     #[command(subcommand)]
     Report(ReportCommand),

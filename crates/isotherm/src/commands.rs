@@ -1,7 +1,7 @@
 //! From the command line to what does the work.
 
 use crate::args::{Cli, Command, LabCommand};
-use crate::{convert, doctor, lab, manual, record, report};
+use crate::{convert, doctor, lab, manual, record, report, top};
 use std::process::ExitCode;
 
 /// Runs what was asked for; gives the status to exit with.
@@ -11,6 +11,7 @@ use std::process::ExitCode;
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Record(args) => record::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Lab(LabCommand::Accuracy(args)) => lab::accuracy(&args),
         Command::Lab(LabCommand::Overhead(args)) => lab::overhead(&args),
         Command::Lab(LabCommand::Overcommit(args)) => lab::overcommit::run(&args),

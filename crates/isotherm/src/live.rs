@@ -118,6 +118,28 @@ pub fn recorded_attrs(attrs: &Attrs) -> rec::RecordedAttrs {
     }
 }
 
+/// Costs as recordings have them.
+pub fn recorded_cost(cost: &isotherm_linux::Cost) -> rec::Cost {
+    rec::Cost {
+        time_ns: cost.time_ns,
+        wall_ns: cost.wall_ns,
+        cpu_ns: cost.cpu_ns,
+        checks: cost.counters.checks,
+        max_checks_per_sample: cost.counters.max_checks_per_sample,
+        clears: cost.counters.clears,
+        flushes: cost.counters.flushes,
+        sweeps: cost.counters.sweeps,
+        pages_swept: cost.counters.pages_swept,
+        checks_cut: cost.counters.checks_cut,
+        clears_cut: cost.counters.clears_cut,
+        samples_missed: cost.counters.samples_missed,
+        snapshots_lost: cost.snapshots_lost,
+        resident_pages: cost.resident_pages,
+        // Whoever writes it down knows since when they are to be counted.
+        processes: None,
+    }
+}
+
 /// Mappings as recordings have them.
 pub fn recorded_mappings(maps: &isotherm_linux::maps::MapList) -> Vec<rec::Mapping> {
     let recorded = |m: &isotherm_linux::maps::Mapping| rec::Mapping {

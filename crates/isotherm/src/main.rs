@@ -30,6 +30,7 @@ mod record;
 mod report;
 mod stop;
 mod terminal;
+mod top;
 
 use clap::FromArgMatches;
 use std::process::ExitCode;

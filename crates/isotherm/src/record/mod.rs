@@ -7,7 +7,7 @@ mod series;
 mod summary;
 mod teller;
 mod utc;
-mod waiting;
+pub mod waiting;
 
 pub use series::Keep;
 

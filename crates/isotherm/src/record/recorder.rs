@@ -336,23 +336,7 @@ impl Observer for Recorder {
     fn cost(&mut self, cost: &Cost) {
         self.ask_for_command_lines(ASKED_A_SECOND);
         let processes = Some(self.processes_since(cost.met));
-        self.write(&Item::Cost(rec::Cost {
-            time_ns: cost.time_ns,
-            wall_ns: cost.wall_ns,
-            cpu_ns: cost.cpu_ns,
-            checks: cost.counters.checks,
-            max_checks_per_sample: cost.counters.max_checks_per_sample,
-            clears: cost.counters.clears,
-            flushes: cost.counters.flushes,
-            sweeps: cost.counters.sweeps,
-            pages_swept: cost.counters.pages_swept,
-            checks_cut: cost.counters.checks_cut,
-            clears_cut: cost.counters.clears_cut,
-            samples_missed: cost.counters.samples_missed,
-            snapshots_lost: cost.snapshots_lost,
-            resident_pages: cost.resident_pages,
-            processes,
-        }));
+        self.write(&Item::Cost(rec::Cost { processes, ..live::recorded_cost(cost) }));
     }
 
     fn idle(&mut self) {

@@ -1,0 +1,216 @@
+//! What stands around: the head, the keys at the bottom, help, and what is typed.
+
+use super::gather::{Head, Process};
+use super::state::{Entered, Prompt, State};
+use super::style::Look;
+use super::table::put;
+use isotherm_report::units::{format_share, format_size, format_time};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::widgets::{Block, Clear, Widget};
+
+/// Lines of the head on a screen of this height.
+pub fn head_lines(height: u16) -> u16 {
+    match height {
+        0..6 => 0,
+        6..10 => 1,
+        10..16 => 2,
+        _ => 3,
+    }
+}
+
+/// Draws the head. `screen`: share of a CPU that the screen takes.
+pub fn head(
+    head: &Head,
+    process: Option<(&Process, &Entered)>,
+    state: &State,
+    screen: f64,
+    area: Rect,
+    look: Look,
+    buffer: &mut Buffer,
+) {
+    let line = |n: u16| Rect { y: area.y + n, height: 1, ..area };
+    if area.height == 0 {
+        return;
+    }
+    let mark = if let Some(over) = &head.over {
+        format!("OVER: {over} ")
+    } else if state.paused.is_some() {
+        "PAUSED ".into()
+    } else {
+        String::new()
+    };
+    let since = head.kept.map_or(0, |(_, last)| last.saturating_sub(head.started_ns));
+    let right = format!("{mark}{}", format_time(since / 1_000_000_000 * 1_000_000_000));
+    let wide = (right.chars().count() as u16).min(area.width);
+    put(buffer, line(0), area.width - wide, wide, &right, true, look.bold());
+    let what = match process {
+        Some((process, _)) => {
+            let ended = process.ended.as_ref().map(|how| format!(" ({how})")).unwrap_or_default();
+            format!("{} (pid {}){ended}: {}", process.name, process.pid, process.command)
+        }
+        None => {
+            let refused = match head.refused.0 {
+                0 => String::new(),
+                n if area.width < 120 => format!(", {n} may not be watched"),
+                n => format!(", {n} may not be watched ({})", head.refused.1),
+            };
+            let plural = if head.processes == 1 { "" } else { "es" };
+            format!("isotherm top: {} process{plural} on {}{refused}", head.processes, head.host)
+        }
+    };
+    put(buffer, line(0), 0, area.width.saturating_sub(wide + 1), &what, true, look.bold());
+    if area.height > 1 {
+        let sum = process.map_or(head.sum, |(process, _)| process.figures);
+        let size = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), format_size);
+        let text = format!(
+            "{} {}, hot {}, cold {} {}, unknown {}, resident {}",
+            ["WS 1s", "WS 10s", "WS 60s"][state.window.min(2)],
+            format_size(sum.working_sets()[state.window]),
+            size(sum.hot),
+            ["10s", "1m", "5m"][state.cold.min(2)],
+            size(sum.cold()[state.cold]),
+            format_size(sum.unknown),
+            size(sum.resident)
+        );
+        put(buffer, line(1), 0, area.width, &text, true, Style::new());
+    }
+    if area.height > 2 {
+        put(buffer, line(2), 0, area.width, &costs(head, screen), true, look.dim());
+    }
+}
+
+/// What it costs, and whether anything was lost.
+fn costs(head: &Head, screen: f64) -> String {
+    let cost = head.cost.filter(|cost| cost.wall_ns > 0);
+    let monitor = cost.map_or_else(
+        || "?".to_owned(),
+        |c| {
+            let share = (c.cpu_ns as f64 / c.wall_ns as f64 - screen).max(0.0);
+            format!("{:.2} %", share * 100.0)
+        },
+    );
+    let limit = match head.limit {
+        limit if limit > 0.0 => format!(" (limit {})", format_share(limit)),
+        _ => String::new(),
+    };
+    let lost = if head.lost == 0 { "0 lost".to_owned() } else { format!("{} LOST", head.lost) };
+    format!(
+        "{}: monitor {monitor} of a CPU{limit}, screen {:.2} %; snapshots {}, {lost}",
+        head.backend,
+        screen * 100.0,
+        head.snapshots
+    )
+}
+
+/// The bottom line: what is typed, what was said, or the keys.
+pub fn foot(state: &State, line: Rect, look: Look, buffer: &mut Buffer) {
+    if line.height == 0 {
+        return;
+    }
+    if let Some((prompt, text)) = &state.prompt {
+        let what = match prompt {
+            Prompt::Filter => "filter by name: ",
+            Prompt::Save => "write to FILE.rec or FILE.txt: ",
+        };
+        // The end of a long name is what is being typed.
+        let room = usize::from(line.width).saturating_sub(what.len() + 1);
+        let skip = text.chars().count().saturating_sub(room);
+        let shown: String = text.chars().skip(skip).collect();
+        put(buffer, line, 0, line.width, &format!("{what}{shown}_"), true, look.bold());
+        return;
+    }
+    if let Some(message) = &state.message {
+        put(buffer, line, 0, line.width, message, true, look.bold());
+        return;
+    }
+    let filter = state.entered.as_ref().map_or(&state.filter, |e| &e.filter);
+    let mut x = 0;
+    if !filter.is_empty() {
+        let text = format!("filter: {filter}  ");
+        put(buffer, line, x, line.width, &text, true, look.bold());
+        x += text.chars().count() as u16;
+    }
+    // The most needed first: what does not fit is left out.
+    let keys: &[(&str, &str)] = match state.entered {
+        None => &[
+            ("q", "quit"),
+            ("?", "help"),
+            ("Enter", "open"),
+            ("s", "sort"),
+            ("/", "filter"),
+            ("p", "pause"),
+            ("w", "write"),
+            ("u", "window"),
+            ("c", "cold since"),
+            ("r", "reverse"),
+        ],
+        Some(_) => &[
+            ("Esc", "back"),
+            ("?", "help"),
+            ("Enter", "show"),
+            ("+ -", "zoom"),
+            ("[ ]", "time"),
+            ("<- ->", "past"),
+            ("p", "pause"),
+            ("Tab", "parts"),
+            ("s", "sort"),
+            ("w", "write"),
+            ("/", "filter"),
+        ],
+    };
+    for (key, what) in keys {
+        let wide = (key.len() + what.len() + 3) as u16;
+        if x + wide > line.width + 2 {
+            break;
+        }
+        put(buffer, line, x, key.len() as u16, key, true, look.reverse());
+        put(buffer, line, x + key.len() as u16 + 1, what.len() as u16, what, true, Style::new());
+        x += wide;
+    }
+}
+
+const HELP: [&str; 21] = [
+    "Up Down PgUp PgDn Home End  select (wheel; click)",
+    "Enter       open a process; show a mapping in the heatmap",
+    "Esc         back: the hot areas, then the list          q  quit",
+    "s S r       sort by the next, previous column; reverse (click a head)",
+    "/           filter by name, command or pid; Esc ends it",
+    "u  c        window of the working set; since when memory is cold",
+    "p Space     pause: the screen stands still, watching goes on",
+    "w           write what is kept to FILE.rec (isotherm report reads",
+    "            it), or this screen to FILE.txt",
+    "Heatmap: + - zoom in, out (wheel)   { } up, down   0 hot areas",
+    "         [ ] longer, shorter columns   Left Right past   n now",
+    "         Tab both parts, one of them    a click says what is there",
+    "Ctrl-L      draw anew                           Ctrl-Z suspend",
+    "",
+    "WS          working set: bytes accessed at least once within 1, 10, 60 s",
+    "HOT         accessed at a tenth of the highest rate and more",
+    "COLD        resident, known not to be accessed for so long; ?: not",
+    "            watched for so long yet",
+    "UNKNOWN     could not be observed: it is not cold",
+    "TREND       working set (1 s), a bar a second, against its own highest",
+    "Rows count shared memory in each process, the head counts it once.",
+];
+
+/// Draws help over what is there.
+pub fn help(area: Rect, look: Look, buffer: &mut Buffer) {
+    let wide = 76.min(area.width);
+    let high = (HELP.len() as u16 + 2).min(area.height);
+    let over = Rect {
+        x: area.x + (area.width - wide) / 2,
+        y: area.y + (area.height - high) / 2,
+        width: wide,
+        height: high,
+    };
+    Clear.render(over, buffer);
+    let block = Block::bordered().title(" isotherm top: any key closes ").border_style(look.dim());
+    let inside = block.inner(over);
+    block.render(over, buffer);
+    for (y, text) in HELP.iter().take(usize::from(inside.height)).enumerate() {
+        let line = Rect { y: inside.y + y as u16, height: 1, ..inside };
+        put(buffer, line, 1, line.width.saturating_sub(1), text, true, Style::new());
+    }
+}

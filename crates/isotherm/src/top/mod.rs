@@ -1,0 +1,189 @@
+//! `isotherm top`: live, which memory is in use.
+//!
+//! | thread | does |
+//! |---|---|
+//! | main | the session: samples, and never waits for the others |
+//! | model | folds what the session tells into the [`model`] |
+//! | screen | heeds keys, draws frames ([`screen`]), sends what differs ([`paint`]) |
+//!
+//! [`state`] and [`keys`] know nothing of terminals, [`terminal`] nothing of what is drawn.
+
+mod chrome;
+mod gather;
+mod heat;
+mod keys;
+mod list;
+mod model;
+mod output;
+mod pace;
+mod paint;
+mod process;
+mod rows;
+mod save;
+mod screen;
+mod state;
+mod style;
+mod suspend;
+mod table;
+mod terminal;
+mod timeline;
+mod ui;
+
+use crate::args::TopArgs;
+use crate::live::{self, joined, spawn};
+use crate::record::waiting::{self, Waited};
+use crate::stop::{self, Stop};
+use anyhow::Context;
+use isotherm_linux::targets::{CommandError, HeldCommand, RunningCommand, TargetError, Tracker};
+use isotherm_linux::{Ended, FeedLimits, Session, SessionOptions, Source};
+use model::{Folder, Keep, Model, Shared};
+use output::Output;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use style::Look;
+use terminal::{GiveBack, Terminal};
+
+/// Runs the command.
+///
+/// # Errors
+/// What went wrong, in words for the person who asked; the terminal is as it was by then.
+pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
+    let attrs = args.monitor.attrs()?;
+    let mut targets = args.targets.clone();
+    targets.all |= targets.is_empty();
+    let tracker = live::targets(&targets)?;
+    let stop = Stop::install().context("cannot catch Ctrl-C")?;
+    if let Some(Err(error)) = targets.command.first().map(|program| stop::check_program(program)) {
+        return Ok(not_run(&error));
+    }
+    let terminal = Terminal::open()?;
+    let look = Look(crate::terminal::colours(&std::io::stdout(), args.color));
+    let source = live::open_source(&args.monitor, attrs, false)?;
+    let header = live::header(&targets, &args.monitor, &attrs, source.name(), source.is_coarse());
+    let model = Shared::new(Model::new(header, Keep::default()));
+    // What the command prints must not get between what is drawn.
+    let output = if targets.command.is_empty() { None } else { Some(Output::divert()?) };
+    let held = match targets.command.is_empty() {
+        true => None,
+        false => match HeldCommand::start(&targets.command) {
+            Ok(held) => Some(held),
+            Err(error) => return Ok(not_run(&error)),
+        },
+    };
+    let ui = ui::Ui { terminal, look, args: ui::Options::of(args), model: model.clone() };
+    let watched = watch(args, source, tracker, held, ui, &model, &stop);
+    terminal::give_back();
+    if let Some(output) = output {
+        output.show();
+    }
+    let (ended, running) = match watched {
+        Ok(watched) => watched,
+        Err(error) => return Ok(not_run(&error)),
+    };
+    let waited = running.map(|running| waiting::wait_for(running, &stop, false)).transpose();
+    ended?;
+    Ok(match waited? {
+        Some(Waited::Left) => ExitCode::from(stop.code().unwrap_or(130)),
+        Some(Waited::Ended(status)) => ExitCode::from(u8::try_from(status.shell_code()).unwrap_or(1)),
+        None => stop.code().map_or(ExitCode::SUCCESS, ExitCode::from),
+    })
+}
+
+type Watched = (anyhow::Result<()>, Option<RunningCommand>);
+
+/// Lets the command run, watches, and shows it until the user has seen enough.
+///
+/// # Errors
+/// The command could not be run.
+fn watch(
+    args: &TopArgs,
+    source: Box<dyn Source>,
+    mut tracker: Tracker,
+    held: Option<HeldCommand>,
+    ui: ui::Ui,
+    model: &Shared,
+    stop: &Stop,
+) -> Result<Watched, CommandError> {
+    let mut lost = None;
+    let running = match held.map(HeldCommand::release).transpose()? {
+        Some((process, running)) => {
+            lost = tracker.add(process).err();
+            Some(running)
+        }
+        None => None,
+    };
+    let options = SessionOptions {
+        duration: None,
+        update: args.monitor.update,
+        overhead: args.monitor.overhead,
+        cpu_before: isotherm_linux::process_cpu(),
+    };
+    let mut session = Session::new(source, tracker, options);
+    Ok((session_and_screen(&mut session, ui, model, stop, lost.as_ref()), running))
+}
+
+fn session_and_screen(
+    session: &mut Session,
+    ui: ui::Ui,
+    model: &Shared,
+    stop: &Stop,
+    lost: Option<&TargetError>,
+) -> anyhow::Result<()> {
+    let folder = spawn(session, "model", FeedLimits::default(), Folder::new(model.clone()))
+        .context("cannot start a thread")?;
+    session.start()?;
+    let (over, quit) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    // However this ends, the terminal is given back, and nothing is drawn after that.
+    let _give_back = GiveBack;
+    terminal::give_back_on_panic();
+    let screen = {
+        let (over, quit) = (Arc::clone(&over), Arc::clone(&quit));
+        std::thread::Builder::new().name("isotherm-screen".into()).spawn(move || {
+            // Also when it panics: nobody could end the session by keys any more.
+            let _quit = Raise(&quit);
+            ui.run(&over)
+        })
+    };
+    let screen = screen.context("cannot start a thread")?;
+    let ended = session.run(&mut || stop.asked() || quit.load(Ordering::Relaxed));
+    let blind_spots = session.blind_spots();
+    {
+        let mut model = model.lock();
+        model.blind_spots = blind_spots;
+        model.over = match &ended {
+            Ok(Ended::NoTargets) => Some("all targets ended".into()),
+            _ => None,
+        };
+        model.version += 1;
+    }
+    // There is still to see what there was.
+    while matches!(ended, Ok(Ended::NoTargets)) && !stop.asked() && !quit.load(Ordering::Relaxed) {
+        std::thread::park_timeout(std::time::Duration::from_millis(50));
+    }
+    over.store(true, Ordering::Relaxed);
+    terminal::give_back();
+    let drawn = joined(screen);
+    drop(folder);
+    ended?;
+    drawn?;
+    match lost {
+        Some(error) if model.lock().snapshots == 0 => Err(anyhow::anyhow!("{error}")),
+        _ => Ok(()),
+    }
+}
+
+/// Sets a flag when dropped.
+struct Raise<'a>(&'a AtomicBool);
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The command did not run: the statuses of a shell.
+fn not_run(error: &CommandError) -> ExitCode {
+    say!("isotherm: {error}");
+    ExitCode::from(u8::try_from(error.shell_code()).unwrap_or(1))
+}

@@ -1,0 +1,299 @@
+//! What `top` knows: every target's figures, and of its past what fits into a bound.
+//!
+//! A thread of its own folds in what the session tells ([`Folder`]). The screen takes the lock for as long as it takes to
+//! copy what it shows, and never while it draws or writes; sampling waits for neither.
+
+use super::timeline::{Moment, Timeline};
+use crate::live;
+use isotherm_damon::{Attrs, Snapshot, TargetId};
+use isotherm_linux::maps::MapList;
+use isotherm_linux::process::Process;
+use isotherm_linux::targets::EndReason;
+use isotherm_linux::{Cost, Observer, Refusals};
+use isotherm_record as rec;
+use isotherm_record::Item;
+use isotherm_report::Accumulate;
+use isotherm_report::holdings::{Figures, Holdings};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Seconds of the trend.
+pub const TREND: usize = 120;
+
+/// Targets that ended and are still kept for what they did.
+const MOST_ENDED: usize = 1024;
+
+/// How much of the past is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// How long, ns.
+    pub time_ns: u64,
+    /// Bytes that it may take; where it takes more, the oldest goes sooner.
+    pub bytes: usize,
+}
+
+impl Default for Keep {
+    /// Ten minutes in 64 MiB.
+    fn default() -> Self {
+        Self { time_ns: 600_000_000_000, bytes: 64 << 20 }
+    }
+}
+
+/// A process.
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    pub info: rec::TargetInfo,
+    pub timeline: Timeline,
+    pub figures: Figures,
+    /// Working set (1 s) second by second, the latest last.
+    pub trend: VecDeque<f32>,
+    /// When it ended, and how.
+    pub ended: Option<(u64, String)>,
+}
+
+/// All that is known.
+#[derive(Debug, Default)]
+pub struct Model {
+    pub header: rec::Header,
+    /// What processes and mappings hold now.
+    pub holdings: Holdings,
+    pub targets: BTreeMap<TargetId, Target>,
+    /// The snapshots kept.
+    pub moments: VecDeque<Moment>,
+    /// All processes together: what several map counts once.
+    pub totals: Figures,
+    /// Snapshots seen.
+    pub snapshots: u64,
+    /// Snapshots lost.
+    pub lost: u64,
+    /// Processes that may not be watched, and why the first may not.
+    pub refused: (u64, String),
+    pub cost: Option<Cost>,
+    /// Costs of the time that is kept.
+    pub costs: VecDeque<Cost>,
+    /// What the backend cannot see; known when the session is over.
+    pub blind_spots: Vec<String>,
+    /// The session is over, and why.
+    pub over: Option<String>,
+    /// Raised by each change that shows.
+    pub version: u64,
+    keep: Keep,
+    ended: usize,
+}
+
+impl Model {
+    pub fn new(header: rec::Header, keep: Keep) -> Self {
+        Self { header, keep, ..Self::default() }
+    }
+
+    /// A target is found, or found anew under another name.
+    pub fn target(&mut self, info: rec::TargetInfo) {
+        self.version += 1;
+        self.holdings.note(&Item::Target(info.clone()));
+        let id = TargetId(info.id);
+        self.targets.entry(id).or_default().info = info;
+    }
+
+    pub fn mappings(&mut self, id: TargetId, maps: Vec<rec::Mapping>, time_ns: u64) {
+        let Some(target) = self.targets.get_mut(&id) else { return };
+        target.timeline.map(time_ns, maps.as_slice().into());
+        self.holdings.note(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial: false }));
+    }
+
+    pub fn snapshot(&mut self, snapshot: &Snapshot) {
+        let moment = Moment::of(snapshot);
+        self.snapshots += 1;
+        self.version += 1;
+        self.moments.push_back(moment);
+        for seen in &snapshot.targets {
+            if let Some(target) = self.targets.get_mut(&seen.id) {
+                target.timeline.push(moment, seen);
+            }
+        }
+        self.holdings.snapshot(snapshot);
+    }
+
+    pub fn target_end(&mut self, id: TargetId, reason: String, time_ns: u64) {
+        if let Some(target) = self.targets.get_mut(&id) {
+            let end = rec::TargetEnd { target: id.0, time_ns, reason: reason.clone() };
+            self.holdings.note(&Item::TargetEnd(end));
+            target.ended = Some((time_ns, reason));
+            self.ended += 1;
+            self.version += 1;
+        }
+    }
+
+    pub fn cost(&mut self, cost: &Cost) {
+        self.lost += cost.snapshots_lost;
+        self.cost = Some(*cost);
+        self.costs.push_back(*cost);
+        self.version += 1;
+        for held in self.holdings.processes() {
+            if let Some(target) = self.targets.get_mut(&TargetId(held.target)) {
+                target.figures = held.figures;
+            }
+        }
+        self.totals = self.holdings.totals();
+        for target in self.targets.values_mut().filter(|target| target.ended.is_none()) {
+            if target.trend.len() == TREND {
+                target.trend.pop_front();
+            }
+            target.trend.push_back(target.figures.ws_1s as f32);
+        }
+        self.forget(cost.time_ns);
+    }
+
+    /// Forgets what is past the bounds.
+    fn forget(&mut self, now_ns: u64) {
+        let mut horizon = now_ns.saturating_sub(self.keep.time_ns);
+        loop {
+            let mut bytes = self.moments.len() * size_of::<Moment>();
+            for target in self.targets.values_mut() {
+                target.timeline.forget(horizon);
+                bytes += target.timeline.bytes();
+            }
+            while self.moments.front().is_some_and(|m| m.end_ns < horizon) {
+                self.moments.pop_front();
+            }
+            // The last second stays, whatever it takes.
+            let kept = now_ns.saturating_sub(horizon);
+            if bytes <= self.keep.bytes || kept < 1_000_000_000 {
+                break;
+            }
+            horizon = now_ns - kept / 8 * 7;
+        }
+        while self.costs.front().is_some_and(|c| c.time_ns < horizon) {
+            self.costs.pop_front();
+        }
+        let gone = |t: &Target| t.ended.as_ref().is_some_and(|_| t.timeline.is_empty());
+        self.targets.retain(|_, t| !gone(t));
+        self.ended = self.targets.values().filter(|t| t.ended.is_some()).count();
+        if self.ended > MOST_ENDED {
+            let mut ends: Vec<u64> =
+                self.targets.values().filter_map(|t| t.ended.as_ref().map(|(at, _)| *at)).collect();
+            ends.sort_unstable();
+            let limit = ends[self.ended - MOST_ENDED];
+            self.targets.retain(|_, t| t.ended.as_ref().is_none_or(|(at, _)| *at >= limit));
+        }
+    }
+
+    /// Beginning and end of what is kept, ns.
+    pub fn kept(&self) -> Option<(u64, u64)> {
+        Some((self.moments.front()?.start_ns, self.moments.back()?.end_ns))
+    }
+
+    /// Processes there are now.
+    pub fn alive(&self) -> usize {
+        self.targets.values().filter(|t| t.ended.is_none()).count()
+    }
+}
+
+/// The model, shared by the thread that folds and the one that draws.
+#[derive(Clone, Debug)]
+pub struct Shared(Arc<Mutex<Model>>);
+
+impl Shared {
+    pub fn new(model: Model) -> Self {
+        Self(Arc::new(Mutex::new(model)))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Model> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Folds what the session tells into the model.
+pub struct Folder {
+    model: Shared,
+    processes: BTreeMap<TargetId, Arc<Process>>,
+    unasked: VecDeque<TargetId>,
+}
+
+/// Command lines asked for in a second of those that were forked (see the recorder).
+const ASKED_A_SECOND: usize = 8;
+
+impl Folder {
+    pub fn new(model: Shared) -> Self {
+        Self { model, processes: BTreeMap::new(), unasked: VecDeque::new() }
+    }
+
+    fn name_anew(&mut self, id: TargetId, process: &Process, time_ns: u64) {
+        let (comm, cmdline) = live::names_of(process);
+        let mut model = self.model.lock();
+        if let Some(target) = model.targets.get_mut(&id) {
+            let cmdline = if cmdline.is_empty() { target.info.cmdline.clone() } else { cmdline };
+            target.info = rec::TargetInfo { comm, cmdline, time_ns, ..target.info.clone() };
+        }
+    }
+}
+
+impl Observer for Folder {
+    fn target(
+        &mut self,
+        id: TargetId,
+        process: &Arc<Process>,
+        parent: Option<TargetId>,
+        is_copy: bool,
+        time_ns: u64,
+    ) {
+        self.processes.insert(id, Arc::clone(process));
+        let (comm, cmdline) = if is_copy && parent.is_some() {
+            self.unasked.push_back(id);
+            let model = self.model.lock();
+            let parent = parent.and_then(|parent| model.targets.get(&parent));
+            (process.first_comm().to_owned(), parent.map_or_else(Vec::new, |p| p.info.cmdline.clone()))
+        } else {
+            live::names_of(process)
+        };
+        let pid = u32::try_from(process.pid().as_raw_nonzero().get()).unwrap_or(0);
+        let parent = parent.map(|p| p.0);
+        self.model.lock().target(rec::TargetInfo { id: id.0, pid, parent, comm, cmdline, time_ns });
+    }
+
+    fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
+        let maps = live::recorded_mappings(maps);
+        self.model.lock().mappings(id, maps, time_ns);
+    }
+
+    fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {
+        self.name_anew(id, process, time_ns);
+    }
+
+    fn attrs(&mut self, attrs: &Attrs, _time_ns: u64) {
+        self.model.lock().header.attrs = live::recorded_attrs(attrs);
+    }
+
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        self.model.lock().snapshot(snapshot);
+    }
+
+    fn target_end(&mut self, id: TargetId, reason: EndReason, time_ns: u64) {
+        self.processes.remove(&id);
+        let reason = match reason {
+            EndReason::Exited(Some(status)) => status.to_string(),
+            EndReason::Exited(None) => "exited".into(),
+            EndReason::LeftCgroup => "left the control group".into(),
+            EndReason::Refused => "may not be observed any more".into(),
+        };
+        self.model.lock().target_end(id, reason, time_ns);
+    }
+
+    fn refused(&mut self, refusals: &Refusals) {
+        let mut model = self.model.lock();
+        if model.refused.0 == 0 {
+            model.refused.1.clone_from(&refusals.why);
+        }
+        model.refused.0 += refusals.count;
+        model.version += 1;
+    }
+
+    fn cost(&mut self, cost: &Cost) {
+        for _ in 0..ASKED_A_SECOND {
+            let Some(id) = self.unasked.pop_front() else { break };
+            if let Some(process) = self.processes.get(&id).map(Arc::clone) {
+                self.name_anew(id, &process, isotherm_linux::monotonic_ns());
+            }
+        }
+        self.model.lock().cost(cost);
+    }
+}

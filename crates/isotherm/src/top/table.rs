@@ -1,0 +1,154 @@
+//! Tables of figures: columns by how much room there is, rows, heads to click on.
+
+use super::rows::{Column, Cursor, Sort, value};
+use super::style::Look;
+use isotherm_report::holdings::Figures;
+use isotherm_report::units::format_size;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+/// Width of a column of sizes, `999.9 MiB`.
+const SIZE: u16 = 9;
+/// Sizes in the order in which they are left out where there is no room, the last first.
+const BY_WORTH: [Column; 5] =
+    [Column::WorkingSet, Column::Unknown, Column::Hot, Column::Cold, Column::Resident];
+
+/// How a table is laid out.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    pub columns: Vec<(Column, u16, u16)>,
+    /// Where what follows the figures begins, and how wide it is.
+    pub rest: (u16, u16),
+}
+
+/// The columns that fit into `width`: key, name, sizes; `rest`: what is wanted after them.
+pub fn layout(width: u16, key: u16, name: u16, rest: u16) -> Layout {
+    let fixed = key + 1 + name;
+    let room = width.saturating_sub(fixed);
+    let most = usize::from(room / (SIZE + 1)).min(BY_WORTH.len());
+    // What follows gives way to the last of the sizes only where nothing else does.
+    let with_rest = usize::from(room.saturating_sub(rest + 1) / (SIZE + 1)).min(BY_WORTH.len());
+    let chosen = if with_rest + 1 >= most { with_rest.max(1) } else { most };
+    let shown = &BY_WORTH[..chosen.min(most)];
+    let sizes = Column::ALL.into_iter().filter(|c| shown.contains(c));
+    let used = fixed + (SIZE + 1) * shown.len() as u16;
+    let spare = width.saturating_sub(used + if with_rest > 0 { rest + 1 } else { 0 });
+    // A name may be longer, but what follows is shown as wide as it can be on a wide screen.
+    let name = (name + (spare / 2).min(name)).min(width.saturating_sub(key + 1).max(1));
+    let mut x = 0;
+    let mut columns = Vec::new();
+    for (column, wide) in
+        [(Column::Key, key), (Column::Name, name)].into_iter().chain(sizes.map(|c| (c, SIZE)))
+    {
+        columns.push((column, x, wide));
+        x += wide + 1;
+    }
+    Layout { columns, rest: (x, width.saturating_sub(x)) }
+}
+
+/// What stands above a column.
+pub fn title(column: Column, key: &str, window: usize, cold: usize) -> String {
+    match column {
+        Column::Key => key.into(),
+        Column::Name => "NAME".into(),
+        Column::Resident => "RESIDENT".into(),
+        Column::WorkingSet => ["WS 1s", "WS 10s", "WS 60s"][window.min(2)].into(),
+        Column::Hot => "HOT".into(),
+        Column::Cold => format!("COLD {}", ["10s", "1m", "5m"][cold.min(2)]),
+        Column::Unknown => "UNKNOWN".into(),
+    }
+}
+
+/// A line of heads; the one sorted by is marked. Returns where each can be clicked.
+#[allow(clippy::too_many_arguments, reason = "what a line of heads consists of")]
+pub fn heads(
+    layout: &Layout,
+    key: &str,
+    rest: &str,
+    sort: Sort,
+    (window, cold): (usize, usize),
+    area: Rect,
+    look: Look,
+    buffer: &mut Buffer,
+) -> Vec<(Rect, Column)> {
+    buffer.set_style(area, look.reverse());
+    let mut hits = Vec::new();
+    for &(column, x, wide) in &layout.columns {
+        let mut text = title(column, key, window, cold);
+        if sort.by == column {
+            text.push(if sort.ascends() { '^' } else { 'v' });
+        }
+        let left = column == Column::Name || (column == Column::Key && wide > 8);
+        put(buffer, area, x, wide, &text, left, look.reverse());
+        let x = area.x.saturating_add(x).min(area.right());
+        hits.push((Rect::new(x, area.y, wide.min(area.right() - x), 1), column));
+    }
+    put(buffer, area, layout.rest.0, layout.rest.1, rest, true, look.reverse());
+    hits
+}
+
+/// A row of figures.
+pub fn figures(
+    layout: &Layout,
+    figures: &Figures,
+    (window, cold): (usize, usize),
+    area: Rect,
+    (style, unknown): (Style, Style),
+    buffer: &mut Buffer,
+) {
+    for &(column, x, wide) in layout.columns.iter().filter(|(c, ..)| BY_WORTH.contains(c)) {
+        let bytes = value(figures, column, window, cold);
+        // What nobody can know yet is neither nothing nor all.
+        let text = bytes.map_or_else(|| "?".into(), size);
+        let unknown_here = column == Column::Unknown && bytes != Some(0) || bytes.is_none();
+        let style = if unknown_here { style.patch(unknown) } else { style };
+        put(buffer, area, x, wide, &text, false, style);
+    }
+}
+
+/// Bytes in a column; nothing is a dash, as it is told faster than a figure.
+fn size(bytes: u64) -> String {
+    if bytes == 0 {
+        return "-".into();
+    }
+    let text = format_size(bytes);
+    match text.split_once('.') {
+        // 1000.0 to 1023.9 of a unit: the decimal is what one can do without.
+        Some((whole, rest)) if text.len() > usize::from(SIZE) => {
+            format!("{whole}{}", rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
+        _ => text,
+    }
+}
+
+/// Text in a column, `x` from the left of `area`; to the right unless `left`.
+pub fn put(buffer: &mut Buffer, area: Rect, x: u16, wide: u16, text: &str, left: bool, style: Style) {
+    if x >= area.width || area.height == 0 {
+        return;
+    }
+    let wide = wide.min(area.width - x);
+    let shown: String = text.chars().take(usize::from(wide)).collect();
+    let indent = if left { 0 } else { wide - (shown.chars().count() as u16).min(wide) };
+    buffer.set_stringn(area.x + x + indent, area.y, shown, usize::from(wide - indent), style);
+}
+
+/// What is visible of a list.
+pub fn visible(cursor: &mut Cursor, lines: u16, len: usize) -> std::ops::Range<usize> {
+    cursor.follow(usize::from(lines).max(1), len);
+    cursor.top..(cursor.top + usize::from(lines)).min(len)
+}
+
+/// A trend as bars, the latest at the right, against its own highest.
+pub fn bars(trend: &[f32], wide: u16) -> String {
+    const BARS: [char; 8] =
+        ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
+    let shown = &trend[trend.len().saturating_sub(usize::from(wide))..];
+    let highest = shown.iter().copied().fold(0.0, f32::max);
+    let bar = |value: f32| match value / highest {
+        _ if highest <= 0.0 || value <= 0.0 => ' ',
+        share => BARS[((share * 8.0).ceil() as usize).clamp(1, 8) - 1],
+    };
+    let indent = usize::from(wide).saturating_sub(shown.len());
+    " ".repeat(indent) + &shown.iter().map(|v| bar(*v)).collect::<String>()
+}

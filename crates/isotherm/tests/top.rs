@@ -1,0 +1,330 @@
+//! `isotherm top` in a pseudo-terminal, as a user sees it.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use common::{ISOTHERM, Running, isotherm, pte_works, read, run, snapshots, wait_until};
+use rustix::process::Signal;
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use tempfile::tempdir;
+
+/// A program in a terminal of its own.
+struct Tty {
+    master: std::fs::File,
+    /// Kept open, so that what was written last can be read when the program is gone.
+    slave: OwnedFd,
+    screen: vt100::Parser,
+    /// All that was ever written.
+    raw: Vec<u8>,
+    child: Running,
+}
+
+fn parser(rows: u16, columns: u16) -> vt100::Parser {
+    vt100::Parser::new(rows.try_into().unwrap(), columns.try_into().unwrap(), 0)
+}
+
+impl Tty {
+    fn start(mut command: Command, columns: u16, rows: u16) -> Self {
+        let (mut master, mut slave) = (-1, -1);
+        let null = std::ptr::null_mut();
+        // SAFETY: the first two are live integers to be written to, the others are not used.
+        let opened = unsafe { libc::openpty(&mut master, &mut slave, null, null.cast(), null.cast()) };
+        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: openpty made both, and nobody else has them.
+        let (master, slave) = unsafe { (OwnedFd::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
+        rustix::io::fcntl_setfd(&master, rustix::io::FdFlags::CLOEXEC).unwrap();
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&slave, size).unwrap();
+        let stdio = || Stdio::from(slave.try_clone().unwrap());
+        command.stdin(stdio()).stdout(stdio()).stderr(stdio()).env("TERM", "xterm-256color");
+        // SAFETY: setsid and ioctl are async-signal-safe; descriptor 0 is the terminal by then.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setsid();
+                match libc::ioctl(0, libc::TIOCSCTTY, 0) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            });
+        }
+        let child = Running::start(command);
+        let mut tty =
+            Self { master: master.into(), slave, screen: parser(rows, columns), raw: Vec::new(), child };
+        tty.read();
+        tty
+    }
+
+    /// Takes what was written so far.
+    fn read(&mut self) {
+        loop {
+            let mut waiting = 0;
+            // SAFETY: FIONREAD writes an int.
+            let asked = unsafe { libc::ioctl(self.master.as_raw_fd(), libc::FIONREAD, &mut waiting) };
+            assert_eq!(asked, 0);
+            if waiting == 0 {
+                return;
+            }
+            let mut piece = [0; 4096];
+            let n = self.master.read(&mut piece).unwrap();
+            self.screen.process(&piece[..n]);
+            self.raw.extend_from_slice(&piece[..n]);
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let (_, columns) = self.screen.screen().size();
+        let columns = columns.get();
+        self.screen.screen().rows(0, columns).map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    fn has(&self, part: &str) -> bool {
+        self.lines().iter().any(|line| line.contains(part))
+    }
+
+    /// Waits until the screen shows it.
+    #[track_caller]
+    fn wait_for(&mut self, part: &str) {
+        self.wait_until(part, |tty| tty.has(part));
+    }
+
+    #[track_caller]
+    fn wait_until(&mut self, what: &str, mut so: impl FnMut(&mut Self) -> bool) {
+        let mut lines = Vec::new();
+        let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_until(what, || {
+                self.read();
+                lines = self.lines();
+                so(self)
+            });
+        }));
+        assert!(waited.is_ok(), "never: {what}: {lines:#?}");
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn resize(&mut self, columns: u16, rows: u16) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        self.screen = parser(rows, columns);
+        tcsetwinsize(&self.slave, size).unwrap();
+    }
+
+    /// Waits for the end of the program; what a shell would find then.
+    fn end(&mut self) -> ExitStatus {
+        let mut status = None;
+        self.wait_until("its end", |tty| {
+            status = tty.child.0.try_wait().unwrap();
+            status.is_some()
+        });
+        self.read();
+        self.is_restored();
+        status.unwrap()
+    }
+
+    /// The terminal is as a shell wants it.
+    fn is_restored(&self) {
+        let modes = tcgetattr(&self.slave).unwrap().local_modes;
+        assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG), "{modes:?}");
+        let screen = self.screen.screen();
+        assert!(!screen.alternate_screen(), "{:#?}", self.lines());
+        assert!(!screen.hide_cursor());
+        assert_eq!(screen.mouse_protocol_mode(), vt100::MouseProtocolMode::None);
+    }
+}
+
+/// 64 MiB, 8 of them in use, for as long as the test takes.
+fn workload(dir: &Path) -> Running {
+    let mut command = isotherm(dir, &["workload", "hotspot", "--set", "total=64M", "--set", "spot=8M"]);
+    command.args(["--set", "phase=3600s"]).stdout(Stdio::null()).stderr(Stdio::null());
+    Running::start(command)
+}
+
+fn top(dir: &Path, args: &[&str], size: (u16, u16)) -> Tty {
+    let mut command = isotherm(dir, &["top"]);
+    command.args(args);
+    Tty::start(command, size.0, size.1)
+}
+
+/// Of a size on the screen, `15.9 MiB`, the MiB.
+fn mib(words: &[&str], at: usize) -> f64 {
+    let value: f64 = words[at].parse().unwrap();
+    match words[at + 1] {
+        "KiB" => value / 1024.0,
+        "MiB" => value,
+        unit => panic!("{unit}"),
+    }
+}
+
+#[test]
+fn the_working_set_of_a_process_is_listed_and_its_memory_drawn() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = workload(dir.path());
+    let pid = target.pid().to_string();
+    let mut tty = top(dir.path(), &["--pid", &pid, "--color", "never"], (100, 30));
+    let size = |tty: &Tty| {
+        let line = tty.lines().into_iter().find(|line| line.trim_start().starts_with(&pid))?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // PID, name, resident, working set.
+        Some((mib(&words, 2), mib(&words, 4)))
+    };
+    tty.wait_until("its working set", |tty| {
+        let ready =
+            tty.lines().iter().any(|l| l.trim_start().starts_with(&pid) && l.matches("iB").count() > 2);
+        ready && size(tty).is_some_and(|(resident, used)| resident > 60.0 && (6.0..16.0).contains(&used))
+    });
+    for part in ["1 process on", "WS 1sv", "UNKNOWN", "q quit", "0 lost"] {
+        assert!(tty.has(part), "{part}: {:#?}", tty.lines());
+    }
+    tty.press("\r");
+    tty.wait_until("a heatmap with hot and cold memory", |tty| {
+        tty.has("time (s)") && tty.lines().iter().any(|line| line.contains("999"))
+    });
+    assert!(tty.has(&format!("(pid {pid})")));
+    // The whole mapping: most of it is cold.
+    tty.press("\r");
+    tty.wait_until("the mapping", |tty| tty.lines().iter().filter(|line| line.contains("000")).count() > 3);
+    tty.press("?");
+    tty.wait_for("UNKNOWN     could not be observed: it is not cold");
+    tty.press("x");
+    tty.wait_until("no help", |tty| !tty.has("any key closes"));
+    tty.resize(60, 16);
+    tty.wait_until("the smaller screen", |tty| tty.has("time (s)") && tty.has("Esc back"));
+    tty.resize(200, 50);
+    tty.wait_until("the larger screen", |tty| {
+        tty.lines()[49].contains("filter") && tty.lines().iter().any(|line| line.len() > 150)
+    });
+    tty.press("\x1b");
+    tty.press("q");
+    assert_eq!(tty.end().code(), Some(0));
+    let text = String::from_utf8_lossy(&tty.raw).into_owned();
+    for colour in ["[38;5;", "[38;2;", "[48;5;", "[48;2;"] {
+        assert!(!text.contains(colour), "{colour:?}");
+    }
+}
+
+#[test]
+fn the_terminal_is_given_back_whatever_ends_it() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = workload(dir.path());
+    let pid = target.pid().to_string();
+    let begin = || {
+        let mut tty = top(dir.path(), &["--pid", &pid], (80, 24));
+        tty.wait_for(&pid);
+        assert!(tty.screen.screen().alternate_screen());
+        let modes = tcgetattr(&tty.slave).unwrap().local_modes;
+        assert!(!modes.intersects(LocalModes::ICANON | LocalModes::ECHO));
+        tty
+    };
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
+        let mut tty = begin();
+        tty.child.signal(signal);
+        assert_eq!(tty.end().code(), Some(code));
+    }
+    for keys in ["q", "\x03"] {
+        let mut tty = begin();
+        tty.press(keys);
+        assert_eq!(tty.end().code(), Some(0), "{keys:?}");
+    }
+}
+
+#[test]
+fn suspended_it_leaves_the_terminal_to_the_shell_and_comes_back() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = workload(dir.path());
+    let script = format!(
+        "set -m; {ISOTHERM} top --pid {0}; echo stopped-it; read x; fg >/dev/null; echo over-$?; read x",
+        target.pid()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).current_dir(dir.path());
+    let mut tty = Tty::start(command, 80, 24);
+    tty.wait_for("q quit");
+    tty.press("\x1a");
+    tty.wait_for("stopped-it");
+    tty.is_restored();
+    tty.press("\n");
+    tty.wait_until("top again", |tty| tty.screen.screen().alternate_screen() && tty.has("q quit"));
+    tty.press("q");
+    tty.wait_for("over-0");
+    tty.is_restored();
+    tty.press("\n");
+    tty.end();
+}
+
+#[test]
+fn what_is_kept_is_written_to_a_recording_and_the_screen_to_text() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = workload(dir.path());
+    let pid = target.pid().to_string();
+    let mut tty = top(dir.path(), &["--pid", &pid], (80, 24));
+    // Before anything was seen there is nothing to write.
+    tty.wait_until("its figures", |tty| {
+        tty.lines().iter().any(|line| line.trim_start().starts_with(&pid) && line.contains("MiB"))
+    });
+    tty.press("w\r");
+    tty.wait_for("wrote isotherm-top.rec");
+    assert!(snapshots(&read(&dir.path().join("isotherm-top.rec")).unwrap()) > 0);
+    tty.press("w\r");
+    tty.wait_for("is there already");
+    let name = "screen.txt";
+    tty.press("w");
+    tty.press(&"\x7f".repeat(30));
+    tty.press(&format!("{name}\r"));
+    tty.wait_for("wrote screen.txt");
+    tty.press("q");
+    assert_eq!(tty.end().code(), Some(0));
+    let text = std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert!(text.contains("WS 1sv") && text.contains(&pid), "{text}");
+    let report = run(dir.path(), &["report", "wss", "-i", "isotherm-top.rec"]).ok();
+    assert!(report.contains("working set") || report.contains("working-set"), "{report}");
+}
+
+#[test]
+fn a_command_is_watched_to_its_end_and_then_shows_what_it_printed() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let script = "echo printed-by-it; sleep 2; exit 3";
+    let mut tty = top(dir.path(), &["--", "sh", "-c", script], (80, 24));
+    tty.wait_for("OVER: all targets ended");
+    assert!(!tty.has("printed-by-it"));
+    tty.press("q");
+    assert_eq!(tty.end().code(), Some(3));
+    assert!(tty.has("printed-by-it"), "{:#?}", tty.lines());
+}
+
+#[test]
+fn without_a_terminal_it_says_so() {
+    let dir = tempdir().unwrap();
+    let mut command = isotherm(dir.path(), &["top"]);
+    // Without one that controls it, either.
+    // SAFETY: setsid is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        });
+    }
+    let done: common::Done = command.output().unwrap().into();
+    done.fails(1, &["no terminal to draw on", "isotherm record"]);
+    run(dir.path(), &["top", "--refresh", "1ms"]).fails(2, &["50ms"]);
+}
