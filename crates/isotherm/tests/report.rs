@@ -276,7 +276,7 @@ fn a_picture_replaces_nothing_but_a_picture() {
     std::fs::write(dir.join("notes.svg"), "all my work").unwrap();
     std::fs::write(dir.join("page.svg"), "<!doctype html>").unwrap();
     std::fs::write(dir.join("empty.png"), "").unwrap();
-    let cases = [("rec.png", "a recording"), ("notes.svg", "a text"), ("page.svg", "an HTML page")];
+    let cases = [("rec.png", "a recording"), ("notes.svg", "a text"), ("page.svg", "another HTML page")];
     for report in ["heatmap", "wss", "regions"] {
         for (file, what) in cases {
             let before = std::fs::read(dir.join(file)).unwrap();
