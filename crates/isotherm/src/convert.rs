@@ -35,9 +35,7 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     reading::check_content(&args.input, done.snapshots, reader.warnings())?;
     drop(writer);
     draft.keep()?;
-    for warning in reader.warnings() {
-        say!("isotherm: {}: {warning}", args.input.display());
-    }
+    reading::tell(&args.input, reader.warnings());
     if !args.quiet {
         tell(&done, reader.format(), format, &args.output);
     }
@@ -79,7 +77,7 @@ fn tell(done: &Done, from: Format, to: Format, output: &Path) {
     say!("isotherm: {from} to {to}: {} snapshots, {} regions{size}", done.snapshots, done.regions);
     let losses = to.losses();
     // What the input did not hold is not lost; damo's formats know nothing of ours.
-    if !losses.is_empty() && from == Format::Rec {
+    if !losses.is_empty() && matches!(from, Format::Rec | Format::Parquet) {
         say!("isotherm: {to} has no place for: {}", losses.join("; "));
     }
 }

@@ -121,9 +121,7 @@ impl Recording {
         check_content(&self.path, window.snapshots, warnings)?;
         if !self.told {
             self.told = true;
-            for warning in warnings {
-                say!("isotherm: {}: {warning}", self.path.display());
-            }
+            tell(&self.path, warnings);
         }
         if let Some(why) = window.nothing().filter(|_| !self.may_be_empty) {
             bail!("{}: {why}", self.path.display());
@@ -223,9 +221,22 @@ pub fn check_content(path: &Path, snapshots: u64, warnings: &[Warning]) -> anyho
     Ok(())
 }
 
-/// Whether something is missing, as opposed to worked out.
+/// Says what is wrong with a file, and what was chosen from it.
+pub fn tell(path: &Path, warnings: &[Warning]) {
+    for warning in warnings {
+        let path = path.display();
+        match warning {
+            Warning::Records { used: Some(_), .. } => {
+                say!("isotherm: {path}: {warning} (--record N reads another, --record all all of them)");
+            }
+            other => say!("isotherm: {path}: {other}"),
+        }
+    }
+}
+
+/// Whether something is missing, as opposed to worked out or chosen.
 fn is_flaw(warning: &Warning) -> bool {
-    !matches!(warning, Warning::Assumed { .. } | Warning::Skipped { .. })
+    !matches!(warning, Warning::Assumed { .. } | Warning::Skipped { .. } | Warning::Records { .. })
 }
 
 fn list(known: &[(u64, u32, String)], seen: &BTreeSet<u64>) -> String {

@@ -356,6 +356,12 @@ fn a_recording_survives_the_way_there_and_back() {
     assert_eq!(whole("copy.rec"), whole(DEFAULT));
     run(dir, &["convert", DEFAULT, "out.parquet"]).ok();
     assert!(std::fs::read(dir.join("out.parquet")).unwrap().starts_with(b"PAR1"));
+    run(dir, &["convert", "out.parquet", "back.rec"]).ok();
+    for report in ["raw", "wss", "access", "heatmap"] {
+        let shown = |file: &str| run(dir, &["report", report, "--json", "-i", file]).ok();
+        assert_eq!(shown("out.parquet"), shown(DEFAULT), "{report}");
+        assert_eq!(shown("back.rec"), shown(DEFAULT), "{report}");
+    }
     run(dir, &["convert", DEFAULT, "named-otherwise", "--to", "record-v1"]).ok();
     assert_eq!(regions("named-otherwise", &["--sample", "5ms", "--aggr", "100ms"]), original);
 }
@@ -408,8 +414,12 @@ fn what_cannot_be_read_says_why_and_what_to_do() {
     run(dir, &["convert", "random.rec", "out.rec"]).fails(1, &["random.rec", "not a recording"]);
     assert!(!dir.join("out.rec").exists());
     made_up(dir, DEFAULT, Format::Rec);
-    run(dir, &["convert", DEFAULT, "a.parquet"]).ok();
-    run(dir, &["report", "wss", "-i", "a.parquet"]).fails(1, &["Parquet", "use the recording"]);
+    std::fs::write(dir.join("perf.data"), "PERFILE2 and what follows it").unwrap();
+    run(dir, &["report", "wss", "-i", "perf.data"]).fails(1, &["perf.data", "perf script -i FILE"]);
+    std::fs::write(dir.join("cut.json"), "[{\"target_id\":1,\"snapshots\":[{\"start_time\"").unwrap();
+    let cut = run(dir, &["report", "wss", "-i", "cut.json"]);
+    assert!(!cut.err.contains("is used"), "{}", cut.err);
+    cut.fails(1, &["cut.json", "cut off at byte 42, before the end of its first snapshot"]);
     run(dir, &["report", "wss", "--target", "nobody"]).fails(1, &["nobody", "there are"]);
     for (args, part) in [
         (&["report", "wss", "--time", "5"][..], "unit"),

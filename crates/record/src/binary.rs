@@ -5,8 +5,8 @@
 //! target: its id (version 1: i32, a pid; else u64), u32 number of regions; a region: u64 start, u64 end, u32
 //! nr_accesses. Start times, ages and intervals are not in it.
 
-use crate::spool::{RunInfo, Spool, SpoolReader, counted};
-use crate::{Error, Format, ItemWriter, RecordedAttrs, Warning, rec};
+use crate::spool::{Record, Spool, SpoolReader, counted};
+use crate::{Error, Format, ItemWriter, ReadOptions, Warning, rec};
 use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
@@ -14,36 +14,68 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 pub(crate) const MAGIC: &[u8; 16] = b"damon_recfmt_ver";
 
 /// Most targets in a snapshot.
-const MAX_TARGETS: u32 = 65_536;
+const MAX_TARGETS: u32 = rec::MAX_REGIONS as u32;
+
+/// What version 0 holds when there is nothing to hold: a snapshot of no target at the time 0. An empty file says nothing.
+const EMPTY_V0: [u8; 20] = [0; 20];
+
+/// Seconds of the latest time that can be told in nanoseconds.
+const MAX_SECS: i64 = (u64::MAX / 1_000_000_000) as i64;
 
 /// Whether `head` can be the beginning of a version 0 file, which has no mark: a sensible time, and counts and addresses
 /// that agree with it.
 pub(crate) fn looks_like_v0(head: &[u8]) -> bool {
+    if head == EMPTY_V0 {
+        return true;
+    }
     let mut input = Counted { input: head, offset: 0 };
-    let mut target = || -> io::Result<bool> {
+    let mut snapshot = || -> io::Result<Looks> {
         let secs = i64::from_le_bytes(input.array()?);
         let nanos = i64::from_le_bytes(input.array()?);
         let targets = u32::from_le_bytes(input.array()?);
-        // Up to the year 2242, whichever clock.
-        let sensible = (0..1 << 33).contains(&secs)
+        let sensible = (0..=MAX_SECS).contains(&secs)
             && (0..1_000_000_000).contains(&nanos)
-            && (1..=MAX_TARGETS).contains(&targets);
+            && (0..=MAX_TARGETS).contains(&targets);
+        if !sensible || targets == 0 && (secs, nanos) == (0, 0) {
+            return Ok(Looks::Wrong);
+        }
+        if targets == 0 {
+            return Ok(Looks::Empty);
+        }
         input.array::<8>()?;
         let regions = u32::from_le_bytes(input.array()?);
-        if !sensible || regions as usize > rec::MAX_REGIONS {
-            return Ok(false);
+        if regions as usize > rec::MAX_REGIONS {
+            return Ok(Looks::Wrong);
         }
         for _ in 0..regions.min(4) {
             let (start, end) = (u64::from_le_bytes(input.array()?), u64::from_le_bytes(input.array()?));
             input.array::<4>()?;
             if start > end {
-                return Ok(false);
+                return Ok(Looks::Wrong);
             }
         }
-        Ok(true)
+        Ok(Looks::Right)
     };
-    // A file shorter than a snapshot with one region says too little to be taken for anything.
-    target().unwrap_or(false)
+    let mut empty = false;
+    loop {
+        match snapshot() {
+            Ok(Looks::Right) => return true,
+            Ok(Looks::Wrong) => return false,
+            // It says little; what follows says more.
+            Ok(Looks::Empty) => empty = true,
+            // A file shorter than a snapshot with one region says too little to be taken for anything, unless it ends with
+            // a snapshot.
+            Err(_) => return empty && (head.len().is_multiple_of(EMPTY_V0.len()) || head.len() > 8 << 10),
+        }
+    }
+}
+
+/// What the beginning of a file may be.
+enum Looks {
+    Right,
+    Wrong,
+    /// A snapshot of no target.
+    Empty,
 }
 
 /// Reads with the number of bytes read.
@@ -66,9 +98,9 @@ pub(crate) fn read(
     input: impl Read,
     file: String,
     format: Format,
-    intervals: RecordedAttrs,
+    options: &ReadOptions,
 ) -> Result<SpoolReader, Error> {
-    let mut spool = Spool::new(file.clone(), format, RunInfo { target: None, intervals })?;
+    let mut spool = Spool::new(file.clone(), format, options)?;
     let mut input = Counted { input: BufReader::with_capacity(256 << 10, input), offset: 0 };
     let stopped = parse(&mut input, format, &mut spool, &file)?;
     spool.into_reader(stopped)
@@ -99,27 +131,36 @@ fn parse<R: Read>(
         Ok(version) => version == 1,
         Err(Stop::Io(e)) => return Err(Error::io("read", file, e)),
         Err(Stop::Cut) => return Ok(Some(Warning::Truncated { offset: 0, lost_bytes: 0, last_ns: 0 })),
-        Err(Stop::Nonsense(why)) => return Ok(Some(Warning::Stopped { why })),
+        Err(Stop::Nonsense(why)) => return Ok(Some(Warning::Stopped { why, last_ns: 0 })),
     };
     let mut targets: Vec<TargetSnapshot> = Vec::new();
     let mut last_ns = 0;
+    let record = Record::default();
     loop {
         let offset = input.offset;
         match snapshot(input, narrow, &mut targets) {
             Ok(None) => return Ok(None),
+            Ok(Some(0)) if targets.is_empty() => {}
             Ok(Some(end_ns)) => {
+                let nothing = targets.is_empty();
+                for target in &mut targets {
+                    let Some(stream) = spool.stream(&record, target.id.0) else {
+                        let why = "it has too many targets".to_owned();
+                        return Ok(Some(Warning::Stopped { why, last_ns }));
+                    };
+                    target.id = stream;
+                }
                 last_ns = end_ns;
                 // damo marks the end of a lone snapshot with one of the region 0-0.
-                let marker = |t: &TargetSnapshot| matches!(t.regions[..], [r] if r.range.end == 0);
-                for target in &targets {
-                    spool.note_target(target.id.0);
-                    if marker(target) {
-                        spool.note_end(target.id.0, end_ns);
+                targets.retain(|target| {
+                    let marker = matches!(target.regions[..], [r] if r.range.end == 0);
+                    if marker {
+                        spool.note_end(target.id, end_ns);
                     }
-                }
-                targets.retain(|t| !marker(t));
-                if !targets.is_empty() {
-                    spool.push_ended(end_ns, 0, &targets)?;
+                    !marker
+                });
+                if nothing || !targets.is_empty() {
+                    spool.push_ended(end_ns, 0, std::mem::take(&mut targets))?;
                 }
             }
             Err(Stop::Cut) => {
@@ -129,7 +170,7 @@ fn parse<R: Read>(
             Err(Stop::Io(e)) => return Err(Error::io("read", file, e)),
             Err(Stop::Nonsense(why)) => {
                 let why = format!("the snapshot at byte {offset} {why}");
-                return Ok(Some(Warning::Stopped { why }));
+                return Ok(Some(Warning::Stopped { why, last_ns }));
             }
         }
     }
@@ -163,10 +204,9 @@ fn snapshot<R: Read>(
     let [b, c, d, e, f, g, h] = input.array()?;
     let secs = i64::from_le_bytes([first, b, c, d, e, f, g, h]);
     let nanos = i64::from_le_bytes(input.array()?);
-    let end_ns = secs
-        .checked_mul(1_000_000_000)
-        .and_then(|ns| ns.checked_add(nanos))
-        .and_then(|ns| u64::try_from(ns).ok())
+    // The sum of two of them fits, whatever they are.
+    let end_ns = u64::try_from(i128::from(secs) * 1_000_000_000 + i128::from(nanos))
+        .ok()
         .ok_or_else(|| Stop::Nonsense(format!("has an impossible time, {secs} s {nanos} ns")))?;
     let nr_targets = u32::from_le_bytes(input.array()?);
     if nr_targets > MAX_TARGETS {
@@ -266,6 +306,9 @@ impl<W: Write + Send> ItemWriter for Writer<W> {
     }
 
     fn finish(&mut self) -> Result<(), Error> {
-        self.begin().and_then(|()| self.output.flush()).map_err(|e| Error::io("write", &self.file, e))
+        let empty = !self.begun && self.version == 0;
+        let marked =
+            self.begin().and_then(|()| if empty { self.output.write_all(&EMPTY_V0) } else { Ok(()) });
+        marked.and_then(|()| self.output.flush()).map_err(|e| Error::io("write", &self.file, e))
     }
 }

@@ -127,6 +127,8 @@ pub enum Warning {
     Stopped {
         /// Where and what.
         why: String,
+        /// End of the last snapshot read, ns; 0 when there is none.
+        last_ns: u64,
     },
     /// The recording has no end: the recorder was killed, or still runs.
     Unfinished {
@@ -142,6 +144,13 @@ pub enum Warning {
         /// What they are, plural: `lines that are no damon_aggregated event`.
         what: &'static str,
     },
+    /// The file holds several records of the same memory.
+    Records {
+        /// What each is, a phrase, behind its number.
+        list: Vec<String>,
+        /// The one that is read, counted from 1; `None`: all of them.
+        used: Option<usize>,
+    },
     /// Something the file does not say was worked out.
     Assumed {
         /// What, as a sentence.
@@ -149,16 +158,21 @@ pub enum Warning {
     },
 }
 
+/// What is left of a file that cannot be read to its end.
+fn used(last_ns: u64) -> &'static str {
+    if last_ns > 0 { "the snapshots before that are used" } else { "no snapshot comes before that" }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated { offset, lost_bytes: 0, .. } => {
-                write!(f, "the recording is cut off at byte {offset}; everything before it is used")
+            Self::Truncated { offset, lost_bytes: 0, last_ns } => {
+                write!(f, "the recording is cut off at byte {offset}; {}", used(*last_ns))
             }
-            Self::Truncated { offset, lost_bytes, .. } => write!(
+            Self::Truncated { offset, lost_bytes, last_ns } => write!(
                 f,
-                "the recording is cut off: the last {lost_bytes} bytes, from byte {offset}, are incomplete; \
-                 everything before them is used"
+                "the recording is cut off: the last {lost_bytes} bytes, from byte {offset}, are incomplete; {}",
+                used(*last_ns)
             ),
             Self::Damaged { offset, lost_bytes, from_ns, to_ns } => {
                 write!(f, "{lost_bytes} bytes at byte {offset} are damaged")?;
@@ -169,7 +183,16 @@ impl fmt::Display for Warning {
                     _ => write!(f, "; what they held is missing"),
                 }
             }
-            Self::Stopped { why } => write!(f, "reading stopped: {why}; everything before it is used"),
+            Self::Stopped { why, last_ns } => write!(f, "reading stopped: {why}; {}", used(*last_ns)),
+            Self::Records { list, used } => {
+                let list = list.join("; ");
+                match used {
+                    Some(nth) => write!(f, "it holds several records ({list}); record {nth} is read"),
+                    None => {
+                        write!(f, "it holds several records ({list}); all are read, as targets of their own")
+                    }
+                }
+            }
             Self::Unfinished { .. } => {
                 write!(f, "the recording was not finished: the recorder was killed, or still runs")
             }

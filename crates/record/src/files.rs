@@ -1,6 +1,8 @@
 //! Opening and creating recordings, whatever their format.
 
-use crate::{Error, Format, Item, ItemReader, ItemWriter, RecordedAttrs, Warning, binary, json, parquet};
+use crate::{
+    Error, Format, Item, ItemReader, ItemWriter, RecordChoice, RecordedAttrs, Warning, binary, json, parquet,
+};
 use crate::{perf_script, rec};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Cursor, Read, Seek};
@@ -12,14 +14,18 @@ use std::path::Path;
 pub struct ReadOptions {
     /// The format, when it is not to be found out.
     pub format: Option<Format>,
-    /// Intervals to assume where the file holds none (perf script text, the binary format); zero: leave unknown.
+    /// Intervals to assume where the file holds none (perf script text, the binary format, some of damo's JSON); zero:
+    /// leave unknown.
     pub intervals: RecordedAttrs,
+    /// Which of several records of the same memory.
+    pub record: RecordChoice,
 }
 
 /// Opens a recording for reading; `-` is standard input. The format is found out by content, then by extension.
 ///
 /// # Errors
-/// [`Error::Io`], [`Error::Empty`], [`Error::UnknownFormat`], [`Error::Unsupported`] (Parquet, a newer version), and
+/// [`Error::Io`], [`Error::Empty`], [`Error::UnknownFormat`], [`Error::Unsupported`] (a newer version, a tracer's own
+/// file, Parquet of other programs), and
 /// [`Error::Malformed`] when nothing in the file can be read.
 pub fn open(path: &Path) -> Result<Box<dyn ItemReader>, Error> {
     open_with(path, &ReadOptions::default())
@@ -31,32 +37,80 @@ pub fn open(path: &Path) -> Result<Box<dyn ItemReader>, Error> {
 /// As [`open`].
 pub fn open_with(path: &Path, options: &ReadOptions) -> Result<Box<dyn ItemReader>, Error> {
     let file = name_of(path, "standard input");
-    let mut input: Box<dyn Read + Send> = if is_standard(path) {
-        Box::new(io::stdin())
-    } else {
-        Box::new(File::open(path).map_err(|e| Error::io("open", &file, e))?)
-    };
+    if is_standard(path) {
+        return read(Box::new(io::stdin()), None, file, None, options);
+    }
+    let open = || File::open(path).map_err(|e| Error::io("open", &file, e));
+    let input = Box::new(open()?);
+    let whole = if path.metadata().is_ok_and(|m| m.is_file()) { Some(open()?) } else { None };
+    read(input, whole, file.clone(), Format::from_path(path), options)
+}
+
+/// Reads a recording that comes from anywhere, called `name` in messages. The format is found out by content.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_from(
+    input: impl Read + Send + 'static,
+    name: &str,
+    options: &ReadOptions,
+) -> Result<Box<dyn ItemReader>, Error> {
+    read(Box::new(input), None, name.to_owned(), None, options)
+}
+
+/// `whole`: the same input again, where it can be read in any order.
+fn read(
+    mut input: Box<dyn Read + Send>,
+    whole: Option<File>,
+    file: String,
+    by_name: Option<Format>,
+    options: &ReadOptions,
+) -> Result<Box<dyn ItemReader>, Error> {
     let head = read_head(&mut input).map_err(|e| Error::io("read", &file, e))?;
     if head.is_empty() {
         return Err(Error::Empty { file });
     }
-    let format = options.format.or_else(|| Format::detect(&head)).or_else(|| Format::from_path(path));
+    if let Some(why) = foreign(&head).filter(|_| options.format.is_none()) {
+        return Err(Error::Unsupported { file, why: why.to_owned() });
+    }
+    let format = options.format.or_else(|| Format::detect(&head)).or(by_name);
     let Some(format) = format else { return Err(Error::UnknownFormat { file }) };
     let input = Cursor::new(head).chain(input);
-    let intervals = options.intervals;
     Ok(match format {
         Format::Rec => Box::new(rec::Reader::new(input, file)?),
-        Format::JsonCompressed | Format::Json => Box::new(json::read(input, file, format)?),
-        Format::PerfScript => Box::new(perf_script::read(input, file, intervals)?),
+        Format::JsonCompressed | Format::Json => Box::new(json::read(input, file, format, options)?),
+        Format::PerfScript => Box::new(perf_script::read(input, file, options)?),
         Format::RecordV0 | Format::RecordV1 | Format::RecordV2 => {
-            Box::new(binary::read(input, file, format, intervals)?)
+            Box::new(binary::read(input, file, format, options)?)
         }
+        // Parquet is read from its end.
         Format::Parquet => {
-            let why =
-                "Parquet is written for other programs and not read back; use the recording it was made from";
-            return Err(Error::Unsupported { file, why: why.to_owned() });
+            let whole = whole.map_or_else(|| copied(input, &file), Ok)?;
+            Box::new(parquet::Reader::new(whole, file)?)
         }
     })
+}
+
+/// What comes out of `input`, in a file.
+fn copied(mut input: impl Read, file: &str) -> Result<File, Error> {
+    let name = format!("a temporary file in {} (for {file})", std::env::temp_dir().display());
+    let mut copy = tempfile::tempfile().map_err(|e| Error::io("create", &name, e))?;
+    io::copy(&mut input, &mut copy).map_err(|e| Error::io("copy to a temporary file", file, e))?;
+    Ok(copy)
+}
+
+/// What to do with a file of a tracer, which only the tracer reads.
+fn foreign(head: &[u8]) -> Option<&'static str> {
+    if head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP") {
+        return Some(
+            "this is perf.data, as `perf record` writes it; turn it into text, which is read here: \
+             perf script -i FILE > perf.txt",
+        );
+    }
+    head.starts_with(b"\x17\x08\x44tracing").then_some(
+        "this is trace.dat, as `trace-cmd record` writes it; turn it into text, which is read here: \
+         trace-cmd report -i FILE > perf.txt",
+    )
 }
 
 /// Creates a recording; `-` is standard output. A file that exists is replaced when it is a recording or empty.

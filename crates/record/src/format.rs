@@ -23,7 +23,7 @@ pub enum Format {
     RecordV1,
     /// The same with 64-bit target ids (`.damon`).
     RecordV2,
-    /// Apache Parquet, a row a region (`.parquet`); written only.
+    /// Apache Parquet, a row a region (`.parquet`); read back if it was written here.
     Parquet,
 }
 
@@ -106,25 +106,17 @@ impl Format {
             Some(_) => {}
         }
         let text = String::from_utf8_lossy(head);
-        if text.contains("damon_aggregated:") {
+        if text.contains("damon_aggregated:") || text.contains("damos_before_apply:") {
             return Some(Self::PerfScript);
         }
         crate::binary::looks_like_v0(head).then_some(Self::RecordV0)
     }
 
-    /// What a recording can hold and this format cannot, a phrase each. Empty for Isotherm's own format.
+    /// What a recording can hold and this format cannot, a phrase each. Empty for Isotherm's own format, and
+    /// for Parquet.
     pub fn losses(self) -> Vec<&'static str> {
         let own: &[&str] = match self {
-            Self::Rec => return Vec::new(),
-            Self::Parquet => {
-                return vec![
-                    "mappings without a region in them",
-                    "when targets ended",
-                    "the monitor's cost over time",
-                    "changes of attributes that no snapshot shows",
-                    "snapshots without a region",
-                ];
-            }
+            Self::Rec | Self::Parquet => return Vec::new(),
             Self::JsonCompressed | Self::Json => {
                 &["bounds of the number of regions", "fractions of a microsecond in the intervals"]
             }

@@ -23,12 +23,13 @@ mod spool;
 pub mod synthetic;
 
 pub use error::{Error, Warning};
-pub use files::{Conversion, ReadOptions, convert, create, open, open_with};
+pub use files::{Conversion, ReadOptions, convert, create, open, open_from, open_with};
 pub use format::{Format, UnknownFormatName};
 use isotherm_damon::Snapshot;
 pub use joined::open_joined;
 pub use model::*;
 pub use replace::{Placement, Replacement, holds_something};
+pub use spool::RecordChoice;
 
 /// Hands out the items of a recording in order of time.
 ///

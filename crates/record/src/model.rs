@@ -61,6 +61,16 @@ pub struct Header {
     pub overhead_limit: f64,
 }
 
+impl Header {
+    /// Wall-clock time, nanoseconds since 1970, of a time of the recording; `None` where it does not say when it was
+    /// started.
+    pub fn wall_clock_ns(&self, time_ns: u64) -> Option<u64> {
+        let behind = i128::from(time_ns) - i128::from(self.started_ns);
+        let known = (self.started_unix_ns > 0).then_some(self.started_unix_ns)?;
+        u64::try_from(i128::from(known) + behind).ok()
+    }
+}
+
 /// A process under observation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

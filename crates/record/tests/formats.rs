@@ -228,7 +228,7 @@ fn perf_script_text_in_all_its_variants() {
     assert_eq!(read[1].targets[0].regions, [region(4096, 8192, 4, 0)]);
     assert_eq!(read.iter().map(|s| s.sample_ns).collect::<Vec<_>>(), [0, 5 * ms, 5 * ms]);
     assert!(warnings.contains(&Warning::Skipped { count: 1, what: "snapshots of which events are missing" }));
-    let what = "lines that are no damon_aggregated event";
+    let what = "lines that are no damon_aggregated or damos_before_apply event";
     assert!(warnings.contains(&Warning::Skipped { count: 1, what }));
     assert!(warnings.iter().any(|w| w.to_string().contains("1 of its 3 regions")), "{warnings:?}");
 }
@@ -349,7 +349,13 @@ fn what_is_no_recording_is_refused_with_a_reason() {
         ("", "is empty"),
         ("hello world\n", "not a recording in any format"),
         ("{\"a\": 1}", "cannot be read as json"),
-        ("PAR1", "not read back"),
+        ("PAR1", "it is cut off"),
+        ("PERFILE2\u{68}", "perf script -i FILE > perf.txt"),
+        ("\u{17}\u{8}Dtracing6", "trace-cmd report -i FILE"),
+        (
+            "[{\"target_id\": 1, \"snapshots\": [{\"start",
+            "cut off at byte 39, before the end of its first snapshot",
+        ),
         ("\u{1}\u{2}", "not a recording in any format"),
     ] {
         let error = read_bytes(content.as_bytes(), RecordedAttrs::default()).unwrap_err().to_string();

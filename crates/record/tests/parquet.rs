@@ -5,8 +5,10 @@ mod common;
 
 use common::{small, snapshots};
 use isotherm_damon::RegionSnapshot;
-use isotherm_record::{Format, Header, Item, TargetInfo, create};
+use isotherm_record::synthetic::{Shape, Synthetic};
+use isotherm_record::{Format, Header, Item, ItemReader, TargetInfo, create};
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::statistics::Statistics;
 use parquet::record::Field;
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,6 +28,9 @@ fn every_region_is_a_row() {
             1 => (region.seen_bp, region.exposure, region.resident) = (2500, 40, Some(8192)),
             _ => {}
         }
+    }
+    if let Item::Header(header) = &mut items[0] {
+        header.started_unix_ns = 999_996_400_000_000_000;
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.parquet");
@@ -49,7 +54,12 @@ fn every_region_is_a_row() {
                 assert_eq!(row["region_start"], Field::ULong(region.range.start));
                 assert_eq!(row["region_end"], Field::ULong(region.range.end));
                 assert_eq!(row["nr_accesses"], Field::UInt(region.nr_accesses));
+                assert_eq!(row["nr_accesses_bp"], Field::UInt(region.nr_accesses_bp));
                 assert_eq!(row["max_nr_accesses"], Field::UInt(20));
+                assert_eq!(row["comm"], Field::Str(format!("synthetic-{}", target.id.0)));
+                // An hour before the epoch's billionth second, and the recording's clock at 1000 s then.
+                let wall_us = 999_996_400_000_000 + (snapshot.end_ns - 1_000_000_000_000) / 1000;
+                assert_eq!(row["end_time"], Field::TimestampMicros(wall_us as i64));
                 let rate = match region.is_unknown() {
                     true => Field::Null,
                     false => Field::Double(f64::from(region.nr_accesses) * 10.0),
@@ -65,7 +75,7 @@ fn every_region_is_a_row() {
                 let name = match region.range.start >> 40 {
                     0x55 => "[heap]",
                     _ if region.range.end > 0x7fff_fff0_0000 => "[stack]",
-                    _ => "",
+                    _ => "[anon]",
                 };
                 assert_eq!(row["mapping"], Field::Str(name.to_owned()), "{region:x?}");
             }
@@ -79,4 +89,30 @@ fn every_region_is_a_row() {
     assert_eq!(Item::Header(header), items[0]);
     let targets: Vec<TargetInfo> = serde_json::from_str(&value("isotherm.targets")).unwrap();
     assert_eq!(targets.iter().map(|t| t.id).collect::<Vec<_>>(), [4001, 4002]);
+}
+
+/// Who filters by time reads only the groups of that time.
+#[test]
+fn a_row_group_is_a_stretch_of_time() {
+    let mut made_up = Synthetic::new(Shape { nr_regions: 500_000, ..Shape::default() });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = create(&path, Format::Parquet).unwrap();
+    while let Some(item) = made_up.next_ref().unwrap() {
+        writer.write(item).unwrap();
+    }
+    writer.finish().unwrap();
+    let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+    let groups = reader.metadata().row_groups();
+    assert!((3..=5).contains(&groups.len()), "{}", groups.len());
+    for column in ["snapshot", "start_ns", "end_ns"] {
+        let mut last = None;
+        for group in groups {
+            let chunk = group.columns().iter().find(|c| c.column_path().string() == column).unwrap();
+            let Some(Statistics::Int64(range)) = chunk.statistics() else { panic!("{column}") };
+            let (min, max) = (*range.min_opt().unwrap(), *range.max_opt().unwrap());
+            assert!(min < max && last.is_none_or(|last| last < min), "{column}: {last:?} {min} {max}");
+            last = Some(max);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::{DiffArgs, InfoArgs, SummaryArgs};
 use clap::{Args, Subcommand};
 use isotherm_damon::AddrRange;
-use isotherm_record::{Format, ReadOptions, RecordedAttrs};
+use isotherm_record::{Format, ReadOptions, RecordChoice, RecordedAttrs};
 use isotherm_report::access::{Grouping, Selection, SortKey};
 use isotherm_report::colour::ColourChoice;
 use isotherm_report::heatmap::{AreaChoice, Scale};
@@ -39,16 +39,20 @@ pub enum ReportCommand {
 /// Intervals for foreign formats, and the format itself.
 #[derive(Clone, Debug, Args)]
 pub struct ForeignArgs {
-    /// Format of the input, when it is not to be found out: rec, json_compressed, json, perf-script, record-v0,
+    /// Format of the input, when it is not to be found out: rec, parquet, json_compressed, json, perf-script, record-v0,
     /// record-v1, record-v2
     #[arg(long, value_name = "FORMAT")]
     pub from: Option<Format>,
-    /// Sampling interval of an input that does not tell it (perf-script, record-v0 to v2)
+    /// Sampling interval of an input that does not tell it (perf-script, record-v0 to v2, some of damo's JSON)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub sample: Option<Duration>,
     /// Aggregation interval of an input that does not tell it
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub aggr: Option<Duration>,
+    /// Which record of an input that holds several views of the same memory, one a context or scheme: its number, or
+    /// `all`, each as a target of its own [default: the first of no scheme]. What there is, is told when it is read
+    #[arg(long, value_name = "N|all", value_parser = parse_record)]
+    pub record: Option<RecordChoice>,
 }
 
 impl ForeignArgs {
@@ -58,7 +62,7 @@ impl ForeignArgs {
             |time: Option<Duration>| time.map_or(0, |t| u64::try_from(t.as_micros()).unwrap_or(u64::MAX));
         let intervals =
             RecordedAttrs { sample_us: us(self.sample), aggr_us: us(self.aggr), ..RecordedAttrs::default() };
-        ReadOptions { format: self.from, intervals }
+        ReadOptions { format: self.from, intervals, record: self.record.unwrap_or_default() }
     }
 }
 
@@ -326,8 +330,9 @@ Examples:
   isotherm convert isotherm.rec damon.data          for damo (json_compressed)
   isotherm convert perf.txt --sample 5ms --aggr 100ms old.rec
 
-Formats by file name: .rec, .parquet (written only), .json_compressed or damon.data, .json, .txt (perf-script),
-.damon (record-v2). Other names are written as rec; what is read is found out by content.
+Formats by file name: .rec, .parquet, .json_compressed or damon.data, .json, .txt (perf-script), .damon (record-v2).
+Other names are written as rec; what is read is found out by content. damo takes plain JSON only where `file` calls it
+\"JSON data\" (before version 5.44, up to 1 MiB); json_compressed it takes anywhere.
 The output appears under its name when it is complete; a failed conversion leaves nothing behind.";
 
 /// Convert a recording to another format.
@@ -403,6 +408,14 @@ fn parse_selection(text: &str) -> Result<Selection, UnitError> {
     }
 }
 
+fn parse_record(text: &str) -> Result<RecordChoice, String> {
+    match (text.trim(), text.trim().parse()) {
+        ("all", _) => Ok(RecordChoice::All),
+        (_, Ok(nth)) if nth > 0 => Ok(RecordChoice::Nth(nth)),
+        _ => Err("give the number of a record, from 1, or `all`".to_owned()),
+    }
+}
+
 fn parse_threshold(text: &str) -> Result<Threshold, UnitError> {
     match text.trim().parse() {
         Ok(accesses) => Ok(Threshold::Accesses(accesses)),
@@ -432,6 +445,13 @@ mod tests {
         assert_eq!(parse_rates("..5%").unwrap(), Rates { min: None, max: Some(Rate::Share(0.05)) });
         assert_eq!(parse_rates("0").unwrap(), Rates { min: Some(Rate::Hz(0.0)), max: Some(Rate::Hz(0.0)) });
         assert!(parse_rates("5").is_err());
+    }
+
+    #[test]
+    fn a_record_is_a_number_or_all() {
+        assert_eq!(parse_record("2"), Ok(RecordChoice::Nth(2)));
+        assert_eq!(parse_record("all"), Ok(RecordChoice::All));
+        assert!(parse_record("0").is_err() && parse_record("some").is_err());
     }
 
     #[test]

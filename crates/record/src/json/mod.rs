@@ -7,8 +7,13 @@
 //!
 //! Numbers may be integers, floats, or strings with commas, units or `max`; most keys may be missing.
 
+mod filters;
+mod limited;
+mod measure;
 mod number;
 mod read;
+mod snapshot;
+mod waiting;
 mod write;
 
 pub(crate) use read::read;

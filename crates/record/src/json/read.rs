@@ -1,36 +1,44 @@
 //! Reading: a recursive descent by serde visitors that keep one region list at a time.
 
+use super::filters::Filters;
+use super::limited::Limited;
 use super::number::Number;
-use crate::spool::{RunInfo, Spool, SpoolReader, counted};
-use crate::{Error, Format, RecordedAttrs, Warning};
+use super::snapshot::Snapshots;
+use crate::spool::{Record, Spool, SpoolReader};
+use crate::{Error, Format, ReadOptions, RecordedAttrs, Warning};
 use flate2::bufread::ZlibDecoder;
-use isotherm_damon::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::rc::Rc;
 
 /// Objects that wrap the records in newer files.
 const WRAPPERS: [&str; 4] = ["damo_record", "damo_records", "damon_records", "record_list"];
 
+/// Longest string that is read. Keys are short and numbers shorter; what damo writes of filters is a path at most.
+const MAX_STRING: usize = 256 << 10;
+
 /// Reads a whole file.
-pub(crate) fn read(input: impl Read, file: String, format: Format) -> Result<SpoolReader, Error> {
-    let mut spool = Spool::new(file.clone(), format, RunInfo::default())?;
+pub(crate) fn read(
+    input: impl Read,
+    file: String,
+    format: Format,
+    options: &ReadOptions,
+) -> Result<SpoolReader, Error> {
+    let mut spool = Spool::new(file.clone(), format, options)?;
     let failed = Rc::new(Cell::new(None));
     let count = Rc::new(Cell::new(0));
     let raw = Watched { input, failed: Rc::clone(&failed), count: Rc::clone(&count) };
     let raw = BufReader::with_capacity(256 << 10, raw);
-    let json: Box<dyn BufRead> = if format == Format::JsonCompressed {
-        Box::new(BufReader::with_capacity(256 << 10, ZlibDecoder::new(raw)))
-    } else {
-        Box::new(raw)
-    };
+    let json: Box<dyn Read> =
+        if format == Format::JsonCompressed { Box::new(ZlibDecoder::new(raw)) } else { Box::new(raw) };
+    let json = BufReader::with_capacity(256 << 10, Limited::new(json, MAX_STRING));
     let mut deserializer = serde_json::Deserializer::from_reader(json);
-    let mut state = State { spool: &mut spool, error: None, last_ns: 0 };
+    let mut state = State { spool: &mut spool, error: None, last_ns: 0, seen: Seen::default() };
     let parsed = Records(&mut state).deserialize(&mut deserializer).and_then(|()| deserializer.end());
-    let State { error, last_ns, .. } = state;
+    let State { error, last_ns, seen, .. } = state;
     // The reason behind what serde_json reports, where it is not the file's content.
     if let Some(error) = error {
         return Err(error);
@@ -38,12 +46,13 @@ pub(crate) fn read(input: impl Read, file: String, format: Format) -> Result<Spo
     if let Some(error) = failed.take() {
         return Err(Error::io("read", &file, error));
     }
+    seen.tell(&mut spool);
     let stopped = parsed.err().map(|e| {
         let cut = e.is_eof() || e.io_error_kind() == Some(io::ErrorKind::UnexpectedEof);
         if cut {
             Warning::Truncated { offset: count.get(), lost_bytes: 0, last_ns }
         } else {
-            Warning::Stopped { why: e.to_string() }
+            Warning::Stopped { why: e.to_string(), last_ns }
         }
     });
     spool.into_reader(stopped)
@@ -73,19 +82,46 @@ impl<R: Read> Read for Watched<R> {
     }
 }
 
-struct State<'a> {
-    spool: &'a mut Spool,
+pub(super) struct State<'a> {
+    pub(super) spool: &'a mut Spool,
     /// The spool's own error, which serde cannot carry.
     error: Option<Error>,
-    last_ns: u64,
+    pub(super) last_ns: u64,
+    pub(super) seen: Seen,
 }
 
 impl State<'_> {
-    fn keep<E: serde::de::Error>(&mut self, result: Result<(), Error>) -> Result<(), E> {
+    pub(super) fn keep<E: serde::de::Error>(&mut self, result: Result<(), Error>) -> Result<(), E> {
         result.map_err(|e| {
             self.error = Some(e);
             E::custom("the temporary file cannot be written")
         })
+    }
+}
+
+/// What a file holds and a recording has no place for.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) passed: u64,
+    pub(super) probes: u64,
+    pub(super) stats: u64,
+    pub(super) filters: u64,
+    pub(super) bad_regions: u64,
+    pub(super) too_large: u64,
+}
+
+impl Seen {
+    fn tell(&self, spool: &mut Spool) {
+        for (count, what) in [
+            (self.bad_regions, "regions without addresses, or without accesses"),
+            (self.too_large, "snapshots with more regions than a recording holds (1048576)"),
+            (self.passed, "sizes of what of a region passed a scheme's filters (sz_filter_passed)"),
+            (self.probes, "counts of probe hits (probe_hits)"),
+            (self.stats, "statistics of schemes (damos_stats)"),
+            (self.filters, "filters of schemes, but for their names (scheme_filters)"),
+        ] {
+            spool.skip_many(count, what);
+        }
     }
 }
 
@@ -108,7 +144,7 @@ impl<'de> Visitor<'de> for Records<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Record(&mut *self.0))?.is_some() {}
+        while seq.next_element_seed(OneRecord(&mut *self.0))?.is_some() {}
         Ok(())
     }
 
@@ -131,7 +167,7 @@ impl<'de> Visitor<'de> for Records<'_, '_> {
 }
 
 /// A record: the snapshots of one target.
-struct Record<'a, 'b>(&'a mut State<'b>);
+struct OneRecord<'a, 'b>(&'a mut State<'b>);
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -153,7 +189,7 @@ impl From<Intervals> for RecordedAttrs {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Record<'_, '_> {
+impl<'de> DeserializeSeed<'de> for OneRecord<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -161,7 +197,7 @@ impl<'de> DeserializeSeed<'de> for Record<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Record<'_, '_> {
+impl<'de> Visitor<'de> for OneRecord<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -170,201 +206,61 @@ impl<'de> Visitor<'de> for Record<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let state = self.0;
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "intervals" => {
-                    let intervals = map.next_value::<Option<Intervals>>()?;
-                    state.spool.section.intervals = intervals.unwrap_or_default().into();
+        let mut record = Record::default();
+        let mut target = 0;
+        let mut intervals = state.spool.completed(RecordedAttrs::default());
+        let mut stream = None;
+        while let Some(key) = map.next_key::<Key>()? {
+            match key {
+                Key::Intervals => {
+                    let own = map.next_value::<Option<Intervals>>()?;
+                    intervals = state.spool.completed(own.unwrap_or_default().into());
                 }
-                "target_id" => {
-                    let id = map.next_value::<Number>()?.bytes().unwrap_or(0);
-                    state.spool.section.target = Some(id);
-                    state.spool.note_target(id);
+                Key::TargetId => target = map.next_value::<Number>()?.bytes().unwrap_or(0),
+                Key::KdamondIdx => record.kdamond = map.next_value::<Number>()?.bytes().unwrap_or(0),
+                Key::ContextIdx => record.context = map.next_value::<Number>()?.bytes().unwrap_or(0),
+                Key::SchemeIdx => record.scheme = map.next_value::<Number>()?.bytes(),
+                Key::SchemeFilters => {
+                    let Filters { words, count } = map.next_value()?;
+                    state.seen.filters += count;
+                    record.filters = words;
                 }
-                "snapshots" => map.next_value_seed(Snapshots(&mut *state))?,
-                _ => {
+                Key::Snapshots => {
+                    let id = match stream {
+                        Some(id) => id,
+                        None => {
+                            state.spool.new_stream().ok_or_else(|| A::Error::custom("too many records"))?
+                        }
+                    };
+                    stream = Some(id);
+                    let identified = state.spool.identify(id, target, record.clone(), intervals);
+                    identified.ok_or_else(|| A::Error::custom("too many different records"))?;
+                    map.next_value_seed(Snapshots { state: &mut *state, stream: id, intervals })?;
+                }
+                Key::Other => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        let ended = state.spool.end_section();
-        state.keep(ended)
-    }
-}
-
-struct Snapshots<'a, 'b>(&'a mut State<'b>);
-
-impl<'de> DeserializeSeed<'de> for Snapshots<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Snapshots<'_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of snapshots")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let state = self.0;
-        while let Some(snapshot) = seq.next_element::<JsonSnapshot>()? {
-            let Some(end_ns) = snapshot.end_time.time_ns(1) else {
-                state.spool.skip("snapshots without a time");
-                continue;
-            };
-            let target = state.spool.section.target.unwrap_or(0);
-            let start_ns = snapshot.start_time.time_ns(1).unwrap_or(end_ns);
-            let intervals = state.spool.section.intervals;
-            let mut regions = Vec::with_capacity(snapshot.regions.len());
-            for region in &snapshot.regions {
-                match region.region(intervals) {
-                    Some(region) => regions.push(region),
-                    None => state.spool.skip("regions without addresses, or without accesses"),
-                }
-            }
-            let whole = Snapshot {
-                start_ns,
-                end_ns,
-                sample_ns: snapshot.sample_ns(end_ns.saturating_sub(start_ns)),
-                max_nr_accesses: 0,
-                targets: vec![TargetSnapshot::new(TargetId(target), regions)],
-            };
-            state.last_ns = end_ns;
-            let pushed = state.spool.push(&whole);
-            state.keep(pushed)?;
+        // Some of it may stand behind the snapshots.
+        if let Some(id) = stream {
+            let identified = state.spool.identify(id, target, record, intervals);
+            identified.ok_or_else(|| A::Error::custom("too many different records"))?;
         }
         Ok(())
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct JsonSnapshot {
-    start_time: Number,
-    end_time: Number,
-    regions: Vec<JsonRegion>,
-    sample_interval_us: Number,
-}
-
-impl JsonSnapshot {
-    /// Sampling interval of a snapshot of this length; 0 when it does not say.
-    fn sample_ns(&self, length_ns: u64) -> u64 {
-        let sample_ns = self.sample_interval_us.time_ns(1000).unwrap_or(0);
-        // damo (3.4.3) itself writes nanoseconds into this field when it writes plain numbers. An interval longer than
-        // the whole snapshot gives it away.
-        if length_ns > 0 && sample_ns > length_ns && sample_ns / 1000 <= length_ns {
-            sample_ns / 1000
-        } else {
-            sample_ns
-        }
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct JsonRegion {
-    start: Number,
-    end: Number,
-    nr_accesses: Measure,
-    age: Measure,
-}
-
-/// Accesses or age: an object that tells it in one of two units, or a bare number.
-///
-/// By hand, since serde's untagged enums copy everything first, and this is most of a file.
-#[derive(Default)]
-struct Measure {
-    /// Samples, or aggregation intervals.
-    counted: Number,
-    /// Percent, or microseconds.
-    scaled: Number,
-}
-
-impl<'de> Deserialize<'de> for Measure {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(MeasureVisitor)
-    }
-}
-
-struct MeasureVisitor;
-
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Unit {
-    Samples,
-    AggrIntervals,
-    Percent,
-    Usec,
+enum Key {
+    Intervals,
+    TargetId,
+    KdamondIdx,
+    ContextIdx,
+    SchemeIdx,
+    SchemeFilters,
+    Snapshots,
     #[serde(other)]
     Other,
-}
-
-impl<'de> Visitor<'de> for MeasureVisitor {
-    type Value = Measure;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number, or an object of units")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Measure, A::Error> {
-        let mut measure = Measure::default();
-        while let Some(unit) = map.next_key()? {
-            match unit {
-                Unit::Samples | Unit::AggrIntervals => measure.counted = map.next_value()?,
-                Unit::Percent | Unit::Usec => measure.scaled = map.next_value()?,
-                Unit::Other => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(measure)
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, n: u64) -> Result<Measure, E> {
-        Ok(Measure { counted: Number::Int(n.into()), ..Measure::default() })
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<Measure, E> {
-        Ok(Measure { counted: Number::Int(n.into()), ..Measure::default() })
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, n: f64) -> Result<Measure, E> {
-        Ok(Measure { counted: Number::Float(n), ..Measure::default() })
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Measure, E> {
-        Ok(Measure { counted: Number::Text(text.to_owned()), ..Measure::default() })
-    }
-
-    fn visit_unit<E: serde::de::Error>(self) -> Result<Measure, E> {
-        Ok(Measure::default())
-    }
-}
-
-impl JsonRegion {
-    fn region(&self, intervals: RecordedAttrs) -> Option<RegionSnapshot> {
-        let samples = match &self.nr_accesses {
-            Measure { counted: Number::Missing, scaled } if intervals.sample_us > 0 => {
-                scaled.count()? / 100.0 * intervals.aggr_us as f64 / intervals.sample_us as f64
-            }
-            Measure { counted, .. } => counted.count()?,
-        };
-        let age = match &self.age {
-            Measure { counted: Number::Missing, scaled } => {
-                let aggr_ns = intervals.aggr_us.saturating_mul(1000).max(1);
-                scaled.time_ns(1000).map(|ns| ns as f64 / aggr_ns as f64)
-            }
-            Measure { counted, .. } => counted.count(),
-        };
-        if samples < 0.0 {
-            return None;
-        }
-        // Casts from float saturate.
-        let age = age.unwrap_or(0.0).round() as u32;
-        Some(counted(self.start.bytes()?, self.end.bytes()?, samples.round() as u32, age))
-    }
 }

@@ -1,12 +1,14 @@
-//! Writing: the first target's record streams; other targets wait in temporary files until it is complete.
+//! Writing: the first target's record streams; those of other targets wait until it is complete.
+//!
+//! What is written is what damo's own reader takes. That takes plain JSON only if `file -b` prints exactly "JSON data" for
+//! it, which `file` did before version 5.44, of files of up to a mebibyte; json_compressed it takes anywhere.
 
-use crate::rec;
-use crate::{Error, Format, Header, Item, ItemReader, ItemWriter};
+use super::waiting::Waiting;
+use crate::{Error, Format, Header, Item, ItemWriter};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use isotherm_damon::{Snapshot, TargetSnapshot};
-use std::fs::File;
-use std::io::{self, BufWriter, Seek, Write};
+use std::io::{self, BufWriter, Write};
 
 /// Writes damo's JSON.
 pub(crate) struct Writer<W: Write> {
@@ -15,9 +17,8 @@ pub(crate) struct Writer<W: Write> {
     header: Header,
     /// The target whose record is being written.
     current: Option<u64>,
-    /// Snapshots of all other targets, to be written behind it; and which targets those are, in order.
-    others: Option<rec::Writer<File>>,
-    waiting: Vec<u64>,
+    /// The records of all other targets, to be written behind it.
+    others: Waiting,
     nr_records: usize,
     nr_snapshots: usize,
     finished: bool,
@@ -64,8 +65,7 @@ impl<W: Write> Writer<W> {
             file,
             header: Header::default(),
             current: None,
-            others: None,
-            waiting: Vec::new(),
+            others: Waiting::default(),
             nr_records: 0,
             nr_snapshots: 0,
             finished: false,
@@ -77,109 +77,62 @@ impl<W: Write> Writer<W> {
         move |e| Error::io("write", &file, e)
     }
 
-    /// Opens a target's record; its intervals are those of its first snapshot.
-    fn begin_record(&mut self, id: u64, snapshot: &Snapshot) -> io::Result<()> {
-        let attrs = self.header.attrs;
-        let sample_us = match attrs.sample_us {
-            0 => snapshot.sample_ns / 1000,
-            us => us,
-        };
-        let aggr_us = match attrs.aggr_us {
-            0 => sample_us.saturating_mul(u64::from(snapshot.max_nr_accesses)),
-            us => us,
-        };
-        let out = self.output.write();
-        out.write_all(if self.nr_records == 0 { b"[" } else { b",\n" })?;
-        out.write_all(br#"{"kdamond_idx":0,"context_idx":0,"intervals":"#)?;
-        if sample_us == 0 {
-            out.write_all(b"null")?;
-        } else {
-            let update_us = if attrs.update_us == 0 { 1_000_000 } else { attrs.update_us };
-            write!(out, r#"{{"sample_us":{sample_us},"aggr_us":{aggr_us},"ops_update_us":{update_us},"#)?;
-            out.write_all(
-                br#""intervals_goal":{"access_bp":0,"aggrs":0,"min_sample_us":0,"max_sample_us":0}}"#,
-            )?;
-        }
-        write!(out, r#","scheme_idx":null,"target_id":{id},"scheme_filters":[],"snapshots":["#)?;
+    /// Writes what stands between two records.
+    fn separate(&mut self) -> io::Result<()> {
+        let separator: &[u8] = if self.nr_records == 0 { b"[" } else { b",\n" };
         self.nr_records += 1;
-        self.nr_snapshots = 0;
-        Ok(())
+        self.output.write().write_all(separator)
     }
 
     fn end_record(&mut self) -> io::Result<()> {
         self.output.write().write_all(br#"],"data_source":"isotherm"}"#)
     }
+}
 
-    fn print(&mut self, snapshot: &Snapshot, target: &TargetSnapshot) -> io::Result<()> {
-        let out = self.output.write();
-        out.write_all(if self.nr_snapshots == 0 { b"\n" } else { b",\n" })?;
-        self.nr_snapshots += 1;
-        write!(out, r#"{{"start_time":{},"end_time":{},"regions":["#, snapshot.start_ns, snapshot.end_ns)?;
-        let mut total = 0_u64;
-        for (i, region) in target.regions.iter().enumerate() {
-            total = total.saturating_add(region.range.size());
-            if i > 0 {
-                out.write_all(b",")?;
-            }
-            write!(
-                out,
-                r#"{{"start":{},"end":{},"nr_accesses":{{"samples":{},"percent":null}},"#,
-                region.range.start, region.range.end, region.nr_accesses
-            )?;
-            let age = region.age;
-            write!(out, r#""age":{{"usec":null,"aggr_intervals":{age}}}}}"#)?;
-        }
-        write!(out, r#"],"total_bytes":{total},"damos_stats":null,"sample_interval_us":"#)?;
-        match snapshot.sample_ns / 1000 {
-            0 => out.write_all(b"null}"),
-            us => write!(out, "{us}}}"),
-        }
+/// Opens a target's record; its intervals are those of its first snapshot.
+fn begin_record(out: &mut dyn Write, header: &Header, id: u64, snapshot: &Snapshot) -> io::Result<()> {
+    let attrs = header.attrs;
+    let sample_us = match attrs.sample_us {
+        0 => snapshot.sample_ns / 1000,
+        us => us,
+    };
+    let aggr_us = match attrs.aggr_us {
+        0 => sample_us.saturating_mul(u64::from(snapshot.max_nr_accesses)),
+        us => us,
+    };
+    out.write_all(br#"{"kdamond_idx":0,"context_idx":0,"intervals":"#)?;
+    if sample_us == 0 {
+        out.write_all(b"null")?;
+    } else {
+        let update_us = if attrs.update_us == 0 { 1_000_000 } else { attrs.update_us };
+        write!(out, r#"{{"sample_us":{sample_us},"aggr_us":{aggr_us},"ops_update_us":{update_us},"#)?;
+        out.write_all(br#""intervals_goal":{"access_bp":0,"aggrs":0,"min_sample_us":0,"max_sample_us":0}}"#)?;
     }
+    write!(out, r#","scheme_idx":null,"target_id":{id},"scheme_filters":[],"snapshots":["#)
+}
 
-    /// Keeps what belongs to targets other than the current one.
-    fn keep(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
-        let targets: Vec<TargetSnapshot> =
-            snapshot.targets.iter().filter(|t| Some(t.id.0) != self.current).cloned().collect();
-        if targets.is_empty() {
-            return Ok(());
+/// Prints what a snapshot says of a target; `nth`: which of its record it is, from 0.
+fn print(out: &mut dyn Write, snapshot: &Snapshot, target: &TargetSnapshot, nth: usize) -> io::Result<()> {
+    out.write_all(if nth == 0 { b"\n" } else { b",\n" })?;
+    write!(out, r#"{{"start_time":{},"end_time":{},"regions":["#, snapshot.start_ns, snapshot.end_ns)?;
+    let mut total = 0_u64;
+    for (i, region) in target.regions.iter().enumerate() {
+        total = total.saturating_add(region.range.size());
+        if i > 0 {
+            out.write_all(b",")?;
         }
-        for target in &targets {
-            if !self.waiting.contains(&target.id.0) {
-                self.waiting.push(target.id.0);
-            }
-        }
-        if self.others.is_none() {
-            let name = format!("a temporary file in {} (for {})", std::env::temp_dir().display(), self.file);
-            let file = tempfile::tempfile().map_err(|e| Error::io("create", &name, e))?;
-            self.others = Some(rec::Writer::new(file, name)?);
-        }
-        match &mut self.others {
-            Some(others) => others.write_snapshot(&Snapshot { targets, ..*snapshot }),
-            None => Ok(()),
-        }
+        write!(
+            out,
+            r#"{{"start":{},"end":{},"nr_accesses":{{"samples":{},"percent":null}},"#,
+            region.range.start, region.range.end, region.nr_accesses
+        )?;
+        let age = region.age;
+        write!(out, r#""age":{{"usec":null,"aggr_intervals":{age}}}}}"#)?;
     }
-
-    /// Writes the records of the targets that waited, one after another.
-    fn write_waiting(&mut self) -> Result<(), Error> {
-        let Some(others) = self.others.take() else { return Ok(()) };
-        let io = self.io();
-        let mut kept = others.into_inner()?;
-        for id in std::mem::take(&mut self.waiting) {
-            kept.rewind().map_err(&io)?;
-            let mut reader = rec::Reader::new(&kept, "a temporary file")?;
-            let mut begun = false;
-            while let Some(item) = reader.next_ref()? {
-                let Item::Snapshot(snapshot) = item else { continue };
-                for target in snapshot.targets.iter().filter(|t| t.id.0 == id) {
-                    if !std::mem::replace(&mut begun, true) {
-                        self.begin_record(id, snapshot).map_err(&io)?;
-                    }
-                    self.print(snapshot, target).map_err(&io)?;
-                }
-            }
-            self.end_record().map_err(&io)?;
-        }
-        Ok(())
+    write!(out, r#"],"total_bytes":{total},"damos_stats":null,"sample_interval_us":"#)?;
+    match snapshot.sample_ns / 1000 {
+        0 => out.write_all(b"null}"),
+        us => write!(out, "{us}}}"),
     }
 }
 
@@ -194,14 +147,25 @@ impl<W: Write + Send> ItemWriter for Writer<W> {
     fn write_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         let io = self.io();
         if let (None, Some(first)) = (self.current, snapshot.targets.first()) {
-            self.begin_record(first.id.0, snapshot).map_err(&io)?;
+            self.separate().map_err(&io)?;
+            begin_record(self.output.write(), &self.header, first.id.0, snapshot).map_err(&io)?;
             self.current = Some(first.id.0);
         }
-        let current = self.current;
-        for target in snapshot.targets.iter().filter(|t| Some(t.id.0) == current) {
-            self.print(snapshot, target).map_err(&io)?;
+        for target in &snapshot.targets {
+            if Some(target.id.0) == self.current {
+                print(self.output.write(), snapshot, target, self.nr_snapshots).map_err(&io)?;
+                self.nr_snapshots += 1;
+                continue;
+            }
+            let header = &self.header;
+            self.others.append(target.id.0, &self.file, |out, nth| {
+                if nth == 0 {
+                    begin_record(out, header, target.id.0, snapshot)?;
+                }
+                print(out, snapshot, target, nth)
+            })?;
         }
-        self.keep(snapshot)
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), Error> {
@@ -212,7 +176,13 @@ impl<W: Write + Send> ItemWriter for Writer<W> {
         if self.current.is_some() {
             self.end_record().map_err(&io)?;
         }
-        self.write_waiting()?;
+        let mut others = std::mem::take(&mut self.others);
+        let drained = others.drain(|record| {
+            self.separate()?;
+            record(self.output.write())?;
+            self.end_record()
+        });
+        drained.map_err(&io)?;
         let end: &[u8] = if self.nr_records == 0 { b"[]\n" } else { b"]\n" };
         self.output.write().write_all(end).and_then(|()| self.output.finish()).map_err(&io)
     }

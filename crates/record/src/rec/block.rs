@@ -245,15 +245,15 @@ pub(super) enum Parsed {
     Header(Header),
     /// This many bytes from there are needed to tell.
     NeedsBytes(usize),
-    /// No block begins there.
-    NoBlock,
+    /// No block begins there; so many bytes were looked at to see that.
+    NoBlock(usize),
 }
 
 impl Header {
     /// Looks for a block header at the beginning of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Parsed {
         if !bytes.iter().zip(&SYNC).all(|(a, b)| a == b) {
-            return Parsed::NoBlock;
+            return Parsed::NoBlock(0);
         }
         if bytes.len() < HEADER_LEN {
             return Parsed::NeedsBytes(HEADER_LEN);
@@ -262,7 +262,7 @@ impl Header {
         let Some(summary) = bytes.get(HEADER_LEN..header_len) else {
             return Parsed::NeedsBytes(header_len);
         };
-        Self::checked(bytes, header_len, summary).map_or(Parsed::NoBlock, Parsed::Header)
+        Self::checked(bytes, header_len, summary).map_or(Parsed::NoBlock(header_len), Parsed::Header)
     }
 
     fn checked(bytes: &[u8], header_len: usize, summary: &[u8]) -> Option<Self> {

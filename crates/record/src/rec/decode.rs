@@ -77,8 +77,9 @@ impl BlockDecoder {
     pub(super) fn drop_block(&mut self) {
         self.columns = [(0, 0); Columns::COUNT];
         self.last = Last::default();
+        // Those past the slots in use are empty: what one block cost is not to be paid by all that follow.
+        self.previous.iter_mut().take(self.ids.len()).for_each(Vec::clear);
         self.ids.clear();
-        self.previous.iter_mut().for_each(Vec::clear);
     }
 
     fn locate_columns(&mut self) -> Option<()> {

@@ -24,7 +24,32 @@ struct AttrsAt {
 
 /// Appends an item that is not a snapshot (a snapshot appends nothing).
 pub(super) fn encode(meta: &mut Vec<u8>, item: &Item, known: &mut Known) -> serde_json::Result<()> {
-    let (kind, json) = match item {
+    if !matches!(item, Item::Snapshot(_)) {
+        let (kind, json) = text(item, known)?;
+        put(meta, kind);
+        put(meta, json.len() as u64);
+        meta.extend_from_slice(&json);
+    }
+    Ok(())
+}
+
+/// Items other than snapshots as other formats may hold them: a kind, and JSON.
+#[derive(Debug, Default)]
+pub(crate) struct Notes(Known);
+
+impl Notes {
+    pub(crate) fn encode(&mut self, item: &Item) -> serde_json::Result<(u64, Vec<u8>)> {
+        text(item, &mut self.0)
+    }
+
+    /// `None` when it is not known, or rests on an item that was not decoded.
+    pub(crate) fn decode(&mut self, kind: u64, json: &[u8]) -> Option<Item> {
+        item(kind, json, &mut self.0)
+    }
+}
+
+fn text(item: &Item, known: &mut Known) -> serde_json::Result<(u64, Vec<u8>)> {
+    Ok(match item {
         Item::Header(v) => (HEADER, serde_json::to_vec(v)?),
         Item::Target(v) => {
             known.born(v.id, v.parent);
@@ -43,12 +68,9 @@ pub(super) fn encode(meta: &mut Vec<u8>, item: &Item, known: &mut Known) -> serd
             (TARGET_END, serde_json::to_vec(v)?)
         }
         Item::End(v) => (END, serde_json::to_vec(v)?),
-        Item::Snapshot(_) => return Ok(()),
-    };
-    put(meta, kind);
-    put(meta, json.len() as u64);
-    meta.extend_from_slice(&json);
-    Ok(())
+        // Told by those who know how.
+        Item::Snapshot(_) => (0, Vec::new()),
+    })
 }
 
 /// Reads an item back.

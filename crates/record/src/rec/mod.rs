@@ -85,6 +85,7 @@ mod writer;
 
 pub(crate) use block::MAGIC;
 pub use block::{Summary, TargetSummary};
+pub(crate) use items::Notes;
 pub use reader::Reader;
 pub use scan::{Scan, scan_summaries, version_of};
 pub use writer::Writer;

@@ -1,12 +1,17 @@
 //! Reading `.rec`: blocks in order, past damage, up to wherever the file was cut.
 
+use super::MAX_PAYLOAD;
 use super::block::{self, HEADER_LEN, PREAMBLE_LEN, Parsed, Preamble, Summary};
 use super::decode::{BlockDecoder, Step};
 use crate::{Error, Format, Header, Item, ItemReader, Warning};
+use isotherm_damon::Snapshot;
 use std::io::{self, Read};
 
 /// Most warnings kept; a file with more stretches of damage than that is only counted on.
 const MAX_WARNINGS: usize = 64;
+
+/// How many times a file may be read over in looking for blocks.
+const IN_VAIN: u64 = 8;
 
 /// Reads a recording in Isotherm's own format.
 ///
@@ -47,6 +52,13 @@ impl<R: Read> Reader<R> {
     pub const fn without_snapshots(mut self) -> Self {
         self.skip_snapshots = true;
         self
+    }
+
+    /// Takes the snapshot that was handed out last; `other` takes its place, so that its memory is used again.
+    pub(crate) fn swap_snapshot(&mut self, other: &mut Snapshot) {
+        if let Item::Snapshot(snapshot) = &mut self.snapshot {
+            std::mem::swap(snapshot, other);
+        }
     }
 
     fn step(&mut self) -> Result<Step, Error> {
@@ -145,6 +157,8 @@ pub(super) struct Blocks<R: Read> {
     gap: bool,
     /// Where damage began that is not reported yet.
     damage: Option<u64>,
+    /// Bytes looked at that turned out to be no block.
+    in_vain: u64,
     /// The block's payload, and what its header says of it.
     pub(super) payload: Vec<u8>,
     pub(super) raw_len: usize,
@@ -172,6 +186,7 @@ impl<R: Read> Blocks<R> {
             next_sequence: Some(0),
             gap: true,
             damage: None,
+            in_vain: 0,
             payload: Vec::new(),
             raw_len: 0,
             payload_offset: 0,
@@ -218,7 +233,8 @@ impl<R: Read> Blocks<R> {
                     }
                 }
                 _ if self.rest().is_empty() => return Ok(None),
-                _ => self.resynchronise()?,
+                Parsed::NoBlock(looked_at) => self.resynchronise(looked_at)?,
+                Parsed::NeedsBytes(_) => self.resynchronise(0)?,
             }
         }
     }
@@ -230,7 +246,8 @@ impl<R: Read> Blocks<R> {
         self.payload.clear();
         let payload = self.buffer.get(self.at + header.header_len..self.at + len);
         let Some(payload) = payload.filter(|p| header.fits(p)) else {
-            self.resynchronise()?;
+            let looked_at = len.min(self.rest().len());
+            self.resynchronise(looked_at)?;
             return Ok(None);
         };
         self.payload.extend_from_slice(payload);
@@ -256,10 +273,15 @@ impl<R: Read> Blocks<R> {
         Ok(Some(header.summary))
     }
 
-    /// Moves on by at least a byte, to where a block may begin.
-    fn resynchronise(&mut self) -> Result<(), Error> {
-        self.damage.get_or_insert(self.base + self.at as u64);
-        self.at += 1;
+    /// Moves on by at least a byte, to where a block may begin. `looked_at`: bytes that were read in vain from here on.
+    fn resynchronise(&mut self, looked_at: usize) -> Result<(), Error> {
+        let here = self.base + self.at as u64;
+        self.damage.get_or_insert(here);
+        self.in_vain += looked_at as u64;
+        // A block may begin within what was taken for one. But headers that each claim all that follows would have it
+        // read as often as there are of them; damage never comes near that.
+        let made_to_harm = self.in_vain / IN_VAIN > here + MAX_PAYLOAD as u64;
+        self.at += if made_to_harm { looked_at.max(1) } else { 1 };
         loop {
             match self.rest().iter().position(|&b| b == block::SYNC[0]) {
                 Some(skip) => {

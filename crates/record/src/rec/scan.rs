@@ -3,6 +3,7 @@
 use super::block::Summary;
 use super::reader::Blocks;
 use crate::{Error, Warning};
+use std::collections::HashMap;
 use std::io::Read;
 
 /// What the block headers of a recording say of it as a whole.
@@ -14,6 +15,8 @@ pub struct Scan {
     pub nr_blocks: u64,
     /// What is wrong with the file.
     pub warnings: Vec<Warning>,
+    /// Where in the total each target is.
+    index: HashMap<u64, usize>,
 }
 
 impl Scan {
@@ -35,7 +38,8 @@ impl Scan {
         total.max_nr_accesses = total.max_nr_accesses.max(block.max_nr_accesses);
         total.sample_ns = block.sample_ns;
         for target in &block.targets {
-            match total.targets.iter_mut().find(|t| t.id == target.id) {
+            let at = *self.index.entry(target.id).or_insert(total.targets.len());
+            match total.targets.get_mut(at) {
                 Some(known) => known.merge(target),
                 None => total.targets.push(target.clone()),
             }

@@ -68,6 +68,8 @@ fn age(regions: &mut [RegionSnapshot], by: u32) {
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     all: Vec<Target>,
+    /// Those in use, `free` being the others.
+    live: Vec<usize>,
     index: HashMap<u64, usize>,
     free: Vec<usize>,
     /// Which target has which slot of the block at hand.
@@ -119,6 +121,7 @@ impl Targets {
         *target =
             Target { id, seen: u64::MAX, regions: std::mem::take(&mut target.regions), ..Target::default() };
         self.index.insert(id, at);
+        self.live.push(at);
         at
     }
 
@@ -188,14 +191,19 @@ impl Targets {
     /// The next snapshot begins a new block. Targets that the last one no longer had are forgotten.
     pub(super) fn end_block(&mut self) {
         self.slots.clear();
-        for (at, target) in self.all.iter_mut().enumerate() {
+        // Not all: of a recording that had a million targets once, each block would cost as much.
+        let Self { all, live, index, free, serial, .. } = self;
+        live.retain(|&at| {
+            let target = &mut all[at];
             target.slot = None;
-            if target.seen != self.serial && self.index.get(&target.id) == Some(&at) {
-                self.index.remove(&target.id);
+            let gone = target.seen != *serial;
+            if gone {
+                index.remove(&target.id);
                 target.regions = Vec::new();
-                self.free.push(at);
+                free.push(at);
             }
-        }
+            !gone
+        });
     }
 }
 

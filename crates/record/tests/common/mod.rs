@@ -1,4 +1,5 @@
 //! What several test files need.
+#![allow(dead_code, reason = "each test file uses its share")]
 
 use isotherm_damon::Snapshot;
 use isotherm_record::synthetic::{Shape, Synthetic};

@@ -88,10 +88,14 @@ impl std::fmt::Display for Definition {
 
 impl Definition {
     /// Bytes of the working set in `snapshot`, whose regions are cut to mapped memory and have no byte twice, and the
-    /// bytes of which nothing is known.
-    fn bytes(self, snapshot: &Snapshot) -> (u64, u64) {
+    /// bytes of which nothing is known. `highest_bp`: the highest rate of the recording so far, for recordings that do not
+    /// say what the highest possible is.
+    fn bytes(self, snapshot: &Snapshot, highest_bp: u32) -> (u64, u64) {
         let scale = RateScale::of(snapshot);
-        let max_bp = f64::from(snapshot.max_nr_accesses) * BP;
+        let max_bp = match snapshot.max_nr_accesses {
+            0 => f64::from(highest_bp),
+            max => f64::from(max) * BP,
+        };
         let (mut known, mut unknown) = (0.0, 0.0);
         for region in snapshot.targets.iter().flat_map(|t| &t.regions) {
             let size = region.range.size() as f64;
@@ -193,6 +197,8 @@ pub struct TrendAnalysis {
     provenance: Provenance,
     space: Space,
     mapped: Snapshot,
+    /// Highest rate so far, `nr_accesses_bp`.
+    highest_bp: u32,
     distribution: Distribution,
     unknown: Distribution,
     series: Series,
@@ -268,6 +274,7 @@ impl TrendAnalysis {
             provenance: Provenance::default(),
             space: Space::default(),
             mapped: Snapshot::default(),
+            highest_bp: 0,
             distribution: Distribution::default(),
             unknown: Distribution::default(),
             series,
@@ -333,7 +340,9 @@ impl Accumulate for TrendAnalysis {
             }
             Measure::WorkingSet(definition) => {
                 self.space.by_object(snapshot, wanted, &mut self.mapped);
-                definition.bytes(&self.mapped)
+                let rates = self.mapped.targets.iter().flat_map(|t| &t.regions).map(|r| r.nr_accesses_bp);
+                self.highest_bp = rates.max().unwrap_or(0).max(self.highest_bp);
+                definition.bytes(&self.mapped, self.highest_bp)
             }
         };
         let (start, end) = interval_ns(snapshot);

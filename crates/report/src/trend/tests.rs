@@ -47,6 +47,17 @@ fn thresholds_include_what_they_name() {
 }
 
 #[test]
+fn a_share_of_a_highest_rate_that_is_not_known_is_one_of_the_highest_seen() {
+    let mut list = [snapshot(0, 1, vec![region(0, 1, 1), region(1, 11, 7), region(11, 111, 10)])];
+    (list[0].sample_ns, list[0].max_nr_accesses) = (0, 0);
+    for (share, bytes) in [(0.05, 111), (0.2, 110), (0.8, 100)] {
+        let threshold = Threshold::Rate(Rate::Share(share));
+        let report = report(Measure::WorkingSet(Definition::Threshold(threshold)), &list);
+        assert_eq!(report.percentile(50), Some(bytes), "{threshold}");
+    }
+}
+
+#[test]
 fn targets_of_one_moment_add_up_also_when_recorded_one_a_snapshot() {
     let list: Vec<Snapshot> =
         (0..10).flat_map(|i| [1, 2].map(|t| snapshot(i, t, vec![region(0, 4096 * t, 20)]))).collect();

@@ -1,0 +1,78 @@
+//! Encodes groups on other threads, and hands them back in the order they came.
+
+use super::columns::Columns;
+use super::group::Group;
+use super::pages::Chunk;
+use parquet::errors::{ParquetError, Result};
+use parquet::schema::types::SchemaDescPtr;
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Threads that encode, beside the one that reads.
+const THREADS: usize = 2;
+
+/// Groups on their way at a time: one a thread, and one that waits. Each takes some 20 MB.
+const UNDERWAY: usize = THREADS + 1;
+
+type Encoded = Result<Vec<Chunk>>;
+type Job = (Group, SyncSender<Encoded>);
+
+/// The threads.
+pub(super) struct Pool {
+    jobs: Option<SyncSender<Job>>,
+    threads: Vec<JoinHandle<()>>,
+    underway: VecDeque<Receiver<Encoded>>,
+}
+
+impl Pool {
+    pub(super) fn new(schema: &SchemaDescPtr) -> Result<Self> {
+        let (jobs, queue) = sync_channel::<Job>(UNDERWAY);
+        let queue = Arc::new(Mutex::new(queue));
+        let threads = (0..THREADS).map(|_| {
+            let queue = Arc::clone(&queue);
+            let mut columns = Columns::new(schema.clone())?;
+            std::thread::Builder::new().name("parquet".to_owned()).spawn(move || {
+                loop {
+                    let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok((group, answer)) = job else { return };
+                    // Nobody waits when writing was given up.
+                    let _ = answer.send(columns.encode(&group));
+                }
+            })
+        });
+        let threads: std::io::Result<Vec<JoinHandle<()>>> = threads.collect();
+        let threads = threads.map_err(|e| ParquetError::External(Box::new(e)))?;
+        Ok(Self { jobs: Some(jobs), threads, underway: VecDeque::new() })
+    }
+
+    /// Gives a group to be encoded, and takes one that is, if there are too many under way.
+    pub(super) fn submit(&mut self, group: Group) -> Option<Encoded> {
+        let done = if self.underway.len() >= UNDERWAY { self.next() } else { None };
+        let (answer, encoded) = sync_channel(1);
+        if let Some(jobs) = &self.jobs {
+            // Fails when all threads are gone; the answer will not come then, which `next` reports.
+            let _ = jobs.send((group, answer));
+        }
+        self.underway.push_back(encoded);
+        done
+    }
+
+    /// The next group that was given, encoded; `None` when there is none.
+    pub(super) fn next(&mut self) -> Option<Encoded> {
+        let encoded = self.underway.pop_front()?;
+        let lost = || Err(ParquetError::General("a thread that encodes has ended".to_owned()));
+        Some(encoded.recv().unwrap_or_else(|_| lost()))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.jobs = None;
+        self.underway.clear();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! damo's files as they come: several records in one, schemes' tracepoints, and more of everything than one expects.
+
+#![allow(clippy::unwrap_used)] // helpers of tests; clippy.toml allows it in the tests only
+
+mod common;
+
+use common::{items_of, snapshots};
+use isotherm_damon::Snapshot;
+use isotherm_record::{Item, ReadOptions, RecordChoice, RecordedAttrs, Warning, open_with};
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+fn read(content: &str, options: &ReadOptions) -> (Vec<Item>, Vec<Warning>) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(content.as_bytes()).unwrap();
+    let mut reader = open_with(file.path(), options).unwrap();
+    let items = items_of(&mut *reader);
+    (items, reader.warnings().to_vec())
+}
+
+/// Of each snapshot its end in ms, and of each target its id and its regions' starts.
+fn outline(list: &[Snapshot]) -> Vec<(u64, Vec<(u64, Vec<u64>)>)> {
+    let target =
+        |t: &isotherm_damon::TargetSnapshot| (t.id.0, t.regions.iter().map(|r| r.range.start).collect());
+    list.iter().map(|s| (s.end_ns / 1_000_000, s.targets.iter().map(target).collect())).collect()
+}
+
+#[test]
+fn what_a_scheme_is_applied_to_is_a_record_of_its_own() {
+    // Two schemes on one target, the second on few regions; an application ends where addresses start over.
+    let line = |ms: u64, us: u64, scheme: u64, start: u64, nr: u32| {
+        format!(
+            "kdamond.0 4452 [000] 10.{:06}: damon:damos_before_apply: ctx_idx=0 scheme_idx={scheme} target_idx=0 \
+             nr_regions=3 {start}-{}: {nr} 5\n",
+            ms * 1000 + us,
+            start + 4096
+        )
+    };
+    let mut text = String::new();
+    for ms in [100, 200, 300] {
+        for (i, start) in [4096, 8192, 12288].into_iter().enumerate() {
+            text += &line(ms, i as u64, 0, start, 3);
+        }
+        text += &line(ms, 9, 1, 8192, 4);
+    }
+    text += &line(400, 0, 1, 12288, 4);
+    let (items, warnings) = read(&text, &ReadOptions::default());
+    let all = |ms| (ms, vec![(0, vec![4096, 8192, 12288])]);
+    assert_eq!(outline(&snapshots(&items)), [all(10_100), all(10_200), all(10_300)]);
+    assert_eq!(snapshots(&items)[1].start_ns, 10_100_000_000);
+    assert_eq!(snapshots(&items)[1].targets[0].regions[2].age, 5);
+    let Some(Warning::Records { list, used: Some(1) }) = warnings.first() else { panic!("{warnings:?}") };
+    assert_eq!(list[1], "2: context 0, scheme 1, 1 target, 4 snapshots");
+
+    let second = ReadOptions { record: RecordChoice::Nth(2), ..ReadOptions::default() };
+    let (items, _) = read(&text, &second);
+    let one = |ms, start| (ms, vec![(0, vec![start])]);
+    assert_eq!(
+        outline(&snapshots(&items)),
+        [one(10_100, 8192), one(10_200, 8192), one(10_300, 8192), one(10_400, 12288)]
+    );
+    // Both, as targets of their own.
+    let (items, _) = read(&text, &ReadOptions { record: RecordChoice::All, ..ReadOptions::default() });
+    let targets: Vec<(u64, String)> = items
+        .iter()
+        .filter_map(|i| match i {
+            Item::Target(t) => Some((t.id, t.comm.clone())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(targets.len(), 2);
+    assert!(targets[0].0 != targets[1].0 && targets[1].1 == "context 0, scheme 1", "{targets:?}");
+    // Where memory was monitored as such, that is what is read.
+    text += "k 1 [0] 10.500000: damon:damon_aggregated: target_id=9 nr_regions=1 4096-8192: 3 4\n";
+    let (items, _) = read(&text, &ReadOptions::default());
+    assert_eq!(outline(&snapshots(&items)), [one(10_500, 4096)].map(|(ms, _)| (ms, vec![(9, vec![4096])])));
+}
+
+#[test]
+fn what_the_user_says_completes_what_json_lacks() {
+    let text = r#"[{"target_id":1,"snapshots":[{"start_time":0,"end_time":100000000,"regions":[
+        {"start":0,"end":4096,"nr_accesses":{"percent":50},"age":{"usec":200000}}]}]}]"#;
+    let intervals = RecordedAttrs { sample_us: 10_000, aggr_us: 100_000, ..RecordedAttrs::default() };
+    let (items, _) = read(text, &ReadOptions { intervals, ..ReadOptions::default() });
+    let snapshot = &snapshots(&items)[0];
+    assert_eq!((snapshot.sample_ns, snapshot.max_nr_accesses), (10_000_000, 10));
+    let region = snapshot.targets[0].regions[0];
+    assert_eq!((region.nr_accesses, region.age), (5, 2));
+    // What the file says itself counts more.
+    let own =
+        text.replace("\"target_id\"", "\"intervals\":{\"sample_us\":5000,\"aggr_us\":100000},\"target_id\"");
+    let (items, _) = read(&own, &ReadOptions { intervals, ..ReadOptions::default() });
+    assert_eq!(snapshots(&items)[0].max_nr_accesses, 20);
+}
+
+#[test]
+fn one_target_told_twice_counts_once() {
+    let record = r#"{"target_id":1,"snapshots":[{"start_time":0,"end_time":100,"regions":[{"start":0,"end":4096,"nr_accesses":1}]}]}"#;
+    let (items, warnings) = read(&format!("[{record},{record}]"), &ReadOptions::default());
+    assert_eq!(outline(&snapshots(&items)), [(0, vec![(1, vec![0])])]);
+    let twice =
+        |w: &Warning| matches!(w, Warning::Skipped { count: 1, what } if what.contains("more than once"));
+    assert!(warnings.iter().any(twice), "{warnings:?}");
+}
+
+/// All the time such a file takes is in its length: with a look at all others for each, these would take an hour.
+#[test]
+fn sixty_thousand_targets_are_nothing_special() {
+    let mut text = String::new();
+    for round in 0..2 {
+        for target in 0..60_000 {
+            // All at one time, which joins them.
+            let _ = writeln!(
+                text,
+                "k 1 [0] {round}.000000: damon:damon_aggregated: target_id={target} nr_regions=1 0-4096: 1 1"
+            );
+        }
+    }
+    let (items, warnings) = read(&text, &ReadOptions::default());
+    assert_eq!(warnings, []);
+    let list = snapshots(&items);
+    assert_eq!(list.iter().map(|s| s.targets.len()).collect::<Vec<_>>(), [60_000, 60_000]);
+    assert_eq!(items.iter().filter(|i| matches!(i, Item::Target(_))).count(), 60_000);
+
+    let mut text = String::from("[");
+    for target in 0..60_000 {
+        let separator = if target == 0 { "" } else { "," };
+        let _ = write!(
+            text,
+            r#"{separator}{{"target_id":{target},"snapshots":[{{"start_time":{target},"end_time":{},"regions":[]}}]}}"#,
+            60_000 - target
+        );
+    }
+    text.push(']');
+    let (items, _) = read(&text, &ReadOptions::default());
+    let list = snapshots(&items);
+    assert_eq!(list.len(), 60_000);
+    assert!(list.is_sorted_by_key(|s| s.end_ns));
+}
+
+#[test]
+fn messages_say_what_is_used_and_what_is_not() {
+    let (_, warnings) = read(
+        r#"[{"target_id":1,"snapshots":[{"start_time":1,"end_time":2,"regions":[]}]}, {"oops" 5}]"#,
+        &ReadOptions::default(),
+    );
+    assert!(warnings[0].to_string().ends_with("; the snapshots before that are used"), "{}", warnings[0]);
+    let cut = Warning::Truncated { offset: 16, lost_bytes: 3, last_ns: 0 };
+    assert!(cut.to_string().ends_with("; no snapshot comes before that"), "{cut}");
+}
