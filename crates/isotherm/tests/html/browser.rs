@@ -3,7 +3,7 @@
 //! It listens on pipes (`--remote-debugging-pipe`): file descriptor 3 takes commands, 4 gives answers and events, JSON
 //! messages that end with a zero byte. So neither a port nor a WebSocket is needed.
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -294,10 +294,16 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        if let Some(group) = Pid::from_raw(self.child.id() as i32) {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        let Some(group) = Pid::from_raw(self.child.id() as i32) else { return };
+        let _ = kill_process_group(group, Signal::KILL);
         let _ = self.child.wait();
+        // As long as one of them is left it may write to the profile, which goes next.
+        for _ in 0..500 {
+            if test_kill_process_group(group).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
