@@ -4,16 +4,16 @@
 // before user space had seen them. Two programs, run by the kernel whenever a process or thread is made or ends; nothing but
 // `shared`, which user space has mapped, is written to.
 //
-// Of each pid two bits are kept. A process that is made is TRACKED if the one that made it is; user space marks its targets as
-// TRACKED and SEEN, by the same atomic operations. What a pid meant before is forgotten when it is given out anew, so that a
-// mark that came too late, for a process that had ended, does no harm.
+// Of each pid four bits are kept. A process that is made is TRACKED if the one that made it is; user space marks its targets as
+// TRACKED and SEEN, by the same atomic operations, and learns of each whether it has ENDED, and so was counted, just before. What
+// a pid meant before is forgotten when it is given out anew, so that a mark that came too late does no harm.
 
 #include "helpers.h"
 
 // Pids are smaller (PID_MAX_LIMIT on 64 bits).
-enum { MAX_PIDS = 1 << 22, PIDS_A_WORD = 32 };
+enum { MAX_PIDS = 1 << 22, PIDS_A_WORD = 16 };
 
-enum { TRACKED = 1, SEEN = 2, BOTH = TRACKED | SEEN };
+enum { TRACKED = 1, SEEN = 2, ENDED = 4, ALL = 15 };
 
 // Where the running kernel keeps the fields that are read: bytes from the start of their structs.
 struct offsets {
@@ -40,7 +40,7 @@ static __always_inline u64 *word_of(u32 pid)
 
 static __always_inline u32 shift_of(u32 pid)
 {
-	return (pid % PIDS_A_WORD) * 2;
+	return (pid % PIDS_A_WORD) * 4;
 }
 
 // Arguments of the tracepoint: the parent, the child. The current process is the one that makes it.
@@ -58,7 +58,7 @@ int born(u64 *ctx)
 	// Kernel threads have no memory of their own.
 	if (shared.everything)
 		counts = !READ(mm, child + offset->task_mm) && mm;
-	__sync_fetch_and_and(word_of(pid), ~((u64)BOTH << shift_of(pid)));
+	__sync_fetch_and_and(word_of(pid), ~((u64)ALL << shift_of(pid)));
 	if (counts) {
 		__sync_fetch_and_or(word_of(pid), (u64)TRACKED << shift_of(pid));
 		__sync_fetch_and_add(&shared.forked, 1);
@@ -78,9 +78,9 @@ int ended(u64 *ctx)
 		return 0;
 	if (READ(pid, task + offset->task_tgid))
 		return 0;
-	// Of the last two threads of a process, ending together, both may find none alive: the first takes the mark.
-	before = __sync_fetch_and_and(word_of(pid), ~((u64)BOTH << shift_of(pid)));
-	if ((before >> shift_of(pid) & BOTH) == TRACKED)
+	// Of the last two threads of a process, ending together, both may find none alive: the first sets the bit.
+	before = __sync_fetch_and_or(word_of(pid), (u64)ENDED << shift_of(pid));
+	if ((before >> shift_of(pid) & ALL) == TRACKED)
 		__sync_fetch_and_add(&shared.unseen, 1);
 	return 0;
 }

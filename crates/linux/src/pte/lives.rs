@@ -13,11 +13,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// `MAX_PIDS` and `PIDS_A_WORD` of the program.
 const MAX_PIDS: usize = 1 << 22;
-const PIDS_A_WORD: usize = 32;
+const PIDS_A_WORD: usize = 16;
 
 /// The bits of a pid.
 const TRACKED: u64 = 1;
-const BOTH: u64 = 3;
+const SEEN: u64 = 2;
+const ENDED: u64 = 4;
+const ALL: u64 = 15;
 
 /// The fields that the programs read, in the order of their `struct offsets`.
 const FIELDS: [(&str, &str); 5] = [
@@ -49,6 +51,17 @@ pub struct Lives {
     shared: SharedArray<Shared>,
     /// Programs, and what attaches them; closed when this goes.
     _attached: [OwnedFd; 4],
+}
+
+/// What became of a process that is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It was tracked, and not seen until now.
+    First,
+    /// The same, but it has just ended, and was counted as unseen.
+    Late,
+    /// It was not tracked, or is seen again.
+    Uncounted,
 }
 
 impl std::fmt::Debug for Lives {
@@ -100,28 +113,25 @@ impl Lives {
 
     /// What `pid` starts counts from now on. Whether it did not before.
     pub fn track(&self, pid: u32) -> bool {
-        self.mark(pid, TRACKED) & BOTH == 0
+        self.mark(pid, TRACKED) & ALL == 0
     }
 
-    /// It is a target. Whether it was tracked and not seen until now.
-    pub fn see(&self, pid: u32) -> bool {
-        self.mark(pid, BOTH) & BOTH == TRACKED
-    }
-
-    /// It has ended: its number may be given out anew.
-    pub fn forget(&self, pid: u32) {
-        if let Some((word, shift)) = self.place(pid) {
-            word.fetch_and(!(BOTH << shift), Ordering::Relaxed);
+    /// It is a target. What that says of the count.
+    pub fn see(&self, pid: u32) -> Seen {
+        match self.mark(pid, TRACKED | SEEN) & ALL {
+            TRACKED => Seen::First,
+            before if before == TRACKED | ENDED => Seen::Late,
+            _ => Seen::Uncounted,
         }
     }
 
     fn mark(&self, pid: u32, bits: u64) -> u64 {
-        self.place(pid).map_or(BOTH, |(word, shift)| word.fetch_or(bits << shift, Ordering::Relaxed) >> shift)
+        self.place(pid).map_or(ALL, |(word, shift)| word.fetch_or(bits << shift, Ordering::Relaxed) >> shift)
     }
 
     fn place(&self, pid: u32) -> Option<(&AtomicU64, usize)> {
         let pid = pid as usize;
-        Some((self.shared.get().state.get(pid / PIDS_A_WORD)?, pid % PIDS_A_WORD * 2))
+        Some((self.shared.get().state.get(pid / PIDS_A_WORD)?, pid % PIDS_A_WORD * 4))
     }
 }
 
@@ -156,7 +166,7 @@ mod tests {
         ]);
         let mut shell = shell.stdin(std::process::Stdio::piped()).spawn().unwrap();
         assert_eq!(lives.counts(), (0, 0));
-        assert!(!lives.see(shell.id()), "it was not tracked before");
+        assert_eq!(lives.see(shell.id()), Seen::Uncounted, "it was not tracked before");
         use std::io::Write;
         let mut input = shell.stdin.take().unwrap();
         input.write_all(b"go\n").unwrap();
@@ -186,13 +196,35 @@ mod tests {
         BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let child: u32 = line.trim().parse().unwrap();
         assert_eq!(lives.counts(), (1, 0));
-        assert!(lives.see(child) && !lives.see(child));
+        assert_eq!((lives.see(child), lives.see(child)), (Seen::First, Seen::Uncounted));
         let pid = rustix::process::Pid::from_raw(child as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         shell.wait().unwrap();
         assert_eq!(lives.counts(), (1, 0));
-        assert!(!lives.see(child), "its number is free again");
-        lives.forget(child);
+        assert_eq!(lives.see(child), Seen::Uncounted);
+    }
+
+    #[test]
+    fn what_is_seen_just_after_its_end_is_known_to_be_counted() {
+        let Some(lives) = lives(false) else { return };
+        let mut shell = Command::new("sh");
+        // A zombie: its parent does not wait for it.
+        shell.args(["-c", "read go; sh -c 'echo $$' & exec sleep 1000"]);
+        let stdio = || std::process::Stdio::piped();
+        let mut shell = shell.stdin(stdio()).stdout(stdio()).spawn().unwrap();
+        lives.see(shell.id());
+        use std::io::{BufRead, BufReader, Write};
+        shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let child: u32 = line.trim().parse().unwrap();
+        while lives.counts().1 == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!((lives.see(child), lives.see(child)), (Seen::Late, Seen::Uncounted));
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        assert_eq!(lives.counts(), (1, 1));
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod shared;
 mod types;
 mod walk;
 
-pub use lives::Lives;
+pub use lives::{Lives, Seen};
 pub use walk::WalkError;
 
 use crate::frames::Folio;

@@ -7,7 +7,7 @@ use super::family::{self_pid, wait_for};
 use super::{Cgroup, CgroupError, Counts, EndReason, Event, TargetError, TrackerOptions};
 use crate::clock::Budget;
 use crate::process::{Image, Process, ProcessError, Stat, raw};
-use crate::pte::Lives;
+use crate::pte::{Lives, Seen};
 use rustix::process::WaitId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::ReadDir;
@@ -84,6 +84,8 @@ struct Census {
     found: u64,
     /// Of those tracked, the ones that became targets, or were refused.
     met: u64,
+    /// Of these, the ones that it counted as unseen, since they ended just before.
+    late: u64,
 }
 
 impl Tracker {
@@ -131,7 +133,7 @@ impl Tracker {
         for target in self.targets.values() {
             lives.see(raw(target.process.pid()));
         }
-        self.lives = Some(Census { lives, found: 0, met: 0 });
+        self.lives = Some(Census { lives, found: 0, met: 0, late: 0 });
     }
 
     /// A process will be added that may start others at once: those are counted. It must not run yet.
@@ -154,7 +156,9 @@ impl Tracker {
     /// A process is, or was, looked at: it does not count as unseen.
     pub(super) fn met(&mut self, pid: u32) {
         if let Some(census) = &mut self.lives {
-            census.met += u64::from(census.lives.see(pid));
+            let seen = census.lives.see(pid);
+            census.met += u64::from(seen != Seen::Uncounted);
+            census.late += u64::from(seen == Seen::Late);
         }
     }
 
@@ -196,8 +200,9 @@ impl Tracker {
     pub fn counts(&self) -> Counts {
         let at_most = if self.follows() { self.gone + self.births.lost() } else { 0 };
         let (too_short, waiting) = match &self.lives {
-            Some(Census { lives, found, met }) => {
+            Some(Census { lives, found, met, late }) => {
                 let (forked, unseen) = lives.counts();
+                let unseen = unseen.saturating_sub(*late);
                 (Some(unseen), (forked + found).saturating_sub(unseen + met))
             }
             None => ((at_most == 0).then_some(0), self.candidates.len() as u64),
@@ -348,11 +353,6 @@ impl Tracker {
         let of_parent = parent.and_then(|pid| self.targets.get(&pid)).map(|parent| parent.image);
         let is_copy = stat.image.is_known() && of_parent == Some(stat.image);
         self.met(pid);
-        if let Some(census) = &self.lives
-            && !process.is_alive()
-        {
-            census.lives.forget(pid);
-        }
         self.events.push(Event::Appeared { process: Arc::clone(&process), parent, is_copy });
         self.targets.insert(pid, Target { process, image: stat.image, origin });
         // Where everything is a target, children are found with all the others.
