@@ -1,12 +1,12 @@
 //! A recording as one page that a browser opens from disk: heat that can be zoomed, the working set, who holds what.
 //!
-//! The page carries a pyramid of the heat over time and address ([`mod@grid`] sums it up, [`mod@pyramid`] makes levels
-//! and tiles of it, [`mod@code`] says what a byte means), and a program of ours, in the `.js` files beside this one, that
+//! The page carries a pyramid of the heat over time and address (the module `grid` sums it up, `pyramid` makes levels
+//! and tiles of it, `code` says what a byte means), and a program of ours, in the `.js` files beside this one, that
 //! draws the part in view. It loads nothing. Which areas there are is the choice of a [`crate::heatmap::Survey`], so two
 //! passes over the recording make a page, as they make a picture:
 //!
 //! 1. `Survey`, and beside it a [`TrendAnalysis`](crate::trend::TrendAnalysis) and [`Holdings`];
-//! 2. [`Canvas`], then [`write`].
+//! 2. [`Canvas`], then [`write()`].
 
 mod code;
 mod grid;
