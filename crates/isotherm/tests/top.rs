@@ -240,6 +240,34 @@ fn the_terminal_is_given_back_whatever_ends_it() {
 }
 
 #[test]
+fn without_its_terminal_it_ends() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = workload(dir.path());
+    // The window is closed: with a signal, and under nohup without one.
+    for (ignore, code) in [("", 129), ("trap '' HUP; ", 1)] {
+        let mut command = Command::new("sh");
+        command
+            .current_dir(dir.path())
+            .arg("-c")
+            .arg(format!("{ignore}exec \"$0\" top --pid {}", target.pid()));
+        command.arg(ISOTHERM);
+        let mut tty = Tty::start(command, 80, 24);
+        tty.wait_for(&target.pid().to_string());
+        let Tty { master, slave, mut child, .. } = tty;
+        drop((master, slave));
+        let mut status = None;
+        wait_until("its end", || {
+            status = child.0.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(code), "{ignore:?}");
+    }
+}
+
+#[test]
 fn suspended_it_leaves_the_terminal_to_the_shell_and_comes_back() {
     if !pte_works() {
         return;

@@ -41,8 +41,12 @@ use output::Output;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use style::Look;
 use terminal::{GiveBack, Terminal};
+
+/// How long the screen may take to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 ///
@@ -137,6 +141,7 @@ fn session_and_screen(
     // However this ends, the terminal is given back, and nothing is drawn after that.
     let _give_back = GiveBack;
     terminal::give_back_on_panic();
+    let line = ui.terminal.line()?;
     let screen = {
         let (over, quit) = (Arc::clone(&over), Arc::clone(&quit));
         std::thread::Builder::new().name("isotherm-screen".into()).spawn(move || {
@@ -146,7 +151,8 @@ fn session_and_screen(
         })
     };
     let screen = screen.context("cannot start a thread")?;
-    let ended = session.run(&mut || stop.asked() || quit.load(Ordering::Relaxed));
+    let mut is_over = || stop.asked() || quit.load(Ordering::Relaxed) || line.is_cut();
+    let ended = session.run(&mut is_over);
     let blind_spots = session.blind_spots();
     {
         let mut model = model.lock();
@@ -158,15 +164,26 @@ fn session_and_screen(
         model.version += 1;
     }
     // There is still to see what there was.
-    while matches!(ended, Ok(Ended::NoTargets)) && !stop.asked() && !quit.load(Ordering::Relaxed) {
-        std::thread::park_timeout(std::time::Duration::from_millis(50));
+    while matches!(ended, Ok(Ended::NoTargets)) && !is_over() {
+        std::thread::park_timeout(Duration::from_millis(50));
     }
     over.store(true, Ordering::Relaxed);
     terminal::give_back();
-    let drawn = joined(screen);
+    let patience = Instant::now();
+    while !screen.is_finished() && patience.elapsed() < ENDS_WITHIN {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let drawn = match screen.is_finished() {
+        true => joined(screen),
+        // What hangs in a terminal that is gone ends with the program.
+        false => Err(anyhow::anyhow!("the terminal is gone")),
+    };
     drop(folder);
     ended?;
-    drawn?;
+    // With a terminal that goes comes a signal that says so.
+    if !stop.asked() {
+        drawn?;
+    }
     match lost {
         Some(error) if model.lock().snapshots == 0 => Err(anyhow::anyhow!("{error}")),
         _ => Ok(()),

@@ -57,6 +57,14 @@ impl Terminal {
         Ok(Self { tty })
     }
 
+    /// A way to find out whether there still is a terminal.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn line(&self) -> anyhow::Result<Line> {
+        Ok(Line(self.tty.try_clone().context("cannot use the terminal")?))
+    }
+
     /// Columns and lines; 80 x 24 where the terminal does not say.
     pub fn size(&self) -> (u16, u16) {
         match tcgetwinsize(&self.tty) {
@@ -80,6 +88,19 @@ impl Terminal {
         let begin = format!("{}{}{mouse}", ansi(EnterAlternateScreen), ansi(cursor::Hide));
         self.write_all(begin.as_bytes()).context("cannot write to the terminal")?;
         Ok(())
+    }
+}
+
+/// The line to a terminal.
+pub struct Line(OwnedFd);
+
+impl Line {
+    /// Whether the terminal is gone: its window was closed. Who reads keys then with crossterm tries for ever, so this is not
+    /// for the thread of the screen to find out.
+    pub fn is_cut(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
+        let cut = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().intersects(cut)
     }
 }
 
