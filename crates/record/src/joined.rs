@@ -290,7 +290,7 @@ impl ItemReader for Joined {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{End, ItemWriter, RecordedAttrs, TargetEnd, TargetInfo, create};
+    use crate::{End, RecordedAttrs, TargetEnd, TargetInfo, create};
     use isotherm_damon::{AddrRange, RegionSnapshot, TargetId};
 
     const SECOND: u64 = 1_000_000_000;

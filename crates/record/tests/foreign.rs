@@ -18,8 +18,11 @@ fn read(content: &str, options: &ReadOptions) -> (Vec<Item>, Vec<Warning>) {
     (items, reader.warnings().to_vec())
 }
 
+/// A target, and what of each of its regions.
+type Outlines = Vec<(u64, Vec<u64>)>;
+
 /// Of each snapshot its end in ms, and of each target its id and its regions' starts.
-fn outline(list: &[Snapshot]) -> Vec<(u64, Vec<(u64, Vec<u64>)>)> {
+fn outline(list: &[Snapshot]) -> Vec<(u64, Outlines)> {
     let target =
         |t: &isotherm_damon::TargetSnapshot| (t.id.0, t.regions.iter().map(|r| r.range.start).collect());
     list.iter().map(|s| (s.end_ns / 1_000_000, s.targets.iter().map(target).collect())).collect()

@@ -109,9 +109,12 @@ fn notes(number: u64, time_ns: u64) -> Vec<Item> {
     ]
 }
 
+/// End and target of a snapshot, and of its regions addresses, accesses and age.
+type Carried = (u64, u64, Vec<(AddrRange, u32, u32)>);
+
 /// What is left of a recording in a format: of each snapshot its end, and of each target its regions. A list that damo's
 /// formats have one target after another, so it is sorted.
-fn carried(format: Format, items: &[Item]) -> Vec<(u64, u64, Vec<(AddrRange, u32, u32)>)> {
+fn carried(format: Format, items: &[Item]) -> Vec<Carried> {
     let mut list = Vec::new();
     for snapshot in snapshots(items) {
         for target in &snapshot.targets {

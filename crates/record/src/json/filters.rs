@@ -95,7 +95,7 @@ mod tests {
         let two = r#"[{"filter_type": "anon", "matching": true, "allow": true, "hugepage_size": ["0", "0"]},
             {"filter_type": "memcg", "matching": false, "memcg_path": "/a", "allow": false}]"#;
         assert_eq!(words(two), "allow anon, reject none-memcg /a");
-        let ten = format!("[{}]", vec![r#"{"type": "anon"}"#; 10].join(","));
+        let ten = format!("[{}]", [r#"{"type": "anon"}"#; 10].join(","));
         assert!(words(&ten).ends_with("reject anon and 2 more"), "{}", words(&ten));
     }
 }

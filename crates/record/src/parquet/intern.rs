@@ -96,7 +96,7 @@ mod tests {
             interner.clear();
             let mut naive: HashMap<u64, u32> = HashMap::new();
             for i in 0..20_000_u64 {
-                let key = (i * i + round) % 7001 << 12;
+                let key = ((i * i + round) % 7001) << 12;
                 let next = naive.len() as u32;
                 assert_eq!(interner.number(key), *naive.entry(key).or_insert(next));
                 assert_eq!(interner.keys()[naive[&key] as usize], key);
