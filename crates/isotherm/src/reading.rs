@@ -160,14 +160,17 @@ impl Recording {
         }
         let mut ids = BTreeSet::new();
         for word in words {
-            let before = ids.len();
             let number: Option<u64> = word.parse().ok();
-            ids.extend(number.filter(|id| seen.contains(id)));
             let fits = |(_, pid, comm): &&(u64, u32, String)| number == Some(u64::from(*pid)) || comm == word;
-            ids.extend(known.iter().filter(fits).map(|(id, ..)| *id));
-            if ids.len() == before && !number.is_some_and(|id| ids.contains(&id)) {
+            let mut named: Vec<u64> = known.iter().filter(fits).map(|(id, ..)| *id).collect();
+            if named.is_empty() {
+                // Targets may be numbered in another way than by pid; where both fit, people mean the pid.
+                named.extend(number.filter(|id| seen.contains(id)));
+            }
+            if named.is_empty() {
                 bail!("the recording has no target {word}; {}", list(&known, &seen));
             }
+            ids.extend(named);
         }
         Ok(ids.into_iter().map(TargetId).collect())
     }

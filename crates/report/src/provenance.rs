@@ -203,6 +203,13 @@ impl Provenance {
         }
     }
 
+    /// What names a target on a command line: its pid, where it is the only one that had it, and else its id.
+    pub fn target_word(&self, id: TargetId) -> u64 {
+        let pid = self.targets.iter().find(|t| t.id == id.0).map_or(0, |t| t.pid);
+        let with_pid = self.targets.iter().filter(|t| t.pid == pid).count();
+        if pid != 0 && with_pid == 1 { u64::from(pid) } else { id.0 }
+    }
+
     /// The first line of a report, in at most `width` characters as far as the figures at its end leave room: what was
     /// recorded, for how long. A long command loses its middle.
     pub fn title(&self, width: usize) -> String {

@@ -5,6 +5,7 @@ use crate::output::{Content, Draft, is_standard};
 use crate::reading::Recording;
 use anyhow::{Context, anyhow, bail};
 use isotherm_damon::TargetId;
+use isotherm_record::RecordChoice;
 use isotherm_report::Accumulate;
 use isotherm_report::heatmap::{AreaChoice, Survey, SurveyOptions};
 use isotherm_report::holdings::Holdings;
@@ -130,6 +131,11 @@ fn command(args: &HtmlArgs) -> String {
     for (option, time) in [("--sample", input.foreign.sample), ("--aggr", input.foreign.aggr)] {
         words.extend(time.map(|time| format!("{option} {}us", time.as_micros())));
     }
+    words.extend(match input.foreign.record {
+        None | Some(RecordChoice::Main) => None,
+        Some(RecordChoice::Nth(n)) => Some(format!("--record {n}")),
+        Some(RecordChoice::All) => Some("--record all".to_owned()),
+    });
     words.join(" ")
 }
 

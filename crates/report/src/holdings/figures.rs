@@ -162,12 +162,13 @@ impl Density {
         } else {
             0.0
         };
-        let present = self.resident.unwrap_or(1.0) - unknown;
+        let present = (self.resident.unwrap_or(1.0) - unknown).max(0.0);
         Sums {
             mapped: 1.0,
             resident: self.resident,
-            ws: self.met.map(|met| self.seen * met),
-            hot: self.hot.map(|hot| if hot { self.seen } else { 0.0 }),
+            // A region's rate is that of what of it is there: the rest is in no working set.
+            ws: self.met.map(|met| (self.seen * met).min(present)),
+            hot: self.hot.map(|hot| if hot { self.seen.min(present) } else { 0.0 }),
             // What was accessed is there, so what is not there is some of what is idle.
             cold: self.idle.map(|idle| idle.map(|idle| idle.min((present - (self.seen - idle)).max(0.0)))),
             unknown,

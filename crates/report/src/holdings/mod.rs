@@ -170,7 +170,9 @@ impl Holdings {
             } else {
                 rates.hz(region)
             };
-            let idle_s = if met || per_s > 0.0 { 0.0 } else { f64::from(region.age) * aggr_s };
+            // The age of what could not be observed tells nothing.
+            let idle = !met && per_s <= 0.0 && !region.is_unknown();
+            let idle_s = if idle { f64::from(region.age) * aggr_s } else { 0.0 };
             longest = longest.max(idle_s);
             let hot = self.scale.hot(per_s);
             let parts = &mut self.parts;

@@ -40,6 +40,10 @@ pub struct ProcessHoldings {
 pub struct MappingHoldings {
     /// Target id.
     pub target: u64,
+    /// Its pid; 0 where the recording does not say.
+    pub pid: u32,
+    /// Name of its program; empty where the recording does not say.
+    pub process: String,
     /// Short name: a file name, `[heap]`, `anon`; `?` where no mapping is known.
     pub name: String,
     /// Path, or `[heap]` and the like; empty for anonymous memory.
@@ -119,6 +123,7 @@ impl Holdings {
             return gone.map_or_else(Vec::new, |p| p.mappings.clone());
         };
         let named = self.names.get(&id.0).map_or(&[][..], Vec::as_slice);
+        let info = self.infos.get(&id.0);
         let mut rows: Vec<(MappingHoldings, Sums)> = Vec::new();
         let mut by_path: HashMap<&str, usize> = HashMap::new();
         // Of a run of anonymous memory, and of what no mapping is known of: the row, and where it ends.
@@ -139,6 +144,8 @@ impl Holdings {
                 let row = found.unwrap_or_else(|| {
                     let row = MappingHoldings {
                         target: id.0,
+                        pid: info.map_or(0, |i| i.pid),
+                        process: info.map_or_else(String::new, |i| i.comm.clone()),
                         name: name.map_or_else(|| "?".to_owned(), |n| (*n.name).to_owned()),
                         path: printable(path).into_owned(),
                         start: piece.start,

@@ -66,6 +66,21 @@ fn a_gap_between_snapshots_is_no_time_without_accesses() {
 }
 
 #[test]
+fn what_is_not_there_is_in_no_working_set() {
+    let part = RegionSnapshot { resident: Some(MIB), ..region(0, 8 * MIB, 20) };
+    let figures = held(&span(0, 20, &[part])).totals();
+    assert_eq!((figures.mapped, figures.resident), (8 * MIB, Some(MIB)));
+    assert_eq!((figures.working_sets(), figures.hot), ([MIB; 3], Some(MIB)));
+}
+
+#[test]
+fn the_age_of_what_could_not_be_observed_says_nothing_of_the_rest() {
+    let old = RegionSnapshot { age: 4000, ..unknown(MIB, 2 * MIB) };
+    let figures = held(&span(0, 1, &[region(0, MIB, 0), old])).totals();
+    assert_eq!(figures.cold(), [None; 3]);
+}
+
+#[test]
 fn a_recording_of_one_snapshot_has_what_its_ages_say() {
     let cold = RegionSnapshot { age: 700, ..region(0, MIB, 0) };
     let figures = held(&[snapshot(0, 1, vec![cold, region(MIB, 2 * MIB, 0)])]).totals();

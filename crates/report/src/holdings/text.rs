@@ -117,8 +117,7 @@ fn lines(report: &HoldingsReport) -> Vec<Line> {
             }
         }
         By::Mapping => lines.extend(report.mappings.iter().map(|m| {
-            let target = report.provenance.targets.iter().find(|t| t.id == m.target);
-            let pid = target.map_or(m.target, |t| u64::from(t.pid));
+            let pid = if m.pid == 0 { m.target } else { u64::from(m.pid) };
             mapping_line(m, &format!("{pid} "))
         })),
         By::Object => {
@@ -279,12 +278,11 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
         }
     }
     for m in &report.mappings {
-        let info = report.provenance.targets.iter().find(|t| t.id == m.target);
         let row = Row {
             kind: "mapping".to_owned(),
             target: Some(m.target),
-            pid: info.map(|t| t.pid),
-            process: info.map_or_else(String::new, |t| t.comm.clone()),
+            pid: (m.pid != 0).then_some(m.pid),
+            process: m.process.clone(),
             ..Row::default()
         };
         mapping_row(m, row).write(&m.figures, out)?;

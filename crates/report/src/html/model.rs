@@ -151,7 +151,7 @@ fn area(canvas: &Canvas, grid: &Grid, height: u32, contents: &Contents) -> AreaM
         (Some(object), _) => command.push_str(&format!(" --object {}", object.id)),
         (None, Some(target)) => {
             title.push_str(&format!(" of {}", canvas.provenance.target_name(target)));
-            command.push_str(&format!(" --target {}", target.0));
+            command.push_str(&format!(" --target {}", canvas.provenance.target_word(target)));
         }
         (None, None) => {}
     }
