@@ -343,6 +343,26 @@ fn junk_behind_readable_json_costs_only_the_junk() {
     assert!(matches!(&warnings[..], [Warning::Stopped { .. }]), "{warnings:?}");
 }
 
+/// A few kilobytes of zlib that are gigabytes of brackets where a value is passed over: the parser would keep each of them.
+#[test]
+fn json_nested_without_end_is_refused() {
+    for start in [
+        r#"[{"x":"#,
+        r#"{"x":"#,
+        r#"[{"scheme_filters":"#,
+        r#"[{"snapshots":[{"x":"#,
+        r#"[{"snapshots":[{"start_time":1,"end_time":2,"regions":[{"x":"#,
+    ] {
+        let mut bomb = ZlibEncoder::new(Vec::new(), Compression::fast());
+        bomb.write_all(start.as_bytes()).unwrap();
+        for _ in 0..64 {
+            bomb.write_all(&[b'['; 1 << 20]).unwrap();
+        }
+        let error = read_bytes(&bomb.finish().unwrap(), RecordedAttrs::default()).unwrap_err().to_string();
+        assert!(error.contains("nested deeper than 128"), "{start}: {error}");
+    }
+}
+
 #[test]
 fn what_is_no_recording_is_refused_with_a_reason() {
     for (content, says) in [
