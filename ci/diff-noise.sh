@@ -51,7 +51,7 @@ recording() {
 	else
 		[ "$2" = small ] && size=64M || size=72088K
 		"$isotherm" record -q -d "${each}s" -o "$1" -- "$isotherm" workload hotspot \
-			--set total=256M --set spot="$size" --set offset=100M --set rate=100Hz >workload.log 2>&1
+			--set total=256M --set spot="$size" --set offset=100M --set rate=100Hz --set phase="${each}s" >workload.log 2>&1
 	fi
 }
 

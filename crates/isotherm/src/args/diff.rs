@@ -17,12 +17,13 @@ mean over time of the working set (accessed at least once within 1 s) and of the
 Mappings below 1 MiB or 5 % of the working set are too small to compare.
 
 What a difference is. Each recording is cut into blocks of 2 s and more, and the middle half of them counts, so that a
-busy second does not. Two recordings of one program differ by more than their blocks show, since monitoring is
-sampling: that is taken to be 1.5 % of a working set plus 256 KiB, and 10 % of a rate (standard deviations, from
-recordings of steady programs). Where the monitor was late for more than 2 % of its sampling intervals the machine was
-busy, and what is beyond that adds to it. With several recordings a side, their own scatter takes its place. A t-test
-on that gives p, corrected for all the mappings compared (Holm). Called different is what has p < --level, changed by
---min-change at least (a rate: by 25 %), and is not explained by memory that is unknown in one recording only.
+busy second does not; nor do blocks in which the monitor had lost sight of more than in others. Two recordings of one
+program differ by more than their blocks show, since monitoring is sampling: that is taken to be 1.5 % of a working
+set plus 256 KiB, and 10 % of a rate (standard deviations, from recordings of steady programs). Where the monitor was
+late for more than 2 % of its sampling intervals the machine was busy, and half of what is beyond that adds to it.
+With several recordings a side, their own scatter takes its place. A t-test on that gives p, corrected for all the
+mappings compared (Holm). Called different is what has p < --level, changed by --min-change at least (a rate: by 25
+%), and is not explained by memory that is unknown in one recording only.
 
 So two recordings are enough for what is as clear as that. A program whose runs differ for reasons of its own (other
 input, another phase) does differ; give several recordings a side to find out what is common to them.";

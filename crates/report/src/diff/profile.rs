@@ -20,6 +20,10 @@ const SLOT_S: f64 = 0.5;
 /// apart is nearly independent. Measured on recordings of steady patterns.
 const BLOCK_S: f64 = 2.0;
 
+/// Blocks with so much more unknown than the best one are left out, as a share of the working set. Less than the smallest
+/// change that counts.
+const MORE_UNKNOWN: f64 = 0.02;
+
 /// Blocks at most.
 const MAX_BLOCKS: usize = 16;
 
@@ -382,7 +386,35 @@ impl Profile {
                 *sums = sums.over(*seconds);
             }
         }
-        RunProfile { provenance: self.provenance, blocks_s, settled_s: first as f64 * self.slot_s, areas }
+        let mut run = RunProfile {
+            provenance: self.provenance,
+            blocks_s,
+            settled_s: first as f64 * self.slot_s,
+            areas,
+        };
+        run.keep_what_is_known();
+        run
+    }
+}
+
+impl RunProfile {
+    /// Leaves out blocks in which more was unknown than at other times, at most half of them: what a monitor that came late
+    /// lost sight of is not what the program stopped using.
+    fn keep_what_is_known(&mut self) {
+        let unknown: Vec<f64> = (0..self.blocks_s.len())
+            .map(|block| self.areas.iter().map(|area| area.blocks[block].unknown).sum())
+            .collect();
+        let used = self.areas.iter().flat_map(|area| &area.blocks).map(|block| block.ws).sum::<f64>();
+        let mut sorted = unknown.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (Some(least), Some(median)) = (sorted.first(), sorted.get(sorted.len() / 2)) else { return };
+        let most = median.max(least + MORE_UNKNOWN * used / self.blocks_s.len() as f64);
+        let kept = |block: &usize| unknown[*block] <= most;
+        let choose = |from: &[Sums]| (0..from.len()).filter(kept).map(|at| from[at]).collect::<Vec<Sums>>();
+        for area in &mut self.areas {
+            area.blocks = choose(&area.blocks);
+        }
+        self.blocks_s = (0..unknown.len()).filter(kept).map(|at| self.blocks_s[at]).collect();
     }
 }
 

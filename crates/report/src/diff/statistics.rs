@@ -20,6 +20,9 @@ pub struct Prior {
     pub freedom: f64,
 }
 
+/// With so many degrees of freedom between the recordings of each side, these alone show how much they scatter.
+const OWN_FREEDOM: f64 = 4.0;
+
 /// A figure in one recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
@@ -89,6 +92,8 @@ pub fn p_value(a: &[Run], b: &[Run], prior: &Prior) -> f64 {
     let freedom = nr_a + nr_b - 2.0;
     let within = a.iter().chain(b).map(Run::variance).sum::<f64>() / (a.len() + b.len()) as f64;
     let level = mean_a.abs().midpoint(mean_b.abs());
+    // What moves within a run shows between several of them, too.
+    let within = if freedom < OWN_FREEDOM { within } else { 0.0 };
     let expected = (prior.relative * level).powi(2) + prior.absolute.powi(2) + within;
     let observed = scatter_a + scatter_b;
     let variance = (prior.freedom * expected + observed) / (prior.freedom + freedom);

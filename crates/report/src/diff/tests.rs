@@ -122,6 +122,25 @@ fn what_is_unknown_explains_a_difference() {
 }
 
 #[test]
+fn what_a_late_monitor_lost_sight_of_is_no_difference() {
+    let side = |lost: u64| {
+        let mut profile = Profile::new(Vec::new());
+        for i in 0..150 {
+            // For some seconds a third of what is in use is not known to be.
+            let gone = (60..60 + lost).contains(&i);
+            let rest = if gone { unknown(32 * MIB, 48 * MIB) } else { region(32 * MIB, 48 * MIB, 20) };
+            profile.snapshot(&snapshot(i, 1, vec![region(0, 32 * MIB, 20), rest]));
+        }
+        profile
+    };
+    for lost in [10, 30, 45] {
+        let report = diff(vec![side(0)], vec![side(lost)]);
+        assert!(!report.significant, "{lost}: {}", report.verdict);
+        assert!((report.total.working_set.b - (48 * MIB) as f64).abs() < 1.0, "{lost}");
+    }
+}
+
+#[test]
 fn a_mapping_of_one_side_only_is_one() {
     let side = |name: &str| {
         let mut profile = Profile::new(Vec::new());
