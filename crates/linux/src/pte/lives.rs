@@ -138,7 +138,51 @@ impl Lives {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    /// A child that is killed when its test ends, however it does.
+    struct Killed(Child);
+
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            // Fails where it has ended.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A process by its number, killed in the same way.
+    struct KilledPid(Pid);
+
+    impl KilledPid {
+        fn new(pid: u32) -> Self {
+            Self(Pid::from_raw(pid as i32).unwrap())
+        }
+    }
+
+    impl Drop for KilledPid {
+        fn drop(&mut self) {
+            let _ = kill_process(self.0, Signal::KILL);
+        }
+    }
+
+    fn spawn(script: &str) -> Killed {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Killed(shell.spawn().unwrap())
+    }
+
+    /// Waits until so many ended unseen. What ends is counted at once; the minute is for a busy machine.
+    fn wait_for_unseen(lives: &Lives, unseen: u64) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while lives.counts().1 < unseen {
+            assert!(Instant::now() < deadline, "{:?} and not {unseen} ended unseen", lives.counts());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 
     fn lives(everything: bool) -> Option<Lives> {
         match Lives::start(everything) {
@@ -159,47 +203,36 @@ mod tests {
     fn every_process_of_a_tracked_one_is_counted_and_no_other() {
         let Some(lives) = lives(false) else { return };
         // Whose number is known before it starts others.
-        let mut shell = Command::new("sh");
-        shell.args([
-            "-c",
-            "read go; for i in 1 2 3 4 5 6 7 8 9 10; do /bin/true; (/bin/true; :); done; read go",
-        ]);
-        let mut shell = shell.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut shell =
+            spawn("read go; for i in 1 2 3 4 5 6 7 8 9 10; do /bin/true; (/bin/true; :); done; read go");
         assert_eq!(lives.counts(), (0, 0));
-        assert_eq!(lives.see(shell.id()), Seen::Uncounted, "it was not tracked before");
-        use std::io::Write;
-        let mut input = shell.stdin.take().unwrap();
+        assert_eq!(lives.see(shell.0.id()), Seen::Uncounted, "it was not tracked before");
+        let mut input = shell.0.stdin.take().unwrap();
         input.write_all(b"go\n").unwrap();
         // Others come and go meanwhile.
         Command::new("true").status().unwrap();
-        while lives.counts().1 < 30 {
-            std::thread::yield_now();
-        }
+        wait_for_unseen(&lives, 30);
         assert_eq!(lives.counts(), (30, 30), "ten, and twenty in sub-shells");
         drop(input);
-        shell.wait().unwrap();
+        shell.0.wait().unwrap();
         assert_eq!(lives.counts(), (30, 30), "it was seen itself");
     }
 
     #[test]
     fn what_is_seen_is_not_counted_as_unseen_and_threads_are_no_processes() {
         let Some(lives) = lives(false) else { return };
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "read go; sleep 1000 & echo $!; wait"]);
-        let stdio = || std::process::Stdio::piped();
-        let mut shell = shell.stdin(stdio()).stdout(stdio()).spawn().unwrap();
-        lives.see(shell.id());
-        assert!(!lives.track(shell.id()));
-        use std::io::{BufRead, BufReader, Write};
-        shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let mut shell = spawn("read go; sleep 1000 & echo $!; wait");
+        lives.see(shell.0.id());
+        assert!(!lives.track(shell.0.id()));
+        shell.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let mut line = String::new();
-        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(shell.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let child: u32 = line.trim().parse().unwrap();
+        let sleeper = KilledPid::new(child);
         assert_eq!(lives.counts(), (1, 0));
         assert_eq!((lives.see(child), lives.see(child)), (Seen::First, Seen::Uncounted));
-        let pid = rustix::process::Pid::from_raw(child as i32).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-        shell.wait().unwrap();
+        drop(sleeper);
+        shell.0.wait().unwrap();
         assert_eq!(lives.counts(), (1, 0));
         assert_eq!(lives.see(child), Seen::Uncounted);
     }
@@ -207,23 +240,17 @@ mod tests {
     #[test]
     fn what_is_seen_just_after_its_end_is_known_to_be_counted() {
         let Some(lives) = lives(false) else { return };
-        let mut shell = Command::new("sh");
         // A zombie: its parent does not wait for it.
-        shell.args(["-c", "read go; sh -c 'echo $$' & exec sleep 1000"]);
-        let stdio = || std::process::Stdio::piped();
-        let mut shell = shell.stdin(stdio()).stdout(stdio()).spawn().unwrap();
-        lives.see(shell.id());
-        use std::io::{BufRead, BufReader, Write};
-        shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let mut shell = spawn("read go; sh -c 'echo $$' & exec sleep 1000");
+        lives.see(shell.0.id());
+        shell.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let mut line = String::new();
-        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(shell.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let child: u32 = line.trim().parse().unwrap();
-        while lives.counts().1 == 0 {
-            std::thread::yield_now();
-        }
+        wait_for_unseen(&lives, 1);
         assert_eq!((lives.see(child), lives.see(child)), (Seen::Late, Seen::Uncounted));
-        shell.kill().unwrap();
-        shell.wait().unwrap();
+        shell.0.kill().unwrap();
+        shell.0.wait().unwrap();
         assert_eq!(lives.counts(), (1, 1));
     }
 
