@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{small, snapshots};
-use isotherm_damon::RegionSnapshot;
+use common::{items_of, small, snapshots};
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::synthetic::{Shape, Synthetic};
-use isotherm_record::{Format, Header, Item, ItemReader, TargetInfo, create};
+use isotherm_record::{Format, Header, Item, ItemReader, TargetInfo, create, open};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 use parquet::record::Field;
@@ -89,6 +89,36 @@ fn every_region_is_a_row() {
     assert_eq!(Item::Header(header), items[0]);
     let targets: Vec<TargetInfo> = serde_json::from_str(&value("isotherm.targets")).unwrap();
     assert_eq!(targets.iter().map(|t| t.id).collect::<Vec<_>>(), [4001, 4002]);
+}
+
+/// What is no row stands neither in the footer nor in memory, however much of it there is.
+#[test]
+fn snapshots_without_regions_come_back_however_many() {
+    let mut items = small();
+    let at = items.iter().position(|item| matches!(item, Item::Snapshot(_))).unwrap() + 1;
+    let Item::Snapshot(first) = items[at - 1].clone() else { unreachable!() };
+    let targets = (0..1000).map(|id| TargetSnapshot::new(TargetId(1_000_000_000_000 + id), Vec::new()));
+    let empty = Snapshot { targets: targets.collect(), ..first };
+    let many = || std::iter::repeat_n(Item::Snapshot(empty.clone()), 3000);
+    items.splice(at..at, many());
+    items.extend(many());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = create(&path, Format::Parquet).unwrap();
+    items.iter().for_each(|item| writer.write(item).unwrap());
+    writer.finish().unwrap();
+    let mut reader = open(&path).unwrap();
+    assert!(items_of(&mut *reader) == items, "{:?}", reader.warnings());
+    assert!(reader.warnings().is_empty(), "{:?}", reader.warnings());
+
+    let others = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+    let rows: usize = snapshots(&items).iter().map(Snapshot::nr_regions).sum();
+    assert_eq!(others.get_row_iter(None).unwrap().count(), rows, "others see rows alone");
+    let groups = others.metadata().row_groups();
+    assert!(groups.iter().filter(|group| group.num_rows() == 0).count() >= 8, "{}", groups.len());
+    let metadata = others.metadata().file_metadata().key_value_metadata().unwrap();
+    let rest = metadata.iter().find(|m| m.key == "isotherm.items").unwrap().value.as_ref().unwrap();
+    assert!(rest.len() < 9 << 20, "{}", rest.len());
 }
 
 /// Who filters by time reads only the groups of that time.

@@ -357,6 +357,18 @@ impl Texts {
         Ok(Self { rest: chunk, kind, ..Self::default() })
     }
 
+    /// The texts of a group without rows, which are its dictionary.
+    pub(super) fn lone(&self, file: &File) -> Result<Vec<u8>> {
+        let page = Pages::new(file, self.rest, self.kind)?.next()?;
+        let body = page.filter(|page| page.dictionary).map(|page| page.body).unwrap_or_default();
+        let mut texts = Vec::new();
+        let mut at = 0;
+        while at < body.len() {
+            texts.extend_from_slice(sane(text_at(&body, &mut at))?);
+        }
+        Ok(texts)
+    }
+
     /// The text of the next row, `None` where it has none.
     pub(super) fn next(&mut self, file: &File) -> Result<Option<Vec<u8>>> {
         while self.row == self.known.len() {

@@ -353,6 +353,10 @@ impl Columns {
     /// The items that are no regions: hardly any row has one, and those that have may be long.
     fn items(&mut self, group: &Group) -> Result<()> {
         let rows = group.regions.len();
+        if rows == 0 {
+            let texts: Vec<&[u8]> = group.lone.iter().map(|text| text.as_bytes()).collect();
+            return self.texts(&[], &texts);
+        }
         let mut pages: Vec<(Packed, usize)> = Vec::new();
         let mut cells = group.items.iter().peekable();
         let mut from = 0;

@@ -12,7 +12,9 @@ pub(super) struct Group {
     pub(super) regions: Vec<RegionSnapshot>,
     /// Text that stands in these rows.
     pub(super) items: Vec<(usize, String)>,
-    /// Bytes of that.
+    /// Text that stands in no row, of a group without any.
+    pub(super) lone: Vec<String>,
+    /// Bytes of what stands in rows.
     pub(super) items_len: usize,
 }
 

@@ -10,7 +10,9 @@
 //! All that a recording holds comes back. The header is JSON in the file's key-value metadata (`isotherm.header`), and so
 //! are, for people, the first targets (`isotherm.targets`). Any other item stands in the column `isotherm_items` of a row
 //! of the first snapshot after it, as a line `kind JSON` with the kinds of the `.rec` format; elsewhere that column is
-//! null, which costs nothing. What no snapshot follows is in the metadata (`isotherm.items`). Two kinds more:
+//! null, which costs nothing. What no snapshot follows is in the metadata (`isotherm.items`). Where [`GROUP_ITEMS`] of text
+//! gather before a row comes, as in a control group that stays empty for days, they are a row group without rows: the
+//! dictionary of its `isotherm_items` is the text. Two kinds more:
 //! ```text
 //! s {"start_ns", "end_ns", "sample_ns", "max_nr_accesses", "targets": [id]}    a snapshot without any region
 //! t {"bare": [[place, id]]}                 targets without a region of the snapshot that this row begins

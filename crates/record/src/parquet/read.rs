@@ -59,12 +59,15 @@ impl Group {
         let rows = usize::try_from(at.rows).ok().filter(|&rows| rows <= MAX_ROWS);
         let rows = rows.ok_or(Fault::Bad("a row group has more rows than those that are written here"))?;
         let mut group = Self { rows, ..Self::default() };
+        group.texts = Texts::new(at.chunks[ITEMS], footer.kind(ITEMS))?;
+        if rows == 0 {
+            return Ok(group);
+        }
         let column = |index: usize| numbers(file, at.chunks[index], footer.kind(index), rows);
         for (index, values) in group.columns.iter_mut().enumerate() {
             *values = column(index)?;
         }
         group.sample_ns = column(SAMPLE_NS)?;
-        group.texts = Texts::new(at.chunks[ITEMS], footer.kind(ITEMS))?;
         Ok(group)
     }
 
@@ -180,6 +183,14 @@ impl Reader {
                         self.group = Group::default();
                         self.group = Group::load(&self.file, &self.footer, &at)?;
                         self.row = 0;
+                        self.row_text = false;
+                        if self.group.rows == 0 {
+                            self.text = self.group.texts.lone(&self.file)?;
+                            self.at = 0;
+                            if self.building.is_some() {
+                                return self.built();
+                            }
+                        }
                         continue;
                     }
                     None if self.building.is_some() => return self.built(),

@@ -76,7 +76,7 @@ impl<W: Write + Send> Writer<W> {
         line.push_str(&String::from_utf8_lossy(&json));
         line.push('\n');
         self.pend(line);
-        Ok(())
+        self.flush_pending()
     }
 
     fn bare(&mut self, kind: char, bare: &Bare) -> Result<(), Error> {
@@ -91,6 +91,30 @@ impl<W: Write + Send> Writer<W> {
         match self.pending.last_mut() {
             Some(last) if last.len() + line.len() < 64 << 10 => last.push_str(&line),
             _ => self.pending.push(line),
+        }
+    }
+
+    /// Much text that no row follows becomes a group without rows: neither memory nor the footer holds days of it.
+    fn flush_pending(&mut self) -> Result<(), Error> {
+        if self.pending_len < GROUP_ITEMS {
+            return Ok(());
+        }
+        if !self.group.heads.is_empty() {
+            self.end_group()?;
+        }
+        self.pending_len = 0;
+        self.group.lone = std::mem::take(&mut self.pending);
+        if let Some(cell) = self.group.lone.iter().find(|cell| cell.len() > MAX_CELL) {
+            return Err(self.too_long(cell));
+        }
+        self.end_group()
+    }
+
+    fn too_long(&self, cell: &str) -> Error {
+        Error::Encode {
+            file: self.file.clone(),
+            what: "what precedes a snapshot",
+            why: format!("{} bytes of names and mappings in a row", cell.len()),
         }
     }
 
@@ -109,11 +133,7 @@ impl<W: Write + Send> Writer<W> {
                 lines.by_ref().for_each(|more| cell.push_str(&more));
             }
             if cell.len() > MAX_CELL {
-                return Err(Error::Encode {
-                    file: self.file.clone(),
-                    what: "what precedes a snapshot",
-                    why: format!("{} bytes of names and mappings in a row", cell.len()),
-                });
+                return Err(self.too_long(&cell));
             }
             self.group.items.push((first + row, cell));
         }
@@ -127,7 +147,8 @@ impl<W: Write + Send> Writer<W> {
             let targets = targets.iter().map(|t| t.id.0).collect();
             let max_nr_accesses = u64::from(max_nr_accesses);
             let bare = Bare { start_ns, end_ns, sample_ns, max_nr_accesses, targets, bare: Vec::new() };
-            return self.bare('s', &bare);
+            self.bare('s', &bare)?;
+            return self.flush_pending();
         }
         let bare = targets.iter().enumerate().filter(|(_, t)| t.regions.is_empty());
         let bare: Vec<(usize, u64)> = bare.map(|(at, t)| (at, t.id.0)).collect();
