@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use isotherm_record::{Format, open};
 use isotherm_report::html::SIGNATURE;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// Whether `path` means standard input or output.
@@ -107,8 +107,18 @@ pub fn check_replaceable(path: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// When `path` is a file with something else in it: what it is, and what to do.
 pub fn check_replaceable_by(new: Content, path: &Path) -> anyhow::Result<()> {
-    if is_standard(path) || !path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) {
+    if is_standard(path) {
         return Ok(());
+    }
+    match path.metadata() {
+        Ok(metadata) if metadata.is_file() && metadata.len() > 0 => {}
+        // In directories such as /tmp the kernel does not follow links of other users.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && path.is_symlink() => {
+            return Err(error).with_context(|| {
+                format!("{} is a link that may not be followed; choose another name", path.display())
+            });
+        }
+        Ok(_) | Err(_) => return Ok(()),
     }
     let found = Content::of(path)
         .with_context(|| format!("{} exists and cannot be read; choose another name", path.display()))?;
@@ -232,6 +242,26 @@ mod tests {
             writer.finish().unwrap();
             assert!(check_replaceable(&path).is_ok(), "{format}");
         }
+    }
+
+    #[test]
+    fn a_link_that_the_kernel_does_not_follow_is_not_replaced() {
+        use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+        let protects = std::fs::read_to_string("/proc/sys/fs/protected_symlinks");
+        if !rustix::process::geteuid().is_root() || protects.is_ok_and(|text| text.trim() == "0") {
+            println!("skipped: needs root and fs.protected_symlinks");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().join("shared");
+        std::fs::create_dir(&shared).unwrap();
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let link = shared.join("a.rec");
+        symlink(dir.path().join("far"), &link).unwrap();
+        assert!(check_replaceable(&link).is_ok(), "one's own");
+        lchown(&link, Some(65534), None).unwrap();
+        let error = check_replaceable(&link).unwrap_err().to_string();
+        assert!(error.contains("may not be followed"), "{error}");
     }
 
     #[test]

@@ -15,11 +15,17 @@ use crate::files::{is_standard, name_of, read_head};
 use crate::{Error, Format, Item, Warning, open};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 use rustix::io::Errno;
-use std::fs::{File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Bits of a directory's mode (inode(7)): files of others stay, everyone may make some.
+const STICKY: u32 = 0o1000;
+const WRITABLE_BY_ALL: u32 = 0o002;
 
 /// A file that takes its name, and the place of what had it, when it is told to.
 #[derive(Debug)]
@@ -52,7 +58,8 @@ impl Replacement {
     /// Makes a file that is to be `path`; `-` is standard output.
     ///
     /// # Errors
-    /// [`Error::WouldClobber`] when there is something else than a recording; [`Error::Io`].
+    /// [`Error::WouldClobber`] when there is something else than a recording; [`Error::Unsupported`] when `path` leads elsewhere
+    /// by a link that another user made in a directory such as `/tmp`; [`Error::Io`].
     pub fn create(path: &Path) -> Result<Self, Error> {
         let name = name_of(path, "standard output");
         let failed = |e| Error::io("create", &name, e);
@@ -60,7 +67,8 @@ impl Replacement {
             let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
             return Ok(Self { file: File::from(stdout), state: State::Placed, name });
         }
-        let target = end_of_links(path).filter(|target| target.metadata().map_or(true, |m| m.is_file()));
+        let target = end_of_links(path, &name)?;
+        let target = target.filter(|target| target.metadata().map_or(true, |m| m.is_file()));
         let Some(target) = target else {
             // Pipes and devices can be written to without being readable.
             let file =
@@ -180,20 +188,47 @@ pub fn holds_something(path: &Path) -> bool {
 
 /// The file that `path` leads to, there or not; none where it leads to an open file of a process, which has no name to be
 /// replaced (`/dev/stdout`), or nowhere.
-fn end_of_links(path: &Path) -> Option<PathBuf> {
+///
+/// # Errors
+/// When it leads there by a link that is not trusted: see [`is_trusted`].
+fn end_of_links(path: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
     const MOST_LINKS: usize = 40;
     let mut target = path.to_owned();
     for _ in 0..MOST_LINKS {
         let dir = directory_of(&target);
         if dir.canonicalize().is_ok_and(|dir| dir.starts_with("/proc")) {
-            return None;
+            return Ok(None);
         }
-        match std::fs::read_link(&target) {
-            Ok(next) => target = dir.join(next),
-            Err(_) => return Some(target),
+        // Held open: the link whose owner is looked at is the one that is read.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(link) = rustix::fs::open(&target, flags, Mode::empty()) else { return Ok(Some(target)) };
+        let link = File::from(link);
+        let Some(about) = link.metadata().ok().filter(|m| m.is_symlink()) else { return Ok(Some(target)) };
+        if !is_trusted(&about, dir) {
+            return Err(Error::Unsupported {
+                file: name.to_owned(),
+                why: format!(
+                    "{} is a link that another user made in a directory where everyone may; it is not followed (remove it, or \
+                     choose another name)",
+                    target.display()
+                ),
+            });
+        }
+        match rustix::fs::readlinkat(&link, "", Vec::new()) {
+            Ok(next) => target = dir.join(OsStr::from_bytes(next.as_bytes())),
+            Err(_) => return Ok(Some(target)),
         }
     }
-    None
+    Ok(None)
+}
+
+/// Whether a link in `dir` may be followed. In a directory such as `/tmp` anyone could make one that leads to a file of the one
+/// who records. The rule is the kernel's (Documentation/admin-guide/sysctl/fs.rst, `protected_symlinks`), which does not apply
+/// to links that are read one by one, as they are here.
+fn is_trusted(link: &Metadata, dir: &Path) -> bool {
+    let Ok(dir) = dir.metadata() else { return false };
+    let shared = dir.mode() & STICKY != 0 && dir.mode() & WRITABLE_BY_ALL != 0;
+    !shared || [rustix::process::geteuid().as_raw(), dir.uid()].contains(&link.uid())
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -202,7 +237,6 @@ fn directory_of(path: &Path) -> &Path {
 
 /// In a directory such as `/tmp` the files of others stay.
 fn may_be_renamed_over(target: &Path) -> bool {
-    const STICKY: u32 = 0o1000;
     let own = rustix::process::geteuid();
     let (Ok(there), Ok(dir)) = (target.metadata(), directory_of(target).metadata()) else { return true };
     own.is_root() || dir.mode() & STICKY == 0 || [there.uid(), dir.uid()].contains(&own.as_raw())
@@ -357,6 +391,37 @@ mod tests {
             assert!(link.is_symlink() && holds_something(&path));
         }
         assert_eq!(names(&dir.path().join("far")), ["a.rec", "a.rec.old"]);
+    }
+
+    #[test]
+    fn a_link_that_another_user_made_where_everyone_may_is_not_followed() {
+        use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can make a link of another user's");
+            return;
+        }
+        const NOBODY: u32 = 65534;
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, far) = (dir.path().join("shared"), dir.path().join("far"));
+        fs::create_dir(&shared).unwrap();
+        fs::create_dir(&far).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        let link = shared.join("a.rec");
+        symlink(far.join("a.rec"), &link).unwrap();
+        let by_way = dir.path().join("by way");
+        symlink(&link, &by_way).unwrap();
+        assert!(Replacement::create(&link).is_ok(), "one's own");
+        lchown(&link, Some(NOBODY), None).unwrap();
+        for path in [&link, &by_way] {
+            let error = Replacement::create(path).unwrap_err().to_string();
+            assert!(error.contains("is a link that another user made"), "{error}");
+        }
+        assert!(link.is_symlink() && names(&far).is_empty());
+        lchown(&shared, Some(NOBODY), None).unwrap();
+        assert!(Replacement::create(&link).is_ok(), "the directory's owner's");
+        lchown(&shared, Some(0), None).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(Replacement::create(&link).is_ok(), "where not everyone can make one");
     }
 
     #[test]
