@@ -83,7 +83,7 @@ Examples:
   isotherm record --all --duration 1m               every process of the machine, as they come and go
   isotherm record --pid 1234 --follow=10s | jq .total.ws_1s
                                                     the working set in bytes, every ten seconds
-  isotherm record --all --every 10m --keep 1G       for good: a file every ten minutes, a GiB of them
+  isotherm record --all --every 10m --keep 1G       for good: a file every ten minutes, a GiB plus the file under way
 
 Then: isotherm report heatmap, isotherm report wss, isotherm report access.
 
@@ -121,8 +121,8 @@ pub struct RecordArgs {
     /// named by the time of their beginning (UTC). Each is complete in itself; `report -i` takes several as one
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub every: Option<Duration>,
-    /// With --every, how much of a series is kept, in files (100) or bytes (1G): the oldest files go, also those of former
-    /// recordings of the same name
+    /// With --every, how much of a series is kept, in files (100) or bytes (1G, plus the file under way): the oldest files
+    /// go, also those of former recordings of the same name, but none that is being written
     #[arg(long, value_name = "N|SIZE", default_value = "1G", value_parser = parse_keep)]
     pub keep: Keep,
     /// Print no summary and no progress

@@ -24,7 +24,10 @@ fn series(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("isotherm-"))
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with("isotherm-") && name.ends_with(".rec")
+        })
         .collect();
     files.sort();
     files
@@ -218,6 +221,8 @@ fn of_a_series_so_much_is_kept_and_a_killed_recorder_leaves_it_readable() {
     wait_until("a file", || first().is_some());
     let oldest = first().unwrap();
     wait_until("its end", || !oldest.exists());
+    let own = || series(dir.path()).iter().filter(|path| !path.to_str().unwrap().contains("-2020")).count();
+    wait_until("two of them", || own() == 2);
     monitor.0.kill().unwrap();
     monitor.0.wait().unwrap();
     let files = series(dir.path());
@@ -225,7 +230,8 @@ fn of_a_series_so_much_is_kept_and_a_killed_recorder_leaves_it_readable() {
     assert!(names.contains(&"isotherm-20200102T000000Z.rec"), "no recording: {names:?}");
     assert!(!names.contains(&"isotherm-20200101T000000Z.rec"), "{names:?}");
     let own: Vec<&PathBuf> = files.iter().filter(|path| !path.to_str().unwrap().contains("-2020")).collect();
-    assert_eq!(own.len(), 2, "{names:?}");
+    // It may have been killed between the name of a new one and the end of an old one.
+    assert!(matches!(own.len(), 2 | 3), "{names:?}");
     for file in own {
         assert!(snapshots(&read(file).unwrap()) > 0);
     }

@@ -13,7 +13,7 @@
 
 use crate::files::{is_standard, name_of, read_head};
 use crate::{Error, Format, Item, Warning, open};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, linkat, renameat_with};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
@@ -91,6 +91,41 @@ impl Replacement {
             }
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// Makes a file that is to be `path`, or if that is taken by then another one in its directory: for
+    /// [`Replacement::publish_new`]. It never takes the place of what is there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn create_new(path: &Path) -> Result<Self, Error> {
+        let name = name_of(path, "standard output");
+        let (file, draft) = new_file_beside(path).map_err(|e| Error::io("create", &name, e))?;
+        Ok(Self { file, state: State::Draft { target: path.to_owned(), draft }, name })
+    }
+
+    /// Gives the file the first of `names` that nothing has, and returns that. All are in the directory it was made for.
+    ///
+    /// # Errors
+    /// [`Error::Io`], also when all are taken; then there is no file.
+    pub fn publish_new(&mut self, names: impl IntoIterator<Item = PathBuf>) -> Result<PathBuf, Error> {
+        let failed = |e: io::Error| Error::io("create", &self.name, e);
+        for name in names {
+            let named = match &self.state {
+                State::Draft { draft: None, .. } => link_file(&self.file, &name),
+                State::Draft { draft: Some(draft), .. } => rename_to_free(draft, &name),
+                State::Placed | State::Waiting { .. } => Err(Errno::INVAL),
+            };
+            match named {
+                Ok(()) => {
+                    self.state = State::Placed;
+                    return Ok(name);
+                }
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(failed(error.into())),
+            }
+        }
+        Err(failed(Errno::EXIST.into()))
     }
 
     /// Gives the file its name. A recording that was there is kept under its name with `.old`, if there is a snapshot in it and
@@ -255,35 +290,72 @@ fn draft_name(target: &Path) -> PathBuf {
 /// A new file in the directory of `target`, without a name where that can be.
 fn new_file_beside(target: &Path) -> io::Result<(File, Option<PathBuf>)> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    match rustix::fs::open(directory_of(target), flags, Mode::from_raw_mode(0o666)) {
-        Ok(file) => Ok((File::from(file), None)),
+    let (file, draft) = match rustix::fs::open(directory_of(target), flags, Mode::from_raw_mode(0o666)) {
+        Ok(file) => (File::from(file), None),
         // File systems that know nothing of it, and kernels.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let draft = draft_name(target);
             // One of a process that had this pid before.
             let _ = std::fs::remove_file(&draft);
             let file = OpenOptions::new().write(true).create_new(true).open(&draft)?;
-            Ok((file, Some(draft)))
+            (file, Some(draft))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => return Err(error.into()),
+    };
+    // Where the file system knows no locks it goes without: see [`is_being_written`].
+    let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    Ok((file, draft))
+}
+
+/// Whether a recorder that runs has `path` open: it holds a lock (flock(2)) on what it writes, until it is closed.
+pub fn is_being_written(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+}
+
+/// Renames to what nothing has. Some file systems know no renaming of that kind (NFS), others no second names (FAT).
+fn rename_to_free(from: &Path, to: &Path) -> rustix::io::Result<()> {
+    match linkat(CWD, from, CWD, to, AtFlags::empty()) {
+        Ok(()) => {
+            let _ = std::fs::remove_file(from);
+            Ok(())
+        }
+        Err(Errno::EXIST) => Err(Errno::EXIST),
+        Err(_) => renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE),
     }
+}
+
+fn link_file(file: &File, name: &Path) -> rustix::io::Result<()> {
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    linkat(CWD, open.as_str(), CWD, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 fn name_file(file: &File, target: &Path) -> io::Result<PathBuf> {
     let draft = draft_name(target);
     let _ = std::fs::remove_file(&draft);
-    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
-    linkat(CWD, open.as_str(), CWD, &draft, AtFlags::SYMLINK_FOLLOW)?;
+    link_file(file, &draft)?;
     Ok(draft)
 }
 
-/// Gives what is worth it the name with `.old`, beside its own where the file system knows several names of a file: then there
+/// Whether nothing is lost that is no recording when `path` is replaced. A directory is not replaced at all.
+fn may_become_old(path: &Path) -> bool {
+    let Ok(metadata) = path.symlink_metadata() else { return true };
+    let head = || File::open(path).and_then(|mut file| read_head(&mut file));
+    metadata.is_dir()
+        || metadata.is_file() && head().is_ok_and(|head| head.is_empty() || Format::detect(&head).is_some())
+}
+
+/// Gives what is worth it the name with `.old` (`.old.1` and so on where something else than a recording has that), beside its own where the file system knows several names of a file: then there
 /// is no moment without a recording of that name.
 fn keep_old(target: &Path) -> io::Result<Option<PathBuf>> {
     if !holds_something(target) {
         return Ok(None);
     }
-    let old = with_ending(target, ".old");
+    const MOST_NAMES: usize = 100;
+    let numbered = (1..MOST_NAMES).map(|number| format!(".old.{number}"));
+    let mut names =
+        std::iter::once(".old".to_owned()).chain(numbered).map(|ending| with_ending(target, &ending));
+    let Some(old) = names.find(|name| may_become_old(name)) else { return Err(Errno::EXIST.into()) };
     let second = with_ending(target, &format!(".{}.old", std::process::id()));
     let kept = std::fs::hard_link(target, &second).and_then(|()| std::fs::rename(&second, &old));
     // Renaming does nothing where both are names of one file already.
@@ -296,7 +368,7 @@ fn keep_old(target: &Path) -> io::Result<Option<PathBuf>> {
 mod tests {
     use super::*;
     use crate::synthetic::{Shape, Synthetic};
-    use crate::{ItemReader, ItemWriter, Snapshot, rec};
+    use crate::{Header, ItemReader, ItemWriter, Snapshot, rec};
     use std::fs;
 
     /// Writes a recording; `snapshots` of them.
@@ -373,6 +445,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.rec");
         let mut writer = rec::Writer::new(Replacement::create(&path).unwrap(), "x").unwrap();
+        writer.write(&Item::Header(Header::default())).unwrap();
         writer.write_snapshot(&Snapshot { end_ns: 1, ..Snapshot::default() }).unwrap();
         writer.into_inner().unwrap().publish().unwrap();
         assert!(path.exists() && !holds_something(&path));
@@ -435,6 +508,35 @@ mod tests {
         let (instead, _why) = placement.instead.unwrap();
         assert!(holds_something(&instead));
         assert_eq!(fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn what_is_no_recording_stays_though_it_is_called_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        fs::write(dir.path().join("a.rec.old"), "buy milk").unwrap();
+        for round in 0..3 {
+            let placement = record(Replacement::create(&path).unwrap(), 2).publish().unwrap();
+            assert_eq!(placement.old, (round > 0).then(|| dir.path().join("a.rec.old.1")));
+        }
+        assert_eq!(fs::read(dir.path().join("a.rec.old")).unwrap(), b"buy milk");
+        assert_eq!(names(dir.path()), ["a.rec", "a.rec.old", "a.rec.old.1"]);
+    }
+
+    #[test]
+    fn what_is_new_takes_nobodys_place_and_is_locked_while_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = |number: u32| dir.path().join(format!("a-{number}.rec"));
+        let new = || record(Replacement::create_new(&name(1)).unwrap(), 1);
+        let (mut first, mut second) = (new(), new());
+        assert_eq!(first.publish_new((1..9).map(name)).unwrap(), name(1));
+        assert_eq!(second.publish_new((1..9).map(name)).unwrap(), name(2));
+        assert!(new().publish_new((1..3).map(name)).is_err(), "all are taken");
+        assert_eq!(names(dir.path()), ["a-1.rec", "a-2.rec"]);
+        assert!(is_being_written(&name(1)) && is_being_written(&name(2)));
+        drop(first);
+        assert!(!is_being_written(&name(1)) && is_being_written(&name(2)));
+        assert!(holds_something(&name(1)));
     }
 
     #[test]

@@ -56,7 +56,10 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
             Err(error) => return Ok(not_run(error)),
         },
     };
-    let output = Output::create(&series.as_ref().map_or_else(|| args.output.clone(), Series::next))?;
+    let output = match &series {
+        None => Output::create(&args.output)?,
+        Some(series) => Output::create_new(&series.next())?,
+    };
     let mut recorder = Recorder::new(output, args, &attrs, source.name(), source.is_coarse());
     if let (Some(series), Some(every)) = (series, args.every) {
         recorder.roll_every(every, series);

@@ -57,6 +57,15 @@ impl Output {
         let writer = rec::rec::Writer::new(rec::Replacement::create(path)?, name)?;
         Ok(Self(writer, path.to_owned()))
     }
+
+    /// Creates one of a series, which takes nobody's place.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub fn create_new(path: &Path) -> Result<Self, rec::Error> {
+        let replacement = rec::Replacement::create_new(path)?;
+        Ok(Self(rec::rec::Writer::new(replacement, path.display().to_string())?, path.to_owned()))
+    }
 }
 
 /// Writes down what a session sees, on a thread of its own.
@@ -117,12 +126,14 @@ impl Recorder {
 
     /// Ends the file and begins another, which says again what holds at its beginning.
     fn roll(&mut self, path: &Path, time_ns: u64) -> Result<(), rec::Error> {
+        // First, since it may fail: then the series does not go on.
+        let Output(next, path) = Output::create_new(path)?;
         let reason = "the series goes on in another file".to_owned();
         self.writer.write(&Item::End(rec::End { time_ns, reason, blind_spots: Vec::new() }))?;
         self.writer.finish()?;
         let bytes = self.writer.bytes_written();
-        let next = Output::create(path)?.0;
         let closed = std::mem::replace(&mut self.writer, next).into_inner()?;
+        self.path = path;
         closed.sync()?;
         // One without a name held nothing, and goes.
         if let (Some(rolling), Some(_)) = (&mut self.rolling, self.placement.take()) {
@@ -179,11 +190,18 @@ impl Recorder {
 
     /// Gives the file its name as soon as the first snapshot with a region in it has been written.
     fn publish(&mut self) {
-        let published = self.writer.flush().and_then(|()| self.writer.output_mut().publish());
+        let flushed = self.writer.flush();
+        let published = flushed.and_then(|()| match &self.rolling {
+            None => self.writer.output_mut().publish(),
+            Some(Rolling { series, .. }) => {
+                self.path = self.writer.output_mut().publish_new(series.names(&self.path))?;
+                Ok(rec::Placement::default())
+            }
+        });
         match published {
             Ok(placement) => {
                 if let Some(Rolling { series, done, .. }) = &mut self.rolling {
-                    done.last = placement.instead.as_ref().map_or(&self.path, |(path, _)| path).clone();
+                    done.last.clone_from(&self.path);
                     if done.files == 0 {
                         done.first.clone_from(&done.last);
                     }
@@ -218,6 +236,8 @@ impl Recorder {
     }
 
     fn ask_for_command_lines(&mut self, most: usize) {
+        // Of a machine that builds software most have ended by now: their turn would never come.
+        self.unasked.retain(|id| self.known.contains_key(id));
         for _ in 0..most {
             let Some(id) = self.unasked.pop_front() else { return };
             let Some(process) = self.known.get(&id).map(|known| Arc::clone(&known.process)) else { continue };
@@ -226,15 +246,7 @@ impl Recorder {
     }
 
     fn processes_since(&mut self, met: Counts) -> rec::Processes {
-        let before = std::mem::replace(&mut self.met, met);
-        // Once it is not known how many there were, it is not known any more.
-        let too_short = met.too_short.map(|now| now.saturating_sub(before.too_short.unwrap_or(0)));
-        rec::Processes {
-            seen: met.seen.saturating_sub(before.seen),
-            too_short,
-            at_most: met.at_most.saturating_sub(before.at_most),
-            waiting: met.waiting,
-        }
+        since(&mut self.met, met)
     }
 
     fn note(&mut self, result: Result<(), rec::Error>) {
@@ -244,6 +256,21 @@ impl Recorder {
             self.failed.0.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// How many processes were met with since `before`, which becomes `met`.
+fn since(before: &mut Counts, met: Counts) -> rec::Processes {
+    let told = before.too_short.unwrap_or(0);
+    let processes = rec::Processes {
+        seen: met.seen.saturating_sub(before.seen),
+        // Once it is not known how many there were, it is not known any more.
+        too_short: met.too_short.map(|now| now.saturating_sub(told)),
+        at_most: met.at_most.saturating_sub(before.at_most),
+        waiting: met.waiting,
+    };
+    // One that is seen late was told as too short before: the next one that is too short is then not told again.
+    *before = Counts { too_short: met.too_short.map(|now| now.max(told)), ..met };
+    processes
 }
 
 impl Observer for Recorder {
@@ -304,8 +331,8 @@ impl Observer for Recorder {
             rolling.remember(snapshot);
             if rolling.is_due(snapshot) {
                 whole = Some(rolling.whole(snapshot));
-                self.path = rolling.series.next();
-                let rolled = self.roll(&self.path.clone(), snapshot.start_ns);
+                let path = rolling.series.next();
+                let rolled = self.roll(&path, snapshot.start_ns);
                 self.note(rolled);
             }
         }
@@ -345,5 +372,22 @@ impl Observer for Recorder {
             let flushed = self.writer.flush();
             self.note(flushed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_as_too_short_and_seen_late_is_not_told_twice() {
+        let mut before = Counts::default();
+        let mut told = 0;
+        for too_short in [3, 2, 3, 5, 4, 6] {
+            let met = Counts { too_short: Some(too_short), ..Counts::default() };
+            told += since(&mut before, met).too_short.unwrap_or(0);
+        }
+        assert_eq!(told, 6);
+        assert_eq!(since(&mut before, Counts { too_short: None, ..Counts::default() }).too_short, None);
     }
 }

@@ -1,8 +1,9 @@
 //! A recording in a series of files: their names, and which of them are kept.
 
 use super::utc::Utc;
-use isotherm_record::Format;
+use isotherm_record::{Format, is_being_written};
 use isotherm_report::units::{format_size, parse_size};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,8 @@ pub struct Series {
     stem: String,
     ending: String,
     keep: Keep,
+    /// Names of the files of this run that are there, in the order in which they were made.
+    made: Vec<OsString>,
 }
 
 /// Length of a time in a name.
@@ -70,27 +73,39 @@ impl Series {
             _ => (name.to_owned(), String::new()),
         };
         let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-        Ok(Self { directory: directory.unwrap_or(Path::new(".")).to_owned(), stem, ending, keep })
+        Ok(Self {
+            directory: directory.unwrap_or(Path::new(".")).to_owned(),
+            stem,
+            ending,
+            keep,
+            made: Vec::new(),
+        })
     }
 
     /// A name for a file that begins now, as yet nobody's.
     pub fn next(&self) -> PathBuf {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time = Utc::from_ns(u64::try_from(unix.as_nanos()).unwrap_or(0)).for_name();
-        let mut more = String::new();
-        let mut number = 1_u32;
-        loop {
-            let name = format!("{}-{time}{more}{}", self.stem, self.ending);
-            // Without `./`, as its user would say it.
-            let path = match self.directory.to_str() {
-                Some(".") => PathBuf::from(name),
-                _ => self.directory.join(name),
-            };
-            if !path.exists() || number > 1000 {
-                return path;
-            }
-            number += 1;
-            more = format!("-{number}");
+        let first = self.numbered(&time, 1);
+        self.names(&first).into_iter().find(|path| !path.exists()).unwrap_or(first)
+    }
+
+    /// Names for the file that is to be `path` if that is another recorder's by then: of the same time, with a number.
+    pub fn names(&self, path: &Path) -> Vec<PathBuf> {
+        const MOST: u32 = 1000;
+        let name = path.file_name().and_then(|name| name.to_str());
+        let time = name.and_then(|name| self.time_in(name)).and_then(|rest| rest.get(..TIME_LEN));
+        let Some(time) = time else { return vec![path.to_owned()] };
+        (1..=MOST).map(|number| self.numbered(time, number)).collect()
+    }
+
+    fn numbered(&self, time: &str, number: u32) -> PathBuf {
+        let more = if number > 1 { format!("-{number}") } else { String::new() };
+        let name = format!("{}-{time}{more}{}", self.stem, self.ending);
+        // Without `./`, as its user would say it.
+        match self.directory.to_str() {
+            Some(".") => PathBuf::from(name),
+            _ => self.directory.join(name),
         }
     }
 
@@ -111,23 +126,37 @@ impl Series {
         (time.chars().enumerate().all(fits) && numbered).then_some(rest)
     }
 
-    /// Removes the oldest files of the series, those of former recorders too, until what is left is what is to be kept. `newest`
-    /// stays in any case, and so does what is no recording. Returns how many it removed.
-    pub fn prune(&self, newest: &Path) -> usize {
+    /// Removes the oldest files of the series, those of former recorders too, until what is left is what is to be kept. `newest`,
+    /// which this recorder writes, stays in any case, and so does what another one writes, and what is no recording. Returns how
+    /// many it removed.
+    ///
+    /// The times in names are not asked for the order: the clock may have been set back.
+    pub fn prune(&mut self, newest: &Path) -> usize {
         let Ok(entries) = std::fs::read_dir(&self.directory) else { return 0 };
-        let mut files: Vec<(String, PathBuf, u64)> = Vec::new();
+        if let Some(name) = newest.file_name().filter(|name| !self.made.iter().any(|made| made == name)) {
+            self.made.push(name.to_owned());
+        }
+        let mut files: Vec<Member> = Vec::new();
         for entry in entries.flatten() {
             let name = entry.file_name();
             let Some(time) = name.to_str().and_then(|name| self.time_in(name)) else { continue };
             let is_newest = newest.file_name() == Some(&name);
-            let size = entry.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| m.len());
-            if let Some(size) = size.filter(|_| is_newest || is_recording(&entry.path())) {
-                files.push((time.to_owned(), entry.path(), size));
+            let path = entry.path();
+            let Some(metadata) = entry.metadata().ok().filter(std::fs::Metadata::is_file) else { continue };
+            if is_newest || is_recording(&path) && !is_being_written(&path) {
+                files.push(Member {
+                    made: self.made.iter().position(|made| *made == name),
+                    modified: metadata.modified().ok(),
+                    time: time.to_owned(),
+                    size: metadata.len(),
+                    path,
+                });
             }
         }
         files.sort();
+        self.made.retain(|made| files.iter().any(|file| file.path.file_name() == Some(made)));
         let (mut count, mut bytes, mut removed) = (0, 0_u64, 0);
-        for (_, path, size) in files.iter().rev() {
+        for Member { path, size, .. } in files.iter().rev() {
             (count, bytes) = (count + 1, bytes.saturating_add(*size));
             let fits = match self.keep {
                 Keep::Files(most) => count <= most,
@@ -139,6 +168,17 @@ impl Series {
         }
         removed
     }
+}
+
+/// A file of the series. The fields are in the order in which files are compared: those of former runs (`made` is none) come
+/// before those of this one.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Member {
+    made: Option<usize>,
+    modified: Option<SystemTime>,
+    time: String,
+    path: PathBuf,
+    size: u64,
 }
 
 fn is_recording(path: &Path) -> bool {
@@ -167,13 +207,18 @@ mod tests {
     fn the_oldest_recordings_go_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let magic = b"\x89ITH\r\n\x1a\n and more";
-        let file = |name: &str, content: &[u8]| {
-            fs::write(dir.path().join(name), content).unwrap();
+        let mut age = 1000;
+        let mut file = |name: &str, content: &[u8]| {
+            let path = dir.path().join(name);
+            fs::write(&path, content).unwrap();
+            age -= 1;
+            let time = SystemTime::now() - std::time::Duration::from_secs(age);
+            File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
         };
+        file("a-20260801T120000Z-2.rec", magic);
         for day in 1..=6 {
             file(&format!("a-2026080{day}T120000Z.rec"), magic);
         }
-        file("a-20260801T120000Z-2.rec", magic);
         file("a-20260701T120000Z.rec", b"not a recording");
         for other in [
             "a.rec",
@@ -202,6 +247,47 @@ mod tests {
         assert_eq!(Series::new(&base, Keep::Bytes(1)).unwrap().prune(&newest), 1);
         assert_eq!(left(), ["a-20260806T120000Z.rec"], "the one under way stays");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 7);
+    }
+
+    #[test]
+    fn what_is_made_last_is_newest_though_the_clock_was_set_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut series = Series::new(&dir.path().join("a.rec"), Keep::Files(2)).unwrap();
+        let file = |time: &str| {
+            let path = dir.path().join(format!("a-{time}.rec"));
+            fs::write(&path, b"\x89ITH\r\n\x1a\n and more").unwrap();
+            path
+        };
+        let (former, first) = (file("20270101T000000Z"), file("20260805T120000Z"));
+        // Of a run before which the clock was right.
+        let later = SystemTime::now() + std::time::Duration::from_secs(9999);
+        File::options().write(true).open(&former).unwrap().set_modified(later).unwrap();
+        assert_eq!(series.prune(&first), 0);
+        let second = file("20200101T000000Z");
+        assert_eq!(series.prune(&second), 1);
+        assert!(!former.exists(), "of a former run");
+        let third = file("20200101T000000Z-2");
+        assert_eq!(series.prune(&third), 1);
+        assert!(!first.exists() && second.exists() && third.exists());
+        assert_eq!(series.made.len(), 3, "until the next time");
+    }
+
+    #[test]
+    fn what_another_recorder_writes_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut series = Series::new(&dir.path().join("a.rec"), Keep::Files(1)).unwrap();
+        let path = dir.path().join("a-20260801T120000Z.rec");
+        let mut other = isotherm_record::Replacement::create_new(&path).unwrap();
+        assert_eq!(other.publish_new(series.names(&path)).unwrap(), path);
+        let own = dir.path().join("a-20260802T120000Z.rec");
+        fs::write(&own, "").unwrap();
+        assert_eq!(series.prune(&own), 0);
+        assert!(path.exists());
+        drop(other);
+        assert_eq!(series.prune(&own), 1);
+        assert!(!path.exists());
+        assert_eq!(series.names(&own)[1], dir.path().join("a-20260802T120000Z-2.rec"));
+        assert_eq!(series.names(&dir.path().join("a-20260802T120000Z-7.rec"))[0], own);
     }
 
     #[test]

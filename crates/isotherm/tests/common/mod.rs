@@ -195,10 +195,15 @@ pub fn pte_works() -> bool {
     ) else {
         return true;
     };
-    let must = std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root();
-    assert!(!must, "skipped, as root in CI: {error}");
-    skip(&error.to_string());
+    skip_but_in_ci(&error.to_string());
     false
+}
+
+/// As [`skip`]; as root in CI, where it must run, the test fails.
+pub fn skip_but_in_ci(reason: &str) {
+    let must = std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root();
+    assert!(!must, "skipped, as root in CI: {reason}");
+    skip(reason);
 }
 
 /// Tells that a test cannot run here, and why.
