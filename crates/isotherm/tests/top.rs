@@ -341,6 +341,35 @@ fn a_command_is_watched_to_its_end_and_then_shows_what_it_printed() {
 }
 
 #[test]
+fn what_a_command_prints_after_top_is_over_is_shown_too() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let script = "echo early-word; while ! [ -e go ]; do sleep 0.1; done; echo late-word; exit 4";
+    let mut tty = top(dir.path(), &["--", "sh", "-c", script], (100, 24));
+    tty.wait_for("q quit");
+    tty.press("q");
+    tty.wait_for("top is over; waiting for the command");
+    tty.wait_for("early-word");
+    std::fs::write(dir.path().join("go"), "").unwrap();
+    assert_eq!(tty.end().code(), Some(4));
+    assert!(tty.has("late-word"), "{:#?}", tty.lines());
+}
+
+#[test]
+fn that_a_command_cannot_be_run_is_seen() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    std::fs::write(dir.path().join("no-program"), "").unwrap();
+    let mut tty = top(dir.path(), &["--", "./no-program"], (100, 24));
+    assert_eq!(tty.end().code(), Some(126));
+    assert!(tty.has("isotherm: ") && tty.has("no-program"), "{:#?}", tty.lines());
+}
+
+#[test]
 fn without_a_terminal_it_says_so() {
     let dir = tempdir().unwrap();
     let mut command = isotherm(dir.path(), &["top"]);

@@ -69,7 +69,8 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         Err(error) => return Ok(not_run(error)),
     };
     // A command must not be left without its parent because the disk is full: it is still waited for.
-    let waited = running.map(|running| waiting::wait_for(running, &stop, args.quiet)).transpose();
+    let over = (!args.quiet).then_some("the recording is finished");
+    let waited = running.map(|running| waiting::wait_for(running, &stop, over, || {})).transpose();
     let finished = match recorded {
         Ok(finished) => finished,
         Err(error) => {

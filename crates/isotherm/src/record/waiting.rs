@@ -1,4 +1,4 @@
-//! Waiting for the command once its recording is finished.
+//! Waiting for the command once it is no longer watched.
 
 use crate::stop::Stop;
 use isotherm_linux::process::ExitStatus;
@@ -18,16 +18,23 @@ pub enum Waited {
 /// How long a command may take to end before the user is told what is waited for.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Waits for the command. What asks this process alone to end is passed on to it as it came; a second Ctrl-C ends the waiting.
+/// Waits for the command, says after a while that it does, with `over` as the reason (`None`: silently), and calls `meanwhile`
+/// again and again. What asks this process alone to end is passed on to it as it came; a second Ctrl-C ends the waiting.
 ///
 /// # Errors
 /// When the system does not tell how the command fares.
-pub fn wait_for(mut running: RunningCommand, stop: &Stop, quiet: bool) -> Result<Waited, CommandError> {
+pub fn wait_for(
+    mut running: RunningCommand,
+    stop: &Stop,
+    over: Option<&str>,
+    mut meanwhile: impl FnMut(),
+) -> Result<Waited, CommandError> {
     let since = Instant::now();
     let interrupts = stop.interrupts();
     let (mut terminations, mut hangups) = (0, 0);
-    let mut told = quiet;
+    let mut told = false;
     loop {
+        meanwhile();
         if let Some(status) = running.try_wait()? {
             return Ok(Waited::Ended(status));
         }
@@ -45,12 +52,10 @@ pub fn wait_for(mut running: RunningCommand, stop: &Stop, quiet: bool) -> Result
             say!("isotherm: not waiting for the command any longer; it runs on");
             return Ok(Waited::Left);
         }
-        if !told && since.elapsed() > PATIENCE {
+        if let Some(over) = over.filter(|_| !told && since.elapsed() > PATIENCE) {
             told = true;
             let again = if interrupts > 0 { " again" } else { " twice" };
-            say!(
-                "isotherm: the recording is finished; waiting for the command (Ctrl-C{again} leaves it alone)"
-            );
+            say!("isotherm: {over}; waiting for the command (Ctrl-C{again} leaves it alone)");
         }
         std::thread::park_timeout(Duration::from_millis(20));
     }

@@ -48,6 +48,9 @@ use terminal::{GiveBack, Terminal};
 /// How long the screen may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long the signal of a terminal that is gone may take (a guess).
+const SIGNAL_WITHIN: Duration = Duration::from_millis(200);
+
 /// Runs the command.
 ///
 /// # Errors
@@ -67,25 +70,35 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let header = live::header(&targets, &args.monitor, &attrs, source.name(), source.is_coarse());
     let model = Shared::new(Model::new(header, Keep::default()));
     // What the command prints must not get between what is drawn.
-    let output = if targets.command.is_empty() { None } else { Some(Output::divert()?) };
+    let mut output = if targets.command.is_empty() { None } else { Some(Output::divert()?) };
     let held = match targets.command.is_empty() {
         true => None,
         false => match HeldCommand::start(&targets.command) {
             Ok(held) => Some(held),
-            Err(error) => return Ok(not_run(&error)),
+            Err(error) => {
+                // It is said where it can be seen.
+                drop(output);
+                return Ok(not_run(&error));
+            }
         },
     };
     let ui = ui::Ui { terminal, look, args: ui::Options::of(args), model: model.clone() };
     let watched = watch(args, source, tracker, held, ui, &model, &stop);
     terminal::give_back();
-    if let Some(output) = output {
+    if let Some(output) = &mut output {
         output.show();
     }
     let (ended, running) = match watched {
         Ok(watched) => watched,
         Err(error) => return Ok(not_run(&error)),
     };
-    let waited = running.map(|running| waiting::wait_for(running, &stop, false)).transpose();
+    let waited = running.map(|running| {
+        // What it still prints leads to where it led before.
+        let show = || output.iter_mut().for_each(Output::show);
+        waiting::wait_for(running, &stop, Some("top is over"), show)
+    });
+    let waited = waited.transpose();
+    drop(output);
     ended?;
     Ok(match waited? {
         Some(Waited::Left) => ExitCode::from(stop.code().unwrap_or(130)),
@@ -167,6 +180,7 @@ fn session_and_screen(
     while matches!(ended, Ok(Ended::NoTargets)) && !is_over() {
         std::thread::park_timeout(Duration::from_millis(50));
     }
+    let gone = line.is_cut();
     over.store(true, Ordering::Relaxed);
     terminal::give_back();
     let patience = Instant::now();
@@ -180,8 +194,13 @@ fn session_and_screen(
     };
     drop(folder);
     ended?;
-    // With a terminal that goes comes a signal that says so.
+    // With a terminal that goes comes, a moment later, a signal that says so; where it is ignored, none.
+    let patience = Instant::now();
+    while gone && !stop.asked() && patience.elapsed() < SIGNAL_WITHIN {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
     if !stop.asked() {
+        anyhow::ensure!(!gone, "the terminal is gone");
         drawn?;
     }
     match lost {

@@ -3,15 +3,44 @@
 use anyhow::Context;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Seek, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
+
+/// Where the standard streams led before.
+#[derive(Default)]
+struct Streams {
+    out: Option<OwnedFd>,
+    err: Option<OwnedFd>,
+    from: Option<OwnedFd>,
+}
+
+/// Of those that are diverted. The panic hook needs it too.
+static BEFORE: Mutex<Streams> = Mutex::new(Streams { out: None, err: None, from: None });
+
+/// Lets the streams of this process lead where they led before. May be called from any thread, any number of times.
+pub fn restore() {
+    let before = std::mem::take(&mut *BEFORE.lock().unwrap_or_else(PoisonError::into_inner));
+    // Of what was open a moment ago.
+    if let Some(out) = before.out {
+        let _ = rustix::stdio::dup2_stdout(&out);
+    }
+    if let Some(err) = before.err {
+        let _ = rustix::stdio::dup2_stderr(&err);
+    }
+    if let Some(from) = before.from {
+        let _ = rustix::stdio::dup2_stdin(&from);
+    }
+}
 
 /// Standard streams that led to the terminal, diverted: into a file without a name, and from nothing.
 pub struct Output {
     file: File,
-    out: Option<OwnedFd>,
-    err: Option<OwnedFd>,
-    from: Option<OwnedFd>,
+    /// Whether anything leads into the file.
+    diverted: bool,
+    /// Bytes of it that were shown.
+    shown: u64,
 }
 
 impl Output {
@@ -22,49 +51,40 @@ impl Output {
     pub fn divert() -> anyhow::Result<Self> {
         let file = tempfile::tempfile().context("cannot make a file for what the command prints")?;
         let keep = |fd: &dyn AsFd| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok();
-        let diverted = Self {
+        let before = Streams {
             out: if io::stdout().is_terminal() { keep(&io::stdout()) } else { None },
             err: if io::stderr().is_terminal() { keep(&io::stderr()) } else { None },
             from: if io::stdin().is_terminal() { keep(&io::stdin()) } else { None },
-            file,
         };
+        let (out, err, from) = (before.out.is_some(), before.err.is_some(), before.from.is_some());
+        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = before;
+        let diverted = Self { file, diverted: out || err, shown: 0 };
         let failed = "cannot divert what the command prints";
-        if diverted.out.is_some() {
+        if out {
             rustix::stdio::dup2_stdout(&diverted.file).context(failed)?;
         }
-        if diverted.err.is_some() {
+        if err {
             rustix::stdio::dup2_stderr(&diverted.file).context(failed)?;
         }
-        if diverted.from.is_some() {
+        if from {
             let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty()).context(failed)?;
             rustix::stdio::dup2_stdin(&nothing).context(failed)?;
         }
         Ok(diverted)
     }
 
-    fn restore(&mut self) {
-        // Of what was open a moment ago.
-        if let Some(out) = self.out.take() {
-            let _ = rustix::stdio::dup2_stdout(&out);
-        }
-        if let Some(err) = self.err.take() {
-            let _ = rustix::stdio::dup2_stderr(&err);
-        }
-        if let Some(from) = self.from.take() {
-            let _ = rustix::stdio::dup2_stdin(&from);
-        }
-    }
-
-    /// Ends it, and prints what came.
-    pub fn show(mut self) {
-        let was_diverted = self.out.is_some() || self.err.is_some();
-        self.restore();
-        if !was_diverted || self.file.rewind().is_err() {
+    /// Restores the streams of this process, and prints what came since it was called last. What the command prints still
+    /// leads into the file.
+    pub fn show(&mut self) {
+        restore();
+        if !self.diverted {
             return;
         }
         let mut out = io::stdout().lock();
         let mut piece = [0; 1 << 16];
-        while let Ok(n @ 1..) = self.file.read(&mut piece) {
+        // The command writes where the file's own position is, so that must not be moved.
+        while let Ok(n @ 1..) = self.file.read_at(&mut piece, self.shown) {
+            self.shown += n as u64;
             if out.write_all(&piece[..n]).is_err() {
                 return;
             }
@@ -75,6 +95,6 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        self.restore();
+        self.show();
     }
 }

@@ -183,6 +183,7 @@ pub fn give_back_on_panic() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         give_back();
+        super::output::restore();
         before(info);
     }));
 }
