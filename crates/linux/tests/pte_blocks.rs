@@ -66,6 +66,12 @@ fn only(young: Pages, set: impl Fn(usize) -> bool) -> bool {
     wrong.iter().all(|i| set(*i)) && wrong.len() <= BY_OTHERS
 }
 
+/// Whether no page has its bit set but for a few: the kernel passes over those that others of this machine hold just then, its
+/// compaction or a kdamond for instance.
+fn is_clear_but_for_few(young: Pages) -> bool {
+    (0..512).filter(|i| young.contains(*i)).count() <= 16
+}
+
 fn all(_: usize) -> bool {
     true
 }
@@ -330,14 +336,16 @@ fn a_thousand_mappings_are_cleared_like_one() {
     assert_eq!(clear_all(&mut pte, &ranges), [Cleared::Done; 4]);
     for (block, _) in ranges {
         let look = look(&mut pte, block);
-        assert_eq!((look.present, look.young), (Pages::ALL, Pages::NONE));
+        assert_eq!(look.present, Pages::ALL);
+        assert!(is_clear_but_for_few(look.young), "{:?}", look.young);
     }
     // A hole in it changes nothing for the rest.
     known::write(start + PAGE, PAGE);
     // SAFETY: this test's own memory, not accessed any more.
     unsafe { rustix::mm::munmap((start + 100 * PAGE) as *mut _, 100 * PAGE as usize) }.unwrap();
     assert_eq!(clear(&mut pte, start, 512), Cleared::Done);
-    assert!(look(&mut pte, start).young.is_empty());
+    let young = look(&mut pte, start).young;
+    assert!(is_clear_but_for_few(young), "{young:?}");
 }
 
 #[test]
