@@ -10,7 +10,7 @@ const ABOUT: &str = "\
 Examples:
   isotherm report diff before.rec after.rec
   isotherm report diff a1.rec,a2.rec,a3.rec b1.rec,b2.rec,b3.rec   several a side: finds less, errs less
-  isotherm report diff --exit-code before.rec after.rec || echo changed
+  isotherm report diff --exit-code before.rec after.rec; [ $? = 1 ] && echo changed
 
 Mappings are matched by program and name, anonymous ones by order and size; addresses do not matter. Compared are the
 mean over time of the working set (accessed at least once within 1 s) and of the access rate of what is in it.
@@ -21,9 +21,14 @@ busy second does not; nor do blocks in which the monitor had lost sight of more 
 program differ by more than their blocks show, since monitoring is sampling: that is taken to be 1.5 % of a working
 set plus 256 KiB, and 10 % of a rate (standard deviations, from recordings of steady programs). Where the monitor was
 late for more than 2 % of its sampling intervals the machine was busy, and half of what is beyond that adds to it.
-With several recordings a side, their own scatter takes its place. A t-test on that gives p, corrected for all the
-mappings compared (Holm). Called different is what has p < --level, changed by --min-change at least (a rate: by 25
-%), and is not explained by memory that is unknown in one recording only.
+With several recordings a side, their own scatter takes its place; of four and more a side the middle half counts. A
+t-test on that gives p, corrected for all that is compared, working sets and rates together (Holm). Called different is
+what has p < --level, changed by --min-change at least (a rate: by 25 %), and is not explained by memory that is unknown
+in one recording only.
+
+What is unclear. A working set that seems to have changed by --min-change, where that is within the noise, and the noise
+would hide a change twice as large; or where what is unknown explains the change. More or longer recordings may show it.
+JSON has the outcome (same, unclear, different), and as detectable the smallest change that noise would not hide.
 
 So two recordings are enough for what is as clear as that. A program whose runs differ for reasons of its own (other
 input, another phase) does differ; give several recordings a side to find out what is common to them.";
@@ -52,7 +57,7 @@ pub struct DiffArgs {
     /// Highest probability of calling noise a difference, over all that is compared
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
     pub level: f64,
-    /// Exit with status 1 when there is a difference, 0 when there is none, 2 on errors
+    /// Exit with status 0 when there is no significant difference, 1 when there is one, 2 on errors, 3 when it is unclear
     #[arg(long)]
     pub exit_code: bool,
     /// Columns to use [default: those of the terminal]

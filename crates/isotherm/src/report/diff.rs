@@ -6,7 +6,7 @@ use crate::reading::Recording;
 use crate::terminal;
 use anyhow::{Context, bail};
 use isotherm_report::Accumulate;
-use isotherm_report::diff::{DiffOptions, Profile, compare, write_text};
+use isotherm_report::diff::{DiffOptions, Outcome, Profile, compare, write_text};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,13 +14,17 @@ use std::process::ExitCode;
 /// Status of an error when the status is asked for a difference.
 const TROUBLE: u8 = 2;
 
+/// Status of a comparison that cannot say whether there is one.
+const UNCLEAR: u8 = 3;
+
 /// Runs the command.
 ///
 /// # Errors
 /// What went wrong, in words for the person who asked.
 pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     match diff(args) {
-        Ok(true) if args.exit_code => Ok(ExitCode::FAILURE),
+        Ok(Outcome::Different) if args.exit_code => Ok(ExitCode::FAILURE),
+        Ok(Outcome::Unclear) if args.exit_code => Ok(ExitCode::from(UNCLEAR)),
         Ok(_) => Ok(ExitCode::SUCCESS),
         Err(error) if args.exit_code => {
             crate::tell(&error);
@@ -31,7 +35,7 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Whether there is a difference.
-fn diff(args: &DiffArgs) -> anyhow::Result<bool> {
+fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     let side =
         |list: &Path| files(list).iter().map(|file| profile(file, args)).collect::<anyhow::Result<Vec<_>>>();
     let (a, b) = (side(&args.a)?, side(&args.b)?);
@@ -44,7 +48,7 @@ fn diff(args: &DiffArgs) -> anyhow::Result<bool> {
         let (width, _) = terminal::size(io::stdout());
         print(|out| write_text(&report, args.width.map_or(width, usize::from), out))?;
     }
-    Ok(report.significant)
+    Ok(report.outcome)
 }
 
 fn profile(file: &Path, args: &DiffArgs) -> anyhow::Result<(String, Profile)> {

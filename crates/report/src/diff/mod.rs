@@ -19,7 +19,7 @@ use crate::units::{format_rate, format_size, significant};
 use matching::{Matched, matched};
 use profile::{RunProfile, Sums};
 use serde::Serialize;
-use statistics::{Prior, Run, holm, p_value};
+use statistics::{Prior, Run, Test, centre, holm, test};
 
 /// Recordings of one steady program differ in their working sets by so much (standard deviation), measured by
 /// `ci/diff-noise.sh` and rounded up; the absolute part is what a few regions more or less make.
@@ -32,6 +32,13 @@ const RATE_NOISE: Prior = Prior { relative: 0.1, absolute: 1.0, freedom: 20.0 };
 /// this share adds to the noise. Measured with an SQLite database in Python beside compilers: with 1 % to 10 % missed its working
 /// set was 60 to 77 MiB, as far as it came in a second.
 const MISSED: f64 = 0.02;
+
+/// What part of the level goes to working sets; the rest to rates. So it is one level over all, and the many rates, of which
+/// only great changes count, take little from what can be seen of working sets.
+const WS_PART: f64 = 0.8;
+
+/// A comparison that could not have seen a change of so many times the smallest that counts cannot say that there is none.
+const BLIND: f64 = 2.0;
 
 /// A change of rate below this is none, as a share: what [`RATE_NOISE`] leaves room for.
 const MIN_RATE_CHANGE: f64 = 0.25;
@@ -47,7 +54,7 @@ pub struct DiffOptions {
     pub settle_s: f64,
     /// Smallest change of a working set, as a share.
     pub min_change: f64,
-    /// Highest probability of calling noise a difference, over all mappings together; of working sets and of rates each.
+    /// Highest probability of calling noise a difference, over all mappings together, working sets and rates.
     pub level: f64,
 }
 
@@ -58,10 +65,22 @@ impl Default for DiffOptions {
     }
 }
 
+/// What a comparison came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// No significant difference.
+    Same,
+    /// It may differ or not: too much is unknown, or the noise is too great to say.
+    Unclear,
+    /// A significant difference.
+    Different,
+}
+
 /// A figure on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// Mean over the recordings of the first side.
+    /// Mean over the recordings of the first side; of four and more over the middle half of them.
     pub a: f64,
     /// Of the second side.
     pub b: f64,
@@ -70,8 +89,12 @@ pub struct Change {
     /// Probability that noise makes as large a difference somewhere among all that was compared; `null`: too little to
     /// be compared.
     pub p: Option<f64>,
+    /// Smallest change that could have been told from noise, as a share of the mean of both; `null`: not compared.
+    pub detectable: Option<f64>,
     /// Whether it is a difference.
     pub significant: bool,
+    /// The same, and whether it is unclear.
+    pub outcome: Outcome,
     /// In words: `grew by 10.2 % (p = 0.004)`, `no significant difference`.
     pub verdict: String,
 }
@@ -131,6 +154,8 @@ pub struct DiffReport {
     pub rows: Vec<DiffRow>,
     /// Whether anything differs.
     pub significant: bool,
+    /// The same, and whether it is unclear.
+    pub outcome: Outcome,
     /// In words.
     pub verdict: String,
 }
@@ -145,21 +170,27 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
     let mut rows = vec![all_of(&runs, nr_a)];
     rows.extend(list.iter().map(|one| row(one, &runs, nr_a)));
     let least = TESTED.0.max(TESTED.1 * rows[0].ws.means().0.max(rows[0].ws.means().1));
-    let busy = (runs.iter().map(|run| missed(&run.provenance)).fold(0.0, f64::max) - MISSED).max(0.0) / 2.0;
-    let noise = |prior: Prior| Prior { relative: prior.relative + busy, ..prior };
-    let (mut ws_tests, mut rate_tests) = (Vec::new(), Vec::new());
+    let (mut ws, mut rates) = (Vec::new(), Vec::new());
     for row in &mut rows {
         let (a, b) = row.ws.means();
         if a.max(b) < least {
             continue;
         }
-        row.test = Some(ws_tests.len());
-        ws_tests.push(row.ws.p(&noise(WS_NOISE)));
+        let test = row.ws.test(&WS_NOISE);
+        row.ws_test = Some((test, ws.len()));
+        ws.push(test.p);
         // Of what is hardly in use on a side there is no rate to speak of.
-        rate_tests.push(if a.min(b) < least { 1.0 } else { row.rate.p(&noise(RATE_NOISE)) });
+        if a.min(b) >= least {
+            let test = row.rate.test(&RATE_NOISE);
+            row.rate_test = Some((test, rates.len()));
+            rates.push(test.p);
+        }
     }
-    let tests = [holm(&ws_tests), holm(&rate_tests)];
-    let mut done: Vec<DiffRow> = rows.into_iter().map(|row| row.finish(&tests, options)).collect();
+    // The level is that of the whole report, split between the two kinds. Tests of all memory and of its parts depend on each
+    // other, which Holm's correction allows.
+    let corrected = |p: &[f64], part: f64| holm(p).iter().map(|p| (p / part).min(1.0)).collect::<Vec<f64>>();
+    let corrected = [corrected(&ws, WS_PART), corrected(&rates, 1.0 - WS_PART)];
+    let mut done: Vec<DiffRow> = rows.into_iter().map(|row| row.finish(&corrected, options)).collect();
     let total = done.remove(0);
     done.retain(|row| row.working_set.a + row.working_set.b > 0.0 || row.unknown_a + row.unknown_b > 0.0);
     done.sort_by(|x, y| {
@@ -180,9 +211,16 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
     let b = compared.split_off(nr_a);
     let differs = |row: &DiffRow| row.working_set.significant || row.rate_hz.significant;
     let significant = differs(&total) || done.iter().any(differs);
+    let unclear = std::iter::once(&total).chain(&done).any(|row| row.working_set.outcome == Outcome::Unclear);
+    let outcome = match (significant, unclear) {
+        (true, _) => Outcome::Different,
+        (false, true) => Outcome::Unclear,
+        (false, false) => Outcome::Same,
+    };
     DiffReport {
         verdict: verdict(&total, &done),
         significant,
+        outcome,
         a: compared,
         b,
         min_change: options.min_change,
@@ -208,7 +246,16 @@ fn verdict(total: &DiffRow, rows: &[DiffRow]) -> String {
         0 => {}
         n => parts.push(format!("{} got hotter or colder", number(n))),
     }
-    if parts.is_empty() { "no significant difference".to_owned() } else { parts.join("; ") }
+    if !parts.is_empty() {
+        return parts.join("; ");
+    }
+    if total.working_set.outcome == Outcome::Unclear {
+        return format!("unclear, no significant difference: all of it {}", total.working_set.verdict);
+    }
+    match rows.iter().filter(|row| row.working_set.outcome == Outcome::Unclear).count() {
+        0 => "no significant difference".to_owned(),
+        n => format!("unclear, no significant difference: whether the working set of {} differs", number(n)),
+    }
 }
 
 /// Share of its sampling intervals that the monitor missed because it came late.
@@ -225,17 +272,12 @@ struct Sides {
 }
 
 impl Sides {
-    fn of(runs: &[Run], nr_a: usize) -> Self {
-        Self { a: runs[..nr_a].to_vec(), b: runs[nr_a..].to_vec() }
-    }
-
     fn means(&self) -> (f64, f64) {
-        let mean = |runs: &[Run]| runs.iter().map(Run::mean).sum::<f64>() / runs.len().max(1) as f64;
-        (mean(&self.a), mean(&self.b))
+        (centre(&self.a), centre(&self.b))
     }
 
-    fn p(&self, prior: &Prior) -> f64 {
-        p_value(&self.a, &self.b, prior)
+    fn test(&self, prior: &Prior) -> Test {
+        test(&self.a, &self.b, prior)
     }
 }
 
@@ -248,8 +290,9 @@ struct Draft {
     ws: Sides,
     rate: Sides,
     unknown: (f64, f64),
-    /// Where its p-values stand; `None`: not tested.
-    test: Option<usize>,
+    /// The tests, and where their p-values stand; `None`: not tested.
+    ws_test: Option<(Test, usize)>,
+    rate_test: Option<(Test, usize)>,
 }
 
 fn row(one: &Matched, runs: &[RunProfile], nr_a: usize) -> Draft {
@@ -266,7 +309,7 @@ fn row(one: &Matched, runs: &[RunProfile], nr_a: usize) -> Draft {
         object: one.object,
         mapping: name,
         sizes: (size(0, nr_a), size(nr_a, runs.len())),
-        ..draft(&blocks, nr_a)
+        ..draft(&blocks, runs, nr_a)
     }
 }
 
@@ -282,32 +325,48 @@ fn all_of(runs: &[RunProfile], nr_a: usize) -> Draft {
             sums
         })
         .collect();
-    draft(&blocks, nr_a)
+    draft(&blocks, runs, nr_a)
 }
 
-fn draft(blocks: &[Vec<Sums>], nr_a: usize) -> Draft {
-    let runs = |of: fn(&Sums) -> f64| {
-        let runs: Vec<Run> = blocks.iter().map(|b| Run { blocks: b.iter().map(of).collect() }).collect();
-        Sides::of(&runs, nr_a)
+fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], nr_a: usize) -> Draft {
+    let sides = |of: fn(&Sums) -> f64| {
+        let mut a: Vec<Run> = blocks
+            .iter()
+            .zip(runs)
+            .map(|(blocks, run)| Run {
+                blocks: blocks.iter().map(of).collect(),
+                late: (missed(&run.provenance) - MISSED).max(0.0) / 2.0,
+            })
+            .collect();
+        let b = a.split_off(nr_a);
+        Sides { a, b }
     };
     Draft {
         program: String::new(),
         object: false,
         mapping: String::new(),
         sizes: (0, 0),
-        ws: runs(|s| s.ws),
-        rate: runs(|s| if s.ws > 0.0 { s.heat / s.ws } else { 0.0 }),
-        unknown: runs(|s| s.unknown).means(),
-        test: None,
+        ws: sides(|s| s.ws),
+        rate: sides(|s| if s.ws > 0.0 { s.heat / s.ws } else { 0.0 }),
+        unknown: sides(|s| s.unknown).means(),
+        ws_test: None,
+        rate_test: None,
     }
 }
 
 impl Draft {
-    fn finish(self, tests: &[Vec<f64>; 2], options: &DiffOptions) -> DiffRow {
-        let p = |of: usize| self.test.and_then(|at| tests[of].get(at)).copied();
+    fn finish(self, corrected: &[Vec<f64>; 2], options: &DiffOptions) -> DiffRow {
+        // What one test alone would need among all: Bonferroni's, the hardest of Holm's steps.
+        let found = |test: Option<(Test, usize)>, corrected: &[f64], part: f64| {
+            test.map(|(test, at)| {
+                (corrected[at], test.detectable(part * options.level / corrected.len() as f64))
+            })
+        };
+        let ws_found = found(self.ws_test, &corrected[0], WS_PART);
+        let rate_found = found(self.rate_test, &corrected[1], 1.0 - WS_PART);
         let (ws_a, ws_b) = self.ws.means();
         let unknown = (self.unknown.0 - self.unknown.1).abs();
-        let working_set = Change::of(ws_a, ws_b, p(0), options.level, options.min_change, |c| {
+        let working_set = Change::of(ws_a, ws_b, ws_found, options.level, options.min_change, |c| {
             // It need not all have been in use, but much of it may.
             if 2.0 * unknown >= (ws_a - ws_b).abs() {
                 return Err(format!("unclear: {} more unknown on one side", format_size(unknown as u64)));
@@ -319,7 +378,7 @@ impl Draft {
             })
         });
         let (rate_a, rate_b) = self.rate.means();
-        let rate_hz = Change::of(rate_a, rate_b, p(1), options.level, MIN_RATE_CHANGE, |c| {
+        let rate_hz = Change::of(rate_a, rate_b, rate_found, options.level, MIN_RATE_CHANGE, |c| {
             let word = if rate_b > rate_a { "hotter" } else { "colder" };
             let by = c.map_or_else(String::new, |share| format!(" by {}", percent(share.abs())));
             Ok(format!("got {word}{by}, {} to {}", format_rate(rate_a), format_rate(rate_b)))
@@ -347,24 +406,33 @@ impl Change {
     fn of(
         a: f64,
         b: f64,
-        p: Option<f64>,
+        found: Option<(f64, f64)>,
         level: f64,
         least: f64,
         say: impl FnOnce(Option<f64>) -> Result<String, String>,
     ) -> Self {
         let change = (a > 0.0).then(|| b / a - 1.0);
-        let none = |verdict: &str| (false, verdict.to_owned());
-        let (significant, verdict) = match p {
-            None => none("too little to compare"),
-            Some(p) if p >= level => none("no significant difference"),
-            // A share of the larger, so that it does not matter which side is which.
-            Some(_) if (a - b).abs() < least / (1.0 + least) * a.max(b) => none("no significant difference"),
-            Some(p) => match say(change) {
-                Ok(verdict) => (true, format!("{verdict} ({})", p_text(p))),
-                Err(why) => (false, why),
+        let mean = f64::midpoint(a, b);
+        let detectable = found.filter(|_| mean > 0.0).map(|(_, difference)| difference / mean);
+        // A share of the larger, so that it does not matter which side is which.
+        let small = (a - b).abs() < least / (1.0 + least) * a.max(b);
+        let same = |verdict: &str| (Outcome::Same, verdict.to_owned());
+        let (outcome, verdict) = match found {
+            None => same("too little to compare"),
+            Some(_) if small => same("no significant difference"),
+            Some((p, _)) if p >= level => match detectable {
+                Some(share) if share > BLIND * least => {
+                    (Outcome::Unclear, format!("unclear: noise hides what is below {}", percent(share)))
+                }
+                _ => same("no significant difference"),
+            },
+            Some((p, _)) => match say(change) {
+                Ok(verdict) => (Outcome::Different, format!("{verdict} ({})", p_text(p))),
+                Err(why) => (Outcome::Unclear, why),
             },
         };
-        Self { a, b, change, p, significant, verdict }
+        let significant = outcome == Outcome::Different;
+        Self { a, b, change, p: found.map(|f| f.0), detectable, significant, outcome, verdict }
     }
 }
 

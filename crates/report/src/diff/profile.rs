@@ -59,7 +59,8 @@ impl Sums {
 /// Memory that is compared as one.
 #[derive(Clone, Debug, Default)]
 struct Area {
-    target: u64,
+    /// `None`: a file or shared memory, which is no target's.
+    target: Option<u64>,
     name: String,
     /// Anonymous, and where.
     anonymous: Option<AddrRange>,
@@ -107,8 +108,8 @@ pub struct Profile {
     layouts: BTreeMap<u64, Vec<(AddrRange, usize)>>,
     areas: Vec<Area>,
     named: HashMap<(u64, String), usize>,
-    /// The anonymous areas of each target that are no part of another.
-    runs: HashMap<u64, Vec<usize>>,
+    /// The anonymous areas of each target that are no part of another, by start. No two of them touch.
+    runs: HashMap<u64, BTreeMap<u64, usize>>,
     objects: HashMap<u64, usize>,
     programs: BTreeMap<u64, String>,
     seen_targets: BTreeSet<u64>,
@@ -179,7 +180,7 @@ impl Profile {
         if let Some(at) = self.named.get(&(target, name.clone())) {
             return *at;
         }
-        self.areas.push(Area { target, name: name.clone(), ..Area::default() });
+        self.areas.push(Area { target: Some(target), name: name.clone(), ..Area::default() });
         self.named.insert((target, name), self.areas.len() - 1);
         self.areas.len() - 1
     }
@@ -187,12 +188,18 @@ impl Profile {
     /// The area of a run of anonymous memory: what overlaps it or touches it was the same before.
     fn anonymous(&mut self, target: u64, range: AddrRange) -> usize {
         let mut found: Option<usize> = None;
-        let touches =
-            |area: &Area| area.anonymous.is_some_and(|a| a.start <= range.end && range.start <= a.end);
         let runs = self.runs.entry(target).or_default();
-        let near: Vec<usize> = runs.iter().copied().filter(|&at| touches(&self.areas[at])).collect();
-        runs.retain(|at| *at == near.first().copied().unwrap_or(*at) || !near.contains(at));
-        for at in near {
+        // They do not touch each other, so what touches the range are the last that start in it or below.
+        let near: Vec<(u64, usize)> = runs
+            .range(..=range.end)
+            .rev()
+            .map(|(start, at)| (*start, *at))
+            .take_while(|(_, at)| self.areas[*at].anonymous.is_some_and(|a| range.start <= a.end))
+            .collect();
+        for (start, _) in &near {
+            runs.remove(start);
+        }
+        for (_, at) in near.into_iter().rev() {
             let Some(first) = found else {
                 found = Some(at);
                 continue;
@@ -212,8 +219,12 @@ impl Profile {
             Some(at) => at,
             None if self.areas.len() < MAX_AREAS => {
                 let name = "anon".to_owned();
-                self.areas.push(Area { target, name, anonymous: Some(range), ..Area::default() });
-                self.runs.entry(target).or_default().push(self.areas.len() - 1);
+                self.areas.push(Area {
+                    target: Some(target),
+                    name,
+                    anonymous: Some(range),
+                    ..Area::default()
+                });
                 self.areas.len() - 1
             }
             None => return self.named(target, "anon, others".to_owned()),
@@ -222,6 +233,7 @@ impl Profile {
         area.size = area.size.max(range.size());
         if let Some(mine) = &mut area.anonymous {
             *mine = AddrRange::new(mine.start.min(range.start), mine.end.max(range.end));
+            self.runs.entry(target).or_default().insert(mine.start, at);
         }
         at
     }
@@ -231,7 +243,7 @@ impl Profile {
             return *at;
         }
         let name = self.space.object(id).map_or_else(|| "?".to_owned(), |o| o.name.clone());
-        self.areas.push(Area { target: 0, name, ..Area::default() });
+        self.areas.push(Area { target: None, name, ..Area::default() });
         self.objects.insert(id.0, self.areas.len() - 1);
         self.areas.len() - 1
     }
@@ -326,6 +338,10 @@ impl Profile {
 
     fn add(&mut self, mut area: usize, slot: usize, each: &Sums, by: f64) {
         while let Some(whole) = self.areas[area].part_of {
+            // The way is halved each time it is gone.
+            if let Some(next) = self.areas[whole].part_of {
+                self.areas[area].part_of = Some(next);
+            }
             area = whole;
         }
         let slots = &mut self.areas[area].slots;
@@ -357,16 +373,16 @@ impl Profile {
             *of_program.entry(self.programs.get(target).map_or("", String::as_str)).or_default() += 1;
         }
         for area in self.areas.iter().filter(|a| a.part_of.is_none()) {
-            let name = self.programs.get(&area.target).map_or("", String::as_str);
+            let name = area.target.and_then(|t| self.programs.get(&t)).map_or("", String::as_str);
             // Of several processes of one program nobody knows which is which.
             let one = of_program.get(name) == Some(&1);
-            let program = if area.target == 0 || alone { String::new() } else { name.to_owned() };
+            let program = if area.target.is_none() || alone { String::new() } else { name.to_owned() };
             let place = area.anonymous.filter(|_| one && area.size >= SMALL).map(|a| a.start);
-            let rank = u8::from(area.target != 0);
+            let rank = u8::from(area.target.is_some());
             let key = (program.clone(), rank, area.name.clone(), place.unwrap_or(0));
             let profile = pooled.entry(key).or_insert_with(|| AreaProfile {
                 program,
-                object: area.target == 0,
+                object: area.target.is_none(),
                 name: match (area.anonymous, one && area.size < SMALL) {
                     (Some(_), true) => "anon, small".to_owned(),
                     _ => area.name.clone(),

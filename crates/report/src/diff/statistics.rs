@@ -1,13 +1,22 @@
 //! Whether a difference of means is more than noise.
 //!
-//! There are two kinds of noise. Within a recording a figure moves, and what it was a moment ago it still nearly is: so a
-//! recording is cut into blocks of time, and the mean of a run is known as well as the scatter of its blocks says, widened
-//! by what is left of correlation between one block and the next. And two recordings of one program differ by more than that: regions lie
-//! elsewhere, the budget was spent elsewhere, the machine did something else. That shows only between recordings. Where
-//! there is one on each side it has to be taken from experience ([`Prior`]); where there are several, their own scatter
-//! takes its place as far as they are many: a moderated t-test (G. K. Smyth, "Linear models and empirical Bayes methods for
-//! assessing differential expression", 2004). Many figures are compared at once, so p-values are corrected as S. Holm has it
-//! ("A simple sequentially rejective multiple test procedure", 1979).
+//! The figure of a recording is the mean over the middle half of its blocks of time; that of a side the mean over the middle
+//! half of its recordings (of all, where there are fewer than four). This one figure is shown, tested and put into words.
+//!
+//! There are two kinds of noise. Within a recording a figure moves, and what it was a moment ago it still nearly is. So the
+//! recording is cut into blocks, and the scatter of these says how well the mean is known. That is widened for
+//! correlation between one block and the next, and never taken to be less than blocks of twice the length show. The fewer
+//! the blocks, the less well the scatter itself is known: it has few degrees of freedom (after Welch and Satterthwaite).
+//!
+//! And two recordings of one program differ by more than that: regions lie elsewhere, the budget was spent elsewhere, the
+//! machine did something else. That shows only between recordings. Where there is one on each side it has to be taken from
+//! experience ([`Prior`]), plus what a late monitor adds, for each recording by itself. Experience may be wrong for a program
+//! nobody has seen. Where there are several recordings their own scatter takes its place, as far as they are many: a moderated
+//! t-test (G. K. Smyth, "Linear models and empirical Bayes methods for assessing differential expression", 2004). Where they
+//! scatter more than experience says it counts for less, in proportion.
+//!
+//! Many figures are compared at once, so p-values are corrected as S. Holm has it ("A simple sequentially rejective multiple
+//! test procedure", 1979). A test that finds nothing says little by itself: [`Test::detectable`] says what it could have found.
 
 /// What is known about the scatter of runs before any is compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,42 +37,79 @@ const OWN_FREEDOM: f64 = 4.0;
 pub struct Run {
     /// Its mean in each block of time.
     pub blocks: Vec<f64>,
+    /// Standard deviation to add to the prior's because the monitor was late, as a share of the figure.
+    pub late: f64,
+}
+
+/// What a test found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Test {
+    /// Probability that recordings of one program differ by as much as these, either way.
+    pub p: f64,
+    /// Standard error of the difference.
+    pub error: f64,
+    /// How well that is known.
+    pub freedom: f64,
+}
+
+/// Values in order without the lowest and highest quarter, and how many were left out at each end.
+fn middle(list: &[f64]) -> (Vec<f64>, usize) {
+    let mut sorted = list.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let cut = sorted.len() / 4;
+    (sorted[cut..sorted.len() - cut].to_vec(), cut)
+}
+
+/// Mean of the middle half; of three and fewer the plain mean. 0 without any.
+fn middle_mean(list: &[f64]) -> f64 {
+    let (middle, _) = middle(list);
+    if middle.is_empty() { 0.0 } else { middle.iter().sum::<f64>() / middle.len() as f64 }
+}
+
+/// The figure of a side: the one that is shown, tested and put into words. Of four and more recordings those in the middle
+/// count, as with blocks: one may have been made on a busy machine.
+pub fn centre(runs: &[Run]) -> f64 {
+    middle_mean(&runs.iter().map(Run::mean).collect::<Vec<f64>>())
 }
 
 impl Run {
-    /// Blocks in order of value without the lowest and highest quarter, and how many were left out at each end.
-    fn trimmed(&self) -> (Vec<f64>, usize) {
-        let mut sorted = self.blocks.clone();
-        sorted.sort_by(f64::total_cmp);
-        let cut = sorted.len() / 4;
-        (sorted[cut..sorted.len() - cut].to_vec(), cut)
-    }
-
     /// Mean over the middle half of the blocks: a second in which the machine was busy with something else does not move
     /// it. 0 without any.
     pub fn mean(&self) -> f64 {
-        let (middle, _) = self.trimmed();
-        if middle.is_empty() { 0.0 } else { middle.iter().sum::<f64>() / middle.len() as f64 }
+        middle_mean(&self.blocks)
     }
 
-    /// Variance of that, as the blocks tell: of a trimmed mean, after K. K. Yuen ("The two-sample trimmed t for unequal
-    /// population variances", 1974), widened for correlation.
-    fn variance(&self) -> f64 {
-        let (n, (middle, cut)) = (self.blocks.len() as f64, self.trimmed());
+    /// Variance of that, as the blocks tell, and its degrees of freedom: of a trimmed mean, after K. K. Yuen ("The
+    /// two-sample trimmed t for unequal population variances", 1974), widened for correlation.
+    fn variance(&self) -> (f64, f64) {
+        let (n, (middle, _)) = (self.blocks.len() as f64, middle(&self.blocks));
         let (Some(low), Some(high), kept) = (middle.first(), middle.last(), middle.len() as f64) else {
-            return 0.0;
+            return (0.0, 1.0);
         };
         if kept < 2.0 {
-            return 0.0;
+            return (0.0, 1.0);
         }
-        let winsorised = [vec![*low; cut], middle.clone(), vec![*high; cut]].concat();
+        let winsorised: Vec<f64> = self.blocks.iter().map(|b| b.clamp(*low, *high)).collect();
         let mean = self.blocks.iter().sum::<f64>() / n;
         let off: Vec<f64> = self.blocks.iter().map(|b| b - mean).collect();
         let square: f64 = off.iter().map(|x| x * x).sum();
         let lagged: f64 = off.windows(2).map(|w| w[0] * w[1]).sum();
         let correlation = if square > 0.0 { (lagged / square).clamp(0.0, 0.6) } else { 0.0 };
-        scatter(&winsorised) / (kept * (kept - 1.0)) * (1.0 + correlation) / (1.0 - correlation)
+        let mut variance = of_mean(&winsorised) * (1.0 + correlation) / (1.0 - correlation);
+        // Longer blocks, while there are three: where neighbours are alike they show more than short ones.
+        let mut longer = winsorised;
+        while longer.len() >= 6 {
+            longer = longer.chunks_exact(2).map(|pair| pair[0].midpoint(pair[1])).collect();
+            variance = variance.max(of_mean(&longer));
+        }
+        (variance * n * (n - 1.0) / (kept * (kept - 1.0)), kept - 1.0)
     }
+}
+
+/// Variance of the mean of independent values.
+fn of_mean(list: &[f64]) -> f64 {
+    let n = list.len() as f64;
+    if n < 2.0 { 0.0 } else { scatter(list) / (n * (n - 1.0)) }
 }
 
 /// Sum of squared distances from the mean.
@@ -72,40 +118,90 @@ fn scatter(list: &[f64]) -> f64 {
     list.iter().map(|x| (x - mean) * (x - mean)).sum()
 }
 
-/// Probability that runs of one program differ by as much as these, either way.
-pub fn p_value(a: &[Run], b: &[Run], prior: &Prior) -> f64 {
+/// One side, ready to be tested.
+struct Side {
+    mean: f64,
+    /// Sum of squares between its recordings, the outer ones drawn in.
+    scatter: f64,
+    /// Recordings that count.
+    nr: f64,
+    /// Variances of a recording: what the prior says, what its blocks say, and the freedom of the latter.
+    prior: f64,
+    within: f64,
+    within_freedom: f64,
+}
+
+impl Side {
+    fn of(runs: &[Run], prior: &Prior, level: f64) -> Self {
+        let means: Vec<f64> = runs.iter().map(Run::mean).collect();
+        let (kept, _) = middle(&means);
+        let (low, high) = (kept.first().copied().unwrap_or(0.0), kept.last().copied().unwrap_or(0.0));
+        let drawn_in: Vec<f64> = means.iter().map(|m| m.clamp(low, high)).collect();
+        let each = |run: &Run| ((prior.relative + run.late) * level).powi(2) + prior.absolute.powi(2);
+        let within: Vec<(f64, f64)> = runs.iter().map(Run::variance).collect();
+        Self {
+            mean: centre(runs),
+            scatter: scatter(&drawn_in),
+            nr: kept.len() as f64,
+            // One recording made on a busy machine does not decide for all: of four and more it is left out here, too.
+            prior: middle_mean(&runs.iter().map(each).collect::<Vec<f64>>()),
+            within: middle_mean(&within.iter().map(|w| w.0).collect::<Vec<f64>>()),
+            within_freedom: within.iter().map(|w| w.1).sum(),
+        }
+    }
+}
+
+/// Tests whether two sides differ.
+pub fn test(a: &[Run], b: &[Run], prior: &Prior) -> Test {
     if a.is_empty() || b.is_empty() {
-        return 1.0;
+        return Test { p: 1.0, error: 0.0, freedom: 1.0 };
     }
-    // Of four and more on a side those in the middle count, as with blocks: one may have been made on a busy machine.
-    let side = |runs: &[Run]| {
-        let all = Run { blocks: runs.iter().map(Run::mean).collect() };
-        let (middle, cut) = all.trimmed();
-        let (low, high) = (middle.first().copied().unwrap_or(0.0), middle.last().copied().unwrap_or(0.0));
-        (
-            all.mean(),
-            scatter(&[vec![low; cut], middle.clone(), vec![high; cut]].concat()),
-            middle.len() as f64,
-        )
+    let level = centre(a).abs().midpoint(centre(b).abs());
+    let sides = [Side::of(a, prior, level), Side::of(b, prior, level)];
+    let own_freedom = sides[0].nr + sides[1].nr - 2.0;
+    // What moves within a run shows between several of them, too: the more there are the less it is needed.
+    let needed = (1.0 - own_freedom / OWN_FREEDOM).max(0.0);
+    // The variance of the difference as expected, and by Welch and Satterthwaite how well that is known.
+    let (mut expected, mut doubt) = (0.0, 0.0);
+    let from_prior = sides.iter().map(|s| s.prior / s.nr).sum::<f64>();
+    doubt += from_prior * from_prior / prior.freedom;
+    expected += from_prior;
+    for side in &sides {
+        let part = side.within * needed / side.nr;
+        expected += part;
+        doubt += part * part / side.within_freedom.max(1.0);
+    }
+    let mut freedom = if doubt > 0.0 { expected * expected / doubt } else { prior.freedom };
+    let mut variance = expected;
+    if own_freedom > 0.0 {
+        let observed =
+            (sides[0].scatter + sides[1].scatter) / own_freedom * (1.0 / sides[0].nr + 1.0 / sides[1].nr);
+        // Recordings that scatter more than expected contradict the prior, which then counts for less.
+        let prior_freedom = if observed > expected { freedom * expected / observed } else { freedom };
+        variance = (prior_freedom * expected + own_freedom * observed) / (prior_freedom + own_freedom);
+        freedom = prior_freedom + own_freedom;
+    }
+    let (error, difference) = (variance.sqrt(), (sides[0].mean - sides[1].mean).abs());
+    let p = if difference <= 0.0 {
+        1.0
+    } else if error <= 0.0 {
+        0.0
+    } else {
+        both_tails(difference / error, freedom)
     };
-    let ((mean_a, scatter_a, nr_a), (mean_b, scatter_b, nr_b)) = (side(a), side(b));
-    let freedom = nr_a + nr_b - 2.0;
-    let within = a.iter().chain(b).map(Run::variance).sum::<f64>() / (a.len() + b.len()) as f64;
-    let level = mean_a.abs().midpoint(mean_b.abs());
-    // What moves within a run shows between several of them, too.
-    let within = if freedom < OWN_FREEDOM { within } else { 0.0 };
-    let expected = (prior.relative * level).powi(2) + prior.absolute.powi(2) + within;
-    let observed = scatter_a + scatter_b;
-    let variance = (prior.freedom * expected + observed) / (prior.freedom + freedom);
-    let error = (variance * (1.0 / nr_a + 1.0 / nr_b)).sqrt();
-    let difference = (mean_a - mean_b).abs();
-    if difference <= 0.0 {
-        return 1.0;
+    Test { p, error, freedom }
+}
+
+impl Test {
+    /// The smallest difference that would have a p-value below `level`.
+    pub fn detectable(&self, level: f64) -> f64 {
+        let (mut low, mut high) = (0.0, 1e4);
+        for _ in 0..60 {
+            let t = f64::midpoint(low, high);
+            if both_tails(t, self.freedom) < level { high = t } else { low = t }
+        }
+        high * self.error
     }
-    if error <= 0.0 {
-        return 0.0;
-    }
-    both_tails(difference / error, prior.freedom + freedom)
 }
 
 /// Corrects p-values for being many: each is the level at which it would be rejected among all.
@@ -177,7 +273,44 @@ mod tests {
     const NONE: Prior = Prior { relative: 0.01, absolute: 0.0, freedom: 10.0 };
 
     fn run(mean: f64, by: f64) -> Run {
-        Run { blocks: vec![mean - by, mean + by, mean - by, mean + by] }
+        Run { blocks: vec![mean - by, mean + by, mean - by, mean + by], late: 0.0 }
+    }
+
+    fn p_value(a: &[Run], b: &[Run], prior: &Prior) -> f64 {
+        test(a, b, prior).p
+    }
+
+    #[test]
+    fn an_outlier_moves_neither_the_figure_nor_the_direction() {
+        let runs = |list: &[f64]| list.iter().map(|m| run(*m, 0.0)).collect::<Vec<_>>();
+        // The plain mean of the second is below that of the first.
+        let (a, b) = (runs(&[100.0, 101.0, 99.0, 100.0]), runs(&[110.0, 30.0, 111.0, 109.0]));
+        assert!(centre(&b) > centre(&a), "{} {}", centre(&a), centre(&b));
+    }
+
+    #[test]
+    fn one_late_recording_does_not_decide_for_all() {
+        let mut runs = vec![run(100.0, 0.0); 5];
+        let calm = test(&runs, &runs, &NONE).error;
+        runs[3].late = 0.3;
+        assert!(test(&runs, &runs, &NONE).error < 1.01 * calm);
+        // Of two recordings it does.
+        assert!(test(&[run(100.0, 0.0)], &runs[3..4], &NONE).error > 10.0);
+    }
+
+    #[test]
+    fn recordings_that_contradict_the_prior_are_believed() {
+        let runs = |list: &[f64]| list.iter().map(|m| run(*m, 0.0)).collect::<Vec<_>>();
+        let p = p_value(&runs(&[85.0, 100.0, 112.0]), &runs(&[100.0, 115.0, 128.0]), &NONE);
+        assert!(p > 0.1, "{p}");
+    }
+
+    #[test]
+    fn a_figure_that_moves_is_known_less_well_than_the_prior() {
+        let found = test(&[run(100.0, 10.0)], &[run(110.0, 10.0)], &NONE);
+        assert!(found.freedom < 5.0 && found.detectable(0.01) > 20.0, "{found:?}");
+        let steady = test(&[run(100.0, 0.0)], &[run(110.0, 0.0)], &NONE);
+        assert!((steady.detectable(0.01) - 3.169 * 2.0_f64.sqrt() * 1.05).abs() < 0.02, "{steady:?}");
     }
 
     #[test]
@@ -218,9 +351,9 @@ mod tests {
 
     #[test]
     fn a_slow_drift_widens_the_error() {
-        let drift = Run { blocks: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0] };
-        let jumps = Run { blocks: vec![1.0, 4.0, 3.0, 6.0, 2.0, 5.0] };
-        assert!(drift.variance() > 1.5 * jumps.variance());
+        let drift = Run { blocks: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], late: 0.0 };
+        let jumps = Run { blocks: vec![1.0, 4.0, 3.0, 6.0, 2.0, 5.0], late: 0.0 };
+        assert!(drift.variance().0 > 1.5 * jumps.variance().0);
     }
 
     #[test]

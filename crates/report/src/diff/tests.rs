@@ -210,3 +210,70 @@ fn a_long_recording_takes_no_more_memory_and_few_blocks() {
     let mean = run.areas[0].blocks.iter().map(|b| b.ws).sum::<f64>() / 16.0;
     assert!((mean - MIB as f64 / 2.0).abs() < 1.0, "{mean}");
 }
+
+#[test]
+fn an_outlier_among_many_recordings_does_not_turn_the_direction() {
+    let side = |hot: [f64; 4], from: u64| (0..4).map(|i| recording(from + i, hot[i as usize], 2)).collect();
+    let report = diff(side([32.0; 4], 1), side([36.0, 36.0, 6.0, 36.0], 11));
+    let grown = report.rows.iter().find(|r| r.working_set.significant).unwrap();
+    // A plain mean would be 28.5 MiB.
+    assert!(grown.working_set.verdict.starts_with("grew by"), "{grown:?}");
+    assert!(grown.working_set.b > grown.working_set.a && grown.working_set.change.unwrap() > 0.08);
+}
+
+#[test]
+fn what_noise_or_the_unknown_hides_is_unclear_and_not_the_same() {
+    let side = |known: bool| {
+        let mut profile = Profile::new(Vec::new());
+        for i in 0..150 {
+            let rest = if known { region(32 * MIB, 40 * MIB, 20) } else { unknown(32 * MIB, 40 * MIB) };
+            profile.snapshot(&snapshot(i, 1, vec![region(0, 32 * MIB, 20), rest]));
+        }
+        profile
+    };
+    let report = diff(vec![side(false)], vec![side(true)]);
+    assert_eq!((report.outcome, report.significant), (Outcome::Unclear, false));
+    assert!(report.verdict.starts_with("unclear, no significant difference"), "{}", report.verdict);
+    // Runs of one side that are 24 and 40 MiB cannot show a change of a tenth.
+    let wild = diff(
+        vec![recording(1, 24.0, 2), recording(2, 40.0, 2)],
+        vec![recording(4, 27.0, 2), recording(5, 45.0, 2)],
+    );
+    assert_eq!(wild.outcome, Outcome::Unclear, "{}", wild.verdict);
+    assert!(wild.total.working_set.detectable.unwrap() > 0.3);
+    let same = diff(vec![recording(1, 32.0, 2)], vec![recording(2, 32.0, 2)]);
+    assert_eq!(same.outcome, Outcome::Same);
+    assert_eq!(serde_json::to_value(&same).unwrap()["outcome"], "same");
+}
+
+#[test]
+fn a_target_with_the_number_0_is_a_target() {
+    let side = || {
+        let mut profile = Profile::new(Vec::new());
+        profile.note(&mappings(0, vec![mapping(0, 32 * MIB, "rw-p", "[heap]", 0, 0)]));
+        (0..150).for_each(|i| profile.snapshot(&snapshot(i, 0, vec![region(0, 32 * MIB, 20)])));
+        profile
+    };
+    let report = diff(vec![side()], vec![side()]);
+    let heap = report.rows.iter().find(|r| r.mapping == "[heap]").unwrap();
+    assert!(!heap.object && heap.working_set.a == (32 * MIB) as f64, "{heap:?}");
+}
+
+#[test]
+fn runs_of_anonymous_memory_that_grow_together_are_one() {
+    let mut profile = Profile::new(Vec::new());
+    let layout = |holes: bool| {
+        let run = |i: u64| mapping(i * MIB, (i + 1) * MIB - if holes { 4096 } else { 0 }, "rw-p", "", 0, 0);
+        mappings(1, (0..3000).map(run).collect())
+    };
+    for i in 0..150 {
+        // A stretch of many runs, which the program fills up.
+        if i % 50 == 0 {
+            profile.note(&layout(i < 100));
+        }
+        profile.snapshot(&snapshot(i, 1, vec![region(0, 3000 * MIB, 20)]));
+    }
+    let run = profile.finish(3.0);
+    let anonymous: Vec<_> = run.areas.iter().filter(|a| a.anonymous).collect();
+    assert_eq!((anonymous.len(), anonymous[0].size), (1, 3000 * MIB));
+}

@@ -1,6 +1,6 @@
 //! The comparison as a table.
 
-use super::{Compared, DiffReport, DiffRow, MISSED};
+use super::{Compared, DiffReport, DiffRow, MISSED, Outcome};
 use crate::names::shortened;
 use crate::units::{format_share, format_size, format_time, significant};
 use std::io::{self, Write};
@@ -70,7 +70,7 @@ fn line(row: &DiffRow, title: &str, name: usize, out: &mut impl Write) -> io::Re
         None => String::new(),
     };
     let mut verdict = String::new();
-    if ws.significant || ws.verdict.starts_with("unclear") {
+    if ws.outcome != Outcome::Same {
         verdict = ws.verdict.clone();
     }
     if row.rate_hz.significant {
