@@ -1,12 +1,7 @@
 //! Reading the page tables of another process: the loaded program of `bpf/walk.bpf.c` and what it needs to know
-//! about the machine.
-//!
-//! # Where physical memory is mapped
-//! Page tables hold physical addresses; the kernel reads them through its direct map, whose base is randomised at
-//! boot and exported nowhere. It can be found and *proved*: the direct map is itself mapped by the page table being
-//! walked. So for each candidate base `B` (1 GiB aligned, at or below the page table's own address `P`), look `P` up
-//! through `B`. A wrong `B` reads some other memory and does not find `P - B`; the right one does. The depth of the
-//! tables (4 or 5 levels) is proved by the same look-up.
+//! about the machine. Where physical memory is mapped is proved by `walk/direct_map.rs`.
+
+mod direct_map;
 
 use super::object;
 use super::shared::{Plain, SharedArray};
@@ -27,7 +22,6 @@ pub const MAX_PROCESSES: usize = 256;
 
 /// A page table, raw.
 pub type Table = [u64; 512];
-const GIB: u64 = 1 << 30;
 
 /// `struct args` of the program.
 #[repr(C)]
@@ -516,30 +510,6 @@ impl Walker {
         };
         self.shared.run(&self.program, &mut args)?;
         Ok(args)
-    }
-
-    fn prove_direct_map(&mut self) -> Result<(), WalkError> {
-        let refused = |source| WalkError::Refused { what: "to run the program", source, log: String::new() };
-        let pgd = self.run(Read::Nothing, -1, 0).map_err(refused)?.pgd;
-        // Physical addresses start at 0 and end, holes included, at no more than the processor's address bits.
-        let candidates = (self.phys_mask + 1).div_ceil(GIB).min(1 << 17);
-        let top = pgd & !(GIB - 1);
-        for levels in [4, 5] {
-            self.levels = levels;
-            for candidate in 0..candidates {
-                let Some(base) = top.checked_sub(candidate * GIB).filter(|b| b >> 63 == 1) else { break };
-                self.page_offset = base;
-                self.shared.get_mut().addr[0] = pgd;
-                self.run(Read::Entries(1), -1, pgd).map_err(refused)?;
-                let entry = self.shared.get().slot[0].decode(self.phys_mask);
-                if let Entry::Leaf { size, pfn, .. } = entry
-                    && (pfn << 12) + (pgd & (size - 1)) == pgd - base
-                {
-                    return Ok(());
-                }
-            }
-        }
-        Err(WalkError::NoDirectMap(2 * candidates))
     }
 }
 
