@@ -20,6 +20,7 @@ mod paint;
 mod process;
 mod rows;
 mod save;
+mod saving;
 mod screen;
 mod state;
 mod style;
@@ -38,6 +39,7 @@ use isotherm_linux::targets::{CommandError, HeldCommand, RunningCommand, TargetE
 use isotherm_linux::{Ended, FeedLimits, Session, SessionOptions, Source};
 use model::{Folder, Keep, Model, Shared};
 use output::Output;
+use saving::Saving;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,12 +84,21 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
             }
         },
     };
-    let ui = ui::Ui { terminal, look, args: ui::Options::of(args), model: model.clone() };
+    let saving = Saving::default();
+    let ui = ui::Ui {
+        terminal,
+        look,
+        args: ui::Options::of(args),
+        model: model.clone(),
+        saving: saving.clone(),
+        output: output.as_ref().and_then(Output::keeper),
+    };
     let watched = watch(args, source, tracker, held, ui, &model, &stop);
     terminal::give_back();
     if let Some(output) = &mut output {
         output.show();
     }
+    saving.finish(&stop);
     let (ended, running) = match watched {
         Ok(watched) => watched,
         Err(error) => return Ok(not_run(&error)),

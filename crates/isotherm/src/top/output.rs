@@ -1,12 +1,14 @@
 //! What the watched command prints: kept while the screen is drawn on, and shown after.
 
 use anyhow::Context;
-use rustix::fs::{Mode, OFlags};
+use isotherm_report::units::format_size;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where the standard streams led before.
 #[derive(Default)]
@@ -41,6 +43,36 @@ pub struct Output {
     diverted: bool,
     /// Bytes of it that were shown.
     shown: u64,
+    left_out: Arc<AtomicU64>,
+}
+
+/// So much of what a command prints is kept, and at most twice as much at times: nobody reads more of it when the screen is
+/// over, and a command that prints for days must not fill the disk.
+const KEPT: u64 = 4 << 20;
+
+/// Lets go of what was printed long ago.
+pub struct Keeper {
+    file: File,
+    /// Bytes at the file's start that are gone.
+    left_out: Arc<AtomicU64>,
+}
+
+impl Keeper {
+    /// Where the file holds more than twice what is kept, its beginning is given back to the disk. The command goes on writing
+    /// where it was, so the file is not cut: a hole is made.
+    pub fn trim(&mut self) {
+        let before = self.left_out.load(Ordering::Relaxed);
+        let Ok(size) = self.file.metadata().map(|m| m.len()) else { return };
+        if size.saturating_sub(before) <= 2 * KEPT {
+            return;
+        }
+        let from = (size - KEPT) & !4095;
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // A file system without holes keeps all of it.
+        if rustix::fs::fallocate(&self.file, hole, before, from - before).is_ok() {
+            self.left_out.store(from, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Output {
@@ -58,7 +90,7 @@ impl Output {
         };
         let (out, err, from) = (before.out.is_some(), before.err.is_some(), before.from.is_some());
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = before;
-        let diverted = Self { file, diverted: out || err, shown: 0 };
+        let diverted = Self { file, diverted: out || err, shown: 0, left_out: Arc::default() };
         let failed = "cannot divert what the command prints";
         if out {
             rustix::stdio::dup2_stdout(&diverted.file).context(failed)?;
@@ -73,6 +105,12 @@ impl Output {
         Ok(diverted)
     }
 
+    /// What keeps the file small, where anything leads into it.
+    pub fn keeper(&self) -> Option<Keeper> {
+        let file = self.file.try_clone().ok().filter(|_| self.diverted)?;
+        Some(Keeper { file, left_out: Arc::clone(&self.left_out) })
+    }
+
     /// Restores the streams of this process, and prints what came since it was called last. What the command prints still
     /// leads into the file.
     pub fn show(&mut self) {
@@ -81,6 +119,11 @@ impl Output {
             return;
         }
         let mut out = io::stdout().lock();
+        let left_out = self.left_out.load(Ordering::Relaxed);
+        if self.shown < left_out {
+            self.shown = left_out;
+            say!("isotherm: the first {} of what the command printed were not kept", format_size(left_out));
+        }
         let mut piece = [0; 1 << 16];
         // The command writes where the file's own position is, so that must not be moved.
         while let Ok(n @ 1..) = self.file.read_at(&mut piece, self.shown) {
@@ -96,5 +139,37 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         self.show();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn what_was_printed_long_ago_takes_no_room() {
+        let file = tempfile::tempfile().expect("a file");
+        let mut writer = file.try_clone().expect("another descriptor");
+        let mut keeper = Keeper { file: file.try_clone().expect("another"), left_out: Arc::default() };
+        let line = |n: u64| format!("{n:0>1023}\n");
+        for n in 0..40 << 10 {
+            writer.write_all(line(n).as_bytes()).expect("room");
+            if n % 1000 == 0 {
+                keeper.trim();
+            }
+        }
+        keeper.trim();
+        let left_out = keeper.left_out.load(Ordering::Relaxed);
+        let held = file.metadata().expect("its size").blocks() * 512;
+        if left_out == 0 {
+            println!("skipped: this file system makes no holes");
+            return;
+        }
+        assert!(held <= 2 * KEPT + (1 << 20), "{held} bytes on disk");
+        assert!((40 << 20) - left_out >= KEPT, "{left_out} left out");
+        let mut last = vec![0; 1024];
+        file.read_exact_at(&mut last, (40 << 20) - 1024).expect("the last line");
+        assert_eq!(last, line((40 << 10) - 1).as_bytes());
     }
 }

@@ -1,9 +1,11 @@
 //! The thread of the screen: keys in, frames out.
 
 use super::model::Shared;
+use super::output::Keeper;
 use super::pace::Pace;
 use super::paint::paint;
 use super::save::{self, Kept};
+use super::saving::Saving;
 use super::screen::Screen;
 use super::state::Effect;
 use super::style::Look;
@@ -18,7 +20,6 @@ use rustix::time::{ClockId, clock_gettime};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// What was asked for on the command line.
@@ -39,10 +40,17 @@ pub struct Ui {
     pub look: Look,
     pub args: Options,
     pub model: Shared,
+    /// The file that is being written; it may outlast the screen.
+    pub saving: Saving,
+    /// What the command prints, to be kept small.
+    pub output: Option<Keeper>,
 }
 
 /// How long a signal, or the end of the session, may go unnoticed.
 const LISTEN: Duration = Duration::from_millis(200);
+
+/// How often what the command printed is cut to what is kept of it.
+const TRIM_PERIOD: Duration = Duration::from_secs(1);
 
 /// CPU time of this thread.
 fn cpu() -> Duration {
@@ -71,8 +79,7 @@ impl Ui {
         let mut screen = Screen::new(self.model.clone(), self.look);
         let mut before = Buffer::empty(Rect::default());
         let mut pace = Pace::new(self.args.refresh, Instant::now());
-        let (saved, results): (Sender<String>, Receiver<String>) = channel();
-        let mut asked = false;
+        let (mut asked, mut trim_at) = (false, Instant::now());
         let (mut bytes, mut frame_cpu) = (Vec::new(), cpu());
         let mut meter = Meter::new(Instant::now(), frame_cpu);
         while !over.load(Ordering::Relaxed) {
@@ -86,11 +93,15 @@ impl Ui {
                 self.terminal.take(self.args.mouse)?;
                 (before, asked) = (Buffer::empty(Rect::default()), true);
             }
-            while let Ok(message) = results.try_recv() {
+            if let Some(message) = self.saving.result() {
                 screen.state.message = Some(message);
                 asked = true;
             }
             let now = Instant::now();
+            if let Some(output) = self.output.as_mut().filter(|_| now >= trim_at) {
+                output.trim();
+                trim_at = now + TRIM_PERIOD;
+            }
             let due = pace.due(asked || self.terminal.size() != (before.area.width, before.area.height));
             if now >= due {
                 let (width, height) = self.terminal.size();
@@ -125,7 +136,7 @@ impl Ui {
                             Effect::Quit => return Ok(()),
                             Effect::Suspend => signals.ask_group(),
                             Effect::Redraw => before = Buffer::empty(Rect::default()),
-                            Effect::Save(name) => self.save(&name, &before, &mut screen, &saved),
+                            Effect::Save(name) => self.save(&name, &before, &mut screen),
                         }
                     }
                 }
@@ -144,25 +155,16 @@ impl Ui {
     }
 
     /// Writes a file. A recording takes a while, so it is written beside.
-    fn save(&self, name: &str, shown: &Buffer, screen: &mut Screen, saved: &Sender<String>) {
+    fn save(&self, name: &str, shown: &Buffer, screen: &mut Screen) {
         let path = PathBuf::from(name);
-        if path.extension().is_some_and(|e| e == "txt") {
+        let said = if path.extension().is_some_and(|e| e == "txt") {
             let lines: Vec<String> = lines(shown);
-            let said = save::write_text(&path, &lines);
-            screen.state.message = Some(said.unwrap_or_else(|error| format!("{error:#}")));
-            return;
-        }
-        let kept = Kept::of(&self.model.lock());
-        let to = saved.clone();
-        let write = move || {
-            let said = kept.write(&path).unwrap_or_else(|error| format!("{error:#}"));
-            // Nobody listens when the screen is gone by now.
-            let _ = to.send(said);
+            save::write_text(&path, &lines).unwrap_or_else(|error| format!("{error:#}"))
+        } else {
+            let kept = Kept::of(&self.model.lock());
+            self.saving.start(name, move || kept.write(&path).unwrap_or_else(|error| format!("{error:#}")))
         };
-        screen.state.message = Some(format!("writing {name} ..."));
-        if let Err(error) = std::thread::Builder::new().name("isotherm-save".into()).spawn(write) {
-            screen.state.message = Some(format!("cannot start a thread: {error}"));
-        }
+        screen.state.message = Some(said);
     }
 }
 
