@@ -14,6 +14,7 @@ pub struct Stop {
     interrupts: Arc<AtomicUsize>,
     terminations: Arc<AtomicUsize>,
     hangups: Arc<AtomicUsize>,
+    hears_hangups: bool,
 }
 
 impl Stop {
@@ -22,11 +23,16 @@ impl Stop {
     /// # Errors
     /// When the system refuses.
     pub fn install() -> std::io::Result<Self> {
-        let stop = Self { interrupts: Arc::default(), terminations: Arc::default(), hangups: Arc::default() };
+        let stop = Self {
+            interrupts: Arc::default(),
+            terminations: Arc::default(),
+            hangups: Arc::default(),
+            hears_hangups: !is_ignored(SIGHUP),
+        };
         for (signal, counter) in
             [(SIGINT, &stop.interrupts), (SIGTERM, &stop.terminations), (SIGHUP, &stop.hangups)]
         {
-            if signal == SIGHUP && is_ignored(SIGHUP) {
+            if signal == SIGHUP && !stop.hears_hangups {
                 continue;
             }
             let counter = Arc::clone(counter);
@@ -58,6 +64,11 @@ impl Stop {
     /// How many SIGHUP came.
     pub fn hangups(&self) -> usize {
         self.hangups.load(Ordering::Relaxed)
+    }
+
+    /// Whether SIGHUP is counted: it was not ignored when this process began.
+    pub fn hears_hangups(&self) -> bool {
+        self.hears_hangups
     }
 
     /// The status to exit with for the signal that came, 128 and its number; none if none came.

@@ -50,8 +50,9 @@ use terminal::{GiveBack, Terminal};
 /// How long the screen may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long the signal of a terminal that is gone may take (a guess).
-const SIGNAL_WITHIN: Duration = Duration::from_millis(200);
+/// How long the signal of a terminal that is gone may take (a guess): whoever closed it sends it, and may have to wait for a
+/// processor in between.
+const SIGNAL_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 ///
@@ -191,7 +192,7 @@ fn session_and_screen(
     while matches!(ended, Ok(Ended::NoTargets)) && !is_over() {
         std::thread::park_timeout(Duration::from_millis(50));
     }
-    let gone = line.is_cut();
+    let was_gone = line.is_cut();
     over.store(true, Ordering::Relaxed);
     terminal::give_back();
     let patience = Instant::now();
@@ -207,7 +208,9 @@ fn session_and_screen(
     ended?;
     // With a terminal that goes comes, a moment later, a signal that says so; where it is ignored, none.
     let patience = Instant::now();
-    while gone && !stop.asked() && patience.elapsed() < SIGNAL_WITHIN {
+    // The screen may have met with an error before the line was seen to be cut.
+    let gone = was_gone || drawn.is_err() && line.is_cut();
+    while gone && stop.hears_hangups() && !stop.asked() && patience.elapsed() < SIGNAL_WITHIN {
         std::thread::park_timeout(Duration::from_millis(5));
     }
     if !stop.asked() {
