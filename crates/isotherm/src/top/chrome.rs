@@ -3,7 +3,7 @@
 use super::gather::{Head, Process};
 use super::state::{Entered, Prompt, State};
 use super::style::Look;
-use super::table::put;
+use super::table::{fit, put};
 use isotherm_report::units::{format_share, format_size, format_time};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -74,10 +74,11 @@ pub fn head(
             format_size(sum.unknown),
             size(sum.resident)
         );
-        put(buffer, line(1), 0, area.width, &text, true, Style::new());
+        put(buffer, line(1), 0, area.width, &fit(&text, area.width, ", "), true, Style::new());
     }
     if area.height > 2 {
-        put(buffer, line(2), 0, area.width, &costs(head, screen), true, look.dim());
+        let costs = costs(head, screen);
+        put(buffer, line(2), 0, area.width, &fit(&costs, area.width, "; "), true, look.dim());
     }
 }
 

@@ -247,15 +247,15 @@ fn draw_legend(heat: &Heat, line: Rect, look: Look, buffer: &mut Buffer) {
     if look.is_plain() {
         let text = if highest > 0.0 {
             format!(
-                "rate: 0: 0 Hz, 1 up to {}, 5 {}, 9 {}; ?: unknown; blank: not monitored",
+                "0: 0 Hz, 1 up to {}, 5 {}, 9 {}; ?: unknown; blank: not monitored",
                 up_to(1.0 / 9.0),
                 up_to(5.0 / 9.0),
                 up_to(1.0)
             )
         } else {
-            "rate: 0: 0 Hz; ?: unknown; blank: not monitored".to_owned()
+            "0: 0 Hz; ?: unknown; blank: not monitored".to_owned()
         };
-        table::put(buffer, line, 0, line.width, &text, true, look.dim());
+        table::put(buffer, line, 0, line.width, &table::fit(&text, line.width, "; "), true, look.dim());
         return;
     }
     let mut x = line.x;

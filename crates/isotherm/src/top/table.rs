@@ -133,6 +133,24 @@ pub fn put(buffer: &mut Buffer, area: Rect, x: u16, wide: u16, text: &str, left:
     buffer.set_stringn(area.x + x + indent, area.y, shown, usize::from(wide - indent), style);
 }
 
+/// As many whole items of a line as there is room for, the first in any case. Sizes are shortened (`64.7M`) where that helps.
+pub fn fit(text: &str, wide: u16, separator: &str) -> String {
+    let long = |text: &str| text.chars().count() > usize::from(wide);
+    if !long(text) {
+        return text.to_owned();
+    }
+    let mut text = text.to_owned();
+    for (unit, short) in [(" KiB", "K"), (" MiB", "M"), (" GiB", "G"), (" TiB", "T")] {
+        text = text.replace(unit, short);
+    }
+    while long(&text)
+        && let Some((shorter, _)) = text.rsplit_once(separator)
+    {
+        text.truncate(shorter.len());
+    }
+    text
+}
+
 /// What is visible of a list.
 pub fn visible(cursor: &mut Cursor, lines: u16, len: usize) -> std::ops::Range<usize> {
     cursor.follow(usize::from(lines).max(1), len);
@@ -151,4 +169,20 @@ pub fn bars(trend: &[f32], wide: u16) -> String {
     };
     let indent = usize::from(wide).saturating_sub(shown.len());
     " ".repeat(indent) + &shown.iter().map(|v| bar(*v)).collect::<String>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_holds_whole_items() {
+        let line = "WS 1s 64.7 MiB, hot 64.2 MiB, cold 10s 960.1 MiB, unknown 7.4 MiB, resident 1.0 GiB";
+        assert_eq!(fit(line, 90, ", "), line);
+        let short = "WS 1s 64.7M, hot 64.2M, cold 10s 960.1M, unknown 7.4M, resident 1.0G";
+        assert_eq!(fit(line, 80, ", "), short);
+        assert_eq!(fit(line, 60, ", "), "WS 1s 64.7M, hot 64.2M, cold 10s 960.1M, unknown 7.4M");
+        assert_eq!(fit(line, 3, ", "), "WS 1s 64.7M");
+        assert_eq!(fit("", 0, ", "), "");
+    }
 }
