@@ -418,7 +418,7 @@ class AreaView {
         const cell = this.cells.mean(index, from, to, low, high);
         return el('td', { class: cell.kind }, shortCell(cell));
       })));
-    this.table.replaceChildren(el('div', { class: 'scroll', tabindex: 0 }, el('table', {},
+    this.table.replaceChildren(el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': `Mean access rates of ${this.area.title}` }, el('table', {},
       el('caption', {}, `Mean access rates of ${this.area.title}; empty: not monitored`), el('thead', {}, head), el('tbody', {}, ...body))));
   }
 }

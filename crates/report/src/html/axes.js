@@ -15,9 +15,18 @@ function ticks(low, high, most) {
   return multiples(low, high, step);
 }
 
+/** Never more than these: beside numbers so large that a step is lost in rounding, adding it would go on for ever. */
+const MOST_TICKS = 200;
+
 function multiples(low, high, step) {
   const found = [];
-  for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-9; at += step) found.push(at);
+  const first = Math.ceil(low / step - 1e-9);
+  for (let i = 0; i < MOST_TICKS; i += 1) {
+    const at = (first + i) * step;
+    // Also where it is no number.
+    if (!(at <= high + step * 1e-9)) break;
+    if (at !== found[found.length - 1]) found.push(at);
+  }
   return { step, found };
 }
 
@@ -54,7 +63,7 @@ function addressAxis(group, area, window, height) {
   put(window.low, formatAddress(area.start, window.low), 'name');
   put(window.high, formatAddress(area.start, window.high), 'name');
   const step = 2 ** Math.ceil(Math.log2(window.span / Math.max(height / 48, 1)));
-  for (let at = Math.ceil(window.low / step) * step; at < window.high; at += step) {
+  for (const at of multiples(window.low, window.high, step).found) {
     // Not where it would run into those of the ends.
     if (at > 0 && y(at) > 18 && height - y(at) > 18) put(at, `+ ${formatSize(at, true)}`);
   }

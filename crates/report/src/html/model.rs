@@ -229,11 +229,11 @@ impl HoldingsModel {
         let mut all = holdings.processes_with_mappings();
         let size = |f: &Figures| (f.ws_60s, f.resident, f.mapped);
         all.sort_by_key(|p| Reverse(size(&p.figures)));
-        let mut left_out = all.len().saturating_sub(MAX_PROCESSES) as u64;
-        all.truncate(MAX_PROCESSES);
         // Those that ended are not all remembered.
         let ended = all.iter().filter(|p| p.ended.is_some()).count() as u64;
-        left_out = left_out.max(holdings.nr_ended().saturating_sub(ended));
+        let forgotten = holdings.nr_ended().saturating_sub(ended);
+        let left_out = forgotten + all.len().saturating_sub(MAX_PROCESSES) as u64;
+        all.truncate(MAX_PROCESSES);
         let each = (MAX_MAPPINGS / all.len().max(1)).clamp(8, 512);
         let mut cut = false;
         let process = |mut p: ProcessHoldings| {

@@ -128,7 +128,7 @@ class TrendView {
   fillTable() {
     const cell = (text) => el('td', {}, text);
     const { percentiles, unknown_percentiles: unknown } = this.trend;
-    const table = (caption, head, rows) => el('div', { class: 'scroll', tabindex: 0 }, el('table', {}, el('caption', {}, caption),
+    const table = (caption, head, rows) => el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption }, el('table', {}, el('caption', {}, caption),
       el('thead', {}, el('tr', {}, ...head.map((text) => el('th', { scope: 'col' }, text)))), el('tbody', {}, ...rows)));
     const shares = percentiles.map(([percent, bytes], i) => el('tr', {}, el('th', { scope: 'row' }, `${percent} %`), cell(formatSize(bytes)), cell(formatSize(unknown[i]?.[1] ?? 0))));
     const rows = this.groups(24).map((group) => this.together(group)).filter((p) => p).map((p) => el('tr', {},
