@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures whether `isotherm report diff` knows noise: recordings of one program differ in nothing, those of a program whose
-# hot set grew by a tenth do. As root. With the defaults it takes about half an hour.
+# hot set grew by a tenth do. As root. With the defaults 63 recordings of 15 s are made.
 #
 #   ci/diff-noise.sh [ISOTHERM] [DIRECTORY]     default: target/release/isotherm, a scratch directory that is removed
 #

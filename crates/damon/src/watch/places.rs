@@ -196,7 +196,7 @@ mod tests {
         // All or nothing, at random: 10 Hz everywhere.
         let mut rng = crate::Rng::new(3);
         let mut places = Places::default().carried_to(AddrRange::new(START, START + 64 * CELL));
-        // Under Miri each takes a tenth of a second.
+        // Under Miri 20,000 do not end within ten minutes.
         let rounds = if cfg!(miri) { 100 } else { 20_000 };
         let mut splits = 0;
         for _ in 0..rounds {
@@ -204,7 +204,7 @@ mod tests {
             places.add(START + rng.below(64) * CELL, f32::from(u8::from(hit)), 2.0);
             splits += u32::from(places.split().is_some());
         }
-        assert!(splits * 100 <= rounds, "{splits} of {rounds}");
+        assert!(splits * 100 < rounds, "{splits} of {rounds}");
     }
 
     #[test]

@@ -22,7 +22,8 @@ program differ by more than their blocks show, since monitoring is sampling: tha
 set plus 256 KiB, and 10 % of a rate (standard deviations, from recordings of steady programs). Where the monitor was
 late for more than 2 % of its sampling intervals the machine was busy, and half of what is beyond that adds to it.
 With several recordings a side, their own scatter takes its place; of four and more a side the middle half counts. A
-t-test on that gives p, corrected for all that is compared, working sets and rates together (Holm). Called different is
+t-test on that gives p, corrected for all that is compared (Holm; of --level four fifths go to working sets, a fifth
+to rates). Called different is
 what has p < --level, changed by --min-change at least (a rate: by 25 %), and is not explained by memory that is unknown
 in one recording only.
 

@@ -150,6 +150,11 @@ mod tests {
     #[test]
     fn what_was_printed_long_ago_takes_no_room() {
         let file = tempfile::tempfile().expect("a file");
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if rustix::fs::fallocate(&file, hole, 0, 4096).is_err() {
+            println!("skipped: this file system makes no holes");
+            return;
+        }
         let mut writer = file.try_clone().expect("another descriptor");
         let mut keeper = Keeper { file: file.try_clone().expect("another"), left_out: Arc::default() };
         let line = |n: u64| format!("{n:0>1023}\n");
@@ -162,10 +167,6 @@ mod tests {
         keeper.trim();
         let left_out = keeper.left_out.load(Ordering::Relaxed);
         let held = file.metadata().expect("its size").blocks() * 512;
-        if left_out == 0 {
-            println!("skipped: this file system makes no holes");
-            return;
-        }
         assert!(held <= 2 * KEPT + (1 << 20), "{held} bytes on disk");
         assert!((40 << 20) - left_out >= KEPT, "{left_out} left out");
         let mut last = vec![0; 1024];

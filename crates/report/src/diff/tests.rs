@@ -106,17 +106,19 @@ fn several_recordings_find_less_and_say_when_they_scatter() {
     assert!(!diff(wild, other).significant);
 }
 
+/// 32 MiB in use, and 8 MiB of which it is known or not.
+fn partly(known: bool) -> Profile {
+    let mut profile = Profile::new(Vec::new());
+    for i in 0..150 {
+        let rest = if known { region(32 * MIB, 40 * MIB, 20) } else { unknown(32 * MIB, 40 * MIB) };
+        profile.snapshot(&snapshot(i, 1, vec![region(0, 32 * MIB, 20), rest]));
+    }
+    profile
+}
+
 #[test]
 fn what_is_unknown_explains_a_difference() {
-    let side = |known: bool| {
-        let mut profile = Profile::new(Vec::new());
-        for i in 0..150 {
-            let rest = if known { region(32 * MIB, 40 * MIB, 20) } else { unknown(32 * MIB, 40 * MIB) };
-            profile.snapshot(&snapshot(i, 1, vec![region(0, 32 * MIB, 20), rest]));
-        }
-        profile
-    };
-    let report = diff(vec![side(false)], vec![side(true)]);
+    let report = diff(vec![partly(false)], vec![partly(true)]);
     assert!(!report.significant);
     assert!(report.total.working_set.verdict.starts_with("unclear: 8.0 MiB more unknown"), "{report:?}");
 }
@@ -223,15 +225,7 @@ fn an_outlier_among_many_recordings_does_not_turn_the_direction() {
 
 #[test]
 fn what_noise_or_the_unknown_hides_is_unclear_and_not_the_same() {
-    let side = |known: bool| {
-        let mut profile = Profile::new(Vec::new());
-        for i in 0..150 {
-            let rest = if known { region(32 * MIB, 40 * MIB, 20) } else { unknown(32 * MIB, 40 * MIB) };
-            profile.snapshot(&snapshot(i, 1, vec![region(0, 32 * MIB, 20), rest]));
-        }
-        profile
-    };
-    let report = diff(vec![side(false)], vec![side(true)]);
+    let report = diff(vec![partly(false)], vec![partly(true)]);
     assert_eq!((report.outcome, report.significant), (Outcome::Unclear, false));
     assert!(report.verdict.starts_with("unclear, no significant difference"), "{}", report.verdict);
     // Runs of one side that are 24 and 40 MiB cannot show a change of a tenth.

@@ -83,7 +83,11 @@ impl Walker {
     /// Whether the page is found at the frame that the tables name for it.
     fn finds(&mut self, known: &Known, pgd: u64) -> io::Result<bool> {
         for _ in 0..TRIES {
-            let Some(frame) = self.physical(pgd, known.addr())? else { return Ok(false) };
+            // While the kernel moves it there is none: also with the right base.
+            let Some(frame) = self.physical(pgd, known.addr())? else {
+                std::thread::yield_now();
+                continue;
+            };
             let page = self.page_offset.wrapping_add(frame);
             // Read as if it were a root table: that one is copied whole, whatever it holds.
             let request = Request { addr: 0, entry: 0, want: self.levels, found: 0 };
