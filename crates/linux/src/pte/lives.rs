@@ -64,6 +64,17 @@ pub enum Seen {
     Uncounted,
 }
 
+impl Seen {
+    /// From the bits of a pid before it was marked.
+    fn after(before: u64) -> Self {
+        match before {
+            TRACKED => Self::First,
+            _ if before == TRACKED | ENDED => Self::Late,
+            _ => Self::Uncounted,
+        }
+    }
+}
+
 impl std::fmt::Debug for Lives {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (forked, unseen) = self.counts();
@@ -111,22 +122,34 @@ impl Lives {
         (shared.forked.load(Ordering::Relaxed), shared.unseen.load(Ordering::Relaxed))
     }
 
-    /// What `pid` starts counts from now on. Whether it did not before.
+    /// What `pid` starts counts from now on. Whether it did not before, and has not ended either: one that ended untracked
+    /// was not counted, and must not look as if it had been.
     pub fn track(&self, pid: u32) -> bool {
-        self.mark(pid, TRACKED) & ALL == 0
+        self.change(pid, |bits| if bits & ENDED == 0 { bits | TRACKED } else { bits }) == 0
     }
 
     /// It is a target. What that says of the count.
     pub fn see(&self, pid: u32) -> Seen {
-        match self.mark(pid, TRACKED | SEEN) & ALL {
-            TRACKED => Seen::First,
-            before if before == TRACKED | ENDED => Seen::Late,
-            _ => Seen::Uncounted,
-        }
+        Seen::after(self.change(pid, |bits| bits | TRACKED | SEEN))
     }
 
-    fn mark(&self, pid: u32, bits: u64) -> u64 {
-        self.place(pid).map_or(ALL, |(word, shift)| word.fetch_or(bits << shift, Ordering::Relaxed) >> shift)
+    /// It was looked at and is no target, or no longer one: neither it nor what it starts from now on counts. What that says
+    /// of the count.
+    pub fn decline(&self, pid: u32) -> Seen {
+        Seen::after(self.change(pid, |bits| bits & ENDED))
+    }
+
+    /// Changes the bits of `pid`, and returns what they were. The programs may change them, or their neighbours, meanwhile.
+    fn change(&self, pid: u32, new: impl Fn(u64) -> u64) -> u64 {
+        let Some((word, shift)) = self.place(pid) else { return ALL };
+        let changed = |old: u64| old & !(ALL << shift) | new(old >> shift & ALL) << shift;
+        let mut old = word.load(Ordering::Relaxed);
+        while let Err(now) =
+            word.compare_exchange_weak(old, changed(old), Ordering::Relaxed, Ordering::Relaxed)
+        {
+            old = now;
+        }
+        old >> shift & ALL
     }
 
     fn place(&self, pid: u32) -> Option<(&AtomicU64, usize)> {
@@ -252,6 +275,43 @@ mod tests {
         shell.0.kill().unwrap();
         shell.0.wait().unwrap();
         assert_eq!(lives.counts(), (1, 1));
+    }
+
+    #[test]
+    fn what_ended_before_it_was_tracked_is_not_taken_for_counted() {
+        let Some(lives) = lives(false) else { return };
+        // A zombie of a process that nobody tracks: its end is seen by the programs, but not counted.
+        let mut shell = spawn("sh -c 'echo $$' & exec sleep 1000");
+        let mut line = String::new();
+        BufReader::new(shell.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let child: u32 = line.trim().parse().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while lives.change(child, |bits| bits) & ENDED == 0 {
+            assert!(Instant::now() < deadline, "its end was not seen");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!lives.track(child), "it is not there any more");
+        assert_eq!(lives.see(child), Seen::Uncounted);
+        assert_eq!(lives.counts(), (0, 0));
+        shell.0.kill().unwrap();
+        shell.0.wait().unwrap();
+    }
+
+    #[test]
+    fn what_was_declined_counts_no_more_nor_does_what_it_starts() {
+        let Some(lives) = lives(false) else { return };
+        let mut shell = spawn("read go; /bin/true; (/bin/true; :); echo done; read go");
+        assert!(lives.track(shell.0.id()));
+        assert_eq!(lives.decline(shell.0.id()), Seen::First);
+        assert_eq!(lives.decline(shell.0.id()), Seen::Uncounted);
+        let mut input = shell.0.stdin.take().unwrap();
+        input.write_all(b"go\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!((line.trim(), lives.counts()), ("done", (0, 0)));
+        drop(input);
+        shell.0.wait().unwrap();
+        assert_eq!(lives.counts(), (0, 0));
     }
 
     #[test]

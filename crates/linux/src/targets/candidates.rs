@@ -92,15 +92,19 @@ impl Candidates {
         self.queue.is_empty()
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(&Candidate) -> bool) {
+    /// Returns the pids of those that go.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Candidate) -> bool) -> Vec<u32> {
         let Self { queue, waiting, .. } = self;
+        let mut gone = Vec::new();
         queue.retain(|candidate| {
             let keeps = keep(candidate);
             if !keeps {
                 waiting.remove(&candidate.pid);
+                gone.push(candidate.pid);
             }
             keeps
         });
+        gone
     }
 
     /// Whether a list is waited for.
@@ -248,7 +252,7 @@ mod tests {
         let mut candidates = Candidates::default();
         (10..13).for_each(|pid| candidates.push(candidate(pid, 1)));
         candidates.put_running_first(&[listed(10, 1, false), listed(12, 1, true)]);
-        candidates.retain(|c| c.pid != 10);
+        assert_eq!(candidates.retain(|c| c.pid != 10), [10]);
         assert!(!candidates.contains(10));
         assert_eq!(order(&mut candidates), [12, 11]);
     }

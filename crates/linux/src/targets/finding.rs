@@ -85,6 +85,9 @@ impl Tracker {
     pub(super) fn take_in(&mut self, Candidate { pid, origin, parent, listed }: Candidate) {
         let is_known = self.targets.contains_key(&pid) || self.refused.contains(&pid) || pid == self_pid();
         if is_known || (origin == Origin::Orphan && self.named.contains(&pid)) {
+            if !self.targets.contains_key(&pid) {
+                self.decline(pid);
+            }
             return;
         }
         let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
@@ -109,6 +112,8 @@ impl Tracker {
             }
         });
         match taken {
+            // It has come to be another's child: what is found to be that is no target.
+            Ok(()) if !self.targets.contains_key(&pid) => self.decline(pid),
             Ok(()) if listed => {
                 self.families.remove(&pid);
             }
@@ -125,6 +130,7 @@ impl Tracker {
     pub(super) fn tell_refused(&mut self, pid: u32, error: TargetError) {
         let kernel_thread = matches!(error, TargetError::Process(ProcessError::KernelThread { .. }));
         self.met(pid);
+        self.decline(pid);
         if self.refuse(pid) && !kernel_thread {
             self.counts.refused += 1;
             self.events.push(Event::Refused { pid, error });
@@ -180,7 +186,7 @@ impl Tracker {
                     _ if self.everything => Origin::Any,
                     Some(_) => Origin::Child,
                     None if self.is_orphan(pid, &stat) => Origin::Orphan,
-                    None => return,
+                    None => return self.decline(pid),
                 };
                 self.adopt(process, &stat, origin, parent)
             }

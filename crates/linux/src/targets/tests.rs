@@ -1,4 +1,5 @@
-use super::tracker::EXEC_LOOKS_A_LOOK;
+use super::candidates::Candidate;
+use super::tracker::{EXEC_LOOKS_A_LOOK, Origin};
 use super::*;
 use crate::process::raw;
 use crate::source::ListedProcess;
@@ -411,6 +412,38 @@ fn where_lives_are_counted_it_is_known_how_many_were_not_seen() {
     while !until_told(&mut tracker).iter().any(|event| event.starts_with(&format!("{child} Exited"))) {}
     let counts = tracker.counts();
     assert_eq!((counts.seen, counts.too_short, counts.waiting), (2, Some(10), 0), "{counts:?}");
+}
+
+#[test]
+fn what_was_found_and_turns_out_to_be_no_target_waits_no_more_nor_does_what_it_starts() {
+    let lives = match crate::pte::Lives::start(false) {
+        Ok(lives) => lives,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let (mut shell, mut stranger) = (Shell::start(), Shell::start());
+    let mut tracker = tracker(true);
+    tracker.add(open(shell.pid())).unwrap();
+    tracker.count_lives(lives);
+    tracker.poll();
+    // As one whose parent died after it was found: it is another's child by now.
+    let parent = Some(shell.pid());
+    tracker.queue(Candidate { pid: stranger.pid(), origin: Origin::Child, parent, listed: true });
+    assert_eq!(tracker.counts().waiting, 1);
+    tracker.poll();
+    let counts = tracker.counts();
+    assert_eq!((counts.seen, counts.too_short, counts.waiting), (1, Some(0), 0), "{counts:?}");
+    assert_eq!(stranger.ask("/bin/true; (/bin/true; :); echo done"), "done");
+    // Nor does what an orphan starts whose parent ended before it was looked at.
+    let orphan = shell.ask_pid("pid=$(sleep 1000 >/dev/null & echo $!); echo $pid");
+    assert_eq!(tracker.counts().waiting, 1, "the orphan; its parent ended unseen");
+    tracker.poll();
+    let counts = tracker.counts();
+    assert_eq!((counts.seen, counts.too_short, counts.waiting), (1, Some(1), 0), "{counts:?}");
+    kill(orphan);
+    drop(stranger);
+    tracker.poll();
+    let counts = tracker.counts();
+    assert_eq!((counts.seen, counts.too_short, counts.waiting), (1, Some(1), 0), "{counts:?}");
 }
 
 /// All processes, as `/proc` tells of them; of `busy` that they run now.

@@ -162,6 +162,14 @@ impl Tracker {
         }
     }
 
+    /// A process was looked at and is no target, or no longer one: it waits no more, and what it starts does not count. One
+    /// that ended before stays counted as unseen.
+    pub(super) fn decline(&mut self, pid: u32) {
+        if let Some(census) = &mut self.lives {
+            census.met += u64::from(census.lives.decline(pid) == Seen::First);
+        }
+    }
+
     /// Adds a process; the next look tells of it and of the children it has. Adding a target again does nothing.
     ///
     /// # Errors
@@ -320,6 +328,7 @@ impl Tracker {
             self.counts.refused += 1;
         }
         self.families.remove(&pid);
+        self.decline(pid);
         self.refuse(pid);
     }
 
@@ -418,11 +427,14 @@ impl Tracker {
                 self.ends.remove(&target.process);
             }
             self.families.remove(&pid);
+            self.decline(pid);
             self.events.push(Event::Ended { pid, reason: EndReason::LeftCgroup });
         }
         // What still waits since the last look may not be a member any more.
-        self.candidates
+        let left = self
+            .candidates
             .retain(|candidate| candidate.origin != Origin::Member || members.contains(&candidate.pid));
+        left.into_iter().for_each(|pid| self.decline(pid));
         for pid in members {
             let is_known = self.targets.contains_key(&pid) || self.refused.contains(&pid);
             if !is_known && pid != self_pid() {
