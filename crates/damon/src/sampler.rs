@@ -113,6 +113,11 @@ impl<O: Operations> Step<'_, O> {
         allowed.min(self.attrs.max_nr_regions).saturating_sub(*self.checked)
     }
 
+    /// ... on credit: the budget is paid back later, while what an interval may hold stays.
+    pub fn checks_on_credit(&self) -> usize {
+        self.attrs.max_nr_regions.saturating_sub(*self.checked)
+    }
+
     /// Looks at the pages and counts the looks. The caller keeps within [`Self::checks_left`].
     pub fn check(&mut self, checks: &mut [Check]) {
         if checks.is_empty() {

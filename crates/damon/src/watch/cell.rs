@@ -286,8 +286,8 @@ impl Cell {
     fn map(&mut self, window: u64, shown: u64) {
         if 4 * window.count_ones() >= 3 * self.present.count_ones() {
             (self.tried, self.shown) = (window, shown);
-        } else if shown != 0 && shown != window {
-            // Its pages differ: the next window is to have all of them.
+        } else if shown != 0 && shown != window && shown != self.shown & window {
+            // Its pages differ, and not as they are known to: the next window is to have all of them.
             (self.tried, self.shown) = (0, 0);
         }
     }

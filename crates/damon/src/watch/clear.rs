@@ -119,22 +119,25 @@ impl Watched {
         2 * self.blocks.len() - huge + huge.min(self.census.watching)
     }
 
-    /// Clears all memory of a kind, and opens a window over each cell that is clear afterwards. False if that
-    /// cannot be done.
+    /// Clears all memory of a kind, and opens a window over each cell that is clear afterwards. What was accessed until now is
+    /// looked for where it is watched; unless all is to begin `anew`, which takes half the looks, and those also
+    /// if they are more than may be made now. False if that cannot be done.
     pub fn sweep<O: BlockOperations>(
         &mut self,
         step: &mut Step<'_, O>,
         kind: Sweep,
+        anew: bool,
         tuning: &Tuning,
     ) -> bool {
         self.swept = step.now;
         // What was accessed until now would be lost, where it is watched.
-        let watches =
-            |b: &Block| !b.huge || b.parts().any(|(_, _, c)| matches!(c.state, State::Watching { .. }));
+        let watches = |b: &Block| {
+            !anew && (!b.huge || b.parts().any(|(_, _, c)| matches!(c.state, State::Watching { .. })))
+        };
         let unlooked =
             self.blocks.iter().enumerate().filter(|(_, b)| b.looked != Some(step.now) && watches(b));
         let unlooked: Vec<usize> = unlooked.map(|(i, _)| i).collect();
-        if unlooked.len() + self.blocks.len() > step.checks_left() {
+        if !anew && unlooked.len() + self.blocks.len() > step.checks_left() {
             return false;
         }
         if !unlooked.is_empty() && !self.look(step, &unlooked, tuning) {
@@ -157,20 +160,30 @@ impl Watched {
             if look.mapped != expected {
                 continue;
             }
-            let addr = block.addr;
+            let (addr, block_looked) = (block.addr, block.looked);
             for (i, cell) in block.used().iter_mut().enumerate() {
                 let clear = look.present.0[i] & !look.young.0[i];
-                let wants = cell.wants_clear(step.now, tuning) || matches!(cell.state, State::Blind(_));
+                let is_unlooked = anew && block_looked != Some(step.now);
+                let wants = cell.wants_clear(step.now, tuning)
+                    || matches!(cell.state, State::Blind(_))
+                    || is_unlooked && matches!(cell.state, State::Watching { .. });
                 // What is mostly clear was cleared; the rest was accessed since or is not of this kind.
-                if wants && clear != 0 && 2 * clear.count_ones() >= cell.present.count_ones() {
-                    cell.open(clear, false, moment, longest, tuning);
+                let mostly = clear != 0 && 2 * clear.count_ones() >= cell.present.count_ones();
+                // Of all kinds, some that was cleared stands for its neighbours: the rest of them was accessed since. Where all was,
+                // or cannot be cleared, it is tried alone.
+                let window = if anew && clear != 0 { look.present.0[i] } else { clear };
+                if wants && (mostly || anew && clear != 0) {
+                    cell.open(window, false, moment, longest, tuning);
                     if let State::Watching { due, .. } = cell.state {
                         self.due.push((due, addr));
                     }
+                } else if wants && anew {
+                    self.risen.push(addr + i as u64 * CELL_SIZE);
                 }
             }
         }
         self.dirty = true;
+        self.was_swept_anew = anew;
         true
     }
 }

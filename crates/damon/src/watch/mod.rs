@@ -23,7 +23,8 @@
 //! falls apart ([`places`]). What remains goes into memory that was never cleared, or
 //! not since it was hot, evenly spread, until all is watched, and then by turns into what was accessed once and not heard of
 //! since. All of that is cleared in one call for each target. Memory that other processes map is not cleared by the page but
-//! by *sweeps*, for which a share is set aside, at a random moment of an aggregation, as checks are.
+//! by *sweeps*, for which a share is set aside, at a random moment of an aggregation, as checks are. A target that was hardly
+//! seen, and was idle where it was, is swept once on credit, so that all of it is watched within a second.
 //!
 //! # When
 //! Looks and clears share wake-ups, which cost as much as a hundred looks: one for the checks, at a random moment of the
@@ -99,6 +100,8 @@ pub struct Watch {
     borrowed: usize,
     /// What sweeps may spend, in clears.
     sweep_credit: usize,
+    /// No other sweep is made on credit until then.
+    lent_until: u64,
     scratch: Vec<u64>,
 }
 
@@ -141,8 +144,11 @@ impl Watch {
             if blocks.is_empty() && left == 0 {
                 return;
             }
-            // What could not be looked at comes up again at the aggregation's end.
-            target.due.retain(|(at, _)| *at > now);
+            // What could not be looked at comes up again at the aggregation's end, or here if all of it was cleared at once.
+            let beyond = blocks.last().and_then(|b| target.blocks.get(*b)).map_or(0, |b| b.addr);
+            let again = target.was_swept_anew && blocks.len() < addrs.len();
+            target.was_swept_anew = again;
+            target.due.retain(|(at, addr)| *at > now || again && *addr > beyond);
             target.look(step, &blocks, &self.tuning);
         }
     }

@@ -97,7 +97,41 @@ impl Watch {
         }
         self.clear_chosen(step);
         if self.sweeps {
+            self.sweep_on_credit(step);
             self.plan_sweep(step, budget);
+        }
+    }
+
+    /// Sweeps a target that was hardly seen, once its memory no longer grows, also before there is enough for it: watched all at
+    /// once, it shows what is hot within the second, and from clears only once all of them were made, which takes ten times as
+    /// long. The budget gets it back over the next seconds.
+    fn sweep_on_credit<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
+        let (now, tuning) = (step.now, self.tuning);
+        if now < self.lent_until || self.targets.len() >= MANY {
+            return;
+        }
+        let an_aggregation = step.allowance.prepares_per_aggr.max(1);
+        let most = an_aggregation.saturating_mul(tuning.lent);
+        let seen = |t: &Watched| t.census.watching + t.census.lit;
+        let wants = |t: &Watched| {
+            let price = price_of_sweep(t, step);
+            let whole = t.blocks.len().min(t.census.unseen) + t.census.unseen / 2;
+            t.runs()
+                && t.census.unseen > seen(t)
+                && 16 * seen(t) > t.census.unseen
+                && 8 * t.census.touched < seen(t)
+                && has_settled(t, step)
+                && t.entries() <= tuning.longest_sweep
+                && price > an_aggregation
+                && price < whole.min(most)
+                && t.blocks.len() <= step.checks_on_credit()
+        };
+        let Some(index) = self.targets.iter().position(wants) else { return };
+        let Some(target) = self.targets.get_mut(index) else { return };
+        let aggregations = (price_of_sweep(target, step) / an_aggregation) as u64;
+        self.lent_until = now + 2 * aggregations * u64::from(step.attrs.max_nr_accesses());
+        if target.sweep(step, Sweep::All, true, &tuning) {
+            target.take_census(now, &tuning);
         }
     }
 
@@ -330,7 +364,7 @@ impl Watch {
         if is_best && fits {
             // Small processes: all at once is cheaper.
             let before = step.allowance.prepares;
-            if target.sweep(step, Sweep::All, &self.tuning) {
+            if target.sweep(step, Sweep::All, false, &self.tuning) {
                 target.take_census(step.now, &self.tuning);
                 let spent = before.saturating_sub(step.allowance.prepares);
                 self.borrowed += spent.saturating_sub(rest);
@@ -426,6 +460,8 @@ impl Watch {
         let best = targets
             .filter(|(_, t)| telling(t) > 0 && (t.swept == 0 || waited(t) >= tuning.sweep_pause))
             .filter(|(_, t)| fits(t))
+            // Of what grows, a sweep shows what there was.
+            .filter(|(_, t)| t.swept != 0 || t.census.shared > 0 || has_settled(t, step))
             // What is hot and its own shows worse for a while after a sweep.
             .filter(|(_, t)| telling(t) > t.census.lit)
             .max_by_key(|(_, t)| {
@@ -439,10 +475,15 @@ impl Watch {
         self.sweep_at = None;
         let Some(target) = self.whom_to_sweep(step).and_then(|i| self.targets.get_mut(i)) else { return };
         self.sweep_credit = self.sweep_credit.saturating_sub(price_of_sweep(target, step));
-        if target.sweep(step, Sweep::All, &self.tuning) {
+        if target.sweep(step, Sweep::All, false, &self.tuning) {
             target.take_census(step.now, &self.tuning);
         }
     }
+}
+
+/// Nothing appeared in it for an aggregation.
+fn has_settled<O>(target: &Watched, step: &Step<'_, O>) -> bool {
+    target.grew == 0 || step.now.saturating_sub(target.grew) >= u64::from(step.attrs.max_nr_accesses())
 }
 
 /// In the unit of [`crate::Allowance::prepares`].

@@ -61,6 +61,8 @@ pub(super) struct Census {
     pub shared: usize,
     /// Were accessed and show nothing more, and can be cleared alone.
     pub lit: usize,
+    /// Showed any access, of those above.
+    pub touched: usize,
     /// Entries of page tables present.
     pub present: usize,
 }
@@ -126,6 +128,8 @@ pub(super) struct Watched {
     pub forgotten_turn: usize,
     /// When it was last swept.
     pub swept: u64,
+    /// All of it was, and not all was looked at since.
+    pub was_swept_anew: bool,
 }
 
 impl Watched {
@@ -346,6 +350,7 @@ impl Watched {
                     State::Blind(Blind::Unclearable) => {}
                     State::Blind(Blind::Shared) => census.shared += 1,
                 }
+                census.touched += usize::from(cell.state == State::Lit || cell.evidence.hits > 0.0);
                 let shows_more = cell.state != State::Unseen && cell.wants_clear(now, tuning);
                 census.shared += usize::from(cell.shared && shows_more);
                 // A huge page is one entry of a page table.

@@ -160,6 +160,8 @@ pub struct Tuning {
     pub rest_look: u64,
     /// What is set aside for sweeps from the start, in clears: about half of the first second's budget.
     pub first_sweeps: usize,
+    /// Aggregations' clears that a sweep of a target that was hardly seen may take on credit.
+    pub lent: usize,
 }
 
 impl Tuning {
@@ -194,6 +196,7 @@ impl Tuning {
         rest_least: 200.0,
         rest_look: 6000,
         first_sweeps: 400,
+        lent: 120,
     };
 }
 

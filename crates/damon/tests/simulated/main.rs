@@ -120,6 +120,16 @@ fn watch_finds_two_hot_megabytes_in_a_gigabyte() {
     assert!(run.tally.max_checks_per_sample <= 1000);
 }
 
+/// Cleared bit by bit, all of it would be watched after twenty seconds: it is swept on credit.
+#[test]
+fn a_small_hot_spot_of_a_gigabyte_is_found_within_seconds() {
+    let pattern = process(1024, &[(300 * 1024 + 512, 512, 5.0)]);
+    let run = run(Watch::new(), &[(pattern.clone(), 80)], 1);
+    let f = f1(&run.snapshots[40..], &pattern);
+    assert!(f > 0.95, "F1 {f}");
+    assert!(run.tally.max_checks_per_sample <= 1000);
+}
+
 #[test]
 fn watch_follows_stairs() {
     let phases: Vec<(Pattern, u32)> =
@@ -198,7 +208,21 @@ fn watch_clears_little() {
 fn classic_finds_a_hot_half() {
     let pattern = process(200, &[(0, 100 * 1024, 5.0)]);
     let run = run(Classic::new(), &[(pattern.clone(), 100)], usize::MAX / 40);
-    let f = f1(&run.snapshots[30..], &pattern);
+    for k in [30, 40, 60, 79] {
+        for r in &run.snapshots[k].targets[0].regions {
+            if r.rate_hz(5_000_000, 20) > 0.0 {
+                println!(
+                    "DBG {k} {:#x}+{} KiB nr {} hz {:.4} age {}",
+                    r.range.start,
+                    r.range.size() >> 10,
+                    r.nr_accesses,
+                    r.rate_hz(5_000_000, 20),
+                    r.age
+                );
+            }
+        }
+    }
+    let f = f1(&run.snapshots[40..], &pattern);
     assert!(f > 0.9, "F1 {f}");
     assert!(run.tally.max_checks_per_sample <= 1000);
 }

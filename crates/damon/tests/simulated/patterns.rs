@@ -326,12 +326,14 @@ fn what_is_written_counts_as_accessed_for_a_second() {
 fn a_border_within_a_cell_makes_what_lies_beside_it_no_warmer() {
     // Both ends of the hot spot lie in the middle of a cell.
     let pattern = areas(&[(0, 300 * 1024 + 92, 0.0), (0, 2048, 200.0), (0, 400 * 1024, 0.0)]);
-    let found = watch(&[(pattern.clone(), 200)], 5);
-    let last = &found[150..];
-    assert!(told(last, pattern.areas[1].0) > 150.0);
-    // 0.0005 Hz are 200 KiB of 400 MiB accessed in a second.
-    let beside = told(last, pattern.areas[0].0) + told(last, pattern.areas[2].0);
-    assert!(beside < 0.002, "{beside} Hz beside it");
+    for seed in [5, 11, 23, 35, 47, 59, 61, 73, 85] {
+        let found = watch(&[(pattern.clone(), 200)], seed);
+        let last = &found[150..];
+        assert!(told(last, pattern.areas[1].0) > 150.0);
+        // 0.0005 Hz are 200 KiB of 400 MiB accessed in a second.
+        let beside = told(last, pattern.areas[0].0) + told(last, pattern.areas[2].0);
+        assert!(beside < 0.002, "{beside} Hz beside it with seed {seed}");
+    }
 }
 
 #[test]
