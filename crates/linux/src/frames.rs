@@ -7,6 +7,8 @@
 pub(crate) mod flag {
     /// On a list of reclaim's.
     pub const LRU: u64 = 1 << 5;
+    /// On one of those that are reclaimed last.
+    pub const ACTIVE: u64 = 1 << 6;
     /// First frame of a large folio.
     pub const COMPOUND_HEAD: u64 = 1 << 15;
     /// Another frame of one.
@@ -15,6 +17,8 @@ pub(crate) mod flag {
     pub const HUGETLB: u64 = 1 << 17;
     /// Locked, or otherwise not to be reclaimed.
     pub const UNEVICTABLE: u64 = 1 << 18;
+    /// Locked by mlock(2). It may not be marked as unevictable yet.
+    pub const MLOCKED: u64 = 1 << 33;
     /// No page at all: a hole, or a device's memory.
     pub const NOPAGE: u64 = 1 << 20;
     /// The zero page, or the huge one.

@@ -187,6 +187,11 @@ impl Governor {
         }
     }
 
+    /// This thread spent CPU time that has a budget of its own.
+    pub(crate) fn leave_out(&mut self, cpu: Duration) {
+        self.last_cpu += cpu;
+    }
+
     /// What may be spent on anything, ns.
     fn free(&self) -> f64 {
         self.tokens - self.for_clears

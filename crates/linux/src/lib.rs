@@ -1,6 +1,7 @@
 //! DAMON on live Linux processes.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![cfg_attr(doctest, doc = include_str!("../../../README.md"))]
+pub mod actions;
 pub mod backend;
 mod clock;
 mod frames;
@@ -15,6 +16,7 @@ mod proc_file;
 pub mod process;
 pub mod pte;
 mod refs;
+pub mod schemes;
 mod session;
 mod source;
 pub mod targets;

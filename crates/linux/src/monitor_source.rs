@@ -4,10 +4,11 @@ use crate::clock::{self, monotonic_ns};
 use crate::governor::{Governor, Spent};
 use crate::process::Process;
 use crate::pte::{Lives, Pte};
+use crate::schemes::{SharedEngine, lock};
 use crate::source::{Counters, ListedProcess, Source, SourceError};
 use isotherm_damon::{
-    AddrRange, Attrs, BLOCK_SIZE, BlockLook, BlockOperations, Callbacks, Check, IntervalsGoal, Monitor,
-    MonitorError, Operations, Ownership, Ran, RangeClear, Snapshot, Sweep, Target, TargetId, Watch,
+    AddrRange, Attrs, BLOCK_SIZE, BlockLook, BlockOperations, Callbacks, Check, IntervalsGoal, Moment,
+    Monitor, MonitorError, Operations, Ownership, Ran, RangeClear, Snapshot, Sweep, Target, TargetId, Watch,
     three_regions, without_gaps,
 };
 use std::sync::Arc;
@@ -154,6 +155,7 @@ pub struct MonitorSource<O, S> {
     governor: Governor,
     samples_missed: u64,
     next_ns: u64,
+    schemes: Option<SharedEngine>,
 }
 
 impl MonitorSource<Pte, Watch> {
@@ -188,7 +190,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
             tick_ns: 0,
         };
         let monitor = Monitor::new(attrs, ops, sampler, seed)?;
-        Ok(Self { monitor, governor: Governor::new(overhead), samples_missed: 0, next_ns: 0 })
+        Ok(Self { monitor, governor: Governor::new(overhead), samples_missed: 0, next_ns: 0, schemes: None })
     }
 
     /// Turns interval auto-tuning on (or off, with `None`).
@@ -208,8 +210,12 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
         ops.spent = Spent::default();
         ops.tick_ns = now_ns;
         let allowance = self.governor.allowance(self.monitor.attrs());
-        let due = self.monitor.tick(now_ns, allowance, &mut ToSink(sink));
-        let spent = clock::of_this_thread().saturating_sub(start);
+        let mut callbacks = ToSink { sink, schemes: self.schemes.as_ref() };
+        let due = self.monitor.tick(now_ns, allowance, &mut callbacks);
+        // Acting is paid for by the schemes' own quotas.
+        let acted = self.schemes.as_ref().map_or(Duration::ZERO, |engine| lock(engine).take_cpu());
+        self.governor.leave_out(acted);
+        let spent = clock::of_this_thread().saturating_sub(start).saturating_sub(acted);
         let after = *self.monitor.tally();
         let spent = Spent { whole: spent, ..self.monitor.ops().spent };
         self.governor.learn(&before, &after, &spent);
@@ -232,12 +238,25 @@ mod sealed {
     impl<O: LiveOperations, S: Sampler<Timed<O>>> Over<O> for S {}
 }
 
-/// Hands snapshots on.
-struct ToSink<'a>(&'a mut dyn FnMut(&Snapshot));
+/// Lets schemes act, and hands snapshots on.
+struct ToSink<'a> {
+    sink: &'a mut dyn FnMut(&Snapshot),
+    schemes: Option<&'a SharedEngine>,
+}
 
 impl Callbacks for ToSink<'_> {
+    fn act(&mut self, moment: &mut Moment<'_>) {
+        if let Some(engine) = self.schemes {
+            lock(engine).act(moment);
+        }
+    }
+
+    fn next_act(&self, now: u64) -> u64 {
+        self.schemes.map_or(u64::MAX, |engine| lock(engine).next_act(now))
+    }
+
     fn after_aggregation(&mut self, _targets: &mut [Target], snapshot: &Snapshot) {
-        (self.0)(snapshot);
+        (self.sink)(snapshot);
     }
 }
 
@@ -336,6 +355,11 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
 
     fn spent_before(&mut self, cpu: Duration) {
         self.governor.spent_before(cpu);
+    }
+
+    fn set_schemes(&mut self, engine: &SharedEngine) -> bool {
+        self.schemes = Some(Arc::clone(engine));
+        true
     }
 
     fn attrs(&self) -> Attrs {

@@ -1,7 +1,7 @@
 //! `/proc/PID/pagemap` (kernel document admin-guide/mm/pagemap.rst): one 64-bit entry a page.
 
 use crate::process::{Process, ProcessError};
-use isotherm_damon::TargetId;
+use isotherm_damon::{AddrRange, TargetId};
 use std::fs::File;
 use std::os::fd::AsFd;
 
@@ -13,6 +13,9 @@ impl Entry {
     pub const PRESENT: u64 = 1 << 63;
     /// Mapped here and nowhere else (bit 56, Linux 4.2).
     pub const EXCLUSIVE: u64 = 1 << 56;
+    /// Of a file or shared memory, if it is present (bit 61, Linux 3.5).
+    pub const FILE: u64 = 1 << 61;
+    pub const SWAPPED: u64 = 1 << 62;
     const PFN: u64 = (1 << 55) - 1;
 
     pub const fn present(self) -> bool {
@@ -21,6 +24,14 @@ impl Entry {
 
     pub const fn exclusive(self) -> bool {
         self.0 & Self::EXCLUSIVE != 0
+    }
+
+    pub const fn of_file(self) -> bool {
+        self.0 & Self::FILE != 0
+    }
+
+    pub const fn swapped(self) -> bool {
+        self.0 & Self::SWAPPED != 0
     }
 
     /// Number of the page frame; 0 without CAP_SYS_ADMIN.
@@ -67,6 +78,25 @@ impl Pagemap {
             let word = |addr| words.get((page(addr) - first) as usize);
             found.extend(run.iter().map(|addr| word(addr).map(|word| Entry(u64::from_ne_bytes(*word)))));
         }
+    }
+
+    /// The entries of all pages of `range`, replaced in `found`; less where the address space ends before, or is gone.
+    pub(crate) fn read(&self, range: AddrRange, found: &mut Vec<Entry>) {
+        let page = rustix::param::page_size() as u64;
+        let mut bytes = vec![0; (range.size() / page) as usize * 8];
+        let mut filled = 0;
+        let first = range.start / page * 8;
+        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(&self.0, rest, first + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        found.clear();
+        let (words, _) = bytes.get(..filled).unwrap_or_default().as_chunks::<8>();
+        found.extend(words.iter().map(|word| Entry(u64::from_ne_bytes(*word))));
     }
 
     /// Whether another process maps the page at `addr` too.

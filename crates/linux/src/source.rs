@@ -5,6 +5,7 @@
 
 use crate::process::{Process, ProcessError};
 use crate::pte::Lives;
+use crate::schemes::SharedEngine;
 use isotherm_damon::{AddrRange, Attrs, Ran, Snapshot, TargetId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,6 +151,11 @@ pub trait Source {
     /// Of many targets the few that run, those that take most CPU time first, if the backend knows: nothing changes in the
     /// others.
     fn busiest(&self, _found: &mut Vec<TargetId>) {}
+
+    /// Lets schemes act on the regions from now on. False if the source has no regions that can be acted on.
+    fn set_schemes(&mut self, _engine: &SharedEngine) -> bool {
+        false
+    }
 
     /// The attributes in force; auto-tuning changes them.
     fn attrs(&self) -> Attrs;

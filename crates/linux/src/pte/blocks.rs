@@ -412,14 +412,14 @@ fn pages_of(range: AddrRange) -> Range<usize> {
 
 /// Whether MADV_COLD takes the entry for a page: present, or made inaccessible for a while (PROT_NONE, NUMA hinting). In
 /// entries of swap that bit is clear.
-const fn is_mapped(entry: u64) -> bool {
+pub(super) const fn is_mapped(entry: u64) -> bool {
     const PROTNONE: u64 = 1 << 8;
     entry & (bit::PRESENT | PROTNONE) != 0
 }
 
 /// What entries of one folio must agree on: all but the frame and what the kernel leaves out of account (writable,
 /// accessed, dirty, soft-dirty, and dirty in its second place).
-const fn protection(entry: u64) -> u64 {
+pub(super) const fn protection(entry: u64) -> u64 {
     const FRAME: u64 = ((1 << 52) - 1) & !0xfff;
     entry & !(FRAME | 1 << 1 | 1 << 5 | 1 << 6 | 1 << 11 | 1 << 58)
 }

@@ -50,6 +50,7 @@ struct Layout {
     page_type: u32,
     /// Bit numbers in its flags.
     lru: u32,
+    active: u32,
     head: u32,
     reserved: u32,
     mlocked: u32,
@@ -83,6 +84,7 @@ impl Layout {
             mapping: kernel.offset("page", "mapping").unwrap_or(NONE),
             page_type: kernel.offset("page", "page_type").unwrap_or(NONE),
             lru: bit("PG_lru"),
+            active: bit("PG_active"),
             head: kernel.number("pageflags", "PG_head")?,
             reserved: bit("PG_reserved"),
             mlocked: bit("PG_mlocked"),
@@ -106,6 +108,7 @@ impl Layout {
         [
             (large, flag::COMPOUND_HEAD),
             (has(self.lru), flag::LRU),
+            (has(self.active), flag::ACTIVE),
             (has(self.mlocked) || has(self.unevictable), flag::UNEVICTABLE),
             // Only the kernel's own memory is reserved; of that processes map the zero page. Of large folios that they
             // map only the huge zero page belongs neither to a file nor to anonymous memory.

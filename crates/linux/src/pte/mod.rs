@@ -17,6 +17,7 @@ mod bpf;
 mod clear;
 mod decode;
 mod frames;
+mod inspect;
 mod lives;
 mod object;
 mod pages;
@@ -24,6 +25,7 @@ mod shared;
 mod types;
 mod walk;
 
+pub(crate) use inspect::{Inspected, of_pagemap};
 pub use lives::{Lives, Seen};
 pub use walk::WalkError;
 

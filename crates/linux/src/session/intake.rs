@@ -4,6 +4,7 @@
 use super::chores::{self, Chores, News};
 use super::{Observed, Session};
 use crate::clock;
+use crate::schemes::lock;
 use crate::source::SourceError;
 use isotherm_damon::TargetId;
 use std::collections::BTreeMap;
@@ -109,6 +110,9 @@ impl Session {
             let list = partial.as_ref().unwrap_or(target.maps.list());
             self.source.set_ranges(id, list.ranges());
             self.source.set_mappings(id, partial.is_none().then(|| list.mappings().len()));
+            if let Some(engine) = &self.schemes {
+                lock(engine).mappings(id, list);
+            }
             if for_observers {
                 self.outlets.mappings(id, list, now);
             }

@@ -17,6 +17,7 @@ pub use observer::{Cost, Observer, Refusals, SessionEvent};
 use crate::clock::to_ns;
 use crate::maps::Maps;
 use crate::process::{Process, raise_descriptor_limit, raw};
+use crate::schemes::{Engine, SharedEngine, lock};
 use crate::source::{Counters, ListedProcess, Source, SourceError};
 use crate::targets::{EndReason, Event, Tracker};
 use chores::{Bucket, Chores, READING, TAKING_IN};
@@ -96,6 +97,9 @@ pub struct Session {
     /// Why the source refused the first target, for when it takes none.
     first_refusal: Option<SourceError>,
     attrs: Attrs,
+    schemes: Option<SharedEngine>,
+    /// CPU time of acting as of the last costs.
+    acted: Duration,
     cost_at_ns: u64,
     cost_cpu: Duration,
     cost_counters: Counters,
@@ -147,6 +151,8 @@ impl Session {
             refusals: None,
             observed_any: false,
             first_refusal: None,
+            schemes: None,
+            acted: Duration::ZERO,
             cost_at_ns: now,
             cost_cpu: process_cpu().saturating_sub(options.cpu_before),
             cost_counters: Counters::default(),
@@ -156,6 +162,20 @@ impl Session {
     /// A queue of all that the session tells from now on; at first, of the targets there are already.
     pub fn subscribe(&mut self, limits: FeedLimits) -> Feed {
         self.outlets.add(limits)
+    }
+
+    /// Lets schemes act on the targets, from their first regions on: to be called before [`Self::start`]. False if the backend
+    /// has no regions that can be acted on.
+    pub fn set_schemes(&mut self, engine: &SharedEngine) -> bool {
+        let acts = self.source.set_schemes(engine);
+        self.schemes = acts.then(|| Arc::clone(engine));
+        acts
+    }
+
+    fn tell_schemes(&self, tell: impl FnOnce(&mut Engine)) {
+        if let Some(engine) = &self.schemes {
+            tell(&mut lock(engine));
+        }
     }
 
     /// Takes up the targets there are already, so that a held command can be released with its monitor in place.
@@ -290,6 +310,9 @@ impl Session {
     fn stop_observing(&mut self, id: TargetId) {
         if let Some(target) = self.targets.remove(&id) {
             self.source.remove_target(id);
+            if let Some(engine) = &self.schemes {
+                lock(engine).gone(id);
+            }
             self.chores.forget(id);
             if self.by_pid.get(&target.pid) == Some(&id) {
                 self.by_pid.remove(&target.pid);
@@ -357,6 +380,7 @@ impl Session {
             }
         }
         (self.observed_any, self.first_refusal) = (true, None);
+        self.tell_schemes(|engine| engine.target(id, &process));
         let parent = parent.and_then(|p| self.by_pid.get(&p)).copied();
         let told = SessionEvent::Target { id, process: Arc::clone(&process), parent, is_copy, time_ns: now };
         self.outlets.tell(&told);
@@ -376,6 +400,7 @@ impl Session {
         } else {
             self.source.set_ranges(id, list.ranges());
             self.source.set_mappings(id, Some(list.mappings().len()));
+            self.tell_schemes(|engine| engine.mappings(id, &list));
             self.outlets.mappings(id, &list, now);
         }
         Ok(())
@@ -385,6 +410,9 @@ impl Session {
         let Some(target) = self.targets.get_mut(&id) else { return };
         target.maps.invalidate();
         self.source.execed(id);
+        if let Some(engine) = &self.schemes {
+            lock(engine).execed(id);
+        }
         self.chores.read_anew(id);
         self.outlets.tell(&SessionEvent::Execed { id, process: Arc::clone(&target.process), time_ns: now });
     }
@@ -436,12 +464,14 @@ impl Session {
         }
         self.source.charge(self.outlets.take_cpu());
         let cpu = process_cpu();
+        let acted = self.schemes.as_ref().map_or(Duration::ZERO, |engine| lock(engine).cpu());
+        let acted_since = acted.saturating_sub(self.acted);
         let total = self.source.counters();
         let before = self.cost_counters;
         self.outlets.cost(Cost {
             time_ns: now,
             wall_ns: now.saturating_sub(self.cost_at_ns),
-            cpu_ns: as_ns(cpu.saturating_sub(self.cost_cpu)),
+            cpu_ns: as_ns(cpu.saturating_sub(self.cost_cpu).saturating_sub(acted_since)),
             counters: Counters {
                 checks: total.checks - before.checks,
                 max_checks_per_sample: total.max_checks_per_sample,
@@ -458,6 +488,7 @@ impl Session {
             met: self.tracker.counts(),
         });
         (self.cost_at_ns, self.cost_cpu, self.cost_counters) = (now, cpu, total);
+        self.acted = acted;
     }
 }
 

@@ -14,7 +14,7 @@ pub struct Cost {
     pub time_ns: u64,
     /// How long it was, ns.
     pub wall_ns: u64,
-    /// CPU time of this whole process in it, ns; in the first, also what [`super::SessionOptions::cpu_before`] says.
+    /// CPU time of this whole process in it without that of schemes' actions, ns; in the first, also what [`super::SessionOptions::cpu_before`] says.
     pub cpu_ns: u64,
     /// What the source did in it. `max_checks_per_sample` is that of the whole session.
     pub counters: Counters,

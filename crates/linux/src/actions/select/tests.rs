@@ -1,0 +1,118 @@
+use super::*;
+
+const RULES: Rules = Rules { exclusive: true, whole_folios: true, keeps_large: true };
+
+fn small(pfn: u64) -> Inspected {
+    let folio = Some(Folio { head: pfn, order: 0, flags: 0 });
+    Inspected { present: true, young: Some(false), exclusive: true, pfn, folio, ..Inspected::default() }
+}
+
+fn large(head: u64, order: u32) -> Vec<Inspected> {
+    let folio = Some(Folio { head, order, flags: 0 });
+    (head..head + (1 << order)).map(|pfn| Inspected { folio, ..small(pfn) }).collect()
+}
+
+fn flagged(page: Inspected, flags: u64) -> Inspected {
+    Inspected { folio: page.folio.map(|folio| Folio { flags, ..folio }), ..page }
+}
+
+fn selected(pages: &[Inspected], rules: Rules, goes_on: bool) -> Selection {
+    let everything = |_, _: &[Inspected], _: Option<&Folio>| true;
+    select(0, pages, rules, goes_on, everything, |_| Some(AddrRange::new(0, 1 << 40)))
+}
+
+#[test]
+fn what_is_not_ours_alone_is_left_alone_and_counted() {
+    let shared = Inspected { exclusive: false, ..small(5) };
+    let unknown = Inspected { folio: None, ..small(6) };
+    let pages = [
+        small(1),
+        Inspected::default(),
+        small(2),
+        flagged(small(3), flag::UNEVICTABLE),
+        flagged(small(4), flag::MLOCKED),
+        shared,
+        unknown,
+        flagged(small(7), flag::ZERO_PAGE),
+        flagged(small(8), flag::HUGETLB),
+        small(9),
+    ];
+    let found = selected(&pages, RULES, false);
+    assert_eq!(found.runs, [0..3, 9..10], "what is absent parts nothing");
+    assert_eq!((found.present, found.passed), (3 * PAGE_SIZE, 9 * PAGE_SIZE));
+    let left: Vec<(Reason, u64)> =
+        found.left.iter().map(|(reason, bytes)| (reason, bytes / PAGE_SIZE)).collect();
+    let want = [
+        (Reason::Shared, 1),
+        (Reason::Locked, 2),
+        (Reason::Hugetlb, 1),
+        (Reason::Device, 1),
+        (Reason::UnknownFolio, 1),
+    ];
+    assert_eq!(left, want);
+}
+
+#[test]
+fn a_large_folio_is_taken_whole_or_not_at_all() {
+    let folio = large(16, 2);
+    assert_eq!(selected(&folio, RULES, false).runs, [0..4]);
+    for part in [&folio[1..], &folio[..3]] {
+        let found = selected(part, RULES, false);
+        assert_eq!((found.runs.len(), found.left.get(Reason::PartOfFolio)), (0, 3 * PAGE_SIZE));
+    }
+    let split = Rules { whole_folios: false, ..RULES };
+    assert_eq!(selected(&folio[1..], split, false).runs, [0..3], "unless asked");
+    // Two entries that differ are two parts to the kernel; and kernels before 6.10 split any.
+    let mut mapped_in_parts = folio.clone();
+    mapped_in_parts[2].protection = 7;
+    assert!(selected(&mapped_in_parts, RULES, false).runs.is_empty());
+    assert!(selected(&folio, Rules { keeps_large: false, ..RULES }, false).runs.is_empty());
+    let mut huge = folio.clone();
+    huge.iter_mut().for_each(|page| page.huge = true);
+    assert_eq!(selected(&huge, Rules { keeps_large: false, ..RULES }, false).runs, [0..4]);
+    // One page that somebody else maps too, and none of it is touched.
+    let mut shared = folio;
+    shared[3].exclusive = false;
+    assert_eq!(selected(&shared, RULES, false).left.get(Reason::Shared), 4 * PAGE_SIZE);
+}
+
+#[test]
+fn a_folio_that_goes_on_is_left_for_the_next_chunk() {
+    let pages = [vec![small(1)], large(16, 2)[..2].to_vec()].concat();
+    let found = selected(&pages, RULES, true);
+    assert_eq!((found.runs.clone(), found.begun, found.left.total()), (vec![0..1], 2, 0));
+    assert_eq!(selected(&pages, RULES, false).begun, 0);
+}
+
+#[test]
+fn a_run_ends_where_its_mapping_does() {
+    let pages: Vec<Inspected> = [vec![small(1), small(2)], large(16, 2)].concat();
+    let everything = |_, _: &[Inspected], _: Option<&Folio>| true;
+    let border = |at: u64| {
+        let border = at * PAGE_SIZE;
+        select(0, &pages, RULES, false, everything, move |addr| {
+            Some(if addr < border { AddrRange::new(0, border) } else { AddrRange::new(border, 1 << 30) })
+        })
+    };
+    assert_eq!(border(1).runs, [0..1, 1..6]);
+    let cut = border(4);
+    assert_eq!((cut.runs, cut.left.get(Reason::PartOfFolio)), (vec![0..2], 4 * PAGE_SIZE));
+    let nowhere = select(0, &pages, RULES, false, everything, |_| None);
+    assert_eq!((nowhere.runs.len(), nowhere.left.get(Reason::NoMemory)), (0, 6 * PAGE_SIZE));
+}
+
+#[test]
+fn what_filters_exclude_is_no_obstacle_but_parts_runs() {
+    let pages = [small(1), small(2), small(3)];
+    let odd = |addr: u64, _: &[Inspected], _: Option<&Folio>| addr != PAGE_SIZE;
+    let found = select(0, &pages, RULES, false, odd, |_| Some(AddrRange::new(0, 1 << 30)));
+    assert_eq!((found.runs, found.passed, found.left.total()), (vec![0..1, 2..3], 2 * PAGE_SIZE, 0));
+}
+
+#[test]
+fn blocks_are_those_that_lie_within_whole() {
+    let at = BLOCK_SIZE - 3 * PAGE_SIZE;
+    assert_eq!(blocks(at, 514).collect::<Vec<_>>(), Vec::<Range<usize>>::new());
+    assert_eq!(blocks(at, 515).collect::<Vec<_>>(), [3..515]);
+    assert_eq!(blocks(0, 1024).collect::<Vec<_>>(), [0..512, 512..1024]);
+}

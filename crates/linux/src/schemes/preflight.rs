@@ -1,0 +1,236 @@
+//! What would keep schemes from doing what is meant, found out before the first action.
+
+use super::{Rule, SystemMetrics};
+use crate::probe::{CapabilityKind, Report};
+use isotherm_damon::schemes::{
+    AccessPattern, Action, Frequency, GoalMetric, Metrics, PageKind, Quota, Scheme,
+};
+use isotherm_damon::{Attrs, PAGE_SIZE};
+use std::fmt;
+use std::time::Duration;
+
+/// How much it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Something was added or is to be known.
+    Note,
+    /// It does less than is meant.
+    Warning,
+    /// It would do nothing, or harm.
+    Refusal,
+}
+
+/// Something that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// The scheme's name; empty where it concerns all.
+    pub scheme: String,
+    /// What was found, a clause.
+    pub what: String,
+    /// What helps, a clause.
+    pub remedy: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.scheme.is_empty() {
+            write!(f, "scheme {}: ", self.scheme)?;
+        }
+        write!(f, "{}", self.what)?;
+        if self.remedy.is_empty() { Ok(()) } else { write!(f, "; {}", self.remedy) }
+    }
+}
+
+/// Of a pageout scheme that names no limit: bytes and time a second (the kernel's DAMON_RECLAIM: 128 MiB). The time is a tenth of
+/// one CPU.
+const DEFAULT_BYTES: u64 = 128 << 20;
+const DEFAULT_TIME: Duration = Duration::from_millis(100);
+
+/// Gives pageout schemes without quota and watermarks a quota, and says so.
+pub fn add_safe_defaults(rules: &mut [Rule]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for rule in rules {
+        let scheme = &mut rule.scheme;
+        if scheme.action != Action::Pageout || scheme.quota.is_limited() || scheme.watermarks.is_some() {
+            continue;
+        }
+        scheme.quota = Quota {
+            bytes: Some(DEFAULT_BYTES),
+            time: Some(DEFAULT_TIME),
+            reset_interval: Duration::from_secs(1),
+            ..scheme.quota.clone()
+        };
+        found.push(Finding {
+            severity: Severity::Note,
+            scheme: rule.name.clone(),
+            what: "it has neither quota nor watermarks, and gets a quota of 128 MiB and 100 ms of CPU time a second"
+                .into(),
+            remedy: "state a quota to have another".into(),
+        });
+    }
+    found
+}
+
+/// Looks at rules on this machine. `targets` are the pids that are named; `own` those of this process and its ancestors, itself
+/// first.
+pub fn check(rules: &[Rule], attrs: &Attrs, report: &Report, targets: &[u32], own: &[u32]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    check_targets(targets, own, &mut found);
+    for rule in rules {
+        let mut add = |severity, what: String, remedy: &str| {
+            found.push(Finding { severity, scheme: rule.name.clone(), what, remedy: remedy.to_owned() });
+        };
+        check_capabilities(&rule.scheme, report, &mut add);
+        check_sense(&rule.scheme, attrs, &mut add);
+        check_metrics(rule, &mut add);
+    }
+    let blocked =
+        |rule: &Rule| found.iter().any(|f| f.scheme == rule.name && f.severity == Severity::Refusal);
+    if rules.len() > 1 && !rules.iter().all(blocked) {
+        // The others still do what they are meant to.
+        let able: Vec<String> = rules.iter().filter(|r| !blocked(r)).map(|r| r.name.clone()).collect();
+        for finding in found.iter_mut().filter(|f| !f.scheme.is_empty() && !able.contains(&f.scheme)) {
+            finding.severity = finding.severity.min(Severity::Warning);
+        }
+    }
+    found
+}
+
+type Add<'a> = &'a mut dyn FnMut(Severity, String, &str);
+
+fn check_targets(targets: &[u32], own: &[u32], found: &mut Vec<Finding>) {
+    for (index, pid) in own.iter().enumerate().filter(|(_, pid)| targets.contains(pid)) {
+        let (severity, what) = if index == 0 {
+            (
+                Severity::Refusal,
+                format!(
+                    "process {pid} is isotherm itself: a scheme that acts on who runs it waits for itself"
+                ),
+            )
+        } else {
+            let what = format!(
+                "process {pid} runs isotherm (it is its parent, or that one's): what is done to it holds up both"
+            );
+            (Severity::Warning, what)
+        };
+        let remedy = "leave it out of the targets, or start isotherm elsewhere".to_owned();
+        found.push(Finding { severity, scheme: String::new(), what, remedy });
+    }
+}
+
+fn check_capabilities(scheme: &Scheme, report: &Report, add: Add<'_>) {
+    let needed = match scheme.action {
+        Action::Willneed => "willneed",
+        Action::Cold | Action::LruDeprio => "cold",
+        Action::Pageout => "pageout",
+        Action::Hugepage | Action::Collapse => "collapse",
+        Action::Nohugepage => "split",
+        Action::MigrateHot | Action::MigrateCold => "migrate",
+        Action::LruPrio => {
+            let what = "lru_prio would do nothing: no system call moves another process's memory to the hot end of its list";
+            add(Severity::Refusal, what.into(), "protect it by memory.low of its cgroup instead");
+            return;
+        }
+        _ => return,
+    };
+    let missing = report.get(CapabilityKind::Action, needed).filter(|c| !c.available);
+    if let Some(missing) = missing {
+        let reason = missing.reason.as_deref().unwrap_or("not available");
+        let what = format!("{} would do nothing: {reason}", scheme.action);
+        add(Severity::Refusal, what, missing.remedy.as_deref().unwrap_or_default());
+    }
+    if scheme.action == Action::Pageout && !rejects_anonymous(scheme) {
+        check_swap(report, add);
+    }
+}
+
+/// Whether its filters leave no anonymous memory.
+fn rejects_anonymous(scheme: &Scheme) -> bool {
+    use isotherm_damon::schemes::passes;
+    let file = |kind: &PageKind| matches!(kind, PageKind::File(_));
+    let ops = &scheme.filters.ops;
+    // Asked of an anonymous page of which all else is unknown: both ways.
+    let anon = |rest: bool| passes(ops, |kind| *kind == PageKind::Anon || rest && !file(kind));
+    !ops.is_empty() && !anon(true) && !anon(false)
+}
+
+/// Less free swap than this share of it, in percent, or than so many bytes is almost none.
+const LITTLE_SWAP: (u64, u64) = (10, 64 << 20);
+
+fn check_swap(report: &Report, add: Add<'_>) {
+    let facts = &report.facts;
+    if let Some(missing) = report.get(CapabilityKind::Action, "swap").filter(|c| !c.available) {
+        let reason = missing.reason.as_deref().unwrap_or("there is no swap");
+        add(Severity::Warning, reason.to_owned(), missing.remedy.as_deref().unwrap_or_default());
+    } else if facts.swap_free < LITTLE_SWAP.1 || facts.swap_free < facts.swap_total / 100 * LITTLE_SWAP.0 {
+        let mib = |bytes: u64| bytes >> 20;
+        let what = format!(
+            "swap is almost full ({} of {} MiB are free): anonymous memory soon stays",
+            mib(facts.swap_free),
+            mib(facts.swap_total)
+        );
+        add(Severity::Warning, what, "add swap, or have the scheme reject anonymous memory");
+    }
+}
+
+fn check_sense(scheme: &Scheme, attrs: &Attrs, add: Add<'_>) {
+    let AccessPattern { size, frequency, .. } = &scheme.pattern;
+    if size.max < PAGE_SIZE {
+        let what = format!("it matches nothing: no region is as small as {} bytes", size.max);
+        add(Severity::Refusal, what, "regions are whole pages of 4 KiB: raise the largest size");
+    }
+    if let Frequency::Samples(bounds) = frequency
+        && bounds.min > attrs.max_nr_accesses()
+    {
+        let most = attrs.max_nr_accesses();
+        let what =
+            format!("it matches nothing: nr_accesses of {} and more, and {most} is the most", bounds.min);
+        add(Severity::Refusal, what, "give the frequency in percent, or other intervals (--sample, --aggr)");
+    }
+    if scheme.quota.bytes.is_some_and(|bytes| bytes < PAGE_SIZE) {
+        let what = "its quota is less than a page, so nothing is ever done".to_owned();
+        add(Severity::Refusal, what, "raise the quota");
+    }
+    let unmapped = |f: &isotherm_damon::schemes::OpsFilter| f.kind == PageKind::Unmapped && f.matching;
+    if scheme.filters.ops.last().is_some_and(|f| f.allow) && scheme.filters.ops.iter().all(unmapped) {
+        let what =
+            "it matches nothing: it wants unmapped memory, and all memory of a process is mapped".to_owned();
+        add(Severity::Refusal, what, "leave out the filter `unmapped`");
+    }
+}
+
+fn check_metrics(rule: &Rule, add: Add<'_>) {
+    let mut metrics = SystemMetrics::new();
+    for goal in &rule.scheme.quota.goals {
+        if matches!(goal.metric, GoalMetric::UserInput(_)) || metrics.goal(0, &goal.metric).is_some() {
+            continue;
+        }
+        let (what, remedy) = match &goal.metric {
+            GoalMetric::SomeMemPsiUs { cgroup: None } => {
+                ("memory pressure cannot be read".to_owned(), "boot a kernel with CONFIG_PSI, with psi=1")
+            }
+            GoalMetric::SomeMemPsiUs { cgroup: Some(group) } => (
+                format!("memory pressure of cgroup {group} cannot be read"),
+                "name a cgroup of version 2 with the memory controller, as it is below /sys/fs/cgroup",
+            ),
+            GoalMetric::NodeEligibleMemBp(_) => {
+                ("node_eligible_mem_bp goes by physical addresses".to_owned(), "take node_mem_used_bp")
+            }
+            GoalMetric::NodeMemcgUsedBp { node, cgroup } | GoalMetric::NodeMemcgFreeBp { node, cgroup } => (
+                format!("memory of cgroup {cgroup} on node {node} cannot be read"),
+                "see /sys/devices/system/node for nodes, and the cgroup's memory.numa_stat",
+            ),
+            _ => ("a goal's metric cannot be read".to_owned(), "see /sys/devices/system/node for nodes"),
+        };
+        add(Severity::Refusal, format!("{what}, so its quota stays 0"), remedy);
+    }
+    if rule.max_pressure.is_some() && metrics.some_pressure().is_none() {
+        let what = "memory pressure is limited and cannot be read, so it never acts".to_owned();
+        add(Severity::Refusal, what, "leave the limit out, or boot a kernel with CONFIG_PSI, with psi=1");
+    }
+}
+
+#[cfg(test)]
+mod tests;
