@@ -7,8 +7,10 @@ use common::{items_of, small, snapshots};
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::synthetic::{Shape, Synthetic};
 use isotherm_record::{Format, Header, Item, ItemReader, TargetInfo, create, open};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataWriter};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
+use parquet::file::writer::TrackedWrite;
 use parquet::record::Field;
 use std::collections::HashMap;
 use std::fs::File;
@@ -119,6 +121,51 @@ fn snapshots_without_regions_come_back_however_many() {
     let metadata = others.metadata().file_metadata().key_value_metadata().unwrap();
     let rest = metadata.iter().find(|m| m.key == "isotherm.items").unwrap().value.as_ref().unwrap();
     assert!(rest.len() < 9 << 20, "{}", rest.len());
+}
+
+/// A few bytes that many groups share would be read as often, and their regions counted as often.
+#[test]
+fn row_groups_that_share_bytes_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = create(&path, Format::Parquet).unwrap();
+    small().iter().for_each(|item| writer.write(item).unwrap());
+    writer.finish().unwrap();
+    let file = std::fs::read(&path).unwrap();
+    let footer_len = u32::from_le_bytes(file[file.len() - 8..file.len() - 4].try_into().unwrap()) as usize;
+    let data = &file[..file.len() - 8 - footer_len];
+    let rewritten = |metadata: ParquetMetaData| {
+        let mut bytes = data.to_vec();
+        let writer = TrackedWrite::new(&mut bytes);
+        ParquetMetaDataWriter::new_with_tracked(writer, &metadata).finish().unwrap();
+        std::fs::write(&path, &bytes).unwrap();
+        open(&path).map(|mut reader| snapshots(&items_of(&mut *reader)).len()).map_err(|e| e.to_string())
+    };
+    let metadata =
+        || SerializedFileReader::new(bytes::Bytes::from(file.clone())).unwrap().metadata().clone();
+    let nr_snapshots = snapshots(&small()).len();
+    assert_eq!(rewritten(metadata()), Ok(nr_snapshots), "the end as it was, written by another");
+
+    // The same group a thousand times.
+    let group = metadata().row_group(0).clone();
+    let again = metadata().into_builder().set_row_groups(vec![group.clone(); 1000]).build();
+    let error = rewritten(again).unwrap_err();
+    assert!(error.contains("row group 2 claims bytes that belong to another"), "{error}");
+
+    // Two columns of one group.
+    let mut columns = group.columns().to_vec();
+    let starts = columns.iter().position(|c| c.column_path().string() == "start_ns").unwrap();
+    let ends = columns.iter().position(|c| c.column_path().string() == "end_ns").unwrap();
+    columns[ends] = columns[ends]
+        .clone()
+        .into_builder()
+        .set_data_page_offset(columns[starts].data_page_offset())
+        .set_dictionary_page_offset(columns[starts].dictionary_page_offset())
+        .build()
+        .unwrap();
+    let shared = group.into_builder().set_column_metadata(columns).build().unwrap();
+    let error = rewritten(metadata().into_builder().set_row_groups(vec![shared]).build()).unwrap_err();
+    assert!(error.contains("row group 1 claims bytes that belong to another"), "{error}");
 }
 
 /// Who filters by time reads only the groups of that time.

@@ -141,7 +141,34 @@ impl Footer {
             return Some(None);
         }
         self.left -= 1;
-        let mut thrift = Thrift::new(&self.bytes, self.next);
+        let (group, next) = self.group_at(self.next)?;
+        self.next = next;
+        Some(Some(group))
+    }
+
+    /// Number of the first row group, from 0, that claims bytes of itself or of those before it for two columns. Writers put
+    /// group behind group; where they lie otherwise, reading may take the same bytes any number of times.
+    pub(super) fn overlapping(&self) -> Option<u64> {
+        let (mut at, mut floor) = (self.next, 0);
+        for nth in 0..self.left {
+            // What makes no sense is found again when it is its turn to be read.
+            let (group, next) = self.group_at(at)?;
+            at = next;
+            let mut chunks = group.chunks;
+            chunks.sort_unstable_by_key(|chunk| chunk.offset);
+            for chunk in chunks.iter().filter(|chunk| chunk.len > 0) {
+                if chunk.offset < floor {
+                    return Some(nth);
+                }
+                floor = chunk.offset.saturating_add(chunk.len);
+            }
+        }
+        None
+    }
+
+    /// The row group whose entry begins at `at`, and where the next one does.
+    fn group_at(&self, at: usize) -> Option<(GroupAt, usize)> {
+        let mut thrift = Thrift::new(&self.bytes, at);
         let mut group = GroupAt::default();
         let mut last = 0;
         while let Some((number, kind)) = thrift.field(&mut last)? {
@@ -158,8 +185,7 @@ impl Footer {
                 (_, kind) => thrift.skip(kind)?,
             }
         }
-        self.next = thrift.at();
-        Some(Some(group))
+        Some((group, thrift.at()))
     }
 }
 

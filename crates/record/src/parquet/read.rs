@@ -138,6 +138,12 @@ impl Reader {
                 ),
             });
         }
+        if let Some(nth) = footer.overlapping() {
+            return Err(malformed(&format!(
+                "row group {} claims bytes that belong to another column or row group: data would be counted twice",
+                nth + 1
+            )));
+        }
         let header = footer.value(KEY_HEADER).map(serde_json::from_slice);
         let mut warnings = Vec::new();
         let header = match header {

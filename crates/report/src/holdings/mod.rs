@@ -23,7 +23,9 @@
 //!
 //! What ended is no part of the totals. Its figures are those of its last snapshot. What ended after the last snapshot
 //! counts as running: how things stood then is what is reported. Memory keeps its history as long as its addresses belong
-//! to the same object, or to none. A gap of more than [`GAP_S`] between snapshots ends all knowledge of what was idle.
+//! to the same object, or to none. A gap of more than [`GAP_S`] between snapshots ends all knowledge of what was idle. So does
+//! one inside a snapshot that took so much longer than its sampling intervals: the recorder was stopped, or the machine was
+//! suspended. Such a snapshot stands for the aggregation interval before its end.
 
 mod figures;
 mod history;
@@ -135,9 +137,10 @@ impl Holdings {
             max_hz: rates.max_hz(),
         };
         self.now = self.now.max(end);
+        let observed = if end - start - self.scale.aggr_s > GAP_S { end - self.scale.aggr_s } else { start };
         for target in &snapshot.targets {
             if self.wanted(target.id) {
-                self.take_target(target, snapshot.max_nr_accesses, rates, (start, end));
+                self.take_target(target, snapshot.max_nr_accesses, rates, (observed, end));
             }
         }
     }
@@ -156,7 +159,8 @@ impl Holdings {
             held.layer.skip_to(start);
         }
         held.until = held.until.max(end);
-        if target.steady && met && !gap {
+        // After a gap too: its state goes on, and its regions may have been left out.
+        if target.steady && met {
             return;
         }
         let max_bp = f64::from(max) * BP;

@@ -66,6 +66,32 @@ fn a_gap_between_snapshots_is_no_time_without_accesses() {
 }
 
 #[test]
+fn a_stop_of_the_recorder_is_no_time_without_accesses() {
+    let idle = [region(0, MIB, 0), region(MIB, 2 * MIB, 20)];
+    for steady in [false, true] {
+        let mut list = span(0, 5, &idle);
+        // Stopped in the middle of an aggregation, which ends 12 s later than it should.
+        let mut stopped = snapshot(50, 1, idle.to_vec());
+        stopped.end_ns = 170 * AGGR_NS;
+        list.push(stopped);
+        list.extend(span(17, 5, &idle));
+        list.iter_mut().skip(1).for_each(|s| s.targets[0].steady = steady);
+        if steady {
+            list.iter_mut().skip(1).for_each(|s| *s = s.changes());
+        }
+        let figures = held(&list).totals();
+        assert_eq!((figures.mapped, figures.cold_10s, figures.ws_10s), (2 * MIB, None, MIB), "{steady}");
+        list.extend(span(22, 6, &idle));
+        assert_eq!(held(&list).totals().cold_10s, Some(MIB), "observed for so long since then");
+    }
+    // One that is late, as on a busy machine, is not.
+    let mut list = span(0, 5, &idle);
+    list.push(Snapshot { end_ns: 65 * AGGR_NS, ..snapshot(50, 1, idle.to_vec()) });
+    list.extend((65..110).map(|i| snapshot(i, 1, idle.to_vec())));
+    assert_eq!(held(&list).totals().cold_10s, Some(MIB));
+}
+
+#[test]
 fn what_is_not_there_is_in_no_working_set() {
     let part = RegionSnapshot { resident: Some(MIB), ..region(0, 8 * MIB, 20) };
     let figures = held(&span(0, 20, &[part])).totals();
