@@ -2,7 +2,7 @@
 
 use crate::args::{MonitorArgs, TargetArgs};
 use anyhow::Context;
-use isotherm_damon::Attrs;
+use isotherm_damon::{Attrs, TargetId};
 use isotherm_linux::process::Process;
 use isotherm_linux::targets::{Cgroup, Tracker, TrackerOptions};
 use isotherm_linux::{FeedLimits, Observer, Session, Source, backend};
@@ -103,6 +103,35 @@ pub fn header(
         attrs: recorded_attrs(attrs),
         backend: rec::Backend { name: backend.into(), coarse, blind_spots: Vec::new() },
         overhead_limit: monitor.overhead,
+        boot: random("boot_id"),
+        // Of a recorder that writes several files, or could.
+        run: String::new(),
+        part: 0,
+    }
+}
+
+/// A file of the kernel's random numbers (`/proc/sys/kernel/random`), or nothing where there is none.
+pub fn random(name: &str) -> String {
+    let id = std::fs::read_to_string(format!("/proc/sys/kernel/random/{name}")).unwrap_or_default();
+    id.trim_end().to_owned()
+}
+
+/// A target as recordings have it, called so.
+pub fn target_info(
+    id: TargetId,
+    process: &Process,
+    parent: Option<TargetId>,
+    (comm, cmdline): (String, Vec<String>),
+    time_ns: u64,
+) -> rec::TargetInfo {
+    rec::TargetInfo {
+        id: id.0,
+        pid: u32::try_from(process.pid().as_raw_nonzero().get()).unwrap_or(0),
+        parent: parent.map(|parent| parent.0),
+        comm,
+        cmdline,
+        time_ns,
+        started_ticks: process.start_time(),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::args::InputArgs;
 use anyhow::bail;
 use isotherm_damon::TargetId;
 use isotherm_record::{Error, Format, Item, ReadOptions, Warning, open_joined};
+use isotherm_report::Accumulate;
 use isotherm_report::rate::interval_ns;
 use isotherm_report::units::{Bounds, format_time};
 use std::collections::BTreeSet;
@@ -131,6 +132,17 @@ impl Recording {
             truncated: (!flaws.is_empty()).then(|| flaws.join("; ")),
             format: reader.format(),
             remarks: warnings.iter().map(Warning::to_string).collect(),
+        })
+    }
+
+    /// The same, into an analysis.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_into(&mut self, analysis: &mut impl Accumulate) -> anyhow::Result<Ended> {
+        self.read(&mut |item| {
+            analysis.item(item);
+            Ok(())
         })
     }
 

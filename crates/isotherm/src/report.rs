@@ -10,7 +10,7 @@ use crate::output::{Content, Draft};
 use crate::reading::Recording;
 use crate::terminal;
 use anyhow::{Context, bail};
-use isotherm_report::Accumulate;
+use isotherm_damon::AddrRange;
 use isotherm_report::access::{self, AccessAnalysis, AccessOptions, Pattern, Selection, SortKey};
 use isotherm_report::heatmap::{
     self, AreaChoice, GridSpec, Heatmap, PictureOptions, Raster, Survey, SurveyOptions, TerminalOptions,
@@ -74,10 +74,7 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
         sort: args.sort,
         descending: largest_first != args.reverse,
     });
-    let ended = recording.read(&mut |item| {
-        analysis.item(item);
-        Ok(())
-    })?;
+    let ended = recording.read_into(&mut analysis)?;
     if let Some(how) = ended.truncated {
         analysis.set_truncated(how);
     }
@@ -141,11 +138,7 @@ fn heatmap(args: &HeatmapArgs) -> anyhow::Result<()> {
     let drawing = Drawing::of(args)?;
     let mut recording = Recording::new(&args.input).within(args.time);
     let targets = recording.targets(&args.input.target)?;
-    let choice = match (&args.object, args.address) {
-        (Some(object), _) => AreaChoice::Object(object.clone()),
-        (None, Some(range)) => AreaChoice::Address(range),
-        (None, None) => args.area.clone(),
-    };
+    let choice = area_choice(args.object.as_deref(), args.address, &args.area);
     // What comes through a pipe is seen once: the survey itself has to keep enough to draw from.
     let once = recording.is_stream();
     let mut survey = Survey::new(SurveyOptions {
@@ -154,10 +147,7 @@ fn heatmap(args: &HeatmapArgs) -> anyhow::Result<()> {
         by_object: args.object.is_some(),
         ..SurveyOptions::default()
     });
-    let ended = recording.read(&mut |item| {
-        survey.item(item);
-        Ok(())
-    })?;
+    let ended = recording.read_into(&mut survey)?;
     if let Some(how) = &ended.truncated {
         survey.set_truncated(how.clone());
     }
@@ -168,10 +158,7 @@ fn heatmap(args: &HeatmapArgs) -> anyhow::Result<()> {
         survey.draw(&grid)
     } else {
         let mut raster = Raster::new(&grid).of_targets(targets);
-        recording.read(&mut |item| {
-            raster.item(item);
-            Ok(())
-        })?;
+        recording.read_into(&mut raster)?;
         if let Some(how) = ended.truncated {
             raster.set_truncated(how);
         }
@@ -180,15 +167,21 @@ fn heatmap(args: &HeatmapArgs) -> anyhow::Result<()> {
     drawing.write(&map)
 }
 
+/// The areas that are asked for: an object or addresses, where they are, else by kind or name.
+fn area_choice(object: Option<&str>, address: Option<AddrRange>, area: &AreaChoice) -> AreaChoice {
+    match (object, address) {
+        (Some(object), _) => AreaChoice::Object(object.to_owned()),
+        (None, Some(range)) => AreaChoice::Address(range),
+        (None, None) => area.clone(),
+    }
+}
+
 fn trend(args: &TrendArgs, measure: Measure) -> anyhow::Result<()> {
     let picture = args.output.as_deref().map(PictureFile::new).transpose()?;
     let mut recording = Recording::new(&args.input).within(args.time);
     let targets = recording.targets(&args.input.target)?;
     let mut analysis = TrendAnalysis::new(TrendOptions { targets, ..TrendOptions::new(measure) });
-    let ended = recording.read(&mut |item| {
-        analysis.item(item);
-        Ok(())
-    })?;
+    let ended = recording.read_into(&mut analysis)?;
     if let Some(how) = ended.truncated {
         analysis.set_truncated(how);
     }

@@ -3,10 +3,9 @@
 
 mod common;
 
-use common::{Done, Running, isotherm, made_up, pte_works, run, skip_but_in_ci};
+use common::{isotherm, made_up, pte_works, run, sleeper, with_own_mounts};
 use isotherm_record::Format;
 use std::fs;
-use std::process::{Command, Stdio};
 use tempfile::tempdir;
 
 /// Arguments of `record`, and what its complaint must name.
@@ -107,11 +106,7 @@ fn a_full_device_is_told_and_the_commands_status_passed_on() {
     let full = ["No space left", "free some space"];
     run(dir.path(), &["record", "-o", "/dev/full", "--", "sleep", "2"]).fails(1, &full);
     run(dir.path(), &["record", "-o", "/dev/full", "--", "sh", "-c", "sleep 1.5; exit 7"]).fails(7, &full);
-    let mut command = Command::new("sleep");
-    let target = Running::start({
-        command.arg("300");
-        command
-    });
+    let target = sleeper();
     // Nobody ends this one: it ends by itself, since there is no point in going on.
     let pid = target.pid().to_string();
     run(dir.path(), &["record", "-o", "/dev/full", "--pid", &pid]).fails(1, &full);
@@ -125,23 +120,15 @@ fn a_disk_that_fills_up_loses_nothing_that_was_written() {
     }
     let dir = tempdir().unwrap();
     let script = r#"
-        mount --make-rprivate / && mount -t tmpfs -o size=128k none "$1" || exit 99
-        cd "$1"
+        mount --make-rprivate / && mount -t tmpfs -o size=128k none . || exit 99
+        cd "$PWD"
         dd if=/dev/zero of=ballast bs=4k count=30 2>/dev/null
         "$0" record -o small.rec --quiet --sample 1ms --aggr 5ms --overhead 0 --min-regions 500 -- \
             "$0" workload stairs --set size=2M --set steps=2 --set phase=3s --truth /dev/null
         echo "status $?"
         "$0" report raw -i small.rec | grep -vc '^#'
     "#;
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", script, common::ISOTHERM]).arg(dir.path()).stdin(Stdio::null());
-    let done: Done = match command.output() {
-        Ok(output) => output.into(),
-        Err(error) => return skip_but_in_ci(&format!("unshare: {error}")),
-    };
-    if matches!(done.status.code(), Some(99 | 1)) && !done.out.contains("status") {
-        return skip_but_in_ci(&format!("no mount namespace: {}", done.err.trim()));
-    }
+    let Some(done) = with_own_mounts(dir.path(), script) else { return };
     assert!(done.err.contains("No space left") && done.err.contains("free some space"), "{done:?}");
     let mut lines = done.out.lines();
     assert_eq!(lines.next(), Some("status 1"), "{done:?}");

@@ -3,21 +3,16 @@
 
 mod common;
 
-use common::{ISOTHERM, Running, isotherm, pte_works, read, run, snapshots, wait_until};
+use common::{ISOTHERM, Running, isotherm, pte_works, read, run, sleeper, snapshots, wait_until};
 use isotherm_record::Item;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::tempdir;
-
-fn sleeper() -> Running {
-    let mut command = Command::new("sleep");
-    command.arg("300");
-    Running::start(command)
-}
 
 /// The files of the series `isotherm-*.rec`, in order of time.
 fn series(dir: &Path) -> Vec<PathBuf> {
@@ -163,8 +158,17 @@ fn a_series_is_complete_file_by_file_and_one_recording_together() {
     assert!(told.contains(&format!("wrote {} files, isotherm-20", files.len())), "{told}");
     assert!(!dir.path().join("isotherm.rec").exists());
     let (mut sum, mut last) = (0, 0);
-    for file in &files {
+    let mut runs = BTreeSet::new();
+    for (part, file) in files.iter().enumerate() {
         let items = read(file).unwrap();
+        let Item::Header(header) = &items[0] else { panic!("{file:?}") };
+        runs.insert((header.boot.clone(), header.run.clone()));
+        assert!(
+            header.part == part as u64 && !header.boot.is_empty() && !header.run.is_empty(),
+            "{header:?}"
+        );
+        let started = |item: &Item| matches!(item, Item::Target(t) if t.started_ticks > 0);
+        assert!(items.iter().any(started), "when the process was started");
         assert!(
             matches!(&items[0], Item::Header(header) if header.started_unix_ns > 0 && !header.host.is_empty())
         );
@@ -183,6 +187,7 @@ fn a_series_is_complete_file_by_file_and_one_recording_together() {
         sum += 1 + all.count();
         run(dir.path(), &["report", "wss", "-i", file.to_str().unwrap()]).ok();
     }
+    assert_eq!(runs.len(), 1, "{runs:?}");
     // Nothing between two files is lost, and all of them are one recording, in whatever order.
     let names: Vec<&str> = files.iter().rev().map(|file| file.to_str().unwrap()).collect();
     for input in [names, vec!["."]] {
@@ -195,7 +200,7 @@ fn a_series_is_complete_file_by_file_and_one_recording_together() {
     }
     let first = files[0].to_str().unwrap();
     run(dir.path(), &["report", "wss", "-i", first, "-i", "-"]).fails(1, &["alone"]);
-    run(dir.path(), &["report", "wss", "-i", first, first]).fails(1, &["no parts of one run"]);
+    run(dir.path(), &["report", "wss", "-i", first, first]).fails(1, &["the same part of its run"]);
 }
 
 #[test]

@@ -5,24 +5,18 @@
 mod common;
 
 use common::{
-    Done, Group, Running, isotherm, made_up, pte_works, read, run, skip, skip_but_in_ci, snapshots,
-    wait_for_snapshots, wait_until,
+    Done, Group, Running, isotherm, made_up, pte_works, read, run, skip, sleeper, snapshots,
+    wait_for_snapshots, wait_until, with_own_mounts,
 };
 use isotherm_record::Format;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use tempfile::tempdir;
 
 /// No snapshot is taken with these before a minute is over.
 const SLOW: [&str; 4] = ["--sample", "1s", "--aggr", "1m"];
-
-fn sleeper() -> Running {
-    let mut command = Command::new("sleep");
-    command.arg("300");
-    Running::start(command)
-}
 
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> =
@@ -113,15 +107,7 @@ fn a_full_disk_keeps_the_recording_that_was_there() {
         cmp isotherm.rec ../good.rec && echo same
         ls
     "#;
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", script, common::ISOTHERM]).current_dir(dir.path()).stdin(Stdio::null());
-    let done: Done = match command.output() {
-        Ok(output) => output.into(),
-        Err(error) => return skip_but_in_ci(&format!("unshare: {error}")),
-    };
-    if matches!(done.status.code(), Some(99 | 1)) && !done.out.contains("status") {
-        return skip_but_in_ci(&format!("no mount namespace: {}", done.err.trim()));
-    }
+    let Some(done) = with_own_mounts(dir.path(), script) else { return };
     assert!(done.err.contains("No space left") && done.err.contains("free some space"), "{done:?}");
     let lines: Vec<&str> = done.out.lines().collect();
     assert_eq!(lines, ["status 1", "status 1", "same", "ballast", "isotherm.rec"], "{done:?}");

@@ -8,6 +8,10 @@ use common::{
     wait_for_snapshots, wait_until,
 };
 use isotherm_record::{Item, TargetInfo};
+use isotherm_report::Accumulate;
+use isotherm_report::colour::ColourMode;
+use isotherm_report::heatmap::{Scale, TerminalOptions};
+use isotherm_report::summary::{SummaryAnalysis, write_text};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -41,6 +45,16 @@ fn ends(items: &[Item]) -> (Vec<&str>, Option<&str>) {
     (targets.collect(), end)
 }
 
+/// The summary of a recording, in the words that `record` ends with where there is no terminal.
+fn summary_of(path: &Path) -> String {
+    let mut analysis = SummaryAnalysis::default();
+    common::read(path).unwrap().iter().for_each(|item| analysis.item(item));
+    let options = TerminalOptions { width: 100, lines: 12, mode: ColourMode::Plain, scale: Scale::Auto };
+    let mut out = Vec::new();
+    write_text(&analysis.finish(&options), &options, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
 #[test]
 fn a_workloads_hot_memory_is_where_the_record_says() {
     if !pte_works() {
@@ -56,6 +70,9 @@ fn a_workloads_hot_memory_is_where_the_record_says() {
     {
         assert!(done.err.contains(part), "{part} in {}", done.err);
     }
+    // What was summed up meanwhile is what the file says.
+    let told = summary_of(&dir.path().join("isotherm.rec"));
+    assert!(done.err.contains(&told), "{told}\n{}", done.err);
     assert_eq!(done.ok(), "", "standard output is the command's");
     let truth = fs::read_to_string(dir.path().join("truth")).unwrap();
     let area: serde_json::Value = truth

@@ -265,3 +265,20 @@ fn diff_finds_what_grew_and_nothing_else() {
     diff(&["--exit-code", "a1.rec", "missing.rec"]).fails(2, &["missing.rec"]);
     diff(&["a1.rec", "missing.rec"]).fails(1, &["missing.rec"]);
 }
+
+#[test]
+fn diff_has_a_status_of_its_own_for_what_it_cannot_tell() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    // Recordings of one side that differ among each other more than the sides do.
+    for (name, seed, hot) in [("a1", 1, 24.0), ("a2", 2, 40.0), ("b1", 4, 27.0), ("b2", 5, 45.0)] {
+        server(&dir.join(format!("{name}.rec")), seed, hot, 15);
+    }
+    let unclear = run(dir, &["report", "diff", "--exit-code", "a1.rec,a2.rec", "b1.rec,b2.rec"]);
+    assert_eq!(unclear.status.code(), Some(3), "{unclear:?}");
+    let verdict = unclear.out.lines().last().unwrap();
+    assert!(verdict.starts_with("unclear, no significant difference"), "{verdict}");
+    // Without the option that is no failure.
+    let json = run(dir, &["report", "diff", "--json", "a1.rec,a2.rec", "b1.rec,b2.rec"]).json();
+    assert_eq!((&json["outcome"], &json["significant"]), (&"unclear".into(), &false.into()));
+}

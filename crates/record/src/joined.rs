@@ -3,20 +3,29 @@
 //! A recorder that goes on for days writes a series of files, each complete on its own. Read together, the first one's header
 //! stands for all, targets of later files are the targets they were, and there is one end, the last file's.
 //!
-//! # Times
-//! All times are of CLOCK_MONOTONIC, which starts anew with the machine: files of another boot are moved to where the
-//! wall-clock times of their headers say. Files are read in the order of these; those that overlap are no parts of one run.
+//! # Order and times
+//! All times are of CLOCK_MONOTONIC, which starts anew with the machine. The headers say which boot it was, and files of one
+//! boot are read in the order of that clock: the wall clock may have been set meanwhile, or the machine suspended. Boots
+//! follow each other as the wall clock says; times of a later one are moved to where that puts it, but never before the end
+//! of what is there. Headers that say no boot (older ones, and those of other programs) are taken for one boot
+//! where wall clock and monotonic clock differ by the same, but for 10 s. Files whose times overlap are no parts
+//! of one run. Several runs of the recorder are read one after the other, which a warning says, as it does where a file of a
+//! series is missing.
+//!
+//! # Targets
+//! A process is known by its boot, its pid and when it was started; where a file does not say the latter, by its target id
+//! and pid. It has one id in all files: the one it came with, unless another process had that before.
+
+mod order;
+mod targets;
 
 use crate::files::is_standard;
 use crate::{Error, Format, Header, Item, ItemReader, ReadOptions, Warning, open_with};
 use isotherm_damon::{Snapshot, TargetSnapshot};
-use std::collections::{BTreeMap, VecDeque};
+use order::Part;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-
-/// Wall clocks are set while monotonic ones go on: differences up to this are no other boot. A guess; NTP corrects less.
-const SAME_BOOT_NS: i128 = 10_000_000_000;
-/// Names of targets whose own was another one's in an earlier file start here.
-const FIRST_RENAMED: u64 = 1 << 48;
+use targets::Targets;
 
 /// Opens several files as one recording; one as [`open_with`] does. Their order does not matter.
 ///
@@ -43,43 +52,18 @@ fn is_stream(path: &Path) -> bool {
     is_standard(path) || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
 }
 
-/// A file that waits to be read.
-struct Part {
-    path: PathBuf,
-    header: Header,
-}
-
-impl Part {
-    fn open(path: &Path, options: &ReadOptions) -> Result<Self, Error> {
-        let mut reader = open_with(path, options)?;
-        let header = match reader.next_ref()? {
-            Some(Item::Header(header)) => header.clone(),
-            _ => Header::default(),
-        };
-        Ok(Self { path: path.to_owned(), header })
-    }
-
-    /// Wall-clock time at which the monotonic clock was 0.
-    fn boot_ns(&self) -> Option<i128> {
-        let known = self.header.started_unix_ns > 0 && self.header.started_ns > 0;
-        known.then(|| i128::from(self.header.started_unix_ns) - i128::from(self.header.started_ns))
-    }
-}
-
 struct Joined {
     options: ReadOptions,
     parts: VecDeque<Part>,
     first_boot_ns: Option<i128>,
+    /// The boot that the file at hand is of, by number and by id.
+    boot: (usize, String),
     reader: Option<Box<dyn ItemReader>>,
     format: Format,
     name: String,
     /// To be added to all times of the file.
     shift_ns: i64,
-    /// Targets of the file that have another name here.
-    renamed: BTreeMap<u64, u64>,
-    /// The pid of each target.
-    pids: BTreeMap<u64, u32>,
-    next_renamed: u64,
+    targets: Targets,
     began: bool,
     last_ns: u64,
     /// The same of the files before this one.
@@ -92,52 +76,52 @@ struct Joined {
 
 impl Joined {
     fn open(paths: &[PathBuf], options: &ReadOptions) -> Result<Self, Error> {
-        let mut parts = paths.iter().map(|path| Part::open(path, options)).collect::<Result<Vec<_>, _>>()?;
-        if parts.iter().all(|part| part.header.started_unix_ns > 0) {
-            parts.sort_by_key(|part| part.header.started_unix_ns);
-        }
-        let mut hosts = parts.iter().filter(|part| !part.header.host.is_empty());
-        if let Some(first) = hosts.next()
-            && let Some(other) = hosts.find(|other| other.header.host != first.header.host)
-        {
-            return Err(Error::Unsupported {
-                file: other.path.display().to_string(),
-                why: format!(
-                    "recorded on {}, but {} on {}: these are no parts of one run",
-                    other.header.host,
-                    first.path.display(),
-                    first.header.host
-                ),
-            });
-        }
-        let first_boot_ns = parts.first().and_then(Part::boot_ns);
+        let parts = paths.iter().map(|path| Part::open(path, options)).collect::<Result<Vec<_>, _>>()?;
+        let (parts, warnings) = order::ordered(parts)?;
+        let boot = parts.front().map_or((0, String::new()), |part| (0, part.header.boot.clone()));
+        let first_boot_ns = parts.front().and_then(Part::boot_ns);
         Ok(Self {
             options: *options,
-            parts: parts.into(),
+            parts,
             first_boot_ns,
+            boot,
             reader: None,
             format: Format::Rec,
             name: String::new(),
             shift_ns: 0,
-            renamed: BTreeMap::new(),
-            pids: BTreeMap::new(),
-            next_renamed: FIRST_RENAMED,
+            targets: Targets::default(),
             began: false,
             last_ns: 0,
             floor_ns: 0,
             last_attrs: crate::RecordedAttrs::default(),
             snapshot: Item::Snapshot(Snapshot::default()),
             other: Item::Header(Header::default()),
-            warnings: Vec::new(),
+            warnings,
         })
     }
 
     /// Begins to read the next file. False if there is none.
     fn next_part(&mut self) -> Result<bool, Error> {
         let Some(part) = self.parts.pop_front() else { return Ok(false) };
-        let apart = part.boot_ns().zip(self.first_boot_ns).map_or(0, |(boot, first)| boot - first);
-        self.shift_ns = if apart.abs() > SAME_BOOT_NS { i64::try_from(apart).unwrap_or(0) } else { 0 };
-        self.renamed.clear();
+        if part.boot != self.boot.0 {
+            let apart = part.boot_ns().zip(self.first_boot_ns).map_or(0, |(boot, first)| boot - first);
+            self.shift_ns = i64::try_from(apart).unwrap_or(0);
+            // Of boots that are known to be two nothing but the clock can be wrong.
+            let known = !part.header.boot.is_empty() && !self.boot.1.is_empty();
+            let begins_ns = part.header.started_ns.saturating_add_signed(self.shift_ns);
+            if known && begins_ns < self.last_ns {
+                self.shift_ns =
+                    self.last_ns.cast_signed().saturating_sub(part.header.started_ns.cast_signed());
+                let what = format!(
+                    "{} is of a later boot, and begins before the file before it ends by the wall clock, which was set: it is \
+                     read as if it followed at once",
+                    part.path.display()
+                );
+                self.warnings.push(Warning::Assumed { what });
+            }
+            self.boot = (part.boot, part.header.boot.clone());
+        }
+        self.targets.begin_file();
         self.floor_ns = self.last_ns;
         self.name = part.path.display().to_string();
         let reader = open_with(&part.path, &self.options)?;
@@ -168,10 +152,8 @@ impl Joined {
                 copy_into(snapshot, copy);
                 shift(&mut copy.start_ns);
                 shift(&mut copy.end_ns);
-                if !self.renamed.is_empty() {
-                    for target in &mut copy.targets {
-                        target.id.0 = self.renamed.get(&target.id.0).copied().unwrap_or(target.id.0);
-                    }
+                for target in &mut copy.targets {
+                    target.id.0 = self.targets.id(target.id.0);
                 }
                 if self.floor_ns > 0 && copy.end_ns <= self.floor_ns {
                     return Err(Error::Unsupported {
@@ -185,7 +167,6 @@ impl Joined {
             }
             Some(item) => self.other = item.clone(),
         }
-        let renamed = |id: &mut u64| *id = self.renamed.get(id).copied().unwrap_or(*id);
         match &mut self.other {
             Item::Header(header) => {
                 let attrs = header.attrs;
@@ -202,26 +183,11 @@ impl Joined {
                 }
             }
             Item::Target(info) => {
-                let id = match self.pids.get(&info.id) {
-                    Some(pid) if *pid != info.pid => match self.renamed.get(&info.id) {
-                        Some(id) => *id,
-                        None => {
-                            self.next_renamed += 1;
-                            self.renamed.insert(info.id, self.next_renamed);
-                            self.next_renamed
-                        }
-                    },
-                    _ => info.id,
-                };
-                self.pids.insert(id, info.pid);
-                info.id = id;
-                if let Some(parent) = &mut info.parent {
-                    *parent = self.renamed.get(parent).copied().unwrap_or(*parent);
-                }
+                self.targets.meet(info, self.boot.0);
                 shift(&mut info.time_ns);
             }
             Item::Mappings(mappings) => {
-                renamed(&mut mappings.target);
+                mappings.target = self.targets.id(mappings.target);
                 shift(&mut mappings.time_ns);
             }
             Item::Attrs { time_ns, attrs } => {
@@ -230,7 +196,9 @@ impl Joined {
             }
             Item::Cost(cost) => shift(&mut cost.time_ns),
             Item::TargetEnd(end) => {
-                renamed(&mut end.target);
+                let id = end.target;
+                end.target = self.targets.id(id);
+                self.targets.end(id);
                 shift(&mut end.time_ns);
             }
             Item::End(end) => {

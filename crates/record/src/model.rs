@@ -59,6 +59,16 @@ pub struct Header {
     pub backend: Backend,
     /// Ceiling of the monitor's CPU time as a share of one CPU (0.01 = 1 %); 0: none.
     pub overhead_limit: f64,
+    /// Which boot of the machine it was (`/proc/sys/kernel/random/boot_id`); empty where the recording does not say.
+    #[serde(skip_serializing_if = "is_default")]
+    pub boot: String,
+    /// Which run of the recorder: an id drawn at random, the same in all files of a series. Empty where the recording does
+    /// not say.
+    #[serde(skip_serializing_if = "is_default")]
+    pub run: String,
+    /// The number of the file in its series, from 0.
+    #[serde(skip_serializing_if = "is_default")]
+    pub part: u64,
 }
 
 impl Header {
@@ -87,6 +97,10 @@ pub struct TargetInfo {
     pub cmdline: Vec<String>,
     /// When observation began, or it was found under another name, ns.
     pub time_ns: u64,
+    /// When the process was started, clock ticks since boot (field 22 of `/proc/PID/stat`): with its pid that names it until
+    /// the next boot. 0 where the recording does not say.
+    #[serde(skip_serializing_if = "is_default")]
+    pub started_ticks: u64,
 }
 
 /// A file, or memory that is shared like one: what several processes can map.

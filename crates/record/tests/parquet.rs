@@ -141,8 +141,7 @@ fn row_groups_that_share_bytes_are_refused() {
         std::fs::write(&path, &bytes).unwrap();
         open(&path).map(|mut reader| snapshots(&items_of(&mut *reader)).len()).map_err(|e| e.to_string())
     };
-    let metadata =
-        || SerializedFileReader::new(bytes::Bytes::from(file.clone())).unwrap().metadata().clone();
+    let metadata = || SerializedFileReader::new(bytes::Bytes::from(file.clone())).unwrap().metadata().clone();
     let nr_snapshots = snapshots(&small()).len();
     assert_eq!(rewritten(metadata()), Ok(nr_snapshots), "the end as it was, written by another");
 

@@ -145,9 +145,7 @@ impl Observer for Follower {
     ) {
         // A copy has its parent's name, or will have one of its own.
         let comm = if is_copy { process.first_comm().to_owned() } else { live::names_of(process).0 };
-        let pid = u32::try_from(process.pid().as_raw_nonzero().get()).unwrap_or(0);
-        let parent = parent.map(|parent| parent.0);
-        let info = rec::TargetInfo { id: id.0, pid, parent, comm, cmdline: Vec::new(), time_ns };
+        let info = live::target_info(id, process, parent, (comm, Vec::new()), time_ns);
         self.holdings.note(&Item::Target(info));
     }
 
@@ -157,9 +155,7 @@ impl Observer for Follower {
     }
 
     fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {
-        let pid = u32::try_from(process.pid().as_raw_nonzero().get()).unwrap_or(0);
-        let (comm, cmdline) = live::names_of(process);
-        let info = rec::TargetInfo { id: id.0, pid, parent: None, comm, cmdline, time_ns };
+        let info = live::target_info(id, process, None, live::names_of(process), time_ns);
         self.holdings.note(&Item::Target(info));
     }
 

@@ -1,5 +1,6 @@
 //! `isotherm record`.
 
+mod digest;
 mod follow;
 mod recorder;
 mod rolling;
@@ -83,7 +84,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     if nothing {
         summary::tell_nothing(args, &finished);
     } else if !args.quiet {
-        summary::tell(args, &finished, &stop);
+        summary::tell(args, finished, &stop);
     }
     Ok(match waited? {
         Some(Waited::Left) => ExitCode::from(stop.code().unwrap_or(130)),

@@ -1,5 +1,6 @@
 //! From what a session sees to what a recording holds.
 
+use super::digest::Digest;
 use super::rolling::{Done, Rolling};
 use super::series::Series;
 use crate::args::RecordArgs;
@@ -40,6 +41,8 @@ pub struct Finished {
     pub placement: Option<rec::Placement>,
     /// Of a series, its files.
     pub series: Option<Done>,
+    /// What is to be said of the file, unless it has to be read for that.
+    pub digest: Option<Digest>,
     /// Whether it ended because the user wanted it to, not because all targets did.
     pub on_request: bool,
 }
@@ -87,6 +90,9 @@ pub struct Recorder {
     met: Counts,
     header: rec::Header,
     rolling: Option<Rolling>,
+    /// Whether there is to be a summary at the end: the CPUs that recording may cost.
+    summary: Option<f64>,
+    digest: Option<Digest>,
 }
 
 /// A target, as it was written down.
@@ -113,7 +119,11 @@ impl Recorder {
             met: Counts::default(),
             header: live::header(&args.targets, &args.monitor, attrs, backend, coarse),
             rolling: None,
+            summary: (!args.quiet && args.every.is_none() && !is_standard(&args.output))
+                .then_some(args.monitor.overhead),
+            digest: None,
         };
+        recorder.header.run = live::random("uuid");
         recorder.write(&Item::Header(recorder.header.clone()));
         recorder
     }
@@ -141,6 +151,7 @@ impl Recorder {
         }
         let since = time_ns.saturating_sub(self.header.started_ns);
         self.header.started_ns = time_ns;
+        self.header.part += 1;
         self.header.started_unix_ns = self.header.started_unix_ns.saturating_add(since);
         self.writer.write(&Item::Header(self.header.clone()))?;
         for known in self.known.values() {
@@ -185,7 +196,8 @@ impl Recorder {
         let bytes = if self.placement.is_some() { bytes } else { 0 };
         let bytes = bytes + series.as_ref().map_or(0, |done| done.bytes);
         let (snapshots, placement) = (self.snapshots, self.placement);
-        Ok(Finished { snapshots, holds_something, bytes, placement, series, on_request: false })
+        let digest = self.digest;
+        Ok(Finished { snapshots, holds_something, bytes, placement, series, digest, on_request: false })
     }
 
     /// Gives the file its name as soon as the first snapshot with a region in it has been written.
@@ -207,6 +219,9 @@ impl Recorder {
                     }
                     done.files += 1;
                     done.removed += series.prune(&done.last);
+                } else if let Some(ceiling) = self.summary {
+                    let path = placement.instead.as_ref().map_or(&self.path, |(path, _)| path);
+                    self.digest = Digest::start(path, ceiling);
                 }
                 self.placement = Some(placement);
             }
@@ -218,6 +233,13 @@ impl Recorder {
         if self.error.is_none() {
             let written = self.writer.write(item);
             self.note(written);
+            self.tell_digest();
+        }
+    }
+
+    fn tell_digest(&self) {
+        if let Some(digest) = &self.digest {
+            digest.written(self.writer.bytes_written());
         }
     }
 
@@ -283,21 +305,14 @@ impl Observer for Recorder {
         time_ns: u64,
     ) {
         let inherited = parent.filter(|_| is_copy).and_then(|parent| self.known.get(&parent));
-        let (comm, cmdline) = match inherited {
+        let names = match inherited {
             Some(parent) => {
                 self.unasked.push_back(id);
                 (process.first_comm().to_owned(), parent.info.cmdline.clone())
             }
             None => live::names_of(process),
         };
-        let info = rec::TargetInfo {
-            id: id.0,
-            pid: u32::try_from(process.pid().as_raw_nonzero().get()).unwrap_or(0),
-            parent: parent.map(|p| p.0),
-            comm,
-            cmdline,
-            time_ns,
-        };
+        let info = live::target_info(id, process, parent, names, time_ns);
         self.write(&Item::Target(info.clone()));
         self.known.insert(id, KnownTarget { process: Arc::clone(process), info });
     }
@@ -340,6 +355,7 @@ impl Observer for Recorder {
         if self.error.is_none() {
             let written = self.writer.write_snapshot(snapshot);
             self.note(written);
+            self.tell_digest();
         }
         if self.error.is_none() && self.placement.is_none() && snapshot.nr_regions() > 0 {
             self.publish();
@@ -371,6 +387,7 @@ impl Observer for Recorder {
         if self.error.is_none() {
             let flushed = self.writer.flush();
             self.note(flushed);
+            self.tell_digest();
         }
     }
 }

@@ -12,36 +12,34 @@ use isotherm_report::heatmap::{Scale, TerminalOptions};
 use isotherm_report::summary::{SummaryAnalysis, write_text};
 use isotherm_report::units::format_size;
 use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
 /// Lines of the heatmap.
 const LINES: usize = 12;
 
-/// Reads what was written and tells the gist of it: that it can be read is part of the message. Who presses Ctrl-C meanwhile
-/// wants no more than to know where it is.
-pub fn tell(args: &RecordArgs, finished: &Finished, stop: &Stop) {
+/// Tells the gist of what was written, as it was read back: that it can be is part of the message. Who presses Ctrl-C
+/// meanwhile wants no more than to know where it is.
+pub fn tell(args: &RecordArgs, mut finished: Finished, stop: &Stop) {
     if let Some(done) = &finished.series {
-        return tell_series(args, finished, done);
+        return tell_series(args, &finished, done);
     }
     let interrupts = stop.interrupts();
+    let digest = finished.digest.take();
     let Some(placement) = &finished.placement else { return };
     let path = placement.instead.as_ref().map_or(&args.output, |(path, _)| path);
     let file = path.display();
     let wrote = format!("isotherm: wrote {file}: {}", format_size(finished.bytes));
-    let mut recording = Recording::just_written(path);
-    if recording.is_stream() {
+    if Recording::just_written(path).is_stream() {
         say!("{wrote}, {} snapshots", finished.snapshots);
         return;
     }
-    let mut analysis = SummaryAnalysis::default();
-    let read = recording.read(&mut |item| {
-        if stop.interrupts() > interrupts {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        analysis.item(item);
-        Ok(())
-    });
+    let is_interrupted = || stop.interrupts() > interrupts;
+    let read = match digest {
+        Some(digest) => digest.finish(is_interrupted),
+        None => read(path, is_interrupted),
+    };
     match read {
-        Ok(_) => {
+        Some(Ok(analysis)) => {
             let options = TerminalOptions {
                 width: terminal::size(io::stderr()).0,
                 lines: LINES,
@@ -54,8 +52,8 @@ pub fn tell(args: &RecordArgs, finished: &Finished, stop: &Stop) {
             drop(out);
             say!("{wrote}; look closer with `isotherm report heatmap -i {file}`");
         }
-        Err(_) if stop.interrupts() > interrupts => say!("{wrote}, {} snapshots", finished.snapshots),
-        Err(error) => {
+        None => say!("{wrote}, {} snapshots", finished.snapshots),
+        Some(Err(error)) => {
             say!("{wrote}, but it cannot be read back:");
             crate::tell(&error);
         }
@@ -70,6 +68,19 @@ pub fn tell(args: &RecordArgs, finished: &Finished, stop: &Stop) {
     if let Some(old) = &placement.old {
         say!("isotherm: the recording that was there is now {}", old.display());
     }
+}
+
+/// Reads the file; `None` when the user interrupts that.
+fn read(path: &Path, is_interrupted: impl Fn() -> bool) -> Option<anyhow::Result<SummaryAnalysis>> {
+    let mut analysis = SummaryAnalysis::default();
+    let read = Recording::just_written(path).read(&mut |item| {
+        if is_interrupted() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        analysis.item(item);
+        Ok(())
+    });
+    (read.is_ok() || !is_interrupted()).then(|| read.map(|_| analysis))
 }
 
 /// Says which files there are. They may be too many and too large to read them all for a summary.

@@ -5,7 +5,6 @@ use crate::args::{DiffArgs, InputArgs};
 use crate::reading::Recording;
 use crate::terminal;
 use anyhow::{Context, bail};
-use isotherm_report::Accumulate;
 use isotherm_report::diff::{DiffOptions, Outcome, Profile, compare, write_text};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,10 +59,7 @@ fn profile(file: &Path, args: &DiffArgs) -> anyhow::Result<(String, Profile)> {
     let mut recording = Recording::new(&input);
     let targets = recording.targets(&args.target).with_context(|| format!("{}", file.display()))?;
     let mut profile = Profile::new(targets);
-    let ended = recording.read(&mut |item| {
-        profile.item(item);
-        Ok(())
-    })?;
+    let ended = recording.read_into(&mut profile)?;
     if let Some(how) = ended.truncated {
         profile.set_truncated(how);
     }

@@ -5,7 +5,6 @@ use crate::args::{InfoArgs, InputArgs, SummaryArgs};
 use crate::reading::Recording;
 use crate::terminal;
 use isotherm_record::rec::version_of;
-use isotherm_report::Accumulate;
 use isotherm_report::holdings::{self, HoldingsAnalysis, HoldingsOptions};
 use isotherm_report::info::{self, FileInfo, InfoAnalysis};
 use isotherm_report::units::Bounds;
@@ -40,10 +39,7 @@ pub fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
         limit: at_most(args.limit, LINES),
         mappings: if args.mappings == Some(0) { 0 } else { at_most(args.mappings, MAPPINGS) },
     });
-    let ended = recording.read(&mut |item| {
-        analysis.item(item);
-        Ok(())
-    })?;
+    let ended = recording.read_into(&mut analysis)?;
     if let Some(how) = ended.truncated {
         analysis.set_truncated(how);
     }
@@ -65,10 +61,7 @@ pub fn info(args: &InfoArgs) -> anyhow::Result<()> {
         InputArgs { input: vec![args.input.clone()], target: Vec::new(), foreign: args.foreign.clone() };
     let mut recording = Recording::new(&input).or_empty();
     let mut analysis = InfoAnalysis::default();
-    let ended = recording.read(&mut |item| {
-        analysis.item(item);
-        Ok(())
-    })?;
+    let ended = recording.read_into(&mut analysis)?;
     let file = FileInfo {
         path: args.input.display().to_string(),
         format: ended.format.to_string(),

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use isotherm_damon::TargetId;
 use isotherm_record::RecordChoice;
 use isotherm_report::Accumulate;
-use isotherm_report::heatmap::{AreaChoice, Survey, SurveyOptions};
+use isotherm_report::heatmap::{Survey, SurveyOptions};
 use isotherm_report::holdings::Holdings;
 use isotherm_report::html::{self, Canvas, Contents};
 use isotherm_report::trend::{Definition, Measure, TrendAnalysis, TrendOptions};
@@ -17,6 +17,9 @@ use std::io::{self, BufWriter, Write};
 
 /// Stretches of time that the working set is kept for, at most.
 const BUCKETS: usize = 2048;
+
+/// Most bytes of the names of files in the command that a page gives: as a shell's line, more serves nobody. A guess.
+const MAX_FILES: usize = 8192;
 
 /// Runs the command.
 ///
@@ -50,30 +53,20 @@ pub fn run(args: &HtmlArgs) -> anyhow::Result<()> {
 
 /// The heat: one pass to find the areas worth showing, one to draw them.
 fn draw(args: &HtmlArgs, recording: &mut Recording, targets: Vec<TargetId>) -> anyhow::Result<Canvas> {
-    let choice = match (&args.object, args.address) {
-        (Some(object), _) => AreaChoice::Object(object.clone()),
-        (None, Some(range)) => AreaChoice::Address(range),
-        (None, None) => args.area.clone(),
-    };
+    let choice = super::area_choice(args.object.as_deref(), args.address, &args.area);
     let mut survey = Survey::new(SurveyOptions {
         targets: targets.clone(),
         by_object: args.object.is_some(),
         ..SurveyOptions::default()
     });
-    recording.read(&mut |item| {
-        survey.item(item);
-        Ok(())
-    })?;
+    recording.read_into(&mut survey)?;
     // From the hottest area on: what people look for is on top.
     let mut areas = survey.areas(&choice, usize::from(args.max_areas))?;
     areas.reverse();
     let time = survey.time_range().context("the recording holds no snapshot in the chosen time")?;
     let mut canvas = Canvas::new(areas, time, survey.provenance()).of_targets(targets);
     drop(survey);
-    let ended = recording.read(&mut |item| {
-        canvas.item(item);
-        Ok(())
-    })?;
+    let ended = recording.read_into(&mut canvas)?;
     if let Some(how) = ended.truncated {
         canvas.set_truncated(how);
     }
@@ -123,8 +116,12 @@ fn write(draft: Draft, args: &HtmlArgs, canvas: Canvas, contents: &Contents) -> 
 /// The command that draws heatmaps of the same recording.
 fn command(args: &HtmlArgs) -> String {
     let input = &args.input;
-    let mut words = vec!["isotherm report heatmap -i".to_owned()];
-    words.extend(input.input.iter().map(|path| quoted(&path.to_string_lossy())));
+    let files: Vec<String> = input.input.iter().map(|path| quoted(&path.to_string_lossy())).collect();
+    let mut files = files.join(" ");
+    if files.len() > MAX_FILES {
+        "FILE...".clone_into(&mut files);
+    }
+    let mut words = vec![format!("isotherm report heatmap -i {files}")];
     if let Some(format) = input.foreign.from {
         words.push(format!("--from {format}"));
     }

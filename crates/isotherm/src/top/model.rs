@@ -237,17 +237,16 @@ impl Observer for Folder {
         time_ns: u64,
     ) {
         self.processes.insert(id, Arc::clone(process));
-        let (comm, cmdline) = if is_copy && parent.is_some() {
+        let names = if is_copy && parent.is_some() {
             self.unasked.push_back(id);
             let model = self.model.lock();
-            let parent = parent.and_then(|parent| model.targets.get(&parent));
-            (process.first_comm().to_owned(), parent.map_or_else(Vec::new, |p| p.info.cmdline.clone()))
+            let known = parent.and_then(|parent| model.targets.get(&parent));
+            (process.first_comm().to_owned(), known.map_or_else(Vec::new, |p| p.info.cmdline.clone()))
         } else {
             live::names_of(process)
         };
-        let pid = u32::try_from(process.pid().as_raw_nonzero().get()).unwrap_or(0);
-        let parent = parent.map(|p| p.0);
-        self.model.lock().target(rec::TargetInfo { id: id.0, pid, parent, comm, cmdline, time_ns });
+        let info = live::target_info(id, process, parent, names, time_ns);
+        self.model.lock().target(info);
     }
 
     fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {

@@ -154,6 +154,32 @@ pub fn interrupted(dir: &Path, args: &[&str], when: &str) -> Done {
     Done { err: std::fs::read_to_string(&told).unwrap(), ..done }
 }
 
+/// A process that sleeps for longer than any test takes.
+pub fn sleeper() -> Running {
+    let mut command = Command::new("sleep");
+    command.arg("300");
+    Running::start(command)
+}
+
+/// Runs a shell's `script` as root in `dir`, in a mount namespace of its own, `$0` being the program under test. It makes
+/// its mounts first, and exits with 99 where it may not. `None`, said aloud, where it cannot be run.
+pub fn with_own_mounts(dir: &Path, script: &str) -> Option<Done> {
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, ISOTHERM]).current_dir(dir).stdin(Stdio::null());
+    let done: Done = match command.output() {
+        Ok(output) => output.into(),
+        Err(error) => {
+            skip_but_in_ci(&format!("unshare: {error}"));
+            return None;
+        }
+    };
+    if matches!(done.status.code(), Some(99 | 1)) && !done.out.contains("status") {
+        skip_but_in_ci(&format!("no mount namespace: {}", done.err.trim()));
+        return None;
+    }
+    Some(done)
+}
+
 /// Waits until `what` is so.
 pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -209,6 +209,9 @@ fn the_keyboard_reaches_everything_and_a_screen_reader_hears_it() {
         ("table", "share of the time"),
         ("combobox", "Scale"),
         ("checkbox", "heap of server"),
+        // What can be scrolled takes the focus, and says what it is.
+        ("region", "Mean access rates of heap of server"),
+        ("region", "share of the time"),
     ] {
         assert!(find(role, name), "{role} {name} in {tree:#?}");
     }
@@ -293,6 +296,54 @@ fn names_that_are_markup_stay_names() {
     // Even what got in would not run.
     page.eval("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.hacked = 3'}))");
     assert_eq!(page.eval("typeof window.hacked"), "undefined");
+}
+
+/// Times so large that numbers of a browser hold them to a microsecond only, and cells of nanoseconds.
+#[test]
+fn no_times_of_a_recording_hang_the_page() {
+    let dir = tempdir().unwrap();
+    recorded::far_away(dir.path());
+    run(dir.path(), &["report", "html", "-o", "page.html"]).ok();
+    let Some(mut page) = Page::open(&dir.path().join("page.html"), false) else { return };
+    assert!(page.number("document.querySelectorAll('.area canvas').length") >= 1.0);
+    let [x, y, width, height] = page.place(".area canvas");
+    for turned in [-400, -400, 200] {
+        page.wheel((x + width / 2.0, y + height / 2.0), turned, 0);
+        page.wheel((x + width / 2.0, y + height / 2.0), turned, 8);
+    }
+    assert_eq!(tip(&mut page, (x + width / 2.0, y + height / 2.0))["kind"], "rate");
+    page.close();
+}
+
+#[test]
+fn text_without_end_neither_bloats_nor_breaks_the_page() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    let make = |long: usize| {
+        recorded::named(dir, &"x".repeat(long));
+        let title = "t".repeat(long);
+        run(dir, &["report", "html", "-o", "page.html", "--area", "all", "--title", &title]).ok();
+        dir.join("page.html").metadata().unwrap().len()
+    };
+    let (short, long) = (make(200), make(100_000));
+    assert!(long < short + 20_000, "{short} {long}");
+    let Some(mut page) = Page::open(&dir.join("page.html"), false) else { return };
+    let wide = page.number("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+    assert_eq!(wide, 0.0, "it is no wider than the window");
+    let [x, y, width, height] = page.place(".area canvas");
+    assert!(tip(&mut page, (x + width / 2.0, y + height / 2.0))["text"].as_str().unwrap().contains("xxx"));
+    page.close();
+
+    // Many files: each would be named in the command of each area.
+    let files: Vec<String> = (0..400).map(|i| format!("part-of-a-long-run-{i:060}.rec")).collect();
+    let mut args = vec!["report", "html", "-o", "page.html"];
+    for (i, file) in files.iter().enumerate() {
+        recorded::part(&dir.join(file), i as u64);
+        args.extend(["-i", file]);
+    }
+    run(dir, &args).ok();
+    let html = std::fs::read_to_string(dir.join("page.html")).unwrap();
+    assert!(html.contains("isotherm report heatmap -i FILE...") && !html.contains(&files[7]));
 }
 
 #[test]

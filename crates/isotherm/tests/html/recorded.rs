@@ -115,6 +115,34 @@ fn unknown(start: u64, size: u64) -> RegionSnapshot {
     RegionSnapshot { seen_bp: 0, exposure: 0, ..region(start, size, 0, 0) }
 }
 
+/// One whose clock is near its end, and whose snapshots take 100 ns.
+pub fn far_away(dir: &Path) {
+    let mut writer = create(&dir.join("isotherm.rec"), Format::Rec).unwrap();
+    writer.write(&Item::Header(Header { started_ns: 1, ..Header::default() })).unwrap();
+    process(&mut *writer, 11, "server", vec![map(HEAP, 64 * MIB, "[heap]")]);
+    for index in 0..20 {
+        let regions = vec![region(HEAP, 64 * MIB, 10, index)];
+        let start_ns = (1 << 62) + index * 100;
+        let targets = vec![TargetSnapshot::new(TargetId(11), regions)];
+        let snapshot =
+            Snapshot { start_ns, end_ns: start_ns + 100, sample_ns: 5, max_nr_accesses: 20, targets };
+        writer.write(&Item::Snapshot(snapshot)).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// The `nth` file of a long run, of one snapshot.
+pub fn part(path: &Path, nth: u64) {
+    let mut writer = create(path, Format::Rec).unwrap();
+    let started_ns = STARTED_NS + nth * 100_000_000;
+    let started_unix_ns = 1_700_000_000_000_000_000 + started_ns;
+    writer.write(&Item::Header(Header { started_ns, started_unix_ns, ..Header::default() })).unwrap();
+    process(&mut *writer, 11, "server", vec![map(HEAP, 64 * MIB, "[heap]")]);
+    let regions = vec![region(HEAP, 64 * MIB, 10, nth)];
+    writer.write(&snapshot(nth, vec![TargetSnapshot::new(TargetId(11), regions)])).unwrap();
+    writer.finish().unwrap();
+}
+
 /// A process of which nothing could be observed.
 pub fn unobserved(dir: &Path) {
     let mut writer = begun(dir);

@@ -8,6 +8,7 @@
 //! 0 Hz touch no heat, and touching regions are counted as monitored in one go, at the end of the run.
 
 use super::axis::{Axis, spread};
+use super::shown::Shown;
 use super::{Area, Cells, EMPTY, GridSpec, HOT, Heatmap, Panel, UNKNOWN};
 use crate::names::NameBook;
 use crate::provenance::Provenance;
@@ -15,7 +16,7 @@ use crate::rate::{BP, RateScale, interval_ns};
 use crate::segments::Segment;
 use crate::space::Space;
 use crate::{Accumulate, units};
-use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId};
 use isotherm_record::Item;
 use std::ops::Range;
 
@@ -31,7 +32,7 @@ pub struct Raster {
     targets: Vec<TargetId>,
     time: Axis,
     grids: Vec<Grid>,
-    spare: (TargetSnapshot, Snapshot),
+    shown: Shown,
 }
 
 /// Sums of cells, column by column.
@@ -206,7 +207,7 @@ impl Raster {
             targets: Vec::new(),
             time,
             grids,
-            spare: Default::default(),
+            shown: Shown::default(),
         }
     }
 
@@ -299,31 +300,18 @@ impl Accumulate for Raster {
         self.provenance.snapshot(snapshot);
         let (start, end) = interval_ns(snapshot);
         let hz_per_bp = RateScale::of(snapshot).hz_per_bp();
-        let (clipped, by_object) = &mut self.spare;
-        let mut shown = snapshot;
-        if self.grids.iter().any(|g| g.area.is_object()) {
-            let wanted = |id| self.targets.is_empty() || self.targets.contains(&id);
-            self.space.by_object(snapshot, wanted, by_object);
-            shown = by_object;
-        }
-        for target in &shown.targets {
-            let wanted = |grid: &Grid| grid.area.target().is_none_or(|id| id == target.id);
-            if !self.grids.iter().any(wanted) {
-                continue;
-            }
-            let target = match self.space.cuts(target.id) && std::ptr::eq(shown, snapshot) {
-                true => {
-                    self.space.clip(target, clipped);
-                    &*clipped
-                }
-                false => target,
-            };
-            for grid in self.grids.iter_mut().filter(|g| wanted(g)) {
-                grid.over_time(&self.time, start, end, |rows, cells, seconds| {
-                    draw_regions(rows, &target.regions, hz_per_bp, seconds, cells);
+        let Self { space, targets, time, grids, shown, .. } = self;
+        shown.each(
+            (space, targets),
+            snapshot,
+            grids,
+            |grid| &grid.area,
+            |grid, regions| {
+                grid.over_time(time, start, end, |rows, cells, seconds| {
+                    draw_regions(rows, regions, hz_per_bp, seconds, cells);
                 });
-            }
-        }
+            },
+        );
     }
 
     fn note(&mut self, item: &Item) {

@@ -52,6 +52,8 @@ pub struct MappingHoldings {
     pub start: u64,
     /// Last address, and one.
     pub end: u64,
+    /// Ranges of addresses without a gap that it consists of: of several, not all between `start` and `end` is its own.
+    pub ranges: u64,
     /// Whether it is a file or shared memory, which other processes may map too.
     pub shared: bool,
     /// Its figures.
@@ -150,6 +152,7 @@ impl Holdings {
                         path: printable(path).into_owned(),
                         start: piece.start,
                         end: piece.end,
+                        ranges: 1,
                         shared: false,
                         figures: Figures::default(),
                     };
@@ -162,7 +165,8 @@ impl Holdings {
                     by_path.insert(path, row);
                 }
                 let (mapping, sums) = &mut rows[row];
-                mapping.start = mapping.start.min(piece.start);
+                // They come by address.
+                mapping.ranges += u64::from(piece.start > mapping.end);
                 mapping.end = mapping.end.max(piece.end);
                 mapping.shared |= shared;
                 sums.add(&density.sums(), piece.size() as f64);

@@ -386,7 +386,7 @@ class AreaView {
     const ms = (at, round) => `${round((model.start_ns + at) / 1e6)}ms`;
     const where = this.area.by_address
       ? ` --address ${formatAddress(this.area.start, Math.floor(this.window.low))}-${formatAddress(this.area.start, Math.ceil(this.window.high))}` : '';
-    const command = `${this.area.command} --time ${ms(time.low, Math.floor)}..${ms(time.high, Math.ceil)}${where} -o detail.png`;
+    const command = `${model.command}${this.area.command} --time ${ms(time.low, Math.floor)}..${ms(time.high, Math.ceil)}${where} -o detail.png`;
     if (this.note.dataset.command === command) return;
     this.note.dataset.command = command;
     const copy = el('button', { type: 'button' }, 'Copy');

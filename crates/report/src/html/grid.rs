@@ -5,13 +5,13 @@
 //! level and every edge is a round address. Sums are single precision: a cell takes some hundred snapshots, and is kept
 //! within 2 % of its rate anyway ([`super::code`]). What was never accessed stays exactly 0.
 
-use crate::heatmap::Area;
+use crate::heatmap::{Area, Shown};
 use crate::names::NameBook;
 use crate::provenance::Provenance;
 use crate::rate::{BP, RateScale, interval_ns};
 use crate::space::Space;
 use crate::{Accumulate, units};
-use isotherm_damon::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use isotherm_record::Item;
 
 /// Most columns: of a day, one every 21 s.
@@ -160,7 +160,7 @@ pub struct Canvas {
     /// The highest rate that the snapshots could show, Hz; 0 where they do not tell.
     pub(super) ceiling_hz: f64,
     pub(super) grids: Vec<Grid>,
-    spare: (TargetSnapshot, Snapshot),
+    shown: Shown,
 }
 
 impl Canvas {
@@ -190,7 +190,7 @@ impl Canvas {
             time,
             ceiling_hz: 0.0,
             grids: areas.into_iter().map(grid).collect(),
-            spare: Default::default(),
+            shown: Shown::default(),
         }
     }
 
@@ -226,29 +226,16 @@ impl Accumulate for Canvas {
         let rates = RateScale::of(snapshot);
         self.ceiling_hz = self.ceiling_hz.max(rates.max_hz().unwrap_or(0.0));
         let each = Each { hz_per_bp: rates.hz_per_bp(), aggr_s: aggr_ns as f64 / units::SECOND_NS };
-        let (clipped, by_object) = &mut self.spare;
-        let mut shown = snapshot;
-        if self.grids.iter().any(|g| g.area.is_object()) {
-            let wanted = |id| self.targets.is_empty() || self.targets.contains(&id);
-            self.space.by_object(snapshot, wanted, by_object);
-            shown = by_object;
-        }
-        for target in &shown.targets {
-            let wanted = |grid: &Grid| grid.area.target().is_none_or(|id| id == target.id);
-            if !self.grids.iter().any(wanted) {
-                continue;
-            }
-            let target = match self.space.cuts(target.id) && std::ptr::eq(shown, snapshot) {
-                true => {
-                    self.space.clip(target, clipped);
-                    &*clipped
-                }
-                false => target,
-            };
-            for grid in self.grids.iter_mut().filter(|g| wanted(g)) {
-                grid.draw(&self.time, start, end, &target.regions, each);
-            }
-        }
+        let Self { space, targets, time, grids, shown, .. } = self;
+        shown.each(
+            (space, targets),
+            snapshot,
+            grids,
+            |grid| &grid.area,
+            |grid, regions| {
+                grid.draw(time, start, end, regions, each);
+            },
+        );
     }
 
     fn note(&mut self, item: &Item) {

@@ -92,7 +92,7 @@ class HoldingsView {
       });
       toggle.disabled = process.mappings.length === 0;
       rows.push(this.row('process', name, process.ended ?? null, process.figures, toggle));
-      if (open) rows.push(...this.order(mappings).map((mapping) => this.row('mapping', mapping.name, `${mapping.path || mapping.name}, ${mapping.start} to ${mapping.end}`, mapping.figures)));
+      if (open) rows.push(...this.order(mappings).map((mapping) => this.row('mapping', mapping.name, `${mapping.path || mapping.name}, ${mapping.place}`, mapping.figures)));
     }
     if (found === 0) rows.push(el('tr', {}, el('th', { scope: 'row', colspan: FIGURES.length + 1 }, 'nothing has this in its name')));
     this.body.replaceChildren(...rows);

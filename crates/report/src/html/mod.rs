@@ -21,6 +21,7 @@ pub use page::SIGNATURE;
 
 use crate::heatmap::Scale;
 use crate::holdings::Holdings;
+use crate::names::elided;
 use crate::provenance::Provenance;
 use crate::trend::TrendReport;
 use crate::units::{format_share, format_size};
@@ -34,6 +35,10 @@ use std::io::{self, Write};
 /// Height of all heatmaps together, and of one, pixels: with what stands above it, one fits on a sheet of paper.
 const HEIGHT: f64 = 900.0;
 const MAX_HEIGHT: f64 = 380.0;
+
+/// Most characters of a line of text: what the recording's command line, or a backend's blind spots, may bring along is
+/// bounded by nothing else.
+const MAX_LINE: usize = 1000;
 
 /// What goes into a page besides the heat.
 #[derive(Clone, Debug)]
@@ -199,5 +204,6 @@ fn words(provenance: &Provenance, contents: &Contents) -> Words {
          are shown as at most that"
             .to_owned(),
     );
-    Words { title, head, foot }
+    let lines = |lines: Vec<String>| lines.iter().map(|line| elided(line, MAX_LINE)).collect();
+    Words { title: elided(&title, MAX_LINE), head: lines(head), foot: lines(foot) }
 }

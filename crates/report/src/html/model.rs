@@ -6,6 +6,7 @@ use super::pyramid::{self, Pyramid};
 use super::{Canvas, Contents, code, grid};
 use crate::colour::{self, Colour};
 use crate::holdings::{Figures, Holdings, MappingHoldings, ProcessHoldings};
+use crate::names::elided as within;
 use crate::trend::TrendReport;
 use crate::units::{format_address, format_share, format_size};
 use flate2::{Compression, write::ZlibEncoder};
@@ -18,6 +19,9 @@ const COLOURS: usize = 256;
 /// Processes listed, and mappings of all of them together.
 const MAX_PROCESSES: usize = 1000;
 const MAX_MAPPINGS: usize = 6000;
+/// Most characters of a name, and of a path: Linux' longest is 4096 bytes. A file may have any.
+const MAX_NAME: usize = 256;
+const MAX_PATH: usize = 4096;
 /// Names of mappings kept of an area: the largest.
 const MAX_LABELS: usize = 512;
 
@@ -41,6 +45,8 @@ pub(super) struct Model {
     tile: usize,
     colours: Vec<String>,
     unknown: [String; 2],
+    /// Draws heatmaps of the recording; an area and a time are added.
+    command: String,
     pub areas: Vec<AreaModel>,
     trend: Block,
     holdings: Block,
@@ -56,7 +62,7 @@ pub(super) struct AreaModel {
     row_bytes: u64,
     /// Pixels, at most.
     height: u32,
-    /// The command that draws this area, and whether addresses can be added to it.
+    /// What makes the command draw this area, and whether addresses can be added to it.
     command: String,
     by_address: bool,
     /// Offset, size and name of mappings.
@@ -116,7 +122,8 @@ impl Model {
             tile: pyramid::TILE,
             colours: (0..COLOURS).map(|i| hex(colour::heat(i as f64 / (COLOURS - 1) as f64))).collect(),
             unknown: [hex(colour::UNKNOWN), hex(colour::UNKNOWN_STRIPE)],
-            areas: areas.map(|(grid, height)| area(canvas, grid, *height, contents)).collect(),
+            areas: areas.map(|(grid, height)| area(canvas, grid, *height)).collect(),
+            command: contents.command.clone(),
             trend,
             holdings,
         })
@@ -141,11 +148,11 @@ fn since(at: u64, origin: u64) -> i64 {
     at.cast_signed().wrapping_sub(origin.cast_signed())
 }
 
-fn area(canvas: &Canvas, grid: &Grid, height: u32, contents: &Contents) -> AreaModel {
+fn area(canvas: &Canvas, grid: &Grid, height: u32) -> AreaModel {
     let Grid { area, rows, .. } = grid;
     let mut facts = vec![format_size(area.range().size()), format!("from {}", format_address(area.start))];
     let mut title = area.name.clone();
-    let mut command = contents.command.clone();
+    let mut command = String::new();
     let object = area.target().and_then(|id| canvas.space.object(id));
     match (object, area.target()) {
         (Some(object), _) => command.push_str(&format!(" --object {}", object.id)),
@@ -164,7 +171,7 @@ fn area(canvas: &Canvas, grid: &Grid, height: u32, contents: &Contents) -> AreaM
     labels.truncate(MAX_LABELS);
     labels.sort_by_key(|(range, _)| range.start);
     AreaModel {
-        title,
+        title: within(&title, MAX_NAME),
         facts: facts.join(", "),
         start: format_address(area.start),
         size: area.range().size(),
@@ -172,7 +179,10 @@ fn area(canvas: &Canvas, grid: &Grid, height: u32, contents: &Contents) -> AreaM
         height,
         command,
         by_address: object.is_none(),
-        labels: labels.into_iter().map(|(r, name)| (r.start - area.start, r.size(), name)).collect(),
+        labels: labels
+            .into_iter()
+            .map(|(r, name)| (r.start - area.start, r.size(), within(&name, MAX_NAME)))
+            .collect(),
         levels: Vec::new(),
     }
 }
@@ -198,7 +208,7 @@ fn trend(report: &TrendReport, time: &Side) -> TrendModel {
 
 /// Processes with their mappings as they were at the end, the largest of each.
 #[derive(Serialize)]
-struct HoldingsModel {
+pub(super) struct HoldingsModel {
     time_ns: i64,
     /// What was left out, a sentence; may be empty.
     remark: String,
@@ -219,13 +229,13 @@ struct ProcessModel {
 struct MappingModel {
     name: String,
     path: String,
-    start: String,
-    end: String,
+    /// Its addresses, in words: those of a file lie apart.
+    place: String,
     figures: Figures,
 }
 
 impl HoldingsModel {
-    fn new(holdings: &Holdings, origin_ns: u64) -> Self {
+    pub fn new(holdings: &Holdings, origin_ns: u64) -> Self {
         let mut all = holdings.processes_with_mappings();
         let size = |f: &Figures| (f.ws_60s, f.resident, f.mapped);
         all.sort_by_key(|p| Reverse(size(&p.figures)));
@@ -241,16 +251,15 @@ impl HoldingsModel {
             cut |= p.mappings.len() > each;
             p.mappings.truncate(each);
             let mapping = |m: MappingHoldings| MappingModel {
-                name: m.name,
-                path: m.path,
-                start: format_address(m.start),
-                end: format_address(m.end),
+                name: within(&m.name, MAX_NAME),
+                path: within(&m.path, MAX_PATH),
+                place: place(&m),
                 figures: m.figures,
             };
             ProcessModel {
-                name: p.name,
+                name: within(&p.name, MAX_NAME),
                 pid: if p.pid == 0 { p.target } else { u64::from(p.pid) },
-                ended: p.ended,
+                ended: p.ended.map(|how| within(&how, MAX_NAME)),
                 figures: p.figures,
                 mappings: p.mappings.into_iter().map(mapping).collect(),
             }
@@ -269,6 +278,15 @@ impl HoldingsModel {
             totals: holdings.totals(),
             processes,
         }
+    }
+}
+
+/// The addresses of a mapping.
+fn place(m: &MappingHoldings) -> String {
+    let hull = format!("{} to {}", format_address(m.start), format_address(m.end));
+    match m.ranges {
+        0 | 1 => hull,
+        ranges => format!("{ranges} ranges of addresses between {hull}"),
     }
 }
 

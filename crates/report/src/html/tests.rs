@@ -10,9 +10,10 @@ use crate::synthetic::{
     AGGR_NS, MIB, any_snapshots, heat, mapping, mappings, region, snapshot, stairs, unknown,
 };
 use crate::trend::{Definition, Measure, TrendAnalysis, TrendOptions};
+use crate::units::format_address;
 use flate2::read::ZlibDecoder;
-use isotherm_damon::{AddrRange, Snapshot};
-use isotherm_record::{Item, TargetInfo};
+use isotherm_damon::{AddrRange, Snapshot, TargetId, TargetSnapshot};
+use isotherm_record::{Item, TargetEnd, TargetInfo};
 use proptest::prelude::*;
 use std::io::Read;
 
@@ -182,6 +183,51 @@ fn a_minute_takes_little_more_than_the_program() {
     let areas = vec![area(0x7f00_0000_0000, 0x7f00_0000_0000 + 100 * MIB)];
     write(drawn(areas, time, &list), &contents(&list, u64::MAX), &mut out).unwrap();
     assert!(out.len() < page::frame_len() + 30_000, "{} {}", out.len(), page::frame_len());
+}
+
+/// What the table of the page is given.
+fn table(holdings: &Holdings) -> serde_json::Value {
+    serde_json::to_value(model::HoldingsModel::new(holdings, 0)).unwrap()
+}
+
+#[test]
+fn processes_left_out_are_those_forgotten_and_those_cut_off() {
+    // 600 that ended, of which 256 are remembered, and 1000 that run: of 1256 the page lists 1000.
+    let mut holdings = Holdings::default();
+    let of = |i: u64, ids: std::ops::Range<u64>| Snapshot {
+        targets: ids.map(|id| TargetSnapshot::new(TargetId(id), vec![region(0, MIB, 20)])).collect(),
+        ..snapshot(i, 1, Vec::new())
+    };
+    holdings.item(&Item::Snapshot(of(0, 0..600)));
+    for target in 0..600 {
+        holdings.item(&Item::TargetEnd(TargetEnd { target, ..TargetEnd::default() }));
+    }
+    holdings.item(&Item::Snapshot(of(1, 1000..2000)));
+    let table = table(&holdings);
+    assert_eq!(table["processes"].as_array().unwrap().len(), 1000);
+    assert_eq!(table["remark"], "600 processes that held less are left out.");
+}
+
+#[test]
+fn a_file_that_is_mapped_in_places_far_apart_is_not_all_that_lies_between() {
+    let (low, high) = (0x5500_0000_0000, 0x7f00_0000_0000);
+    let mut holdings = Holdings::default();
+    let map = |at: u64, name| mapping(at, at + MIB, "rw-p", name, 0, 0);
+    holdings.item(&mappings(
+        1,
+        vec![map(low, "/usr/bin/server"), map(low + 8 * MIB, "[heap]"), map(high, "/usr/bin/server")],
+    ));
+    let regions = [low, low + 8 * MIB, high].map(|at| region(at, at + MIB, 20)).to_vec();
+    holdings.item(&Item::Snapshot(snapshot(0, 1, regions)));
+    let table = table(&holdings);
+    let place = |name: &str| {
+        let maps = table["processes"][0]["mappings"].as_array().unwrap();
+        maps.iter().find(|m| m["name"] == name).unwrap()["place"].as_str().unwrap().to_owned()
+    };
+    let heap = format!("{} to {}", format_address(low + 8 * MIB), format_address(low + 9 * MIB));
+    assert_eq!(place("[heap]"), heap);
+    let hull = format!("{} to {}", format_address(low), format_address(high + MIB));
+    assert_eq!(place("server"), format!("2 ranges of addresses between {hull}"));
 }
 
 #[test]

@@ -1,0 +1,49 @@
+//! What of a snapshot each area shows: pictures and pages draw it into cells of their own.
+
+use super::Area;
+use crate::space::Space;
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+
+/// Memory to use again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shown {
+    clipped: TargetSnapshot,
+    by_object: Snapshot,
+}
+
+impl Shown {
+    /// Calls `draw` with each of `grids` that shows something of `snapshot`, and the regions of a target there, cut to what
+    /// is mapped. An area that is an object shows the accesses of `targets` (empty: all) to it.
+    pub fn each<G>(
+        &mut self,
+        (space, targets): (&mut Space, &[TargetId]),
+        snapshot: &Snapshot,
+        grids: &mut [G],
+        area: impl Fn(&G) -> &Area,
+        mut draw: impl FnMut(&mut G, &[RegionSnapshot]),
+    ) {
+        let Self { clipped, by_object } = self;
+        let mut shown = snapshot;
+        if grids.iter().any(|grid| area(grid).is_object()) {
+            let wanted = |id| targets.is_empty() || targets.contains(&id);
+            space.by_object(snapshot, wanted, by_object);
+            shown = by_object;
+        }
+        for target in &shown.targets {
+            let wanted = |grid: &G| area(grid).target().is_none_or(|id| id == target.id);
+            if !grids.iter().any(wanted) {
+                continue;
+            }
+            let target = match space.cuts(target.id) && std::ptr::eq(shown, snapshot) {
+                true => {
+                    space.clip(target, clipped);
+                    &*clipped
+                }
+                false => target,
+            };
+            for grid in grids.iter_mut().filter(|grid| wanted(grid)) {
+                draw(grid, &target.regions);
+            }
+        }
+    }
+}
