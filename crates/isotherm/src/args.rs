@@ -7,6 +7,7 @@ mod holdings;
 mod lab;
 mod monitor;
 mod report;
+mod scheme;
 mod targets;
 mod top;
 
@@ -25,6 +26,7 @@ pub use monitor::MonitorArgs;
 pub use report::{
     AccessArgs, ConvertArgs, HeatmapArgs, HtmlArgs, InputArgs, RawArgs, ReportCommand, TrendArgs,
 };
+pub use scheme::{CheckArgs, SchemeCommand, SchemeConvertArgs, TryArgs};
 pub use targets::TargetArgs;
 pub use top::TopArgs;
 
@@ -48,6 +50,9 @@ pub enum Command {
     Report(ReportCommand),
     /// Convert a recording to another format
     Convert(ConvertArgs),
+    /// Say which memory gets which action: check and convert scheme files, try them on a recording
+    #[command(subcommand)]
+    Scheme(SchemeCommand),
     /// Repeat the experiments: how true a record is, what it costs, what reporting free memory saves
     #[command(subcommand)]
     Lab(LabCommand),

@@ -1,7 +1,7 @@
 //! From the command line to what does the work.
 
 use crate::args::{Cli, Command, LabCommand};
-use crate::{convert, doctor, lab, manual, record, report, top};
+use crate::{convert, doctor, lab, manual, record, report, scheme, top};
 use std::process::ExitCode;
 
 /// Runs what was asked for; gives the status to exit with.
@@ -18,6 +18,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Lab(LabCommand::Frames(args)) => lab::frames::run(&args),
         Command::Lab(LabCommand::Fork(args)) => lab::fork::run(&args),
         Command::Report(command) => report::run(&command),
+        Command::Scheme(command) => scheme::run(&command),
         Command::Convert(args) => convert::run(&args),
         Command::Doctor { json } => doctor::run(json),
         Command::Completions { shell } => manual::completions(shell).map(|()| ExitCode::SUCCESS),

@@ -28,6 +28,7 @@ mod output;
 mod reading;
 mod record;
 mod report;
+mod scheme;
 mod stop;
 mod terminal;
 mod top;

@@ -227,12 +227,12 @@ fn unprinted(error: io::Error) -> io::Error {
 }
 
 /// Prints to standard output, all of it or an error.
-fn print(write: impl FnOnce(&mut BufWriter<io::StdoutLock<'_>>) -> io::Result<()>) -> anyhow::Result<()> {
+pub fn print(write: impl FnOnce(&mut BufWriter<io::StdoutLock<'_>>) -> io::Result<()>) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     write(&mut out).and_then(|()| out.flush()).map_err(|error| unprinted(error).into())
 }
 
-fn print_json(value: &impl Serialize, pretty: bool) -> anyhow::Result<()> {
+pub fn print_json(value: &impl Serialize, pretty: bool) -> anyhow::Result<()> {
     print(|out| {
         if pretty {
             serde_json::to_writer_pretty(&mut *out, value)?;
@@ -244,20 +244,20 @@ fn print_json(value: &impl Serialize, pretty: bool) -> anyhow::Result<()> {
 }
 
 #[derive(Clone, Copy)]
-enum PictureKind {
+pub enum PictureKind {
     Png,
     Svg,
 }
 
 /// A picture to be written. It replaces a picture or nothing.
-struct PictureFile {
+pub struct PictureFile {
     path: PathBuf,
     kind: PictureKind,
     draft: Draft,
 }
 
 impl PictureFile {
-    fn new(path: &Path) -> anyhow::Result<Self> {
+    pub fn new(path: &Path) -> anyhow::Result<Self> {
         let ending = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
         let kind = match ending.as_deref() {
             Some("png") => PictureKind::Png,
@@ -270,7 +270,7 @@ impl PictureFile {
         Ok(Self { path: path.to_owned(), kind, draft })
     }
 
-    fn write(self, draw: impl FnOnce(PictureKind, &mut Vec<u8>) -> io::Result<()>) -> anyhow::Result<()> {
+    pub fn write(self, draw: impl FnOnce(PictureKind, &mut Vec<u8>) -> io::Result<()>) -> anyhow::Result<()> {
         let path = self.path.display();
         let mut picture = Vec::new();
         draw(self.kind, &mut picture).with_context(|| format!("cannot draw {path}"))?;

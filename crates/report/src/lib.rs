@@ -10,6 +10,7 @@
 //! | time x address | [`heatmap::Survey`] to choose what to show, then [`heatmap::Raster`] | [`heatmap::Heatmap`] |
 //! | a page for browsers | [`html::Canvas`], for areas that a [`heatmap::Survey`] chose | [`html::write`] |
 //! | working set, number of regions | [`trend::TrendAnalysis`] | [`trend::TrendReport`] |
+//! | gain and cost of several values | - | [`tradeoff::Tradeoff`] |
 //! | everything as text | [`raw::RawWriter`] | - |
 //! | mapped, resident, working set, hot, cold, unknown by process, mapping, object | [`holdings::Holdings`], [`holdings::HoldingsAnalysis`] | [`holdings::HoldingsReport`] |
 //! | what differs between recordings | [`diff::Profile`], a recording each | [`diff::DiffReport`] |
@@ -39,6 +40,7 @@ pub mod provenance;
 pub mod rate;
 pub mod raw;
 pub mod summary;
+pub mod tradeoff;
 pub mod trend;
 pub mod units;
 

@@ -1,0 +1,191 @@
+//! What schemes did to the memory of a target: by address, when it was last acted on, and what share of it is still as the action
+//! left it.
+
+use isotherm_damon::AddrRange;
+use std::collections::BTreeMap;
+
+/// More pieces than this are joined, whatever becomes of the precision: twice what a monitor has regions by default, and room for
+/// their borders to move.
+const MOST: usize = 8192;
+
+/// What one scheme left of a piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Mark {
+    /// Share of the piece that is as the action left it, 0..=1: out, or not accessed since.
+    pub share: f64,
+    /// When it was acted on, the mean of its bytes, ns.
+    pub since_ns: f64,
+    /// Share of the piece that was accessed again and is still as the action left it, as huge pages are.
+    pub seen: f64,
+}
+
+/// A piece of memory that schemes acted on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Piece {
+    pub end: u64,
+    /// When its age last began anew for an action; `None`: what the recording says of its age holds again.
+    pub renewed_ns: Option<u64>,
+    /// A mark for each scheme.
+    pub marks: Vec<Mark>,
+}
+
+/// The pieces of one target, by their start; what no scheme acted on is not there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Memory {
+    pieces: BTreeMap<u64, Piece>,
+}
+
+impl Memory {
+    /// Calls `each` with the pieces in `range`, cut to it.
+    pub fn within(&mut self, range: AddrRange, mut each: impl FnMut(AddrRange, &mut Piece)) {
+        self.cut(range.start);
+        self.cut(range.end);
+        for (start, piece) in self.pieces.range_mut(range.start..range.end.max(range.start)) {
+            each(AddrRange::new(*start, piece.end), piece);
+        }
+    }
+
+    /// As [`Self::within`], with fresh pieces where there are none.
+    pub fn all_within(&mut self, range: AddrRange, schemes: usize, each: impl FnMut(AddrRange, &mut Piece)) {
+        let mut gaps = Vec::new();
+        let mut at = range.start;
+        self.within(range, |piece, _| {
+            if at < piece.start {
+                gaps.push((at, piece.start));
+            }
+            at = piece.end;
+        });
+        if at < range.end {
+            gaps.push((at, range.end));
+        }
+        for (start, end) in gaps {
+            self.pieces.insert(start, Piece { end, renewed_ns: None, marks: vec![Mark::default(); schemes] });
+        }
+        self.within(range, each);
+    }
+
+    fn cut(&mut self, at: u64) {
+        let Some((_, piece)) = self.pieces.range_mut(..at).next_back().filter(|(_, piece)| piece.end > at)
+        else {
+            return;
+        };
+        let right = piece.clone();
+        piece.end = at;
+        self.pieces.insert(at, right);
+    }
+
+    /// Forgets what lies outside of all `ranges` (sorted, disjoint): it is mapped no more.
+    pub fn keep(&mut self, ranges: impl Iterator<Item = AddrRange>) {
+        let mut at = 0;
+        let mut gone = Vec::new();
+        for range in ranges.chain(std::iter::once(AddrRange::new(u64::MAX, u64::MAX))) {
+            if at < range.start {
+                self.cut(at);
+                self.cut(range.start);
+                gone.extend(self.pieces.range(at..range.start).map(|(start, _)| *start));
+            }
+            at = range.end;
+        }
+        for start in gone {
+            self.pieces.remove(&start);
+        }
+    }
+
+    /// Joins neighbours that are as good as equal, and forgets pieces of which nothing is left to say.
+    pub fn join(&mut self, tolerance_ns: f64) {
+        let mut tolerance = 0.01;
+        let mut time = tolerance_ns;
+        loop {
+            let mut joined: BTreeMap<u64, Piece> = BTreeMap::new();
+            let mut last: Option<(u64, Piece)> = None;
+            for (start, piece) in std::mem::take(&mut self.pieces) {
+                if piece.renewed_ns.is_none() && piece.marks.iter().all(|mark| mark.share < 0.001) {
+                    continue;
+                }
+                match &mut last {
+                    Some((before, left)) if left.end == start && alike(left, &piece, tolerance, time) => {
+                        take_in(*before, left, start, &piece);
+                    }
+                    _ => joined.extend(last.replace((start, piece))),
+                }
+            }
+            joined.extend(last);
+            self.pieces = joined;
+            if self.pieces.len() <= MOST || tolerance > 1.0 {
+                return;
+            }
+            tolerance *= 4.0;
+            // In the end whatever touches is joined.
+            time = if tolerance > 1.0 { f64::INFINITY } else { time * 8.0 };
+        }
+    }
+}
+
+fn alike(a: &Piece, b: &Piece, tolerance: f64, time: f64) -> bool {
+    let ages = match (a.renewed_ns, b.renewed_ns) {
+        (Some(a), Some(b)) => (a.abs_diff(b) as f64) <= time,
+        (None, None) => true,
+        _ => tolerance > 1.0,
+    };
+    ages && a.marks.iter().zip(&b.marks).all(|(a, b)| {
+        let times = a.share < 0.001 || b.share < 0.001 || (a.since_ns - b.since_ns).abs() <= time;
+        (a.share - b.share).abs() <= tolerance && times
+    })
+}
+
+/// Lengthens a piece by its right neighbour; what they say becomes the mean by size.
+fn take_in(start: u64, left: &mut Piece, border: u64, right: &Piece) {
+    let (l, r) = ((border - start) as f64, (right.end - border) as f64);
+    for (a, b) in left.marks.iter_mut().zip(&right.marks) {
+        let (x, y) = (a.share * l, b.share * r);
+        if x + y > 0.0 {
+            a.since_ns = (a.since_ns * x + b.since_ns * y) / (x + y);
+        }
+        a.share = (x + y) / (l + r).max(1.0);
+        a.seen = (a.seen * l + b.seen * r) / (l + r).max(1.0);
+    }
+    left.renewed_ns = match (left.renewed_ns, right.renewed_ns) {
+        (Some(a), Some(b)) => Some(((a as f64 * l + b as f64 * r) / (l + r).max(1.0)) as u64),
+        (a, b) => a.or(b),
+    };
+    left.end = right.end;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(memory: &Memory) -> Vec<(u64, u64, f64)> {
+        memory.pieces.iter().map(|(start, piece)| (*start, piece.end, piece.marks[0].share)).collect()
+    }
+
+    #[test]
+    fn pieces_are_cut_filled_joined_and_forgotten() {
+        let mut memory = Memory::default();
+        let mark =
+            |share| move |_: AddrRange, piece: &mut Piece| piece.marks[0] = Mark { share, ..Mark::default() };
+        memory.all_within(AddrRange::new(10, 20), 1, mark(1.0));
+        memory.all_within(AddrRange::new(15, 30), 1, mark(0.5));
+        assert_eq!(pieces(&memory), [(10, 15, 1.0), (15, 20, 0.5), (20, 30, 0.5)]);
+        memory.join(1.0);
+        assert_eq!(pieces(&memory), [(10, 15, 1.0), (15, 30, 0.5)]);
+        memory.keep([AddrRange::new(0, 12), AddrRange::new(16, 20)].into_iter());
+        assert_eq!(pieces(&memory), [(10, 12, 1.0), (16, 20, 0.5)]);
+        memory.within(AddrRange::new(0, 100), mark(0.0));
+        memory.join(1.0);
+        assert_eq!(pieces(&memory), []);
+    }
+
+    #[test]
+    fn there_are_never_more_than_so_many() {
+        let mut memory = Memory::default();
+        for at in 0..3 * MOST as u64 {
+            memory.all_within(AddrRange::new(at, at + 1), 1, |_, piece| {
+                piece.marks[0] = Mark { share: (at % 7) as f64 / 7.0, since_ns: at as f64 * 1e9, seen: 0.0 };
+                piece.renewed_ns = Some(at * 1_000_000_000);
+            });
+        }
+        memory.join(1.0);
+        assert!(memory.pieces.len() <= MOST, "{}", memory.pieces.len());
+    }
+}

@@ -1,0 +1,453 @@
+//! Dry runs: what schemes would have done to the memory of a recording, and what that would have cost.
+//!
+//! The core's schemes run over the recorded regions, snapshot by snapshot, with quotas, apply intervals and filters as they do
+//! live. What a live run changes, and a recording of an undisturbed one does not show, is modelled:
+//! - **Memory paged out stays out until it is accessed again**, and is not paged out again before. A region's pages are accessed
+//!   in an interval with the probability `p` that was recorded, so of what is out `1 - (1 - p)^n` comes back in `n` intervals
+//!   (Denning; the estimate of `isotherm report wss`), as far as the evidence for `p` goes. An absent page that is accessed
+//!   appears, which is a change of its rate that no monitor misses: its age begins anew then.
+//! - **An action lets ages begin anew.** The age of a region is the least of the recorded one and the time since the action, the
+//!   mean by size where only a part was acted on, as regions merge. When the recording shows another rate, its age holds again.
+//! - **What is resident** is what was recorded, less what is out. Where a recording does not say, it is what is mapped.
+//! - **Unknown** is left alone, by the core.
+//!
+//! Memory in use is bounded: pieces of memory that schemes left alike are joined.
+
+mod memory;
+mod report;
+mod series;
+mod sweep;
+
+pub use report::{SchemeTrial, TrialReport, WITHIN_S};
+pub use series::Step;
+pub use sweep::{Sweep, set};
+
+use crate::Entry;
+use isotherm_damon::schemes::{
+    Action, Actions, Age, CommitError, Metrics, Outcome, Refusal, Request, Schemes, WatermarkMetric,
+};
+use isotherm_damon::{AddrRange, Attrs, Moment, Region, RegionSnapshot, Snapshot, Target, TargetId};
+use isotherm_record::{Item, Mappings};
+use isotherm_report::Accumulate;
+use isotherm_report::rate::interval_ns;
+use memory::{Mark, Memory};
+use series::Series;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Bytes a second that actions get done, where a quota limits time: a guess, some 0.5 us a page.
+const THROUGHPUT: u64 = 8 << 30;
+
+/// What a scheme has come to.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    applied: f64,
+    again: f64,
+    again_within_min_age: f64,
+    within: [f64; WITHIN_S.len()],
+    min_age_ns: f64,
+    /// It pages out.
+    is_pageout: bool,
+    /// What was accessed stays as the action left it: huge pages stay, memory on another node stays there.
+    is_lasting: bool,
+    action: Option<Action>,
+}
+
+/// A dry run of schemes over a recording; give it all items ([`Accumulate`]).
+#[derive(Debug)]
+pub struct Trial {
+    schemes: Schemes,
+    titles: Vec<String>,
+    accounts: Vec<Account>,
+    memories: BTreeMap<TargetId, Memory>,
+    mappings: BTreeMap<u64, Mappings>,
+    fallback: Attrs,
+    first_ns: Option<u64>,
+    last_ns: u64,
+    intervals: u64,
+    snapshots: u64,
+    resident_byte_ns: f64,
+    resident_known: bool,
+    out_byte_ns: f64,
+    most_out: f64,
+    series: Series,
+    assumed: Vec<String>,
+}
+
+impl Trial {
+    /// A run of these schemes.
+    ///
+    /// # Errors
+    /// When one of them is not valid.
+    pub fn new(entries: &[Entry]) -> Result<Self, CommitError> {
+        let mut schemes = Schemes::new();
+        let mut assumed = Vec::new();
+        let prepared = entries.iter().enumerate().map(|(index, entry)| {
+            let mut scheme = entry.scheme.clone();
+            let title = entry.title(index);
+            if !scheme.quota.goals.is_empty() {
+                scheme.quota.goals.clear();
+                assumed.push(format!(
+                    "scheme {title}: a recording says nothing of its goals; it does all that the rest of its quota allows"
+                ));
+            }
+            if scheme.watermarks.take().is_some() {
+                assumed.push(format!("scheme {title}: a recording says nothing of free memory; its watermarks let it act"));
+            }
+            if !scheme.filters.ops.is_empty() {
+                scheme.filters.ops.clear();
+                assumed.push(format!("scheme {title}: a recording says nothing of kinds of pages; those filters let all pass"));
+            }
+            if scheme.quota.time.is_some() {
+                assumed.push(format!("scheme {title}: actions were taken to get 8 GiB done in a second of the quota's time"));
+            }
+            scheme
+        });
+        let prepared: Vec<_> = prepared.collect();
+        let accounts = entries.iter().map(Account::of).collect();
+        schemes.commit(prepared)?;
+        Ok(Self {
+            schemes,
+            titles: entries.iter().enumerate().map(|(index, entry)| entry.title(index)).collect(),
+            accounts,
+            memories: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+            fallback: Attrs::default(),
+            first_ns: None,
+            last_ns: 0,
+            intervals: 0,
+            snapshots: 0,
+            resident_byte_ns: 0.0,
+            resident_known: true,
+            out_byte_ns: 0.0,
+            most_out: 0.0,
+            series: Series::new(),
+            assumed,
+        })
+    }
+
+    /// What they would have done.
+    pub fn finish(mut self) -> TrialReport {
+        let seconds = self.first_ns.map_or(0.0, |first| (self.last_ns - first) as f64 / 1e9);
+        let per_second = |byte_ns: f64| if seconds > 0.0 { byte_ns / 1e9 / seconds } else { 0.0 };
+        if !self.resident_known {
+            self.assumed.push(
+                "the recording does not say what is resident; all that is mapped was taken to be".to_owned(),
+            );
+        }
+        let schemes = self.accounts.iter().enumerate().map(|(index, account)| {
+            let stats = self.schemes.stats(index).cloned().unwrap_or_default();
+            SchemeTrial {
+                scheme: self.titles.get(index).cloned().unwrap_or_default(),
+                action: account.action.map_or("", Action::name).to_owned(),
+                tried_bytes: stats.sz_tried,
+                applied_bytes: account.applied as u64,
+                accessed_again_bytes: account.again as u64,
+                accessed_again_within_min_age_bytes: account.again_within_min_age as u64,
+                accessed_again_within: WITHIN_S
+                    .iter()
+                    .zip(account.within)
+                    .map(|(s, bytes)| (*s, bytes as u64))
+                    .collect(),
+                left_bytes: (account.applied - account.again).max(0.0) as u64,
+                unknown_bytes: stats.sz_unknown_last,
+                quota_exceeds: stats.qt_exceeds,
+            }
+        });
+        TrialReport {
+            seconds,
+            snapshots: self.snapshots,
+            resident_bytes: per_second(self.resident_byte_ns),
+            resident_known: self.resident_known,
+            out_bytes: per_second(self.out_byte_ns),
+            out_byte_seconds: self.out_byte_ns / 1e9,
+            most_out_bytes: self.most_out as u64,
+            schemes: schemes.collect(),
+            over_time: self.series.finish(),
+            assumed: self.assumed,
+        }
+    }
+
+    /// The attributes in force, as far as the snapshot says.
+    fn attrs(&self, snapshot: &Snapshot) -> Attrs {
+        let (start, end) = interval_ns(snapshot);
+        let most = u64::from(snapshot.max_nr_accesses);
+        let sample_ns = match (snapshot.sample_ns, most) {
+            (0, 0) => u64::try_from(self.fallback.sample.as_nanos()).unwrap_or(1),
+            (0, most) => (end - start) / most,
+            (sample, _) => sample,
+        };
+        let sample = Duration::from_nanos(sample_ns.max(1000));
+        let aggr = if most > 0 {
+            sample.saturating_mul(snapshot.max_nr_accesses)
+        } else {
+            Duration::from_nanos(end - start)
+        };
+        // Regions are split wherever a scheme stops; the limit is the monitor's affair.
+        Attrs { sample, aggr: aggr.max(sample), max_nr_regions: usize::MAX >> 1, ..Attrs::default() }
+    }
+}
+
+impl Account {
+    fn of(entry: &Entry) -> Self {
+        let scheme = &entry.scheme;
+        let min_age_ns = match scheme.pattern.age {
+            Age::Time(bounds) => bounds.min.as_nanos() as f64,
+            Age::Aggregations(bounds) => f64::from(bounds.min) * Attrs::default().aggr.as_nanos() as f64,
+        };
+        Self {
+            min_age_ns,
+            is_pageout: scheme.action == Action::Pageout,
+            is_lasting: !matches!(
+                scheme.action,
+                Action::Pageout | Action::Cold | Action::LruDeprio | Action::MigrateCold
+            ),
+            action: Some(scheme.action),
+            ..Self::default()
+        }
+    }
+
+    fn accessed_again(&mut self, bytes: f64, after_ns: f64) {
+        self.again += bytes;
+        if after_ns < self.min_age_ns {
+            self.again_within_min_age += bytes;
+        }
+        for (limit, sum) in WITHIN_S.iter().zip(&mut self.within) {
+            if after_ns <= *limit as f64 * 1e9 {
+                *sum += bytes;
+            }
+        }
+    }
+}
+
+/// Standard deviations by which a rate must be above 0. A guess: with less, the one hit that a region of idle memory may owe to
+/// its border lets it come back bit by bit; with more, memory that is accessed every ten seconds does not.
+const SURE: f64 = 1.5;
+
+/// The probability that a page is accessed in a sampling interval, as far as the evidence goes: a backend that keeps an account
+/// of it still shows a rate of its own prior, or of a hit long ago, where nothing is accessed any more.
+fn accessed(region: &RegionSnapshot, max_nr_accesses: u32) -> f64 {
+    let rate = region.probability(max_nr_accesses).min(1.0);
+    if region.exposure == RegionSnapshot::COUNTED || region.exposure == 0 {
+        return rate;
+    }
+    let exposure = f64::from(region.exposure);
+    let hits = rate * exposure;
+    ((hits - SURE * hits.sqrt()) / exposure).clamp(0.0, 1.0)
+}
+
+/// Bytes present by bytes of a region, as recorded.
+fn density(region: &RegionSnapshot, mapped: impl FnOnce() -> u64) -> f64 {
+    let bytes = region.resident.unwrap_or_else(mapped);
+    (bytes as f64 / region.range.size().max(1) as f64).min(1.0)
+}
+
+fn mapped_in(mappings: Option<&Mappings>, range: AddrRange) -> u64 {
+    let Some(mappings) = mappings.filter(|mappings| !mappings.maps.is_empty()) else { return range.size() };
+    let first = mappings.maps.partition_point(|mapping| mapping.end <= range.start);
+    let touching = mappings.maps.iter().skip(first).take_while(|mapping| mapping.start < range.end);
+    touching.map(|mapping| mapping.range().intersection(range).size()).sum()
+}
+
+impl Accumulate for Trial {
+    fn note(&mut self, item: &Item) {
+        match item {
+            Item::Header(header) if header.attrs.sample_us > 0 => {
+                self.fallback.sample = Duration::from_micros(header.attrs.sample_us);
+            }
+            Item::Mappings(mappings) => {
+                self.mappings.insert(mappings.target, mappings.clone());
+            }
+            Item::TargetEnd(end) => {
+                self.memories.remove(&TargetId(end.target));
+                self.mappings.remove(&end.target);
+            }
+            _ => {}
+        }
+    }
+
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        let attrs = self.attrs(snapshot);
+        let (start, now_ns) = interval_ns(snapshot);
+        let first = *self.first_ns.get_or_insert(start);
+        // What a gap in the recording hides is taken to go on as before.
+        let since = if self.snapshots == 0 { start } else { self.last_ns };
+        let elapsed = now_ns.saturating_sub(since) as f64;
+        let sample_ns = attrs.sample.as_nanos() as f64;
+        let intervals = (elapsed / sample_ns).max(1.0);
+        self.intervals += intervals.round() as u64;
+        self.snapshots += 1;
+        self.last_ns = now_ns;
+        let (again_before, applied_before) = (self.total(|a| a.again), self.total(|a| a.applied));
+        let aggr_ns = attrs.aggr.as_nanos() as f64;
+        let (mut targets, mut out, mut resident) = (Vec::new(), 0.0, 0.0);
+        for target in &snapshot.targets {
+            let memory = self.memories.entry(target.id).or_default();
+            memory.keep(target.regions.iter().map(|region| region.range));
+            let mappings = self.mappings.get(&target.id.0);
+            let mut regions = Vec::with_capacity(target.regions.len());
+            for known in &target.regions {
+                self.resident_known &= known.resident.is_some();
+                let density = density(known, || mapped_in(mappings, known.range));
+                resident += density * known.range.size() as f64;
+                let returning = if known.is_unknown() {
+                    0.0
+                } else {
+                    1.0 - (1.0 - accessed(known, snapshot.max_nr_accesses)).powf(intervals)
+                };
+                let recorded = f64::from(known.age);
+                let (mut younger, accounts) = (0.0, &mut self.accounts);
+                memory.within(known.range, |range, piece| {
+                    let bytes = range.size() as f64;
+                    let mut came_back = false;
+                    for (account, mark) in accounts.iter_mut().zip(&mut piece.marks) {
+                        let back = (mark.share - mark.seen).max(0.0) * returning;
+                        came_back |= account.is_pageout && back > 0.1 * mark.share;
+                        if back > 0.0 {
+                            // On average it was accessed in the middle of the time.
+                            let after_ns = now_ns as f64 - elapsed / 2.0 - mark.since_ns;
+                            account.accessed_again(back * bytes * density, after_ns);
+                            *(if account.is_lasting { &mut mark.seen } else { &mut mark.share }) +=
+                                if account.is_lasting { back } else { -back };
+                        }
+                        if account.is_pageout {
+                            out += mark.share * bytes * density;
+                        }
+                    }
+                    if came_back {
+                        piece.renewed_ns = Some(now_ns);
+                    }
+                    let age =
+                        piece.renewed_ns.map(|renewed| (now_ns.saturating_sub(renewed)) as f64 / aggr_ns);
+                    match age {
+                        Some(age) if age < recorded => younger += (recorded - age) * bytes,
+                        // The recording shows a change since then.
+                        _ => piece.renewed_ns = None,
+                    }
+                });
+                let age = recorded - younger / known.range.size().max(1) as f64;
+                regions.push(region_of(known, age.max(0.0) as u32, density));
+            }
+            targets.push(Target::new(target.id, regions));
+        }
+        let mut moment = Moment::new(&mut targets, attrs, now_ns, self.intervals);
+        let mut actor =
+            Actor { memories: &mut self.memories, accounts: &mut self.accounts, now_ns, paged_out: 0.0 };
+        self.schemes.apply(&mut moment, &mut actor, &mut Always);
+        let paged_out = actor.paged_out;
+        for target in &snapshot.targets {
+            if let Some(memory) = self.memories.get_mut(&target.id) {
+                memory.join(aggr_ns);
+            }
+        }
+        self.out_byte_ns += out * elapsed;
+        self.resident_byte_ns += resident * elapsed;
+        self.most_out = self.most_out.max(out + paged_out);
+        let seconds = |ns: u64| ns.saturating_sub(first) as f64 / 1e9;
+        self.series.add(Step {
+            start_s: seconds(since),
+            end_s: seconds(now_ns),
+            applied_bytes: self.total(|a| a.applied) - applied_before,
+            accessed_again_bytes: self.total(|a| a.again) - again_before,
+            out_bytes: out,
+        });
+    }
+}
+
+impl Trial {
+    fn total(&self, of: impl Fn(&Account) -> f64) -> f64 {
+        self.accounts.iter().map(of).sum()
+    }
+}
+
+fn region_of(known: &RegionSnapshot, age: u32, density: f64) -> Region {
+    Region {
+        nr_accesses: known.nr_accesses,
+        nr_accesses_bp: known.nr_accesses_bp,
+        last_nr_accesses: known.nr_accesses,
+        age,
+        seen_bp: known.seen_bp,
+        exposure: known.exposure,
+        resident: Some((density * known.range.size() as f64) as u64),
+        ..Region::new(known.range)
+    }
+}
+
+/// Watermarks were taken away; nothing else is asked for.
+struct Always;
+
+impl Metrics for Always {
+    fn watermark(&mut self, _: WatermarkMetric) -> Option<u64> {
+        Some(0)
+    }
+}
+
+/// Notes what would have been done.
+struct Actor<'a> {
+    memories: &'a mut BTreeMap<TargetId, Memory>,
+    accounts: &'a mut [Account],
+    now_ns: u64,
+    paged_out: f64,
+}
+
+impl Actions for Actor<'_> {
+    fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, Refusal> {
+        let Some(memory) = self.memories.get_mut(&request.target) else { return Err(Refusal::Target) };
+        let density = density(request.region, || request.region.range.size());
+        let now = self.now_ns as f64;
+        let pageouts: Vec<bool> = self.accounts.iter().map(|account| account.is_pageout).collect();
+        let undone: Vec<bool> = self
+            .accounts
+            .iter()
+            .map(|account| account.action.is_some_and(|a| undoes(request.action, a)))
+            .collect();
+        let mut applied = 0.0;
+        memory.all_within(request.range, self.accounts.len(), |range, piece| {
+            let bytes = range.size() as f64 * density;
+            let out: f64 =
+                piece.marks.iter().zip(&pageouts).filter(|(_, out)| **out).map(|(mark, _)| mark.share).sum();
+            let out = out.min(1.0);
+            for (mark, _) in piece.marks.iter_mut().zip(&undone).filter(|(_, undone)| **undone) {
+                *mark = Mark::default();
+            }
+            piece.renewed_ns = Some(self.now_ns);
+            let Some(mark) = piece.marks.get_mut(request.scheme) else { return };
+            // What is not there, and what is as the action would leave it, is not changed by it.
+            let fresh = match request.action {
+                Action::Pageout => 1.0 - out,
+                Action::Willneed => out,
+                _ => (1.0 - mark.share).min(1.0 - out),
+            };
+            let fresh = fresh.max(0.0);
+            applied += fresh * bytes;
+            let kept = mark.share;
+            mark.share = (kept + fresh).min(1.0);
+            if mark.share > 0.0 {
+                mark.since_ns = (mark.since_ns * kept + now * fresh) / (kept + fresh).max(f64::MIN_POSITIVE);
+            }
+        });
+        if let Some(account) = self.accounts.get_mut(request.scheme) {
+            account.applied += applied;
+        }
+        if request.action == Action::Pageout {
+            self.paged_out += applied;
+        }
+        let applied = applied as u64;
+        let took_ns = (u128::from(applied) * 1_000_000_000 / u128::from(THROUGHPUT)) as u64;
+        Ok(Outcome { applied, passed: applied, took_ns })
+    }
+}
+
+/// Whether an action takes back what another left.
+const fn undoes(action: Action, other: Action) -> bool {
+    matches!(
+        (action, other),
+        (Action::Willneed, Action::Pageout)
+            | (Action::Nohugepage, Action::Hugepage | Action::Collapse)
+            | (Action::Hugepage | Action::Collapse, Action::Nohugepage)
+            | (Action::MigrateHot, Action::MigrateCold)
+            | (Action::MigrateCold, Action::MigrateHot)
+            | (Action::LruPrio, Action::LruDeprio | Action::Cold)
+            | (Action::LruDeprio | Action::Cold, Action::LruPrio)
+    )
+}
