@@ -77,7 +77,7 @@ fn mistakes_are_named_with_file_line_and_field() {
     run(dir.path(), &["scheme", "check", "a.toml"]).fails(1, &parts);
     run(dir.path(), &["scheme", "check", "recliam"]).fails(1, &["no scheme file recliam", "reclaim"]);
     run(dir.path(), &["scheme", "check", "reclaim:min_aeg=1s"]).fails(1, &["did you mean min_age?"]);
-    run(dir.path(), &["scheme", "check"]).fails(1, &["name a scheme file"]);
+    run(dir.path(), &["scheme", "check"]).fails(2, &["<FILE|PRESET>"]);
     run(dir.path(), &["scheme", "check", "."]).fails(1, &["cannot read ."]);
     fs::write(at("bytes"), [0xff, 0xfe, 0x00]).unwrap();
     run(dir.path(), &["scheme", "check", "bytes"]).fails(1, &["not a text"]);
