@@ -24,6 +24,8 @@ install -m 755 "$busybox" "$tree/bin/busybox"
 ln -s busybox "$tree/bin/sh"
 install -m 755 "$root/ci/guest-init" "$tree/init"
 cp -r "$root/ci/guest-tests" "$tree/tests"
+# Of the kernel's, beside its busybox.
+[ ! -d "$(dirname "$busybox")/modules" ] || cp -r "$(dirname "$busybox")/modules" "$tree/modules"
 # Symbols make up most of the binary and none of the test.
 if command -v strip >/dev/null 2>&1; then
 	strip -o "$tree/bin/isotherm" "$isotherm"

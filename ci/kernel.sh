@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Fetches a stock Debian cloud kernel, and the suite's static busybox, for a guest.
+# Fetches a stock Debian cloud kernel, its modules for zram, and the suite's static busybox, for a guest.
 #
 #   ci/kernel.sh [--refresh] SUITE        SUITE: bookworm, trixie, sid, ...
 #
-# Prints the directory that holds `vmlinuz`, `busybox` and `packages` (their names and versions). The
+# Prints the directory that holds `vmlinuz`, `modules`, `busybox` and `packages` (their names and versions). The
 # suite need not be the machine's own: apt runs with lists, cache and state of its own under .ci/cache
 # (or $ISOTHERM_CI_CACHE), on the machine's package sources with the suite's name replaced. Nothing is
 # installed and the machine's apt is not touched. What was fetched before is used again unless
@@ -23,13 +23,14 @@ case $suite in
 '' | *[!a-z]*) die "'$suite' is no name of a Debian suite; try bookworm, trixie or sid" ;;
 esac
 dir=${ISOTHERM_CI_CACHE:-$root/.ci/cache}/kernel/$suite
-if [ "$refresh" = 0 ] && [ -e "$dir/packages" ]; then
+if [ "$refresh" = 0 ] && [ -e "$dir/packages" ] && [ -d "$dir/modules" ]; then
 	printf '%s\n' "$dir"
 	exit
 fi
 
 need apt-get apt
 need dpkg dpkg
+need xz xz-utils
 own=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
 [ -n "$own" ] || die "/etc/os-release names no VERSION_CODENAME, so the suite in apt's sources is unknown"
 
@@ -108,6 +109,17 @@ take() {
 # /boot/vmlinuz-RELEASE, or from 7.x on /usr/lib/modules/RELEASE/vmlinuz.
 take vmlinuz '*/vmlinuz*'
 take busybox '*bin/busybox'
+# zram is a module, and so is what it is made of, in part; uncompressed, as busybox's insmod takes them. What is not there is
+# built in, or not used by this kernel's zram.
+mkdir "$dir/modules"
+for module in zsmalloc lz4_compress lz4hc_compress zstd_compress zram; do
+	found=$(find "$dir/root" -type f -name "$module.ko*" | head -n 1)
+	case $found in
+	*.xz) xz -dc "$found" >"$dir/modules/$module.ko" ;;
+	*.zst) zstd -qdc "$found" >"$dir/modules/$module.ko" ;;
+	*.ko) cp "$found" "$dir/modules/$module.ko" ;;
+	esac
+done
 (cd "$dir/deb" && printf '%s\n' *.deb) >"$dir/packages.new"
 rm -rf "$dir/apt" "$dir/deb" "$dir/root"
 # Last, so that an interrupted run is seen as one.

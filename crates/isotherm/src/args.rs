@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+mod apply;
 mod diff;
 mod fork;
 mod frames;
@@ -17,6 +18,7 @@ use isotherm_report::units::parse_time;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use apply::ApplyArgs;
 pub use diff::DiffArgs;
 pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
@@ -50,7 +52,7 @@ pub enum Command {
     Report(ReportCommand),
     /// Convert a recording to another format
     Convert(ConvertArgs),
-    /// Say which memory gets which action: check and convert scheme files, try them on a recording
+    /// Say which memory gets which action: check and convert scheme files, try them on a recording, apply them
     #[command(subcommand)]
     Scheme(SchemeCommand),
     /// Repeat the experiments: how true a record is, what it costs, what reporting free memory saves

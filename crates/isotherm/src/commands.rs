@@ -18,7 +18,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Lab(LabCommand::Frames(args)) => lab::frames::run(&args),
         Command::Lab(LabCommand::Fork(args)) => lab::fork::run(&args),
         Command::Report(command) => report::run(&command),
-        Command::Scheme(command) => scheme::run(&command),
+        Command::Scheme(command) => scheme::run(command),
         Command::Convert(args) => convert::run(&args),
         Command::Doctor { json } => doctor::run(json),
         Command::Completions { shell } => manual::completions(shell).map(|()| ExitCode::SUCCESS),

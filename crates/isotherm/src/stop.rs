@@ -15,6 +15,8 @@ pub struct Stop {
     terminations: Arc<AtomicUsize>,
     hangups: Arc<AtomicUsize>,
     hears_hangups: bool,
+    /// Whether SIGHUP asks to end.
+    hangup_ends: bool,
 }
 
 impl Stop {
@@ -23,7 +25,20 @@ impl Stop {
     /// # Errors
     /// When the system refuses.
     pub fn install() -> std::io::Result<Self> {
+        Self::install_with(true)
+    }
+
+    /// The same where SIGHUP, though counted, does not ask to end: it has files read again.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn install_for_service() -> std::io::Result<Self> {
+        Self::install_with(false)
+    }
+
+    fn install_with(hangup_ends: bool) -> std::io::Result<Self> {
         let stop = Self {
+            hangup_ends,
             interrupts: Arc::default(),
             terminations: Arc::default(),
             hangups: Arc::default(),
@@ -48,7 +63,7 @@ impl Stop {
 
     /// Whether any came.
     pub fn asked(&self) -> bool {
-        self.interrupts() + self.terminations() + self.hangups() > 0
+        self.interrupts() + self.terminations() + self.ending_hangups() > 0
     }
 
     /// How often Ctrl-C was pressed.
@@ -66,6 +81,10 @@ impl Stop {
         self.hangups.load(Ordering::Relaxed)
     }
 
+    fn ending_hangups(&self) -> usize {
+        if self.hangup_ends { self.hangups() } else { 0 }
+    }
+
     /// Whether SIGHUP is counted: it was not ignored when this process began.
     pub fn hears_hangups(&self) -> bool {
         self.hears_hangups
@@ -73,7 +92,7 @@ impl Stop {
 
     /// The status to exit with for the signal that came, 128 and its number; none if none came.
     pub fn code(&self) -> Option<u8> {
-        [(SIGHUP, self.hangups()), (SIGTERM, self.terminations()), (SIGINT, self.interrupts())]
+        [(SIGHUP, self.ending_hangups()), (SIGTERM, self.terminations()), (SIGINT, self.interrupts())]
             .into_iter()
             .find(|(_, count)| *count > 0)
             .and_then(|(signal, _)| u8::try_from(128 + signal).ok())

@@ -22,6 +22,7 @@ fn help_fits_the_terminal_and_its_paragraphs_fill_it() {
             &["scheme", "check"],
             &["scheme", "convert"],
             &["scheme", "try"],
+            &["scheme", "apply"],
             &["lab", "accuracy"],
             &["lab", "fork"],
             &["workload"],

@@ -1,7 +1,7 @@
 //! The arguments of `isotherm scheme`.
 
-use super::InputArgs;
 use super::report::ForeignArgs;
+use super::{ApplyArgs, InputArgs};
 use clap::{Args, Subcommand};
 use isotherm_report::units::{Bounds, parse_bounds, parse_time};
 use isotherm_schemes::Format;
@@ -16,6 +16,8 @@ pub enum SchemeCommand {
     Convert(SchemeConvertArgs),
     /// Say what schemes would have done to the memory of a recording: what is saved, what comes back
     Try(Box<TryArgs>),
+    /// Act on the memory of live processes as schemes say
+    Apply(Box<ApplyArgs>),
 }
 
 /// Which schemes.

@@ -2,7 +2,7 @@
 
 mod digest;
 mod follow;
-mod recorder;
+pub mod recorder;
 mod rolling;
 mod series;
 mod summary;
@@ -248,26 +248,26 @@ fn observe(
     Ok((recorded, running))
 }
 
-fn is_gone(error: &isotherm_linux::targets::TargetError) -> bool {
+pub fn is_gone(error: &isotherm_linux::targets::TargetError) -> bool {
     matches!(error, isotherm_linux::targets::TargetError::Process(error) if error.is_gone())
 }
 
 /// The command did not run: the statuses of a shell.
-fn not_run(error: CommandError) -> ExitCode {
+pub fn not_run(error: CommandError) -> ExitCode {
     let code = ExitCode::from(u8::try_from(error.shell_code()).unwrap_or(1));
     crate::tell(&error.into());
     code
 }
 
 /// The status when recording failed: the command's, unless that would say that all is well.
-fn failed_at(waited: Option<Waited>) -> ExitCode {
+pub fn failed_at(waited: Option<Waited>) -> ExitCode {
     match waited {
         Some(Waited::Ended(status)) if !status.success() => code_of(status),
         _ => ExitCode::FAILURE,
     }
 }
 
-fn code_of(status: ExitStatus) -> ExitCode {
+pub fn code_of(status: ExitStatus) -> ExitCode {
     // 0..=255 and 128 + signal: both fit.
     ExitCode::from(u8::try_from(status.shell_code()).unwrap_or(1))
 }

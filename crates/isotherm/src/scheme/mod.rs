@@ -1,5 +1,6 @@
-//! `isotherm scheme`: scheme files, and what schemes would do.
+//! `isotherm scheme`: scheme files, what schemes would do, and doing it.
 
+mod apply;
 mod check;
 mod convert;
 mod trial;
@@ -15,11 +16,12 @@ use std::process::ExitCode;
 ///
 /// # Errors
 /// What went wrong, in words for the person who asked.
-pub fn run(command: &SchemeCommand) -> anyhow::Result<ExitCode> {
+pub fn run(command: SchemeCommand) -> anyhow::Result<ExitCode> {
     match command {
-        SchemeCommand::Check(args) => check::run(args),
-        SchemeCommand::Convert(args) => convert::run(args),
-        SchemeCommand::Try(args) => trial::run(args),
+        SchemeCommand::Check(args) => check::run(&args),
+        SchemeCommand::Convert(args) => convert::run(&args),
+        SchemeCommand::Try(args) => trial::run(&args),
+        SchemeCommand::Apply(args) => apply::run(*args),
     }
 }
 

@@ -1,0 +1,127 @@
+//! What schemes did, for people.
+
+use isotherm_damon::schemes::Status;
+use isotherm_linux::schemes::{Halt, SchemeReport};
+use isotherm_report::units::{format_size, format_time};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// How things stand with the session.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Standing {
+    pub elapsed: Duration,
+    /// Targets observed.
+    pub targets: usize,
+    /// Resident bytes of all targets: the most there were, and now.
+    pub resident: Option<(u64, u64)>,
+    /// Share of one CPU that monitoring takes, in the last second.
+    pub monitor: f64,
+    /// CPU time that acting took in all.
+    pub acting: Duration,
+}
+
+/// Why a scheme does not act, or that it does.
+fn status(report: &SchemeReport) -> String {
+    match (report.halt, report.status) {
+        (Some(Halt::Refaults(rate, _)), _) => format!("suspended: {:.0} % came back", rate * 100.0),
+        (Some(Halt::Pressure(share)), _) => format!("suspended: pressure {share:.1} %"),
+        (Some(Halt::PressureUnknown), _) => "suspended: pressure cannot be read".into(),
+        (None, Status::Active | Status::Suspended) => "active".into(),
+        (None, Status::Watermarks) => "off by its watermarks".into(),
+        (None, Status::Snapshots) => "done: as many snapshots as asked for".into(),
+    }
+}
+
+fn refaults(report: &SchemeReport) -> String {
+    report.refaults.rate().map_or_else(|| "-".to_owned(), |rate| format!("{:.1} %", rate * 100.0))
+}
+
+/// The first line: how long, of what, at what cost.
+pub fn head(standing: &Standing) -> String {
+    let mut text = format!("{:.0} s", standing.elapsed.as_secs_f64());
+    let _ = write!(
+        text,
+        "  {} {}",
+        standing.targets,
+        if standing.targets == 1 { "process" } else { "processes" }
+    );
+    if let Some((most, now)) = standing.resident {
+        let _ = write!(text, "  resident {} (most {})", format_size(now), format_size(most));
+    }
+    let acting = u64::try_from(standing.acting.as_nanos()).unwrap_or(u64::MAX);
+    let monitor = standing.monitor * 100.0;
+    let _ = write!(text, "  monitoring {monitor:.1} % of a CPU  acting {} of CPU time", format_time(acting));
+    text
+}
+
+/// A line a scheme, without a table around.
+pub fn lines(reports: &[SchemeReport]) -> Vec<String> {
+    let line = |report: &SchemeReport| {
+        let stats = &report.stats;
+        let mut text = format!(
+            "{}: {}, tried {}, applied {}, unknown {}, refaults {}",
+            report.name,
+            status(report),
+            format_size(stats.sz_tried),
+            format_size(stats.sz_applied),
+            format_size(stats.sz_unknown_last),
+            refaults(report),
+        );
+        if report.effective_bytes > 0 {
+            let quota = format_size(report.effective_bytes);
+            let _ = write!(text, ", quota {quota} a window, full {} times", stats.qt_exceeds);
+        }
+        text + &left(report)
+    };
+    reports.iter().map(line).collect()
+}
+
+fn left(report: &SchemeReport) -> String {
+    let reasons: Vec<String> =
+        report.left.iter().map(|(reason, bytes)| format!("{} {reason}", format_size(bytes))).collect();
+    if reasons.is_empty() { String::new() } else { format!(", left alone {}", reasons.join(", ")) }
+}
+
+/// A table of all schemes, with what they left alone below.
+pub fn table(reports: &[SchemeReport]) -> Vec<String> {
+    let heads = [
+        "scheme", "tried", "applied", "regions", "unknown", "refaults", "quota", "full", "latency", "status",
+    ];
+    let mut rows: Vec<Vec<String>> = vec![heads.iter().map(|&head| head.to_owned()).collect()];
+    for report in reports {
+        let stats = &report.stats;
+        let quota = if report.effective_bytes > 0 { format_size(report.effective_bytes) } else { "-".into() };
+        rows.push(vec![
+            report.name.clone(),
+            format_size(stats.sz_tried),
+            format_size(stats.sz_applied),
+            stats.nr_applied.to_string(),
+            format_size(stats.sz_unknown_last),
+            refaults(report),
+            quota,
+            stats.qt_exceeds.to_string(),
+            format_time(stats.latencies.percentile(50)),
+            status(report),
+        ]);
+    }
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
+    let last = heads.len() - 1;
+    let mut lines: Vec<String> = rows
+        .iter()
+        .map(|row| {
+            let cells = row.iter().zip(&widths).enumerate().map(|(column, (text, width))| match column {
+                0 => format!("{text:<width$}"),
+                _ if column == last => text.clone(),
+                _ => format!("{text:>width$}"),
+            });
+            cells.collect::<Vec<_>>().join("  ")
+        })
+        .collect();
+    for report in reports.iter().filter(|report| report.left.total() > 0) {
+        lines.push(format!("{}{}", report.name, left(report).replacen(", ", ": ", 1)));
+    }
+    lines
+}

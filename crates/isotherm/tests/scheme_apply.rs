@@ -1,0 +1,159 @@
+//! `isotherm scheme apply` on live processes, of which this one is one: memory of files needs no swap to go.
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
+
+mod common;
+
+use common::{Done, Running, isotherm, pte_works, run, skip_but_in_ci, sleeper, wait_until};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
+use rustix::process::Signal;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+const SIZE: u64 = 32 << 20;
+const PAGE: usize = 4096;
+
+const IDLE: &str = "\
+[[scheme]]
+name = \"idle\"
+action = \"pageout\"
+max_access = \"5%\"
+min_age = \"1s\"
+quota.size = \"8M/s\"
+";
+
+/// Whether schemes can act here.
+fn can_act() -> bool {
+    let can = pte_works();
+    if !can {
+        skip_but_in_ci("the pte backend does not work here");
+    }
+    can
+}
+
+/// Memory of a file on a disk, all of it read. Its address.
+fn file_memory(dir: &Path) -> u64 {
+    let path = dir.join("data");
+    let mut file = fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
+    file.write_all(&vec![1; SIZE as usize]).unwrap();
+    // Dirty pages are not dropped.
+    file.sync_all().unwrap();
+    let len = SIZE as usize;
+    // SAFETY: a new mapping at an address of the kernel's choice, never unmapped, only read.
+    let at = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.unwrap();
+    // What others map too is left alone, as children of this process would.
+    // SAFETY: the mapping just made; the advice changes no contents.
+    unsafe { madvise(at, len, Advice::LinuxDontFork) }.unwrap();
+    for offset in (0..len).step_by(PAGE) {
+        // SAFETY: inside the mapping just made.
+        unsafe { (at as *const u8).add(offset).read_volatile() };
+    }
+    at as u64
+}
+
+/// Resident bytes of the mappings that begin at `addr`.
+fn resident(addr: u64) -> u64 {
+    let text = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = text.lines().skip_while(|line| !line.starts_with(&format!("{addr:x}-")));
+    let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    rss.trim().split(' ').next().unwrap().parse::<u64>().unwrap() << 10
+}
+
+fn apply(dir: &Path, pid: u32, more: &[&str]) -> Running {
+    let pid = pid.to_string();
+    let args = [&["scheme", "apply", "idle.toml", "--pid", &pid, "--log", "log"], more].concat();
+    let mut command = isotherm(dir, &args);
+    command.stdout(fs::File::create(dir.join("out")).unwrap());
+    command.stderr(fs::File::create(dir.join("errors")).unwrap());
+    Running::start(command)
+}
+
+fn ended(running: Running) -> Done {
+    running.signal(Signal::INT);
+    running.end()
+}
+
+#[test]
+fn what_is_not_used_goes_and_the_log_says_how_much() {
+    if !can_act() {
+        return;
+    }
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("idle.toml"), IDLE).unwrap();
+    let addr = file_memory(dir);
+    assert_eq!(resident(addr), SIZE);
+    let running =
+        apply(dir, std::process::id(), &["-o", "run.rec", "--overhead", "0", "--stats-every", "100ms"]);
+    wait_until("memory that is not used goes", || resident(addr) <= SIZE / 100 * 15);
+    // Of a folio that is partly used something stays; nothing more goes once all has that can.
+    let done = ended(running);
+    let errors = fs::read_to_string(dir.join("errors")).unwrap();
+    done.ok();
+    // This process runs isotherm, which is not as it should be.
+    assert!(errors.contains("it is its parent"), "{errors}");
+    let out = fs::read_to_string(dir.join("out")).unwrap();
+    assert!(out.contains("idle: active, tried"), "lines while it ran: {out}");
+    let last = out.lines().rev().find(|line| line.starts_with("idle  ")).unwrap();
+    assert!(last.contains("active"), "a table at the end: {out}");
+
+    let gone = SIZE - resident(addr);
+    let log = fs::read_to_string(dir.join("log")).unwrap();
+    let (mut applied, mut quiet, mut window, mut most) = (0, 0, 0, 0);
+    for line in log.lines() {
+        let entry: serde_json::Value = serde_json::from_str(line).unwrap();
+        let number = |name: &str| entry[name].as_u64().unwrap();
+        assert_eq!((entry["scheme"].as_str(), entry["action"].as_str()), (Some("idle"), Some("pageout")));
+        assert_eq!(number("pid"), u64::from(std::process::id()));
+        let (start, end) = (number("start"), number("end"));
+        assert_eq!(number("tried"), end - start);
+        if (addr..addr + SIZE).contains(&start) {
+            applied += number("applied");
+        }
+        // What a window may do is done at once, and then there is a pause.
+        window = if number("time_ns") - quiet > 300_000_000 { 0 } else { window } + number("tried");
+        (quiet, most) = (number("time_ns"), most.max(window));
+    }
+    assert!(applied.abs_diff(gone) * 100 <= gone, "{applied} applied, {gone} gone");
+    assert!(most <= 8 << 20, "{most} bytes in one window");
+    run(dir, &["report", "info", "-i", "run.rec"]).ok();
+}
+
+#[test]
+fn a_file_that_is_changed_is_read_again_and_one_that_is_not_valid_is_not_taken() {
+    if !can_act() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("idle.toml"), IDLE).unwrap();
+    let target = sleeper();
+    let running = apply(dir, target.pid(), &["--stats-every", "100ms"]);
+    let told = |file: &str, words: &str| fs::read_to_string(dir.join(file)).unwrap().contains(words);
+    wait_until("it runs", || told("out", "idle: active"));
+    fs::write(dir.join("idle.toml"), IDLE.replace("5%", "105%")).unwrap();
+    wait_until("what is wrong is said", || told("errors", "idle.toml is not taken; the schemes go on"));
+    fs::write(dir.join("idle.toml"), IDLE.replace("\"idle\"", "\"other\"")).unwrap();
+    wait_until("the new one counts", || told("out", "other: active"));
+    let times = || fs::read_to_string(dir.join("errors")).unwrap().matches("was read again").count();
+    let before = times();
+    running.signal(Signal::HUP);
+    wait_until("SIGHUP has it read again", || times() > before);
+    ended(running).ok();
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let toml = IDLE.replace("min_age", "max_size = \"1K\"\nmin_age");
+    fs::write(dir.join("tiny.toml"), toml).unwrap();
+    let target = sleeper();
+    let pid = target.pid().to_string();
+    run(dir, &["scheme", "apply", "prcl"]).fails(1, &["nothing to act on"]);
+    run(dir, &["scheme", "apply", "no.toml", "--pid", &pid]).fails(1, &["no scheme file no.toml", "prcl"]);
+    let refused = ["scheme idle: it matches nothing", "regions are whole pages", "not applied"];
+    run(dir, &["scheme", "apply", "tiny.toml", "--pid", &pid]).fails(1, &refused);
+    run(dir, &["scheme", "apply", "prcl", "--pid", &pid, "--backend", "refs"])
+        .fails(1, &["refs has no regions that schemes can act on", "pte"]);
+}
