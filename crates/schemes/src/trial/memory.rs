@@ -25,6 +25,8 @@ pub(super) struct Piece {
     pub end: u64,
     /// When its age last began anew for an action; `None`: what the recording says of its age holds again.
     pub renewed_ns: Option<u64>,
+    /// Rate recorded at the last snapshot, as a probability; `None`: not looked at since it was acted on.
+    pub rate: Option<f64>,
     /// A mark for each scheme.
     pub marks: Vec<Mark>,
 }
@@ -59,7 +61,10 @@ impl Memory {
             gaps.push((at, range.end));
         }
         for (start, end) in gaps {
-            self.pieces.insert(start, Piece { end, renewed_ns: None, marks: vec![Mark::default(); schemes] });
+            self.pieces.insert(
+                start,
+                Piece { end, renewed_ns: None, rate: None, marks: vec![Mark::default(); schemes] },
+            );
         }
         self.within(range, each);
     }
@@ -148,6 +153,7 @@ fn take_in(start: u64, left: &mut Piece, border: u64, right: &Piece) {
         (Some(a), Some(b)) => Some(((a as f64 * l + b as f64 * r) / (l + r).max(1.0)) as u64),
         (a, b) => a.or(b),
     };
+    left.rate = left.rate.zip(right.rate).map(|(a, b)| (a * l + b * r) / (l + r).max(1.0));
     left.end = right.end;
 }
 

@@ -4,7 +4,8 @@
 //! live. What a live run changes, and a recording of an undisturbed one does not show, is modelled:
 //! - **Memory paged out stays out until it is accessed again**, and is not paged out again before. A region's pages are accessed
 //!   in an interval with the probability `p` that was recorded, so of what is out `1 - (1 - p)^n` comes back in `n` intervals
-//!   (Denning; the estimate of `isotherm report wss`), as far as the evidence for `p` goes. An absent page that is accessed
+//!   (Denning; the estimate of `isotherm report wss`), as far as the evidence for `p` goes. Where
+//!   the rate has just changed it is `p` itself, since a region's borders follow a change only after a while. An absent page that is accessed
 //!   appears, which is a change of its rate that no monitor misses: its age begins anew then.
 //! - **An action lets ages begin anew.** The age of a region is the least of the recorded one and the time since the action, the
 //!   mean by size where only a part was acted on, as regions merge. When the recording shows another rate, its age holds again.
@@ -67,7 +68,8 @@ pub struct Trial {
     intervals: u64,
     snapshots: u64,
     resident_byte_ns: f64,
-    resident_known: bool,
+    /// The part of it that is only what is mapped.
+    mapped_byte_ns: f64,
     out_byte_ns: f64,
     most_out: f64,
     series: Series,
@@ -118,7 +120,7 @@ impl Trial {
             intervals: 0,
             snapshots: 0,
             resident_byte_ns: 0.0,
-            resident_known: true,
+            mapped_byte_ns: 0.0,
             out_byte_ns: 0.0,
             most_out: 0.0,
             series: Series::new(),
@@ -128,11 +130,12 @@ impl Trial {
 
     /// What they would have done.
     pub fn finish(mut self) -> TrialReport {
-        let seconds = self.first_ns.map_or(0.0, |first| (self.last_ns - first) as f64 / 1e9);
+        let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let per_second = |byte_ns: f64| if seconds > 0.0 { byte_ns / 1e9 / seconds } else { 0.0 };
-        if !self.resident_known {
+        let resident_known = self.mapped_byte_ns <= 0.01 * self.resident_byte_ns;
+        if !resident_known {
             self.assumed.push(
-                "the recording does not say what is resident; all that is mapped was taken to be".to_owned(),
+                "the recording does not say of all memory what is resident; there all that is mapped was taken to be".to_owned(),
             );
         }
         let schemes = self.accounts.iter().enumerate().map(|(index, account)| {
@@ -158,7 +161,7 @@ impl Trial {
             seconds,
             snapshots: self.snapshots,
             resident_bytes: per_second(self.resident_byte_ns),
-            resident_known: self.resident_known,
+            resident_known,
             out_bytes: per_second(self.out_byte_ns),
             out_byte_seconds: self.out_byte_ns / 1e9,
             most_out_bytes: self.most_out as u64,
@@ -236,6 +239,23 @@ fn accessed(region: &RegionSnapshot, max_nr_accesses: u32) -> f64 {
     ((hits - SURE * hits.sqrt()) / exposure).clamp(0.0, 1.0)
 }
 
+/// A rate that falls by more than this part of it a snapshot is an estimate that fades, of memory that is accessed no more. A
+/// guess: estimates that remember for ten aggregations fall so.
+const FADING: f64 = 0.1;
+
+/// Share of what is out of a region that is accessed in so many intervals, `rate` being what is known to be accessed in one, and
+/// `before` the same a snapshot ago.
+fn returning(region: &RegionSnapshot, rate: f64, before: f64, intervals: f64) -> f64 {
+    let counted = region.exposure == RegionSnapshot::COUNTED;
+    let rate = if counted { rate } else { (rate - (before - rate).max(0.0) / FADING).max(0.0) };
+    match region.age {
+        _ if region.is_unknown() => 0.0,
+        // Its rate has just changed, and its borders have not followed yet: rather a part of it is in use than all a little.
+        0 => rate,
+        _ => 1.0 - (1.0 - rate).powf(intervals),
+    }
+}
+
 /// Bytes present by bytes of a region, as recorded.
 fn density(region: &RegionSnapshot, mapped: impl FnOnce() -> u64) -> f64 {
     let bytes = region.resident.unwrap_or_else(mapped);
@@ -287,19 +307,19 @@ impl Accumulate for Trial {
             let mappings = self.mappings.get(&target.id.0);
             let mut regions = Vec::with_capacity(target.regions.len());
             for known in &target.regions {
-                self.resident_known &= known.resident.is_some();
                 let density = density(known, || mapped_in(mappings, known.range));
                 resident += density * known.range.size() as f64;
-                let returning = if known.is_unknown() {
-                    0.0
-                } else {
-                    1.0 - (1.0 - accessed(known, snapshot.max_nr_accesses)).powf(intervals)
-                };
+                if known.resident.is_none() {
+                    self.mapped_byte_ns += density * known.range.size() as f64 * elapsed;
+                }
+                let rate = accessed(known, snapshot.max_nr_accesses);
                 let recorded = f64::from(known.age);
                 let (mut younger, accounts) = (0.0, &mut self.accounts);
                 memory.within(known.range, |range, piece| {
                     let bytes = range.size() as f64;
                     let mut came_back = false;
+                    let before = piece.rate.replace(rate).unwrap_or(rate);
+                    let returning = returning(known, rate, before, intervals);
                     for (account, mark) in accounts.iter_mut().zip(&mut piece.marks) {
                         let back = (mark.share - mark.seen).max(0.0) * returning;
                         came_back |= account.is_pageout && back > 0.1 * mark.share;

@@ -47,7 +47,7 @@ pub struct TrialReport {
     pub snapshots: u64,
     /// Resident memory of the targets without the schemes, mean over time, bytes.
     pub resident_bytes: f64,
-    /// The recording says how much is resident; otherwise all that is mapped was taken for that.
+    /// The recording says how much is resident, of 99 % of it; otherwise what is mapped was taken for that.
     pub resident_known: bool,
     /// Resident memory kept out, mean over time, bytes.
     pub out_bytes: f64,

@@ -1,0 +1,279 @@
+//! What a trial says of an undisturbed run, and what the same schemes then do to the same program: a monitor of the core over
+//! simulated memory, whose pages come back when the program accesses them.
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use isotherm_damon::schemes::{Actions, Outcome, Refusal, Request, Schemes};
+use isotherm_damon::*;
+use isotherm_report::Accumulate;
+use isotherm_schemes::trial::Trial;
+use isotherm_schemes::{Entry, presets};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const MIB: u64 = 256;
+/// Where memory begins, in pages.
+const BASE: u64 = 1 << 20;
+/// Sampling intervals a second.
+const SECOND: u64 = 200;
+
+/// Which pages a program accesses in a sampling interval: ranges of pages, all of them.
+type Pattern = fn(u64) -> Vec<(u64, u64)>;
+
+/// Memory of a program.
+struct World {
+    pages: u64,
+    pattern: Pattern,
+    accessed: Vec<bool>,
+    absent: Vec<bool>,
+    paged_out: u64,
+    refaulted: u64,
+}
+
+impl World {
+    fn new(mib: u64, pattern: Pattern) -> Rc<RefCell<Self>> {
+        let pages = mib * MIB;
+        let of = |value| vec![value; pages as usize];
+        Rc::new(RefCell::new(Self {
+            pages,
+            pattern,
+            accessed: of(false),
+            absent: of(false),
+            paged_out: 0,
+            refaulted: 0,
+        }))
+    }
+
+    fn advance(&mut self, from: u64, to: u64) {
+        for interval in from..to {
+            for (start, end) in (self.pattern)(interval) {
+                for page in start as usize..end as usize {
+                    self.accessed[page] = true;
+                    if std::mem::take(&mut self.absent[page]) {
+                        self.refaulted += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    fn at(&self, addr: u64) -> usize {
+        (addr / PAGE_SIZE - BASE) as usize
+    }
+}
+
+#[derive(Clone)]
+struct Memory(Rc<RefCell<World>>);
+
+impl Operations for Memory {
+    fn ranges(&mut self, _: TargetId) -> Vec<AddrRange> {
+        vec![AddrRange::new(BASE * PAGE_SIZE, (BASE + self.0.borrow().pages) * PAGE_SIZE)]
+    }
+    fn take_changed(&mut self) -> Vec<TargetId> {
+        Vec::new()
+    }
+    fn prepare(&mut self, checks: &mut [Check]) {
+        let mut world = self.0.borrow_mut();
+        for check in checks {
+            let page = world.at(check.addr);
+            world.accessed[page] = false;
+            check.seen = if world.absent[page] { Seen::Absent } else { Seen::Idle };
+        }
+    }
+    fn check(&mut self, checks: &mut [Check]) {
+        let world = self.0.borrow();
+        for check in checks {
+            let page = world.at(check.addr);
+            check.unit = PAGE_SIZE;
+            check.seen = match (world.absent[page], world.accessed[page]) {
+                (true, _) => Seen::Absent,
+                (_, true) => Seen::Accessed,
+                _ => Seen::Idle,
+            };
+        }
+    }
+    fn is_alive(&mut self, _: TargetId) -> bool {
+        true
+    }
+}
+
+impl BlockOperations for Memory {
+    fn survey(&mut self, _: TargetId, blocks: &mut Vec<u64>) -> bool {
+        let world = self.0.borrow();
+        blocks.clear();
+        let present =
+            world.absent.chunks(BLOCK_PAGES).enumerate().filter(|(_, pages)| pages.contains(&false));
+        blocks.extend(present.map(|(at, _)| (BASE + (at * BLOCK_PAGES) as u64) * PAGE_SIZE));
+        true
+    }
+    fn look(&mut self, _: TargetId, blocks: &mut [BlockLook]) -> bool {
+        let world = self.0.borrow();
+        for block in blocks {
+            let first = world.at(block.addr);
+            *block = BlockLook { mapped: Mapped::Absent, ..BlockLook::at(block.addr) };
+            for page in (0..BLOCK_PAGES).filter(|page| !world.absent[first + page]) {
+                block.mapped = Mapped::Table;
+                block.present.insert(page);
+                if world.accessed[first + page] {
+                    block.young.insert(page);
+                }
+            }
+        }
+        true
+    }
+    fn clear(&mut self, _: TargetId, ranges: &mut [RangeClear]) {
+        let mut world = self.0.borrow_mut();
+        for clear in ranges {
+            let (start, end) = (world.at(clear.range.start), world.at(clear.range.end));
+            world.accessed[start..end].fill(false);
+            clear.cleared = Cleared::Done;
+        }
+    }
+    fn ownership(&mut self, _: TargetId, addrs: &[u64], found: &mut Vec<Ownership>) {
+        found.clear();
+        found.resize(addrs.len(), Ownership::Exclusive);
+    }
+    fn sweep(&mut self, _: TargetId, _: Sweep) -> bool {
+        self.0.borrow_mut().accessed.fill(false);
+        true
+    }
+}
+
+impl Actions for Memory {
+    fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, Refusal> {
+        let mut world = self.0.borrow_mut();
+        let (start, end) = (world.at(request.range.start), (request.range.end / PAGE_SIZE - BASE) as usize);
+        let mut applied = 0;
+        for page in start..end {
+            if !std::mem::replace(&mut world.absent[page], true) {
+                applied += 1;
+            }
+        }
+        world.paged_out += applied;
+        Ok(Outcome { applied: applied * PAGE_SIZE, passed: applied * PAGE_SIZE, took_ns: applied * 500 })
+    }
+}
+
+/// Gives snapshots to a trial.
+struct Recorder<'a>(&'a mut Trial);
+
+impl Callbacks for Recorder<'_> {
+    fn after_aggregation(&mut self, _: &mut [Target], snapshot: &Snapshot) {
+        self.0.snapshot(snapshot);
+    }
+}
+
+fn run<S: Sampler<Memory>>(
+    world: &Rc<RefCell<World>>,
+    sampler: S,
+    seconds: u64,
+    callbacks: &mut impl Callbacks,
+) {
+    let mut monitor = Monitor::new(Attrs::default(), Memory(world.clone()), sampler, 7).unwrap();
+    monitor.add_target(TargetId(1)).unwrap();
+    let mut interval = 0;
+    while interval < seconds * SECOND {
+        let next = interval
+            + monitor.tick(interval * 1_000_000_000 / SECOND, Allowance::UNLIMITED, callbacks).max(1);
+        world.borrow_mut().advance(interval, next);
+        interval = next;
+    }
+}
+
+/// Bytes paged out and refaulted: as predicted, and as they then were, in MiB.
+fn compare<S: Sampler<Memory>>(
+    name: &str,
+    entries: &[Entry],
+    sampler: fn() -> S,
+    mib: u64,
+    seconds: u64,
+    pattern: Pattern,
+) -> [(f64, f64); 2] {
+    let mut trial = Trial::new(entries).unwrap();
+    run(&World::new(mib, pattern), sampler(), seconds, &mut Recorder(&mut trial));
+    let report = trial.finish();
+    let world = World::new(mib, pattern);
+    let mut schemes = Schemes::new();
+    schemes.commit(entries.iter().map(|entry| entry.scheme.clone()).collect()).unwrap();
+    let mut actions = Memory(world.clone());
+    run(&world, sampler(), seconds, &mut schemes.driver(&mut actions, &mut (), &mut ()));
+    let of = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let pages = |pages: u64| pages as f64 / MIB as f64;
+    let world = world.borrow();
+    let found = [
+        (of(report.paged_out_bytes()), pages(world.paged_out)),
+        (of(report.refaulted_bytes()), pages(world.refaulted)),
+    ];
+    println!(
+        "{name}: paged out {:.1} predicted, {:.1} done; refaulted {:.1} predicted, {:.1} done",
+        found[0].0, found[0].1, found[1].0, found[1].1
+    );
+    found
+}
+
+/// A tenth of it is used all the time, after a second in which all of it is.
+fn build_and_use(interval: u64) -> Vec<(u64, u64)> {
+    if interval < SECOND { vec![(0, 64 * MIB)] } else { vec![(0, 6 * MIB)] }
+}
+
+/// Eight steps of 8 MiB, 3 s each.
+fn stairs(interval: u64) -> Vec<(u64, u64)> {
+    let step = interval / (3 * SECOND) % 8;
+    vec![(step * 8 * MIB, (step + 1) * 8 * MIB)]
+}
+
+/// Two halves in turn, 6 s each.
+fn zigzag(interval: u64) -> Vec<(u64, u64)> {
+    let half = interval / (6 * SECOND) % 2;
+    vec![(half * 32 * MIB, (half + 1) * 32 * MIB)]
+}
+
+/// A third all the time, a third for 0.2 s every 8 s, a third never.
+fn now_and_then(interval: u64) -> Vec<(u64, u64)> {
+    let mut ranges = vec![(0, 16 * MIB)];
+    if interval % (8 * SECOND) < SECOND / 5 {
+        ranges.push((16 * MIB, 32 * MIB));
+    }
+    ranges
+}
+
+fn within_a_fifth(found: [(f64, f64); 2], name: &str) {
+    for (what, (predicted, done)) in ["paged out", "refaulted"].iter().zip(found) {
+        // What is less than 2 MiB is the noise of regions' borders.
+        assert!(
+            (predicted - done).abs() <= (0.2 * done).max(2.0),
+            "{name}, {what}: {predicted:.1} predicted, {done:.1} done"
+        );
+    }
+}
+
+const PATTERNS: [(&str, u64, u64, Pattern); 4] = [
+    ("build and use", 64, 20, build_and_use),
+    ("stairs", 64, 40, stairs),
+    ("zigzag", 64, 40, zigzag),
+    ("now and then", 48, 40, now_and_then),
+];
+
+#[test]
+fn a_classic_run_does_what_was_predicted() {
+    let entries = presets::preset("prcl:min_age=2s").unwrap();
+    for (name, mib, seconds, pattern) in PATTERNS {
+        within_a_fifth(compare(name, &entries, Classic::new, mib, seconds, pattern), name);
+    }
+}
+
+#[test]
+fn quotas_are_heeded_alike() {
+    let mut entries = presets::preset("prcl:min_age=2s").unwrap();
+    entries[0].scheme.quota.bytes = Some(4 << 20);
+    for (name, mib, seconds, pattern) in PATTERNS {
+        within_a_fifth(compare(name, &entries, Classic::new, mib, seconds, pattern), name);
+    }
+}
+
+#[test]
+fn a_watched_run_does_what_was_predicted() {
+    let entries = presets::preset("prcl:min_age=2s").unwrap();
+    for (name, mib, seconds, pattern) in PATTERNS {
+        within_a_fifth(compare(name, &entries, Watch::new, mib, seconds, pattern), name);
+    }
+}
