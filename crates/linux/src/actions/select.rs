@@ -124,8 +124,9 @@ pub(super) fn select(
             open = false;
         }
         let cut = addr(unit.pages.start) < area.start || addr(unit.pages.end) > area.end;
-        let why = obstacle(&unit, inside, rules)
-            .or_else(|| cut.then_some(if area.is_empty() { Reason::NoMemory } else { Reason::PartOfFolio }));
+        let why = obstacle(&unit, inside, rules).or_else(|| {
+            cut.then_some(if area.is_empty() { Reason::NewMapping } else { Reason::PartOfFolio })
+        });
         if let Some(why) = why {
             selection.left.add(why, bytes);
             open = false;

@@ -20,6 +20,8 @@ pub enum Reason {
     Device,
     /// What folio it is part of could not be found out.
     UnknownFolio,
+    /// It lies in no mapping that was read: a new one, which is read soon.
+    NewMapping,
     /// Its mapping refused the advice (EINVAL).
     Refused,
     /// Something was in the way for the moment (EAGAIN, EBUSY).
@@ -36,13 +38,14 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Shared,
         Self::Locked,
         Self::Hugetlb,
         Self::PartOfFolio,
         Self::Device,
         Self::UnknownFolio,
+        Self::NewMapping,
         Self::Refused,
         Self::Busy,
         Self::NoMemory,
@@ -60,6 +63,7 @@ impl Reason {
             Self::PartOfFolio => "part_of_folio",
             Self::Device => "device",
             Self::UnknownFolio => "unknown_folio",
+            Self::NewMapping => "new_mapping",
             Self::Refused => "refused",
             Self::Busy => "busy",
             Self::NoMemory => "no_memory",
@@ -78,6 +82,7 @@ impl Reason {
             Self::PartOfFolio => "part of a larger folio",
             Self::Device => "no reclaimable memory",
             Self::UnknownFolio => "of an unknown folio",
+            Self::NewMapping => "of a mapping too new to be known",
             Self::Refused => "refused by its mapping",
             Self::Busy => "busy",
             Self::NoMemory => "without memory to do it",

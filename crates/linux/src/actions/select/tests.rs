@@ -98,7 +98,7 @@ fn a_run_ends_where_its_mapping_does() {
     let cut = border(4);
     assert_eq!((cut.runs, cut.left.get(Reason::PartOfFolio)), (vec![0..2], 4 * PAGE_SIZE));
     let nowhere = select(0, &pages, RULES, false, everything, |_| None);
-    assert_eq!((nowhere.runs.len(), nowhere.left.get(Reason::NoMemory)), (0, 6 * PAGE_SIZE));
+    assert_eq!((nowhere.runs.len(), nowhere.left.get(Reason::NewMapping)), (0, 6 * PAGE_SIZE));
 }
 
 #[test]
