@@ -9,8 +9,9 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         for to in Format::ALL {
             std::hint::black_box(write(&file.entries, to));
         }
-        // What is written in Isotherm's own format says the same.
+        // What is written in Isotherm's own format is read again; and if it was read from it, it says the same.
         let again = parse(&write(&file.entries, Format::Toml).0, Some(Format::Toml)).expect("it was written");
-        assert!(again.entries.iter().zip(&file.entries).all(|(a, b)| a.scheme == b.scheme));
+        let same = file.format != Format::Toml || again.entries.iter().zip(&file.entries).all(|(a, b)| a.scheme == b.scheme);
+        assert!(same);
     }
 });

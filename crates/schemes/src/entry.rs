@@ -57,8 +57,18 @@ impl Entry {
     }
 }
 
+/// Each scheme is compared with all others.
+const MOST: usize = 1000;
+
 /// Schemes that are valid one by one, and do not undo each other's work.
 pub(crate) fn check(entries: &[Entry], sink: &mut Sink) {
+    if entries.len() > MOST {
+        let why = format!(
+            "there are {} schemes, and more than {MOST} nobody can want: each looks at every region",
+            entries.len()
+        );
+        return sink.add(None, None, "", Problem::Invalid(why));
+    }
     for (index, entry) in entries.iter().enumerate() {
         let title = entry.title(index);
         if let Err(error) = entry.scheme.validate() {

@@ -132,6 +132,7 @@ fn length_alone_does_no_harm() {
         format!("[[scheme]]\naction = \"{long}\""),
         format!("[[scheme]]\n{long} = 1"),
         format!("[{{\"action\": \"{long}\", \"{long}\": 1}}]"),
+        "4K null null 5 1s null pageout\n".repeat(100_000),
         "[".repeat(100_000),
         "{\"a\":".repeat(100_000),
         "a = [".repeat(100_000),
@@ -174,7 +175,11 @@ proptest! {
         for given in [None, Some(format)] {
             match parse(&text, given) {
                 // What is valid can be written in every format.
-                Ok(file) => Format::ALL.into_iter().for_each(|to| drop(write(&file.entries, to))),
+                Ok(file) => {
+                    Format::ALL.into_iter().for_each(|to| drop(write(&file.entries, to)));
+                    let again = parse(&write(&file.entries, Format::Toml).0, Some(Format::Toml));
+                    prop_assert!(again.is_ok(), "{again:?}");
+                }
                 Err(errors) => prop_assert!(!errors.0.is_empty() && !errors.to_string().is_empty()),
             }
         }

@@ -342,6 +342,9 @@ impl Reader<'_> {
         };
         let (high, mid, low) = (mark("high_permil"), mark("mid_permil"), mark("low_permil"));
         let metric = (metric == "free_mem_rate").then_some(WatermarkMetric::FreeMemRate)?;
+        if interval.is_zero() {
+            self.wrong("watermarks.interval_us", Problem::Invalid("must be more than zero".to_owned()));
+        }
         Some(Watermarks { metric, interval, high, mid, low })
     }
 
@@ -421,6 +424,10 @@ impl Reader<'_> {
                 self.wrong(&path, Problem::Missing("its start and its end"));
                 return None;
             };
+            if start >= end {
+                self.wrong(&path, Problem::Value("its end does not lie past its start".to_owned()));
+                return None;
+            }
             return Some(CoreKind::Addr(AddrRange { start, end }));
         }
         let index = self.value(filter, path, "damon_target_idx", |value| figures::count(value, u64::MAX))?;
