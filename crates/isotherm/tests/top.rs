@@ -267,6 +267,119 @@ fn without_its_terminal_it_ends() {
     }
 }
 
+/// Fills the line until it takes nothing any more.
+fn fill(tty: &mut Tty) {
+    wait_until("a line that is full", || {
+        // Each draws all of the screen anew.
+        tty.press("\x0c");
+        let mut fds = [rustix::event::PollFd::new(&tty.slave, rustix::event::PollFlags::OUT)];
+        let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 60_000_000 };
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        rustix::event::poll(&mut fds, Some(&timeout)).unwrap() == 0
+    });
+}
+
+#[test]
+fn on_a_line_that_stands_still_keys_end_it_and_watching_goes_on() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = workload(dir.path());
+    let pid = target.pid().to_string();
+    let args = ["--pid", &pid, "--color", "always", "--refresh", "50ms"];
+    let begin = || {
+        let mut tty = top(dir.path(), &args, (200, 60));
+        tty.wait_until("its figures", |tty| tty.lines().iter().any(|l| l.matches("iB").count() > 5));
+        tty.press("\r");
+        tty.wait_for("time (s)");
+        tty
+    };
+    for keys in ["q", "\x03"] {
+        let mut tty = begin();
+        fill(&mut tty);
+        tty.press(keys);
+        // Nobody reads what it writes.
+        let mut status = None;
+        wait_until("its end", || {
+            status = tty.child.0.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(0), "{keys:?}");
+        let modes = tcgetattr(&tty.slave).unwrap().local_modes;
+        assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG), "{modes:?}");
+        // Once it goes on, the shell has its screen again.
+        tty.read();
+        tty.is_restored();
+    }
+    let mut tty = begin();
+    fill(&mut tty);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    // It goes on: with the picture of now, as a whole, and not with those that were due meanwhile.
+    tty.press("\x1b");
+    tty.wait_until("the list", |tty| tty.has("1 process on") && tty.has("WS 1sv") && tty.has("q quit"));
+    assert!(tty.has(", 0 lost"), "{:#?}", tty.lines());
+    tty.press("q");
+    assert_eq!(tty.end().code(), Some(0));
+}
+
+#[test]
+fn on_a_slow_line_frames_are_left_out_and_keys_heeded_meanwhile() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = workload(dir.path());
+    let pid = target.pid().to_string();
+    let args = ["--pid", &pid, "--color", "always", "--refresh", "50ms"];
+    let mut tty = top(dir.path(), &args, (200, 60));
+    // 10 kB/s.
+    let read_slowly = |tty: &mut Tty| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        let mut piece = [0; 100];
+        let mut waiting = 0;
+        // SAFETY: FIONREAD writes an int.
+        let asked = unsafe { libc::ioctl(tty.master.as_raw_fd(), libc::FIONREAD, &mut waiting) };
+        assert_eq!(asked, 0);
+        if waiting > 0 {
+            let n = tty.master.read(&mut piece).unwrap();
+            tty.screen.process(&piece[..n]);
+            tty.raw.extend_from_slice(&piece[..n]);
+        }
+    };
+    let slowly = |tty: &mut Tty, what: &str, so: &dyn Fn(&Tty) -> bool| {
+        wait_until(what, || {
+            // A check of the whole screen is dear beside a hundred bytes.
+            (0..10).for_each(|_| read_slowly(tty));
+            so(tty)
+        });
+    };
+    slowly(&mut tty, "the list", &|tty| tty.lines().iter().any(|l| l.matches("iB").count() > 5));
+    tty.press("\r");
+    slowly(&mut tty, "the heatmap", &|tty| tty.has("time (s)"));
+    // Each of these frames is kilobytes. None of them waits: what is asked for last is seen soon.
+    for _ in 0..50 {
+        tty.press("\x0c");
+        (0..6).for_each(|_| read_slowly(&mut tty));
+    }
+    let before = tty.raw.len();
+    tty.press("?");
+    slowly(&mut tty, "help", &|tty| tty.has("any key closes"));
+    let passed = tty.raw.len() - before;
+    assert!(passed < 80_000, "{passed} bytes were on the way");
+    tty.press("x");
+    tty.press("q");
+    let mut status = None;
+    wait_until("its end", || {
+        read_slowly(&mut tty);
+        status = tty.child.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(0));
+    tty.read();
+    tty.is_restored();
+}
+
 #[test]
 fn suspended_it_leaves_the_terminal_to_the_shell_and_comes_back() {
     if !pte_works() {

@@ -195,7 +195,7 @@ fn overlapping(maps: &[Mapping], range: AddrRange) -> impl Iterator<Item = &Mapp
 }
 
 /// What people call a mapping: the file name of its path, `[heap]`, `anon` for anonymous memory.
-pub(crate) fn short_name(mapping: &Mapping) -> Cow<'_, str> {
+pub fn short_name(mapping: &Mapping) -> Cow<'_, str> {
     let name = &*mapping.name;
     if name.is_empty() {
         return Cow::Borrowed("anon");

@@ -34,13 +34,10 @@ pub fn head(
     if area.height == 0 {
         return;
     }
-    let mark = if let Some(over) = &head.over {
-        format!("OVER: {over} ")
-    } else if state.paused.is_some() {
-        "PAUSED ".into()
-    } else {
-        String::new()
-    };
+    let mut mark = head.over.as_ref().map_or_else(String::new, |over| format!("OVER: {over} "));
+    if state.paused.is_some() {
+        mark.push_str("PAUSED ");
+    }
     let since = head.kept.map_or(0, |(_, last)| last.saturating_sub(head.started_ns));
     let right = format!("{mark}{}", format_time(since / 1_000_000_000 * 1_000_000_000));
     let wide = (right.chars().count() as u16).min(area.width);
@@ -179,9 +176,9 @@ const HELP: [&str; 21] = [
     "s S r       sort by the next, previous column; reverse (click a head)",
     "/           filter by name, command or pid; Esc ends it",
     "u  c        window of the working set; since when memory is cold",
-    "p Space     pause: the screen stands still, watching goes on",
+    "p Space     pause: all is shown as of this moment; watching goes on",
     "w           write what is kept to FILE.rec (isotherm report reads",
-    "            it), or this screen to FILE.txt",
+    "            it; paused: up to the pause), or this screen to FILE.txt",
     "Heatmap: + - zoom in, out (wheel)   { } up, down   0 hot areas",
     "         [ ] longer, shorter columns   Left Right past   n now",
     "         Tab both parts, one of them    a click says what is there",

@@ -6,8 +6,9 @@ use super::state::{MappingRow, Row};
 use isotherm_damon::{AddrRange, TargetId};
 use isotherm_linux::Cost;
 use isotherm_record::Mapping;
+use isotherm_report::heatmap::Area;
 use isotherm_report::holdings::{Figures, MappingHoldings};
-use isotherm_report::names::printable;
+use isotherm_report::names::{printable, short_name};
 use std::sync::Arc;
 
 /// What every screen shows at its top.
@@ -72,8 +73,8 @@ pub struct Process {
     pub figures: Figures,
     pub ended: Option<String>,
     pub mappings: Vec<MappingRow>,
-    /// Names of stretches that can be shown.
-    pub names: Vec<(AddrRange, String)>,
+    /// Stretches that can be shown, with their names and paths.
+    names: Vec<(AddrRange, String, String)>,
     hull: Option<AddrRange>,
     maps: Option<Arc<[Mapping]>>,
 }
@@ -83,7 +84,7 @@ impl Process {
         let target = model.targets.get(&id)?;
         let mappings: Vec<MappingRow> = model.holdings.mappings(id).into_iter().map(row).collect();
         Some(Self {
-            names: mappings.iter().map(|row| (row.range, row.name.clone())).collect(),
+            names: mappings.iter().map(|row| (row.range, row.name.clone(), row.path.clone())).collect(),
             pid: target.info.pid,
             name: printable(&target.info.comm).into_owned(),
             command: printable(&target.info.cmdline.join(" ")).into_owned(),
@@ -100,7 +101,6 @@ impl Process {
 
     /// From its lowest address to its highest; the kernel's own mappings at the very top left out.
     pub fn limits(&self) -> Option<AddrRange> {
-        const USER: u64 = 1 << 56;
         if let Some(maps) = &self.maps
             && let (Some(first), Some(last)) = (maps.first(), maps.iter().rfind(|m| m.end <= USER))
         {
@@ -108,6 +108,69 @@ impl Process {
         }
         self.hull
     }
+
+    /// What there is to see of `range`, from the lowest address: its parts, if they lie as far apart as those that `isotherm
+    /// report heatmap` shows apart; otherwise the range itself. Of a file's mappings, those of the file.
+    pub fn parts(&self, range: AddrRange) -> Vec<Area> {
+        let row = self.names.iter().find(|(of, ..)| *of == range);
+        let (name, path) = row.map_or(("", ""), |(_, name, path)| (name, path));
+        let maps = self.maps.as_deref().unwrap_or_default().iter();
+        let inside = maps.filter(|m| m.end <= USER && m.range().intersects(range));
+        let inside: Vec<&Mapping> =
+            inside.filter(|m| path.is_empty() || printable(&m.name) == path).collect();
+        let ranges: Vec<AddrRange> = inside.iter().map(|m| m.range().intersection(range)).collect();
+        let apart = far_apart(&ranges, range);
+        let all = apart.len();
+        let area = |(i, part): (usize, AddrRange)| {
+            let largest = || {
+                let here = inside.iter().filter(|m| m.range().intersects(part));
+                here.max_by_key(|m| m.range().intersection(part).size()).map(|m| short_name(m).into_owned())
+            };
+            let name = match name {
+                "" if part == range => None,
+                "" => largest(),
+                name => Some(name.to_owned()),
+            };
+            let mut name = name.unwrap_or_else(|| super::state::addresses(part));
+            if all > 1 {
+                name.push_str(&format!(", part {} of {all}", i + 1));
+            }
+            Area { target: None, start: part.start, end: part.end, name, heat_share: None }
+        };
+        apart.into_iter().enumerate().map(area).collect()
+    }
+}
+
+/// The end of what programs can map; the kernel's own mappings lie above.
+const USER: u64 = 1 << 56;
+
+/// Gaps wider than this, and than all that is mapped, are left out: the rule of `isotherm report heatmap`.
+const HUGE_GAP: u64 = 64 << 20;
+
+/// The hulls of what lies together of `ranges`, which are sorted and within `whole`; `whole` itself if nothing lies far from
+/// the rest, or from the ends.
+fn far_apart(ranges: &[AddrRange], whole: AddrRange) -> Vec<AddrRange> {
+    let mapped = ranges.iter().map(|r| r.size()).fold(0, u64::saturating_add);
+    let widest = mapped.max(HUGE_GAP);
+    let mut parts: Vec<AddrRange> = Vec::new();
+    for range in ranges {
+        match parts.last_mut() {
+            Some(last) if range.start.saturating_sub(last.end) <= widest => {
+                last.end = last.end.max(range.end);
+            }
+            _ => parts.push(*range),
+        }
+    }
+    let Some(first) = parts.first_mut() else { return vec![whole] };
+    if first.start - whole.start <= widest {
+        first.start = whole.start;
+    }
+    if let Some(last) = parts.last_mut()
+        && whole.end - last.end <= widest
+    {
+        last.end = whole.end;
+    }
+    parts
 }
 
 fn row(held: MappingHoldings) -> MappingRow {

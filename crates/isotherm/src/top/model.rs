@@ -51,8 +51,16 @@ pub struct Target {
     pub ended: Option<(u64, String)>,
 }
 
+impl Target {
+    /// Memory it takes, about: a command line may be as long as the past of a process that did little.
+    fn bytes(&self) -> usize {
+        let command: usize = self.info.cmdline.iter().map(|word| size_of::<String>() + word.len()).sum();
+        size_of::<Self>() + command + size_of::<f32>() * self.trend.capacity() + self.timeline.bytes()
+    }
+}
+
 /// All that is known.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Model {
     pub header: rec::Header,
     /// What processes and mappings hold now.
@@ -78,7 +86,6 @@ pub struct Model {
     /// Raised by each change that shows.
     pub version: u64,
     keep: Keep,
-    ended: usize,
 }
 
 impl Model {
@@ -95,7 +102,7 @@ impl Model {
     }
 
     pub fn mappings(&mut self, id: TargetId, maps: Vec<rec::Mapping>, time_ns: u64) {
-        let Some(target) = self.targets.get_mut(&id) else { return };
+        let Some(target) = self.targets.get_mut(&id).filter(|target| target.ended.is_none()) else { return };
         target.timeline.map(time_ns, maps.as_slice().into());
         self.holdings.note(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial: false }));
     }
@@ -114,11 +121,11 @@ impl Model {
     }
 
     pub fn target_end(&mut self, id: TargetId, reason: String, time_ns: u64) {
+        let end = rec::TargetEnd { target: id.0, time_ns, reason: reason.clone() };
+        self.holdings.note(&Item::TargetEnd(end));
         if let Some(target) = self.targets.get_mut(&id) {
-            let end = rec::TargetEnd { target: id.0, time_ns, reason: reason.clone() };
-            self.holdings.note(&Item::TargetEnd(end));
             target.ended = Some((time_ns, reason));
-            self.ended += 1;
+            target.trend = VecDeque::new();
             self.version += 1;
         }
     }
@@ -128,12 +135,7 @@ impl Model {
         self.cost = Some(*cost);
         self.costs.push_back(*cost);
         self.version += 1;
-        for held in self.holdings.processes() {
-            if let Some(target) = self.targets.get_mut(&TargetId(held.target)) {
-                target.figures = held.figures;
-            }
-        }
-        self.totals = self.holdings.totals();
+        self.add_up();
         for target in self.targets.values_mut().filter(|target| target.ended.is_none()) {
             if target.trend.len() == TREND {
                 target.trend.pop_front();
@@ -143,6 +145,23 @@ impl Model {
         self.forget(cost.time_ns);
     }
 
+    /// Has the figures of processes be those of the last snapshot.
+    fn add_up(&mut self) {
+        for held in self.holdings.processes() {
+            if let Some(target) = self.targets.get_mut(&TargetId(held.target)) {
+                target.figures = held.figures;
+            }
+        }
+        self.totals = self.holdings.totals();
+    }
+
+    /// All of it as it is at this moment. The past is shared by reference.
+    pub fn frozen(&self) -> Self {
+        let mut frozen = self.clone();
+        frozen.add_up();
+        frozen
+    }
+
     /// Forgets what is past the bounds.
     fn forget(&mut self, now_ns: u64) {
         let mut horizon = now_ns.saturating_sub(self.keep.time_ns);
@@ -150,7 +169,7 @@ impl Model {
             let mut bytes = self.moments.len() * size_of::<Moment>();
             for target in self.targets.values_mut() {
                 target.timeline.forget(horizon);
-                bytes += target.timeline.bytes();
+                bytes += target.bytes();
             }
             while self.moments.front().is_some_and(|m| m.end_ns < horizon) {
                 self.moments.pop_front();
@@ -165,15 +184,16 @@ impl Model {
         while self.costs.front().is_some_and(|c| c.time_ns < horizon) {
             self.costs.pop_front();
         }
-        let gone = |t: &Target| t.ended.as_ref().is_some_and(|_| t.timeline.is_empty());
-        self.targets.retain(|_, t| !gone(t));
-        self.ended = self.targets.values().filter(|t| t.ended.is_some()).count();
-        if self.ended > MOST_ENDED {
-            let mut ends: Vec<u64> =
-                self.targets.values().filter_map(|t| t.ended.as_ref().map(|(at, _)| *at)).collect();
-            ends.sort_unstable();
-            let limit = ends[self.ended - MOST_ENDED];
-            self.targets.retain(|_, t| t.ended.as_ref().is_none_or(|(at, _)| *at >= limit));
+        self.targets.retain(|_, t| t.ended.is_none() || !t.timeline.is_empty());
+        let ended = self.targets.iter().filter_map(|(&id, t)| Some((t.ended.as_ref()?.0, id)));
+        let mut ended: Vec<(u64, TargetId)> = ended.collect();
+        let excess = ended.len().saturating_sub(MOST_ENDED);
+        if excess > 0 {
+            // Many may have ended at the same time: of those, too, no more than the bound.
+            ended.select_nth_unstable(excess - 1);
+            ended[..excess].iter().for_each(|(_, id)| {
+                self.targets.remove(id);
+            });
         }
     }
 
@@ -287,6 +307,8 @@ impl Observer for Folder {
     }
 
     fn cost(&mut self, cost: &Cost) {
+        // Of processes that came and went within a second nobody asks any more.
+        self.unasked.retain(|id| self.processes.contains_key(id));
         for _ in 0..ASKED_A_SECOND {
             let Some(id) = self.unasked.pop_front() else { break };
             if let Some(process) = self.processes.get(&id).map(Arc::clone) {
@@ -296,3 +318,6 @@ impl Observer for Folder {
         self.model.lock().cost(cost);
     }
 }
+
+#[cfg(test)]
+mod tests;

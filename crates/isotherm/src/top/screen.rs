@@ -4,10 +4,10 @@ use super::chrome;
 use super::gather::{self, Head, Process};
 use super::heat::Heat;
 use super::keys::Places;
-use super::model::Shared;
+use super::model::{Model, Shared};
 use super::paint::Scroll;
 use super::process::{self, Grid};
-use super::state::{Action, Column, Effect, Parts, Row, Seen, Shown, State};
+use super::state::{Action, Column, Effect, Parts, Seen, Shown, State};
 use super::style::Look;
 use super::table;
 use super::{list, state};
@@ -40,6 +40,8 @@ const MOST_AREAS: usize = 3;
 struct Chosen {
     id: Option<TargetId>,
     areas: Vec<Area>,
+    /// Of which parts they were chosen; none: of all there is.
+    parts: Vec<AddrRange>,
     at_ns: u64,
 }
 
@@ -63,9 +65,9 @@ pub struct Screen {
     drawn: Option<Drawn>,
     hits: Hits,
     seen: Seen,
-    /// What is shown while paused.
-    frozen: Option<(Head, Vec<Row>)>,
-    frozen_process: Option<(TargetId, Process)>,
+    /// All that is known at the moment of the pause, and what the screen took then. Lists, processes and heatmaps are of
+    /// this one moment, whichever of them are looked at.
+    frozen: Option<(Shared, f64)>,
     /// The entered process while it ran: of one that ended, mappings and their names are forgotten elsewhere.
     alive: Option<(TargetId, Process)>,
     /// Share of a CPU that the screen takes.
@@ -84,7 +86,6 @@ impl Screen {
             hits: Vec::new(),
             seen: Seen::default(),
             frozen: None,
-            frozen_process: None,
             alive: None,
             cost: 0.0,
         }
@@ -97,11 +98,35 @@ impl Screen {
     }
 
     fn act(&mut self, action: Action) -> Effect {
+        if action == Action::Pause && self.state.paused.is_none() {
+            let frozen = self.model.lock().frozen();
+            self.seen.kept = frozen.kept();
+            self.frozen = Some((Shared::new(frozen), self.cost));
+        }
         let effect = self.state.apply(action, &self.seen);
         if self.state.paused.is_none() {
-            (self.frozen, self.frozen_process) = (None, None);
+            self.frozen = None;
         }
         effect
+    }
+
+    /// What is known: while paused, at the moment of the pause.
+    pub fn known(&self) -> &Shared {
+        self.frozen.as_ref().map_or(&self.model, |(frozen, _)| frozen)
+    }
+
+    /// The head for what is known; that all is over is said also while paused.
+    fn head(&self, model: &Model) -> Head {
+        let mut head = Head::of(model);
+        if self.frozen.is_some() {
+            head.over.clone_from(&self.model.lock().over);
+        }
+        head
+    }
+
+    /// What the screen takes; while paused, what it took.
+    fn own_cost(&self) -> f64 {
+        self.frozen.as_ref().map_or(self.cost, |(_, cost)| *cost)
     }
 
     /// What is to be shown on a screen of this size, and which part of the last frame only moved.
@@ -137,28 +162,22 @@ impl Screen {
 
     fn list(&mut self, head_area: Rect, body: Rect, buffer: &mut Buffer) {
         self.drawn = None;
-        let (head, mut rows) = match (&self.frozen, self.state.paused) {
-            (Some(frozen), Some(_)) => frozen.clone(),
-            _ => {
-                let model = self.model.lock();
-                (Head::of(&model), gather::rows(&model))
-            }
+        let (head, mut rows) = {
+            let model = self.known().lock();
+            (self.head(&model), gather::rows(&model))
         };
-        if self.state.paused.is_some() && self.frozen.is_none() {
-            self.frozen = Some((head.clone(), rows.clone()));
-        }
         self.state.arrange(&mut rows);
         self.seen.kept = head.kept;
         self.seen.ids = rows.iter().map(|row| row.id).collect();
-        chrome::head(&head, None, &self.state, self.cost, head_area, self.look, buffer);
+        chrome::head(&head, None, &self.state, self.own_cost(), head_area, self.look, buffer);
         self.seen.page = list::draw(&mut self.state, &rows, body, self.look, &mut self.hits, buffer);
     }
 
     fn process(&mut self, head_area: Rect, body: Rect, buffer: &mut Buffer) -> Vec<Scroll> {
         let Some(id) = self.state.entered.as_ref().map(|entered| entered.id) else { return Vec::new() };
         let (head, found) = {
-            let model = self.model.lock();
-            (Head::of(&model), Process::of(&model, id))
+            let model = self.known().lock();
+            (self.head(&model), Process::of(&model, id))
         };
         let Some(mut process) = found else {
             // It ended, and what it did is past what is kept.
@@ -174,24 +193,22 @@ impl Screen {
             }
             _ => self.alive = Some((id, process.clone())),
         }
-        if self.state.paused.is_some() {
-            match &self.frozen_process {
-                Some((frozen, old)) if *frozen == id => process = old.clone(),
-                _ => self.frozen_process = Some((id, process.clone())),
-            }
-        }
         let mut rows = std::mem::take(&mut process.mappings);
-        self.frozen_process
-            .iter_mut()
-            .filter(|(frozen, p)| *frozen == id && p.mappings.is_empty())
-            .for_each(|(_, frozen)| frozen.mappings.clone_from(&rows));
         self.state.arrange_mappings(&mut rows);
         self.seen.mappings = rows.iter().map(|row| row.range).collect();
         self.seen.kept = head.kept;
         self.seen.limits = process.limits();
         let Some(entered) = self.state.entered.clone() else { return Vec::new() };
         let places = process::places(body, entered.parts, rows.len());
-        chrome::head(&head, Some((&process, &entered)), &self.state, self.cost, head_area, self.look, buffer);
+        chrome::head(
+            &head,
+            Some((&process, &entered)),
+            &self.state,
+            self.own_cost(),
+            head_area,
+            self.look,
+            buffer,
+        );
         let scrolls = match entered.parts {
             Parts::Mappings => {
                 self.drawn = None;
@@ -214,26 +231,49 @@ impl Screen {
     /// Chooses what the heatmap shows.
     fn areas(&mut self, entered: &state::Entered, process: &Process, now: u64) -> Vec<Area> {
         let id = entered.id;
+        self.seen.parts_of = None;
         if let Shown::Range(range) = entered.shown {
-            let name = match process.name_of(range) {
-                Some(name) => name,
-                None => state::addresses(range),
-            };
-            let area =
-                Area { target: Some(id.0), start: range.start, end: range.end, name, heat_share: None };
-            return vec![area];
+            let parts = process.parts(range);
+            if parts.iter().any(|part| part.range() != range) {
+                self.seen.parts_of = Some(range);
+            }
+            return if parts.len() > 1 { self.hottest(id, parts, now) } else { parts };
+        }
+        if !self.chosen.parts.is_empty() {
+            self.chosen = Chosen::default();
         }
         let again = now >= self.chosen.at_ns.saturating_add(LOOK_AGAIN_NS);
         if self.chosen.id != Some(id) || self.chosen.areas.is_empty() || again {
             let from = now.saturating_sub(CHOOSE_BY_NS);
-            let recent = gather::material(&self.model.lock(), id, now.saturating_sub(LOOK_AGAIN_NS), now + 1);
+            let recent =
+                gather::material(&self.known().lock(), id, now.saturating_sub(LOOK_AGAIN_NS), now + 1);
             let same = self.chosen.id == Some(id) && !self.chosen.areas.is_empty();
             let fits = recent.share_in(&self.chosen.areas).is_none_or(|share| share >= 0.5);
             if !same || !fits {
-                let material = gather::material(&self.model.lock(), id, from, now + 1);
+                let material = gather::material(&self.known().lock(), id, from, now + 1);
                 self.chosen.areas = material.areas(id, MOST_AREAS);
             }
             (self.chosen.id, self.chosen.at_ns) = (Some(id), now);
+        }
+        self.chosen.areas.clone()
+    }
+
+    /// Of parts that lie far apart, those to show, the hottest first. They stay, until the heat is elsewhere.
+    fn hottest(&mut self, id: TargetId, parts: Vec<Area>, now: u64) -> Vec<Area> {
+        let ranges: Vec<AddrRange> = parts.iter().map(Area::range).collect();
+        let same = self.chosen.id == Some(id) && self.chosen.parts == ranges;
+        if !same || now >= self.chosen.at_ns.saturating_add(LOOK_AGAIN_NS) {
+            let recent = if same { LOOK_AGAIN_NS } else { CHOOSE_BY_NS };
+            let material = gather::material(&self.known().lock(), id, now.saturating_sub(recent), now + 1);
+            let heat = |area: &Area| material.share_in(std::slice::from_ref(area)).unwrap_or(0.0);
+            let mut ranked: Vec<(f64, Area)> = parts.into_iter().map(|area| (heat(&area), area)).collect();
+            ranked.sort_by(|(a, one), (b, other)| {
+                b.total_cmp(a).then(other.range().size().cmp(&one.range().size()))
+            });
+            if !same || !ranked.first().is_some_and(|(_, hottest)| self.chosen.areas.contains(hottest)) {
+                self.chosen.areas = ranked.into_iter().take(MOST_AREAS).map(|(_, area)| area).collect();
+            }
+            (self.chosen.id, self.chosen.parts, self.chosen.at_ns) = (Some(id), ranges, now);
         }
         self.chosen.areas.clone()
     }
@@ -261,13 +301,14 @@ impl Screen {
             return Vec::new();
         }
         // Shares of the heat go with the time and would have all drawn anew.
-        let areas: Vec<Area> = areas.into_iter().map(|a| Area { heat_share: None, ..a }).collect();
+        let target = Some(entered.id.0);
+        let areas: Vec<Area> = areas.into_iter().map(|a| Area { target, heat_share: None, ..a }).collect();
         self.heat.show(entered.id, grid.panels(&areas), entered.column_ns(), head.started_ns);
         // The column that ends with the right edge.
         let last = self.heat.column_at(until.saturating_sub(1));
         let first = (last + 1).saturating_sub(u64::from(grid.cells.width));
         self.seen.columns = u64::from(grid.cells.width);
-        let (model, id) = (self.model.clone(), entered.id);
+        let (model, id) = (self.known().clone(), entered.id);
         self.heat.update(first..last + 1, known_to, |from, to| {
             gather::material(&model.lock(), id, from, to.min(known_to))
         });
@@ -312,13 +353,6 @@ impl Screen {
         let drawn = self.drawn.as_ref()?;
         let first = (drawn.last + 1).saturating_sub(u64::from(drawn.grid.cells.width));
         process::pointed(&self.heat, &drawn.grid, first, x, y)
-    }
-}
-
-impl Process {
-    /// The name of a mapping with exactly these addresses.
-    fn name_of(&self, range: AddrRange) -> Option<String> {
-        self.names.iter().find(|(r, _)| *r == range).map(|(_, name)| name.clone())
     }
 }
 

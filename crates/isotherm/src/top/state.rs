@@ -144,6 +144,8 @@ pub struct Seen {
     pub page: usize,
     /// The addresses that the heatmap shows, the hottest area first.
     pub areas: Vec<AddrRange>,
+    /// The addresses that are to be shown, where the heatmap shows parts of them only: what is mapped there lies far apart.
+    pub parts_of: Option<AddrRange>,
     /// Where the process has memory.
     pub limits: Option<AddrRange>,
     /// Columns of the heatmap.
@@ -323,6 +325,13 @@ impl State {
                 let hottest = seen.areas.first().copied();
                 let all = about.and_then(|at| seen.areas.iter().find(|r| r.contains(at)).copied());
                 let now = match &entered.shown {
+                    // In leads into a part, out to all parts there are: between them is nothing to see.
+                    Shown::Range(range) if seen.parts_of == Some(*range) && factor < 1.0 => all.or(hottest),
+                    Shown::Range(range) if seen.parts_of == Some(*range) => {
+                        let limits = seen.limits.filter(|limits| limits.size() > range.size());
+                        entered.shown = limits.map_or(Shown::Hot, Shown::Range);
+                        return;
+                    }
                     Shown::Range(range) => Some(*range),
                     Shown::Hot => all.or(hottest),
                 };
@@ -332,8 +341,8 @@ impl State {
             }
             Action::Pan(share) => {
                 let now = match &entered.shown {
-                    Shown::Range(range) => Some(*range),
-                    Shown::Hot => seen.areas.first().copied(),
+                    Shown::Range(range) if seen.parts_of != Some(*range) => Some(*range),
+                    _ => seen.areas.first().copied(),
                 };
                 if let (Some(now), Some(limits)) = (now, seen.limits) {
                     entered.shown = Shown::Range(panned(now, share, limits));

@@ -17,7 +17,6 @@ use crossterm::event::{Event, poll, read};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use rustix::time::{ClockId, clock_gettime};
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -48,6 +47,9 @@ pub struct Ui {
 
 /// How long a signal, or the end of the session, may go unnoticed.
 const LISTEN: Duration = Duration::from_millis(200);
+
+/// How soon a terminal that has no room is tried again: at first, and after it had none for a while.
+const TRY_AGAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
 /// How often what the command printed is cut to what is kept of it.
 const TRIM_PERIOD: Duration = Duration::from_secs(1);
@@ -82,6 +84,7 @@ impl Ui {
         let (mut asked, mut trim_at) = (false, Instant::now());
         let (mut bytes, mut frame_cpu) = (Vec::new(), cpu());
         let mut meter = Meter::new(Instant::now(), frame_cpu);
+        let mut try_again = TRY_AGAIN.0;
         while !over.load(Ordering::Relaxed) {
             if signals.suspend() {
                 self.suspend(signals)?;
@@ -102,25 +105,38 @@ impl Ui {
                 output.trim();
                 trim_at = now + TRIM_PERIOD;
             }
-            let due = pace.due(asked || self.terminal.size() != (before.area.width, before.area.height));
-            if now >= due {
-                let (width, height) = self.terminal.size();
+            let (width, height) = self.terminal.size();
+            let resized = (before.area.width, before.area.height) != (width, height);
+            if resized && before.area.area() > 0 {
+                // What is on the way is of the wrong size.
+                self.terminal.forget();
+                before = Buffer::empty(Rect::default());
+            }
+            let due = pace.due(asked || resized);
+            let wrote = self.terminal.flush().context("the terminal cannot be written to")?;
+            // A line that is slower than what is drawn gets fewer frames, each of its time, and none that wait.
+            if now >= due && !self.terminal.is_busy() {
                 bytes.clear();
-                if (before.area.width, before.area.height) != (width, height) {
+                if resized {
                     before = Buffer::empty(Rect::new(0, 0, width, height));
                     bytes.extend_from_slice(b"\x1b[0m\x1b[2J");
                 }
                 screen.cost = meter.share(now, cpu());
                 let (next, scrolls) = screen.frame(width, height);
                 paint(&mut before, &next, &scrolls, &mut bytes)?;
-                self.terminal.write_all(&bytes).context("the terminal cannot be written to")?;
+                self.terminal.send(&bytes);
                 let spent = cpu();
                 pace.drawn(bytes.len() as u64, spent.saturating_sub(frame_cpu), Instant::now());
                 frame_cpu = spent;
                 asked = false;
                 continue;
             }
-            if !poll((due - now).min(LISTEN)).context("the terminal cannot be read")? {
+            let mut wait = due.saturating_duration_since(now).min(LISTEN);
+            if self.terminal.is_busy() {
+                try_again = if wrote { TRY_AGAIN.0 } else { (try_again * 2).min(TRY_AGAIN.1) };
+                wait = try_again;
+            }
+            if !poll(wait).context("the terminal cannot be read")? {
                 continue;
             }
             // All that was typed is heeded before anything is drawn.
@@ -161,7 +177,7 @@ impl Ui {
             let lines: Vec<String> = lines(shown);
             save::write_text(&path, &lines).unwrap_or_else(|error| format!("{error:#}"))
         } else {
-            let kept = Kept::of(&self.model.lock());
+            let kept = Kept::of(&screen.known().lock());
             self.saving.start(name, move || kept.write(&path).unwrap_or_else(|error| format!("{error:#}")))
         };
         screen.state.message = Some(said);

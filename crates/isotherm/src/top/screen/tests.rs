@@ -260,6 +260,104 @@ fn pause_keeps_the_picture_while_time_passes() {
 }
 
 #[test]
+fn a_pause_is_of_one_moment_whatever_is_looked_at() {
+    let mut made = Made::new(2, 20);
+    let mut screen = made.screen(ColourMode::Plain);
+    shown(&mut screen, 80, 24);
+    // Half a second past the last figures of the list.
+    made.pass(5);
+    press(&mut screen, KeyCode::Char('p'));
+    let list = shown(&mut screen, 80, 24);
+    press(&mut screen, KeyCode::Enter);
+    let process = shown(&mut screen, 80, 24);
+    assert!(list[0].contains("PAUSED 20 s") && process[0].contains("PAUSED 20 s"), "{process:#?}");
+    press(&mut screen, KeyCode::Esc);
+    // All that was kept then is past what is kept, and both processes are gone.
+    made.pass(7_000);
+    (1..=2).for_each(|id| made.model.lock().target_end(TargetId(id), "exited".into(), 720 * SECOND));
+    made.model.lock().over = Some("all targets ended".into());
+    let unless_over = |lines: Vec<String>| lines[1..].to_vec();
+    let now = shown(&mut screen, 80, 24);
+    assert!(now[0].contains("2 processes") && now[0].contains("OVER: all targets ended PAUSED"), "{now:#?}");
+    assert_eq!(unless_over(now), unless_over(list));
+    press(&mut screen, KeyCode::Enter);
+    assert_eq!(unless_over(shown(&mut screen, 80, 24)), unless_over(process));
+    // And that is what is written.
+    let dir = tempfile::tempdir().unwrap();
+    let kept = super::super::save::Kept::of(&screen.known().lock());
+    let said = kept.write(&dir.path().join("paused.rec")).unwrap();
+    assert!(said.contains("the last 20 s"), "{said}");
+    press(&mut screen, KeyCode::Char('p'));
+    assert!(shown(&mut screen, 80, 24)[0].contains("(exited)"));
+}
+
+#[test]
+fn of_mappings_far_apart_each_part_is_shown_and_not_what_lies_between() {
+    const FAR: u64 = 0x7fff_0000_0000;
+    let model = Shared::new(Model::new(rec::Header::default(), Keep::default()));
+    let map = |start: u64, name: &str| rec::Mapping {
+        start,
+        end: start + 16 * MIB,
+        perms: "rw-p".into(),
+        name: name.into(),
+        ..rec::Mapping::default()
+    };
+    {
+        let mut model = model.lock();
+        model.target(rec::TargetInfo { id: 1, pid: 101, comm: "far".into(), ..rec::TargetInfo::default() });
+        let maps = [
+            map(HEAP, "/twice"),
+            map(HEAP + 512 * MIB, "[heap]"),
+            map(FAR, "/twice"),
+            map(FAR + 1024 * MIB, "[stack]"),
+        ];
+        model.mappings(TargetId(1), maps.to_vec(), 0);
+        for i in 0..200 {
+            let all = [regions(HEAP, 16 * MIB), regions(HEAP + 512 * MIB, 16 * MIB), regions(FAR, 16 * MIB)];
+            model.snapshot(&Snapshot {
+                start_ns: i * SECOND / 10,
+                end_ns: (i + 1) * SECOND / 10,
+                sample_ns: 5_000_000,
+                max_nr_accesses: 20,
+                targets: vec![TargetSnapshot::new(TargetId(1), all.concat())],
+            });
+        }
+        model.cost(&Cost { time_ns: 20 * SECOND, wall_ns: SECOND, ..Cost::default() });
+    }
+    let mut screen = Screen::new(model, Look(ColourMode::Plain));
+    let titles =
+        |lines: &[String]| lines.iter().filter(|l| l.contains(" a row")).cloned().collect::<Vec<_>>();
+    shown(&mut screen, 100, 40);
+    press(&mut screen, KeyCode::Enter);
+    shown(&mut screen, 100, 40);
+    // The largest is the file that is mapped twice.
+    press(&mut screen, KeyCode::Enter);
+    let lines = shown(&mut screen, 100, 40);
+    let both = titles(&lines);
+    assert_eq!(both.len(), 2, "{lines:#?}");
+    assert!(both[0].starts_with("twice, part 2 of 2: 16.0 MiB"), "{both:?}");
+    assert!(both[1].starts_with("twice, part 1 of 2: 16.0 MiB"), "{both:?}");
+    assert!(lines.iter().filter(|line| line.contains("99999")).count() >= 2, "{lines:#?}");
+    // Out to everything, as parts, and on to where the heat is.
+    press(&mut screen, KeyCode::Char('-'));
+    let all = titles(&shown(&mut screen, 100, 40));
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert!(all[1].starts_with("[heap], part 2 of 4: 16.0 MiB"), "{all:?}");
+    // In leads into one of them.
+    press(&mut screen, KeyCode::Char('+'));
+    let lines = shown(&mut screen, 100, 40);
+    assert_eq!(titles(&lines).len(), 1, "{lines:#?}");
+    assert!(titles(&lines)[0].contains(" 8.0 MiB, "), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("00000")), "{lines:#?}");
+    // Out of it, what lies terabytes away comes as another part.
+    (0..60).for_each(|_| {
+        press(&mut screen, KeyCode::Char('-'));
+        let lines = shown(&mut screen, 100, 40);
+        assert!(lines.iter().any(|line| line.contains("99999")), "{lines:#?}");
+    });
+}
+
+#[test]
 fn rows_and_heads_can_be_clicked() {
     let made = Made::new(3, 12);
     let mut screen = made.screen(ColourMode::Plain);

@@ -1,0 +1,97 @@
+use super::*;
+use isotherm_damon::{AddrRange, RegionSnapshot, TargetSnapshot};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn info(id: u64, words: usize) -> rec::TargetInfo {
+    let cmdline = vec!["word".repeat(25); words];
+    rec::TargetInfo { id, pid: id as u32, comm: "short".into(), cmdline, ..rec::TargetInfo::default() }
+}
+
+fn mapping(start: u64) -> rec::Mapping {
+    let (perms, name) = ("rw-p".into(), "[heap]".into());
+    rec::Mapping { start, end: start + (1 << 20), perms, name, ..rec::Mapping::default() }
+}
+
+fn seen(id: u64, regions: u64) -> TargetSnapshot {
+    let region = |i| RegionSnapshot {
+        range: AddrRange::new((1 << 20) * id + i * 4096, (1 << 20) * id + (i + 1) * 4096),
+        ..RegionSnapshot::default()
+    };
+    TargetSnapshot::new(TargetId(id), (0..regions).map(region).collect())
+}
+
+fn snapshot(second: u64, targets: Vec<TargetSnapshot>) -> Snapshot {
+    Snapshot {
+        start_ns: second * SECOND,
+        end_ns: (second + 1) * SECOND,
+        sample_ns: 50_000_000,
+        max_nr_accesses: 20,
+        targets,
+    }
+}
+
+fn taken(model: &Model) -> usize {
+    model.moments.len() * size_of::<Moment>() + model.targets.values().map(Target::bytes).sum::<usize>()
+}
+
+#[test]
+fn thousands_of_processes_that_come_and_go_leave_no_more_than_the_bounds() {
+    let keep = Keep { time_ns: 600 * SECOND, bytes: 2 << 20 };
+    let mut model = Model::new(rec::Header::default(), keep);
+    model.target(info(1, 4));
+    let a_second = 500;
+    let mut next = 2;
+    for second in 0..60 {
+        let ids = next..next + a_second;
+        next += a_second;
+        for id in ids.clone() {
+            model.target(info(id, 20));
+            model.mappings(TargetId(id), vec![mapping((1 << 20) * id)], second * SECOND);
+        }
+        let targets = std::iter::once(seen(1, 50)).chain(ids.clone().map(|id| seen(id, 10)));
+        model.snapshot(&snapshot(second, targets.collect()));
+        // All of them at the same time, as where a session of many processes is killed.
+        for id in ids {
+            model.target_end(TargetId(id), "exited".into(), (second + 1) * SECOND);
+            // What came late of one that ended is not kept either.
+            model.mappings(TargetId(id), vec![mapping(0)], (second + 1) * SECOND);
+        }
+        let time_ns = (second + 1) * SECOND;
+        model.cost(&Cost { time_ns, wall_ns: SECOND, ..Cost::default() });
+        assert!(taken(&model) <= keep.bytes, "{} bytes after {second} s", taken(&model));
+        assert!(model.targets.len() <= MOST_ENDED + 1, "{}", model.targets.len());
+        // Those that ended last are buried with the next snapshot.
+        assert!(model.holdings.processes().len() < 256 + 2 * a_second as usize);
+    }
+    assert_eq!(model.alive(), 1);
+    assert!(model.kept().unwrap().1 == 60 * SECOND && model.targets[&TargetId(1)].ended.is_none());
+}
+
+#[test]
+fn of_processes_that_ended_at_once_no_more_are_kept_than_the_bound() {
+    let mut model = Model::new(rec::Header::default(), Keep::default());
+    let ids = 1..=5 * MOST_ENDED as u64;
+    ids.clone().for_each(|id| model.target(info(id, 1)));
+    model.snapshot(&snapshot(0, ids.clone().map(|id| seen(id, 1)).collect()));
+    ids.for_each(|id| model.target_end(TargetId(id), "exited".into(), SECOND));
+    model.cost(&Cost { time_ns: SECOND, wall_ns: SECOND, ..Cost::default() });
+    assert_eq!(model.targets.len(), MOST_ENDED);
+}
+
+#[test]
+fn forks_that_ended_unasked_are_not_kept_in_mind() {
+    let process = Arc::new(Process::open(rustix::process::getpid()).unwrap());
+    let mut folder = Folder::new(Shared::new(Model::default()));
+    folder.target(TargetId(1), &process, None, false, 0);
+    for second in 0..20 {
+        for id in 0..1000 {
+            let id = TargetId(2 + second * 1000 + id);
+            folder.target(id, &process, Some(TargetId(1)), true, second);
+            folder.target_end(id, EndReason::Exited(None), second);
+        }
+        folder.cost(&Cost { time_ns: second, ..Cost::default() });
+        assert_eq!(folder.unasked.len(), 0);
+    }
+    assert_eq!(folder.processes.len(), 1);
+}
