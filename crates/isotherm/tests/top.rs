@@ -290,7 +290,7 @@ fn on_a_line_that_stands_still_keys_end_it_and_watching_goes_on() {
     let args = ["--pid", &pid, "--color", "always", "--refresh", "50ms"];
     let begin = || {
         let mut tty = top(dir.path(), &args, (200, 60));
-        tty.wait_until("its figures", |tty| tty.lines().iter().any(|l| l.matches("iB").count() > 5));
+        tty.wait_until("its figures", |tty| tty.lines().iter().any(|l| l.matches("iB").count() > 3));
         tty.press("\r");
         tty.wait_for("time (s)");
         tty
@@ -354,7 +354,7 @@ fn on_a_slow_line_frames_are_left_out_and_keys_heeded_meanwhile() {
             so(tty)
         });
     };
-    slowly(&mut tty, "the list", &|tty| tty.lines().iter().any(|l| l.matches("iB").count() > 5));
+    slowly(&mut tty, "the list", &|tty| tty.lines().iter().any(|l| l.matches("iB").count() > 3));
     tty.press("\r");
     slowly(&mut tty, "the heatmap", &|tty| tty.has("time (s)"));
     // Each of these frames is kilobytes. None of them waits: what is asked for last is seen soon.
