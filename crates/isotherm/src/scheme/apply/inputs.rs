@@ -50,11 +50,11 @@ pub fn value_of(source: &Source) -> Option<u64> {
     first_number(&text)
 }
 
+/// The whole part of the first word that is a number: the 99 of `p99` is part of a name.
 fn first_number(text: &str) -> Option<u64> {
-    let start = text.find(|c: char| c.is_ascii_digit())?;
-    let rest = text.get(start..)?;
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    rest.get(..end)?.parse().ok()
+    let word = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    word.get(..end)?.parse().ok()
 }
 
 #[cfg(test)]
