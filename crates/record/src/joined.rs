@@ -1,7 +1,8 @@
 //! Several files of one long run, read as one recording.
 //!
 //! A recorder that goes on for days writes a series of files, each complete on its own. Read together, the first one's header
-//! stands for all, targets of later files are the targets they were, and there is one end, the last file's.
+//! stands for all, targets of later files are the targets they were, and there is one end, the last file's. What one of them
+//! cannot see is said of all: the header names every backend, and the end has the blind spots of all files.
 //!
 //! # Order and times
 //! All times are of CLOCK_MONOTONIC, which starts anew with the machine. The headers say which boot it was, and files of one
@@ -20,7 +21,7 @@ mod order;
 mod targets;
 
 use crate::files::is_standard;
-use crate::{Error, Format, Header, Item, ItemReader, ReadOptions, Warning, open_with};
+use crate::{Backend, Error, Format, Header, Item, ItemReader, ReadOptions, Warning, open_with};
 use isotherm_damon::{Snapshot, TargetSnapshot};
 use order::Part;
 use std::collections::VecDeque;
@@ -69,6 +70,10 @@ struct Joined {
     /// The same of the files before this one.
     floor_ns: u64,
     last_attrs: crate::RecordedAttrs,
+    /// What the ends of the files so far say that could not be seen.
+    blind_spots: Vec<String>,
+    /// ... and the header of the file at hand.
+    header_spots: Vec<String>,
     snapshot: Item,
     other: Item,
     warnings: Vec<Warning>,
@@ -94,6 +99,8 @@ impl Joined {
             last_ns: 0,
             floor_ns: 0,
             last_attrs: crate::RecordedAttrs::default(),
+            blind_spots: Vec::new(),
+            header_spots: Vec::new(),
             snapshot: Item::Snapshot(Snapshot::default()),
             other: Item::Header(Header::default()),
             warnings,
@@ -132,6 +139,8 @@ impl Joined {
 
     fn end_part(&mut self) {
         let Some(reader) = self.reader.take() else { return };
+        // One that was cut off has no end.
+        add_new(&mut self.blind_spots, &std::mem::take(&mut self.header_spots));
         for warning in reader.warnings() {
             // Once for all of them.
             if !self.warnings.contains(warning) {
@@ -170,9 +179,12 @@ impl Joined {
         match &mut self.other {
             Item::Header(header) => {
                 let attrs = header.attrs;
+                // What an end says of blind spots stands for that file's header too: it comes later.
+                self.header_spots.clone_from(&header.backend.blind_spots);
                 if !self.began {
                     self.began = true;
                     self.last_attrs = attrs;
+                    self.parts.iter().for_each(|part| header.backend.add(&part.header.backend));
                 } else {
                     let mut time_ns = header.started_ns;
                     shift(&mut time_ns);
@@ -203,13 +215,40 @@ impl Joined {
             }
             Item::End(end) => {
                 shift(&mut end.time_ns);
+                let of_file = if end.blind_spots.is_empty() { &self.header_spots } else { &end.blind_spots };
+                add_new(&mut self.blind_spots, of_file);
+                self.header_spots.clear();
                 if !is_last {
                     return Ok(Some(Handed::Nothing));
                 }
+                end.blind_spots.clone_from(&self.blind_spots);
             }
             Item::Snapshot(_) => {}
         }
         Ok(Some(Handed::Other))
+    }
+}
+
+impl Backend {
+    /// Has this one stand for both.
+    fn add(&mut self, other: &Self) {
+        if !other.name.is_empty() && !self.name.split(", ").any(|name| name == other.name) {
+            self.name = match self.name.as_str() {
+                "" => other.name.clone(),
+                name => format!("{name}, {}", other.name),
+            };
+        }
+        self.coarse |= other.coarse;
+        add_new(&mut self.blind_spots, &other.blind_spots);
+    }
+}
+
+/// Adds what is not there yet.
+fn add_new(to: &mut Vec<String>, from: &[String]) {
+    for spot in from {
+        if !to.contains(spot) {
+            to.push(spot.clone());
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{
-    Error, Format, Header, Item, ReadOptions, TargetEnd, TargetInfo, Warning, create, open_joined,
+    Backend, End, Error, Format, Header, Item, ReadOptions, TargetEnd, TargetInfo, Warning, create,
+    open_joined,
 };
 use std::path::{Path, PathBuf};
 
@@ -195,4 +196,59 @@ fn what_is_missing_is_said_and_what_is_there_twice_is_refused() {
     let other = file("o", "q", 0, 21);
     let at_once = read(&[two, other]).unwrap_err().to_string();
     assert!(at_once.contains("no parts of one run"), "{at_once}");
+}
+
+#[test]
+fn what_one_of_the_files_cannot_see_is_said_of_all() {
+    let spots = |of: &[&str]| of.iter().map(|spot| (*spot).to_owned()).collect::<Vec<_>>();
+    let fine = Backend { name: "pte".to_owned(), coarse: false, blind_spots: spots(&["shared"]) };
+    let coarse = Backend { name: "refs".to_owned(), coarse: true, blind_spots: spots(&["writes", "shared"]) };
+    for of in [[&fine, &coarse], [&coarse, &fine]] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut paths = Vec::new();
+        for (at, backend) in of.into_iter().enumerate() {
+            let path = dir.path().join(format!("{at}.rec"));
+            let began = (1 + 10 * at as u64) * SECOND;
+            let mut writer = create(&path, Format::Rec).unwrap();
+            let header = Header {
+                boot: "boot".to_owned(),
+                backend: backend.clone(),
+                started_ns: began,
+                started_unix_ns: began,
+                ..Header::default()
+            };
+            writer.write(&Item::Header(header)).unwrap();
+            let snapshot = Snapshot { start_ns: began, end_ns: began + SECOND, ..Snapshot::default() };
+            writer.write(&Item::Snapshot(snapshot)).unwrap();
+            // The fine one found out more while it ran.
+            let found = if backend.coarse { Vec::new() } else { spots(&["found later"]) };
+            writer
+                .write(&Item::End(End {
+                    time_ns: began + SECOND,
+                    reason: "interrupted".to_owned(),
+                    blind_spots: found,
+                }))
+                .unwrap();
+            writer.finish().unwrap();
+            paths.push(path);
+        }
+        let mut reader = open_joined(&paths, &ReadOptions::default()).unwrap();
+        let (mut headers, mut ends) = (Vec::new(), Vec::new());
+        while let Some(item) = reader.next_item().unwrap() {
+            match item {
+                Item::Header(header) => headers.push(header.backend),
+                Item::End(end) => ends.push(end.blind_spots),
+                _ => {}
+            }
+        }
+        let names = format!("{}, {}", of[0].name, of[1].name);
+        assert_eq!((headers.len(), &headers[0].name, headers[0].coarse), (1, &names, true));
+        let (mut said, mut at_end) = (headers.remove(0).blind_spots, ends.remove(0));
+        said.sort_unstable();
+        at_end.sort_unstable();
+        assert_eq!(
+            (said, at_end, ends.len()),
+            (spots(&["shared", "writes"]), spots(&["found later", "shared", "writes"]), 0)
+        );
+    }
 }

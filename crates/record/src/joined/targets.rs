@@ -28,8 +28,11 @@ enum Identity {
 #[derive(Debug)]
 pub(super) struct Targets {
     ids: BTreeMap<Identity, u64>,
-    /// Of those, the ones that ended, oldest first.
-    ended: VecDeque<Identity>,
+    /// Of those, the ones that ended, or of which nobody knows, oldest first, and which of all ends it was.
+    ended: VecDeque<(Identity, u64)>,
+    /// The last end of each of them that did not come back.
+    last_end: BTreeMap<Identity, u64>,
+    ends: u64,
     /// Of the file at hand: by its id there, who it is, and its id here.
     of_file: BTreeMap<u64, (Identity, u64)>,
     /// Ids in use here before the file, and since it began.
@@ -43,6 +46,8 @@ impl Default for Targets {
         Self {
             ids: BTreeMap::new(),
             ended: VecDeque::new(),
+            last_end: BTreeMap::new(),
+            ends: 0,
             of_file: BTreeMap::new(),
             before: Ids::default(),
             now: Ids::default(),
@@ -67,25 +72,33 @@ impl Targets {
             0 => Identity::Named { id: info.id, pid },
             ticks => Identity::Started { boot, pid, ticks },
         };
-        let id = match self.ids.get(&identity) {
-            Some(id) => *id,
-            // In a file each has an id of its own.
-            None if !self.before.contains(info.id) => info.id,
-            None => {
+        let known = self.ids.get(&identity).or(self.of_file.get(&info.id).map(|(_, here)| here)).copied();
+        let id = known.unwrap_or_else(|| match self.is_taken(info.id) {
+            false => info.id,
+            true => {
                 self.next_renamed += 1;
-                while self.before.contains(self.next_renamed) {
+                while self.is_taken(self.next_renamed) {
                     self.next_renamed += 1;
                 }
                 self.next_renamed
             }
-        };
+        });
+        self.last_end.remove(&identity);
         self.ids.insert(identity, id);
+        if matches!(identity, Identity::Named { .. }) {
+            // Nothing tells how long it lives.
+            self.may_go(identity);
+        }
         self.now.insert(id, id);
         self.of_file.insert(info.id, (identity, id));
         info.id = id;
         if let Some(parent) = &mut info.parent {
             *parent = self.id(*parent);
         }
+    }
+
+    fn is_taken(&self, id: u64) -> bool {
+        self.before.contains(id) || self.now.contains(id)
     }
 
     /// The id here of what is `id` in the file.
@@ -100,14 +113,23 @@ impl Targets {
             self.of_file.remove(&id);
         }
         if matches!(identity, Identity::Named { .. }) {
-            // Nothing else tells it from another of that id.
+            // Nothing else tells it from another of that id; it may go since it was met.
             return;
         }
-        self.ended.push_back(identity);
+        self.may_go(identity);
+    }
+
+    /// From now on it may be forgotten, once so many others may.
+    fn may_go(&mut self, identity: Identity) {
+        self.ends += 1;
+        self.ended.push_back((identity, self.ends));
+        self.last_end.insert(identity, self.ends);
         if self.ended.len() > MAX_ENDED
-            && let Some(oldest) = self.ended.pop_front()
-            && !self.ended.contains(&oldest)
+            && let Some((oldest, end)) = self.ended.pop_front()
+            // It did not come back since.
+            && self.last_end.get(&oldest) == Some(&end)
         {
+            self.last_end.remove(&oldest);
             self.ids.remove(&oldest);
         }
     }
@@ -156,6 +178,70 @@ mod tests {
             let borders: Vec<(u64, u64)> = ids.0.into_iter().collect();
             prop_assert!(borders.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0), "{borders:?}");
         }
+    }
+
+    proptest! {
+        /// Ids as files have them, those among them that reading several files gives out.
+        #[test]
+        fn each_process_has_an_id_of_its_own_and_keeps_it(
+            files in prop::collection::vec(
+                prop::collection::vec((0..4_u64, any::<bool>(), 0..5_u32, 0..3_u64), 0..6), 1..5),
+        ) {
+            let mut targets = Targets::default();
+            let mut before: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+            for file in files {
+                targets.begin_file();
+                let (mut pids, mut ids) = (BTreeSet::new(), BTreeSet::new());
+                let mut here = BTreeMap::new();
+                for (id, renamed, pid, ticks) in file {
+                    let id = if renamed { FIRST_RENAMED + id } else { id };
+                    if !pids.insert(pid) || !ids.insert(id) {
+                        continue;
+                    }
+                    let mut info = TargetInfo { id, pid, started_ticks: ticks, ..TargetInfo::default() };
+                    targets.meet(&mut info, 0);
+                    prop_assert_eq!(targets.id(id), info.id);
+                    if let (1.., Some(had)) = (ticks, before.get(&(pid, ticks))) {
+                        prop_assert_eq!(*had, info.id);
+                    }
+                    prop_assert_eq!(here.insert(info.id, pid), None, "two processes of one id");
+                    before.insert((pid, ticks), info.id);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn files_that_do_not_say_when_a_process_was_started_do_not_fill_the_memory_either() {
+        let mut targets = Targets::default();
+        for file in 0..3 * MAX_ENDED as u32 {
+            targets.begin_file();
+            for pid in [1, 2 + file] {
+                let mut info = TargetInfo { id: u64::from(pid), pid, ..TargetInfo::default() };
+                targets.meet(&mut info, 0);
+                assert_eq!(info.id, u64::from(pid), "in each file the same, or new");
+            }
+        }
+        assert!(targets.ids.len() <= MAX_ENDED && targets.before.0.len() == 1, "{}", targets.ids.len());
+    }
+
+    #[test]
+    fn one_that_came_back_is_known_however_many_ended_since() {
+        let mut targets = Targets::default();
+        let one = || TargetInfo { id: 1, pid: 1, started_ticks: 7, ..TargetInfo::default() };
+        targets.meet(&mut one(), 0);
+        targets.end(1);
+        targets.meet(&mut one(), 0);
+        for other in 2..3 * MAX_ENDED as u64 {
+            let mut info =
+                TargetInfo { id: other, pid: other as u32, started_ticks: 7, ..TargetInfo::default() };
+            targets.meet(&mut info, 0);
+            targets.end(other);
+        }
+        targets.begin_file();
+        let mut info = TargetInfo { id: 1 << 40, ..one() };
+        targets.meet(&mut info, 0);
+        assert_eq!(info.id, 1);
     }
 
     #[test]
