@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Done, made_up, run};
+use common::{Done, ISOTHERM, made_up, pte_works, run};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{
     Backend, Cost, End, Format, Header, Item, Mapping, Mappings, RecordedAttrs, TargetEnd, TargetInfo, create,
@@ -281,4 +281,30 @@ fn diff_has_a_status_of_its_own_for_what_it_cannot_tell() {
     // Without the option that is no failure.
     let json = run(dir, &["report", "diff", "--json", "a1.rec,a2.rec", "b1.rec,b2.rec"]).json();
     assert_eq!((&json["outcome"], &json["significant"]), (&"unclear".into(), &false.into()));
+}
+
+#[test]
+fn what_a_program_maps_at_its_start_is_in_the_summary_of_its_first_seconds() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    // Its mappings are read when it begins, and the next regular time is past the recording's end.
+    let workload = [
+        "--",
+        ISOTHERM,
+        "workload",
+        "hotspot",
+        "--set",
+        "total=64M",
+        "--set",
+        "offset=32M",
+        "--set",
+        "phase=5s",
+    ];
+    let record = [&["record", "-d", "4s", "--update", "60s"][..], &workload].concat();
+    run(dir.path(), &record).ok();
+    let json = run(dir.path(), &["report", "summary", "--json"]).json();
+    let mapped = json["totals"]["mapped"].as_u64().unwrap();
+    assert!(mapped >= 64 * MIB, "{mapped}");
 }

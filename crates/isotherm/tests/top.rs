@@ -42,9 +42,11 @@ impl Tty {
         tcsetwinsize(&slave, size).unwrap();
         let stdio = || Stdio::from(slave.try_clone().unwrap());
         command.stdin(stdio()).stdout(stdio()).stderr(stdio()).env("TERM", "xterm-256color");
-        // SAFETY: setsid and ioctl are async-signal-safe; descriptor 0 is the terminal by then.
+        // Whoever runs the tests under nohup does not mean their programs.
+        // SAFETY: signal, setsid and ioctl are async-signal-safe; descriptor 0 is the terminal by then.
         unsafe {
             command.pre_exec(|| {
+                libc::signal(libc::SIGHUP, libc::SIG_DFL);
                 libc::setsid();
                 match libc::ioctl(0, libc::TIOCSCTTY, 0) {
                     0 => Ok(()),

@@ -101,6 +101,20 @@ impl Bucket {
     }
 }
 
+/// The shortest time from one look at a target's size to the next, ns: two an aggregation, as intervals are by default.
+const SOONEST: u64 = 50_000_000;
+
+/// How long after a target began its size is looked at first, ns.
+pub(super) fn first_look(interval: Duration) -> u64 {
+    until_next_look(0, interval)
+}
+
+/// How long after that, ns: a program maps most of what it will at its start, and what is mapped but not known to be has no
+/// name, and is in no report. So the younger it is the sooner, and each `interval` once it is twice as old as that.
+fn until_next_look(age_ns: u64, interval: Duration) -> u64 {
+    (age_ns / 2).max(SOONEST).min(as_ns(interval))
+}
+
 /// News of a target's mappings.
 pub(super) struct News {
     pub id: TargetId,
@@ -342,7 +356,8 @@ impl Chores {
         interval: Duration,
     ) -> bool {
         let Some(target) = targets.get_mut(&id).filter(|t| now_ns >= t.next_look_ns) else { return false };
-        target.next_look_ns = now_ns.saturating_add(as_ns(interval));
+        target.next_look_ns =
+            now_ns.saturating_add(until_next_look(now_ns.saturating_sub(target.began_ns), interval));
         // One that ended is noticed elsewhere.
         let Ok((mapped, resident)) = target.process.pages() else { return false };
         target.resident_pages = resident;

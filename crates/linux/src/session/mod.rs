@@ -69,6 +69,8 @@ struct Observed {
     parent: Option<TargetId>,
     maps: Maps,
     resident_pages: u64,
+    /// When it was taken in, or executed another program.
+    began_ns: u64,
     next_look_ns: u64,
 }
 
@@ -389,12 +391,13 @@ impl Session {
             self.ending.push_back((pid, old, now));
             self.stop_observing(old);
         }
-        let next_look_ns = now.saturating_add(as_ns(self.options.update));
+        let (began_ns, next_look_ns) = (now, now.saturating_add(chores::first_look(self.options.update)));
         // What fork made has its parent's mappings until it makes its own: that is found at its turn, like any change.
         let inherited = parent.filter(|_| is_copy).and_then(|id| self.targets.get(&id));
         let maps = inherited.map(|parent| parent.maps.inherited()).unwrap_or_default();
         let list = Arc::clone(maps.list());
-        self.targets.insert(id, Observed { pid, process, parent, maps, resident_pages: 0, next_look_ns });
+        self.targets
+            .insert(id, Observed { pid, process, parent, maps, resident_pages: 0, began_ns, next_look_ns });
         if list.mappings().is_empty() {
             self.chores.read_first(id);
         } else {
@@ -409,6 +412,8 @@ impl Session {
     fn execed(&mut self, id: TargetId, now: u64) {
         let Some(target) = self.targets.get_mut(&id) else { return };
         target.maps.invalidate();
+        (target.began_ns, target.next_look_ns) =
+            (now, now.saturating_add(chores::first_look(self.options.update)));
         self.source.execed(id);
         if let Some(engine) = &self.schemes {
             lock(engine).execed(id);
