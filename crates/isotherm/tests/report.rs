@@ -148,8 +148,7 @@ fn every_working_set_names_its_definition() {
     for (args, name) in [
         (&[][..], "Denning: accessed at least once within 1 s"),
         (&["--window", "200ms"], "Denning: accessed at least once within 200 ms"),
-        (&["--damo"], "damo: regions with at least 1 access an aggregation"),
-        (&["--threshold", "1"], "damo: regions with at least 1 access an aggregation"),
+        (&["--threshold", "1"], "regions with at least 1 access an aggregation"),
         (&["--threshold", "10Hz"], "at least 10 Hz"),
     ] {
         let text = run(dir, &[&["report", "wss"], args].concat()).ok();
@@ -158,10 +157,40 @@ fn every_working_set_names_its_definition() {
         assert!(text.lines().any(|l| l.contains(" 50 ") && l.contains("40.0 MiB")), "{text}");
         assert!(text.contains("and 60.0 MiB of which nothing is known"), "{text}");
     }
+    let damo = run(dir, &["report", "wss", "--damo"]).ok();
+    assert!(damo.contains("damo: regions with at least 1 access an aggregation, all their bytes"), "{damo}");
+    assert!(damo.lines().any(|l| l.contains(" 50 ") && l.contains("80.0 MiB")), "of each process: {damo}");
+    let long = run(dir, &["report", "wss", "--window", "1000h"]).ok();
+    assert!(long.contains("shorter than the window: 3 s of 41d 16h were observed"), "{long}");
     run(dir, &["report", "wss", "--damo", "--window", "2s"]).fails(2, &["--window"]);
     run(dir, &["report", "wss", "--window", "0s"]).fails(2, &["1s"]);
     let help = run(dir, &["report", "wss", "--help"]).ok();
     assert!(help.contains("Denning") && help.contains("1 - (1 - p)^n"), "{help}");
+}
+
+#[test]
+fn a_recording_and_its_conversions_have_one_working_set_by_damos_count() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    // Shared memory, gaps, parts that could not be seen, fractions of an access.
+    two_on_one_segment(dir);
+    made_up(dir, "made-up.rec", Format::Rec);
+    for recording in ["isotherm.rec", "made-up.rec"] {
+        let count = |file: &str| {
+            let report = run(dir, &["report", "wss", "--damo", "--json", "-i", file]).json();
+            let values = report["percentiles"].as_array().unwrap();
+            (report["mean"].as_f64().unwrap(), values.iter().map(|p| p["value"].clone()).collect::<Vec<_>>())
+        };
+        let (mean, percentiles) = count(recording);
+        assert!(mean > 0.0);
+        for file in ["x.parquet", "x.json_compressed", "x.json", "x.txt", "x.damon"] {
+            run(dir, &["convert", "-q", recording, file]).ok();
+            let (found, values) = count(file);
+            // Times in microseconds weigh the snapshots a little differently.
+            assert!((found - mean).abs() < 1e-3 * mean, "{recording} {file}: {found} {mean}");
+            assert_eq!(values, percentiles, "{recording} {file}");
+        }
+    }
 }
 
 #[test]

@@ -17,7 +17,8 @@
 //! | what a recording holds | [`info::InfoAnalysis`] | [`info::InfoReport`] |
 //! | end of a recording | [`summary::SummaryAnalysis`] | [`summary::Summary`] |
 //!
-//! Only memory that exists counts: regions are cut to the mappings of their target where the recording has them. A byte
+//! Only memory that exists counts: regions are cut to the mappings of their target where the recording has them. One that
+//! lies outside of all of them, and is accessed or resident for all that, counts as [`UNKNOWN_MAPPING`]. A byte
 //! of a file or of shared memory that several targets map counts once wherever several targets are added up, and what is
 //! unknown ([`isotherm_damon::RegionSnapshot::is_unknown`]) is never taken for cold: it has its own colour, its own sums.
 //!
@@ -46,6 +47,7 @@ pub mod units;
 
 mod segments;
 mod space;
+pub use space::UNKNOWN_MAPPING;
 #[cfg(test)]
 mod synthetic;
 

@@ -201,7 +201,8 @@ Examples:
 
 The working set of a window is estimated from access rates: of a region accessed in a share p of the sampling intervals,
 a window of n of them meets 1 - (1 - p)^n. Only mapped bytes count, those that several targets map once. What could not
-be observed is not in it; how much that is stands beside it.";
+be observed is not in it; how much that is stands beside it. A window longer than the recording is extrapolated from
+the rates seen, and the report says so.";
 
 /// The working-set size: its distribution, and over time.
 #[derive(Debug, Args)]
@@ -212,7 +213,8 @@ pub struct WssArgs {
     /// Count the bytes accessed at least once within so much time
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_window)]
     pub window: Duration,
-    /// Count as damo does: all bytes of regions with at least 1 access in an aggregation; the same as --threshold 1
+    /// Count as damo does: all bytes of regions with at least 1 access in an aggregation, as recorded: gaps between
+    /// mappings and what could not be observed are in it, what several targets map counts for each
     #[arg(long, conflicts_with = "window")]
     pub damo: bool,
     /// Count all bytes of regions that reach this in an aggregation: `1` access, `5%` of the highest rate, `10Hz`
@@ -225,7 +227,7 @@ impl WssArgs {
     pub fn definition(&self) -> Definition {
         match self.threshold {
             Some(threshold) => Definition::Threshold(threshold),
-            None if self.damo => Definition::Threshold(Threshold::Accesses(1)),
+            None if self.damo => Definition::Damo,
             None => Definition::Window(self.window),
         }
     }

@@ -1,6 +1,7 @@
 //! The access report as a table.
 
 use super::{AccessReport, Totals};
+use crate::space::UNKNOWN_MAPPING;
 use crate::units::{format_address, format_rate, format_seconds, format_share, format_size, format_time};
 use std::io::{self, Write};
 
@@ -46,7 +47,7 @@ pub fn write_text(report: &AccessReport, out: &mut impl Write) -> io::Result<()>
                     format_time(r.age_ns),
                 ];
                 let cells = cells.each_ref().map(String::as_str);
-                columns.write(out, &addresses, cells, r.mapping.as_deref().unwrap_or("?"))?;
+                columns.write(out, &addresses, cells, r.mapping.as_deref().unwrap_or(UNKNOWN_MAPPING))?;
             }
             if report.targets.len() > 1 {
                 write_totals(&target.totals, report.ceiling_hz, out)?;

@@ -5,6 +5,7 @@ use crate::names::{printable, short_name};
 use crate::provenance::Provenance;
 use crate::rate::{BP, RateScale, interval_ns};
 use crate::space::Space;
+use crate::space::UNKNOWN_MAPPING;
 use crate::units::SECOND_NS;
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId};
 use isotherm_record::{Item, Mappings};
@@ -320,14 +321,14 @@ impl Profile {
                     }
                     let inside = range.intersection(AddrRange::new(at, region.range.end));
                     if at < inside.start {
-                        let rest = self.named(target.id.0, "?".to_owned());
+                        let rest = self.named(target.id.0, UNKNOWN_MAPPING.to_owned());
                         self.add(rest, slot, &each, (inside.start - at) as f64 * seconds);
                     }
                     self.add(*area, slot, &each, inside.size() as f64 * seconds);
                     at = inside.end;
                 }
                 if at < region.range.end {
-                    let rest = self.named(target.id.0, "?".to_owned());
+                    let rest = self.named(target.id.0, UNKNOWN_MAPPING.to_owned());
                     self.add(rest, slot, &each, (region.range.end - at) as f64 * seconds);
                 }
             }

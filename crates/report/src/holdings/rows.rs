@@ -5,6 +5,7 @@ use super::layer::Segment;
 use super::objects::{self, Share};
 use super::{Held, Holdings, Named};
 use crate::names::printable;
+use crate::space::UNKNOWN_MAPPING;
 use crate::units::SECOND_NS;
 use isotherm_damon::{AddrRange, TargetId};
 use serde::Serialize;
@@ -44,7 +45,7 @@ pub struct MappingHoldings {
     pub pid: u32,
     /// Name of its program; empty where the recording does not say.
     pub process: String,
-    /// Short name: a file name, `[heap]`, `anon`; `?` where no mapping is known.
+    /// Short name: a file name, `[heap]`, `anon`; `unknown mapping` where none is known.
     pub name: String,
     /// Path, or `[heap]` and the like; empty for anonymous memory.
     pub path: String,
@@ -137,7 +138,7 @@ impl Holdings {
                 let path = name.map_or("", |n| &*n.path);
                 let found = if path.is_empty() {
                     run.filter(|(row, end)| {
-                        *end == piece.start && (rows[*row].0.name == "?") == name.is_none()
+                        *end == piece.start && (rows[*row].0.name == UNKNOWN_MAPPING) == name.is_none()
                     })
                     .map(|(row, _)| row)
                 } else {
@@ -148,7 +149,7 @@ impl Holdings {
                         target: id.0,
                         pid: info.map_or(0, |i| i.pid),
                         process: info.map_or_else(String::new, |i| i.comm.clone()),
-                        name: name.map_or_else(|| "?".to_owned(), |n| (*n.name).to_owned()),
+                        name: name.map_or_else(|| UNKNOWN_MAPPING.to_owned(), |n| (*n.name).to_owned()),
                         path: printable(path).into_owned(),
                         start: piece.start,
                         end: piece.end,

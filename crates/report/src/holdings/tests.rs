@@ -213,6 +213,25 @@ fn mappings_of_a_name_are_one_line_and_runs_of_anonymous_memory() {
 }
 
 #[test]
+fn memory_outside_of_all_mappings_has_a_line_and_lines_add_up() {
+    let mut analysis = HoldingsAnalysis::new(HoldingsOptions { by: By::Mapping, ..Default::default() });
+    analysis.note(&mappings(1, vec![mapping(0, 4 * MIB, "rw-p", "[heap]", 0, 0)]));
+    let list =
+        span(0, 20, &[region(0, 5 * MIB, 20), region(6 * MIB, 8 * MIB, 3), region(9 * MIB, 20 * MIB, 0)]);
+    list.iter().for_each(|s| analysis.snapshot(s));
+    let report = analysis.finish();
+    let lines: Vec<_> = report.mappings.iter().map(|m| (m.name.as_str(), m.figures.mapped)).collect();
+    assert_eq!(lines, [("[heap]", 4 * MIB), (crate::UNKNOWN_MAPPING, 2 * MIB)]);
+    let sum = |figure: fn(&Figures) -> u64| report.mappings.iter().map(|m| figure(&m.figures)).sum::<u64>();
+    assert_eq!(sum(|f| f.mapped), report.totals.mapped);
+    assert_eq!(sum(|f| f.ws_10s), report.totals.ws_10s);
+    let mut text = Vec::new();
+    write_text(&report, 80, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("unknown mapping"), "{text}");
+}
+
+#[test]
 fn what_ended_keeps_its_last_figures_and_leaves_the_totals() {
     let mut holdings = family();
     let end =

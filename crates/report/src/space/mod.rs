@@ -7,7 +7,9 @@
 //! add up there).
 //!
 //! A recording need not have mappings (those of other programs do not). Then a region counts whole. Where a list of
-//! mappings is incomplete, only what it names as an object's is told apart.
+//! mappings is incomplete, only what it names as an object's is told apart. A complete one may be older than the memory: a
+//! region that lies outside of all mappings, and was accessed or is resident, is memory of which the mapping is not known.
+//! It counts whole, and reports call it [`UNKNOWN_MAPPING`].
 
 mod shared;
 
@@ -23,6 +25,9 @@ const MAX_ENDED: usize = 256;
 
 /// Set in the ids that [`Space::by_object`] gives to objects. No target's id has it: it is a pid, or counts from there.
 const OBJECT: u64 = 1 << 63;
+
+/// What reports call memory of which no mapping is known.
+pub const UNKNOWN_MAPPING: &str = "unknown mapping";
 
 /// Whether an id is that of an object.
 pub(crate) const fn is_object(id: TargetId) -> bool {
@@ -292,6 +297,12 @@ impl Cutter<'_> {
             return;
         }
         let inside = rest.iter().take_while(|p| p.range.start < region.range.end);
+        if !self.partial && inside.clone().next().is_none() {
+            if is_memory(region) {
+                part(*region, None);
+            }
+            return;
+        }
         // Resident bytes are known of the whole region only: each part has its share.
         let mapped = match region.resident {
             Some(_) if self.partial => region.range.size(),
@@ -349,6 +360,12 @@ impl Piece {
     }
 }
 
+/// Whether a region that lies outside of all mappings is memory for all that, and no gap.
+fn is_memory(region: &RegionSnapshot) -> bool {
+    let accessed = !region.is_unknown() && (region.nr_accesses > 0 || region.nr_accesses_bp > 0);
+    accessed || region.resident.is_some_and(|bytes| bytes > 0)
+}
+
 /// Whether what follows `last` without a gap is the same memory going on.
 fn continues(last: &Piece, object: Option<(usize, u64)>) -> bool {
     match (last.object, object) {
@@ -367,7 +384,7 @@ fn join(last: &mut RegionSnapshot, part: &RegionSnapshot) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{mapping, mappings, region, snapshot};
+    use crate::synthetic::{mapping, mappings, region, snapshot, unknown};
 
     fn space(partial: bool) -> Space {
         let mut space = Space::default();
@@ -399,7 +416,7 @@ mod tests {
         whole.resident = Some(36);
         let mut out = Snapshot::default();
         space.by_target(
-            &snapshot(0, 1, vec![whole, region(95, 96, 1), region(200, 300, 1)]),
+            &snapshot(0, 1, vec![whole, region(95, 96, 1), region(200, 300, 0), unknown(300, 400)]),
             |_| true,
             &mut out,
         );
@@ -407,7 +424,21 @@ mod tests {
         let resident: Vec<_> = out.targets[0].regions.iter().map(|r| r.resident).collect();
         assert_eq!(resident, [Some(16), Some(16), Some(4), None], "in proportion to what is mapped");
         assert_eq!(space.mapped(TargetId(1), &whole), Some((45, AddrRange::new(10, 95))));
-        assert_eq!(space.mapped(TargetId(1), &region(30, 50, 1)), None);
+        assert_eq!(space.mapped(TargetId(1), &region(30, 50, 0)), None);
+    }
+
+    #[test]
+    fn what_was_accessed_outside_of_all_mappings_is_memory() {
+        let mut space = space(false);
+        let mut there = region(300, 400, 0);
+        there.resident = Some(100);
+        let list = snapshot(0, 1, vec![region(10, 30, 1), region(200, 300, 1), there, region(400, 500, 0)]);
+        let mut out = Snapshot::default();
+        space.by_target(&list, |_| true, &mut out);
+        assert_eq!(ranges(&out.targets[0]), [(10, 30), (200, 300), (300, 400)]);
+        space.by_object(&list, |_| true, &mut out);
+        assert_eq!(ranges(&out.targets[0]), [(10, 30), (200, 300), (300, 400)]);
+        assert_eq!(space.mapped(TargetId(1), &there), Some((100, AddrRange::new(300, 400))));
     }
 
     #[test]

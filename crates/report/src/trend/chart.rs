@@ -69,6 +69,7 @@ impl Layout {
         let values: Vec<String> = [5, 25, 50, 75, 95, 100].into_iter().filter_map(value).collect();
         let mut notes = vec![values.join(", ")];
         notes.extend(report.unknown_remark());
+        notes.extend(report.remarks.iter().cloned());
         if report.over_time.iter().any(|b| b.min != b.max) {
             notes
                 .push("line: mean; band: lowest to highest of the snapshots in each step of time".to_owned());

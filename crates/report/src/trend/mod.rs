@@ -59,8 +59,12 @@ pub enum Definition {
     /// window of `n` of them meets `1 - (1 - p)^n`. Not the same as the window's pages counted: accesses are taken to
     /// come independently of each other.
     Window(Duration),
-    /// The bytes of the regions that reach a threshold in an aggregation; [`Threshold::default`] is damo's definition.
+    /// The bytes of the regions that reach a threshold in an aggregation, as far as they are mapped and were seen.
     Threshold(Threshold),
+    /// As damo's reports have it: all bytes of the regions with `nr_accesses` of 1 and more, as they were recorded. Gaps
+    /// between mappings are in it, what could not be seen of a region too, and what several targets map counts for each.
+    /// So a recording and its conversions to damo's formats, which know nothing of these, say the same.
+    Damo,
 }
 
 impl Default for Definition {
@@ -78,10 +82,8 @@ impl std::fmt::Display for Definition {
                 let ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
                 write!(f, "Denning: accessed at least once within {}", units::format_time(ns))
             }
-            Self::Threshold(threshold) if *threshold == Threshold::default() => {
-                write!(f, "damo: regions with {threshold}")
-            }
             Self::Threshold(threshold) => write!(f, "regions with {threshold}"),
+            Self::Damo => write!(f, "damo: regions with {}, all their bytes", Threshold::default()),
         }
     }
 }
@@ -110,6 +112,8 @@ impl Definition {
             }
             known += seen
                 * match self {
+                    // Of the regions as recorded, which these are not: `damo_bytes`.
+                    Self::Damo => 0.0,
                     Self::Window(window) if snapshot.sample_ns > 0 && max_bp > 0.0 => {
                         let missed = (1.0 - f64::from(region.nr_accesses_bp) / max_bp).max(0.0);
                         1.0 - missed.powf(window.as_nanos() as f64 / snapshot.sample_ns as f64)
@@ -132,6 +136,13 @@ impl Definition {
         }
         (known.round() as u64, unknown.round() as u64)
     }
+}
+
+/// Bytes of the regions of `snapshot` that damo counts, of the targets wanted.
+fn damo_bytes(snapshot: &Snapshot, wanted: impl Fn(TargetId) -> bool) -> u64 {
+    let regions = snapshot.targets.iter().filter(|t| wanted(t.id)).flat_map(|t| &t.regions);
+    let accessed = regions.filter(|r| r.nr_accesses >= 1);
+    accessed.fold(0, |sum, region| sum.saturating_add(region.range.size()))
 }
 
 /// `seen_bp` of a region all of which could be observed.
@@ -230,6 +241,8 @@ pub struct TrendReport {
     /// Beside a working set: the bytes of which nothing is known. They are not in it, and may belong to it. Percentiles by
     /// time; empty for other figures.
     pub unknown_bytes: Vec<Percentile>,
+    /// What has to be said about the figures, a sentence each: a window longer than what was recorded.
+    pub remarks: Vec<String>,
     /// How far percentiles 1 to 99 may be off, as a share of themselves; 0: exact.
     pub relative_error: f64,
     /// The time called 0, ns.
@@ -255,6 +268,23 @@ impl TrendReport {
                 "and {} of which nothing is known, not counted above (median; highest {})",
                 format_size(median),
                 format_size(highest)
+            )
+        })
+    }
+
+    /// What has to be said of a window that is longer than what was recorded.
+    fn window_remark(&self) -> Option<String> {
+        let Measure::WorkingSet(Definition::Window(window)) = self.measure else { return None };
+        let recorded = self.provenance.length_ns();
+        let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
+        // The last aggregation ends a little before or after its time.
+        let shorter = self.provenance.snapshots > 0 && recorded.saturating_add(recorded / 20) < window;
+        shorter.then(|| {
+            format!(
+                "the recording is shorter than the window: {} of {} were observed. The rest is extrapolated, as if every rate \
+                 seen had gone on for all of the window",
+                units::format_time(recorded),
+                units::format_time(window)
             )
         })
     }
@@ -302,7 +332,8 @@ impl TrendAnalysis {
         self.flush();
         let (mean, relative_error) = (self.distribution.mean(), self.distribution.relative_error());
         let (percentiles, distribution) = self.distribution.finish();
-        TrendReport {
+        let mut report = TrendReport {
+            remarks: Vec::new(),
             what: self.options.measure.describe(),
             unit: match self.options.measure {
                 Measure::WorkingSet(_) => "bytes",
@@ -324,7 +355,9 @@ impl TrendAnalysis {
                 Measure::Regions => Vec::new(),
             },
             provenance: self.provenance,
-        }
+        };
+        report.remarks.extend(report.window_remark());
+        report
     }
 }
 
@@ -342,7 +375,11 @@ impl Accumulate for TrendAnalysis {
                 self.space.by_object(snapshot, wanted, &mut self.mapped);
                 let rates = self.mapped.targets.iter().flat_map(|t| &t.regions).map(|r| r.nr_accesses_bp);
                 self.highest_bp = rates.max().unwrap_or(0).max(self.highest_bp);
-                definition.bytes(&self.mapped, self.highest_bp)
+                let (known, unknown) = definition.bytes(&self.mapped, self.highest_bp);
+                match definition {
+                    Definition::Damo => (damo_bytes(snapshot, wanted), unknown),
+                    _ => (known, unknown),
+                }
             }
         };
         let (start, end) = interval_ns(snapshot);

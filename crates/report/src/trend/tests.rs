@@ -4,7 +4,8 @@ use super::*;
 use crate::synthetic::{MIB, mapping, mappings, region, snapshot, stairs, unknown};
 use isotherm_damon::{RegionSnapshot, TargetSnapshot};
 
-const DAMO: Measure = Measure::WorkingSet(Definition::Threshold(Threshold::Accesses(1)));
+const ACCESSED: Measure = Measure::WorkingSet(Definition::Threshold(Threshold::Accesses(1)));
+const DAMO: Measure = Measure::WorkingSet(Definition::Damo);
 
 fn window(seconds: f64) -> Measure {
     Measure::WorkingSet(Definition::Window(Duration::from_secs_f64(seconds)))
@@ -105,7 +106,7 @@ fn what_is_unknown_is_neither_in_nor_forgotten() {
     let half = RegionSnapshot { seen_bp: 5000, ..region(3000, 4000, 20) };
     let absent = RegionSnapshot { resident: Some(10), ..unknown(4000, 5000) };
     let list = [snapshot(0, 1, vec![region(0, 1000, 20), unknown(1000, 3000), half, absent])];
-    for measure in [window(1.0), DAMO] {
+    for measure in [window(1.0), ACCESSED] {
         let found = report(measure, &list);
         assert_eq!(found.percentile(50), Some(1500), "{measure:?}");
         assert_eq!(found.unknown_bytes[0].value, 2000 + 500 + 10, "{measure:?}");
@@ -120,6 +121,29 @@ fn what_is_unknown_is_neither_in_nor_forgotten() {
         Some(1500),
         "not even a threshold of none takes the unknown"
     );
+}
+
+#[test]
+fn damo_counts_regions_as_recorded() {
+    let half = RegionSnapshot { seen_bp: 5000, ..region(3000, 4000, 1) };
+    let rare = RegionSnapshot { nr_accesses_bp: 4900, ..region(5000, 6000, 0) };
+    let mut analysis = TrendAnalysis::new(TrendOptions::new(DAMO));
+    analysis.note(&mappings(1, vec![mapping(0, 500, "rw-s", "/dev/shm/x", 9, 0)]));
+    analysis.note(&mappings(2, vec![mapping(0, 500, "rw-s", "/dev/shm/x", 9, 0)]));
+    let mut list = snapshot(0, 1, vec![region(0, 1000, 20), unknown(1000, 3000), half, rare]);
+    list.targets.push(TargetSnapshot::new(TargetId(2), vec![region(0, 1000, 3)]));
+    analysis.snapshot(&list);
+    assert_eq!(analysis.finish().percentile(50), Some(1000 + 1000 + 1000));
+}
+
+#[test]
+fn a_window_longer_than_the_recording_is_told() {
+    let list: Vec<Snapshot> = (0..120).map(|i| snapshot(i, 1, vec![region(0, MIB, 1)])).collect();
+    let remarks = |seconds| report(window(seconds), &list).remarks;
+    assert!(remarks(1.0).is_empty() && remarks(12.0).is_empty());
+    let said = remarks(3_600_000.0);
+    assert!(said[0].contains("shorter than the window: 12 s of 41d 16h") && said.len() == 1, "{said:?}");
+    assert!(report(DAMO, &list).remarks.is_empty());
 }
 
 #[test]

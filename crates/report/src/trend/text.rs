@@ -59,7 +59,7 @@ pub(crate) fn write_percentiles(report: &TrendReport, width: usize, out: &mut im
     if let Some(mean) = report.mean {
         writeln!(out, "{:>12} {:>11}", "mean", report.measure.format(mean))?;
     }
-    if let Some(remark) = report.unknown_remark() {
+    for remark in report.unknown_remark().iter().chain(&report.remarks) {
         writeln!(out, "{remark}")?;
     }
     if report.relative_error > 0.0 {
