@@ -4,10 +4,10 @@ use crate::args::ConvertArgs;
 use crate::output::{self, Draft};
 use crate::reading;
 use crate::stop::Stop;
-use anyhow::{Context, bail};
-use isotherm_record::{Format, Item, ItemReader, ItemWriter, create, open_with};
+use anyhow::{Context, anyhow, bail};
+use isotherm_record::{Error, Format, Item, ItemReader, ItemWriter, create, open_with};
 use isotherm_report::units::{format_size, significant};
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -27,8 +27,9 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     let mut reader = open_with(&args.input, &args.foreign.read_options())?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let draft = Draft::new(&args.output)?;
-    let mut writer = create(draft.path(), format)?;
-    let Some(done) = copy(&mut *reader, &mut *writer, &stop, !args.quiet)? else {
+    let no_space = |error| told_of_no_space(error, args);
+    let mut writer = create(draft.path(), format).map_err(|error| no_space(error.into()))?;
+    let Some(done) = copy(&mut *reader, &mut *writer, &stop, !args.quiet).map_err(no_space)? else {
         say!("isotherm: interrupted; {} was not written", args.output.display());
         return Ok(ExitCode::from(stop.code().unwrap_or(130)));
     };
@@ -40,6 +41,23 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
         tell(&done, reader.format(), format, &args.output);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Of an output that has no room: that nothing of it is left. The writer's own words are those of a recorder, which keeps
+/// what fitted.
+fn told_of_no_space(error: anyhow::Error, args: &ConvertArgs) -> anyhow::Error {
+    let Some(Error::Io { source, file, .. }) = error.downcast_ref() else { return error };
+    let full = matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    if !full || *file == args.input.display().to_string() {
+        return error;
+    }
+    let what_is_left = match args.output.metadata() {
+        _ if output::is_standard(&args.output) => "what was written so far is incomplete",
+        Ok(metadata) if metadata.is_file() => "the file that was there is as it was",
+        Ok(_) => "what was written so far is incomplete",
+        Err(_) => "nothing is left of it",
+    };
+    anyhow!("cannot write {}: {source} (free some space; {what_is_left})", args.output.display())
 }
 
 struct Done {

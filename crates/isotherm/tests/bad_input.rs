@@ -136,6 +136,40 @@ fn a_disk_that_fills_up_loses_nothing_that_was_written() {
     assert!(regions > 100, "{done:?}");
 }
 
+/// A conversion keeps nothing of what it could not finish, and says nothing else.
+#[test]
+fn a_conversion_without_room_leaves_nothing_and_says_so() {
+    let dir = tempdir().unwrap();
+    made_up(dir.path(), "long.rec", Format::Rec);
+    for format in ["rec", "parquet", "json", "json_compressed", "perf-script", "record-v2"] {
+        let done = run(dir.path(), &["convert", "long.rec", "/dev/full", "--to", format]);
+        assert!(!done.err.contains("readable"), "{format}: {done:?}");
+        done.fails(1, &["/dev/full: No space left", "free some space; what was written so far is incomplete"]);
+    }
+    let script = r#"
+        mkdir small && mount --make-rprivate / && mount -t tmpfs -o size=16k none small || exit 99
+        "$0" convert -q long.rec small/x.json
+        echo "status $?"
+        echo '[]' > small/there.json
+        head -c 4k long.rec > small/there.rec
+        "$0" convert -q long.rec small/there.rec
+        echo "status $?"
+        ls small
+        cmp -n 4096 long.rec small/there.rec && echo same
+    "#;
+    let Some(done) = with_own_mounts(dir.path(), script) else { return };
+    assert_eq!(done.out, "status 1\nstatus 1\nthere.json\nthere.rec\nsame\n", "{done:?}");
+    for part in [
+        "cannot write small/x.json: No space left",
+        "nothing is left of it",
+        "cannot write small/there.rec: No space left",
+        "the file that was there is as it was",
+    ] {
+        assert!(done.err.contains(part), "{part}: {done:?}");
+    }
+    assert!(!done.err.contains("readable"), "{done:?}");
+}
+
 #[test]
 fn mistakes_on_the_command_line_do_not_panic() {
     let dir = tempdir().unwrap();
