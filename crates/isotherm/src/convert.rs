@@ -6,7 +6,7 @@ use crate::reading;
 use crate::stop::Stop;
 use anyhow::{Context, anyhow, bail};
 use isotherm_record::{Error, Format, Item, ItemReader, ItemWriter, create, open_with};
-use isotherm_report::units::{format_size, significant};
+use isotherm_report::units::{counted, format_size, significant};
 use std::io::{ErrorKind, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
@@ -92,7 +92,11 @@ fn copy(
 fn tell(done: &Done, from: Format, to: Format, output: &Path) {
     let size = output.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| format_size(m.len()));
     let size = size.map(|size| format!(", {size}")).unwrap_or_default();
-    say!("isotherm: {from} to {to}: {} snapshots, {} regions{size}", done.snapshots, done.regions);
+    say!(
+        "isotherm: {from} to {to}: {}, {}{size}",
+        counted(done.snapshots, "snapshot"),
+        counted(done.regions, "region")
+    );
     let losses = to.losses();
     // What the input did not hold is not lost; damo's formats know nothing of ours.
     if !losses.is_empty() && matches!(from, Format::Rec | Format::Parquet) {

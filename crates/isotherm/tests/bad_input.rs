@@ -144,7 +144,10 @@ fn a_conversion_without_room_leaves_nothing_and_says_so() {
     for format in ["rec", "parquet", "json", "json_compressed", "perf-script", "record-v2"] {
         let done = run(dir.path(), &["convert", "long.rec", "/dev/full", "--to", format]);
         assert!(!done.err.contains("readable"), "{format}: {done:?}");
-        done.fails(1, &["/dev/full: No space left", "free some space; what was written so far is incomplete"]);
+        done.fails(
+            1,
+            &["/dev/full: No space left", "free some space; what was written so far is incomplete"],
+        );
     }
     let script = r#"
         mkdir small && mount --make-rprivate / && mount -t tmpfs -o size=16k none small || exit 99

@@ -41,7 +41,7 @@ fn records_of_several_schemes_are_not_added_up() {
     let (mib, told) = wss(&[]);
     assert_eq!(mib, 128.0);
     for part in
-        ["4 records", "1: context 0, scheme 0, 1 target, 1 snapshots", "allow anon", "record 1", "--record N"]
+        ["4 records", "1: context 0, scheme 0, 1 target, 1 snapshot", "allow anon", "record 1", "--record N"]
     {
         assert!(told.replace("several", "4").contains(part), "{part}: {told}");
     }

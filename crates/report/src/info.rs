@@ -4,7 +4,7 @@ use crate::Accumulate;
 use crate::names::printable;
 use crate::provenance::Provenance;
 use crate::rate::interval_ns;
-use crate::units::{format_share, format_size, format_time, significant};
+use crate::units::{counted, format_share, format_size, format_time, significant};
 use isotherm_damon::Snapshot;
 use isotherm_record::{Item, RecordedAttrs};
 use serde::Serialize;
@@ -285,7 +285,7 @@ pub fn write_text(report: &InfoReport, targets: bool, out: &mut impl Write) -> i
         fact("", &format!("from {at} on: {}", attrs_text(&change.attrs)))?;
     }
     if report.nr_attrs_changes > 8 {
-        fact("", &format!("and {} changes more", report.nr_attrs_changes - 8))?;
+        fact("", &format!("and {} more", counted(report.nr_attrs_changes - 8, "change")))?;
     }
     fact("started", report.started.as_deref().unwrap_or("unknown"))?;
     let gap = match report.longest_gap_ns {
@@ -308,15 +308,15 @@ pub fn write_text(report: &InfoReport, targets: bool, out: &mut impl Write) -> i
     fact("mappings", &format!("{} as last recorded", report.mappings))?;
     let cost = match from.cost.cpu_share() {
         Some(share) => format!(
-            "{} of a CPU ({}), {} checks, {} pages cleared",
+            "{} of a CPU ({}), {}, {} cleared",
             format_share(share),
             if from.overhead_limit > 0.0 {
                 format!("ceiling {}", format_share(from.overhead_limit))
             } else {
                 "no ceiling".to_owned()
             },
-            from.cost.checks,
-            from.cost.clears
+            counted(from.cost.checks, "check"),
+            counted(from.cost.clears, "page")
         ),
         None => "unknown".to_owned(),
     };

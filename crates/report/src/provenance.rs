@@ -3,13 +3,15 @@
 
 use crate::names::{elided, printable};
 use crate::rate::interval_ns;
-use crate::units::{format_share, format_time};
+use crate::units::{counted, format_share, format_time};
 use isotherm_damon::{Snapshot, TargetId};
 use isotherm_record::{Backend, Cost, Header, Item, Processes, RecordedAttrs, TargetInfo};
 use serde::Serialize;
 
 /// Targets described by name; more are counted only.
 const MAX_TARGETS: usize = 1024;
+/// From this share of missed sampling intervals on, reports say what to do about it. A guess.
+const MANY_MISSED: f64 = 0.1;
 /// Most characters of a report's first line where no width is given.
 const TITLE: usize = 160;
 
@@ -223,10 +225,10 @@ impl Provenance {
             n => format!(" and {} more", n - 1),
         };
         let figures = format!(
-            "{more}: {} in {} snapshots, {} regions",
+            "{more}: {} in {}, {}",
             format_time(self.length_ns()),
-            self.snapshots,
-            self.regions
+            counted(self.snapshots, "snapshot"),
+            counted(self.regions, "region")
         );
         elided(&what, width.saturating_sub(figures.chars().count()).max(20)) + &figures
     }
@@ -283,6 +285,32 @@ impl Provenance {
         (!parts.is_empty()).then(|| format!("processes: {seen} were observed, {}", parts.join(", ")))
     }
 
+    /// What has to be said of sampling intervals that the monitor missed, and what to do where they were many.
+    fn late(&self) -> String {
+        let missed = self.cost.samples_missed;
+        let share = self.missed_share();
+        let all = (missed as f64 / share.max(f64::MIN_POSITIVE)).round();
+        let mut line = match share > 0.0 && share < 1.0 {
+            true => format!("the monitor came late: {missed} of {all:.0} sampling intervals missed"),
+            false => format!("the monitor came late: {} missed", counted(missed, "sampling interval")),
+        };
+        if share >= MANY_MISSED {
+            line.push_str(
+                ". Accesses in them were seen later, several as one, so high rates read too low. A sampling interval is too \
+                 short for what is to be looked at in it, or the machine too busy: record with a longer --sample (and --aggr), \
+                 fewer --max-regions, or a higher --overhead",
+            );
+        }
+        line
+    }
+
+    /// Share of the sampling intervals that the monitor missed because it came late, 0..=1; 0 where the recording does not
+    /// say how many there were.
+    pub(crate) fn missed_share(&self) -> f64 {
+        let all = self.cost.wall_ns as f64 / (self.attrs.sample_us as f64 * 1e3);
+        if all.is_finite() && all > 0.0 { (self.cost.samples_missed as f64 / all).min(1.0) } else { 0.0 }
+    }
+
     /// The foot of a report: everything that limits what it says. Empty when nothing does.
     pub fn foot(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -298,17 +326,17 @@ impl Provenance {
         let cost = &self.cost;
         if cost.checks_cut > 0 || cost.clears_cut > 0 {
             lines.push(format!(
-                "cut by the overhead budget ({} of a CPU): {} checks, {} clears",
+                "cut by the overhead budget ({} of a CPU): {}, {}",
                 format_share(self.overhead_limit),
-                cost.checks_cut,
-                cost.clears_cut
+                counted(cost.checks_cut, "check"),
+                counted(cost.clears_cut, "clear")
             ));
         }
         if cost.samples_missed > 0 {
-            lines.push(format!("the monitor came late: {} sampling intervals missed", cost.samples_missed));
+            lines.push(self.late());
         }
         if cost.snapshots_lost > 0 {
-            lines.push(format!("a slow observer lost {} snapshots", cost.snapshots_lost));
+            lines.push(format!("a slow observer lost {}", counted(cost.snapshots_lost, "snapshot")));
         }
         lines.extend(self.cost.processes.and_then(|processes| self.unseen(processes)));
         if let Some(truncated) = &self.truncated {
@@ -393,6 +421,25 @@ mod tests {
         );
         let said = foot(&[(3, Some(1), 0), (1, None, 0)]).unwrap();
         assert!(said.contains("not known with refs: at most 51"), "{said}");
+    }
+
+    #[test]
+    fn many_missed_intervals_come_with_advice_and_few_without() {
+        let foot = |missed| {
+            let mut provenance = recorded();
+            provenance.note(&Item::Cost(Cost {
+                wall_ns: 13_000_000_000,
+                samples_missed: missed,
+                snapshots_lost: 1,
+                ..Cost::default()
+            }));
+            provenance.foot().join("\n")
+        };
+        let many = foot(1952);
+        for part in ["1952 of 2600 sampling intervals missed", "--sample", "--overhead", "1 snapshot"] {
+            assert!(many.contains(part) && !many.contains("1 snapshots"), "{part} in {many}");
+        }
+        assert!(foot(26).contains("26 of 2600") && !foot(26).contains("--sample"), "{}", foot(26));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use isotherm_report::Accumulate;
 use isotherm_report::colour::ColourChoice;
 use isotherm_report::heatmap::{Scale, TerminalOptions};
 use isotherm_report::summary::{SummaryAnalysis, write_text};
-use isotherm_report::units::format_size;
+use isotherm_report::units::{counted, format_size};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub fn tell(args: &RecordArgs, mut finished: Finished, stop: &Stop) {
     let file = path.display();
     let wrote = format!("isotherm: wrote {file}: {}", format_size(finished.bytes));
     if Recording::just_written(path).is_stream() {
-        say!("{wrote}, {} snapshots", finished.snapshots);
+        say!("{wrote}, {}", counted(finished.snapshots, "snapshot"));
         return;
     }
     let is_interrupted = || stop.interrupts() > interrupts;
@@ -52,7 +52,7 @@ pub fn tell(args: &RecordArgs, mut finished: Finished, stop: &Stop) {
             drop(out);
             say!("{wrote}; look closer with `isotherm report heatmap -i {file}`");
         }
-        None => say!("{wrote}, {} snapshots", finished.snapshots),
+        None => say!("{wrote}, {}", counted(finished.snapshots, "snapshot")),
         Some(Err(error)) => {
             say!("{wrote}, but it cannot be read back:");
             crate::tell(&error);
@@ -88,16 +88,18 @@ fn tell_series(args: &RecordArgs, finished: &Finished, done: &Done) {
     let bytes = format_size(finished.bytes);
     let (first, last) = (done.first.display(), done.last.display());
     match done.files {
-        1 => say!("isotherm: wrote {last}: {bytes}, {} snapshots", finished.snapshots),
+        1 => say!("isotherm: wrote {last}: {bytes}, {}", counted(finished.snapshots, "snapshot")),
         files => {
             say!(
-                "isotherm: wrote {files} files, {first} to {last}: {bytes}, {} snapshots",
-                finished.snapshots
+                "isotherm: wrote {files} files, {first} to {last}: {bytes}, {}",
+                counted(finished.snapshots, "snapshot")
             );
         }
     }
     if done.removed > 0 {
-        say!("isotherm: {} older files were removed, to keep {}; --keep keeps more", done.removed, args.keep);
+        let were = if done.removed == 1 { "was" } else { "were" };
+        let removed = counted(done.removed as u64, "older file");
+        say!("isotherm: {removed} {were} removed, to keep {}; --keep keeps more", args.keep);
     }
     say!(
         "isotherm: look closer with `isotherm report heatmap -i FILE...`: several files are read as one recording"

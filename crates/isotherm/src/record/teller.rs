@@ -5,6 +5,7 @@ use isotherm_damon::{Snapshot, TargetId};
 use isotherm_linux::process::Process;
 use isotherm_linux::targets::EndReason;
 use isotherm_linux::{Cost, FeedLimits, Observer, Refusals};
+use isotherm_report::units::{counted, format_size, noun};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -45,7 +46,8 @@ impl Teller {
     pub fn finish(&mut self) {
         self.clear();
         if self.more_refused > 0 {
-            say!("isotherm: not recorded: {} more processes, which may not be watched", self.more_refused);
+            let more = self.more_refused;
+            say!("isotherm: not recorded: {more} more {}, which may not be watched", noun(more, "process"));
         }
     }
 
@@ -61,10 +63,10 @@ impl Teller {
             self.targets.values().fold((0, 0), |(r, h), (regions, hot)| (r + regions, h + hot));
         let cpu = cost.cpu_ns as f64 / cost.wall_ns.max(1) as f64 * 100.0;
         say_on_the_line!(
-            "\r\x1b[Krecording {seconds} s: {} {}, {regions} regions, working set {}, monitor {cpu:.1} % of a CPU (Ctrl-C ends it)",
-            self.targets.len(),
-            if self.targets.len() == 1 { "process" } else { "processes" },
-            isotherm_report::units::format_size(hot),
+            "\r\x1b[Krecording {seconds} s: {}, {}, working set {}, monitor {cpu:.1} % of a CPU (Ctrl-C ends it)",
+            counted(self.targets.len() as u64, "process"),
+            counted(regions as u64, "region"),
+            format_size(hot),
         );
     }
 }

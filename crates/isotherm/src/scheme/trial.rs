@@ -7,7 +7,7 @@ use anyhow::bail;
 use isotherm_report::Accumulate;
 use isotherm_report::provenance::Provenance;
 use isotherm_report::tradeoff::{self, Point, Tradeoff};
-use isotherm_report::units::{format_share, format_size, format_time};
+use isotherm_report::units::{counted, format_share, format_size, format_time};
 use isotherm_schemes::explain;
 use isotherm_schemes::trial::{SchemeTrial, Sweep, Trial, TrialReport};
 use serde::Serialize;
@@ -86,7 +86,7 @@ fn size(bytes: u64) -> String {
 
 fn write_report(report: &TrialReport, sentences: &[String], out: &mut impl Write) -> io::Result<()> {
     let seconds = format_time((report.seconds * 1e9) as u64);
-    writeln!(out, "Over {seconds} of recording, {} snapshots:", report.snapshots)?;
+    writeln!(out, "Over {seconds} of recording, {}:", counted(report.snapshots, "snapshot"))?;
     for (scheme, sentence) in report.schemes.iter().zip(sentences) {
         writeln!(out, "\n{}: {sentence}", scheme.scheme)?;
         write_scheme(scheme, out)?;
@@ -138,7 +138,7 @@ fn write_scheme(scheme: &SchemeTrial, out: &mut impl Write) -> io::Result<()> {
         }
     }
     if scheme.quota_exceeds > 0 {
-        writeln!(out, "  {:<15}  {} times", "quota full", scheme.quota_exceeds)?;
+        writeln!(out, "  {:<15}  {}", "quota full", counted(scheme.quota_exceeds, "time"))?;
     }
     if scheme.unknown_bytes > 0 {
         let bytes = size(scheme.unknown_bytes);

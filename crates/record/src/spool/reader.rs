@@ -248,7 +248,8 @@ fn list(records: &[Record], streams: &[Stream]) -> Vec<String> {
     }
     let phrases = records.iter().zip(&sums).zip(1..).map(|((record, (targets, snapshots)), nth)| {
         let targets = if *targets == 1 { "1 target".to_owned() } else { format!("{targets} targets") };
-        format!("{nth}: {record}, {targets}, {snapshots} snapshots")
+        let plural = if *snapshots == 1 { "" } else { "s" };
+        format!("{nth}: {record}, {targets}, {snapshots} snapshot{plural}")
     });
     let mut phrases: Vec<String> = phrases.take(MAX_LISTED).collect();
     if records.len() > phrases.len() {

@@ -15,7 +15,7 @@ use crate::provenance::Provenance;
 use crate::rate::{BP, RateScale, interval_ns};
 use crate::segments::{self, Pile, Segment};
 use crate::space::{Space, is_object};
-use crate::units::SECOND_NS;
+use crate::units::{SECOND_NS, counted};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::Item;
 use serde::Serialize;
@@ -299,8 +299,7 @@ impl AccessAnalysis {
                 let chosen = wanted(&self.options);
                 let counts = |t: TargetId| chosen(t) && (then.is_empty() || then.contains(&t));
                 let mappers = self.space.mappers(id, counts);
-                let targets = if mappers == 1 { "target" } else { "targets" };
-                format!("{}, mapped by {mappers} {targets}", object.title())
+                format!("{}, mapped by {}", object.title(), counted(mappers as u64, "target"))
             }
             (None, Grouping::Object) => format!("{}: memory of its own", target()),
             (None, Grouping::Target) => target(),

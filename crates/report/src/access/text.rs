@@ -2,7 +2,9 @@
 
 use super::{AccessReport, Totals};
 use crate::space::UNKNOWN_MAPPING;
-use crate::units::{format_address, format_rate, format_seconds, format_share, format_size, format_time};
+use crate::units::{
+    counted, format_address, format_rate, format_seconds, format_share, format_size, format_time,
+};
 use std::io::{self, Write};
 
 /// Writes a table a target, sums by rate, a legend, and the head and foot of the recording.
@@ -17,10 +19,7 @@ pub fn write_text(report: &AccessReport, out: &mut impl Write) -> io::Result<()>
         writeln!(out, "no snapshot in the chosen time")?;
     } else {
         let at = |ns: u64| format_seconds(ns.saturating_sub(report.origin_ns));
-        let how = match report.snapshots {
-            1 => "1 snapshot".to_owned(),
-            n => format!("{n} snapshots"),
-        };
+        let how = counted(report.snapshots, "snapshot");
         writeln!(out, "from {} s to {} s of the recording, {how}", at(report.start_ns), at(report.end_ns))?;
         let regions = || report.targets.iter().flat_map(|t| &t.regions);
         let columns = Columns {
@@ -60,7 +59,8 @@ pub fn write_text(report: &AccessReport, out: &mut impl Write) -> io::Result<()>
         write_totals(&report.totals, report.ceiling_hz, out)?;
         if report.hidden_regions > 0 {
             let size = format_size(report.hidden_bytes);
-            write!(out, "not shown: {} regions, {size}, which the filters exclude", report.hidden_regions)?;
+            let regions = counted(report.hidden_regions, "region");
+            write!(out, "not shown: {regions}, {size}, which the filters exclude")?;
             match report.hidden_unknown_bytes {
                 0 => writeln!(out)?,
                 bytes => writeln!(out, "; {} of it is unknown", format_size(bytes))?,
@@ -120,28 +120,28 @@ fn write_totals(totals: &Totals, ceiling_hz: f64, out: &mut impl Write) -> io::R
         let share = format_share(class.bytes as f64 / totals.bytes.max(1) as f64);
         writeln!(
             out,
-            "{rates:>29}  {:>10} {share:>9} of all, {} regions",
+            "{rates:>29}  {:>10} {share:>9} of all, {}",
             format_size(class.bytes),
-            class.regions
+            counted(class.regions, "region")
         )?;
     }
     if totals.unknown_bytes > 0 {
         let share = format_share(totals.unknown_bytes as f64 / totals.bytes.max(1) as f64);
         writeln!(
             out,
-            "{:>29}  {:>10} {share:>9} of all, {} regions and parts of others",
+            "{:>29}  {:>10} {share:>9} of all, {} and parts of others",
             "unknown",
             format_size(totals.unknown_bytes),
-            totals.unknown_regions
+            counted(totals.unknown_regions, "region")
         )?;
     }
     write!(
         out,
-        "{:>29}  {:>10} {:>9} on average, {} regions",
+        "{:>29}  {:>10} {:>9} on average, {}",
         "total",
         format_size(totals.bytes),
         format_rate(totals.rate_hz),
-        totals.regions
+        counted(totals.regions, "region")
     )?;
     match totals.resident {
         Some(resident) => writeln!(out, ", {} resident", format_size(resident)),

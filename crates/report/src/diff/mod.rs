@@ -15,7 +15,7 @@ pub use profile::Profile;
 pub use text::write_text;
 
 use crate::provenance::Provenance;
-use crate::units::{format_rate, format_size, significant};
+use crate::units::{counted, format_rate, format_size, significant};
 use matching::{Matched, matched};
 use profile::{RunProfile, Sums};
 use serde::Serialize;
@@ -236,7 +236,7 @@ fn verdict(total: &DiffRow, rows: &[DiffRow]) -> String {
         parts.push(format!("the working set {}", total.working_set.verdict));
     }
     let count = |of: fn(&DiffRow) -> &Change| rows.iter().filter(|row| of(row).significant).count();
-    let number = |n: usize| if n == 1 { "1 mapping".to_owned() } else { format!("{n} mappings") };
+    let number = |n: usize| counted(n as u64, "mapping");
     match count(|row| &row.working_set) {
         0 => {}
         n => parts.push(format!("the working set of {} differs", number(n))),

@@ -49,7 +49,8 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
     }
     let more = report.rows.len() - shown.len();
     if more > 0 {
-        writeln!(out, "{more} more mappings are too small to compare, or not among the largest")?;
+        let are = if more == 1 { "mapping is" } else { "mappings are" };
+        writeln!(out, "{more} more {are} too small to compare, or not among the largest")?;
     }
     writeln!(out)?;
     writeln!(out, "{}", report.verdict)

@@ -9,7 +9,7 @@ use super::layouts::Layouts;
 use crate::names::NameBook;
 use crate::segments::Segment;
 use crate::space::{Space, is_object};
-use crate::units;
+use crate::units::{self, counted};
 use isotherm_damon::{AddrRange, TargetId};
 use serde::Serialize;
 use std::str::FromStr;
@@ -191,8 +191,7 @@ pub(super) fn choose(
                 let range = AddrRange::new(first.range.start, last.range.end);
                 let mappers = match space.mappers(first.target, &wanted) {
                     0 => String::new(),
-                    1 => ", mapped by 1 target".to_owned(),
-                    n => format!(", mapped by {n} targets"),
+                    n => format!(", mapped by {}", counted(n as u64, "target")),
                 };
                 Some(area(first.target, range, object.title() + &mappers))
             });

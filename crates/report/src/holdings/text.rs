@@ -2,7 +2,7 @@
 
 use super::{By, COLD_S, Figures, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
 use crate::names::shortened;
-use crate::units::{SECOND_NS, format_address, format_seconds, format_size, format_time};
+use crate::units::{SECOND_NS, counted, format_address, format_seconds, format_size, format_time};
 use std::io::{self, Write};
 
 /// Columns from which on sizes are written in full.
@@ -72,11 +72,15 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
     }
     if report.hidden > 0 {
         let what = match report.by {
-            By::Process => "processes",
-            By::Mapping => "mappings",
-            By::Object => "objects and processes",
+            By::Process => "process",
+            By::Mapping => "mapping",
+            By::Object => "object or process",
         };
-        remarks.push(format!("{} {what} are not listed", report.hidden));
+        let are = if report.hidden == 1 { "is" } else { "are" };
+        remarks.push(match (report.by, report.hidden) {
+            (By::Object, 2..) => format!("{} objects and processes are not listed", report.hidden),
+            _ => format!("{} {are} not listed", counted(report.hidden, what)),
+        });
     }
     remarks
 }
@@ -125,10 +129,7 @@ fn lines(report: &HoldingsReport) -> Vec<Line> {
                 name: o.name.clone(),
                 figures: Some(o.figures),
                 ended: false,
-                place: match o.mappers {
-                    1 => "1 process".to_owned(),
-                    n => format!("{n} processes"),
-                },
+                place: counted(o.mappers, "process"),
             }));
             lines.extend(report.processes.iter().map(|p| process_line(p, "own: ")));
         }

@@ -8,7 +8,7 @@ use crate::colour::{self, Colour};
 use crate::holdings::{Figures, Holdings, MappingHoldings, ProcessHoldings};
 use crate::names::elided as within;
 use crate::trend::TrendReport;
-use crate::units::{format_address, format_share, format_size};
+use crate::units::{counted, format_address, format_share, format_size};
 use flate2::{Compression, write::ZlibEncoder};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -267,7 +267,11 @@ impl HoldingsModel {
         let processes = all.into_iter().map(process).collect();
         let mut remark = Vec::new();
         if left_out > 0 {
-            remark.push(format!("{left_out} processes that held less are left out."));
+            remark.push(format!(
+                "{} that held less {} left out.",
+                counted(left_out, "process"),
+                if left_out == 1 { "is" } else { "are" }
+            ));
         }
         if cut {
             remark.push(format!("Of each process the {each} mappings are listed that were used most."));

@@ -69,6 +69,21 @@ pub fn format_share(share: f64) -> String {
     if share.is_finite() { format!("{} %", significant(share * 100.0, 3)) } else { "? %".to_owned() }
 }
 
+/// How many of what: `1 file`, `2 files`, `0 processes`.
+pub fn counted(count: u64, one: &str) -> String {
+    format!("{count} {}", noun(count, one))
+}
+
+/// What is counted, in the number that goes with `count`: `file`, `files`. Of the noun's last word the plural is made by
+/// the common rule.
+pub fn noun(count: u64, one: &str) -> String {
+    match count {
+        1 => one.to_owned(),
+        _ if one.ends_with(['s', 'x']) => format!("{one}es"),
+        _ => format!("{one}s"),
+    }
+}
+
 /// An address as the kernel prints it in `/proc/PID/maps`, with `0x` before it.
 pub fn format_address(address: u64) -> String {
     format!("{address:#x}")
@@ -103,6 +118,20 @@ mod tests {
             (u64::MAX, "16.0 EiB"),
         ] {
             assert_eq!(format_size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn one_is_singular() {
+        for (count, what, text) in [
+            (0, "file", "0 files"),
+            (1, "file", "1 file"),
+            (2, "file", "2 files"),
+            (1, "process", "1 process"),
+            (3, "process", "3 processes"),
+            (1, "sampling interval", "1 sampling interval"),
+        ] {
+            assert_eq!(counted(count, what), text);
         }
     }
 

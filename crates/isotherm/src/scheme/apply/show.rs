@@ -14,6 +14,7 @@ use isotherm_linux::schemes::preflight::{Severity, check};
 use isotherm_linux::schemes::{SharedEngine, lock};
 use isotherm_linux::targets::EndReason;
 use isotherm_linux::{Cost, Observer, Refusals, probe};
+use isotherm_report::units::counted;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,7 +45,7 @@ impl Observer for Heard {
     }
 
     fn refused(&mut self, refusals: &Refusals) {
-        say!("isotherm: not acted on: {} processes; the first: {}", refusals.count, refusals.why);
+        say!("isotherm: not acted on: {}; the first: {}", counted(refusals.count, "process"), refusals.why);
     }
 
     fn cost(&mut self, cost: &Cost) {

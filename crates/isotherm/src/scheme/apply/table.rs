@@ -2,7 +2,7 @@
 
 use isotherm_damon::schemes::Status;
 use isotherm_linux::schemes::{Halt, SchemeReport};
-use isotherm_report::units::{format_size, format_time};
+use isotherm_report::units::{counted, format_size, format_time};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ pub fn lines(reports: &[SchemeReport]) -> Vec<String> {
         );
         if report.effective_bytes > 0 {
             let quota = format_size(report.effective_bytes);
-            let _ = write!(text, ", quota {quota} a window, full {} times", stats.qt_exceeds);
+            let _ = write!(text, ", quota {quota} a window, full {}", counted(stats.qt_exceeds, "time"));
         }
         text + &left(report)
     };
