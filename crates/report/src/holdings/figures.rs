@@ -1,6 +1,7 @@
 //! The figures of a stretch of memory, and their sums.
 
 use super::layer::Segment;
+use super::objects::Scale;
 use serde::Serialize;
 
 /// Windows of the working sets, seconds.
@@ -25,7 +26,7 @@ pub struct Figures {
     pub ws_10s: u64,
     /// Accessed at least once in the last 60 s, as far as these were observed; never less than `ws_10s`.
     pub ws_60s: u64,
-    /// At a tenth of the highest rate and more; `null` where the recording does not say which is the highest.
+    /// At a tenth of the highest rate and more, on the mean of the last 5 s as far as they were observed; `null` where the recording does not say which is the highest.
     pub hot: Option<u64>,
     /// Present, and known not to have been accessed for 10 s; `null` where nothing has been observed for so long.
     pub cold_10s: Option<u64>,
@@ -113,6 +114,8 @@ pub(super) struct Density {
     pub seen: f64,
     pub resident: Option<f64>,
     pub per_s: f64,
+    /// Mean of that over about [`HOT_S`](super::HOT_S).
+    pub mean_per_s: f64,
     pub hot: Option<bool>,
     /// Of what is seen, accessed within each window.
     pub met: [f64; 3],
@@ -123,7 +126,7 @@ pub(super) struct Density {
 impl Density {
     /// Of `segment`, whose history goes to `until`, at `now` (not before), when nothing has changed since `until`. What was
     /// before `known_from` is not known to have been followed by nothing else.
-    pub fn of(segment: &Segment, until: f64, known_from: f64, now: f64) -> Self {
+    pub fn of(segment: &Segment, until: f64, known_from: f64, now: f64, scale: &Scale) -> Self {
         let state = &segment.state;
         let size = state.range.size().max(1) as f64;
         let since = (now - until).max(0.0);
@@ -151,7 +154,9 @@ impl Density {
             };
             Some(idle.clamp(0.0, state.seen))
         });
-        Self { seen: state.seen, resident: state.resident, per_s: state.per_s, hot: state.hot, met, idle }
+        let mean_per_s = scale.per_s(segment.mean.after(state.hz, since).hz);
+        let hot = scale.hot(mean_per_s);
+        Self { seen: state.seen, resident: state.resident, per_s: state.per_s, mean_per_s, hot, met, idle }
     }
 
     /// Sums of one byte.
@@ -168,7 +173,8 @@ impl Density {
             resident: self.resident,
             // A region's rate is that of what of it is there: the rest is in no working set.
             ws: self.met.map(|met| (self.seen * met).min(present)),
-            hot: self.hot.map(|hot| if hot { self.seen.min(present) } else { 0.0 }),
+            // What has been idle for as long as the mean looks back is not hot, however hot it was.
+            hot: self.hot.map(|hot| if hot { (self.seen * self.met[1]).min(present) } else { 0.0 }),
             // What was accessed is there, so what is not there is some of what is idle.
             cold: self.idle.map(|idle| idle.map(|idle| idle.min((present - (self.seen - idle)).max(0.0)))),
             unknown,

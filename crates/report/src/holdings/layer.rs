@@ -1,5 +1,6 @@
 //! The memory of one target, cut into segments that have a history each.
 
+use super::HOT_S;
 use super::history::History;
 use isotherm_damon::AddrRange;
 
@@ -26,10 +27,10 @@ pub(super) struct Part {
     /// Access rate of that, accesses at random: a page is left alone for a time of `t` seconds with the probability
     /// `exp(-per_s t)`.
     pub per_s: f64,
+    /// The same in sampling intervals with an access a second.
+    pub hz: f64,
     /// Share present in memory, where that is known.
     pub resident: Option<f64>,
-    /// Whether the rate reaches a tenth of the highest; `None` where the highest is not known.
-    pub hot: Option<bool>,
     /// For how long it has been known to be idle when it is first met with, seconds.
     pub idle_s: f64,
 }
@@ -39,9 +40,42 @@ pub(super) struct Part {
 pub(super) struct Segment {
     pub state: Part,
     pub history: History,
+    pub mean: MeanRate,
+}
+
+/// The rate on the mean of the last [`HOT_S`](super::HOT_S) seconds, or of those since it became known; older ones fade
+/// out. An aggregation without an access, and one whose rate was guessed too high, are thus one of many.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct MeanRate {
+    pub hz: f64,
+    over_s: f64,
+}
+
+impl MeanRate {
+    /// After `seconds` more at a rate of `hz`.
+    pub fn after(self, hz: f64, seconds: f64) -> Self {
+        if seconds <= 0.0 {
+            return self;
+        }
+        let over_s = (self.over_s + seconds).min(HOT_S);
+        let share = (seconds / over_s).min(1.0);
+        Self { hz: self.hz + (hz - self.hz) * share, over_s }
+    }
+
+    /// Of two stretches of memory of so many bytes.
+    fn joined(self, bytes: f64, other: Self, others: f64) -> Self {
+        let share = others / (bytes + others).max(1.0);
+        let mix = |a: f64, b: f64| a + (b - a) * share;
+        Self { hz: mix(self.hz, other.hz), over_s: mix(self.over_s, other.over_s) }
+    }
 }
 
 impl Segment {
+    /// Of which nothing was known before.
+    fn fresh(state: Part) -> Self {
+        Self { state, history: History::default(), mean: MeanRate::default() }
+    }
+
     fn size(&self) -> f64 {
         self.state.range.size() as f64
     }
@@ -53,7 +87,7 @@ impl Segment {
         let mut state = self.state;
         state.range.end = addr;
         self.advance(addr);
-        Self { state, history }
+        Self { state, history, mean: self.mean }
     }
 
     fn advance(&mut self, addr: u64) {
@@ -86,6 +120,7 @@ impl Layer {
     pub fn catch_up(&mut self, now: f64) {
         for segment in &mut self.segments {
             segment.history.pass(segment.state.per_s, self.until, now);
+            segment.mean = segment.mean.after(segment.state.hz, now - self.until);
         }
         self.until = self.until.max(now);
     }
@@ -109,7 +144,7 @@ impl Layer {
             let mut rest = *part;
             while !rest.range.is_empty() {
                 let Some(mut known) = held.take().or_else(|| before.next()) else {
-                    grow(out, first, Segment { state: rest, history: History::default() }, (from, to));
+                    grow(out, first, Segment::fresh(rest), (from, to));
                     break;
                 };
                 let (start, end) = (known.state.range.start, known.state.range.end);
@@ -118,11 +153,11 @@ impl Layer {
                 }
                 if start >= rest.range.end {
                     held = Some(known);
-                    grow(out, first, Segment { state: rest, history: History::default() }, (from, to));
+                    grow(out, first, Segment::fresh(rest), (from, to));
                     break;
                 }
                 if start > rest.range.start {
-                    let mut fresh = Segment { state: rest, history: History::default() };
+                    let mut fresh = Segment::fresh(rest);
                     let front = fresh.split_front(start);
                     rest = fresh.state;
                     grow(out, first, front, (from, to));
@@ -138,11 +173,11 @@ impl Layer {
                 }
                 let end = known.state.range.end;
                 let same = identity(&known.state) == identity(&rest);
-                let history = if same { known.history } else { History::default() };
                 let mut state = rest;
                 state.range.end = end;
-                grow(out, first, Segment { state, history }, (from, to));
-                let mut left = Segment { state: rest, history: History::default() };
+                let kept = if same { Segment { state, ..known } } else { Segment::fresh(state) };
+                grow(out, first, kept, (from, to));
+                let mut left = Segment::fresh(rest);
                 left.advance(end);
                 rest = left.state;
             }
@@ -167,6 +202,10 @@ fn grow(out: &mut Vec<Segment>, first: usize, mut segment: Segment, (from, to): 
     let since = if fresh { from - state.idle_s } else { from };
     segment.history.resize(segment.size() * state.seen, since);
     segment.history.pass(state.per_s, from, to);
+    segment.mean = match state.seen > 0.0 {
+        true => segment.mean.after(state.hz, to - from),
+        false => MeanRate::default(),
+    };
     match out.get_mut(first..).and_then(<[Segment]>::last_mut) {
         Some(last) if apart(last, &segment, to).is_some_and(|(age, limit)| age <= limit) => {
             join(last, segment, to);
@@ -185,11 +224,14 @@ fn apart(a: &Segment, b: &Segment, now: f64) -> Option<(f64, f64)> {
         return None;
     }
     let ((age, used), (other, other_used)) = (a.history.signature(now), b.history.signature(now));
-    let unlike = (age - other).abs() + (used - other_used).abs() * age.max(other).max(USED_S);
+    let (rate, other_rate) = (a.mean.hz, b.mean.hz);
+    let rates = (rate - other_rate).abs() / rate.max(other_rate).max(f64::MIN_POSITIVE);
+    let unlike = (age - other).abs() + (used - other_used).abs() * age.max(other).max(USED_S) + rates;
     Some((unlike, ALIKE_S + ALIKE * age.min(other)))
 }
 
 fn join(last: &mut Segment, next: Segment, now: f64) {
+    last.mean = last.mean.joined(last.size(), next.mean, next.size());
     last.state.range.end = next.state.range.end;
     last.history.join(next.history, now);
 }

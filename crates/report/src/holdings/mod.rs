@@ -13,7 +13,7 @@
 //! | resident | of these, present in memory; of a region that is mapped in part, each part has its share |
 //! | working set, 1 s | Denning's, at the rates of the last aggregation, as [`crate::trend`] has it: of a region accessed in a share `p` of the sampling intervals, `1 - (1 - p)^n` |
 //! | working set, 10 s and 60 s | the same over the aggregations that there were: `1 - product(1 - p)^n`; what lies before the recording is left out. Never less than that of a shorter window |
-//! | hot | in the last aggregation at a tenth of the highest rate and more |
+//! | hot | at a tenth of the highest rate and more, on the mean of the last [`HOT_S`] seconds or of those since it became known; older ones fade out. Never more than the working set of 10 s |
 //! | cold since | present, and known not to have been accessed for so long: the product of the above, without what was unknown in the meantime. None where nothing has been observed for so long |
 //! | unknown | could not be observed, and may be there |
 //!
@@ -57,6 +57,10 @@ use std::sync::Arc;
 /// Snapshots further apart than this, seconds, leave a time in which nothing is known. A guess: more than a late
 /// aggregation, less than the shortest time after which anything is called cold.
 pub const GAP_S: f64 = 2.0;
+
+/// Over how many seconds memory is hot on the mean. A guess: long enough that neither a pause of the program nor the first
+/// second, in which rates are guessed from few looks, decides; shorter than the time after which anything is cold.
+pub const HOT_S: f64 = 5.0;
 
 /// Targets that ended and are still reported; of more, those that held most.
 const MAX_ENDED: usize = 256;
@@ -174,11 +178,11 @@ impl Holdings {
             } else {
                 rates.hz(region)
             };
+            let hz = rates.hz(region);
             // The age of what could not be observed tells nothing.
             let idle = !met && per_s <= 0.0 && !region.is_unknown();
             let idle_s = if idle { f64::from(region.age) * aggr_s } else { 0.0 };
             longest = longest.max(idle_s);
-            let hot = self.scale.hot(per_s);
             let parts = &mut self.parts;
             self.space.parts(target.id, region, |part, object| {
                 let size = part.range.size();
@@ -190,8 +194,8 @@ impl Holdings {
                     object,
                     seen: f64::from(part.seen_bp) / BP,
                     per_s,
+                    hz,
                     resident: part.resident.map(|bytes| bytes as f64 / size as f64),
-                    hot,
                     idle_s,
                 });
             });

@@ -30,6 +30,15 @@ pub(super) struct Scale {
 }
 
 impl Scale {
+    /// The rate of accesses at random that are seen in `hz` sampling intervals a second.
+    pub fn per_s(&self, hz: f64) -> f64 {
+        if self.sample_s > 0.0 {
+            (-(-(hz * self.sample_s).min(1.0)).ln_1p()).min(CERTAIN) / self.sample_s
+        } else {
+            hz
+        }
+    }
+
     /// Whether memory accessed at random `per_s` times a second is hot.
     pub fn hot(&self, per_s: f64) -> Option<bool> {
         let max_hz = self.max_hz?;
@@ -112,6 +121,7 @@ struct All {
     most_seen: Multiset,
     resident: Multiset,
     per_s: i64,
+    mean_per_s: i64,
     missed: [i64; 3],
     idle: [i64; 3],
 }
@@ -137,6 +147,7 @@ impl All {
         }
         self.known += by;
         self.per_s += by * fixed(one.per_s);
+        self.mean_per_s += by * fixed(one.mean_per_s);
         for (missed, met) in self.missed.iter_mut().zip(one.met) {
             *missed += by * log(1.0 - met);
         }
@@ -145,6 +156,7 @@ impl All {
     fn density(&self, scale: &Scale) -> Density {
         let exp = |log: i64| (-(log as f64) / ONE).exp();
         let per_s = self.per_s as f64 / ONE;
+        let mean_per_s = self.mean_per_s as f64 / ONE;
         let highest = |set: &Multiset| set.highest().map_or(0.0, |v| f64::from(v) / 1e9);
         let mean = self.seen as f64 / ONE / self.mappers.max(1) as f64;
         // Of an access in an aggregation: one of them shows it, that there is none only all of them do.
@@ -155,7 +167,8 @@ impl All {
             seen,
             resident: (self.present > 0).then(|| highest(&self.resident)),
             per_s,
-            hot: if self.rated == self.mappers { scale.hot(per_s) } else { None },
+            mean_per_s,
+            hot: if self.rated == self.mappers { scale.hot(mean_per_s) } else { None },
             met: self.missed.map(|log| if self.known > 0 { 1.0 - exp(log) } else { 0.0 }),
             idle: [0, 1, 2].map(|at| idle(at).map(|idle: f64| idle.min(seen))),
         }

@@ -2,7 +2,7 @@
 
 use super::figures::{Density, Figures, Sums};
 use super::layer::Segment;
-use super::objects::{self, Share};
+use super::objects::{self, Scale, Share};
 use super::{Held, Holdings, Named};
 use crate::names::printable;
 use crate::space::UNKNOWN_MAPPING;
@@ -99,7 +99,9 @@ impl Holdings {
     pub(super) fn process(&self, id: TargetId, at_its_end: bool) -> Option<ProcessHoldings> {
         let held = self.held.get(&id.0)?;
         let mut sums = Sums::default();
-        held.densities(|segment, density| sums.add(&density.sums(), segment.state.range.size() as f64));
+        held.densities(&self.scale, |segment, density| {
+            sums.add(&density.sums(), segment.state.range.size() as f64)
+        });
         let info = self.infos.get(&id.0);
         let mut mappings = Vec::new();
         if at_its_end {
@@ -131,7 +133,7 @@ impl Holdings {
         let mut by_path: HashMap<&str, usize> = HashMap::new();
         // Of a run of anonymous memory, and of what no mapping is known of: the row, and where it ends.
         let mut run: Option<(usize, u64)> = None;
-        held.densities(|segment, density| {
+        held.densities(&self.scale, |segment, density| {
             let range = segment.state.range;
             let shared = segment.state.object.is_some();
             cut(named, range, |piece, name| {
@@ -206,7 +208,7 @@ impl Holdings {
     pub fn own_of_processes(&self) -> Vec<ProcessHoldings> {
         let own = |(id, held): (&u64, &Held)| {
             let process = self.process(TargetId(*id), false)?;
-            Some(ProcessHoldings { figures: held.own().figures(), ..process })
+            Some(ProcessHoldings { figures: held.own(&self.scale).figures(), ..process })
         };
         self.held.iter().filter_map(own).collect()
     }
@@ -214,7 +216,7 @@ impl Holdings {
     /// All of it: what several targets map counts once. Those that ended are left out.
     pub fn totals(&self) -> Figures {
         let mut sums = Sums::default();
-        self.held.values().for_each(|held| sums.add(&held.own(), 1.0));
+        self.held.values().for_each(|held| sums.add(&held.own(&self.scale), 1.0));
         objects::add_up(&mut self.shares(), &self.scale, |_, object| sums.add(object, 1.0));
         sums.figures()
     }
@@ -223,7 +225,7 @@ impl Holdings {
     fn shares(&self) -> Vec<Share> {
         let mut shares = Vec::new();
         for (id, held) in &self.held {
-            held.densities(|segment, density| {
+            held.densities(&self.scale, |segment, density| {
                 if let Some((object, start)) = segment.state.object {
                     let end = start.saturating_add(segment.state.range.size());
                     shares.push(Share { object, target: *id, start, end, density });
@@ -235,16 +237,16 @@ impl Holdings {
 }
 
 impl Held {
-    fn densities(&self, mut each: impl FnMut(&Segment, Density)) {
+    fn densities(&self, scale: &Scale, mut each: impl FnMut(&Segment, Density)) {
         for segment in &self.layer.segments {
-            each(segment, Density::of(segment, self.layer.until, self.layer.known_from, self.until));
+            each(segment, Density::of(segment, self.layer.until, self.layer.known_from, self.until, scale));
         }
     }
 
     /// What belongs to this target only.
-    fn own(&self) -> Sums {
+    fn own(&self, scale: &Scale) -> Sums {
         let mut sums = Sums::default();
-        self.densities(|segment, density| {
+        self.densities(scale, |segment, density| {
             if segment.state.object.is_none() {
                 sums.add(&density.sums(), segment.state.range.size() as f64);
             }

@@ -213,6 +213,22 @@ fn mappings_of_a_name_are_one_line_and_runs_of_anonymous_memory() {
 }
 
 #[test]
+fn what_is_hot_is_not_decided_by_the_last_aggregation_nor_the_first() {
+    // Three times too high for two seconds, below a tenth of the highest rate from then on.
+    let (high, low) = ([region(0, MIB, 4)], [region(0, MIB, 1)]);
+    let hot = |spans: &[(u64, u64, &[RegionSnapshot])]| {
+        let list: Vec<_> = spans.iter().flat_map(|(from, seconds, r)| span(*from, *seconds, r)).collect();
+        held(&list).totals().hot
+    };
+    assert_eq!(hot(&[(0, 2, &high), (2, 15, &low)]), Some(0));
+    // A pause at the end.
+    let busy = [region(0, MIB, 20)];
+    let idle = [region(0, MIB, 0)];
+    assert_eq!(hot(&[(0, 20, &busy), (20, 1, &idle)]), Some(MIB));
+    assert_eq!(hot(&[(0, 20, &busy), (20, 12, &idle)]), Some(0), "cold is not hot");
+}
+
+#[test]
 fn memory_outside_of_all_mappings_has_a_line_and_lines_add_up() {
     let mut analysis = HoldingsAnalysis::new(HoldingsOptions { by: By::Mapping, ..Default::default() });
     analysis.note(&mappings(1, vec![mapping(0, 4 * MIB, "rw-p", "[heap]", 0, 0)]));
@@ -312,6 +328,21 @@ impl Naive {
         Some(1.0 - (-known.take((seconds * 10.0).round() as usize).sum::<f64>() / 10.0).exp())
     }
 
+    /// Pages whose mean rate is `least_hz` and more, as far as they were accessed within 10 s.
+    fn hot(&self, least_hz: f64) -> f64 {
+        let hot = |page: &usize| {
+            let mut known: Vec<f64> = self.0.iter().rev().map_while(|s| s[*page]).collect();
+            known.reverse();
+            let mut mean = 0.0;
+            for (nr, per_s) in known.iter().enumerate() {
+                let hz = -(-per_s * 0.005).exp_m1() / 0.005;
+                mean += (hz - mean) / ((nr + 1) as f64).min(HOT_S * 10.0);
+            }
+            mean >= least_hz
+        };
+        (0..PAGES).filter(hot).filter_map(|page| self.met(10.0, page)).sum()
+    }
+
     fn ws(&self, seconds: f64) -> f64 {
         (0..PAGES).filter_map(|page| self.met(seconds, page)).sum::<f64>() * 4096.0
     }
@@ -391,8 +422,11 @@ proptest! {
         let last = naive.0.last().cloned().unwrap_or_default();
         prop_assert_eq!(figures.mapped, PAGES as u64 * 4096);
         prop_assert_eq!(figures.unknown, last.iter().filter(|p| p.is_none()).count() as u64 * 4096);
-        let hot = last.iter().flatten().filter(|per_s| **per_s >= -(-0.1_f64).ln_1p() / 0.005 - 1e-9).count();
-        prop_assert_eq!(figures.hot, Some(hot as u64 * 4096));
+        // Stretches whose means are nearly alike may be one: what lies about the threshold may be on either side.
+        let hot = figures.hot.unwrap() as f64;
+        let bytes = |least_hz: f64| naive.hot(least_hz) * 4096.0;
+        prop_assert!(hot >= bytes(20.0 * 1.5) - 8192.0, "{hot} {} {}", bytes(20.0), bytes(30.0));
+        prop_assert!(hot <= bytes(20.0 / 1.5) + 8192.0, "{hot} {} {}", bytes(20.0), bytes(13.0));
         prop_assert!(figures.ws_1s.abs_diff(trend.finish().percentile(50).unwrap()) <= 1);
         // Joined histories may be a twentieth of their age apart, and the bytes that were accessed last about as long ago
         // as a window is long are known to an eighth of it.
