@@ -79,7 +79,11 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
         analysis.set_truncated(how);
     }
     let report = analysis.finish();
-    if args.json { print_json(&report, true) } else { print(|out| access::write_text(&report, out)) }
+    if args.json {
+        print_json(&report, true)
+    } else {
+        print(|out| access::write_text(&report, terminal::size(io::stdout()).0, out))
+    }
 }
 
 /// How a heatmap is to be drawn.

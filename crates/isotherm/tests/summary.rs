@@ -110,7 +110,7 @@ fn the_summary_fits_80_columns_and_says_what_its_json_says() {
     // mapped, resident, working sets, hot, cold, unknown
     assert_eq!(
         cells("server 101")[2..],
-        ["88M", "88M", "48M", "49M", "49M", "48M", "31M", "31M", "-", "8.0M"],
+        ["88M", "88M", "48M", "49M", "49M", "49M", "31M", "31M", "-", "8.0M"],
         "{text}"
     );
     assert!(line("  segment").contains("16M") && line("  anon").contains("64M"), "{text}");
@@ -126,6 +126,37 @@ fn the_summary_fits_80_columns_and_says_what_its_json_says() {
     let (ws, last) = (json["totals"]["ws_1s"].as_f64().unwrap(), wss["mean"].as_f64().unwrap());
     assert!((ws - last).abs() <= 1.0, "the working set of report wss: {ws} {last}");
     assert!(text.contains("blind spot: mlocked"), "provenance: {text}");
+}
+
+#[test]
+fn on_a_narrow_terminal_a_figure_is_whole_or_not_there() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    server(&dir.join(DEFAULT), 1, 32.0, 12);
+    let figures = |width: &str| {
+        let text = run(dir, &["report", "summary", "--width", width]).ok();
+        let table = || text.lines().skip(2).take_while(|l| !l.starts_with("observed"));
+        let columns: usize = width.parse().unwrap();
+        assert!(table().all(|l| l.chars().count() <= columns), "{text}");
+        let line = table().find(|l| l.starts_with("server 101")).unwrap();
+        let cells = line.split_whitespace().skip(2).map(str::to_owned).collect::<Vec<_>>();
+        (cells, text)
+    };
+    let (all, text) = figures("80");
+    // Less than a minute was observed.
+    assert_eq!(all[4], "-", "{text}");
+    assert!(text.contains("the working set of 60 s is not known") && !text.contains("no room"), "{text}");
+    assert!(text.contains("hot: accessed in a tenth") && text.contains("shared out by size"), "{text}");
+    for (width, columns) in [("40", [1, 3, 5, 6].as_slice()), ("60", &[0, 1, 2, 3, 4, 5, 6])] {
+        let (some, text) = figures(width);
+        let expected: Vec<_> = columns.iter().map(|c| all[*c].clone()).collect();
+        assert_eq!(some, expected, "{text}");
+        assert!(text.contains("no room for ") && text.contains("unkn."), "{text}");
+    }
+    run(dir, &["report", "summary", "--width", "39"]).fails(2, &["--width"]);
+    let csv = run(dir, &["report", "summary", "--csv"]).ok();
+    let total: Vec<&str> = csv.lines().last().unwrap().split(',').collect();
+    assert!(!total[12].is_empty() && total[13].is_empty(), "60 s were not observed: {csv}");
 }
 
 #[test]

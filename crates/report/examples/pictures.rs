@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (wss, regions, mut last) = (wss.finish(), regions.finish(), last.finish());
     last.targets.iter_mut().for_each(|target| target.regions.truncate(10));
     trend::write_text(&wss, &trend::TextOptions::default(), &mut std::io::stdout())?;
-    access::write_text(&last, &mut std::io::stdout())?;
+    access::write_text(&last, 100, &mut std::io::stdout())?;
     trend::write_png(&wss, &ChartOptions::default(), file("wss.png")?)?;
     trend::write_svg(&wss, &ChartOptions::default(), file("wss.svg")?)?;
     trend::write_png(&regions, &ChartOptions::default(), file("regions.png")?)?;

@@ -62,7 +62,7 @@ pub struct DiffArgs {
     #[arg(long)]
     pub exit_code: bool,
     /// Columns to use [default: those of the terminal]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(80..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(40..))]
     pub width: Option<u16>,
     /// Print JSON: sizes in bytes, rates in Hz
     #[arg(long)]

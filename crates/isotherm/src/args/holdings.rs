@@ -17,15 +17,17 @@ Examples:
 
 Columns (K, M and G are KiB, MiB and GiB):
   mapped       mapped and monitored
-  resid.       of that, present in memory; ? where the recording does not say
+  resid.       of that, present in memory; ? where the recording does not say. It is known by region: of one that lies
+               over several mappings each has its share by size, so single mappings may be off by a few percent
   working set  accessed at least once (Denning's): within 1 s at the rates of the last aggregation; in the last 10 s and
-               60 s as observed, or as much of that as was recorded
-  hot          accessed in at least 10 % of the sampling intervals of the last aggregation
+               60 s as observed; - where less was observed (--json has what there is, and observed_ns)
+  hot          accessed in at least 10 % of the sampling intervals, on the mean of the last 5 s
   cold since   present and known not to have been accessed for 10 s, a minute, 5 minutes: could be reclaimed; - where
                nothing was observed for so long
   unkn.        could not be observed: it is in no working set, and it is not cold
 
-A line stands for all mappings of a file or name in a process, or for a run of anonymous ones. In the total, and by object,
+A line stands for all mappings of a file or name in a process, or for a run of anonymous ones; \"unknown mapping\" for
+memory in use that lies outside of all that are known. In the total, and by object,
 what several processes map counts once, with the accesses of all of them.";
 
 /// What a line is of.
@@ -120,8 +122,9 @@ pub struct SummaryArgs {
     /// Most mappings below a process [default: 4 on the terminal, all with --json and --csv]
     #[arg(long, value_name = "N")]
     pub mappings: Option<usize>,
-    /// Columns to use [default: those of the terminal]; from 150 on sizes are written in full
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(80..))]
+    /// Columns to use [default: those of the terminal]; from 150 on sizes are written in full, below 78 some
+    /// columns are left out
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(40..))]
     pub width: Option<u16>,
     /// Print JSON; sizes are bytes
     #[arg(long, conflicts_with = "csv")]

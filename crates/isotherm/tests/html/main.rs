@@ -12,6 +12,7 @@ use isotherm_report::colour::{self, Colour};
 use recorded::{COLD, FIRST_HALF, HOT, Spot, UNKNOWN, WARM, sample, unmapped};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Instant;
 use tempfile::tempdir;
 
 /// A page of the sample recording with these options, in a browser; `None`, said aloud, where there is none.
@@ -483,4 +484,53 @@ fn of_five_hundred_processes_the_table_finds_the_one_asked_for() {
         "ascending"
     );
     page.close();
+}
+
+/// A day of a program: 50 million regions. What it takes is printed, for people to judge; `ci/html-day.sh` runs it.
+#[test]
+#[ignore = "takes minutes: ci/html-day.sh"]
+fn a_day_of_fifty_million_regions() {
+    use isotherm_record::synthetic::{Shape, Synthetic};
+    use isotherm_record::{Format, ItemReader, create};
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    // 864,000 snapshots of 100 ms; of the most regions a target may have, some three quarters are the rule.
+    let shape = Shape { nr_regions: 50_000_000, max_nr_regions: 78, ..Shape::default() };
+    let mut reader = Synthetic::new(shape);
+    let mut writer = create(&dir.join("isotherm.rec"), Format::Rec).unwrap();
+    while let Some(item) = reader.next_ref().unwrap() {
+        writer.write(item).unwrap();
+    }
+    writer.finish().unwrap();
+    let size = |name: &str| std::fs::metadata(dir.join(name)).unwrap().len();
+    let seconds = |start: Instant| start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    run(dir, &["report", "html", "-o", "page.html", "--area", "all"]).ok();
+    let (made, bytes) = (seconds(start), size("page.html"));
+    assert!(bytes <= 5 << 20, "{bytes}");
+    println!("recording {} bytes; page {bytes} bytes, made in {made:.1} s", size("isotherm.rec"));
+    // Once to warm up: a browser's first start reads it from the disk.
+    for what in ["first", "again"] {
+        let start = Instant::now();
+        let Some(mut page) = Page::open(&dir.join("page.html"), false) else { return };
+        let with_browser = seconds(start);
+        let opened = page.number(
+            "(() => { const n = performance.getEntriesByType('navigation')[0]; return n.loadEventEnd - n.startTime })()",
+        );
+        let canvas = heap(&mut page);
+        let [x, y, width, height] = page.place(&canvas);
+        let mut slowest: f64 = 0.0;
+        for step in 0..20 {
+            let start = Instant::now();
+            let at = (x + width * (0.3 + 0.02 * f64::from(step)), y + height / 2.0);
+            page.wheel(at, if step < 14 { -240 } else { 240 }, 0);
+            page.settle();
+            slowest = slowest.max(seconds(start));
+        }
+        println!(
+            "{what}: opened in {:.2} s, {with_browser:.2} s with the browser's start; the slowest of 20 zooms {slowest:.2} s",
+            opened / 1000.0
+        );
+        page.close();
+    }
 }

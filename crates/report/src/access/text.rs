@@ -7,12 +7,13 @@ use crate::units::{
 };
 use std::io::{self, Write};
 
-/// Writes a table a target, sums by rate, a legend, and the head and foot of the recording.
+/// Writes a table a target, sums by rate, a legend, and the head and foot of the recording, into `width` columns, at least
+/// 40: where a row does not fit, figures go below the addresses, and those that still do not fit are left out.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write_text(report: &AccessReport, out: &mut impl Write) -> io::Result<()> {
-    for line in report.provenance.head() {
+pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> io::Result<()> {
+    for line in report.provenance.head_within(width.max(40)) {
         writeln!(out, "{line}")?;
     }
     if report.snapshots == 0 {
@@ -22,10 +23,11 @@ pub fn write_text(report: &AccessReport, out: &mut impl Write) -> io::Result<()>
         let how = counted(report.snapshots, "snapshot");
         writeln!(out, "from {} s to {} s of the recording, {how}", at(report.start_ns), at(report.end_ns))?;
         let regions = || report.targets.iter().flat_map(|t| &t.regions);
-        let columns = Columns {
-            resident: regions().any(|r| r.resident.is_some()),
-            seen: regions().any(|r| r.seen < 1.0),
-        };
+        let columns = Columns::new(
+            regions().any(|r| r.resident.is_some()),
+            regions().any(|r| r.seen < 1.0),
+            width.max(40),
+        );
         for target in &report.targets {
             writeln!(out)?;
             writeln!(out, "{}", target.name)?;
@@ -86,25 +88,67 @@ pub fn write_text(report: &AccessReport, out: &mut impl Write) -> io::Result<()>
     Ok(())
 }
 
-/// The columns that not every recording has.
+/// The columns that not every recording has, nor every terminal room for.
+#[derive(Clone, Copy)]
 struct Columns {
     resident: bool,
     seen: bool,
+    share: bool,
+    /// Figures stand below the addresses.
+    below: bool,
 }
 
+/// Columns of a row's addresses, and of its size, rate and age.
+const ADDRESSES: usize = 31;
+const FIGURES: usize = 31;
+/// Room for the name of a mapping in a row: `[heap]`.
+const NAME: usize = 8;
+
 impl Columns {
+    fn new(resident: bool, seen: bool, width: usize) -> Self {
+        let mut columns = Self { resident, seen, share: true, below: false };
+        if ADDRESSES + columns.figures() + NAME <= width {
+            return columns;
+        }
+        columns.below = true;
+        // The least useful first.
+        for drop in
+            [|c: &mut Self| c.share = false, |c: &mut Self| c.seen = false, |c: &mut Self| c.resident = false]
+        {
+            if 2 + columns.figures() > width {
+                drop(&mut columns);
+            }
+        }
+        columns
+    }
+
+    fn figures(&self) -> usize {
+        FIGURES + usize::from(self.resident) * 11 + usize::from(self.share) * 8 + usize::from(self.seen) * 8
+    }
+
     /// Writes a row: size, resident, rate, rate %, seen, age.
     fn write(&self, out: &mut impl Write, first: &str, cells: [&str; 6], last: &str) -> io::Result<()> {
         let [size, resident, rate, share, seen, age] = cells;
-        write!(out, "{first:>29}  {size:>10} ")?;
+        if self.below {
+            writeln!(out, "{}  {last}", first.trim())?;
+            write!(out, "  {size:>10} ")?;
+        } else {
+            write!(out, "{first:>29}  {size:>10} ")?;
+        }
         if self.resident {
             write!(out, "{resident:>10} ")?;
         }
-        write!(out, "{rate:>9} {share:>7} ")?;
+        write!(out, "{rate:>9} ")?;
+        if self.share {
+            write!(out, "{share:>7} ")?;
+        }
         if self.seen {
             write!(out, "{seen:>7} ")?;
         }
-        writeln!(out, "{age:>8}  {last}")
+        match self.below {
+            true => writeln!(out, "{age:>8}"),
+            false => writeln!(out, "{age:>8}  {last}"),
+        }
     }
 }
 
@@ -159,10 +203,14 @@ mod tests {
     use crate::units::Rate;
 
     fn text(options: AccessOptions, each: u64) -> String {
+        within(100, options, each)
+    }
+
+    fn within(width: usize, options: AccessOptions, each: u64) -> String {
         let mut analysis = AccessAnalysis::new(options);
         stairs(0x7f00_0000_0000, each).iter().for_each(|s| analysis.snapshot(s));
         let mut out = Vec::new();
-        write_text(&analysis.finish(), &mut out).unwrap();
+        write_text(&analysis.finish(), width, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -176,6 +224,20 @@ mod tests {
         for part in ["at 0 Hz", "90.0 MiB", "90 % of all", "20 Hz on average, 10 regions", "100 % is 200 Hz"]
         {
             assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_figures_are_whole_or_not_there() {
+        for width in [40, 60, 80] {
+            let text = within(width, AccessOptions::default(), 1);
+            let (at, row) =
+                text.lines().enumerate().find(|(_, l)| l.contains("0x7f0005a00000-0x7f0006400000")).unwrap();
+            let figures = if width < 80 { text.lines().nth(at + 1).unwrap() } else { row };
+            for part in ["10.0 MiB", "200 Hz", "300 ms"] {
+                assert!(figures.contains(part), "{part} in {figures}: {text}");
+            }
+            assert!(row.chars().count() <= width && figures.chars().count() <= width, "{width}: {text}");
         }
     }
 

@@ -8,14 +8,14 @@ use std::io::{self, Write};
 /// Rows written; of more, those that differ and the largest.
 const MAX_ROWS: usize = 20;
 
-/// Writes the comparison into `width` columns, at least 80.
+/// Writes the comparison into `width` columns, at least 40; below 80 figures stand below the names.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io::Result<()> {
     for (side, list) in [("A", &report.a), ("B", &report.b)] {
         for one in list {
-            let head = one.provenance.head();
+            let head = one.provenance.head_within(width.max(40));
             writeln!(out, "{side}: {}: {}", one.file, head.first().map_or("", String::as_str))?;
             for line in one.provenance.foot() {
                 writeln!(out, "   {line}")?;
@@ -33,8 +33,13 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
         )?;
     }
     writeln!(out)?;
-    let name = width.max(80) - 78 + 24;
-    writeln!(out, "{:name$} {:>11} {:>11} {:>9}", "working set (1 s)", "A", "B", "change")?;
+    // 0: below each other.
+    let name = width.checked_sub(80).map_or(0, |more| more + 26);
+    if name > 0 {
+        writeln!(out, "{:name$} {:>11} {:>11} {:>9}", "working set (1 s)", "A", "B", "change")?;
+    } else {
+        writeln!(out, "working set (1 s)\n  {:>11} {:>11} {:>9}", "A", "B", "change")?;
+    }
     line(&report.total, "all", name, out)?;
     let differs = |row: &&DiffRow| row.working_set.significant || row.rate_hz.significant;
     let compared: Vec<&DiffRow> = report.rows.iter().filter(|row| row.working_set.p.is_some()).collect();
@@ -84,8 +89,11 @@ fn line(row: &DiffRow, title: &str, name: usize, out: &mut impl Write) -> io::Re
     if verdict.is_empty() {
         "no significant difference".clone_into(&mut verdict);
     }
-    let first = format!("{:name$} {:>11} {:>11} {change:>9}", shortened(title, name), size(ws.a), size(ws.b));
-    writeln!(out, "{first}")?;
+    let figures = format!("{:>11} {:>11} {change:>9}", size(ws.a), size(ws.b));
+    match name {
+        0 => writeln!(out, "{title}\n  {figures}")?,
+        _ => writeln!(out, "{:name$} {figures}", shortened(title, name))?,
+    }
     writeln!(out, "    {verdict}")
 }
 

@@ -55,6 +55,8 @@ pub struct MappingHoldings {
     pub end: u64,
     /// Ranges of addresses without a gap that it consists of: of several, not all between `start` and `end` is its own.
     pub ranges: u64,
+    /// For how long its process was observed, ns.
+    pub observed_ns: u64,
     /// Whether it is a file or shared memory, which other processes may map too.
     pub shared: bool,
     /// Its figures.
@@ -156,6 +158,7 @@ impl Holdings {
                         start: piece.start,
                         end: piece.end,
                         ranges: 1,
+                        observed_ns: ((held.until - held.first).max(0.0) * SECOND_NS).round() as u64,
                         shared: false,
                         figures: Figures::default(),
                     };

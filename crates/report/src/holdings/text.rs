@@ -1,19 +1,22 @@
 //! The report on holdings as a table, and as comma-separated values.
 
-use super::{By, COLD_S, Figures, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
+use super::{By, COLD_S, Figures, HOT_S, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
 use crate::names::shortened;
 use crate::units::{SECOND_NS, counted, format_address, format_seconds, format_size, format_time};
 use std::io::{self, Write};
 
+/// Less than this short of a window counts as all of it, seconds: recordings end with an aggregation, not with the second.
+const SLACK_S: f64 = 0.25;
+
 /// Columns from which on sizes are written in full.
 const WIDE: usize = 150;
 
-/// Writes the table with the head and foot of the recording, into `width` columns, at least 80.
+/// Writes the table with the head and foot of the recording, into `width` columns, at least 40: below 78 some are left out.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn write_text(report: &HoldingsReport, width: usize, out: &mut impl Write) -> io::Result<()> {
-    for line in report.provenance.head() {
+    for line in report.provenance.head_within(width.max(40)) {
         writeln!(out, "{line}")?;
     }
     write_table(report, width, out)?;
@@ -32,7 +35,7 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
         return writeln!(out, "no process was observed: the recording holds no snapshot of one");
     }
     let lines = lines(report);
-    let table = Table::new(width.max(80), &lines);
+    let table = Table::new(width.max(40), &lines);
     table.head(out)?;
     for line in &lines {
         table.line(line, out)?;
@@ -42,9 +45,16 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
     }
     let at = format_seconds(report.time_ns.saturating_sub(report.origin_ns));
     let name = format!("total at {at} s");
-    table.line(&Line { name, figures: Some(report.totals), ..Line::default() }, out)?;
+    let fits = name.chars().count() <= table.name;
+    let name = if fits { name } else { "total".to_owned() };
+    let observed_ns = report.observed_ns;
+    table.line(&Line { name, figures: Some(report.totals), observed_ns, ..Line::default() }, out)?;
     for remark in remarks(report, &lines) {
         writeln!(out, "{remark}")?;
+    }
+    let left_out = table.left_out();
+    if !left_out.is_empty() {
+        writeln!(out, "no room for {}: use a wider terminal, --width, --csv or --json", left_out.join(", "))?;
     }
     Ok(())
 }
@@ -54,15 +64,28 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
     let mut remarks = Vec::new();
     let observed = report.observed_ns;
     let seconds = observed as f64 / SECOND_NS;
-    if seconds + 0.05 < WINDOWS_S[2] {
-        let longer = if seconds + 0.05 < WINDOWS_S[1] { "10 s and 60 s" } else { "60 s" };
+    if seconds + SLACK_S < WINDOWS_S[2] {
+        let unknown = match seconds + SLACK_S < WINDOWS_S[1] {
+            true => "working sets of 10 s and 60 s are",
+            false => "the working set of 60 s is",
+        };
+        remarks.push(format!("observed for {}: {unknown} not known", format_time(observed)));
+    }
+    let missing = |l: &Line| {
+        l.figures.is_some_and(|f| f.cold().contains(&None) || working_sets(&f, l.observed_ns).contains(&None))
+    };
+    if lines.iter().any(missing) {
+        remarks.push("-: not observed for so long, or nothing there to know".to_owned());
+    }
+    if lines.iter().any(|l| l.figures.is_some_and(|f| f.hot.is_some_and(|bytes| bytes > 0))) {
         remarks.push(format!(
-            "observed for {}: working sets of {longer} are of that time",
-            format_time(observed)
+            "hot: accessed in a tenth of the sampling intervals and more, on the mean of the last {HOT_S} s"
         ));
     }
-    if lines.iter().any(|l| l.figures.is_some_and(|f| f.cold().contains(&None))) {
-        remarks.push("-: not observed for so long, or nothing there to know".to_owned());
+    if lines.iter().any(|l| !l.place.is_empty() || l.name.starts_with(' '))
+        && lines.iter().any(|l| l.figures.is_some_and(|f| f.resident.is_some()))
+    {
+        remarks.push("resident bytes of a region over several mappings are shared out by size".to_owned());
     }
     if lines.iter().any(|l| l.ended) {
         remarks.push("*: ended before, as it stood then; not in the total".to_owned());
@@ -90,6 +113,8 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
 struct Line {
     name: String,
     figures: Option<Figures>,
+    /// For how long what it is of was observed.
+    observed_ns: u64,
     ended: bool,
     /// Where it begins, or how many map it.
     place: String,
@@ -103,12 +128,14 @@ fn process_line(p: &ProcessHoldings, what: &str) -> Line {
         (name, pid) => format!("{name} {pid}"),
     };
     let place = String::new();
-    Line { name: format!("{what}{name}{star}"), figures: Some(p.figures), ended: p.ended.is_some(), place }
+    let (figures, observed_ns, ended) = (Some(p.figures), p.observed_ns, p.ended.is_some());
+    Line { name: format!("{what}{name}{star}"), figures, observed_ns, ended, place }
 }
 
 fn mapping_line(m: &MappingHoldings, what: &str) -> Line {
     let name = format!("{what}{}", m.name);
-    Line { name, figures: Some(m.figures), ended: false, place: format_address(m.start) }
+    let place = format_address(m.start);
+    Line { name, figures: Some(m.figures), observed_ns: m.observed_ns, ended: false, place }
 }
 
 fn lines(report: &HoldingsReport) -> Vec<Line> {
@@ -128,6 +155,7 @@ fn lines(report: &HoldingsReport) -> Vec<Line> {
             lines.extend(report.objects.iter().map(|o| Line {
                 name: o.name.clone(),
                 figures: Some(o.figures),
+                observed_ns: report.observed_ns,
                 ended: false,
                 place: counted(o.mappers, "process"),
             }));
@@ -142,59 +170,98 @@ struct Table {
     name: usize,
     wide: bool,
     place: usize,
+    /// Which columns there is room for, in their order.
+    columns: Vec<usize>,
 }
 
-/// Heads of the columns, and how wide these are when sizes are short.
-const COLUMNS: [(&str, usize); 10] = [
-    ("mapped", 7),
-    ("resid.", 7),
-    ("1 s", 5),
-    ("10 s", 5),
-    ("60 s", 5),
-    ("hot", 5),
-    ("10 s", 6),
-    ("1 m", 5),
-    ("5 m", 5),
-    ("unkn.", 6),
+/// A column of figures.
+struct Column {
+    /// Its head below that of its group, and how wide it is when sizes are short.
+    head: (&'static str, usize),
+    /// The same where some columns are left out, and with them the heads of groups.
+    alone: (&'static str, usize),
+    /// The lower, the sooner it is left out.
+    rank: u8,
+}
+
+const fn column(head: (&'static str, usize), alone: (&'static str, usize), rank: u8) -> Column {
+    Column { head, alone, rank }
+}
+
+const COLUMNS: [Column; 10] = [
+    column(("mapped", 7), ("mapped", 7), 6),
+    column(("resid.", 7), ("resid.", 7), 9),
+    column(("1 s", 5), ("ws 1s", 6), 5),
+    column(("10 s", 5), ("ws10s", 6), 8),
+    column(("60 s", 5), ("ws60s", 6), 4),
+    column(("hot", 5), ("hot", 5), 7),
+    column(("10 s", 6), ("cold10s", 8), 6),
+    column(("1 m", 5), ("cold1m", 7), 2),
+    column(("5 m", 5), ("cold5m", 7), 1),
+    column(("unkn.", 6), ("unkn.", 6), 3),
 ];
 
-/// The same when they are written in full.
+/// The width of each when sizes are written in full.
 const FULL: usize = 11;
+
+/// The least width for names: with all columns, and where some are left out.
+const NAME: usize = 20;
+const SHORT_NAME: usize = 14;
 
 impl Table {
     fn new(width: usize, lines: &[Line]) -> Self {
         let wide = width >= WIDE;
-        let figures = if wide { FULL * COLUMNS.len() } else { COLUMNS.iter().map(|c| c.1).sum() };
+        let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
+        let taken = |columns: &[usize]| columns.iter().map(|c| cell_width(*c, wide, columns)).sum::<usize>();
+        // A column is there whole or not at all: of a figure that is cut nobody can tell.
+        if taken(&columns) + NAME > width {
+            while taken(&columns) + SHORT_NAME > width && columns.len() > 1 {
+                let least = (0..columns.len()).min_by_key(|at| COLUMNS[columns[*at]].rank);
+                columns.remove(least.unwrap_or(0));
+            }
+        }
+        let figures = taken(&columns);
         let longest =
             |of: fn(&Line) -> &String| lines.iter().map(|l| of(l).chars().count()).max().unwrap_or(0);
         let place = longest(|l| &l.place);
         // Where it begins is of less use than its name.
         let place = if place > 0 && figures + 24 + 2 + place <= width { place + 2 } else { 0 };
-        let name = longest(|l| &l.name).clamp(20, width - figures - place);
-        Self { name, wide, place }
+        let room = width.saturating_sub(figures + place).max(1);
+        let name = longest(|l| &l.name).max(NAME).min(room);
+        Self { name, wide, place, columns }
+    }
+
+    /// What is not shown, for want of room.
+    fn left_out(&self) -> Vec<&'static str> {
+        let missing = (0..COLUMNS.len()).filter(|c| !self.columns.contains(c));
+        missing.map(|c| COLUMNS[c].alone.0).collect()
     }
 
     fn width(&self, column: usize) -> usize {
-        if self.wide { FULL } else { COLUMNS[column].1 }
+        cell_width(column, self.wide, &self.columns)
     }
 
     fn head(&self, out: &mut impl Write) -> io::Result<()> {
+        let all = self.columns.len() == COLUMNS.len();
         let group = |from: usize, to: usize, title: &str| {
             let width: usize = (from..to).map(|c| self.width(c)).sum();
             format!("{:>width$}", format!("{title:-^w$}", w = width - 1))
         };
-        let before = self.name + self.width(0) + self.width(1);
-        let groups = format!(
-            "{:before$}{}{:hot$}{}",
-            "",
-            group(2, 5, "working set"),
-            "",
-            group(6, 9, "cold since"),
-            hot = self.width(5)
-        );
-        writeln!(out, "{groups}")?;
+        if all {
+            let before = self.name + self.width(0) + self.width(1);
+            let groups = format!(
+                "{:before$}{}{:hot$}{}",
+                "",
+                group(2, 5, "working set"),
+                "",
+                group(6, 9, "cold since"),
+                hot = self.width(5)
+            );
+            writeln!(out, "{groups}")?;
+        }
+        let head = |c: &usize| if all { COLUMNS[*c].head.0 } else { COLUMNS[*c].alone.0 };
         let heads: String =
-            COLUMNS.iter().enumerate().map(|(i, c)| format!("{:>w$}", c.0, w = self.width(i))).collect();
+            self.columns.iter().map(|c| format!("{:>w$}", head(c), w = self.width(*c))).collect();
         writeln!(out, "{:w$}{heads}", "", w = self.name)
     }
 
@@ -204,7 +271,7 @@ impl Table {
             let size = |bytes: u64| if self.wide { format_size(bytes) } else { short_size(bytes) };
             let known =
                 |bytes: Option<u64>, otherwise: &str| bytes.map_or_else(|| otherwise.to_owned(), size);
-            let [ws1, ws10, ws60] = f.working_sets().map(size);
+            let [ws1, ws10, ws60] = working_sets(f, line.observed_ns).map(|ws| known(ws, "-"));
             let [cold10, cold1, cold5] = f.cold().map(|c| known(c, "-"));
             let cells = [
                 size(f.mapped),
@@ -218,8 +285,8 @@ impl Table {
                 cold5,
                 size(f.unknown),
             ];
-            for (i, cell) in cells.iter().enumerate() {
-                text.push_str(&format!("{cell:>w$}", w = self.width(i)));
+            for column in &self.columns {
+                text.push_str(&format!("{:>w$}", cells[*column], w = self.width(*column)));
             }
         }
         if self.place > 0 {
@@ -228,6 +295,27 @@ impl Table {
         }
         writeln!(out, "{}", text.trim_end())
     }
+}
+
+/// How wide a column is beside these.
+fn cell_width(column: usize, wide: bool, columns: &[usize]) -> usize {
+    match (wide, columns.len() == COLUMNS.len()) {
+        (true, _) => FULL,
+        (false, true) => COLUMNS[column].head.1,
+        (false, false) => COLUMNS[column].alone.1,
+    }
+}
+
+/// The working sets of windows that were observed to their length; of longer ones nobody knows how large they are. That of
+/// a second goes by the last rates.
+fn working_sets(f: &Figures, observed_ns: u64) -> [Option<u64>; 3] {
+    let [ws_1s, ws_10s, ws_60s] = f.working_sets();
+    let long_enough = |window: f64| observed_ns as f64 / SECOND_NS + SLACK_S >= window;
+    [
+        Some(ws_1s),
+        Some(ws_10s).filter(|_| long_enough(WINDOWS_S[1])),
+        Some(ws_60s).filter(|_| long_enough(WINDOWS_S[2])),
+    ]
 }
 
 /// Bytes in at most four characters: `0`, `4.0K` (KiB), `579M` (MiB), `1.1G` (GiB).
@@ -273,9 +361,9 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
     };
     let own = if report.by == By::Object { "own" } else { "process" };
     for p in &report.processes {
-        process(p, own).write(&p.figures, out)?;
+        process(p, own).write(&p.figures, p.observed_ns, out)?;
         for m in &p.mappings {
-            mapping_row(m, process(p, "mapping")).write(&m.figures, out)?;
+            mapping_row(m, process(p, "mapping")).write(&m.figures, m.observed_ns, out)?;
         }
     }
     for m in &report.mappings {
@@ -286,14 +374,14 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
             process: m.process.clone(),
             ..Row::default()
         };
-        mapping_row(m, row).write(&m.figures, out)?;
+        mapping_row(m, row).write(&m.figures, m.observed_ns, out)?;
     }
     for o in &report.objects {
         let row =
             Row { kind: "object".to_owned(), name: o.name.clone(), path: o.path.clone(), ..Row::default() };
-        row.write(&o.figures, out)?;
+        row.write(&o.figures, report.observed_ns, out)?;
     }
-    Row { kind: "total".to_owned(), ..Row::default() }.write(&report.totals, out)
+    Row { kind: "total".to_owned(), ..Row::default() }.write(&report.totals, report.observed_ns, out)
 }
 
 fn mapping_row(m: &MappingHoldings, row: Row) -> Row {
@@ -314,7 +402,7 @@ struct Row {
 }
 
 impl Row {
-    fn write(&self, f: &Figures, out: &mut impl Write) -> io::Result<()> {
+    fn write(&self, f: &Figures, observed_ns: u64, out: &mut impl Write) -> io::Result<()> {
         fn or_empty(value: Option<impl ToString>) -> String {
             value.map_or_else(String::new, |v| v.to_string())
         }
@@ -331,7 +419,7 @@ impl Row {
             f.mapped.to_string(),
             or_empty(f.resident),
         ];
-        cells.extend(f.working_sets().map(|b| b.to_string()));
+        cells.extend(working_sets(f, observed_ns).map(or_empty));
         cells.push(or_empty(f.hot));
         cells.extend(f.cold().map(or_empty));
         cells.push(f.unknown.to_string());
