@@ -102,6 +102,11 @@ impl Recording {
         self
     }
 
+    /// Its files, those of directories one by one.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
     /// Whether it can be read only once.
     pub fn is_stream(&self) -> bool {
         self.files.iter().any(|path| path.as_os_str() == "-" || !path.metadata().is_ok_and(|m| m.is_file()))

@@ -268,6 +268,58 @@ fn info_tells_what_a_file_of_any_format_holds() {
 }
 
 #[test]
+fn info_tells_of_several_files_each_and_together() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    for name in ["a.rec", "b.rec"] {
+        server(&dir.join(name), 1, 32.0, 2);
+    }
+    let whole = std::fs::read(dir.join("b.rec")).unwrap();
+    std::fs::write(dir.join("b.rec"), &whole[..whole.len() * 2 / 3]).unwrap();
+    let text = run(dir, &["report", "info", "-i", "a.rec", "b.rec"]).ok();
+    let row = |name: &str| text.lines().find(|l| l.ends_with(name)).unwrap().to_owned();
+    assert!(row("a.rec").contains("2 s") && row("a.rec").contains(" yes "), "{text}");
+    assert!(row("b.rec").contains(" no "), "{text}");
+    assert!(text.contains("not one recording") && text.contains("no parts of one run"), "{text}");
+    let json = run(dir, &["report", "info", "--json", "-i", "a.rec", "b.rec"]).json();
+    assert_eq!(json["files"].as_array().unwrap().len(), 2);
+    assert!(json["together"].is_null() && json["not_one"].as_str().unwrap().contains("b.rec"), "{json}");
+    // Two that belong together, a second apart.
+    let part = |name: &str, from: u64| {
+        let mut writer = create(&dir.join(name), Format::Rec).unwrap();
+        let started = 1_700_000_000_000_000_000 + from * 1_000_000_000;
+        let header = Header {
+            host: "box".to_owned(),
+            started_unix_ns: started,
+            started_ns: from * 1_000_000_000,
+            ..Header::default()
+        };
+        writer.write(&Item::Header(header)).unwrap();
+        for i in 0..20 {
+            let start_ns = from * 1_000_000_000 + i * 100_000_000;
+            let regions = vec![RegionSnapshot { range: AddrRange::new(0, MIB), ..RegionSnapshot::default() }];
+            let targets = vec![TargetSnapshot::new(TargetId(1), regions)];
+            let end_ns = start_ns + 100_000_000;
+            let snapshot = Snapshot { start_ns, end_ns, sample_ns: 5_000_000, max_nr_accesses: 20, targets };
+            writer.write_snapshot(&snapshot).unwrap();
+        }
+        writer.finish().unwrap();
+    };
+    part("1.rec", 0);
+    part("2.rec", 3);
+    let text = run(dir, &["report", "info", "-i", "2.rec", "1.rec"]).ok();
+    assert!(text.contains("2 files, read as one") && text.contains("duration     5 s"), "{text}");
+    let rows: Vec<&str> = text.lines().filter(|l| l.ends_with("1.rec") || l.ends_with("2.rec")).collect();
+    assert!(rows[0].ends_with("1.rec") && rows[1].ends_with("2.rec"), "{text}");
+    let json = run(dir, &["report", "info", "--json", "-i", "1.rec", "2.rec"]).json();
+    let sum = |of: &serde_json::Value| of["file"]["bytes"].as_u64().unwrap();
+    assert_eq!(sum(&json["together"]), sum(&json["files"][0]) + sum(&json["files"][1]));
+    // A single one is as ever.
+    assert_eq!(run(dir, &["report", "info", "--json", "-i", "a.rec"]).json()["file"]["path"], "a.rec");
+    run(dir, &["report", "info", "-i", "a.rec", "-"]).fails(1, &["stream"]);
+}
+
+#[test]
 fn diff_finds_what_grew_and_nothing_else() {
     let dir = tempdir().unwrap();
     let dir = dir.path();

@@ -330,6 +330,34 @@ pub fn write_text(report: &InfoReport, targets: bool, out: &mut impl Write) -> i
     if targets { write_targets(report, out) } else { Ok(()) }
 }
 
+/// Writes a line a file, with what is wrong with it below.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_list(reports: &[InfoReport], out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:<20} {:>9} {:>9} {:>10} {:>5}  file",
+        "started", "duration", "snapshots", "size", "whole"
+    )?;
+    for report in reports {
+        writeln!(
+            out,
+            "{:<20} {:>9} {:>9} {:>10} {:>5}  {}",
+            report.started.as_deref().unwrap_or("unknown"),
+            format_time(report.duration_ns),
+            report.provenance.snapshots,
+            report.file.bytes.map_or_else(|| "?".to_owned(), format_size),
+            if report.file.complete { "yes" } else { "no" },
+            printable(&report.file.path)
+        )?;
+        for remark in &report.file.remarks {
+            writeln!(out, "    {}", printable(remark))?;
+        }
+    }
+    Ok(())
+}
+
 fn write_targets(report: &InfoReport, out: &mut impl Write) -> io::Result<()> {
     let origin = report.provenance.origin_ns();
     writeln!(out)?;

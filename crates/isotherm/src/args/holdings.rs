@@ -137,9 +137,10 @@ pub struct SummaryArgs {
 /// What a recording holds: who made it where and when, how, of what, how large, and whether it is whole.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
-    /// Recording to look at, in any format that is read, damaged ones too; `-` is standard input
-    #[arg(short, long, value_name = "FILE", default_value = "isotherm.rec")]
-    pub input: PathBuf,
+    /// Recording to look at, in any format that is read, damaged ones too; `-` is standard input. Of several files, or the
+    /// directory they are in: a line each, then what they are together, and what is missing between them
+    #[arg(short, long, value_name = "FILE", num_args = 1.., default_value = "isotherm.rec")]
+    pub input: Vec<PathBuf>,
     #[command(flatten, next_help_heading = "Input of other programs")]
     pub foreign: ForeignArgs,
     /// List the targets

@@ -4,13 +4,14 @@ use super::{print, print_json};
 use crate::args::{InfoArgs, InputArgs, SummaryArgs};
 use crate::reading::Recording;
 use crate::terminal;
+use anyhow::bail;
 use isotherm_record::rec::version_of;
 use isotherm_report::holdings::{self, HoldingsAnalysis, HoldingsOptions};
-use isotherm_report::info::{self, FileInfo, InfoAnalysis};
-use isotherm_report::units::Bounds;
+use isotherm_report::info::{self, FileInfo, InfoAnalysis, InfoReport};
+use isotherm_report::units::{Bounds, counted};
 use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 
 /// Lines on a terminal unless asked otherwise: what fits on a screen.
 const LINES: usize = 20;
@@ -57,25 +58,61 @@ pub fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
 
 /// `isotherm report info`.
 pub fn info(args: &InfoArgs) -> anyhow::Result<()> {
-    let input =
-        InputArgs { input: vec![args.input.clone()], target: Vec::new(), foreign: args.foreign.clone() };
-    let mut recording = Recording::new(&input).or_empty();
+    let all = Recording::new(&input(args, args.input.clone()));
+    let files = all.files();
+    if let [file] = files {
+        let report = info_of(args, vec![file.clone()], file.display().to_string(), false)?;
+        return match args.json {
+            true => print_json(&report, true),
+            false => print(|out| info::write_text(&report, args.targets, out)),
+        };
+    }
+    if all.is_stream() {
+        bail!("a stream can be read once: give it alone, or save it to a file first");
+    }
+    let each = files.iter().map(|file| info_of(args, vec![file.clone()], file.display().to_string(), false));
+    let mut each = each.collect::<anyhow::Result<Vec<_>>>()?;
+    each.sort_by_key(|report| report.provenance.started_unix_ns);
+    let ordered = each.iter().map(|report| PathBuf::from(&report.file.path)).collect();
+    // What is wrong with each was told.
+    let name = format!("{}, read as one", counted(files.len() as u64, "file"));
+    let together = info_of(args, ordered, name, true);
+    if args.json {
+        let why = together.as_ref().err().map(|error| format!("{error:#}"));
+        let report = serde_json::json!({"files": each, "together": together.ok(), "not_one": why});
+        return print_json(&report, true);
+    }
+    print(|out| {
+        info::write_list(&each, out)?;
+        writeln!(out)?;
+        match &together {
+            Ok(together) => info::write_text(together, args.targets, out),
+            Err(why) => writeln!(out, "not one recording: {why:#}"),
+        }
+    })
+}
+
+fn input(args: &InfoArgs, input: Vec<PathBuf>) -> InputArgs {
+    InputArgs { input, target: Vec::new(), foreign: args.foreign.clone() }
+}
+
+/// What these files hold, read as one.
+fn info_of(args: &InfoArgs, files: Vec<PathBuf>, name: String, silent: bool) -> anyhow::Result<InfoReport> {
+    let mut recording = Recording::new(&input(args, files.clone())).or_empty();
+    if silent {
+        recording = recording.silent();
+    }
     let mut analysis = InfoAnalysis::default();
     let ended = recording.read_into(&mut analysis)?;
-    let file = FileInfo {
-        path: args.input.display().to_string(),
+    let bytes = |file: &PathBuf| file.metadata().ok().map(|m| m.len());
+    Ok(analysis.finish(FileInfo {
+        path: name,
         format: ended.format.to_string(),
-        version: version(&args.input),
-        bytes: (!recording.is_stream()).then(|| args.input.metadata().map(|m| m.len()).ok()).flatten(),
+        version: files.first().and_then(|file| version(file)),
+        bytes: (!recording.is_stream()).then(|| files.iter().map(bytes).sum()).flatten(),
         complete: ended.truncated.is_none(),
         remarks: ended.remarks,
-    };
-    let report = analysis.finish(file);
-    if args.json {
-        print_json(&report, true)
-    } else {
-        print(|out| info::write_text(&report, args.targets, out))
-    }
+    }))
 }
 
 /// The version of the format, where the file says it.

@@ -147,7 +147,7 @@ fn draw_legend(map: &Heatmap, scale: Scale, top: f64, canvas: &mut dyn Canvas) {
 
 fn draw_panel(map: &Heatmap, panel: &Panel, plot: Rect, scale: Scale, canvas: &mut dyn Canvas) {
     let room = plot.width + RIGHT as f64 - MARGIN;
-    let title = shortened(&terminal::title(map, panel), (room / TextSize::Label.char_width()) as usize);
+    let title = terminal::title(map, panel, (room / TextSize::Label.char_width()) as usize);
     canvas.text(plot.x, plot.y - 16.0, &title, TextStyle::new(TextSize::Label).bold());
     // Addresses grow upwards.
     canvas.cells(plot, map.columns, panel.rows, &|column, row| match map.level(

@@ -78,7 +78,7 @@ pub fn write_terminal(map: &Heatmap, options: &TerminalOptions, out: &mut impl W
 pub fn write_body(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write) -> io::Result<()> {
     let scale = map.scale(options.scale);
     for panel in map.panels.iter().rev() {
-        writeln!(out, "{}", shortened(&title(map, panel), options.width.max(24)))?;
+        writeln!(out, "{}", title(map, panel, options.width.max(24)))?;
         write_panel(map, panel, options, scale, out)?;
     }
     write_time_axis(map, options, out)?;
@@ -93,8 +93,8 @@ pub fn write_body(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write
     Ok(())
 }
 
-/// What a panel shows, in a line.
-pub(super) fn title(map: &Heatmap, panel: &Panel) -> String {
+/// What a panel shows, in a line of at most `width` characters. A figure is there whole or not at all.
+pub(super) fn title(map: &Heatmap, panel: &Panel, width: usize) -> String {
     let mut title = panel.area.name.clone();
     // The head names the target when there is only one.
     if let Some(target) = panel.area.target()
@@ -103,15 +103,19 @@ pub(super) fn title(map: &Heatmap, panel: &Panel) -> String {
     {
         title.push_str(&format!(" of {}", map.provenance.target_name(target)));
     }
-    title.push_str(&format!(
-        ": {}, {} a row",
-        format_size(panel.area.range().size()),
-        format_size(panel.row_bytes())
-    ));
-    if let Some(share) = panel.area.heat_share {
-        title.push_str(&format!(", {} of the heat", format_share(share)));
+    let size = format_size(panel.area.range().size());
+    let row = format!("{} a row", format_size(panel.row_bytes()));
+    let share = panel.area.heat_share.map(|share| format!("{} of the heat", format_share(share)));
+    let figures = |list: &[Option<&String>]| {
+        list.iter().flatten().map(|figure| figure.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let choices =
+        [figures(&[Some(&size), Some(&row), share.as_ref()]), figures(&[Some(&size), share.as_ref()]), size];
+    let fits = |figures: &&String| title.chars().count() + 2 + figures.chars().count() <= width;
+    match choices.iter().find(fits) {
+        Some(figures) => format!("{title}: {figures}"),
+        None => shortened(&title, width),
     }
-    title
 }
 
 /// Cells of a character: the upper row and, with colours, the lower.
