@@ -16,16 +16,19 @@ Mappings are matched by program and name, anonymous ones by order and size; addr
 mean over time of the working set (accessed at least once within 1 s) and of the access rate of what is in it.
 Mappings below 1 MiB or 5 % of the working set are too small to compare.
 
-What a difference is. Each recording is cut into blocks of 2 s and more, and the middle half of them counts, so that a
+What a difference is. Each recording is cut into blocks of 1 s and more, and the middle half of them counts, so that a
 busy second does not; nor do blocks in which the monitor had lost sight of more than in others. Two recordings of one
 program differ by more than their blocks show, since monitoring is sampling: that is taken to be 1.5 % of a working
 set plus 256 KiB, and 10 % of a rate (standard deviations, from recordings of steady programs). Where the monitor was
 late for more than 2 % of its sampling intervals the machine was busy, and half of what is beyond that adds to it.
 With several recordings a side, their own scatter takes its place; of four and more a side the middle half counts. A
 t-test on that gives p, corrected for all that is compared (Holm; of --level four fifths go to working sets, a fifth
-to rates). Called different is
-what has p < --level, changed by --min-change at least (a rate: by 25 %), and is not explained by memory that is unknown
-in one recording only.
+to rates). Called different is what has p < --level, changed by --min-change at least (a rate: by 25 %), and is not
+explained by memory that is unknown in one recording only.
+
+What can be found. Of a steady program two recordings of 10 s show a change of the working set of 8 % and more, two of
+10 s a side one of 5 to 10 %, three a side one of 5 %. A program that does not come around to all of its hot set within a
+second has a working set that goes by its speed: a larger hot set does not show in it, and a busy machine does.
 
 What is unclear. A working set that seems to have changed by --min-change, where that is within the noise, and the noise
 would hide a change twice as large; or where what is unknown explains the change. More or longer recordings may show it.
