@@ -139,6 +139,7 @@ impl Format {
             "mappings and their names",
             "backend and blind spots",
             "the monitor's cost and what its budget cut",
+            "actions of schemes",
             "fractions of an access",
             "what is not known (such regions read as 0 accesses) and what is resident",
         ];

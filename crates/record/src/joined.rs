@@ -207,6 +207,10 @@ impl Joined {
                 shift(time_ns);
             }
             Item::Cost(cost) => shift(&mut cost.time_ns),
+            Item::Action(action) => {
+                action.target = self.targets.id(action.target);
+                shift(&mut action.time_ns);
+            }
             Item::TargetEnd(end) => {
                 let id = end.target;
                 end.target = self.targets.id(id);

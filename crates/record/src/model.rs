@@ -254,6 +254,28 @@ pub struct TargetEnd {
     pub reason: String,
 }
 
+/// A scheme acted on memory of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SchemeAction {
+    /// When, ns.
+    pub time_ns: u64,
+    /// Target id.
+    pub target: u64,
+    /// First address.
+    pub start: u64,
+    /// First address past it.
+    pub end: u64,
+    /// Name of the scheme.
+    pub scheme: String,
+    /// What it did: `pageout`, `cold`, ...
+    pub action: String,
+    /// Bytes that it was tried on.
+    pub tried: u64,
+    /// Bytes on which it took effect.
+    pub applied: u64,
+}
+
 /// The last item of a recording that was finished properly.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -288,6 +310,8 @@ pub enum Item {
     Cost(Cost),
     /// A target goes.
     TargetEnd(TargetEnd),
+    /// A scheme acted.
+    Action(SchemeAction),
     /// The recording ends.
     End(End),
 }

@@ -7,8 +7,8 @@ mod common;
 use common::{items_of, snapshots};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{
-    Backend, Cost, End, Format, Header, Item, Mapping, Mappings, ReadOptions, RecordedAttrs, TargetEnd,
-    TargetInfo, create, open_with,
+    Backend, Cost, End, Format, Header, Item, Mapping, Mappings, ReadOptions, RecordedAttrs, SchemeAction,
+    TargetEnd, TargetInfo, create, open_with,
 };
 use proptest::prelude::*;
 
@@ -104,6 +104,13 @@ fn notes(number: u64, time_ns: u64) -> Vec<Item> {
         Item::Target(TargetInfo { id, pid: 7, comm: "née\n".to_owned(), time_ns, ..TargetInfo::default() }),
         Item::Mappings(Mappings { target: id, time_ns, maps: vec![mapping], partial: false }),
         Item::Cost(Cost { time_ns, checks: number, ..Cost::default() }),
+        Item::Action(SchemeAction {
+            time_ns,
+            target: id,
+            applied: number,
+            scheme: "idle".to_owned(),
+            ..SchemeAction::default()
+        }),
         Item::Attrs { time_ns, attrs: RecordedAttrs { sample_us: number, ..RecordedAttrs::default() } },
         Item::TargetEnd(TargetEnd { target: id, time_ns, reason: "left".to_owned() }),
     ]

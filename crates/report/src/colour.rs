@@ -66,6 +66,14 @@ pub const UNKNOWN: Colour = Colour::hex(0x3f_7d6e);
 /// The stripes.
 pub const UNKNOWN_STRIPE: Colour = Colour::hex(0xa5_cfc4);
 
+/// Where an action of a scheme took effect: a blue that no rate has, in dashes, so that it is told apart without colour, too.
+pub const ACTED: Colour = Colour::hex(0x35_c2ff);
+
+/// Whether the mark of an action is drawn in this row of a picture: dashes, and between them the heat.
+pub const fn is_dash(row: usize) -> bool {
+    row % 4 < 2
+}
+
 /// The colour of the cell of what is unknown in this column and row: diagonal stripes.
 pub fn unknown(column: usize, row: usize) -> Colour {
     if (column + row).is_multiple_of(4) { UNKNOWN_STRIPE } else { UNKNOWN }

@@ -212,7 +212,7 @@ impl Accumulate for InfoAnalysis {
                 }
             }
             Item::End(_) => self.has_end = true,
-            Item::Snapshot(_) | Item::Cost(_) => {}
+            Item::Snapshot(_) | Item::Cost(_) | Item::Action(_) => {}
         }
     }
 }
@@ -321,6 +321,9 @@ pub fn write_text(report: &InfoReport, targets: bool, out: &mut impl Write) -> i
         None => "unknown".to_owned(),
     };
     fact("cost", &cost)?;
+    for line in from.actions_in_words() {
+        fact("actions", &line)?;
+    }
     for line in from.foot() {
         fact("remark", &line)?;
     }

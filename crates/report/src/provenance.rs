@@ -3,9 +3,9 @@
 
 use crate::names::{elided, printable};
 use crate::rate::interval_ns;
-use crate::units::{counted, format_share, format_time};
+use crate::units::{counted, format_share, format_size, format_time};
 use isotherm_damon::{Snapshot, TargetId};
-use isotherm_record::{Backend, Cost, Header, Item, Processes, RecordedAttrs, TargetInfo};
+use isotherm_record::{Backend, Cost, Header, Item, Processes, RecordedAttrs, SchemeAction, TargetInfo};
 use serde::Serialize;
 
 /// Targets described by name; more are counted only.
@@ -76,6 +76,35 @@ impl CostTotals {
     }
 }
 
+/// Actions of a scheme, summed up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ActionTotals {
+    /// Name of the scheme.
+    pub scheme: String,
+    /// What it did.
+    pub action: String,
+    /// How often.
+    pub count: u64,
+    /// Bytes that it was tried on.
+    pub tried: u64,
+    /// Bytes on which it took effect.
+    pub applied: u64,
+}
+
+impl ActionTotals {
+    /// `12 of pageout by prcl: 4 MiB of 8 MiB tried`.
+    fn sentence(&self) -> String {
+        format!(
+            "{} of {} by {}: took effect on {} of {}",
+            self.count,
+            printable(&self.action),
+            printable(&self.scheme),
+            format_size(self.applied),
+            format_size(self.tried)
+        )
+    }
+}
+
 /// What is known about a recording besides its snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Provenance {
@@ -115,6 +144,9 @@ pub struct Provenance {
     pub last_ns: u64,
     /// What monitoring cost.
     pub cost: CostTotals,
+    /// What schemes did while it was recorded, a line a scheme and action.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<ActionTotals>,
     /// Why the recording ended; `None` when it has no end.
     pub end: Option<String>,
     /// In what way the recording is incomplete, a clause; `None` when it is whole.
@@ -158,6 +190,7 @@ impl Provenance {
                 self.attrs = *attrs;
             }
             Item::Cost(cost) => self.cost.add(cost, self.attrs.sample_us),
+            Item::Action(action) => self.action(action),
             Item::End(end) => {
                 self.end = Some(end.reason.clone());
                 if !end.blind_spots.is_empty() {
@@ -166,6 +199,28 @@ impl Provenance {
             }
             Item::Mappings(_) | Item::TargetEnd(_) | Item::Snapshot(_) => {}
         }
+    }
+
+    fn action(&mut self, action: &SchemeAction) {
+        let same = |t: &ActionTotals| t.scheme == action.scheme && t.action == action.action;
+        let at = self.actions.iter().position(same).or_else(|| {
+            // No more schemes run at once; of those that a file brought later only the first are told apart.
+            (self.actions.len() < MAX_TARGETS).then(|| {
+                let (scheme, action) = (action.scheme.clone(), action.action.clone());
+                self.actions.push(ActionTotals { scheme, action, ..ActionTotals::default() });
+                self.actions.len() - 1
+            })
+        });
+        if let Some(totals) = at.and_then(|at| self.actions.get_mut(at)) {
+            totals.count += 1;
+            totals.tried = totals.tried.saturating_add(action.tried);
+            totals.applied = totals.applied.saturating_add(action.applied);
+        }
+    }
+
+    /// What schemes did, a sentence each.
+    pub fn actions_in_words(&self) -> Vec<String> {
+        self.actions.iter().map(ActionTotals::sentence).collect()
     }
 
     fn header(&mut self, header: &Header) {

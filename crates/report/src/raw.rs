@@ -147,6 +147,7 @@ impl<W: Write> RawWriter<W> {
                 Item::Attrs { attrs, .. } => self.tagged("attrs", attrs),
                 Item::Cost(cost) => self.tagged("cost", cost),
                 Item::TargetEnd(end) => self.tagged("target_end", end),
+                Item::Action(action) => self.tagged("action", action),
                 Item::End(end) => self.tagged("end", end),
                 Item::Snapshot(_) => Ok(()),
             };
@@ -169,6 +170,21 @@ impl<W: Write> RawWriter<W> {
                 )
             }
             Item::TargetEnd(end) => writeln!(self.out, "# target {} {}", end.target, printable(&end.reason)),
+            Item::Action(a) => {
+                let origin = self.provenance.origin_ns() as f64;
+                writeln!(
+                    self.out,
+                    "# action {:.6} {} {:#x} {:#x} {} by {}: tried {}, applied {}",
+                    (a.time_ns as f64 - origin) / SECOND_NS,
+                    a.target,
+                    a.start,
+                    a.end,
+                    printable(&a.action),
+                    printable(&a.scheme),
+                    a.tried,
+                    a.applied
+                )
+            }
             Item::End(end) => writeln!(self.out, "# end: {}", printable(&end.reason)),
             _ => Ok(()),
         }

@@ -41,7 +41,8 @@ pub struct ApplyArgs {
     /// How often to print statistics: on a terminal they are one screen, else lines
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     pub stats_every: Duration,
-    /// Write every action to FILE, a JSON object a line; what is there stays. SIGHUP has it opened anew
+    /// Write every action to FILE, a JSON object a line; what is there stays. It is opened anew on SIGHUP, and when
+    /// it was moved away or removed
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// Also record to FILE, as `isotherm record` does

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 /// Set once writing has failed: there is no point in going on.
@@ -93,6 +94,8 @@ pub struct Recorder {
     /// Whether there is to be a summary at the end: the CPUs that recording may cost.
     summary: Option<f64>,
     digest: Option<Digest>,
+    /// Where actions of schemes come from.
+    actions: Option<Receiver<rec::SchemeAction>>,
 }
 
 /// A target, as it was written down.
@@ -122,10 +125,22 @@ impl Recorder {
             summary: (!args.quiet && args.every.is_none() && !is_standard(&args.output))
                 .then_some(args.monitor.overhead),
             digest: None,
+            actions: None,
         };
         recorder.header.run = live::random("uuid");
         recorder.write(&Item::Header(recorder.header.clone()));
         recorder
+    }
+
+    /// From now on what comes this way is written down, too.
+    pub fn take_actions(&mut self, actions: Receiver<rec::SchemeAction>) {
+        self.actions = Some(actions);
+    }
+
+    fn write_actions(&mut self) {
+        while let Some(action) = self.actions.as_ref().and_then(|actions| actions.try_recv().ok()) {
+            self.write(&Item::Action(action));
+        }
     }
 
     /// From now on another file of `series` is begun every so often; the present one is its first.
@@ -174,6 +189,7 @@ impl Recorder {
     /// When writing failed, now or before.
     pub fn finish(mut self, end: rec::End) -> Result<Finished, rec::Error> {
         self.ask_for_command_lines(usize::MAX);
+        self.write_actions();
         self.write(&Item::End(end));
         let finished = self.writer.finish();
         self.note(finished);
@@ -341,6 +357,7 @@ impl Observer for Recorder {
             return;
         }
         self.snapshots += 1;
+        self.write_actions();
         let mut whole = None;
         if let Some(rolling) = &mut self.rolling {
             rolling.remember(snapshot);
@@ -363,6 +380,8 @@ impl Observer for Recorder {
     }
 
     fn target_end(&mut self, id: TargetId, reason: EndReason, time_ns: u64) {
+        // What was done to it comes before its end.
+        self.write_actions();
         self.known.remove(&id);
         if let Some(rolling) = &mut self.rolling {
             rolling.forget(id);
@@ -383,6 +402,7 @@ impl Observer for Recorder {
     }
 
     fn idle(&mut self) {
+        self.write_actions();
         // What has gathered is written, so that the file is never more than about a second behind.
         if self.error.is_none() {
             let flushed = self.writer.flush();

@@ -264,7 +264,7 @@ impl<W: Write + Send> ItemWriter for Writer<W> {
                 // What comes back under this id is announced again.
                 self.names.remove(&end.target);
             }
-            Item::Attrs { .. } | Item::Snapshot(_) | Item::Cost(_) | Item::End(_) => {}
+            Item::Attrs { .. } | Item::Snapshot(_) | Item::Cost(_) | Item::Action(_) | Item::End(_) => {}
         }
         self.note(item)
     }

@@ -14,6 +14,8 @@ const COST: u64 = 5;
 const TARGET_END: u64 = 6;
 const END: u64 = 7;
 const MAPPINGS_CHANGE: u64 = 8;
+/// Since 1.2; 9 are snapshots.
+const ACTION: u64 = 10;
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -67,6 +69,7 @@ fn text(item: &Item, known: &mut Known) -> serde_json::Result<(u64, Vec<u8>)> {
             known.forget(v.target);
             (TARGET_END, serde_json::to_vec(v)?)
         }
+        Item::Action(v) => (ACTION, serde_json::to_vec(v)?),
         Item::End(v) => (END, serde_json::to_vec(v)?),
         // Told by those who know how.
         Item::Snapshot(_) => (0, Vec::new()),
@@ -98,6 +101,7 @@ fn item(kind: u64, json: &[u8], known: &mut Known) -> Option<Item> {
             known.forget(end.target);
             Item::TargetEnd(end)
         }
+        ACTION => Item::Action(serde_json::from_slice(json).ok()?),
         END => Item::End(serde_json::from_slice(json).ok()?),
         _ => return None,
     })
@@ -113,6 +117,7 @@ pub(super) fn time_of(item: &Item) -> Option<u64> {
         Item::Snapshot(v) => Some(v.end_ns),
         Item::Cost(v) => Some(v.time_ns),
         Item::TargetEnd(v) => Some(v.time_ns),
+        Item::Action(v) => Some(v.time_ns),
         Item::End(v) => Some(v.time_ns),
     }
 }

@@ -30,6 +30,7 @@ pub use view::{Level, Tick, time_ticks};
 use crate::provenance::Provenance;
 use isotherm_damon::AddrRange;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeSet;
 use std::str::FromStr;
 
 /// Most columns and most rows of a panel; more are cut down to it.
@@ -94,6 +95,9 @@ pub struct Panel {
     /// Rates in Hz, row by row; [`EMPTY`] and [`UNKNOWN`] are no rates.
     #[serde(rename = "rates_hz", serialize_with = "by_row")]
     cells: Cells,
+    /// Cells in which an action of a scheme took effect.
+    #[serde(rename = "acted_on", skip_serializing_if = "BTreeSet::is_empty")]
+    marks: BTreeSet<(usize, usize)>,
 }
 
 /// What a cell shows.
@@ -163,6 +167,11 @@ impl Panel {
         }
     }
 
+    /// Whether an action of a scheme took effect in a cell.
+    pub fn is_acted_on(&self, row: usize, column: usize) -> bool {
+        self.marks.contains(&(column, row))
+    }
+
     /// Whether any cell is unknown.
     fn has_unknown(&self) -> bool {
         self.cells.hz.contains(&UNKNOWN)
@@ -219,6 +228,11 @@ impl Heatmap {
     /// Whether any cell of any panel is unknown.
     pub fn has_unknown(&self) -> bool {
         self.panels.iter().any(Panel::has_unknown)
+    }
+
+    /// Whether actions of schemes took effect on what is shown.
+    pub fn has_actions(&self) -> bool {
+        self.panels.iter().any(|panel| !panel.marks.is_empty())
     }
 
     /// Which scale [`Scale::Auto`] stands for here.

@@ -142,6 +142,15 @@ fn draw_legend(map: &Heatmap, scale: Scale, top: f64, canvas: &mut dyn Canvas) {
         canvas.text(x, bar.y + 8.0, "unknown", label);
         x += TextSize::Small.width("unknown") + 32.0;
     }
+    if map.has_actions() {
+        let swatch = Rect { x, width: CELL as f64, ..bar };
+        canvas.cells(swatch, 1, bar.height as usize / CELL, &|_, row| {
+            if colour::is_dash(row) { colour::ACTED } else { colour::heat(0.0) }
+        });
+        x += 12.0;
+        canvas.text(x, bar.y + 8.0, "action", label);
+        x += TextSize::Small.width("action") + 32.0;
+    }
     canvas.text(x, bar.y + 8.0, scale.remark().trim_start(), label.faint());
 }
 
@@ -150,15 +159,19 @@ fn draw_panel(map: &Heatmap, panel: &Panel, plot: Rect, scale: Scale, canvas: &m
     let title = terminal::title(map, panel, (room / TextSize::Label.char_width()) as usize);
     canvas.text(plot.x, plot.y - 16.0, &title, TextStyle::new(TextSize::Label).bold());
     // Addresses grow upwards.
-    canvas.cells(plot, map.columns, panel.rows, &|column, row| match map.level(
-        panel,
-        panel.rows - 1 - row,
-        column,
-        scale,
-    ) {
-        Level::Rate(_, level) => colour::heat(level),
-        Level::Unknown => colour::unknown(column, row),
-        Level::Empty => VOID,
+    canvas.cells(plot, map.columns, panel.rows, &|column, row| {
+        let from_below = panel.rows - 1 - row;
+        let acted = |row| panel.is_acted_on(row, column);
+        // An action on a row only is a dash, wherever the row is.
+        let alone = from_below == 0 || !acted(from_below - 1);
+        if acted(from_below) && (alone || colour::is_dash(row)) {
+            return colour::ACTED;
+        }
+        match map.level(panel, from_below, column, scale) {
+            Level::Rate(_, level) => colour::heat(level),
+            Level::Unknown => colour::unknown(column, row),
+            Level::Empty => VOID,
+        }
     });
     frame(plot, canvas);
     draw_addresses(panel, plot, canvas);

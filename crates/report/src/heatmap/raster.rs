@@ -17,7 +17,8 @@ use crate::segments::Segment;
 use crate::space::Space;
 use crate::{Accumulate, units};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId};
-use isotherm_record::Item;
+use isotherm_record::{Item, SchemeAction};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// `seen_bp` of a region all of which could be observed.
@@ -76,13 +77,27 @@ struct Grid {
     cells: Sums,
     /// A column for what lies in several: drawn once, then shared out.
     spare: Sums,
+    /// Column and row of cells in which an action took effect; each once, however many there were.
+    marks: BTreeSet<(usize, usize)>,
 }
 
 impl Grid {
     fn new(area: Area, rows: usize, columns: usize) -> Self {
         let rows = Axis::new(area.start, area.end, rows);
         let n = rows.parts();
-        Self { area, cells: Sums::new(n * columns), spare: Sums::new(n), rows }
+        Self { area, cells: Sums::new(n * columns), spare: Sums::new(n), rows, marks: BTreeSet::new() }
+    }
+
+    /// Marks where an action took effect. Objects have other addresses: what was done to them is not shown there.
+    fn mark(&mut self, time: &Axis, action: &SchemeAction) {
+        let others = self.area.target().is_some_and(|target| target.0 != action.target);
+        let (start, end) = (action.start.max(self.rows.start()), action.end.min(self.rows.end()));
+        let inside = (time.start()..=time.end()).contains(&action.time_ns);
+        if action.applied == 0 || others || self.area.is_object() || !inside || start >= end {
+            return;
+        }
+        let column = time.part(action.time_ns);
+        self.marks.extend((self.rows.part(start)..=self.rows.part(end - 1)).map(|row| (column, row)));
     }
 
     /// Calls `draw(axis, cells, seconds)` so that what it draws for one second lands in the columns
@@ -146,6 +161,7 @@ impl Grid {
             heat: self.cells.heat.iter().sum(),
             labels: labels.into_iter().map(|(r, name)| (r.start, r.end, name)).collect(),
             cells: Cells { columns, hz },
+            marks: self.marks.clone(),
             area: self.area.clone(),
         }
     }
@@ -318,6 +334,9 @@ impl Accumulate for Raster {
         self.provenance.note(item);
         self.names.note(item);
         self.space.note(item);
+        if let Item::Action(action) = item {
+            self.grids.iter_mut().for_each(|grid| grid.mark(&self.time, action));
+        }
     }
 }
 

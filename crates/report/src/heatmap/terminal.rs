@@ -31,6 +31,9 @@ impl Default for TerminalOptions {
 /// A character of unknown cells, half covered with stripes.
 const UNKNOWN: char = '\u{2592}';
 
+/// A character of cells in which an action of a scheme took effect.
+const ACTED: char = 'x';
+
 /// Width of an address, `0x7ffc00000000`.
 const ADDRESS: usize = 14;
 
@@ -83,6 +86,12 @@ pub fn write_body(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write
     }
     write_time_axis(map, options, out)?;
     write_legend(map, options, scale, out)?;
+    if map.has_actions() {
+        writeln!(out, "{ACTED}: an action of a scheme took effect there")?;
+    }
+    for line in map.provenance.actions_in_words() {
+        writeln!(out, "actions: {line}")?;
+    }
     if let Some(share) = map.heat_share() {
         writeln!(
             out,
@@ -143,7 +152,9 @@ fn write_panel(
             }
         }
         if options.mode == ColourMode::Plain {
-            let digits: String = (0..map.columns).map(|column| level(low, column).digit()).collect();
+            let digits: String = (0..map.columns)
+                .map(|column| if panel.is_acted_on(low, column) { ACTED } else { level(low, column).digit() })
+                .collect();
             match name {
                 Some(name) if options.names() > 0 => write!(out, "{digits}")
                     .and_then(|()| writeln!(out, " {}", shortened(name, options.names() - 1)))?,
@@ -153,7 +164,11 @@ fn write_panel(
         }
         write_half_blocks(
             map.columns,
-            |column| (level(low + 1, column), level(low, column)),
+            |column| {
+                let glyph = Glyph::of(level(low + 1, column), level(low, column));
+                let acted = panel.is_acted_on(low + 1, column) || panel.is_acted_on(low, column);
+                if acted { glyph.acted_on() } else { glyph }
+            },
             options.mode,
             out,
         )?;
@@ -192,12 +207,17 @@ impl Glyph {
         };
         Self { symbol, fg, bg, dim }
     }
+
+    /// The same where an action of a scheme took effect: the sign, before the colour of the lower cell.
+    fn acted_on(self) -> Self {
+        Self { symbol: ACTED, fg: Some(colour::ACTED), dim: false, ..self }
+    }
 }
 
-/// A line of half blocks; `cells(column)` is the upper and the lower cell.
+/// A line of half blocks.
 fn write_half_blocks(
     columns: usize,
-    cells: impl Fn(usize) -> (Level, Level),
+    glyph: impl Fn(usize) -> Glyph,
     mode: ColourMode,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -209,8 +229,7 @@ fn write_half_blocks(
     };
     let mut state = String::new();
     for column in 0..columns {
-        let (upper, lower) = cells(column);
-        let Glyph { symbol, fg, bg, dim } = Glyph::of(upper, lower);
+        let Glyph { symbol, fg, bg, dim } = glyph(column);
         let wanted = format!("{};{};{}", if dim { 2 } else { 22 }, paint(fg, 38), paint(bg, 48));
         if state != wanted {
             write!(out, "\x1b[{wanted}m")?;
@@ -287,11 +306,11 @@ fn write_legend(
     write!(out, "access rate{}: 0 Hz ", scale.remark())?;
     let width = 24;
     let level = |column: usize| Level::Rate(1.0, column as f64 / (width - 1) as f64);
-    write_half_blocks(width, |column| (level(column), level(column)), options.mode, out)?;
+    write_half_blocks(width, |column| Glyph::of(level(column), level(column)), options.mode, out)?;
     let middle = format_rate(scale.rate_hz(0.5, highest));
     write!(out, " {} (middle {middle}); ", format_rate(highest))?;
     if map.has_unknown() {
-        write_half_blocks(2, |_| (Level::Unknown, Level::Unknown), options.mode, out)?;
+        write_half_blocks(2, |_| Glyph::of(Level::Unknown, Level::Unknown), options.mode, out)?;
         write!(out, " unknown; ")?;
     }
     writeln!(out, "\u{b7}: not monitored")
@@ -303,7 +322,7 @@ mod tests {
     use crate::Accumulate;
     use crate::heatmap::Raster;
     use crate::synthetic::{MIB, region, snapshot, stairs, unknown};
-    use isotherm_record::{Item, Mapping, Mappings};
+    use isotherm_record::{Item, Mapping, Mappings, SchemeAction};
 
     fn draw(options: &TerminalOptions) -> String {
         let area = Area {
@@ -378,6 +397,61 @@ mod tests {
         }
         assert!(
             !draw(&TerminalOptions::default()).contains("unknown; "),
+            "no legend for what does not occur"
+        );
+    }
+
+    #[test]
+    fn actions_have_a_sign_where_they_took_effect_and_a_legend() {
+        let area = Area { end: 8 * 4096, target: Some(1), ..Area::default() };
+        let done = |time_ns, target, applied| {
+            Item::Action(SchemeAction {
+                time_ns,
+                target,
+                start: 2 * 4096,
+                end: 6 * 4096,
+                scheme: "idle".to_owned(),
+                action: "pageout".to_owned(),
+                tried: 4 * 4096,
+                applied,
+            })
+        };
+        for (mode, rows) in [(ColourMode::Plain, 4), (ColourMode::True, 2)] {
+            let options = TerminalOptions {
+                mode,
+                lines: 8 / if rows == 4 { 1 } else { 2 },
+                ..TerminalOptions::default()
+            };
+            let grid = GridSpec::new(vec![area.clone()], (0, 100_000_000), 60, 8, 1, 8);
+            let mut raster = Raster::new(&grid);
+            raster.snapshot(&snapshot(0, 1, vec![region(0, 8 * 4096, 0)]));
+            // What took effect on nothing, what was done to others, and what was done later leaves no mark.
+            for item in [
+                done(50_000_000, 1, 4096),
+                done(60_000_000, 1, 0),
+                done(70_000_000, 9, 4096),
+                done(1 << 40, 1, 1),
+            ] {
+                raster.note(&item);
+            }
+            let map = raster.finish();
+            let mut out = Vec::new();
+            write_terminal(&map, &options, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let panel = text.lines().take_while(|l| !l.contains("----"));
+            let marked: usize = panel.map(|l| l.replace(" 0x", "").matches(ACTED).count()).sum();
+            assert_eq!(marked, rows, "{text}");
+            assert!(text.contains("x: an action of a scheme took effect there"), "{text}");
+            assert!(
+                text.contains("actions: 4 of pageout by idle: took effect on 8.0 KiB of 64.0 KiB"),
+                "{text}"
+            );
+            let marks: Vec<usize> = (0..8).filter(|row| map.panels[0].is_acted_on(*row, 30)).collect();
+            assert_eq!(marks, [2, 3, 4, 5]);
+            assert_eq!((0..60).filter(|column| map.panels[0].is_acted_on(3, *column)).count(), 1);
+        }
+        assert!(
+            !draw(&TerminalOptions::default()).contains("an action"),
             "no legend for what does not occur"
         );
     }

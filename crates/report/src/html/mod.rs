@@ -195,6 +195,7 @@ fn words(provenance: &Provenance, contents: &Contents) -> Words {
     if let Some(share) = provenance.cost.cpu_share() {
         head.push(format!("cost of monitoring: {} of a CPU", format_share(share)));
     }
+    head.extend(provenance.actions_in_words().into_iter().map(|line| format!("actions: {line}")));
     let mut foot = provenance.foot();
     foot.extend(
         trend.unknown_remark().map(|remark| format!("working set: {}", remark.trim_start_matches("and "))),

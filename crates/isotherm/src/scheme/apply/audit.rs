@@ -2,14 +2,15 @@
 
 use isotherm_linux::actions::{Applied, Audit};
 use serde_json::{Map, Value, json};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Actions that may wait to be written.
 const WAITING: usize = 16_384;
@@ -74,6 +75,14 @@ impl Log {
     }
 }
 
+/// Whether `path` names another file than `open` by now, or none: the log was moved away.
+fn is_elsewhere(open: &File, path: &Path) -> bool {
+    let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    // A pipe or terminal is nowhere else.
+    let Ok(own) = open.metadata() else { return false };
+    own.is_file() && !path.metadata().is_ok_and(|there| same(&own, &there))
+}
+
 fn write(
     mut out: BufWriter<File>,
     path: &Path,
@@ -84,6 +93,7 @@ fn write(
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let unix = u64::try_from(unix.as_nanos()).unwrap_or(0);
     let offset = unix.saturating_sub(isotherm_linux::monotonic_ns());
+    let (mut looked, mut said) = (Instant::now(), false);
     loop {
         match actions.recv_timeout(LATENCY) {
             Ok(applied) => {
@@ -93,9 +103,20 @@ fn write(
             Err(RecvTimeoutError::Timeout) => out.flush()?,
             Err(RecvTimeoutError::Disconnected) => return out.flush(),
         }
-        if reopen.swap(false, Ordering::Relaxed) {
+        let due = looked.elapsed() >= LATENCY;
+        if due {
+            looked = Instant::now();
+        }
+        if reopen.swap(false, Ordering::Relaxed) || due && is_elsewhere(out.get_ref(), path) {
             out.flush()?;
-            out = open(path)?;
+            match open(path) {
+                Ok(anew) => (out, said) = (anew, false),
+                // What was moved away is better than nothing, and it is tried again.
+                Err(error) if !std::mem::replace(&mut said, true) => {
+                    say!("isotherm: {} cannot be opened anew: {error}", path.display());
+                }
+                Err(_) => {}
+            }
         }
     }
 }

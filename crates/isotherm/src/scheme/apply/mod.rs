@@ -2,6 +2,8 @@
 
 mod audit;
 mod inputs;
+mod marks;
+mod notify;
 mod rules;
 mod show;
 mod table;
@@ -16,7 +18,7 @@ use crate::stop::{self, Stop};
 use anyhow::{Context, bail};
 use audit::Log;
 use isotherm_damon::Attrs;
-use isotherm_linux::actions::Acting;
+use isotherm_linux::actions::{Acting, Audit};
 use isotherm_linux::probe::{self, AccessedBitClearers};
 use isotherm_linux::process::Process;
 use isotherm_linux::schemes::preflight::{Severity, check};
@@ -24,11 +26,12 @@ use isotherm_linux::schemes::{Engine, Rule, SharedEngine, lock};
 use isotherm_linux::targets::{Cgroup, HeldCommand};
 use isotherm_linux::{Ended, FeedLimits, Session, SessionOptions, monotonic_ns};
 use isotherm_record::End;
+use notify::Notify;
 use rules::Loaded;
 use show::{Heard, Show};
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -130,21 +133,32 @@ fn apply(
     mut source: Box<dyn isotherm_linux::Source>,
     mut tracker: isotherm_linux::targets::Tracker,
     held: Option<HeldCommand>,
-    recorder: Option<Recorder>,
+    mut recorder: Option<Recorder>,
     stop: Stop,
 ) -> anyhow::Result<ExitCode> {
     let names: audit::Names =
         Arc::new(Mutex::new(loaded.rules.iter().map(|rule: &Rule| rule.name.clone()).collect()));
     let mut acting = Acting::new(args.split_folios);
+    let mut audits: Vec<Audit> = Vec::new();
     let log = match &args.log {
         Some(path) => {
             let opened = Log::open(path, Arc::clone(&names));
             let (log, audit) = opened.with_context(|| format!("cannot write to {}", path.display()))?;
-            acting.set_audit(audit);
+            audits.push(audit);
             Some(log)
         }
         None => None,
     };
+    let mut unrecorded = marks::Lost::default();
+    if let Some(recorder) = &mut recorder {
+        let (audit, actions, lost) = marks::channel(Arc::clone(&names));
+        recorder.take_actions(actions);
+        audits.push(audit);
+        unrecorded = lost;
+    }
+    if !audits.is_empty() {
+        acting.set_audit(Box::new(move |applied| audits.iter_mut().for_each(|audit| audit(applied))));
+    }
     let engine: SharedEngine = Arc::new(Mutex::new(Engine::new(loaded.rules, attrs, acting)?));
     let inputs: inputs::Inputs = Arc::new(Mutex::new(loaded.inputs));
     inputs::start(&inputs, &engine).context("cannot start a thread")?;
@@ -187,6 +201,7 @@ fn apply(
     let limits = FeedLimits { snapshots: 0, bytes: 0, ..FeedLimits::default() };
     let listener = spawn(&mut session, "listener", limits, heard.clone()).context("cannot start a thread")?;
     let over = Arc::new(AtomicBool::new(false));
+    let (notify, beats) = (Arc::new(Notify::from_env()), Arc::<AtomicU64>::default());
     let (args, stop) = (Arc::new(args), Arc::new(stop));
     let show = Show {
         args: Arc::clone(&args),
@@ -197,13 +212,23 @@ fn apply(
         inputs: Arc::clone(&inputs),
         log: log.as_ref().map(Log::reopener),
         over: Arc::clone(&over),
+        notify: Arc::clone(&notify),
+        beats: Arc::clone(&beats),
         started: Instant::now(),
     };
     let (started, hears) = (show.started, Arc::clone(&stop));
     let show = std::thread::Builder::new().name("isotherm-show".into()).spawn(move || show.run(&hears))?;
 
-    let ends = || stop.asked() || failed.is_set();
-    let ended = session.start().and_then(|()| session.run(&mut { ends }));
+    let ends = || {
+        // The watchdog hears of a session that goes on, not of a thread that does nothing else.
+        beats.fetch_add(1, Ordering::Relaxed);
+        stop.asked() || failed.is_set()
+    };
+    let ended = session.start().and_then(|()| {
+        notify.ready();
+        session.run(&mut { ends })
+    });
+    notify.stopping();
     let mut blind_spots = session.blind_spots();
     blind_spots.extend(AccessedBitClearers::look().blind_spot());
     drop(session);
@@ -224,6 +249,11 @@ fn apply(
         Ok(Ended::NoTargets) => "all targets ended".to_owned(),
         Err(error) => format!("failed: {error}"),
     };
+    match unrecorded.load(Ordering::Relaxed) {
+        0 => {}
+        lost => blind_spots
+            .push(format!("{lost} actions are not recorded: they came faster than they could be written")),
+    }
     let written =
         recorder.map(|thread| joined(thread).finish(End { time_ns: monotonic_ns(), reason, blind_spots }));
     let written = written.transpose();

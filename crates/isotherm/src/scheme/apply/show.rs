@@ -2,6 +2,7 @@
 
 use super::audit::Names;
 use super::inputs::Inputs;
+use super::notify::Notify;
 use super::rules::{self, Changes};
 pub use super::table::Standing;
 use super::table::{head, lines, table};
@@ -16,7 +17,7 @@ use isotherm_linux::targets::EndReason;
 use isotherm_linux::{Cost, Observer, Refusals, probe};
 use isotherm_report::units::counted;
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -73,11 +74,16 @@ pub struct Show {
     pub log: Option<Arc<AtomicBool>>,
     /// The session is over.
     pub over: Arc<AtomicBool>,
+    pub notify: Arc<Notify>,
+    /// Goes on as long as the session does.
+    pub beats: Arc<AtomicU64>,
     pub started: Instant,
 }
 
 /// How often it is looked whether there is something to do.
 const STEP: Duration = Duration::from_millis(50);
+/// How often the service manager hears how things stand.
+const STATUS: Duration = Duration::from_secs(1);
 
 impl Show {
     /// Until the session is over.
@@ -87,6 +93,8 @@ impl Show {
         let (mut changes, mut hangups) = (Changes::of(&self.args.schemes.schemes), 0);
         let mut next = self.started + self.args.stats_every;
         let mut first = true;
+        let mut watched = (Instant::now(), 0);
+        let mut status = Instant::now();
         while !self.over.load(Ordering::Relaxed) {
             std::thread::sleep(STEP);
             let asked = stop.hangups() > hangups;
@@ -96,8 +104,24 @@ impl Show {
                     log.store(true, Ordering::Relaxed);
                 }
             }
-            if changes.take() || asked && changes.is_file() {
-                self.read_again();
+            let changed = changes.take();
+            if asked || changed {
+                self.notify.reloading();
+                if changes.is_file() {
+                    self.read_again();
+                }
+                self.notify.ready();
+            }
+            let beats = self.beats.load(Ordering::Relaxed);
+            if self.notify.alive_every().is_some_and(|every| watched.0.elapsed() + STEP >= every)
+                && beats != watched.1
+            {
+                watched = (Instant::now(), beats);
+                self.notify.alive();
+            }
+            if status.elapsed() >= STATUS {
+                status = Instant::now();
+                self.notify.status(&head(&self.standing()));
             }
             if Instant::now() >= next && !self.args.quiet {
                 next = Instant::now() + self.args.stats_every;
