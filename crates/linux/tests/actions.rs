@@ -42,7 +42,18 @@ fn apply(
     let range = AddrRange::new(start, start + size);
     let region = RegionSnapshot { range, ..RegionSnapshot::default() };
     let (target, nodes, time_left_ns) = (ME, &[][..], None);
-    acting.apply(&Request { scheme: 0, action, target, range, region: &region, filters, nodes, time_left_ns })
+    acting.apply(&Request {
+        scheme: 0,
+        action,
+        target,
+        range,
+        region: &region,
+        filters,
+        nodes,
+        time_left_ns,
+        window_ns: None,
+        matches: range,
+    })
 }
 
 fn touch(start: u64, size: u64) {
@@ -268,10 +279,12 @@ fn a_target_that_died_is_refused() {
         action: Action::Cold,
         target,
         range,
+        matches: range,
         region: &region,
         filters: &[],
         nodes: &[],
         time_left_ns: None,
+        window_ns: None,
     };
     assert!(acting.apply(&request(id)).is_ok());
     drop(child);

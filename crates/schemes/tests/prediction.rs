@@ -149,7 +149,13 @@ impl Actions for Memory {
             }
         }
         world.paged_out += applied;
-        Ok(Outcome { applied: applied * PAGE_SIZE, passed: applied * PAGE_SIZE, took_ns: applied * 500 })
+        Ok(Outcome {
+            applied: applied * PAGE_SIZE,
+            passed: applied * PAGE_SIZE,
+            took_ns: applied * 500,
+            skipped: (end - start) as u64 * PAGE_SIZE - applied * PAGE_SIZE,
+            cut: None,
+        })
     }
 }
 

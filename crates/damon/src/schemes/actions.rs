@@ -15,8 +15,11 @@ pub struct Request<'a> {
     pub action: Action,
     /// In whose address space.
     pub target: TargetId,
-    /// To which addresses: whole least regions, within one region.
+    /// To which addresses: whole least regions, within one region; or a unit that was [`cut`](Outcome::cut).
     pub range: AddrRange,
+    /// The memory around `range` that matches just as well. What cannot be divided, as a large folio, and reaches from
+    /// `range` beyond it, may be acted on whole as long as it lies within.
+    pub matches: AddrRange,
     /// What is known of the memory; its range is the part of the region that matched, of which `range` may be a part.
     pub region: &'a RegionSnapshot,
     /// Which pages of the range ([`passes`](super::passes)); all if there are none.
@@ -26,6 +29,8 @@ pub struct Request<'a> {
     /// How long it should take at the most, in nanoseconds, where the quota limits time. What is not done by then is not
     /// applied.
     pub time_left_ns: Option<u64>,
+    /// When the running window of the quota was opened ([`Moment::now_ns`](crate::Moment::now_ns)); `None` without a quota.
+    pub window_ns: Option<u64>,
 }
 
 /// What came of a [`Request`].
@@ -35,6 +40,12 @@ pub struct Outcome {
     pub applied: u64,
     /// Bytes present that passed the filters of the request.
     pub passed: u64,
+    /// Bytes of the range at which there is nothing that the action could be for, or what goes with memory before the range.
+    /// They were looked at, not tried. 0 in the kernel, which charges a quota for absent memory as well.
+    pub skipped: u64,
+    /// What cannot be divided, begins in the range, and goes on behind its end within [`Request::matches`]: it was left for a
+    /// call of its own. Nothing from its start on was done.
+    pub cut: Option<AddrRange>,
     /// How long it took, in nanoseconds of the caller's clock.
     pub took_ns: u64,
 }

@@ -4,11 +4,12 @@
 //! matching regions that the core's filters leave), which are ordered by counting their scores. It holds addresses from then
 //! on, so that it does not matter what becomes of regions meanwhile.
 
+use super::attempt::{Attempt, Deferred, try_candidate};
 use super::goal::{Feedback, Stretch, feedback};
 use super::priority::{SCORES, is_ordered, score};
 use super::quota::ns;
 use super::set::State;
-use super::{Action, Actions, Metrics, Outcome, Refusal, Request, Scheme, TriedRegion};
+use super::{Action, Actions, Metrics, Refusal, Scheme};
 use crate::{AddrRange, Moment, RegionSnapshot, Target, TargetId};
 use alloc::vec::Vec;
 
@@ -37,14 +38,18 @@ impl Cursor {
 
 /// A part of a region that the action is meant for.
 #[derive(Clone, Copy, Debug, Default)]
-struct Candidate {
-    target: usize,
-    id: TargetId,
+pub(super) struct Candidate {
+    pub target: usize,
+    pub id: TargetId,
     score: u8,
+    /// Which one it is in the order of addresses.
+    place: usize,
     /// The operations' filters are to be asked.
-    filtered: bool,
+    pub filtered: bool,
     /// What is known of it, with the part's own range.
-    region: RegionSnapshot,
+    pub region: RegionSnapshot,
+    /// It, and the candidates left and right of it without a gap, which are asked the same filters.
+    pub run: AddrRange,
 }
 
 /// How far a pass has come with a target.
@@ -60,18 +65,21 @@ struct Progress {
 pub(super) struct Scratch {
     found: Vec<Candidate>,
     ordered: Vec<Candidate>,
+    /// For each of those found where what is left of it begins: what goes with the one before it was acted on with that.
+    begin: Vec<u64>,
     targets: Vec<Progress>,
 }
 
 /// A part of a region, which has a share of what is resident.
-fn part(region: &RegionSnapshot, range: AddrRange) -> RegionSnapshot {
-    let (size, whole) = (u128::from(range.size()), u128::from(region.range.size().max(1)));
+pub(super) fn part(region: &RegionSnapshot, range: AddrRange) -> RegionSnapshot {
+    let whole = u128::from(region.range.size().max(1));
+    let size = u128::from(range.size()).min(whole);
     let resident = region.resident.map(|bytes| (u128::from(bytes) * size / whole) as u64);
     RegionSnapshot { range, resident, ..*region }
 }
 
 /// Adds bytes to a count that must not begin anew.
-fn add(count: &mut u64, bytes: u64) {
+pub(super) fn add(count: &mut u64, bytes: u64) {
     *count = count.saturating_add(bytes);
 }
 
@@ -98,10 +106,12 @@ pub(super) fn pass(
         state.cursors.iter_mut().for_each(|cursor| cursor.settle(moment.targets()));
     }
     let targets = find(scheme, state, scratch, moment, limited);
+    join(scratch);
     if limited {
         order(&state.cursors, scratch);
+        put_first(state.deferred.take(), &mut scratch.ordered);
     } else {
-        core::mem::swap(&mut scratch.found, &mut scratch.ordered);
+        scratch.ordered.clone_from(&scratch.found);
     }
     scratch.targets.clear();
     scratch.targets.resize(targets, Progress::default());
@@ -161,6 +171,10 @@ fn find(
             let known = moment.snapshot(region);
             let score = if limited { score(scheme.action, scheme.quota.weights, moment, region) } else { 0 };
             let cursor = state.cursors.get(usize::from(score)).filter(|c| limited && c.target == index);
+            let first = state.deferred.filter(|first| limited && first.id == target.id);
+            let (start, end) = first.map_or((0, 0), |first| (first.range.start, first.range.end));
+            let mut cuts = [cursor.map_or(0, |cursor| cursor.addr), start, end];
+            cuts.sort_unstable();
             let found = &mut scratch.found;
             scheme.filters.divide(target.id, region.range, moment.min_region, |range, filtered| {
                 if known.is_unknown() && !scheme.unknown {
@@ -169,21 +183,61 @@ fn find(
                 }
                 let mut push = |range| {
                     let region = part(&known, range);
-                    found.push(Candidate { target: index, id: target.id, score, filtered, region });
+                    let candidate = Candidate {
+                        target: index,
+                        id: target.id,
+                        score,
+                        filtered,
+                        region,
+                        ..Candidate::default()
+                    };
+                    found.push(candidate);
                 };
-                match cursor.filter(|cursor| range.start < cursor.addr && cursor.addr < range.end) {
-                    Some(cursor) => {
-                        push(AddrRange::new(range.start, cursor.addr));
-                        push(AddrRange::new(cursor.addr, range.end));
+                let mut start = range.start;
+                for cut in cuts {
+                    if start < cut && cut < range.end {
+                        push(AddrRange::new(start, cut));
+                        start = cut;
                     }
-                    None => push(range),
                 }
+                push(AddrRange::new(start, range.end));
             });
         }
     }
     state.stats.sz_unknown_last = left_alone;
     add(&mut state.stats.sz_unknown, left_alone);
     targets
+}
+
+/// Tells candidates which of them they are, and of their neighbours.
+fn join(scratch: &mut Scratch) {
+    let Scratch { found, begin, .. } = scratch;
+    begin.clear();
+    begin.resize(found.len(), 0);
+    let goes_on = |left: &Candidate, right: &Candidate| {
+        left.target == right.target
+            && left.filtered == right.filtered
+            && left.region.range.end == right.region.range.start
+    };
+    let mut place = 0;
+    for run in found.chunk_by_mut(goes_on) {
+        let (start, end) =
+            (run.first().map(|c| c.region.range.start), run.last().map(|c| c.region.range.end));
+        for candidate in run {
+            candidate.run = AddrRange::new(start.unwrap_or(0), end.unwrap_or(0));
+            candidate.place = place;
+            place += 1;
+        }
+    }
+}
+
+/// What had its turn in the last window and did not fit is first in this one, or smaller ones would be preferred for ever.
+fn put_first(deferred: Option<Deferred>, ordered: &mut [Candidate]) {
+    let Some(first) = deferred else { return };
+    let at = ordered.iter().position(|c| c.id == first.id && c.region.range.start == first.range.start);
+    if let Some(until) = at.and_then(|at| ordered.get_mut(..=at)) {
+        until.rotate_right(1);
+    }
 }
 
 /// Puts candidates into the order in which they have their turn: by score, the highest first; those of one score by address,
@@ -229,97 +283,44 @@ fn act(
     actions: &mut impl Actions,
 ) {
     let limited = scheme.quota.is_limited();
-    let Scratch { ordered, targets, .. } = scratch;
+    let Scratch { found, ordered, begin, targets } = scratch;
     let mut stopped = false;
     for candidate in ordered.iter() {
         let Some(progress) = targets.get_mut(candidate.target) else { continue };
+        let whole = candidate.region.range;
+        let start = begin.get(candidate.place).map_or(whole.start, |begin| whole.start.max(*begin));
+        if start >= whole.end {
+            continue;
+        }
         stopped |= limited && state.window.is_full(moment.min_region);
         if stopped {
             progress.cut = true;
             continue;
         }
         if progress.refused {
-            add(&mut state.stats.sz_refused, candidate.region.range.size());
+            add(&mut state.stats.sz_refused, whole.end - start);
             continue;
         }
-        let (done, refusal) = try_candidate(scheme, index, state, candidate, moment, actions);
-        let range = candidate.region.range;
-        let end = range.start + done;
+        let rest =
+            Candidate { region: part(&candidate.region, AddrRange::new(start, whole.end)), ..*candidate };
+        let Attempt { end, refusal } = try_candidate(scheme, index, state, &rest, moment.min_region, actions);
         if refusal.is_some() {
-            add(&mut state.stats.sz_refused, range.end - end);
+            add(&mut state.stats.sz_refused, whole.end.saturating_sub(end));
         }
         progress.cut |=
-            refusal != Some(Refusal::Target) && refusal != Some(Refusal::Range) && end < range.end;
+            refusal != Some(Refusal::Target) && refusal != Some(Refusal::Range) && end < whole.end;
         progress.refused |= refusal == Some(Refusal::Target);
         stopped |= refusal == Some(Refusal::Pass);
         if let Some(cursor) = state.cursors.get_mut(usize::from(candidate.score)).filter(|_| limited) {
-            let addr = if refusal.is_some() { range.end } else { end };
+            let addr = if refusal.is_some() { end.max(whole.end) } else { end };
             *cursor = Cursor { id: candidate.id, target: candidate.target, addr };
         }
-        if done > 0 && scheme.action != Action::Stat {
-            moment.renew(candidate.target, AddrRange::new(range.start, end));
+        let right = found.iter().zip(begin.iter_mut()).skip(candidate.place + 1);
+        for (_, begin) in right.take_while(|(right, _)| end > whole.end && right.region.range.start < end) {
+            *begin = end;
+        }
+        if end > start && scheme.action != Action::Stat {
+            moment.renew(candidate.target, AddrRange::new(start, end));
         }
     }
-}
-
-/// Tries one candidate as far as the quota lets it. Bytes tried, from its start on, and why it was not more.
-fn try_candidate(
-    scheme: &Scheme,
-    index: usize,
-    state: &mut State,
-    candidate: &Candidate,
-    moment: &Moment<'_>,
-    actions: &mut impl Actions,
-) -> (u64, Option<Refusal>) {
-    let limited = scheme.quota.is_limited();
-    let range = candidate.region.range;
-    let filters = if candidate.filtered { scheme.filters.ops.as_slice() } else { &[] };
-    let counts_only = scheme.action == Action::Stat;
-    let (mut at, mut applied, mut passed, mut refusal) = (range.start, 0u64, 0u64, None);
-    while at < range.end && !(limited && state.window.is_full(moment.min_region)) {
-        let rest = range.end - at;
-        let size = if limited { state.window.piece(rest, moment.min_region) } else { rest };
-        let outcome = if counts_only && filters.is_empty() {
-            Outcome::default()
-        } else {
-            let request = Request {
-                scheme: index,
-                action: scheme.action,
-                target: candidate.id,
-                range: AddrRange::new(at, at + size),
-                region: &candidate.region,
-                filters,
-                nodes: &scheme.nodes,
-                time_left_ns: state.window.time_left().filter(|_| limited),
-            };
-            match actions.apply(&request) {
-                Ok(outcome) => {
-                    state.stats.latencies.add(outcome.took_ns);
-                    outcome
-                }
-                Err(why) => {
-                    refusal = Some(why);
-                    break;
-                }
-            }
-        };
-        let took = if counts_only { 0 } else { outcome.applied.min(size) };
-        if limited {
-            state.window.charge(size, took, outcome.took_ns, scheme.quota.fail_charge);
-        }
-        (applied, passed) = (applied + took, passed + outcome.passed.min(size));
-        at += size;
-    }
-    let done = at - range.start;
-    if done > 0 {
-        let region = part(&candidate.region, AddrRange::new(range.start, at));
-        state.tried.push(TriedRegion { target: candidate.id, region, sz_filter_passed: passed });
-        let stats = &mut state.stats;
-        stats.nr_tried += 1;
-        add(&mut stats.sz_tried, done);
-        stats.nr_applied += u64::from(applied > 0);
-        add(&mut stats.sz_applied, applied);
-        add(&mut stats.sz_ops_filter_passed, passed);
-    }
-    (done, refusal)
 }

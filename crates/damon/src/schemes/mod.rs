@@ -122,6 +122,7 @@
 
 mod actions;
 mod apply;
+mod attempt;
 mod error;
 mod filter;
 mod goal;

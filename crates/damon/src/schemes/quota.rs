@@ -2,7 +2,8 @@
 //!
 //! A window opens with the first pass that finds the last one as old as `reset_interval`, and its effective size, in bytes, is
 //! fixed then: the least of `bytes`, what `time` is enough for at the throughput measured, and the size that goals tuned. What
-//! is charged are bytes tried. The window is full when less than a least region is left; none of its passes goes further.
+//! is charged are bytes tried. The window is full when less than a least region is left; none of its passes goes further. It
+//! is closed earlier when a unit that cannot be divided has its turn and does not fit: that one comes first in the next window.
 //!
 //! Time is kept to in two ways more than the kernel's, whose windows take longer than `time` whenever throughput falls: actions
 //! are asked for in pieces that should take half of the time left, and a window that still took too long shortens those that
@@ -77,6 +78,10 @@ const FIRST_BYTES_A_MS: u64 = 1024 * PAGE_SIZE;
 /// a millisecond to page out to any device that swap should be on.
 const FIRST_PIECE: u64 = 16;
 
+/// Bytes that were looked at and hold nothing are charged this part, so that looking is limited, too: to find out that a page
+/// is absent takes about so much less than to page it out.
+const SKIPPED_SHARE: u64 = 64;
+
 /// Throughput is measured over so many windows' time: what is older counts for half.
 const REMEMBERED: u64 = 8;
 
@@ -112,6 +117,12 @@ pub(super) struct Window {
     /// Bytes it may charge.
     effective: u64,
     charged: u64,
+    /// Bytes that were only looked at.
+    skipped: u64,
+    /// Something was tried in it.
+    used: bool,
+    /// What comes next does not fit.
+    closed: bool,
     /// Nanoseconds it may take.
     time_ns: Option<u64>,
     spent_ns: u64,
@@ -166,6 +177,7 @@ impl Window {
             (self.time_ns, self.overrun_ns) = (None, 0);
         }
         (self.opened_ns, self.charged, self.spent_ns) = (Some(now_ns), 0, 0);
+        (self.skipped, self.used, self.closed) = (0, false, false);
         self.effective = quota.bytes.unwrap_or(u64::MAX);
         if let Some(feedback) = feedback {
             self.effective = self.effective.min(self.tuned(quota, feedback, monitored));
@@ -215,6 +227,11 @@ impl Window {
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
+    /// When it was opened.
+    pub const fn opened_ns(&self) -> Option<u64> {
+        self.opened_ns
+    }
+
     /// What the window may charge, in bytes.
     pub const fn effective(&self) -> u64 {
         self.effective
@@ -228,7 +245,8 @@ impl Window {
     /// Whether no action fits any more.
     pub fn is_full(&self, min_region: u64) -> bool {
         let measured = self.took_ns > 0 && self.tried > 0;
-        self.effective.saturating_sub(self.charged) < min_region.max(1)
+        self.closed
+            || self.left() < min_region.max(1)
             || self
                 .time_left()
                 .is_some_and(|left| left == 0 || measured && self.bytes_in(left) < min_region.max(1))
@@ -238,7 +256,7 @@ impl Window {
     pub fn piece(&self, size: u64, min_region: u64) -> u64 {
         let unit = min_region.max(1);
         let whole = |bytes: u64| bytes - bytes % unit;
-        let left = self.effective.saturating_sub(self.charged);
+        let left = self.left();
         let piece = if size <= left { size } else { whole(left) };
         let Some(time_left) = self.time_left() else { return piece };
         let fits = if self.took_ns == 0 {
@@ -249,8 +267,36 @@ impl Window {
         piece.min(fits)
     }
 
-    /// Charges a call that was asked for `tried` bytes.
+    /// Whether a call for so many bytes, which cannot be divided, keeps to what is left. What was only looked at does not count:
+    /// a window that tried nothing has room for as much as any.
+    pub fn fits(&self, bytes: u64) -> bool {
+        bytes <= self.effective.saturating_sub(self.charged)
+            && self.time_left().is_none_or(|left| bytes <= self.bytes_in(left))
+    }
+
+    /// Whether something was tried in it.
+    pub const fn is_used(&self) -> bool {
+        self.used
+    }
+
+    /// Nothing more is done in it.
+    pub const fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Charges what a call only looked at.
+    pub const fn charge_skipped(&mut self, bytes: u64) {
+        self.skipped = self.skipped.saturating_add(bytes);
+    }
+
+    /// Bytes left.
+    const fn left(&self) -> u64 {
+        self.effective.saturating_sub(self.charged.saturating_add(self.skipped / SKIPPED_SHARE))
+    }
+
+    /// Charges a call by which `tried` bytes were tried.
     pub fn charge(&mut self, tried: u64, applied: u64, took_ns: u64, fail_charge: Option<FailCharge>) {
+        self.used |= tried > 0;
         let charge = fail_charge.map_or(tried, |fail| {
             let failed = u128::from(tried - applied.min(tried)) * u128::from(fail.num);
             let failed = failed.div_ceil(u128::from(fail.denom.get()));

@@ -1,6 +1,7 @@
 //! The schemes of a context: their parameters, what they have come to, and how one is exchanged without losing the other.
 
 use super::apply::{Cursor, Scratch, pass};
+use super::attempt::Deferred;
 use super::error::CommitError;
 use super::goal::{GoalMetric, GoalState};
 use super::quota::{Window, ns};
@@ -32,6 +33,8 @@ pub(super) struct State {
     pub goals: Vec<GoalState>,
     /// Where the last pass stopped, for each score.
     pub cursors: Vec<Cursor>,
+    /// What did not fit into the last window, and comes first in the next one.
+    pub deferred: Option<Deferred>,
     /// By its watermarks.
     pub inactive: bool,
     suspended: bool,

@@ -8,7 +8,8 @@ use crate::{RegionSnapshot, TargetId};
 pub struct Stats {
     /// Regions the action was tried on.
     pub nr_tried: u64,
-    /// Bytes it was tried on: what the core's filters left, and the quota.
+    /// Bytes it was tried on: what the core's filters left, and the quota, without what was
+    /// [skipped](super::Outcome::skipped).
     pub sz_tried: u64,
     /// Regions on at least a part of which it took effect.
     pub nr_applied: u64,

@@ -11,6 +11,7 @@ mod selftests;
 #[allow(dead_code, reason = "the simulated tests use all of it")]
 mod space;
 mod starvation;
+mod units;
 mod whole;
 
 use isotherm_damon::schemes::*;
@@ -66,7 +67,7 @@ impl Actions for Recorder {
             filters: request.filters.len(),
             took_ns,
         });
-        Ok(Outcome { applied: size - size * self.fails / 100, passed: size, took_ns })
+        Ok(Outcome { applied: size - size * self.fails / 100, passed: size, took_ns, ..Outcome::default() })
     }
 }
 

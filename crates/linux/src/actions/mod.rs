@@ -23,6 +23,7 @@
 //! or by the look after. Advice is lost on whatever is there then: none of it changes contents.
 
 mod advise;
+mod effects;
 mod kinds;
 mod look;
 mod place;
@@ -37,15 +38,14 @@ use crate::clock::{self, monotonic_ns};
 use crate::maps::MapList;
 use crate::process::{Process, raw};
 use crate::pte::Inspected;
-use advise::{Advice, Advised, OutOfReach, advise};
+use effects::{Acted, migrate, willneed};
 use isotherm_damon::schemes::{Action, Actions, Outcome, Refusal, Request};
 use isotherm_damon::{AddrRange, BLOCK_SIZE, PAGE_SIZE, TargetId};
 use kinds::Kinds;
 use look::Look;
 use refault::RefaultWatch;
-use select::{Rules, Selection, blocks, select};
+use select::{Around, Rules, blocks, select};
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,8 +62,13 @@ pub struct Applied {
     pub target: TargetId,
     /// The process's pid.
     pub pid: u32,
-    /// Which memory; its size are the bytes tried.
+    /// Which memory.
     pub range: AddrRange,
+    /// Bytes of it that were tried: where there was something for the action.
+    pub tried: u64,
+    /// When the quota's window was opened, ns of CLOCK_MONOTONIC: what was tried in one window is within the quota. `None`
+    /// without a quota.
+    pub window_ns: Option<u64>,
     /// The region's `nr_accesses`, in 1/10000 of an access, and age in aggregations: why it was chosen.
     pub nr_accesses_bp: u32,
     /// See there.
@@ -201,17 +206,17 @@ impl Acting {
         std::mem::take(&mut self.cpu)
     }
 
-    /// Acts on one chunk of a request. The outcome, and how many bytes of the chunk were dealt with.
+    /// Acts on one chunk of a request.
     fn chunk(
         &mut self,
         request: &Request<'_>,
         range: AddrRange,
-        goes_on: bool,
+        around: Around,
         left: &mut LeftAlone,
-    ) -> Result<(Outcome, u64), Refusal> {
+    ) -> Result<Outcome, Refusal> {
         let mut pages = std::mem::take(&mut self.pages);
         let read = self.look.pages(request.target, range, &mut pages);
-        let done = if read { self.act(request, range, &pages, goes_on, left) } else { Err(Refusal::Target) };
+        let done = if read { self.act(request, range, &pages, around, left) } else { Err(Refusal::Target) };
         self.pages = pages;
         done
     }
@@ -221,9 +226,9 @@ impl Acting {
         request: &Request<'_>,
         range: AddrRange,
         pages: &[Inspected],
-        goes_on: bool,
+        around: Around,
         left: &mut LeftAlone,
-    ) -> Result<(Outcome, u64), Refusal> {
+    ) -> Result<Outcome, Refusal> {
         let Some(subject) = self.subjects.get(&request.target) else { return Err(Refusal::Target) };
         let (process, maps) = (Arc::clone(&subject.process), Arc::clone(&subject.maps));
         if maps.mappings().is_empty() {
@@ -243,15 +248,23 @@ impl Acting {
             kinds.pass(request.filters, addr, pages, folio, &maps)
         };
         let mapping = |addr| maps.find(addr).map(|mapping| mapping.range);
-        let selection = select(range.start, pages, rules, goes_on, passes, mapping);
-        let mut outcome = Outcome { passed: selection.passed, ..Outcome::default() };
+        let selection = select(range.start, pages, rules, around, passes, mapping);
+        let addr = |index: usize| range.start + index as u64 * PAGE_SIZE;
+        let cut = selection.cut.clone().map(|cut| AddrRange::new(addr(cut.start), addr(cut.end)));
+        let until = selection.cut.as_ref().map_or(pages.len(), |cut| cut.start);
+        let skipped = absent(request.action, range.start, pages.get(..until).unwrap_or_default());
+        let skipped = selection.rest + skipped;
+        let mut outcome = Outcome { passed: selection.passed, skipped, cut, ..Outcome::default() };
         left.add_all(&selection.left);
-        let done = range.size() - selection.begun as u64 * PAGE_SIZE;
         let acted = Acted { process: &process, range, pages, selection: &selection };
         outcome.applied = match request.action {
             Action::Pageout => self.pageout(request, &acted, left)?,
             Action::Cold | Action::LruDeprio => self.cold(request, &acted, left)?,
-            Action::Willneed => willneed(&acted, &maps, request.filters.is_empty(), left)?,
+            Action::Willneed => {
+                let (applied, asked) = willneed(&acted, &maps, request.filters.is_empty(), left)?;
+                outcome.skipped = range.size().saturating_sub(asked);
+                applied
+            }
             Action::Collapse | Action::Hugepage => self.collapse(request, &acted, left)?,
             Action::Nohugepage => self.split_huge(request, &acted, left)?,
             Action::MigrateHot | Action::MigrateCold => migrate(request, &acted, left)?,
@@ -262,245 +275,23 @@ impl Acting {
                 0
             }
         };
-        Ok((outcome, done))
-    }
-
-    fn pageout(
-        &mut self,
-        request: &Request<'_>,
-        acted: &Acted<'_>,
-        left: &mut LeftAlone,
-    ) -> Result<u64, Refusal> {
-        if acted.selection.runs.is_empty() {
-            return Ok(0);
-        }
-        let advised = acted.advise(Advice::Pageout)?;
-        if !self.look.present(request.target, acted.range, &mut self.after) {
-            return Err(Refusal::Target);
-        }
-        let after = &self.after;
-        let is_out = |i: &usize| {
-            acted.pages.get(*i).is_some_and(|page| page.present)
-                && after.get(*i).is_some_and(|(present, _)| !present)
-        };
-        let mut bytes = 0;
-        for (run, advised) in acted.selection.runs.iter().zip(advised) {
-            let out = run.clone().filter(is_out).count() as u64 * PAGE_SIZE;
-            bytes += out;
-            let stays = acted.present_in(run).saturating_sub(out);
-            left.add(reason_of(advised).unwrap_or(Reason::Kept), stays);
-        }
-        if let Some(account) = self.accounts.get_mut(request.scheme) {
-            let out = acted.selection.runs.iter().flat_map(|run| run.clone().filter(is_out));
-            let addrs = out.map(|i| acted.range.start + i as u64 * PAGE_SIZE);
-            let due = monotonic_ns().saturating_add(account.least_age_ns);
-            account.refaults.paged_out(request.target, addrs, due);
-        }
-        Ok(bytes)
-    }
-
-    fn cold(
-        &mut self,
-        request: &Request<'_>,
-        acted: &Acted<'_>,
-        left: &mut LeftAlone,
-    ) -> Result<u64, Refusal> {
-        if acted.selection.runs.is_empty() {
-            return Ok(0);
-        }
-        let advised = acted.advise(Advice::Cold)?;
-        if !self.look.present(request.target, acted.range, &mut self.after) {
-            return Err(Refusal::Target);
-        }
-        let mut bytes = 0;
-        for (run, advised) in acted.selection.runs.iter().zip(advised) {
-            match reason_of(advised) {
-                Some(reason) => left.add(reason, acted.present_in(run)),
-                None => {
-                    let there = |i: &usize| {
-                        acted.pages.get(*i).is_some_and(|page| page.present)
-                            && self.after.get(*i).is_some_and(|(present, _)| *present)
-                    };
-                    bytes += run.clone().filter(there).count() as u64 * PAGE_SIZE;
-                }
-            }
-        }
-        Ok(bytes)
-    }
-
-    fn collapse(
-        &mut self,
-        request: &Request<'_>,
-        acted: &Acted<'_>,
-        left: &mut LeftAlone,
-    ) -> Result<u64, Refusal> {
-        // Whole blocks all of whose present pages may be acted on, and which are no huge pages yet.
-        let suits = |block: &Range<usize>| {
-            let pages = acted.pages.get(block.clone()).unwrap_or_default();
-            let present = pages.iter().filter(|page| page.present).count();
-            let chosen = |i: usize| acted.selection.runs.iter().any(|run| run.contains(&i));
-            let meant = block.clone().filter(|&i| acted.pages.get(i).is_some_and(|p| p.present) && chosen(i));
-            present > 0 && !pages.iter().any(|page| page.huge) && meant.count() == present
-        };
-        let blocks: Vec<Range<usize>> = blocks(acted.range.start, acted.pages.len()).filter(suits).collect();
-        if blocks.is_empty() {
-            return Ok(0);
-        }
-        let advised = acted.advise_runs(&blocks, Advice::Collapse)?;
-        if !self.look.present(request.target, acted.range, &mut self.after) {
-            return Err(Refusal::Target);
-        }
-        let mut bytes = 0;
-        for (block, advised) in blocks.iter().zip(advised) {
-            if self.after.get(block.start).is_some_and(|(_, huge)| *huge) {
-                bytes += BLOCK_SIZE;
-            } else {
-                left.add(reason_of(advised).unwrap_or(Reason::Kept), acted.present_in(block));
-            }
-        }
-        Ok(bytes)
-    }
-
-    fn split_huge(
-        &mut self,
-        request: &Request<'_>,
-        acted: &Acted<'_>,
-        left: &mut LeftAlone,
-    ) -> Result<u64, Refusal> {
-        let huge = |i: &usize| acted.pages.get(*i).is_some_and(|page| page.huge);
-        let chosen: Vec<usize> =
-            acted.selection.runs.iter().flat_map(|run| run.clone().filter(huge)).collect();
-        let (Some(first), Some(last)) = (chosen.first(), chosen.last()) else { return Ok(0) };
-        let addr = |i: usize| acted.range.start + i as u64 * PAGE_SIZE;
-        let bytes = chosen.len() as u64 * PAGE_SIZE;
-        if place::split(acted.process, AddrRange::new(addr(*first), addr(last + 1))).is_err() {
-            left.add(Reason::Unsupported, bytes);
-            return Ok(0);
-        }
-        if !self.look.present(request.target, acted.range, &mut self.after) {
-            return Err(Refusal::Target);
-        }
-        let still = chosen.iter().filter(|&&i| self.after.get(i).is_some_and(|(_, huge)| *huge));
-        let still = still.count() as u64 * PAGE_SIZE;
-        left.add(Reason::Kept, still);
-        Ok(bytes - still)
+        Ok(outcome)
     }
 }
 
-/// What is acted on.
-struct Acted<'a> {
-    process: &'a Process,
-    range: AddrRange,
-    pages: &'a [Inspected],
-    selection: &'a Selection,
-}
-
-impl Acted<'_> {
-    fn advise(&self, advice: Advice) -> Result<Vec<Advised>, Refusal> {
-        self.advise_runs(&self.selection.runs, advice)
-    }
-
-    fn advise_runs(&self, runs: &[Range<usize>], advice: Advice) -> Result<Vec<Advised>, Refusal> {
-        let bytes = |pages: usize| pages as u64 * PAGE_SIZE;
-        let ranges: Vec<(u64, u64)> =
-            runs.iter().map(|run| (self.range.start + bytes(run.start), bytes(run.len()))).collect();
-        let mut outcome = Vec::with_capacity(ranges.len());
-        match advise(self.process.pidfd(), &ranges, advice, &mut outcome) {
-            Ok(()) => Ok(outcome),
-            // Some of it was done: what, is measured.
-            Err(_) if !outcome.is_empty() => {
-                outcome.resize(ranges.len(), Advised::Busy);
-                Ok(outcome)
-            }
-            Err(OutOfReach::Gone | OutOfReach::NotPermitted) => Err(Refusal::Target),
+/// Bytes at which there is nothing for an action.
+fn absent(action: Action, start: u64, pages: &[Inspected]) -> u64 {
+    let absent = |pages: &[Inspected]| pages.iter().filter(|page| !page.present).count() as u64 * PAGE_SIZE;
+    match action {
+        // It counts addresses, as the kernel's does.
+        Action::Stat => 0,
+        // Absent pages of a block that is not empty come to be.
+        Action::Collapse | Action::Hugepage => {
+            let filled = blocks(start, pages.len()).filter_map(|block| pages.get(block));
+            let filled = filled.map(absent).filter(|&bytes| bytes < BLOCK_SIZE).sum::<u64>();
+            absent(pages) - filled
         }
-    }
-
-    fn present_in(&self, run: &Range<usize>) -> u64 {
-        let pages = self.pages.get(run.clone()).unwrap_or_default();
-        pages.iter().filter(|page| page.present).count() as u64 * PAGE_SIZE
-    }
-}
-
-const fn reason_of(advised: Advised) -> Option<Reason> {
-    match advised {
-        Advised::Taken => None,
-        Advised::Refused => Some(Reason::Refused),
-        Advised::NoMemory => Some(Reason::NoMemory),
-        Advised::Busy => Some(Reason::Busy),
-    }
-}
-
-/// Has what is not mapped read in. Filters by kinds of pages match no absent page, but those by file do.
-fn willneed(
-    acted: &Acted<'_>,
-    maps: &MapList,
-    unfiltered: bool,
-    left: &mut LeftAlone,
-) -> Result<u64, Refusal> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    let mut area: Option<&crate::maps::Mapping> = None;
-    for (i, page) in acted.pages.iter().enumerate() {
-        let addr = acted.range.start + i as u64 * PAGE_SIZE;
-        if area.is_none_or(|area| !area.range.contains(addr)) {
-            area = maps.find(addr);
-        }
-        let wanted = area.is_some_and(|area| page.swapped || area.inode != 0);
-        if page.present || !wanted || !unfiltered {
-            continue;
-        }
-        match runs.last_mut() {
-            Some(last) if last.end == i && area.is_some_and(|area| area.range.start < addr) => {
-                last.end = i + 1
-            }
-            _ => runs.push(i..i + 1),
-        }
-    }
-    if runs.is_empty() {
-        return Ok(0);
-    }
-    let advised = acted.advise_runs(&runs, Advice::Willneed)?;
-    let mut bytes = 0;
-    for (run, advised) in runs.iter().zip(advised) {
-        let size = run.len() as u64 * PAGE_SIZE;
-        match reason_of(advised) {
-            None => bytes += size,
-            Some(reason) => left.add(reason, size),
-        }
-    }
-    Ok(bytes)
-}
-
-fn migrate(request: &Request<'_>, acted: &Acted<'_>, left: &mut LeftAlone) -> Result<u64, Refusal> {
-    let mut folios: Vec<(u64, u64)> = Vec::new();
-    for run in &acted.selection.runs {
-        let mut at = run.start;
-        while let Some(page) = acted.pages.get(at).filter(|_| at < run.end) {
-            let frames = page.folio.map_or(1, |folio| folio.frames() as usize);
-            if page.present {
-                folios.push((acted.range.start + at as u64 * PAGE_SIZE, frames as u64 * PAGE_SIZE));
-            }
-            at += if page.present { frames } else { 1 };
-        }
-    }
-    if folios.is_empty() {
-        return Ok(0);
-    }
-    match place::migrate(acted.process, &folios, request.nodes) {
-        Ok(moved) => {
-            left.add(Reason::Busy, moved.busy);
-            left.add(Reason::NoMemory, moved.no_memory);
-            Ok(moved.moved)
-        }
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Err(Refusal::Target),
-        Err(error) => {
-            let reason = match error.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => Reason::NotPermitted,
-                _ => Reason::Unsupported,
-            };
-            left.add(reason, acted.selection.present);
-            Ok(0)
-        }
+        _ => absent(pages),
     }
 }
 
@@ -512,22 +303,37 @@ impl Actions for Acting {
         }
         if needs_pages && request.region.resident == Some(0) {
             // Gone already: not a call for nothing every time.
-            return Ok(Outcome::default());
+            return Ok(Outcome { skipped: request.range.size(), ..Outcome::default() });
         }
         let (cpu, began) = (clock::of_this_thread(), monotonic_ns());
         let (mut outcome, mut left) = (Outcome::default(), LeftAlone::default());
         let mut at = request.range.start;
         let mut refusal = None;
+        let pages = |from: u64, to: u64| to.saturating_sub(from) / PAGE_SIZE;
         while at < request.range.end {
             // Chunks end at block borders, so that few folios are cut by them.
             let end = ((at + CHUNK) & !(BLOCK_SIZE - 1)).min(request.range.end);
             let range = AddrRange::new(at, end);
-            match self.chunk(request, range, end < request.range.end, &mut left) {
-                Ok((done, dealt_with)) => {
+            // What begins before a later chunk was met with in the one before it.
+            let first = at == request.range.start;
+            let around = Around {
+                before: if first { pages(request.matches.start, at) } else { 0 },
+                behind: pages(end, request.matches.end.max(request.range.end)),
+            };
+            match self.chunk(request, range, around, &mut left) {
+                Ok(done) => {
                     outcome.applied += done.applied;
                     outcome.passed += done.passed;
-                    // A folio larger than a chunk is not waited for.
-                    at += if dealt_with == 0 { range.size() } else { dealt_with };
+                    outcome.skipped += done.skipped;
+                    match done.cut {
+                        Some(cut) if cut.end > request.range.end => {
+                            (outcome.cut, at) = (Some(cut), cut.start);
+                            break;
+                        }
+                        // A folio larger than a chunk is not waited for.
+                        Some(cut) if cut.start > at => at = cut.start,
+                        _ => at = end,
+                    }
                 }
                 Err(why) => {
                     refusal = Some(why);
@@ -556,7 +362,9 @@ impl Actions for Acting {
                 action: request.action,
                 target: request.target,
                 pid,
-                range: request.range,
+                range: AddrRange::new(request.range.start, at),
+                window_ns: request.window_ns,
+                tried: (at - request.range.start).saturating_sub(outcome.skipped),
                 nr_accesses_bp: request.region.nr_accesses_bp,
                 age: request.region.age,
                 applied: outcome.applied,

@@ -29,8 +29,17 @@ pub(super) struct Selection {
     pub passed: u64,
     /// Bytes that passed and cannot.
     pub left: LeftAlone,
-    /// Pages at the end of the range that begin a folio which goes on behind it.
-    pub begun: usize,
+    /// A folio that begins in the range and goes on behind its end, by indices: nothing from there on was selected.
+    pub cut: Option<Range<usize>>,
+    /// Bytes at the start of the range that are the rest of a folio which matches from its start on: it is acted on with that.
+    pub rest: u64,
+}
+
+/// How many pages around those that are looked at match as well, so that a folio may reach beyond them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Around {
+    pub before: u64,
+    pub behind: u64,
 }
 
 /// Pages of one folio, or one small page.
@@ -39,17 +48,16 @@ struct Unit {
     folio: Option<Folio>,
     /// All of its folio, and mapped so that the kernel sees that.
     whole: bool,
-    /// It would be whole if the range went on.
-    begun: bool,
+    /// So many of its folio's pages are before the first that was looked at ...
+    before: u64,
+    /// ... and so many behind the last: with them it would be whole.
+    behind: u64,
 }
 
 fn unit_at(pages: &[Inspected], at: usize, rules: Rules) -> Unit {
-    let Some(first) = pages.get(at) else {
-        return Unit { pages: at..at + 1, folio: None, whole: false, begun: false };
-    };
-    let Some(folio) = first.folio.filter(Folio::is_large) else {
-        return Unit { pages: at..at + 1, folio: first.folio, whole: true, begun: false };
-    };
+    let one = |folio, whole| Unit { pages: at..at + 1, folio, whole, before: 0, behind: 0 };
+    let Some(first) = pages.get(at) else { return one(None, false) };
+    let Some(folio) = first.folio.filter(Folio::is_large) else { return one(first.folio, true) };
     let same = pages.iter().skip(at).zip(first.pfn..).take_while(|(page, pfn)| {
         page.present
             && page.pfn == *pfn
@@ -57,13 +65,14 @@ fn unit_at(pages: &[Inspected], at: usize, rules: Rules) -> Unit {
             && page.huge == first.huge
             && page.protection == first.protection
     });
-    let count = same.count().max(1);
-    let from_head = first.pfn == folio.head;
-    let end = at + count;
+    let end = at + same.count().max(1);
+    let (before, count) = (first.pfn.saturating_sub(folio.head), (end - at) as u64);
+    let behind = folio.frames().saturating_sub(before + count);
     let readable = first.huge || rules.keeps_large && first.young.is_some();
-    let whole = from_head && count as u64 == folio.frames() && readable;
-    let begun = from_head && readable && !whole && end == pages.len();
-    Unit { pages: at..end, folio: Some(folio), whole, begun }
+    let goes_on = (before == 0 || at == 0) && (behind == 0 || end == pages.len());
+    let (whole, unit) =
+        (readable && before + behind == 0, Unit { pages: at..end, ..one(Some(folio), false) });
+    if readable && goes_on { Unit { whole, before, behind, ..unit } } else { unit }
 }
 
 /// Why a folio cannot be acted on.
@@ -86,12 +95,12 @@ fn obstacle(unit: &Unit, pages: &[Inspected], rules: Rules) -> Option<Reason> {
 }
 
 /// Selects among the `pages` that begin at `start`. `passes` evaluates the filters on a unit's pages, `mapping` gives the
-/// mapping of an address. `goes_on`: there is more behind the range, which is asked for next.
+/// mapping of an address.
 pub(super) fn select(
     start: u64,
     pages: &[Inspected],
     rules: Rules,
-    goes_on: bool,
+    around: Around,
     mut passes: impl FnMut(u64, &[Inspected], Option<&Folio>) -> bool,
     mut mapping: impl FnMut(u64) -> Option<AddrRange>,
 ) -> Selection {
@@ -109,9 +118,15 @@ pub(super) fn select(
         let unit = unit_at(pages, at, rules);
         let inside = pages.get(unit.pages.clone()).unwrap_or_default();
         let bytes = inside.len() as u64 * PAGE_SIZE;
-        if unit.begun && goes_on && rules.whole_folios {
-            selection.begun = pages.len() - at;
-            break;
+        let reaches = unit.before + unit.behind > 0;
+        if reaches && rules.whole_folios && unit.before <= around.before && unit.behind <= around.behind {
+            if unit.before == 0 {
+                selection.cut = Some(at..unit.pages.end + unit.behind as usize);
+                break;
+            }
+            selection.rest += bytes;
+            at = unit.pages.end;
+            continue;
         }
         at = unit.pages.end;
         if !passes(addr(unit.pages.start), inside, unit.folio.as_ref()) {

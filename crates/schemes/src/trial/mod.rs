@@ -421,7 +421,7 @@ impl Actions for Actor<'_> {
             .iter()
             .map(|account| account.action.is_some_and(|a| undoes(request.action, a)))
             .collect();
-        let mut applied = 0.0;
+        let (mut applied, mut there) = (0.0, 0.0);
         memory.all_within(request.range, self.accounts.len(), |range, piece| {
             let bytes = range.size() as f64 * density;
             let out: f64 =
@@ -433,6 +433,7 @@ impl Actions for Actor<'_> {
             piece.renewed_ns = Some(self.now_ns);
             let Some(mark) = piece.marks.get_mut(request.scheme) else { return };
             // What is not there, and what is as the action would leave it, is not changed by it.
+            there += bytes * if request.action == Action::Willneed { out } else { 1.0 - out };
             let fresh = match request.action {
                 Action::Pageout => 1.0 - out,
                 Action::Willneed => out,
@@ -454,7 +455,11 @@ impl Actions for Actor<'_> {
         }
         let applied = applied as u64;
         let took_ns = (u128::from(applied) * 1_000_000_000 / u128::from(THROUGHPUT)) as u64;
-        Ok(Outcome { applied, passed: applied, took_ns })
+        let skipped = match request.action {
+            Action::Stat => 0,
+            _ => request.range.size().saturating_sub(there as u64),
+        };
+        Ok(Outcome { applied, passed: applied, took_ns, skipped, cut: None })
     }
 }
 

@@ -27,7 +27,7 @@ pub fn channel(names: Names) -> (Audit, Receiver<SchemeAction>, Lost) {
             end: applied.range.end,
             scheme: names.get(applied.scheme).cloned().unwrap_or_default(),
             action: applied.action.name().to_owned(),
-            tried: applied.range.size(),
+            tried: applied.tried,
             applied: applied.applied,
         };
         if sender.try_send(action).is_err() {

@@ -1,0 +1,113 @@
+//! One candidate of a pass, in pieces as large as the quota lets them be.
+//!
+//! Memory comes in units that are acted on whole or not at all: least regions here, large folios for those who act. A piece
+//! that ends within such a unit, at the border of a region or of what the quota leaves, comes back with it
+//! ([`Outcome::cut`]). It is asked for in a call of its own then, also if it reaches into the next region, as long as that
+//! matches. A unit for which the window has no room left closes it, and comes first in the next one; what is larger than a
+//! whole window is asked for in part, which is to say left alone.
+
+use super::apply::{Candidate, add, part};
+use super::set::State;
+use super::{Action, Actions, Outcome, Refusal, Request, Scheme, TriedRegion};
+use crate::{AddrRange, TargetId};
+
+/// What had its turn, and did not fit into what was left of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Deferred {
+    pub id: TargetId,
+    pub range: AddrRange,
+}
+
+/// How far it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    /// Where what was tried ends: behind the candidate, if something at its end went on.
+    pub end: u64,
+    /// Why it was not more.
+    pub refusal: Option<Refusal>,
+}
+
+/// Tries one candidate as far as the quota lets it.
+pub(super) fn try_candidate(
+    scheme: &Scheme,
+    index: usize,
+    state: &mut State,
+    candidate: &Candidate,
+    min_region: u64,
+    actions: &mut impl Actions,
+) -> Attempt {
+    let limited = scheme.quota.is_limited();
+    let range = candidate.region.range;
+    let filters = if candidate.filtered { scheme.filters.ops.as_slice() } else { &[] };
+    let counts_only = scheme.action == Action::Stat;
+    let (mut at, mut refusal, mut unit) = (range.start, None, None);
+    let (mut tried, mut applied, mut passed) = (0u64, 0u64, 0u64);
+    while at < range.end && !(limited && state.window.is_full(min_region)) {
+        let rest = range.end - at;
+        let size = if limited { state.window.piece(rest, min_region) } else { rest };
+        let piece = AddrRange::new(at, at + size);
+        let (asked, matches) = match unit.take() {
+            None => (piece, candidate.run),
+            Some(unit) if !limited || state.window.fits(AddrRange::size(unit)) => (unit, candidate.run),
+            Some(_) if !state.window.is_used() => (piece, piece),
+            Some(unit) => {
+                state.window.close();
+                state.deferred = Some(Deferred { id: candidate.id, range: unit });
+                break;
+            }
+        };
+        let outcome = if counts_only && filters.is_empty() {
+            Outcome::default()
+        } else {
+            let request = Request {
+                scheme: index,
+                action: scheme.action,
+                target: candidate.id,
+                range: asked,
+                matches,
+                region: &candidate.region,
+                filters,
+                nodes: &scheme.nodes,
+                time_left_ns: state.window.time_left().filter(|_| limited),
+                window_ns: state.window.opened_ns().filter(|_| limited),
+            };
+            match actions.apply(&request) {
+                Ok(outcome) => {
+                    state.stats.latencies.add(outcome.took_ns);
+                    outcome
+                }
+                Err(why) => {
+                    refusal = Some(why);
+                    break;
+                }
+            }
+        };
+        unit = outcome.cut.filter(|cut| {
+            (asked.start..asked.end).contains(&cut.start) && asked.end < cut.end && cut.end <= matches.end
+        });
+        let end = unit.map_or(asked.end, |cut: AddrRange| cut.start);
+        let dealt_with = end - asked.start;
+        let skipped = outcome.skipped.min(dealt_with);
+        let left = dealt_with - skipped;
+        let took = if counts_only { 0 } else { outcome.applied.min(left) };
+        if limited {
+            state.window.charge(left, took, outcome.took_ns, scheme.quota.fail_charge);
+            state.window.charge_skipped(skipped);
+        }
+        (tried, applied, passed) = (tried + left, applied + took, passed + outcome.passed.min(left));
+        at = end;
+    }
+    if at > range.start {
+        let region = part(&candidate.region, AddrRange::new(range.start, at));
+        state.tried.push(TriedRegion { target: candidate.id, region, sz_filter_passed: passed });
+    }
+    if tried > 0 {
+        let stats = &mut state.stats;
+        stats.nr_tried += 1;
+        add(&mut stats.sz_tried, tried);
+        stats.nr_applied += u64::from(applied > 0);
+        add(&mut stats.sz_applied, applied);
+        add(&mut stats.sz_ops_filter_passed, passed);
+    }
+    Attempt { end: at, refusal }
+}
