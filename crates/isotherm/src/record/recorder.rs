@@ -386,12 +386,7 @@ impl Observer for Recorder {
         if let Some(rolling) = &mut self.rolling {
             rolling.forget(id);
         }
-        let reason = match reason {
-            EndReason::Exited(Some(status)) => status.to_string(),
-            EndReason::Exited(None) => "exited".into(),
-            EndReason::LeftCgroup => "left the control group".into(),
-            EndReason::Refused => "may not be observed any more".into(),
-        };
+        let reason = reason.to_string();
         self.write(&Item::TargetEnd(rec::TargetEnd { target: id.0, time_ns, reason }));
     }
 

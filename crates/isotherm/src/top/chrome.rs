@@ -4,7 +4,7 @@ use super::gather::{Head, Process};
 use super::state::{Entered, Prompt, State};
 use super::style::Look;
 use super::table::{fit, put};
-use isotherm_report::units::{format_share, format_size, format_time};
+use isotherm_report::units::{counted, format_share, format_size, format_time};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -53,8 +53,8 @@ pub fn head(
                 n if area.width < 120 => format!(", {n} may not be watched"),
                 n => format!(", {n} may not be watched ({})", head.refused.1),
             };
-            let plural = if head.processes == 1 { "" } else { "es" };
-            format!("isotherm top: {} process{plural} on {}{refused}", head.processes, head.host)
+            let processes = counted(head.processes as u64, "process");
+            format!("isotherm top: {processes} on {}{refused}", head.host)
         }
     };
     put(buffer, line(0), 0, area.width.saturating_sub(wide + 1), &what, true, look.bold());

@@ -3,6 +3,7 @@
 //! A thread of its own folds in what the session tells ([`Folder`]). The screen takes the lock for as long as it takes to
 //! copy what it shows, and never while it draws or writes; sampling waits for neither.
 
+use super::pace::thread_cpu;
 use super::timeline::{Moment, Timeline};
 use crate::live;
 use isotherm_damon::{Attrs, Snapshot, TargetId};
@@ -16,6 +17,7 @@ use isotherm_report::Accumulate;
 use isotherm_report::holdings::{Figures, Holdings};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Seconds of the trend.
 pub const TREND: usize = 120;
@@ -135,7 +137,6 @@ impl Model {
         self.cost = Some(*cost);
         self.costs.push_back(*cost);
         self.version += 1;
-        self.add_up();
         for target in self.targets.values_mut().filter(|target| target.ended.is_none()) {
             if target.trend.len() == TREND {
                 target.trend.pop_front();
@@ -146,13 +147,14 @@ impl Model {
     }
 
     /// Has the figures of processes be those of the last snapshot.
-    fn add_up(&mut self) {
-        for held in self.holdings.processes() {
-            if let Some(target) = self.targets.get_mut(&TargetId(held.target)) {
-                target.figures = held.figures;
+    pub fn add_up(&mut self) {
+        let stock = self.holdings.stock();
+        for (id, figures) in stock.processes {
+            if let Some(target) = self.targets.get_mut(&id) {
+                target.figures = figures;
             }
         }
-        self.totals = self.holdings.totals();
+        self.totals = stock.totals;
     }
 
     /// All of it as it is at this moment. The past is shared by reference.
@@ -227,6 +229,32 @@ pub struct Folder {
     model: Shared,
     processes: BTreeMap<TargetId, Arc<Process>>,
     unasked: VecDeque<TargetId>,
+    pace: FigurePace,
+}
+
+/// Share of a CPU that adding up figures takes at most: it is taken from what monitoring may take, and with many processes
+/// in motion it would leave little of that. A quarter of the default.
+const FIGURES: f64 = 0.002_5;
+/// Figures are never older than this, ns, however dear they are.
+const OLDEST_FIGURES_NS: u64 = 10_000_000_000;
+
+/// When figures are to be added up.
+#[derive(Clone, Copy, Debug, Default)]
+struct FigurePace {
+    due_ns: u64,
+}
+
+impl FigurePace {
+    fn is_due(self, now_ns: u64) -> bool {
+        // Costs come about a second apart.
+        self.due_ns <= now_ns.saturating_add(100_000_000)
+    }
+
+    /// They took so much CPU time.
+    fn took(&mut self, cpu: Duration, now_ns: u64) {
+        let wait = Duration::from_secs_f64(cpu.as_secs_f64() / FIGURES).as_nanos();
+        self.due_ns = now_ns + u64::try_from(wait).unwrap_or(u64::MAX).min(OLDEST_FIGURES_NS);
+    }
 }
 
 /// Command lines asked for in a second of those that were forked (see the recorder).
@@ -234,7 +262,8 @@ const ASKED_A_SECOND: usize = 8;
 
 impl Folder {
     pub fn new(model: Shared) -> Self {
-        Self { model, processes: BTreeMap::new(), unasked: VecDeque::new() }
+        let (processes, unasked) = Default::default();
+        Self { model, processes, unasked, pace: FigurePace::default() }
     }
 
     fn name_anew(&mut self, id: TargetId, process: &Process, time_ns: u64) {
@@ -288,12 +317,7 @@ impl Observer for Folder {
 
     fn target_end(&mut self, id: TargetId, reason: EndReason, time_ns: u64) {
         self.processes.remove(&id);
-        let reason = match reason {
-            EndReason::Exited(Some(status)) => status.to_string(),
-            EndReason::Exited(None) => "exited".into(),
-            EndReason::LeftCgroup => "left the control group".into(),
-            EndReason::Refused => "may not be observed any more".into(),
-        };
+        let reason = reason.to_string();
         self.model.lock().target_end(id, reason, time_ns);
     }
 
@@ -315,7 +339,13 @@ impl Observer for Folder {
                 self.name_anew(id, &process, isotherm_linux::monotonic_ns());
             }
         }
-        self.model.lock().cost(cost);
+        let mut model = self.model.lock();
+        if self.pace.is_due(cost.time_ns) {
+            let before = thread_cpu();
+            model.add_up();
+            self.pace.took(thread_cpu().saturating_sub(before), cost.time_ns);
+        }
+        model.cost(cost);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::model::Shared;
 use super::output::Keeper;
-use super::pace::Pace;
+use super::pace::{Pace, thread_cpu};
 use super::paint::paint;
 use super::save::{self, Kept};
 use super::saving::Saving;
@@ -16,7 +16,6 @@ use anyhow::Context;
 use crossterm::event::{Event, poll, read};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use rustix::time::{ClockId, clock_gettime};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -54,12 +53,6 @@ const TRY_AGAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::fro
 /// How often what the command printed is cut to what is kept of it.
 const TRIM_PERIOD: Duration = Duration::from_secs(1);
 
-/// CPU time of this thread.
-fn cpu() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
-}
-
 impl Ui {
     /// Draws until the user has seen enough, or `over` is set.
     ///
@@ -82,7 +75,7 @@ impl Ui {
         let mut before = Buffer::empty(Rect::default());
         let mut pace = Pace::new(self.args.refresh, Instant::now());
         let (mut asked, mut trim_at) = (false, Instant::now());
-        let (mut bytes, mut frame_cpu) = (Vec::new(), cpu());
+        let (mut bytes, mut frame_cpu) = (Vec::new(), thread_cpu());
         let mut meter = Meter::new(Instant::now(), frame_cpu);
         let mut try_again = TRY_AGAIN.0;
         while !over.load(Ordering::Relaxed) {
@@ -121,11 +114,11 @@ impl Ui {
                     before = Buffer::empty(Rect::new(0, 0, width, height));
                     bytes.extend_from_slice(b"\x1b[0m\x1b[2J");
                 }
-                screen.cost = meter.share(now, cpu());
+                screen.cost = meter.share(now, thread_cpu());
                 let (next, scrolls) = screen.frame(width, height);
                 paint(&mut before, &next, &scrolls, &mut bytes)?;
                 self.terminal.send(&bytes);
-                let spent = cpu();
+                let spent = thread_cpu();
                 pace.drawn(bytes.len() as u64, spent.saturating_sub(frame_cpu), Instant::now());
                 frame_cpu = spent;
                 asked = false;

@@ -74,6 +74,18 @@ pub enum EndReason {
     Refused,
 }
 
+impl std::fmt::Display for EndReason {
+    /// In words, as recordings have it: `exited`, or the exit status.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exited(Some(status)) => status.fmt(f),
+            Self::Exited(None) => f.write_str("exited"),
+            Self::LeftCgroup => f.write_str("left the control group"),
+            Self::Refused => f.write_str("may not be observed any more"),
+        }
+    }
+}
+
 /// Why a process does not become a target.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {

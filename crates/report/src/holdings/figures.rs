@@ -130,8 +130,10 @@ impl Density {
         let state = &segment.state;
         let size = state.range.size().max(1) as f64;
         let since = (now - until).max(0.0);
-        let left = (-state.per_s * since).exp();
-        let within = |window: f64| -(-state.per_s * window).exp_m1();
+        // What stands still is most of all memory, and its exponentials are known.
+        let still = state.per_s == 0.0;
+        let left = if still { 1.0 } else { (-state.per_s * since).exp() };
+        let within = |window: f64| if still { 0.0 } else { -(-state.per_s * window).exp_m1() };
         let seen_bytes = (size * state.seen).max(f64::MIN_POSITIVE);
         let mut met = WINDOWS_S.map(|window| {
             if window <= since {

@@ -9,6 +9,14 @@
 //! bytes that were accessed last near the end of a window are known to an eighth of the window's length; those accessed
 //! all the time, or not at all, are exact.
 
+use super::figures::{COLD_S, WINDOWS_S};
+
+/// Times nearer to each other than this are the same, seconds: what rounding makes of them.
+pub(super) const ROUNDING_S: f64 = 1e-6;
+
+// The longer windows are as long as the times since which memory is cold, and the first needs no history.
+const _: () = assert!(WINDOWS_S[1] == COLD_S[0] && WINDOWS_S[2] == COLD_S[1]);
+
 /// Stretches shorter than this are not told apart, seconds. A guess: well below the shortest window of 1 s.
 const FINEST_S: f64 = 0.25;
 
@@ -142,6 +150,22 @@ impl History {
     /// Bytes known not to have been accessed since `since` seconds.
     pub fn idle_since(&self, since: f64) -> f64 {
         self.spells.iter().map(|s| s.bytes * s.share_before(since)).sum()
+    }
+
+    /// Until when the bytes accessed, and those idle, in times as long as reports ask for stay what they are at `now`, if
+    /// nothing is accessed; `now` where they change all the time.
+    pub fn stands_until(&self, now: f64) -> f64 {
+        let mut until = f64::INFINITY;
+        for time in COLD_S {
+            for spell in &self.spells {
+                if spell.from + time > now - ROUNDING_S {
+                    until = until.min(spell.from + time);
+                } else if spell.to + time > now {
+                    return now;
+                }
+            }
+        }
+        until
     }
 
     /// Mean age in seconds, none counting for more than [`OLDEST_S`], and the share of bytes that were accessed at all.

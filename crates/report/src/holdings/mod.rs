@@ -33,6 +33,7 @@ mod layer;
 mod objects;
 mod report;
 mod rows;
+mod stock;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -40,6 +41,7 @@ mod text;
 pub use figures::{COLD_S, Figures, HOT_SHARE, WINDOWS_S};
 pub use report::{By, HoldingsAnalysis, HoldingsOptions, HoldingsReport, Sort};
 pub use rows::{MappingHoldings, ObjectHoldings, ProcessHoldings};
+pub use stock::Stock;
 pub use text::{short_size, write_csv, write_table, write_text};
 
 use crate::Accumulate;
@@ -53,6 +55,7 @@ use layer::{Layer, Part};
 use objects::Scale;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use stock::{Found, LastStock};
 
 /// Snapshots further apart than this, seconds, leave a time in which nothing is known. A guess: more than a late
 /// aggregation, less than the shortest time after which anything is called cold.
@@ -86,6 +89,8 @@ struct Held {
     until: f64,
     /// When it ended and how, if it did.
     ended: Option<String>,
+    /// What it was found to hold the last time.
+    found: Option<Found>,
 }
 
 /// What each process, mapping and object holds; the rules are those of the [module](self).
@@ -104,6 +109,7 @@ pub struct Holdings {
     gone: Vec<ProcessHoldings>,
     nr_gone: u64,
     parts: Vec<Part>,
+    last: LastStock,
 }
 
 impl Holdings {
@@ -156,17 +162,20 @@ impl Holdings {
             first: start,
             until: start,
             ended: None,
+            found: None,
         });
         let gap = start - held.until > GAP_S;
         if gap {
             held.layer.catch_up(held.until);
             held.layer.skip_to(start);
+            held.changes();
         }
         held.until = held.until.max(end);
         // After a gap too: its state goes on, and its regions may have been left out.
         if target.steady && met {
             return;
         }
+        held.changes();
         let max_bp = f64::from(max) * BP;
         let (sample_s, aggr_s) = (self.scale.sample_s, self.scale.aggr_s);
         self.parts.clear();
@@ -228,7 +237,7 @@ impl Holdings {
         }
         for id in std::mem::take(&mut self.ending) {
             let row = self.process(TargetId(id), true);
-            self.held.remove(&id);
+            self.last.without(self.held.remove(&id).and_then(|held| held.found));
             self.names.remove(&id);
             self.infos.remove(&id);
             let Some(row) = row else { continue };

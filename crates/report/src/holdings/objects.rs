@@ -9,17 +9,25 @@ use super::figures::{Density, HOT_SHARE, Sums};
 use crate::space::Multiset;
 
 /// What one target says of a stretch of an object.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Share {
     pub object: usize,
     pub target: u64,
     pub start: u64,
     pub end: u64,
-    pub density: Density,
+    /// One byte of it, and what it adds to those of others.
+    sums: Sums,
+    weight: Weight,
+}
+
+impl Share {
+    pub fn new(object: usize, target: u64, (start, end): (u64, u64), density: &Density) -> Self {
+        Self { object, target, start, end, sums: density.sums(), weight: Weight::of(density) }
+    }
 }
 
 /// What is the same for all of a snapshot.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Scale {
     /// Length of an aggregation, seconds.
     pub aggr_s: f64,
@@ -32,7 +40,10 @@ pub(super) struct Scale {
 impl Scale {
     /// The rate of accesses at random that are seen in `hz` sampling intervals a second.
     pub fn per_s(&self, hz: f64) -> f64 {
-        if self.sample_s > 0.0 {
+        // What stands still is most of all memory.
+        if hz == 0.0 {
+            0.0
+        } else if self.sample_s > 0.0 {
             (-(-(hz * self.sample_s).min(1.0)).ln_1p()).min(CERTAIN) / self.sample_s
         } else {
             hz
@@ -42,55 +53,74 @@ impl Scale {
     /// Whether memory accessed at random `per_s` times a second is hot.
     pub fn hot(&self, per_s: f64) -> Option<bool> {
         let max_hz = self.max_hz?;
-        let hz = if self.sample_s > 0.0 { -(-per_s * self.sample_s).exp_m1() / self.sample_s } else { per_s };
+        let hz = if self.sample_s > 0.0 && per_s != 0.0 {
+            -(-per_s * self.sample_s).exp_m1() / self.sample_s
+        } else {
+            per_s
+        };
         // A rate that is meant to be a tenth must not miss it by rounding.
         Some(hz >= max_hz * HOT_SHARE * (1.0 - 1e-6))
     }
 }
 
 /// Calls `done` with each object and its sums.
-pub(super) fn add_up(shares: &mut [Share], scale: &Scale, mut done: impl FnMut(usize, &Sums)) {
-    shares.sort_unstable_by_key(|s| (s.object, s.start, s.end));
-    for shares in shares.chunk_by(|a, b| a.object == b.object) {
+pub(super) fn add_up<'a>(
+    shares: impl Iterator<Item = &'a Share>,
+    scale: &Scale,
+    mut done: impl FnMut(usize, &Sums),
+) {
+    // What is sorted is small: there may be thousands, a second.
+    let mut order: Vec<(usize, u64, u64, &Share)> = shares.map(|s| (s.object, s.start, s.end, s)).collect();
+    order.sort_unstable_by_key(|(object, start, end, _)| (*object, *start, *end));
+    let mut edges = Vec::new();
+    for shares in order.chunk_by(|a, b| a.0 == b.0) {
         let Some(first) = shares.first() else { continue };
         let mut sums = Sums::default();
         let mut rest = shares;
-        while let Some((head, tail)) = rest.split_first() {
-            let mut end = head.end;
+        while let Some(((_, _, end, head), tail)) = rest.split_first() {
+            let mut end = *end;
             let more = tail.iter().take_while(|s| {
-                let overlaps = s.start < end;
+                let overlaps = s.1 < end;
                 if overlaps {
-                    end = end.max(s.end);
+                    end = end.max(s.2);
                 }
                 overlaps
             });
             let (cluster, next) = rest.split_at(1 + more.count());
             match cluster {
-                [only] => sums.add(&only.density.sums(), (only.end - only.start) as f64),
-                several => sweep(several, scale, &mut sums),
+                [_] => sums.add(&head.sums, (head.end - head.start) as f64),
+                several => sweep(several, &mut edges, scale, &mut sums),
             }
             rest = next;
         }
-        done(first.object, &sums);
+        done(first.0, &sums);
     }
 }
 
+/// Where a share begins (true) or ends.
+type Edge<'a> = (u64, bool, &'a Weight);
+
 /// Adds up shares that overlap.
-fn sweep(shares: &[Share], scale: &Scale, sums: &mut Sums) {
-    let mut edges: Vec<(u64, bool, &Density)> = Vec::with_capacity(2 * shares.len());
-    for share in shares {
-        edges.push((share.start, true, &share.density));
-        edges.push((share.end, false, &share.density));
+fn sweep<'a>(
+    shares: &[(usize, u64, u64, &'a Share)],
+    edges: &mut Vec<Edge<'a>>,
+    scale: &Scale,
+    sums: &mut Sums,
+) {
+    edges.clear();
+    for (_, start, end, share) in shares {
+        edges.push((*start, true, &share.weight));
+        edges.push((*end, false, &share.weight));
     }
-    edges.sort_by_key(|(at, begins, _)| (*at, *begins));
+    edges.sort_unstable_by_key(|(at, begins, _)| (*at, *begins));
     let mut all = All::default();
     let mut from = 0;
-    for (at, begins, density) in edges {
-        if all.mappers > 0 && from < at {
-            sums.add(&all.density(scale).sums(), (at - from) as f64);
+    for (at, begins, weight) in edges {
+        if all.mappers > 0 && from < *at {
+            sums.add(&all.density(scale).sums(), (*at - from) as f64);
         }
-        from = at;
-        all.change(density, if begins { 1 } else { -1 });
+        from = *at;
+        all.change(weight, if *begins { 1 } else { -1 });
     }
 }
 
@@ -105,7 +135,37 @@ fn fixed(value: f64) -> i64 {
 }
 
 fn log(left_alone: f64) -> i64 {
-    fixed(-left_alone.max(f64::MIN_POSITIVE).ln().max(-CERTAIN))
+    if left_alone == 1.0 { 0 } else { fixed(-left_alone.max(f64::MIN_POSITIVE).ln().max(-CERTAIN)) }
+}
+
+/// In fixed point what a density adds to those of others.
+#[derive(Clone, Debug, PartialEq)]
+struct Weight {
+    seen: i64,
+    /// In billionths.
+    seen_share: u32,
+    resident: Option<u32>,
+    is_rated: bool,
+    idle: [Option<i64>; 3],
+    per_s: i64,
+    mean_per_s: i64,
+    missed: [i64; 3],
+}
+
+impl Weight {
+    fn of(one: &Density) -> Self {
+        let billionths = |share: f64| (share * 1e9).round() as u32;
+        Self {
+            seen: fixed(one.seen),
+            seen_share: billionths(one.seen),
+            resident: one.resident.map(billionths),
+            is_rated: one.hot.is_some(),
+            idle: one.idle.map(|idle| idle.map(log)),
+            per_s: fixed(one.per_s),
+            mean_per_s: fixed(one.mean_per_s),
+            missed: one.met.map(|met| log(1.0 - met)),
+        }
+    }
 }
 
 /// All who map a byte.
@@ -127,34 +187,34 @@ struct All {
 }
 
 impl All {
-    fn change(&mut self, one: &Density, by: i64) {
+    fn change(&mut self, one: &Weight, by: i64) {
         self.mappers += by;
-        self.seen += by * fixed(one.seen);
-        self.most_seen.change((one.seen * 1e9).round() as u32, by > 0);
-        self.rated += by * i64::from(one.hot.is_some());
+        self.seen += by * one.seen;
+        self.most_seen.change(one.seen_share, by > 0);
+        self.rated += by * i64::from(one.is_rated);
         if let Some(resident) = one.resident {
             self.present += by;
-            self.resident.change((resident * 1e9).round() as u32, by > 0);
+            self.resident.change(resident, by > 0);
         }
         for ((watched, idle), one) in self.watched.iter_mut().zip(&mut self.idle).zip(one.idle) {
             if let Some(one) = one {
                 *watched += by;
-                *idle += by * log(one);
+                *idle += by * one;
             }
         }
-        if one.seen <= 0.0 {
+        if one.seen <= 0 {
             return;
         }
         self.known += by;
-        self.per_s += by * fixed(one.per_s);
-        self.mean_per_s += by * fixed(one.mean_per_s);
-        for (missed, met) in self.missed.iter_mut().zip(one.met) {
-            *missed += by * log(1.0 - met);
+        self.per_s += by * one.per_s;
+        self.mean_per_s += by * one.mean_per_s;
+        for (missed, one) in self.missed.iter_mut().zip(one.missed) {
+            *missed += by * one;
         }
     }
 
     fn density(&self, scale: &Scale) -> Density {
-        let exp = |log: i64| (-(log as f64) / ONE).exp();
+        let exp = |log: i64| if log == 0 { 1.0 } else { (-(log as f64) / ONE).exp() };
         let per_s = self.per_s as f64 / ONE;
         let mean_per_s = self.mean_per_s as f64 / ONE;
         let highest = |set: &Multiset| set.highest().map_or(0.0, |v| f64::from(v) / 1e9);

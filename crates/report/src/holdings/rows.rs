@@ -184,7 +184,7 @@ impl Holdings {
 
     /// Every file and shared memory.
     pub fn objects(&self) -> Vec<ObjectHoldings> {
-        let mut shares = self.shares();
+        let shares = self.shares();
         let mut mappers: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
         for share in &shares {
             let list = mappers.entry(share.object).or_default();
@@ -194,7 +194,7 @@ impl Holdings {
             }
         }
         let mut rows = Vec::new();
-        objects::add_up(&mut shares, &self.scale, |index, sums| {
+        objects::add_up(shares.iter(), &self.scale, |index, sums| {
             let Some(object) = self.space.object_at(index) else { return };
             rows.push(ObjectHoldings {
                 name: object.name.clone(),
@@ -220,7 +220,7 @@ impl Holdings {
     pub fn totals(&self) -> Figures {
         let mut sums = Sums::default();
         self.held.values().for_each(|held| sums.add(&held.own(&self.scale), 1.0));
-        objects::add_up(&mut self.shares(), &self.scale, |_, object| sums.add(object, 1.0));
+        objects::add_up(self.shares().iter(), &self.scale, |_, object| sums.add(object, 1.0));
         sums.figures()
     }
 
@@ -231,7 +231,7 @@ impl Holdings {
             held.densities(&self.scale, |segment, density| {
                 if let Some((object, start)) = segment.state.object {
                     let end = start.saturating_add(segment.state.range.size());
-                    shares.push(Share { object, target: *id, start, end, density });
+                    shares.push(Share::new(object, *id, (start, end), &density));
                 }
             });
         }
@@ -240,7 +240,7 @@ impl Holdings {
 }
 
 impl Held {
-    fn densities(&self, scale: &Scale, mut each: impl FnMut(&Segment, Density)) {
+    pub(super) fn densities(&self, scale: &Scale, mut each: impl FnMut(&Segment, Density)) {
         for segment in &self.layer.segments {
             each(segment, Density::of(segment, self.layer.until, self.layer.known_from, self.until, scale));
         }

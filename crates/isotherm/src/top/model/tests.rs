@@ -58,6 +58,7 @@ fn thousands_of_processes_that_come_and_go_leave_no_more_than_the_bounds() {
             model.mappings(TargetId(id), vec![mapping(0)], (second + 1) * SECOND);
         }
         let time_ns = (second + 1) * SECOND;
+        model.add_up();
         model.cost(&Cost { time_ns, wall_ns: SECOND, ..Cost::default() });
         assert!(taken(&model) <= keep.bytes, "{} bytes after {second} s", taken(&model));
         assert!(model.targets.len() <= MOST_ENDED + 1, "{}", model.targets.len());
@@ -94,4 +95,30 @@ fn forks_that_ended_unasked_are_not_kept_in_mind() {
         assert_eq!(folder.unasked.len(), 0);
     }
     assert_eq!(folder.processes.len(), 1);
+}
+
+#[test]
+fn dear_figures_are_added_up_less_often_and_never_forgotten() {
+    let mut pace = FigurePace::default();
+    let due = |pace: FigurePace| (1..30).find(|second| pace.is_due(second * SECOND));
+    assert_eq!(due(pace), Some(1));
+    // What is cheap is done each second, though costs never come exactly a second apart.
+    pace.took(Duration::from_micros(2500), SECOND + 50_000_000);
+    assert_eq!(due(pace), Some(2));
+    pace.took(Duration::from_millis(10), SECOND);
+    assert_eq!(due(pace), Some(5), "a quarter of a percent");
+    pace.took(Duration::from_secs(60), SECOND);
+    assert_eq!(due(pace), Some(11));
+}
+
+#[test]
+fn figures_are_those_of_the_last_snapshot() {
+    let shared = Shared::new(Model::default());
+    let mut folder = Folder::new(shared.clone());
+    let process = Arc::new(Process::open(rustix::process::getpid()).unwrap());
+    folder.target(TargetId(1), &process, None, false, 0);
+    folder.snapshot(&snapshot(0, vec![seen(1, 50)]));
+    folder.cost(&Cost { time_ns: SECOND, wall_ns: SECOND, ..Cost::default() });
+    assert_eq!(shared.lock().targets[&TargetId(1)].figures.mapped, 50 * 4096);
+    assert_eq!(shared.lock().totals.mapped, 50 * 4096);
 }

@@ -74,6 +74,7 @@ impl Made {
             });
             if self.tenths.is_multiple_of(10) {
                 let (time_ns, wall_ns) = (self.tenths * SECOND / 10, SECOND);
+                model.add_up();
                 model.cost(&Cost { time_ns, wall_ns, cpu_ns: 9_000_000, ..Cost::default() });
             }
         }
@@ -322,6 +323,7 @@ fn of_mappings_far_apart_each_part_is_shown_and_not_what_lies_between() {
                 targets: vec![TargetSnapshot::new(TargetId(1), all.concat())],
             });
         }
+        model.add_up();
         model.cost(&Cost { time_ns: 20 * SECOND, wall_ns: SECOND, ..Cost::default() });
     }
     let mut screen = Screen::new(model, Look(ColourMode::Plain));

@@ -1,0 +1,262 @@
+//! Figures of every process, asked for again and again, as a live screen does.
+//!
+//! Most of the memory of most processes stands still, so most of their figures do. What a target was found to hold is
+//! kept together with the time until which it stands: until a snapshot changes the target, or the next border of a window
+//! or of a time after which memory is cold passes what was accessed last. The same holds for what targets say of objects.
+
+use super::figures::{COLD_S, Figures, Sums};
+use super::layer::Segment;
+use super::objects::{self, Scale, Share};
+use super::{HOT_S, Held, Holdings, history::ROUNDING_S};
+use isotherm_damon::TargetId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Figures of every process under observation, and of all of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stock {
+    /// Those of [`Holdings::processes`] that run, by target.
+    pub processes: Vec<(TargetId, Figures)>,
+    /// Those of [`Holdings::totals`].
+    pub totals: Figures,
+}
+
+/// What a target was found to hold.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    /// When it was so, seconds; nothing where the target has changed since then.
+    at: Option<f64>,
+    /// Until when it stands unless the target changes, seconds: no longer from then on.
+    stands_until: f64,
+    figures: Figures,
+    own: Sums,
+    shares: Vec<Share>,
+}
+
+/// What was found the last time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastStock {
+    scale: Scale,
+    objects: BTreeMap<usize, Sums>,
+    /// Objects of which not all shares are what they were.
+    changed: BTreeSet<usize>,
+}
+
+impl LastStock {
+    /// A target goes, of which this was found.
+    pub fn without(&mut self, found: Option<Found>) {
+        self.changed.extend(found.iter().flat_map(|found| &found.shares).map(|share| share.object));
+    }
+}
+
+impl Holdings {
+    /// How things stand. What stands still since the last call costs little.
+    pub fn stock(&mut self) -> Stock {
+        let last = &mut self.last;
+        let rescaled = last.scale != self.scale;
+        last.scale = self.scale;
+        let (mut processes, mut totals) = (Vec::with_capacity(self.held.len()), Sums::default());
+        for (&id, held) in &mut self.held {
+            let stands = |found: &Found| {
+                found.at.is_some_and(|at| held.until == at || held.until < found.stands_until)
+            };
+            if rescaled || !held.found.as_ref().is_some_and(stands) {
+                let found = held.find(id, &self.scale);
+                match &held.found {
+                    Some(before) => differences(&before.shares, &found.shares, &mut last.changed),
+                    None => last.changed.extend(found.shares.iter().map(|share| share.object)),
+                }
+                held.found = Some(found);
+            }
+            if let Some(found) = &held.found {
+                totals.add(&found.own, 1.0);
+                processes.push((TargetId(id), found.figures));
+            }
+        }
+        if rescaled {
+            last.changed.extend(last.objects.keys());
+        }
+        if !last.changed.is_empty() {
+            let changed = &last.changed;
+            last.objects.retain(|object, _| !changed.contains(object));
+            let shares = self.held.values().filter_map(|held| held.found.as_ref()).flat_map(|f| &f.shares);
+            let shares = shares.filter(|share| changed.contains(&share.object));
+            objects::add_up(shares, &self.scale, |object, sums| {
+                last.objects.insert(object, *sums);
+            });
+            last.changed.clear();
+        }
+        last.objects.values().for_each(|object| totals.add(object, 1.0));
+        Stock { processes, totals: totals.figures() }
+    }
+}
+
+/// The objects of which two lists of a target's shares do not say the same.
+fn differences(before: &[Share], after: &[Share], changed: &mut BTreeSet<usize>) {
+    if before.len() != after.len() {
+        changed.extend(before.iter().chain(after).map(|share| share.object));
+        return;
+    }
+    for (a, b) in before.iter().zip(after).filter(|(a, b)| a != b) {
+        changed.extend([a.object, b.object]);
+    }
+}
+
+impl Held {
+    /// What was found does not stand any more. It is kept: of objects, only what differs is added up anew.
+    pub(super) fn changes(&mut self) {
+        self.found.iter_mut().for_each(|found| found.at = None);
+    }
+
+    fn find(&self, id: u64, scale: &Scale) -> Found {
+        let (mut all, mut own) = (Sums::default(), Sums::default());
+        let mut shares = Vec::new();
+        let mut stands_until = f64::INFINITY;
+        for border in COLD_S.map(|time| self.layer.known_from + time) {
+            if border > self.until - ROUNDING_S {
+                stands_until = f64::min(stands_until, border);
+            }
+        }
+        self.densities(scale, |segment, density| {
+            let bytes = segment.state.range.size() as f64;
+            let sums = density.sums();
+            all.add(&sums, bytes);
+            match segment.state.object {
+                None => own.add(&sums, bytes),
+                Some((object, start)) => {
+                    let end = start.saturating_add(segment.state.range.size());
+                    shares.push(Share::new(object, id, (start, end), &density));
+                }
+            }
+            if stands_until > self.until {
+                stands_until = stands_until.min(stands(segment, self.layer.until, self.until));
+            }
+        });
+        Found { at: Some(self.until), stands_until, figures: all.figures(), own, shares }
+    }
+}
+
+/// Until when the densities of a segment stand that has not changed since `until`; `now` where they move.
+fn stands(segment: &Segment, until: f64, now: f64) -> f64 {
+    let moves = segment.state.per_s != 0.0 || segment.state.hz != 0.0;
+    if moves || (segment.mean.hz != 0.0 && now - until < HOT_S) {
+        return now;
+    }
+    segment.history.stands_until(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Accumulate;
+    use crate::synthetic::{MIB, mapping, mappings, region, snapshot, unknown};
+    use isotherm_damon::{RegionSnapshot, TargetSnapshot};
+    use isotherm_record::{Item, TargetEnd};
+    use proptest::prelude::*;
+
+    /// Five processes that map a file each a little differently.
+    fn begun() -> Holdings {
+        let mut holdings = Holdings::default();
+        for id in 1..=5 {
+            let (start, size) = (10 * MIB, (2 + id % 3) * MIB);
+            let list = vec![
+                mapping(0, 4 * MIB, "rw-p", "[heap]", 0, 0),
+                mapping(start, start + size, "r--s", "/srv/data", 7, id % 2 * MIB),
+                mapping(20 * MIB, 21 * MIB, "r-xp", "/lib/x.so", 8 + id / 3, 0),
+            ];
+            holdings.note(&mappings(id, list));
+        }
+        holdings
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Whatever changes when, the figures are those computed anew.
+        #[test]
+        fn what_stands_still_is_what_it_would_be_anew(
+            // Seconds, for each process what it does, and whether they are looked at meanwhile.
+            phases in prop::collection::vec(
+                (prop_oneof![1..4_u64, 8..14_u64, 50..80_u64], prop::collection::vec(0..6_u8, 5), any::<bool>()),
+                1..8,
+            ),
+        ) {
+            let mut holdings = begun();
+            let mut at = 0;
+            for (seconds, does, looks) in phases {
+                for step in 0..seconds * 2 {
+                    let mut list: Vec<TargetSnapshot> = Vec::new();
+                    for (i, does) in does.iter().enumerate() {
+                        let rate = u32::from(*does) % 4 * 7;
+                        let part = |start: u64, end: u64, rate| RegionSnapshot {
+                            resident: Some((end - start) * 4096 / 8192),
+                            ..region(start, end, rate)
+                        };
+                        let regions = vec![
+                            part(0, MIB, rate),
+                            if *does == 5 { unknown(MIB, 4 * MIB) } else { part(MIB, 4 * MIB, 0) },
+                            part(10 * MIB, 10 * MIB + MIB * (1 + u64::from(*does) % 2), rate / 7),
+                            part(20 * MIB, 21 * MIB, 0),
+                        ];
+                        let id = TargetId(i as u64 + 1);
+                        match *does {
+                            // It ended, or was never there.
+                            4 if step == 0 => {
+                                let reason = "exited".to_owned();
+                                holdings.note(&Item::TargetEnd(TargetEnd { target: id.0, time_ns: 0, reason }));
+                            }
+                            4 => {}
+                            _ => {
+                                let mut target = TargetSnapshot::new(id, regions);
+                                target.steady = step > 0 && holdings.held.contains_key(&id.0);
+                                list.push(target);
+                            }
+                        }
+                    }
+                    let mut next = snapshot(at, 1, Vec::new());
+                    next.targets = list;
+                    at += 5;
+                    next.end_ns = next.start_ns + 500_000_000;
+                    holdings.snapshot(&next);
+                    if looks || step + 1 == seconds * 2 {
+                        let stock = holdings.stock();
+                        prop_assert_eq!(stock.totals, holdings.totals());
+                        let running: Vec<(TargetId, Figures)> = holdings
+                            .processes()
+                            .into_iter()
+                            .filter(|p| p.ended.is_none())
+                            .map(|p| (TargetId(p.target), p.figures))
+                            .collect();
+                        prop_assert_eq!(stock.processes, running);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_stands_still_is_not_computed_anew() {
+        let mut holdings = begun();
+        for i in 0..400_u64 {
+            let mut next = snapshot(i, 1, vec![region(0, MIB, 0), region(10 * MIB, 12 * MIB, 0)]);
+            next.targets[0].steady = i > 0;
+            holdings.snapshot(&next);
+        }
+        let stands = |holdings: &Holdings| {
+            let found = holdings.held[&1].found.as_ref().expect("it was looked at");
+            assert!(found.at.is_some());
+            found.stands_until
+        };
+        holdings.stock();
+        // As old as its regions are.
+        assert!((stands(&holdings) - 59.7).abs() < 1e-6, "known for 40 s: a minute is next");
+        let mut busy = snapshot(400, 1, vec![region(0, MIB, 20), region(10 * MIB, 12 * MIB, 0)]);
+        holdings.snapshot(&busy);
+        holdings.stock();
+        assert!((stands(&holdings) - 40.1).abs() < 1e-6, "what is accessed moves all the time");
+        busy.targets[0].regions[0] = region(0, MIB, 0);
+        (busy.start_ns, busy.end_ns) = (busy.end_ns, busy.end_ns + 100_000_000);
+        holdings.snapshot(&busy);
+        holdings.stock();
+        assert!(stands(&holdings) < 41.0, "the mean rate fades");
+    }
+}
