@@ -100,6 +100,8 @@ fn what_is_not_used_goes_and_the_log_says_how_much() {
 
     let gone = SIZE - resident(addr);
     let log = fs::read_to_string(dir.join("log")).unwrap();
+    let swapless = fs::read_to_string("/proc/swaps").unwrap_or_default().lines().count() < 2;
+    let mut without_swap = 0;
     let (mut applied, mut windows) = (0, BTreeMap::<u64, u64>::new());
     for line in log.lines() {
         let entry: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -111,9 +113,11 @@ fn what_is_not_used_goes_and_the_log_says_how_much() {
         if (addr..addr + SIZE).contains(&start) {
             applied += number("applied");
         }
+        without_swap += entry["left"]["no_swap"].as_u64().unwrap_or(0);
         *windows.entry(number("window_ns")).or_default() += number("tried");
     }
     assert!(applied.abs_diff(gone) * 100 <= gone, "{applied} applied, {gone} gone");
+    assert!(!swapless || without_swap > 0, "anonymous memory that can go nowhere is told: {log}");
     let most = *windows.values().max().unwrap();
     assert!(most <= 8 << 20, "{most} bytes in one window");
     let opened: Vec<u64> = windows.into_keys().collect();

@@ -9,6 +9,8 @@ pub(crate) mod flag {
     pub const LRU: u64 = 1 << 5;
     /// On one of those that are reclaimed last.
     pub const ACTIVE: u64 = 1 << 6;
+    /// Can go nowhere but to swap: anonymous memory that is in use, shared memory.
+    pub const SWAP_BACKED: u64 = 1 << 14;
     /// First frame of a large folio.
     pub const COMPOUND_HEAD: u64 = 1 << 15;
     /// Another frame of one.

@@ -14,7 +14,7 @@
 //!
 //! # What is left alone, and counted ([`Reason`])
 //! Memory that several processes map, since MADV_COLD and MADV_PAGEOUT skip it too, and since it is not the target's alone;
-//! locked memory, that of hugetlbfs, and devices'. A large folio is acted on whole or not at all: if it is cut by the region, by
+//! locked memory, that of hugetlbfs, and devices'; and what can only go to swap while there is no room in it. A large folio is acted on whole or not at all: if it is cut by the region, by
 //! a mapping's border, or is mapped in pieces, it stays. Pages are looked at before and after each call, so that what is
 //! reported as applied is what changed.
 //!
@@ -238,6 +238,7 @@ impl Acting {
         let in_place = matches!(request.action, Action::Pageout | Action::Cold | Action::LruDeprio);
         let migrates = matches!(request.action, Action::MigrateHot | Action::MigrateCold);
         let rules = Rules {
+            no_swap: request.action == Action::Pageout && rustix::system::sysinfo().freeswap == 0,
             exclusive: !matches!(request.action, Action::Willneed | Action::Stat),
             whole_folios: migrates || in_place && !self.split,
             // Nothing splits a folio that is moved.
@@ -253,7 +254,7 @@ impl Acting {
         let cut = selection.cut.clone().map(|cut| AddrRange::new(addr(cut.start), addr(cut.end)));
         let until = selection.cut.as_ref().map_or(pages.len(), |cut| cut.start);
         let skipped = absent(request.action, range.start, pages.get(..until).unwrap_or_default());
-        let skipped = selection.rest + skipped;
+        let skipped = selection.rest + skipped + selection.left.get(Reason::NoSwap);
         let mut outcome = Outcome { passed: selection.passed, skipped, cut, ..Outcome::default() };
         left.add_all(&selection.left);
         let acted = Acted { process: &process, range, pages, selection: &selection };

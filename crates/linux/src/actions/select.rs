@@ -9,6 +9,8 @@ use std::ops::Range;
 /// What may be done to folios.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
+    /// What can go nowhere but to swap is left alone.
+    pub no_swap: bool,
     /// Memory that several processes map is left alone.
     pub exclusive: bool,
     /// Large folios are acted on only if they are covered whole.
@@ -90,6 +92,9 @@ fn obstacle(unit: &Unit, pages: &[Inspected], rules: Rules) -> Option<Reason> {
     }
     if rules.exclusive && pages.iter().any(|page| !page.exclusive) {
         return Some(Reason::Shared);
+    }
+    if rules.no_swap && has(flag::SWAP_BACKED) {
+        return Some(Reason::NoSwap);
     }
     (rules.whole_folios && !unit.whole).then_some(Reason::PartOfFolio)
 }

@@ -28,7 +28,9 @@ pub enum Reason {
     Busy,
     /// There was no memory for it, or it was unmapped meanwhile (ENOMEM).
     NoMemory,
-    /// The kernel took the advice and kept it nonetheless: no room in swap, dirty, or in use by the kernel.
+    /// It can go nowhere but to swap, and there is none, or none left. It is not tried, nor charged to a quota.
+    NoSwap,
+    /// The kernel took the advice and kept it nonetheless: dirty, in use by the kernel, or beyond a cgroup's limit of swap.
     Kept,
     /// This action, or this one on such memory, cannot be taken from user space here.
     Unsupported,
@@ -38,7 +40,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Shared,
         Self::Locked,
         Self::Hugetlb,
@@ -49,6 +51,7 @@ impl Reason {
         Self::Refused,
         Self::Busy,
         Self::NoMemory,
+        Self::NoSwap,
         Self::Kept,
         Self::Unsupported,
         Self::NotPermitted,
@@ -67,6 +70,7 @@ impl Reason {
             Self::Refused => "refused",
             Self::Busy => "busy",
             Self::NoMemory => "no_memory",
+            Self::NoSwap => "no_swap",
             Self::Kept => "kept",
             Self::Unsupported => "unsupported",
             Self::NotPermitted => "not_permitted",
@@ -86,6 +90,7 @@ impl Reason {
             Self::Refused => "refused by its mapping",
             Self::Busy => "busy",
             Self::NoMemory => "without memory to do it",
+            Self::NoSwap => "without room in swap",
             Self::Kept => "kept by the kernel",
             Self::Unsupported => "not possible from user space",
             Self::NotPermitted => "not permitted",

@@ -51,6 +51,7 @@ struct Layout {
     /// Bit numbers in its flags.
     lru: u32,
     active: u32,
+    swap_backed: u32,
     head: u32,
     reserved: u32,
     mlocked: u32,
@@ -85,6 +86,7 @@ impl Layout {
             page_type: kernel.offset("page", "page_type").unwrap_or(NONE),
             lru: bit("PG_lru"),
             active: bit("PG_active"),
+            swap_backed: bit("PG_swapbacked"),
             head: kernel.number("pageflags", "PG_head")?,
             reserved: bit("PG_reserved"),
             mlocked: bit("PG_mlocked"),
@@ -109,6 +111,7 @@ impl Layout {
             (large, flag::COMPOUND_HEAD),
             (has(self.lru), flag::LRU),
             (has(self.active), flag::ACTIVE),
+            (has(self.swap_backed), flag::SWAP_BACKED),
             (has(self.mlocked) || has(self.unevictable), flag::UNEVICTABLE),
             // Only the kernel's own memory is reserved; of that processes map the zero page. Of large folios that they
             // map only the huge zero page belongs neither to a file nor to anonymous memory.

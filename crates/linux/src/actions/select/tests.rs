@@ -1,6 +1,6 @@
 use super::*;
 
-const RULES: Rules = Rules { exclusive: true, whole_folios: true, keeps_large: true };
+const RULES: Rules = Rules { no_swap: false, exclusive: true, whole_folios: true, keeps_large: true };
 
 fn small(pfn: u64) -> Inspected {
     let folio = Some(Folio { head: pfn, order: 0, flags: 0 });
@@ -76,6 +76,14 @@ fn a_large_folio_is_taken_whole_or_not_at_all() {
     let mut shared = folio;
     shared[3].exclusive = false;
     assert_eq!(selected(&shared, RULES, ALONE).left.get(Reason::Shared), 4 * PAGE_SIZE);
+}
+
+#[test]
+fn without_swap_what_is_backed_by_it_stays() {
+    let pages = [small(1), flagged(small(2), flag::SWAP_BACKED), small(3)];
+    assert_eq!(selected(&pages, RULES, ALONE).runs, [0..3]);
+    let found = selected(&pages, Rules { no_swap: true, ..RULES }, ALONE);
+    assert_eq!((found.runs, found.left.get(Reason::NoSwap)), (vec![0..1, 2..3], PAGE_SIZE));
 }
 
 #[test]
