@@ -149,6 +149,28 @@ fn a_file_that_is_changed_is_read_again_and_one_that_is_not_valid_is_not_taken()
 }
 
 #[test]
+fn while_watermarks_keep_all_schemes_from_acting_nothing_is_monitored() {
+    if !can_act() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    // There is always less free than all, and more than nothing.
+    let asleep = "watermarks = { high = \"0.1%\", mid = \"0.1%\", low = \"0%\", interval = \"200ms\" }\n";
+    fs::write(dir.join("idle.toml"), format!("{IDLE}{asleep}")).unwrap();
+    let target = sleeper();
+    let running = apply(dir, target.pid(), &["--stats-every", "100ms", "-o", "run.rec"]);
+    let told = |words: &str| fs::read_to_string(dir.join("out")).unwrap().matches(words).count();
+    wait_until("it sleeps", || told("idle: off by its watermarks") > 10);
+    assert!(!dir.join("run.rec").exists(), "no snapshot was taken");
+    fs::write(dir.join("idle.toml"), IDLE).unwrap();
+    wait_until("it wakes", || told("idle: active") > 10);
+    ended(running).ok();
+    let recorded = run(dir, &["report", "info", "-i", "run.rec"]).ok();
+    assert!(recorded.contains("snapshots"), "{recorded}");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_before_anything_is_done() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

@@ -149,6 +149,10 @@ impl<O: BlockOperations> BlockOperations for Timed<O> {
     }
 }
 
+fn as_ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// A monitor that is a [`Source`].
 pub struct MonitorSource<O, S> {
     monitor: Monitor<Timed<O>, S>,
@@ -156,6 +160,8 @@ pub struct MonitorSource<O, S> {
     samples_missed: u64,
     next_ns: u64,
     schemes: Option<SharedEngine>,
+    /// When watermarks are looked at next.
+    marks_ns: u64,
 }
 
 impl MonitorSource<Pte, Watch> {
@@ -190,7 +196,23 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
             tick_ns: 0,
         };
         let monitor = Monitor::new(attrs, ops, sampler, seed)?;
-        Ok(Self { monitor, governor: Governor::new(overhead), samples_missed: 0, next_ns: 0, schemes: None })
+        Ok(Self {
+            monitor,
+            governor: Governor::new(overhead),
+            samples_missed: 0,
+            next_ns: 0,
+            schemes: None,
+            marks_ns: 0,
+        })
+    }
+
+    /// How long, in nanoseconds, nothing needs to be monitored since watermarks keep all schemes from acting. Looked up at the
+    /// end of each aggregation interval, and of each such pause.
+    fn dormant(&mut self, now_ns: u64) -> Option<u64> {
+        let engine = self.schemes.as_ref().filter(|_| now_ns >= self.marks_ns)?;
+        let wait = lock(engine).dormant().map(as_ns);
+        self.marks_ns = now_ns.saturating_add(wait.unwrap_or(as_ns(self.monitor.attrs().aggr)));
+        wait
     }
 
     /// Turns interval auto-tuning on (or off, with `None`).
@@ -310,11 +332,16 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
     }
 
     fn tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> Result<u64, SourceError> {
-        let sample_ns = u64::try_from(self.monitor.attrs().sample.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let sample_ns = as_ns(self.monitor.attrs().sample).max(1);
         if self.next_ns == 0 {
             self.next_ns = now_ns;
         }
         if now_ns < self.next_ns {
+            return Ok(self.next_ns);
+        }
+        if let Some(wait) = self.dormant(now_ns) {
+            // Nothing was missed that was asked for.
+            self.next_ns = now_ns.saturating_add(wait);
             return Ok(self.next_ns);
         }
         // Ticks keep to a grid; one that comes late by whole intervals has missed them.

@@ -1,7 +1,7 @@
 //! Scheme files: what an engineer writes, the core applies, and a recording can be asked about beforehand.
 //!
 //! [`parse`] reads any of three formats ([`Format`]) into [`Entry`]s, each a [`Scheme`](isotherm_damon::schemes::Scheme) of the
-//! core and what only its application needs ([`Guard`], [`Source`]). [`write`] writes them in any of the three, and says what the
+//! core and what only its application needs ([`Guard`], [`Source`]). [`write()`] writes them in any of the three, and says what the
 //! format cannot say ([`Loss`]). [`preset`](presets::preset) makes schemes by name.
 //!
 //! What is wrong with a file is found at once, each with its line, scheme and field ([`Errors`]). Reading takes time and memory in

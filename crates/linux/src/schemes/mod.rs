@@ -212,6 +212,11 @@ impl Engine {
         self.schemes.next_act(now)
     }
 
+    /// Reads the watermarks: how long to wait before they are read again, if they keep all schemes from acting.
+    pub(crate) fn dormant(&mut self) -> Option<Duration> {
+        self.schemes.dormant(&mut self.metrics)
+    }
+
     /// Lets the schemes act.
     pub(crate) fn act(&mut self, moment: &mut Moment<'_>) {
         if moment.attrs != self.attrs {
