@@ -3,7 +3,7 @@
 use super::gather::{Head, Process};
 use super::state::{Entered, Prompt, State};
 use super::style::Look;
-use super::table::{fit, put};
+use super::table::{self, fit, put};
 use isotherm_report::units::{counted, format_share, format_size, format_time};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -113,9 +113,13 @@ pub fn foot(state: &State, line: Rect, look: Look, buffer: &mut Buffer) {
             Prompt::Save => "write to FILE.rec or FILE.txt: ",
         };
         // The end of a long name is what is being typed.
-        let room = usize::from(line.width).saturating_sub(what.len() + 1);
-        let skip = text.chars().count().saturating_sub(room);
-        let shown: String = text.chars().skip(skip).collect();
+        let room = line.width.saturating_sub(what.len() as u16 + 1);
+        let mut shown = text.as_str();
+        while table::wide(shown) > room
+            && let Some(first) = shown.chars().next()
+        {
+            shown = &shown[first.len_utf8()..];
+        }
         put(buffer, line, 0, line.width, &format!("{what}{shown}_"), true, look.bold());
         return;
     }
@@ -128,7 +132,7 @@ pub fn foot(state: &State, line: Rect, look: Look, buffer: &mut Buffer) {
     if !filter.is_empty() {
         let text = format!("filter: {filter}  ");
         put(buffer, line, x, line.width, &text, true, look.bold());
-        x += text.chars().count() as u16;
+        x += table::wide(&text);
     }
     // The most needed first: what does not fit is left out.
     let keys: &[(&str, &str)] = match state.entered {

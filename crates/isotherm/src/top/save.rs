@@ -3,13 +3,12 @@
 use super::model::Model;
 use super::timeline::{Moment, Timeline};
 use crate::live;
-use crate::output::Draft;
+use crate::output::{Content, Draft};
 use anyhow::{Context, bail};
 use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
 use isotherm_linux::Cost;
 use isotherm_record as rec;
 use isotherm_record::Item;
-use std::io::Write;
 use std::path::Path;
 
 /// What is kept, by reference: to be written on a thread of its own.
@@ -152,12 +151,30 @@ fn refuse_existing(path: &Path) -> anyhow::Result<()> {
 /// Writes the lines of the screen.
 ///
 /// # Errors
-/// There is a file already, or the disk refuses.
+/// There is a file already, or the disk refuses: then there is none.
 pub fn write_text(path: &Path, lines: &[String]) -> anyhow::Result<String> {
-    let open = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-    let mut file = open.with_context(|| format!("cannot make {}", path.display()))?;
-    for line in lines {
-        writeln!(file, "{}", line.trim_end()).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    refuse_existing(path)?;
+    let draft = Draft::of(Content::Text, path)?;
+    let text: String = lines.iter().map(|line| format!("{}\n", line.trim_end())).collect();
+    std::fs::write(draft.path(), text).with_context(|| format!("cannot write {}", path.display()))?;
+    draft.keep()?;
     Ok(format!("wrote {}: this screen", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_is_written_whole_or_not_at_all_and_replaces_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("screen.txt");
+        let lines = ["a  ".to_owned(), "b".to_owned()];
+        assert!(write_text(&path, &lines).unwrap().contains("this screen"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\nb\n");
+        assert!(write_text(&path, &[]).unwrap_err().to_string().contains("is there already"));
+        let missing = dir.path().join("nowhere/screen.txt");
+        assert!(format!("{:#}", write_text(&missing, &lines).unwrap_err()).contains("No such file"));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
 }

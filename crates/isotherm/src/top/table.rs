@@ -7,6 +7,7 @@ use isotherm_report::units::format_size;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
+use ratatui::text::Span;
 
 /// Width of a column of sizes, `999.9 MiB`.
 const SIZE: u16 = 9;
@@ -122,15 +123,19 @@ fn size(bytes: u64) -> String {
     }
 }
 
+/// Columns that a text takes: some characters take two, others none.
+pub fn wide(text: &str) -> u16 {
+    u16::try_from(Span::raw(text).width()).unwrap_or(u16::MAX)
+}
+
 /// Text in a column, `x` from the left of `area`; to the right unless `left`.
 pub fn put(buffer: &mut Buffer, area: Rect, x: u16, wide: u16, text: &str, left: bool, style: Style) {
     if x >= area.width || area.height == 0 {
         return;
     }
     let wide = wide.min(area.width - x);
-    let shown: String = text.chars().take(usize::from(wide)).collect();
-    let indent = if left { 0 } else { wide - (shown.chars().count() as u16).min(wide) };
-    buffer.set_stringn(area.x + x + indent, area.y, shown, usize::from(wide - indent), style);
+    let indent = if left { 0 } else { wide - self::wide(text).min(wide) };
+    buffer.set_stringn(area.x + x + indent, area.y, text, usize::from(wide - indent), style);
 }
 
 /// As many whole items of a line as there is room for, the first in any case. Sizes are shortened (`64.7M`) where that helps.

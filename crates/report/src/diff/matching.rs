@@ -98,16 +98,17 @@ fn worth(a: u64, b: u64) -> Option<f64> {
     (unlike <= 1.0).then(|| (1.05 - unlike) * (a.min(b).max(2) as f64).log2())
 }
 
-/// Pairs of two lists without crossing, of most worth. Of long lists only the largest are paired.
+/// Pairs of two lists without crossing, of most worth. Of long lists those that are not among the largest are paired by rank
+/// of size, equals in order.
 fn align(a: &[u64], b: &[u64]) -> Vec<(usize, usize)> {
-    let largest = |list: &[u64]| {
+    let by_size = |list: &[u64]| {
         let mut at: Vec<usize> = (0..list.len()).collect();
         at.sort_by_key(|i| std::cmp::Reverse(list[*i]));
-        at.truncate(MOST_PAIRED);
+        let smaller = at.split_off(at.len().min(MOST_PAIRED));
         at.sort_unstable();
-        at
+        (at, smaller)
     };
-    let (in_a, in_b) = (largest(a), largest(b));
+    let ((in_a, small_a), (in_b, small_b)) = (by_size(a), by_size(b));
     let mut best = vec![vec![0.0; in_b.len() + 1]; in_a.len() + 1];
     for i in (0..in_a.len()).rev() {
         for j in (0..in_b.len()).rev() {
@@ -125,6 +126,29 @@ fn align(a: &[u64], b: &[u64]) -> Vec<(usize, usize)> {
             i += 1;
         } else {
             j += 1;
+        }
+    }
+    // What has no partner among the largest may have one among the smaller.
+    let unpaired = |large: &[usize], small: Vec<usize>, taken: &dyn Fn(usize) -> bool, list: &[u64]| {
+        let mut rest: Vec<usize> = large.iter().copied().filter(|at| !taken(*at)).chain(small).collect();
+        rest.sort_by_key(|at| (std::cmp::Reverse(list[*at]), *at));
+        rest
+    };
+    let rest_a = unpaired(&in_a, small_a, &|at| pairs.iter().any(|(i, _)| *i == at), a);
+    let rest_b = unpaired(&in_b, small_b, &|at| pairs.iter().any(|(_, j)| *j == at), b);
+    if a.len().max(b.len()) > MOST_PAIRED {
+        let (mut i, mut j) = (0, 0);
+        while i < rest_a.len() && j < rest_b.len() {
+            let (x, y) = (rest_a[i], rest_b[j]);
+            match worth(a[x], b[y]) {
+                Some(_) => {
+                    pairs.push((x, y));
+                    (i, j) = (i + 1, j + 1);
+                }
+                // The larger one is like nothing that is left.
+                None if a[x] > b[y] => i += 1,
+                None => j += 1,
+            }
         }
     }
     pairs
@@ -147,9 +171,24 @@ mod tests {
     }
 
     #[test]
-    fn of_long_lists_the_largest_are_paired() {
+    fn of_long_lists_the_largest_are_paired_with_each_other() {
         let (mut a, mut b) = (vec![M; 300], vec![M; 400]);
         (a[150], b[399]) = (100 * M, 100 * M);
         assert!(align(&a, &b).contains(&(150, 399)));
+    }
+
+    #[test]
+    fn what_is_not_among_the_largest_is_paired_too() {
+        // The one in use is the smallest of two hundred.
+        let mut a: Vec<u64> = vec![64 * M; 200];
+        a[77] = 20 * M;
+        let b = a.clone();
+        assert_eq!(align(&a, &b).len(), 200);
+        assert!(align(&a, &b).contains(&(77, 77)));
+        // One that only one side has keeps none of the others from its partner.
+        let more: Vec<u64> = std::iter::once(900 * M).chain(a.iter().copied()).collect();
+        let pairs = align(&more, &b);
+        assert_eq!(pairs.len(), 200);
+        assert!(pairs.contains(&(78, 77)));
     }
 }

@@ -271,3 +271,35 @@ fn runs_of_anonymous_memory_that_grow_together_are_one() {
     let anonymous: Vec<_> = run.areas.iter().filter(|a| a.anonymous).collect();
     assert_eq!((anonymous.len(), anonymous[0].size), (1, 3000 * MIB));
 }
+
+#[test]
+fn no_line_is_wider_than_the_screen() {
+    let busy = |seed| {
+        let mut profile = recording(seed, 32.0 + seed as f64 * 8.0, seed as u32 * 9);
+        let comm = "a-program-with-quite-a-long-name".to_owned();
+        profile.note(&Item::Target(TargetInfo { id: seed, comm, ..TargetInfo::default() }));
+        // A second process, so that rows have the names of programs; and a monitor that was late.
+        profile.note(&mappings(50, vec![mapping(0, 64 * MIB, "rw-p", &"long/".repeat(20), 0, 0)]));
+        let second = |i| snapshot(i, 50, vec![region(0, 16 * MIB * seed, 20)]);
+        (150..300).for_each(|i| profile.snapshot(&second(i)));
+        let attrs = isotherm_record::RecordedAttrs { sample_us: 5000, ..Default::default() };
+        profile.note(&Item::Header(isotherm_record::Header { attrs, ..Default::default() }));
+        profile.note(&Item::Cost(isotherm_record::Cost { samples_missed: 2000, ..Default::default() }));
+        profile
+    };
+    let report = diff(vec![busy(1)], vec![busy(2)]);
+    let text = |width| {
+        let mut out = Vec::new();
+        write_text(&report, width, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    for width in [40, 60, 79, 80, 100] {
+        let text = text(width);
+        let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+        assert!(widest.chars().count() <= width, "{width}: {widest:?} in {text}");
+        for part in ["a-program", "change", "the machine was busy", "unclear"] {
+            assert!(text.contains(part), "{width}: {part} in {text}");
+        }
+    }
+    assert_eq!(text(1), text(40));
+}

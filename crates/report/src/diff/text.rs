@@ -1,7 +1,7 @@
 //! The comparison as a table.
 
 use super::{Compared, DiffReport, DiffRow, MISSED, Outcome};
-use crate::names::shortened;
+use crate::names::{shortened, wrapped};
 use crate::units::{format_share, format_size, format_time, significant};
 use std::io::{self, Write};
 
@@ -13,24 +13,33 @@ const MAX_ROWS: usize = 20;
 /// # Errors
 /// Those of `out`.
 pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io::Result<()> {
+    let width = width.max(40);
     for (side, list) in [("A", &report.a), ("B", &report.b)] {
         for one in list {
-            let head = one.provenance.head_within(width.max(40));
-            writeln!(out, "{side}: {}: {}", one.file, head.first().map_or("", String::as_str))?;
+            let head = one.provenance.head_within(width - 3);
+            let head = head.first().map_or("", String::as_str);
+            let line = format!("{side}: {}: {head}", one.file);
+            if line.chars().count() <= width {
+                writeln!(out, "{line}")?;
+            } else {
+                // A path stays whole: it is there to be copied.
+                writeln!(out, "{side}: {}:", one.file)?;
+                say(head, width, 3, out)?;
+            }
             for line in one.provenance.foot() {
-                writeln!(out, "   {line}")?;
+                say(&line, width, 3, out)?;
             }
         }
     }
-    writeln!(out, "{}", how(report))?;
+    say(&how(report), width, 0, out)?;
     let busy = report.a.iter().chain(&report.b).map(|one| one.missed).fold(0.0, f64::max);
     if busy > MISSED {
-        writeln!(
-            out,
+        let text = format!(
             "the machine was busy: the monitor was late for {} of its sampling intervals, and the program may have been \
              slower, too; that much more counts as noise",
             format_share(busy)
-        )?;
+        );
+        say(&text, width, 0, out)?;
     }
     writeln!(out)?;
     // 0: below each other.
@@ -40,7 +49,7 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
     } else {
         writeln!(out, "working set (1 s)\n  {:>11} {:>11} {:>9}", "A", "B", "change")?;
     }
-    line(&report.total, "all", name, out)?;
+    line(&report.total, "all", (name, width), out)?;
     let differs = |row: &&DiffRow| row.working_set.significant || row.rate_hz.significant;
     let compared: Vec<&DiffRow> = report.rows.iter().filter(|row| row.working_set.p.is_some()).collect();
     let shown: Vec<&DiffRow> = compared
@@ -50,15 +59,20 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
         .map(|(_, row)| *row)
         .collect();
     for row in &shown {
-        line(row, &title(row), name, out)?;
+        line(row, &title(row), (name, width), out)?;
     }
     let more = report.rows.len() - shown.len();
     if more > 0 {
         let are = if more == 1 { "mapping is" } else { "mappings are" };
-        writeln!(out, "{more} more {are} too small to compare, or not among the largest")?;
+        say(&format!("{more} more {are} too small to compare, or not among the largest"), width, 0, out)?;
     }
     writeln!(out)?;
-    writeln!(out, "{}", report.verdict)
+    say(&report.verdict, width, 0, out)
+}
+
+/// Writes a sentence in lines of at most `width` columns, all of them indented.
+fn say(text: &str, width: usize, indent: usize, out: &mut impl Write) -> io::Result<()> {
+    wrapped(text, width - indent).iter().try_for_each(|line| writeln!(out, "{:indent$}{line}", ""))
 }
 
 fn title(row: &DiffRow) -> String {
@@ -67,7 +81,7 @@ fn title(row: &DiffRow) -> String {
     format!("{program}{}{shared}", row.mapping)
 }
 
-fn line(row: &DiffRow, title: &str, name: usize, out: &mut impl Write) -> io::Result<()> {
+fn line(row: &DiffRow, title: &str, (name, width): (usize, usize), out: &mut impl Write) -> io::Result<()> {
     let size = |bytes: f64| format_size(bytes.round().max(0.0) as u64);
     let ws = &row.working_set;
     let change = match ws.change {
@@ -91,10 +105,10 @@ fn line(row: &DiffRow, title: &str, name: usize, out: &mut impl Write) -> io::Re
     }
     let figures = format!("{:>11} {:>11} {change:>9}", size(ws.a), size(ws.b));
     match name {
-        0 => writeln!(out, "{title}\n  {figures}")?,
+        0 => writeln!(out, "{}\n  {figures}", shortened(title, width))?,
         _ => writeln!(out, "{:name$} {figures}", shortened(title, name))?,
     }
-    writeln!(out, "    {verdict}")
+    say(&verdict, width, 4, out)
 }
 
 /// What was done, and what a difference is.
@@ -105,7 +119,7 @@ fn how(report: &DiffReport) -> String {
     let blocks = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
     let settled = all().map(|one| one.settled_s).fold(0.0, f64::max);
     format!(
-        "compared without the first {}, in {blocks} blocks a recording; a difference is one of {} at least,\n\
+        "compared without the first {}, in {blocks} blocks a recording; a difference is one of {} at least, \
          of which noise makes one in {} comparisons like this at most",
         format_time((settled * 1e9) as u64),
         format_share(report.min_change),

@@ -110,6 +110,8 @@ pub struct Holdings {
     nr_gone: u64,
     parts: Vec<Part>,
     last: LastStock,
+    /// Objects when those that nobody maps any more were forgotten the last time.
+    objects_left: usize,
 }
 
 impl Holdings {
@@ -273,6 +275,7 @@ impl Holdings {
             }
         }
         self.names.insert(mappings.target, named);
+        self.space.forget_unmapped(&mut self.objects_left);
     }
 }
 

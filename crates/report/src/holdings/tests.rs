@@ -295,6 +295,25 @@ fn memory_does_not_grow_with_the_recording_nor_with_targets_that_ended() {
 }
 
 #[test]
+fn files_of_processes_that_came_and_went_are_forgotten() {
+    let mut holdings = Holdings::default();
+    let file = |inode: u64| mapping(MIB, 2 * MIB, "r--s", &format!("/tmp/job-{inode}"), inode, 0);
+    holdings.note(&mappings(1, vec![file(1)]));
+    for i in 2..20_000 {
+        holdings.note(&mappings(i, vec![file(i)]));
+        let mut both = snapshot(i - 2, 1, vec![region(MIB, 2 * MIB, 20)]);
+        both.targets.push(TargetSnapshot::new(TargetId(i), vec![region(MIB, 2 * MIB, 1)]));
+        holdings.snapshot(&both);
+        holdings.note(&Item::TargetEnd(TargetEnd { target: i, ..TargetEnd::default() }));
+    }
+    assert!(holdings.space.nr_objects() < 4096, "{}", holdings.space.nr_objects());
+    // What is mapped has its name, however long ago it was mapped.
+    let objects = holdings.objects();
+    assert!(objects.iter().any(|object| object.path == "/tmp/job-1" && object.mappers == 1), "{objects:?}");
+    assert_eq!(objects.len(), 2);
+}
+
+#[test]
 fn other_memory_at_the_same_address_has_no_past() {
     let mut holdings = Holdings::default();
     holdings.note(&mappings(1, vec![mapping(0, MIB, "r--p", "/usr/lib/a", 1, 0)]));

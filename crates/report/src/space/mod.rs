@@ -18,10 +18,13 @@ use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapsh
 use isotherm_record::{Item, Mapping, Mappings, ObjectId};
 pub(crate) use shared::Multiset;
 use shared::Share;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Ended targets of which the mappings are still remembered.
 const MAX_ENDED: usize = 256;
+
+/// So many objects are never looked through for those that nobody maps any more.
+const FEW_OBJECTS: usize = 1024;
 
 /// Set in the ids that [`Space::by_object`] gives to objects. No target's id has it: it is a pid, or counts from there.
 const OBJECT: u64 = 1 << 63;
@@ -81,7 +84,9 @@ struct Layout {
 pub(crate) struct Space {
     targets: BTreeMap<u64, Layout>,
     ended: VecDeque<u64>,
-    objects: Vec<Object>,
+    /// By a number that is given once.
+    objects: BTreeMap<usize, Object>,
+    next_object: usize,
     index: HashMap<ObjectId, usize>,
     shares: Vec<Share>,
 }
@@ -133,9 +138,31 @@ impl Space {
             return at;
         }
         let name = short_name(mapping).into_owned();
-        self.objects.push(Object { id, path: printable(&mapping.name).into_owned(), name });
-        self.index.insert(id, self.objects.len() - 1);
-        self.objects.len() - 1
+        let at = self.next_object;
+        self.next_object += 1;
+        self.objects.insert(at, Object { id, path: printable(&mapping.name).into_owned(), name });
+        self.index.insert(id, at);
+        at
+    }
+
+    /// Forgets the objects that nobody maps any more, once there are more than twice as many as were left the last time.
+    /// For who asks for the names of what is mapped only: processes that come and go for a week may each bring a file of
+    /// their own.
+    pub fn forget_unmapped(&mut self, left: &mut usize) {
+        if self.objects.len() <= 2 * (*left).max(FEW_OBJECTS) {
+            return;
+        }
+        let pieces = self.targets.values().flat_map(|layout| &layout.pieces);
+        let mapped: HashSet<usize> = pieces.filter_map(|piece| piece.object).map(|(at, _)| at).collect();
+        self.objects.retain(|at, _| mapped.contains(at));
+        self.index.retain(|_, at| mapped.contains(at));
+        *left = self.objects.len();
+    }
+
+    /// How many objects are known.
+    #[cfg(test)]
+    pub fn nr_objects(&self) -> usize {
+        self.objects.len().max(self.index.len())
     }
 
     /// The object that [`Self::by_object`] gave this id; `None` for the id of a target.
@@ -143,12 +170,12 @@ impl Space {
         if !is_object(id) {
             return None;
         }
-        self.objects.get(usize::try_from(id.0 & !OBJECT).ok()?)
+        self.objects.get(&usize::try_from(id.0 & !OBJECT).ok()?)
     }
 
     /// The object that [`Self::parts`] gave this index.
     pub fn object_at(&self, index: usize) -> Option<&Object> {
-        self.objects.get(index)
+        self.objects.get(&index)
     }
 
     /// How many of the targets wanted map the object of this id, as far as their mappings are remembered.
@@ -162,7 +189,7 @@ impl Space {
 
     /// Paths of objects, for messages: those that several targets map first, at most `limit`.
     pub fn object_names(&self, limit: usize) -> Vec<String> {
-        let mut all: Vec<(usize, &Object)> = self.objects.iter().enumerate().collect();
+        let mut all: Vec<(usize, &Object)> = self.objects.iter().map(|(at, object)| (*at, object)).collect();
         all.sort_by_cached_key(|(at, _)| {
             std::cmp::Reverse(self.mappers(TargetId(*at as u64 | OBJECT), |_| true))
         });

@@ -425,3 +425,70 @@ fn an_entered_process_that_ends_stays_to_be_looked_at() {
     let lines = shown(&mut screen, 100, 24);
     assert!(!lines.iter().any(|line| line.contains("server1")), "{lines:#?}");
 }
+
+#[test]
+fn names_of_all_kinds_keep_to_their_columns() {
+    let made = Made::new(0, 0);
+    let names = [
+        ("bell\u{7}new\nline", "esc\u{1b}[31m"),
+        ("\u{6f22}\u{5b57}\u{6f22}\u{5b57}\u{6f22}\u{5b57}\u{6f22}", "\u{6f22}"),
+        ("e\u{301}e\u{301}e\u{301}\u{200d}\u{202e}x", "\u{202e}abc"),
+        ("", ""),
+        ("plain", "word"),
+    ];
+    {
+        let mut model = made.model.lock();
+        for (id, (name, word)) in (1..).zip(names) {
+            let cmdline = vec![(*word).to_owned(); 2000];
+            let (comm, pid) = ((*name).to_owned(), 1000 + id as u32);
+            model.target(rec::TargetInfo { id, pid, comm, cmdline, ..rec::TargetInfo::default() });
+            let mapping =
+                rec::Mapping { start: HEAP, end: HEAP + MIB, name: (*name).into(), ..Default::default() };
+            model.mappings(TargetId(id), vec![mapping], 0);
+        }
+    }
+    let mut made = made;
+    made.pass(20);
+    let mut screen = made.screen(ColourMode::Plain);
+    for (width, height) in [(100, 20), (40, 12), (20, 5)] {
+        let (buffer, _) = screen.frame(width, height);
+        for cell in &buffer.content {
+            let odd = |c: char| c.is_control();
+            assert!(!cell.symbol().chars().any(odd), "{:?}", cell.symbol());
+        }
+        let mut sent = Vec::new();
+        paint(&mut Buffer::empty(Rect::new(0, 0, width, height)), &buffer, &[], &mut sent).unwrap();
+        let mut parser = vt100::Parser::new(height.try_into().unwrap(), width.try_into().unwrap(), 0);
+        parser.process(&sent);
+        // Whatever the names are, a terminal has the figures of each row in the same columns.
+        let rows: Vec<String> = parser.screen().rows(0, width).collect();
+        let ends: Vec<u16> = (0..height)
+            .filter(|y| {
+                rows[usize::from(*y)].contains("MiB") && rows[usize::from(*y)].trim_start().starts_with("100")
+            })
+            .filter_map(|y| {
+                (0..width).find(|x| parser.screen().cell(y, *x).is_some_and(|c| c.contents() == "M"))
+            })
+            .collect();
+        assert!(ends.windows(2).all(|pair| pair[0] == pair[1]), "{rows:#?}");
+        assert!(!ends.is_empty() || height < 12, "{rows:#?}");
+    }
+    for id in 1..=names.len() {
+        press(&mut screen, KeyCode::Home);
+        (1..id).for_each(|_| drop(press(&mut screen, KeyCode::Down)));
+        screen.frame(60, 20);
+        press(&mut screen, KeyCode::Enter);
+        screen.frame(60, 20);
+        screen.frame(20, 5);
+        press(&mut screen, KeyCode::Esc);
+        screen.frame(60, 20);
+    }
+    // What is typed may be wide, too: its end is shown.
+    press(&mut screen, KeyCode::Char('/'));
+    "\u{6f22}"
+        .repeat(60)
+        .chars()
+        .chain("end".chars())
+        .for_each(|c| drop(press(&mut screen, KeyCode::Char(c))));
+    assert!(shown(&mut screen, 60, 20)[19].contains("end_"));
+}
