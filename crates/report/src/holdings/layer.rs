@@ -12,6 +12,11 @@ const SPARE_SEGMENTS: usize = 256;
 const ALIKE: f64 = 0.05;
 const ALIKE_S: f64 = 0.3;
 
+/// Mean rates that differ by this share of the higher one are apart, whatever the ages: whether memory is hot is decided by a
+/// factor. Below [`SELDOM_HZ`] it does not matter.
+const RATES_ALIKE: f64 = 0.3;
+const SELDOM_HZ: f64 = 1.0;
+
 /// Accessed bytes and such as are only known to be idle are at least this far apart in age: which it is decides whether
 /// they belong to a working set.
 const USED_S: f64 = 10.0;
@@ -48,6 +53,8 @@ pub(super) struct Segment {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct MeanRate {
     pub hz: f64,
+    /// The least and the most of what was joined.
+    ends: (f64, f64),
     over_s: f64,
 }
 
@@ -59,14 +66,28 @@ impl MeanRate {
         }
         let over_s = (self.over_s + seconds).min(HOT_S);
         let share = (seconds / over_s).min(1.0);
-        Self { hz: self.hz + (hz - self.hz) * share, over_s }
+        let towards = |mean: f64| mean + (hz - mean) * share;
+        Self { hz: towards(self.hz), ends: (towards(self.ends.0), towards(self.ends.1)), over_s }
     }
 
     /// Of two stretches of memory of so many bytes.
     fn joined(self, bytes: f64, other: Self, others: f64) -> Self {
         let share = others / (bytes + others).max(1.0);
         let mix = |a: f64, b: f64| a + (b - a) * share;
-        Self { hz: mix(self.hz, other.hz), over_s: mix(self.over_s, other.over_s) }
+        let ends = self.ends_with(other);
+        Self { hz: mix(self.hz, other.hz), ends, over_s: mix(self.over_s, other.over_s) }
+    }
+
+    fn ends_with(self, other: Self) -> (f64, f64) {
+        (self.ends.0.min(other.ends.0), self.ends.1.max(other.ends.1))
+    }
+
+    /// By how much the means of two differ, and all that was joined to either: a share of the highest. Means of times that
+    /// are not as long differ soon.
+    fn apart(self, other: Self) -> f64 {
+        let (least, most) = self.ends_with(other);
+        let times = (self.over_s - other.over_s).abs() / self.over_s.max(other.over_s).max(f64::MIN_POSITIVE);
+        (most - least) / most.max(SELDOM_HZ) + if most > SELDOM_HZ { times } else { 0.0 }
     }
 }
 
@@ -224,10 +245,11 @@ fn apart(a: &Segment, b: &Segment, now: f64) -> Option<(f64, f64)> {
         return None;
     }
     let ((age, used), (other, other_used)) = (a.history.signature(now), b.history.signature(now));
-    let (rate, other_rate) = (a.mean.hz, b.mean.hz);
-    let rates = (rate - other_rate).abs() / rate.max(other_rate).max(f64::MIN_POSITIVE);
-    let unlike = (age - other).abs() + (used - other_used).abs() * age.max(other).max(USED_S) + rates;
-    Some((unlike, ALIKE_S + ALIKE * age.min(other)))
+    let limit = ALIKE_S + ALIKE * age.min(other);
+    let unlike = (age - other).abs()
+        + (used - other_used).abs() * age.max(other).max(USED_S)
+        + a.mean.apart(b.mean) * limit / RATES_ALIKE;
+    Some((unlike, limit))
 }
 
 fn join(last: &mut Segment, next: Segment, now: f64) {

@@ -398,7 +398,7 @@ fn phases() -> impl Strategy<Value = Vec<(u64, Vec<Option<u32>>)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     /// Every figure is that of the bytes, one by one.
     #[test]
