@@ -22,6 +22,7 @@ pub struct Head {
     pub refused: (u64, String),
     pub snapshots: u64,
     pub lost: u64,
+    /// Of the last ten seconds together.
     pub cost: Option<Cost>,
     pub started_ns: u64,
     /// What is kept, ns.
@@ -41,7 +42,7 @@ impl Head {
             refused: model.refused.clone(),
             snapshots: model.snapshots,
             lost: model.lost,
-            cost: model.cost,
+            cost: model.recent_cost(),
             started_ns: model.header.started_ns,
             kept: model.kept(),
             over: model.over.clone(),

@@ -146,6 +146,17 @@ impl Model {
         self.forget(cost.time_ns);
     }
 
+    /// The last cost, with the CPU and wall time of the last ten seconds: work comes in bursts, and the ceiling is kept on
+    /// the mean.
+    pub fn recent_cost(&self) -> Option<Cost> {
+        let last = self.cost?;
+        let recent =
+            self.costs.iter().rev().take_while(|cost| last.time_ns.saturating_sub(cost.time_ns) < COST_NS);
+        let (cpu_ns, wall_ns) =
+            recent.fold((0, 0), |(cpu, wall), cost| (cpu + cost.cpu_ns, wall + cost.wall_ns));
+        Some(Cost { cpu_ns, wall_ns, ..last })
+    }
+
     /// Has the figures of processes be those of the last snapshot.
     pub fn add_up(&mut self) {
         let stock = self.holdings.stock();
@@ -232,6 +243,8 @@ pub struct Folder {
     pace: FigurePace,
 }
 
+/// Costs are shown on the mean of so long.
+const COST_NS: u64 = 10_000_000_000;
 /// Share of a CPU that adding up figures takes at most: it is taken from what monitoring may take, and with many processes
 /// in motion it would leave little of that. A quarter of the default.
 const FIGURES: f64 = 0.002_5;

@@ -122,3 +122,17 @@ fn figures_are_those_of_the_last_snapshot() {
     assert_eq!(shared.lock().targets[&TargetId(1)].figures.mapped, 50 * 4096);
     assert_eq!(shared.lock().totals.mapped, 50 * 4096);
 }
+
+#[test]
+fn the_cost_shown_is_the_mean_of_ten_seconds() {
+    let mut model = Model::new(rec::Header::default(), Keep::default());
+    assert_eq!(model.recent_cost(), None);
+    for second in 1..=30 {
+        // A burst every ten seconds.
+        let cpu_ns = if second % 10 == 0 { 55_000_000 } else { 5_000_000 };
+        model.cost(&Cost { time_ns: second * SECOND, wall_ns: SECOND, cpu_ns, ..Cost::default() });
+        let recent = model.recent_cost().unwrap();
+        assert_eq!(recent.wall_ns, second.min(10) * SECOND);
+        assert!(second < 10 || recent.cpu_ns == 100_000_000, "{second}: {}", recent.cpu_ns);
+    }
+}
