@@ -3,10 +3,13 @@
 use crate::args::{MonitorArgs, TargetArgs};
 use anyhow::Context;
 use isotherm_damon::{Attrs, TargetId};
+use isotherm_linux::probe::AccessedBitClearers;
 use isotherm_linux::process::Process;
 use isotherm_linux::targets::{Cgroup, Tracker, TrackerOptions};
 use isotherm_linux::{FeedLimits, Observer, Session, Source, backend};
 use isotherm_record as rec;
+use isotherm_report::units::counted;
+use std::collections::BTreeSet;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -57,6 +60,20 @@ pub fn open_source(args: &MonitorArgs, attrs: Attrs, quiet: bool) -> anyhow::Res
         }
     }
     Ok(opened.source)
+}
+
+/// Says which other isotherms watch some of the processes of these pids.
+pub fn tell_of_isotherms(pids: &BTreeSet<u32>) {
+    let clearers = AccessedBitClearers::look().of(pids);
+    for (pid, targets) in clearers.isotherms() {
+        let shared = targets.intersection(pids).count() as u64;
+        say!(
+            "isotherm: {} of these {} watched by another isotherm, pid {pid}, too: each clears the Accessed bits that the other \
+             looks for, so that both find too few accesses; `kill -INT {pid}` ends it",
+            counted(shared, "process"),
+            if shared == 1 { "is" } else { "are" }
+        );
+    }
 }
 
 /// Lets an observer run on a thread of its own until the session is over.

@@ -218,10 +218,15 @@ fn observe(
         }
     };
     let ends = || stop.asked() || failed.is_set() || unread.load(Ordering::Relaxed);
-    let ended = session.start().and_then(|()| session.run(&mut { ends }));
+    let ended = session.start().and_then(|()| {
+        if !args.quiet {
+            crate::live::tell_of_isotherms(session.pids());
+        }
+        session.run(&mut { ends })
+    });
     let mut blind_spots = session.blind_spots();
     if !own_kdamond {
-        blind_spots.extend(AccessedBitClearers::look().blind_spot());
+        blind_spots.extend(AccessedBitClearers::look().of(session.pids()).blind_spot());
     }
     // The queues end with it.
     drop(session);

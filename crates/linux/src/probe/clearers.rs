@@ -7,9 +7,13 @@
 //! Everything here is read, nothing written. Running kdamonds are found among the kernel's threads, which any user may
 //! list; whose they are is told by the module parameters and by sysfs, some of which root alone may read.
 
+mod isotherms;
+
 use crate::proc_file::{parse_number, read_into, read_text};
 use crate::process::parse;
+use isotherms::isotherms;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -64,6 +68,13 @@ pub enum AccessedBitClearer {
         /// Its pid.
         pid: u32,
     },
+    /// Another isotherm that watches processes.
+    Isotherm {
+        /// Its pid.
+        pid: u32,
+        /// The processes that it watches, those that live.
+        targets: BTreeSet<u32>,
+    },
     /// MGLRU is on: it clears bits when it ages pages, which is when memory is reclaimed.
     LruGen {
         /// Its switches: bit 0 itself, bit 1 clearing in batches while it walks page tables, bit 2 also in entries that
@@ -77,7 +88,10 @@ pub enum AccessedBitClearer {
 impl AccessedBitClearer {
     /// Whether it clears bits all the time, as a kdamond does, and not just at times or perhaps.
     pub const fn is_at_work(&self) -> bool {
-        matches!(self, Self::Module { .. } | Self::Sysfs { .. } | Self::Kdamond { .. })
+        matches!(
+            self,
+            Self::Module { .. } | Self::Sysfs { .. } | Self::Kdamond { .. } | Self::Isotherm { .. }
+        )
     }
 
     /// How to have it stop.
@@ -90,6 +104,9 @@ impl AccessedBitClearer {
             Self::Sysfs { .. } => "stop it with the tool that made it (`damo stop`)".to_owned(),
             Self::Kdamond { .. } => {
                 "run this as root to see whose it is, then stop it with what started it".to_owned()
+            }
+            Self::Isotherm { pid, .. } => {
+                format!("watch a process with one at a time; `kill -INT {pid}` ends the other one")
             }
             Self::LruGen { .. } => {
                 "record while memory is not short, or `echo n > /sys/kernel/mm/lru_gen/enabled`".to_owned()
@@ -111,6 +128,10 @@ impl fmt::Display for AccessedBitClearer {
                 operations.as_ref().map_or(Ok(()), |operations| write!(f, ", operations {operations}"))
             }
             Self::Kdamond { pid } => write!(f, "a kdamond of an unknown owner, pid {pid}"),
+            Self::Isotherm { pid, targets } => {
+                let plural = if targets.len() == 1 { "" } else { "es" };
+                write!(f, "another isotherm, pid {pid}, that watches {} process{plural}", targets.len())
+            }
             Self::LruGen { switches } => {
                 write!(f, "MGLRU when memory is reclaimed (lru_gen {switches:#06x})")
             }
@@ -143,6 +164,7 @@ impl AccessedBitClearers {
             let threads = all.tell(&paths.proc, kdamonds(&paths.proc));
             all.look_for_kdamonds(paths, threads.unwrap_or_default());
         }
+        all.found.extend(isotherms(&paths.proc));
         if let Some(switches) = all.read(&paths.lru_gen).as_deref().and_then(lru_gen)
             && switches & 1 != 0
         {
@@ -152,6 +174,24 @@ impl AccessedBitClearers {
             all.found.push(AccessedBitClearer::PageIdle);
         }
         all
+    }
+
+    /// Only those that clear bits of the processes of these pids.
+    #[must_use]
+    pub fn of(mut self, pids: &BTreeSet<u32>) -> Self {
+        self.found.retain(|one| match one {
+            AccessedBitClearer::Isotherm { targets, .. } => !targets.is_disjoint(pids),
+            _ => true,
+        });
+        self
+    }
+
+    /// Other isotherms among them, with what they watch.
+    pub fn isotherms(&self) -> impl Iterator<Item = (u32, &BTreeSet<u32>)> {
+        self.found.iter().filter_map(|one| match one {
+            AccessedBitClearer::Isotherm { pid, targets } => Some((*pid, targets)),
+            _ => None,
+        })
     }
 
     /// A sentence for the blind spots of a recording, if anybody but its monitor clears bits all the time.

@@ -272,6 +272,11 @@ impl Session {
         lists || self.tracker.has_work() || self.chores.has_work()
     }
 
+    /// Pids of all processes that were targets up to now.
+    pub const fn pids(&self) -> &BTreeSet<u32> {
+        &self.used
+    }
+
     /// What the source cannot see.
     pub fn blind_spots(&mut self) -> Vec<String> {
         self.source.blind_spots()

@@ -225,12 +225,13 @@ fn apply(
         stop.asked() || failed.is_set()
     };
     let ended = session.start().and_then(|()| {
+        crate::live::tell_of_isotherms(session.pids());
         notify.ready();
         session.run(&mut { ends })
     });
     notify.stopping();
     let mut blind_spots = session.blind_spots();
-    blind_spots.extend(AccessedBitClearers::look().blind_spot());
+    blind_spots.extend(AccessedBitClearers::look().of(session.pids()).blind_spot());
     drop(session);
     over.store(true, Ordering::Relaxed);
     joined(show);

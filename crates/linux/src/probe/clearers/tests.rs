@@ -174,5 +174,36 @@ fn what_is_at_work_on_this_machine_is_found() {
     let json = serde_json::to_string(&all).unwrap();
     assert_eq!(serde_json::from_str::<AccessedBitClearers>(&json).unwrap(), all);
     let threads = kdamonds(Path::new("/proc")).unwrap();
-    assert_eq!(all.found.iter().any(AccessedBitClearer::is_at_work), !threads.is_empty(), "{all:?}");
+    let kernels =
+        |one: &AccessedBitClearer| one.is_at_work() && !matches!(one, AccessedBitClearer::Isotherm { .. });
+    assert_eq!(all.found.iter().any(kernels), !threads.is_empty(), "{all:?}");
+}
+
+#[test]
+fn another_isotherm_is_found_by_what_it_watches() {
+    use std::os::unix::fs::symlink;
+    let machine = Machine::bare();
+    let watcher = |pid: u32, comm: &str, targets: &[(&str, i64)]| {
+        machine.put(&format!("proc/{pid}/comm"), comm);
+        machine.put(&format!("proc/{pid}/fd/.keep"), "");
+        for (fd, (link, target)) in targets.iter().enumerate() {
+            machine.put(
+                &format!("proc/{pid}/fdinfo/{fd}"),
+                &format!("pos:\t0\nPid:\t{target}\nNSpid:\t{target}\n"),
+            );
+            symlink(link, machine.dir.path().join(format!("proc/{pid}/fd/{fd}"))).unwrap();
+        }
+    };
+    watcher(
+        600,
+        "isotherm\n",
+        &[("anon_inode:[pidfd]", 7), ("pidfd:[41]", 9), ("anon_inode:[pidfd]", -1), ("/dev/null", 8)],
+    );
+    watcher(601, "isotherm\n", &[("/dev/null", 8)]);
+    watcher(602, "systemd\n", &[("pidfd:[41]", 9)]);
+    let all = AccessedBitClearers::look_in(&machine.paths);
+    assert_eq!(all.found, [AccessedBitClearer::Isotherm { pid: 600, targets: [7, 9].into() }]);
+    assert!(all.blind_spot().unwrap().contains("another isotherm, pid 600, that watches 2 processes"));
+    assert_eq!(all.clone().of(&[9].into()).found.len(), 1);
+    assert_eq!(all.of(&[8].into()).blind_spot(), None, "what it watches is nothing of ours");
 }

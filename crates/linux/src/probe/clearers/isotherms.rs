@@ -1,0 +1,51 @@
+//! Other isotherms at work: each clears the bits that the other looks for.
+
+use super::AccessedBitClearer;
+use crate::proc_file::{parse_number, read_text};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// The isotherms below `proc` that hold descriptors of processes (pidfds), which is what they watch; but this one. What this
+/// user may not look into is left out.
+pub(super) fn isotherms(proc: &Path) -> Vec<AccessedBitClearer> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(proc).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = parse_number(name.as_encoded_bytes()).and_then(|pid| u32::try_from(pid).ok());
+        let Some(pid) = pid.filter(|&pid| pid != std::process::id()) else { continue };
+        // The name is cheaper to read than where the program lies, and is not changed by a link to it.
+        if read_text(entry.path().join("comm")).is_ok_and(|comm| comm.trim_end() == "isotherm") {
+            let targets = watched(&entry.path());
+            if !targets.is_empty() {
+                found.push(AccessedBitClearer::Isotherm { pid, targets });
+            }
+        }
+    }
+    found.sort_by_key(|one| match one {
+        AccessedBitClearer::Isotherm { pid, .. } => *pid,
+        _ => 0,
+    });
+    found
+}
+
+/// The processes to which a process holds pidfds, those that live.
+fn watched(process: &Path) -> BTreeSet<u32> {
+    let descriptors = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    // "anon_inode:[pidfd]", or "pidfd:[INODE]" where they are files of a filesystem of their own (from 6.9 on).
+    let is_pidfd = |path: &Path| {
+        std::fs::read_link(path).is_ok_and(|to| {
+            let to = to.as_os_str().as_encoded_bytes();
+            to == b"anon_inode:[pidfd]" || to.starts_with(b"pidfd:")
+        })
+    };
+    let pidfds = descriptors.filter(|descriptor| is_pidfd(&descriptor.path()));
+    let of = |info: String| {
+        let line = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+        line.trim().parse::<u32>().ok().filter(|&pid| pid != 0)
+    };
+    pidfds
+        .filter_map(|descriptor| {
+            read_text(process.join("fdinfo").join(descriptor.file_name())).ok().and_then(of)
+        })
+        .collect()
+}
