@@ -317,8 +317,7 @@ fn on_a_line_that_stands_still_keys_end_it_and_watching_goes_on() {
         let modes = tcgetattr(&tty.slave).unwrap().local_modes;
         assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG), "{modes:?}");
         // Once it goes on, the shell has its screen again.
-        tty.read();
-        tty.is_restored();
+        tty.is_given_back();
     }
     let mut tty = begin();
     fill(&mut tty);
