@@ -76,6 +76,22 @@ pub fn tell_of_isotherms(pids: &BTreeSet<u32>) {
     }
 }
 
+/// The wall clock, ns since 1970, at a moment of CLOCK_MONOTONIC: by what both show now, since the wall clock may have been
+/// set meanwhile.
+pub fn wall_at(time_ns: u64) -> u64 {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    wall_of(u64::try_from(unix.as_nanos()).unwrap_or(0), isotherm_linux::monotonic_ns(), time_ns)
+}
+
+/// The same, where the clocks show `wall_now` and `mono_now`.
+const fn wall_of(wall_now: u64, mono_now: u64, time_ns: u64) -> u64 {
+    if time_ns > mono_now {
+        wall_now.saturating_add(time_ns - mono_now)
+    } else {
+        wall_now.saturating_sub(mono_now - time_ns)
+    }
+}
+
 /// Lets an observer run on a thread of its own until the session is over.
 ///
 /// # Errors
@@ -204,4 +220,17 @@ pub fn recorded_mappings(maps: &isotherm_linux::maps::MapList) -> Vec<rec::Mappi
 pub fn names_of(process: &Process) -> (String, Vec<String>) {
     let comm = process.comm().unwrap_or_else(|_| process.first_comm().to_owned());
     (comm, process.cmdline().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wall_of;
+
+    #[test]
+    fn the_wall_clock_is_that_of_now_whatever_it_was() {
+        assert_eq!(wall_of(1_000, 500, 400), 900);
+        assert_eq!(wall_of(1_000, 500, 600), 1_100);
+        assert_eq!(wall_of(50, 500, 400), 0, "set to before 1970");
+        assert_eq!(wall_of(u64::MAX, 500, 600), u64::MAX);
+    }
 }

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{ISOTHERM, Running, isotherm, pte_works, read, run, sleeper, snapshots, wait_until};
+use common::{
+    Group, ISOTHERM, Running, isotherm, pte_works, read, run, skip, sleeper, snapshots, wait_until,
+};
 use isotherm_record::Item;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -254,4 +256,57 @@ fn what_cannot_go_together_is_told() {
     record(&["--every", "1s", "-o", "/dev/null", "--pid", "1"]).fails(1, &["--every", "name them"]);
     record(&["--every", "1s", "--keep", "0", "--pid", "1"]).fails(2, &["--keep", "1G"]);
     assert!(fs::read_dir(dir.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn lines_that_cannot_be_written_are_told_and_the_recording_is_complete() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = sleeper();
+    let pid = target.pid().to_string();
+    let args = ["record", "--follow=100ms", "--quiet", "--duration", "1s", "-o", "x.rec", "--pid", &pid];
+    let mut command = isotherm(dir.path(), &args);
+    command.stdout(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let done = command.output().unwrap();
+    let told = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{told}");
+    assert!(told.contains("--follow") && told.contains("No space left"), "{told}");
+    let items = read(&dir.path().join("x.rec")).unwrap();
+    let end = items.iter().find_map(|item| if let Item::End(end) = item { Some(&end.reason) } else { None });
+    assert_eq!(end.map(String::as_str), Some("duration reached"));
+    assert!(snapshots(&items) > 5);
+}
+
+#[test]
+fn what_happens_before_the_first_file_has_anything_is_in_it() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let Some(group) = Group::new("series") else { return skip("no cgroup hierarchy lets a group be made") };
+    let args =
+        ["record", "--every", "1s", "--quiet", "-o", "isotherm.rec", "--cgroup", group.0.to_str().unwrap()];
+    let monitor = Running::start(isotherm(dir.path(), &args));
+    // Files whose time is over before there is anything in them.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert!(series(dir.path()).is_empty());
+    let target = sleeper();
+    group.add(target.pid());
+    wait_until("two files", || series(dir.path()).len() >= 2);
+    monitor.signal(Signal::INT);
+    monitor.end().ok();
+    let parts: Vec<u64> = series(dir.path())
+        .iter()
+        .map(|file| match &read(file).unwrap()[0] {
+            Item::Header(header) => header.part,
+            item => panic!("{item:?}"),
+        })
+        .collect();
+    let counted: Vec<u64> = (0..parts.len() as u64).collect();
+    assert_eq!(parts, counted, "no number is missing");
+    let first = read(&series(dir.path())[0]).unwrap();
+    let costs = first.iter().filter(|item| matches!(item, Item::Cost(_))).count();
+    assert!(costs >= 2, "what watching nothing cost is not lost: {costs}");
 }

@@ -14,8 +14,8 @@ use isotherm_report::Accumulate;
 use isotherm_report::holdings::{Figures, Holdings};
 use serde::Serialize;
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -30,7 +30,11 @@ pub struct Follower {
     /// As of the last cost.
     met: Option<Counts>,
     gone: Arc<AtomicBool>,
+    lost: Lost,
 }
+
+/// Why lines could not be written, but for that nobody reads them: the first error. No line is written after it.
+pub type Lost = Arc<Mutex<Option<std::io::Error>>>;
 
 /// What monitoring cost since the last line.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -88,12 +92,23 @@ impl Follower {
             spent: Spent::default(),
             met: None,
             gone: Arc::default(),
+            lost: Arc::default(),
         }
     }
 
     /// Set once nobody reads what it prints.
     pub fn gone(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.gone)
+    }
+
+    /// Holds why lines could not be written, once that is so.
+    pub fn lost(&self) -> Lost {
+        Arc::clone(&self.lost)
+    }
+
+    fn prints(&self) -> bool {
+        !self.gone.load(Ordering::Relaxed)
+            && self.lost.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     fn tick(&mut self, now_ns: u64) {
@@ -105,6 +120,9 @@ impl Follower {
     }
 
     fn print(&mut self, now_ns: u64) {
+        if !self.prints() {
+            return;
+        }
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ns = u64::try_from(wall.as_nanos()).unwrap_or(0);
         // The moment that the figures are of, not that of printing.
@@ -128,8 +146,12 @@ impl Follower {
         let Ok(mut text) = serde_json::to_vec(&line) else { return };
         text.push(b'\n');
         let mut out = std::io::stdout().lock();
-        if out.write_all(&text).and_then(|()| out.flush()).is_err() {
-            self.gone.store(true, Ordering::Relaxed);
+        match out.write_all(&text).and_then(|()| out.flush()) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                self.gone.store(true, Ordering::Relaxed);
+            }
+            Err(error) => *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
         }
     }
 }
@@ -195,7 +217,7 @@ pub fn start(session: &mut Session, mut follower: Follower) -> std::io::Result<J
     std::thread::Builder::new().name("isotherm-follow".to_owned()).spawn(move || {
         feed.run(&mut follower);
         // What is left of an interval.
-        if follower.snapshots > 0 && !follower.gone.load(Ordering::Relaxed) {
+        if follower.snapshots > 0 {
             follower.print(follower.holdings.now_ns());
         }
     })

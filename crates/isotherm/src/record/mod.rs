@@ -27,6 +27,7 @@ use recorder::{Finished, Output, Recorder};
 use series::Series;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use teller::Teller;
@@ -72,7 +73,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     // A command must not be left without its parent because the disk is full: it is still waited for.
     let over = (!args.quiet).then_some("the recording is finished");
     let waited = running.map(|running| waiting::wait_for(running, &stop, over, || {})).transpose();
-    let finished = match recorded {
+    let mut finished = match recorded {
         Ok(finished) => finished,
         Err(error) => {
             crate::tell(&error);
@@ -81,10 +82,17 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     };
     // The recording is complete, however the command fared.
     let nothing = !finished.holds_something;
+    let lost_line = finished.lost_line.take();
     if nothing {
         summary::tell_nothing(args, &finished);
     } else if !args.quiet {
         summary::tell(args, finished, &stop);
+    }
+    if let Some(error) = lost_line {
+        let error = anyhow::Error::new(error)
+            .context("the lines of --follow could not be written to standard output");
+        crate::tell(&error);
+        return Ok(failed_at(waited.ok().flatten()));
     }
     Ok(match waited? {
         Some(Waited::Left) => ExitCode::from(stop.code().unwrap_or(130)),
@@ -205,6 +213,7 @@ fn observe(
     let limits = teller.limits();
     let recorder = spawn(&mut session, "recorder", FeedLimits::default(), recorder);
     let follower = args.follow.map(Follower::new);
+    let lost_lines = follower.as_ref().map(Follower::lost).unwrap_or_default();
     let unread = follower.as_ref().map(Follower::gone).unwrap_or_default();
     let follower = follower.map(|follower| follow::start(&mut session, follower)).transpose();
     let recorder = follower.and_then(|follower| Ok((recorder?, follower)));
@@ -242,13 +251,16 @@ fn observe(
         Err(error) => format!("failed: {error}"),
     };
     let written = recorder.finish(End { time_ns: isotherm_linux::monotonic_ns(), reason, blind_spots });
+    let lost_line = lost_lines.lock().unwrap_or_else(PoisonError::into_inner).take();
     let recorded = match (written, ended) {
         (Err(error), _) => Err(error.into()),
         (_, Err(error)) => Err(error.into()),
         (Ok(_), Ok(Ended::NoTargets)) if lost.as_ref().is_some_and(|e| !is_gone(e)) => {
             Err(lost.map_or_else(|| anyhow::anyhow!("the command cannot be observed"), Into::into))
         }
-        (Ok(finished), Ok(ended)) => Ok(Finished { on_request: ended != Ended::NoTargets, ..finished }),
+        (Ok(finished), Ok(ended)) => {
+            Ok(Finished { on_request: ended != Ended::NoTargets, lost_line, ..finished })
+        }
     };
     Ok((recorded, running))
 }

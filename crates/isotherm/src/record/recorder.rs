@@ -46,6 +46,8 @@ pub struct Finished {
     pub digest: Option<Digest>,
     /// Whether it ended because the user wanted it to, not because all targets did.
     pub on_request: bool,
+    /// Why lines of --follow were not written, if they were not.
+    pub lost_line: Option<std::io::Error>,
 }
 
 /// The file of a recording, as yet empty.
@@ -160,14 +162,13 @@ impl Recorder {
         let closed = std::mem::replace(&mut self.writer, next).into_inner()?;
         self.path = path;
         closed.sync()?;
-        // One without a name held nothing, and goes.
-        if let (Some(rolling), Some(_)) = (&mut self.rolling, self.placement.take()) {
+        self.placement = None;
+        if let Some(rolling) = &mut self.rolling {
             rolling.done.bytes += bytes;
         }
-        let since = time_ns.saturating_sub(self.header.started_ns);
         self.header.started_ns = time_ns;
         self.header.part += 1;
-        self.header.started_unix_ns = self.header.started_unix_ns.saturating_add(since);
+        self.header.started_unix_ns = live::wall_at(time_ns);
         self.writer.write(&Item::Header(self.header.clone()))?;
         for known in self.known.values() {
             self.writer.write(&Item::Target(rec::TargetInfo { time_ns, ..known.info.clone() }))?;
@@ -213,7 +214,16 @@ impl Recorder {
         let bytes = bytes + series.as_ref().map_or(0, |done| done.bytes);
         let (snapshots, placement) = (self.snapshots, self.placement);
         let digest = self.digest;
-        Ok(Finished { snapshots, holds_something, bytes, placement, series, digest, on_request: false })
+        Ok(Finished {
+            snapshots,
+            holds_something,
+            bytes,
+            placement,
+            series,
+            digest,
+            on_request: false,
+            lost_line: None,
+        })
     }
 
     /// Gives the file its name as soon as the first snapshot with a region in it has been written.
@@ -361,7 +371,10 @@ impl Observer for Recorder {
         let mut whole = None;
         if let Some(rolling) = &mut self.rolling {
             rolling.remember(snapshot);
-            if rolling.is_due(snapshot) {
+            // A file that holds nothing as yet has no name and no place in the series: it goes on, and what it knows of
+            // targets and costs is not lost.
+            let is_named = self.placement.is_some();
+            if rolling.is_due(snapshot) && is_named {
                 whole = Some(rolling.whole(snapshot));
                 let path = rolling.series.next();
                 let rolled = self.roll(&path, snapshot.start_ns);

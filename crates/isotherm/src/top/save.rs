@@ -51,7 +51,7 @@ impl Kept {
         let draft = Draft::new(path)?;
         let mut writer = rec::create(draft.path(), rec::Format::Rec)?;
         let mut header = self.header;
-        header.started_unix_ns += start.saturating_sub(header.started_ns);
+        header.started_unix_ns = crate::live::wall_at(start);
         header.started_ns = start;
         writer.write(&Item::Header(header))?;
         // Targets before their mappings, both before the snapshots of that time, and ends after them.
