@@ -108,7 +108,7 @@ or wait for it; and what monitoring cost. When nobody reads the lines any more t
 Ctrl-C ends the recording properly, with status 0; SIGTERM and SIGHUP do, with 143 and 129. When the recording ends before the
 command does, isotherm waits for the command, to which the signals are passed on, and another Ctrl-C leaves it alone (130). The
 command's exit status is passed on, 128 + N when it died of signal N. Status 1 means that recording failed, or that nothing was
-recorded; 126 and 127 that the command could not be run, or not found.";
+recorded; 2 that the command line is wrong; 126 and 127 that the command could not be run, or not found.";
 
 /// Watch processes and write what memory they access to a file.
 #[derive(Debug, Args)]
@@ -133,7 +133,7 @@ pub struct RecordArgs {
     pub every: Option<Duration>,
     /// With --every, how much of a series is kept, in files (100) or bytes (1G, plus the file under way): the oldest files
     /// go, also those of former recordings of the same name, but none that is being written
-    #[arg(long, value_name = "N|SIZE", default_value = "1G", value_parser = parse_keep)]
+    #[arg(long, value_name = "N|SIZE", default_value = "1G", requires = "every", value_parser = parse_keep)]
     pub keep: Keep,
     /// Print no summary and no progress
     #[arg(short, long)]

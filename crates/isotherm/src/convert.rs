@@ -4,7 +4,7 @@ use crate::args::ConvertArgs;
 use crate::output::{self, Draft};
 use crate::reading;
 use crate::stop::Stop;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use isotherm_record::{Error, Format, Item, ItemReader, ItemWriter, create, open_with};
 use isotherm_report::units::{counted, format_size, significant};
 use std::io::{ErrorKind, IsTerminal};
@@ -22,7 +22,7 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
         && let (Ok(from), Ok(to)) = (args.input.canonicalize(), args.output.canonicalize())
         && from == to
     {
-        bail!("{}: input and output are the same file; write to another one", args.input.display());
+        misuse!("{}: input and output are the same file; write to another one", args.input.display());
     }
     let mut reader = open_with(&args.input, &args.foreign.read_options())?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;

@@ -15,6 +15,11 @@ macro_rules! say_on_the_line {
     }};
 }
 
+/// Returns from the function: what was asked for makes no sense, whatever the machine and the files are.
+macro_rules! misuse {
+    ($($text:tt)*) => { return Err(anyhow::Error::new(crate::Misuse(format!($($text)*)))) };
+}
+
 mod args;
 mod background;
 mod commands;
@@ -49,10 +54,25 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             tell(&error);
-            ExitCode::FAILURE
+            if error.is::<Misuse>() { ExitCode::from(MISUSED) } else { ExitCode::FAILURE }
         }
     }
 }
+
+/// The status for a command line that is wrong, as of one that cannot be parsed.
+const MISUSED: u8 = 2;
+
+/// What is wrong with the command line.
+#[derive(Debug)]
+struct Misuse(String);
+
+impl std::fmt::Display for Misuse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Misuse {}
 
 /// Says what went wrong and why. Many errors name their cause in their own sentence; it is not said twice.
 fn tell(error: &anyhow::Error) {

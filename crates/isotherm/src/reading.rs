@@ -1,5 +1,6 @@
 //! Reading recordings for people: a file that is damaged is read as far as it goes, and they are told.
 
+use crate::Misuse;
 use crate::args::InputArgs;
 use anyhow::bail;
 use isotherm_damon::TargetId;
@@ -162,7 +163,10 @@ impl Recording {
         if self.is_stream() {
             let ids = words.iter().map(|w| w.parse().map(TargetId)).collect::<Result<_, _>>();
             return ids.or_else(|_| {
-                bail!("--target {}: name a target by its pid when the recording is a stream", words.join(" "))
+                misuse!(
+                    "--target {}: name a target by its pid when the recording is a stream",
+                    words.join(" ")
+                )
             });
         }
         let mut known: Vec<(u64, u32, String)> = Vec::new();
@@ -200,6 +204,9 @@ impl Recording {
                      `isotherm record --pid PID`, or name one with -i",
                     self.path.display()
                 )
+            }
+            Error::Unsupported { .. } if self.files.len() > 1 && self.is_stream() => {
+                Misuse(error.to_string()).into()
             }
             Error::Io { source, .. } if source.kind() == io::ErrorKind::IsADirectory => anyhow::anyhow!(
                 "{} is a directory without a recording in it; name a file, or the directory of a series",

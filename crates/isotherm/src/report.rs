@@ -9,7 +9,7 @@ use crate::background::Background;
 use crate::output::{Content, Draft};
 use crate::reading::Recording;
 use crate::terminal;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use isotherm_damon::AddrRange;
 use isotherm_report::access::{self, AccessAnalysis, AccessOptions, Pattern, Selection, SortKey};
 use isotherm_report::heatmap::{
@@ -267,7 +267,10 @@ impl PictureFile {
             Some("png") => PictureKind::Png,
             Some("svg") => PictureKind::Svg,
             _ => {
-                bail!("{}: pictures are drawn as .png or .svg; end the name with one of them", path.display())
+                misuse!(
+                    "{}: pictures are drawn as .png or .svg; end the name with one of them",
+                    path.display()
+                )
             }
         };
         let draft = Draft::of(Content::Picture, path)?;

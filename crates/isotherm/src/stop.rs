@@ -63,7 +63,12 @@ impl Stop {
 
     /// Whether any came.
     pub fn asked(&self) -> bool {
-        self.interrupts() + self.terminations() + self.ending_hangups() > 0
+        self.count() > 0
+    }
+
+    /// How many came so far that ask to end.
+    pub fn count(&self) -> usize {
+        self.interrupts() + self.terminations() + self.ending_hangups()
     }
 
     /// How often Ctrl-C was pressed.

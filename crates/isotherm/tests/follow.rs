@@ -201,7 +201,7 @@ fn a_series_is_complete_file_by_file_and_one_recording_together() {
         assert!(report["provenance"]["truncated"].is_null(), "{}", report["provenance"]);
     }
     let first = files[0].to_str().unwrap();
-    run(dir.path(), &["report", "wss", "-i", first, "-i", "-"]).fails(1, &["alone"]);
+    run(dir.path(), &["report", "wss", "-i", first, "-i", "-"]).fails(2, &["alone"]);
     run(dir.path(), &["report", "wss", "-i", first, first]).fails(1, &["the same part of its run"]);
 }
 
@@ -248,12 +248,12 @@ fn of_a_series_so_much_is_kept_and_a_killed_recorder_leaves_it_readable() {
 fn what_cannot_go_together_is_told() {
     let dir = tempdir().unwrap();
     let record = |args: &[&str]| run(dir.path(), &[&["record"], args].concat());
-    record(&["--follow", "--", "true"]).fails(1, &["--follow", "standard output", "--pid"]);
-    record(&["--follow", "-o", "-", "--pid", "1"]).fails(1, &["--follow", "name a file"]);
-    record(&["--follow=1ms", "--pid", "1"]).fails(1, &["--follow", "100ms"]);
-    record(&["--every", "1ms", "--pid", "1"]).fails(1, &["--every", "1s"]);
-    record(&["--every", "1s", "-o", "-", "--pid", "1"]).fails(1, &["--every", "name them"]);
-    record(&["--every", "1s", "-o", "/dev/null", "--pid", "1"]).fails(1, &["--every", "name them"]);
+    record(&["--follow", "--", "true"]).fails(2, &["--follow", "standard output", "--pid"]);
+    record(&["--follow", "-o", "-", "--pid", "1"]).fails(2, &["--follow", "name a file"]);
+    record(&["--follow=1ms", "--pid", "1"]).fails(2, &["--follow", "100 ms"]);
+    record(&["--every", "1ms", "--pid", "1"]).fails(2, &["--every", "1 s"]);
+    record(&["--every", "1s", "-o", "-", "--pid", "1"]).fails(2, &["--every", "name them"]);
+    record(&["--every", "1s", "-o", "/dev/null", "--pid", "1"]).fails(2, &["--every", "name them"]);
     record(&["--every", "1s", "--keep", "0", "--pid", "1"]).fails(2, &["--keep", "1G"]);
     assert!(fs::read_dir(dir.path()).unwrap().next().is_none());
 }

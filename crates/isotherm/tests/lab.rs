@@ -66,7 +66,7 @@ fn overhead_ends_on_request_with_its_children() {
 #[test]
 fn overhead_refuses_what_would_tell_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    run(dir.path(), &["lab", "overhead", "--slice", "10ms"]).fails(1, &["--slice", "500ms"]);
+    run(dir.path(), &["lab", "overhead", "--slice", "10ms"]).fails(2, &["--slice 10 ms", "500 ms"]);
     run(dir.path(), &["lab", "overhead", "--pairs", "0"]).fails(2, &["--pairs"]);
 }
 
@@ -124,5 +124,5 @@ fn accuracy_refuses_what_does_not_go_together() {
         .fails(2, &["cannot be used"]);
     run(dir.path(), &["lab", "accuracy", "-p", "1"]).fails(2, &["--against"]);
     run(dir.path(), &["lab", "accuracy", "--against", "scan", "-p", "999999999"]).fails(1, &["999999999"]);
-    run(dir.path(), &["lab", "accuracy", "no-such-pattern"]).fails(1, &["no pattern is called"]);
+    run(dir.path(), &["lab", "accuracy", "no-such-pattern"]).fails(2, &["no pattern is called"]);
 }

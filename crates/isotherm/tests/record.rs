@@ -408,7 +408,7 @@ fn a_recording_streams_to_standard_output() {
     assert!(text.contains("# end: duration reached"), "{text}");
     monitor.end().ok();
     run(dir.path(), &["record", "-o", "-", "--", "true"])
-        .fails(1, &["standard output", "name a file with -o"]);
+        .fails(2, &["standard output", "name a file with -o"]);
 }
 
 #[test]
@@ -503,5 +503,5 @@ fn intervals_that_tune_themselves_are_recorded() {
     );
     run(dir.path(), &["record", "--auto-intervals=4%", "--pid", &pid]).fails(2, &["SHARE,AGGRS"]);
     run(dir.path(), &["record", "--auto-intervals", "--backend", "refs", "--pid", &pid])
-        .fails(1, &["auto-intervals"]);
+        .fails(2, &["auto-intervals"]);
 }

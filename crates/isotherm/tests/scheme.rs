@@ -83,7 +83,7 @@ fn mistakes_are_named_with_file_line_and_field() {
     run(dir.path(), &["scheme", "check", "bytes"]).fails(1, &["not a text"]);
     run(dir.path(), &["scheme", "try", "prcl", "-i", "none.rec"]).fails(1, &["there is no recording"]);
     run(dir.path(), &["scheme", "try", "prcl", "-i", "none.rec", "--sweep", "min_aeg=1s..2s"])
-        .fails(1, &["did you mean min_age?"]);
+        .fails(2, &["did you mean min_age?"]);
 }
 
 #[test]

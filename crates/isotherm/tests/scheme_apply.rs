@@ -178,7 +178,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_done() {
     fs::write(dir.join("tiny.toml"), toml).unwrap();
     let target = sleeper();
     let pid = target.pid().to_string();
-    run(dir, &["scheme", "apply", "prcl"]).fails(1, &["nothing to act on"]);
+    run(dir, &["scheme", "apply", "prcl"]).fails(2, &["nothing to act on"]);
     run(dir, &["scheme", "apply", "no.toml", "--pid", &pid]).fails(1, &["no scheme file no.toml", "prcl"]);
     let refused = ["scheme idle: it matches nothing", "regions are whole pages", "not applied"];
     run(dir, &["scheme", "apply", "tiny.toml", "--pid", &pid]).fails(1, &refused);

@@ -316,7 +316,7 @@ fn info_tells_of_several_files_each_and_together() {
     assert_eq!(sum(&json["together"]), sum(&json["files"][0]) + sum(&json["files"][1]));
     // A single one is as ever.
     assert_eq!(run(dir, &["report", "info", "--json", "-i", "a.rec"]).json()["file"]["path"], "a.rec");
-    run(dir, &["report", "info", "-i", "a.rec", "-"]).fails(1, &["stream"]);
+    run(dir, &["report", "info", "-i", "a.rec", "-"]).fails(2, &["stream"]);
 }
 
 #[test]

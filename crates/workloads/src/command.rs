@@ -109,7 +109,11 @@ pub fn main(args: &Args) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("isotherm-workload: {error}");
-            ExitCode::FAILURE
+            match error {
+                // As of arguments that cannot be parsed.
+                CommandError::Pattern(error) if error.is_misuse() => ExitCode::from(2),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -1,10 +1,10 @@
 //! How to monitor: the options of everything that records.
 
-use anyhow::bail;
 use clap::{Args, ValueEnum};
 use isotherm_damon::{Attrs, AttrsError, IntervalsGoal};
 use isotherm_linux::backend::{Backend, MonitorOptions, SamplerName};
-use isotherm_report::units::{parse_share, parse_time};
+use isotherm_report::units::{format_time_exactly, parse_share, parse_time};
+use std::num::IntErrorKind;
 use std::time::Duration;
 
 /// Which way to look at memory.
@@ -57,11 +57,11 @@ pub struct MonitorArgs {
     /// Regions update interval: how often mappings and children are looked up
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     pub update: Duration,
-    /// Least number of regions; at least 3
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    /// Least number of regions, 3 to --max-regions
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_regions, allow_negative_numbers = true)]
     pub min_regions: usize,
-    /// Largest number of regions, and of access checks in a sampling interval
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    /// Largest number of regions, and of access checks in a sampling interval; 1000000 at most
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = parse_regions, allow_negative_numbers = true)]
     pub max_regions: usize,
     /// Ceiling of the monitor's own CPU time, in percent of one CPU; 0 is none
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
@@ -149,21 +149,62 @@ impl MonitorArgs {
             max_nr_regions: self.max_regions,
         };
         match attrs.validate() {
-            Ok(()) => Ok(attrs),
-            Err(AttrsError::ZeroSample) => bail!("--sample {:?} is too short; the least is 1us", self.sample),
+            Ok(()) => self.check_backend().map(|()| attrs),
+            Err(AttrsError::ZeroSample) => {
+                misuse!("--sample {} is too short; the least is 1 us", format_time_exactly(self.sample))
+            }
             Err(AttrsError::MinTooSmall(min)) => {
-                bail!("--min-regions {min} is too few; there must be at least 3 (heap, mmap area and stack)")
+                misuse!(
+                    "--min-regions {min} is too few; there must be at least 3 (heap, mmap area and stack)"
+                )
             }
             Err(AttrsError::MaxBelowMin { min, max }) => {
-                bail!(
+                misuse!(
                     "--max-regions {max} is less than --min-regions {min}; raise the one or lower the other"
                 )
             }
-            Err(AttrsError::AggrBelowSample { sample, aggr }) => bail!(
-                "--aggr {aggr:?} is shorter than --sample {sample:?}; an aggregation takes at least one sampling interval"
+            Err(AttrsError::AggrBelowSample { sample, aggr }) => misuse!(
+                "--aggr {} is shorter than --sample {}; an aggregation takes at least one sampling interval",
+                format_time_exactly(aggr),
+                format_time_exactly(sample)
             ),
         }
     }
+
+    /// Refuses what the backend that was named does not have on any machine.
+    fn check_backend(&self) -> anyhow::Result<()> {
+        let named = self.backend.to_possible_value();
+        let name = named.as_ref().map_or("", |value| value.get_name());
+        if matches!(self.backend, BackendName::Kernel | BackendName::Refs) {
+            if self.auto_intervals.is_some() {
+                misuse!("--backend {name} does not tune its intervals; leave --auto-intervals out");
+            }
+            if self.sampler.is_some() {
+                misuse!("--backend {name} has no samplers to choose from; leave --sampler out");
+            }
+        }
+        if (self.backend, self.sampler) == (BackendName::Idle, Some(SamplerChoice::Watch)) {
+            misuse!(
+                "the pages of --backend idle cannot be read a table at a time, as `watch` does; take --sampler classic"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The most regions that can be asked for. A guess: a thousand times the default; each takes part of a core's cache and of every
+/// snapshot.
+const MOST_REGIONS: usize = 1_000_000;
+
+/// Parses a number of regions. Which are too few is said with the other attributes.
+fn parse_regions(text: &str) -> Result<usize, String> {
+    let why = match text.parse::<u64>() {
+        Ok(number) if number <= MOST_REGIONS as u64 => return Ok(number as usize),
+        Ok(_) => "too many",
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => "too many",
+        Err(_) => "not a whole number",
+    };
+    Err(format!("{why}; regions are 3 to {MOST_REGIONS}"))
 }
 
 /// Parses `SHARE,AGGRS,MIN,MAX`.

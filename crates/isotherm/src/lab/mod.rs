@@ -7,7 +7,7 @@ pub mod overcommit;
 
 use crate::args::{AccuracyArgs, OverheadArgs, ReferenceName};
 use crate::stop::Stop;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::ValueEnum;
 use experiment::interrupted;
 use isotherm_lab::accuracy::against::{Scan, Watched, against_table};
@@ -15,7 +15,8 @@ use isotherm_lab::accuracy::{AccuracyRun, Options, Subject, summary_table};
 use isotherm_lab::machine::shortage;
 use isotherm_lab::overhead::{MemoryBound, OverheadRun, Schedule, table};
 use isotherm_lab::{Bench, Interrupted};
-use isotherm_report::units::format_size;
+use isotherm_report::units::{format_size, format_time_exactly};
+use isotherm_workloads::Pattern;
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -50,6 +51,9 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
     } else {
         args.patterns.clone()
     };
+    for pattern in &patterns {
+        check_pattern(pattern, &args.set)?;
+    }
     let mut options: Vec<String> = args.set.iter().flat_map(|s| ["--set".to_owned(), s.clone()]).collect();
     if let Some(factor) = args.scale_time {
         options.extend(["--scale-time".to_owned(), factor.to_string()]);
@@ -90,7 +94,7 @@ fn against_scan(args: &AccuracyArgs, bench: &Bench) -> anyhow::Result<ExitCode> 
     let mut scan = Scan::new(&args.pid)?;
     let settle = args.settle.unwrap_or(SETTLE);
     let watched = Watched { pids: args.pid.clone(), settle, duration: args.duration, pass: args.pass };
-    say!("lab accuracy: recording, and a scan of all pages every {:?} ...", args.pass);
+    say!("lab accuracy: recording, and a scan of all pages every {} ...", format_time_exactly(args.pass));
     let run = match bench.against(&watched, &mut scan, &|| stop.asked()) {
         Ok(run) => run,
         Err(error) if error.is::<Interrupted>() => return Ok(interrupted("accuracy")),
@@ -102,6 +106,19 @@ fn against_scan(args: &AccuracyArgs, bench: &Bench) -> anyhow::Result<ExitCode> 
         print!("{}", against_table(&run));
     }
     Ok(if stop.asked() { interrupted("accuracy") } else { ExitCode::SUCCESS })
+}
+
+/// Refuses a pattern that is not there or cannot be what is asked for, before any other has run for a minute.
+fn check_pattern(pattern: &str, set: &[String]) -> anyhow::Result<()> {
+    let parameters: Vec<(String, String)> = set
+        .iter()
+        .map(|text| text.split_once('=').unwrap_or((text, "")))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    match Pattern::load(pattern, &parameters) {
+        Err(error) if error.is_misuse() => misuse!("{error}"),
+        loaded => Ok(loaded.map(drop)?),
+    }
 }
 
 /// What is known as soon as one run is over.
@@ -151,7 +168,8 @@ pub fn overhead(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
     let attrs = args.monitor.attrs()?;
     let least = SHORTEST_SLICE.max(attrs.aggr.saturating_mul(2));
     if args.slice < least {
-        bail!("--slice {:?} is too short to tell anything; the least is {least:?} here", args.slice);
+        let (slice, least) = (format_time_exactly(args.slice), format_time_exactly(least));
+        misuse!("--slice {slice} is too short to tell anything; the least is {least} here");
     }
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let bench = Bench {

@@ -54,7 +54,7 @@ fn measure(
 
 fn setup(args: &OvercommitArgs) -> anyhow::Result<Setup> {
     if !args.scale.is_finite() || args.scale <= 0.0 {
-        bail!("--scale {} is no factor to divide sizes by", args.scale);
+        misuse!("--scale {} is no factor to divide sizes by", args.scale);
     }
     let program = args.guest.clone().unwrap_or_else(built_program);
     let mut setup = Setup::scaled(Machine::new(program, 0), args.scale);
@@ -66,7 +66,7 @@ fn setup(args: &OvercommitArgs) -> anyhow::Result<Setup> {
     setup.guests = args.guests;
     setup.runs = args.runs;
     if let Some(why) = setup.fault() {
-        bail!("{why}");
+        misuse!("{why}");
     }
     let (most, available) = (setup.most_resident(), available_memory());
     if let Some(available) = available.filter(|available| *available < most) {

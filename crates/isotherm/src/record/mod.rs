@@ -12,17 +12,19 @@ pub mod waiting;
 
 pub use series::Keep;
 
+use crate::Misuse;
 use crate::args::RecordArgs;
 use crate::live::{self, joined, spawn};
 use crate::output;
 use crate::stop::{self, Stop};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use follow::Follower;
 use isotherm_linux::probe::AccessedBitClearers;
 use isotherm_linux::process::ExitStatus;
 use isotherm_linux::targets::{CommandError, HeldCommand, RunningCommand, Tracker};
 use isotherm_linux::{Ended, FeedLimits, Session, SessionOptions, Source};
 use isotherm_record::End;
+use isotherm_report::units::format_time_exactly;
 use recorder::{Finished, Output, Recorder};
 use series::Series;
 use std::io::IsTerminal;
@@ -86,7 +88,9 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     if nothing {
         summary::tell_nothing(args, &finished);
     } else if !args.quiet {
-        summary::tell(args, finished, &stop);
+        // A command is waited for, and gets the signals that come meanwhile: those are not meant for the summary.
+        let before = if args.targets.command.is_empty() { finished.signals } else { stop.count() };
+        summary::tell(args, finished, &stop, before);
     }
     if let Some(error) = lost_line {
         let error = anyhow::Error::new(error)
@@ -106,27 +110,27 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
 /// Refuses what makes no sense together.
 fn check_sense(args: &RecordArgs) -> anyhow::Result<()> {
     if args.targets.is_empty() {
-        bail!(
+        misuse!(
             "nothing to record: name a process (--pid), a control group (--cgroup), a command (after --), or --all"
         );
     }
     if args.duration.is_some_and(|d| d < args.monitor.aggr) {
-        bail!(
-            "--duration {:?} is shorter than one aggregation interval ({:?}), so nothing would be recorded",
-            args.duration.unwrap_or_default(),
-            args.monitor.aggr
+        misuse!(
+            "--duration {} is shorter than one aggregation interval ({}), so nothing would be recorded",
+            format_time_exactly(args.duration.unwrap_or_default()),
+            format_time_exactly(args.monitor.aggr)
         );
     }
     check_series_and_follow(args)?;
     if output::is_standard(&args.output) {
         if !args.targets.command.is_empty() {
-            bail!(
+            misuse!(
                 "the recording and the command would both write to standard output; name a file with -o, or start the \
                  command elsewhere and record it by --pid"
             );
         }
         if std::io::stdout().is_terminal() {
-            bail!("a recording is nothing for a terminal; pipe it to a program, or name a file with -o");
+            misuse!("a recording is nothing for a terminal; pipe it to a program, or name a file with -o");
         }
     }
     Ok(())
@@ -140,17 +144,18 @@ fn check_series_and_follow(args: &RecordArgs) -> anyhow::Result<()> {
     {
         let least = least.max(args.monitor.aggr);
         if let Some(time) = time.filter(|time| *time < least) {
-            bail!("{option} {time:?} is too short; the least is {least:?}, in which something is recorded");
+            let (time, least) = (format_time_exactly(time), format_time_exactly(least));
+            misuse!("{option} {time} is too short; the least is {least}, in which something is recorded");
         }
     }
     if args.follow.is_some() && !args.targets.command.is_empty() {
-        bail!(
+        misuse!(
             "the lines of --follow and the command would both write to standard output; start the command elsewhere and record \
              it by --pid"
         );
     }
     if args.follow.is_some() && output::is_standard(&args.output) {
-        bail!(
+        misuse!(
             "the recording and the lines of --follow would both write to standard output; name a file with -o"
         );
     }
@@ -161,9 +166,9 @@ fn check_series_and_follow(args: &RecordArgs) -> anyhow::Result<()> {
 fn series(args: &RecordArgs) -> anyhow::Result<Series> {
     let is_special = args.output.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
     if output::is_standard(&args.output) || is_special {
-        bail!("--every writes files; name them with -o, for instance -o isotherm.rec");
+        misuse!("--every writes files; name them with -o, for instance -o isotherm.rec");
     }
-    Series::new(&args.output, args.keep).map_err(|why| anyhow::anyhow!(why))
+    Series::new(&args.output, args.keep).map_err(|why| Misuse(why).into())
 }
 
 /// Lets the command run, observes, and finishes the file.
@@ -233,6 +238,7 @@ fn observe(
         }
         session.run(&mut { ends })
     });
+    let signals = stop.count();
     let mut blind_spots = session.blind_spots();
     if !own_kdamond {
         blind_spots.extend(AccessedBitClearers::look().of(session.pids()).blind_spot());
@@ -259,7 +265,7 @@ fn observe(
             Err(lost.map_or_else(|| anyhow::anyhow!("the command cannot be observed"), Into::into))
         }
         (Ok(finished), Ok(ended)) => {
-            Ok(Finished { on_request: ended != Ended::NoTargets, lost_line, ..finished })
+            Ok(Finished { on_request: ended != Ended::NoTargets, lost_line, signals, ..finished })
         }
     };
     Ok((recorded, running))

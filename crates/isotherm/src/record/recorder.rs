@@ -46,6 +46,8 @@ pub struct Finished {
     pub digest: Option<Digest>,
     /// Whether it ended because the user wanted it to, not because all targets did.
     pub on_request: bool,
+    /// Signals that had asked to end when it ended.
+    pub signals: usize,
     /// Why lines of --follow were not written, if they were not.
     pub lost_line: Option<std::io::Error>,
 }
@@ -222,6 +224,7 @@ impl Recorder {
             series,
             digest,
             on_request: false,
+            signals: 0,
             lost_line: None,
         })
     }

@@ -10,20 +10,24 @@ use isotherm_report::Accumulate;
 use isotherm_report::colour::ColourChoice;
 use isotherm_report::heatmap::{Scale, TerminalOptions};
 use isotherm_report::summary::{SummaryAnalysis, write_text};
-use isotherm_report::units::{counted, format_size};
+use isotherm_report::units::{counted, format_size, format_time_exactly};
+use std::cell::Cell;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Lines of the heatmap.
 const LINES: usize = 12;
 
+/// After so long it is said what is waited for. Usually the summary is made by then, since it is made while recording.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Tells the gist of what was written, as it was read back: that it can be is part of the message. Who presses Ctrl-C
-/// meanwhile wants no more than to know where it is.
-pub fn tell(args: &RecordArgs, mut finished: Finished, stop: &Stop) {
+/// meanwhile, or ends the program otherwise, wants no more than to know where it is: more signals than `before`.
+pub fn tell(args: &RecordArgs, mut finished: Finished, stop: &Stop, before: usize) {
     if let Some(done) = &finished.series {
         return tell_series(args, &finished, done);
     }
-    let interrupts = stop.interrupts();
     let digest = finished.digest.take();
     let Some(placement) = &finished.placement else { return };
     let path = placement.instead.as_ref().map_or(&args.output, |(path, _)| path);
@@ -33,7 +37,14 @@ pub fn tell(args: &RecordArgs, mut finished: Finished, stop: &Stop) {
         say!("{wrote}, {}", counted(finished.snapshots, "snapshot"));
         return;
     }
-    let is_interrupted = || stop.interrupts() > interrupts;
+    let began = Instant::now();
+    let has_said = Cell::new(false);
+    let is_interrupted = || {
+        if began.elapsed() > PATIENCE && !has_said.replace(true) {
+            say!("isotherm: {file} is complete; reading it back for a summary, which Ctrl-C leaves out");
+        }
+        stop.count() > before
+    };
     let read = match digest {
         Some(digest) => digest.finish(is_interrupted),
         None => read(path, is_interrupted),
@@ -108,20 +119,20 @@ fn tell_series(args: &RecordArgs, finished: &Finished, done: &Done) {
 
 /// Says that nothing was recorded, why, what helps, and what became of the file.
 pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
-    let aggr = args.monitor.aggr;
+    let aggr = format_time_exactly(args.monitor.aggr);
     let why = match (finished.snapshots, finished.on_request) {
         (0, false) => format!(
-            "the target ended within the first aggregation interval ({aggr:?}); give it more to do, or make --aggr (and \
+            "the target ended within the first aggregation interval ({aggr}); give it more to do, or make --aggr (and \
              --sample) shorter"
         ),
-        (0, true) => format!("it was ended within the first aggregation interval ({aggr:?})"),
+        (0, true) => format!("it was ended within the first aggregation interval ({aggr})"),
         (snapshots, _) => {
             let what = if args.targets.cgroup.is_empty() {
                 "no memory of any target was known"
             } else {
                 "no process was in the control group"
             };
-            format!("{what} in any of {snapshots} aggregations ({aggr:?} each)")
+            format!("{what} in any of {snapshots} aggregations ({aggr} each)")
         }
     };
     let file = args.output.display();

@@ -4,7 +4,6 @@ use super::{print, print_json};
 use crate::args::{InfoArgs, InputArgs, SummaryArgs};
 use crate::reading::Recording;
 use crate::terminal;
-use anyhow::bail;
 use isotherm_record::rec::version_of;
 use isotherm_report::holdings::{self, HoldingsAnalysis, HoldingsOptions};
 use isotherm_report::info::{self, FileInfo, InfoAnalysis, InfoReport};
@@ -68,7 +67,7 @@ pub fn info(args: &InfoArgs) -> anyhow::Result<()> {
         };
     }
     if all.is_stream() {
-        bail!("a stream can be read once: give it alone, or save it to a file first");
+        misuse!("a stream can be read once: give it alone, or save it to a file first");
     }
     let each = files.iter().map(|file| info_of(args, vec![file.clone()], file.display().to_string(), false));
     let mut each = each.collect::<anyhow::Result<Vec<_>>>()?;

@@ -3,7 +3,7 @@
 use crate::args::HtmlArgs;
 use crate::output::{Content, Draft, is_standard};
 use crate::reading::Recording;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use isotherm_damon::TargetId;
 use isotherm_record::RecordChoice;
 use isotherm_report::Accumulate;
@@ -29,7 +29,7 @@ pub fn run(args: &HtmlArgs) -> anyhow::Result<()> {
     let draft = Draft::of(Content::Page, &args.output)?;
     let mut recording = Recording::new(&args.input).within(args.time);
     if recording.is_stream() {
-        bail!(
+        misuse!(
             "a page takes two passes over the recording, and a stream can be read once: save it to a file first"
         );
     }

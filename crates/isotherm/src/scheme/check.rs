@@ -2,7 +2,6 @@
 
 use crate::args::CheckArgs;
 use crate::report::{print, print_json};
-use anyhow::bail;
 use isotherm_schemes::{Entry, Format, JSON_SCHEMA, explain, presets, write};
 use serde::Serialize;
 use std::io::Write;
@@ -32,7 +31,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Some(source) = &args.schemes else {
-        bail!("name a scheme file or a preset; see isotherm scheme check --help")
+        misuse!("name a scheme file or a preset; see isotherm scheme check --help")
     };
     let file = super::load(&source.schemes, source.from)?;
     for remark in &file.remarks {

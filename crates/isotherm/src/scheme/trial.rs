@@ -1,9 +1,9 @@
 //! `isotherm scheme try`.
 
+use crate::Misuse;
 use crate::args::TryArgs;
 use crate::reading::Recording;
 use crate::report::{PictureFile, PictureKind, print, print_json};
-use anyhow::bail;
 use isotherm_report::Accumulate;
 use isotherm_report::provenance::Provenance;
 use isotherm_report::tradeoff::{self, Point, Tradeoff};
@@ -36,7 +36,7 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     let mut provenance = Provenance::default();
     if let Some(sweep) = &args.sweep {
         let picture = args.output.as_deref().map(PictureFile::new).transpose()?;
-        let mut sweep = Sweep::new(&file.entries, sweep)?;
+        let mut sweep = Sweep::new(&file.entries, sweep).map_err(|error| Misuse(error.to_string()))?;
         recording.read(&mut |item| {
             provenance.note(item);
             sweep.item(item);
@@ -63,7 +63,7 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.output.is_some() {
-        bail!("a picture is drawn of --sweep, like --sweep min_age=1s..60s -o trade-off.png");
+        misuse!("a picture is drawn of --sweep, like --sweep min_age=1s..60s -o trade-off.png");
     }
     let mut trial = Trial::new(&file.entries)?;
     recording.read(&mut |item| {

@@ -1,5 +1,8 @@
 //! Figures with their units, for people.
 
+use super::parse::parse_time;
+use std::time::Duration;
+
 const SIZE_UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /// Bytes with a binary unit and one decimal: `512 B`, `2.0 MiB`.
@@ -39,6 +42,23 @@ pub fn format_time(ns: u64) -> String {
             _ => two_units(rounded_s, 86_400, "d", 3_600, "h"),
         },
     }
+}
+
+/// A time without rounding, in the same units: `900 ms`, `1.000000001 s`. For messages that compare what was given with what
+/// is allowed: rounded, both might look the same.
+pub fn format_time_exactly(time: Duration) -> String {
+    let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let rounded = format_time(ns);
+    if parse_time(&rounded) == Ok(Duration::from_nanos(ns)) {
+        return rounded;
+    }
+    let (unit, digits, name) = match ns {
+        0..1_000_000 => (1_000, 3, "us"),
+        1_000_000..1_000_000_000 => (1_000_000, 6, "ms"),
+        _ => (1_000_000_000, 9, "s"),
+    };
+    let decimal = format!("{}.{:0digits$}", ns / unit, ns % unit);
+    format!("{} {name}", decimal.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// Seconds with millisecond resolution, for columns that line up: `12.300`.
@@ -105,6 +125,25 @@ pub fn significant(value: f64, digits: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_exact_time_is_what_was_given() {
+        for (ns, text) in [
+            (0, "0 s"),
+            (999, "999 ns"),
+            (1_500, "1.5 us"),
+            (999_999, "999.999 us"),
+            (900_000_000, "900 ms"),
+            (999_999_999, "999.999999 ms"),
+            (1_000_000_001, "1.000000001 s"),
+            (200_000_000_000, "3m 20s"),
+            (200_500_000_000, "200.5 s"),
+        ] {
+            let time = Duration::from_nanos(ns);
+            assert_eq!(format_time_exactly(time), text);
+            assert_eq!(parse_time(text), Ok(time));
+        }
+    }
 
     #[test]
     fn sizes_have_a_binary_unit_and_one_decimal() {

@@ -55,6 +55,19 @@ pub enum PatternError {
     },
 }
 
+impl PatternError {
+    /// Whether the command line is at fault, not a file: what is built in is only wrong with the wrong parameters.
+    pub fn is_misuse(&self) -> bool {
+        match self {
+            Self::Unknown { .. } | Self::NoSuchParam { .. } => true,
+            Self::Read { .. } => false,
+            Self::Syntax { pattern, .. } | Self::Meaning { pattern, .. } => {
+                BUILTIN.iter().any(|(name, _)| name == pattern)
+            }
+        }
+    }
+}
+
 macro_rules! builtin {
     ($($name:literal),* $(,)?) => {
         /// The built-in patterns: name and TOML text.

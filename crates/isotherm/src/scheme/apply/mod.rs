@@ -42,12 +42,12 @@ use std::time::Instant;
 pub fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     let attrs = args.monitor.attrs()?;
     if args.targets.is_empty() {
-        bail!(
+        misuse!(
             "nothing to act on: name a process (--pid), a control group (--cgroup), a command (after --), or --all"
         );
     }
     if args.stats_every.is_zero() {
-        bail!("--stats-every 0 is too often; --quiet prints none");
+        misuse!("--stats-every 0 is too often; --quiet prints none");
     }
     let loaded = rules::load(&args)?;
     look_before(&args, &loaded, &attrs)?;
@@ -58,7 +58,7 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = &args.output {
         if output::is_standard(path) {
-            bail!("statistics go to standard output; name a file with -o");
+            misuse!("statistics go to standard output; name a file with -o");
         }
         output::check_replaceable(path)?;
     }
