@@ -30,7 +30,7 @@ pub fn places(area: Rect, parts: Parts, mappings: usize) -> Places {
         Parts::Mappings => area.height,
         // A third, no more than there are, and none where the heatmap would have too little.
         Parts::Both if area.height < 12 => 0,
-        Parts::Both => (area.height / 3).min(mappings as u16 + 1),
+        Parts::Both => (area.height / 3).min(u16::try_from(mappings).unwrap_or(u16::MAX).saturating_add(1)),
     };
     let heat = Rect { height: area.height - table, ..area };
     Places { heat, mappings: Rect { y: area.y + heat.height, height: table, ..area } }
@@ -341,4 +341,20 @@ pub fn draw_mappings(
         hits.push((line, Target::Row(at)));
     }
     usize::from(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_many_mappings_there_are_a_third_of_the_lines_is_theirs() {
+        let area = Rect::new(0, 3, 80, 60);
+        let lines = |mappings| places(area, Parts::Both, mappings).mappings.height;
+        assert_eq!((lines(0), lines(5), lines(100)), (1, 6, 20));
+        // As many as a process may have, and what 16 bits hold.
+        for mappings in [65_530, 65_534, 65_535, 65_536, 65_537, usize::MAX] {
+            assert_eq!(lines(mappings), 20, "{mappings}");
+        }
+    }
 }

@@ -16,8 +16,10 @@ use rustix::process::getsid;
 use rustix::termios::{
     OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcgetsid, tcgetwinsize, tcsetattr,
 };
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -98,6 +100,21 @@ pub struct Terminal {
     begins: usize,
 }
 
+/// Refuses a terminal that cannot be drawn on, or of which nobody says that it can be.
+fn check_kind(term: Option<&OsStr>) -> anyhow::Result<()> {
+    match term.map(OsStr::as_bytes) {
+        None | Some(b"") => bail!(
+            "TERM does not say what kind of terminal this is; `TERM=xterm isotherm top` takes it for one that can be drawn on, as \
+             most can, and `isotherm record` and `isotherm report` need none"
+        ),
+        Some(b"dumb" | b"unknown") => bail!(
+            "this terminal (TERM={}) cannot be drawn on; use `isotherm record` and `isotherm report`",
+            term.unwrap_or_default().display()
+        ),
+        Some(_) => Ok(()),
+    }
+}
+
 impl Terminal {
     /// Opens the terminal of standard output, or the one that controls this process.
     ///
@@ -122,11 +139,7 @@ impl Terminal {
         let tty = tty.context(
             "no terminal to draw on; run `isotherm top` in one, or use `isotherm record` and `isotherm report`",
         )?;
-        if std::env::var("TERM").is_ok_and(|term| term == "dumb") {
-            bail!(
-                "this terminal (TERM=dumb) cannot be drawn on; use `isotherm record` and `isotherm report`"
-            );
-        }
+        check_kind(std::env::var_os("TERM").as_deref())?;
         Ok(Self { tty, pending: Vec::new(), sent: 0, begins: 0 })
     }
 

@@ -135,7 +135,11 @@ impl Ui {
             // All that was typed is heeded before anything is drawn.
             loop {
                 let event = read().context("the terminal cannot be read")?;
-                asked |= matches!(event, Event::Resize(..));
+                if matches!(event, Event::Resize(..)) {
+                    // What it showed may be cut off or moved, also where it has its former size again by now.
+                    self.terminal.forget();
+                    (before, asked) = (Buffer::empty(Rect::default()), true);
+                }
                 match screen.event(&event) {
                     None => {}
                     Some(effect) => {
