@@ -62,9 +62,12 @@ impl Bucket {
         Self { share, tokens_ns: overhead.max(0.0) * START * 1e9, last_ns: now_ns }
     }
 
-    /// Changes what it earns from now on.
+    /// Changes what it earns from now on. A deficit takes as long to be made good as one of the new share may take at most.
     pub(super) fn set_part(&mut self, overhead: f64, part: f64) {
         self.share = (overhead > 0.0).then_some(overhead * part);
+        if let Some(share) = self.share {
+            self.tokens_ns = self.tokens_ns.max(-share * MOST_DEFICIT * 1e9);
+        }
     }
 
     /// What a step may take now, at most [`STEP`]; none when too little is left.

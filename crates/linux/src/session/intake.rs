@@ -22,6 +22,7 @@ impl Session {
     pub(super) fn look_around(&mut self, now: u64) -> Result<(), SourceError> {
         self.catch_up(now);
         self.notice_deaths(now);
+        self.share_of_taking_in();
         let cpu = self.taking_in.allowance(now).unwrap_or_default();
         let start = clock::of_this_thread();
         let events = self.tracker.look(cpu);
@@ -39,6 +40,7 @@ impl Session {
         // What was taken in is known only when its mappings are: that comes before taking in more.
         self.read_first(now);
         // How a target ended is told whatever the budget.
+        self.share_of_taking_in();
         let cpu = self.taking_in.allowance(now).or((!self.ending.is_empty()).then_some(Duration::ZERO));
         if let Some(cpu) = cpu.filter(|_| self.tracker.has_work()) {
             let start = clock::of_this_thread();
@@ -49,6 +51,13 @@ impl Session {
         self.list_processes(now);
         self.go_on_reading(now);
         Ok(())
+    }
+
+    /// What taking in may take depends on who is next.
+    fn share_of_taking_in(&mut self) {
+        let idle = self.tracker.waits_for_idle_ones();
+        let part = if idle { chores::TAKING_IN_IDLE } else { chores::TAKING_IN };
+        self.taking_in.set_part(self.options.overhead, part);
     }
 
     /// Asks for a list of all processes, where that is the cheapest way to what waits to be looked up.
@@ -62,16 +71,17 @@ impl Session {
         } else {
             self.tracker.has_no_list();
         }
-        let (part, period) = if self.tracker.waits_for_idle_ones() {
-            (chores::TAKING_IN_IDLE, IDLE_LIST_PERIOD_NS)
-        } else {
-            (chores::TAKING_IN, LIST_PERIOD_NS)
-        };
-        self.taking_in.set_part(self.options.overhead, part);
+        let period = if self.tracker.waits_for_idle_ones() { IDLE_LIST_PERIOD_NS } else { LIST_PERIOD_NS };
         let spent = clock::of_this_thread().saturating_sub(start);
-        self.taking_in.spend(spent);
-        // Of a machine with very many processes, or under a low ceiling, less often.
-        self.list_at = now.saturating_add(period.max(self.taking_in.lasts_ns(spent, LISTING)));
+        // Of the share of those that are idle the lists would leave nothing.
+        if period == LIST_PERIOD_NS {
+            self.taking_in.spend(spent);
+        }
+        // Of a machine with very many processes, or under a low ceiling, less often; but not more seldom where all are idle: that one
+        // of them begins to run is seen by the lists alone.
+        let share = self.options.overhead * chores::TAKING_IN * LISTING;
+        let lasts = if share > 0.0 { (spent.as_nanos() as f64 / share) as u64 } else { 0 };
+        self.list_at = now.saturating_add(period.max(lasts));
     }
 
     /// Reads mappings that come first: what was taken in, or runs, is known only when they are.

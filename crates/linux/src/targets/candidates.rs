@@ -33,6 +33,8 @@ struct Waiting {
 
 /// With so many it is waited for the second list, which tells who runs: to take in as many takes as long.
 const MANY: usize = 32;
+/// Stands for the number of lists where there are none.
+const NO_LIST: u8 = u8::MAX;
 /// [`Waiting::runs`] of one that goes on running.
 const GOES_ON: u8 = 2;
 
@@ -42,8 +44,8 @@ pub(super) struct Candidates {
     queue: VecDeque<Candidate>,
     waiting: BTreeMap<u32, Waiting>,
     waits_for_list: bool,
-    /// Of those that wait, none goes on running.
-    all_idle: bool,
+    /// Lists since one began to wait alone: who goes on running is known from the third on.
+    lists: u8,
 }
 
 impl Candidates {
@@ -52,6 +54,9 @@ impl Candidates {
         let Candidate { pid, parent, .. } = candidate;
         match self.waiting.entry(pid) {
             Entry::Vacant(vacant) => {
+                if self.queue.is_empty() {
+                    self.lists = 0;
+                }
                 vacant.insert(Waiting { parent, ran: None, own_runs: 0, runs: 0 });
                 self.queue.push_back(candidate);
             }
@@ -107,19 +112,28 @@ impl Candidates {
         gone
     }
 
-    /// Whether a list is waited for.
+    /// Whether a list is waited for: the second one, and then the third by all that did not run between the two.
     pub(super) fn is_held(&self) -> bool {
-        self.waits_for_list && self.queue.len() >= MANY
+        let is_known = self.lists > GOES_ON || self.runs_of_first() > 0;
+        self.queue.len() >= MANY && (self.waits_for_list || !is_known)
     }
 
     /// Whether many wait, and none of them goes on running.
     pub(super) fn are_idle(&self) -> bool {
-        self.all_idle && self.queue.len() >= MANY
+        self.lists > GOES_ON
+            && self.lists != NO_LIST
+            && self.queue.len() >= MANY
+            && self.runs_of_first() < GOES_ON
+    }
+
+    /// Those that run are before the others.
+    fn runs_of_first(&self) -> u8 {
+        self.queue.front().and_then(|first| self.waiting.get(&first.pid)).map_or(0, |first| first.runs)
     }
 
     /// There will be no list.
     pub(super) fn wait_no_longer(&mut self) {
-        (self.waits_for_list, self.all_idle) = (false, false);
+        (self.waits_for_list, self.lists) = (false, NO_LIST);
     }
 
     /// Puts those first that ran since the last list, each behind its parents if they wait as well. Of a process of several
@@ -139,7 +153,7 @@ impl Candidates {
             }
         }
         self.waits_for_list = new && !self.waits_for_list;
-        self.all_idle = running.iter().all(|(_, runs)| *runs < GOES_ON);
+        self.lists = self.lists.saturating_add(1).min(NO_LIST - 1);
         for (pid, runs) in running {
             let mut next = self.waiting.get(&pid).and_then(|waiting| waiting.parent);
             while let Some(waiting) =
@@ -178,7 +192,11 @@ mod tests {
         let mut later = idle.clone();
         later[70] = listed(80, 8, false);
         candidates.put_running_first(&later);
-        assert!(candidates.are_idle(), "it ran once, as what is just born does");
+        assert!(!candidates.are_idle(), "two lists do not tell who goes on running");
+        let mut idle_after_all = Candidates::default();
+        (10..90).for_each(|pid| idle_after_all.push(candidate(pid, 1)));
+        [&idle, &later, &later].into_iter().for_each(|list| idle_after_all.put_running_first(list));
+        assert!(idle_after_all.are_idle(), "it ran once, as what is just born does");
         later[70] = listed(80, 9, false);
         later[69] = listed(79, 9, false);
         candidates.put_running_first(&later);
@@ -234,8 +252,10 @@ mod tests {
             |ran: u32| (10..50).map(|pid| listed(pid, 7 + u64::from(pid == ran), false)).collect::<Vec<_>>();
         push(&mut candidates);
         candidates.put_running_first(&lists(0));
-        push(&mut candidates);
-        candidates.put_running_first(&lists(0));
+        for _ in 0..2 {
+            push(&mut candidates);
+            candidates.put_running_first(&lists(0));
+        }
         assert!(candidates.are_idle());
         push(&mut candidates);
         candidates.put_running_first(&lists(40));
