@@ -105,10 +105,11 @@ resident, in the working sets of 1, 10 and 60 s (ws_1s, ...), hot (at a tenth of
 and 5 minutes (null: not known yet), and unknown; then how many processes were seen, ended too soon for that (null: not known),
 or wait for it; and what monitoring cost. When nobody reads the lines any more the recording ends. Without a file: -o /dev/null.
 
-Ctrl-C ends the recording properly, with status 0; SIGTERM and SIGHUP do, with 143 and 129. When the recording ends before the
-command does, isotherm waits for the command, to which the signals are passed on, and another Ctrl-C leaves it alone (130). The
-command's exit status is passed on, 128 + N when it died of signal N. Status 1 means that recording failed, or that nothing was
-recorded; 2 that the command line is wrong; 126 and 127 that the command could not be run, or not found.";
+Ctrl-C ends the recording properly, with status 0; SIGTERM and SIGHUP do, with 143 and 129. The file is complete then: another
+Ctrl-C, should the summary take long, leaves that out. When the recording ends before the command does, isotherm waits for the
+command, to which the signals are passed on, and another Ctrl-C leaves it alone (130). The command's exit status is passed on,
+128 + N when it died of signal N. Status 1 means that recording failed, or that nothing was recorded; 2 that the command line
+is wrong; 126 and 127 that the command could not be run, or not found.";
 
 /// Watch processes and write what memory they access to a file.
 #[derive(Debug, Args)]
