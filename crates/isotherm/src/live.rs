@@ -5,7 +5,7 @@ use anyhow::Context;
 use isotherm_damon::{Attrs, TargetId};
 use isotherm_linux::probe::AccessedBitClearers;
 use isotherm_linux::process::Process;
-use isotherm_linux::targets::{Cgroup, Tracker, TrackerOptions};
+use isotherm_linux::targets::{Cgroup, ProcessRule, Tracker, TrackerOptions};
 use isotherm_linux::{FeedLimits, Observer, Session, Source, backend};
 use isotherm_record as rec;
 use isotherm_report::units::counted;
@@ -19,7 +19,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A process or control group is not there, or may not be observed.
 pub fn targets(args: &TargetArgs) -> anyhow::Result<Tracker> {
     let mut tracker = Tracker::new(TrackerOptions {
-        follow_children: !args.no_children,
+        // Children of those that a rule matches are targets if they match.
+        follow_children: !args.no_children && (args.is_named() || args.all),
         // Orphans of a command that daemonises itself would otherwise be lost; with pids and cgroups nothing is.
         adopt_orphans: !args.no_children && !args.command.is_empty(),
         ..TrackerOptions::default()
@@ -27,13 +28,44 @@ pub fn targets(args: &TargetArgs) -> anyhow::Result<Tracker> {
     if args.all {
         tracker.add_all();
     }
+    let rule = rule(args)?;
     for &pid in &args.pid {
         tracker.add(open_process(pid)?)?;
     }
     for name in &args.cgroup {
         tracker.add_cgroup(Cgroup::find(name)?)?;
     }
+    if let Some(rule) = rule
+        && tracker.add_rule(rule) == 0
+    {
+        say!("isotherm: no process matches --comm, --cmdline and --user yet, waiting");
+    }
     Ok(tracker)
+}
+
+/// What is asked for of processes that nobody names, if anything.
+fn rule(args: &TargetArgs) -> anyhow::Result<Option<ProcessRule>> {
+    let mut rule = ProcessRule::default();
+    for pattern in &args.comm {
+        match rule.add_comm(pattern) {
+            Ok(None) => {}
+            Ok(Some(cut)) => {
+                say!("isotherm: --comm {pattern}: the kernel cuts names to 15 bytes; {cut:?} is matched");
+            }
+            Err(error) => misuse!("--comm: {error}"),
+        }
+    }
+    for pattern in &args.cmdline {
+        if let Err(error) = rule.add_cmdline(pattern) {
+            misuse!("--cmdline: {error}");
+        }
+    }
+    for user in &args.user {
+        if let Err(error) = rule.add_user(user) {
+            misuse!("--user: {error}");
+        }
+    }
+    Ok(Some(rule).filter(|rule| !rule.is_empty()))
 }
 
 fn open_process(pid: u32) -> anyhow::Result<Process> {

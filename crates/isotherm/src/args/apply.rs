@@ -11,6 +11,8 @@ const EXAMPLES: &str = "\
 Examples:
   isotherm scheme apply prcl --pid 1234                page out what a process does not use
   isotherm scheme apply mine.toml --cgroup system.slice/app.service --log actions.jsonl
+  isotherm scheme apply reclaim --comm 'php-fpm*' --user www-data
+                                                       processes by name and user, as they come and go
   isotherm scheme apply reclaim --all --duration 1h
   isotherm scheme apply ethp -o run.rec -- ./my-program --its-option
 

@@ -13,8 +13,18 @@ pub struct TargetArgs {
     #[arg(long, value_name = "PATH")]
     pub cgroup: Vec<String>,
     /// Watch every process of the machine but kernel threads and isotherm itself. Those that may not be watched are counted
-    #[arg(short, long, conflicts_with_all = ["pid", "cgroup", "command", "no_children"])]
+    #[arg(short, long, conflicts_with_all = ["pid", "cgroup", "comm", "cmdline", "user", "command", "no_children"])]
     pub all: bool,
+    /// Watch the processes whose name (as `ps -o comm` prints it) matches a shell's pattern, as they come and go; repeatable.
+    /// `*` stands for any characters, `?` for one. Names, command lines and users of one kind: any; of several: all must match
+    #[arg(long, value_name = "PATTERN")]
+    pub comm: Vec<String>,
+    /// Watch the processes whose whole command line matches, a space between arguments, like '*--port 6379*'; repeatable
+    #[arg(long, value_name = "PATTERN")]
+    pub cmdline: Vec<String>,
+    /// Watch the processes of a user (the effective one); repeatable
+    #[arg(long, value_name = "NAME|UID")]
+    pub user: Vec<String>,
     /// Do not watch the targets' children
     #[arg(long)]
     pub no_children: bool,
@@ -26,6 +36,16 @@ pub struct TargetArgs {
 impl TargetArgs {
     /// Whether nothing is named.
     pub fn is_empty(&self) -> bool {
-        !self.all && self.pid.is_empty() && self.cgroup.is_empty() && self.command.is_empty()
+        !self.all && !self.has_rule() && !self.is_named()
+    }
+
+    /// Whether a process, control group or command is named.
+    pub fn is_named(&self) -> bool {
+        !(self.pid.is_empty() && self.cgroup.is_empty() && self.command.is_empty())
+    }
+
+    /// Whether processes are chosen by what they are.
+    pub fn has_rule(&self) -> bool {
+        !(self.comm.is_empty() && self.cmdline.is_empty() && self.user.is_empty())
     }
 }

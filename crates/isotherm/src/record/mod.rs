@@ -111,7 +111,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
 fn check_sense(args: &RecordArgs) -> anyhow::Result<()> {
     if args.targets.is_empty() {
         misuse!(
-            "nothing to record: name a process (--pid), a control group (--cgroup), a command (after --), or --all"
+            "nothing to record: name a process (--pid), a control group (--cgroup), a command (after --), what processes are like (--comm, --cmdline, --user), or --all"
         );
     }
     if args.duration.is_some_and(|d| d < args.monitor.aggr) {

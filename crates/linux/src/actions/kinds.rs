@@ -76,7 +76,7 @@ impl Kinds {
 }
 
 /// Whether `name` matches a shell's pattern: `*` stands for any characters, `/` too, `?` for one.
-pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     // Where the last star was, and how far its part of the name goes as yet.
     let mut star: Option<(usize, usize)> = None;

@@ -31,6 +31,7 @@ mod refault;
 mod select;
 mod tally;
 
+pub(crate) use kinds::matches as glob_matches;
 pub use refault::Refaults;
 pub use tally::{LeftAlone, Reason};
 

@@ -23,6 +23,8 @@ pub(super) struct Candidate {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     parent: Option<u32>,
+    /// A rule matches it: its children are judged by themselves.
+    alone: bool,
     /// What it had run by the last list.
     ran: Option<Ran>,
     /// It ran between the last two lists (1), and between the two before as well (2): one that was just born ran once.
@@ -51,17 +53,19 @@ pub(super) struct Candidates {
 impl Candidates {
     /// Adds one. What was known of one that waits already is known better now: it may have another parent.
     pub(super) fn push(&mut self, candidate: Candidate) {
-        let Candidate { pid, parent, .. } = candidate;
+        let Candidate { pid, parent, origin, .. } = candidate;
         match self.waiting.entry(pid) {
             Entry::Vacant(vacant) => {
                 if self.queue.is_empty() {
                     self.lists = 0;
                 }
-                vacant.insert(Waiting { parent, ran: None, own_runs: 0, runs: 0 });
+                let alone = origin == Origin::Matching;
+                vacant.insert(Waiting { parent, alone, ran: None, own_runs: 0, runs: 0 });
                 self.queue.push_back(candidate);
             }
             Entry::Occupied(mut waiting) if waiting.get().parent != parent => {
                 waiting.get_mut().parent = parent;
+                waiting.get_mut().alone = origin == Origin::Matching;
                 if let Some(queued) = self.queue.iter_mut().find(|queued| queued.pid == pid) {
                     *queued = candidate;
                 }
@@ -87,6 +91,11 @@ impl Candidates {
 
     pub(super) fn contains(&self, pid: u32) -> bool {
         self.waiting.contains_key(&pid)
+    }
+
+    /// Whether it waits and its children are to be targets with it.
+    pub(super) fn follows(&self, pid: u32) -> bool {
+        self.waiting.get(&pid).is_some_and(|waiting| !waiting.alone)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -63,10 +63,8 @@ impl Tracker {
             if self.targets.contains_key(&pid) || self.refused.contains(&pid) || pid == self_pid() {
                 continue;
             }
-            let is_kin = || {
-                parent != self_pid()
-                    && (self.targets.contains_key(&parent) || self.candidates.contains(parent))
-            };
+            let is_kin =
+                || parent != self_pid() && (self.follows_target(parent) || self.candidates.follows(parent));
             let (origin, parent) = if self.everything {
                 (Origin::Any, None)
             } else if self.options.follow_children && is_kin() {
@@ -96,7 +94,7 @@ impl Tracker {
             // Between the listing and now its parent may have died, or it, and its pid come to mean another.
             match origin {
                 Origin::Child | Origin::Orphan if stat.parent != parent.unwrap_or(self_pid()) => {
-                    if self.options.follow_children && self.targets.contains_key(&stat.parent) {
+                    if self.options.follow_children && self.follows_target(stat.parent) {
                         self.adopt(process, &stat, Origin::Child, Some(stat.parent))
                     } else if self.is_orphan(pid, &stat) {
                         self.adopt(process, &stat, Origin::Orphan, None)
@@ -104,7 +102,11 @@ impl Tracker {
                         Ok(())
                     }
                 }
-                Origin::Any => {
+                // It may have waited for long.
+                Origin::Matching if !self.matching.as_ref().is_some_and(|matching| matching.allows(pid)) => {
+                    Ok(())
+                }
+                Origin::Any | Origin::Matching => {
                     let parent = Some(stat.parent).filter(|parent| self.targets.contains_key(parent));
                     self.adopt(process, &stat, origin, parent)
                 }
@@ -143,13 +145,16 @@ impl Tracker {
         if !all_known && self.everything {
             self.listing = std::fs::read_dir("/proc").ok();
         } else if !all_known {
-            self.families.extend(self.targets.keys());
+            let followed = self.targets.iter().filter(|(_, target)| target.origin != Origin::Matching);
+            self.families.extend(followed.map(|(pid, _)| pid));
             self.candidates.need_families();
         }
         self.idle_looks += 1;
         if !self.everything && self.families.is_empty() && self.idle_looks >= LOOKS_BETWEEN_FAMILY_LOOKS {
             self.idle_looks = 0;
-            if let Some(pid) = next_in_turn(&self.targets, &mut self.next_family_look) {
+            if let Some(pid) = next_in_turn(&self.targets, &mut self.next_family_look)
+                && self.follows_target(pid)
+            {
                 self.families.insert(pid);
             }
             if self.options.adopt_orphans {
@@ -182,7 +187,8 @@ impl Tracker {
             }
             Ok(Some((process, stat))) => {
                 let parent = Some(stat.parent).filter(|parent| self.targets.contains_key(parent));
-                let origin = match parent {
+                let followed = parent.filter(|&parent| self.follows_target(parent));
+                let origin = match followed {
                     _ if self.everything => Origin::Any,
                     Some(_) => Origin::Child,
                     None if self.is_orphan(pid, &stat) => Origin::Orphan,
@@ -225,9 +231,14 @@ impl Tracker {
         threads
     }
 
+    /// Whether it is a target whose children are to be targets: of those that a rule matches, only the ones that match are.
+    fn follows_target(&self, pid: u32) -> bool {
+        self.targets.get(&pid).is_some_and(|target| target.origin != Origin::Matching)
+    }
+
     /// Whether `pid` is to become a target and its children with it.
     pub(super) fn follows_candidate(&self, pid: u32) -> bool {
-        self.options.follow_children && !self.everything && pid != self_pid() && self.candidates.contains(pid)
+        self.options.follow_children && !self.everything && pid != self_pid() && self.candidates.follows(pid)
     }
 
     /// Whether it was handed to this process, rather than started by it to be named as a target.

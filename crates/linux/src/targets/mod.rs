@@ -1,6 +1,6 @@
 //! Which processes to observe, as they come and go.
 //!
-//! A [`Tracker`] starts from processes, a command or control groups and follows their children. It is polled, at the
+//! A [`Tracker`] starts from processes, a command, control groups or a rule (`matching.rs`) and follows their children. It is polled, at the
 //! regions update interval or so, and tells what happened since in [`Event`]s. What it holds it holds by pidfd, so a
 //! pid that means another process by now is never taken for a target.
 //!
@@ -18,12 +18,13 @@ mod command;
 mod ends;
 mod family;
 mod finding;
+mod matching;
 mod tracker;
 
 pub(crate) use cgroup::mounted_versions as mounted_cgroup_versions;
 pub use cgroup::{Cgroup, CgroupError};
 pub use command::{CommandError, HeldCommand, RunningCommand};
-
+pub use matching::{ProcessRule, RuleError};
 pub use tracker::Tracker;
 
 use crate::process::{ExitStatus, Process, ProcessError};
@@ -70,6 +71,8 @@ pub enum EndReason {
     Exited(Option<ExitStatus>),
     /// It moved out of the control group.
     LeftCgroup,
+    /// The rule by which it was one does not match it any more.
+    MatchesNoMore,
     /// It may not be observed any more.
     Refused,
 }
@@ -81,6 +84,7 @@ impl std::fmt::Display for EndReason {
             Self::Exited(Some(status)) => status.fmt(f),
             Self::Exited(None) => f.write_str("exited"),
             Self::LeftCgroup => f.write_str("left the control group"),
+            Self::MatchesNoMore => f.write_str("matches the rule no more"),
             Self::Refused => f.write_str("may not be observed any more"),
         }
     }

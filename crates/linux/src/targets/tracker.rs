@@ -4,6 +4,7 @@ use super::births::Births;
 use super::candidates::{Candidate, Candidates};
 use super::ends::Ends;
 use super::family::{self_pid, wait_for};
+use super::matching::Matching;
 use super::{Cgroup, CgroupError, Counts, EndReason, Event, TargetError, TrackerOptions};
 use crate::clock::Budget;
 use crate::process::{Image, Process, ProcessError, Stat, raw};
@@ -21,15 +22,17 @@ pub(super) enum Origin {
     Child,
     Orphan,
     Member,
+    /// A rule matches it.
+    Matching,
     /// All processes of the machine are targets.
     Any,
 }
 
 #[derive(Debug)]
 pub(super) struct Target {
-    process: Arc<Process>,
+    pub(super) process: Arc<Process>,
     image: Image,
-    origin: Origin,
+    pub(super) origin: Origin,
 }
 
 /// A target that died, and of which that is not told yet.
@@ -57,6 +60,8 @@ pub struct Tracker {
     ends: Ends,
     dead: VecDeque<Dead>,
     cgroups: Vec<Cgroup>,
+    /// Who looks for those that a rule matches.
+    pub(super) matching: Option<Matching>,
     /// Those found that wait to be taken in.
     pub(super) candidates: Candidates,
     pub(super) everything: bool,
@@ -102,6 +107,7 @@ impl Tracker {
             ends: Ends::new(),
             dead: VecDeque::new(),
             cgroups: Vec::new(),
+            matching: None,
             candidates: Candidates::default(),
             everything: false,
             listing: None,
@@ -225,6 +231,7 @@ impl Tracker {
             && self.dead.is_empty()
             && self.candidates.is_empty()
             && !self.everything
+            && self.matching.is_none()
             && !self.cgroups.iter().any(Cgroup::exists)
     }
 
@@ -258,6 +265,7 @@ impl Tracker {
         self.look_for_ends();
         self.tell_ends(budget);
         self.look_into_cgroups();
+        self.look_for_matching(budget);
         self.go_on(budget);
         // What waits to be seen at all comes first, and then the mappings of what was taken in.
         if !self.has_work() {
@@ -365,7 +373,7 @@ impl Tracker {
         self.events.push(Event::Appeared { process: Arc::clone(&process), parent, is_copy });
         self.targets.insert(pid, Target { process, image: stat.image, origin });
         // Where everything is a target, children are found with all the others.
-        if self.options.follow_children && !self.everything {
+        if self.options.follow_children && !self.everything && origin != Origin::Matching {
             self.families.insert(pid);
         }
         Ok(())
@@ -423,12 +431,7 @@ impl Tracker {
             .map(|(&pid, _)| pid)
             .collect();
         for pid in left {
-            if let Some(target) = self.targets.remove(&pid) {
-                self.ends.remove(&target.process);
-            }
-            self.families.remove(&pid);
-            self.decline(pid);
-            self.events.push(Event::Ended { pid, reason: EndReason::LeftCgroup });
+            self.forget_target(pid, EndReason::LeftCgroup);
         }
         // What still waits since the last look may not be a member any more.
         let left = self
@@ -441,6 +444,16 @@ impl Tracker {
                 self.queue(Candidate { pid, origin: Origin::Member, parent: None, listed: false });
             }
         }
+    }
+
+    /// One that lives is a target no longer.
+    pub(super) fn forget_target(&mut self, pid: u32, reason: EndReason) {
+        if let Some(target) = self.targets.remove(&pid) {
+            self.ends.remove(&target.process);
+        }
+        self.families.remove(&pid);
+        self.decline(pid);
+        self.events.push(Event::Ended { pid, reason });
     }
 
     fn look_for_exec(&mut self, budget: Budget) {

@@ -43,7 +43,7 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     let attrs = args.monitor.attrs()?;
     if args.targets.is_empty() {
         misuse!(
-            "nothing to act on: name a process (--pid), a control group (--cgroup), a command (after --), or --all"
+            "nothing to act on: name a process (--pid), a control group (--cgroup), a command (after --), what processes are like (--comm, --cmdline, --user), or --all"
         );
     }
     if args.stats_every.is_zero() {
