@@ -8,6 +8,7 @@ mod holdings;
 mod lab;
 mod monitor;
 mod report;
+mod saving;
 mod scheme;
 mod targets;
 mod top;
@@ -28,6 +29,7 @@ pub use monitor::MonitorArgs;
 pub use report::{
     AccessArgs, ConvertArgs, HeatmapArgs, HtmlArgs, InputArgs, RawArgs, ReportCommand, TrendArgs,
 };
+pub use saving::SavingArgs;
 pub use scheme::{CheckArgs, SchemeCommand, SchemeConvertArgs, TryArgs};
 pub use targets::TargetArgs;
 pub use top::TopArgs;
@@ -164,4 +166,6 @@ pub enum LabCommand {
     Frames(FramesArgs),
     /// Time fork, exit, zap and young harvest of page tables in batches, page by page, and beside Linux
     Fork(ForkArgs),
+    /// Run programs with and without schemes, in turn: memory saved, time lost
+    Schemes(SavingArgs),
 }

@@ -126,3 +126,44 @@ fn accuracy_refuses_what_does_not_go_together() {
     run(dir.path(), &["lab", "accuracy", "--against", "scan", "-p", "999999999"]).fails(1, &["999999999"]);
     run(dir.path(), &["lab", "accuracy", "no-such-pattern"]).fails(2, &["no pattern is called"]);
 }
+
+#[test]
+fn schemes_are_run_in_pairs_and_drawn() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let args =
+        ["lab", "schemes", "--scheme", "stat", "--pairs", "1", "--set", "total=64M", "--set", "part=6M"];
+    let args =
+        [&args[..], &["--set", "offset=20M", "--set", "passes=3000", "--predict", "--json", "-o", "x.svg"]];
+    let report = run(dir.path(), &args.concat()).json();
+    let runs = &report["runs"][0];
+    let [without, with] = [&runs["pairs"][0][0], &runs["pairs"][0][1]];
+    assert_eq!((&without["under"], &with["under"]), (&"nothing".into(), &"schemes".into()));
+    assert!(without["monitor_cpu_ns"].is_null() && with["monitor_cpu_ns"].as_u64().unwrap() > 0);
+    for run in [without, with] {
+        assert!(run["touches"].as_u64().unwrap() >= 3000 * (6 << 20) / 64, "each line of it, each pass");
+        let looks = run["looks"].as_array().unwrap();
+        assert!(looks.iter().any(|look| look["resident"].as_u64().unwrap() >= 64 << 20));
+    }
+    // Statistics save nothing: it is seen that they do not.
+    assert!(runs["saved_last_phase"]["mean"].as_f64().unwrap().abs() < 0.05, "{}", runs["saved_last_phase"]);
+    assert_eq!(runs["predicted"][0]["schemes"][0]["action"], "stat");
+    let svg = std::fs::read_to_string(dir.path().join("x.svg")).unwrap();
+    assert!(svg.contains(">without<") && svg.contains("Resident memory of build, 4k pages"));
+}
+
+#[test]
+fn schemes_that_have_nowhere_to_page_out_to_are_refused_before_any_run() {
+    let swapless = std::fs::read_to_string("/proc/swaps").unwrap_or_default().lines().count() < 2;
+    if !swapless || !rustix::process::geteuid().is_root() {
+        common::skip_but_in_ci("needs root, and a machine without swap");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), &["lab", "schemes"]).fails(2, &["no swap", "--swap 2G"]);
+    run(dir.path(), &["lab", "schemes", "--scheme", "none.toml"]).fails(1, &["none.toml", "presets are"]);
+    run(dir.path(), &["lab", "schemes", "nothing-like-it", "--scheme", "stat"])
+        .fails(2, &["nothing-like-it"]);
+}

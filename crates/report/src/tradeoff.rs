@@ -1,7 +1,7 @@
 //! What is gained and what it costs, for several values of one parameter, as a picture.
 
 use crate::canvas::{
-    Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, MARGIN, Page, Rect, Svg, TextSize, TextStyle,
+    Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, MARGIN, Page, Rect, Svg, TextSize, TextStyle, byte_axis,
 };
 use crate::colour::Colour;
 use crate::heatmap::frame;
@@ -103,8 +103,7 @@ fn panel(
 ) {
     canvas.text(LEFT, plot.y - 26.0, caption, TextStyle::new(TextSize::Label).bold());
     let highest = tradeoff.points.iter().map(&of).filter(|value| value.is_finite()).fold(1.0, f64::max);
-    let step = 2f64.powf((highest / 4.0).max(1.0).log2().ceil());
-    let top = (highest / step).ceil().max(1.0) * step;
+    let (top, step) = byte_axis(highest, 4.0);
     let y_of = |value: f64| plot.bottom() - plot.height * (value / top).clamp(0.0, 1.0);
     let small = TextStyle::new(TextSize::Small);
     for i in 0..=(top / step).round() as usize {

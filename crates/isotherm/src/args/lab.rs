@@ -25,7 +25,7 @@ F1 is that of hot bytes; memory in motion has no rate to be hot by and is judged
 #[derive(Debug, Args)]
 #[command(after_help = ACCURACY_EXAMPLES)]
 pub struct AccuracyArgs {
-    /// Built-in patterns, or files that end in .toml [default: all built-in ones but membound]
+    /// Built-in patterns, or files that end in .toml [default: all built-in ones but membound and build]
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
     /// Instead of a program that knows the truth, compare with this, on any processes

@@ -4,6 +4,7 @@ mod experiment;
 pub mod fork;
 pub mod frames;
 pub mod overcommit;
+pub mod saving;
 
 use crate::args::{AccuracyArgs, OverheadArgs, ReferenceName};
 use crate::stop::Stop;
@@ -54,10 +55,7 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
     for pattern in &patterns {
         check_pattern(pattern, &args.set)?;
     }
-    let mut options: Vec<String> = args.set.iter().flat_map(|s| ["--set".to_owned(), s.clone()]).collect();
-    if let Some(factor) = args.scale_time {
-        options.extend(["--scale-time".to_owned(), factor.to_string()]);
-    }
+    let options = workload_options(&args.set, args.scale_time);
     let settle_ns = u64::try_from(args.settle.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
     let judging = Options { settle_ns, ..Options::default() };
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
@@ -106,6 +104,15 @@ fn against_scan(args: &AccuracyArgs, bench: &Bench) -> anyhow::Result<ExitCode> 
         print!("{}", against_table(&run));
     }
     Ok(if stop.asked() { interrupted("accuracy") } else { ExitCode::SUCCESS })
+}
+
+/// How a workload is told its parameters.
+fn workload_options(set: &[String], scale_time: Option<f64>) -> Vec<String> {
+    let mut options: Vec<String> = set.iter().flat_map(|s| ["--set".to_owned(), s.clone()]).collect();
+    if let Some(factor) = scale_time {
+        options.extend(["--scale-time".to_owned(), factor.to_string()]);
+    }
+    options
 }
 
 /// Refuses a pattern that is not there or cannot be what is asked for, before any other has run for a minute.

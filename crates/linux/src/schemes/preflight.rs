@@ -48,20 +48,23 @@ impl fmt::Display for Finding {
 const DEFAULT_BYTES: u64 = 128 << 20;
 const DEFAULT_TIME: Duration = Duration::from_millis(100);
 
+/// The quota that a pageout scheme without quota and watermarks gets; none for others.
+pub fn default_quota(scheme: &Scheme) -> Option<Quota> {
+    let needs = scheme.action == Action::Pageout && !scheme.quota.is_limited() && scheme.watermarks.is_none();
+    needs.then(|| Quota {
+        bytes: Some(DEFAULT_BYTES),
+        time: Some(DEFAULT_TIME),
+        reset_interval: Duration::from_secs(1),
+        ..scheme.quota.clone()
+    })
+}
+
 /// Gives pageout schemes without quota and watermarks a quota, and says so.
 pub fn add_safe_defaults(rules: &mut [Rule]) -> Vec<Finding> {
     let mut found = Vec::new();
     for rule in rules {
-        let scheme = &mut rule.scheme;
-        if scheme.action != Action::Pageout || scheme.quota.is_limited() || scheme.watermarks.is_some() {
-            continue;
-        }
-        scheme.quota = Quota {
-            bytes: Some(DEFAULT_BYTES),
-            time: Some(DEFAULT_TIME),
-            reset_interval: Duration::from_secs(1),
-            ..scheme.quota.clone()
-        };
+        let Some(quota) = default_quota(&rule.scheme) else { continue };
+        rule.scheme.quota = quota;
         found.push(Finding {
             severity: Severity::Note,
             scheme: rule.name.clone(),

@@ -42,6 +42,12 @@ pub(crate) const PAPER: Colour = Colour::hex(0xff_ffff);
 /// Where nothing was monitored.
 pub(crate) const VOID: Colour = Colour::hex(0xe6_e8ec);
 
+/// The top of an axis of bytes and the distance of its ticks, some `ticks` of them: binary round.
+pub(crate) fn byte_axis(highest: f64, ticks: f64) -> (f64, f64) {
+    let step = 2f64.powf((highest / ticks).max(1.0).log2().ceil());
+    ((highest / step).ceil().max(1.0) * step, step)
+}
+
 /// Height of a line of text, pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextSize {

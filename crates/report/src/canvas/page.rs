@@ -63,6 +63,11 @@ impl Page {
         Self { width, title, how: how.into_iter().take(LINES).collect(), notes }
     }
 
+    /// For a picture of what is in no recording.
+    pub fn plain(width: usize, title: &str, notes: Vec<String>) -> Self {
+        Self { how: Vec::new(), ..Self::new(width, &Provenance::default(), title, notes) }
+    }
+
     /// Height of the head, pixels.
     pub fn head(&self) -> f64 {
         34.0 + self.title.len() as f64 * TITLE + self.how.len().saturating_sub(1) as f64 * NOTE

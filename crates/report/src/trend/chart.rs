@@ -2,7 +2,7 @@
 
 use super::TrendReport;
 use crate::canvas::{
-    Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, MARGIN, Page, Rect, Svg, TextSize, TextStyle,
+    Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, MARGIN, Page, Rect, Svg, TextSize, TextStyle, byte_axis,
 };
 use crate::colour::Colour;
 use crate::heatmap::{frame, most_ticks, ticks, time_axis, time_ticks};
@@ -88,13 +88,10 @@ impl Layout {
 /// The top of the value axis and the distance of its ticks: binary round for bytes, decimal for counts.
 fn value_axis(report: &TrendReport, highest: f64) -> (f64, f64) {
     let highest = highest.max(1.0);
-    let step = match report.unit {
-        "bytes" => 2f64.powf((highest / 6.0).max(1.0).log2().ceil()),
-        _ => {
-            let marks = ticks(0.0, highest, 6);
-            marks.get(1).copied().unwrap_or(highest).max(1.0)
-        }
-    };
+    if report.unit == "bytes" {
+        return byte_axis(highest, 6.0);
+    }
+    let step = ticks(0.0, highest, 6).get(1).copied().unwrap_or(highest).max(1.0);
     ((highest / step).ceil().max(1.0) * step, step)
 }
 

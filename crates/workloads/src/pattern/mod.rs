@@ -77,7 +77,7 @@ macro_rules! builtin {
 
 builtin!(
     "stairs", "zigzag", "hotspot", "rates", "heap", "threads", "membound", "front", "sweep", "zipf", "shm",
-    "prefork", "swarm", "fft",
+    "prefork", "swarm", "fft", "build",
 );
 
 /// How an access goes through its range.

@@ -1,0 +1,149 @@
+//! The runs: a workload by itself, under `isotherm scheme apply`, and under `isotherm record`, in turn.
+
+use super::family::{Look, watch};
+use super::{Run, SchemeBench, SchemeRuns, Under, did::Did};
+use crate::accuracy::Subject;
+use crate::machine::load;
+use crate::process::Running;
+use anyhow::Context;
+use isotherm_linux::schemes::preflight::default_quota;
+use isotherm_schemes::trial::{Trial, TrialReport};
+use isotherm_workloads::truth::Truth;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// From when the workload is ready to its first phase: the monitor starts in that time.
+const DELAY: &str = "2s";
+/// How long populating memory may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+impl SchemeBench {
+    /// Runs `subject` `pairs` times under the schemes and as often without; `progress` hears of each run before it begins.
+    /// When `stop` says so it ends with the pairs that are whole.
+    ///
+    /// # Errors
+    /// When a program fails, with what it said; [`Interrupted`](crate::Interrupted) before the first pair was whole.
+    pub fn run(
+        &self,
+        subject: &Subject,
+        pairs: u32,
+        stop: &dyn Fn() -> bool,
+        progress: &mut dyn FnMut(u32, Under),
+    ) -> anyhow::Result<SchemeRuns> {
+        let dir = tempfile::tempdir().context("cannot make a directory for truths and logs")?;
+        let before = load();
+        let mut all = Vec::new();
+        let mut trials = Vec::new();
+        for pair in 0..pairs {
+            // A machine that grows steadily slower or faster shows no difference.
+            let mut order = vec![Under::Nothing, Under::Schemes];
+            if pair % 2 == 1 {
+                order.reverse();
+            }
+            if self.predict {
+                order.push(Under::Record);
+            }
+            let mut runs = Vec::new();
+            for under in order {
+                progress(pair, under);
+                match self.one(subject, under, dir.path(), stop) {
+                    Ok(run) => runs.push(run),
+                    Err(_) if stop() && !all.is_empty() => break,
+                    Err(error) => return Err(error),
+                }
+                if under == Under::Record {
+                    trials.push(self.trial(&dir.path().join("run.rec"))?);
+                }
+            }
+            let of = |under| runs.iter().find(|run| run.under == under).cloned();
+            let (Some(without), Some(with)) = (of(Under::Nothing), of(Under::Schemes)) else { break };
+            all.push((without, with));
+        }
+        Ok(SchemeRuns::new(subject, &self.schemes, all, trials, [before, load()]))
+    }
+
+    fn one(
+        &self,
+        subject: &Subject,
+        under: Under,
+        dir: &Path,
+        stop: &dyn Fn() -> bool,
+    ) -> anyhow::Result<Run> {
+        let at = |name: &str| dir.join(name);
+        for name in ["truth", "log", "run.rec"] {
+            // One that is there would be mistaken for the new one.
+            let _ = std::fs::remove_file(at(name));
+        }
+        let mut command = Command::new(&self.isotherm);
+        command.args(["workload", &subject.pattern, "--delay", DELAY, "--truth"]).arg(at("truth"));
+        command.args(&subject.options);
+        if let Some(page) = &subject.page {
+            command.args(["--page", page]);
+        }
+        let mut workload = Running::start(command, "the workload", at("workload.err"))?;
+        let pid = workload.pid();
+        let ready = || std::fs::read_to_string(at("truth")).is_ok_and(|text| text.contains("\"ready\""));
+        workload.wait_until("ready", PATIENCE, stop, ready)?;
+        let monitor = self.monitor_of(under, pid, dir)?;
+        let done = AtomicBool::new(false);
+        let (ended, looks) = std::thread::scope(|scope| {
+            let watcher = watch(scope, pid, &done);
+            let ended = workload.finish(stop);
+            done.store(true, Ordering::Relaxed);
+            let looks: Vec<Look> = watcher.join().unwrap_or_default();
+            ended.map(|ended| (ended, looks))
+        })?;
+        ended.succeed()?;
+        let monitor_cpu_ns = match monitor {
+            // It ends by itself, its targets being gone.
+            Some(monitor) => {
+                let ended = monitor.finish(stop)?;
+                ended.succeed()?;
+                Some(ended.cpu_ns)
+            }
+            None => None,
+        };
+        let truth = File::open(at("truth")).context("the workload left no truth")?;
+        let truth = Truth::read(BufReader::new(truth))?;
+        let did = match under {
+            Under::Schemes => Did::read(&at("log"))?,
+            Under::Nothing | Under::Record => Did::default(),
+        };
+        Run::new(under, &truth, looks, monitor_cpu_ns, did)
+    }
+
+    fn monitor_of(&self, under: Under, pid: i32, dir: &Path) -> anyhow::Result<Option<Running>> {
+        let mut command = Command::new(&self.isotherm);
+        match under {
+            Under::Nothing => return Ok(None),
+            Under::Schemes => {
+                command.args(["scheme", "apply", &self.schemes, "--quiet", "--log"]).arg(dir.join("log"));
+            }
+            Under::Record => {
+                command.args(["record", "--quiet", "-o"]).arg(dir.join("run.rec"));
+            }
+        }
+        command.args(&self.monitor).args(["--pid", &pid.to_string()]);
+        Running::start(command, "the monitor", dir.join("monitor.err")).map(Some)
+    }
+
+    /// What `scheme try` says of a recording.
+    fn trial(&self, recording: &Path) -> anyhow::Result<TrialReport> {
+        let mut entries = self.entries.clone();
+        for entry in &mut entries {
+            if let Some(quota) = default_quota(&entry.scheme) {
+                entry.scheme.quota = quota;
+            }
+        }
+        let mut trial = Trial::new(&entries)?;
+        let mut reader = isotherm_record::open(recording)?;
+        while let Some(item) = reader.next_item()? {
+            isotherm_report::Accumulate::item(&mut trial, &item);
+        }
+        Ok(trial.finish())
+    }
+}
