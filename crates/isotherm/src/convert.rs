@@ -4,7 +4,7 @@ use crate::args::ConvertArgs;
 use crate::output::{self, Draft};
 use crate::reading;
 use crate::stop::Stop;
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use isotherm_record::{Error, Format, Item, ItemReader, ItemWriter, create, open_with};
 use isotherm_report::units::{counted, format_size, significant};
 use std::io::{ErrorKind, IsTerminal};
@@ -35,6 +35,14 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     };
     reading::check_content(&args.input, done.snapshots, reader.warnings())?;
     drop(writer);
+    let is_file = args.output.metadata().is_ok_and(|metadata| metadata.is_file());
+    if done.snapshots == 0 && is_file && output::holds_snapshot(&args.output) {
+        bail!(
+            "{}: there is no snapshot in it, and {} holds some; it stays as it is (remove it first, or write to another file)",
+            args.input.display(),
+            args.output.display()
+        );
+    }
     draft.keep()?;
     reading::tell(&args.input, reader.warnings());
     if !args.quiet {

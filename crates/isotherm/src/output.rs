@@ -131,7 +131,8 @@ pub fn check_replaceable_by(new: Content, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn holds_snapshot(path: &Path) -> bool {
+/// Whether the file at `path` is a recording that holds a snapshot.
+pub fn holds_snapshot(path: &Path) -> bool {
     let Ok(mut reader) = open(path) else { return false };
     loop {
         match reader.next_ref() {
@@ -188,9 +189,10 @@ impl Draft {
     /// # Errors
     /// When the system refuses; the draft is gone then.
     pub fn keep(mut self) -> anyhow::Result<()> {
-        if let Some(draft) = self.draft.take()
-            && let Err(error) = std::fs::rename(&draft, &self.target)
-        {
+        let Some(draft) = self.draft.take() else { return Ok(()) };
+        // On the disk before it takes the place of what is there: after a crash there is the one or the other, whole.
+        let synced = File::options().write(true).open(&draft).and_then(|file| file.sync_all());
+        if let Err(error) = synced.and_then(|()| std::fs::rename(&draft, &self.target)) {
             let _ = std::fs::remove_file(&draft);
             return Err(error).with_context(|| format!("cannot write {}", self.target.display()));
         }

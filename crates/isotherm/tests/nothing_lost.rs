@@ -8,7 +8,7 @@ use common::{
     Done, Group, Running, isotherm, made_up, pte_works, read, run, skip, sleeper, snapshots,
     wait_for_snapshots, wait_until, with_own_mounts,
 };
-use isotherm_record::Format;
+use isotherm_record::{Format, Item};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -179,4 +179,26 @@ fn too_few_open_files_are_told_with_the_remedy() {
         }
         assert!(!done.err.contains("panicked"), "{limit}: {}", done.err);
     }
+}
+
+#[test]
+fn what_holds_no_snapshot_is_not_converted_over_what_holds_some() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, items: &[Item]| {
+        let mut writer = isotherm_record::create(&dir.path().join(name), Format::Rec).unwrap();
+        items.iter().for_each(|item| writer.write(item).unwrap());
+        writer.finish().unwrap();
+    };
+    let header = || Item::Header(isotherm_record::Header::default());
+    write("empty.rec", &[header()]);
+    write("good.rec", &[header(), Item::Snapshot(isotherm_damon::Snapshot::default())]);
+    let good = fs::read(dir.path().join("good.rec")).unwrap();
+    run(dir.path(), &["convert", "empty.rec", "good.rec"])
+        .fails(1, &["empty.rec", "no snapshot", "good.rec", "stays as it is"]);
+    assert_eq!(fs::read(dir.path().join("good.rec")).unwrap(), good);
+    // Over what holds none, and the other way round, it is as ever.
+    write("other.rec", &[header()]);
+    run(dir.path(), &["convert", "-q", "empty.rec", "other.rec"]).ok();
+    run(dir.path(), &["convert", "-q", "good.rec", "other.rec"]).ok();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "no draft is left");
 }

@@ -108,10 +108,10 @@ pub fn figures(
     }
 }
 
-/// Bytes in a column; nothing is a dash, as it is told faster than a figure.
+/// Bytes in a column. Nothing is a bare 0: a dash is what reports print of what is not known.
 fn size(bytes: u64) -> String {
     if bytes == 0 {
-        return "-".into();
+        return "0".into();
     }
     let text = format_size(bytes);
     match text.split_once('.') {
