@@ -8,7 +8,7 @@
 
 use super::Watched;
 use super::cell::{Moment, State};
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Shown};
 use super::tuning::Tuning;
 use crate::Ran;
 use alloc::vec::Vec;
@@ -100,7 +100,7 @@ impl Watched {
                 State::Absent => continue,
                 State::Watching { since, .. } => {
                     *since = until.at.max(*since);
-                    cell.evidence.take(0.0, length, true, until.now, tuning);
+                    cell.evidence.take(Shown::default(), length, true, until.now, tuning);
                 }
                 State::Unseen | State::Lit | State::Blind(_) => {
                     let least = if before.hits > 0.0 { tuning.surprise_idle / before.rate() } else { 0.0 };

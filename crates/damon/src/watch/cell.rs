@@ -18,8 +18,8 @@
 //! second after the clear: a share of pages accessed within a second is what working sets are computed from. Of cells in which some pages are accessed all the time and most never, this tells how fast *new*
 //! pages are accessed, which is what a working set is made of, and not how often the same ones are.
 
-use super::evidence::{Evidence, Verdict};
-use super::tuning::{ABSENT, NEW_FADES, SHORTEST, Tuning};
+use super::evidence::{Evidence, Shown, Verdict};
+use super::tuning::{ABSENT, NEW_FADES, RUN, SHORTEST, TELLING, Tuning};
 
 /// When something was done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,6 +107,8 @@ pub(super) struct Cell {
     pub appeared: Option<Appeared>,
     /// Was shared when it was last tried: it takes a sweep to observe it.
     pub shared: bool,
+    /// How many of its pages speak for themselves; 0: not known, so all as one.
+    pub voices: u8,
 }
 
 /// What a look told of a cell.
@@ -209,9 +211,15 @@ impl Cell {
                     self.evidence.take_rest(share, length, now, tuning);
                     Verdict::Expected
                 } else {
-                    self.evidence.take(share, length, counts, now, tuning)
+                    let shown = Shown { share, pages: pages(watched), runs: changes(self.window, shown).div_ceil(2) };
+                    self.evidence.take(shown, length, counts, now, tuning)
                 };
+                if verdict == Verdict::Surprise {
+                    // What began now is watched from now on.
+                    self.opened_at = now;
+                }
                 self.map(self.opened, self.opened & !left);
+                self.voices = voices(self.opened, self.opened & !left, self.voices);
                 self.first = false;
                 self.hit_at = if shown == 0 { self.hit_at } else { now };
                 // What is hot is checked by turns instead, where it can be.
@@ -324,6 +332,33 @@ impl Cell {
 
 fn pages(set: u64) -> f32 {
     set.count_ones() as f32
+}
+
+/// How many of the pages of a window speak for themselves, by how they lie; `before` where that cannot be told.
+///
+/// What a loop has come to since a clear is one run of pages, or two: all of the cell are one observation. Pages that are accessed
+/// at random, each for itself, change from accessed to not accessed and back as often as chance has it.
+fn voices(window: u64, shown: u64, before: u8) -> u8 {
+    let (count, hit) = (window.count_ones(), shown.count_ones());
+    // Changes to be expected: of each pair of neighbours, the one is and the other is not.
+    let expected = (2 * hit * (count - hit)) as f32 / count.max(1) as f32;
+    if expected < TELLING {
+        return before;
+    }
+    let share = changes(window, shown).saturating_sub(RUN) as f32 / (expected - RUN as f32);
+    (share.clamp(0.0, 1.0) * count as f32) as u8
+}
+
+/// How often neighbours among the pages of a window differ in whether they were accessed; an end of the window that was counts, too.
+fn changes(window: u64, shown: u64) -> u32 {
+    let (mut rest, mut last, mut changes) = (window, false, 0u32);
+    while rest != 0 {
+        let is_shown = shown & rest & rest.wrapping_neg() != 0;
+        changes += u32::from(last != is_shown);
+        last = is_shown;
+        rest &= rest - 1;
+    }
+    changes + u32::from(last)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::evidence::Evidence;
 use super::places::{Places, Split};
 use super::segment::{Piece, Word, segment};
 use super::target::{CELL_SIZE, Watched};
-use super::tuning::{ABSENT, MOST_TELLING, MOSTLY, Tuning, WEIGHT};
+use super::tuning::{ABSENT, MOST_TELLING, MOST_VOICES, MOSTLY, Tuning, WEIGHT};
 use crate::{AddrRange, BLOCK_SIZE, PAGE_SIZE, Region};
 use alloc::vec::Vec;
 
@@ -244,7 +244,8 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
         Word::None
     } else if seen {
         let (hits, exposure) = at_most(MOST_TELLING, hits, exposure);
-        Word::Seen { hits, exposure, cells: 1.0 }
+        let voices = if hits > 0.0 { cell.voices.clamp(1, MOST_VOICES) } else { 1 };
+        Word::Seen { hits, exposure, cells: f32::from(voices) }
     } else if blind || cell.state == State::Lit {
         // It was observed, or tried, and that says nothing any more.
         Word::Unknown { cells: 1.0 }

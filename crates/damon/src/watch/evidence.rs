@@ -5,7 +5,7 @@
 //! pace, so that the rate stands on about the last [`Tuning::most_hits`] hits. A window, or a row of them, that can hardly
 //! come from the rate so far is a change of pattern, and evidence starts anew with it.
 
-use super::tuning::{APART, BOUND, LATE, LIKE, LONG, Tuning};
+use super::tuning::{APART, BOUND, FIRST, LATE, LIKE, LONG, NO_CHANCE, Tuning};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Evidence {
@@ -20,6 +20,16 @@ pub(super) struct Evidence {
     pub floor: bool,
     /// When it last came in.
     pub last: u64,
+}
+
+/// What a window showed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shown {
+    /// Share of its pages that were accessed.
+    pub share: f32,
+    pub pages: f32,
+    /// Runs of neighbours that the accessed ones make: what a loop came to is one.
+    pub runs: u32,
 }
 
 /// What a window was, seen from what was known before.
@@ -71,17 +81,31 @@ impl Evidence {
         ((tuning.surprise_idle / rate - self.idle) as u64 + 1).min(longest)
     }
 
-    /// Takes in a window of `length` intervals in which `share` of the pages were hit. One that does not count, because it
+    /// Takes in a window of `length` intervals. One that does not count, because it
     /// was not chosen without regard to what it would show, can only be a change of pattern.
-    pub fn take(&mut self, share: f32, length: f32, counts: bool, now: u64, tuning: &Tuning) -> Verdict {
-        if share > 0.0 {
-            self.hit(share, length, counts, now, tuning)
+    pub fn take(
+        &mut self,
+        shown: Shown,
+        length: f32,
+        counts: bool,
+        now: u64,
+        tuning: &Tuning,
+    ) -> Verdict {
+        if shown.share > 0.0 {
+            self.hit(shown, length, counts, now, tuning)
         } else {
             self.miss(length, counts, now, tuning)
         }
     }
 
-    fn hit(&mut self, share: f32, length: f32, counts: bool, now: u64, tuning: &Tuning) -> Verdict {
+    fn hit(
+        &mut self,
+        Shown { share, pages, runs }: Shown,
+        length: f32,
+        counts: bool,
+        now: u64,
+        tuning: &Tuning,
+    ) -> Verdict {
         let expected = self.rate() * length;
         let row = if self.idle > 0.0 || self.luck <= 0.0 { 1.0 } else { self.luck };
         (self.idle, self.last) = (0.0, now);
@@ -89,8 +113,19 @@ impl Evidence {
             return Verdict::Expected;
         }
         self.luck = row * expected.min(1.0);
-        // Where some of many pages are hit, each speaks for itself, and a share so different is no chance.
-        let apart = share < 0.97 && (share > APART * expected || share * APART < expected.min(0.6));
+        // After so long a time without a hit, several pages of which each speaks for itself are no chance.
+        let late = length / (self.exposure + length);
+        let is_first = self.hits <= 0.0 && self.exposure > 0.0;
+        if is_first && (0..runs).fold(1.0, |chance, _| chance * late) < FIRST {
+            self.begin(share, length, now);
+            return Verdict::Surprise;
+        }
+        // Where some of many pages are hit, each speaks for itself, and a share so different is no chance, unless they are few.
+        let likely = expected.min(1.0);
+        let chance = share.max(likely) / pages;
+        let apart = share < 0.97
+            && (share > APART * expected || share * APART < expected.min(0.6))
+            && (share - likely) * (share - likely) > NO_CHANCE * chance;
         if self.exposure > 0.0 && apart && expected > 0.0 {
             self.begin(share, length, now);
             return Verdict::Surprise;

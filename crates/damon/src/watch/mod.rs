@@ -176,6 +176,7 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         stretch.suspect = silent > 0;
         if silent >= 2 && silent > hits {
             // It fell silent as a whole, as far as is known.
+            
             stretch.suspect = false;
             changed = true;
             stretch.places.clear();

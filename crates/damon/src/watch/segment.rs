@@ -12,7 +12,9 @@ use alloc::vec::Vec;
 /// logarithm.) From 2.4 Hz on, at 5 ms a sampling interval, rungs are a factor of 1.7 apart, so that 10 and 20 Hz are two.
 const LADDER: [(f32, f32, f32); RATES] = [
     (0.0003, -8.1117, -0.0003),
+    (0.0011, -6.8124, -0.0011),
     (0.003, -5.8091, -0.0030),
+    (0.006, -5.1160, -0.0060),
     (0.012, -4.4228, -0.0121),
     (0.024, -3.7297, -0.0243),
     (0.042, -3.1701, -0.0429),
@@ -23,7 +25,7 @@ const LADDER: [(f32, f32, f32); RATES] = [
     (0.55, -0.5978, -0.7985),
     (0.95, -0.0513, -2.9957),
 ];
-const RATES: usize = 11;
+const RATES: usize = 13;
 /// The rung of what is unknown.
 const UNKNOWN: usize = RATES;
 const RUNGS: usize = RATES + 1;

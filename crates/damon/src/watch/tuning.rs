@@ -39,6 +39,10 @@ pub(super) const ASKED_LESS: usize = 4;
 pub(super) const ASKED_WITHIN: usize = 50;
 /// How many times more or less pages hit than expected are a change of pattern, when neither all are nor none.
 pub(super) const APART: f32 = 4.0;
+/// ... if it differs by more than the root of this many times the standard deviation that chance gives so many pages.
+pub(super) const NO_CHANCE: f32 = 12.0;
+/// The first hits since long are a change of pattern if they came so late with no more than this probability.
+pub(super) const FIRST: f32 = 1e-3;
 /// Up to so many times more or less is about the same rate: what the hits of one window may be off by chance. With 8, hot cells
 /// among cooler ones were taken for those.
 pub(super) const LIKE: f32 = 2.5;
@@ -70,6 +74,12 @@ pub(super) const BOUND: f32 = 0.4;
 /// ... of a window of so many intervals or more: often all that is known for seconds, and one window without a hit is not to
 /// make nothing of it.
 pub(super) const LONG: (f32, f32) = (15.0, 0.75);
+/// Changes along a cell from pages accessed to pages not, that loops with a few fronts make.
+pub(super) const RUN: u32 = 4;
+/// So many must be expected of pages that are accessed at random for their number to tell.
+pub(super) const TELLING: f32 = 10.0;
+/// Observations that a cell counts as at most, where its pages speak for themselves.
+pub(super) const MOST_VOICES: u8 = 40;
 /// Shortest length that is believed of a window, in intervals: clocks and calls are no more exact.
 pub(super) const SHORTEST: f32 = 0.1;
 /// Exposure that counts of a cell, at most, where rates change: past it a few cells would outweigh all around them.
