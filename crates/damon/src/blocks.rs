@@ -70,6 +70,9 @@ pub struct BlockLook {
     pub present: Pages,
     /// Pages whose Accessed bit is set; of a huge page all or none.
     pub young: Pages,
+    /// Pages that may be written to without a fault, of those present: memory that a fork shares is not, until it is copied. Only a
+    /// hint at what can be cleared alone: where it is not known, none.
+    pub writable: Pages,
 }
 
 impl BlockLook {

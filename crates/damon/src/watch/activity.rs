@@ -8,7 +8,8 @@
 
 use super::Watched;
 use super::cell::{Moment, State};
-use super::evidence::{Evidence, Shown};
+use super::evidence::Evidence;
+use super::shown::Shown;
 use super::tuning::Tuning;
 use crate::Ran;
 use alloc::vec::Vec;

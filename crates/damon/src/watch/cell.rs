@@ -17,9 +17,12 @@
 //! ([`Tuning::rest_share`]), or when the cell's turn comes to be cleared again ([`Cell::wants_clear`]). What counts is the first
 //! second after the clear: a share of pages accessed within a second is what working sets are computed from. Of cells in which some pages are accessed all the time and most never, this tells how fast *new*
 //! pages are accessed, which is what a working set is made of, and not how often the same ones are.
+//!
+//! Whether the pages of a cell are one observation or many is seen from how they lie: [`super::shown`].
 
-use super::evidence::{Evidence, Shown, Verdict};
-use super::tuning::{ABSENT, NEW_FADES, RUN, SHORTEST, TELLING, Tuning};
+use super::evidence::{Evidence, Verdict};
+use super::shown::{Shown, voices};
+use super::tuning::{ABSENT, NEW_FADES, SHORTEST, Tuning};
 
 /// When something was done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,7 +110,11 @@ pub(super) struct Cell {
     pub appeared: Option<Appeared>,
     /// Was shared when it was last tried: it takes a sweep to observe it.
     pub shared: bool,
-    /// How many of its pages speak for themselves; 0: not known, so all as one.
+    /// Some of its pages are writable: likely its own, where memory is shared since a fork.
+    pub writable: bool,
+    /// It appeared, a second ago or longer, and nothing was heard of it since.
+    pub was_new: bool,
+    /// How many observations its pages are, as far as was seen: [`voices`]. 0: not known, so one.
     pub voices: u8,
 }
 
@@ -211,8 +218,14 @@ impl Cell {
                     self.evidence.take_rest(share, length, now, tuning);
                     Verdict::Expected
                 } else {
-                    let shown = Shown { share, pages: pages(watched), runs: changes(self.window, shown).div_ceil(2) };
-                    self.evidence.take(shown, length, counts, now, tuning)
+                    let runs = Shown::runs(self.window, shown);
+                    self.evidence.take(
+                        Shown { share, pages: pages(watched), runs },
+                        length,
+                        counts,
+                        now,
+                        tuning,
+                    )
                 };
                 if verdict == Verdict::Surprise {
                     // What began now is watched from now on.
@@ -260,6 +273,7 @@ impl Cell {
         let length = self.evidence.window_length(tuning, longest);
         self.unbroken = self.hit_at != 0 && now.saturating_sub(self.hit_at) <= 2 * longest;
         (self.first, self.is_rest, self.opened_at) = (true, false, now);
+        self.was_new = false;
         (self.window, self.opened) = (pages, pages);
         self.state = State::Watching {
             since: moment.at,
@@ -310,7 +324,9 @@ impl Cell {
 
     /// It appeared not long ago. That was once and says nothing of what comes, but accessed it was.
     pub fn is_new(&self, now: u64, tuning: &Tuning) -> bool {
-        self.appeared.is_some_and(|a| now.saturating_sub(a.at) <= tuning.appeared)
+        // Half of its pages appeared in the earlier half of the time that they were not looked at.
+        let since = |a: Appeared| now.saturating_sub(a.at) as f32 + a.within / 2.0;
+        self.appeared.is_some_and(|a| since(a) <= tuning.appeared as f32)
     }
 
     /// What stands behind the rate now: hits and exposure, faded where nothing renewed them.
@@ -332,33 +348,6 @@ impl Cell {
 
 fn pages(set: u64) -> f32 {
     set.count_ones() as f32
-}
-
-/// How many of the pages of a window speak for themselves, by how they lie; `before` where that cannot be told.
-///
-/// What a loop has come to since a clear is one run of pages, or two: all of the cell are one observation. Pages that are accessed
-/// at random, each for itself, change from accessed to not accessed and back as often as chance has it.
-fn voices(window: u64, shown: u64, before: u8) -> u8 {
-    let (count, hit) = (window.count_ones(), shown.count_ones());
-    // Changes to be expected: of each pair of neighbours, the one is and the other is not.
-    let expected = (2 * hit * (count - hit)) as f32 / count.max(1) as f32;
-    if expected < TELLING {
-        return before;
-    }
-    let share = changes(window, shown).saturating_sub(RUN) as f32 / (expected - RUN as f32);
-    (share.clamp(0.0, 1.0) * count as f32) as u8
-}
-
-/// How often neighbours among the pages of a window differ in whether they were accessed; an end of the window that was counts, too.
-fn changes(window: u64, shown: u64) -> u32 {
-    let (mut rest, mut last, mut changes) = (window, false, 0u32);
-    while rest != 0 {
-        let is_shown = shown & rest & rest.wrapping_neg() != 0;
-        changes += u32::from(last != is_shown);
-        last = is_shown;
-        rest &= rest - 1;
-    }
-    changes + u32::from(last)
 }
 
 #[cfg(test)]

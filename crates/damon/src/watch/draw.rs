@@ -188,8 +188,10 @@ fn absent(range: AddrRange) -> Part<'static> {
 fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &Tuning) -> Part<'a> {
     let small = size == CELL_SIZE;
     let page = if small { PAGE_SIZE } else { size };
+    let was_new = cell.was_new || cell.appeared.is_some() && !cell.is_new(now, tuning);
     if cell.state == State::Unseen
         && !cell.is_new(now, tuning)
+        && !was_new
         && cell.evidence.exposure <= 0.0
         && !cell.shared
     {
@@ -246,7 +248,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
         let (hits, exposure) = at_most(MOST_TELLING, hits, exposure);
         let voices = if hits > 0.0 { cell.voices.clamp(1, MOST_VOICES) } else { 1 };
         Word::Seen { hits, exposure, cells: f32::from(voices) }
-    } else if blind || cell.state == State::Lit {
+    } else if blind || was_new || cell.state == State::Lit {
         // It was observed, or tried, and that says nothing any more.
         Word::Unknown { cells: 1.0 }
     } else {

@@ -1,10 +1,11 @@
 //! What windows add up to: hits, exposure, and when to believe that a pattern changed.
 //!
-//! Hits and exposure grow with each window by the share of its pages that were hit and by its length: the pages of a cell
-//! are mostly accessed together, so that they count as one observation, however many they are. Both are forgotten at one
+//! Hits and exposure grow with each window by the share of its pages that were hit and by its length, however many pages those
+//! are: of how many observations a cell's evidence is counts where it is drawn ([`super::shown`]). Both are forgotten at one
 //! pace, so that the rate stands on about the last [`Tuning::most_hits`] hits. A window, or a row of them, that can hardly
 //! come from the rate so far is a change of pattern, and evidence starts anew with it.
 
+use super::shown::Shown;
 use super::tuning::{APART, BOUND, FIRST, LATE, LIKE, LONG, NO_CHANCE, Tuning};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -20,16 +21,6 @@ pub(super) struct Evidence {
     pub floor: bool,
     /// When it last came in.
     pub last: u64,
-}
-
-/// What a window showed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shown {
-    /// Share of its pages that were accessed.
-    pub share: f32,
-    pub pages: f32,
-    /// Runs of neighbours that the accessed ones make: what a loop came to is one.
-    pub runs: u32,
 }
 
 /// What a window was, seen from what was known before.
@@ -83,14 +74,7 @@ impl Evidence {
 
     /// Takes in a window of `length` intervals. One that does not count, because it
     /// was not chosen without regard to what it would show, can only be a change of pattern.
-    pub fn take(
-        &mut self,
-        shown: Shown,
-        length: f32,
-        counts: bool,
-        now: u64,
-        tuning: &Tuning,
-    ) -> Verdict {
+    pub fn take(&mut self, shown: Shown, length: f32, counts: bool, now: u64, tuning: &Tuning) -> Verdict {
         if shown.share > 0.0 {
             self.hit(shown, length, counts, now, tuning)
         } else {
@@ -260,4 +244,45 @@ impl Evidence {
 /// are hit or none. Between the two, then.
 pub(super) fn hits_of(share: f32, length: f32) -> f32 {
     if length > 1.5 && share < 0.97 { share * (1.0 + share * 0.25) } else { share }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Tuning = Tuning::DEFAULT;
+
+    fn after(mut evidence: Evidence, shown: Shown, length: f32) -> (Verdict, f32) {
+        let verdict = evidence.take(shown, length, true, 1000, &T);
+        (verdict, evidence.rate())
+    }
+
+    #[test]
+    fn pages_that_each_begin_to_be_accessed_are_a_new_pattern_however_long_it_was_idle_before() {
+        for idle in [200.0, 2000.0] {
+            let idle = Evidence::of(0.0, idle, false, 1);
+            // 4 of 64 pages in an aggregation: 0.6 Hz.
+            let (verdict, rate) = after(idle, Shown { share: 4.0 / 64.0, pages: 64.0, runs: 4 }, 20.0);
+            assert_eq!(verdict, Verdict::Surprise);
+            assert!((rate * 200.0 - 0.625).abs() < 0.05, "{} Hz", rate * 200.0);
+            // The same in one run may be a loop that comes around once in a long time.
+            let (verdict, rate) = after(idle, Shown { share: 4.0 / 64.0, pages: 64.0, runs: 1 }, 20.0);
+            assert_eq!(verdict, Verdict::Expected);
+            assert!(rate * 200.0 < 0.1, "{} Hz", rate * 200.0);
+        }
+        // What is hardly known of was never idle for long.
+        let fresh = Evidence::of(0.0, 20.0, false, 1);
+        let (verdict, _) = after(fresh, Shown { share: 4.0 / 64.0, pages: 64.0, runs: 4 }, 20.0);
+        assert_eq!(verdict, Verdict::Expected);
+    }
+
+    #[test]
+    fn few_pages_of_a_check_differ_by_chance() {
+        let hot = Evidence::of(8.0, 40.0, false, 1);
+        // 6 of 32 are expected: one in a hundred checks shows 1.
+        let (verdict, _) = after(hot, Shown { share: 1.0 / 32.0, pages: 32.0, runs: 1 }, 1.0);
+        assert_eq!(verdict, Verdict::Expected);
+        let (verdict, _) = after(hot, Shown { share: 1.0 / 512.0, pages: 512.0, runs: 1 }, 1.0);
+        assert_eq!(verdict, Verdict::Surprise);
+    }
 }

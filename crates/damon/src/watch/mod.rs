@@ -13,7 +13,7 @@
 //!
 //! # What is drawn
 //! Cells of one rate that lie beside each other are *stretches*, found by the most likely division of the address space
-//! ([`segment`]); the border is where the cells' pages say it is ([`draw`]). Regions are stretches, cut where they are larger
+//! ([`segment`]), in which a cell whose pages are accessed each for itself has more weight ([`shown`]); the border is where the cells' pages say it is ([`draw`]). Regions are stretches, cut where they are larger
 //! than the monitor allows. Nothing is drawn anew of a target that showed nothing new, and seldom where rates only shift a little.
 //!
 //! # What is cleared
@@ -43,6 +43,7 @@ mod places;
 mod plan;
 mod queue;
 mod segment;
+mod shown;
 mod target;
 mod tuning;
 mod turns;
@@ -176,7 +177,7 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         stretch.suspect = silent > 0;
         if silent >= 2 && silent > hits {
             // It fell silent as a whole, as far as is known.
-            
+
             stretch.suspect = false;
             changed = true;
             stretch.places.clear();

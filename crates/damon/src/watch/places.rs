@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn rates_of_one_rung_are_left_together() {
-        let mut places = checked(64, 30, |i| if i < 32 { 0.0065 } else { 0.0150 });
+        let mut places = checked(64, 30, |i| if i < 32 { 0.0090 } else { 0.0160 });
         assert_eq!(places.split(), None);
     }
 

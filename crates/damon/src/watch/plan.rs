@@ -373,7 +373,12 @@ impl Watch {
         }
         let most = if whole <= rest { unseen } else { (rest * 2 / 3).max(1) };
         rest = rest.saturating_sub(whole);
-        let chosen = target.spread(most, |c| c.state == State::Unseen);
+        // What a fork shares cannot be cleared but by a sweep: what is likely its own comes first.
+        let mut chosen = target.spread(most, |c| c.state == State::Unseen && c.writable);
+        if chosen.len() < most {
+            let others = target.spread(most - chosen.len(), |c| c.state == State::Unseen && !c.writable);
+            chosen.extend(others);
+        }
         target.count_seen(chosen.len());
         target.chosen.extend(chosen);
         rest

@@ -255,6 +255,7 @@ impl Watched {
         for (i, cell) in block.used().iter_mut().enumerate() {
             let (present, young) =
                 if look.mapped == Mapped::Absent { (0, 0) } else { (look.present.0[i], look.young.0[i]) };
+            cell.writable = look.writable.0[i] != 0;
             let before = cell.evidence;
             let told = cell.looked(present, young, moment, gap, longest, tuning);
             let window = match told {
@@ -340,6 +341,7 @@ impl Watched {
                 }
                 if cell.appeared.is_some() && !cell.is_new(now, tuning) {
                     cell.appeared = None;
+                    cell.was_new = cell.state == State::Unseen;
                     (self.dirty, self.changed) = (true, true);
                 }
                 match cell.state {

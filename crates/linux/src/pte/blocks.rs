@@ -85,16 +85,17 @@ impl Pte {
                 blocks,
                 |block| block.addr,
                 |block, found| {
-                    let all = |entry: u64| if entry & bit::ACCESSED != 0 { Pages::ALL } else { Pages::NONE };
-                    (block.mapped, block.present, block.young) = match found {
-                        Found::Unknown => (Mapped::Unknown, Pages::NONE, Pages::NONE),
-                        Found::Absent => (Mapped::Absent, Pages::NONE, Pages::NONE),
-                        Found::Leaf { entry, .. } => (Mapped::Huge, Pages::ALL, all(entry)),
-                        Found::Table(table) => {
-                            let (present, young) = decode::pages(table);
-                            (Mapped::Table, present, young)
+                    let all = |entry: u64, bit: u64| if entry & bit != 0 { Pages::ALL } else { Pages::NONE };
+                    let none = Pages::NONE;
+                    let (mapped, (present, young, writable)) = match found {
+                        Found::Unknown => (Mapped::Unknown, (none, none, none)),
+                        Found::Absent => (Mapped::Absent, (none, none, none)),
+                        Found::Leaf { entry, .. } => {
+                            (Mapped::Huge, (Pages::ALL, all(entry, bit::ACCESSED), all(entry, bit::WRITABLE)))
                         }
+                        Found::Table(table) => (Mapped::Table, decode::pages(table)),
                     };
+                    *block = BlockLook { mapped, present, young, writable, ..*block };
                 },
             )
         })

@@ -201,6 +201,8 @@ pub enum Entry {
 pub mod bit {
     /// It maps memory or points to a table.
     pub const PRESENT: u64 = 1;
+    /// It may be written to.
+    pub const WRITABLE: u64 = 1 << 1;
     /// Accessed.
     pub const ACCESSED: u64 = 1 << 5;
     /// It maps memory, above the lowest level.

@@ -1,0 +1,102 @@
+//! What a window showed, and of how many observations it is.
+//!
+//! Where a program goes over its memory in order, the pages of a cell are accessed together, or one after the other: whatever share
+//! of them a window shows, it is one observation, of where the loop was. Where pages are accessed at random, each for itself,
+//! 64 of them are 64 observations, and one window tells a rate of 4 Hz from one of 2. Which of the two it is shows in how the accessed pages lie.
+//! What a loop has come to is one run of neighbours, or two where the window began within a pass. Pages at random make as
+//! many runs as chance has it.
+
+use super::tuning::{RUN, TELLING};
+
+/// What a window showed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shown {
+    /// Share of its pages that were accessed.
+    pub share: f32,
+    /// Its pages, at least 1.
+    pub pages: f32,
+    /// Runs of neighbours that the accessed ones make.
+    pub runs: u32,
+}
+
+impl Shown {
+    /// Runs that the pages `shown` make among those of `window`; what is not in the window separates none.
+    pub fn runs(window: u64, shown: u64) -> u32 {
+        changes(window, shown).div_ceil(2)
+    }
+}
+
+/// Of how many observations the pages of a window are, 0 to 64, seen from those of them that were accessed since it was opened; `before` where that cannot be told.
+pub(super) fn voices(window: u64, shown: u64, before: u8) -> u8 {
+    let (count, hit) = (window.count_ones(), (shown & window).count_ones());
+    // Of each pair of neighbours one is accessed and the other is not with a probability of 2 p (1 - p).
+    let expected = (2 * hit * (count - hit)) as f32 / count.max(1) as f32;
+    if expected < TELLING {
+        return before;
+    }
+    let share = changes(window, shown).saturating_sub(RUN) as f32 / (expected - RUN as f32);
+    (share.clamp(0.0, 1.0) * count as f32) as u8
+}
+
+/// How often neighbours among the pages of a window differ in whether they were accessed; an accessed end counts as well.
+fn changes(window: u64, shown: u64) -> u32 {
+    let (mut rest, mut last, mut changes) = (window, false, 0u32);
+    while rest != 0 {
+        let is_shown = shown & rest & rest.wrapping_neg() != 0;
+        changes += u32::from(last != is_shown);
+        last = is_shown;
+        rest &= rest - 1;
+    }
+    changes + u32::from(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_counted_among_the_pages_of_the_window() {
+        assert_eq!(Shown::runs(u64::MAX, 0), 0);
+        assert_eq!(Shown::runs(u64::MAX, u64::MAX), 1);
+        assert_eq!(Shown::runs(u64::MAX, 0xff << 20), 1);
+        assert_eq!(Shown::runs(u64::MAX, 0b1011_0001), 3);
+        // 0 to 3 and 8 to 11: neighbours in the window.
+        assert_eq!(Shown::runs(0xf0f, 0xc0c), 2);
+        assert_eq!(Shown::runs(0xf0f, 0x30c), 1);
+        assert_eq!(Shown::runs(0xf0f, 0xf0), 0, "outside of it");
+    }
+
+    #[test]
+    fn what_a_loop_came_to_is_one_observation() {
+        for count in 8..56 {
+            let run = (1u64 << count) - 1;
+            assert_eq!(voices(u64::MAX, run, 9), 0, "{count} pages from the start");
+            assert_eq!(voices(u64::MAX, run.rotate_left(50), 9), 0, "{count} pages around the end");
+            // Two fronts, as a butterfly has them.
+            let half = (1u64 << (count / 2)) - 1;
+            assert_eq!(voices(u64::MAX, half << 2 | half << 34, 9), 0, "{count} pages in two runs");
+        }
+    }
+
+    #[test]
+    fn pages_at_random_are_nearly_as_many_observations_as_pages() {
+        let mut rng = crate::Rng::new(7);
+        for percent in [15, 30, 50, 70, 85] {
+            let mut sum = 0;
+            for _ in 0..200 {
+                let shown = (0..64).fold(0u64, |set, page| set | u64::from(rng.below(100) < percent) << page);
+                sum += u32::from(voices(u64::MAX, shown, 64));
+            }
+            assert!(sum / 200 > 40, "{percent} %: {} on average", sum / 200);
+        }
+    }
+
+    #[test]
+    fn too_few_pages_tell_nothing() {
+        assert_eq!(voices(u64::MAX, 0, 5), 5);
+        assert_eq!(voices(u64::MAX, u64::MAX, 5), 5);
+        assert_eq!(voices(u64::MAX, 0b1001, 5), 5);
+        assert_eq!(voices(0xff, 0x55, 5), 5);
+        assert_eq!(voices(0, 0, 5), 5);
+    }
+}
