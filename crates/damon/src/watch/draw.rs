@@ -3,7 +3,7 @@
 use super::cell::{Cell, State};
 use super::evidence::Evidence;
 use super::places::{Places, Split};
-use super::segment::{Piece, Word, segment};
+use super::segment::{Piece, UNKNOWN, Word, segment};
 use super::target::{CELL_SIZE, Watched};
 use super::tuning::{ABSENT, MOST_TELLING, MOST_VOICES, MOSTLY, Tuning, WEIGHT};
 use crate::{AddrRange, BLOCK_SIZE, PAGE_SIZE, Region};
@@ -317,7 +317,10 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
                     stretch.range.end = start;
                 }
             }
-            stretches.push(Stretch { range: AddrRange::new(start, part.range.end), ..Stretch::default() });
+            // What one cell has to say is not said of all that is not known around it.
+            let known = usize::from(rung) != UNKNOWN;
+            let range = AddrRange::new(start, part.range.end);
+            stretches.push(Stretch { range, known, ..Stretch::default() });
             halves.push((Sum::default(), 0));
             nothing.push(0);
         }
@@ -357,7 +360,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
         let absent = stretch.resident == 0 && stretch.blind == 0;
         let evidence = &mut stretch.evidence;
         let enough = evidence.hits >= ENOUGH.0 || evidence.exposure >= ENOUGH.1;
-        stretch.known = absent || stretch.seen > 0 && enough;
+        stretch.known = absent || stretch.known && stretch.seen > 0 && enough;
         let cells = stretch.seen.max(1) as f32;
         let present = stretch.range.size().saturating_sub(nothing).max(PAGE_SIZE);
         stretch.nothing =
@@ -495,5 +498,42 @@ fn region_of(stretch: &Stretch, max_nr_accesses: u32) -> Region {
         },
         resident: Some(stretch.resident.min(stretch.range.size())),
         ..Region::new(stretch.range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::target::Block;
+    use super::*;
+
+    /// 64 MiB that appeared and of which nothing was heard since, but for one cell.
+    fn one_cell_of_many(own: Cell) -> Vec<Stretch> {
+        let mut watched = Watched::default();
+        let quiet = Cell { present: u64::MAX, state: State::Unseen, was_new: true, ..Cell::default() };
+        for block in 0..32 {
+            let mut block = Block::new(block * BLOCK_SIZE, Some(1));
+            block.cells.fill(quiet);
+            watched.blocks.push(block);
+        }
+        if let Some(block) = watched.blocks.get_mut(16) {
+            block.cells[3] = own;
+        }
+        draw(&watched, &[AddrRange::new(0, 32 * BLOCK_SIZE)], 1000, &Tuning::DEFAULT)
+    }
+
+    #[test]
+    fn one_cell_does_not_speak_for_all_that_is_unknown_around_it() {
+        // Once in 16 intervals, 12 Hz: not enough to be a stretch of its own.
+        let evidence = Evidence::of(0.42, 16.0, false, 990);
+        let own = Cell { present: u64::MAX, state: State::Lit, evidence, ..Cell::default() };
+        let stretches = one_cell_of_many(own);
+        let known: u64 = stretches.iter().filter(|s| s.known).map(|s| s.range.size()).sum();
+        assert!(known <= CELL_SIZE, "{} KiB of it are known: {stretches:?}", known >> 10);
+        // What is surely hot is.
+        let evidence = Evidence::of(10.0, 16.0, false, 990);
+        let own = Cell { present: u64::MAX, state: State::Lit, evidence, ..Cell::default() };
+        let stretches = one_cell_of_many(own);
+        let known: u64 = stretches.iter().filter(|s| s.known).map(|s| s.range.size()).sum();
+        assert_eq!(known, CELL_SIZE, "{stretches:?}");
     }
 }

@@ -27,7 +27,7 @@ const LADDER: [(f32, f32, f32); RATES] = [
 ];
 const RATES: usize = 13;
 /// The rung of what is unknown.
-const UNKNOWN: usize = RATES;
+pub(super) const UNKNOWN: usize = RATES;
 const RUNGS: usize = RATES + 1;
 /// Nats by which a cell without evidence is likelier to lie in an unknown stretch than in a known one.
 const LIKELIER_UNKNOWN: f32 = 1.0;
@@ -35,6 +35,10 @@ const LIKELIER_UNKNOWN: f32 = 1.0;
 const UNTRIED_UNKNOWN: f32 = 0.05;
 /// ... and the other way round for a cell with some.
 const LIKELIER_KNOWN: f32 = 3.0;
+/// ... and for each of its hits, up to so many: one cell that was seen hot twice stands out of what is unknown on both sides, which
+/// two changes at the usual price take.
+const LIKELIER_HIT: f32 = 2.0;
+const MOST_HITS: f32 = 3.0;
 
 /// What a cell, or several alike, have to say.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,7 +73,7 @@ impl Word {
                     *value = (hits * ln_p + misses * ln_q) * cells;
                 }
                 let best = all.iter().take(RATES).copied().fold(f32::NEG_INFINITY, f32::max);
-                all[UNKNOWN] = best - LIKELIER_KNOWN * cells;
+                all[UNKNOWN] = best - (LIKELIER_KNOWN + LIKELIER_HIT * hits.min(MOST_HITS)) * cells;
             }
         }
         all
