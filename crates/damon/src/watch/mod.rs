@@ -97,6 +97,8 @@ pub struct Watch {
     woken: usize,
     checking: bool,
     round: usize,
+    /// Aggregations since there were checks.
+    unchecked: usize,
     /// What was spent on a sweep beyond an aggregation's share, in clears: the next ones spend so much less.
     borrowed: usize,
     /// What sweeps may spend, in clears.

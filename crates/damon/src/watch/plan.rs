@@ -70,8 +70,13 @@ impl Watch {
         } else {
             self.check_credit = 0;
         }
-        if self.wake_credit + 1 >= needed && for_checks > 0 {
-            chosen = self.choose_checks(step, for_checks, waiting, changes);
+        // Where a wake-up takes more than an aggregation earns, nothing is ever saved up for checks, and of hot memory it would never
+        // be known how hot it is.
+        self.unchecked += 1;
+        if (self.wake_credit + 1 >= needed || self.unchecked >= SOON) && for_checks > 0 {
+            self.unchecked = 0;
+            let of_each = if crowded { 1 } else { self.tuning.checks_unsettled };
+            chosen = self.choose_checks(step, for_checks, of_each, waiting, changes);
             self.check_credit = self.check_credit.saturating_sub(100 * chosen);
             self.checking = chosen > 0;
         } else {
@@ -140,6 +145,7 @@ impl Watch {
         &mut self,
         step: &mut Step<'_, O>,
         most: usize,
+        of_each: usize,
         waiting: usize,
         at_once: bool,
     ) -> usize {
@@ -164,8 +170,8 @@ impl Watch {
                 continue;
             }
             let times = match candidate.unsettled {
-                true if waiting == 0 => tuning.checks_unsettled,
-                true => tuning.checks_unsettled / 2,
+                true if waiting == 0 => of_each,
+                true => of_each.div_ceil(2),
                 false => 1,
             };
             for _ in 0..times {

@@ -41,7 +41,7 @@ fn ten_of_a_thousand_that_run_are_found() {
     let mut monitor = monitor(ALL);
     let runs = |id: u64| id.is_multiple_of(100);
     monitor.ops().asleep = (1..=ALL).filter(|id| !runs(*id)).map(|id| (TargetId(id), 0)).collect();
-    let (mut now, mut purse) = (0, Purse::full());
+    let (mut now, mut purse) = (0, Purse::full(1));
     let last = run(&mut monitor, &mut now, 200 * 8, &mut purse);
     for target in &last.targets {
         let (bytes, id) = (hot_bytes(target), target.id);
@@ -54,7 +54,7 @@ fn ten_of_a_thousand_that_run_are_found() {
 fn what_a_sleeper_has_is_idle_and_known_to_be_without_a_clear() {
     let mut monitor = monitor(1);
     monitor.ops().asleep.insert(TargetId(1), 0);
-    let (mut now, mut purse) = (0, Purse::full());
+    let (mut now, mut purse) = (0, Purse::full(1));
     let last = run(&mut monitor, &mut now, 200 * 4, &mut purse);
     let tally = *monitor.tally();
     // One clear or sweep may come before it is known that it sleeps.
@@ -70,7 +70,7 @@ fn what_a_sleeper_has_is_idle_and_known_to_be_without_a_clear() {
 fn one_that_falls_asleep_is_idle_at_once_and_hot_again_when_it_wakes() {
     let mut monitor = monitor(1);
     let id = TargetId(1);
-    let (mut now, mut purse) = (0, Purse::full());
+    let (mut now, mut purse) = (0, Purse::full(1));
     let last = run(&mut monitor, &mut now, 200 * 4, &mut purse);
     assert!(hot_bytes(&last.targets[0]).abs_diff(4 * MIB) < MIB, "{}", hot_bytes(&last.targets[0]));
     monitor.ops().asleep.insert(id, now);
@@ -87,7 +87,7 @@ fn one_that_falls_asleep_is_idle_at_once_and_hot_again_when_it_wakes() {
 #[test]
 fn one_too_large_for_a_look_at_all_of_it_at_once_is_idle_soon_after_it_fell_asleep() {
     let mut monitor = monitor_of(process(1400, &[(300 * 1024, 100 * 1024, 5.0)]), 1);
-    let (mut now, mut purse) = (0, Purse::full());
+    let (mut now, mut purse) = (0, Purse::full(1));
     let last = run(&mut monitor, &mut now, 200 * 8, &mut purse);
     assert!(hot_bytes(&last.targets[0]) > 60 * MIB, "{}", hot_bytes(&last.targets[0]));
     monitor.ops().asleep.insert(TargetId(1), now);
@@ -104,7 +104,7 @@ fn one_that_runs_for_a_moment_every_second_has_a_rate_of_one_hertz() {
     }
     let area = pattern.hot[0].0;
     let mut monitor = monitor_of(pattern, 1);
-    let (mut now, mut purse) = (0, Purse::full());
+    let (mut now, mut purse) = (0, Purse::full(1));
     let mut rates = Vec::new();
     while now < 200 * 40 {
         if now % 200 < 4 {

@@ -7,6 +7,8 @@ use isotherm_damon::*;
 
 /// CPU time of a wake-up, of a run of the program that looks and of a block in it, and of a clear, ns.
 const WAKE_UP: f64 = 40_000.0;
+/// ... and what each target adds to a wake-up.
+const OF_TARGET: f64 = 1_000.0;
 const RUN: f64 = 3_000.0;
 const LOOK: f64 = 1_000.0;
 const CLEAR: f64 = 12_000.0;
@@ -16,15 +18,18 @@ const EARNED: f64 = 50_000.0;
 const HOLDS: f64 = 10e6;
 
 /// What there is to spend.
-pub struct Purse(f64);
+pub struct Purse {
+    left: f64,
+    wake_up: f64,
+}
 
 impl Purse {
-    pub fn full() -> Self {
-        Self(HOLDS)
+    pub fn full(targets: u64) -> Self {
+        Self { left: HOLDS, wake_up: WAKE_UP + OF_TARGET * targets as f64 }
     }
 
     fn allowance(&self) -> Allowance {
-        let left = (self.0 - WAKE_UP).max(0.0);
+        let left = (self.left - self.wake_up).max(0.0);
         let plannable = EARNED * 20.0 * 0.6;
         Allowance {
             checks: (left / LOOK) as usize,
@@ -34,7 +39,7 @@ impl Purse {
             checks_per_aggr: (plannable * 0.3 / LOOK) as usize,
             prepares_per_aggr: (plannable * 0.6 / CLEAR) as usize,
             swept_a_prepare: 220,
-            wake_ups_per_aggr: 7,
+            wake_ups_per_aggr: (EARNED * 20.0 * 0.6 / self.wake_up) as usize,
             asked_per_aggr: 64,
         }
     }
@@ -42,20 +47,20 @@ impl Purse {
 
 /// One tick, later if there is nothing left for one, and what it costs.
 pub fn tick(monitor: &mut Monitor<Simulated, Watch>, now: &mut u64, purse: &mut Purse, keep: &mut Keep) {
-    if purse.0 < 0.0 {
-        let wait = (-purse.0 / EARNED) as u64 + 10;
+    if purse.left < 0.0 {
+        let wait = (-purse.left / EARNED) as u64 + 10;
         *now += wait;
-        purse.0 += wait as f64 * EARNED;
+        purse.left += wait as f64 * EARNED;
         monitor.ops().now = *now;
     }
     let before = (*monitor.tally(), monitor.ops().runs);
     let due = monitor.tick(*now * 5_000_000, purse.allowance(), keep);
     let after = (*monitor.tally(), monitor.ops().runs);
-    purse.0 -= WAKE_UP
+    purse.left -= purse.wake_up
         + (after.1 - before.1) as f64 * RUN
         + (after.0.checks - before.0.checks) as f64 * LOOK
         + (after.0.prepares - before.0.prepares) as f64 * CLEAR;
-    purse.0 = (purse.0 + due as f64 * EARNED).min(HOLDS);
+    purse.left = (purse.left + due as f64 * EARNED).min(HOLDS);
     *now += due;
     monitor.ops().now = *now;
 }
@@ -74,7 +79,7 @@ fn watch_many(phases: &[(Pattern, u32)], targets: u64, seed: u64) -> Vec<(usize,
     }
     let mut found = Vec::new();
     let (mut now, mut end) = (0u64, 0u64);
-    let mut purse = Purse::full();
+    let mut purse = Purse::full(targets);
     for (index, (pattern, aggregations)) in phases.iter().enumerate() {
         monitor.ops().change(pattern.clone());
         end += u64::from(*aggregations) * 20;
@@ -233,7 +238,13 @@ fn every_one_of_many_workers_is_found() {
         let seconds = |ns: u64| ns as f64 / 1e9;
         let all = found.iter().find(|(_, s)| hot(s) as u64 == targets).map(|(_, s)| seconds(s.end_ns));
         let counts: Vec<usize> = found.iter().step_by(10).map(|(_, s)| hot(s)).collect();
-        println!("{targets} workers: all found after {all:?} s; by second {counts:?}");
+        let hz = |s: &Snapshot| {
+            let heat = |r: &RegionSnapshot| r.range.size() as f64 * r.rate_hz(s.sample_ns, s.max_nr_accesses);
+            let of = |t: &TargetSnapshot| t.regions.iter().map(heat).sum::<f64>() / (4 * MIB) as f64;
+            s.targets.iter().map(of).sum::<f64>() / targets as f64
+        };
+        let rates: Vec<u64> = found.iter().step_by(10).map(|(_, s)| hz(s) as u64).collect();
+        println!("{targets} workers: all found after {all:?} s; by second {counts:?}, at {rates:?} Hz");
         assert!(all.is_some_and(|s| s <= 5.0), "{targets} workers: {counts:?}");
     }
 }
