@@ -356,19 +356,11 @@ impl Profile {
         slots[slot].add(&sums);
     }
 
-    /// The recording in blocks, without its first `settle_s` seconds, or its first fifth where it is short.
+    /// The recording in blocks, without the first `settle_s` seconds of it, or the first fifth where it is short. Time in
+    /// which no snapshot was taken is in no block: nothing is known of it, and it is as if it had not been.
     pub(super) fn finish(self, settle_s: f64) -> RunProfile {
-        let length: f64 = self.seconds.iter().sum();
-        let settle_s = settle_s.min(length / 5.0);
-        let first = ((settle_s / self.slot_s).ceil() as usize).min(self.seconds.len().saturating_sub(1));
-        let left: f64 = self.seconds.iter().skip(first).sum();
-        let nr = ((left / BLOCK_S) as usize).clamp(1, MAX_BLOCKS);
-        let slots = self.seconds.len() - first;
-        let block_of = |slot: usize| ((slot - first) * nr / slots.max(1)).min(nr - 1);
-        let mut blocks_s = vec![0.0; nr];
-        for (slot, seconds) in self.seconds.iter().enumerate().skip(first) {
-            blocks_s[block_of(slot)] += seconds;
-        }
+        let Blocks { of_slot, seconds: blocks_s, settled_s } = Blocks::new(&self.seconds, settle_s);
+        let nr = blocks_s.len();
         let mut pooled: BTreeMap<(String, u8, String, u64), AreaProfile> = BTreeMap::new();
         let alone = self.seen_targets.len() == 1;
         let mut of_program: HashMap<&str, usize> = HashMap::new();
@@ -395,8 +387,10 @@ impl Profile {
                 blocks: vec![Sums::default(); nr],
             });
             profile.size += area.size;
-            for (slot, sums) in area.slots.iter().enumerate().skip(first) {
-                profile.blocks[block_of(slot)].add(sums);
+            for (sums, block) in area.slots.iter().zip(&of_slot) {
+                if let Some(block) = block {
+                    profile.blocks[*block].add(sums);
+                }
             }
         }
         let mut areas: Vec<AreaProfile> = pooled.into_values().collect();
@@ -405,14 +399,59 @@ impl Profile {
                 *sums = sums.over(*seconds);
             }
         }
-        let mut run = RunProfile {
-            provenance: self.provenance,
-            blocks_s,
-            settled_s: first as f64 * self.slot_s,
-            areas,
-        };
+        let mut run = RunProfile { provenance: self.provenance, blocks_s, settled_s, areas };
         run.keep_what_is_known();
         run
+    }
+}
+
+/// How slots of time are put together, so that each block has about as much time with snapshots.
+struct Blocks {
+    /// The block of each slot; `None`: it is left out.
+    of_slot: Vec<Option<usize>>,
+    /// Seconds with snapshots in each block: none is without.
+    seconds: Vec<f64>,
+    /// Seconds with snapshots left out at the start.
+    settled_s: f64,
+}
+
+impl Blocks {
+    /// Of slots with so many `seconds` each, the first `settle_s` of them left out: in whole slots, at most a fifth of all
+    /// (rounded up), and never the last slot.
+    fn new(seconds: &[f64], settle_s: f64) -> Self {
+        let all: f64 = seconds.iter().sum();
+        let settle_s = settle_s.min(all / 5.0);
+        let last = seconds.iter().rposition(|s| *s > 0.0).unwrap_or(0);
+        let (mut first, mut settled_s) = (0, 0.0);
+        // Sums of many snapshots may miss a whole second by rounding.
+        while first < last && settled_s + 1e-6 < settle_s {
+            settled_s += seconds[first];
+            first += 1;
+        }
+        let left = all - settled_s;
+        let most = ((left / BLOCK_S + 1e-6) as usize).clamp(1, MAX_BLOCKS);
+        let mut blocks = Self { of_slot: vec![None; first], seconds: Vec::new(), settled_s };
+        let (mut passed, mut reached) = (0.0, None);
+        for slot in seconds.iter().skip(first) {
+            if *slot <= 0.0 {
+                blocks.of_slot.push(None);
+                continue;
+            }
+            // By its middle, so that rounding does not decide.
+            let at = (((passed + slot / 2.0) / left * most as f64) as usize).min(most - 1);
+            passed += slot;
+            // A slot longer than a block has one of its own; those that it reaches over are none.
+            if reached.replace(at) != Some(at) {
+                blocks.seconds.push(0.0);
+            }
+            let block = blocks.seconds.len() - 1;
+            blocks.seconds[block] += slot;
+            blocks.of_slot.push(Some(block));
+        }
+        if blocks.seconds.is_empty() {
+            blocks.seconds.push(0.0);
+        }
+        blocks
     }
 }
 

@@ -123,6 +123,40 @@ fn what_is_unknown_explains_a_difference() {
     assert!(report.total.working_set.verdict.starts_with("unclear: 8.0 MiB more unknown"), "{report:?}");
 }
 
+/// 32 MiB in use for 15 s by the clock, in snapshots of so many seconds, of which those are missing that begin within `gaps`.
+fn with_gaps(length_s: f64, gaps: &[std::ops::Range<f64>]) -> Profile {
+    let mut profile = Profile::new(Vec::new());
+    let length = (length_s * 10.0).round() as u64;
+    for i in (0..150).step_by(length as usize) {
+        if !gaps.iter().any(|gap| gap.contains(&(i as f64 / 10.0))) {
+            let taken = snapshot(i, 1, vec![region(0, 32 * MIB, 20)]);
+            profile.snapshot(&Snapshot { end_ns: taken.start_ns + length * 100_000_000, ..taken });
+        }
+    }
+    profile
+}
+
+#[test]
+fn time_without_a_snapshot_is_not_a_working_set_of_nothing() {
+    for (length_s, gaps) in [
+        (0.1, vec![5.0..9.0]),
+        // A monitor that comes to look now and then.
+        (0.1, vec![0.5..4.5, 5.0..9.5, 10.0..14.5]),
+        (0.1, vec![0.2..13.0]),
+        // Aggregations that are longer than what is told apart of time.
+        (1.0, vec![]),
+        (2.5, vec![5.0..10.0]),
+        (5.0, vec![]),
+    ] {
+        let report = diff(vec![with_gaps(0.1, &[])], vec![with_gaps(length_s, &gaps)]);
+        let figures = &report.total.working_set;
+        assert_eq!((figures.a, figures.b), ((32 * MIB) as f64, (32 * MIB) as f64), "{length_s} {gaps:?}");
+        assert_eq!(report.outcome, Outcome::Same, "{length_s} {gaps:?}: {}", report.verdict);
+        let blocks = &report.b[0].blocks_s;
+        assert!(blocks.iter().all(|seconds| *seconds > 0.0), "{length_s} {gaps:?}: {blocks:?}");
+    }
+}
+
 #[test]
 fn what_a_late_monitor_lost_sight_of_is_no_difference() {
     let side = |lost: u64| {
