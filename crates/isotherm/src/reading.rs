@@ -1,17 +1,19 @@
 //! Reading recordings for people: a file that is damaged is read as far as it goes, and they are told.
 
+mod window;
+
 use crate::Misuse;
 use crate::args::InputArgs;
 use anyhow::bail;
 use isotherm_damon::TargetId;
 use isotherm_record::{Error, Format, Item, ReadOptions, Warning, open_joined};
 use isotherm_report::Accumulate;
-use isotherm_report::rate::interval_ns;
-use isotherm_report::units::{Bounds, format_time};
+use isotherm_report::units::Bounds;
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use window::{When, Window};
 
 /// A recording to read, maybe several times.
 pub struct Recording {
@@ -23,17 +25,6 @@ pub struct Recording {
     when: When,
     told: bool,
     may_be_empty: bool,
-}
-
-/// Which part of a recording is asked for. Times are distances from its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum When {
-    #[default]
-    Always,
-    /// The snapshots that overlap this time; the others are left out.
-    Within(Bounds<Duration>),
-    /// All are handed on; who asks takes the one of this moment.
-    At(Duration),
 }
 
 /// What became of reading it.
@@ -94,6 +85,12 @@ impl Recording {
     /// Leaves out the snapshots outside of `window`, from the recording's start.
     pub fn within(mut self, window: Option<Bounds<Duration>>) -> Self {
         self.when = window.filter(|w| !w.is_open()).map_or(When::Always, When::Within);
+        self
+    }
+
+    /// Leaves out the snapshots that begin at `moment` or later, and what was learned then; there must be one next to it.
+    pub fn until(mut self, moment: Option<Duration>) -> Self {
+        self.when = moment.map_or(When::Always, When::Until);
         self
     }
 
@@ -281,175 +278,4 @@ fn list(known: &[(u64, u32, String)], seen: &BTreeSet<u64>) -> String {
         names.push(format!("{more} more"));
     }
     format!("there are {}", names.join(", "))
-}
-
-/// Lets pass what lies in a stretch of time.
-struct Window {
-    when: When,
-    /// Start of the recording, once known.
-    origin_ns: Option<u64>,
-    /// What came before the first snapshot of a recording that does not say when it was started.
-    held: Vec<Item>,
-    /// Snapshots read, and handed on.
-    snapshots: u64,
-    passed: u64,
-    /// From the start of the first to the end of the last, ns.
-    span: (u64, u64),
-    /// Length of the longest, ns.
-    longest: u64,
-}
-
-impl Window {
-    fn new(when: When) -> Self {
-        Self {
-            when,
-            origin_ns: None,
-            held: Vec::new(),
-            snapshots: 0,
-            passed: 0,
-            span: (u64::MAX, 0),
-            longest: 0,
-        }
-    }
-
-    fn item(&mut self, item: &Item, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> io::Result<()> {
-        match item {
-            Item::Header(header) if header.started_ns > 0 => self.origin_ns = Some(header.started_ns),
-            Item::Snapshot(snapshot) => {
-                let origin = match self.origin_ns {
-                    Some(origin) => origin,
-                    None => {
-                        self.origin_ns = Some(snapshot.start_ns);
-                        self.release(sink)?;
-                        snapshot.start_ns
-                    }
-                };
-                let (start, end) = interval_ns(snapshot);
-                self.snapshots += 1;
-                self.span = (self.span.0.min(start), self.span.1.max(end));
-                self.longest = self.longest.max(end - start);
-                if self.overlaps(origin, start, end) {
-                    self.passed += 1;
-                    return sink(item);
-                }
-                return Ok(());
-            }
-            other if self.origin_ns.is_none() && matches!(self.when, When::Within(_)) => {
-                self.held.push(other.clone());
-                return Ok(());
-            }
-            _ => {}
-        }
-        sink(item)
-    }
-
-    /// Hands on what was held. Its header now says when the recording began, or times would count from the window's
-    /// start.
-    fn release(&mut self, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> io::Result<()> {
-        for mut item in self.held.drain(..) {
-            if let (Item::Header(header), Some(origin)) = (&mut item, self.origin_ns) {
-                header.started_ns = origin;
-            }
-            sink(&item)?;
-        }
-        Ok(())
-    }
-
-    fn overlaps(&self, origin_ns: u64, start: u64, end: u64) -> bool {
-        let When::Within(bounds) = self.when else { return true };
-        let (min, max) = (bounds.min.map(|t| at(origin_ns, t)), bounds.max.map(|t| at(origin_ns, t)));
-        if let (Some(moment), true) = (min, min == max) {
-            return start <= moment && moment <= end;
-        }
-        min.is_none_or(|min| end > min) && max.is_none_or(|max| start < max)
-    }
-
-    /// Why there is nothing to report, a sentence.
-    fn nothing(&self) -> Option<String> {
-        if self.snapshots == 0 {
-            let why =
-                "it holds no snapshot: the recording ended before the first aggregation interval was over";
-            return Some(why.to_owned());
-        }
-        let origin = self.origin_ns.unwrap_or(self.span.0);
-        let (first, last) = self.span;
-        let asked = match self.when {
-            // A moment may lie between two snapshots, or as far from the first or the last.
-            When::At(moment)
-                if at(origin, moment) > last.saturating_add(self.longest)
-                    || at(origin, moment) < first.saturating_sub(self.longest) =>
-            {
-                format!("at {}", shown(moment))
-            }
-            When::Within(bounds) if self.passed == 0 => match (bounds.min, bounds.max) {
-                (Some(min), Some(max)) if min == max => format!("at {}", shown(min)),
-                (Some(min), Some(max)) => format!("from {} to {}", shown(min), shown(max)),
-                (Some(min), None) => format!("from {} on", shown(min)),
-                (None, max) => format!("before {}", shown(max.unwrap_or_default())),
-            },
-            _ => return None,
-        };
-        let distance = |ns: u64| format_time(ns.saturating_sub(origin));
-        let (from, to) = (distance(first), distance(last));
-        Some(format!("nothing was recorded {asked}: it spans {from} to {to}; choose a --time within"))
-    }
-}
-
-/// The moment `time` after `origin_ns`, ns.
-fn at(origin_ns: u64, time: Duration) -> u64 {
-    origin_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-}
-
-fn shown(time: Duration) -> String {
-    format_time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use isotherm_damon::Snapshot;
-    use isotherm_record::Header;
-    use isotherm_report::units::{parse_bounds, parse_time};
-
-    fn passed(window: &str, started_ns: u64) -> (u64, Vec<u64>) {
-        let bounds = parse_bounds(window, parse_time).unwrap();
-        let mut window = Window::new(When::Within(bounds));
-        let mut items = vec![Item::Header(Header { started_ns, ..Header::default() })];
-        items.extend((10..20).map(|second| {
-            let ns = second * 1_000_000_000;
-            Item::Snapshot(Snapshot { start_ns: ns, end_ns: ns + 1_000_000_000, ..Snapshot::default() })
-        }));
-        let (mut started, mut seconds) = (0, Vec::new());
-        for item in &items {
-            window
-                .item(item, &mut |item| {
-                    match item {
-                        Item::Header(h) => started = h.started_ns,
-                        Item::Snapshot(s) => seconds.push(s.start_ns / 1_000_000_000),
-                        _ => {}
-                    }
-                    Ok(())
-                })
-                .unwrap();
-        }
-        (started, seconds)
-    }
-
-    #[test]
-    fn a_window_counts_from_the_recordings_start() {
-        assert_eq!(passed("2s..4s", 9_000_000_000), (9_000_000_000, vec![11, 12]));
-        assert_eq!(passed("8500ms..", 9_000_000_000).1, [17, 18, 19]);
-        assert_eq!(passed("..1ns", 10_000_000_000).1, [10]);
-    }
-
-    #[test]
-    fn a_moment_has_the_snapshots_that_touch_it() {
-        assert_eq!(passed("2s", 10_000_000_000).1, [11, 12]);
-        assert_eq!(passed("2500ms", 10_000_000_000).1, [12]);
-    }
-
-    #[test]
-    fn a_recording_that_does_not_say_when_it_began_began_with_its_first_snapshot() {
-        assert_eq!(passed("2s..4s", 0), (10_000_000_000, vec![12, 13]));
-    }
 }

@@ -257,7 +257,7 @@ fn a_time_in_which_nothing_was_recorded_is_the_same_error_in_every_report() {
     };
     let late = said(&["--time", "100s.."], 1);
     let sentence =
-        "isotherm.rec: nothing was recorded from 1m 40s on: it spans 0 s to 3 s; choose a --time within";
+        "isotherm.rec: nothing was recorded from 1m 40s on: it spans 0 s to 3 s; choose a time within";
     assert!(late.contains(sentence), "{late}");
     assert!(said(&["--time", "100s..200s"], 1).contains("from 1m 40s to 3m 20s"));
     assert!(said(&["--time", "4s"], 1).contains("at 4 s: it spans"));

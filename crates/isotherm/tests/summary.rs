@@ -200,6 +200,8 @@ fn the_summary_is_sorted_filtered_and_by_mapping_or_object() {
     let early = summary(&["--at", "900ms"]);
     assert!(early["processes"].as_array().unwrap().iter().all(|p| p["ended"].is_null()), "{early}");
     assert_eq!(early["totals"]["mapped"], 232 * MIB);
+    run(dir, &["report", "summary", "--at", "100s"])
+        .fails(1, &["nothing was recorded at 1m 40s: it spans 0 s to 20 s"]);
     let csv = run(dir, &["report", "summary", "--csv"]).ok();
     let columns = csv.lines().next().unwrap().split(',').count();
     assert!(
@@ -212,6 +214,56 @@ fn the_summary_is_sorted_filtered_and_by_mapping_or_object() {
     assert!(csv.lines().last().unwrap().starts_with("total,"));
     run(dir, &["report", "summary", "--sort", "colour"]).fails(2, &["colour", "ws-10s"]);
     run(dir, &["report", "summary", "--json", "--csv"]).fails(2, &["cannot be used with"]);
+}
+
+/// A shell that executes a program with other memory after two seconds.
+#[test]
+fn a_summary_of_a_moment_has_the_names_and_mappings_of_then() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    let mut writer = create(&dir.join(DEFAULT), Format::Rec).unwrap();
+    let second = 1_000_000_000;
+    let mut write = |item: Item| writer.write(&item).unwrap();
+    write(Item::Header(Header { started_ns: 10 * second, ..Header::default() }));
+    let named = |comm: &str, time_ns| {
+        Item::Target(TargetInfo { id: 1, pid: 7, comm: comm.to_owned(), time_ns, ..TargetInfo::default() })
+    };
+    let mapped = |name: &str, time_ns| {
+        let maps = vec![Mapping { start: MIB, end: 2 * MIB, name: name.into(), ..Mapping::default() }];
+        Item::Mappings(Mappings { target: 1, time_ns, maps, ..Mappings::default() })
+    };
+    write(named("sh", 10 * second));
+    write(mapped("[heap]", 10 * second));
+    for i in 0..40 {
+        let start_ns = 10 * second + i * second / 10;
+        if i == 20 {
+            write(named("server", start_ns));
+            write(mapped("/srv/cache", start_ns));
+        }
+        let region = RegionSnapshot { range: AddrRange::new(MIB, 2 * MIB), ..RegionSnapshot::default() };
+        write(Item::Snapshot(Snapshot {
+            start_ns,
+            end_ns: start_ns + second / 10,
+            sample_ns: 5_000_000,
+            max_nr_accesses: 20,
+            targets: vec![TargetSnapshot::new(TargetId(1), vec![region])],
+        }));
+    }
+    let end = TargetEnd { target: 1, time_ns: 14 * second, reason: "exited".to_owned() };
+    write(Item::TargetEnd(end));
+    writer.finish().unwrap();
+    let at = |args: &[&str]| {
+        let json = run(dir, &[&["report", "summary", "--json"], args].concat()).json();
+        let process = &json["processes"][0];
+        let of = |name: &serde_json::Value| name.as_str().unwrap().to_owned();
+        (of(&process["name"]), of(&process["mappings"][0]["name"]))
+    };
+    let (before, after) = (("sh", "[heap]"), ("server", "cache"));
+    for (args, names) in
+        [(&["--at", "1s"][..], before), (&["--at", "2s"], before), (&["--at", "3s"], after), (&[], after)]
+    {
+        assert_eq!(at(args), (names.0.to_owned(), names.1.to_owned()), "{args:?}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::terminal;
 use isotherm_record::rec::version_of;
 use isotherm_report::holdings::{self, HoldingsAnalysis, HoldingsOptions};
 use isotherm_report::info::{self, FileInfo, InfoAnalysis, InfoReport};
-use isotherm_report::units::{Bounds, counted};
+use isotherm_report::units::counted;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,8 +19,7 @@ const MAPPINGS: usize = 4;
 
 /// `isotherm report summary`.
 pub fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
-    let until = args.at.map(|at| Bounds { min: None, max: Some(at) });
-    let mut recording = Recording::new(&args.input).within(until);
+    let mut recording = Recording::new(&args.input).until(args.at);
     let targets = recording.targets(&args.input.target)?;
     let everything = args.json || args.csv;
     let at_most = |given: Option<usize>, default: usize| match given {

@@ -1,0 +1,300 @@
+//! Which part of a recording is handed on, and what was known then.
+
+use isotherm_record::Item;
+use isotherm_report::rate::interval_ns;
+use isotherm_report::units::{Bounds, format_time};
+use std::io;
+use std::time::Duration;
+
+/// Which part of a recording is asked for. Times are distances from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum When {
+    #[default]
+    Always,
+    /// The snapshots that overlap this time; the others are left out.
+    Within(Bounds<Duration>),
+    /// All are handed on; who asks takes the one of this moment.
+    At(Duration),
+    /// Those that began before this moment.
+    Until(Duration),
+}
+
+/// Lets pass what lies in a stretch of time, and what was known at its end: names, mappings and ends from after that are of
+/// another time.
+pub(super) struct Window {
+    when: When,
+    /// Start of the recording, once known.
+    origin_ns: Option<u64>,
+    /// What came before the first snapshot of a recording that does not say when it was started.
+    held: Vec<Item>,
+    /// What is dated after the stretch of time, until the next snapshot tells whether that is still of it.
+    late: Vec<Item>,
+    /// A snapshot from after the stretch of time has come by.
+    over: bool,
+    /// Snapshots read, and handed on.
+    pub snapshots: u64,
+    passed: u64,
+    /// From the start of the first to the end of the last, ns.
+    span: (u64, u64),
+    /// Length of the longest, ns.
+    longest: u64,
+}
+
+impl Window {
+    pub fn new(when: When) -> Self {
+        Self {
+            when,
+            origin_ns: None,
+            held: Vec::new(),
+            late: Vec::new(),
+            over: false,
+            snapshots: 0,
+            passed: 0,
+            span: (u64::MAX, 0),
+            longest: 0,
+        }
+    }
+
+    pub fn item(&mut self, item: &Item, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> io::Result<()> {
+        match item {
+            Item::Header(header) if header.started_ns > 0 => self.origin_ns = Some(header.started_ns),
+            Item::Snapshot(snapshot) => {
+                let origin = match self.origin_ns {
+                    Some(origin) => origin,
+                    None => {
+                        self.origin_ns = Some(snapshot.start_ns);
+                        self.release(sink)?;
+                        snapshot.start_ns
+                    }
+                };
+                let (start, end) = interval_ns(snapshot);
+                self.snapshots += 1;
+                self.span = (self.span.0.min(start), self.span.1.max(end));
+                self.longest = self.longest.max(end - start);
+                self.over |= self.is_past(origin, start);
+                match self.over {
+                    true => self.late.clear(),
+                    false => self.late.drain(..).try_for_each(|item| sink(&item))?,
+                }
+                if self.overlaps(origin, start, end) {
+                    self.passed += 1;
+                    return sink(item);
+                }
+                return Ok(());
+            }
+            other if self.origin_ns.is_none() && matches!(self.when, When::Within(_) | When::Until(_)) => {
+                self.held.push(other.clone());
+                return Ok(());
+            }
+            other => {
+                let past = self.origin_ns.zip(said_at(other)).is_some_and(|(o, ns)| self.is_past(o, ns));
+                if past && !self.over {
+                    self.late.push(other.clone());
+                }
+                if past || self.over && said_at(other).is_some() {
+                    return Ok(());
+                }
+            }
+        }
+        sink(item)
+    }
+
+    /// Whether what begins at `ns` is from after the stretch of time.
+    fn is_past(&self, origin_ns: u64, ns: u64) -> bool {
+        match self.when {
+            When::Always => false,
+            When::Within(bounds) => bounds.max.is_some_and(|max| match bounds.min == bounds.max {
+                true => ns > at(origin_ns, max),
+                false => ns >= at(origin_ns, max),
+            }),
+            When::Until(moment) => ns >= at(origin_ns, moment),
+            // Of a moment before the first snapshot that is the nearest.
+            When::At(moment) => self.passed > 0 && ns > at(origin_ns, moment),
+        }
+    }
+
+    /// Hands on what was held. Its header now says when the recording began, or times would count from the window's
+    /// start.
+    pub fn release(&mut self, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> io::Result<()> {
+        for mut item in self.held.drain(..) {
+            if let (Item::Header(header), Some(origin)) = (&mut item, self.origin_ns) {
+                header.started_ns = origin;
+            }
+            sink(&item)?;
+        }
+        Ok(())
+    }
+
+    fn overlaps(&self, origin_ns: u64, start: u64, end: u64) -> bool {
+        let bounds = match self.when {
+            When::Always | When::At(_) => return true,
+            When::Within(bounds) => bounds,
+            When::Until(moment) => Bounds { min: None, max: Some(moment) },
+        };
+        let (min, max) = (bounds.min.map(|t| at(origin_ns, t)), bounds.max.map(|t| at(origin_ns, t)));
+        if let (Some(moment), true) = (min, min == max) {
+            return start <= moment && moment <= end;
+        }
+        min.is_none_or(|min| end > min) && max.is_none_or(|max| start < max)
+    }
+
+    /// Why there is nothing to report, a sentence.
+    pub fn nothing(&self) -> Option<String> {
+        if self.snapshots == 0 {
+            let why =
+                "it holds no snapshot: the recording ended before the first aggregation interval was over";
+            return Some(why.to_owned());
+        }
+        let origin = self.origin_ns.unwrap_or(self.span.0);
+        let (first, last) = self.span;
+        let asked = match self.when {
+            // A moment may lie between two snapshots, or as far from the first or the last.
+            When::At(moment) | When::Until(moment)
+                if at(origin, moment) > last.saturating_add(self.longest)
+                    || at(origin, moment) < first.saturating_sub(self.longest) =>
+            {
+                format!("at {}", shown(moment))
+            }
+            When::Until(moment) if self.passed == 0 => format!("before {}", shown(moment)),
+            When::Within(bounds) if self.passed == 0 => match (bounds.min, bounds.max) {
+                (Some(min), Some(max)) if min == max => format!("at {}", shown(min)),
+                (Some(min), Some(max)) => format!("from {} to {}", shown(min), shown(max)),
+                (Some(min), None) => format!("from {} on", shown(min)),
+                (None, max) => format!("before {}", shown(max.unwrap_or_default())),
+            },
+            _ => return None,
+        };
+        let distance = |ns: u64| format_time(ns.saturating_sub(origin));
+        let (from, to) = (distance(first), distance(last));
+        Some(format!("nothing was recorded {asked}: it spans {from} to {to}; choose a time within"))
+    }
+}
+
+/// When an item that says how things stand from then on was recorded, ns.
+fn said_at(item: &Item) -> Option<u64> {
+    match item {
+        Item::Target(target) => Some(target.time_ns),
+        Item::Mappings(mappings) => Some(mappings.time_ns),
+        Item::TargetEnd(end) => Some(end.time_ns),
+        Item::Attrs { time_ns, .. } => Some(*time_ns),
+        Item::Header(_) | Item::Snapshot(_) | Item::Cost(_) | Item::Action(_) | Item::End(_) => None,
+    }
+}
+
+/// The moment `time` after `origin_ns`, ns.
+fn at(origin_ns: u64, time: Duration) -> u64 {
+    origin_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn shown(time: Duration) -> String {
+    format_time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_damon::Snapshot;
+    use isotherm_record::Header;
+    use isotherm_report::units::{parse_bounds, parse_time};
+
+    fn passed(window: &str, started_ns: u64) -> (u64, Vec<u64>) {
+        let bounds = parse_bounds(window, parse_time).unwrap();
+        let mut window = Window::new(When::Within(bounds));
+        let mut items = vec![Item::Header(Header { started_ns, ..Header::default() })];
+        items.extend((10..20).map(|second| {
+            let ns = second * 1_000_000_000;
+            Item::Snapshot(Snapshot { start_ns: ns, end_ns: ns + 1_000_000_000, ..Snapshot::default() })
+        }));
+        let (mut started, mut seconds) = (0, Vec::new());
+        for item in &items {
+            window
+                .item(item, &mut |item| {
+                    match item {
+                        Item::Header(h) => started = h.started_ns,
+                        Item::Snapshot(s) => seconds.push(s.start_ns / 1_000_000_000),
+                        _ => {}
+                    }
+                    Ok(())
+                })
+                .unwrap();
+        }
+        (started, seconds)
+    }
+
+    #[test]
+    fn a_window_counts_from_the_recordings_start() {
+        assert_eq!(passed("2s..4s", 9_000_000_000), (9_000_000_000, vec![11, 12]));
+        assert_eq!(passed("8500ms..", 9_000_000_000).1, [17, 18, 19]);
+        assert_eq!(passed("..1ns", 10_000_000_000).1, [10]);
+    }
+
+    #[test]
+    fn a_moment_has_the_snapshots_that_touch_it() {
+        assert_eq!(passed("2s", 10_000_000_000).1, [11, 12]);
+        assert_eq!(passed("2500ms", 10_000_000_000).1, [12]);
+    }
+
+    #[test]
+    fn names_mappings_and_ends_are_those_of_the_window() {
+        let second = 1_000_000_000;
+        let named = |comm: &str, at_s: f64| {
+            let time_ns = (at_s * 1e9) as u64;
+            Item::Target(isotherm_record::TargetInfo {
+                id: 1,
+                comm: comm.to_owned(),
+                time_ns,
+                ..Default::default()
+            })
+        };
+        let taken = |s: u64| {
+            Item::Snapshot(Snapshot { start_ns: s * second, end_ns: (s + 1) * second, ..Snapshot::default() })
+        };
+        let end = isotherm_record::TargetEnd { target: 1, time_ns: 14 * second, ..Default::default() };
+        let items = [
+            Item::Header(Header { started_ns: 10 * second, ..Header::default() }),
+            named("sh", 10.0),
+            taken(10),
+            taken(11),
+            named("env", 12.5),
+            taken(12),
+            named("sleep", 13.2),
+            taken(13),
+            Item::TargetEnd(end),
+            // Of a recording that does not say when.
+            named("dateless", 0.0),
+        ];
+        let passed = |when: When| {
+            let (mut window, mut passed) = (Window::new(when), Vec::new());
+            let mut sink = |item: &Item| {
+                passed.push(match item {
+                    Item::Target(target) => target.comm.clone(),
+                    Item::TargetEnd(_) => "end".to_owned(),
+                    Item::Snapshot(snapshot) => (snapshot.start_ns / second).to_string(),
+                    _ => return Ok(()),
+                });
+                Ok(())
+            };
+            items.iter().for_each(|item| window.item(item, &mut sink).unwrap());
+            window.release(&mut sink).unwrap();
+            passed.join(" ")
+        };
+        let within = |text: &str| passed(When::Within(parse_bounds(text, parse_time).unwrap()));
+        assert_eq!(within("..2s"), "sh 10 11");
+        // The aggregation that goes on at that moment is shown, with what was known at its end.
+        assert_eq!(within("..2100ms"), "sh 10 11 env 12");
+        assert_eq!(within("2s..3s"), "sh env 12");
+        assert_eq!(within("2s"), "sh 11 env 12");
+        assert_eq!(within("1s.."), "sh 11 env 12 sleep 13 end dateless");
+        assert_eq!(passed(When::Until(Duration::from_millis(2100))), within("..2100ms"));
+        assert_eq!(within("..9s"), "sh 10 11 env 12 sleep 13 end dateless");
+        assert_eq!(passed(When::Always), within("..9s"));
+        // Which of the snapshots is that of the moment, others decide.
+        assert_eq!(passed(When::At(Duration::from_millis(2100))), "sh 10 11 env 12 13");
+        assert_eq!(passed(When::At(Duration::ZERO)), "sh 10 11 12 13");
+    }
+
+    #[test]
+    fn a_recording_that_does_not_say_when_it_began_began_with_its_first_snapshot() {
+        assert_eq!(passed("2s..4s", 0), (10_000_000_000, vec![12, 13]));
+    }
+}
