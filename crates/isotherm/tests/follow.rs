@@ -206,6 +206,34 @@ fn a_series_is_complete_file_by_file_and_one_recording_together() {
 }
 
 #[test]
+fn each_file_of_a_series_says_what_it_could_not_see_and_so_do_all_together() {
+    let dir = tempdir().unwrap();
+    let target = sleeper();
+    let pid = target.pid().to_string();
+    // Whoever runs this, and on whatever machine: this backend sees whole mappings only, and says so.
+    let args = ["record", "--quiet", "--backend", "refs", "--every", "1s", "--pid", &pid];
+    let mut monitor = Running::start(isotherm(dir.path(), &args));
+    wait_until("three files", || series(dir.path()).len() >= 3);
+    // The last file has no end then.
+    monitor.0.kill().unwrap();
+    monitor.0.wait().unwrap();
+    let files = series(dir.path());
+    let spots = |input: &[&str]| {
+        let report = run(dir.path(), &[&["report", "wss", "--json", "-i"], input].concat()).json();
+        let spots = report["provenance"]["backend"]["blind_spots"].as_array().unwrap().clone();
+        spots.into_iter().map(|spot| spot.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let names: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
+    for input in [&names[..1], &names[1..2], &names[2..3], &names] {
+        let spots = spots(input);
+        let coarse = spots.iter().filter(|spot| spot.contains("whole mappings only")).count();
+        assert_eq!(coarse, 1, "{input:?}: {spots:?}");
+        let how_often = spots.iter().filter(|spot| spot.contains("accesses were counted over")).count();
+        assert!(how_often <= 1, "figures of a run are its last: {spots:?}");
+    }
+}
+
+#[test]
 fn of_a_series_so_much_is_kept_and_a_killed_recorder_leaves_it_readable() {
     if !pte_works() {
         return;

@@ -18,12 +18,14 @@
 //! and pid. It has one id in all files: the one it came with, unless another process had that before.
 
 mod order;
+mod spots;
 mod targets;
 
 use crate::files::is_standard;
 use crate::{Backend, Error, Format, Header, Item, ItemReader, ReadOptions, Warning, open_with};
 use isotherm_damon::{Snapshot, TargetSnapshot};
 use order::Part;
+use spots::BlindSpots;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use targets::Targets;
@@ -70,9 +72,10 @@ struct Joined {
     /// The same of the files before this one.
     floor_ns: u64,
     last_attrs: crate::RecordedAttrs,
-    /// What the ends of the files so far say that could not be seen.
-    blind_spots: Vec<String>,
-    /// ... and the header of the file at hand.
+    /// What the ends of the files so far say that could not be seen, or the headers of those without.
+    blind_spots: BlindSpots,
+    /// The run that the file at hand is of, and what its header says of blind spots.
+    run: String,
     header_spots: Vec<String>,
     snapshot: Item,
     other: Item,
@@ -99,7 +102,8 @@ impl Joined {
             last_ns: 0,
             floor_ns: 0,
             last_attrs: crate::RecordedAttrs::default(),
-            blind_spots: Vec::new(),
+            blind_spots: BlindSpots::default(),
+            run: String::new(),
             header_spots: Vec::new(),
             snapshot: Item::Snapshot(Snapshot::default()),
             other: Item::Header(Header::default()),
@@ -140,7 +144,7 @@ impl Joined {
     fn end_part(&mut self) {
         let Some(reader) = self.reader.take() else { return };
         // One that was cut off has no end.
-        add_new(&mut self.blind_spots, &std::mem::take(&mut self.header_spots));
+        self.blind_spots.add(&self.run, &std::mem::take(&mut self.header_spots));
         for warning in reader.warnings() {
             // Once for all of them.
             if !self.warnings.contains(warning) {
@@ -181,10 +185,17 @@ impl Joined {
                 let attrs = header.attrs;
                 // What an end says of blind spots stands for that file's header too: it comes later.
                 self.header_spots.clone_from(&header.backend.blind_spots);
+                self.run.clone_from(&header.run);
                 if !self.began {
                     self.began = true;
                     self.last_attrs = attrs;
-                    self.parts.iter().for_each(|part| header.backend.add(&part.header.backend));
+                    let mut spots = BlindSpots::default();
+                    spots.add(&header.run, &header.backend.blind_spots);
+                    for part in &self.parts {
+                        header.backend.add(&part.header.backend);
+                        spots.add(&part.header.run, &part.header.backend.blind_spots);
+                    }
+                    header.backend.blind_spots = spots.sentences();
                 } else {
                     let mut time_ns = header.started_ns;
                     shift(&mut time_ns);
@@ -220,12 +231,12 @@ impl Joined {
             Item::End(end) => {
                 shift(&mut end.time_ns);
                 let of_file = if end.blind_spots.is_empty() { &self.header_spots } else { &end.blind_spots };
-                add_new(&mut self.blind_spots, of_file);
+                self.blind_spots.add(&self.run, of_file);
                 self.header_spots.clear();
                 if !is_last {
                     return Ok(Some(Handed::Nothing));
                 }
-                end.blind_spots.clone_from(&self.blind_spots);
+                end.blind_spots = self.blind_spots.sentences();
             }
             Item::Snapshot(_) => {}
         }
@@ -234,7 +245,7 @@ impl Joined {
 }
 
 impl Backend {
-    /// Has this one stand for both.
+    /// Has this one stand for both, but for blind spots.
     fn add(&mut self, other: &Self) {
         if !other.name.is_empty() && !self.name.split(", ").any(|name| name == other.name) {
             self.name = match self.name.as_str() {
@@ -243,16 +254,6 @@ impl Backend {
             };
         }
         self.coarse |= other.coarse;
-        add_new(&mut self.blind_spots, &other.blind_spots);
-    }
-}
-
-/// Adds what is not there yet.
-fn add_new(to: &mut Vec<String>, from: &[String]) {
-    for spot in from {
-        if !to.contains(spot) {
-            to.push(spot.clone());
-        }
     }
 }
 

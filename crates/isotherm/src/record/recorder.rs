@@ -8,17 +8,18 @@ use crate::live;
 use crate::output::is_standard;
 use isotherm_damon::{Attrs, Snapshot, TargetId};
 use isotherm_linux::maps::MapList;
+use isotherm_linux::probe::AccessedBitClearers;
 use isotherm_linux::process::Process;
 use isotherm_linux::targets::{Counts, EndReason};
 use isotherm_linux::{Cost, Observer};
 use isotherm_record as rec;
 use isotherm_record::{Item, ItemWriter};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Set once writing has failed: there is no point in going on.
 #[derive(Clone, Default)]
@@ -98,6 +99,9 @@ pub struct Recorder {
     /// Whether there is to be a summary at the end: the CPUs that recording may cost.
     summary: Option<f64>,
     digest: Option<Digest>,
+    /// What the session says that it cannot see.
+    spots: Vec<String>,
+    clearers: Clearers,
     /// Where actions of schemes come from.
     actions: Option<Receiver<rec::SchemeAction>>,
 }
@@ -111,6 +115,23 @@ struct KnownTarget {
 /// Command lines that are asked for in a second of those that were forked, some 15 us each: mostly they are their parent's,
 /// but servers show there what each process is for. Of those that end before their turn the parent's stands.
 const ASKED_A_SECOND: usize = 8;
+
+/// Who else clears Accessed bits, as of lately.
+#[derive(Default)]
+struct Clearers(Option<(Instant, AccessedBitClearers)>);
+
+/// How often that is looked for at most. On a machine with a thousand processes it takes some milliseconds, which at this
+/// pace are less than a thousandth of a CPU.
+const LOOK_PERIOD: Duration = Duration::from_secs(10);
+
+impl Clearers {
+    fn look(&mut self) -> AccessedBitClearers {
+        match &self.0 {
+            Some((at, clearers)) if at.elapsed() < LOOK_PERIOD => clearers.clone(),
+            _ => self.0.insert((Instant::now(), AccessedBitClearers::look())).1.clone(),
+        }
+    }
+}
 
 impl Recorder {
     pub fn new(output: Output, args: &RecordArgs, attrs: &Attrs, backend: &str, coarse: bool) -> Self {
@@ -129,6 +150,8 @@ impl Recorder {
             summary: (!args.quiet && args.every.is_none() && !is_standard(&args.output))
                 .then_some(args.monitor.overhead),
             digest: None,
+            spots: Vec::new(),
+            clearers: Clearers::default(),
             actions: None,
         };
         recorder.header.run = live::random("uuid");
@@ -158,7 +181,10 @@ impl Recorder {
         // First, since it may fail: then the series does not go on.
         let Output(next, path) = Output::create_new(path)?;
         let reason = "the series goes on in another file".to_owned();
-        self.writer.write(&Item::End(rec::End { time_ns, reason, blind_spots: Vec::new() }))?;
+        let blind_spots = self.spots_so_far();
+        // Should the next file be the last, and its end be lost.
+        self.header.backend.blind_spots.clone_from(&blind_spots);
+        self.writer.write(&Item::End(rec::End { time_ns, reason, blind_spots }))?;
         self.writer.finish()?;
         let bytes = self.writer.bytes_written();
         let closed = std::mem::replace(&mut self.writer, next).into_inner()?;
@@ -179,6 +205,17 @@ impl Recorder {
             self.writer.write(&Item::Mappings(maps))?;
         }
         Ok(())
+    }
+
+    /// What could not be seen so far, and why.
+    fn spots_so_far(&mut self) -> Vec<String> {
+        let mut spots = self.spots.clone();
+        // Of the kernel's kdamonds one would be ours.
+        if self.header.backend.name != "kernel" {
+            let pids: BTreeSet<u32> = self.known.values().map(|known| known.info.pid).collect();
+            spots.extend(self.clearers.look().of(&pids).blind_spot());
+        }
+        spots
     }
 
     /// A flag that is set when writing has failed.
@@ -404,6 +441,10 @@ impl Observer for Recorder {
         }
         let reason = reason.to_string();
         self.write(&Item::TargetEnd(rec::TargetEnd { target: id.0, time_ns, reason }));
+    }
+
+    fn blind_spots(&mut self, spots: &[String]) {
+        self.spots = spots.to_vec();
     }
 
     fn cost(&mut self, cost: &Cost) {

@@ -81,7 +81,7 @@ pub struct Model {
     pub cost: Option<Cost>,
     /// Costs of the time that is kept.
     pub costs: VecDeque<Cost>,
-    /// What the backend cannot see; known when the session is over.
+    /// What the backend cannot see, as far as it is known by now.
     pub blind_spots: Vec<String>,
     /// The session is over, and why.
     pub over: Option<String>,
@@ -341,6 +341,10 @@ impl Observer for Folder {
         }
         model.refused.0 += refusals.count;
         model.version += 1;
+    }
+
+    fn blind_spots(&mut self, spots: &[String]) {
+        self.model.lock().blind_spots = spots.to_vec();
     }
 
     fn cost(&mut self, cost: &Cost) {

@@ -154,6 +154,8 @@ struct Outlet {
     told: BTreeSet<TargetId>,
     /// Targets whose mappings it has not got.
     owed: BTreeSet<TargetId>,
+    /// The blind spots that it was told of.
+    spots: Arc<[String]>,
     /// Whether it missed comings and goings.
     behind: bool,
     cpu_taken_ns: u64,
@@ -184,11 +186,12 @@ impl Outlet {
         waiting == 0 || waiting.saturating_add(bytes) <= self.limits.bytes
     }
 
-    fn offer(&mut self, event: &SessionEvent) {
+    /// Whether there was room for it, or no need to tell it.
+    fn offer(&mut self, event: &SessionEvent) -> bool {
         if self.behind || self.shared.events.load(Ordering::Relaxed) >= self.limits.events {
             // What is no coming or going is not missed by those who cannot keep up.
             self.behind |= matches!(event, SessionEvent::Target { .. } | SessionEvent::TargetEnd { .. });
-            return;
+            return false;
         }
         match event {
             SessionEvent::Target { id, .. } => {
@@ -197,12 +200,12 @@ impl Outlet {
             SessionEvent::TargetEnd { id, .. } => {
                 self.owed.remove(id);
                 if !self.told.remove(id) {
-                    return;
+                    return true;
                 }
             }
             _ => {}
         }
-        self.send(event.clone(), 0);
+        self.send(event.clone(), 0)
     }
 
     fn offer_mappings(&mut self, id: TargetId, maps: &Arc<MapList>, time_ns: u64) {
@@ -268,6 +271,7 @@ impl Outlets {
             lost_told: 0,
             told: BTreeSet::new(),
             owed: BTreeSet::new(),
+            spots: Arc::default(),
             // One that comes late is told of what there is.
             behind: true,
             cpu_taken_ns: 0,
@@ -277,7 +281,19 @@ impl Outlets {
     }
 
     pub(super) fn tell(&mut self, event: &SessionEvent) {
-        self.0.iter_mut().for_each(|outlet| outlet.offer(event));
+        for outlet in &mut self.0 {
+            outlet.offer(event);
+        }
+    }
+
+    /// What cannot be seen, to those who know other blind spots.
+    pub(super) fn blind_spots(&mut self, spots: Vec<String>) {
+        let spots: Arc<[String]> = spots.into();
+        for outlet in self.0.iter_mut().filter(|outlet| outlet.spots != spots) {
+            if outlet.offer(&SessionEvent::BlindSpots(Arc::clone(&spots))) {
+                outlet.spots = Arc::clone(&spots);
+            }
+        }
     }
 
     pub(super) fn mappings(&mut self, id: TargetId, maps: &Arc<MapList>, time_ns: u64) {

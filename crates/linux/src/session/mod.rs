@@ -472,6 +472,7 @@ impl Session {
         if let Some(refusals) = self.refusals.take() {
             self.outlets.tell(&SessionEvent::Refused(refusals));
         }
+        self.outlets.blind_spots(self.source.blind_spots());
         self.source.charge(self.outlets.take_cpu());
         let cpu = process_cpu();
         let acted = self.schemes.as_ref().map_or(Duration::ZERO, |engine| lock(engine).cpu());

@@ -92,6 +92,9 @@ pub enum SessionEvent {
     },
     /// Processes that were found cannot be observed.
     Refused(Refusals),
+    /// What cannot be seen of the targets, as far as it is known by now, a sentence each. Told when it changes, at most about
+    /// once a second.
+    BlindSpots(Arc<[String]>),
     /// About once a second, and at the end.
     Cost(Cost),
 }
@@ -121,6 +124,8 @@ pub trait Observer {
     fn target_end(&mut self, _id: TargetId, _reason: EndReason, _time_ns: u64) {}
     /// Processes that were found cannot be observed.
     fn refused(&mut self, _refusals: &Refusals) {}
+    /// What cannot be seen of the targets, so far: replaces what was told before.
+    fn blind_spots(&mut self, _spots: &[String]) {}
     /// About once a second, and at the end.
     fn cost(&mut self, _cost: &Cost) {}
     /// Nothing came for about a second.
@@ -140,6 +145,7 @@ impl SessionEvent {
             Self::Snapshot(snapshot) => observer.snapshot(snapshot),
             Self::TargetEnd { id, reason, time_ns } => observer.target_end(*id, *reason, *time_ns),
             Self::Refused(refusals) => observer.refused(refusals),
+            Self::BlindSpots(spots) => observer.blind_spots(spots),
             Self::Cost(cost) => observer.cost(cost),
         }
     }

@@ -16,6 +16,7 @@ struct State {
     execed: Vec<TargetId>,
     attrs: Attrs,
     next_ns: u64,
+    spots: Vec<String>,
     /// Called right before a snapshot is handed out.
     before: Option<Box<dyn FnMut()>>,
 }
@@ -84,7 +85,7 @@ impl Source for Fake {
     }
 
     fn blind_spots(&mut self) -> Vec<String> {
-        Vec::new()
+        self.0.borrow().spots.clone()
     }
 }
 
@@ -165,6 +166,7 @@ fn name(event: &SessionEvent) -> String {
         SessionEvent::Snapshot(snapshot) => format!("snapshot of {}", snapshot.targets.len()),
         SessionEvent::TargetEnd { id, reason, .. } => format!("end of {} {reason:?}", id.0),
         SessionEvent::Refused(refusals) => format!("refused {}", refusals.count),
+        SessionEvent::BlindSpots(spots) => format!("blind spots {}", spots.join("; ")),
         SessionEvent::Cost(_) => "cost".into(),
     }
 }
@@ -198,6 +200,27 @@ fn a_target_is_lent_to_the_source_with_its_mappings_and_told_to_each_observer() 
     };
     let other = drain(&mut second);
     assert!(Arc::ptr_eq(&lists(&seen), &lists(&other)), "a list is there once, however many want it");
+}
+
+#[test]
+fn blind_spots_are_told_when_they_change_and_to_each_observer() {
+    let (fake, child) = (Fake::default(), Sleeper::sleep());
+    let mut session = session(&fake, &[child.pid()], false);
+    let mut feed = session.subscribe(FeedLimits::default());
+    session.start().unwrap();
+    fake.0.borrow_mut().spots = vec!["hugetlb: 1 %".to_owned()];
+    let mut seen = Vec::new();
+    run_until(&mut session, &mut feed, &mut seen, |seen| has(seen, "cost")).unwrap();
+    run_until(&mut session, &mut feed, &mut seen, |seen| seen.iter().any(|e| name(e) == "cost")).unwrap();
+    let told =
+        |seen: &[SessionEvent]| seen.iter().map(name).filter(|e| e.starts_with("blind")).collect::<Vec<_>>();
+    assert_eq!(told(&seen), ["blind spots hugetlb: 1 %"], "once: they stayed the same");
+    let mut late = session.subscribe(FeedLimits::default());
+    fake.0.borrow_mut().spots.push("locked: 2 %".to_owned());
+    seen.clear();
+    run_until(&mut session, &mut feed, &mut seen, |seen| has(seen, "cost")).unwrap();
+    assert_eq!(told(&seen), ["blind spots hugetlb: 1 %; locked: 2 %"]);
+    assert_eq!(told(&drain(&mut late)), told(&seen));
 }
 
 #[test]
