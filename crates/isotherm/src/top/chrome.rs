@@ -1,6 +1,7 @@
 //! What stands around: the head, the keys at the bottom, help, and what is typed.
 
 use super::gather::{Head, Process};
+use super::rows::{Column, value};
 use super::state::{Entered, Prompt, State};
 use super::style::Look;
 use super::table::{self, fit, put};
@@ -60,16 +61,19 @@ pub fn head(
     put(buffer, line(0), 0, area.width.saturating_sub(wide + 1), &what, true, look.bold());
     if area.height > 1 {
         let sum = process.map_or(head.sum, |(process, _)| process.figures);
-        let size = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), format_size);
+        let size = |column| {
+            let bytes = value(sum.as_ref(), column, state.window.min(2), state.cold.min(2));
+            bytes.map_or_else(|| "?".to_owned(), format_size)
+        };
         let text = format!(
             "{} {}, hot {}, cold {} {}, unknown {}, resident {}",
             ["WS 1s", "WS 10s", "WS 60s"][state.window.min(2)],
-            format_size(sum.working_sets()[state.window]),
-            size(sum.hot),
+            size(Column::WorkingSet),
+            size(Column::Hot),
             ["10s", "1m", "5m"][state.cold.min(2)],
-            size(sum.cold()[state.cold]),
-            format_size(sum.unknown),
-            size(sum.resident)
+            size(Column::Cold),
+            size(Column::Unknown),
+            size(Column::Resident)
         );
         put(buffer, line(1), 0, area.width, &fit(&text, area.width, ", "), true, Style::new());
     }
@@ -190,8 +194,8 @@ const HELP: [&str; 21] = [
     "",
     "WS          working set: bytes accessed at least once within 1, 10, 60 s",
     "HOT         accessed at a tenth of the highest rate and more",
-    "COLD        resident, known not to be accessed for so long; ?: not",
-    "            watched for so long yet",
+    "COLD        resident, known not to be accessed for so long",
+    "?           not watched for so long yet, or not known",
     "UNKNOWN     could not be observed: it is not cold",
     "TREND       working set (1 s), a bar a second, against its own highest",
     "Rows count shared memory in each process, the head counts it once.",

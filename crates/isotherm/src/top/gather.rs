@@ -18,7 +18,8 @@ pub struct Head {
     pub backend: String,
     pub limit: f64,
     pub processes: usize,
-    pub sum: Figures,
+    /// None as long as nothing was added up.
+    pub sum: Option<Figures>,
     pub refused: (u64, String),
     pub snapshots: u64,
     pub lost: u64,
@@ -71,7 +72,8 @@ pub struct Process {
     pub pid: u32,
     pub name: String,
     pub command: String,
-    pub figures: Figures,
+    /// None as long as they were not added up.
+    pub figures: Option<Figures>,
     pub ended: Option<String>,
     pub mappings: Vec<MappingRow>,
     /// Stretches that can be shown, with their names and paths.

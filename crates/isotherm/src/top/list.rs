@@ -43,7 +43,7 @@ pub fn draw(
             };
             table::put(buffer, line, x, wide, &text, left, style);
         }
-        table::figures(&layout, &row.figures, sets, line, (style, look.unknown()), buffer);
+        table::figures(&layout, row.figures.as_ref(), sets, line, (style, look.unknown()), buffer);
         let (x, wide) = layout.rest;
         // Beside the bars of a minute there may be room for the command.
         let bars = wide.min(TREND.max(wide / 2)).min(super::model::TREND as u16);

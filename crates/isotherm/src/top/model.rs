@@ -45,8 +45,12 @@ impl Default for Keep {
 #[derive(Clone, Debug, Default)]
 pub struct Target {
     pub info: rec::TargetInfo,
+    /// What it was called before, oldest first. The first of all its names is dated when it was first watched, the others when
+    /// it was found to have them.
+    pub former: VecDeque<rec::TargetInfo>,
     pub timeline: Timeline,
-    pub figures: Figures,
+    /// None as long as they were not added up.
+    pub figures: Option<Figures>,
     /// Working set (1 s) second by second, the latest last.
     pub trend: VecDeque<f32>,
     /// When it ended, and how.
@@ -71,7 +75,7 @@ pub struct Model {
     /// The snapshots kept.
     pub moments: VecDeque<Moment>,
     /// All processes together: what several map counts once.
-    pub totals: Figures,
+    pub totals: Option<Figures>,
     /// Snapshots seen.
     pub snapshots: u64,
     /// Snapshots lost.
@@ -141,7 +145,7 @@ impl Model {
             if target.trend.len() == TREND {
                 target.trend.pop_front();
             }
-            target.trend.push_back(target.figures.ws_1s as f32);
+            target.trend.push_back(target.figures.map_or(0.0, |figures| figures.ws_1s as f32));
         }
         self.forget(cost.time_ns);
     }
@@ -162,10 +166,10 @@ impl Model {
         let stock = self.holdings.stock();
         for (id, figures) in stock.processes {
             if let Some(target) = self.targets.get_mut(&id) {
-                target.figures = figures;
+                target.figures = Some(figures);
             }
         }
-        self.totals = stock.totals;
+        self.totals = Some(stock.totals);
     }
 
     /// All of it as it is at this moment. The past is shared by reference.

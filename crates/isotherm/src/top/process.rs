@@ -332,7 +332,7 @@ pub fn draw_mappings(
                 _ => table::put(buffer, line, x, wide, &row.name, true, style),
             }
         }
-        table::figures(&layout, &row.figures, sets, line, (style, look.unknown()), buffer);
+        table::figures(&layout, Some(&row.figures), sets, line, (style, look.unknown()), buffer);
         let (x, wide) = layout.rest;
         if wide > 8 {
             let text = format!("{} mapped {}", format_size(row.figures.mapped), row.path);

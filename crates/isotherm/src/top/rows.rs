@@ -11,7 +11,8 @@ pub struct Row {
     pub pid: u32,
     pub name: String,
     pub command: String,
-    pub figures: Figures,
+    /// None as long as they were not added up.
+    pub figures: Option<Figures>,
     /// Working set second by second.
     pub trend: Vec<f32>,
 }
@@ -78,6 +79,14 @@ impl Sort {
     pub fn order(self, order: Ordering) -> Ordering {
         if self.ascends() { order } else { order.reverse() }
     }
+
+    /// Of two figures. What nobody knows is neither small nor large: it comes last, whichever is first.
+    pub fn order_figures(self, a: Option<u64>, b: Option<u64>) -> Ordering {
+        match a.zip(b) {
+            Some((a, b)) => self.order(a.cmp(&b)),
+            None => a.is_none().cmp(&b.is_none()),
+        }
+    }
 }
 
 /// The selected row of a list, and the first that is visible.
@@ -103,11 +112,12 @@ impl Cursor {
 }
 
 /// The figure in a column, bytes; `None` where nobody knows it.
-pub fn value(figures: &Figures, by: Column, window: usize, cold: usize) -> Option<u64> {
+pub fn value(figures: Option<&Figures>, by: Column, window: usize, cold: usize) -> Option<u64> {
+    let figures = figures?;
     match by {
         Column::Key | Column::Name => None,
         Column::Resident => figures.resident,
-        Column::WorkingSet => Some(figures.working_sets()[window]),
+        Column::WorkingSet => figures.working_sets()[window],
         Column::Hot => figures.hot,
         Column::Cold => figures.cold()[cold],
         Column::Unknown => Some(figures.unknown),

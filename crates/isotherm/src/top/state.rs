@@ -199,16 +199,15 @@ impl State {
         let (sort, window, cold) = (self.sort, self.window, self.cold);
         rows.retain(|row| matches(&self.filter, &[&row.name, &row.command, &row.pid.to_string()]));
         rows.sort_by(|a, b| {
+            let figure = |row: &Row| value(row.figures.as_ref(), sort.by, window, cold);
+            let resident = |row: &Row| row.figures.and_then(|figures| figures.resident);
             let order = match sort.by {
-                Column::Key => a.pid.cmp(&b.pid),
-                Column::Name => a.name.cmp(&b.name),
-                by => value(&a.figures, by, window, cold).cmp(&value(&b.figures, by, window, cold)),
+                Column::Key => sort.order(a.pid.cmp(&b.pid)),
+                Column::Name => sort.order(a.name.cmp(&b.name)),
+                _ => sort.order_figures(figure(a), figure(b)),
             };
             // Of equals the larger first, then by pid, so that rows do not jump about.
-            sort.order(order)
-                .then(b.figures.resident.cmp(&a.figures.resident))
-                .then(a.pid.cmp(&b.pid))
-                .then(a.id.cmp(&b.id))
+            order.then(resident(b).cmp(&resident(a))).then(a.pid.cmp(&b.pid)).then(a.id.cmp(&b.id))
         });
         // At the top it stays at the top; elsewhere it stays with the process.
         if let Some(at) = self.selected.and_then(|id| rows.iter().position(|row| row.id == id)) {
@@ -224,13 +223,14 @@ impl State {
         let sort = entered.sort;
         rows.retain(|row| matches(&entered.filter, &[&row.name, &row.path]));
         rows.sort_by(|a, b| {
+            let figure = |row: &MappingRow| value(Some(&row.figures), sort.by, window, cold);
             let order = match sort.by {
-                Column::Key => a.range.start.cmp(&b.range.start),
-                Column::Name => a.name.cmp(&b.name),
-                by => value(&a.figures, by, window, cold).cmp(&value(&b.figures, by, window, cold)),
+                Column::Key => sort.order(a.range.start.cmp(&b.range.start)),
+                Column::Name => sort.order(a.name.cmp(&b.name)),
+                _ => sort.order_figures(figure(a), figure(b)),
             };
             let larger = b.figures.resident.cmp(&a.figures.resident);
-            sort.order(order).then(larger).then(a.range.start.cmp(&b.range.start))
+            order.then(larger).then(a.range.start.cmp(&b.range.start))
         });
         if let Some(at) = entered.selected.and_then(|at| rows.iter().position(|r| r.range.start == at)) {
             entered.cursor.at = at;

@@ -92,7 +92,7 @@ pub fn heads(
 /// A row of figures.
 pub fn figures(
     layout: &Layout,
-    figures: &Figures,
+    figures: Option<&Figures>,
     (window, cold): (usize, usize),
     area: Rect,
     (style, unknown): (Style, Style),

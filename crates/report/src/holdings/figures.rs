@@ -7,6 +7,10 @@ use serde::Serialize;
 /// Windows of the working sets, seconds.
 pub const WINDOWS_S: [f64; 3] = [1.0, 10.0, 60.0];
 
+/// Less than this short of a window counts as all of it, seconds: recordings begin and end with an aggregation, not with the
+/// second. A guess.
+const SLACK_S: f64 = 0.25;
+
 /// For how long memory was not accessed that is called cold, seconds.
 pub const COLD_S: [f64; 3] = [10.0, 60.0, 300.0];
 
@@ -22,10 +26,10 @@ pub struct Figures {
     pub resident: Option<u64>,
     /// Accessed at least once within a second, at the rates of the last aggregation.
     pub ws_1s: u64,
-    /// Accessed at least once in the last 10 s, as far as these were observed; never less than `ws_1s`.
-    pub ws_10s: u64,
-    /// Accessed at least once in the last 60 s, as far as these were observed; never less than `ws_10s`.
-    pub ws_60s: u64,
+    /// Accessed at least once in the last 10 s; never less than `ws_1s`; `null` where nothing has been observed for so long.
+    pub ws_10s: Option<u64>,
+    /// The same for 60 s; never less than `ws_10s`.
+    pub ws_60s: Option<u64>,
     /// At a tenth of the highest rate and more, on the mean of the last 5 s as far as they were observed; `null` where the recording does not say which is the highest.
     pub hot: Option<u64>,
     /// Present, and known not to have been accessed for 10 s; `null` where nothing has been observed for so long.
@@ -39,9 +43,14 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The working sets of a second, 10 s and 60 s.
-    pub fn working_sets(&self) -> [u64; 3] {
-        [self.ws_1s, self.ws_10s, self.ws_60s]
+    /// The working sets of a second, 10 s and 60 s; `None`: not observed for so long.
+    pub fn working_sets(&self) -> [Option<u64>; 3] {
+        [Some(self.ws_1s), self.ws_10s, self.ws_60s]
+    }
+
+    /// The working set of the longest window that is known.
+    pub fn longest_working_set(&self) -> u64 {
+        self.ws_60s.or(self.ws_10s).unwrap_or(self.ws_1s)
     }
 
     /// Cold since 10 s, a minute, 5 minutes.
@@ -88,17 +97,19 @@ impl Sums {
         }
     }
 
-    /// In whole bytes.
-    pub fn figures(&self) -> Figures {
+    /// In whole bytes, of what has been observed for so many seconds.
+    pub fn figures(&self, observed_s: f64) -> Figures {
         let bytes = |value: f64| value.round().max(0.0) as u64;
         let [ws_1s, ws_10s, ws_60s] = self.ws.map(bytes);
+        // How large the working set of a longer window is nobody knows.
+        let known = |ws, window| (observed_s >= known_after(window)).then_some(ws);
         let [cold_10s, cold_1m, cold_5m] = self.cold.map(|c| c.map(bytes));
         Figures {
             mapped: bytes(self.mapped),
             resident: self.resident.map(bytes),
             ws_1s,
-            ws_10s,
-            ws_60s,
+            ws_10s: known(ws_10s, WINDOWS_S[1]),
+            ws_60s: known(ws_60s, WINDOWS_S[2]),
             hot: self.hot.map(bytes),
             cold_10s,
             cold_1m,
@@ -106,6 +117,11 @@ impl Sums {
             unknown: bytes(self.unknown),
         }
     }
+}
+
+/// After how many seconds of observation the working set of a window is known.
+pub(super) fn known_after(window_s: f64) -> f64 {
+    window_s - SLACK_S
 }
 
 /// A segment at a moment, each byte of it: shares of 1.

@@ -12,7 +12,7 @@
 //! | mapped | bytes of regions, cut to the mappings of the target |
 //! | resident | of these, present in memory; of a region that is mapped in part, each part has its share |
 //! | working set, 1 s | Denning's, at the rates of the last aggregation, as [`crate::trend`] has it: of a region accessed in a share `p` of the sampling intervals, `1 - (1 - p)^n` |
-//! | working set, 10 s and 60 s | the same over the aggregations that there were: `1 - product(1 - p)^n`; what lies before the recording is left out. Never less than that of a shorter window |
+//! | working set, 10 s and 60 s | the same over the aggregations that there were: `1 - product(1 - p)^n`; not known where nothing has been observed for so long. Never less than that of a shorter window |
 //! | hot | at a tenth of the highest rate and more, on the mean of the last [`HOT_S`] seconds or of those since it became known; older ones fade out. Never more than the working set of 10 s |
 //! | cold since | present, and known not to have been accessed for so long: the product of the above, without what was unknown in the meantime. None where nothing has been observed for so long |
 //! | unknown | could not be observed, and may be there |
@@ -84,7 +84,7 @@ struct Named {
 #[derive(Clone, Debug, Default)]
 struct Held {
     layer: Layer,
-    /// Start of its first snapshot and end of its last one, seconds.
+    /// Start of its first snapshot, or of the first after a gap, and end of its last one, seconds.
     first: f64,
     until: f64,
     /// When it ended and how, if it did.
@@ -170,6 +170,7 @@ impl Holdings {
         if gap {
             held.layer.catch_up(held.until);
             held.layer.skip_to(start);
+            held.first = start;
             held.changes();
         }
         held.until = held.until.max(end);
@@ -246,8 +247,10 @@ impl Holdings {
             self.nr_gone += 1;
             self.gone.push(row);
             if self.gone.len() > MAX_ENDED {
-                let held =
-                    |row: &ProcessHoldings| (row.figures.ws_60s, row.figures.resident, row.figures.mapped);
+                let held = |row: &ProcessHoldings| {
+                    let f = &row.figures;
+                    (f.longest_working_set(), f.resident, f.mapped)
+                };
                 let least = (0..self.gone.len()).min_by_key(|&i| held(&self.gone[i])).unwrap_or(0);
                 self.gone.remove(least);
             }

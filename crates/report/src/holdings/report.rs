@@ -50,19 +50,21 @@ pub enum Sort {
 }
 
 impl Sort {
-    fn value(self, f: &Figures) -> Option<u64> {
+    /// What is sorted by, and by what where that is equal or not known: working sets of shorter windows.
+    fn values(self, f: &Figures) -> [Option<u64>; 3] {
+        let alone = |value| [value, None, None];
         match self {
-            Self::Name => None,
-            Self::Mapped => Some(f.mapped),
-            Self::Resident => f.resident,
-            Self::Ws1s => Some(f.ws_1s),
-            Self::Ws10s => Some(f.ws_10s),
-            Self::Ws60s => Some(f.ws_60s),
-            Self::Hot => f.hot,
-            Self::Cold10s => f.cold_10s,
-            Self::Cold1m => f.cold_1m,
-            Self::Cold5m => f.cold_5m,
-            Self::Unknown => Some(f.unknown),
+            Self::Name => alone(None),
+            Self::Mapped => alone(Some(f.mapped)),
+            Self::Resident => alone(f.resident),
+            Self::Ws1s => alone(Some(f.ws_1s)),
+            Self::Ws10s => [f.ws_10s, Some(f.ws_1s), None],
+            Self::Ws60s => [f.ws_60s, f.ws_10s, Some(f.ws_1s)],
+            Self::Hot => alone(f.hot),
+            Self::Cold10s => alone(f.cold_10s),
+            Self::Cold1m => alone(f.cold_1m),
+            Self::Cold5m => alone(f.cold_5m),
+            Self::Unknown => alone(Some(f.unknown)),
         }
     }
 }
@@ -217,14 +219,15 @@ impl HoldingsOptions {
             f.resident.unwrap_or(f.mapped) >= self.min_size && row.is_called(&self.mapping)
         });
         rows.sort_by(|a, b| {
-            let by_size = |row: &R| {
-                Reverse((self.sort.value(row.figures()), row.figures().resident, row.figures().mapped))
-            };
+            let values = |row: &R| self.sort.values(row.figures());
+            let by_size = |row: &R| Reverse((values(row), row.figures().resident, row.figures().mapped));
             let order = match self.sort {
                 Sort::Name => a.name().cmp(b.name()),
                 _ => by_size(a).cmp(&by_size(b)),
             };
-            if self.reverse { order.reverse() } else { order }
+            let order = if self.reverse { order.reverse() } else { order };
+            // What is not known is neither large nor small: it comes last, whichever is first.
+            values(a)[0].is_none().cmp(&values(b)[0].is_none()).then(order)
         });
         rows.truncate(limit);
         *hidden += (before - rows.len()) as u64;

@@ -25,7 +25,7 @@ pub struct ProcessHoldings {
     pub name: String,
     /// The time that the figures are of, ns: the end of its last snapshot.
     pub time_ns: u64,
-    /// For how long it was observed until then, ns.
+    /// For how long it was observed until then without a gap, ns.
     pub observed_ns: u64,
     /// How it ended, when it ended before the last snapshot.
     pub ended: Option<String>,
@@ -116,9 +116,9 @@ impl Holdings {
             pid: info.map_or(0, |i| i.pid),
             name: info.map_or_else(String::new, |i| printable(&i.comm).into_owned()),
             time_ns: (held.until * SECOND_NS).round() as u64,
-            observed_ns: ((held.until - held.first).max(0.0) * SECOND_NS).round() as u64,
+            observed_ns: (held.observed_s() * SECOND_NS).round() as u64,
             ended: held.ended.clone().filter(|_| at_its_end),
-            figures: sums.figures(),
+            figures: sums.figures(held.observed_s()),
             mappings,
         })
     }
@@ -158,7 +158,7 @@ impl Holdings {
                         start: piece.start,
                         end: piece.end,
                         ranges: 1,
-                        observed_ns: ((held.until - held.first).max(0.0) * SECOND_NS).round() as u64,
+                        observed_ns: (held.observed_s() * SECOND_NS).round() as u64,
                         shared: false,
                         figures: Figures::default(),
                     };
@@ -178,7 +178,8 @@ impl Holdings {
                 sums.add(&density.sums(), piece.size() as f64);
             });
         });
-        let done = |(row, sums): (MappingHoldings, Sums)| MappingHoldings { figures: sums.figures(), ..row };
+        let figures = |sums: Sums| sums.figures(held.observed_s());
+        let done = |(row, sums): (MappingHoldings, Sums)| MappingHoldings { figures: figures(sums), ..row };
         rows.into_iter().map(done).collect()
     }
 
@@ -196,12 +197,14 @@ impl Holdings {
         let mut rows = Vec::new();
         objects::add_up(shares.iter(), &self.scale, |index, sums| {
             let Some(object) = self.space.object_at(index) else { return };
+            let mappers = mappers.get(&index).map_or(&[][..], Vec::as_slice);
+            let observed = longest(mappers.iter().filter_map(|target| self.held.get(target)));
             rows.push(ObjectHoldings {
                 name: object.name.clone(),
                 path: object.path().to_owned(),
                 id: object.id.to_string(),
-                mappers: mappers.get(&index).map_or(0, |list| list.len() as u64),
-                figures: sums.figures(),
+                mappers: mappers.len() as u64,
+                figures: sums.figures(observed),
             });
         });
         rows
@@ -211,7 +214,8 @@ impl Holdings {
     pub fn own_of_processes(&self) -> Vec<ProcessHoldings> {
         let own = |(id, held): (&u64, &Held)| {
             let process = self.process(TargetId(*id), false)?;
-            Some(ProcessHoldings { figures: held.own(&self.scale).figures(), ..process })
+            let figures = held.own(&self.scale).figures(held.observed_s());
+            Some(ProcessHoldings { figures, ..process })
         };
         self.held.iter().filter_map(own).collect()
     }
@@ -221,7 +225,12 @@ impl Holdings {
         let mut sums = Sums::default();
         self.held.values().for_each(|held| sums.add(&held.own(&self.scale), 1.0));
         objects::add_up(self.shares().iter(), &self.scale, |_, object| sums.add(object, 1.0));
-        sums.figures()
+        sums.figures(self.observed_s())
+    }
+
+    /// For how long the one was observed that was observed longest, seconds. What began since then had no working set before.
+    pub(super) fn observed_s(&self) -> f64 {
+        longest(self.held.values())
     }
 
     /// What targets say of objects; those of a target one after the other.
@@ -239,7 +248,16 @@ impl Holdings {
     }
 }
 
+fn longest<'a>(held: impl Iterator<Item = &'a Held>) -> f64 {
+    held.map(Held::observed_s).fold(0.0, f64::max)
+}
+
 impl Held {
+    /// For how long it has been observed without a gap, seconds.
+    pub(super) fn observed_s(&self) -> f64 {
+        (self.until - self.first).max(0.0)
+    }
+
     pub(super) fn densities(&self, scale: &Scale, mut each: impl FnMut(&Segment, Density)) {
         for segment in &self.layer.segments {
             each(segment, Density::of(segment, self.layer.until, self.layer.known_from, self.until, scale));

@@ -4,7 +4,7 @@
 //! kept together with the time until which it stands: until a snapshot changes the target, or the next border of a window
 //! or of a time after which memory is cold passes what was accessed last. The same holds for what targets say of objects.
 
-use super::figures::{COLD_S, Figures, Sums};
+use super::figures::{COLD_S, Figures, Sums, WINDOWS_S, known_after};
 use super::layer::Segment;
 use super::objects::{self, Scale, Share};
 use super::{HOT_S, Held, Holdings, history::ROUNDING_S};
@@ -86,7 +86,7 @@ impl Holdings {
             last.changed.clear();
         }
         last.objects.values().for_each(|object| totals.add(object, 1.0));
-        Stock { processes, totals: totals.figures() }
+        Stock { processes, totals: totals.figures(self.observed_s()) }
     }
 }
 
@@ -111,7 +111,9 @@ impl Held {
         let (mut all, mut own) = (Sums::default(), Sums::default());
         let mut shares = Vec::new();
         let mut stands_until = f64::INFINITY;
-        for border in COLD_S.map(|time| self.layer.known_from + time) {
+        let cold = COLD_S.map(|time| self.layer.known_from + time);
+        let windows = WINDOWS_S.map(|window| self.first + known_after(window));
+        for border in cold.into_iter().chain(windows) {
             if border > self.until - ROUNDING_S {
                 stands_until = f64::min(stands_until, border);
             }
@@ -131,7 +133,7 @@ impl Held {
                 stands_until = stands_until.min(stands(segment, self.layer.until, self.until));
             }
         });
-        Found { at: Some(self.until), stands_until, figures: all.figures(), own, shares }
+        Found { at: Some(self.until), stands_until, figures: all.figures(self.observed_s()), own, shares }
     }
 }
 

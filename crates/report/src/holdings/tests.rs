@@ -25,7 +25,7 @@ fn hot_cold_and_unknown_are_told_apart() {
     let figures = held(&list).totals();
     assert_eq!(figures.mapped, 20 * MIB);
     assert_eq!(figures.resident, None, "not known of all");
-    assert_eq!(figures.working_sets(), [8 * MIB; 3]);
+    assert_eq!(figures.working_sets(), [Some(8 * MIB); 3]);
     assert_eq!(figures.hot, Some(8 * MIB));
     // What is not there cannot be reclaimed; nothing was observed for 5 minutes.
     assert_eq!(figures.cold(), [Some(3 * MIB), Some(3 * MIB), None]);
@@ -37,12 +37,12 @@ fn what_was_in_use_a_while_ago_belongs_to_the_longer_windows() {
     let mut list = span(0, 30, &[region(0, MIB, 20), region(MIB, 4 * MIB, 0)]);
     list.extend(span(30, 30, &[region(0, MIB, 0), region(MIB, 3 * MIB, 20), region(3 * MIB, 4 * MIB, 0)]));
     let figures = held(&list).totals();
-    assert_eq!(figures.working_sets(), [2 * MIB, 2 * MIB, 3 * MIB]);
+    assert_eq!(figures.working_sets(), [2 * MIB, 2 * MIB, 3 * MIB].map(Some));
     assert_eq!(figures.cold(), [Some(2 * MIB), Some(MIB), None]);
     // Five seconds on, all of it idle.
     list.extend(span(60, 5, &[region(0, 4 * MIB, 0)]));
     let figures = held(&list).totals();
-    assert_eq!(figures.working_sets(), [0, 2 * MIB, 3 * MIB]);
+    assert_eq!(figures.working_sets(), [0, 2 * MIB, 3 * MIB].map(Some));
     assert_eq!(figures.cold(), [Some(2 * MIB), Some(MIB), None]);
 }
 
@@ -61,8 +61,75 @@ fn a_gap_between_snapshots_is_no_time_without_accesses() {
     let mut list = span(0, 5, &[region(0, MIB, 0)]);
     list.extend(span(15, 5, &[region(0, MIB, 0)]));
     assert_eq!(held(&list).totals().cold_10s, None);
+    assert_eq!(held(&list).totals().ws_10s, None, "nor one that was observed");
     list.extend(span(20, 6, &[region(0, MIB, 0)]));
-    assert_eq!(held(&list).totals().cold_10s, Some(MIB));
+    let figures = held(&list).totals();
+    assert_eq!((figures.cold_10s, figures.working_sets()), (Some(MIB), [Some(0), Some(0), None]));
+}
+
+#[test]
+fn working_sets_of_windows_longer_than_observed_are_not_known() {
+    let at = |tenths: u64| {
+        let mut holdings = Holdings::default();
+        (0..tenths).for_each(|i| holdings.snapshot(&snapshot(31 + i, 1, vec![region(0, MIB, 20)])));
+        let (stock, totals) = (holdings.clone().stock(), holdings.totals());
+        assert_eq!((stock.totals, stock.processes[0].1), (totals, totals));
+        assert_eq!(holdings.mappings(TargetId(1))[0].figures, totals);
+        totals.working_sets().map(|ws| ws.is_some())
+    };
+    assert_eq!(at(1), [true, false, false]);
+    assert_eq!(at(97), [true, false, false]);
+    assert_eq!(at(98), [true, true, false], "recordings end with an aggregation, not with the second");
+    assert_eq!(at(597), [true, true, false]);
+    assert_eq!(at(598), [true; 3]);
+    // One that began later: its own is not known; before it began there was none.
+    let mut holdings = Holdings::default();
+    for i in 0..300 {
+        let mut next = snapshot(i, 1, vec![region(0, MIB, 20)]);
+        if i >= 250 {
+            next.targets.push(TargetSnapshot::new(TargetId(2), vec![region(0, 2 * MIB, 20)]));
+        }
+        holdings.snapshot(&next);
+    }
+    assert_eq!(holdings.processes()[1].figures.working_sets(), [Some(2 * MIB), None, None]);
+    assert_eq!(holdings.totals().working_sets(), [Some(3 * MIB), Some(3 * MIB), None]);
+}
+
+#[test]
+fn what_is_not_known_is_sorted_last_whichever_is_first() {
+    for reverse in [false, true] {
+        let options = HoldingsOptions { sort: Sort::Ws10s, reverse, ..HoldingsOptions::default() };
+        let mut analysis = HoldingsAnalysis::new(options);
+        for i in 0..200 {
+            let mut next = snapshot(i, 1, vec![region(0, MIB, 20)]);
+            next.targets.push(TargetSnapshot::new(TargetId(2), vec![region(0, MIB, 0)]));
+            if i >= 150 {
+                next.targets.push(TargetSnapshot::new(TargetId(3), vec![region(0, 2 * MIB, 20)]));
+            }
+            analysis.snapshot(&next);
+        }
+        let order: Vec<u64> = analysis.finish().processes.iter().map(|p| p.target).collect();
+        assert_eq!(order, if reverse { [2, 1, 3] } else { [1, 2, 3] });
+    }
+}
+
+#[test]
+fn a_pid_that_nobody_knows_is_empty_in_comma_separated_values() {
+    let mut analysis = HoldingsAnalysis::new(HoldingsOptions::default());
+    analysis.note(&mappings(5, vec![mapping(0, MIB, "rw-p", "[heap]", 0, 0)]));
+    span(0, 2, &[region(0, MIB, 20)]).into_iter().for_each(|mut s| {
+        s.targets[0].id = TargetId(5);
+        analysis.snapshot(&s);
+    });
+    let mut csv = Vec::new();
+    write_csv(&analysis.finish(), &mut csv).unwrap();
+    let csv = String::from_utf8(csv).unwrap();
+    let kinds: Vec<&str> = csv.lines().skip(1).map(|line| line.get(..12).unwrap_or(line)).collect();
+    assert_eq!(
+        kinds,
+        ["process,5,,,", "mapping,5,,,", "total,,,,,,,"].map(|k| k.get(..12).unwrap()),
+        "{csv}"
+    );
 }
 
 #[test]
@@ -80,7 +147,7 @@ fn a_stop_of_the_recorder_is_no_time_without_accesses() {
             list.iter_mut().skip(1).for_each(|s| *s = s.changes());
         }
         let figures = held(&list).totals();
-        assert_eq!((figures.mapped, figures.cold_10s, figures.ws_10s), (2 * MIB, None, MIB), "{steady}");
+        assert_eq!((figures.mapped, figures.cold_10s, figures.ws_10s), (2 * MIB, None, None), "{steady}");
         list.extend(span(22, 6, &idle));
         assert_eq!(held(&list).totals().cold_10s, Some(MIB), "observed for so long since then");
     }
@@ -96,7 +163,7 @@ fn what_is_not_there_is_in_no_working_set() {
     let part = RegionSnapshot { resident: Some(MIB), ..region(0, 8 * MIB, 20) };
     let figures = held(&span(0, 20, &[part])).totals();
     assert_eq!((figures.mapped, figures.resident), (8 * MIB, Some(MIB)));
-    assert_eq!((figures.working_sets(), figures.hot), ([MIB; 3], Some(MIB)));
+    assert_eq!((figures.working_sets(), figures.hot), ([Some(MIB), Some(MIB), None], Some(MIB)));
 }
 
 #[test]
@@ -128,7 +195,7 @@ fn a_steady_target_needs_no_regions() {
         }
         let (a, b) = (holdings.totals(), full.totals());
         for (a, b) in a.working_sets().into_iter().zip(b.working_sets()) {
-            assert!(a.abs_diff(b) < MIB / 100, "{a} {b}");
+            assert!(a.unwrap().abs_diff(b.unwrap()) < MIB / 100, "{a:?} {b:?}");
         }
         for (a, b) in a.cold().into_iter().zip(b.cold()) {
             assert!(a.is_some() == b.is_some() && a.unwrap_or(0).abs_diff(b.unwrap_or(0)) < MIB / 100);
@@ -188,11 +255,11 @@ fn what_several_targets_map_counts_once_in_totals_and_in_each_process() {
         assert_eq!(process.figures.mapped, 5 * MIB, "gaps are no memory");
         assert_eq!(process.observed_ns, 20_000_000_000);
     }
-    assert_eq!(processes[0].figures.ws_10s, MIB / 2);
-    assert_eq!(processes[2].figures.ws_10s, MIB);
+    assert_eq!(processes[0].figures.ws_10s, Some(MIB / 2));
+    assert_eq!(processes[2].figures.ws_10s, Some(MIB));
     let totals = holdings.totals();
     assert_eq!(totals.mapped, 13 * MIB);
-    assert_eq!((totals.ws_1s, totals.ws_60s, totals.hot), (MIB, MIB, Some(MIB)));
+    assert_eq!((totals.working_sets(), totals.hot), ([Some(MIB), Some(MIB), None], Some(MIB)));
     assert_eq!(totals.cold_10s, Some(12 * MIB), "nobody uses the rest");
     let objects = holdings.objects();
     assert_eq!(objects.len(), 1);
@@ -240,7 +307,8 @@ fn memory_outside_of_all_mappings_has_a_line_and_lines_add_up() {
     assert_eq!(lines, [("[heap]", 4 * MIB), (crate::UNKNOWN_MAPPING, 2 * MIB)]);
     let sum = |figure: fn(&Figures) -> u64| report.mappings.iter().map(|m| figure(&m.figures)).sum::<u64>();
     assert_eq!(sum(|f| f.mapped), report.totals.mapped);
-    assert_eq!(sum(|f| f.ws_10s), report.totals.ws_10s);
+    assert_eq!(sum(|f| f.ws_1s), report.totals.ws_1s);
+    assert_eq!(Some(sum(|f| f.ws_10s.unwrap())), report.totals.ws_10s);
     let mut text = Vec::new();
     write_text(&report, 80, &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
@@ -451,6 +519,8 @@ proptest! {
         // as a window is long are known to an eighth of it.
         let slack = 0.03 * PAGES as f64 * 4096.0;
         for (found, seconds) in [(figures.ws_10s, 10.0), (figures.ws_60s, 60.0)] {
+            prop_assert_eq!(found.is_some(), at as f64 / 10.0 + 0.25 >= seconds, "{:?} {}", figures, at);
+            let Some(found) = found else { continue };
             let found = found as f64;
             prop_assert!(found >= naive.ws(seconds * 0.8) - slack, "{} s: {} {}", seconds, found, naive.ws(seconds));
             let most = naive.most_ws(seconds * 1.25 + 0.5);

@@ -2,11 +2,8 @@
 
 use super::{By, COLD_S, Figures, HOT_S, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
 use crate::names::shortened;
-use crate::units::{SECOND_NS, counted, format_address, format_seconds, format_size, format_time};
+use crate::units::{counted, format_address, format_seconds, format_size, format_time};
 use std::io::{self, Write};
-
-/// Less than this short of a window counts as all of it, seconds: recordings end with an aggregation, not with the second.
-const SLACK_S: f64 = 0.25;
 
 /// Columns from which on sizes are written in full.
 const WIDE: usize = 150;
@@ -47,8 +44,7 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
     let name = format!("total at {at} s");
     let fits = name.chars().count() <= table.name;
     let name = if fits { name } else { "total".to_owned() };
-    let observed_ns = report.observed_ns;
-    table.line(&Line { name, figures: Some(report.totals), observed_ns, ..Line::default() }, out)?;
+    table.line(&Line { name, figures: Some(report.totals), ..Line::default() }, out)?;
     for remark in remarks(report, &lines) {
         writeln!(out, "{remark}")?;
     }
@@ -62,18 +58,16 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
 /// What the reader has to know about this table.
 fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
     let mut remarks = Vec::new();
-    let observed = report.observed_ns;
-    let seconds = observed as f64 / SECOND_NS;
-    if seconds + SLACK_S < WINDOWS_S[2] {
-        let unknown = match seconds + SLACK_S < WINDOWS_S[1] {
-            true => "working sets of 10 s and 60 s are",
-            false => "the working set of 60 s is",
-        };
-        remarks.push(format!("observed for {}: {unknown} not known", format_time(observed)));
-    }
-    let missing = |l: &Line| {
-        l.figures.is_some_and(|f| f.cold().contains(&None) || working_sets(&f, l.observed_ns).contains(&None))
+    let unknown = match (report.totals.ws_10s, report.totals.ws_60s) {
+        (None, _) => Some("working sets of 10 s and 60 s are"),
+        (_, None) => Some("the working set of 60 s is"),
+        _ => None,
     };
+    if let Some(unknown) = unknown {
+        remarks.push(format!("observed for {}: {unknown} not known", format_time(report.observed_ns)));
+    }
+    let missing =
+        |l: &Line| l.figures.is_some_and(|f| f.cold().contains(&None) || f.working_sets().contains(&None));
     if lines.iter().any(missing) {
         remarks.push("-: not observed for so long, or nothing there to know".to_owned());
     }
@@ -113,8 +107,6 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
 struct Line {
     name: String,
     figures: Option<Figures>,
-    /// For how long what it is of was observed.
-    observed_ns: u64,
     ended: bool,
     /// Where it begins, or how many map it.
     place: String,
@@ -128,14 +120,13 @@ fn process_line(p: &ProcessHoldings, what: &str) -> Line {
         (name, pid) => format!("{name} {pid}"),
     };
     let place = String::new();
-    let (figures, observed_ns, ended) = (Some(p.figures), p.observed_ns, p.ended.is_some());
-    Line { name: format!("{what}{name}{star}"), figures, observed_ns, ended, place }
+    Line { name: format!("{what}{name}{star}"), figures: Some(p.figures), ended: p.ended.is_some(), place }
 }
 
 fn mapping_line(m: &MappingHoldings, what: &str) -> Line {
     let name = format!("{what}{}", m.name);
     let place = format_address(m.start);
-    Line { name, figures: Some(m.figures), observed_ns: m.observed_ns, ended: false, place }
+    Line { name, figures: Some(m.figures), ended: false, place }
 }
 
 fn lines(report: &HoldingsReport) -> Vec<Line> {
@@ -155,7 +146,6 @@ fn lines(report: &HoldingsReport) -> Vec<Line> {
             lines.extend(report.objects.iter().map(|o| Line {
                 name: o.name.clone(),
                 figures: Some(o.figures),
-                observed_ns: report.observed_ns,
                 ended: false,
                 place: counted(o.mappers, "process"),
             }));
@@ -271,7 +261,7 @@ impl Table {
             let size = |bytes: u64| if self.wide { format_size(bytes) } else { short_size(bytes) };
             let known =
                 |bytes: Option<u64>, otherwise: &str| bytes.map_or_else(|| otherwise.to_owned(), size);
-            let [ws1, ws10, ws60] = working_sets(f, line.observed_ns).map(|ws| known(ws, "-"));
+            let [ws1, ws10, ws60] = f.working_sets().map(|ws| known(ws, "-"));
             let [cold10, cold1, cold5] = f.cold().map(|c| known(c, "-"));
             let cells = [
                 size(f.mapped),
@@ -304,18 +294,6 @@ fn cell_width(column: usize, wide: bool, columns: &[usize]) -> usize {
         (false, true) => COLUMNS[column].head.1,
         (false, false) => COLUMNS[column].alone.1,
     }
-}
-
-/// The working sets of windows that were observed to their length; of longer ones nobody knows how large they are. That of
-/// a second goes by the last rates.
-fn working_sets(f: &Figures, observed_ns: u64) -> [Option<u64>; 3] {
-    let [ws_1s, ws_10s, ws_60s] = f.working_sets();
-    let long_enough = |window: f64| observed_ns as f64 / SECOND_NS + SLACK_S >= window;
-    [
-        Some(ws_1s),
-        Some(ws_10s).filter(|_| long_enough(WINDOWS_S[1])),
-        Some(ws_60s).filter(|_| long_enough(WINDOWS_S[2])),
-    ]
 }
 
 /// Bytes in at most four characters: `0`, `4.0K` (KiB), `579M` (MiB), `1.1G` (GiB).
@@ -354,16 +332,16 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
     let process = |p: &ProcessHoldings, kind: &str| Row {
         kind: kind.to_owned(),
         target: Some(p.target),
-        pid: Some(p.pid),
+        pid: (p.pid != 0).then_some(p.pid),
         process: p.name.clone(),
         ended: p.ended.clone().unwrap_or_default(),
         ..Row::default()
     };
     let own = if report.by == By::Object { "own" } else { "process" };
     for p in &report.processes {
-        process(p, own).write(&p.figures, p.observed_ns, out)?;
+        process(p, own).write(&p.figures, out)?;
         for m in &p.mappings {
-            mapping_row(m, process(p, "mapping")).write(&m.figures, m.observed_ns, out)?;
+            mapping_row(m, process(p, "mapping")).write(&m.figures, out)?;
         }
     }
     for m in &report.mappings {
@@ -374,14 +352,14 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
             process: m.process.clone(),
             ..Row::default()
         };
-        mapping_row(m, row).write(&m.figures, m.observed_ns, out)?;
+        mapping_row(m, row).write(&m.figures, out)?;
     }
     for o in &report.objects {
         let row =
             Row { kind: "object".to_owned(), name: o.name.clone(), path: o.path.clone(), ..Row::default() };
-        row.write(&o.figures, report.observed_ns, out)?;
+        row.write(&o.figures, out)?;
     }
-    Row { kind: "total".to_owned(), ..Row::default() }.write(&report.totals, report.observed_ns, out)
+    Row { kind: "total".to_owned(), ..Row::default() }.write(&report.totals, out)
 }
 
 fn mapping_row(m: &MappingHoldings, row: Row) -> Row {
@@ -402,7 +380,7 @@ struct Row {
 }
 
 impl Row {
-    fn write(&self, f: &Figures, observed_ns: u64, out: &mut impl Write) -> io::Result<()> {
+    fn write(&self, f: &Figures, out: &mut impl Write) -> io::Result<()> {
         fn or_empty(value: Option<impl ToString>) -> String {
             value.map_or_else(String::new, |v| v.to_string())
         }
@@ -419,7 +397,7 @@ impl Row {
             f.mapped.to_string(),
             or_empty(f.resident),
         ];
-        cells.extend(working_sets(f, observed_ns).map(or_empty));
+        cells.extend(f.working_sets().map(or_empty));
         cells.push(or_empty(f.hot));
         cells.extend(f.cold().map(or_empty));
         cells.push(f.unknown.to_string());

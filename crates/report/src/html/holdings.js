@@ -5,8 +5,8 @@ const FIGURES = [
   ['mapped', 'mapped', 'Mapped and monitored'],
   ['resident', 'resident', 'Of that, present in memory'],
   ['ws_1s', 'working set 1 s', 'Accessed at least once within a second, at the last rates'],
-  ['ws_10s', '10 s', 'Accessed at least once in the last 10 s, as far as these were observed'],
-  ['ws_60s', '60 s', 'Accessed at least once in the last 60 s, as far as these were observed'],
+  ['ws_10s', '10 s', 'Accessed at least once in the last 10 s'],
+  ['ws_60s', '60 s', 'Accessed at least once in the last 60 s'],
   ['hot', 'hot', 'At a tenth of the highest rate and more, on the mean of the last 5 s'],
   ['cold_10s', 'cold since 10 s', 'Present, and known not to have been accessed for 10 s'],
   ['cold_1m', '1 min', 'Present, and known not to have been accessed for a minute'],
@@ -53,9 +53,14 @@ class HoldingsView {
   }
 
   order(rows) {
-    const value = (row) => (this.by === 'name' ? row.name : row.figures[this.by] ?? -1);
+    const value = (row) => (this.by === 'name' ? row.name : row.figures[this.by]);
     const sign = this.falling ? -1 : 1;
-    return [...rows].sort((a, b) => sign * (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0));
+    return [...rows].sort((one, other) => {
+      const [a, b] = [value(one), value(other)];
+      // What is not known comes last, whichever is first.
+      if (a == null || b == null) return (a == null) - (b == null);
+      return sign * (a < b ? -1 : a > b ? 1 : 0);
+    });
   }
 
   cells(figures) {

@@ -237,7 +237,7 @@ struct MappingModel {
 impl HoldingsModel {
     pub fn new(holdings: &Holdings, origin_ns: u64) -> Self {
         let mut all = holdings.processes_with_mappings();
-        let size = |f: &Figures| (f.ws_60s, f.resident, f.mapped);
+        let size = |f: &Figures| (f.longest_working_set(), f.resident, f.mapped);
         all.sort_by_key(|p| Reverse(size(&p.figures)));
         // Those that ended are not all remembered.
         let ended = all.iter().filter(|p| p.ended.is_some()).count() as u64;

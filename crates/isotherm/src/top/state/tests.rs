@@ -4,8 +4,9 @@ use isotherm_report::holdings::Figures;
 const MIB: u64 = 1 << 20;
 
 fn row(pid: u32, name: &str, resident: u64, ws_1s: u64) -> Row {
-    let figures = Figures { resident: Some(resident), ws_1s, ws_10s: resident / 2, ..Figures::default() };
-    Row { id: TargetId(pid.into()), pid, name: name.into(), figures, ..Row::default() }
+    let figures =
+        Figures { resident: Some(resident), ws_1s, ws_10s: Some(resident / 2), ..Figures::default() };
+    Row { id: TargetId(pid.into()), pid, name: name.into(), figures: Some(figures), ..Row::default() }
 }
 
 fn pids(rows: &[Row]) -> Vec<u32> {
@@ -44,10 +45,23 @@ fn the_largest_working_set_comes_first_unless_another_order_is_asked_for() {
 fn what_nobody_knows_is_not_more_than_what_is_known() {
     let mut state = State { sort: Sort::by(Column::Cold), ..State::default() };
     let mut list = rows();
-    list[0].figures.cold_10s = Some(3);
-    list[2].figures.cold_10s = Some(0);
+    list[0].figures.as_mut().unwrap().cold_10s = Some(3);
+    list[2].figures.as_mut().unwrap().cold_10s = Some(0);
     state.arrange(&mut list);
     assert_eq!(pids(&list), [1, 3, 2]);
+    // Nor less.
+    state.apply(Action::Reverse, &Seen::default());
+    state.arrange(&mut list);
+    assert_eq!(pids(&list), [3, 1, 2]);
+    for by in [Column::WorkingSet, Column::Unknown, Column::Resident] {
+        for reverse in [false, true] {
+            let mut list = rows();
+            list.push(Row { pid: 4, figures: None, ..Row::default() });
+            state.sort = Sort { by, reverse };
+            state.arrange(&mut list);
+            assert_eq!(list[3].pid, 4, "nothing of it was added up yet: {:?}", state.sort);
+        }
+    }
 }
 
 #[test]
