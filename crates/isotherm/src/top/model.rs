@@ -25,6 +25,9 @@ pub const TREND: usize = 120;
 /// Targets that ended and are still kept for what they did.
 const MOST_ENDED: usize = 1024;
 
+/// Names of a target that are kept beside the present one: one that executes programs all the time shall not fill the memory.
+const MOST_NAMES: usize = 32;
+
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep {
@@ -58,9 +61,33 @@ pub struct Target {
 }
 
 impl Target {
+    /// It is called otherwise from `time_ns` on.
+    fn rename(&mut self, comm: String, cmdline: Vec<String>, time_ns: u64) {
+        let cmdline = if cmdline.is_empty() { self.info.cmdline.clone() } else { cmdline };
+        if (&comm, &cmdline) == (&self.info.comm, &self.info.cmdline) {
+            return;
+        }
+        let renamed = rec::TargetInfo { comm, cmdline, time_ns, ..self.info.clone() };
+        self.former.push_back(std::mem::replace(&mut self.info, renamed));
+        if self.former.len() > MOST_NAMES
+            && let Some(oldest) = self.former.pop_front()
+            && let Some(next) = self.former.front_mut()
+        {
+            // It has been watched since then.
+            next.time_ns = oldest.time_ns;
+        }
+    }
+
+    /// Forgets names that it no longer had at `ns`.
+    fn forget_names(&mut self, ns: u64) {
+        while self.former.get(1).unwrap_or(&self.info).time_ns <= ns && self.former.pop_front().is_some() {}
+    }
+
     /// Memory it takes, about: a command line may be as long as the past of a process that did little.
     fn bytes(&self) -> usize {
-        let command: usize = self.info.cmdline.iter().map(|word| size_of::<String>() + word.len()).sum();
+        let names = self.former.iter().chain(std::iter::once(&self.info));
+        let command: usize =
+            names.flat_map(|info| &info.cmdline).map(|word| size_of::<String>() + word.len()).sum();
         size_of::<Self>() + command + size_of::<f32>() * self.trend.capacity() + self.timeline.bytes()
     }
 }
@@ -105,6 +132,14 @@ impl Model {
         self.holdings.note(&Item::Target(info.clone()));
         let id = TargetId(info.id);
         self.targets.entry(id).or_default().info = info;
+    }
+
+    /// A target is called otherwise from `time_ns` on; without a command line it keeps the one it had.
+    pub fn renamed(&mut self, id: TargetId, comm: String, cmdline: Vec<String>, time_ns: u64) {
+        if let Some(target) = self.targets.get_mut(&id) {
+            target.rename(comm, cmdline, time_ns);
+            self.version += 1;
+        }
     }
 
     pub fn mappings(&mut self, id: TargetId, maps: Vec<rec::Mapping>, time_ns: u64) {
@@ -186,6 +221,7 @@ impl Model {
             let mut bytes = self.moments.len() * size_of::<Moment>();
             for target in self.targets.values_mut() {
                 target.timeline.forget(horizon);
+                target.forget_names(horizon);
                 bytes += target.bytes();
             }
             while self.moments.front().is_some_and(|m| m.end_ns < horizon) {
@@ -285,11 +321,7 @@ impl Folder {
 
     fn name_anew(&mut self, id: TargetId, process: &Process, time_ns: u64) {
         let (comm, cmdline) = live::names_of(process);
-        let mut model = self.model.lock();
-        if let Some(target) = model.targets.get_mut(&id) {
-            let cmdline = if cmdline.is_empty() { target.info.cmdline.clone() } else { cmdline };
-            target.info = rec::TargetInfo { comm, cmdline, time_ns, ..target.info.clone() };
-        }
+        self.model.lock().renamed(id, comm, cmdline, time_ns);
     }
 }
 

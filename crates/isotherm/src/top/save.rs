@@ -1,14 +1,15 @@
 //! Writing what is kept to a file: a recording that `isotherm report` reads, or the screen as text.
 
 use super::model::Model;
+use super::saving::Unwanted;
 use super::timeline::{Moment, Timeline};
 use crate::live;
-use crate::output::{Content, Draft};
+use crate::output::{Content, Draft, is_standard};
 use anyhow::{Context, bail};
 use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
 use isotherm_linux::Cost;
 use isotherm_record as rec;
-use isotherm_record::Item;
+use isotherm_record::{Item, ItemWriter};
 use std::path::Path;
 
 /// What is kept, by reference: to be written on a thread of its own.
@@ -20,15 +21,24 @@ pub struct Kept {
     blind_spots: Vec<String>,
 }
 
-/// A target with its past, and when and how it ended.
-type KeptTarget = (TargetId, rec::TargetInfo, Timeline, Option<(u64, String)>);
+/// A target with its past.
+struct KeptTarget {
+    id: TargetId,
+    /// Its names, oldest first.
+    names: Vec<rec::TargetInfo>,
+    timeline: Timeline,
+    /// When and how it ended.
+    ended: Option<(u64, String)>,
+}
 
 impl Kept {
     pub fn of(model: &Model) -> Self {
-        let targets = model
-            .targets
-            .iter()
-            .map(|(&id, target)| (id, target.info.clone(), target.timeline.clone(), target.ended.clone()));
+        let targets = model.targets.iter().map(|(&id, target)| KeptTarget {
+            id,
+            names: target.former.iter().chain(std::iter::once(&target.info)).cloned().collect(),
+            timeline: target.timeline.clone(),
+            ended: target.ended.clone(),
+        });
         Self {
             header: model.header.clone(),
             targets: targets.collect(),
@@ -38,29 +48,36 @@ impl Kept {
         }
     }
 
-    /// Writes it to a new file.
+    /// Writes it to a new file, which has no name until it is complete: whatever ends this program meanwhile, nothing is left.
     ///
     /// # Errors
-    /// There is a file already, nothing was seen yet, or the disk refuses.
-    pub fn write(self, path: &Path) -> anyhow::Result<String> {
+    /// There is a file already, nothing was seen yet, the disk refuses, or the file is `unwanted`.
+    pub fn write(self, path: &Path, unwanted: &Unwanted) -> anyhow::Result<String> {
         let Some((first, last)) = self.moments.first().zip(self.moments.last()) else {
             bail!("nothing to write yet: the first aggregation is not over");
         };
         let (start, end) = (first.start_ns, last.end_ns);
         refuse_existing(path)?;
-        let draft = Draft::new(path)?;
-        let mut writer = rec::create(draft.path(), rec::Format::Rec)?;
+        let mut writer =
+            rec::rec::Writer::new(rec::Replacement::create_new(path)?, path.display().to_string())?;
         let mut header = self.header;
         header.started_unix_ns = crate::live::wall_at(start);
         header.started_ns = start;
         writer.write(&Item::Header(header))?;
         // Targets before their mappings, both before the snapshots of that time, and ends after them.
         let mut events: Vec<(u64, u8, Item)> = Vec::new();
-        for (id, info, timeline, ended) in &self.targets {
-            let time_ns = info.time_ns.max(start);
-            events.push((time_ns, 0, Item::Target(rec::TargetInfo { time_ns, ..info.clone() })));
+        for KeptTarget { id, names, timeline, ended } in &self.targets {
+            let mut watched_ns = start;
+            for (nr, info) in names.iter().enumerate() {
+                let time_ns = info.time_ns.max(start);
+                if nr == 0 {
+                    watched_ns = time_ns;
+                }
+                events.push((time_ns, 0, Item::Target(rec::TargetInfo { time_ns, ..info.clone() })));
+            }
             for (since, maps) in timeline.maps_between(start, u64::MAX) {
-                let time_ns = (*since).max(time_ns);
+                // Nothing of it was written before it was watched; what it is called by then changes nothing.
+                let time_ns = (*since).max(watched_ns);
                 let maps = maps.to_vec();
                 let mappings = rec::Mappings { target: id.0, time_ns, maps, partial: false };
                 events.push((time_ns, 1, Item::Mappings(mappings)));
@@ -74,8 +91,11 @@ impl Kept {
         events.sort_by_key(|(time, order, _)| (*time, *order));
         let mut events = events.into_iter().peekable();
         let mut timelines: Vec<Playback> =
-            self.targets.iter().map(|(id, _, timeline, _)| Playback::new(*id, timeline)).collect();
+            self.targets.iter().map(|target| Playback::new(target.id, &target.timeline)).collect();
         for moment in &self.moments {
+            if unwanted.is_set() {
+                bail!("{} was not written", path.display());
+            }
             while let Some((_, _, item)) = events.next_if(|(time, ..)| *time <= moment.end_ns) {
                 writer.write(&item)?;
             }
@@ -90,8 +110,14 @@ impl Kept {
         let time_ns = self.costs.last().map_or(end, |cost| cost.time_ns.max(end));
         writer.write(&Item::End(rec::End { time_ns, reason, blind_spots: self.blind_spots }))?;
         writer.finish()?;
-        drop(writer);
-        draft.keep()?;
+        let mut written = writer.into_inner()?;
+        written.sync()?;
+        if unwanted.is_set() {
+            bail!("{} was not written", path.display());
+        }
+        // Nothing had that name a moment ago.
+        refuse_existing(path)?;
+        written.publish_new([path.to_owned()])?;
         let seconds = end.saturating_sub(start) / 1_000_000_000;
         Ok(format!("wrote {}: the last {seconds} s; isotherm report heatmap -i {0}", path.display()))
     }
@@ -142,6 +168,9 @@ impl<'a> Playback<'a> {
 }
 
 fn refuse_existing(path: &Path) -> anyhow::Result<()> {
+    if is_standard(path) {
+        bail!("- stands for standard output, which is the screen; choose another name");
+    }
     if path.symlink_metadata().is_ok() {
         bail!("{} is there already; choose another name", path.display());
     }
@@ -164,6 +193,63 @@ pub fn write_text(path: &Path, lines: &[String]) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A process that executes another program while it is watched: all of it stands in what is written.
+    #[test]
+    fn what_was_done_before_an_exec_is_that_of_the_program_before() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut model = Model::default();
+        let id = TargetId(7);
+        let (comm, time_ns) = ("sh".to_owned(), 100 * SECOND);
+        model.target(rec::TargetInfo { id: 7, pid: 7, comm, time_ns, ..rec::TargetInfo::default() });
+        let heap = |start: u64| {
+            vec![rec::Mapping { start, end: start + 4096, name: "[heap]".into(), ..rec::Mapping::default() }]
+        };
+        model.mappings(id, heap(4096), 100 * SECOND);
+        for second in 100..110 {
+            if second == 105 {
+                model.renamed(id, "sleep".to_owned(), vec!["sleep".to_owned()], 105 * SECOND);
+                model.mappings(id, heap(8192), 105 * SECOND);
+            }
+            let at = if second < 105 { 4096 } else { 8192 };
+            let range = isotherm_damon::AddrRange::new(at, at + 4096);
+            let region = isotherm_damon::RegionSnapshot { range, ..Default::default() };
+            model.snapshot(&Snapshot {
+                start_ns: second * SECOND,
+                end_ns: (second + 1) * SECOND,
+                targets: vec![TargetSnapshot::new(id, vec![region])],
+                ..Snapshot::default()
+            });
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.rec");
+        let nothing_left = || std::fs::read_dir(dir.path()).unwrap().count() == 0;
+        let unwanted = Unwanted::default();
+        unwanted.set();
+        let error = Kept::of(&model).write(&path, &unwanted).unwrap_err().to_string();
+        assert!(error.contains("was not written") && nothing_left(), "{error}");
+        Kept::of(&model).write(&path, &Unwanted::default()).unwrap();
+        let again = Kept::of(&model).write(&path, &Unwanted::default()).unwrap_err().to_string();
+        assert!(again.contains("is there already"), "{again}");
+        assert!(Kept::of(&model).write(Path::new("-"), &Unwanted::default()).is_err(), "the screen");
+        let mut reader = rec::open(&path).unwrap();
+        let mut said = Vec::new();
+        while let Some(item) = reader.next_item().unwrap() {
+            match item {
+                Item::Target(info) => said.push(format!("{} at {}", info.comm, info.time_ns / SECOND)),
+                Item::Mappings(maps) => {
+                    said.push(format!("{} mapped at {}", maps.maps[0].start, maps.time_ns / SECOND));
+                }
+                Item::Snapshot(snapshot) if said.last().is_none_or(|last| last != "snapshots") => {
+                    assert_eq!(snapshot.targets[0].regions.len(), 1);
+                    said.push("snapshots".to_owned());
+                }
+                _ => {}
+            }
+        }
+        let (before, after) = (["sh at 100", "4096 mapped at 100"], ["sleep at 105", "8192 mapped at 105"]);
+        assert_eq!(said, [&before[..], &["snapshots"], &after[..], &["snapshots"]].concat());
+    }
 
     #[test]
     fn a_screen_is_written_whole_or_not_at_all_and_replaces_nothing() {

@@ -5,7 +5,7 @@ use super::output::Keeper;
 use super::pace::{Pace, thread_cpu};
 use super::paint::paint;
 use super::save::{self, Kept};
-use super::saving::Saving;
+use super::saving::{Saving, Unwanted};
 use super::screen::Screen;
 use super::state::Effect;
 use super::style::Look;
@@ -175,7 +175,9 @@ impl Ui {
             save::write_text(&path, &lines).unwrap_or_else(|error| format!("{error:#}"))
         } else {
             let kept = Kept::of(&screen.known().lock());
-            self.saving.start(name, move || kept.write(&path).unwrap_or_else(|error| format!("{error:#}")))
+            let write = move |unwanted: &Unwanted| kept.write(&path, unwanted);
+            self.saving
+                .start(name, move |unwanted| write(unwanted).unwrap_or_else(|error| format!("{error:#}")))
         };
         screen.state.message = Some(said);
     }

@@ -138,3 +138,34 @@ fn the_cost_shown_is_the_mean_of_ten_seconds() {
         assert!(second < 10 || recent.cpu_ns == 100_000_000, "{second}: {}", recent.cpu_ns);
     }
 }
+
+#[test]
+fn names_are_kept_as_long_as_what_was_done_under_them() {
+    let keep = Keep { time_ns: 10 * SECOND, ..Keep::default() };
+    let mut model = Model::new(rec::Header::default(), keep);
+    model.target(rec::TargetInfo { time_ns: SECOND, ..info(1, 1) });
+    let rename = |model: &mut Model, comm: &str, second: u64| {
+        model.renamed(TargetId(1), comm.into(), Vec::new(), second * SECOND);
+    };
+    let names = |model: &Model| {
+        let target = &model.targets[&TargetId(1)];
+        let all = target.former.iter().chain(std::iter::once(&target.info));
+        all.map(|info| format!("{} {}", info.comm, info.time_ns / SECOND)).collect::<Vec<_>>()
+    };
+    rename(&mut model, "env", 5);
+    rename(&mut model, "env", 6);
+    rename(&mut model, "sleep", 7);
+    assert_eq!(names(&model), ["short 1", "env 5", "sleep 7"], "the same name again is none");
+    assert_eq!(
+        model.targets[&TargetId(1)].info.cmdline.len(),
+        1,
+        "of what has ended by then nobody knows another"
+    );
+    for (second, left) in [(14, 3), (15, 2), (16, 2), (17, 1), (60, 1)] {
+        model.cost(&Cost { time_ns: second * SECOND, wall_ns: SECOND, ..Cost::default() });
+        assert_eq!(names(&model).len(), left, "{second}: {:?}", names(&model));
+    }
+    (0..1000).for_each(|i| rename(&mut model, &format!("sh{i}"), 60));
+    assert_eq!(names(&model).len(), MOST_NAMES + 1);
+    assert_eq!(names(&model)[0], "sh967 7", "it has been watched since then");
+}

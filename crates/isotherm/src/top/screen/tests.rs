@@ -1,5 +1,6 @@
 use super::super::model::{Keep, Model};
 use super::super::paint::paint;
+use super::super::saving::Unwanted;
 use super::*;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetSnapshot};
@@ -286,7 +287,7 @@ fn a_pause_is_of_one_moment_whatever_is_looked_at() {
     // And that is what is written.
     let dir = tempfile::tempdir().unwrap();
     let kept = super::super::save::Kept::of(&screen.known().lock());
-    let said = kept.write(&dir.path().join("paused.rec")).unwrap();
+    let said = kept.write(&dir.path().join("paused.rec"), &Unwanted::default()).unwrap();
     assert!(said.contains("the last 20 s"), "{said}");
     press(&mut screen, KeyCode::Char('p'));
     assert!(shown(&mut screen, 80, 24)[0].contains("(exited)"));
@@ -383,9 +384,10 @@ fn what_is_kept_is_bounded_and_can_be_written_and_read() {
     let made = Made::new(5, 700);
     made.model.lock().target_end(TargetId(5), "exited".into(), 700 * SECOND);
     let kept = super::super::save::Kept::of(&made.model.lock());
-    let said = kept.write(&path).unwrap();
+    let said = kept.write(&path, &Unwanted::default()).unwrap();
     assert!(said.contains("kept.rec") && said.contains("the last 600 s"), "{said}");
-    let again = super::super::save::Kept::of(&made.model.lock()).write(&path).unwrap_err();
+    let again =
+        super::super::save::Kept::of(&made.model.lock()).write(&path, &Unwanted::default()).unwrap_err();
     assert!(again.to_string().contains("is there already"), "{again}");
     let mut reader = rec::open(&path).unwrap();
     let (mut snapshots, mut targets, mut ended, mut end) = (0, 0, 0, false);
