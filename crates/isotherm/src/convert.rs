@@ -5,12 +5,19 @@ use crate::output::{self, Draft};
 use crate::reading;
 use crate::stop::Stop;
 use anyhow::{Context, anyhow, bail};
-use isotherm_record::{Error, Format, Item, ItemReader, ItemWriter, create, open_with};
+use isotherm_record::{Error, Format, Item, ItemReader, ItemWriter, create, create_on, open_with};
 use isotherm_report::units::{counted, format_size, significant};
+use std::fs::File;
 use std::io::{ErrorKind, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+
+/// How often it is looked whether the user has it end.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs the command.
 ///
@@ -24,19 +31,42 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     {
         misuse!("{}: input and output are the same file; write to another one", args.input.display());
     }
-    let mut reader = open_with(&args.input, &args.foreign.read_options())?;
+    let reader = open_with(&args.input, &args.foreign.read_options())?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let draft = Draft::new(&args.output)?;
     let no_space = |error| told_of_no_space(error, args);
-    let mut writer = create(draft.path(), format).map_err(|error| no_space(error.into()))?;
-    let Some(done) = copy(&mut *reader, &mut *writer, &stop, !args.quiet).map_err(no_space)? else {
-        say!("isotherm: interrupted; {} was not written", args.output.display());
+    let (done, name) = (Done::default(), args.output.display().to_string());
+    let file = draft.is_file().then(|| draft.open()).transpose()?;
+    // On a thread of its own: the last step of some formats takes as long as all before it, a pipe waits for its reader, and
+    // either may stand still. What hangs ends with the program.
+    let (sender, finished) = channel();
+    let work = {
+        let (done, output) = (done.clone(), args.output.clone());
+        move || {
+            let copied = match file {
+                Some(file) => copy_to_file(reader, file, name, format, &done),
+                None => create(&output, format).map_err(Into::into).and_then(|to| copy(reader, to, &done)),
+            };
+            // Whoever waited may have left.
+            let _ = sender.send(copied);
+        }
+    };
+    std::thread::Builder::new()
+        .name("isotherm-convert".into())
+        .spawn(work)
+        .context("cannot start a thread")?;
+    let Some(copied) = wait(&finished, &stop, &done, !args.quiet) else {
+        match draft.is_file() {
+            true => say!("isotherm: interrupted; {} was not written", args.output.display()),
+            false => say!("isotherm: interrupted; what {} got is incomplete", args.output.display()),
+        }
         return Ok(ExitCode::from(stop.code().unwrap_or(130)));
     };
-    reading::check_content(&args.input, done.snapshots, reader.warnings())?;
-    drop(writer);
+    let reader = copied.map_err(no_space)?;
+    let snapshots = done.snapshots();
+    reading::check_content(&args.input, snapshots, reader.warnings())?;
     let is_file = args.output.metadata().is_ok_and(|metadata| metadata.is_file());
-    if done.snapshots == 0 && is_file && output::holds_snapshot(&args.output) {
+    if snapshots == 0 && is_file && output::holds_snapshot(&args.output) {
         bail!(
             "{}: there is no snapshot in it, and {} holds some; it stays as it is (remove it first, or write to another file)",
             args.input.display(),
@@ -68,33 +98,66 @@ fn told_of_no_space(error: anyhow::Error, args: &ConvertArgs) -> anyhow::Error {
     anyhow!("cannot write {}: {source} (free some space; {what_is_left})", args.output.display())
 }
 
-struct Done {
-    snapshots: u64,
-    regions: u64,
+/// How far it is.
+#[derive(Clone, Default)]
+struct Done(Arc<(AtomicU64, AtomicU64)>);
+
+impl Done {
+    fn add(&self, regions: usize) {
+        self.0.0.fetch_add(1, Ordering::Relaxed);
+        self.0.1.fetch_add(regions as u64, Ordering::Relaxed);
+    }
+
+    fn snapshots(&self) -> u64 {
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    fn regions(&self) -> u64 {
+        self.0.1.load(Ordering::Relaxed)
+    }
 }
 
-/// Copies every item; `None` when it was told to stop.
-fn copy(
-    reader: &mut dyn ItemReader,
-    writer: &mut dyn ItemWriter,
-    stop: &Stop,
-    talk: bool,
-) -> anyhow::Result<Option<Done>> {
-    let mut progress = Progress::new(talk && std::io::stderr().is_terminal());
-    let mut done = Done { snapshots: 0, regions: 0 };
+type Copied = anyhow::Result<Box<dyn ItemReader>>;
+
+/// Copies every item; returns the reader, for its warnings.
+fn copy(mut reader: Box<dyn ItemReader>, mut writer: Box<dyn ItemWriter>, done: &Done) -> Copied {
     while let Some(item) = reader.next_ref()? {
         if let Item::Snapshot(snapshot) = item {
-            done.snapshots += 1;
-            done.regions += snapshot.nr_regions() as u64;
-            progress.tell(&done);
+            done.add(snapshot.nr_regions());
         }
         writer.write(item)?;
-        if stop.asked() {
-            return Ok(None);
-        }
     }
     writer.finish()?;
-    Ok(Some(done))
+    Ok(reader)
+}
+
+/// The same, to the disk.
+fn copy_to_file(
+    reader: Box<dyn ItemReader>,
+    file: File,
+    name: String,
+    format: Format,
+    done: &Done,
+) -> Copied {
+    let written = file.try_clone().with_context(|| format!("cannot write {name}"))?;
+    let reader = copy(reader, create_on(file, name.clone(), format)?, done)?;
+    written.sync_all().with_context(|| format!("cannot write {name}"))?;
+    Ok(reader)
+}
+
+/// Waits until all is copied, and says how far it is; `None` when the user has it end before.
+fn wait(finished: &Receiver<Copied>, stop: &Stop, done: &Done, talk: bool) -> Option<Copied> {
+    let mut progress = Progress::new(talk && std::io::stderr().is_terminal());
+    loop {
+        match finished.recv_timeout(LOOK) {
+            Ok(copied) => return Some(copied),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Some(Err(anyhow!("the thread that converts failed")));
+            }
+            Err(RecvTimeoutError::Timeout) if stop.asked() => return None,
+            Err(RecvTimeoutError::Timeout) => progress.tell(done),
+        }
+    }
 }
 
 fn tell(done: &Done, from: Format, to: Format, output: &Path) {
@@ -102,8 +165,8 @@ fn tell(done: &Done, from: Format, to: Format, output: &Path) {
     let size = size.map(|size| format!(", {size}")).unwrap_or_default();
     say!(
         "isotherm: {from} to {to}: {}, {}{size}",
-        counted(done.snapshots, "snapshot"),
-        counted(done.regions, "region")
+        counted(done.snapshots(), "snapshot"),
+        counted(done.regions(), "region")
     );
     let losses = to.losses();
     // What the input did not hold is not lost; damo's formats know nothing of ours.
@@ -125,16 +188,15 @@ impl Progress {
 
     fn tell(&mut self, done: &Done) {
         let Some(next) = self.next else { return };
-        // The clock is cheap, but not for each of a million snapshots.
-        if !done.snapshots.is_multiple_of(64) || Instant::now() < next {
+        if Instant::now() < next {
             return;
         }
         self.next = Some(Instant::now() + Duration::from_millis(200));
         self.shown = true;
-        let millions = significant(done.regions as f64 / 1e6, 3);
+        let millions = significant(done.regions() as f64 / 1e6, 3);
         say_on_the_line!(
             "\r\x1b[Kconverted {} snapshots, {millions} million regions (Ctrl-C ends it)",
-            done.snapshots
+            done.snapshots()
         );
     }
 }

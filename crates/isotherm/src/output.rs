@@ -1,7 +1,7 @@
 //! Output files that neither destroy what they replace nor pass for complete when they are not.
 
 use anyhow::{Context, bail};
-use isotherm_record::{Format, open};
+use isotherm_record::{Format, Replacement, open};
 use isotherm_report::html::SIGNATURE;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -143,18 +143,19 @@ pub fn holds_snapshot(path: &Path) -> bool {
     }
 }
 
-/// A file that takes its name when it is complete, and goes away when it is not.
+/// A file that takes its name when it is complete, and goes away when it is not, whatever ends this program: until then it
+/// has none, where the file system knows that.
 pub struct Draft {
     target: PathBuf,
-    /// Where it is written until then; none where there is nothing to protect (a pipe, a device).
-    draft: Option<PathBuf>,
+    /// Nothing where there is nothing to protect (a pipe, a device).
+    file: Option<Replacement>,
 }
 
 impl Draft {
     /// A draft of the recording `path`.
     ///
     /// # Errors
-    /// As [`check_replaceable`].
+    /// As [`Self::of`].
     pub fn new(path: &Path) -> anyhow::Result<Self> {
         Self::of(Content::Recording, path)
     }
@@ -162,50 +163,43 @@ impl Draft {
     /// A draft of `path`, which is to hold `content`.
     ///
     /// # Errors
-    /// As [`check_replaceable_by`].
+    /// As [`check_replaceable_by`]; no file can be made there.
     pub fn of(content: Content, path: &Path) -> anyhow::Result<Self> {
         check_replaceable_by(content, path)?;
         // A link goes on to point where it did.
         let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let special = is_standard(path) || target.metadata().is_ok_and(|m| !m.is_file());
-        let draft = match target.file_name() {
-            Some(name) if !special => {
-                let mut name = name.to_owned();
-                name.push(format!(".{}.partial", std::process::id()));
-                Some(target.with_file_name(name))
+        let file = (!special).then(|| Replacement::create_new(&target)).transpose()?;
+        Ok(Self { target, file })
+    }
+
+    /// Whether it is a file that has yet to take its name; else what is written is there at once.
+    pub fn is_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Where to write. A pipe is opened when somebody reads it.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn open(&self) -> anyhow::Result<File> {
+        match &self.file {
+            Some(file) => Ok(file.file()?),
+            None => {
+                File::create(&self.target).with_context(|| format!("cannot write {}", self.target.display()))
             }
-            _ => None,
-        };
-        Ok(Self { target, draft })
+        }
     }
 
-    /// Where to write.
-    pub fn path(&self) -> &Path {
-        self.draft.as_deref().unwrap_or(&self.target)
-    }
-
-    /// Gives it its name.
+    /// Gives it its name. It is on the disk before it takes the place of what is there: after a crash there is the one or the
+    /// other, whole.
     ///
     /// # Errors
     /// When the system refuses; the draft is gone then.
-    pub fn keep(mut self) -> anyhow::Result<()> {
-        let Some(draft) = self.draft.take() else { return Ok(()) };
-        // On the disk before it takes the place of what is there: after a crash there is the one or the other, whole.
-        let synced = File::options().write(true).open(&draft).and_then(|file| file.sync_all());
-        if let Err(error) = synced.and_then(|()| std::fs::rename(&draft, &self.target)) {
-            let _ = std::fs::remove_file(&draft);
-            return Err(error).with_context(|| format!("cannot write {}", self.target.display()));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if let Some(draft) = &self.draft {
-            // It may never have been made.
-            let _ = std::fs::remove_file(draft);
-        }
+    pub fn keep(self) -> anyhow::Result<()> {
+        let Some(mut file) = self.file else { return Ok(()) };
+        file.sync()?;
+        Ok(file.replace()?)
     }
 }
 
@@ -214,6 +208,7 @@ mod tests {
     use super::*;
     use isotherm_record::synthetic::{Shape, Synthetic};
     use isotherm_record::{ItemReader, create};
+    use std::io::Write;
 
     #[test]
     fn only_recordings_are_replaced() {
@@ -296,21 +291,26 @@ mod tests {
     fn a_draft_has_no_name_until_it_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out.rec");
+        let write = |draft: &Draft, text: &str| draft.open().unwrap().write_all(text.as_bytes()).unwrap();
         let draft = Draft::new(&path).unwrap();
-        std::fs::write(draft.path(), "half").unwrap();
+        write(&draft, "half");
         assert!(!path.exists());
         drop(draft);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        let draft = Draft::new(&path).unwrap();
-        std::fs::write(draft.path(), "whole").unwrap();
-        draft.keep().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "whole");
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        for text in ["whole", "another, in its place"] {
+            let draft = Draft { target: path.clone(), file: Some(Replacement::create_new(&path).unwrap()) };
+            write(&draft, text);
+            draft.keep().unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
     }
 
     #[test]
     fn devices_are_written_in_place() {
-        assert_eq!(Draft::new(Path::new("/dev/null")).unwrap().path(), Path::new("/dev/null"));
-        assert_eq!(Draft::new(Path::new("-")).unwrap().path(), Path::new("-"));
+        for path in ["/dev/null", "-"] {
+            assert!(!Draft::new(Path::new(path)).unwrap().is_file());
+        }
+        assert!(Draft::new(Path::new("/dev/null")).unwrap().open().is_ok());
     }
 }

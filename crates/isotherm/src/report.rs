@@ -281,7 +281,7 @@ impl PictureFile {
         let path = self.path.display();
         let mut picture = Vec::new();
         draw(self.kind, &mut picture).with_context(|| format!("cannot draw {path}"))?;
-        std::fs::write(self.draft.path(), &picture).with_context(|| format!("cannot write {path}"))?;
+        self.draft.open()?.write_all(&picture).with_context(|| format!("cannot write {path}"))?;
         self.draft.keep()?;
         say!("isotherm: wrote {path}");
         Ok(())

@@ -119,6 +119,14 @@ fn foreign(head: &[u8]) -> Option<&'static str> {
 /// [`Error::WouldClobber`]; [`Error::Io`].
 pub fn create(path: &Path, format: Format) -> Result<Box<dyn ItemWriter>, Error> {
     let (output, file) = create_file(path)?;
+    create_on(output, file, format)
+}
+
+/// Creates a recording in a file that is open and empty, called `file` in errors.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn create_on(output: File, file: String, format: Format) -> Result<Box<dyn ItemWriter>, Error> {
     Ok(match format {
         Format::Rec => Box::new(rec::Writer::new(output, file)?),
         Format::JsonCompressed | Format::Json => Box::new(json::Writer::new(output, file, format)),

@@ -23,7 +23,7 @@ mod spool;
 pub mod synthetic;
 
 pub use error::{Error, Warning};
-pub use files::{Conversion, ReadOptions, convert, create, open, open_from, open_with};
+pub use files::{Conversion, ReadOptions, convert, create, create_on, open, open_from, open_with};
 pub use format::{Format, UnknownFormatName};
 use isotherm_damon::Snapshot;
 pub use joined::open_joined;

@@ -158,6 +158,33 @@ impl Replacement {
         }
     }
 
+    /// Gives the file its name, in place of the file that has it, if any: of that nothing is kept.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; then there is no file, and what was there still is.
+    pub fn replace(&mut self) -> Result<(), Error> {
+        let failed = |e| Error::io("write", &self.name, e);
+        let State::Draft { target, draft } = std::mem::replace(&mut self.state, State::Placed) else {
+            return Err(failed(Errno::INVAL.into()));
+        };
+        let draft = match draft {
+            Some(draft) => draft,
+            None => name_file(&self.file, &target).map_err(failed)?,
+        };
+        std::fs::rename(&draft, &target).map_err(|error| {
+            let _ = std::fs::remove_file(&draft);
+            failed(error)
+        })
+    }
+
+    /// Another handle of the file, for what writes to files. Not for one that waits for the file that is there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn file(&self) -> Result<File, Error> {
+        self.file.try_clone().map_err(|e| Error::io("write", &self.name, e))
+    }
+
     /// Whether it would take the place of a recording that has a snapshot in it.
     pub fn would_replace(&self) -> bool {
         match &self.state {

@@ -12,7 +12,6 @@ use isotherm_report::holdings::Holdings;
 use isotherm_report::html::{self, Canvas, Contents};
 use isotherm_report::trend::{Definition, Measure, TrendAnalysis, TrendOptions};
 use isotherm_report::units::format_size;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
 /// Stretches of time that the working set is kept for, at most.
@@ -100,11 +99,10 @@ fn write(draft: Draft, args: &HtmlArgs, canvas: Canvas, contents: &Contents) -> 
     let path = args.output.display();
     if is_standard(&args.output) {
         let mut out = BufWriter::new(io::stdout().lock());
-        html::write(canvas, contents, &mut out)?;
+        html::write(canvas, contents, &mut out).context("cannot write to standard output")?;
         return out.flush().context("cannot write to standard output");
     }
-    let file = File::create(draft.path()).with_context(|| format!("cannot write {path}"))?;
-    let mut out = BufWriter::new(file);
+    let mut out = BufWriter::new(draft.open()?);
     let written = html::write(canvas, contents, &mut out).with_context(|| format!("cannot write {path}"))?;
     out.flush().with_context(|| format!("cannot write {path}"))?;
     drop(out);

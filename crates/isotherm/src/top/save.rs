@@ -10,6 +10,7 @@ use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
 use isotherm_linux::Cost;
 use isotherm_record as rec;
 use isotherm_record::{Item, ItemWriter};
+use std::io::Write;
 use std::path::Path;
 
 /// What is kept, by reference: to be written on a thread of its own.
@@ -185,7 +186,8 @@ pub fn write_text(path: &Path, lines: &[String]) -> anyhow::Result<String> {
     refuse_existing(path)?;
     let draft = Draft::of(Content::Text, path)?;
     let text: String = lines.iter().map(|line| format!("{}\n", line.trim_end())).collect();
-    std::fs::write(draft.path(), text).with_context(|| format!("cannot write {}", path.display()))?;
+    let written = draft.open()?.write_all(text.as_bytes());
+    written.with_context(|| format!("cannot write {}", path.display()))?;
     draft.keep()?;
     Ok(format!("wrote {}: this screen", path.display()))
 }
