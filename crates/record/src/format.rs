@@ -61,7 +61,8 @@ impl Format {
 
     /// The format a file name stands for: by extension, and damo's `damon.data`.
     pub fn from_path(path: &Path) -> Option<Self> {
-        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+        // What stands before the ending may be any bytes.
+        let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
         let by_ending = [
             (".rec", Self::Rec),
             (".json_compressed", Self::JsonCompressed),

@@ -434,6 +434,9 @@ fn names_and_extensions() {
     ] {
         assert_eq!(Format::from_path(Path::new(path)), format, "{path}");
     }
+    // Names are bytes.
+    let name = std::os::unix::ffi::OsStrExt::from_bytes(b"\xff.json");
+    assert_eq!(Format::from_path(Path::new::<std::ffi::OsStr>(name)), Some(Format::Json));
 }
 
 proptest! {
