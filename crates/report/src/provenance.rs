@@ -380,9 +380,13 @@ impl Provenance {
         }
         let cost = &self.cost;
         if cost.checks_cut > 0 || cost.clears_cut > 0 {
+            // A header that is lost does not say how much that was.
+            let limit = match self.overhead_limit {
+                limit if limit > 0.0 => format!(" ({} of a CPU)", format_share(limit)),
+                _ => String::new(),
+            };
             lines.push(format!(
-                "cut by the overhead budget ({} of a CPU): {}, {}",
-                format_share(self.overhead_limit),
+                "cut by the overhead budget{limit}: {}, {}",
                 counted(cost.checks_cut, "check"),
                 counted(cost.clears_cut, "clear")
             ));
