@@ -34,9 +34,20 @@ pub use scheme::{CheckArgs, SchemeCommand, SchemeConvertArgs, TryArgs};
 pub use targets::TargetArgs;
 pub use top::TopArgs;
 
+const FIRST_STEPS: &str = "\
+First steps:
+  isotherm doctor                       what works here, and what would help
+  isotherm record --pid PID -d 10s      watch a process for 10 s (best as root)
+  isotherm record -- COMMAND            watch a program from its start to its end
+  isotherm report summary               what each process holds: in use, hot, cold
+  isotherm report heatmap               which addresses were accessed when
+  isotherm top                          the same live, of all processes (as root)
+
+Each command says more with --help.";
+
 /// See which memory of a process is hot, on any stock Linux kernel.
 #[derive(Debug, Parser)]
-#[command(name = "isotherm", version, propagate_version = true, max_term_width = 110)]
+#[command(name = "isotherm", version, propagate_version = true, max_term_width = 110, after_help = FIRST_STEPS)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -3,17 +3,21 @@
 
 mod common;
 
-use common::{Done, isotherm, run, skip};
+use common::{Done, LONG_ENOUGH, isotherm, run, skip, sleeper};
 use std::fs;
 use std::process::Command;
 use tempfile::tempdir;
+
+/// Ten seconds are for people.
+const LONG_ENOUGH_TO_SEE: &str = "2s";
 
 #[test]
 fn help_fits_the_terminal_and_its_paragraphs_fill_it() {
     let dir = tempdir().unwrap();
     for width in [80, 100] {
         for command in [
-            &["record"][..],
+            &[][..],
+            &["record"],
             &["convert"],
             &["doctor"],
             &["report", "access"],
@@ -42,6 +46,42 @@ fn help_fits_the_terminal_and_its_paragraphs_fill_it() {
             }
         }
     }
+}
+
+#[test]
+fn the_first_steps_work_as_they_stand_in_the_help() {
+    let dir = tempdir().unwrap();
+    let mut help = isotherm(dir.path(), &["--help"]);
+    let help = Done::from(help.env("COLUMNS", "80").output().unwrap()).ok();
+    let steps =
+        help.lines().skip_while(|line| *line != "First steps:").skip(1).take_while(|line| !line.is_empty());
+    let target = sleeper();
+    let mut names = Vec::new();
+    for step in steps {
+        assert!(step.chars().count() <= 80, "{step}");
+        let (command, _) =
+            step.trim().split_once("  ").unwrap_or_else(|| panic!("{step} says nothing of it"));
+        let pid = target.pid().to_string();
+        let words: Vec<&str> = command
+            .split(' ')
+            .skip(1)
+            .map(|word| match word {
+                "PID" => pid.as_str(),
+                "COMMAND" => "sleep",
+                "10s" => LONG_ENOUGH_TO_SEE,
+                word => word,
+            })
+            .collect();
+        match words[..] {
+            // It draws on a terminal until somebody has seen enough.
+            ["top"] => run(dir.path(), &["top", "--help"]).ok(),
+            // How well it can be watched depends on who runs this.
+            ["record", .., "sleep"] => run(dir.path(), &[&words[..], &[LONG_ENOUGH]].concat()).ok(),
+            _ => run(dir.path(), &words).ok(),
+        };
+        names.push(words[0].to_owned());
+    }
+    assert_eq!(names, ["doctor", "record", "record", "report", "report", "top"], "{help}");
 }
 
 #[test]
