@@ -35,6 +35,7 @@ fn of_key(key: KeyEvent, state: &State) -> Option<Action> {
             KeyCode::Char('b') => Some(Action::Page(-1)),
             // Some terminals send it for Backspace.
             KeyCode::Char('h') if state.prompt.is_some() => Some(Action::Erase),
+            KeyCode::Char('u') if state.prompt.is_some() => Some(Action::EraseAll),
             _ => None,
         };
     }

@@ -99,6 +99,7 @@ pub enum Action {
     Ask(Prompt),
     Type(char),
     Erase,
+    EraseAll,
     Accept,
     Pause,
     /// The next window of the working set, the next time since which memory is cold.
@@ -240,7 +241,7 @@ impl State {
 
     /// Does what is asked for.
     pub fn apply(&mut self, action: Action, seen: &Seen) -> Effect {
-        if !matches!(action, Action::Type(_) | Action::Erase) {
+        if !matches!(action, Action::Type(_) | Action::Erase | Action::EraseAll) {
             self.message = None;
         }
         match action {
@@ -264,22 +265,9 @@ impl State {
                 };
                 self.prompt = Some((prompt, text));
             }
-            Action::Type(c) => {
-                if let Some((prompt, text)) = &mut self.prompt {
-                    text.push(c);
-                    if *prompt == Prompt::Filter {
-                        *self.filter_mut() = self.typed();
-                    }
-                }
-            }
-            Action::Erase => {
-                if let Some((prompt, text)) = &mut self.prompt {
-                    text.pop();
-                    if *prompt == Prompt::Filter {
-                        *self.filter_mut() = self.typed();
-                    }
-                }
-            }
+            Action::Type(c) => self.edit(|text| text.push(c)),
+            Action::Erase => self.edit(|text| _ = text.pop()),
+            Action::EraseAll => self.edit(String::clear),
             Action::Accept => {
                 if let Some((Prompt::Save, name)) = self.prompt.take()
                     && !name.trim().is_empty()
@@ -370,6 +358,16 @@ impl State {
                 };
             }
             _ => {}
+        }
+    }
+
+    /// Changes what is typed; a filter is heeded while it is.
+    fn edit(&mut self, change: impl FnOnce(&mut String)) {
+        if let Some((prompt, text)) = &mut self.prompt {
+            change(text);
+            if *prompt == Prompt::Filter {
+                *self.filter_mut() = self.typed();
+            }
         }
     }
 

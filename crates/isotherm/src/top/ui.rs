@@ -183,10 +183,11 @@ impl Ui {
     }
 }
 
-/// The lines of a screen.
+/// The lines of a screen, but for the bottom line, in which the name of the file was typed.
 fn lines(shown: &Buffer) -> Vec<String> {
     let width = usize::from(shown.area.width).max(1);
-    shown.content.chunks(width).map(|line| line.iter().map(|cell| cell.symbol()).collect()).collect()
+    let lines = shown.content.chunks(width).take(usize::from(shown.area.height).saturating_sub(1));
+    lines.map(|line| line.iter().map(|cell| cell.symbol()).collect()).collect()
 }
 
 /// Which share of a CPU a thread takes, on the mean of some seconds.

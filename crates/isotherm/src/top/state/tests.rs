@@ -94,6 +94,9 @@ fn a_filter_looks_at_names_commands_and_pids_and_goes_by_escape() {
     });
     state.apply(Action::Erase, &seen);
     assert_eq!(pids(&arranged(&mut state).0), [3], "while it is typed");
+    state.apply(Action::EraseAll, &seen);
+    assert_eq!(arranged(&mut state).0.len(), 3);
+    "PY".chars().for_each(|c| drop(state.apply(Action::Type(c), &seen)));
     state.apply(Action::Accept, &seen);
     assert_eq!((state.prompt.is_none(), state.filter.as_str()), (true, "PY"));
     state.apply(Action::Back, &seen);
