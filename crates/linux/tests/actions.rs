@@ -36,12 +36,24 @@ fn apply(
     size: u64,
     filters: &[OpsFilter],
 ) -> Result<Outcome, Refusal> {
+    apply_within(acting, action, start, size, filters, None)
+}
+
+/// The same in no more time than this, ns.
+fn apply_within(
+    acting: &mut Acting,
+    action: Action,
+    start: u64,
+    size: u64,
+    filters: &[OpsFilter],
+    time_left_ns: Option<u64>,
+) -> Result<Outcome, Refusal> {
     let mut maps = Maps::new();
     maps.read(&Process::open(getpid()).unwrap()).unwrap();
     acting.mappings(ME, maps.list());
     let range = AddrRange::new(start, start + size);
     let region = RegionSnapshot { range, ..RegionSnapshot::default() };
-    let (target, nodes, time_left_ns) = (ME, &[][..], None);
+    let (target, nodes) = (ME, &[][..]);
     acting.apply(&Request {
         scheme: 0,
         action,
@@ -257,6 +269,38 @@ fn what_cannot_be_done_is_counted_and_every_call_is_heard_of() {
         (heard[0].action, heard[0].range.size(), heard[0].pid),
         (Action::LruPrio, size, std::process::id())
     );
+}
+
+#[test]
+fn a_call_ends_when_its_time_is_over() {
+    let Some(mut acting) = acting() else { return };
+    let (start, size) = (anonymous(8 * HUGE, false), 8 * HUGE);
+    // Nothing takes a nanosecond, and a least call is done nonetheless.
+    let outcome = apply_within(&mut acting, Action::Cold, start, size, &[], Some(1)).unwrap();
+    let until = outcome.until.unwrap();
+    assert_eq!((until - start, outcome.applied), (16 * PAGE, 16 * PAGE), "{outcome:?}");
+    // It goes on from there, in as many chunks as it takes.
+    let outcome =
+        apply_within(&mut acting, Action::Cold, until, start + size - until, &[], Some(1 << 60)).unwrap();
+    assert_eq!((outcome.until, outcome.applied), (None, size - 16 * PAGE), "{outcome:?}");
+}
+
+#[test]
+fn a_huge_page_is_a_least_call() {
+    let Some(mut acting) = acting() else { return };
+    let (start, size) = (anonymous(4 * HUGE, true), 4 * HUGE);
+    if huge_mapped(start, size) < size {
+        eprintln!("skipped: no huge pages to be had");
+        return;
+    }
+    let (mut at, mut calls) = (start, 0);
+    while at < start + size {
+        let outcome = apply_within(&mut acting, Action::Cold, at, start + size - at, &[], Some(1)).unwrap();
+        let end = outcome.until.unwrap_or(start + size);
+        assert!(end > at, "it gets on: {outcome:?}");
+        (at, calls) = (end, calls + 1);
+    }
+    assert!(calls >= 4 && huge_mapped(start, size) == size, "{calls} calls");
 }
 
 #[test]

@@ -154,7 +154,7 @@ impl Actions for Memory {
             passed: applied * PAGE_SIZE,
             took_ns: applied * 500,
             skipped: (end - start) as u64 * PAGE_SIZE - applied * PAGE_SIZE,
-            cut: None,
+            ..Outcome::default()
         })
     }
 }

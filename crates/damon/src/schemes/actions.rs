@@ -26,8 +26,8 @@ pub struct Request<'a> {
     pub filters: &'a [OpsFilter],
     /// Where to migrate to.
     pub nodes: &'a [Node],
-    /// How long it should take at the most, in nanoseconds, where the quota limits time. What is not done by then is not
-    /// applied.
+    /// How long it should take at the most, in nanoseconds, where there is a quota. It does a least call, however long that
+    /// takes, and no more for which the time is not enough; then it stops ([`Outcome::until`]).
     pub time_left_ns: Option<u64>,
     /// When the running window of the quota was opened ([`Moment::now_ns`](crate::Moment::now_ns)); `None` without a quota.
     pub window_ns: Option<u64>,
@@ -46,6 +46,9 @@ pub struct Outcome {
     /// What cannot be divided, begins in the range, and goes on behind its end within [`Request::matches`]: it was left for a
     /// call of its own. Nothing from its start on was done.
     pub cut: Option<AddrRange>,
+    /// Where it stopped, in the range, since what comes next would take longer than [`Request::time_left_ns`]: nothing from
+    /// there on was tried. `None`: the time was enough.
+    pub until: Option<u64>,
     /// How long it took, in nanoseconds of the caller's clock.
     pub took_ns: u64,
 }

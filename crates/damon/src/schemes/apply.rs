@@ -101,6 +101,7 @@ pub(super) fn pass(
         if state.window.is_full(moment.min_region) {
             return;
         }
+        state.window.begin_pass(scheme.apply_interval.unwrap_or(moment.attrs.aggr));
         let levels = if is_ordered(scheme.action, scheme.quota.weights) { SCORES } else { 1 };
         state.cursors.resize(levels, Cursor::default());
         state.cursors.iter_mut().for_each(|cursor| cursor.settle(moment.targets()));
@@ -292,7 +293,7 @@ fn act(
         if start >= whole.end {
             continue;
         }
-        stopped |= limited && state.window.is_full(moment.min_region);
+        stopped |= limited && state.window.is_over_for_now(moment.min_region);
         if stopped {
             progress.cut = true;
             continue;

@@ -3,10 +3,12 @@
 //! Memory comes in units that are acted on whole or not at all: least regions here, large folios for those who act. A piece
 //! that ends within such a unit, at the border of a region or of what the quota leaves, comes back with it
 //! ([`Outcome::cut`]). It is asked for in a call of its own then, also if it reaches into the next region, as long as that
-//! matches. A unit for which the window has no room left closes it, and comes first in the next one; what is larger than a
-//! whole window is asked for in part, which is to say left alone.
+//! matches. A unit for which the window has no room left closes it, and comes first in the next one; what has more bytes than a
+//! whole window is asked for in part, which is to say left alone. An action that stops for want of time ends the pass: the
+//! next one goes on where it stopped.
 
 use super::apply::{Candidate, add, part};
+use super::quota::Call;
 use super::set::State;
 use super::{Action, Actions, Outcome, Refusal, Request, Scheme, TriedRegion};
 use crate::{AddrRange, TargetId};
@@ -42,7 +44,7 @@ pub(super) fn try_candidate(
     let counts_only = scheme.action == Action::Stat;
     let (mut at, mut refusal, mut unit) = (range.start, None, None);
     let (mut tried, mut applied, mut passed) = (0u64, 0u64, 0u64);
-    while at < range.end && !(limited && state.window.is_full(min_region)) {
+    while at < range.end && !(limited && state.window.is_over_for_now(min_region)) {
         let rest = range.end - at;
         let size = if limited { state.window.piece(rest, min_region) } else { rest };
         let piece = AddrRange::new(at, at + size);
@@ -68,7 +70,7 @@ pub(super) fn try_candidate(
                 region: &candidate.region,
                 filters,
                 nodes: &scheme.nodes,
-                time_left_ns: state.window.time_left().filter(|_| limited),
+                time_left_ns: limited.then(|| state.window.pass_left()),
                 window_ns: state.window.opened_ns().filter(|_| limited),
             };
             match actions.apply(&request) {
@@ -82,17 +84,24 @@ pub(super) fn try_candidate(
                 }
             }
         };
+        let stopped = outcome.until.filter(|until| limited && (asked.start..asked.end).contains(until));
         unit = outcome.cut.filter(|cut| {
-            (asked.start..asked.end).contains(&cut.start) && asked.end < cut.end && cut.end <= matches.end
+            stopped.is_none()
+                && (asked.start..asked.end).contains(&cut.start)
+                && asked.end < cut.end
+                && cut.end <= matches.end
         });
-        let end = unit.map_or(asked.end, |cut: AddrRange| cut.start);
+        let end = stopped.or(unit.map(|cut: AddrRange| cut.start)).unwrap_or(asked.end);
         let dealt_with = end - asked.start;
         let skipped = outcome.skipped.min(dealt_with);
         let left = dealt_with - skipped;
         let took = if counts_only { 0 } else { outcome.applied.min(left) };
         if limited {
-            state.window.charge(left, took, outcome.took_ns, scheme.quota.fail_charge);
-            state.window.charge_skipped(skipped);
+            let call = Call { tried: left, applied: took, skipped, took_ns: outcome.took_ns };
+            state.window.charge(call, scheme.quota.fail_charge);
+            if stopped.is_some() {
+                state.window.stop();
+            }
         }
         (tried, applied, passed) = (tried + left, applied + took, passed + outcome.passed.min(left));
         at = end;

@@ -58,6 +58,7 @@
 //! | a pass | `apply.rs` |
 //! | access patterns | `pattern.rs` |
 //! | quota windows, time | `quota.rs` |
+//! | how long a call is going to take | `pace.rs` |
 //! | scores | `priority.rs` |
 //! | goals and their tuners | `goal.rs` |
 //! | watermarks | `watermark.rs` |
@@ -126,6 +127,7 @@ mod attempt;
 mod error;
 mod filter;
 mod goal;
+mod pace;
 mod pattern;
 mod priority;
 mod quota;
@@ -138,6 +140,7 @@ pub use actions::{Actions, Metrics, Outcome, Refusal, Request};
 pub use error::{CommitError, Field, Reason, SchemeError};
 pub use filter::{CoreFilter, CoreKind, Filter, Filters, OpsFilter, PageKind, passes};
 pub use goal::{Goal, GoalMetric, GoalTuner, MET};
+pub use pace::Pace;
 pub use pattern::{AccessPattern, Age, Bounds, Frequency};
 pub use quota::{FailCharge, Quota, Weights};
 pub use scheme::{Action, Node, Scheme};

@@ -5,12 +5,27 @@
 //! is charged are bytes tried. The window is full when less than a least region is left; none of its passes goes further. It
 //! is closed earlier when a unit that cannot be divided has its turn and does not fit: that one comes first in the next window.
 //!
-//! Time is kept to in two ways more than the kernel's, whose windows take longer than `time` whenever throughput falls: actions
-//! are asked for in pieces that should take half of the time left, and a window that still took too long shortens those that
-//! follow. Throughput is that of recent windows, not of all since the start.
+//! # Time
+//! The kernel's windows take longer than `time` whenever throughput falls. Here:
+//! - actions are asked for in pieces that should take half of the time left, at the slowest [`Pace`] of recent calls;
+//! - each is given the time left, ends when that is over, and says how far it came ([`Outcome::until`](super::Outcome::until));
+//! - nothing is asked for that is going to take longer than what is left, but for one least call in a window in which nothing
+//!   was done yet, so that a scheme whose least call takes longer than a window gets on at all;
+//! - what a window took too long is taken off those that follow.
+//!
+//! **The bound.** A *least call* is one that an action cannot end in the middle of. No window takes longer than `time` and one
+//! least call, and no number of windows in a row longer than so many times `time` and one least call: each that was too long is
+//! made up for before anything else is done. An action that cannot stop at all has all of a piece for its least call.
+//!
+//! A pass under a quota, of whatever kind, takes no more than three quarters of the time until the next one, and leaves the rest of
+//! its window to that: sampling goes on meanwhile.
+//!
+//! The effective size goes by the mean throughput of recent windows, not of all since the start, or by the pace where that is
+//! higher: one call that was slow by chance does not count for long.
 
 use super::error::{Field, SchemeError};
 use super::goal::{Feedback, Goal, GoalTuner, LEAST_BP, MET, next_size};
+use super::pace::{Pace, SKIPPED_SHARE};
 use crate::PAGE_SIZE;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
@@ -41,7 +56,7 @@ pub struct FailCharge {
 pub struct Quota {
     /// Bytes in a window.
     pub bytes: Option<u64>,
-    /// Time that actions may take in a window.
+    /// Time that actions may take in a window, by the clock of those who act ([`Outcome::took_ns`](super::Outcome::took_ns)).
     pub time: Option<Duration>,
     /// Length of a window. 0: each pass has one of its own.
     pub reset_interval: Duration,
@@ -74,13 +89,8 @@ impl Default for Quota {
 /// Throughput before anything was measured (kernel: 1024 pages a millisecond).
 const FIRST_BYTES_A_MS: u64 = 1024 * PAGE_SIZE;
 
-/// Pieces before anything was measured: so many least regions, twice as many with each call. A guess: 64 KiB take less than
-/// a millisecond to page out to any device that swap should be on.
-const FIRST_PIECE: u64 = 16;
-
-/// Bytes that were looked at and hold nothing are charged this part, so that looking is limited, too: to find out that a page
-/// is absent takes about so much less than to page it out.
-const SKIPPED_SHARE: u64 = 64;
+/// Of the time until the next pass this part is for actions, the rest for monitoring, which the same thread does. A guess.
+const PASS_SHARE: (u64, u64) = (3, 4);
 
 /// Throughput is measured over so many windows' time: what is older counts for half.
 const REMEMBERED: u64 = 8;
@@ -110,12 +120,27 @@ pub(super) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// What is charged for a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    /// Bytes tried.
+    pub tried: u64,
+    /// Those of them on which it took effect.
+    pub applied: u64,
+    /// Bytes only looked at.
+    pub skipped: u64,
+    /// How long it took.
+    pub took_ns: u64,
+}
+
 /// The running window of a scheme's quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Window {
     opened_ns: Option<u64>,
     /// Bytes it may charge.
     effective: u64,
+    /// The same as far as bytes and goals limit it, not time.
+    limit: u64,
     charged: u64,
     /// Bytes that were only looked at.
     skipped: u64,
@@ -131,8 +156,13 @@ pub(super) struct Window {
     /// Throughput: bytes tried, and how long that took.
     tried: u64,
     took_ns: u64,
-    /// Calls so far whose time was too short to measure.
-    unmeasured: u32,
+    /// How long calls are going to take.
+    pace: Pace,
+    /// Nanoseconds that the running pass may take, and those it took.
+    pass_ns: u64,
+    pass_spent_ns: u64,
+    /// What comes next is left for the next pass.
+    rests: bool,
     /// What goals tuned, in 1/10000 of a byte.
     tuned_bp: u64,
 }
@@ -182,8 +212,11 @@ impl Window {
         if let Some(feedback) = feedback {
             self.effective = self.effective.min(self.tuned(quota, feedback, monitored));
         }
-        if let Some(allowed) = self.time_ns {
-            self.effective = self.effective.min(self.bytes_in(allowed));
+        self.limit = self.effective;
+        if let Some(allowed) = self.time_ns.filter(|&allowed| allowed > 0) {
+            // The least there is is done once, however long it takes.
+            let by_time = self.bytes_in(allowed).max(self.pace.known_bytes_in(allowed).unwrap_or(0));
+            self.effective = self.effective.min(by_time.max(min_region));
         }
         was_full
     }
@@ -237,19 +270,41 @@ impl Window {
         self.effective
     }
 
-    /// Nanoseconds left for actions, where time is limited.
-    pub fn time_left(&self) -> Option<u64> {
+    /// A pass begins; the next one is due in so long.
+    pub fn begin_pass(&mut self, interval: Duration) {
+        (self.pass_ns, self.pass_spent_ns, self.rests) =
+            (ns(interval) / PASS_SHARE.1 * PASS_SHARE.0, 0, false);
+    }
+
+    /// Nanoseconds left for actions in the window, where time is limited.
+    fn time_left(&self) -> Option<u64> {
         self.time_ns.map(|time| time.saturating_sub(self.spent_ns))
+    }
+
+    /// Nanoseconds left for actions in this pass.
+    pub fn pass_left(&self) -> u64 {
+        let left = self.pass_ns.saturating_sub(self.pass_spent_ns);
+        self.time_left().map_or(left, |time| time.min(left))
+    }
+
+    /// Whether no action fits into this pass any more.
+    pub fn is_over_for_now(&self, min_region: u64) -> bool {
+        self.rests || self.pass_left() == 0 || self.is_full(min_region)
+    }
+
+    /// Whoever acts stopped, since the next least call would take longer than [`Self::pass_left`]: nothing more is done in this
+    /// pass, and in this window, if it was the window's time.
+    pub fn stop(&mut self) {
+        self.rests = true;
+        self.closed |=
+            self.time_left().is_some_and(|left| left <= self.pass_ns.saturating_sub(self.pass_spent_ns));
     }
 
     /// Whether no action fits any more.
     pub fn is_full(&self, min_region: u64) -> bool {
-        let measured = self.took_ns > 0 && self.tried > 0;
-        self.closed
-            || self.left() < min_region.max(1)
-            || self
-                .time_left()
-                .is_some_and(|left| left == 0 || measured && self.bytes_in(left) < min_region.max(1))
+        let unit = min_region.max(1);
+        let too_long = |left: u64| left == 0 || self.used && self.pace.bytes_in(left) < unit;
+        self.closed || self.left() < unit || self.time_left().is_some_and(too_long)
     }
 
     /// How much of `size` bytes to ask for in one call: no more than is left, in whole least regions. Not while full.
@@ -258,20 +313,20 @@ impl Window {
         let whole = |bytes: u64| bytes - bytes % unit;
         let left = self.left();
         let piece = if size <= left { size } else { whole(left) };
-        let Some(time_left) = self.time_left() else { return piece };
-        let fits = if self.took_ns == 0 {
-            unit.saturating_mul(FIRST_PIECE << self.unmeasured.min(32))
-        } else {
-            whole(self.bytes_in(time_left / 2)).max(unit)
-        };
-        piece.min(fits)
+        if self.time_ns.is_none() {
+            return piece;
+        }
+        piece.min(whole(self.pace.piece(self.pass_left() / 2)).max(unit))
     }
 
     /// Whether a call for so many bytes, which cannot be divided, keeps to what is left. What was only looked at does not count:
-    /// a window that tried nothing has room for as much as any.
+    /// a window that tried nothing has room for as much as any, and takes a call however long that is.
     pub fn fits(&self, bytes: u64) -> bool {
+        if !self.used {
+            return bytes <= self.limit;
+        }
         bytes <= self.effective.saturating_sub(self.charged)
-            && self.time_left().is_none_or(|left| bytes <= self.bytes_in(left))
+            && self.time_left().is_none_or(|left| bytes <= self.pace.bytes_in(left))
     }
 
     /// Whether something was tried in it.
@@ -284,18 +339,14 @@ impl Window {
         self.closed = true;
     }
 
-    /// Charges what a call only looked at.
-    pub const fn charge_skipped(&mut self, bytes: u64) {
-        self.skipped = self.skipped.saturating_add(bytes);
-    }
-
     /// Bytes left.
     const fn left(&self) -> u64 {
         self.effective.saturating_sub(self.charged.saturating_add(self.skipped / SKIPPED_SHARE))
     }
 
-    /// Charges a call by which `tried` bytes were tried.
-    pub fn charge(&mut self, tried: u64, applied: u64, took_ns: u64, fail_charge: Option<FailCharge>) {
+    /// Charges a call.
+    pub fn charge(&mut self, call: Call, fail_charge: Option<FailCharge>) {
+        let Call { tried, applied, skipped, took_ns } = call;
         self.used |= tried > 0;
         let charge = fail_charge.map_or(tried, |fail| {
             let failed = u128::from(tried - applied.min(tried)) * u128::from(fail.num);
@@ -303,20 +354,23 @@ impl Window {
             applied.saturating_add(u64::try_from(failed).unwrap_or(u64::MAX))
         });
         self.charged = self.charged.saturating_add(charge);
+        self.skipped = self.skipped.saturating_add(skipped);
         self.spent_ns = self.spent_ns.saturating_add(took_ns);
+        self.pass_spent_ns = self.pass_spent_ns.saturating_add(took_ns);
         self.tried = self.tried.saturating_add(tried);
         self.took_ns = self.took_ns.saturating_add(took_ns);
-        self.unmeasured = if self.took_ns == 0 { self.unmeasured.saturating_add(1) } else { 0 };
+        self.pace.learn(tried, skipped, took_ns);
     }
 
     /// The quota has other parameters now. What it was given for the running window it loses where it would get less now.
     pub fn commit(&mut self, quota: &Quota) {
         if !quota.is_limited() {
             self.opened_ns = None;
-            self.effective = 0;
+            (self.effective, self.limit) = (0, 0);
             return;
         }
         self.effective = self.effective.min(quota.bytes.unwrap_or(u64::MAX));
+        self.limit = self.limit.min(quota.bytes.unwrap_or(u64::MAX));
         if let Some(time) = quota.time_ns().filter(|_| self.opened_ns.is_some()) {
             self.time_ns = Some(self.time_ns.map_or(time, |before| before.min(time)));
         }

@@ -11,6 +11,7 @@ mod selftests;
 #[allow(dead_code, reason = "the simulated tests use all of it")]
 mod space;
 mod starvation;
+mod time;
 mod units;
 mod whole;
 

@@ -183,6 +183,13 @@ impl SchemeRuns {
         crate::statistics::mean(&self.pairs.iter().filter_map(|(_, with)| of(with)).collect::<Vec<_>>())
     }
 
+    /// Most bytes tried in a window of a scheme's quota, and the most time that actions of one took, ns; of all runs.
+    pub fn most_in_window(&self) -> (u64, u64) {
+        let did = || self.pairs.iter().map(|(_, with)| &with.did);
+        let most = |of: fn(&Did) -> u64| did().map(of).max().unwrap_or(0);
+        (most(|did| did.most_in_window), most(|did| did.longest_in_window_ns))
+    }
+
     /// Bytes paged out, mean of the runs.
     pub fn paged_out(&self) -> Option<f64> {
         self.mean_of(|run| Some(run.did.paged_out as f64))

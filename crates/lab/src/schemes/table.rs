@@ -36,6 +36,10 @@ pub fn table(runs: &[SchemeRuns]) -> String {
     row("  time of actions", &|r| {
         mean(r, |_, with| Some(with.did.acting_ns as f64)).map(|ns| format_time(ns as u64))
     });
+    row("  most in a quota window", &|r| {
+        let (most, longest) = r.most_in_window();
+        (most > 0).then(|| format!("{}, {}", format_size(most), format_time(longest)))
+    });
     row("paged out", &|r| bytes(r.paged_out()));
     row("  came back", &|r| bytes(r.refaulted()));
     if runs.iter().any(|run| !run.predicted.is_empty()) {
@@ -51,7 +55,7 @@ pub fn table(runs: &[SchemeRuns]) -> String {
 const NOTES: &str = "
 Each run is a process of its own, since what was paged out stays out. Resident is VmRSS of all processes from the first phase on,
 looked at ten times a second. The slowdown is time an access, over all phases. What came back is what was paged out and is not
-in swap at the end. Monitor and actions are the whole program's CPU time, its start included.
+in swap at the end. Most in a quota window is the bytes and the time of those with the most of each. Monitor and actions are the whole program's CPU time, its start included.
 ";
 
 fn mean(runs: &SchemeRuns, of: impl Fn(&Run, &Run) -> Option<f64>) -> Option<f64> {

@@ -14,9 +14,16 @@
 //!
 //! # What is left alone, and counted ([`Reason`])
 //! Memory that several processes map, since MADV_COLD and MADV_PAGEOUT skip it too, and since it is not the target's alone;
-//! locked memory, that of hugetlbfs, and devices'; and what can only go to swap while there is no room in it. A large folio is acted on whole or not at all: if it is cut by the region, by
-//! a mapping's border, or is mapped in pieces, it stays. Pages are looked at before and after each call, so that what is
-//! reported as applied is what changed.
+//! locked memory, that of hugetlbfs, and devices'; and what can only go to swap while there is no room in it. A large folio is
+//! acted on whole or not at all: if it is cut by the region, by a mapping's border, or is mapped in pieces, it stays. Pages are
+//! looked at before and after each call, so that what is reported as applied is what changed.
+//!
+//! # Time
+//! Where there is a quota, a request is gone through in chunks that should take a millisecond, and no more than half of what is
+//! left of its time, by the pace of that action on that target; the clock is looked at after each. It ends before a chunk of
+//! 64 KiB that would be late if it took twice as long as the pace says. So a window exceeds its time by no more than what its last
+//! chunk takes longer than twice that, or by one folio that alone takes longer than all of a window; the next windows make up for
+//! it. Time is the clock's, as the kernel's: that of waiting for a device, a lock or the CPU counts.
 //!
 //! # Races
 //! A target that ends, unmaps, or calls exec between look and call is met with by the kernel's answer (ESRCH, ENOMEM, EINVAL),
@@ -40,7 +47,7 @@ use crate::maps::MapList;
 use crate::process::{Process, raw};
 use crate::pte::Inspected;
 use effects::{Acted, migrate, willneed};
-use isotherm_damon::schemes::{Action, Actions, Outcome, Refusal, Request};
+use isotherm_damon::schemes::{Action, Actions, Outcome, Pace, Refusal, Request};
 use isotherm_damon::{AddrRange, BLOCK_SIZE, PAGE_SIZE, TargetId};
 use kinds::Kinds;
 use look::Look;
@@ -78,7 +85,7 @@ pub struct Applied {
     pub applied: u64,
     /// Bytes that were left alone, by reason.
     pub left: LeftAlone,
-    /// How long it took by the clock.
+    /// How long it took by the clock: what a quota of time is charged.
     pub latency: Duration,
 }
 
@@ -88,6 +95,8 @@ pub type Audit = Box<dyn FnMut(&Applied) + Send>;
 struct Subject {
     process: Arc<Process>,
     maps: Arc<MapList>,
+    /// How long actions take on its memory.
+    paces: HashMap<Action, Pace>,
 }
 
 /// What is kept of a scheme's actions.
@@ -113,8 +122,35 @@ pub struct Acting {
     after: Vec<(bool, bool)>,
 }
 
-/// Pages that are acted on at a time: 16 MiB.
+/// Memory that is acted on at a time, the most: 16 MiB.
 const CHUNK: u64 = 8 * BLOCK_SIZE;
+
+/// Where time is limited, the clock is looked at after chunks that should take so long: what is to be done in the time left is
+/// known so well, and the look at the pages and the call for them, some 30 us, are little of it. A guess.
+const SLICE_NS: u64 = 1_000_000;
+
+/// A chunk is not begun that would be late if it took so many times as long as the pace says. A guess; it is less than a hundredth
+/// of a window of 100 ms that is not used for it.
+const DOUBT: u64 = 2;
+
+/// The least chunk: 64 KiB, or a block where the action is for blocks. A larger folio is its own least chunk.
+const fn least_chunk(action: Action) -> u64 {
+    match action {
+        Action::Collapse | Action::Hugepage | Action::Nohugepage => BLOCK_SIZE,
+        _ => Pace::FIRST,
+    }
+}
+
+/// How large a chunk is to be when so much time is left, at this pace: a power of two, at least `least`. `None`: the time is not
+/// enough for `need` bytes.
+fn chunk_size(pace: &Pace, least: u64, need: u64, time_left_ns: Option<u64>) -> Option<u64> {
+    let Some(left) = time_left_ns else { return Some(CHUNK) };
+    if pace.bytes_in(left / DOUBT) < need {
+        return None;
+    }
+    let bytes = pace.piece(SLICE_NS.min(left / 2)).clamp(least, CHUNK);
+    Some(1 << bytes.ilog2())
+}
 
 impl Acting {
     /// `split`: large folios may be acted on in part, which splits them.
@@ -140,7 +176,7 @@ impl Acting {
     /// A target, as yet without mappings.
     pub fn target(&mut self, id: TargetId, process: &Arc<Process>) {
         self.look.add(id, process);
-        let subject = Subject { process: Arc::clone(process), maps: Arc::default() };
+        let subject = Subject { process: Arc::clone(process), maps: Arc::default(), paces: HashMap::new() };
         self.subjects.insert(id, subject);
     }
 
@@ -205,6 +241,18 @@ impl Acting {
     /// CPU time of the calling thread that went into acting since the last call.
     pub fn take_cpu(&mut self) -> Duration {
         std::mem::take(&mut self.cpu)
+    }
+
+    /// How long the request's action takes on its target.
+    fn pace(&self, request: &Request<'_>) -> Pace {
+        let subject = self.subjects.get(&request.target);
+        subject.and_then(|subject| subject.paces.get(&request.action)).copied().unwrap_or_default()
+    }
+
+    fn learn(&mut self, request: &Request<'_>, tried: u64, skipped: u64, took_ns: u64) {
+        if let Some(subject) = self.subjects.get_mut(&request.target) {
+            subject.paces.entry(request.action).or_default().learn(tried, skipped, took_ns);
+        }
     }
 
     /// Acts on one chunk of a request.
@@ -312,16 +360,34 @@ impl Actions for Acting {
         let mut at = request.range.start;
         let mut refusal = None;
         let pages = |from: u64, to: u64| to.saturating_sub(from) / PAGE_SIZE;
+        let least = least_chunk(request.action);
+        // Where a folio ends for which the last chunk was too small.
+        let mut least_end = at;
+        let mut now = began;
         while at < request.range.end {
-            // Chunks end at block borders, so that few folios are cut by them.
-            let end = ((at + CHUNK) & !(BLOCK_SIZE - 1)).min(request.range.end);
+            let first = at == request.range.start;
+            let pace = self.pace(request);
+            let time_left = request.time_left_ns.map(|all| all.saturating_sub(now - began));
+            let need = least.max(least_end.saturating_sub(at));
+            let size = match chunk_size(&pace, least, need, time_left) {
+                Some(size) => size,
+                // Whether it is worth a least call the caller has decided.
+                None if first => least,
+                None => {
+                    outcome.until = Some(at);
+                    break;
+                }
+            };
+            // Chunks end at borders of their size, or of blocks, so that few folios are cut by them.
+            let end = ((at + size) & !(size.min(BLOCK_SIZE) - 1)).max(least_end).min(request.range.end);
             let range = AddrRange::new(at, end);
             // What begins before a later chunk was met with in the one before it.
-            let first = at == request.range.start;
             let around = Around {
                 before: if first { pages(request.matches.start, at) } else { 0 },
                 behind: pages(end, request.matches.end.max(request.range.end)),
             };
+            let (from, skipped) = (at, outcome.skipped);
+            let mut over = false;
             match self.chunk(request, range, around, &mut left) {
                 Ok(done) => {
                     outcome.applied += done.applied;
@@ -329,27 +395,28 @@ impl Actions for Acting {
                     outcome.skipped += done.skipped;
                     match done.cut {
                         Some(cut) if cut.end > request.range.end => {
-                            (outcome.cut, at) = (Some(cut), cut.start);
-                            break;
+                            (outcome.cut, at, over) = (Some(cut), cut.start, true);
                         }
-                        // A folio larger than a chunk is not waited for.
-                        Some(cut) if cut.start > at => at = cut.start,
+                        // A folio larger than the chunk is acted on in one that holds it.
+                        Some(cut) if cut.start > at || cut.end > end => {
+                            (at, least_end) = (cut.start, cut.end)
+                        }
                         _ => at = end,
                     }
                 }
-                Err(why) => {
-                    refusal = Some(why);
-                    break;
-                }
+                Err(why) => (refusal, over) = (Some(why), true),
             }
-            let spent = clock::of_this_thread().saturating_sub(cpu).as_nanos();
-            if request.time_left_ns.is_some_and(|left| spent >= u128::from(left)) {
+            let took = monotonic_ns().saturating_sub(now);
+            now = now.saturating_add(took);
+            let skipped = outcome.skipped - skipped;
+            self.learn(request, (at - from).saturating_sub(skipped), skipped, took);
+            if over {
                 break;
             }
         }
         let spent = clock::of_this_thread().saturating_sub(cpu);
         self.cpu += spent;
-        outcome.took_ns = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+        outcome.took_ns = now - began;
         if let Some(account) = self.accounts.get_mut(request.scheme) {
             account.left.add_all(&left);
         }
@@ -371,7 +438,7 @@ impl Actions for Acting {
                 age: request.region.age,
                 applied: outcome.applied,
                 left,
-                latency: Duration::from_nanos(time_ns.saturating_sub(began)),
+                latency: Duration::from_nanos(outcome.took_ns),
             });
         }
         match refusal {
@@ -379,5 +446,30 @@ impl Actions for Acting {
             Some(why) if at == request.range.start => Err(why),
             _ => Ok(outcome),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_such_that_they_end_in_time() {
+        const KIB: u64 = 1 << 10;
+        let size = |pace: &Pace, us: Option<u64>| {
+            chunk_size(pace, 64 * KIB, 64 * KIB, us.map(|us| us * 1000)).map(|bytes| bytes / KIB)
+        };
+        let mut pace = Pace::new();
+        assert_eq!((size(&pace, None), size(&pace, Some(1))), (Some(16 << 10), Some(64)));
+        // 20 us a page: a millisecond is 200 KiB.
+        for _ in 0..4 {
+            pace.learn(400 * KIB, 0, 2_000_000);
+        }
+        assert_eq!((size(&pace, None), size(&pace, Some(100_000))), (Some(16 << 10), Some(128)));
+        // Half of the time left, and none when 64 KiB, which take 320 us, might take twice that.
+        assert_eq!((size(&pace, Some(1000)), size(&pace, Some(600))), (Some(64), None));
+        // A folio of 2 MiB takes 10 ms.
+        let folio = |us: u64| chunk_size(&pace, 64 * KIB, 2048 * KIB, Some(us * 1000));
+        assert_eq!((folio(15_000), folio(25_000)), (None, Some(128 * KIB)));
     }
 }

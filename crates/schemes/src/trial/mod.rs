@@ -459,7 +459,7 @@ impl Actions for Actor<'_> {
             Action::Stat => 0,
             _ => request.range.size().saturating_sub(there as u64),
         };
-        Ok(Outcome { applied, passed: applied, took_ns, skipped, cut: None })
+        Ok(Outcome { applied, passed: applied, took_ns, skipped, ..Outcome::default() })
     }
 }
 
