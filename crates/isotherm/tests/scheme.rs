@@ -115,6 +115,17 @@ fn a_trial_says_what_is_saved_and_what_comes_back() {
     let table = run(dir.path(), &sweep).ok();
     assert!(table.lines().count() >= 4 && table.contains("kept out"), "{table}");
     run(dir.path(), &[&sweep[..], &["-o", "t.svg"]].concat()).ok();
+    // What gets less done in its quota's time takes less; what was taken for it is said.
+    let slow = ["scheme", "try", "prcl:min_age=200ms", "-i", "a.rec", "--throughput", "pageout=100K"];
+    let less = run(dir.path(), &[&slow[..], &["--json"]].concat()).json();
+    assert!(less["schemes"][0]["applied_bytes"].as_u64().unwrap() < out, "{less}");
+    let text = run(dir.path(), &slow).ok();
+    for part in ["it gets the quota of `scheme apply`", "100.0 KiB", "as --throughput says"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let wrong = ["scheme", "try", "prcl", "-i", "a.rec", "--throughput"];
+    run(dir.path(), &[&wrong[..], &["pagout=1M"]].concat()).fails(2, &["no action \"pagout\""]);
+    run(dir.path(), &[&wrong[..], &["0"]].concat()).fails(2, &["nothing would ever be done"]);
     assert!(fs::read_to_string(dir.path().join("t.svg")).unwrap().contains("resident memory kept out"));
     run(dir.path(), &[&sweep[..], &["-o", "t.png"]].concat()).ok();
     assert!(is_png(&dir.path().join("t.png")));

@@ -5,7 +5,7 @@
 use isotherm_damon::schemes::{Actions, Outcome, Refusal, Request, Schemes};
 use isotherm_damon::*;
 use isotherm_report::Accumulate;
-use isotherm_schemes::trial::Trial;
+use isotherm_schemes::trial::{Throughput, Trial};
 use isotherm_schemes::{Entry, presets};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,6 +15,9 @@ const MIB: u64 = 256;
 const BASE: u64 = 1 << 20;
 /// Sampling intervals a second.
 const SECOND: u64 = 200;
+
+/// How long it takes to page out a page: as with zram.
+const NS_A_PAGE: u64 = 20_000;
 
 /// Which pages a program accesses in a sampling interval: ranges of pages, all of them.
 type Pattern = fn(u64) -> Vec<(u64, u64)>;
@@ -152,7 +155,7 @@ impl Actions for Memory {
         Ok(Outcome {
             applied: applied * PAGE_SIZE,
             passed: applied * PAGE_SIZE,
-            took_ns: applied * 500,
+            took_ns: applied * NS_A_PAGE,
             skipped: (end - start) as u64 * PAGE_SIZE - applied * PAGE_SIZE,
             ..Outcome::default()
         })
@@ -194,7 +197,9 @@ fn compare<S: Sampler<Memory>>(
     seconds: u64,
     pattern: Pattern,
 ) -> [(f64, f64); 2] {
-    let mut trial = Trial::new(entries).unwrap();
+    let bytes_per_s = 1_000_000_000 / NS_A_PAGE * PAGE_SIZE;
+    let throughput = Throughput { action: None, bytes_per_s, source: "this test has it".into() };
+    let mut trial = Trial::new(entries, &[throughput]).unwrap();
     run(&World::new(mib, pattern), sampler(), seconds, &mut Recorder(&mut trial));
     let report = trial.finish();
     let world = World::new(mib, pattern);
@@ -274,6 +279,71 @@ fn quotas_are_heeded_alike() {
     for (name, mib, seconds, pattern) in PATTERNS {
         within_a_fifth(compare(name, &entries, Classic::new, mib, seconds, pattern), name);
     }
+}
+
+#[test]
+fn quotas_of_time_are_heeded_alike() {
+    let mut entries = presets::preset("prcl:min_age=2s").unwrap();
+    // 1000 pages a second: 4 MiB.
+    entries[0].scheme.quota.time = Some(std::time::Duration::from_millis(20));
+    for (name, mib, seconds, pattern) in PATTERNS {
+        within_a_fifth(compare(name, &entries, Classic::new, mib, seconds, pattern), name);
+    }
+}
+
+/// A snapshot of 64 MiB, the `index`th: a page is accessed so many times in 10,000 seconds, as far as is known.
+fn recorded(index: u64, per_10000_s: u32, exposure: u32) -> Snapshot {
+    let range = AddrRange::new(BASE * PAGE_SIZE, (BASE + 64 * MIB) * PAGE_SIZE);
+    let region = RegionSnapshot {
+        range,
+        // An aggregation is a tenth of a second.
+        nr_accesses_bp: per_10000_s / 10,
+        nr_accesses: per_10000_s / 100_000,
+        age: 10 + index as u32,
+        seen_bp: 10_000,
+        exposure,
+        resident: Some(range.size()),
+    };
+    let target = TargetSnapshot { id: TargetId(1), regions: vec![region], ..TargetSnapshot::default() };
+    Snapshot {
+        start_ns: index * 100_000_000,
+        end_ns: (index + 1) * 100_000_000,
+        sample_ns: 5_000_000,
+        max_nr_accesses: 20,
+        targets: vec![target],
+    }
+}
+
+#[test]
+fn a_rate_that_stands_still_is_what_the_next_look_finds() {
+    let entries = presets::preset("prcl:min_age=1s").unwrap();
+    let back = |rate: fn(u64) -> u32| {
+        let mut trial = Trial::new(&entries, &[]).unwrap();
+        (0..100).for_each(|index| trial.snapshot(&recorded(index, rate(index), 1 << 20)));
+        let report = trial.finish();
+        assert!(report.paged_out_bytes() >= 64 << 20, "{report:?}");
+        report.refaulted_bytes() >> 20
+    };
+    // Once a second; nobody looks for four, and then it was not accessed any more.
+    assert_eq!(back(|index| if index < 40 { 10_000 } else { 0 }), 0);
+    // It is, each time somebody looks.
+    assert!(back(|index| if index / 4 % 2 == 0 { 10_000 } else { 10_100 }) > 64);
+}
+
+#[test]
+fn what_nobody_measured_is_said_to_be_assumed() {
+    let mut entries = presets::preset("prcl").unwrap();
+    let said = |entries: &[Entry], known: &[Throughput]| {
+        Trial::new(entries, known).unwrap().finish().assumed.join("; ")
+    };
+    assert_eq!(said(&entries, &[]), "", "time is not limited");
+    entries[0].scheme.quota.time = Some(std::time::Duration::from_millis(20));
+    assert!(said(&entries, &[]).contains("nobody measured"));
+    let of = |action| Throughput { action, bytes_per_s: 200 << 20, source: "measured".into() };
+    let text = said(&entries, &[of(Some(isotherm_damon::schemes::Action::Pageout))]);
+    assert!(text.contains("200.0 MiB") && text.ends_with("as measured"), "{text}");
+    let text = said(&entries, &[of(Some(isotherm_damon::schemes::Action::Cold))]);
+    assert!(text.contains("nobody measured"), "{text}");
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use super::report::ForeignArgs;
 use super::{ApplyArgs, InputArgs};
 use clap::{Args, Subcommand};
-use isotherm_report::units::{Bounds, parse_bounds, parse_time};
+use isotherm_damon::schemes::Action;
+use isotherm_report::units::{Bounds, parse_bounds, parse_size, parse_time};
 use isotherm_schemes::Format;
+use isotherm_schemes::trial::Throughput;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -100,10 +102,11 @@ Examples:
   isotherm scheme try prcl -i my.rec --sweep min_age=1s..60s           the trade-off, a line a value
   isotherm scheme try prcl -i my.rec --sweep min_age=1s..60s -o t.png  the same as a picture
   isotherm scheme try my.toml -i my.rec --sweep idle.quota.size=1M,10M,100M
+  isotherm scheme try reclaim -i my.rec --throughput 300M              swap of the machine it is meant for takes so much a second
 
 Nothing is done to any process. The schemes run over the recorded regions with their quotas, apply intervals, and filters of
 addresses and targets. Memory paged out stays out until it is accessed again, and is not paged out again before; each action lets
-an age begin anew. What a recording cannot say (memory pressure, free memory, kinds of pages) is noted with what was assumed. Memory
+an age begin anew. A pageout scheme without quota and watermarks gets the quota that `scheme apply` gives it. What a recording cannot say (memory pressure, free memory, kinds of pages) is noted with what was assumed. Memory
 whose rate is unknown is left alone.
 
 What can be swept: min_size, max_size, min_access, max_access, min_age, max_age, apply_interval, quota.size, quota.time,
@@ -125,6 +128,10 @@ pub struct TryArgs {
     /// Try several values of a parameter, `PARAMETER=MIN..MAX` (eight of them) or `PARAMETER=VALUE,VALUE,...`
     #[arg(long, value_name = "PARAMETER=VALUES")]
     pub sweep: Option<String>,
+    /// Bytes that a scheme's action gets done in a second of its quota's time, or ACTION=SIZE for one action; repeatable. Matters
+    /// only to quotas of time [default: of pageout what is measured here, where there is swap]
+    #[arg(long, value_name = "[ACTION=]SIZE", value_parser = parse_throughput)]
+    pub throughput: Vec<Throughput>,
     /// With --sweep, draw the trade-off as a picture instead: FILE.png or FILE.svg
     #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
     pub output: Option<PathBuf>,
@@ -139,6 +146,25 @@ impl TryArgs {
         let foreign = ForeignArgs { from: None, sample: None, aggr: None, record: None };
         InputArgs { input: self.input.clone(), target: Vec::new(), foreign }
     }
+}
+
+fn parse_throughput(text: &str) -> Result<Throughput, String> {
+    let (action, size) = text.split_once('=').map_or((None, text), |(action, size)| (Some(action), size));
+    let action = match action {
+        None => None,
+        Some(name) => {
+            let known = || Action::ALL.map(Action::name).join(", ");
+            Some(
+                Action::from_name(name.trim())
+                    .ok_or_else(|| format!("there is no action {name:?}; there are {}", known()))?,
+            )
+        }
+    };
+    let bytes_per_s = parse_size(size.trim().trim_end_matches("/s")).map_err(|error| error.to_string())?;
+    if bytes_per_s == 0 {
+        return Err("nothing would ever be done".to_owned());
+    }
+    Ok(Throughput { action, bytes_per_s, source: "--throughput says".to_owned() })
 }
 
 fn parse_times(text: &str) -> Result<Bounds<Duration>, String> {

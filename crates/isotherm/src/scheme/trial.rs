@@ -4,12 +4,15 @@ use crate::Misuse;
 use crate::args::TryArgs;
 use crate::reading::Recording;
 use crate::report::{PictureFile, PictureKind, print, print_json};
+use isotherm_damon::schemes::Action;
+use isotherm_linux::schemes::pageout_throughput;
+use isotherm_linux::schemes::preflight::{DEFAULT_QUOTA, default_quota};
 use isotherm_report::Accumulate;
 use isotherm_report::provenance::Provenance;
 use isotherm_report::tradeoff::{self, Point, Tradeoff};
 use isotherm_report::units::{counted, format_share, format_size, format_time};
-use isotherm_schemes::explain;
-use isotherm_schemes::trial::{SchemeTrial, Sweep, Trial, TrialReport};
+use isotherm_schemes::trial::{SchemeTrial, Sweep, Throughput, Trial, TrialReport};
+use isotherm_schemes::{Entry, explain};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -32,18 +35,34 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     for remark in &file.remarks {
         say!("isotherm: {}: {remark}", args.schemes.schemes);
     }
+    let mut entries = file.entries;
+    let mut added = Vec::new();
+    for (index, entry) in entries.iter_mut().enumerate() {
+        if let Some(quota) = default_quota(&entry.scheme) {
+            entry.scheme.quota = quota;
+            added.push(format!(
+                "scheme {}: it gets the quota of `scheme apply`, {DEFAULT_QUOTA}",
+                entry.title(index)
+            ));
+        }
+    }
+    let throughputs = throughputs(&args.throughput, &entries);
     let mut recording = Recording::new(&args.recording()).within(args.time);
     let mut provenance = Provenance::default();
     if let Some(sweep) = &args.sweep {
         let picture = args.output.as_deref().map(PictureFile::new).transpose()?;
-        let mut sweep = Sweep::new(&file.entries, sweep).map_err(|error| Misuse(error.to_string()))?;
+        let mut sweep =
+            Sweep::new(&entries, sweep, &throughputs).map_err(|error| Misuse(error.to_string()))?;
         recording.read(&mut |item| {
             provenance.note(item);
             sweep.item(item);
             Ok(())
         })?;
         let parameter = sweep.parameter.clone();
-        let reports = sweep.finish();
+        let mut reports = sweep.finish();
+        for (_, report) in &mut reports {
+            report.assumed.splice(0..0, added.iter().cloned());
+        }
         if let Some(picture) = picture {
             let tradeoff = tradeoff_of(&parameter, &reports);
             return picture
@@ -65,19 +84,36 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     if args.output.is_some() {
         misuse!("a picture is drawn of --sweep, like --sweep min_age=1s..60s -o trade-off.png");
     }
-    let mut trial = Trial::new(&file.entries)?;
+    let mut trial = Trial::new(&entries, &throughputs)?;
     recording.read(&mut |item| {
         trial.item(item);
         Ok(())
     })?;
-    let report = trial.finish();
+    let mut report = trial.finish();
+    report.assumed.splice(0..0, added);
     if args.json {
         print_json(&report, true)?;
     } else {
-        let sentences: Vec<String> = file.entries.iter().map(explain).collect();
+        let sentences: Vec<String> = entries.iter().map(explain).collect();
         print(|out| write_report(&report, &sentences, out))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was given, and what is measured here: how fast memory is paged out, where a quota's time depends on it.
+fn throughputs(given: &[Throughput], entries: &[Entry]) -> Vec<Throughput> {
+    let mut all = given.to_vec();
+    let is_known = given.iter().any(|one| one.action.is_none_or(|action| action == Action::Pageout));
+    let timed = |entry: &Entry| entry.scheme.action == Action::Pageout && entry.scheme.quota.time.is_some();
+    if !is_known
+        && entries.iter().any(timed)
+        && let Some(bytes_per_s) = pageout_throughput()
+    {
+        let source =
+            "measured just now on 32 MiB of this program's own; --throughput sets another".to_owned();
+        all.push(Throughput { action: Some(Action::Pageout), bytes_per_s, source });
+    }
+    all
 }
 
 fn size(bytes: u64) -> String {

@@ -33,6 +33,8 @@ pub struct Did {
     pub left: BTreeMap<String, u64>,
     /// Time that actions took, ns.
     pub acting_ns: u64,
+    /// Bytes tried in a second of the time that actions took, by action.
+    pub throughput: BTreeMap<String, u64>,
     /// Most bytes tried in one window of a scheme's quota.
     pub most_in_window: u64,
     /// The most time that actions of one such window took, ns.
@@ -45,6 +47,7 @@ impl Did {
         let file = File::open(path).context("the schemes left no log")?;
         let mut did = Self::default();
         let mut windows: BTreeMap<(String, u64), (u64, u64)> = BTreeMap::new();
+        let mut by_action: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for line in BufReader::new(file).lines() {
             let line: Line = serde_json::from_str(&line?).context("a line of the log is none")?;
             did.actions += 1;
@@ -53,6 +56,8 @@ impl Did {
             line.left.into_iter().for_each(|(reason, bytes)| *did.left.entry(reason).or_default() += bytes);
             let ns = line.latency_us.saturating_mul(1000);
             did.acting_ns += ns;
+            let (tried, took) = by_action.entry(line.action).or_default();
+            (*tried, *took) = (*tried + line.tried, *took + ns);
             if let Some(window) = line.window_ns {
                 let (tried, took) = windows.entry((line.scheme, window)).or_default();
                 (*tried, *took) = (*tried + line.tried, *took + ns);
@@ -60,6 +65,14 @@ impl Did {
                 did.longest_in_window_ns = did.longest_in_window_ns.max(*took);
             }
         }
+        // An action of which nothing was long enough to measure has none.
+        let known = by_action.into_iter().filter(|(_, (tried, took))| *tried > 0 && *took > 0);
+        did.throughput = known
+            .map(|(action, (tried, took))| {
+                let rate = u128::from(tried) * 1_000_000_000 / u128::from(took);
+                (action, u64::try_from(rate).unwrap_or(u64::MAX))
+            })
+            .collect();
         Ok(did)
     }
 }
@@ -83,6 +96,8 @@ mod tests {
         assert_eq!((did.actions, did.paged_out, did.acted_on), (3, 18, 5));
         assert_eq!((did.most_in_window, did.longest_in_window_ns, did.acting_ns), (20, 14_000, 21_000));
         assert_eq!(did.left["shared"], 9);
+        // 20 bytes in 14 us.
+        assert_eq!((did.throughput["pageout"], did.throughput["cold"]), (1_428_571, 1_428_571));
         std::fs::write(&path, "{\n").unwrap();
         assert!(Did::read(&path).is_err());
     }

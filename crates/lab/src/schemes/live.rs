@@ -6,8 +6,9 @@ use crate::accuracy::Subject;
 use crate::machine::load;
 use crate::process::Running;
 use anyhow::Context;
+use isotherm_damon::schemes::Action;
 use isotherm_linux::schemes::preflight::default_quota;
-use isotherm_schemes::trial::{Trial, TrialReport};
+use isotherm_schemes::trial::{Throughput, Trial, TrialReport};
 use isotherm_workloads::truth::Truth;
 use std::fs::File;
 use std::io::BufReader;
@@ -56,7 +57,8 @@ impl SchemeBench {
                     Err(error) => return Err(error),
                 }
                 if under == Under::Record {
-                    trials.push(self.trial(&dir.path().join("run.rec"))?);
+                    let did = runs.iter().find(|run: &&Run| run.under == Under::Schemes).map(|run| &run.did);
+                    trials.push(self.trial(&dir.path().join("run.rec"), did)?);
                 }
             }
             let of = |under| runs.iter().find(|run| run.under == under).cloned();
@@ -131,15 +133,23 @@ impl SchemeBench {
         Running::start(command, "the monitor", dir.join("monitor.err")).map(Some)
     }
 
-    /// What `scheme try` says of a recording.
-    fn trial(&self, recording: &Path) -> anyhow::Result<TrialReport> {
+    /// What `scheme try` says of a recording, if actions are as fast as they were in the run that `did` is of.
+    fn trial(&self, recording: &Path, did: Option<&Did>) -> anyhow::Result<TrialReport> {
         let mut entries = self.entries.clone();
         for entry in &mut entries {
             if let Some(quota) = default_quota(&entry.scheme) {
                 entry.scheme.quota = quota;
             }
         }
-        let mut trial = Trial::new(&entries)?;
+        let measured = did.into_iter().flat_map(|did| &did.throughput);
+        let throughputs: Vec<Throughput> = measured
+            .map(|(action, &bytes_per_s)| Throughput {
+                action: Action::from_name(action),
+                bytes_per_s,
+                source: "measured in the run under the schemes".to_owned(),
+            })
+            .collect();
+        let mut trial = Trial::new(&entries, &throughputs)?;
         let mut reader = isotherm_record::open(recording)?;
         while let Some(item) = reader.next_item()? {
             isotherm_report::Accumulate::item(&mut trial, &item);

@@ -5,8 +5,10 @@
 
 mod metrics;
 pub mod preflight;
+mod speed;
 
 pub use metrics::SystemMetrics;
+pub use speed::pageout_throughput;
 
 use crate::actions::{Acting, LeftAlone, Refaults};
 use crate::clock::monotonic_ns;

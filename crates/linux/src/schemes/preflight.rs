@@ -48,6 +48,9 @@ impl fmt::Display for Finding {
 const DEFAULT_BYTES: u64 = 128 << 20;
 const DEFAULT_TIME: Duration = Duration::from_millis(100);
 
+/// The same in words.
+pub const DEFAULT_QUOTA: &str = "128 MiB and 100 ms a second";
+
 /// The quota that a pageout scheme without quota and watermarks gets; none for others.
 pub fn default_quota(scheme: &Scheme) -> Option<Quota> {
     let needs = scheme.action == Action::Pageout && !scheme.quota.is_limited() && scheme.watermarks.is_none();
@@ -68,8 +71,7 @@ pub fn add_safe_defaults(rules: &mut [Rule]) -> Vec<Finding> {
         found.push(Finding {
             severity: Severity::Note,
             scheme: rule.name.clone(),
-            what: "it has neither quota nor watermarks, and gets a quota of 128 MiB and 100 ms of CPU time a second"
-                .into(),
+            what: format!("it has neither quota nor watermarks, and gets a quota of {DEFAULT_QUOTA}"),
             remedy: "state a quota to have another".into(),
         });
     }

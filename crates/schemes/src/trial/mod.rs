@@ -9,35 +9,42 @@
 //!   appears, which is a change of its rate that no monitor misses: its age begins anew then.
 //! - **An action lets ages begin anew.** The age of a region is the least of the recorded one and the time since the action, the
 //!   mean by size where only a part was acted on, as regions merge. When the recording shows another rate, its age holds again.
+//! - **Stale rates.** Where a rate stands still, nobody looked; what the next look found is taken, five seconds ahead at most, if
+//!   that is less (`returning.rs`).
 //! - **What is resident** is what was recorded, less what is out. Where a recording does not say, it is what is mapped.
 //! - **Unknown** is left alone, by the core.
+//! - **Time** of a quota passes as actions get their bytes done, at a [`Throughput`] that the caller measured.
 //!
 //! Memory in use is bounded: pieces of memory that schemes left alike are joined.
 
 mod memory;
+mod recorded;
 mod report;
+mod returning;
 mod series;
 mod sweep;
+mod throughput;
 
 pub use report::{SchemeTrial, TrialReport, WITHIN_S};
 pub use series::Step;
 pub use sweep::{Sweep, set};
+pub use throughput::Throughput;
 
 use crate::Entry;
 use isotherm_damon::schemes::{
     Action, Actions, Age, CommitError, Metrics, Outcome, Refusal, Request, Schemes, WatermarkMetric,
 };
-use isotherm_damon::{AddrRange, Attrs, Moment, Region, RegionSnapshot, Snapshot, Target, TargetId};
+use isotherm_damon::{Attrs, Moment, RegionSnapshot, Snapshot, Target, TargetId};
 use isotherm_record::{Item, Mappings};
 use isotherm_report::Accumulate;
 use isotherm_report::rate::interval_ns;
 use memory::{Mark, Memory};
+use recorded::{density, mapped_in, region_of};
+use returning::{AHEAD, AHEAD_NS, accessed, accessed_at, returning};
 use series::Series;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// Bytes a second that actions get done, where a quota limits time: a guess, some 0.5 us a page.
-const THROUGHPUT: u64 = 8 << 30;
 
 /// What a scheme has come to.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +59,8 @@ struct Account {
     /// What was accessed stays as the action left it: huge pages stay, memory on another node stays there.
     is_lasting: bool,
     action: Option<Action>,
+    /// Bytes that it gets tried in a second of its quota's time.
+    bytes_per_s: u64,
 }
 
 /// A dry run of schemes over a recording; give it all items ([`Accumulate`]).
@@ -74,16 +83,27 @@ pub struct Trial {
     most_out: f64,
     series: Series,
     assumed: Vec<String>,
+    /// What was read and not gone through yet.
+    pending: VecDeque<Pending>,
+}
+
+/// An item that waits until those after it are known.
+#[derive(Debug)]
+enum Pending {
+    Snapshot(Arc<Snapshot>),
+    Mappings(Mappings),
+    End(TargetId),
 }
 
 impl Trial {
-    /// A run of these schemes.
+    /// A run of these schemes. `throughputs` is how much their actions get done in a quota's time; for those it does not name
+    /// something is assumed, and that is said.
     ///
     /// # Errors
     /// When one of them is not valid.
-    pub fn new(entries: &[Entry]) -> Result<Self, CommitError> {
+    pub fn new(entries: &[Entry], throughputs: &[Throughput]) -> Result<Self, CommitError> {
         let mut schemes = Schemes::new();
-        let mut assumed = Vec::new();
+        let (mut assumed, mut rates) = (Vec::new(), Vec::new());
         let prepared = entries.iter().enumerate().map(|(index, entry)| {
             let mut scheme = entry.scheme.clone();
             let title = entry.title(index);
@@ -100,13 +120,14 @@ impl Trial {
                 scheme.filters.ops.clear();
                 assumed.push(format!("scheme {title}: a recording says nothing of kinds of pages; those filters let all pass"));
             }
-            if scheme.quota.time.is_some() {
-                assumed.push(format!("scheme {title}: actions were taken to get 8 GiB done in a second of the quota's time"));
-            }
+            let (rate, said) = throughput::of(&scheme, &title, throughputs);
+            rates.push(rate);
+            assumed.extend(said);
             scheme
         });
         let prepared: Vec<_> = prepared.collect();
-        let accounts = entries.iter().map(Account::of).collect();
+        let account = |(entry, bytes_per_s)| Account { bytes_per_s, ..Account::of(entry) };
+        let accounts = entries.iter().zip(rates).map(account).collect();
         schemes.commit(prepared)?;
         Ok(Self {
             schemes,
@@ -125,11 +146,13 @@ impl Trial {
             most_out: 0.0,
             series: Series::new(),
             assumed,
+            pending: VecDeque::new(),
         })
     }
 
     /// What they would have done.
     pub fn finish(mut self) -> TrialReport {
+        self.go_through(true);
         let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let per_second = |byte_ns: f64| if seconds > 0.0 { byte_ns / 1e9 / seconds } else { 0.0 };
         let resident_known = self.mapped_byte_ns <= 0.01 * self.resident_byte_ns;
@@ -223,70 +246,57 @@ impl Account {
     }
 }
 
-/// Standard deviations by which a rate must be above 0. A guess: with less, the one hit that a region of idle memory may owe to
-/// its border lets it come back bit by bit; with more, memory that is accessed every ten seconds does not.
-const SURE: f64 = 1.5;
-
-/// The probability that a page is accessed in a sampling interval, as far as the evidence goes: a backend that keeps an account
-/// of it still shows a rate of its own prior, or of a hit long ago, where nothing is accessed any more.
-fn accessed(region: &RegionSnapshot, max_nr_accesses: u32) -> f64 {
-    let rate = region.probability(max_nr_accesses).min(1.0);
-    if region.exposure == RegionSnapshot::COUNTED || region.exposure == 0 {
-        return rate;
-    }
-    let exposure = f64::from(region.exposure);
-    let hits = rate * exposure;
-    ((hits - SURE * hits.sqrt()) / exposure).clamp(0.0, 1.0)
-}
-
-/// A rate that falls by more than this part of it a snapshot is an estimate that fades, of memory that is accessed no more. A
-/// guess: estimates that remember for ten aggregations fall so.
-const FADING: f64 = 0.1;
-
-/// Share of what is out of a region that is accessed in so many intervals, `rate` being what is known to be accessed in one, and
-/// `before` the same a snapshot ago.
-fn returning(region: &RegionSnapshot, rate: f64, before: f64, intervals: f64) -> f64 {
-    let counted = region.exposure == RegionSnapshot::COUNTED;
-    let rate = if counted { rate } else { (rate - (before - rate).max(0.0) / FADING).max(0.0) };
-    match region.age {
-        _ if region.is_unknown() => 0.0,
-        // Its rate has just changed, and its borders have not followed yet: rather a part of it is in use than all a little.
-        0 => rate,
-        _ => 1.0 - (1.0 - rate).powf(intervals),
-    }
-}
-
-/// Bytes present by bytes of a region, as recorded.
-fn density(region: &RegionSnapshot, mapped: impl FnOnce() -> u64) -> f64 {
-    let bytes = region.resident.unwrap_or_else(mapped);
-    (bytes as f64 / region.range.size().max(1) as f64).min(1.0)
-}
-
-fn mapped_in(mappings: Option<&Mappings>, range: AddrRange) -> u64 {
-    let Some(mappings) = mappings.filter(|mappings| !mappings.maps.is_empty()) else { return range.size() };
-    let first = mappings.maps.partition_point(|mapping| mapping.end <= range.start);
-    let touching = mappings.maps.iter().skip(first).take_while(|mapping| mapping.start < range.end);
-    touching.map(|mapping| mapping.range().intersection(range).size()).sum()
-}
-
 impl Accumulate for Trial {
     fn note(&mut self, item: &Item) {
         match item {
             Item::Header(header) if header.attrs.sample_us > 0 => {
                 self.fallback.sample = Duration::from_micros(header.attrs.sample_us);
             }
-            Item::Mappings(mappings) => {
-                self.mappings.insert(mappings.target, mappings.clone());
-            }
-            Item::TargetEnd(end) => {
-                self.memories.remove(&TargetId(end.target));
-                self.mappings.remove(&end.target);
-            }
+            Item::Mappings(mappings) => self.pending.push_back(Pending::Mappings(mappings.clone())),
+            Item::TargetEnd(end) => self.pending.push_back(Pending::End(TargetId(end.target))),
             _ => {}
         }
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) {
+        self.pending.push_back(Pending::Snapshot(Arc::new(snapshot.clone())));
+        self.go_through(false);
+    }
+}
+
+impl Trial {
+    /// Goes through what is far enough behind the last snapshot, or all.
+    fn go_through(&mut self, all: bool) {
+        let last = self.pending.iter().rev().find_map(|pending| match pending {
+            Pending::Snapshot(snapshot) => Some(Arc::clone(snapshot)),
+            _ => None,
+        });
+        while let Some(pending) = self.pending.front() {
+            if let (Pending::Snapshot(snapshot), Some(last)) = (pending, &last) {
+                let ahead = last.end_ns.saturating_sub(snapshot.end_ns);
+                if !all && ahead < AHEAD_NS && self.pending.len() < AHEAD {
+                    return;
+                }
+            }
+            match self.pending.pop_front() {
+                Some(Pending::Snapshot(snapshot)) => {
+                    let last = last.as_ref().map_or_else(|| Arc::clone(&snapshot), Arc::clone);
+                    self.step(&snapshot, &last);
+                }
+                Some(Pending::Mappings(mappings)) => {
+                    self.mappings.insert(mappings.target, mappings);
+                }
+                Some(Pending::End(target)) => {
+                    self.memories.remove(&target);
+                    self.mappings.remove(&target.0);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Goes through a snapshot; `ahead` is one of later.
+    fn step(&mut self, snapshot: &Snapshot, ahead: &Snapshot) {
         let attrs = self.attrs(snapshot);
         let (start, now_ns) = interval_ns(snapshot);
         let first = *self.first_ns.get_or_insert(start);
@@ -319,6 +329,13 @@ impl Accumulate for Trial {
                     let bytes = range.size() as f64;
                     let mut came_back = false;
                     let before = piece.rate.replace(rate).unwrap_or(rate);
+                    let (rate, before) = match accessed_at(ahead, target.id, range) {
+                        // Nobody looked since the last snapshot.
+                        Some(later) if before == rate && known.exposure != RegionSnapshot::COUNTED => {
+                            (rate.min(later), rate.min(later))
+                        }
+                        _ => (rate, before),
+                    };
                     let returning = returning(known, rate, before, intervals);
                     for (account, mark) in accounts.iter_mut().zip(&mut piece.marks) {
                         let back = (mark.share - mark.seen).max(0.0) * returning;
@@ -380,19 +397,6 @@ impl Trial {
     }
 }
 
-fn region_of(known: &RegionSnapshot, age: u32, density: f64) -> Region {
-    Region {
-        nr_accesses: known.nr_accesses,
-        nr_accesses_bp: known.nr_accesses_bp,
-        last_nr_accesses: known.nr_accesses,
-        age,
-        seen_bp: known.seen_bp,
-        exposure: known.exposure,
-        resident: Some((density * known.range.size() as f64) as u64),
-        ..Region::new(known.range)
-    }
-}
-
 /// Watermarks were taken away; nothing else is asked for.
 struct Always;
 
@@ -447,14 +451,17 @@ impl Actions for Actor<'_> {
                 mark.since_ns = (mark.since_ns * kept + now * fresh) / (kept + fresh).max(f64::MIN_POSITIVE);
             }
         });
+        let mut bytes_per_s = u64::MAX;
         if let Some(account) = self.accounts.get_mut(request.scheme) {
             account.applied += applied;
+            bytes_per_s = account.bytes_per_s.max(1);
         }
         if request.action == Action::Pageout {
             self.paged_out += applied;
         }
         let applied = applied as u64;
-        let took_ns = (u128::from(applied) * 1_000_000_000 / u128::from(THROUGHPUT)) as u64;
+        let took_ns = u128::from(applied) * 1_000_000_000 / u128::from(bytes_per_s);
+        let took_ns = u64::try_from(took_ns).unwrap_or(u64::MAX);
         let skipped = match request.action {
             Action::Stat => 0,
             _ => request.range.size().saturating_sub(there as u64),

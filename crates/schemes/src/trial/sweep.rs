@@ -1,6 +1,6 @@
 //! One parameter over a range of values, all tried in one reading of the recording.
 
-use super::{Trial, TrialReport};
+use super::{Throughput, Trial, TrialReport};
 use crate::Entry;
 use crate::entry::checked;
 use crate::error::{Errors, Problem};
@@ -128,11 +128,11 @@ pub struct Sweep {
 
 impl Sweep {
     /// From `PARAMETER=MIN..MAX`, or `PARAMETER=VALUE,VALUE,...`; the parameter is set in all schemes that have a bound of its kind,
-    /// with `NAME.PARAMETER` in the one of that name.
+    /// with `NAME.PARAMETER` in the one of that name. `throughputs` as for [`Trial::new`].
     ///
     /// # Errors
     /// No such parameter or scheme, or a value that it cannot have.
-    pub fn new(entries: &[Entry], text: &str) -> Result<Self, Errors> {
+    pub fn new(entries: &[Entry], text: &str, throughputs: &[Throughput]) -> Result<Self, Errors> {
         let value = |why: &str| Errors::one("--sweep", Problem::Value(why.to_owned()));
         let example = "write it like min_age=1s..60s or min_age=1s,10s,60s";
         let (whole, list) = text.split_once('=').ok_or_else(|| value(example))?;
@@ -158,7 +158,7 @@ impl Sweep {
                 set(entry, parameter, &step)?;
             }
             let changed = checked(changed)?;
-            trials.push((step, Trial::new(&changed).map_err(|error| wrong(error.to_string()))?));
+            trials.push((step, Trial::new(&changed, throughputs).map_err(|error| wrong(error.to_string()))?));
         }
         Ok(Self { parameter: whole.trim().to_owned(), trials })
     }
@@ -195,9 +195,9 @@ mod tests {
             ("min_age", "write it like"),
             ("min_age=1s,x", "min_age"),
         ] {
-            let error = Sweep::new(&entries, text).unwrap_err().to_string();
+            let error = Sweep::new(&entries, text, &[]).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
-        assert_eq!(Sweep::new(&entries, "prcl.min_age=1s,2s").unwrap().trials.len(), 2);
+        assert_eq!(Sweep::new(&entries, "prcl.min_age=1s,2s", &[]).unwrap().trials.len(), 2);
     }
 }
