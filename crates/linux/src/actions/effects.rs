@@ -163,6 +163,14 @@ impl Acted<'_> {
         }
     }
 
+    /// Clears the Accessed bits of what was accessed, so that the next look shows whether it still is.
+    pub fn clear_young(&self) {
+        if !self.selection.young.is_empty() {
+            // What cannot be cleared stays as it is, and so does what it was left alone for.
+            let _ = self.advise_runs(&self.selection.young, Advice::Cold);
+        }
+    }
+
     fn present_in(&self, run: &Range<usize>) -> u64 {
         let pages = self.pages.get(run.clone()).unwrap_or_default();
         pages.iter().filter(|page| page.present).count() as u64 * PAGE_SIZE

@@ -47,7 +47,7 @@ use crate::maps::MapList;
 use crate::process::{Process, raw};
 use crate::pte::Inspected;
 use effects::{Acted, migrate, willneed};
-use isotherm_damon::schemes::{Action, Actions, Outcome, Pace, Refusal, Request};
+use isotherm_damon::schemes::{Action, Actions, Outcome, Pace, PageKind, Refusal, Request};
 use isotherm_damon::{AddrRange, BLOCK_SIZE, PAGE_SIZE, TargetId};
 use kinds::Kinds;
 use look::Look;
@@ -116,6 +116,8 @@ pub struct Acting {
     accounts: Vec<Account>,
     /// Whether large folios may be split.
     split: bool,
+    /// Whether what was accessed since its bit was last cleared is spared by `pageout`.
+    spare_young: bool,
     audit: Option<Audit>,
     cpu: Duration,
     pages: Vec<Inspected>,
@@ -161,6 +163,7 @@ impl Acting {
             kinds: Kinds::default(),
             accounts: Vec::new(),
             split,
+            spare_young: false,
             audit: None,
             cpu: Duration::ZERO,
             pages: Vec::new(),
@@ -171,6 +174,14 @@ impl Acting {
     /// Has `audit` hear of every call from now on. It is called in the sampling loop and must not wait for anything.
     pub fn set_audit(&mut self, audit: Audit) {
         self.audit = Some(audit);
+    }
+
+    /// Has `pageout` leave alone, from now on, what was accessed since its Accessed bit was last cleared, by whomever, and clear
+    /// that: it goes when its turn comes again and it was not accessed meanwhile. So what a monitor was wrong about, or did not
+    /// know yet, stays. The kernel's does so by physical addresses. A filter for `young` pages takes precedence; where single
+    /// pages' bits cannot be read ([`Self::sees_young`]) nothing is spared.
+    pub const fn spare_young(&mut self) {
+        self.spare_young = true;
     }
 
     /// A target, as yet without mappings.
@@ -286,7 +297,9 @@ impl Acting {
         }
         let in_place = matches!(request.action, Action::Pageout | Action::Cold | Action::LruDeprio);
         let migrates = matches!(request.action, Action::MigrateHot | Action::MigrateCold);
+        let asks_young = request.filters.iter().any(|filter| filter.kind == PageKind::Young);
         let rules = Rules {
+            young_stays: self.spare_young && request.action == Action::Pageout && !asks_young,
             no_swap: request.action == Action::Pageout && rustix::system::sysinfo().freeswap == 0,
             exclusive: !matches!(request.action, Action::Willneed | Action::Stat),
             whole_folios: migrates || in_place && !self.split,
@@ -303,12 +316,16 @@ impl Acting {
         let cut = selection.cut.clone().map(|cut| AddrRange::new(addr(cut.start), addr(cut.end)));
         let until = selection.cut.as_ref().map_or(pages.len(), |cut| cut.start);
         let skipped = absent(request.action, range.start, pages.get(..until).unwrap_or_default());
-        let skipped = selection.rest + skipped + selection.left.get(Reason::NoSwap);
+        let skipped =
+            selection.rest + skipped + selection.left.get(Reason::NoSwap) + selection.left.get(Reason::Young);
         let mut outcome = Outcome { passed: selection.passed, skipped, cut, ..Outcome::default() };
         left.add_all(&selection.left);
         let acted = Acted { process: &process, range, pages, selection: &selection };
         outcome.applied = match request.action {
-            Action::Pageout => self.pageout(request, &acted, left)?,
+            Action::Pageout => {
+                acted.clear_young();
+                self.pageout(request, &acted, left)?
+            }
             Action::Cold | Action::LruDeprio => self.cold(request, &acted, left)?,
             Action::Willneed => {
                 let (applied, asked) = willneed(&acted, &maps, request.filters.is_empty(), left)?;

@@ -9,6 +9,8 @@ use std::ops::Range;
 /// What may be done to folios.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
+    /// What was accessed since its Accessed bit was last cleared is left alone.
+    pub young_stays: bool,
     /// What can go nowhere but to swap is left alone.
     pub no_swap: bool,
     /// Memory that several processes map is left alone.
@@ -29,6 +31,8 @@ pub(super) struct Selection {
     pub present: u64,
     /// Bytes present that passed the filters, whether they can be acted on or not.
     pub passed: u64,
+    /// Pages that were accessed since their bit was last cleared, where those stay: in order, disjoint, each run in one mapping.
+    pub young: Vec<Range<usize>>,
     /// Bytes that passed and cannot.
     pub left: LeftAlone,
     /// A folio that begins in the range and goes on behind its end, by indices: nothing from there on was selected.
@@ -149,6 +153,17 @@ pub(super) fn select(
         });
         if let Some(why) = why {
             selection.left.add(why, bytes);
+            open = false;
+            continue;
+        }
+        if rules.young_stays && inside.iter().any(|page| page.young == Some(true)) {
+            selection.left.add(Reason::Young, bytes);
+            match selection.young.last_mut() {
+                Some(last) if last.end == unit.pages.start && area.contains(addr(last.start)) => {
+                    last.end = unit.pages.end;
+                }
+                _ => selection.young.push(unit.pages),
+            }
             open = false;
             continue;
         }

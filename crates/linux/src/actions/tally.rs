@@ -20,6 +20,9 @@ pub enum Reason {
     Device,
     /// What folio it is part of could not be found out.
     UnknownFolio,
+    /// It was accessed since its Accessed bit was last cleared, which it is now: it has its turn when that stays so. It is not
+    /// tried, nor charged to a quota.
+    Young,
     /// It lies in no mapping that was read: a new one, which is read soon.
     NewMapping,
     /// Its mapping refused the advice (EINVAL).
@@ -40,13 +43,14 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Shared,
         Self::Locked,
         Self::Hugetlb,
         Self::PartOfFolio,
         Self::Device,
         Self::UnknownFolio,
+        Self::Young,
         Self::NewMapping,
         Self::Refused,
         Self::Busy,
@@ -66,6 +70,7 @@ impl Reason {
             Self::PartOfFolio => "part_of_folio",
             Self::Device => "device",
             Self::UnknownFolio => "unknown_folio",
+            Self::Young => "young",
             Self::NewMapping => "new_mapping",
             Self::Refused => "refused",
             Self::Busy => "busy",
@@ -86,6 +91,7 @@ impl Reason {
             Self::PartOfFolio => "part of a larger folio",
             Self::Device => "no reclaimable memory",
             Self::UnknownFolio => "of an unknown folio",
+            Self::Young => "accessed since it was last looked at",
             Self::NewMapping => "of a mapping too new to be known",
             Self::Refused => "refused by its mapping",
             Self::Busy => "busy",

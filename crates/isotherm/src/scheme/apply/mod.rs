@@ -139,6 +139,7 @@ fn apply(
     let names: audit::Names =
         Arc::new(Mutex::new(loaded.rules.iter().map(|rule: &Rule| rule.name.clone()).collect()));
     let mut acting = Acting::new(args.split_folios);
+    acting.spare_young();
     let mut audits: Vec<Audit> = Vec::new();
     let log = match &args.log {
         Some(path) => {

@@ -1,6 +1,7 @@
 use super::*;
 
-const RULES: Rules = Rules { no_swap: false, exclusive: true, whole_folios: true, keeps_large: true };
+const RULES: Rules =
+    Rules { young_stays: false, no_swap: false, exclusive: true, whole_folios: true, keeps_large: true };
 
 fn small(pfn: u64) -> Inspected {
     let folio = Some(Folio { head: pfn, order: 0, flags: 0 });
@@ -52,6 +53,17 @@ fn what_is_not_ours_alone_is_left_alone_and_counted() {
         (Reason::UnknownFolio, 1),
     ];
     assert_eq!(left, want);
+}
+
+#[test]
+fn what_is_in_use_stays_where_it_is_told_to() {
+    let young = |pfn| Inspected { young: Some(true), ..small(pfn) };
+    let unseen = Inspected { young: None, ..small(6) };
+    let pages = [small(1), young(2), young(3), small(4), young(5), unseen];
+    let found = selected(&pages, Rules { young_stays: true, ..RULES }, ALONE);
+    assert_eq!((&found.runs[..], &found.young[..]), (&[0..1, 3..4, 5..6][..], &[1..3, 4..5][..]));
+    assert_eq!((found.present, found.left.get(Reason::Young)), (3 * PAGE_SIZE, 3 * PAGE_SIZE));
+    assert_eq!(selected(&pages, RULES, ALONE).runs, [0..6]);
 }
 
 #[test]
