@@ -3,7 +3,7 @@
 use super::{Rule, SystemMetrics};
 use crate::probe::{CapabilityKind, Report};
 use isotherm_damon::schemes::{
-    AccessPattern, Action, Frequency, GoalMetric, Metrics, PageKind, Quota, Scheme,
+    AccessPattern, Action, Frequency, GoalMetric, Metrics, PageKind, Quota, Scheme, Weights,
 };
 use isotherm_damon::{Attrs, PAGE_SIZE};
 use std::fmt;
@@ -43,13 +43,16 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Of a pageout scheme that names no limit: bytes and time a second (the kernel's DAMON_RECLAIM: 128 MiB). The time is a tenth of
-/// one CPU.
-const DEFAULT_BYTES: u64 = 128 << 20;
-const DEFAULT_TIME: Duration = Duration::from_millis(100);
+/// Of a pageout scheme that names no limit, which the seeds' prcl does not: bytes and time a second. Memory that is cold should
+/// soon be out, and what its paging out costs the program is the same sooner or later (flushes of its TLB, one a dirty page), so
+/// the limit is there for devices and for other programs. The bytes are twice what the kernel's DAMON_RECLAIM takes, which is meant
+/// to go unnoticed for ever; its 10 ms would be 3 MiB a second where a page takes 14 us (`isotherm lab schemes`, zram, a virtual
+/// machine). The time is as much as passes may take in any case.
+const DEFAULT_BYTES: u64 = 256 << 20;
+const DEFAULT_TIME: Duration = Duration::from_millis(750);
 
 /// The same in words.
-pub const DEFAULT_QUOTA: &str = "128 MiB and 100 ms a second";
+pub const DEFAULT_QUOTA: &str = "256 MiB and 750 ms a second";
 
 /// The quota that a pageout scheme without quota and watermarks gets; none for others.
 pub fn default_quota(scheme: &Scheme) -> Option<Quota> {
@@ -58,6 +61,8 @@ pub fn default_quota(scheme: &Scheme) -> Option<Quota> {
         bytes: Some(DEFAULT_BYTES),
         time: Some(DEFAULT_TIME),
         reset_interval: Duration::from_secs(1),
+        // The coldest first, and what was idle longest: what is just cold enough may turn out to be in use.
+        weights: Weights { size: 0, frequency: 1, age: 1 },
         ..scheme.quota.clone()
     })
 }
