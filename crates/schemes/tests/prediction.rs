@@ -331,6 +331,23 @@ fn a_rate_that_stands_still_is_what_the_next_look_finds() {
 }
 
 #[test]
+fn what_appears_in_empty_memory_was_not_paged_out() {
+    let entries = presets::preset("prcl:min_age=1s").unwrap();
+    let mut trial = Trial::new(&entries, &[]).unwrap();
+    for index in 0..100 {
+        // Written once after three seconds, which shows as a rate that was never seen before for as long as half a second.
+        let mut snapshot = recorded(index, if (30..35).contains(&index) { 100_000 } else { 0 }, 1 << 20);
+        for region in snapshot.targets.iter_mut().flat_map(|target| &mut target.regions) {
+            region.age = (if index < 30 { index } else { index - 30 }) as u32;
+            region.resident = Some(if index < 30 { 0 } else { region.range.size() });
+        }
+        trial.snapshot(&snapshot);
+    }
+    let report = trial.finish();
+    assert_eq!((report.refaulted_bytes(), report.paged_out_bytes() >> 20), (0, 64), "{:?}", report.schemes);
+}
+
+#[test]
 fn what_nobody_measured_is_said_to_be_assumed() {
     let mut entries = presets::preset("prcl").unwrap();
     let said = |entries: &[Entry], known: &[Throughput]| {

@@ -17,6 +17,19 @@ pub(super) struct Mark {
     pub since_ns: f64,
     /// Share of the piece that was accessed again and is still as the action left it, as huge pages are.
     pub seen: f64,
+    /// Bytes present by bytes of the piece that the shares are of.
+    pub density: f64,
+}
+
+impl Mark {
+    /// So much of the piece is present now. What came to be since the action is not as that left it.
+    pub fn settle(&mut self, density: f64) {
+        if density > self.density && density > 0.0 {
+            self.share *= self.density / density;
+            self.seen *= self.density / density;
+        }
+        self.density = density;
+    }
 }
 
 /// A piece of memory that schemes acted on.
@@ -146,6 +159,7 @@ fn take_in(start: u64, left: &mut Piece, border: u64, right: &Piece) {
         if x + y > 0.0 {
             a.since_ns = (a.since_ns * x + b.since_ns * y) / (x + y);
         }
+        a.density = (a.density * l + b.density * r) / (l + r).max(1.0);
         a.share = (x + y) / (l + r).max(1.0);
         a.seen = (a.seen * l + b.seen * r) / (l + r).max(1.0);
     }
@@ -187,7 +201,8 @@ mod tests {
         let mut memory = Memory::default();
         for at in 0..3 * MOST as u64 {
             memory.all_within(AddrRange::new(at, at + 1), 1, |_, piece| {
-                piece.marks[0] = Mark { share: (at % 7) as f64 / 7.0, since_ns: at as f64 * 1e9, seen: 0.0 };
+                piece.marks[0] =
+                    Mark { share: (at % 7) as f64 / 7.0, since_ns: at as f64 * 1e9, ..Mark::default() };
                 piece.renewed_ns = Some(at * 1_000_000_000);
             });
         }

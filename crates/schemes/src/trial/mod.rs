@@ -338,6 +338,7 @@ impl Trial {
                     };
                     let returning = returning(known, rate, before, intervals);
                     for (account, mark) in accounts.iter_mut().zip(&mut piece.marks) {
+                        mark.settle(density);
                         let back = (mark.share - mark.seen).max(0.0) * returning;
                         came_back |= account.is_pageout && back > 0.1 * mark.share;
                         if back > 0.0 {
@@ -436,6 +437,7 @@ impl Actions for Actor<'_> {
             }
             piece.renewed_ns = Some(self.now_ns);
             let Some(mark) = piece.marks.get_mut(request.scheme) else { return };
+            mark.settle(density);
             // What is not there, and what is as the action would leave it, is not changed by it.
             there += bytes * if request.action == Action::Willneed { out } else { 1.0 - out };
             let fresh = match request.action {
