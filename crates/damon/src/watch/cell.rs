@@ -15,13 +15,14 @@
 //! Where only a few pages of a window were accessed, each goes by itself, and the others are watched on, in windows that count:
 //! so memory accessed at random a few times a minute is known from one clear. It ends when a quarter of the pages are gone
 //! ([`Tuning::rest_share`]), or when the cell's turn comes to be cleared again ([`Cell::wants_clear`]). What counts is the first
-//! second after the clear: a share of pages accessed within a second is what working sets are computed from. Of cells in which some pages are accessed all the time and most never, this tells how fast *new*
-//! pages are accessed, which is what a working set is made of, and not how often the same ones are.
+//! second after the clear, or after a change of pattern: a share of pages accessed within a second is what working sets are
+//! computed from. Of cells in which some pages are accessed all the time and most never, this tells how fast *new* pages are
+//! accessed, which is what a working set is made of, and not how often the same ones are.
 //!
 //! Whether the pages of a cell are one observation or many is seen from how they lie: [`super::shown`].
 
 use super::evidence::{Evidence, Verdict};
-use super::shown::{Shown, voices};
+use super::shown::{Shown, observations};
 use super::tuning::{ABSENT, NEW_FADES, SHORTEST, Tuning};
 
 /// When something was done.
@@ -114,8 +115,8 @@ pub(super) struct Cell {
     pub writable: bool,
     /// It appeared, a second ago or longer, and nothing was heard of it since.
     pub was_new: bool,
-    /// How many observations its pages are, as far as was seen: [`voices`]. 0: not known, so one.
-    pub voices: u8,
+    /// How many observations its pages are, as far as was seen: [`observations`]. 0: not known, so one.
+    pub observations: u8,
 }
 
 /// What a look told of a cell.
@@ -218,7 +219,8 @@ impl Cell {
                     self.evidence.take_rest(share, length, now, tuning);
                     Verdict::Expected
                 } else {
-                    let runs = Shown::runs(self.window, shown);
+                    // Pages that were accessed together before are one, however they lie.
+                    let runs = Shown::runs(self.window, shown & !self.shown);
                     self.evidence.take(
                         Shown { share, pages: pages(watched), runs },
                         length,
@@ -231,8 +233,12 @@ impl Cell {
                     // What began now is watched from now on.
                     self.opened_at = now;
                 }
-                self.map(self.opened, self.opened & !left);
-                self.voices = voices(self.opened, self.opened & !left, self.voices);
+                let (tried, accessed) = (self.opened, self.opened & !left);
+                // The same ones as before are accessed together.
+                let same = (self.tried, self.shown) == (tried, accessed) && left != 0;
+                let before = if verdict == Verdict::Expected { self.observations } else { 0 };
+                self.observations = if same { 0 } else { observations(tried, accessed, before) };
+                self.map(tried, accessed);
                 self.first = false;
                 self.hit_at = if shown == 0 { self.hit_at } else { now };
                 // What is hot is checked by turns instead, where it can be.
@@ -284,7 +290,7 @@ impl Cell {
 
     /// It can be tried again. What was known before it was lost says nothing of what comes.
     pub fn recover(&mut self) {
-        (self.state, self.evidence) = (State::Unseen, Evidence::default());
+        (self.state, self.evidence, self.observations) = (State::Unseen, Evidence::default(), 0);
     }
 
     /// Clearing it would show something: it is not watched, or pages of it are not, as they were accessed, long ago.
@@ -317,6 +323,7 @@ impl Cell {
     /// The cell's stretch was found changed as a whole: it is idle now, as far as is known, and to be observed anew.
     pub fn fell_silent(&mut self, exposure: f32, now: u64) {
         self.evidence = Evidence { idle: exposure, ..Evidence::of(0.0, exposure, false, now) };
+        self.observations = 0;
         if self.state == State::Lit {
             self.state = State::Unseen;
         }
@@ -325,7 +332,8 @@ impl Cell {
     /// It appeared not long ago. That was once and says nothing of what comes, but accessed it was.
     pub fn is_new(&self, now: u64, tuning: &Tuning) -> bool {
         // Half of its pages appeared in the earlier half of the time that they were not looked at.
-        let since = |a: Appeared| now.saturating_sub(a.at) as f32 + a.within / 2.0;
+        let since =
+            |a: Appeared| now.saturating_sub(a.at) as f32 + a.within.min(tuning.appeared as f32) / 2.0;
         self.appeared.is_some_and(|a| since(a) <= tuning.appeared as f32)
     }
 

@@ -70,6 +70,7 @@ impl Watched {
             let Some(cell) = block.cells.get_mut(at.cell).filter(|_| look.mapped == expected) else {
                 continue;
             };
+            cell.writable = look.writable.0[at.cell] != 0;
             let base = block.addr + at.cell as u64 * CELL_SIZE;
             let first = base + u64::from(pages.trailing_zeros().min(63)) * PAGE_SIZE;
             match refused(if block.huge { block.addr } else { first }) {
@@ -162,6 +163,7 @@ impl Watched {
             }
             let (addr, block_looked) = (block.addr, block.looked);
             for (i, cell) in block.used().iter_mut().enumerate() {
+                cell.writable = look.writable.0[i] != 0;
                 let clear = look.present.0[i] & !look.young.0[i];
                 let is_unlooked = anew && block_looked != Some(step.now);
                 let wants = cell.wants_clear(step.now, tuning)

@@ -5,7 +5,7 @@ use super::evidence::Evidence;
 use super::places::{Places, Split};
 use super::segment::{Piece, UNKNOWN, Word, segment};
 use super::target::{CELL_SIZE, Watched};
-use super::tuning::{ABSENT, MOST_TELLING, MOST_VOICES, MOSTLY, Tuning, WEIGHT};
+use super::tuning::{ABSENT, MOST_OBSERVATIONS, MOST_TELLING, MOSTLY, Tuning, WEIGHT};
 use crate::{AddrRange, BLOCK_SIZE, PAGE_SIZE, Region};
 use alloc::vec::Vec;
 
@@ -188,16 +188,18 @@ fn absent(range: AddrRange) -> Part<'static> {
 fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &Tuning) -> Part<'a> {
     let small = size == CELL_SIZE;
     let page = if small { PAGE_SIZE } else { size };
-    let was_new = cell.was_new || cell.appeared.is_some() && !cell.is_new(now, tuning);
     if cell.state == State::Unseen
         && !cell.is_new(now, tuning)
-        && !was_new
         && cell.evidence.exposure <= 0.0
         && !cell.shared
     {
         return Part {
             range,
-            word: Word::Untried { cells: 1.0 },
+            word: if cell.was_new || cell.appeared.is_some() {
+                Word::Appeared { cells: 1.0 }
+            } else {
+                Word::Untried { cells: 1.0 }
+            },
             evidence: Sum::default(),
             cells: 1,
             resident: (u64::from(cell.present.count_ones()) * page).min(size),
@@ -246,9 +248,9 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
         Word::None
     } else if seen {
         let (hits, exposure) = at_most(MOST_TELLING, hits, exposure);
-        let voices = if hits > 0.0 { cell.voices.clamp(1, MOST_VOICES) } else { 1 };
-        Word::Seen { hits, exposure, cells: f32::from(voices) }
-    } else if blind || was_new || cell.state == State::Lit {
+        let observations = if hits > 0.0 { cell.observations.clamp(1, MOST_OBSERVATIONS) } else { 1 };
+        Word::Seen { hits, exposure, cells: f32::from(observations) }
+    } else if blind || cell.state == State::Lit {
         // It was observed, or tried, and that says nothing any more.
         Word::Unknown { cells: 1.0 }
     } else {
@@ -282,7 +284,9 @@ fn alike(last: &Part<'_>, part: &Part<'_>) -> bool {
         (Word::Seen { hits: a, exposure: x, .. }, Word::Seen { hits: b, exposure: y, .. }) => {
             a == 0.0 && b == 0.0 && x == y && last.cell.is_none_or(|c| c.shown == 0)
         }
-        (Word::Unknown { .. }, Word::Unknown { .. }) | (Word::Untried { .. }, Word::Untried { .. }) => true,
+        (Word::Unknown { .. }, Word::Unknown { .. })
+        | (Word::Appeared { .. }, Word::Appeared { .. })
+        | (Word::Untried { .. }, Word::Untried { .. }) => true,
         _ => false,
     }
 }
@@ -292,6 +296,7 @@ fn with_cells(word: Word, cells: u32) -> Word {
     match word {
         Word::None => word,
         Word::Unknown { .. } => Word::Unknown { cells },
+        Word::Appeared { .. } => Word::Appeared { cells },
         Word::Untried { .. } => Word::Untried { cells },
         Word::Seen { hits, exposure, .. } => Word::Seen { hits, exposure, cells },
     }
@@ -509,7 +514,8 @@ mod tests {
     /// 64 MiB that appeared and of which nothing was heard since, but for one cell.
     fn one_cell_of_many(own: Cell) -> Vec<Stretch> {
         let mut watched = Watched::default();
-        let quiet = Cell { present: u64::MAX, state: State::Unseen, was_new: true, ..Cell::default() };
+        let (present, state) = (u64::MAX, State::Unseen);
+        let quiet = Cell { present, state, was_new: true, tried: present, shown: present, ..Cell::default() };
         for block in 0..32 {
             let mut block = Block::new(block * BLOCK_SIZE, Some(1));
             block.cells.fill(quiet);
@@ -523,7 +529,7 @@ mod tests {
 
     #[test]
     fn one_cell_does_not_speak_for_all_that_is_unknown_around_it() {
-        // Once in 16 intervals, 12 Hz: not enough to be a stretch of its own.
+        // 5 Hz, from hardly half a hit: not enough to be a stretch of its own.
         let evidence = Evidence::of(0.42, 16.0, false, 990);
         let own = Cell { present: u64::MAX, state: State::Lit, evidence, ..Cell::default() };
         let stretches = one_cell_of_many(own);

@@ -6,7 +6,7 @@
 //! come from the rate so far is a change of pattern, and evidence starts anew with it.
 
 use super::shown::Shown;
-use super::tuning::{APART, BOUND, FIRST, LATE, LIKE, LONG, NO_CHANCE, Tuning};
+use super::tuning::{APART, BOUND, FIRST, LATE, LIKE, LONG, NEXT_TO_NONE, NO_CHANCE, Tuning};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Evidence {
@@ -99,14 +99,15 @@ impl Evidence {
         self.luck = row * expected.min(1.0);
         // After so long a time without a hit, several pages of which each speaks for itself are no chance.
         let late = length / (self.exposure + length);
-        let is_first = self.hits <= 0.0 && self.exposure > 0.0;
+        let is_first = self.hits < NEXT_TO_NONE && self.exposure > 0.0;
         if is_first && (0..runs).fold(1.0, |chance, _| chance * late) < FIRST {
             self.begin(share, length, now);
             return Verdict::Surprise;
         }
         // Where some of many pages are hit, each speaks for itself, and a share so different is no chance, unless they are few.
         let likely = expected.min(1.0);
-        let chance = share.max(likely) / pages;
+        // By the spread of what was expected: a rise from next to nothing is no chance.
+        let chance = likely.max(1.0 / pages) / pages;
         let apart = share < 0.97
             && (share > APART * expected || share * APART < expected.min(0.6))
             && (share - likely) * (share - likely) > NO_CHANCE * chance;
@@ -282,7 +283,16 @@ mod tests {
         // 6 of 32 are expected: one in a hundred checks shows 1.
         let (verdict, _) = after(hot, Shown { share: 1.0 / 32.0, pages: 32.0, runs: 1 }, 1.0);
         assert_eq!(verdict, Verdict::Expected);
-        let (verdict, _) = after(hot, Shown { share: 1.0 / 512.0, pages: 512.0, runs: 1 }, 1.0);
+        // 38 of 64 are.
+        let (verdict, _) = after(hot, Shown { share: 1.0 / 64.0, pages: 64.0, runs: 1 }, 3.0);
         assert_eq!(verdict, Verdict::Surprise);
+    }
+
+    #[test]
+    fn one_stray_access_does_not_hide_that_pages_begin_to_be_accessed() {
+        let stray = Evidence::of(1.0 / 64.0, 2000.0, false, 1);
+        let (verdict, rate) = after(stray, Shown { share: 6.0 / 64.0, pages: 64.0, runs: 1 }, 20.0);
+        assert_eq!(verdict, Verdict::Surprise);
+        assert!((rate * 200.0 - 0.94).abs() < 0.05, "{} Hz", rate * 200.0);
     }
 }

@@ -17,6 +17,8 @@ struct Candidate {
     range: AddrRange,
     /// Little is known of it, or doubtful.
     unsettled: bool,
+    /// The last check did not show what was expected: one alone cannot tell that it fell silent.
+    suspect: bool,
     /// How much a check is worth: the longer ago the last one, the larger the stretch, the less is known of it.
     worth: u64,
 }
@@ -70,8 +72,7 @@ impl Watch {
         } else {
             self.check_credit = 0;
         }
-        // Where a wake-up takes more than an aggregation earns, nothing is ever saved up for checks, and of hot memory it would never
-        // be known how hot it is.
+        // Where other windows use up all wake-ups there would never be any, and of hot memory it would not be known how hot it is.
         self.unchecked += 1;
         if (self.wake_credit + 1 >= needed || self.unchecked >= SOON) && for_checks > 0 {
             self.unchecked = 0;
@@ -158,7 +159,8 @@ impl Watch {
                 let waited = step.now.saturating_sub(stretch.checked).clamp(1, 1 << 20);
                 let size = 1 << (stretch.resident.max(1).ilog2() / 2);
                 let worth = waited * size * if unsettled { 4 } else { 1 };
-                all.push(Candidate { target: target.id, range: stretch.range, unsettled, worth });
+                let (range, suspect) = (stretch.range, stretch.suspect);
+                all.push(Candidate { target: target.id, range, unsettled, suspect, worth });
             }
         }
         all.sort_unstable_by_key(|c| (core::cmp::Reverse(c.worth), c.range.start));
@@ -171,6 +173,7 @@ impl Watch {
             }
             let times = match candidate.unsettled {
                 true if waiting == 0 => of_each,
+                true if candidate.suspect => of_each.div_ceil(2).max(2),
                 true => of_each.div_ceil(2),
                 false => 1,
             };
@@ -379,9 +382,15 @@ impl Watch {
         }
         let most = if whole <= rest { unseen } else { (rest * 2 / 3).max(1) };
         rest = rest.saturating_sub(whole);
-        // What a fork shares cannot be cleared but by a sweep: what is likely its own comes first.
-        let mut chosen = target.spread(most, |c| c.state == State::Unseen && c.writable);
-        if chosen.len() < most {
+        // What a fork shares cannot be cleared but by a sweep: what is likely its own comes first, but never keeps other memory from
+        // being seen. Where there is none of it, nothing is gone through in vain.
+        let writable = target.census.unseen_writable.min(unseen);
+        let first = writable.min(most - (most / 4).min(unseen - writable));
+        let mut chosen = Vec::new();
+        if first > 0 {
+            chosen = target.spread(first, |c| c.state == State::Unseen && c.writable);
+        }
+        if chosen.len() < most && writable < unseen {
             let others = target.spread(most - chosen.len(), |c| c.state == State::Unseen && !c.writable);
             chosen.extend(others);
         }

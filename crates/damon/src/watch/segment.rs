@@ -33,12 +33,15 @@ const RUNGS: usize = RATES + 1;
 const LIKELIER_UNKNOWN: f32 = 1.0;
 /// The same of a cell that was not tried: 60 MiB of which nothing was seen are unknown, whatever lies around them.
 const UNTRIED_UNKNOWN: f32 = 0.05;
+/// ... and of one that appeared and was not heard of since: 20 of them, 5 MiB, stand apart from what was seen on both sides, the few
+/// between cells that are seen one by one do not. A guess.
+const APPEARED_UNKNOWN: f32 = 0.3;
 /// ... and the other way round for a cell with some.
 const LIKELIER_KNOWN: f32 = 3.0;
 /// ... and for each of its hits, up to so many: one cell that was seen hot twice stands out of what is unknown on both sides, which
-/// two changes at the usual price take.
+/// takes two changes at the usual price.
 const LIKELIER_HIT: f32 = 2.0;
-const MOST_HITS: f32 = 3.0;
+const HITS_AT_MOST: f32 = 3.0;
 
 /// What a cell, or several alike, have to say.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +50,8 @@ pub(super) enum Word {
     None,
     /// It was not tried yet: it goes with its neighbours, unless it is very many.
     Untried { cells: f32 },
+    /// It appeared a while ago, and was not tried since.
+    Appeared { cells: f32 },
     /// It was tried and showed nothing.
     Unknown { cells: f32 },
     /// Hits and exposure of one cell, and how many are alike.
@@ -66,6 +71,7 @@ impl Word {
         match self {
             Self::None => {}
             Self::Untried { cells } => all[..RATES].fill(-UNTRIED_UNKNOWN * cells),
+            Self::Appeared { cells } => all[..RATES].fill(-APPEARED_UNKNOWN * cells),
             Self::Unknown { cells } => all[..RATES].fill(-LIKELIER_UNKNOWN * cells),
             Self::Seen { hits, exposure, cells } => {
                 let misses = (exposure - hits).max(0.0);
@@ -73,7 +79,7 @@ impl Word {
                     *value = (hits * ln_p + misses * ln_q) * cells;
                 }
                 let best = all.iter().take(RATES).copied().fold(f32::NEG_INFINITY, f32::max);
-                all[UNKNOWN] = best - (LIKELIER_KNOWN + LIKELIER_HIT * hits.min(MOST_HITS)) * cells;
+                all[UNKNOWN] = best - (LIKELIER_KNOWN + LIKELIER_HIT * hits.min(HITS_AT_MOST)) * cells;
             }
         }
         all
@@ -92,6 +98,9 @@ pub(super) fn segment(pieces: &[Piece]) -> Vec<u8> {
     let mut from: Vec<[u8; RUNGS]> = Vec::with_capacity(pieces.len());
     for (index, piece) in pieces.iter().enumerate() {
         let (top, top_value) = highest(&best);
+        // Only differences count. Sums over gigabytes would lose prices to rounding.
+        best.iter_mut().for_each(|value| *value -= top_value);
+        let top_value = 0.0;
         let price = if index == 0 { 0.0 } else { piece.price };
         let likelihoods = piece.word.likelihoods();
         let mut back = [0u8; RUNGS];
@@ -166,6 +175,23 @@ mod tests {
         let rungs = line(&cells);
         assert!(rungs[10..40].iter().all(|r| usize::from(*r) == UNKNOWN), "{rungs:?}");
         assert_eq!((rungs[9], rungs[40], rungs[50]), (0, 0, 0));
+    }
+
+    #[test]
+    fn prices_hold_after_gigabytes_of_evidence() {
+        // 8 GiB at one rate, each cell as many observations; then as much again at a rate hardly higher, and what is unknown.
+        let seen = |hits: f32| Word::Seen { hits, exposure: 320.0, cells: 40.0 };
+        let mut words = alloc::vec![seen(16.0); 30_000];
+        words.extend([Word::Unknown { cells: 1.0 }; 30]);
+        // One cell that shows a little more is not worth two changes.
+        words.push(Word::Seen { hits: 1.0, exposure: 20.0, cells: 1.0 });
+        words.extend([seen(16.0); 100]);
+        words.push(Word::Seen { hits: 1.0, exposure: 12.0, cells: 1.0 });
+        words.extend([seen(16.0); 100]);
+        let pieces: Vec<Piece> = words.into_iter().map(|word| Piece { word, price: 3.0 }).collect();
+        let rungs = segment(&pieces);
+        assert!(rungs[30_000..30_030].iter().all(|r| usize::from(*r) == UNKNOWN), "unknown is not hot");
+        assert!(rungs[30_040..].iter().all(|r| *r == rungs[0]), "a change has its price");
     }
 
     #[test]

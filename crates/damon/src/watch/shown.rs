@@ -2,9 +2,9 @@
 //!
 //! Where a program goes over its memory in order, the pages of a cell are accessed together, or one after the other: whatever share
 //! of them a window shows, it is one observation, of where the loop was. Where pages are accessed at random, each for itself,
-//! 64 of them are 64 observations, and one window tells a rate of 4 Hz from one of 2. Which of the two it is shows in how the accessed pages lie.
-//! What a loop has come to is one run of neighbours, or two where the window began within a pass. Pages at random make as
-//! many runs as chance has it.
+//! 64 of them are 64 observations, and one window tells a rate of 4 Hz from one of 2. Which of the two it is shows in how the
+//! accessed pages lie. What a loop has come to is one run of neighbours, or two where the window began within a pass. Pages at
+//! random make as many runs as chance has it.
 
 use super::tuning::{RUN, TELLING};
 
@@ -13,7 +13,7 @@ use super::tuning::{RUN, TELLING};
 pub(super) struct Shown {
     /// Share of its pages that were accessed.
     pub share: f32,
-    /// Its pages, at least 1.
+    /// Its pages; at least 1 where any was accessed.
     pub pages: f32,
     /// Runs of neighbours that the accessed ones make.
     pub runs: u32,
@@ -26,8 +26,9 @@ impl Shown {
     }
 }
 
-/// Of how many observations the pages of a window are, 0 to 64, seen from those of them that were accessed since it was opened; `before` where that cannot be told.
-pub(super) fn voices(window: u64, shown: u64, before: u8) -> u8 {
+/// Of how many observations the pages of a window are, 0 to 64, by those of them that were accessed since it was opened; `before`
+/// where that cannot be told.
+pub(super) fn observations(window: u64, shown: u64, before: u8) -> u8 {
     let (count, hit) = (window.count_ones(), (shown & window).count_ones());
     // Of each pair of neighbours one is accessed and the other is not with a probability of 2 p (1 - p).
     let expected = (2 * hit * (count - hit)) as f32 / count.max(1) as f32;
@@ -70,11 +71,11 @@ mod tests {
     fn what_a_loop_came_to_is_one_observation() {
         for count in 8..56 {
             let run = (1u64 << count) - 1;
-            assert_eq!(voices(u64::MAX, run, 9), 0, "{count} pages from the start");
-            assert_eq!(voices(u64::MAX, run.rotate_left(50), 9), 0, "{count} pages around the end");
+            assert_eq!(observations(u64::MAX, run, 9), 0, "{count} pages from the start");
+            assert_eq!(observations(u64::MAX, run.rotate_left(50), 9), 0, "{count} pages around the end");
             // Two fronts, as a butterfly has them.
             let half = (1u64 << (count / 2)) - 1;
-            assert_eq!(voices(u64::MAX, half << 2 | half << 34, 9), 0, "{count} pages in two runs");
+            assert_eq!(observations(u64::MAX, half << 2 | half << 34, 9), 0, "{count} pages in two runs");
         }
     }
 
@@ -85,7 +86,7 @@ mod tests {
             let mut sum = 0;
             for _ in 0..200 {
                 let shown = (0..64).fold(0u64, |set, page| set | u64::from(rng.below(100) < percent) << page);
-                sum += u32::from(voices(u64::MAX, shown, 64));
+                sum += u32::from(observations(u64::MAX, shown, 0));
             }
             assert!(sum / 200 > 40, "{percent} %: {} on average", sum / 200);
         }
@@ -93,10 +94,10 @@ mod tests {
 
     #[test]
     fn too_few_pages_tell_nothing() {
-        assert_eq!(voices(u64::MAX, 0, 5), 5);
-        assert_eq!(voices(u64::MAX, u64::MAX, 5), 5);
-        assert_eq!(voices(u64::MAX, 0b1001, 5), 5);
-        assert_eq!(voices(0xff, 0x55, 5), 5);
-        assert_eq!(voices(0, 0, 5), 5);
+        assert_eq!(observations(u64::MAX, 0, 5), 5);
+        assert_eq!(observations(u64::MAX, u64::MAX, 5), 5);
+        assert_eq!(observations(u64::MAX, 0b1001, 5), 5);
+        assert_eq!(observations(0xff, 0x55, 5), 5);
+        assert_eq!(observations(0, 0, 5), 5);
     }
 }

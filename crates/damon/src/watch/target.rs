@@ -55,6 +55,8 @@ pub(super) struct At {
 pub(super) struct Census {
     /// Wait to be cleared for the first time.
     pub unseen: usize,
+    /// Those of them that are writable.
+    pub unseen_writable: usize,
     /// Show something at the next look.
     pub watching: usize,
     /// Only a sweep shows: mapped by others too.
@@ -346,7 +348,10 @@ impl Watched {
                 }
                 match cell.state {
                     State::Absent => continue,
-                    State::Unseen => census.unseen += 1,
+                    State::Unseen => {
+                        census.unseen += 1;
+                        census.unseen_writable += usize::from(cell.writable);
+                    }
                     State::Watching { .. } => census.watching += 1,
                     State::Lit => census.lit += usize::from(!cell.shared),
                     State::Blind(Blind::Unclearable) => {}

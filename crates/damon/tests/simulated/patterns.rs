@@ -249,6 +249,21 @@ fn every_one_of_many_workers_is_found() {
     }
 }
 
+#[test]
+fn workers_that_stop_are_not_hot_for_long() {
+    let mut idle = worker();
+    idle.hot.clear();
+    let found = watch_many(&[(worker(), 80), (idle, 80)], 32, 3);
+    let hot = |s: &Snapshot| {
+        let is_hot =
+            |t: &&TargetSnapshot| t.regions.iter().any(|r| r.nr_accesses > 0 && r.range.size() > MIB);
+        s.targets.iter().filter(is_hot).count()
+    };
+    let counts: Vec<usize> = found.iter().step_by(10).map(|(_, s)| hot(s)).collect();
+    assert!(counts[5] >= 30, "they were: {counts:?}");
+    assert_eq!(counts[counts.len() - 2], 0, "{counts:?}");
+}
+
 /// Mean rate that is told of an area in the snapshots given, Hz.
 pub fn told(found: &[(usize, Snapshot)], area: AddrRange) -> f64 {
     let of = |s: &Snapshot| -> f64 {
