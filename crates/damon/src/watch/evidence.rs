@@ -6,7 +6,7 @@
 //! come from the rate so far is a change of pattern, and evidence starts anew with it.
 
 use super::shown::Shown;
-use super::tuning::{APART, BOUND, FIRST, LATE, LIKE, LONG, NEXT_TO_NONE, NO_CHANCE, Tuning};
+use super::tuning::{APART, BEGINS, BOUND, FIRST, LATE, LIKE, LONG, NEXT_TO_NONE, NO_CHANCE, Tuning};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Evidence {
@@ -115,7 +115,9 @@ impl Evidence {
             self.begin(share, length, now);
             return Verdict::Surprise;
         }
-        if self.exposure > 0.0 && share > 0.3 && self.luck < tuning.surprise_hit {
+        // Where there were hardly any hits, most of the exposure is from before they began.
+        let surprising = if self.hits < BEGINS.0 { BEGINS.1 } else { tuning.surprise_hit };
+        if self.exposure > 0.0 && share > 0.3 && self.luck < surprising {
             self.begin(share, length, now);
             return Verdict::Surprise;
         }

@@ -45,6 +45,9 @@ pub(super) const NO_CHANCE: f32 = 12.0;
 /// The first hits since long are a change of pattern if they came so late with no more than this probability. A guess; without it F1
 /// of the bytes that `zipf` accesses within a second is .54 when it begins after 3 s of idleness, with it .93.
 pub(super) const FIRST: f32 = 1e-3;
+/// Of so few hits in a row this probability is enough for a change of pattern: before them it was idle, and that says nothing of how
+/// often it is accessed now.
+pub(super) const BEGINS: (f32, f32) = (5.0, 1e-2);
 /// Hits that are as good as none: a few stray pages of a cell.
 pub(super) const NEXT_TO_NONE: f32 = 0.05;
 /// Up to so many times more or less is about the same rate: what the hits of one window may be off by chance. With 8, hot cells

@@ -12,7 +12,9 @@ fn mean_error(kind: Kind, unit: u64) -> f64 {
     let phase = |rates: [f64; 6]| Pattern { unit, kind, ..areas(&rates.map(|hz| (0, 20480, hz))) };
     let (mut rising, mut errors) = (RATES, Vec::new());
     rising.reverse();
-    let phases = [(phase(RATES), 150), (phase(rising), 150)];
+    // Programs do not begin with what they go on to do.
+    let idle = phase([0.0; 6]);
+    let phases = [(phase(RATES), 150), (phase(rising), 150), (idle, 20), (phase(RATES), 150)];
     for seed in [11, 23, 35, 47, 59, 61, 73, 85] {
         let found = watch(&phases, seed);
         for (index, (pattern, _)) in phases.iter().enumerate() {
