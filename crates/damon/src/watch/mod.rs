@@ -15,15 +15,16 @@
 //! Cells of one rate that lie beside each other are *stretches*, found by the most likely division of the address space
 //! ([`segment`]), in which a cell whose pages are accessed each for itself has more weight ([`shown`]); the border is where the
 //! cells' pages say it is ([`draw`]). What appeared counts as accessed for a second and is unknown from then on, until it was
-//! cleared. Regions are stretches, cut where they are larger than the monitor allows. Nothing is drawn anew of a target that showed nothing new, and seldom where rates only shift a little.
+//! cleared. Regions are stretches, cut where they are larger than the monitor allows. Nothing is drawn anew of a target that
+//! showed nothing new, and seldom where rates only shift a little.
 //!
 //! # What is cleared
 //! Every aggregation ([`plan`]): *checks* of what is hot, a few pages of each stretch by turns, so that none is believed hot
 //! for long when it is not any more. What a check shows is taken to be so of its whole stretch; when checks disagree with
 //! what was believed, all of the stretch is to be observed anew; when those of one part of it disagree with those of another, it
 //! falls apart ([`places`]). What remains goes into memory that was never cleared, or not since it was hot, evenly spread, that
-//! which is writable and so not shared since a fork first, until all is watched, and then by turns into what was accessed once and not heard of
-//! since. All of that is cleared in one call for each target. Memory that other processes map is not cleared by the page but
+//! which is writable and so not shared since a fork first, until all is watched, and then by turns into what was accessed once
+//! and not heard of since. All of that is cleared in one call for each target. Memory that other processes map is not cleared by the page but
 //! by *sweeps*, for which a share is set aside, at a random moment of an aggregation, as checks are. A target that was hardly
 //! seen, and was idle where it was, is swept once on credit, so that all of it is watched within a second.
 //!
@@ -98,7 +99,7 @@ pub struct Watch {
     woken: usize,
     checking: bool,
     round: usize,
-    /// Aggregations since there were checks.
+    /// Aggregations since checks were last chosen.
     unchecked: usize,
     /// What was spent on a sweep beyond an aggregation's share, in clears: the next ones spend so much less.
     borrowed: usize,

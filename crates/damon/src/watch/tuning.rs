@@ -42,11 +42,11 @@ pub(super) const APART: f32 = 4.0;
 /// ... if it differs by more than 3.5 standard deviations (12 is the square) of what chance gives so many pages: of a hundred checks
 /// of 32 pages at 40 Hz, one showed a fourth of what was expected.
 pub(super) const NO_CHANCE: f32 = 12.0;
-/// The first hits since long are a change of pattern if they came so late with no more than this probability. A guess; without it F1
-/// of the bytes that `zipf` accesses within a second is .54 when it begins after 3 s of idleness, with it .93.
+/// The first hits since long are a change of pattern if they came so late with no more than this probability: a guess. Without it F1
+/// of the bytes that `zipf` accesses within a second is .50 when it begins after 3 s of idleness, with it .94.
 pub(super) const FIRST: f32 = 1e-3;
 /// Of so few hits in a row this probability is enough for a change of pattern: before them it was idle, and that says nothing of how
-/// often it is accessed now.
+/// often it is accessed now. Guesses, by what `lab accuracy rates` shows in the first seconds of a phase.
 pub(super) const BEGINS: (f32, f32) = (5.0, 1e-2);
 /// Hits that are as good as none: a few stray pages of a cell.
 pub(super) const NEXT_TO_NONE: f32 = 0.05;
@@ -86,8 +86,8 @@ pub(super) const RUN: u32 = 4;
 /// So many must be expected of pages that are accessed at random for their number to tell: a guess.
 pub(super) const TELLING: f32 = 10.0;
 /// Observations that a cell counts as at most, where its pages are accessed each for itself. F1 of the bytes that `zipf` accesses
-/// within a second (`tests/simulated/seconds.rs`) is .92 with 1, .945 with 16 and .952 with 40; but windows of different kinds
-/// differ by up to a quarter, which is no chance.
+/// within a second (`tests/simulated/seconds.rs`) is .90 with 1, .95 with 16 and .954 with 32; windows of different kinds
+/// differ by up to a quarter, which is no chance, so not all 64.
 pub(super) const MOST_OBSERVATIONS: u8 = 32;
 /// Shortest length that is believed of a window, in intervals: clocks and calls are no more exact.
 pub(super) const SHORTEST: f32 = 0.1;
