@@ -165,6 +165,7 @@ impl Watched {
                 if before.is_some() {
                     self.fronts.push(addr);
                 }
+                self.looked_once = false;
                 Block::new(addr, before)
             });
             self.blocks.push(block);

@@ -142,8 +142,9 @@ impl Watch {
             target.turn_began = (target.surveyed == Some(step.now)).then_some(began);
             *allowed = allowed.saturating_sub(step.allowance.checks_a_call).max(1);
         }
-        // Where nothing is watched yet, a look tells nothing more than the first one did.
-        let idle = target.looked_once && target.census.watching == 0 && !target.activity.is_still();
+        // Where nothing was ever watched, a look tells nothing more than the first one did.
+        let census = target.census;
+        let idle = target.looked_once && census.watching + census.lit == 0 && !target.activity.is_still();
         // Nothing can be cleared of what was never looked at.
         let most = if target.looked_once {
             *allowed
