@@ -184,6 +184,18 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
         due.min(callbacks.next_act(self.samples).saturating_sub(self.samples).max(1))
     }
 
+    /// Whether a tick at `now_ns` would end the aggregation: such a one can wait, at the price of a snapshot that comes late.
+    /// Others are for looks at what was cleared, which tell little if they come late.
+    pub fn concludes_at(&self, now_ns: u64) -> bool {
+        let passed = if self.sampler.spans_gaps() { self.intervals_until(now_ns) } else { 1 };
+        !self.started || u64::from(self.passed_samples) + passed >= u64::from(self.attrs.max_nr_accesses())
+    }
+
+    fn intervals_until(&self, now_ns: u64) -> u64 {
+        let sample_ns = u64::try_from(self.attrs.sample.as_nanos()).unwrap_or(u64::MAX).max(1);
+        (now_ns.saturating_sub(self.last_tick_ns).saturating_add(sample_ns / 2) / sample_ns).max(1)
+    }
+
     fn step(&mut self, now_ns: u64, allowance: Allowance, callbacks: &mut impl Callbacks) {
         (self.checked, self.called) = (0, 0);
         if !self.started {
@@ -195,8 +207,7 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
             self.with_sampler(allowance, |sampler, step| sampler.plan(step, true));
             return;
         }
-        let sample_ns = u64::try_from(self.attrs.sample.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let intervals = ((now_ns.saturating_sub(self.last_tick_ns) + sample_ns / 2) / sample_ns).max(1);
+        let intervals = self.intervals_until(now_ns);
         self.last_tick_ns = now_ns;
         self.now += intervals;
         let samples = if self.sampler.spans_gaps() { intervals } else { 1 };

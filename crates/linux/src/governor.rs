@@ -12,15 +12,20 @@ use std::time::Duration;
 /// times so long past, and are paid back as fast.
 const HOLDS: f64 = 1.0;
 /// Seconds of earnings that are waited for once nothing is left, so that waking up is worth it: a monitor that wakes up
-/// as soon as it can pay for waking up does nothing else.
-const RECOVERS: f64 = 0.02;
+/// as soon as it can pay for waking up does nothing else. With many targets, an aggregation's end and the wake-up for its looks cost
+/// as much as all there is to do for one of them: several are done at once.
+const RECOVERS: (f64, f64) = (0.02, 0.1);
 /// ... and the least that is worth it: looks at a few hundred blocks, ns.
 const WORTH_WAKING: f64 = 250_000.0;
+/// Part of what can be saved up that looks at what was cleared may take beyond what there is: they were promised with the clear.
+const PROMISED: f64 = 0.1;
+/// Part of the budget up to which aggregations end in time also when there is nothing left to spend.
+const CHEAP: f64 = 0.3;
 /// Share of the earnings that pays back what one step overspent, beyond the bucket's size (a system call may have to
 /// wait, spinning, for a lock that the target holds): monitoring goes on with the rest.
 const PAID_BACK: f64 = 0.25;
-/// ... and of what starting cost: that is when most is to be found out. At a ceiling of 1 %, 15 ms are made good in 13 s.
-const START_PAID_BACK: f64 = 0.12;
+/// ... and of what starting cost: that is when most is to be found out. At a ceiling of 1 %, 15 ms are made good in 6 s.
+const START_PAID_BACK: f64 = 0.25;
 /// Seconds of earnings that the deficit is at most: from then on all that comes in pays back, or ticks that are each dearer than the
 /// bucket would never be paid for.
 const MOST_DEFICIT: f64 = 10.0;
@@ -49,9 +54,10 @@ const MANY_A_CALL: f64 = 24.0;
 const FEW_LOOKS: (u64, f64) = (32, 2.0);
 /// How many times as dear as usual a step may be to be learnt from as it is.
 const OUTLIER: f64 = 3.0;
-/// Part of the ceiling that is earned: the second of earnings that may be spent at once at the start comes on top, and is made
-/// good within half a minute.
-const EARNED: f64 = 0.96;
+/// Seconds of earnings that may be spent at once at the start.
+const AT_START: f64 = 0.8;
+/// Part of the ceiling that is earned: what may be spent at once at the start comes on top, and is made good within 16 s.
+const EARNED: f64 = 0.95;
 
 /// CPU seconds a second that this thread earns under a ceiling of `share`.
 fn earned(share: f64) -> f64 {
@@ -118,7 +124,7 @@ impl Governor {
         let share = (share > 0.0).then_some(share);
         Self {
             share,
-            tokens: share.unwrap_or(0.0) * 1e9 * HOLDS,
+            tokens: share.unwrap_or(0.0) * 1e9 * AT_START,
             clearing: 0.0,
             for_clears: 0.0,
             deficit: 0.0,
@@ -168,7 +174,7 @@ impl Governor {
         self.tokens = (self.tokens + budget).min(holds) - spent;
         self.for_clears =
             (self.for_clears + budget * self.clearing).min(holds * self.clearing).min(self.tokens.max(0.0));
-        let most = -holds * RECOVERS;
+        let most = -holds * PROMISED;
         if self.tokens < most {
             self.deficit += most - self.tokens;
             self.tokens = most;
@@ -218,9 +224,14 @@ impl Governor {
     }
 
     /// How long to sleep until the next tick can be paid, ns; 0: it can be now. Waking up just to find that it
-    /// cannot would cost as much as a tick.
-    pub(crate) fn must_wait(&mut self, now_ns: u64) -> u64 {
-        let wait = self.wait_for_earnings();
+    /// cannot would cost as much as a tick. A tick that does not conclude an aggregation is there for looks at what was cleared, and
+    /// only in time do they tell anything: it waits for nothing but a deficit past what may be.
+    pub(crate) fn must_wait(&mut self, now_ns: u64, concludes: bool, aggr_ns: u64) -> u64 {
+        let wait = if concludes && !self.is_cheap(aggr_ns) {
+            self.wait_for_earnings()
+        } else {
+            self.wait_for_deficit()
+        };
         // Where the ceiling is below what sleeping costs, nothing would ever be saved up.
         if wait == 0 || now_ns.saturating_sub(self.ticked_ns) >= LONGEST_WAIT {
             self.ticked_ns = now_ns;
@@ -229,23 +240,31 @@ impl Governor {
         wait.min(LONGEST_WAIT)
     }
 
+    /// Aggregations may end in time whatever was spent: doing nothing but that takes a small part of the budget.
+    fn is_cheap(&self, aggr_ns: u64) -> bool {
+        let budget = aggr_ns as f64 * self.share.map_or(0.0, earned);
+        self.tick_ns + self.wake_up_ns <= CHEAP * budget
+    }
+
+    fn wait_for_deficit(&self) -> u64 {
+        let Some(share) = self.share else { return 0 };
+        ((self.deficit - most_deficit(share)).max(0.0) / earned(share)).ceil() as u64
+    }
+
     fn wait_for_earnings(&self) -> u64 {
         let Some(share) = self.share else { return 0 };
         let dear = self.dear_tick(share);
-        let beyond = self.deficit - most_deficit(share);
-        let missing = if self.free() < dear {
-            // The wake-up that ends the wait is paid for, too, or it would be followed by another, for ever where the ceiling is low.
-            let worth = (share * 1e9 * RECOVERS).max(WORTH_WAKING);
-            let wanted = dear + self.wake_up_ns.max(worth.min(share * 1e9 * HOLDS / 4.0));
-            // As long as clears' share is not full, it takes its part.
-            let full = self.for_clears >= share * 1e9 * HOLDS * self.clearing;
-            let part = if full { 1.0 } else { 1.0 - self.clearing };
-            (wanted - self.free()) / self.kept_of_budget() / part
-        } else if beyond > 0.0 {
-            beyond
-        } else {
-            return 0;
-        };
+        if self.free() >= dear {
+            return self.wait_for_deficit();
+        }
+        // The wake-up that ends the wait is paid for, too, or it would be followed by another, for ever where the ceiling is low.
+        let worth =
+            (share * 1e9 * if self.clearing > 0.0 { RECOVERS.1 } else { RECOVERS.0 }).max(WORTH_WAKING);
+        let wanted = dear + self.wake_up_ns.max(worth.min(share * 1e9 * HOLDS / 4.0));
+        // As long as clears' share is not full, it takes its part.
+        let full = self.for_clears >= share * 1e9 * HOLDS * self.clearing;
+        let part = if full { 1.0 } else { 1.0 - self.clearing };
+        let missing = (wanted - self.free()) / self.kept_of_budget() / part;
         (missing / earned(share)) as u64 + 1
     }
 
@@ -275,7 +294,8 @@ impl Governor {
         let aggr_ns = attrs.aggr.as_nanos() as f64;
         // Windows as short as an interval are closed by the next tick: it must come in time.
         let longest = aggr_ns * LONGEST_TICK;
-        let left = (self.tokens - self.tick_ns).clamp(0.0, longest);
+        let promised = share * 1e9 * HOLDS * PROMISED;
+        let left = (self.tokens + promised - self.tick_ns).clamp(0.0, longest);
         let by_turns = (self.free() - self.tick_ns).clamp(0.0, longest);
         // What is cleared is to be looked at: that must be paid for when its time comes.
         let to_clear = (self.free() - self.tick_ns - self.kept()).max(self.for_clears).clamp(0.0, longest);
@@ -353,7 +373,7 @@ mod tests {
         let (mut ticks, before, end) = (0, *cpu, *now + seconds * 1_000_000_000);
         while *now < end {
             governor.settle_at(*now, *cpu);
-            let wait = governor.must_wait(*now);
+            let wait = governor.must_wait(*now, true, SAMPLE_NS);
             if wait == 0 {
                 ticks += 1;
                 *cpu += cost;
@@ -435,7 +455,7 @@ mod tests {
             let (mut late, mut spent) = (0, Duration::ZERO);
             while now < 300_000_000_000 {
                 governor.settle_at(now, cpu);
-                let wait = governor.must_wait(now);
+                let wait = governor.must_wait(now, true, SAMPLE_NS);
                 late += u32::from(wait == 0 && now > 200_000_000_000);
                 cpu += cost(wait == 0);
                 spent += cost(wait == 0);

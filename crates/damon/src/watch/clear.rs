@@ -122,12 +122,14 @@ impl Watched {
 
     /// Clears all memory of a kind, and opens a window over each cell that is clear afterwards. What was accessed until now is
     /// looked for where it is watched; unless all is to begin `anew`, which takes half the looks, and those also
-    /// if they are more than may be made now. False if that cannot be done.
+    /// if they are more than may be made now. Windows over what nothing is known of are `longest` long. False if that cannot be
+    /// done.
     pub fn sweep<O: BlockOperations>(
         &mut self,
         step: &mut Step<'_, O>,
         kind: Sweep,
         anew: bool,
+        longest: u64,
         tuning: &Tuning,
     ) -> bool {
         self.swept = step.now;
@@ -153,7 +155,6 @@ impl Watched {
         if !step.look(self.id, &mut looks) {
             return false;
         }
-        let longest = u64::from(step.attrs.max_nr_accesses());
         let count = self.blocks.len();
         for (at, (block, look)) in self.blocks.iter_mut().zip(&looks).enumerate() {
             let moment = before.towards(after, at, count);

@@ -5,7 +5,7 @@ use super::clear::{all_of, some_of};
 use super::queue::Queue;
 use super::target::At;
 use super::tuning::{
-    BATCH, CHECKS_SAVED, CROWDED, ENOUGH, LATE_BY, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND, SAVED, SOON,
+    BATCH, CHECKS_SAVED, CROWDED, ENOUGH, IN_TIME, LATE_BY, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND, SAVED, SOON,
 };
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
@@ -136,7 +136,7 @@ impl Watch {
         let Some(target) = self.targets.get_mut(index) else { return };
         let aggregations = (price_of_sweep(target, step) / an_aggregation) as u64;
         self.lent_until = now + 2 * aggregations * u64::from(step.attrs.max_nr_accesses());
-        if target.sweep(step, Sweep::All, true, &tuning) {
+        if target.sweep(step, Sweep::All, true, u64::from(step.attrs.max_nr_accesses()), &tuning) {
             target.take_census(now, &tuning);
         }
     }
@@ -373,7 +373,10 @@ impl Watch {
         if is_best && fits {
             // Small processes: all at once is cheaper.
             let before = step.allowance.prepares;
-            if target.sweep(step, Sweep::All, false, &self.tuning) {
+            let aggregation = u64::from(step.attrs.max_nr_accesses());
+            // Of many targets the aggregation's end may come late.
+            let longest = if count >= MANY { aggregation * IN_TIME.0 / IN_TIME.1 } else { aggregation };
+            if target.sweep(step, Sweep::All, false, longest.max(1), &self.tuning) {
                 target.take_census(step.now, &self.tuning);
                 let spent = before.saturating_sub(step.allowance.prepares);
                 self.borrowed += spent.saturating_sub(rest);
@@ -495,7 +498,7 @@ impl Watch {
         self.sweep_at = None;
         let Some(target) = self.whom_to_sweep(step).and_then(|i| self.targets.get_mut(i)) else { return };
         self.sweep_credit = self.sweep_credit.saturating_sub(price_of_sweep(target, step));
-        if target.sweep(step, Sweep::All, false, &self.tuning) {
+        if target.sweep(step, Sweep::All, false, u64::from(step.attrs.max_nr_accesses()), &self.tuning) {
             target.take_census(step.now, &self.tuning);
         }
     }

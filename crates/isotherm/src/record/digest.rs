@@ -2,8 +2,8 @@
 //! recorder, so that all that is left at the end is the last second of it.
 //!
 //! What it reads is what everybody will read, so its figures are those of a report on the file. It takes no memory for what
-//! it has not read yet, and keeps to a share of the CPU time that recording may cost: of more than that it reads the rest at
-//! the end.
+//! it has not read yet, and keeps to a share of the CPU time that recording may cost, of which it is part: of more than that it
+//! reads the rest at the end.
 
 use isotherm_record::{Format, ReadOptions, open_from};
 use isotherm_report::Accumulate;
@@ -14,13 +14,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The share of the recorder's CPU ceiling that goes into the summary before the end. A guess: the rest is for what it is
 /// about.
-const SHARE: f64 = 0.25;
+const SHARE: f64 = 0.1;
 
 /// The share of a CPU where there is no ceiling. A guess.
 const WITHOUT_CEILING: f64 = 0.1;
@@ -40,6 +41,8 @@ pub struct Digest {
 struct State {
     written: Mutex<Written>,
     changed: Condvar,
+    /// CPU time of the thread until it last waited, ns.
+    cpu_ns: AtomicU64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -82,6 +85,11 @@ impl Digest {
         if self.told.replace(bytes) != bytes {
             self.state.change(|written| written.bytes = bytes);
         }
+    }
+
+    /// CPU time that the thread took until it last waited.
+    pub fn cpu(&self) -> Duration {
+        Duration::from_nanos(self.state.cpu_ns.load(Ordering::Relaxed))
     }
 
     /// The file is complete: waits for what there is in it. `None` when the user interrupts that.
@@ -141,7 +149,8 @@ impl Tail {
             if all {
                 return Ok(u64::MAX);
             }
-            let wait = if bytes > self.at { self.to_wait() } else { Some(Duration::MAX) };
+            let pause = self.to_wait();
+            let wait = if bytes > self.at { pause } else { Some(Duration::MAX) };
             let Some(wait) = wait else { return Ok(bytes - self.at) };
             written = if wait == Duration::MAX {
                 self.state.changed.wait(written).unwrap_or_else(PoisonError::into_inner)
@@ -156,6 +165,7 @@ impl Tail {
     fn to_wait(&self) -> Option<Duration> {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         let spent = Duration::new(cpu.tv_sec.unsigned_abs(), u32::try_from(cpu.tv_nsec).unwrap_or(0));
+        self.state.cpu_ns.store(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         let due = Duration::try_from_secs_f64(spent.as_secs_f64() / self.share).unwrap_or(Duration::MAX);
         due.checked_sub(self.began.elapsed()).filter(|wait| !wait.is_zero())
     }

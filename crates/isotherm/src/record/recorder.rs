@@ -453,6 +453,10 @@ impl Observer for Recorder {
         self.write(&Item::Cost(rec::Cost { processes, ..live::recorded_cost(cost) }));
     }
 
+    fn beside(&self) -> Duration {
+        self.digest.as_ref().map_or(Duration::ZERO, Digest::cpu)
+    }
+
     fn idle(&mut self) {
         self.write_actions();
         // What has gathered is written, so that the file is never more than about a second behind.

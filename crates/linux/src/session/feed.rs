@@ -107,7 +107,7 @@ impl Feed {
     }
 
     /// Tells `observer` of every event until the session is over. To be run on a thread of its own, whose CPU time is
-    /// taken from what the session has to spend.
+    /// taken from what the session has to spend, and with it what the observer says of others of its own.
     pub fn run(mut self, observer: &mut dyn Observer) {
         let mut idle = Duration::ZERO;
         loop {
@@ -126,7 +126,8 @@ impl Feed {
             }
             self.shared.bell.wait(LATENCY);
             idle += LATENCY;
-            let cpu = u64::try_from(clock::of_this_thread().as_nanos()).unwrap_or(u64::MAX);
+            let cpu = clock::of_this_thread().saturating_add(observer.beside());
+            let cpu = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
             self.shared.cpu_ns.store(cpu, Ordering::Relaxed);
         }
     }

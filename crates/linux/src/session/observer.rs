@@ -6,6 +6,7 @@ use crate::source::Counters;
 use crate::targets::{Counts, EndReason};
 use isotherm_damon::{Attrs, Snapshot, TargetId};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Cost and cuts of a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -130,6 +131,10 @@ pub trait Observer {
     fn cost(&mut self, _cost: &Cost) {}
     /// Nothing came for about a second.
     fn idle(&mut self) {}
+    /// CPU time that threads of its own took so far: part of what it costs.
+    fn beside(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 impl SessionEvent {
