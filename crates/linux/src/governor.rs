@@ -19,13 +19,15 @@ const RECOVERS: (f64, f64) = (0.02, 0.1);
 const WORTH_WAKING: f64 = 250_000.0;
 /// Part of what can be saved up that looks at what was cleared may take beyond what there is: they were promised with the clear.
 const PROMISED: f64 = 0.1;
+/// Looks that a tick may make whatever was spent.
+const LEAST_LOOKS: usize = 32;
 /// Part of the budget up to which aggregations end in time also when there is nothing left to spend.
 const CHEAP: f64 = 0.3;
 /// Share of the earnings that pays back what one step overspent, beyond the bucket's size (a system call may have to
 /// wait, spinning, for a lock that the target holds): monitoring goes on with the rest.
 const PAID_BACK: f64 = 0.25;
-/// ... and of what starting cost: that is when most is to be found out. At a ceiling of 1 %, 15 ms are made good in 6 s.
-const START_PAID_BACK: f64 = 0.25;
+/// ... and of what starting cost: that is when most is to be found out. At a ceiling of 1 %, 15 ms are made good in 8 s.
+const START_PAID_BACK: f64 = 0.2;
 /// Seconds of earnings that the deficit is at most: from then on all that comes in pays back, or ticks that are each dearer than the
 /// bucket would never be paid for.
 const MOST_DEFICIT: f64 = 10.0;
@@ -240,10 +242,11 @@ impl Governor {
         wait.min(LONGEST_WAIT)
     }
 
-    /// Aggregations may end in time whatever was spent: doing nothing but that takes a small part of the budget.
+    /// Aggregations may end in time whatever was spent: doing nothing but that takes a small part of the budget. Of many targets it
+    /// is better spent on them.
     fn is_cheap(&self, aggr_ns: u64) -> bool {
         let budget = aggr_ns as f64 * self.share.map_or(0.0, earned);
-        self.tick_ns + self.wake_up_ns <= CHEAP * budget
+        self.clearing <= 0.0 && self.tick_ns + self.wake_up_ns <= CHEAP * budget
     }
 
     fn wait_for_deficit(&self) -> u64 {
@@ -303,7 +306,7 @@ impl Governor {
         let budget = aggr_ns * earned(share) * self.kept_of_budget();
         let plannable = (budget - self.base_ns * aggr_ns / 1e9).max(budget * 0.3);
         Allowance {
-            checks: (left / self.check_ns) as usize,
+            checks: ((left / self.check_ns) as usize).max(LEAST_LOOKS),
             by_turns: (by_turns / self.check_ns) as usize,
             checks_a_call: (self.call_ns / self.check_ns) as usize,
             prepares: (to_clear * 0.75 / self.prepare_ns) as usize,

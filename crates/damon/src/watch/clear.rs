@@ -2,7 +2,7 @@
 
 use super::cell::{Blind, Cell, State};
 use super::target::{At, Block, CELL_SIZE, Watched, moment_of};
-use super::tuning::{PAGES_A_MAPPING, Tuning};
+use super::tuning::{FEW_BLOCKS, PAGES_A_MAPPING, Tuning};
 use crate::{
     AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, RangeClear,
     Step, Sweep, TargetId,
@@ -110,7 +110,9 @@ impl Watched {
 
     /// What a sweep goes through, in pages.
     pub fn entries(&self) -> usize {
-        let mappings = self.mappings.map_or(usize::MAX, |count| count.saturating_mul(PAGES_A_MAPPING));
+        let guessed = (self.blocks.len() <= FEW_BLOCKS).then_some(self.blocks.len() * PAGES_A_MAPPING);
+        let mappings =
+            self.mappings.or(guessed).map_or(usize::MAX, |count| count.saturating_mul(PAGES_A_MAPPING));
         self.census.present.saturating_add(mappings).min(usize::MAX / 2)
     }
 

@@ -5,7 +5,8 @@ use super::clear::{all_of, some_of};
 use super::queue::Queue;
 use super::target::At;
 use super::tuning::{
-    BATCH, CHECKS_SAVED, CROWDED, ENOUGH, IN_TIME, LATE_BY, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND, SAVED, SOON,
+    BATCH, CHECKS_SAVED, CROWDED, ENOUGH, FEW_BLOCKS, IN_TIME, LATE_BY, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND,
+    SAVED, SOON,
 };
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
@@ -74,7 +75,8 @@ impl Watch {
         }
         // Where other windows use up all wake-ups there would never be any, and of hot memory it would not be known how hot it is.
         self.unchecked += 1;
-        if (self.wake_credit + 1 >= needed || self.unchecked >= SOON) && for_checks > 0 {
+        let has_wake_ups = !crowded && self.wake_credit + 1 >= needed;
+        if (has_wake_ups || self.unchecked >= SOON) && for_checks > 0 {
             self.unchecked = 0;
             let of_each = if crowded { 1 } else { self.tuning.checks_unsettled };
             chosen = self.choose_checks(step, for_checks, of_each, waiting, changes);
@@ -86,7 +88,12 @@ impl Watch {
         }
         let rest = spend.saturating_sub(chosen * 5 / 4);
         // What changes comes first, but never keeps others from being seen at all.
-        let for_risen = if waiting > 0 { rest.div_ceil(2 * part) } else { rest };
+        let for_risen = match waiting {
+            0 => rest,
+            // Each of these would take a wake-up of its own for its look, of which all that is swept takes one.
+            _ if crowded => 0,
+            _ => rest.div_ceil(2),
+        };
         let for_edges = if waiting > 0 { for_risen / 8 } else { for_risen };
         // Once for all of them: with as many targets as there are lists, each list would begin with the same one every time.
         self.again_turn = self.again_turn.wrapping_add(1);
@@ -98,8 +105,10 @@ impl Watch {
         if rest >= BATCH || left < for_risen || self.waited >= SOON {
             self.waited = 0;
             let rest = self.see_the_unseen(step, rest);
-            let rest = self.watch_again(step, rest, false, |t| &mut t.mixed);
-            self.watch_the_forgotten(step, rest);
+            if !crowded {
+                let rest = self.watch_again(step, rest, false, |t| &mut t.mixed);
+                self.watch_the_forgotten(step, rest);
+            }
         }
         self.clear_chosen(step);
         if self.sweeps {
@@ -364,7 +373,8 @@ impl Watch {
         let soon = swept <= step.allowance.prepares_per_aggr.saturating_mul(SOON)
             && 2 * looks <= step.attrs.max_nr_regions
             && target.put_off < PUT_OFF;
-        let will_be_known = target.mappings.is_none() && target.put_off < PUT_OFF;
+        let will_be_known =
+            target.mappings.is_none() && target.blocks.len() > FEW_BLOCKS && target.put_off < PUT_OFF;
         if count >= MANY && (will_be_known || is_best && !fits && soon) {
             target.put_off += 1;
             return rest;
