@@ -291,10 +291,13 @@ impl Governor {
         (self.tick_ns * times).min(holds / 2.0)
     }
 
-    /// What the coming tick may spend.
+    /// What the coming tick may spend: where it is not worth its while, on nothing but looks that are due.
     pub(crate) fn allowance(&self, attrs: &Attrs) -> Allowance {
         let Some(share) = self.share else { return Allowance::UNLIMITED };
         let aggr_ns = attrs.aggr.as_nanos() as f64;
+        // One that came in time all the same is worth what it costs when there is something to spend.
+        let worth = if self.is_cheap(aggr_ns as u64) { WORTH_WAKING / 2.0 } else { 0.0 };
+        let is_worth_it = self.free() >= self.dear_tick(share) + worth && self.wait_for_deficit() == 0;
         // Windows as short as an interval are closed by the next tick: it must come in time.
         let longest = aggr_ns * LONGEST_TICK;
         let promised = share * 1e9 * HOLDS * PROMISED;
@@ -307,9 +310,9 @@ impl Governor {
         let plannable = (budget - self.base_ns * aggr_ns / 1e9).max(budget * 0.3);
         Allowance {
             checks: ((left / self.check_ns) as usize).max(LEAST_LOOKS),
-            by_turns: (by_turns / self.check_ns) as usize,
+            by_turns: if is_worth_it { (by_turns / self.check_ns) as usize } else { 0 },
             checks_a_call: (self.call_ns / self.check_ns) as usize,
-            prepares: (to_clear * 0.75 / self.prepare_ns) as usize,
+            prepares: if is_worth_it { (to_clear * 0.75 / self.prepare_ns) as usize } else { 0 },
             checks_per_aggr: (plannable * 0.3 / self.check_ns) as usize,
             prepares_per_aggr: (plannable * 0.6 / self.prepare_ns) as usize,
             swept_a_prepare: (self.prepare_ns / self.swept_page_ns) as usize,
