@@ -19,15 +19,13 @@ const RECOVERS: (f64, f64) = (0.02, 0.1);
 const WORTH_WAKING: f64 = 250_000.0;
 /// Part of what can be saved up that looks at what was cleared may take beyond what there is: they were promised with the clear.
 const PROMISED: f64 = 0.1;
-/// Looks that a tick may make whatever was spent.
+/// Looks of many targets that a tick may make whatever was spent.
 const LEAST_LOOKS: usize = 32;
-/// Part of the budget up to which aggregations end in time also when there is nothing left to spend.
-const CHEAP: f64 = 0.3;
 /// Share of the earnings that pays back what one step overspent, beyond the bucket's size (a system call may have to
 /// wait, spinning, for a lock that the target holds): monitoring goes on with the rest.
 const PAID_BACK: f64 = 0.25;
-/// ... and of what starting cost: that is when most is to be found out. At a ceiling of 1 %, 15 ms are made good in 8 s.
-const START_PAID_BACK: f64 = 0.2;
+/// ... and of what starting cost: that is when most is to be found out. At a ceiling of 1 %, 15 ms are made good in 13 s.
+const START_PAID_BACK: f64 = 0.12;
 /// Seconds of earnings that the deficit is at most: from then on all that comes in pays back, or ticks that are each dearer than the
 /// bucket would never be paid for.
 const MOST_DEFICIT: f64 = 10.0;
@@ -57,9 +55,9 @@ const FEW_LOOKS: (u64, f64) = (32, 2.0);
 /// How many times as dear as usual a step may be to be learnt from as it is.
 const OUTLIER: f64 = 3.0;
 /// Seconds of earnings that may be spent at once at the start.
-const AT_START: f64 = 0.8;
-/// Part of the ceiling that is earned: what may be spent at once at the start comes on top, and is made good within 16 s.
-const EARNED: f64 = 0.95;
+const AT_START: f64 = 0.9;
+/// Part of the ceiling that is earned: what may be spent at once at the start comes on top, and is made good within 23 s.
+const EARNED: f64 = 0.96;
 
 /// CPU seconds a second that this thread earns under a ceiling of `share`.
 fn earned(share: f64) -> f64 {
@@ -176,7 +174,7 @@ impl Governor {
         self.tokens = (self.tokens + budget).min(holds) - spent;
         self.for_clears =
             (self.for_clears + budget * self.clearing).min(holds * self.clearing).min(self.tokens.max(0.0));
-        let most = -holds * PROMISED;
+        let most = -(holds * RECOVERS.0).max(self.promised(share));
         if self.tokens < most {
             self.deficit += most - self.tokens;
             self.tokens = most;
@@ -226,14 +224,11 @@ impl Governor {
     }
 
     /// How long to sleep until the next tick can be paid, ns; 0: it can be now. Waking up just to find that it
-    /// cannot would cost as much as a tick. A tick that does not conclude an aggregation is there for looks at what was cleared, and
-    /// only in time do they tell anything: it waits for nothing but a deficit past what may be.
-    pub(crate) fn must_wait(&mut self, now_ns: u64, concludes: bool, aggr_ns: u64) -> u64 {
-        let wait = if concludes && !self.is_cheap(aggr_ns) {
-            self.wait_for_earnings()
-        } else {
-            self.wait_for_deficit()
-        };
+    /// cannot would cost as much as a tick. Of many targets, ticks that do not conclude an aggregation are there for looks at what was
+    /// cleared, which tell how hot it is only if they come in time: they wait for nothing but a deficit past what may be.
+    pub(crate) fn must_wait(&mut self, now_ns: u64, concludes: bool) -> u64 {
+        let promised = self.has_many() && !concludes;
+        let wait = if promised { self.wait_for_deficit() } else { self.wait_for_earnings() };
         // Where the ceiling is below what sleeping costs, nothing would ever be saved up.
         if wait == 0 || now_ns.saturating_sub(self.ticked_ns) >= LONGEST_WAIT {
             self.ticked_ns = now_ns;
@@ -242,11 +237,14 @@ impl Governor {
         wait.min(LONGEST_WAIT)
     }
 
-    /// Aggregations may end in time whatever was spent: doing nothing but that takes a small part of the budget. Of many targets it
-    /// is better spent on them.
-    fn is_cheap(&self, aggr_ns: u64) -> bool {
-        let budget = aggr_ns as f64 * self.share.map_or(0.0, earned);
-        self.clearing <= 0.0 && self.tick_ns + self.wake_up_ns <= CHEAP * budget
+    /// There are so many targets that each has its turn now and then.
+    fn has_many(&self) -> bool {
+        self.clearing > 0.0
+    }
+
+    /// What looks that are due may take beyond what there is, ns.
+    fn promised(&self, share: f64) -> f64 {
+        if self.has_many() { share * 1e9 * HOLDS * PROMISED } else { 0.0 }
     }
 
     fn wait_for_deficit(&self) -> u64 {
@@ -261,8 +259,7 @@ impl Governor {
             return self.wait_for_deficit();
         }
         // The wake-up that ends the wait is paid for, too, or it would be followed by another, for ever where the ceiling is low.
-        let worth =
-            (share * 1e9 * if self.clearing > 0.0 { RECOVERS.1 } else { RECOVERS.0 }).max(WORTH_WAKING);
+        let worth = (share * 1e9 * if self.has_many() { RECOVERS.1 } else { RECOVERS.0 }).max(WORTH_WAKING);
         let wanted = dear + self.wake_up_ns.max(worth.min(share * 1e9 * HOLDS / 4.0));
         // As long as clears' share is not full, it takes its part.
         let full = self.for_clears >= share * 1e9 * HOLDS * self.clearing;
@@ -291,17 +288,13 @@ impl Governor {
         (self.tick_ns * times).min(holds / 2.0)
     }
 
-    /// What the coming tick may spend: where it is not worth its while, on nothing but looks that are due.
+    /// What the coming tick may spend.
     pub(crate) fn allowance(&self, attrs: &Attrs) -> Allowance {
         let Some(share) = self.share else { return Allowance::UNLIMITED };
         let aggr_ns = attrs.aggr.as_nanos() as f64;
-        // One that came in time all the same is worth what it costs when there is something to spend.
-        let worth = if self.is_cheap(aggr_ns as u64) { WORTH_WAKING / 2.0 } else { 0.0 };
-        let is_worth_it = self.free() >= self.dear_tick(share) + worth && self.wait_for_deficit() == 0;
         // Windows as short as an interval are closed by the next tick: it must come in time.
         let longest = aggr_ns * LONGEST_TICK;
-        let promised = share * 1e9 * HOLDS * PROMISED;
-        let left = (self.tokens + promised - self.tick_ns).clamp(0.0, longest);
+        let left = (self.tokens + self.promised(share) - self.tick_ns).clamp(0.0, longest);
         let by_turns = (self.free() - self.tick_ns).clamp(0.0, longest);
         // What is cleared is to be looked at: that must be paid for when its time comes.
         let to_clear = (self.free() - self.tick_ns - self.kept()).max(self.for_clears).clamp(0.0, longest);
@@ -309,10 +302,10 @@ impl Governor {
         let budget = aggr_ns * earned(share) * self.kept_of_budget();
         let plannable = (budget - self.base_ns * aggr_ns / 1e9).max(budget * 0.3);
         Allowance {
-            checks: ((left / self.check_ns) as usize).max(LEAST_LOOKS),
-            by_turns: if is_worth_it { (by_turns / self.check_ns) as usize } else { 0 },
+            checks: ((left / self.check_ns) as usize).max(if self.has_many() { LEAST_LOOKS } else { 0 }),
+            by_turns: (by_turns / self.check_ns) as usize,
             checks_a_call: (self.call_ns / self.check_ns) as usize,
-            prepares: if is_worth_it { (to_clear * 0.75 / self.prepare_ns) as usize } else { 0 },
+            prepares: (to_clear * 0.75 / self.prepare_ns) as usize,
             checks_per_aggr: (plannable * 0.3 / self.check_ns) as usize,
             prepares_per_aggr: (plannable * 0.6 / self.prepare_ns) as usize,
             swept_a_prepare: (self.prepare_ns / self.swept_page_ns) as usize,
@@ -379,7 +372,7 @@ mod tests {
         let (mut ticks, before, end) = (0, *cpu, *now + seconds * 1_000_000_000);
         while *now < end {
             governor.settle_at(*now, *cpu);
-            let wait = governor.must_wait(*now, true, SAMPLE_NS);
+            let wait = governor.must_wait(*now, true);
             if wait == 0 {
                 ticks += 1;
                 *cpu += cost;
@@ -461,7 +454,7 @@ mod tests {
             let (mut late, mut spent) = (0, Duration::ZERO);
             while now < 300_000_000_000 {
                 governor.settle_at(now, cpu);
-                let wait = governor.must_wait(now, true, SAMPLE_NS);
+                let wait = governor.must_wait(now, true);
                 late += u32::from(wait == 0 && now > 200_000_000_000);
                 cpu += cost(wait == 0);
                 spent += cost(wait == 0);

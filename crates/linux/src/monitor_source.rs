@@ -351,7 +351,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         self.governor.set_targets(self.monitor.operations().nr_targets);
         self.governor.settle(now_ns);
         let concludes = self.monitor.concludes_at(now_ns);
-        let wait = self.governor.must_wait(now_ns, concludes, as_ns(self.monitor.attrs().aggr));
+        let wait = self.governor.must_wait(now_ns, concludes);
         if wait > 0 {
             let skipped = wait.div_ceil(sample_ns);
             self.samples_missed += skipped;

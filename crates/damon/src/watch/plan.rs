@@ -26,12 +26,6 @@ struct Candidate {
 
 impl Watch {
     pub(super) fn plan_clears<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
-        if step.allowance.prepares == 0 {
-            // What was saved up meanwhile is spent when there is something again.
-            self.checks.clear();
-            (self.checking, self.sweep_at) = (false, None);
-            return;
-        }
         // Where ticks are dear, aggregations take longer than they should: then there is as much more to spend.
         let samples = u64::from(step.attrs.max_nr_accesses()).max(1);
         let late_by = if self.targets.len() >= MANY { LATE_BY } else { 1 };

@@ -20,7 +20,7 @@ impl Watch {
     /// Asks the targets whether they ran, as often as may be.
     pub(super) fn ask_who_ran<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         let count = self.targets.len();
-        if count == 0 || self.cannot_ask || step.allowance.by_turns == 0 {
+        if count == 0 || self.cannot_ask {
             return;
         }
         let asked: Vec<usize> =
@@ -59,9 +59,6 @@ impl Watch {
     /// Looks at what is watched, from where the last turn ended, as far as may be.
     pub(super) fn look_by_turns<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         let count = self.targets.len();
-        if step.allowance.by_turns == 0 {
-            return;
-        }
         // Half is left for looks at what is about to be cleared, or a quarter where something is looked at for the first time.
         let mut allowed = (step.checks_left().min(step.allowance.by_turns) / 2)
             .min(step.allowance.checks_per_aggr.max(32))
