@@ -435,3 +435,33 @@ impl Callbacks for Last {
         self.0 = snapshot.targets.iter().flat_map(|target| target.regions.iter().copied()).collect();
     }
 }
+
+#[test]
+fn what_a_tick_would_end_is_told_before() {
+    let ops = Fixed { ranges: vec![AddrRange::new(0, 64 * PAGE)], ..Fixed::default() };
+    let mut monitor = Monitor::new(Attrs::default(), ops, Watch::new(), 1).unwrap();
+    monitor.add_target(TargetId(1)).unwrap();
+    let ms = |ms: u64| 1_000_000_000 + ms * 1_000_000;
+    assert!(monitor.concludes_at(ms(0)), "the first plans what comes");
+    for (at, ends) in
+        [(0, true), (10, false), (50, false), (95, false), (100, true), (105, false), (200, true)]
+    {
+        if at > 0 {
+            assert_eq!(monitor.concludes_at(ms(at)), ends, "at {at} ms");
+        }
+        let mut snapshots = Count(0);
+        monitor.tick(ms(at), Allowance::UNLIMITED, &mut snapshots);
+        assert_eq!(snapshots.0, usize::from(ends && at > 0), "at {at} ms");
+    }
+    // One that comes late ends what it should have ended.
+    assert!(monitor.concludes_at(ms(5000)));
+}
+
+/// Counts snapshots.
+struct Count(usize);
+
+impl Callbacks for Count {
+    fn after_aggregation(&mut self, _targets: &mut [Target], _snapshot: &Snapshot) {
+        self.0 += 1;
+    }
+}
