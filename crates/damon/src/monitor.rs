@@ -185,7 +185,8 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
     }
 
     /// Whether a tick at `now_ns` would end the aggregation: such a one can wait, at the price of a snapshot that comes late.
-    /// Others are for looks at what was cleared, which tell little if they come late.
+    /// Others are mostly for looks at what was cleared, which tell little if they come late. True of the first, which plans what
+    /// comes.
     pub fn concludes_at(&self, now_ns: u64) -> bool {
         let passed = if self.sampler.spans_gaps() { self.intervals_until(now_ns) } else { 1 };
         !self.started || u64::from(self.passed_samples) + passed >= u64::from(self.attrs.max_nr_accesses())

@@ -2,7 +2,8 @@
 //!
 //! A token bucket: every second of wall time earns a little less than `share` seconds of CPU time, what the monitor's thread
 //! really used is taken out, whatever it was spent on. From what is left and the measured price of a look and of a clear follows
-//! what the next sampling interval may spend; when nothing is left, intervals are skipped.
+//! what the next sampling interval may spend; when nothing is left, intervals are skipped, but for those, of many targets, in which
+//! looks at what was cleared are due.
 
 use crate::clock;
 use isotherm_damon::{Allowance, Attrs, Tally};
@@ -19,8 +20,8 @@ const RECOVERS: (f64, f64) = (0.02, 0.1);
 const WORTH_WAKING: f64 = 250_000.0;
 /// Part of what can be saved up that looks at what was cleared may take beyond what there is: they were promised with the clear.
 const PROMISED: f64 = 0.1;
-/// Looks of many targets that a tick may make whatever was spent.
-const LEAST_LOOKS: usize = 32;
+/// Looks that are due of many targets which a tick may make whatever was spent, and the calls for them.
+const LEAST_LOOKS: (usize, usize) = (32, 4);
 /// Share of the earnings that pays back what one step overspent, beyond the bucket's size (a system call may have to
 /// wait, spinning, for a lock that the target holds): monitoring goes on with the rest.
 const PAID_BACK: f64 = 0.25;
@@ -54,7 +55,7 @@ const MANY_A_CALL: f64 = 24.0;
 const FEW_LOOKS: (u64, f64) = (32, 2.0);
 /// How many times as dear as usual a step may be to be learnt from as it is.
 const OUTLIER: f64 = 3.0;
-/// Seconds of earnings that may be spent at once at the start.
+/// Seconds of the ceiling that may be spent at once at the start.
 const AT_START: f64 = 0.9;
 /// Part of the ceiling that is earned: what may be spent at once at the start comes on top, and is made good within 23 s.
 const EARNED: f64 = 0.96;
@@ -289,12 +290,17 @@ impl Governor {
     }
 
     /// What the coming tick may spend.
-    pub(crate) fn allowance(&self, attrs: &Attrs) -> Allowance {
+    pub(crate) fn allowance(&self, attrs: &Attrs, concludes: bool) -> Allowance {
         let Some(share) = self.share else { return Allowance::UNLIMITED };
         let aggr_ns = attrs.aggr.as_nanos() as f64;
         // Windows as short as an interval are closed by the next tick: it must come in time.
         let longest = aggr_ns * LONGEST_TICK;
-        let left = (self.tokens + self.promised(share) - self.tick_ns).clamp(0.0, longest);
+        // What is promised is for those looks, not for what makes others necessary.
+        let promised = if concludes { 0.0 } else { self.promised(share) };
+        let left = (self.tokens + promised - self.tick_ns).clamp(0.0, longest);
+        let a_call = (self.call_ns / self.check_ns) as usize;
+        let least =
+            if self.has_many() && !concludes { LEAST_LOOKS.0 + LEAST_LOOKS.1 * (a_call + 1) } else { 0 };
         let by_turns = (self.free() - self.tick_ns).clamp(0.0, longest);
         // What is cleared is to be looked at: that must be paid for when its time comes.
         let to_clear = (self.free() - self.tick_ns - self.kept()).max(self.for_clears).clamp(0.0, longest);
@@ -302,9 +308,9 @@ impl Governor {
         let budget = aggr_ns * earned(share) * self.kept_of_budget();
         let plannable = (budget - self.base_ns * aggr_ns / 1e9).max(budget * 0.3);
         Allowance {
-            checks: ((left / self.check_ns) as usize).max(if self.has_many() { LEAST_LOOKS } else { 0 }),
+            checks: ((left / self.check_ns) as usize).max(least),
             by_turns: (by_turns / self.check_ns) as usize,
-            checks_a_call: (self.call_ns / self.check_ns) as usize,
+            checks_a_call: a_call,
             prepares: (to_clear * 0.75 / self.prepare_ns) as usize,
             checks_per_aggr: (plannable * 0.3 / self.check_ns) as usize,
             prepares_per_aggr: (plannable * 0.6 / self.prepare_ns) as usize,

@@ -231,7 +231,8 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
         let ops = self.monitor.ops();
         ops.spent = Spent::default();
         ops.tick_ns = now_ns;
-        let allowance = self.governor.allowance(self.monitor.attrs());
+        let concludes = self.monitor.concludes_at(now_ns);
+        let allowance = self.governor.allowance(self.monitor.attrs(), concludes);
         let mut callbacks = ToSink { sink, schemes: self.schemes.as_ref() };
         let due = self.monitor.tick(now_ns, allowance, &mut callbacks);
         // Acting is paid for by the schemes' own quotas.

@@ -381,11 +381,10 @@ fn a_watched_run_does_what_was_predicted() {
         if name == "now and then" {
             // Of memory that is accessed in bursts one access in some seconds is known for as long as that may be so, and a trial
             // takes it to come at any moment: more comes back than will.
-            let [(predicted, done), _] = found;
-            assert!(
-                predicted >= done && predicted <= 2.0 * done,
-                "{name}: {predicted} predicted, {done} done"
-            );
+            for (predicted, done) in found {
+                assert!(done >= 14.0, "a third is never accessed, another seldom: {found:?}");
+                assert!(predicted >= done && predicted <= 2.0 * done, "{name}: {found:?}");
+            }
         } else {
             within_a_fifth(found, name);
         }

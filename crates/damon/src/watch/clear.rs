@@ -2,7 +2,7 @@
 
 use super::cell::{Blind, Cell, State};
 use super::target::{At, Block, CELL_SIZE, Watched, moment_of};
-use super::tuning::{FEW_BLOCKS, PAGES_A_MAPPING, Tuning};
+use super::tuning::{PAGES_A_MAPPING, Tuning};
 use crate::{
     AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, RangeClear,
     Step, Sweep, TargetId,
@@ -110,9 +110,7 @@ impl Watched {
 
     /// What a sweep goes through, in pages.
     pub fn entries(&self) -> usize {
-        let guessed = (self.blocks.len() <= FEW_BLOCKS).then_some(self.blocks.len() * PAGES_A_MAPPING);
-        let mappings =
-            self.mappings.or(guessed).map_or(usize::MAX, |count| count.saturating_mul(PAGES_A_MAPPING));
+        let mappings = self.mappings.map_or(usize::MAX, |count| count.saturating_mul(PAGES_A_MAPPING));
         self.census.present.saturating_add(mappings).min(usize::MAX / 2)
     }
 
@@ -157,6 +155,7 @@ impl Watched {
         if !step.look(self.id, &mut looks) {
             return false;
         }
+        let aggregation = u64::from(step.attrs.max_nr_accesses());
         let count = self.blocks.len();
         for (at, (block, look)) in self.blocks.iter_mut().zip(&looks).enumerate() {
             let moment = before.towards(after, at, count);
@@ -178,6 +177,8 @@ impl Watched {
                 // or cannot be cleared, it is tried alone.
                 let window = if anew && clear != 0 { look.present.0[i] } else { clear };
                 if wants && (mostly || anew && clear != 0) {
+                    // What is known of is looked at when it would show, and comes late if it must.
+                    let longest = if cell.rate() > 0.0 { aggregation } else { longest };
                     cell.open(window, false, moment, longest, tuning);
                     if let State::Watching { due, .. } = cell.state {
                         self.due.push((due, addr));

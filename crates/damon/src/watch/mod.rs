@@ -52,7 +52,7 @@ mod turns;
 
 pub(crate) use plan::price_of;
 pub use tuning::Tuning;
-use tuning::{BLOCKS_A_DRAWING, GROWS_SOONER, REDRAWN, SIDE_HITS};
+use tuning::{BLOCKS_A_DRAWING, GROWS_SOONER, MANY, REDRAWN, SIDE_HITS};
 
 use crate::{AddrRange, BlockOperations, Sampler, Step, Target, TargetId, adapt};
 use alloc::collections::BTreeMap;
@@ -77,6 +77,8 @@ pub struct Watch {
     again_turn: usize,
     /// Aggregations since what can wait was last cleared.
     waited: usize,
+    /// Aggregations for which most of many targets have waited to be seen.
+    crowded_for: usize,
     clear_turn: usize,
     /// Of many targets, the few that run, most CPU time first.
     busiest: Vec<usize>,
@@ -132,8 +134,11 @@ impl Watch {
 
     /// Looks at blocks whose windows have ended.
     fn look_at_due<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
-        let now = step.now;
-        for target in &mut self.targets {
+        let (now, count) = (step.now, self.targets.len());
+        for offset in 0..count {
+            // Where there is too little for all, another one comes first each time.
+            let index = (now as usize).wrapping_add(offset) % count;
+            let Some(target) = self.targets.get_mut(index) else { break };
             if !target.due.iter().any(|(at, _)| *at <= now) {
                 continue;
             }
@@ -151,8 +156,8 @@ impl Watch {
             }
             // What could not be looked at comes up again at the aggregation's end, or here if all of it was cleared at once.
             let beyond = blocks.last().and_then(|b| target.blocks.get(*b)).map_or(0, |b| b.addr);
-            let again = target.was_swept_anew && blocks.len() < addrs.len();
-            target.was_swept_anew = again;
+            let again = blocks.len() < addrs.len() && (target.was_swept_anew || count >= MANY);
+            target.was_swept_anew &= again;
             target.due.retain(|(at, addr)| *at > now || again && *addr > beyond);
             target.look(step, &blocks, &self.tuning);
         }

@@ -5,8 +5,8 @@ use super::clear::{all_of, some_of};
 use super::queue::Queue;
 use super::target::At;
 use super::tuning::{
-    BATCH, CHECKS_SAVED, CROWDED, ENOUGH, FEW_BLOCKS, IN_TIME, LATE_BY, MANY, PAGES_A_CLEAR, PUT_OFF, ROUND,
-    SAVED, SOON,
+    BATCH, CHECKS_SAVED, CROWDED, CROWDED_TURN, ENOUGH, IN_TIME, LATE_BY, MANY, PAGES_A_CLEAR, PUT_OFF,
+    ROUND, SAVED, SOON,
 };
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
@@ -87,12 +87,14 @@ impl Watch {
             self.checking = false;
         }
         let rest = spend.saturating_sub(chosen * 5 / 4);
-        // What changes comes first, but never keeps others from being seen at all.
+        // What changes comes first, but never keeps others from being seen at all. In a crowd it has its turn now and then: each of
+        // these takes a wake-up of its own for its look, of which all that is swept takes one.
+        self.crowded_for = if crowded { self.crowded_for + 1 } else { 0 };
+        let has_turn = self.crowded_for.is_multiple_of(CROWDED_TURN);
         let for_risen = match waiting {
             0 => rest,
-            // Each of these would take a wake-up of its own for its look, of which all that is swept takes one.
-            _ if crowded => 0,
-            _ => rest.div_ceil(2),
+            _ if has_turn => rest.div_ceil(2 * part),
+            _ => 0,
         };
         let for_edges = if waiting > 0 { for_risen / 8 } else { for_risen };
         // Once for all of them: with as many targets as there are lists, each list would begin with the same one every time.
@@ -102,10 +104,10 @@ impl Watch {
         let rest = rest - for_risen + left;
         // A call costs as much as several ranges: what can wait does, until there is enough for more of them.
         self.waited += 1;
-        if rest >= BATCH || left < for_risen || self.waited >= SOON {
+        if rest >= BATCH || left < for_risen || self.waited >= SOON || crowded && has_turn {
             self.waited = 0;
             let rest = self.see_the_unseen(step, rest);
-            if !crowded {
+            if has_turn {
                 let rest = self.watch_again(step, rest, false, |t| &mut t.mixed);
                 self.watch_the_forgotten(step, rest);
             }
@@ -373,8 +375,7 @@ impl Watch {
         let soon = swept <= step.allowance.prepares_per_aggr.saturating_mul(SOON)
             && 2 * looks <= step.attrs.max_nr_regions
             && target.put_off < PUT_OFF;
-        let will_be_known =
-            target.mappings.is_none() && target.blocks.len() > FEW_BLOCKS && target.put_off < PUT_OFF;
+        let will_be_known = target.mappings.is_none() && target.put_off < PUT_OFF;
         if count >= MANY && (will_be_known || is_best && !fits && soon) {
             target.put_off += 1;
             return rest;
@@ -383,10 +384,7 @@ impl Watch {
         if is_best && fits {
             // Small processes: all at once is cheaper.
             let before = step.allowance.prepares;
-            let aggregation = u64::from(step.attrs.max_nr_accesses());
-            // Of many targets the aggregation's end may come late.
-            let longest = if count >= MANY { aggregation * IN_TIME.0 / IN_TIME.1 } else { aggregation };
-            if target.sweep(step, Sweep::All, false, longest.max(1), &self.tuning) {
+            if target.sweep(step, Sweep::All, false, longest(step, count), &self.tuning) {
                 target.take_census(step.now, &self.tuning);
                 let spent = before.saturating_sub(step.allowance.prepares);
                 self.borrowed += spent.saturating_sub(rest);
@@ -506,12 +504,19 @@ impl Watch {
     /// Makes the sweep that was planned.
     pub(super) fn make_sweep<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         self.sweep_at = None;
+        let longest = longest(step, self.targets.len());
         let Some(target) = self.whom_to_sweep(step).and_then(|i| self.targets.get_mut(i)) else { return };
         self.sweep_credit = self.sweep_credit.saturating_sub(price_of_sweep(target, step));
-        if target.sweep(step, Sweep::All, false, u64::from(step.attrs.max_nr_accesses()), &self.tuning) {
+        if target.sweep(step, Sweep::All, false, longest, &self.tuning) {
             target.take_census(step.now, &self.tuning);
         }
     }
+}
+
+/// How long windows are, in intervals, over what nothing is known of. Of many targets the aggregation's end may come late.
+fn longest<O>(step: &Step<'_, O>, targets: usize) -> u64 {
+    let aggregation = u64::from(step.attrs.max_nr_accesses());
+    if targets >= MANY { (aggregation * IN_TIME.0 / IN_TIME.1).max(1) } else { aggregation }
 }
 
 /// Nothing appeared in it for an aggregation.

@@ -125,6 +125,8 @@ pub(super) struct Watched {
     pub drawn: u64,
     /// All its blocks had a look, or the first part of them.
     pub looked_once: bool,
+    /// Blocks came since its last turn.
+    pub has_new: bool,
     /// How many turns blocks have had to be seen, and to be seen again.
     pub spread_turn: usize,
     pub forgotten_turn: usize,
@@ -165,7 +167,7 @@ impl Watched {
                 if before.is_some() {
                     self.fronts.push(addr);
                 }
-                self.looked_once = false;
+                self.has_new = true;
                 Block::new(addr, before)
             });
             self.blocks.push(block);

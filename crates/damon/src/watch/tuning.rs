@@ -5,13 +5,14 @@
 
 /// Targets from which on it matters more to see something of each than all of any.
 pub(super) const MANY: usize = 16;
-/// As long as more than a quarter of many targets wait to be seen, what is seen already gets so many times less.
+/// As long as more than a quarter of many targets wait to be seen, what is seen already gets so many times less, and that in one
+/// of so many aggregations; checks in one of [`SOON`].
 pub(super) const CROWDED: usize = 4;
-/// A target with no more blocks of 2 MiB in use is taken to have a dozen mappings for each as long as they were not counted: of a
-/// hundred programs, each is swept the sooner.
-pub(super) const FEW_BLOCKS: usize = 32;
+/// See [`CROWDED`].
+pub(super) const CROWDED_TURN: usize = 50;
 /// Part of an aggregation after which a target that was swept is looked at, of many: aggregations come late then, and of what is
 /// looked at late it is known only that it is accessed, not that it is hot. 60 ms: what is accessed 20 times a second shows.
+/// Of aggregations of less than four intervals that is their end all the same.
 pub(super) const IN_TIME: (u64, u64) = (3, 5);
 /// Aggregations that one which came late may stand for.
 pub(super) const LATE_BY: u64 = 8;

@@ -144,7 +144,8 @@ impl Watch {
         }
         // Where nothing was ever watched, a look tells nothing more than the first one did.
         let census = target.census;
-        let idle = target.looked_once && census.watching + census.lit == 0 && !target.activity.is_still();
+        let is_known = target.looked_once && !core::mem::take(&mut target.has_new);
+        let idle = is_known && census.watching + census.lit == 0 && !target.activity.is_still();
         // Nothing can be cleared of what was never looked at.
         let most = if target.looked_once {
             *allowed
