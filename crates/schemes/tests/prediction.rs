@@ -152,9 +152,10 @@ impl Actions for Memory {
         let (start, end) = (world.at(request.range.start), (request.range.end / PAGE_SIZE - BASE) as usize);
         let mut applied = 0;
         for page in start..end {
-            if !(self.spares_young && world.accessed[page])
-                && !std::mem::replace(&mut world.absent[page], true)
-            {
+            if self.spares_young && world.accessed[page] {
+                continue;
+            }
+            if !std::mem::replace(&mut world.absent[page], true) {
                 applied += 1;
             }
         }
