@@ -325,6 +325,7 @@ fn processes(items: &[Item]) -> isotherm_record::Processes {
     for cost in items.iter().filter_map(|i| if let Item::Cost(cost) = i { cost.processes } else { None }) {
         sum.seen += cost.seen;
         sum.too_short = sum.too_short.zip(cost.too_short).map(|(a, b)| a + b);
+        sum.unreached += cost.unreached;
         sum.waiting = cost.waiting;
     }
     sum
@@ -348,7 +349,7 @@ fn children_too_short_to_be_seen_are_counted_to_the_last() {
         return;
     };
     // The shell, its thousands and the last sleep.
-    assert_eq!(sum.seen + too_short + sum.waiting, 2002, "{sum:?}");
+    assert_eq!(sum.seen + too_short + sum.unreached + sum.waiting, 2002, "{sum:?}");
     assert!(too_short > 1000, "{sum:?}");
     let line = format!("processes: {} were observed, {too_short} more ended too soon to be", sum.seen);
     assert!(told.contains(&line), "{line} in {told}");

@@ -238,6 +238,13 @@ pub struct Processes {
     pub too_short: Option<u64>,
     /// No more than so many were too short, also where they could not be counted.
     pub at_most: u64,
+    /// Ended while they waited for their turn to be looked at, which the overhead budget did not reach; not among those that were
+    /// too short.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unreached: u64,
+    /// The longest that one of these waited so far, ns.
+    #[serde(skip_serializing_if = "is_default")]
+    pub longest_wait_ns: u64,
     /// Lived at the time of the item, and were not targets yet: not since the last item, but then.
     pub waiting: u64,
 }

@@ -61,6 +61,8 @@ impl CostTotals {
                 seen: so_far.seen.saturating_add(more.seen),
                 too_short: so_far.too_short.zip(more.too_short).map(|(a, b)| a.saturating_add(b)),
                 at_most: so_far.at_most.saturating_add(more.at_most),
+                unreached: so_far.unreached.saturating_add(more.unreached),
+                longest_wait_ns: so_far.longest_wait_ns.max(more.longest_wait_ns),
                 waiting: more.waiting,
             });
         }
@@ -325,7 +327,7 @@ impl Provenance {
 
     /// What has to be said of processes that came and went without being observed.
     fn unseen(&self, processes: Processes) -> Option<String> {
-        let Processes { seen, too_short, at_most, waiting } = processes;
+        let Processes { seen, too_short, at_most, unreached, longest_wait_ns, waiting } = processes;
         let more = match too_short {
             Some(0) => None,
             Some(count) => Some(format!("{count} more ended too soon to be")),
@@ -336,8 +338,17 @@ impl Provenance {
             )),
         };
         let waiting = (waiting > 0).then(|| format!("{waiting} more still waited for it at the end"));
-        let parts: Vec<String> = more.into_iter().chain(waiting).collect();
-        (!parts.is_empty()).then(|| format!("processes: {seen} were observed, {}", parts.join(", ")))
+        let unreached = (unreached > 0).then(|| {
+            let wait = format_time(longest_wait_ns);
+            let budget = match self.overhead_limit > 0.0 {
+                true => ": the overhead budget did not reach them, a higher --overhead reaches more",
+                false => "",
+            };
+            format!("{unreached} more ended while they waited for it, for up to {wait}{budget}")
+        });
+        let parts: Vec<String> = more.into_iter().chain(waiting).chain(unreached).collect();
+        let were = if seen == 1 { "was" } else { "were" };
+        (!parts.is_empty()).then(|| format!("processes: {seen} {were} observed, {}", parts.join(", ")))
     }
 
     /// What has to be said of sampling intervals that the monitor missed, and what to do where they were many.
@@ -466,7 +477,7 @@ mod tests {
             let mut provenance = recorded();
             for &(seen, too_short, waiting) in costs {
                 let at_most = too_short.unwrap_or(50);
-                let processes = Some(Processes { seen, too_short, at_most, waiting });
+                let processes = Some(Processes { seen, too_short, at_most, waiting, ..Processes::default() });
                 provenance.note(&Item::Cost(Cost { processes, ..Cost::default() }));
             }
             provenance.foot().into_iter().find(|line| line.starts_with("processes"))
@@ -480,6 +491,24 @@ mod tests {
         );
         let said = foot(&[(3, Some(1), 0), (1, None, 0)]).unwrap();
         assert!(said.contains("not known with refs: at most 51"), "{said}");
+        let mut provenance = recorded();
+        let too_short = Some(2);
+        let late = Processes {
+            seen: 9,
+            too_short,
+            unreached: 148,
+            longest_wait_ns: 2_900_000_000,
+            ..Processes::default()
+        };
+        provenance.note(&Item::Cost(Cost { processes: Some(late), ..Cost::default() }));
+        let said = provenance.foot().join("\n");
+        for part in [
+            "2 more ended too soon to be",
+            "148 more ended while they waited for it, for up to 2.9 s",
+            "--overhead",
+        ] {
+            assert!(said.contains(part), "{part} in {said}");
+        }
     }
 
     #[test]

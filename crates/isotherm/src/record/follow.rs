@@ -65,6 +65,7 @@ struct Line {
     /// Processes met with so far; absent before the first second is over.
     seen: Option<u64>,
     too_short: Option<u64>,
+    unreached: Option<u64>,
     waiting: Option<u64>,
     cost: Spent,
 }
@@ -140,6 +141,7 @@ impl Follower {
             total: self.holdings.totals(),
             seen: self.met.map(|met| met.seen),
             too_short: self.met.and_then(|met| met.too_short),
+            unreached: self.met.map(|met| met.unreached),
             waiting: self.met.map(|met| met.waiting),
             cost,
         };

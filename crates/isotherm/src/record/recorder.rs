@@ -354,6 +354,8 @@ fn since(before: &mut Counts, met: Counts) -> rec::Processes {
         // Once it is not known how many there were, it is not known any more.
         too_short: met.too_short.map(|now| now.saturating_sub(told)),
         at_most: met.at_most.saturating_sub(before.at_most),
+        unreached: met.unreached.saturating_sub(before.unreached),
+        longest_wait_ns: met.longest_wait_ns,
         waiting: met.waiting,
     };
     // One that is seen late was told as too short before: the next one that is too short is then not told again.

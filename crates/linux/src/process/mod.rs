@@ -279,7 +279,8 @@ impl AsFd for Process {
     }
 }
 
-fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+/// Whether the process that a pidfd holds has ended; a zombie has.
+pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     // An interrupted poll tells nothing; the next look will.

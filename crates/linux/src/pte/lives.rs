@@ -139,6 +139,11 @@ impl Lives {
         Seen::after(self.change(pid, |bits| bits & ENDED))
     }
 
+    /// Whether `pid` has ended since the counting began. A look at memory.
+    pub fn has_ended(&self, pid: u32) -> bool {
+        self.place(pid).is_some_and(|(word, shift)| word.load(Ordering::Relaxed) >> shift & ENDED != 0)
+    }
+
     /// Changes the bits of `pid`, and returns what they were. The programs may change them, or their neighbours, meanwhile.
     fn change(&self, pid: u32, new: impl Fn(u64) -> u64) -> u64 {
         let Some((word, shift)) = self.place(pid) else { return ALL };

@@ -228,6 +228,9 @@ impl Session {
             if let Err(error) = looked {
                 break Err(error);
             }
+            if self.targets.is_empty() && self.ending.is_empty() {
+                self.tracker.drop_dead();
+            }
             if self.targets.is_empty() && self.ending.is_empty() && self.tracker.is_finished() {
                 break self.first_refusal.take().map_or(Ok(Ended::NoTargets), Err);
             }

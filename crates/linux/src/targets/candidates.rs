@@ -2,6 +2,7 @@
 //! seconds. Those that run go first, since the others access nothing meanwhile.
 
 use super::tracker::Origin;
+use crate::clock::monotonic_ns;
 use crate::source::ListedProcess;
 use isotherm_damon::Ran;
 use std::cmp::Reverse;
@@ -23,6 +24,8 @@ pub(super) struct Candidate {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     parent: Option<u32>,
+    /// Since when (CLOCK_MONOTONIC).
+    since_ns: u64,
     /// A rule matches it: its children are judged by themselves.
     alone: bool,
     /// What it had run by the last list.
@@ -60,7 +63,8 @@ impl Candidates {
                     self.lists = 0;
                 }
                 let alone = origin == Origin::Matching;
-                vacant.insert(Waiting { parent, alone, ran: None, own_runs: 0, runs: 0 });
+                let since_ns = monotonic_ns();
+                vacant.insert(Waiting { parent, since_ns, alone, ran: None, own_runs: 0, runs: 0 });
                 self.queue.push_back(candidate);
             }
             Entry::Occupied(mut waiting) if waiting.get().parent != parent => {
@@ -79,14 +83,25 @@ impl Candidates {
         self.queue.iter_mut().for_each(|candidate| candidate.listed = false);
     }
 
-    /// The next one; none as long as a list is waited for.
-    pub(super) fn pop(&mut self) -> Option<Candidate> {
-        if self.is_held() {
-            return None;
-        }
+    /// The next one, and since when it has waited; none as long as a list is waited for.
+    pub(super) fn pop(&mut self) -> Option<(Candidate, u64)> {
+        if self.is_held() { None } else { self.take_first() }
+    }
+
+    fn take_first(&mut self) -> Option<(Candidate, u64)> {
         let candidate = self.queue.pop_front()?;
-        self.waiting.remove(&candidate.pid);
-        Some(candidate)
+        let since_ns =
+            self.waiting.remove(&candidate.pid).map_or_else(monotonic_ns, |waiting| waiting.since_ns);
+        Some((candidate, since_ns))
+    }
+
+    /// Takes those out that come before the first one that `lives`, each with since when it has waited.
+    pub(super) fn take_dead(&mut self, lives: impl Fn(u32) -> bool) -> Vec<(Candidate, u64)> {
+        let mut dead = Vec::new();
+        while self.queue.front().is_some_and(|first| !lives(first.pid)) {
+            dead.extend(self.take_first());
+        }
+        dead
     }
 
     pub(super) fn contains(&self, pid: u32) -> bool {
@@ -106,15 +121,20 @@ impl Candidates {
         self.queue.is_empty()
     }
 
-    /// Returns the pids of those that go.
-    pub(super) fn retain(&mut self, keep: impl Fn(&Candidate) -> bool) -> Vec<u32> {
+    /// Those that wait.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.queue.iter().map(|candidate| candidate.pid)
+    }
+
+    /// Returns those that go, each with since when it has waited.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Candidate) -> bool) -> Vec<(Candidate, u64)> {
         let Self { queue, waiting, .. } = self;
         let mut gone = Vec::new();
         queue.retain(|candidate| {
             let keeps = keep(candidate);
             if !keeps {
-                waiting.remove(&candidate.pid);
-                gone.push(candidate.pid);
+                let since_ns = waiting.remove(&candidate.pid).map_or(0, |waiting| waiting.since_ns);
+                gone.push((*candidate, since_ns));
             }
             keeps
         });
@@ -210,8 +230,8 @@ mod tests {
         later[69] = listed(79, 9, false);
         candidates.put_running_first(&later);
         assert!(!candidates.are_idle(), "it goes on");
-        assert_eq!(candidates.pop().map(|c| c.pid), Some(80));
-        assert_eq!(candidates.pop().map(|c| c.pid), Some(79));
+        assert_eq!(candidates.pop().map(|(c, _)| c.pid), Some(80));
+        assert_eq!(candidates.pop().map(|(c, _)| c.pid), Some(79));
         candidates.put_running_first(&later);
         assert!(candidates.are_idle());
         // New ones come all the time: that is no reason to wait again and again.
@@ -231,7 +251,7 @@ mod tests {
     }
 
     fn order(candidates: &mut Candidates) -> Vec<u32> {
-        std::iter::from_fn(|| candidates.pop()).map(|c| c.pid).collect()
+        std::iter::from_fn(|| candidates.pop()).map(|(c, _)| c.pid).collect()
     }
 
     #[test]
@@ -270,8 +290,8 @@ mod tests {
         candidates.put_running_first(&lists(40));
         // Its parent died meanwhile, and another one took it.
         candidates.push(candidate(41, 5));
-        assert_eq!(candidates.pop().map(|c| c.pid), Some(40));
-        let rest: Vec<Candidate> = std::iter::from_fn(|| candidates.pop()).collect();
+        assert_eq!(candidates.pop().map(|(c, _)| c.pid), Some(40));
+        let rest: Vec<Candidate> = std::iter::from_fn(|| candidates.pop()).map(|(c, _)| c).collect();
         assert_eq!(rest.iter().find(|c| c.pid == 41).and_then(|c| c.parent), Some(5));
         assert!(rest.len() == 39 && !candidates.are_idle());
     }
@@ -281,7 +301,8 @@ mod tests {
         let mut candidates = Candidates::default();
         (10..13).for_each(|pid| candidates.push(candidate(pid, 1)));
         candidates.put_running_first(&[listed(10, 1, false), listed(12, 1, true)]);
-        assert_eq!(candidates.retain(|c| c.pid != 10), [10]);
+        let gone: Vec<u32> = candidates.retain(|c| c.pid != 10).iter().map(|(c, _)| c.pid).collect();
+        assert_eq!(gone, [10]);
         assert!(!candidates.contains(10));
         assert_eq!(order(&mut candidates), [12, 11]);
     }

@@ -6,13 +6,15 @@
 
 use super::candidates::Candidate;
 use super::family::{all_pids, children_of, self_pid, wait_for};
-use super::tracker::{Origin, Tracker, next_in_turn};
+use super::tracker::{Origin, SHORT_WAIT_NS, Tracker, next_in_turn};
 use super::{Event, TargetError};
-use crate::clock::Budget;
-use crate::process::{Process, ProcessError, Stat};
+use crate::clock::{Budget, monotonic_ns};
+use crate::process::{Process, ProcessError, Stat, has_ended};
 use crate::source::ListedProcess;
-use rustix::process::{Pid, WaitId};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, WaitId, pidfd_open};
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 
 /// With so many targets whose children are to be looked up (some 45 us each), or so many that wait to be taken in, a list
 /// of all processes pays: 0.3 us each of the machine's.
@@ -20,7 +22,65 @@ const WORTH_A_LIST: usize = 5;
 /// Idle looks between looks at a target's list of children, in case the newborn pids did not tell all.
 const LOOKS_BETWEEN_FAMILY_LOOKS: u32 = 16;
 
+/// What became of one that was to be taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TakenIn {
+    /// It has ended.
+    Gone,
+    /// It is a target, or none for a reason of its own.
+    Settled,
+}
+
+/// Whether the process of this pid is there and has not ended. Some 2 us; not what pid it is by now.
+fn lives(pid: u32) -> bool {
+    let handle = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    match handle.map(|handle| pidfd_open(handle, PidfdFlags::empty())) {
+        Some(Ok(pidfd)) => !has_ended(pidfd.as_fd()),
+        Some(Err(Errno::SRCH)) | None => false,
+        // Too many open files, for instance, says nothing of it.
+        Some(Err(_)) => true,
+    }
+}
+
 impl Tracker {
+    /// Where no target is left: drops those that wait and have ended, up to the first that lives. It is what can end a
+    /// session then, and so waits for no budget; each is dropped once, for some 2 us.
+    pub fn drop_dead(&mut self) {
+        if self.targets.is_empty() {
+            let dead = self.candidates.take_dead(lives);
+            dead.into_iter().for_each(|(candidate, since_ns)| self.dropped(candidate, since_ns));
+        }
+    }
+
+    /// Drops those that wait and have ended, of all that are not `known_to_live`.
+    pub(super) fn drop_dead_candidates(&mut self, known_to_live: impl Fn(u32) -> bool) {
+        let dead = self.candidates.retain(|candidate| known_to_live(candidate.pid) || lives(candidate.pid));
+        dead.into_iter().for_each(|(candidate, since_ns)| self.dropped(candidate, since_ns));
+    }
+
+    /// One that waited has ended; an orphan that was handed to this process is waited for.
+    fn dropped(&mut self, candidate: Candidate, since_ns: u64) {
+        let Candidate { pid, .. } = candidate;
+        if self.options.adopt_orphans
+            && !self.named.contains(&pid)
+            && let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw)
+        {
+            wait_for(WaitId::Pid(handle));
+        }
+        self.ended_waiting(since_ns);
+    }
+
+    /// One that had waited since then has ended.
+    pub(super) fn ended_waiting(&mut self, since_ns: u64) {
+        let waited_ns = monotonic_ns().saturating_sub(since_ns);
+        if waited_ns >= SHORT_WAIT_NS {
+            self.counts.unreached += 1;
+            self.counts.longest_wait_ns = self.counts.longest_wait_ns.max(waited_ns);
+        } else {
+            self.gone += 1;
+        }
+    }
+
     /// Whether a list of all processes would save work ([`Tracker::take_list`]).
     pub fn wants_list(&self) -> bool {
         self.listing.is_some()
@@ -34,9 +94,13 @@ impl Tracker {
         self.candidates.wait_no_longer();
     }
 
-    /// Whether much waits to be taken in and none of it goes on running: then nothing is missed meanwhile.
+    /// Whether much waits to be taken in and none of it goes on running: then nothing is missed meanwhile. Where there are no
+    /// targets, nothing else is there to spend CPU time on.
     pub fn waits_for_idle_ones(&self) -> bool {
-        self.candidates.are_idle() && self.families.is_empty() && self.births.is_empty()
+        !self.targets.is_empty()
+            && self.candidates.are_idle()
+            && self.families.is_empty()
+            && self.births.is_empty()
     }
 
     /// Takes in a list of all processes, parents before their children: what else looking up families and reading `/proc`
@@ -53,6 +117,7 @@ impl Tracker {
         // To find out that what was born lives no more, or is a thread, takes little; the others are known now.
         let pids: BTreeSet<u32> = listed.iter().map(|process| process.pid).collect();
         self.births.forget(|pid| pids.contains(&pid));
+        self.drop_dead_candidates(|pid| pids.contains(&pid));
         self.candidates.put_running_first(listed);
     }
 
@@ -80,15 +145,15 @@ impl Tracker {
     }
 
     /// Makes `pid` a target, or tells once why not.
-    pub(super) fn take_in(&mut self, Candidate { pid, origin, parent, listed }: Candidate) {
+    pub(super) fn take_in(&mut self, Candidate { pid, origin, parent, listed }: Candidate) -> TakenIn {
         let is_known = self.targets.contains_key(&pid) || self.refused.contains(&pid) || pid == self_pid();
         if is_known || (origin == Origin::Orphan && self.named.contains(&pid)) {
             if !self.targets.contains_key(&pid) {
                 self.decline(pid);
             }
-            return;
+            return TakenIn::Settled;
         }
-        let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+        let Some(handle) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return TakenIn::Settled };
         let taken = Process::open_leader(handle).map_err(TargetError::from).and_then(|opened| {
             let Some((process, stat)) = opened else { return Ok(()) };
             // Between the listing and now its parent may have died, or it, and its pid come to mean another.
@@ -124,9 +189,11 @@ impl Tracker {
                 if origin == Origin::Orphan {
                     wait_for(WaitId::Pid(handle));
                 }
+                return TakenIn::Gone;
             }
             Err(error) => self.tell_refused(pid, error),
         }
+        TakenIn::Settled
     }
 
     pub(super) fn tell_refused(&mut self, pid: u32, error: TargetError) {

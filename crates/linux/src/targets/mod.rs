@@ -137,6 +137,11 @@ pub struct Counts {
     /// No more than so many were too short: pids, of threads too and whosever, that were given out and gone at the next look, or
     /// given out so fast that their parents' lists of children were looked at instead.
     pub at_most: u64,
+    /// Processes that were to become targets and ended while they waited for their turn, which the caller's CPU time did not
+    /// reach. They are not among those that were too short.
+    pub unreached: u64,
+    /// The longest that one of these is known to have waited, ns: until its end was noticed.
+    pub longest_wait_ns: u64,
     /// Processes that are to become targets and live, but have not been taken in yet.
     pub waiting: u64,
     /// Processes that cannot be observed.

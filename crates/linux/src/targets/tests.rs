@@ -1,3 +1,5 @@
+mod crowd;
+
 use super::candidates::Candidate;
 use super::tracker::{EXEC_LOOKS_A_LOOK, Origin};
 use super::*;

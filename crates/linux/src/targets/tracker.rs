@@ -4,6 +4,7 @@ use super::births::Births;
 use super::candidates::{Candidate, Candidates};
 use super::ends::Ends;
 use super::family::{self_pid, wait_for};
+use super::finding::TakenIn;
 use super::matching::Matching;
 use super::{Cgroup, CgroupError, Counts, EndReason, Event, TargetError, TrackerOptions};
 use crate::clock::Budget;
@@ -80,6 +81,10 @@ pub struct Tracker {
     pub(super) gone: u64,
     lives: Option<Census>,
 }
+
+/// Shorter waits than this are no fault of the budget: several looks, and a list of all processes, may lie between a
+/// process' being found and its turn. A guess.
+pub(super) const SHORT_WAIT_NS: u64 = 200_000_000;
 
 /// The count of processes that targets start.
 #[derive(Debug)]
@@ -217,7 +222,10 @@ impl Tracker {
             Some(Census { lives, found, met, late }) => {
                 let (forked, unseen) = lives.counts();
                 let unseen = unseen.saturating_sub(*late);
-                (Some(unseen), (forked + found).saturating_sub(unseen + met))
+                let waiting = (forked + found).saturating_sub(unseen + met);
+                // Of those that have ended in the queue it is not known yet how long they waited.
+                let in_queue = self.candidates.pids().filter(|&pid| lives.has_ended(pid)).count() as u64;
+                (Some(unseen.saturating_sub(self.counts.unreached + in_queue)), waiting)
             }
             None => ((at_most == 0).then_some(0), self.candidates.len() as u64),
         };
@@ -287,6 +295,8 @@ impl Tracker {
     pub fn last_ends(&mut self) -> Vec<Event> {
         self.look_for_ends();
         self.tell_ends(Budget::of(Duration::MAX));
+        // What waits no longer is not to be told as what does.
+        self.drop_dead_candidates(|_| false);
         self.events.retain(|event| matches!(event, Event::Ended { .. }));
         std::mem::take(&mut self.events)
     }
@@ -294,8 +304,10 @@ impl Tracker {
     fn go_on(&mut self, budget: Budget) {
         let mut threads_looked_at = 0;
         while !budget.is_spent() {
-            if let Some(candidate) = self.candidates.pop() {
-                self.take_in(candidate);
+            if let Some((candidate, since_ns)) = self.candidates.pop() {
+                if self.take_in(candidate) == TakenIn::Gone {
+                    self.ended_waiting(since_ns);
+                }
             } else if threads_looked_at >= THREADS_A_LOOK || self.families.is_empty() {
                 break;
             } else {
@@ -408,7 +420,8 @@ impl Tracker {
                 wait_for(WaitId::PidFd(target.process.pidfd()));
             }
             self.events.push(Event::Ended { pid, reason: EndReason::Exited(status) });
-            if budget.is_spent() {
+            // Of the last targets all: the session goes on until they are told, with nothing left to observe.
+            if budget.is_spent() && !self.targets.is_empty() {
                 break;
             }
         }
@@ -437,7 +450,7 @@ impl Tracker {
         let left = self
             .candidates
             .retain(|candidate| candidate.origin != Origin::Member || members.contains(&candidate.pid));
-        left.into_iter().for_each(|pid| self.decline(pid));
+        left.into_iter().for_each(|(candidate, _)| self.decline(candidate.pid));
         for pid in members {
             let is_known = self.targets.contains_key(&pid) || self.refused.contains(&pid);
             if !is_known && pid != self_pid() {
