@@ -431,6 +431,10 @@ fn wanted(options: &AccessOptions) -> impl Fn(TargetId) -> bool {
 impl Accumulate for AccessAnalysis {
     fn snapshot(&mut self, snapshot: &Snapshot) {
         self.provenance.snapshot(snapshot);
+        // How things stood at the end is how they stood when there was something last.
+        if snapshot.targets.is_empty() {
+            return;
+        }
         match self.options.selection {
             Selection::Last => self.hold(snapshot),
             Selection::At(time) => {

@@ -200,3 +200,13 @@ fn a_shared_segment_appears_once_and_counts_once() {
     assert_eq!(one.targets.len(), 2);
     assert!((one.targets[1].regions[0].rate_hz.unwrap() - 100.0).abs() < 1e-3, "only the chosen target's");
 }
+
+#[test]
+fn the_end_is_that_of_the_targets() {
+    let mut list = stairs(0, 10);
+    let end = list.len() as u64;
+    list.extend((end..end + 50).map(|i| Snapshot { targets: Vec::new(), ..snapshot(i, 1, Vec::new()) }));
+    for selection in [Selection::Last, Selection::At(Duration::from_secs(12))] {
+        assert_eq!(hot_step(&report(select(selection), &list)), 9, "{selection:?}");
+    }
+}

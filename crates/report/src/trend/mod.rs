@@ -366,6 +366,10 @@ impl Accumulate for TrendAnalysis {
         self.provenance.snapshot(snapshot);
         let ids = &self.options.targets;
         let wanted = |id: TargetId| ids.is_empty() || ids.contains(&id);
+        // A time without targets is no time in which they had a working set of nothing: before one began, after all had ended.
+        if !snapshot.targets.iter().any(|target| wanted(target.id)) {
+            return;
+        }
         let value = match self.options.measure {
             Measure::Regions => {
                 let targets = snapshot.targets.iter().filter(|t| wanted(t.id));

@@ -186,3 +186,22 @@ fn what_several_targets_map_counts_once_with_the_accesses_of_all() {
     let all = Measure::WorkingSet(Definition::Threshold(Threshold::Accesses(0)));
     assert_eq!(found(all, Vec::new()), 1050);
 }
+
+#[test]
+fn time_without_targets_is_in_no_percentile() {
+    let mut list = stairs(0, 5);
+    let before = report(DAMO, &list);
+    let end = list.len() as u64;
+    list.extend((end..end + 500).map(|i| Snapshot { targets: Vec::new(), ..snapshot(i, 1, Vec::new()) }));
+    let after = report(DAMO, &list);
+    assert_eq!((&after.percentiles, after.mean), (&before.percentiles, before.mean));
+    // Nor is the time in which those that were asked for had ended.
+    list.truncate(50);
+    list.extend((end..end + 500).map(|i| snapshot(i, 2, vec![region(0, 1, 1)])));
+    let mut analysis =
+        TrendAnalysis::new(TrendOptions { targets: vec![TargetId(1)], ..TrendOptions::new(DAMO) });
+    list.iter().for_each(|s| analysis.snapshot(s));
+    assert_eq!(analysis.finish().percentiles, before.percentiles);
+    let none = report(DAMO, &[Snapshot { targets: Vec::new(), ..snapshot(0, 1, Vec::new()) }]);
+    assert_eq!((none.mean, none.percentiles.len()), (None, 0));
+}

@@ -48,7 +48,11 @@ pub fn write_text(report: &TrendReport, options: &TextOptions, out: &mut impl Wr
 /// The table of percentiles.
 pub(crate) fn write_percentiles(report: &TrendReport, width: usize, out: &mut impl Write) -> io::Result<()> {
     let Some(highest) = report.percentile(100) else {
-        return writeln!(out, "the recording holds no snapshot");
+        let why = match report.provenance.snapshots {
+            0 => "the recording holds no snapshot",
+            _ => "no target was there in the recorded time",
+        };
+        return writeln!(out, "{why}");
     };
     writeln!(out, "{:>12} {:>11}", "% of time", "not above")?;
     for p in &report.percentiles {
