@@ -8,8 +8,10 @@
 //!
 //! A recording need not have mappings (those of other programs do not). Then a region counts whole. Where a list of
 //! mappings is incomplete, only what it names as an object's is told apart. A complete one may be older than the memory: a
-//! region that lies outside of all mappings, and was accessed or is resident, is memory of which the mapping is not known.
-//! It counts whole, and reports call it [`UNKNOWN_MAPPING`].
+//! region that lies outside of all mappings, and was accessed or is resident, is memory of which the mapping is not known,
+//! and reports call it [`UNKNOWN_MAPPING`]. What is resident of it counts; all of it where that is not known. (What several
+//! regions were found to hold together is divided among them by size, so a gap that one of them covers may be said to hold a
+//! page or two: it must not count for more than these.)
 
 mod shared;
 
@@ -325,8 +327,8 @@ impl Cutter<'_> {
         }
         let inside = rest.iter().take_while(|p| p.range.start < region.range.end);
         if !self.partial && inside.clone().next().is_none() {
-            if is_memory(region) {
-                part(*region, None);
+            if let Some(range) = memory_outside(region) {
+                part(RegionSnapshot { range, ..*region }, None);
             }
             return;
         }
@@ -387,10 +389,18 @@ impl Piece {
     }
 }
 
-/// Whether a region that lies outside of all mappings is memory for all that, and no gap.
-fn is_memory(region: &RegionSnapshot) -> bool {
+/// What counts of a region that lies outside of all mappings, if it is memory for all that, and no gap.
+fn memory_outside(region: &RegionSnapshot) -> Option<AddrRange> {
     let accessed = !region.is_unknown() && (region.nr_accesses > 0 || region.nr_accesses_bp > 0);
-    accessed || region.resident.is_some_and(|bytes| bytes > 0)
+    match region.resident {
+        // Which of its bytes these are is not known.
+        Some(bytes) => Some(AddrRange::new(
+            region.range.start,
+            region.range.end.min(region.range.start.saturating_add(bytes)),
+        )),
+        None => accessed.then_some(region.range),
+    }
+    .filter(|range| !range.is_empty())
 }
 
 /// Whether what follows `last` without a gap is the same memory going on.
@@ -466,6 +476,23 @@ mod tests {
         space.by_object(&list, |_| true, &mut out);
         assert_eq!(ranges(&out.targets[0]), [(10, 30), (200, 300), (300, 400)]);
         assert_eq!(space.mapped(TargetId(1), &there), Some((100, AddrRange::new(300, 400))));
+    }
+
+    #[test]
+    fn a_gap_that_is_said_to_hold_a_page_counts_for_no_more_than_that() {
+        let space = space(false);
+        let gap = |start, end, nr_accesses| {
+            let mut region = region(start, end, nr_accesses);
+            region.resident = Some(8);
+            region
+        };
+        let list = snapshot(0, 1, vec![gap(1000, 70_000, 0), gap(70_000, 140_000, 3)]);
+        let mut out = Snapshot::default();
+        space.by_target(&list, |_| true, &mut out);
+        assert_eq!(ranges(&out.targets[0]), [(1000, 1008), (70_000, 70_008)]);
+        let mut empty = region(1000, 70_000, 3);
+        empty.resident = Some(0);
+        assert_eq!(space.mapped(TargetId(1), &empty), None);
     }
 
     #[test]
