@@ -35,9 +35,11 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
 
 /// Whether there is a difference.
 fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
+    // Both are looked through first: a slip in the second must not be found after the first was read for minutes.
+    let (a, b) = (files(&args.a)?, files(&args.b)?);
     let side =
-        |list: &Path| files(list).iter().map(|file| profile(file, args)).collect::<anyhow::Result<Vec<_>>>();
-    let (a, b) = (side(&args.a)?, side(&args.b)?);
+        |files: &[PathBuf]| files.iter().map(|file| profile(file, args)).collect::<anyhow::Result<Vec<_>>>();
+    let (a, b) = (side(&a)?, side(&b)?);
     let options =
         DiffOptions { settle_s: args.settle.as_secs_f64(), min_change: args.min_change, level: args.level };
     let report = compare(a, b, &options);
@@ -70,11 +72,21 @@ fn profile(file: &Path, args: &DiffArgs) -> anyhow::Result<(String, Profile)> {
 }
 
 /// The files of a side. A name with commas that is a file is one.
-fn files(list: &Path) -> Vec<PathBuf> {
-    match list.to_str() {
-        Some(names) if names.contains(',') && !list.exists() => {
-            names.split(',').filter(|name| !name.is_empty()).map(PathBuf::from).collect()
-        }
-        _ => vec![list.to_owned()],
+///
+/// # Errors
+/// There is nothing before, between or after commas: what the user meant to compare is not known.
+fn files(list: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let names = match list.to_str() {
+        Some(names) if names.is_empty() || (names.contains(',') && !list.exists()) => names,
+        _ => return Ok(vec![list.to_owned()]),
+    };
+    if names.split(',').all(str::is_empty) {
+        misuse!("{names:?}: no file named; a side is a recording, or several with a comma between any two");
     }
+    if names.split(',').any(str::is_empty) {
+        misuse!(
+            "{names:?}: no file named before, between or after its commas; leave out the comma, or name the file"
+        );
+    }
+    Ok(names.split(',').map(PathBuf::from).collect())
 }
