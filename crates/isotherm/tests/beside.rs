@@ -40,3 +40,42 @@ fn another_isotherm_that_watches_the_same_process_is_told_and_recorded() {
     first.signal(Signal::INT);
     first.end().ok();
 }
+
+/// The first is there before and after the second: what that one cleared is lost to it all the same.
+#[test]
+fn an_isotherm_that_came_later_and_has_gone_is_recorded_too() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let target = sleeper();
+    let pid = target.pid().to_string();
+    let first =
+        Running::start(isotherm(dir, &["record", "-q", "--pid", &pid, "--every", "1s", "-o", "first.rec"]));
+    let files = || {
+        let all = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let mut all: Vec<_> = all.filter(|path| path.display().to_string().contains("first-")).collect();
+        all.sort();
+        all
+    };
+    wait_until("the first records", || !files().is_empty());
+    let second = Running::start(isotherm(dir, &["record", "-q", "--pid", &pid, "-o", "second.rec"]));
+    let told = format!("another isotherm, pid {}, that watches 1 process", second.pid());
+    let says = |path: &std::path::Path| {
+        let Some(items) = read(path) else { return false };
+        items.iter().any(|item| match item {
+            isotherm_record::Item::End(end) => end.blind_spots.iter().any(|spot| spot.contains(&told)),
+            _ => false,
+        })
+    };
+    wait_until("the first notices the second", || files().iter().any(|path| says(path)));
+    second.signal(Signal::INT);
+    second.end().ok();
+    let then = files().len();
+    // More than one file later none has seen the second itself.
+    wait_until("more files", || files().len() > then + 2);
+    first.signal(Signal::INT);
+    first.end().ok();
+    assert!(says(files().last().unwrap()), "{told}");
+}

@@ -240,12 +240,14 @@ fn observe(
     });
     let signals = stop.count();
     let mut blind_spots = session.blind_spots();
-    if !own_kdamond {
-        blind_spots.extend(AccessedBitClearers::look().of(session.pids()).blind_spot());
-    }
+    let clearers = (!own_kdamond).then(|| AccessedBitClearers::look().of(session.pids()));
     // The queues end with it.
     drop(session);
     let recorder = joined(recorder);
+    if let Some(mut clearers) = clearers {
+        clearers.add_isotherms_of(recorder.isotherms_met());
+        blind_spots.extend(clearers.blind_spot());
+    }
     joined(teller).finish();
     follower.iter().for_each(follow::finish);
     let reason = match &ended {

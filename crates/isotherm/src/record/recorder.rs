@@ -116,20 +116,35 @@ struct KnownTarget {
 /// but servers show there what each process is for. Of those that end before their turn the parent's stands.
 const ASKED_A_SECOND: usize = 8;
 
-/// Who else clears Accessed bits, as of lately.
+/// Who else clears Accessed bits, as of lately, and which other isotherms did before.
 #[derive(Default)]
-struct Clearers(Option<(Instant, AccessedBitClearers)>);
+struct Clearers {
+    latest: Option<(Instant, AccessedBitClearers)>,
+    /// How long the latest look stands.
+    stands: Duration,
+    before: AccessedBitClearers,
+}
 
-/// How often that is looked for at most. On a machine with a thousand processes it takes some milliseconds, which at this
-/// pace are less than a thousandth of a CPU.
-const LOOK_PERIOD: Duration = Duration::from_secs(10);
+/// How often that is looked for at most: another isotherm that is there for less may be missed. A guess.
+const LOOK_PERIOD: Duration = Duration::from_secs(2);
+
+/// So many times as long as a look took it stands, so that looking takes a thousandth of a CPU at most: on a machine with a
+/// thousand processes a look is some milliseconds.
+const LOOK_SHARE: u32 = 1000;
 
 impl Clearers {
-    fn look(&mut self) -> AccessedBitClearers {
-        match &self.0 {
-            Some((at, clearers)) if at.elapsed() < LOOK_PERIOD => clearers.clone(),
-            _ => self.0.insert((Instant::now(), AccessedBitClearers::look())).1.clone(),
+    /// Those that clear the bits of the processes of these pids now, or did when it was looked before.
+    fn look(&mut self, pids: &BTreeSet<u32>) -> AccessedBitClearers {
+        if self.latest.as_ref().is_none_or(|(at, _)| at.elapsed() >= self.stands) {
+            let start = Instant::now();
+            let found = AccessedBitClearers::look();
+            self.stands = LOOK_PERIOD.max(start.elapsed().saturating_mul(LOOK_SHARE));
+            self.before.add_isotherms_of(&found.clone().of(pids));
+            self.latest = Some((Instant::now(), found));
         }
+        let mut all = self.latest.as_ref().map(|(_, found)| found.clone().of(pids)).unwrap_or_default();
+        all.add_isotherms_of(&self.before);
+        all
     }
 }
 
@@ -212,10 +227,19 @@ impl Recorder {
         let mut spots = self.spots.clone();
         // Of the kernel's kdamonds one would be ours.
         if self.header.backend.name != "kernel" {
-            let pids: BTreeSet<u32> = self.known.values().map(|known| known.info.pid).collect();
-            spots.extend(self.clearers.look().of(&pids).blind_spot());
+            spots.extend(self.look_for_clearers().blind_spot());
         }
         spots
+    }
+
+    fn look_for_clearers(&mut self) -> AccessedBitClearers {
+        let pids: BTreeSet<u32> = self.known.values().map(|known| known.info.pid).collect();
+        self.clearers.look(&pids)
+    }
+
+    /// Other isotherms that watched what is recorded, whether or not they still do.
+    pub const fn isotherms_met(&self) -> &AccessedBitClearers {
+        &self.clearers.before
     }
 
     /// A flag that is set when writing has failed.
@@ -451,6 +475,10 @@ impl Observer for Recorder {
 
     fn cost(&mut self, cost: &Cost) {
         self.ask_for_command_lines(ASKED_A_SECOND);
+        // One that comes later and is gone at the end would be known to nobody.
+        if self.header.backend.name != "kernel" {
+            self.look_for_clearers();
+        }
         let processes = Some(self.processes_since(cost.met));
         self.write(&Item::Cost(rec::Cost { processes, ..live::recorded_cost(cost) }));
     }

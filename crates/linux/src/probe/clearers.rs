@@ -186,6 +186,17 @@ impl AccessedBitClearers {
         self
     }
 
+    /// Adds the isotherms that an earlier look found: they may have ended, and what they cleared is lost all the same.
+    pub fn add_isotherms_of(&mut self, earlier: &Self) {
+        for (pid, targets) in earlier.isotherms() {
+            let same = |one: &&mut AccessedBitClearer| matches!(one, AccessedBitClearer::Isotherm { pid: known, .. } if *known == pid);
+            match self.found.iter_mut().find(same) {
+                Some(AccessedBitClearer::Isotherm { targets: known, .. }) => known.extend(targets),
+                _ => self.found.push(AccessedBitClearer::Isotherm { pid, targets: targets.clone() }),
+            }
+        }
+    }
+
     /// Other isotherms among them, with what they watch.
     pub fn isotherms(&self) -> impl Iterator<Item = (u32, &BTreeSet<u32>)> {
         self.found.iter().filter_map(|one| match one {
