@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
 
+/// How the backend of a recording is called that was read from a format of another program; the format follows.
+pub const IMPORTED: &str = "imported from ";
+
 /// What a backend can and cannot see; printed in every report drawn from the recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

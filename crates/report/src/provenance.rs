@@ -325,6 +325,17 @@ impl Provenance {
         lines
     }
 
+    /// Whether memory that could not be observed is told from idle memory: the formats of other programs have no place for it.
+    pub fn tells_unknown(&self) -> bool {
+        !self.backend.name.starts_with(isotherm_record::IMPORTED)
+    }
+
+    /// The highest rate that can be seen, an access in each sampling interval, Hz; `None` where the interval is not known, or
+    /// changed.
+    pub fn highest_hz(&self) -> Option<f64> {
+        (self.attrs.sample_us > 0 && !self.attrs_changed).then(|| 1e6 / self.attrs.sample_us as f64)
+    }
+
     /// What has to be said of processes that came and went without being observed.
     fn unseen(&self, processes: Processes) -> Option<String> {
         let Processes { seen, too_short, at_most, unreached, longest_wait_ns, waiting } = processes;

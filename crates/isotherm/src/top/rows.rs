@@ -118,7 +118,7 @@ pub fn value(figures: Option<&Figures>, by: Column, window: usize, cold: usize) 
         Column::Key | Column::Name => None,
         Column::Resident => figures.resident,
         Column::WorkingSet => figures.working_sets()[window],
-        Column::Hot => figures.hot,
+        Column::Hot => figures.known_hot(),
         Column::Cold => figures.cold()[cold],
         Column::Unknown => Some(figures.unknown),
     }

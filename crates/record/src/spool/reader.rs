@@ -4,7 +4,9 @@ use super::merge::Merge;
 use super::record::{Record, choose};
 use super::{Ends, Spool, Stream};
 use crate::rec::MAX_REGIONS;
-use crate::{Backend, End, Error, Format, Header, Item, ItemReader, RecordedAttrs, TargetInfo, Warning};
+use crate::{
+    Backend, End, Error, Format, Header, IMPORTED, Item, ItemReader, RecordedAttrs, TargetInfo, Warning,
+};
 use isotherm_damon::{Snapshot, TargetId};
 use std::collections::HashMap;
 
@@ -71,7 +73,7 @@ impl SpoolReader {
             attrs.aggr_us = gaps.min().unwrap_or(0) / 1000;
         }
         let mut highest = 0;
-        let mut backend = Backend { name: format!("imported from {format}"), ..Backend::default() };
+        let mut backend = Backend { name: format!("{IMPORTED}{format}"), ..Backend::default() };
         if used().any(|s| s.no_interval && of(s).sample_us == 0) {
             highest = used().map(|s| s.highest).max().unwrap_or(0);
             let mut spot = "the file does not say the sampling interval (--sample, --aggr): a rate in Hz is accesses counted \

@@ -14,6 +14,9 @@ const SLACK_S: f64 = 0.25;
 /// For how long memory was not accessed that is called cold, seconds.
 pub const COLD_S: [f64; 3] = [10.0, 60.0, 300.0];
 
+/// What the columns of these are called wherever they have a name of their own, as in JSON.
+pub const COLD_NAMES: [&str; 3] = ["cold_10s", "cold_1m", "cold_5m"];
+
 /// Memory at a share of this of the highest rate and more is hot.
 pub const HOT_SHARE: f64 = 0.1;
 
@@ -43,9 +46,21 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The working sets of a second, 10 s and 60 s; `None`: not observed for so long.
+    /// Whether nothing is known of any of it that is there: then what was accessed is not known either, and is not 0.
+    pub fn nothing_known(&self) -> bool {
+        let nothing_accessed = self.longest_working_set().max(self.ws_1s) == 0;
+        nothing_accessed && self.unknown > 0 && self.unknown >= self.resident.unwrap_or(self.mapped)
+    }
+
+    /// The working sets of a second, 10 s and 60 s; `None`: not observed for so long, or not at all.
     pub fn working_sets(&self) -> [Option<u64>; 3] {
-        [Some(self.ws_1s), self.ws_10s, self.ws_60s]
+        let known = !self.nothing_known();
+        [Some(self.ws_1s), self.ws_10s, self.ws_60s].map(|ws| ws.filter(|_| known))
+    }
+
+    /// [`Self::hot`]; `None` also where nothing is known.
+    pub fn known_hot(&self) -> Option<u64> {
+        self.hot.filter(|_| !self.nothing_known())
     }
 
     /// The working set of the longest window that is known.
@@ -53,7 +68,7 @@ impl Figures {
         self.ws_60s.or(self.ws_10s).unwrap_or(self.ws_1s)
     }
 
-    /// Cold since 10 s, a minute, 5 minutes.
+    /// Cold since 10 s, a minute, 5 minutes: [`COLD_NAMES`].
     pub fn cold(&self) -> [Option<u64>; 3] {
         [self.cold_10s, self.cold_1m, self.cold_5m]
     }

@@ -38,10 +38,11 @@ mod stock;
 mod tests;
 mod text;
 
-pub use figures::{COLD_S, Figures, HOT_SHARE, WINDOWS_S};
+pub use figures::{COLD_NAMES, COLD_S, Figures, HOT_SHARE, WINDOWS_S};
 pub use report::{By, HoldingsAnalysis, HoldingsOptions, HoldingsReport, Sort};
 pub use rows::{MappingHoldings, ObjectHoldings, ProcessHoldings};
 pub use stock::Stock;
+pub(crate) use text::NOT_TOLD;
 pub use text::{short_size, write_csv, write_table, write_text};
 
 use crate::Accumulate;

@@ -53,14 +53,15 @@ impl Sort {
     /// What is sorted by, and by what where that is equal or not known: working sets of shorter windows.
     fn values(self, f: &Figures) -> [Option<u64>; 3] {
         let alone = |value| [value, None, None];
+        let [ws_1s, ws_10s, ws_60s] = f.working_sets();
         match self {
             Self::Name => alone(None),
             Self::Mapped => alone(Some(f.mapped)),
             Self::Resident => alone(f.resident),
-            Self::Ws1s => alone(Some(f.ws_1s)),
-            Self::Ws10s => [f.ws_10s, Some(f.ws_1s), None],
-            Self::Ws60s => [f.ws_60s, f.ws_10s, Some(f.ws_1s)],
-            Self::Hot => alone(f.hot),
+            Self::Ws1s => alone(ws_1s),
+            Self::Ws10s => [ws_10s, ws_1s, None],
+            Self::Ws60s => [ws_60s, ws_10s, ws_1s],
+            Self::Hot => alone(f.known_hot()),
             Self::Cold10s => alone(f.cold_10s),
             Self::Cold1m => alone(f.cold_1m),
             Self::Cold5m => alone(f.cold_5m),

@@ -1,6 +1,7 @@
 //! What is held, against a byte-by-byte account.
 
 mod known;
+mod shown;
 
 use super::*;
 use crate::synthetic::{AGGR_NS, MIB, mapping, mappings, region, snapshot, unknown};

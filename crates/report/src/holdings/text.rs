@@ -1,6 +1,6 @@
 //! The report on holdings as a table, and as comma-separated values.
 
-use super::{By, COLD_S, Figures, HOT_S, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
+use super::{By, COLD_NAMES, Figures, HOT_S, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
 use crate::names::shortened;
 use crate::units::{counted, format_address, format_seconds, format_size, format_time};
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
         return writeln!(out, "no process was observed: the recording holds no snapshot of one");
     }
     let lines = lines(report);
-    let table = Table::new(width.max(40), &lines);
+    let table = Table::new(width.max(40), &lines, report.provenance.tells_unknown());
     table.head(out)?;
     for line in &lines {
         table.line(line, out)?;
@@ -55,6 +55,9 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
     Ok(())
 }
 
+/// Of recordings in formats of other programs.
+pub(crate) const NOT_TOLD: &str = "this format does not tell memory that could not be observed from idle memory: some of what reads idle may be unknown";
+
 /// What the reader has to know about this table.
 fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
     let mut remarks = Vec::new();
@@ -67,9 +70,16 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
         remarks.push(format!("observed for {}: {unknown} not known", format_time(report.observed_ns)));
     }
     let missing =
-        |l: &Line| l.figures.is_some_and(|f| f.cold().contains(&None) || f.working_sets().contains(&None));
-    if lines.iter().any(missing) {
+        |f: &Figures| f.cold().contains(&None) || (!f.nothing_known() && f.working_sets().contains(&None));
+    if lines.iter().filter_map(|l| l.figures.as_ref()).any(missing) {
         remarks.push("-: not observed for so long, or nothing there to know".to_owned());
+    }
+    if lines.iter().filter_map(|l| l.figures.as_ref()).any(Figures::nothing_known) {
+        remarks
+            .push("?: nothing of it could be observed, so whether it was accessed is not known".to_owned());
+    }
+    if !report.provenance.tells_unknown() {
+        remarks.push(NOT_TOLD.to_owned());
     }
     if lines.iter().any(|l| l.figures.is_some_and(|f| f.hot.is_some_and(|bytes| bytes > 0))) {
         remarks.push(format!(
@@ -162,6 +172,8 @@ struct Table {
     place: usize,
     /// Which columns there is room for, in their order.
     columns: Vec<usize>,
+    /// Whether the recording tells what is unknown.
+    tells_unknown: bool,
 }
 
 /// A column of figures.
@@ -179,16 +191,17 @@ const fn column(head: (&'static str, usize), alone: (&'static str, usize), rank:
 }
 
 const COLUMNS: [Column; 10] = [
-    column(("mapped", 7), ("mapped", 7), 6),
+    column(("mapped", 7), ("mapped", 7), 5),
     column(("resid.", 7), ("resid.", 7), 9),
-    column(("1 s", 5), ("ws 1s", 6), 5),
+    column(("1 s", 5), ("ws 1s", 6), 6),
     column(("10 s", 5), ("ws10s", 6), 8),
     column(("60 s", 5), ("ws60s", 6), 4),
     column(("hot", 5), ("hot", 5), 7),
     column(("10 s", 6), ("cold10s", 8), 6),
     column(("1 m", 5), ("cold1m", 7), 2),
     column(("5 m", 5), ("cold5m", 7), 1),
-    column(("unkn.", 6), ("unkn.", 6), 3),
+    // What could not be observed belongs beside every other figure.
+    column(("unkn.", 6), ("unkn.", 6), 10),
 ];
 
 /// The width of each when sizes are written in full.
@@ -199,14 +212,16 @@ const NAME: usize = 20;
 const SHORT_NAME: usize = 14;
 
 impl Table {
-    fn new(width: usize, lines: &[Line]) -> Self {
+    fn new(width: usize, lines: &[Line], tells_unknown: bool) -> Self {
         let wide = width >= WIDE;
         let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
         let taken = |columns: &[usize]| columns.iter().map(|c| cell_width(*c, wide, columns)).sum::<usize>();
         // A column is there whole or not at all: of a figure that is cut nobody can tell.
         if taken(&columns) + NAME > width {
             while taken(&columns) + SHORT_NAME > width && columns.len() > 1 {
-                let least = (0..columns.len()).min_by_key(|at| COLUMNS[columns[*at]].rank);
+                // Of a column in which nothing is known the reader has nothing.
+                let worth = |at: &usize| (holds_something(columns[*at], lines), COLUMNS[columns[*at]].rank);
+                let least = (0..columns.len()).min_by_key(worth);
                 columns.remove(least.unwrap_or(0));
             }
         }
@@ -218,7 +233,7 @@ impl Table {
         let place = if place > 0 && figures + 24 + 2 + place <= width { place + 2 } else { 0 };
         let room = width.saturating_sub(figures + place).max(1);
         let name = longest(|l| &l.name).max(NAME).min(room);
-        Self { name, wide, place, columns }
+        Self { name, wide, place, columns, tells_unknown }
     }
 
     /// What is not shown, for want of room.
@@ -261,7 +276,8 @@ impl Table {
             let size = |bytes: u64| if self.wide { format_size(bytes) } else { short_size(bytes) };
             let known =
                 |bytes: Option<u64>, otherwise: &str| bytes.map_or_else(|| otherwise.to_owned(), size);
-            let [ws1, ws10, ws60] = f.working_sets().map(|ws| known(ws, "-"));
+            let without = if f.nothing_known() { "?" } else { "-" };
+            let [ws1, ws10, ws60] = f.working_sets().map(|ws| known(ws, without));
             let [cold10, cold1, cold5] = f.cold().map(|c| known(c, "-"));
             let cells = [
                 size(f.mapped),
@@ -269,11 +285,11 @@ impl Table {
                 ws1,
                 ws10,
                 ws60,
-                known(f.hot, "?"),
+                known(f.known_hot(), "?"),
                 cold10,
                 cold1,
                 cold5,
-                size(f.unknown),
+                known(self.tells_unknown.then_some(f.unknown), "?"),
             ];
             for column in &self.columns {
                 text.push_str(&format!("{:>w$}", cells[*column], w = self.width(*column)));
@@ -285,6 +301,18 @@ impl Table {
         }
         writeln!(out, "{}", text.trim_end())
     }
+}
+
+/// Whether any line has a figure there. That nothing is unknown is worth knowing, and resident bytes are marked where they are
+/// not told.
+fn holds_something(column: usize, lines: &[Line]) -> bool {
+    let value = |f: &Figures| match column {
+        2..=4 => f.working_sets()[column - 2],
+        5 => f.known_hot(),
+        6..=8 => f.cold()[column - 6],
+        _ => Some(0),
+    };
+    lines.iter().filter_map(|l| l.figures.as_ref()).any(|f| value(f).is_some())
 }
 
 /// How wide a column is beside these.
@@ -315,7 +343,7 @@ pub fn short_size(bytes: u64) -> String {
 }
 
 /// Writes comma-separated values (RFC 4180): a header, a line a process, mapping and object, and one of the total. Bytes
-/// are whole numbers; what is not known is empty.
+/// are whole numbers; what is not known is empty. The columns of figures have the names that they have in JSON.
 ///
 /// # Errors
 /// Those of `out`.
@@ -325,16 +353,18 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
         write!(out, ",ws_{window}s")?;
     }
     write!(out, ",hot")?;
-    for time in COLD_S {
-        write!(out, ",cold_{time}s")?;
+    for name in COLD_NAMES {
+        write!(out, ",{name}")?;
     }
     writeln!(out, ",unknown")?;
+    let tells_unknown = report.provenance.tells_unknown();
     let process = |p: &ProcessHoldings, kind: &str| Row {
         kind: kind.to_owned(),
         target: Some(p.target),
         pid: (p.pid != 0).then_some(p.pid),
         process: p.name.clone(),
         ended: p.ended.clone().unwrap_or_default(),
+        tells_unknown,
         ..Row::default()
     };
     let own = if report.by == By::Object { "own" } else { "process" };
@@ -350,16 +380,22 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
             target: Some(m.target),
             pid: (m.pid != 0).then_some(m.pid),
             process: m.process.clone(),
+            tells_unknown,
             ..Row::default()
         };
         mapping_row(m, row).write(&m.figures, out)?;
     }
     for o in &report.objects {
-        let row =
-            Row { kind: "object".to_owned(), name: o.name.clone(), path: o.path.clone(), ..Row::default() };
+        let row = Row {
+            kind: "object".to_owned(),
+            name: o.name.clone(),
+            path: o.path.clone(),
+            tells_unknown,
+            ..Row::default()
+        };
         row.write(&o.figures, out)?;
     }
-    Row { kind: "total".to_owned(), ..Row::default() }.write(&report.totals, out)
+    Row { kind: "total".to_owned(), tells_unknown, ..Row::default() }.write(&report.totals, out)
 }
 
 fn mapping_row(m: &MappingHoldings, row: Row) -> Row {
@@ -377,6 +413,7 @@ struct Row {
     path: String,
     range: Option<(u64, u64)>,
     ended: String,
+    tells_unknown: bool,
 }
 
 impl Row {
@@ -398,9 +435,9 @@ impl Row {
             or_empty(f.resident),
         ];
         cells.extend(f.working_sets().map(or_empty));
-        cells.push(or_empty(f.hot));
+        cells.push(or_empty(f.known_hot()));
         cells.extend(f.cold().map(or_empty));
-        cells.push(f.unknown.to_string());
+        cells.push(or_empty(self.tells_unknown.then_some(f.unknown)));
         writeln!(out, "{}", cells.join(","))
     }
 }
