@@ -72,16 +72,13 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         Ok(done) => done,
         Err(error) => return Ok(not_run(error)),
     };
+    // Why it failed is said at once: the command may run for hours.
+    let recorded = recorded.inspect_err(crate::tell).ok();
+    let over = if recorded.is_some() { "the recording is finished" } else { "nothing is recorded any more" };
     // A command must not be left without its parent because the disk is full: it is still waited for.
-    let over = (!args.quiet).then_some("the recording is finished");
+    let over = (!args.quiet).then_some(over);
     let waited = running.map(|running| waiting::wait_for(running, &stop, over, || {})).transpose();
-    let mut finished = match recorded {
-        Ok(finished) => finished,
-        Err(error) => {
-            crate::tell(&error);
-            return Ok(failed_at(waited.ok().flatten()));
-        }
-    };
+    let Some(mut finished) = recorded else { return Ok(failed_at(waited.ok().flatten())) };
     // The recording is complete, however the command fared.
     let nothing = !finished.holds_something;
     let lost_line = finished.lost_line.take();
