@@ -1,7 +1,7 @@
 //! Ending on request, and not starting in vain.
 
 use isotherm_linux::targets::CommandError;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +14,7 @@ pub struct Stop {
     interrupts: Arc<AtomicUsize>,
     terminations: Arc<AtomicUsize>,
     hangups: Arc<AtomicUsize>,
+    quits: Arc<AtomicUsize>,
     hears_hangups: bool,
     /// Whether SIGHUP asks to end.
     hangup_ends: bool,
@@ -42,6 +43,7 @@ impl Stop {
             interrupts: Arc::default(),
             terminations: Arc::default(),
             hangups: Arc::default(),
+            quits: Arc::default(),
             hears_hangups: !is_ignored(SIGHUP),
         };
         for (signal, counter) in
@@ -50,15 +52,17 @@ impl Stop {
             if signal == SIGHUP && !stop.hears_hangups {
                 continue;
             }
-            let counter = Arc::clone(counter);
-            // SAFETY: the handler only adds to an atomic, which is async-signal-safe.
-            unsafe {
-                signal_hook::low_level::register(signal, move || {
-                    counter.fetch_add(1, Ordering::Relaxed);
-                })
-            }?;
+            catch(signal, counter)?;
         }
         Ok(stop)
+    }
+
+    /// From now on SIGQUIT asks to end as well: it must not end what has yet to give the terminal back.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn hear_quit(&self) -> std::io::Result<()> {
+        catch(SIGQUIT, &self.quits)
     }
 
     /// Whether any came.
@@ -68,7 +72,7 @@ impl Stop {
 
     /// How many came so far that ask to end.
     pub fn count(&self) -> usize {
-        self.interrupts() + self.terminations() + self.ending_hangups()
+        self.interrupts() + self.terminations() + self.ending_hangups() + self.quits()
     }
 
     /// How often Ctrl-C was pressed.
@@ -86,6 +90,10 @@ impl Stop {
         self.hangups.load(Ordering::Relaxed)
     }
 
+    fn quits(&self) -> usize {
+        self.quits.load(Ordering::Relaxed)
+    }
+
     fn ending_hangups(&self) -> usize {
         if self.hangup_ends { self.hangups() } else { 0 }
     }
@@ -97,16 +105,30 @@ impl Stop {
 
     /// The status to exit with for the signal that came, 128 and its number; none if none came.
     pub fn code(&self) -> Option<u8> {
-        [(SIGHUP, self.ending_hangups()), (SIGTERM, self.terminations()), (SIGINT, self.interrupts())]
-            .into_iter()
-            .find(|(_, count)| *count > 0)
-            .and_then(|(signal, _)| u8::try_from(128 + signal).ok())
+        let came = [
+            (SIGHUP, self.ending_hangups()),
+            (SIGTERM, self.terminations()),
+            (SIGQUIT, self.quits()),
+            (SIGINT, self.interrupts()),
+        ];
+        came.into_iter().find(|(_, count)| *count > 0).and_then(|(signal, _)| u8::try_from(128 + signal).ok())
     }
 
     /// The same where Ctrl-C is how a user ends what has no end of its own, and all is well then.
     pub fn code_but_ctrl_c(&self) -> Option<u8> {
         self.code().filter(|code| i32::from(*code) != 128 + SIGINT)
     }
+}
+
+fn catch(signal: i32, counter: &Arc<AtomicUsize>) -> std::io::Result<()> {
+    let counter = Arc::clone(counter);
+    // SAFETY: the handler only adds to an atomic, which is async-signal-safe.
+    unsafe {
+        signal_hook::low_level::register(signal, move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        })
+    }?;
+    Ok(())
 }
 
 /// Whether this process was started with `signal` ignored.

@@ -90,7 +90,7 @@ fn the_terminal_is_given_back_whatever_ends_it() {
         assert!(!modes.intersects(LocalModes::ICANON | LocalModes::ECHO));
         tty
     };
-    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130), (Signal::QUIT, 131)] {
         let mut tty = begin();
         tty.child.signal(signal);
         assert_eq!(tty.end().code(), Some(code));

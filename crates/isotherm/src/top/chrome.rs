@@ -54,8 +54,9 @@ pub fn head(
                 n if area.width < 120 => format!(", {n} may not be watched"),
                 n => format!(", {n} may not be watched ({})", head.refused.1),
             };
+            let ended = if head.is_past && head.processes > 0 { " that ended" } else { "" };
             let processes = counted(head.processes as u64, "process");
-            format!("isotherm top: {processes} on {}{refused}", head.host)
+            format!("isotherm top: {processes}{ended} on {}{refused}", head.host)
         }
     };
     put(buffer, line(0), 0, area.width.saturating_sub(wide + 1), &what, true, look.bold());

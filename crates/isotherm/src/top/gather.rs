@@ -18,6 +18,8 @@ pub struct Head {
     pub backend: String,
     pub limit: f64,
     pub processes: usize,
+    /// These have ended, and the figures are their last.
+    pub is_past: bool,
     /// None as long as nothing was added up.
     pub sum: Option<Figures>,
     pub refused: (u64, String),
@@ -38,7 +40,8 @@ impl Head {
             host: model.header.host.clone(),
             backend: model.header.backend.name.clone(),
             limit: model.header.overhead_limit,
-            processes: model.alive(),
+            processes: if model.is_of_the_past() { model.targets.len() } else { model.alive() },
+            is_past: model.is_of_the_past(),
             sum: model.totals,
             refused: model.refused.clone(),
             snapshots: model.snapshots,
@@ -51,10 +54,11 @@ impl Head {
     }
 }
 
-/// The rows of the list, in no order.
+/// The rows of the list, in no order. Once all has ended, those that ended with their last figures: there will be no others.
 pub fn rows(model: &Model) -> Vec<Row> {
-    let alive = model.targets.iter().filter(|(_, target)| target.ended.is_none());
-    alive
+    let last = model.is_of_the_past();
+    let listed = model.targets.iter().filter(|(_, target)| last || target.ended.is_none());
+    listed
         .map(|(&id, target)| Row {
             id,
             pid: target.info.pid,

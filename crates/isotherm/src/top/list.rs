@@ -1,5 +1,6 @@
 //! The list of processes.
 
+use super::gather::Head;
 use super::state::{Row, State};
 use super::style::Look;
 use super::table;
@@ -16,6 +17,7 @@ const TREND: u16 = 8;
 pub fn draw(
     state: &mut State,
     rows: &[Row],
+    known: &Head,
     area: Rect,
     look: Look,
     hits: &mut Hits,
@@ -56,10 +58,12 @@ pub fn draw(
     }
     if rows.is_empty() && area.height > 1 {
         let line = Rect { y: area.y + 1, height: 1, ..area };
-        let text = if state.filter.is_empty() {
-            "no process yet: the first snapshot comes after an aggregation interval"
-        } else {
-            "no process has this in its name, command or pid"
+        let text = match () {
+            () if !state.filter.is_empty() => "no process has this in its name, command or pid",
+            () if known.over.is_some() => "no process was watched",
+            // One that comes is shown: control groups, rules and whole machines are watched for more.
+            () if known.snapshots > 0 => "no process matches now; those that come are shown",
+            () => "no process yet: the first snapshot comes after an aggregation interval",
         };
         table::put(buffer, line, 1, area.width.saturating_sub(1), text, true, look.dim());
     }

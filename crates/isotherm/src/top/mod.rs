@@ -64,6 +64,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     targets.all |= targets.is_empty();
     let tracker = live::targets(&targets)?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
+    stop.hear_quit().context("cannot catch SIGQUIT")?;
     if let Some(Err(error)) = targets.command.first().map(|program| stop::check_program(program)) {
         return Ok(not_run(&error));
     }

@@ -255,6 +255,11 @@ impl Model {
         Some((self.moments.front()?.start_ns, self.moments.back()?.end_ns))
     }
 
+    /// Whether the session is over since all processes ended: what they held last is all that there is to show.
+    pub fn is_of_the_past(&self) -> bool {
+        self.over.is_some() && self.alive() == 0
+    }
+
     /// Processes there are now.
     pub fn alive(&self) -> usize {
         self.targets.values().filter(|t| t.ended.is_none()).count()

@@ -170,7 +170,7 @@ impl Screen {
         self.seen.kept = head.kept;
         self.seen.ids = rows.iter().map(|row| row.id).collect();
         chrome::head(&head, None, &self.state, self.own_cost(), head_area, self.look, buffer);
-        self.seen.page = list::draw(&mut self.state, &rows, body, self.look, &mut self.hits, buffer);
+        self.seen.page = list::draw(&mut self.state, &rows, &head, body, self.look, &mut self.hits, buffer);
     }
 
     fn process(&mut self, head_area: Rect, body: Rect, buffer: &mut Buffer) -> Vec<Scroll> {

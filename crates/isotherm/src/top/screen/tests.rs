@@ -494,3 +494,29 @@ fn names_of_all_kinds_keep_to_their_columns() {
         .for_each(|c| drop(press(&mut screen, KeyCode::Char(c))));
     assert!(shown(&mut screen, 60, 20)[19].contains("end_"));
 }
+
+#[test]
+fn when_all_has_ended_its_last_figures_stay() {
+    let mut made = Made::new(2, 20);
+    let mut screen = made.screen(ColourMode::Plain);
+    let running = shown(&mut screen, 80, 24);
+    {
+        let mut model = made.model.lock();
+        (1..=2).for_each(|id| model.target_end(TargetId(id), "exited".into(), 20 * SECOND));
+        model.over = Some("all targets ended".into());
+    }
+    let over = shown(&mut screen, 80, 24);
+    assert!(over[0].contains("2 processes that ended") && over[0].contains("OVER"), "{over:#?}");
+    for name in ["server1", "server2"] {
+        let figures =
+            |lines: &[String]| find(lines, name).split_whitespace().take(6).collect::<Vec<_>>().join(" ");
+        assert_eq!(figures(&over), figures(&running));
+    }
+    assert!(!over.iter().any(|line| line.contains("no process")), "{over:#?}");
+    // Without any the first snapshot is not waited for once there were some.
+    made = Made::new(0, 2);
+    let none = shown(&mut made.screen(ColourMode::Plain), 80, 24);
+    find(&none, "no process matches now");
+    let fresh = shown(&mut Made::new(0, 0).screen(ColourMode::Plain), 80, 24);
+    find(&fresh, "no process yet");
+}
