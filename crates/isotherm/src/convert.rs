@@ -2,14 +2,14 @@
 
 use crate::args::ConvertArgs;
 use crate::output::{self, Draft};
-use crate::reading;
+use crate::reading::{self, Recording};
 use crate::stop::Stop;
 use anyhow::{Context, anyhow, bail};
-use isotherm_record::{Error, Format, Item, ItemReader, ItemWriter, create, create_on, open_with};
+use isotherm_record::{Error, Format, Item, ItemReader, ItemWriter, create, create_on};
 use isotherm_report::units::{counted, format_size, significant};
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,17 +24,20 @@ const LOOK: Duration = Duration::from_millis(20);
 /// # Errors
 /// What went wrong, in words for the person who asked. No output is left then.
 pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
-    let format = args.to.or_else(|| Format::from_path(&args.output)).unwrap_or(Format::Rec);
-    if !output::is_standard(&args.input)
-        && let (Ok(from), Ok(to)) = (args.input.canonicalize(), args.output.canonicalize())
-        && from == to
-    {
-        misuse!("{}: input and output are the same file; write to another one", args.input.display());
+    let recording = Recording::of(&args.input, args.foreign.read_options());
+    let input = recording.name();
+    for file in recording.files().iter().filter(|file| !output::is_standard(file)) {
+        if let (Ok(from), Ok(to)) = (file.canonicalize(), args.output.canonicalize())
+            && from == to
+        {
+            misuse!("{}: input and output are the same file; write to another one", file.display());
+        }
     }
-    let reader = open_with(&args.input, &args.foreign.read_options())?;
+    let reader = recording.open()?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let draft = Draft::new(&args.output)?;
-    let no_space = |error| told_of_no_space(error, args);
+    let format = format_of(args)?;
+    let no_space = |error| told_of_no_space(error, recording.files(), args);
     let (done, name) = (Done::default(), args.output.display().to_string());
     let file = draft.is_file().then(|| draft.open()).transpose()?;
     // On a thread of its own: the last step of some formats takes as long as all before it, a pipe waits for its reader, and
@@ -64,29 +67,49 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     };
     let reader = copied.map_err(no_space)?;
     let snapshots = done.snapshots();
-    reading::check_content(&args.input, snapshots, reader.warnings())?;
+    reading::check_content(input, snapshots, reader.warnings())?;
     let is_file = args.output.metadata().is_ok_and(|metadata| metadata.is_file());
     if snapshots == 0 && is_file && output::holds_snapshot(&args.output) {
         bail!(
             "{}: there is no snapshot in it, and {} holds some; it stays as it is (remove it first, or write to another file)",
-            args.input.display(),
+            input.display(),
             args.output.display()
         );
     }
     draft.keep()?;
-    reading::tell(&args.input, reader.warnings());
+    reading::tell(input, reader.warnings());
     if !args.quiet {
         tell(&done, reader.format(), format, &args.output);
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// The format to write: the one asked for, or by the name of the output.
+///
+/// # Errors
+/// The name has an ending that stands for none: who writes `out.csv` does not want a file that only Isotherm reads.
+fn format_of(args: &ConvertArgs) -> anyhow::Result<Format> {
+    if let Some(format) = args.to.or_else(|| Format::from_path(&args.output)) {
+        return Ok(format);
+    }
+    let is_special = args.output.metadata().is_ok_and(|m| !m.is_file());
+    match args.output.extension() {
+        Some(ending) if !is_special && !output::is_standard(&args.output) => misuse!(
+            "{}: no format has the ending .{}; end the name with .rec, .parquet, .json_compressed, .json, .txt or .damon, or \
+             name the format with --to",
+            args.output.display(),
+            ending.display()
+        ),
+        _ => Ok(Format::Rec),
+    }
+}
+
 /// Of an output that has no room: that nothing of it is left. The writer's own words are those of a recorder, which keeps
 /// what fitted.
-fn told_of_no_space(error: anyhow::Error, args: &ConvertArgs) -> anyhow::Error {
+fn told_of_no_space(error: anyhow::Error, input: &[PathBuf], args: &ConvertArgs) -> anyhow::Error {
     let Some(Error::Io { source, file, .. }) = error.downcast_ref() else { return error };
     let full = matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-    if !full || *file == args.input.display().to_string() {
+    if !full || input.iter().any(|input| *file == input.display().to_string()) {
         return error;
     }
     let what_is_left = match args.output.metadata() {

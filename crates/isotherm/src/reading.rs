@@ -6,7 +6,7 @@ use crate::Misuse;
 use crate::args::InputArgs;
 use anyhow::bail;
 use isotherm_damon::TargetId;
-use isotherm_record::{Error, Format, Item, ReadOptions, Warning, open_joined};
+use isotherm_record::{Error, Format, Item, ItemReader, ReadOptions, Warning, open_joined};
 use isotherm_report::Accumulate;
 use isotherm_report::units::Bounds;
 use std::collections::BTreeSet;
@@ -40,21 +40,19 @@ pub struct Ended {
 impl Recording {
     /// The recording that the arguments name.
     pub fn new(args: &InputArgs) -> Self {
-        let files: Vec<PathBuf> = args.input.iter().flat_map(|path| files_of(path)).collect();
+        Self::of(&args.input, args.foreign.read_options())
+    }
+
+    /// The recording that these files, or directories of a series, are.
+    pub fn of(input: &[PathBuf], options: ReadOptions) -> Self {
+        let files: Vec<PathBuf> = input.iter().flat_map(|path| files_of(path)).collect();
         let path = match files.as_slice() {
             [first, more @ ..] if !more.is_empty() => {
                 format!("{} and {} more", first.display(), more.len()).into()
             }
-            _ => args.input.first().cloned().unwrap_or_default(),
+            _ => input.first().cloned().unwrap_or_default(),
         };
-        Self {
-            files,
-            path,
-            options: args.foreign.read_options(),
-            when: When::Always,
-            told: false,
-            may_be_empty: false,
-        }
+        Self { files, path, options, when: When::Always, told: false, may_be_empty: false }
     }
 
     /// The recording at `path`, which was just written: its flaws were told already.
@@ -105,6 +103,19 @@ impl Recording {
         &self.files
     }
 
+    /// What to call it.
+    pub fn name(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens it, to read it item by item.
+    ///
+    /// # Errors
+    /// When it cannot be read, with what to do.
+    pub fn open(&self) -> anyhow::Result<Box<dyn ItemReader>> {
+        open_joined(&self.files, &self.options).map_err(|error| self.explain(error))
+    }
+
     /// Whether it can be read only once.
     pub fn is_stream(&self) -> bool {
         self.files.iter().any(|path| path.as_os_str() == "-" || !path.metadata().is_ok_and(|m| m.is_file()))
@@ -115,7 +126,7 @@ impl Recording {
     /// # Errors
     /// When it cannot be read at all, or nothing was recorded in the time asked for, with what to do; those of `sink`.
     pub fn read(&mut self, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> anyhow::Result<Ended> {
-        let mut reader = open_joined(&self.files, &self.options).map_err(|error| self.explain(error))?;
+        let mut reader = self.open()?;
         let mut window = Window::new(self.when);
         while let Some(item) = reader.next_ref()? {
             window.item(item, sink)?;
@@ -168,7 +179,7 @@ impl Recording {
         }
         let mut known: Vec<(u64, u32, String)> = Vec::new();
         let mut seen: BTreeSet<u64> = BTreeSet::new();
-        let mut reader = open_joined(&self.files, &self.options).map_err(|error| self.explain(error))?;
+        let mut reader = self.open()?;
         while let Some(item) = reader.next_ref()? {
             match item {
                 Item::Target(t) => known.push((t.id, t.pid, t.comm.clone())),

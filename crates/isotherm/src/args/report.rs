@@ -331,9 +331,10 @@ Examples:
   isotherm convert isotherm.rec heat.parquet        for pandas, DuckDB, pyarrow
   isotherm convert isotherm.rec damon.data          for damo (json_compressed)
   isotherm convert perf.txt --sample 5ms --aggr 100ms old.rec
+  isotherm convert isotherm-*.rec all.parquet       the files of a series, or the directory they are in, as one
 
 Formats by file name: .rec, .parquet, .json_compressed or damon.data, .json, .txt (perf-script), .damon (record-v2).
-Other names are written as rec; what is read is found out by content. damo takes plain JSON only where `file` calls it
+A name without an ending is written as rec, one with another ending needs --to; what is read is found out by content. damo takes plain JSON only where `file` calls it
 \"JSON data\" (before version 5.44, up to 1 MiB); json_compressed it takes anywhere.
 The output appears under its name when it is complete; a failed conversion leaves nothing behind.";
 
@@ -341,9 +342,9 @@ The output appears under its name when it is complete; a failed conversion leave
 #[derive(Debug, Args)]
 #[command(after_help = CONVERT_EXAMPLES)]
 pub struct ConvertArgs {
-    /// Recording to read; `-` is standard input
-    #[arg(value_name = "IN")]
-    pub input: PathBuf,
+    /// Recording to read; `-` is standard input. Several files of one run, or the directory they are in, are read as one
+    #[arg(value_name = "IN", required = true, num_args = 1..)]
+    pub input: Vec<PathBuf>,
     /// File to write; `-` is standard output. Replaced when it is a recording, left alone when it is anything else
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
