@@ -17,7 +17,7 @@ use isotherm_report::heatmap::{
 };
 use isotherm_report::raw::{RawFormat, RawWriter};
 use isotherm_report::trend::{self, ChartOptions, Measure, TextOptions, TrendAnalysis, TrendOptions};
-use isotherm_report::units::Bounds;
+use isotherm_report::units::{Bounds, Rate, format_rate};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -79,6 +79,15 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
         analysis.set_truncated(how);
     }
     let report = analysis.finish();
+    if let Some(Rate::Hz(least)) = args.rate.and_then(|rates| rates.min)
+        && report.snapshots > 0
+        && least > report.ceiling_hz
+    {
+        let (least, highest) = (format_rate(least), format_rate(report.ceiling_hz));
+        say!(
+            "isotherm: --rate: nothing can be accessed at {least} or more; the highest rate that can be seen is {highest}"
+        );
+    }
     if args.json {
         print_json(&report, true)
     } else {

@@ -386,18 +386,28 @@ fn parse_times(text: &str) -> Result<Bounds<Duration>, UnitError> {
 }
 
 /// `MIN..MAX` of rates, which have no order among each other as long as some are shares.
-fn parse_rates(text: &str) -> Result<Rates, UnitError> {
+fn parse_rates(text: &str) -> Result<Rates, String> {
+    let parse_rate = |text: &str| parse_rate(text).map_err(|error| error.to_string());
     let end = |part: &str| match part.trim() {
         "" => Ok(None),
         part => parse_rate(part).map(Some),
     };
-    Ok(match text.split_once("..") {
+    let rates = match text.split_once("..") {
         Some((min, max)) => Rates { min: end(min)?, max: end(max)? },
         None => {
             let rate = Some(parse_rate(text)?);
             Rates { min: rate, max: rate }
         }
-    })
+    };
+    match (rates.min, rates.max) {
+        // A rate in Hz and a share are compared when it is known what they are shares of.
+        (Some(Rate::Hz(min)), Some(Rate::Hz(max))) | (Some(Rate::Share(min)), Some(Rate::Share(max)))
+            if min > max =>
+        {
+            Err("the minimum is above the maximum; give the lower rate first, as in 5%..20%".to_owned())
+        }
+        _ => Ok(rates),
+    }
 }
 
 fn parse_selection(text: &str) -> Result<Selection, UnitError> {
@@ -448,6 +458,8 @@ mod tests {
         assert_eq!(parse_rates("..5%").unwrap(), Rates { min: None, max: Some(Rate::Share(0.05)) });
         assert_eq!(parse_rates("0").unwrap(), Rates { min: Some(Rate::Hz(0.0)), max: Some(Rate::Hz(0.0)) });
         assert!(parse_rates("5").is_err());
+        assert!(parse_rates("50%..20%").is_err() && parse_rates("2Hz..1Hz").is_err());
+        assert!(parse_rates("20%..20%").is_ok() && parse_rates("50%..20Hz").is_ok());
     }
 
     #[test]

@@ -289,6 +289,18 @@ impl TrendReport {
         })
     }
 
+    /// What has to be said of a threshold that nothing can reach.
+    fn threshold_remark(&self) -> Option<String> {
+        let Measure::WorkingSet(Definition::Threshold(Threshold::Rate(Rate::Hz(hz)))) = self.measure else {
+            return None;
+        };
+        let highest = self.provenance.highest_hz().filter(|highest| hz > *highest)?;
+        Some(format!(
+            "no rate can be that high: the highest that can be seen is {}, an access in each sampling interval",
+            format_rate(highest)
+        ))
+    }
+
     fn seconds(&self, ns: u64) -> f64 {
         (ns as f64 - self.origin_ns as f64) / units::SECOND_NS
     }
@@ -357,6 +369,10 @@ impl TrendAnalysis {
             provenance: self.provenance,
         };
         report.remarks.extend(report.window_remark());
+        report.remarks.extend(report.threshold_remark());
+        if matches!(report.measure, Measure::WorkingSet(_)) && !report.provenance.tells_unknown() {
+            report.remarks.push(crate::holdings::NOT_TOLD.to_owned());
+        }
         report
     }
 }
