@@ -329,12 +329,13 @@ fn info_tells_of_several_files_each_and_together() {
     }
     let whole = std::fs::read(dir.join("b.rec")).unwrap();
     std::fs::write(dir.join("b.rec"), &whole[..whole.len() * 2 / 3]).unwrap();
-    let text = run(dir, &["report", "info", "-i", "a.rec", "b.rec"]).ok();
+    let text = run(dir, &["report", "info", "-i", "a.rec", "b.rec"]).out;
     let row = |name: &str| text.lines().find(|l| l.ends_with(name)).unwrap().to_owned();
     assert!(row("a.rec").contains("2 s") && row("a.rec").contains(" yes "), "{text}");
     assert!(row("b.rec").contains(" no "), "{text}");
     assert!(text.contains("not one recording") && text.contains("no parts of one run"), "{text}");
-    let json = run(dir, &["report", "info", "--json", "-i", "a.rec", "b.rec"]).json();
+    let json = run(dir, &["report", "info", "--json", "-i", "a.rec", "b.rec"]);
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(json["files"].as_array().unwrap().len(), 2);
     assert!(json["together"].is_null() && json["not_one"].as_str().unwrap().contains("b.rec"), "{json}");
     // Two that belong together, a second apart.

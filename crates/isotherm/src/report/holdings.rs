@@ -4,6 +4,7 @@ use super::{print, print_json};
 use crate::args::{InfoArgs, InputArgs, SummaryArgs};
 use crate::reading::Recording;
 use crate::terminal;
+use anyhow::Context;
 use isotherm_record::rec::version_of;
 use isotherm_report::holdings::{self, HoldingsAnalysis, HoldingsOptions};
 use isotherm_report::info::{self, FileInfo, InfoAnalysis, InfoReport};
@@ -77,8 +78,9 @@ pub fn info(args: &InfoArgs) -> anyhow::Result<()> {
     let together = info_of(args, ordered, name, true);
     if args.json {
         let why = together.as_ref().err().map(|error| format!("{error:#}"));
-        let report = serde_json::json!({"files": each, "together": together.ok(), "not_one": why});
-        return print_json(&report, true);
+        let report = serde_json::json!({"files": each, "together": together.as_ref().ok(), "not_one": why});
+        print_json(&report, true)?;
+        return together.map(|_| ());
     }
     print(|out| {
         info::write_list(&each, out)?;
@@ -87,7 +89,9 @@ pub fn info(args: &InfoArgs) -> anyhow::Result<()> {
             Ok(together) => info::write_text(together, args.targets, out),
             Err(why) => writeln!(out, "not one recording: {why:#}"),
         }
-    })
+    })?;
+    // Reports refuse them too, so a script must not take them for one.
+    together.map(|_| ()).context("these files are not one recording")
 }
 
 fn input(args: &InfoArgs, input: Vec<PathBuf>) -> InputArgs {
