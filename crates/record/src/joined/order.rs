@@ -1,7 +1,7 @@
 //! In which order the files of a run are read, and which of them are of one boot.
 
 use crate::{Error, Header, Item, ReadOptions, Warning, open_with};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 /// Of headers that do not say which boot it was: wall clocks are set while monotonic ones go on, so differences up to this are
@@ -89,6 +89,17 @@ fn one_machine(parts: &[Part]) -> Result<(), Error> {
     Ok(())
 }
 
+/// Most commands named in a remark.
+const MOST_NAMED: usize = 3;
+
+/// What a file is a recording of, as far as its header says.
+fn recorded(header: &Header) -> String {
+    match header.command.as_slice() {
+        [] => "processes that ran already".to_owned(),
+        command => command.join(" ").chars().filter(|c| !c.is_control()).take(60).collect(),
+    }
+}
+
 /// What the ids of runs and the numbers of files say.
 fn notices(parts: &VecDeque<Part>) -> Result<Vec<Warning>, Error> {
     let mut runs: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
@@ -97,7 +108,19 @@ fn notices(parts: &VecDeque<Part>) -> Result<Vec<Warning>, Error> {
     }
     let mut notices = Vec::new();
     if runs.len() > 1 {
-        let what = format!("the files are of {} runs of the recorder, read one after the other", runs.len());
+        let mut what =
+            format!("the files are of {} runs of the recorder, read one after the other", runs.len());
+        let recorded: BTreeSet<String> = parts.iter().map(|part| recorded(&part.header)).collect();
+        if recorded.len() > 1 {
+            let mut names: Vec<&str> = recorded.iter().take(MOST_NAMED).map(String::as_str).collect();
+            if recorded.len() > MOST_NAMED {
+                names.push("others");
+            }
+            what.push_str(&format!(
+                "; they recorded different programs ({}), so a figure over all of them is of none",
+                names.join("; ")
+            ));
+        }
         notices.push(Warning::Assumed { what });
     }
     for run in runs.values_mut() {
@@ -113,6 +136,9 @@ fn notices(parts: &VecDeque<Part>) -> Result<Vec<Warning>, Error> {
                     });
                 }
                 1 => {}
+                2 => notices.push(Warning::Assumed {
+                    what: format!("of the run, 1 file between {other} and {file} is missing"),
+                }),
                 apart => notices.push(Warning::Assumed {
                     what: format!("of the run, {} files between {other} and {file} are missing", apart - 1),
                 }),
