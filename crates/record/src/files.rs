@@ -73,6 +73,13 @@ fn read(
     if let Some(why) = foreign(&head).filter(|_| options.format.is_none()) {
         return Err(Error::Unsupported { file, why: why.to_owned() });
     }
+    // Whatever its name: a sparse file of terabytes would be looked through for blocks to its end. A short one may be a binary
+    // record of snapshots without anything in them.
+    if options.format.is_none() && head.len() as u64 == HEAD && head.iter().all(|&byte| byte == 0) {
+        let why = "it begins with zeros, so it is no recording, or its beginning was never written; --from rec looks for what \
+                   is left of one, to its end";
+        return Err(Error::Unsupported { file, why: why.to_owned() });
+    }
     let format = options.format.or_else(|| Format::detect(&head)).or(by_name);
     let Some(format) = format else { return Err(Error::UnknownFormat { file }) };
     let input = Cursor::new(head).chain(input);
@@ -216,9 +223,12 @@ pub(crate) fn name_of(path: &Path, standard: &str) -> String {
     if is_standard(path) { standard.to_owned() } else { path.display().to_string() }
 }
 
+/// Bytes that the format is found out by.
+const HEAD: u64 = 16 << 10;
+
 /// The first few KiB, for [`Format::detect`].
 pub(crate) fn read_head(input: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    input.by_ref().take(16 << 10).read_to_end(&mut head)?;
+    input.by_ref().take(HEAD).read_to_end(&mut head)?;
     Ok(head)
 }
