@@ -96,6 +96,8 @@ pub struct Session {
     reading: Bucket,
     refusals: Option<Refusals>,
     observed_any: bool,
+    /// Start of the first snapshot and end of the last one, ns.
+    covered: Option<(u64, u64)>,
     /// Why the source refused the first target, for when it takes none.
     first_refusal: Option<SourceError>,
     attrs: Attrs,
@@ -152,6 +154,7 @@ impl Session {
             reading: Bucket::new(options.overhead, READING, now),
             refusals: None,
             observed_any: false,
+            covered: None,
             first_refusal: None,
             schemes: None,
             acted: Duration::ZERO,
@@ -198,7 +201,8 @@ impl Session {
         Ok(())
     }
 
-    /// Observes until the duration is over, `stop` says so, or no target is left.
+    /// Observes until the duration is over, `stop` says so, or no target is left. An aggregation begins a little after the
+    /// session does: the last one that the duration has room for is waited for, an aggregation interval at most.
     ///
     /// # Errors
     /// When the backend cannot go on, or refused every target there was; what was told until then stands.
@@ -213,7 +217,9 @@ impl Session {
             if stop() {
                 break Ok(Ended::Stopped);
             }
-            if deadline.is_some_and(|d| now >= d) {
+            if deadline
+                .is_some_and(|d| now >= d && (now >= d.saturating_add(self.grace_ns()) || self.has_covered()))
+            {
                 break Ok(Ended::Duration);
             }
             let looked = if now >= look_at {
@@ -247,7 +253,9 @@ impl Session {
                 self.tell_cost(now);
                 self.catch_up(now);
             }
-            let mut wake = due.min(look_at).min(deadline.unwrap_or(u64::MAX)).min(now + MAX_SLEEP_NS);
+            let deadline =
+                deadline.map_or(u64::MAX, |d| if now < d { d } else { d.saturating_add(self.grace_ns()) });
+            let mut wake = due.min(look_at).min(deadline).min(now + MAX_SLEEP_NS);
             if self.tracker.has_work() {
                 wake = wake.min(self.taking_in.due_ns(now).max(now + STEP_PERIOD_NS));
             }
@@ -267,6 +275,17 @@ impl Session {
         let ended = self.take(events, now).and(ended);
         self.tell_cost(now);
         ended
+    }
+
+    /// Whether the snapshots cover the duration asked for, to half an aggregation interval.
+    fn has_covered(&self) -> bool {
+        let covered = self.covered.map_or(0, |(first, last)| last.saturating_sub(first));
+        let asked = self.options.duration.map_or(0, as_ns);
+        covered.saturating_add(as_ns(self.attrs.aggr) / 2) >= asked
+    }
+
+    fn grace_ns(&self) -> u64 {
+        as_ns(self.attrs.aggr)
     }
 
     /// Whether there is anything beside sampling that does not wait for a time of its own.
@@ -292,9 +311,11 @@ impl Session {
 
     /// Lets the source sample. What it hands out goes on without the targets that have died by then.
     fn tick(&mut self, now: u64) -> Result<u64, SourceError> {
-        let Self { source, tracker, outlets, by_pid, ending, .. } = self;
+        let Self { source, tracker, outlets, by_pid, ending, covered, .. } = self;
         let mut dead = BTreeSet::new();
         let due = source.tick(now, &mut |snapshot| {
+            let first = covered.map_or(snapshot.start_ns, |(first, _)| first);
+            *covered = Some((first, snapshot.end_ns));
             let deaths = tracker.take_deaths();
             for pid in deaths {
                 if let Some(id) = by_pid.remove(&pid) {

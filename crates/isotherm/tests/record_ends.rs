@@ -1,0 +1,77 @@
+//! When a recording ends, and what is said of it then.
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
+
+mod common;
+
+use common::*;
+use isotherm_record::{Item, Processes};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use tempfile::tempdir;
+
+/// Of a crowd most are not taken in before they end: nobody waits for their turn then.
+#[test]
+fn a_recording_ends_with_the_last_process_also_of_a_crowd_that_nobody_looked_at() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let script = "i=0; while [ $i -lt 300 ]; do sleep 3 & i=$((i+1)); done; wait";
+    run(dir.path(), &["record", "-q", "--", "sh", "-c", script]).ok();
+    let items = read(&dir.path().join("isotherm.rec")).unwrap();
+    let last = items.iter().rposition(|item| matches!(item, Item::TargetEnd(_))).unwrap();
+    let tail = items[last..].iter().filter(|item| matches!(item, Item::Snapshot(_))).count();
+    assert!(tail < 10, "{tail} snapshots of nothing after the end of the last process");
+    let mut sum = Processes { too_short: Some(0), ..Processes::default() };
+    for met in items.iter().filter_map(|i| if let Item::Cost(cost) = i { cost.processes } else { None }) {
+        sum.seen += met.seen;
+        sum.unreached += met.unreached;
+        sum.too_short = sum.too_short.zip(met.too_short).map(|(a, b)| a + b);
+        sum.waiting = met.waiting;
+    }
+    let Some(too_short) = sum.too_short else { return skip("processes cannot be counted here") };
+    assert_eq!((sum.seen + sum.unreached + too_short, sum.waiting), (301, 0), "{sum:?}");
+    if sum.unreached > 0 {
+        let wss = run(dir.path(), &["report", "wss"]).ok();
+        let told = format!("{} more ended while they waited for it", sum.unreached);
+        assert!(wss.contains(&told) && wss.contains("a higher --overhead"), "{wss}");
+    }
+    // What they did last is what `access` shows, not that they were gone.
+    assert!(!run(dir.path(), &["report", "access"]).ok().contains("total 0 B"));
+}
+
+#[test]
+fn a_recording_is_as_long_as_was_asked() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = sleeper();
+    let pid = target.pid().to_string();
+    // One aggregation: before, it was never over when the time was.
+    run(dir.path(), &["record", "-q", "--overhead", "0", "--pid", &pid, "-d", "100ms"]).ok();
+    assert!(snapshots(&read(&dir.path().join("isotherm.rec")).unwrap()) >= 1);
+}
+
+#[test]
+fn why_nothing_is_recorded_any_more_is_said_while_the_command_runs() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let told = dir.path().join("told");
+    let mut command = isotherm(dir.path(), &["record", "-o", "/dev/full", "--", "sleep", "300"]);
+    command.stderr(File::create(&told).unwrap()).process_group(0);
+    let mut running = Running::start(command);
+    wait_until("the error", || fs::read_to_string(&told).unwrap().contains("No space left"));
+    assert!(running.0.try_wait().unwrap().is_none(), "the command is still waited for");
+    wait_until("what is waited for", || {
+        fs::read_to_string(&told).unwrap().contains("nothing is recorded any more; waiting for the command")
+    });
+    running.signal(Signal::TERM);
+    let done = running.end();
+    assert_eq!(done.status.code(), Some(143), "{done:?}");
+    let said = fs::read_to_string(&told).unwrap();
+    assert_eq!(said.matches("No space left").count(), 1, "{said}");
+}
