@@ -121,7 +121,8 @@ When nobody reads the lines any more the recording ends. Without a file: -o /dev
 
 Ctrl-C ends the recording properly, with status 0; SIGTERM and SIGHUP do, with 143 and 129. The file is complete then: another
 Ctrl-C, should the summary take long, leaves that out. When the recording ends before the command does, isotherm waits for the
-command, to which the signals are passed on, and another Ctrl-C leaves it alone (130). The command's exit status is passed on,
+command, to which SIGTERM and SIGHUP are passed on; Ctrl-C reaches it from the terminal (`kill -INT` of isotherm alone does
+not), and another Ctrl-C leaves it alone (130). The command's exit status is passed on,
 128 + N when it died of signal N. Status 1 means that recording failed, or that nothing was recorded; 2 that the command line
 is wrong; 126 and 127 that the command could not be run, or not found.";
 
