@@ -307,6 +307,10 @@ pub fn write_text(report: &InfoReport, targets: bool, out: &mut impl Write) -> i
     fact("targets", &format!("{}{list}", report.nr_targets))?;
     fact("mappings", &format!("{} as last recorded", report.mappings))?;
     let cost = match from.cost.cpu_share() {
+        // What starting cost is no share of a time in which nothing was recorded.
+        Some(_) if from.snapshots == 0 => {
+            format!("{} of CPU time, before anything was recorded", format_time(from.cost.cpu_ns))
+        }
         Some(share) => format!(
             "{} of a CPU ({}), {}, {} cleared",
             format_share(share),

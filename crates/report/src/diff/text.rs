@@ -2,7 +2,7 @@
 
 use super::{Compared, DiffReport, DiffRow, MISSED, Outcome};
 use crate::names::{shortened, wrapped};
-use crate::units::{format_share, format_size, format_time, significant};
+use crate::units::{counted, format_share, format_size, format_time, significant};
 use std::io::{self, Write};
 
 /// Rows written; of more, those that differ and the largest.
@@ -116,10 +116,11 @@ fn how(report: &DiffReport) -> String {
     let all = || report.a.iter().chain(&report.b);
     let blocks = |one: &Compared| one.blocks_s.len();
     let (fewest, most) = (all().map(blocks).min().unwrap_or(0), all().map(blocks).max().unwrap_or(0));
-    let blocks = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
+    let blocks =
+        if fewest == most { counted(most as u64, "block") } else { format!("{fewest} to {most} blocks") };
     let settled = all().map(|one| one.settled_s).fold(0.0, f64::max);
     format!(
-        "compared without the first {}, in {blocks} blocks a recording; a difference is one of {} at least, \
+        "compared without the first {}, in {blocks} a recording; a difference is one of {} at least, \
          of which noise makes one in {} comparisons like this at most",
         format_time((settled * 1e9) as u64),
         format_share(report.min_change),
