@@ -266,7 +266,8 @@ impl Governor {
         let full = self.for_clears >= share * 1e9 * HOLDS * self.clearing;
         let part = if full { 1.0 } else { 1.0 - self.clearing };
         let missing = (wanted - self.free()) / self.kept_of_budget() / part;
-        (missing / earned(share)) as u64 + 1
+        // Past the largest deficit nothing is kept.
+        ((missing / earned(share)) as u64).saturating_add(1)
     }
 
     /// Part of the budget that does not pay back.

@@ -177,4 +177,7 @@ fn past_the_largest_deficit_even_looks_that_are_due_wait() {
     governor.set_targets(128);
     governor.deficit = most_deficit(0.01) + 1e6;
     assert!(governor.must_wait(now, false) > 0);
+    // Where starting is not paid back yet either, nothing is left of what comes in.
+    (governor.start_deficit, governor.tokens) = (1e6, -1e6);
+    assert_eq!(governor.must_wait(now, true), LONGEST_WAIT);
 }
