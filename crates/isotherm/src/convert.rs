@@ -19,6 +19,40 @@ use std::time::{Duration, Instant};
 /// How often it is looked whether the user has it end.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Of a series named by a pattern the last file is easily taken for the output, and would be lost.
+fn refuse_one_of_the_series(files: &[PathBuf], output: &Path) -> anyhow::Result<()> {
+    let is_there = !output::is_standard(output)
+        && output.metadata().is_ok_and(|there| there.is_file() && there.len() > 0);
+    if !is_there {
+        return Ok(());
+    }
+    let parts: Vec<(String, u64)> =
+        files.iter().filter(|file| !output::is_standard(file)).filter_map(|file| part_of(file)).collect();
+    let name = output.display();
+    match part_of(output) {
+        // What was made of them before begins as one of them does, and may be made anew.
+        Some(there) if parts.iter().any(|(run, _)| *run == there.0) && !parts.contains(&there) => misuse!(
+            "{name}: it is another part of the recording that is to be converted, and would be lost; name last what is to be \
+             written, a file that is not there yet"
+        ),
+        None if files.len() > 1 => misuse!(
+            "{name}: it is there already, and may be one of the recordings; name last what is to be written, a file that is not \
+             there yet"
+        ),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Which run of the recorder a file is of, and which part of that.
+fn part_of(path: &Path) -> Option<(String, u64)> {
+    let mut reader = isotherm_record::open(path).ok()?;
+    match reader.next_ref() {
+        Ok(Some(Item::Header(header))) if !header.run.is_empty() => Some((header.run.clone(), header.part)),
+        _ => None,
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -33,6 +67,7 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
             misuse!("{}: input and output are the same file; write to another one", file.display());
         }
     }
+    refuse_one_of_the_series(recording.files(), &args.output)?;
     let reader = recording.open()?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let draft = Draft::new(&args.output)?;

@@ -80,10 +80,9 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
     }
     let report = analysis.finish();
     if let Some(Rate::Hz(least)) = args.rate.and_then(|rates| rates.min)
-        && report.snapshots > 0
-        && least > report.ceiling_hz
+        && let Some(highest) = report.provenance.highest_hz().filter(|highest| least > *highest)
     {
-        let (least, highest) = (format_rate(least), format_rate(report.ceiling_hz));
+        let (least, highest) = (format_rate(least), format_rate(highest));
         say!(
             "isotherm: --rate: nothing can be accessed at {least} or more; the highest rate that can be seen is {highest}"
         );

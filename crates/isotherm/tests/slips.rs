@@ -74,10 +74,11 @@ fn a_series_is_converted_as_one() {
     fs::create_dir(dir.path().join("ser")).unwrap();
     let series = ["record", "-q", "--pid", &pid, "--every", "1s", "-d", "3s", "-o", "ser/a.rec"];
     run(dir.path(), &series).ok();
-    let files: Vec<String> = fs::read_dir(dir.path().join("ser"))
+    let mut files: Vec<String> = fs::read_dir(dir.path().join("ser"))
         .unwrap()
         .map(|entry| entry.unwrap().path().display().to_string())
         .collect();
+    files.sort();
     let count = |name: &str| snapshots(&read(&dir.path().join(name)).unwrap());
     let all: usize = files.iter().map(|file| count(file)).sum();
     assert!(files.len() > 1, "{files:?}");
@@ -93,6 +94,14 @@ fn a_series_is_converted_as_one() {
     };
     assert_eq!(headers("whole.rec"), 1);
     run(dir.path(), &["convert", "ser", &files[0]]).fails(2, &["the same file"]);
+    // The output forgotten, the last of the series stands in its place.
+    let last = files.last().unwrap();
+    let held = fs::read(last).unwrap();
+    let all: Vec<&str> = std::iter::once("convert").chain(files.iter().map(String::as_str)).collect();
+    run(dir.path(), &all).fails(2, &[last, "another part of the recording"]);
+    run(dir.path(), &["convert", &files[0], last]).fails(2, &[last, "another part of the recording"]);
+    assert_eq!(fs::read(last).unwrap(), held);
+    run(dir.path(), &["convert", "-q", "ser", "whole.rec"]).ok();
 }
 
 /// It is not looked through to its end, which would take hours.

@@ -432,7 +432,8 @@ impl Accumulate for AccessAnalysis {
     fn snapshot(&mut self, snapshot: &Snapshot) {
         self.provenance.snapshot(snapshot);
         // How things stood at the end is how they stood when there was something last.
-        if snapshot.targets.is_empty() {
+        let ids = &self.options.pattern.targets;
+        if !snapshot.targets.iter().any(|target| ids.is_empty() || ids.contains(&target.id.0)) {
             return;
         }
         match self.options.selection {

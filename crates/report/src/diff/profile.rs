@@ -272,6 +272,11 @@ impl Profile {
     }
 
     fn take_snapshot(&mut self, snapshot: &Snapshot) {
+        let wanted = |id| self.targets.is_empty() || self.targets.contains(&id);
+        if !snapshot.targets.iter().any(|target| wanted(target.id)) {
+            // A time without targets is no time in which they had a working set of nothing.
+            return;
+        }
         let (start, end) = interval_ns(snapshot);
         let seconds = (end - start) as f64 / SECOND_NS;
         let slot = self.slot(start as f64 / SECOND_NS);

@@ -9,14 +9,15 @@
 //! A recording need not have mappings (those of other programs do not). Then a region counts whole. Where a list of
 //! mappings is incomplete, only what it names as an object's is told apart. A complete one may be older than the memory: a
 //! region that lies outside of all mappings, and was accessed or is resident, is memory of which the mapping is not known,
-//! and reports call it [`UNKNOWN_MAPPING`]. What is resident of it counts; all of it where that is not known. (What several
+//! and reports call it [`UNKNOWN_MAPPING`]. What is resident of it counts, a page at least where it was accessed; all of it where
+//! that is not known. (What several
 //! regions were found to hold together is divided among them by size, so a gap that one of them covers may be said to hold a
 //! page or two: it must not count for more than these.)
 
 mod shared;
 
 use crate::names::{printable, short_name};
-use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
+use isotherm_damon::{AddrRange, PAGE_SIZE, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mapping, Mappings, ObjectId};
 pub(crate) use shared::Multiset;
 use shared::Share;
@@ -393,6 +394,11 @@ impl Piece {
 fn memory_outside(region: &RegionSnapshot) -> Option<AddrRange> {
     let accessed = !region.is_unknown() && (region.nr_accesses > 0 || region.nr_accesses_bp > 0);
     match region.resident {
+        // It was there when it was accessed, a page at least: how much is resident is counted at another time.
+        Some(0) if accessed => Some(AddrRange::new(
+            region.range.start,
+            region.range.end.min(region.range.start.saturating_add(PAGE_SIZE)),
+        )),
         // Which of its bytes these are is not known.
         Some(bytes) => Some(AddrRange::new(
             region.range.start,
@@ -492,6 +498,8 @@ mod tests {
         assert_eq!(ranges(&out.targets[0]), [(1000, 1008), (70_000, 70_008)]);
         let mut empty = region(1000, 70_000, 3);
         empty.resident = Some(0);
+        assert_eq!(space.mapped(TargetId(1), &empty), Some((4096, AddrRange::new(1000, 5096))));
+        (empty.nr_accesses, empty.nr_accesses_bp) = (0, 0);
         assert_eq!(space.mapped(TargetId(1), &empty), None);
     }
 
