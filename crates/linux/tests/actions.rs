@@ -245,7 +245,9 @@ fn filters_pick_pages_by_kind() {
     assert_eq!((passed(&mut acting, anon, any.clone()), passed(&mut acting, file, any)), (0, size));
     assert_eq!(passed(&mut acting, file, PageKind::File("/no/such/*".into())), 0);
     assert_eq!(passed(&mut acting, anon, PageKind::Memcg("no/such/group".into())), 0);
-    assert_eq!(passed(&mut acting, anon, PageKind::Young), size, "just written");
+    // A kernel's own DAMON may clear the bits of a few pages meanwhile.
+    let young = passed(&mut acting, anon, PageKind::Young);
+    assert!((size - 16 * PAGE..=size).contains(&young), "just written: {young}");
     apply(&mut acting, Action::Cold, anon, size, &[]).unwrap();
     assert_eq!(passed(&mut acting, anon, PageKind::Young), 0);
     // What they exclude is not acted on.
