@@ -116,13 +116,19 @@ struct KnownTarget {
 /// but servers show there what each process is for. Of those that end before their turn the parent's stands.
 const ASKED_A_SECOND: usize = 8;
 
-/// Who else clears Accessed bits, as of lately, and which other isotherms did before.
+fn pids_of(known: &BTreeMap<TargetId, KnownTarget>) -> BTreeSet<u32> {
+    known.values().map(|known| known.info.pid).collect()
+}
+
+/// Who else clears Accessed bits, as of lately, and which other isotherms did since the file began.
 #[derive(Default)]
 struct Clearers {
+    /// When it was looked the last time, and what was found.
     latest: Option<(Instant, AccessedBitClearers)>,
     /// How long the latest look stands.
     stands: Duration,
-    before: AccessedBitClearers,
+    /// Other isotherms found while the present file was written.
+    met: AccessedBitClearers,
 }
 
 /// How often that is looked for at most: another isotherm that is there for less may be missed. A guess.
@@ -133,18 +139,39 @@ const LOOK_PERIOD: Duration = Duration::from_secs(2);
 const LOOK_SHARE: u32 = 1000;
 
 impl Clearers {
-    /// Those that clear the bits of the processes of these pids now, or did when it was looked before.
-    fn look(&mut self, pids: &BTreeSet<u32>) -> AccessedBitClearers {
+    /// Looks who clears the bits of the processes of these pids now, unless the latest look still stands: then the pids are not
+    /// asked for.
+    fn look(&mut self, pids: impl FnOnce() -> BTreeSet<u32>) {
         if self.latest.as_ref().is_none_or(|(at, _)| at.elapsed() >= self.stands) {
             let start = Instant::now();
             let found = AccessedBitClearers::look();
             self.stands = LOOK_PERIOD.max(start.elapsed().saturating_mul(LOOK_SHARE));
-            self.before.add_isotherms_of(&found.clone().of(pids));
-            self.latest = Some((Instant::now(), found));
+            self.take(found, &pids());
         }
-        let mut all = self.latest.as_ref().map(|(_, found)| found.clone().of(pids)).unwrap_or_default();
-        all.add_isotherms_of(&self.before);
+    }
+
+    fn take(&mut self, found: AccessedBitClearers, pids: &BTreeSet<u32>) {
+        self.met.add_isotherms_of(&found.clone().of(pids));
+        self.latest = Some((Instant::now(), found));
+    }
+
+    /// Those of the latest look that clear the bits of the processes of these pids.
+    fn now(&self, pids: &BTreeSet<u32>) -> AccessedBitClearers {
+        self.latest.as_ref().map(|(_, found)| found.clone().of(pids)).unwrap_or_default()
+    }
+
+    /// The same, and the isotherms that were met since the file began.
+    fn so_far(&self, pids: &BTreeSet<u32>) -> AccessedBitClearers {
+        let mut all = self.now(pids);
+        all.add_isotherms_of(&self.met);
         all
+    }
+
+    /// Another file begins: of what was met only that is true of it which the latest look found.
+    fn begin_file(&mut self, pids: &BTreeSet<u32>) {
+        let now = self.now(pids);
+        self.met = AccessedBitClearers::default();
+        self.met.add_isotherms_of(&now);
     }
 }
 
@@ -197,9 +224,11 @@ impl Recorder {
         let Output(next, path) = Output::create_new(path)?;
         let reason = "the series goes on in another file".to_owned();
         let blind_spots = self.spots_so_far();
-        // Should the next file be the last, and its end be lost.
-        self.header.backend.blind_spots.clone_from(&blind_spots);
         self.writer.write(&Item::End(rec::End { time_ns, reason, blind_spots }))?;
+        // What ended while the file before was written is nothing of the next one's.
+        self.clearers.begin_file(&self.pids());
+        // Should the next file be the last, and its end be lost.
+        self.header.backend.blind_spots = self.spots_so_far();
         self.writer.finish()?;
         let bytes = self.writer.bytes_written();
         let closed = std::mem::replace(&mut self.writer, next).into_inner()?;
@@ -227,19 +256,25 @@ impl Recorder {
         let mut spots = self.spots.clone();
         // Of the kernel's kdamonds one would be ours.
         if self.header.backend.name != "kernel" {
-            spots.extend(self.look_for_clearers().blind_spot());
+            self.look_for_clearers();
+            spots.extend(self.clearers.so_far(&self.pids()).blind_spot());
         }
         spots
     }
 
-    fn look_for_clearers(&mut self) -> AccessedBitClearers {
-        let pids: BTreeSet<u32> = self.known.values().map(|known| known.info.pid).collect();
-        self.clearers.look(&pids)
+    fn look_for_clearers(&mut self) {
+        let known = &self.known;
+        self.clearers.look(|| pids_of(known));
     }
 
-    /// Other isotherms that watched what is recorded, whether or not they still do.
+    /// Pids of those observed now.
+    fn pids(&self) -> BTreeSet<u32> {
+        pids_of(&self.known)
+    }
+
+    /// Other isotherms that watched what is recorded while the last file was written, whether or not they still do.
     pub const fn isotherms_met(&self) -> &AccessedBitClearers {
-        &self.clearers.before
+        &self.clearers.met
     }
 
     /// A flag that is set when writing has failed.
@@ -501,6 +536,45 @@ impl Observer for Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isotherm_linux::probe::AccessedBitClearer;
+
+    #[test]
+    fn a_file_says_nothing_of_isotherms_that_ended_before_it_began() {
+        let ours = BTreeSet::from([7]);
+        let found = |pids: &[u32]| AccessedBitClearers {
+            found: pids
+                .iter()
+                .map(|&pid| AccessedBitClearer::Isotherm { pid, targets: ours.clone() })
+                .collect(),
+            ..AccessedBitClearers::default()
+        };
+        let told = |clearers: &Clearers| -> Vec<u32> {
+            clearers.so_far(&ours).isotherms().map(|(pid, _)| pid).collect()
+        };
+        let mut clearers = Clearers::default();
+        clearers.take(found(&[100]), &ours);
+        clearers.take(found(&[200]), &ours);
+        assert_eq!(told(&clearers), [200, 100], "what one that has ended cleared is lost all the same");
+        clearers.begin_file(&ours);
+        assert_eq!(told(&clearers), [200]);
+        clearers.take(found(&[]), &ours);
+        assert_eq!(told(&clearers), [200]);
+        clearers.begin_file(&ours);
+        assert!(told(&clearers).is_empty());
+    }
+
+    #[test]
+    fn pids_are_listed_only_when_it_is_looked() {
+        let mut clearers = Clearers::default();
+        let mut asked = 0;
+        for _ in 0..3 {
+            clearers.look(|| {
+                asked += 1;
+                BTreeSet::new()
+            });
+        }
+        assert_eq!(asked, 1);
+    }
 
     #[test]
     fn what_was_told_as_too_short_and_seen_late_is_not_told_twice() {

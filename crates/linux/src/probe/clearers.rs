@@ -140,6 +140,10 @@ impl fmt::Display for AccessedBitClearer {
     }
 }
 
+/// Most clearers named in a sentence: a recording of weeks may meet thousands of other isotherms. A guess: as many as are
+/// read.
+const MOST_NAMED: usize = 8;
+
 /// All of them that the kernel tells of. Writers of `/proc/PID/clear_refs` are never among them: it tells of none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessedBitClearers {
@@ -207,8 +211,12 @@ impl AccessedBitClearers {
 
     /// A sentence for the blind spots of a recording, if anybody but its monitor clears bits all the time.
     pub fn blind_spot(&self) -> Option<String> {
-        let at_work: Vec<String> =
-            self.found.iter().filter(|one| one.is_at_work()).map(ToString::to_string).collect();
+        let at_work = self.found.iter().filter(|one| one.is_at_work());
+        let more = at_work.clone().count().saturating_sub(MOST_NAMED);
+        let mut at_work: Vec<String> = at_work.take(MOST_NAMED).map(ToString::to_string).collect();
+        if more > 0 {
+            at_work.push(format!("{more} more"));
+        }
         (!at_work.is_empty()).then(|| {
             format!(
                 "Accessed bits were also cleared by {}: accesses between two looks may be lost, and memory in use may \

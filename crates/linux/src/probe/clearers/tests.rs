@@ -207,3 +207,15 @@ fn another_isotherm_is_found_by_what_it_watches() {
     assert_eq!(all.clone().of(&[9].into()).found.len(), 1);
     assert_eq!(all.of(&[8].into()).blind_spot(), None, "what it watches is nothing of ours");
 }
+
+#[test]
+fn a_sentence_names_a_few_and_counts_the_others() {
+    let of = |pids: std::ops::Range<u32>| {
+        let found = pids.map(|pid| AccessedBitClearer::Isotherm { pid, targets: [1].into() }).collect();
+        AccessedBitClearers { found, ..AccessedBitClearers::default() }.blind_spot().unwrap()
+    };
+    assert!(!of(600..608).contains("more"), "{}", of(600..608));
+    let many = of(600..3600);
+    assert!(many.contains("pid 607, that watches 1 process and by 2992 more: "), "{many}");
+    assert!(!many.contains("pid 608"), "{many}");
+}
