@@ -54,8 +54,8 @@ pub struct Target {
     pub timeline: Timeline,
     /// None as long as they were not added up.
     pub figures: Option<Figures>,
-    /// Working set (1 s) second by second, the latest last.
-    pub trend: VecDeque<f32>,
+    /// Working set (1 s) second by second, the latest last; none where it is not known.
+    pub trend: VecDeque<Option<f32>>,
     /// When it ended, and how.
     pub ended: Option<(u64, String)>,
 }
@@ -88,7 +88,7 @@ impl Target {
         let names = self.former.iter().chain(std::iter::once(&self.info));
         let command: usize =
             names.flat_map(|info| &info.cmdline).map(|word| size_of::<String>() + word.len()).sum();
-        size_of::<Self>() + command + size_of::<f32>() * self.trend.capacity() + self.timeline.bytes()
+        size_of::<Self>() + command + size_of::<Option<f32>>() * self.trend.capacity() + self.timeline.bytes()
     }
 }
 
@@ -180,7 +180,8 @@ impl Model {
             if target.trend.len() == TREND {
                 target.trend.pop_front();
             }
-            target.trend.push_back(target.figures.map_or(0.0, |figures| figures.ws_1s as f32));
+            let [ws_1s, ..] = target.figures.map_or([None; 3], |figures| figures.working_sets());
+            target.trend.push_back(ws_1s.map(|bytes| bytes as f32));
         }
         self.forget(cost.time_ns);
     }

@@ -13,8 +13,8 @@ pub struct Row {
     pub command: String,
     /// None as long as they were not added up.
     pub figures: Option<Figures>,
-    /// Working set second by second.
-    pub trend: Vec<f32>,
+    /// Working set second by second; none where it is not known.
+    pub trend: Vec<Option<f32>>,
 }
 
 /// A mapping of the entered process.
@@ -120,7 +120,7 @@ pub fn value(figures: Option<&Figures>, by: Column, window: usize, cold: usize) 
         Column::WorkingSet => figures.working_sets()[window],
         Column::Hot => figures.known_hot(),
         Column::Cold => figures.cold()[cold],
-        Column::Unknown => Some(figures.unknown),
+        Column::Unknown => figures.unknown,
     }
 }
 

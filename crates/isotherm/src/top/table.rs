@@ -162,23 +162,30 @@ pub fn visible(cursor: &mut Cursor, lines: u16, len: usize) -> std::ops::Range<u
     cursor.top..(cursor.top + usize::from(lines)).min(len)
 }
 
-/// A trend as bars, the latest at the right, against its own highest.
-pub fn bars(trend: &[f32], wide: u16) -> String {
+/// A trend as bars, the latest at the right, against its own highest; `?` where it is not known.
+pub fn bars(trend: &[Option<f32>], wide: u16) -> String {
     const BARS: [char; 8] =
         ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
     let shown = &trend[trend.len().saturating_sub(usize::from(wide))..];
-    let highest = shown.iter().copied().fold(0.0, f32::max);
+    let highest = shown.iter().copied().flatten().fold(0.0, f32::max);
     let bar = |value: f32| match value / highest {
         _ if highest <= 0.0 || value <= 0.0 => ' ',
         share => BARS[((share * 8.0).ceil() as usize).clamp(1, 8) - 1],
     };
     let indent = usize::from(wide).saturating_sub(shown.len());
-    " ".repeat(indent) + &shown.iter().map(|v| bar(*v)).collect::<String>()
+    " ".repeat(indent) + &shown.iter().map(|v| v.map_or('?', bar)).collect::<String>()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_trend_does_not_know_is_no_empty_bar() {
+        let trend = [Some(2.0), Some(0.0), None, Some(1.0)];
+        assert_eq!(bars(&trend, 6), "  \u{2588} ?\u{2584}");
+        assert_eq!(bars(&[None], 2), " ?");
+    }
 
     #[test]
     fn a_line_holds_whole_items() {

@@ -20,14 +20,17 @@ pub const COLD_NAMES: [&str; 3] = ["cold_10s", "cold_1m", "cold_5m"];
 /// Memory at a share of this of the highest rate and more is hot.
 pub const HOT_SHARE: f64 = 0.1;
 
-/// What a process, a mapping or an object holds, bytes.
+/// What a process, a mapping or an object holds, bytes. In JSON what is not known is `null`: the working sets and what is hot
+/// are those of [`Self::working_sets`] and [`Self::known_hot`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(into = "Known")]
 pub struct Figures {
     /// Mapped and monitored.
     pub mapped: u64,
     /// Of that, present in memory; `null` where the recording does not say.
     pub resident: Option<u64>,
-    /// Accessed at least once within a second, at the rates of the last aggregation.
+    /// Accessed at least once within a second, at the rates of the last aggregation; 0, and `null` in JSON, where nothing is
+    /// known.
     pub ws_1s: u64,
     /// Accessed at least once in the last 10 s; never less than `ws_1s`; `null` where nothing has been observed for so long.
     pub ws_10s: Option<u64>,
@@ -41,15 +44,41 @@ pub struct Figures {
     pub cold_1m: Option<u64>,
     /// The same for 5 minutes.
     pub cold_5m: Option<u64>,
-    /// Present, or perhaps present, but not observed: in none of the figures above but the first two.
-    pub unknown: u64,
+    /// Present, or perhaps present, but not observed: in none of the figures above but the first two. `null` where the format
+    /// that was recorded has no place for it.
+    pub unknown: Option<u64>,
+}
+
+/// The same as a reader gets it.
+#[derive(Serialize)]
+struct Known {
+    mapped: u64,
+    resident: Option<u64>,
+    ws_1s: Option<u64>,
+    ws_10s: Option<u64>,
+    ws_60s: Option<u64>,
+    hot: Option<u64>,
+    cold_10s: Option<u64>,
+    cold_1m: Option<u64>,
+    cold_5m: Option<u64>,
+    unknown: Option<u64>,
+}
+
+impl From<Figures> for Known {
+    fn from(figures: Figures) -> Self {
+        let [ws_1s, ws_10s, ws_60s] = figures.working_sets();
+        let hot = figures.known_hot();
+        let Figures { mapped, resident, cold_10s, cold_1m, cold_5m, unknown, .. } = figures;
+        Self { mapped, resident, ws_1s, ws_10s, ws_60s, hot, cold_10s, cold_1m, cold_5m, unknown }
+    }
 }
 
 impl Figures {
     /// Whether nothing is known of any of it that is there: then what was accessed is not known either, and is not 0.
     pub fn nothing_known(&self) -> bool {
         let nothing_accessed = self.longest_working_set().max(self.ws_1s) == 0;
-        nothing_accessed && self.unknown > 0 && self.unknown >= self.resident.unwrap_or(self.mapped)
+        let there = self.resident.unwrap_or(self.mapped);
+        nothing_accessed && self.unknown.is_some_and(|unknown| unknown > 0 && unknown >= there)
     }
 
     /// The working sets of a second, 10 s and 60 s; `None`: not observed for so long, or not at all.
@@ -113,7 +142,7 @@ impl Sums {
     }
 
     /// In whole bytes, of what has been observed for so many seconds.
-    pub fn figures(&self, observed_s: f64) -> Figures {
+    pub fn figures(&self, observed_s: f64, scale: &Scale) -> Figures {
         let bytes = |value: f64| value.round().max(0.0) as u64;
         let [ws_1s, ws_10s, ws_60s] = self.ws.map(bytes);
         // How large the working set of a longer window is nobody knows.
@@ -129,7 +158,7 @@ impl Sums {
             cold_10s,
             cold_1m,
             cold_5m,
-            unknown: bytes(self.unknown),
+            unknown: (!scale.imported).then(|| bytes(self.unknown)),
         }
     }
 }

@@ -148,6 +148,7 @@ impl Holdings {
             aggr_s: if counted_ns > 0.0 { counted_ns / SECOND_NS } else { end - start },
             sample_s: if snapshot.max_nr_accesses > 0 { snapshot.sample_ns as f64 / SECOND_NS } else { 0.0 },
             max_hz: rates.max_hz(),
+            imported: self.scale.imported,
         };
         self.now = self.now.max(end);
         let observed = if end - start - self.scale.aggr_s > GAP_S { end - self.scale.aggr_s } else { start };
@@ -309,6 +310,9 @@ impl Accumulate for Holdings {
     fn note(&mut self, item: &Item) {
         self.space.note(item);
         match item {
+            Item::Header(header) => {
+                self.scale.imported = header.backend.name.starts_with(isotherm_record::IMPORTED)
+            }
             Item::Target(info) => {
                 self.infos.insert(info.id, info.clone());
             }

@@ -35,6 +35,8 @@ pub(super) struct Scale {
     pub sample_s: f64,
     /// The highest rate, Hz; `None` where it is not known.
     pub max_hz: Option<f64>,
+    /// Recorded in another program's format: what is unknown is not told from what is idle.
+    pub imported: bool,
 }
 
 impl Scale {

@@ -65,7 +65,7 @@ impl Sort {
             Self::Cold10s => alone(f.cold_10s),
             Self::Cold1m => alone(f.cold_1m),
             Self::Cold5m => alone(f.cold_5m),
-            Self::Unknown => alone(Some(f.unknown)),
+            Self::Unknown => alone(f.unknown),
         }
     }
 }

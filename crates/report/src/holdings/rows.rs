@@ -118,7 +118,7 @@ impl Holdings {
             time_ns: (held.until * SECOND_NS).round() as u64,
             observed_ns: (held.observed_s() * SECOND_NS).round() as u64,
             ended: held.ended.clone().filter(|_| at_its_end),
-            figures: sums.figures(held.observed_s()),
+            figures: sums.figures(held.observed_s(), &self.scale),
             mappings,
         })
     }
@@ -178,7 +178,7 @@ impl Holdings {
                 sums.add(&density.sums(), piece.size() as f64);
             });
         });
-        let figures = |sums: Sums| sums.figures(held.observed_s());
+        let figures = |sums: Sums| sums.figures(held.observed_s(), &self.scale);
         let done = |(row, sums): (MappingHoldings, Sums)| MappingHoldings { figures: figures(sums), ..row };
         rows.into_iter().map(done).collect()
     }
@@ -204,7 +204,7 @@ impl Holdings {
                 path: object.path().to_owned(),
                 id: object.id.to_string(),
                 mappers: mappers.len() as u64,
-                figures: sums.figures(observed),
+                figures: sums.figures(observed, &self.scale),
             });
         });
         rows
@@ -214,7 +214,7 @@ impl Holdings {
     pub fn own_of_processes(&self) -> Vec<ProcessHoldings> {
         let own = |(id, held): (&u64, &Held)| {
             let process = self.process(TargetId(*id), false)?;
-            let figures = held.own(&self.scale).figures(held.observed_s());
+            let figures = held.own(&self.scale).figures(held.observed_s(), &self.scale);
             Some(ProcessHoldings { figures, ..process })
         };
         self.held.iter().filter_map(own).collect()
@@ -225,7 +225,7 @@ impl Holdings {
         let mut sums = Sums::default();
         self.held.values().for_each(|held| sums.add(&held.own(&self.scale), 1.0));
         objects::add_up(self.shares().iter(), &self.scale, |_, object| sums.add(object, 1.0));
-        sums.figures(self.observed_s())
+        sums.figures(self.observed_s(), &self.scale)
     }
 
     /// For how long the one was observed that was observed longest, seconds. What began since then had no working set before.

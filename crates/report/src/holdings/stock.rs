@@ -86,7 +86,7 @@ impl Holdings {
             last.changed.clear();
         }
         last.objects.values().for_each(|object| totals.add(object, 1.0));
-        Stock { processes, totals: totals.figures(self.observed_s()) }
+        Stock { processes, totals: totals.figures(self.observed_s(), &self.scale) }
     }
 }
 
@@ -133,7 +133,8 @@ impl Held {
                 stands_until = stands_until.min(stands(segment, self.layer.until, self.until));
             }
         });
-        Found { at: Some(self.until), stands_until, figures: all.figures(self.observed_s()), own, shares }
+        let figures = all.figures(self.observed_s(), scale);
+        Found { at: Some(self.until), stands_until, figures, own, shares }
     }
 }
 

@@ -32,7 +32,7 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
         return writeln!(out, "no process was observed: the recording holds no snapshot of one");
     }
     let lines = lines(report);
-    let table = Table::new(width.max(40), &lines, report.provenance.tells_unknown());
+    let table = Table::new(width.max(40), &lines);
     table.head(out)?;
     for line in &lines {
         table.line(line, out)?;
@@ -172,8 +172,6 @@ struct Table {
     place: usize,
     /// Which columns there is room for, in their order.
     columns: Vec<usize>,
-    /// Whether the recording tells what is unknown.
-    tells_unknown: bool,
 }
 
 /// A column of figures.
@@ -212,7 +210,7 @@ const NAME: usize = 20;
 const SHORT_NAME: usize = 14;
 
 impl Table {
-    fn new(width: usize, lines: &[Line], tells_unknown: bool) -> Self {
+    fn new(width: usize, lines: &[Line]) -> Self {
         let wide = width >= WIDE;
         let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
         let taken = |columns: &[usize]| columns.iter().map(|c| cell_width(*c, wide, columns)).sum::<usize>();
@@ -233,7 +231,7 @@ impl Table {
         let place = if place > 0 && figures + 24 + 2 + place <= width { place + 2 } else { 0 };
         let room = width.saturating_sub(figures + place).max(1);
         let name = longest(|l| &l.name).max(NAME).min(room);
-        Self { name, wide, place, columns, tells_unknown }
+        Self { name, wide, place, columns }
     }
 
     /// What is not shown, for want of room.
@@ -289,7 +287,7 @@ impl Table {
                 cold10,
                 cold1,
                 cold5,
-                known(self.tells_unknown.then_some(f.unknown), "?"),
+                known(f.unknown, "?"),
             ];
             for column in &self.columns {
                 text.push_str(&format!("{:>w$}", cells[*column], w = self.width(*column)));
@@ -357,14 +355,12 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
         write!(out, ",{name}")?;
     }
     writeln!(out, ",unknown")?;
-    let tells_unknown = report.provenance.tells_unknown();
     let process = |p: &ProcessHoldings, kind: &str| Row {
         kind: kind.to_owned(),
         target: Some(p.target),
         pid: (p.pid != 0).then_some(p.pid),
         process: p.name.clone(),
         ended: p.ended.clone().unwrap_or_default(),
-        tells_unknown,
         ..Row::default()
     };
     let own = if report.by == By::Object { "own" } else { "process" };
@@ -380,22 +376,16 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
             target: Some(m.target),
             pid: (m.pid != 0).then_some(m.pid),
             process: m.process.clone(),
-            tells_unknown,
             ..Row::default()
         };
         mapping_row(m, row).write(&m.figures, out)?;
     }
     for o in &report.objects {
-        let row = Row {
-            kind: "object".to_owned(),
-            name: o.name.clone(),
-            path: o.path.clone(),
-            tells_unknown,
-            ..Row::default()
-        };
+        let row =
+            Row { kind: "object".to_owned(), name: o.name.clone(), path: o.path.clone(), ..Row::default() };
         row.write(&o.figures, out)?;
     }
-    Row { kind: "total".to_owned(), tells_unknown, ..Row::default() }.write(&report.totals, out)
+    Row { kind: "total".to_owned(), ..Row::default() }.write(&report.totals, out)
 }
 
 fn mapping_row(m: &MappingHoldings, row: Row) -> Row {
@@ -413,7 +403,6 @@ struct Row {
     path: String,
     range: Option<(u64, u64)>,
     ended: String,
-    tells_unknown: bool,
 }
 
 impl Row {
@@ -437,7 +426,7 @@ impl Row {
         cells.extend(f.working_sets().map(or_empty));
         cells.push(or_empty(f.known_hot()));
         cells.extend(f.cold().map(or_empty));
-        cells.push(or_empty(self.tells_unknown.then_some(f.unknown)));
+        cells.push(or_empty(f.unknown));
         writeln!(out, "{}", cells.join(","))
     }
 }

@@ -169,3 +169,17 @@ fn names_are_kept_as_long_as_what_was_done_under_them() {
     assert_eq!(names(&model).len(), MOST_NAMES + 1);
     assert_eq!(names(&model)[0], "sh967 7", "it has been watched since then");
 }
+
+#[test]
+fn the_trend_of_what_could_not_be_observed_is_not_known() {
+    let mut model = Model::new(rec::Header::default(), Keep::default());
+    model.target(info(1, 1));
+    model.target(info(2, 1));
+    let mut dark = seen(2, 3);
+    dark.regions.iter_mut().for_each(|region| region.seen_bp = 0);
+    model.snapshot(&snapshot(0, vec![seen(1, 3), dark]));
+    model.add_up();
+    model.cost(&Cost { time_ns: SECOND, wall_ns: SECOND, ..Cost::default() });
+    let trend = |id| model.targets[&TargetId(id)].trend.clone();
+    assert_eq!((trend(1), trend(2)), (VecDeque::from([Some(0.0)]), VecDeque::from([None])));
+}

@@ -78,14 +78,35 @@ fn a_narrow_table_keeps_what_is_unknown_and_drops_columns_of_nothing_first() {
 }
 
 #[test]
-fn columns_of_values_are_called_as_in_json() {
-    let report = report("pte", Sort::Ws1s);
-    let mut csv = Vec::new();
-    write_csv(&report, &mut csv).unwrap();
-    let csv = String::from_utf8(csv).unwrap();
-    let names: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
-    let json = serde_json::to_value(report.totals).unwrap();
-    for name in json.as_object().unwrap().keys() {
-        assert!(names.contains(&name.as_str()), "{name} in {names:?}");
+fn values_are_called_as_in_json_and_are_the_same() {
+    for backend in ["pte", "imported from json"] {
+        let report = report(backend, Sort::Ws1s);
+        let mut csv = Vec::new();
+        write_csv(&report, &mut csv).unwrap();
+        let csv = String::from_utf8(csv).unwrap();
+        let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let names = lines.next().unwrap();
+        let json = serde_json::to_value(&report).unwrap();
+        let processes = json["processes"].as_array().unwrap();
+        let mut figures: Vec<&serde_json::Value> = Vec::new();
+        for process in processes {
+            figures.push(&process["figures"]);
+            figures.extend(process["mappings"].as_array().unwrap().iter().map(|m| &m["figures"]));
+        }
+        figures.push(&json["totals"]);
+        assert_eq!(lines.clone().count(), figures.len(), "{csv}");
+        for (cells, figures) in lines.zip(figures) {
+            for (name, value) in figures.as_object().unwrap() {
+                let at = names.iter().position(|n| n == name).unwrap();
+                let told = value.as_u64().map_or_else(String::new, |bytes| bytes.to_string());
+                assert_eq!(cells[at], told, "{backend}: {name} of {cells:?}, {figures}");
+            }
+        }
+        if backend == "pte" {
+            let dark = processes.iter().find(|p| p["name"] == "dark").unwrap();
+            assert!(dark["figures"]["ws_1s"].is_null() && dark["figures"]["hot"].is_null(), "{dark}");
+        } else {
+            assert!(json["totals"]["unknown"].is_null(), "{json}");
+        }
     }
 }
