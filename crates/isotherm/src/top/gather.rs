@@ -18,7 +18,7 @@ pub struct Head {
     pub backend: String,
     pub limit: f64,
     pub processes: usize,
-    /// These have ended, and the figures are their last.
+    /// These have ended, and the figures are their last: those of the last snapshot, not all that ever ended.
     pub is_past: bool,
     /// None as long as nothing was added up.
     pub sum: Option<Figures>,
@@ -40,7 +40,7 @@ impl Head {
             host: model.header.host.clone(),
             backend: model.header.backend.name.clone(),
             limit: model.header.overhead_limit,
-            processes: if model.is_of_the_past() { model.targets.len() } else { model.alive() },
+            processes: if model.is_of_the_past() { model.last_watched().len() } else { model.alive() },
             is_past: model.is_of_the_past(),
             sum: model.totals,
             refused: model.refused.clone(),
@@ -54,10 +54,14 @@ impl Head {
     }
 }
 
-/// The rows of the list, in no order. Once all has ended, those that ended with their last figures: there will be no others.
+/// The rows of the list, in no order. Once all has ended, those of the last snapshot with their last figures: there will be no
+/// others, and the sum is of these.
 pub fn rows(model: &Model) -> Vec<Row> {
-    let last = model.is_of_the_past();
-    let listed = model.targets.iter().filter(|(_, target)| last || target.ended.is_none());
+    let last = model.is_of_the_past().then(|| model.last_watched());
+    let listed = model
+        .targets
+        .iter()
+        .filter(|(id, target)| last.as_ref().map_or(target.ended.is_none(), |last| last.contains(id)));
     listed
         .map(|(&id, target)| Row {
             id,

@@ -15,7 +15,7 @@ use isotherm_record as rec;
 use isotherm_record::Item;
 use isotherm_report::Accumulate;
 use isotherm_report::holdings::{Figures, Holdings};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -259,6 +259,12 @@ impl Model {
     /// Whether the session is over since all processes ended: what they held last is all that there is to show.
     pub fn is_of_the_past(&self) -> bool {
         self.over.is_some() && self.alive() == 0
+    }
+
+    /// Those of the last snapshot that had a target: what the totals are of.
+    pub fn last_watched(&self) -> BTreeSet<TargetId> {
+        let held = self.holdings.processes().into_iter().filter(|process| process.ended.is_none());
+        held.map(|process| TargetId(process.target)).collect()
     }
 
     /// Processes there are now.

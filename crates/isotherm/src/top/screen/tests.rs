@@ -61,7 +61,8 @@ impl Made {
         for _ in 0..tenths {
             let i = self.tenths;
             self.tenths += 1;
-            let ids: Vec<TargetId> = model.targets.keys().copied().collect();
+            let alive = model.targets.iter().filter(|(_, target)| target.ended.is_none());
+            let ids: Vec<TargetId> = alive.map(|(id, _)| *id).collect();
             let targets = ids.into_iter().map(|id| match i {
                 0 => TargetSnapshot::new(id, regions(HEAP, 16 * MIB * id.0)),
                 _ => TargetSnapshot { id, regions: Vec::new(), steady: true },
@@ -519,4 +520,27 @@ fn when_all_has_ended_its_last_figures_stay() {
     find(&none, "no process matches now");
     let fresh = shown(&mut Made::new(0, 0).screen(ColourMode::Plain), 80, 24);
     find(&fresh, "no process yet");
+}
+
+#[test]
+fn once_all_is_over_those_are_listed_of_which_the_sum_is() {
+    let mut made = Made::new(3, 2);
+    let end = |made: &Made, id| {
+        let mut model = made.model.lock();
+        let now = made.tenths * SECOND / 10;
+        model.target_end(TargetId(id), "exited".into(), now);
+    };
+    end(&made, 3);
+    made.pass(20);
+    end(&made, 1);
+    end(&made, 2);
+    made.model.lock().over = Some("all targets ended".into());
+    let mut screen = made.screen(ColourMode::Plain);
+    let lines = shown(&mut screen, 100, 24);
+    assert!(lines[0].contains("2 processes that ended"), "{}", lines[0]);
+    // 16 MiB and 32 MiB: what ended before the last snapshot is neither in the sum nor in the list.
+    assert!(lines[1].contains("resident 48.0 MiB"), "{}", lines[1]);
+    assert!(lines.iter().any(|line| line.contains("server1")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("server2")), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("server3")), "{lines:#?}");
 }
