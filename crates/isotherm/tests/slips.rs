@@ -123,7 +123,7 @@ fn zeros_are_no_recording_whatever_their_name() {
 }
 
 #[test]
-fn of_recordings_of_different_programs_it_is_said_that_they_are() {
+fn of_recordings_of_different_commands_it_is_said_that_they_are() {
     if !pte_works() {
         return;
     }
@@ -135,7 +135,7 @@ fn of_recordings_of_different_programs_it_is_said_that_they_are() {
     let told = |files: [&str; 2]| run(dir.path(), &["report", "wss", "-i", files[0], files[1]]).err;
     let different = told(["a.rec", "b.rec"]);
     assert!(
-        different.contains("different programs (sh -c sleep 2; false; sh -c sleep 2; true)"),
+        different.contains("different commands (`sh -c sleep 2; false`, `sh -c sleep 2; true`)"),
         "{different}"
     );
     let same = told(["a.rec", "c.rec"]);

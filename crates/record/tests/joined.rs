@@ -128,6 +128,32 @@ fn a_process_has_one_id_in_all_files_and_no_other_process_has_it() {
 }
 
 #[test]
+fn commands_are_compared_whole_and_shown_short_in_quotes() {
+    let dir = tempfile::tempdir().unwrap();
+    let remark = |commands: &[&[&str]]| {
+        let file = |(at, command): (usize, &&[&str])| {
+            let path = dir.path().join(format!("{at}.rec"));
+            let mut writer = create(&path, Format::Rec).unwrap();
+            let command = command.iter().map(|word| (*word).to_owned()).collect();
+            let (run, started_ns) = (at.to_string(), (at as u64 + 1) * 1_000_000_000);
+            let header = Header { boot: "b".to_owned(), run, command, started_ns, ..Header::default() };
+            writer.write(&Item::Header(header)).unwrap();
+            writer.finish().unwrap();
+            path
+        };
+        let paths: Vec<_> = commands.iter().enumerate().map(file).collect();
+        read(&paths).unwrap().remarks.join("\n")
+    };
+    let long = "x".repeat(70);
+    assert!(!remark(&[&["server", &long, "a"], &["server", &long, "a"]]).contains("different"));
+    let told = remark(&[&["server", &long, "a"], &["server", &long, "b"]]);
+    let shown = format!("`server {}...`", "x".repeat(53));
+    assert!(told.contains(&format!("different commands ({shown}, {shown}), so")), "{told}");
+    let told = remark(&[&["sh", "-c", "a; b"], &[], &["c"], &["d"]]);
+    assert!(told.contains("(processes that ran already, `c`, `d`, others)"), "{told}");
+}
+
+#[test]
 fn a_process_that_ended_is_another_than_the_one_that_has_its_pid() {
     let dir = tempfile::tempdir().unwrap();
     let header = |part, mono_s: u64| Header {

@@ -92,11 +92,18 @@ fn one_machine(parts: &[Part]) -> Result<(), Error> {
 /// Most commands named in a remark.
 const MOST_NAMED: usize = 3;
 
-/// What a file is a recording of, as far as its header says.
-fn recorded(header: &Header) -> String {
-    match header.command.as_slice() {
-        [] => "processes that ran already".to_owned(),
-        command => command.join(" ").chars().filter(|c| !c.is_control()).take(60).collect(),
+/// Most characters shown of a command.
+const MOST_SHOWN: usize = 60;
+
+/// What a file is a recording of, as far as its header says: a command in quotes, cut if it is long.
+fn recorded(command: &[String]) -> String {
+    if command.is_empty() {
+        return "processes that ran already".to_owned();
+    }
+    let whole: String = command.join(" ").chars().filter(|c| !c.is_control()).collect();
+    match whole.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("`{}...`", whole.get(..end).unwrap_or(&whole)),
+        None => format!("`{whole}`"),
     }
 }
 
@@ -110,15 +117,15 @@ fn notices(parts: &VecDeque<Part>) -> Result<Vec<Warning>, Error> {
     if runs.len() > 1 {
         let mut what =
             format!("the files are of {} runs of the recorder, read one after the other", runs.len());
-        let recorded: BTreeSet<String> = parts.iter().map(|part| recorded(&part.header)).collect();
-        if recorded.len() > 1 {
-            let mut names: Vec<&str> = recorded.iter().take(MOST_NAMED).map(String::as_str).collect();
-            if recorded.len() > MOST_NAMED {
-                names.push("others");
+        let commands: BTreeSet<&[String]> = parts.iter().map(|part| &part.header.command[..]).collect();
+        if commands.len() > 1 {
+            let mut names: Vec<String> = commands.iter().take(MOST_NAMED).map(|c| recorded(c)).collect();
+            if commands.len() > MOST_NAMED {
+                names.push("others".to_owned());
             }
             what.push_str(&format!(
-                "; they recorded different programs ({}), so a figure over all of them is of none",
-                names.join("; ")
+                "; they recorded different commands ({}), so a figure over all of them is of none",
+                names.join(", ")
             ));
         }
         notices.push(Warning::Assumed { what });
