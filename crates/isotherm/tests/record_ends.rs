@@ -49,9 +49,16 @@ fn a_recording_is_as_long_as_was_asked() {
     let dir = tempdir().unwrap();
     let target = sleeper();
     let pid = target.pid().to_string();
+    let of = |options: &[&str]| {
+        run(dir.path(), &[&["record", "-q", "--overhead", "0", "--pid", &pid][..], options].concat()).ok();
+        snapshots(&read(&dir.path().join("isotherm.rec")).unwrap())
+    };
     // One aggregation: before, it was never over when the time was.
-    run(dir.path(), &["record", "-q", "--overhead", "0", "--pid", &pid, "-d", "100ms"]).ok();
-    assert!(snapshots(&read(&dir.path().join("isotherm.rec")).unwrap()) >= 1);
+    assert!(of(&["-d", "100ms"]) >= 1);
+    let ten = of(&["-d", "1s"]);
+    assert!((9..=10).contains(&ten), "{ten}: 10, but one where looks came late");
+    // Two would be longer than was asked.
+    assert_eq!(of(&["-d", "1700ms", "--aggr", "1s", "--sample", "50ms"]), 1);
 }
 
 #[test]

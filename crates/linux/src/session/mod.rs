@@ -109,6 +109,18 @@ pub struct Session {
     cost_counters: Counters,
 }
 
+/// Whether snapshots from the start of the first to the end of the last leave no room for another in a duration. One that is
+/// longer than what is left by no more than two sampling intervals has room: looks are that late. Where there was no snapshot
+/// and there is no target, none is under way.
+fn is_covered(covered: Option<(u64, u64)>, asked_ns: u64, attrs: &Attrs, has_targets: bool) -> bool {
+    if covered.is_none() && !has_targets {
+        return true;
+    }
+    let covered = covered.map_or(0, |(first, last)| last.saturating_sub(first));
+    let late = as_ns(attrs.sample).saturating_mul(2);
+    covered.saturating_add(as_ns(attrs.aggr)) > asked_ns.saturating_add(late)
+}
+
 /// CPU time that this process, all its threads, has used so far.
 pub fn process_cpu() -> Duration {
     Duration::from_nanos(to_ns(clock_gettime(ClockId::ProcessCPUTime)))
@@ -277,11 +289,10 @@ impl Session {
         ended
     }
 
-    /// Whether the snapshots cover the duration asked for, to half an aggregation interval.
+    /// Whether the duration asked for has no room for another aggregation.
     fn has_covered(&self) -> bool {
-        let covered = self.covered.map_or(0, |(first, last)| last.saturating_sub(first));
         let asked = self.options.duration.map_or(0, as_ns);
-        covered.saturating_add(as_ns(self.attrs.aggr) / 2) >= asked
+        is_covered(self.covered, asked, &self.attrs, !self.targets.is_empty())
     }
 
     fn grace_ns(&self) -> u64 {

@@ -448,3 +448,29 @@ fn what_waits_is_bounded_and_made_good_when_there_is_room() {
     let expected: BTreeSet<TargetId> = left.iter().copied().collect();
     assert_eq!((&state.0, &state.1), (&expected, &expected));
 }
+
+#[test]
+fn a_duration_is_covered_when_it_has_no_room_for_another_aggregation() {
+    let attrs = |aggr_s: f64, sample_ms| Attrs {
+        sample: Duration::from_millis(sample_ms),
+        aggr: Duration::from_secs_f64(aggr_s),
+        ..Attrs::default()
+    };
+    const SECOND: f64 = 1e9;
+    let covers = |seconds: f64, asked_s: f64, attrs: &Attrs| {
+        let start = 5_000_000_000;
+        let end = start + (seconds * SECOND) as u64;
+        is_covered((seconds > 0.0).then_some((start, end)), (asked_s * SECOND) as u64, attrs, true)
+    };
+    let usual = attrs(0.1, 5);
+    assert!(!covers(0.9, 1.0, &usual), "the tenth is waited for");
+    assert!(!covers(0.905, 1.0, &usual), "looks come late");
+    assert!(covers(1.0, 1.0, &usual) && covers(0.99, 1.0, &usual));
+    // Of 100 s a minute is covered, and two would be too long.
+    let long = attrs(60.0, 100);
+    assert!(covers(60.0, 100.0, &long));
+    assert!(!covers(60.0, 120.0, &long) && covers(120.0, 120.0, &long));
+    assert!(!covers(0.0, 60.0, &long), "the only one is under way");
+    assert!(covers(0.0, 30.0, &long));
+    assert!(is_covered(None, 60_000_000_000, &long, false), "nothing is there that could be covered");
+}
