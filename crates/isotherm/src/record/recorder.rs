@@ -102,6 +102,9 @@ pub struct Recorder {
     /// What the session says that it cannot see.
     spots: Vec<String>,
     clearers: Clearers,
+    /// When it began, and how long after that it is first looked who clears bits but where a file ends.
+    began: Instant,
+    first_look: Duration,
     /// Where actions of schemes come from.
     actions: Option<Receiver<rec::SchemeAction>>,
 }
@@ -137,6 +140,16 @@ const LOOK_PERIOD: Duration = Duration::from_secs(2);
 /// So many times as long as a look took it stands, so that looking takes a thousandth of a CPU at most: on a machine with a
 /// thousand processes a look is some milliseconds.
 const LOOK_SHARE: u32 = 1000;
+
+/// What a look takes for each task of the machine, about.
+const LOOK_A_TASK: Duration = Duration::from_micros(15);
+
+/// How long after the start the first look comes, by what `/proc/loadavg` says: that is when there is most else to do.
+fn first_look(loadavg: &str) -> Duration {
+    let tasks = loadavg.split_whitespace().nth(3).and_then(|running| running.split_once('/'));
+    let tasks = tasks.and_then(|(_, all)| all.parse::<u32>().ok()).unwrap_or(0);
+    LOOK_PERIOD.max(LOOK_A_TASK.saturating_mul(tasks).saturating_mul(LOOK_SHARE))
+}
 
 impl Clearers {
     /// Looks who clears the bits of the processes of these pids now, unless the latest look still stands: then the pids are not
@@ -194,6 +207,8 @@ impl Recorder {
             digest: None,
             spots: Vec::new(),
             clearers: Clearers::default(),
+            began: Instant::now(),
+            first_look: first_look(&std::fs::read_to_string("/proc/loadavg").unwrap_or_default()),
             actions: None,
         };
         recorder.header.run = live::random("uuid");
@@ -511,7 +526,7 @@ impl Observer for Recorder {
     fn cost(&mut self, cost: &Cost) {
         self.ask_for_command_lines(ASKED_A_SECOND);
         // One that comes later and is gone at the end would be known to nobody.
-        if self.header.backend.name != "kernel" {
+        if self.header.backend.name != "kernel" && self.began.elapsed() >= self.first_look {
             self.look_for_clearers();
         }
         let processes = Some(self.processes_since(cost.met));
@@ -561,6 +576,13 @@ mod tests {
         assert_eq!(told(&clearers), [200]);
         clearers.begin_file(&ours);
         assert!(told(&clearers).is_empty());
+    }
+
+    #[test]
+    fn the_more_tasks_there_are_the_later_comes_the_first_look() {
+        assert_eq!(first_look("0.20 0.18 0.12 1/80 11206\n"), LOOK_PERIOD);
+        assert_eq!(first_look("0.20 0.18 0.12 1/2000 11206\n"), Duration::from_secs(30));
+        assert_eq!(first_look(""), LOOK_PERIOD);
     }
 
     #[test]
