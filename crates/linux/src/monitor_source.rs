@@ -225,13 +225,12 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
         &mut self.monitor.ops().inner
     }
 
-    fn run_tick(&mut self, now_ns: u64, sink: &mut dyn FnMut(&Snapshot)) -> u64 {
+    fn run_tick(&mut self, now_ns: u64, concludes: bool, sink: &mut dyn FnMut(&Snapshot)) -> u64 {
         let before = *self.monitor.tally();
         let start = clock::of_this_thread();
         let ops = self.monitor.ops();
         ops.spent = Spent::default();
         ops.tick_ns = now_ns;
-        let concludes = self.monitor.concludes_at(now_ns);
         let allowance = self.governor.allowance(self.monitor.attrs(), concludes);
         let mut callbacks = ToSink { sink, schemes: self.schemes.as_ref() };
         let due = self.monitor.tick(now_ns, allowance, &mut callbacks);
@@ -359,7 +358,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
             self.next_ns += (skipped - 1) * sample_ns;
             return Ok(self.next_ns);
         }
-        self.next_ns += (self.run_tick(now_ns, sink) - 1) * sample_ns;
+        self.next_ns += (self.run_tick(now_ns, concludes, sink) - 1) * sample_ns;
         match self.monitor.ops().inner.take_error() {
             Some(error) => Err(error),
             None => Ok(self.next_ns),

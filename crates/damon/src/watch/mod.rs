@@ -24,7 +24,8 @@
 //! what was believed, all of the stretch is to be observed anew; when those of one part of it disagree with those of another, it
 //! falls apart ([`places`]). What remains goes into memory that was never cleared, or not since it was hot, evenly spread, that
 //! which is writable and so not shared since a fork first, until all is watched, and then by turns into what was accessed once
-//! and not heard of since. All of that is cleared in one call for each target. Memory that other processes map is not cleared by the page but
+//! and not heard of since. As long as most of many targets wait to be seen, these come before nearly all else. All of that is
+//! cleared in one call for each target. Memory that other processes map is not cleared by the page but
 //! by *sweeps*, for which a share is set aside, at a random moment of an aggregation, as checks are. A target that was hardly
 //! seen, and was idle where it was, is swept once on credit, so that all of it is watched within a second.
 //!

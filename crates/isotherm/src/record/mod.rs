@@ -1,5 +1,6 @@
 //! `isotherm record`.
 
+mod clearers;
 mod digest;
 mod follow;
 pub mod recorder;

@@ -1,5 +1,6 @@
 //! From what a session sees to what a recording holds.
 
+use super::clearers::Clearers;
 use super::digest::Digest;
 use super::rolling::{Done, Rolling};
 use super::series::Series;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Set once writing has failed: there is no point in going on.
 #[derive(Clone, Default)]
@@ -102,9 +103,6 @@ pub struct Recorder {
     /// What the session says that it cannot see.
     spots: Vec<String>,
     clearers: Clearers,
-    /// When it began, and how long after that it is first looked who clears bits but where a file ends.
-    began: Instant,
-    first_look: Duration,
     /// Where actions of schemes come from.
     actions: Option<Receiver<rec::SchemeAction>>,
 }
@@ -121,71 +119,6 @@ const ASKED_A_SECOND: usize = 8;
 
 fn pids_of(known: &BTreeMap<TargetId, KnownTarget>) -> BTreeSet<u32> {
     known.values().map(|known| known.info.pid).collect()
-}
-
-/// Who else clears Accessed bits, as of lately, and which other isotherms did since the file began.
-#[derive(Default)]
-struct Clearers {
-    /// When it was looked the last time, and what was found.
-    latest: Option<(Instant, AccessedBitClearers)>,
-    /// How long the latest look stands.
-    stands: Duration,
-    /// Other isotherms found while the present file was written.
-    met: AccessedBitClearers,
-}
-
-/// How often that is looked for at most: another isotherm that is there for less may be missed. A guess.
-const LOOK_PERIOD: Duration = Duration::from_secs(2);
-
-/// So many times as long as a look took it stands, so that looking takes a thousandth of a CPU at most: on a machine with a
-/// thousand processes a look is some milliseconds.
-const LOOK_SHARE: u32 = 1000;
-
-/// What a look takes for each task of the machine, about.
-const LOOK_A_TASK: Duration = Duration::from_micros(15);
-
-/// How long after the start the first look comes, by what `/proc/loadavg` says: that is when there is most else to do.
-fn first_look(loadavg: &str) -> Duration {
-    let tasks = loadavg.split_whitespace().nth(3).and_then(|running| running.split_once('/'));
-    let tasks = tasks.and_then(|(_, all)| all.parse::<u32>().ok()).unwrap_or(0);
-    LOOK_PERIOD.max(LOOK_A_TASK.saturating_mul(tasks).saturating_mul(LOOK_SHARE))
-}
-
-impl Clearers {
-    /// Looks who clears the bits of the processes of these pids now, unless the latest look still stands: then the pids are not
-    /// asked for.
-    fn look(&mut self, pids: impl FnOnce() -> BTreeSet<u32>) {
-        if self.latest.as_ref().is_none_or(|(at, _)| at.elapsed() >= self.stands) {
-            let start = Instant::now();
-            let found = AccessedBitClearers::look();
-            self.stands = LOOK_PERIOD.max(start.elapsed().saturating_mul(LOOK_SHARE));
-            self.take(found, &pids());
-        }
-    }
-
-    fn take(&mut self, found: AccessedBitClearers, pids: &BTreeSet<u32>) {
-        self.met.add_isotherms_of(&found.clone().of(pids));
-        self.latest = Some((Instant::now(), found));
-    }
-
-    /// Those of the latest look that clear the bits of the processes of these pids.
-    fn now(&self, pids: &BTreeSet<u32>) -> AccessedBitClearers {
-        self.latest.as_ref().map(|(_, found)| found.clone().of(pids)).unwrap_or_default()
-    }
-
-    /// The same, and the isotherms that were met since the file began.
-    fn so_far(&self, pids: &BTreeSet<u32>) -> AccessedBitClearers {
-        let mut all = self.now(pids);
-        all.add_isotherms_of(&self.met);
-        all
-    }
-
-    /// Another file begins: of what was met only that is true of it which the latest look found.
-    fn begin_file(&mut self, pids: &BTreeSet<u32>) {
-        let now = self.now(pids);
-        self.met = AccessedBitClearers::default();
-        self.met.add_isotherms_of(&now);
-    }
 }
 
 impl Recorder {
@@ -206,9 +139,7 @@ impl Recorder {
                 .then_some(args.monitor.overhead),
             digest: None,
             spots: Vec::new(),
-            clearers: Clearers::default(),
-            began: Instant::now(),
-            first_look: first_look(&std::fs::read_to_string("/proc/loadavg").unwrap_or_default()),
+            clearers: Clearers::new(&std::fs::read_to_string("/proc/loadavg").unwrap_or_default()),
             actions: None,
         };
         recorder.header.run = live::random("uuid");
@@ -289,7 +220,7 @@ impl Recorder {
 
     /// Other isotherms that watched what is recorded while the last file was written, whether or not they still do.
     pub const fn isotherms_met(&self) -> &AccessedBitClearers {
-        &self.clearers.met
+        self.clearers.isotherms_met()
     }
 
     /// A flag that is set when writing has failed.
@@ -526,7 +457,7 @@ impl Observer for Recorder {
     fn cost(&mut self, cost: &Cost) {
         self.ask_for_command_lines(ASKED_A_SECOND);
         // One that comes later and is gone at the end would be known to nobody.
-        if self.header.backend.name != "kernel" && self.began.elapsed() >= self.first_look {
+        if self.header.backend.name != "kernel" && self.clearers.may_look() {
             self.look_for_clearers();
         }
         let processes = Some(self.processes_since(cost.met));
@@ -551,52 +482,6 @@ impl Observer for Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_linux::probe::AccessedBitClearer;
-
-    #[test]
-    fn a_file_says_nothing_of_isotherms_that_ended_before_it_began() {
-        let ours = BTreeSet::from([7]);
-        let found = |pids: &[u32]| AccessedBitClearers {
-            found: pids
-                .iter()
-                .map(|&pid| AccessedBitClearer::Isotherm { pid, targets: ours.clone() })
-                .collect(),
-            ..AccessedBitClearers::default()
-        };
-        let told = |clearers: &Clearers| -> Vec<u32> {
-            clearers.so_far(&ours).isotherms().map(|(pid, _)| pid).collect()
-        };
-        let mut clearers = Clearers::default();
-        clearers.take(found(&[100]), &ours);
-        clearers.take(found(&[200]), &ours);
-        assert_eq!(told(&clearers), [200, 100], "what one that has ended cleared is lost all the same");
-        clearers.begin_file(&ours);
-        assert_eq!(told(&clearers), [200]);
-        clearers.take(found(&[]), &ours);
-        assert_eq!(told(&clearers), [200]);
-        clearers.begin_file(&ours);
-        assert!(told(&clearers).is_empty());
-    }
-
-    #[test]
-    fn the_more_tasks_there_are_the_later_comes_the_first_look() {
-        assert_eq!(first_look("0.20 0.18 0.12 1/80 11206\n"), LOOK_PERIOD);
-        assert_eq!(first_look("0.20 0.18 0.12 1/2000 11206\n"), Duration::from_secs(30));
-        assert_eq!(first_look(""), LOOK_PERIOD);
-    }
-
-    #[test]
-    fn pids_are_listed_only_when_it_is_looked() {
-        let mut clearers = Clearers::default();
-        let mut asked = 0;
-        for _ in 0..3 {
-            clearers.look(|| {
-                asked += 1;
-                BTreeSet::new()
-            });
-        }
-        assert_eq!(asked, 1);
-    }
 
     #[test]
     fn what_was_told_as_too_short_and_seen_late_is_not_told_twice() {

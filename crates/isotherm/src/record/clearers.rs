@@ -1,0 +1,144 @@
+//! Who else clears Accessed bits, as of lately, and which other isotherms did since the file began.
+
+use isotherm_linux::probe::AccessedBitClearers;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// What was found, and when.
+pub struct Clearers {
+    /// When it began, and for how long after that it is not looked but where a file ends.
+    began: Instant,
+    first_look: Duration,
+    /// When it was looked the last time, and what was found.
+    latest: Option<(Instant, AccessedBitClearers)>,
+    /// How long the latest look stands.
+    stands: Duration,
+    /// Other isotherms found while the present file was written.
+    met: AccessedBitClearers,
+}
+
+/// How often that is looked for at most: another isotherm that is there for less may be missed. A guess.
+const LOOK_PERIOD: Duration = Duration::from_secs(2);
+
+/// So many times as long as a look took it stands, so that looking takes a thousandth of a CPU at most: on a machine with a
+/// thousand processes a look is some milliseconds.
+const LOOK_SHARE: u32 = 1000;
+
+/// What a look takes for each task of the machine, about.
+const LOOK_A_TASK: Duration = Duration::from_micros(15);
+
+/// How long after the start the first look comes, by what `/proc/loadavg` says: that is when there is most else to do.
+fn first_look(loadavg: &str) -> Duration {
+    let tasks = loadavg.split_whitespace().nth(3).and_then(|running| running.split_once('/'));
+    let tasks = tasks.and_then(|(_, all)| all.parse::<u32>().ok()).unwrap_or(0);
+    LOOK_PERIOD.max(LOOK_A_TASK.saturating_mul(tasks).saturating_mul(LOOK_SHARE))
+}
+
+impl Clearers {
+    /// Nothing found yet; `loadavg` is the text of `/proc/loadavg`.
+    pub fn new(loadavg: &str) -> Self {
+        Self {
+            began: Instant::now(),
+            first_look: first_look(loadavg),
+            latest: None,
+            stands: Duration::ZERO,
+            met: AccessedBitClearers::default(),
+        }
+    }
+
+    /// Whether it is late enough for the first look.
+    pub fn may_look(&self) -> bool {
+        self.began.elapsed() >= self.first_look
+    }
+
+    /// Other isotherms found since the file began.
+    pub const fn isotherms_met(&self) -> &AccessedBitClearers {
+        &self.met
+    }
+
+    /// Looks who clears the bits of the processes of these pids now, unless the latest look still stands: then the pids are not
+    /// asked for.
+    pub fn look(&mut self, pids: impl FnOnce() -> BTreeSet<u32>) {
+        if self.latest.as_ref().is_none_or(|(at, _)| at.elapsed() >= self.stands) {
+            let start = Instant::now();
+            let found = AccessedBitClearers::look();
+            self.stands = LOOK_PERIOD.max(start.elapsed().saturating_mul(LOOK_SHARE));
+            self.take(found, &pids());
+        }
+    }
+
+    fn take(&mut self, found: AccessedBitClearers, pids: &BTreeSet<u32>) {
+        self.met.add_isotherms_of(&found.clone().of(pids));
+        self.latest = Some((Instant::now(), found));
+    }
+
+    /// Those of the latest look that clear the bits of the processes of these pids.
+    fn now(&self, pids: &BTreeSet<u32>) -> AccessedBitClearers {
+        self.latest.as_ref().map(|(_, found)| found.clone().of(pids)).unwrap_or_default()
+    }
+
+    /// The same, and the isotherms that were met since the file began.
+    pub fn so_far(&self, pids: &BTreeSet<u32>) -> AccessedBitClearers {
+        let mut all = self.now(pids);
+        all.add_isotherms_of(&self.met);
+        all
+    }
+
+    /// Another file begins: of what was met only that is true of it which the latest look found.
+    pub fn begin_file(&mut self, pids: &BTreeSet<u32>) {
+        let now = self.now(pids);
+        self.met = AccessedBitClearers::default();
+        self.met.add_isotherms_of(&now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_linux::probe::AccessedBitClearer;
+
+    #[test]
+    fn a_file_says_nothing_of_isotherms_that_ended_before_it_began() {
+        let ours = BTreeSet::from([7]);
+        let found = |pids: &[u32]| AccessedBitClearers {
+            found: pids
+                .iter()
+                .map(|&pid| AccessedBitClearer::Isotherm { pid, targets: ours.clone() })
+                .collect(),
+            ..AccessedBitClearers::default()
+        };
+        let told = |clearers: &Clearers| -> Vec<u32> {
+            clearers.so_far(&ours).isotherms().map(|(pid, _)| pid).collect()
+        };
+        let mut clearers = Clearers::new("");
+        clearers.take(found(&[100]), &ours);
+        clearers.take(found(&[200]), &ours);
+        assert_eq!(told(&clearers), [200, 100], "what one that has ended cleared is lost all the same");
+        clearers.begin_file(&ours);
+        assert_eq!(told(&clearers), [200]);
+        clearers.take(found(&[]), &ours);
+        assert_eq!(told(&clearers), [200]);
+        clearers.begin_file(&ours);
+        assert!(told(&clearers).is_empty());
+    }
+
+    #[test]
+    fn the_more_tasks_there_are_the_later_comes_the_first_look() {
+        assert_eq!(first_look("0.20 0.18 0.12 1/80 11206\n"), LOOK_PERIOD);
+        assert_eq!(first_look("0.20 0.18 0.12 1/2000 11206\n"), Duration::from_secs(30));
+        assert_eq!(first_look(""), LOOK_PERIOD);
+    }
+
+    #[test]
+    fn pids_are_listed_only_when_it_is_looked() {
+        let mut clearers = Clearers::new("");
+        let mut asked = 0;
+        for _ in 0..3 {
+            clearers.look(|| {
+                asked += 1;
+                BTreeSet::new()
+            });
+        }
+        assert_eq!(asked, 1);
+    }
+}
