@@ -6,15 +6,20 @@ use std::time::{Duration, Instant};
 
 /// What was found, and when.
 pub struct Clearers {
-    /// When it began, and for how long after that it is not looked but where a file ends.
     began: Instant,
-    first_look: Duration,
     /// When it was looked the last time, and what was found.
     latest: Option<(Instant, AccessedBitClearers)>,
-    /// How long the latest look stands.
-    stands: Duration,
+    /// What the latest look took; before it, what one is going to take, about.
+    takes: Duration,
     /// Other isotherms found while the present file was written.
     met: AccessedBitClearers,
+}
+
+/// The processes that are recorded.
+pub struct Recorded {
+    pub pids: BTreeSet<u32>,
+    /// Those of them that are no isotherms themselves, as their names say.
+    pub others: BTreeSet<u32>,
 }
 
 /// How often that is looked for at most: another isotherm that is there for less may be missed. A guess.
@@ -27,11 +32,11 @@ const LOOK_SHARE: u32 = 1000;
 /// What a look takes for each task of the machine, about.
 const LOOK_A_TASK: Duration = Duration::from_micros(15);
 
-/// How long after the start the first look comes, by what `/proc/loadavg` says: that is when there is most else to do.
-fn first_look(loadavg: &str) -> Duration {
+/// What a look takes, by what `/proc/loadavg` says.
+fn look_takes(loadavg: &str) -> Duration {
     let tasks = loadavg.split_whitespace().nth(3).and_then(|running| running.split_once('/'));
     let tasks = tasks.and_then(|(_, all)| all.parse::<u32>().ok()).unwrap_or(0);
-    LOOK_PERIOD.max(LOOK_A_TASK.saturating_mul(tasks).saturating_mul(LOOK_SHARE))
+    LOOK_A_TASK.saturating_mul(tasks)
 }
 
 impl Clearers {
@@ -39,32 +44,39 @@ impl Clearers {
     pub fn new(loadavg: &str) -> Self {
         Self {
             began: Instant::now(),
-            first_look: first_look(loadavg),
+            takes: look_takes(loadavg),
             latest: None,
-            stands: Duration::ZERO,
             met: AccessedBitClearers::default(),
         }
     }
 
-    /// Whether it is late enough for the first look.
+    /// Whether it is late enough for the first look: the start is when there is most else to do.
     pub fn may_look(&self) -> bool {
-        self.began.elapsed() >= self.first_look
+        self.began.elapsed() >= self.stands()
     }
 
-    /// Other isotherms found since the file began.
-    pub const fn isotherms_met(&self) -> &AccessedBitClearers {
-        &self.met
+    /// What a look takes, about.
+    pub const fn look_takes(&self) -> Duration {
+        self.takes
     }
 
-    /// Looks who clears the bits of the processes of these pids now, unless the latest look still stands: then the pids are not
-    /// asked for.
-    pub fn look(&mut self, pids: impl FnOnce() -> BTreeSet<u32>) {
-        if self.latest.as_ref().is_none_or(|(at, _)| at.elapsed() >= self.stands) {
-            let start = Instant::now();
-            let found = AccessedBitClearers::look();
-            self.stands = LOOK_PERIOD.max(start.elapsed().saturating_mul(LOOK_SHARE));
-            self.take(found, &pids());
+    fn stands(&self) -> Duration {
+        LOOK_PERIOD.max(self.takes.saturating_mul(LOOK_SHARE))
+    }
+
+    /// Looks who clears the bits of those recorded now, unless the latest look still stands: then they are not asked for.
+    pub fn look(&mut self, recorded: impl FnOnce() -> Recorded) {
+        if self.latest.as_ref().is_none_or(|(at, _)| at.elapsed() >= self.stands()) {
+            self.look_now(&recorded());
         }
+    }
+
+    /// The same, whether or not the latest look stands.
+    pub fn look_now(&mut self, recorded: &Recorded) {
+        let start = Instant::now();
+        let found = AccessedBitClearers::look_but_at(&recorded.others);
+        self.takes = start.elapsed();
+        self.take(found, &recorded.pids);
     }
 
     fn take(&mut self, found: AccessedBitClearers, pids: &BTreeSet<u32>) {
@@ -124,6 +136,7 @@ mod tests {
 
     #[test]
     fn the_more_tasks_there_are_the_later_comes_the_first_look() {
+        let first_look = |loadavg| Clearers::new(loadavg).stands();
         assert_eq!(first_look("0.20 0.18 0.12 1/80 11206\n"), LOOK_PERIOD);
         assert_eq!(first_look("0.20 0.18 0.12 1/2000 11206\n"), Duration::from_secs(30));
         assert_eq!(first_look(""), LOOK_PERIOD);
@@ -136,7 +149,7 @@ mod tests {
         for _ in 0..3 {
             clearers.look(|| {
                 asked += 1;
-                BTreeSet::new()
+                Recorded { pids: BTreeSet::new(), others: BTreeSet::new() }
             });
         }
         assert_eq!(asked, 1);

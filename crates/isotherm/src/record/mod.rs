@@ -20,7 +20,6 @@ use crate::output;
 use crate::stop::{self, Stop};
 use anyhow::Context;
 use follow::Follower;
-use isotherm_linux::probe::AccessedBitClearers;
 use isotherm_linux::process::ExitStatus;
 use isotherm_linux::targets::{CommandError, HeldCommand, RunningCommand, Tracker};
 use isotherm_linux::{Ended, FeedLimits, Session, SessionOptions, Source};
@@ -238,13 +237,12 @@ fn observe(
     });
     let signals = stop.count();
     let mut blind_spots = session.blind_spots();
-    let clearers = (!own_kdamond).then(|| AccessedBitClearers::look().of(session.pids()));
+    let pids = session.pids().clone();
     // The queues end with it.
     drop(session);
-    let recorder = joined(recorder);
-    if let Some(mut clearers) = clearers {
-        clearers.add_isotherms_of(recorder.isotherms_met());
-        blind_spots.extend(clearers.blind_spot());
+    let mut recorder = joined(recorder);
+    if !own_kdamond {
+        blind_spots.extend(recorder.clearers_at_end(&pids).blind_spot());
     }
     joined(teller).finish();
     follower.iter().for_each(follow::finish);

@@ -1,6 +1,6 @@
 //! From what a session sees to what a recording holds.
 
-use super::clearers::Clearers;
+use super::clearers::{Clearers, Recorded};
 use super::digest::Digest;
 use super::rolling::{Done, Rolling};
 use super::series::Series;
@@ -117,8 +117,16 @@ struct KnownTarget {
 /// but servers show there what each process is for. Of those that end before their turn the parent's stands.
 const ASKED_A_SECOND: usize = 8;
 
+/// What asking for one takes, about.
+const ASKING_TAKES: Duration = Duration::from_micros(20);
+
 fn pids_of(known: &BTreeMap<TargetId, KnownTarget>) -> BTreeSet<u32> {
     known.values().map(|known| known.info.pid).collect()
+}
+
+fn recorded(known: &BTreeMap<TargetId, KnownTarget>) -> Recorded {
+    let others = known.values().filter(|known| known.info.comm != AccessedBitClearers::ISOTHERM);
+    Recorded { pids: pids_of(known), others: others.map(|known| known.info.pid).collect() }
 }
 
 impl Recorder {
@@ -210,7 +218,7 @@ impl Recorder {
 
     fn look_for_clearers(&mut self) {
         let known = &self.known;
-        self.clearers.look(|| pids_of(known));
+        self.clearers.look(|| recorded(known));
     }
 
     /// Pids of those observed now.
@@ -218,9 +226,10 @@ impl Recorder {
         pids_of(&self.known)
     }
 
-    /// Other isotherms that watched what is recorded while the last file was written, whether or not they still do.
-    pub const fn isotherms_met(&self) -> &AccessedBitClearers {
-        self.clearers.isotherms_met()
+    /// Who cleared bits of the processes of these pids, which are those observed last, while the last file was written.
+    pub fn clearers_at_end(&mut self, pids: &BTreeSet<u32>) -> AccessedBitClearers {
+        self.clearers.look_now(&recorded(&self.known));
+        self.clearers.so_far(pids)
     }
 
     /// A flag that is set when writing has failed.
@@ -465,7 +474,10 @@ impl Observer for Recorder {
     }
 
     fn beside(&self) -> Duration {
-        self.digest.as_ref().map_or(Duration::ZERO, Digest::cpu)
+        let digest = self.digest.as_ref().map_or(Duration::ZERO, Digest::cpu);
+        // What the end is going to take is put aside.
+        let unasked = u32::try_from(self.unasked.len()).unwrap_or(u32::MAX);
+        digest.saturating_add(ASKING_TAKES.saturating_mul(unasked)).saturating_add(self.clearers.look_takes())
     }
 
     fn idle(&mut self) {

@@ -154,13 +154,21 @@ pub struct AccessedBitClearers {
 }
 
 impl AccessedBitClearers {
-    /// Looks for them. Takes some milliseconds on a machine with a thousand processes, and only where there is a DAMON.
+    /// The name of the programs that are taken for other isotherms.
+    pub const ISOTHERM: &str = isotherms::COMM;
+
+    /// Looks for them. Takes some 10 us a process of the machine.
     pub fn look() -> Self {
-        Self::look_in(&ClearerPaths::default())
+        Self::look_but_at(&BTreeSet::new())
     }
 
-    /// Looks for them at other places.
-    pub fn look_in(paths: &ClearerPaths) -> Self {
+    /// The same, but not at the processes of `others`, which are known not to be called [`Self::ISOTHERM`].
+    pub fn look_but_at(others: &BTreeSet<u32>) -> Self {
+        Self::look_in(&ClearerPaths::default(), others)
+    }
+
+    /// The same at other places.
+    pub fn look_in(paths: &ClearerPaths, others: &BTreeSet<u32>) -> Self {
         let mut all = Self::default();
         let has_damon = paths.damon.exists()
             || DamonModule::ALL.iter().any(|module| paths.modules.join(module.name()).exists());
@@ -168,7 +176,7 @@ impl AccessedBitClearers {
             let threads = all.tell(&paths.proc, kdamonds(&paths.proc));
             all.look_for_kdamonds(paths, threads.unwrap_or_default());
         }
-        all.found.extend(isotherms(&paths.proc));
+        all.found.extend(isotherms(&paths.proc, others));
         if let Some(switches) = all.read(&paths.lru_gen).as_deref().and_then(lru_gen)
             && switches & 1 != 0
         {
@@ -306,21 +314,35 @@ impl Default for ClearerPaths {
 
 /// Pids of the kernel's threads called kdamond, in order. One that ends meanwhile is left out.
 fn kdamonds(proc: &Path) -> io::Result<Vec<u32>> {
-    let mut pids = Vec::new();
+    let mut pids = kernel_threads(proc).map_or_else(|| all_tasks(proc), Ok)?;
     let mut text = Vec::new();
-    for entry in std::fs::read_dir(proc)? {
-        let name = entry?.file_name();
-        let Some(pid) = parse_number(name.as_encoded_bytes()).and_then(|pid| u32::try_from(pid).ok()) else {
-            continue;
-        };
-        let stat = read_into(proc.join(name).join("stat"), &mut text).ok().and_then(|()| parse::stat(&text));
-        // Any program may call itself that; only the kernel's threads bear the flag.
-        if stat.is_some_and(|stat| stat.kernel_thread && stat.comm.starts_with("kdamond")) {
-            pids.push(pid);
-        }
-    }
+    pids.retain(|pid| {
+        let at = proc.join(pid.to_string());
+        // Any program may call itself that; only the kernel's threads bear the flag. The name alone is cheaper to read.
+        read_into(at.join("comm"), &mut text).is_ok_and(|()| text.starts_with(b"kdamond"))
+            && read_into(at.join("stat"), &mut text).is_ok()
+            && parse::stat(&text).is_some_and(|stat| stat.kernel_thread)
+    });
     pids.sort_unstable();
     Ok(pids)
+}
+
+/// The kernel's threads, all of them children of one, where the kernel lists children; none in a pid namespace of its own,
+/// where they have no numbers.
+fn kernel_threads(proc: &Path) -> Option<Vec<u32>> {
+    let mut stat = Vec::new();
+    read_into(proc.join("2/stat"), &mut stat).ok()?;
+    if !parse::stat(&stat).is_some_and(|stat| stat.kernel_thread) {
+        return Some(Vec::new());
+    }
+    let children = read_text(proc.join("2/task/2/children")).ok()?;
+    Some(children.split_ascii_whitespace().filter_map(pid).collect())
+}
+
+fn all_tasks(proc: &Path) -> io::Result<Vec<u32>> {
+    let names = std::fs::read_dir(proc)?.map(|entry| entry.map(|entry| entry.file_name()));
+    let pids = names.map(|name| Ok(name?.to_str().and_then(pid)));
+    pids.filter_map(io::Result::transpose).collect()
 }
 
 fn pid(text: &str) -> Option<u32> {
