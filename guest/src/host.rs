@@ -119,6 +119,7 @@ pub struct Host {
     next_report: u64,
     reported: u64,
     batches: u64,
+    hinted: u64,
 }
 
 impl Host {
@@ -136,7 +137,7 @@ impl Host {
             Some(transport) => Some(unsafe { Balloon::new(transport, memory, options) }?),
             None => None,
         };
-        Ok(Self { balloon, ram, reporting: true, next_report: 0, reported: 0, batches: 0 })
+        Ok(Self { balloon, ram, reporting: true, next_report: 0, reported: 0, batches: 0, hinted: 0 })
     }
 
     /// Whether free memory can be reported.
@@ -165,6 +166,11 @@ impl Host {
         (self.reported, self.batches)
     }
 
+    /// Bytes of the hints in answers that are whole.
+    pub fn hinted(&self) -> u64 {
+        self.hinted
+    }
+
     /// Does what the host wants and what is due; returns soon.
     ///
     /// # Errors
@@ -187,8 +193,12 @@ impl Host {
         {
             zone().sweep();
             // A host that changes its mind ends the sweep; that is no failure.
-            while let Ok(Progress::Reported(_)) = zone().report(clock.now_us() * 1000, &mut round) {}
+            let mut blocks = 0;
+            while let Ok(Progress::Reported(more)) = zone().report(clock.now_us() * 1000, &mut round) {
+                blocks += more as u64;
+            }
             round.finish()?;
+            self.hinted += blocks * Order::HUGE.bytes();
         }
         self.report(clock)
     }

@@ -198,13 +198,14 @@ impl Guest {
         let (reported, batches) = self.host.reported();
         line!(
             "ok ram={} free={} live={} balloon={} cached={} waiting={} reported={reported} batches={batches} \
-             fragmentation={} reporting={}",
+             hinted={} fragmentation={} reporting={}",
             self.ram,
             memory::free_bytes(),
             crew::live(),
             self.host.ballooned(),
             stats.cached * FRAME_SIZE,
             stats.waiting * Order::HUGE.bytes(),
+            self.host.hinted(),
             stats.unusable_index(Order::HUGE),
             u8::from(self.host.can_report()),
         );

@@ -3,13 +3,12 @@
 use crate::args::{MonitorArgs, TargetArgs};
 use anyhow::Context;
 use isotherm_damon::{Attrs, TargetId};
-use isotherm_linux::probe::AccessedBitClearers;
+use isotherm_linux::probe::{AccessedBitClearers, Among};
 use isotherm_linux::process::Process;
 use isotherm_linux::targets::{Cgroup, ProcessRule, Tracker, TrackerOptions};
 use isotherm_linux::{FeedLimits, Observer, Session, Source, backend};
 use isotherm_record as rec;
 use isotherm_report::units::counted;
-use std::collections::BTreeSet;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -94,9 +93,16 @@ pub fn open_source(args: &MonitorArgs, attrs: Attrs, quiet: bool) -> anyhow::Res
     Ok(opened.source)
 }
 
-/// Says which other isotherms watch some of the processes of these pids.
-pub fn tell_of_isotherms(pids: &BTreeSet<u32>) {
-    let clearers = AccessedBitClearers::look().of(pids);
+/// Who clears Accessed bits of a session's processes besides it, now.
+pub fn clearers_beside(session: &mut Session) -> AccessedBitClearers {
+    let suspects = session.suspects();
+    AccessedBitClearers::look(suspects.as_deref().map_or(Among::ALL, Among::Those)).of(session.pids())
+}
+
+/// Says which other isotherms watch some of a session's processes.
+pub fn tell_of_isotherms(session: &mut Session) {
+    let clearers = clearers_beside(session);
+    let pids = session.pids();
     for (pid, targets) in clearers.isotherms() {
         let shared = targets.intersection(pids).count() as u64;
         say!(

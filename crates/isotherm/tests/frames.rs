@@ -32,16 +32,24 @@ fn giving_back_is_measured_with_a_conclusion() {
     }
 }
 
+/// On a busy machine the thread that reports may get no turn in slices as short as these: then longer ones follow.
 #[test]
 fn the_loop_s_memory_is_reported_while_it_is_timed() {
     let dir = tempfile::tempdir().unwrap();
-    let report =
-        run(dir.path(), &[&QUICK[..4], &["--slice", "50ms", "--only", "cost", "--json"]].concat()).json();
-    for part in ["bookkeeping", "with_host"] {
-        let touching = &report["cost"][part];
-        assert!(touching["without_ns"]["median"].as_f64().unwrap() > 0.0);
-        assert!(touching["reported_per_1000"].as_f64().unwrap() > 0.0, "{report}");
+    let of_slices = |slice| {
+        run(dir.path(), &[&QUICK[..4], &["--slice", slice, "--only", "cost", "--json"]].concat()).json()
+    };
+    let of_both = |report: &serde_json::Value, told: fn(&serde_json::Value) -> &serde_json::Value| {
+        ["bookkeeping", "with_host"].iter().all(|part| told(&report["cost"][part]).as_f64().unwrap() > 0.0)
+    };
+    let mut report = of_slices("50ms");
+    for slice in ["500ms", "5s"] {
+        if !of_both(&report, |touching| &touching["reported_per_1000"]) {
+            report = of_slices(slice);
+        }
     }
+    assert!(of_both(&report, |touching| &touching["reported_per_1000"]), "{report}");
+    assert!(of_both(&report, |touching| &touching["without_ns"]["median"]), "{report}");
     assert!(report["cost"]["host_ns"].as_f64().unwrap() > 0.0);
 }
 

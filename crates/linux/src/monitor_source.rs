@@ -2,6 +2,7 @@
 
 use crate::clock::{self, monotonic_ns};
 use crate::governor::{Governor, Spent};
+use crate::probe::AccessedBitClearers;
 use crate::process::Process;
 use crate::pte::{Lives, Pte};
 use crate::schemes::{SharedEngine, lock};
@@ -45,6 +46,11 @@ pub trait LiveOperations: Operations {
     /// See [`Source::list_processes`].
     fn list_processes(&mut self, _found: &mut Vec<ListedProcess>) -> bool {
         false
+    }
+
+    /// See [`Source::suspects`].
+    fn suspects(&mut self) -> Option<Vec<u32>> {
+        None
     }
 
     /// See [`Source::count_lives`].
@@ -369,6 +375,10 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         self.monitor.ops().inner.list_processes(found)
     }
 
+    fn suspects(&mut self) -> Option<Vec<u32>> {
+        self.monitor.ops().inner.suspects()
+    }
+
     fn count_lives(&mut self, everything: bool) -> Option<Lives> {
         self.monitor.ops().inner.count_lives(everything)
     }
@@ -421,6 +431,10 @@ impl LiveOperations for Pte {
 
     fn list_processes(&mut self, found: &mut Vec<ListedProcess>) -> bool {
         Self::list_processes(self, found)
+    }
+
+    fn suspects(&mut self) -> Option<Vec<u32>> {
+        self.named(&AccessedBitClearers::NAMES)
     }
 
     fn count_lives(&mut self, everything: bool) -> Option<Lives> {

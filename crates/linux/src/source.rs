@@ -143,6 +143,13 @@ pub trait Source {
         false
     }
 
+    /// Pids of all processes of the machine, the kernel's threads too, whose names begin like
+    /// [`AccessedBitClearers::NAMES`](crate::probe::AccessedBitClearers::NAMES), if the backend has a way to find them that is
+    /// cheaper than reading `/proc`.
+    fn suspects(&mut self) -> Option<Vec<u32>> {
+        None
+    }
+
     /// Begins to count the processes that targets start, or that anybody does, if the backend can do so exactly.
     fn count_lives(&mut self, _everything: bool) -> Option<Lives> {
         None

@@ -111,9 +111,13 @@ fn migrated(hinting: bool) -> u64 {
     guest.say("touch");
     guest.say("free 256M");
     let monitor = guest.monitor();
-    // So slowly that the guest, which looks 50 times a second, can answer before much is sent.
-    monitor.execute("migrate-set-parameters", json!({ "max-bandwidth": 256 * MIB })).unwrap();
+    // Slowly until the guest has answered, so that a busy machine does not decide what is sent before.
+    monitor.execute("migrate-set-parameters", json!({ "max-bandwidth": 2 * MIB })).unwrap();
     monitor.execute("migrate", json!({ "uri": "exec:cat > /dev/null" })).unwrap();
+    if hinting {
+        wait_until("the hints", || guest.stat("hinted") > 0);
+    }
+    guest.monitor().execute("migrate-set-parameters", json!({ "max-bandwidth": 256 * MIB })).unwrap();
     let mut state = json!(null);
     wait_until("the migration", || {
         state = guest.monitor().execute("query-migrate", json!({})).unwrap();

@@ -1,6 +1,6 @@
 //! Who else clears Accessed bits, as of lately, and which other isotherms did since the file began.
 
-use isotherm_linux::probe::AccessedBitClearers;
+use isotherm_linux::probe::{AccessedBitClearers, Among};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,8 @@ pub struct Clearers {
     latest: Option<(Instant, AccessedBitClearers)>,
     /// What the latest look took; before it, what one is going to take, about.
     takes: Duration,
+    /// Whether others say at whom to look, and when.
+    is_told: bool,
     /// Other isotherms found while the present file was written.
     met: AccessedBitClearers,
 }
@@ -46,13 +48,15 @@ impl Clearers {
             began: Instant::now(),
             takes: look_takes(loadavg),
             latest: None,
+            is_told: false,
             met: AccessedBitClearers::default(),
         }
     }
 
-    /// Whether it is late enough for the first look: the start is when there is most else to do.
+    /// Whether it is late enough for the first look: the start is when there is most else to do. Nobody need look who is told
+    /// where.
     pub fn may_look(&self) -> bool {
-        self.began.elapsed() >= self.stands()
+        !self.is_told && self.began.elapsed() >= self.stands()
     }
 
     /// What a look takes, about.
@@ -66,7 +70,7 @@ impl Clearers {
 
     /// Looks who clears the bits of those recorded now, unless the latest look still stands: then they are not asked for.
     pub fn look(&mut self, recorded: impl FnOnce() -> Recorded) {
-        if self.latest.as_ref().is_none_or(|(at, _)| at.elapsed() >= self.stands()) {
+        if !self.is_told && self.latest.as_ref().is_none_or(|(at, _)| at.elapsed() >= self.stands()) {
             self.look_now(&recorded());
         }
     }
@@ -74,9 +78,17 @@ impl Clearers {
     /// The same, whether or not the latest look stands.
     pub fn look_now(&mut self, recorded: &Recorded) {
         let start = Instant::now();
-        let found = AccessedBitClearers::look_but_at(&recorded.others);
+        let found = AccessedBitClearers::look(Among::All { but: &recorded.others });
         self.takes = start.elapsed();
         self.take(found, &recorded.pids);
+    }
+
+    /// The same, at those alone that it may be by their names; of the processes of these pids.
+    pub fn look_among(&mut self, suspects: &[u32], pids: &BTreeSet<u32>) {
+        let start = Instant::now();
+        let found = AccessedBitClearers::look(Among::Those(suspects));
+        (self.takes, self.is_told) = (start.elapsed(), true);
+        self.take(found, pids);
     }
 
     fn take(&mut self, found: AccessedBitClearers, pids: &BTreeSet<u32>) {

@@ -1,5 +1,5 @@
 //! The summary that a recording ends with, made while it is written: by a thread of its own that reads the file behind the
-//! recorder, so that all that is left at the end is the last second of it.
+//! recorder, so that what is left at the end takes less than half a second. A short one is read at the end alone.
 //!
 //! What it reads is what everybody will read, so its figures are those of a report on the file. It takes no memory for what
 //! it has not read yet, and keeps to a share of the CPU time that recording may cost, of which it is part: of more than that it
@@ -25,6 +25,16 @@ const SHARE: f64 = 0.1;
 
 /// The share of a CPU where there is no ceiling. A guess.
 const WITHOUT_CEILING: f64 = 0.1;
+
+/// What is left for the end in any case, bytes: it takes less than half a second then, and of a short recording nothing is
+/// taken from what it is about.
+const LEFT: u64 = 1 << 20;
+
+/// Bytes that are read at once, so that it keeps to its share: some 8 ms' worth.
+const PIECE: u64 = 16 << 10;
+
+/// The longest pause.
+const MOST: Duration = Duration::from_secs(86_400);
 
 /// How often it is looked whether somebody has lost patience.
 const LOOK: Duration = Duration::from_millis(20);
@@ -65,11 +75,15 @@ impl Digest {
     /// Begins to read the file at `path`, whose recorder may cost `ceiling` CPUs; 0: as much as it takes. `None` where that
     /// is not possible: then the file is to be read at the end.
     pub fn start(path: &Path, ceiling: f64) -> Option<Self> {
+        Self::start_leaving(LEFT, path, ceiling)
+    }
+
+    fn start_leaving(left: u64, path: &Path, ceiling: f64) -> Option<Self> {
         // To open a pipe would wait for its reader.
         let file = path.metadata().is_ok_and(|m| m.is_file()).then(|| File::open(path).ok())??;
         let share = if ceiling > 0.0 { ceiling * SHARE } else { WITHOUT_CEILING };
         let state = Arc::new(State::default());
-        let tail = Tail { file, at: 0, state: Arc::clone(&state), share, began: Instant::now() };
+        let tail = Tail { file, at: 0, state: Arc::clone(&state), share, left, began: Instant::now() };
         let name = path.display().to_string();
         let (made, receiver) = channel();
         let work = move || {
@@ -134,12 +148,16 @@ struct Tail {
     state: Arc<State>,
     /// CPU time that this thread may take, until the file is complete.
     share: f64,
+    /// What it is to leave for the end, bytes.
+    left: u64,
     began: Instant,
 }
 
 impl Tail {
     /// Waits until there is something to read, and time to do it. How much there is.
     fn wait(&self) -> io::Result<u64> {
+        // Counted once: each wake-up costs something, too, so that to wait for that as well would never end.
+        let due = self.to_wait().map(|wait| Instant::now() + wait);
         let mut written = self.state.written.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let Written { bytes, all, unwanted } = *written;
@@ -149,13 +167,13 @@ impl Tail {
             if all {
                 return Ok(u64::MAX);
             }
-            let pause = self.to_wait();
-            let wait = if bytes > self.at { pause } else { Some(Duration::MAX) };
-            let Some(wait) = wait else { return Ok(bytes - self.at) };
-            written = if wait == Duration::MAX {
+            let left = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now()));
+            written = if bytes <= self.at.saturating_add(self.left) {
                 self.state.changed.wait(written).unwrap_or_else(PoisonError::into_inner)
+            } else if left.is_zero() {
+                return Ok((bytes - self.at).min(PIECE));
             } else {
-                let waited = self.state.changed.wait_timeout(written, wait);
+                let waited = self.state.changed.wait_timeout(written, left);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             };
         }
@@ -166,8 +184,9 @@ impl Tail {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         let spent = Duration::new(cpu.tv_sec.unsigned_abs(), u32::try_from(cpu.tv_nsec).unwrap_or(0));
         self.state.cpu_ns.store(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        let due = Duration::try_from_secs_f64(spent.as_secs_f64() / self.share).unwrap_or(Duration::MAX);
-        due.checked_sub(self.began.elapsed()).filter(|wait| !wait.is_zero())
+        // A day, should it be longer than can be said.
+        let due = Duration::try_from_secs_f64(spent.as_secs_f64() / self.share).unwrap_or(MOST);
+        due.min(MOST).checked_sub(self.began.elapsed()).filter(|wait| !wait.is_zero())
     }
 }
 
@@ -197,7 +216,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.rec");
         let mut writer = isotherm_record::rec::Writer::new(File::create(&path).unwrap(), "x").unwrap();
-        let digest = Digest::start(&path, share / SHARE).unwrap();
+        let digest = Digest::start_leaving(0, &path, share / SHARE).unwrap();
         let mut made_up = Synthetic::new(Shape { nr_regions: 60_000, nr_targets: 2, ..Shape::default() });
         let mut bytes = 0;
         while let Some(item) = made_up.next_ref().unwrap() {
@@ -240,6 +259,7 @@ mod tests {
             at: 0,
             state: Arc::clone(&digest.state),
             share: 1e9,
+            left: 0,
             began: Instant::now(),
         };
         while tail.at < bytes {
@@ -251,6 +271,32 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_no_time_at_the_end_is_left_for_it() {
+        let (digest, dir) = followed(1e9);
+        let path = dir.path().join("x.rec");
+        let bytes = path.metadata().unwrap().len();
+        let state = Arc::new(State::default());
+        let mut tail = Tail {
+            file: File::open(&path).unwrap(),
+            at: 0,
+            state: Arc::clone(&state),
+            share: 1e9,
+            left: bytes - 10,
+            began: Instant::now(),
+        };
+        state.change(|written| written.bytes = bytes);
+        let mut rest = vec![0; 1 << 20];
+        assert_eq!(tail.read(&mut rest[..10]).unwrap(), 10);
+        let reads_on = std::thread::spawn(move || (tail.read(&mut rest).unwrap(), tail.at));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!reads_on.is_finished(), "it waits for the end");
+        state.change(|written| written.all = true);
+        let (read, at) = reads_on.join().unwrap();
+        assert_eq!(read as u64 + 10, at);
+        drop(digest);
+    }
+
+    #[test]
     fn it_keeps_to_its_share() {
         let (digest, dir) = followed(1e-9);
         let tail = Tail {
@@ -258,6 +304,7 @@ mod tests {
             at: 0,
             state: Arc::clone(&digest.state),
             share: 1e-9,
+            left: 0,
             began: Instant::now(),
         };
         // Any CPU time at all is more than a billionth.

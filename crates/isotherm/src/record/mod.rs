@@ -231,18 +231,19 @@ fn observe(
     let ends = || stop.asked() || failed.is_set() || unread.load(Ordering::Relaxed);
     let ended = session.start().and_then(|()| {
         if !args.quiet {
-            crate::live::tell_of_isotherms(session.pids());
+            crate::live::tell_of_isotherms(&mut session);
         }
         session.run(&mut { ends })
     });
     let signals = stop.count();
     let mut blind_spots = session.blind_spots();
     let pids = session.pids().clone();
+    let suspects = session.suspects();
     // The queues end with it.
     drop(session);
     let mut recorder = joined(recorder);
     if !own_kdamond {
-        blind_spots.extend(recorder.clearers_at_end(&pids).blind_spot());
+        blind_spots.extend(recorder.clearers_at_end(&pids, suspects.as_deref()).blind_spot());
     }
     joined(teller).finish();
     follower.iter().for_each(follow::finish);

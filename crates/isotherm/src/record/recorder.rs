@@ -208,8 +208,7 @@ impl Recorder {
     /// What could not be seen so far, and why.
     fn spots_so_far(&mut self) -> Vec<String> {
         let mut spots = self.spots.clone();
-        // Of the kernel's kdamonds one would be ours.
-        if self.header.backend.name != "kernel" {
+        if !self.is_of_the_kernel() {
             self.look_for_clearers();
             spots.extend(self.clearers.so_far(&self.pids()).blind_spot());
         }
@@ -221,14 +220,27 @@ impl Recorder {
         self.clearers.look(|| recorded(known));
     }
 
+    /// Of the kernel's kdamonds one would be ours.
+    fn is_of_the_kernel(&self) -> bool {
+        self.header.backend.name == "kernel"
+    }
+
     /// Pids of those observed now.
     fn pids(&self) -> BTreeSet<u32> {
         pids_of(&self.known)
     }
 
-    /// Who cleared bits of the processes of these pids, which are those observed last, while the last file was written.
-    pub fn clearers_at_end(&mut self, pids: &BTreeSet<u32>) -> AccessedBitClearers {
-        self.clearers.look_now(&recorded(&self.known));
+    /// Who cleared bits of the processes of these pids, which are those observed last, while the last file was written;
+    /// `suspects` as for [`Observer::suspects`].
+    pub fn clearers_at_end(
+        &mut self,
+        pids: &BTreeSet<u32>,
+        suspects: Option<&[u32]>,
+    ) -> AccessedBitClearers {
+        match suspects {
+            Some(suspects) => self.clearers.look_among(suspects, pids),
+            None => self.clearers.look_now(&recorded(&self.known)),
+        }
         self.clearers.so_far(pids)
     }
 
@@ -463,10 +475,16 @@ impl Observer for Recorder {
         self.spots = spots.to_vec();
     }
 
+    fn suspects(&mut self, suspects: &[u32]) {
+        if !self.is_of_the_kernel() {
+            self.clearers.look_among(suspects, &pids_of(&self.known));
+        }
+    }
+
     fn cost(&mut self, cost: &Cost) {
         self.ask_for_command_lines(ASKED_A_SECOND);
         // One that comes later and is gone at the end would be known to nobody.
-        if self.header.backend.name != "kernel" && self.clearers.may_look() {
+        if !self.is_of_the_kernel() && self.clearers.may_look() {
             self.look_for_clearers();
         }
         let processes = Some(self.processes_since(cost.met));

@@ -144,6 +144,23 @@ impl fmt::Display for AccessedBitClearer {
 /// read.
 const MOST_NAMED: usize = 8;
 
+/// Among which processes of the machine those that clear bits are looked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Among<'a> {
+    /// All, some 10 us each, but these, which are known not to be called [`AccessedBitClearers::ISOTHERM`].
+    All {
+        /// Their pids.
+        but: &'a BTreeSet<u32>,
+    },
+    /// These alone: all others are known not to have one of the names that begin like [`AccessedBitClearers::NAMES`].
+    Those(&'a [u32]),
+}
+
+impl Among<'_> {
+    /// All there are.
+    pub const ALL: Self = Self::All { but: &BTreeSet::new() };
+}
+
 /// All of them that the kernel tells of. Writers of `/proc/PID/clear_refs` are never among them: it tells of none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessedBitClearers {
@@ -157,26 +174,24 @@ impl AccessedBitClearers {
     /// The name of the programs that are taken for other isotherms.
     pub const ISOTHERM: &str = isotherms::COMM;
 
-    /// Looks for them. Takes some 10 us a process of the machine.
-    pub fn look() -> Self {
-        Self::look_but_at(&BTreeSet::new())
-    }
+    /// How the names of processes and threads begin that clear bits.
+    pub const NAMES: [[u8; 8]; 2] = [*b"isotherm", *b"kdamond."];
 
-    /// The same, but not at the processes of `others`, which are known not to be called [`Self::ISOTHERM`].
-    pub fn look_but_at(others: &BTreeSet<u32>) -> Self {
-        Self::look_in(&ClearerPaths::default(), others)
+    /// Looks for them.
+    pub fn look(among: Among<'_>) -> Self {
+        Self::look_in(&ClearerPaths::default(), among)
     }
 
     /// The same at other places.
-    pub fn look_in(paths: &ClearerPaths, others: &BTreeSet<u32>) -> Self {
+    pub fn look_in(paths: &ClearerPaths, among: Among<'_>) -> Self {
         let mut all = Self::default();
         let has_damon = paths.damon.exists()
             || DamonModule::ALL.iter().any(|module| paths.modules.join(module.name()).exists());
         if has_damon {
-            let threads = all.tell(&paths.proc, kdamonds(&paths.proc));
+            let threads = all.tell(&paths.proc, kdamonds(&paths.proc, among));
             all.look_for_kdamonds(paths, threads.unwrap_or_default());
         }
-        all.found.extend(isotherms(&paths.proc, others));
+        all.found.extend(isotherms(&paths.proc, among));
         if let Some(switches) = all.read(&paths.lru_gen).as_deref().and_then(lru_gen)
             && switches & 1 != 0
         {
@@ -313,8 +328,11 @@ impl Default for ClearerPaths {
 }
 
 /// Pids of the kernel's threads called kdamond, in order. One that ends meanwhile is left out.
-fn kdamonds(proc: &Path) -> io::Result<Vec<u32>> {
-    let mut pids = kernel_threads(proc).map_or_else(|| all_tasks(proc), Ok)?;
+fn kdamonds(proc: &Path, among: Among<'_>) -> io::Result<Vec<u32>> {
+    let mut pids = match among {
+        Among::All { .. } => kernel_threads(proc).map_or_else(|| all_tasks(proc), Ok)?,
+        Among::Those(pids) => pids.to_vec(),
+    };
     let mut text = Vec::new();
     pids.retain(|pid| {
         let at = proc.join(pid.to_string());

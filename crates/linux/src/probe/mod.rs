@@ -9,7 +9,7 @@ mod clearers;
 mod facts;
 mod trial;
 
-pub use clearers::{AccessedBitClearer, AccessedBitClearers, ClearerPaths, DamonModule};
+pub use clearers::{AccessedBitClearer, AccessedBitClearers, Among, ClearerPaths, DamonModule};
 pub use facts::KernelFacts;
 pub(crate) use facts::is_initial_user_namespace;
 
@@ -143,7 +143,7 @@ pub fn probe() -> Report {
         .into_iter()
         .map(|(kind, name, purpose, finding)| Capability::new(kind, name, purpose, finding))
         .collect();
-    Report { facts, capabilities, accessed_bit_clearers: AccessedBitClearers::look() }
+    Report { facts, capabilities, accessed_bit_clearers: AccessedBitClearers::look(Among::ALL) }
 }
 
 /// What the `pte` backend needs, as far as can be told without loading its BPF program.

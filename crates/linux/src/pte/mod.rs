@@ -147,6 +147,15 @@ impl Pte {
         }
     }
 
+    /// Pids of all processes, the kernel's threads too, whose names begin with one of `beginnings`, as cheaply. `None` where
+    /// that cannot be told.
+    pub fn named(&mut self, beginnings: &[[u8; 8]]) -> Option<Vec<u32>> {
+        self.walker.named(beginnings).unwrap_or_else(|failed| {
+            self.error.get_or_insert(failed);
+            None
+        })
+    }
+
     /// Says what a process has mapped: sorted, disjoint, one range a mapping, as a folio must lie whole in one.
     pub fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]) {
         if let Some(target) = self.targets.get_mut(&id) {

@@ -134,11 +134,12 @@ const FIELDS_OF_RUNNING: [(&str, &str); 8] = [
 ];
 
 /// Those that it takes beside them to list all processes, in the order of `struct offsets`, after the others.
-const FIELDS_OF_LISTS: [(&str, &str); 4] = [
+const FIELDS_OF_LISTS: [(&str, &str); 5] = [
     ("task_struct", "tasks"),
     ("task_struct", "tgid"),
     ("task_struct", "real_parent"),
     ("task_struct", "group_leader"),
+    ("task_struct", "comm"),
 ];
 
 /// The types those are fields of.
@@ -156,7 +157,7 @@ pub const TYPES: [&str; 9] = [
 
 const _: () = assert!(size_of::<Args>() == 64 && size_of::<Slot>() == 16 && size_of::<Request>() == 24);
 const _: () = assert!(size_of::<Asked>() == 16);
-const _: () = assert!(FIELDS.len() + FIELDS_OF_RUNNING.len() + FIELDS_OF_LISTS.len() == 27);
+const _: () = assert!(FIELDS.len() + FIELDS_OF_RUNNING.len() + FIELDS_OF_LISTS.len() == 28);
 
 /// What was found in place of a page table that was asked for, or it.
 #[derive(Clone, Copy, Debug)]
@@ -437,21 +438,9 @@ impl Walker {
     /// When the kernel refuses to run the program at all.
     pub fn list(&mut self, found: &mut Vec<ListedProcess>) -> io::Result<bool> {
         found.clear();
-        if !self.lists {
-            return Ok(false);
-        }
-        let args = self.run(Read::List, -1, 0)?;
-        if args.own != std::process::id() || args.list as usize == MAX_LISTED {
-            // That stays so.
-            self.lists = false;
-        }
-        if args.status != 0 || !self.lists {
-            return Ok(false);
-        }
-        let words = self.shared.get().table.as_flattened().chunks_exact(LISTED_WORDS);
+        let Some(listed) = self.read_list()? else { return Ok(false) };
         let mut first = 0;
-        for words in words.take(args.list as usize) {
-            let &[pids, mark, flags, _] = words else { continue };
+        for &[pids, mark, flags, _] in listed {
             let (pid, parent) = (pids as u32, (pids >> 32) as u32);
             if pid == 0 {
                 first = found.len();
@@ -464,6 +453,33 @@ impl Walker {
         // The list is a ring: it was begun at the caller, and its first is the one that the kernel began with.
         found.rotate_left(first);
         Ok(true)
+    }
+
+    /// Pids of all processes, the kernel's threads too, whose names begin with one of `beginnings`. `None` where
+    /// [`Self::list`] tells nothing.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program at all.
+    pub fn named(&mut self, beginnings: &[[u8; 8]]) -> io::Result<Option<Vec<u32>>> {
+        let Some(listed) = self.read_list()? else { return Ok(None) };
+        let is_one = |name: &u64| beginnings.contains(&name.to_ne_bytes());
+        Ok(Some(listed.iter().filter(|[.., name]| is_one(name)).map(|[pids, ..]| *pids as u32).collect()))
+    }
+
+    fn read_list(&mut self) -> io::Result<Option<&[[u64; LISTED_WORDS]]>> {
+        if !self.lists {
+            return Ok(None);
+        }
+        let args = self.run(Read::List, -1, 0)?;
+        if args.own != std::process::id() || args.list as usize == MAX_LISTED {
+            // That stays so.
+            self.lists = false;
+        }
+        if args.status != 0 || !self.lists {
+            return Ok(None);
+        }
+        let (listed, _) = self.shared.get().table.as_flattened().as_chunks();
+        Ok(listed.get(..args.list as usize))
     }
 
     /// The frame numbers of kernel addresses of the caller's own, one a page; `None` where one is not mapped.

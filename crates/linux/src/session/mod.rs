@@ -107,6 +107,8 @@ pub struct Session {
     cost_at_ns: u64,
     cost_cpu: Duration,
     cost_counters: Counters,
+    /// When the observers are told next who may clear Accessed bits.
+    suspects_at: u64,
 }
 
 /// Whether snapshots from the start of the first to the end of the last leave no room for another in a duration. One that is
@@ -132,6 +134,9 @@ const MAX_SLEEP_NS: u64 = 100_000_000;
 /// out a snapshot, and not every wake-up need ask again.
 const WORK_PERIOD_NS: u64 = 50_000_000;
 const COST_PERIOD_NS: u64 = 1_000_000_000;
+/// Between two looks who may clear Accessed bits, 0.3 ms for a thousand processes: one that is there for less may be missed. A
+/// guess.
+const SUSPECTS_PERIOD_NS: u64 = 5_000_000_000;
 /// Between two steps of other work, so that sampling is not late for it.
 const STEP_PERIOD_NS: u64 = 2_000_000;
 /// CPU time for taking in processes before the mappings of those taken in are read, at the start: two or three at a time.
@@ -173,6 +178,7 @@ impl Session {
             cost_at_ns: now,
             cost_cpu: process_cpu().saturating_sub(options.cpu_before),
             cost_counters: Counters::default(),
+            suspects_at: now.saturating_add(SUSPECTS_PERIOD_NS),
         }
     }
 
@@ -263,6 +269,7 @@ impl Session {
             self.listen_to_source(now);
             if now.saturating_sub(self.cost_at_ns) >= COST_PERIOD_NS {
                 self.tell_cost(now);
+                self.tell_suspects(now);
                 self.catch_up(now);
             }
             let deadline =
@@ -313,6 +320,12 @@ impl Session {
     /// What the source cannot see.
     pub fn blind_spots(&mut self) -> Vec<String> {
         self.source.blind_spots()
+    }
+
+    /// Pids of those that may clear Accessed bits, by their names, where that can be had for next to nothing; the others need not
+    /// be looked at.
+    pub fn suspects(&mut self) -> Option<Vec<u32>> {
+        self.source.suspects()
     }
 
     /// What the source did so far.
@@ -501,6 +514,16 @@ impl Session {
             maps: t.maps.list(),
         });
         self.outlets.catch_up(known, now);
+    }
+
+    fn tell_suspects(&mut self, now: u64) {
+        if now < self.suspects_at {
+            return;
+        }
+        self.suspects_at = now.saturating_add(SUSPECTS_PERIOD_NS);
+        if let Some(pids) = self.source.suspects() {
+            self.outlets.tell(&SessionEvent::Suspects(pids.into()));
+        }
     }
 
     fn tell_cost(&mut self, now: u64) {

@@ -96,6 +96,9 @@ pub enum SessionEvent {
     /// What cannot be seen of the targets, as far as it is known by now, a sentence each. Told when it changes, at most about
     /// once a second.
     BlindSpots(Arc<[String]>),
+    /// Pids of those that may clear Accessed bits, by their names ([`crate::Source::suspects`]); told every few seconds
+    /// where it takes next to nothing.
+    Suspects(Arc<[u32]>),
     /// About once a second, and at the end.
     Cost(Cost),
 }
@@ -127,6 +130,8 @@ pub trait Observer {
     fn refused(&mut self, _refusals: &Refusals) {}
     /// What cannot be seen of the targets, so far: replaces what was told before.
     fn blind_spots(&mut self, _spots: &[String]) {}
+    /// Pids of those that may clear Accessed bits.
+    fn suspects(&mut self, _pids: &[u32]) {}
     /// About once a second, and at the end.
     fn cost(&mut self, _cost: &Cost) {}
     /// Nothing came for about a second.
@@ -151,6 +156,7 @@ impl SessionEvent {
             Self::TargetEnd { id, reason, time_ns } => observer.target_end(*id, *reason, *time_ns),
             Self::Refused(refusals) => observer.refused(refusals),
             Self::BlindSpots(spots) => observer.blind_spots(spots),
+            Self::Suspects(pids) => observer.suspects(pids),
             Self::Cost(cost) => observer.cost(cost),
         }
     }

@@ -19,7 +19,7 @@ use anyhow::{Context, bail};
 use audit::Log;
 use isotherm_damon::Attrs;
 use isotherm_linux::actions::{Acting, Audit};
-use isotherm_linux::probe::{self, AccessedBitClearers};
+use isotherm_linux::probe;
 use isotherm_linux::process::Process;
 use isotherm_linux::schemes::preflight::{Severity, check};
 use isotherm_linux::schemes::{Engine, Rule, SharedEngine, lock};
@@ -226,13 +226,13 @@ fn apply(
         stop.asked() || failed.is_set()
     };
     let ended = session.start().and_then(|()| {
-        crate::live::tell_of_isotherms(session.pids());
+        crate::live::tell_of_isotherms(&mut session);
         notify.ready();
         session.run(&mut { ends })
     });
     notify.stopping();
     let mut blind_spots = session.blind_spots();
-    blind_spots.extend(AccessedBitClearers::look().of(session.pids()).blind_spot());
+    blind_spots.extend(crate::live::clearers_beside(&mut session).blind_spot());
     drop(session);
     over.store(true, Ordering::Relaxed);
     joined(show);

@@ -1,25 +1,31 @@
 //! Other isotherms at work: each clears the bits that the other looks for.
 
-use super::AccessedBitClearer;
-use crate::proc_file::{parse_number, read_text};
+use super::{AccessedBitClearer, Among, all_tasks, kernel_threads};
+use crate::proc_file::read_text;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The name of the program, as the kernel keeps it.
 pub(super) const COMM: &str = "isotherm";
 
-/// The isotherms below `proc` that hold descriptors of processes (pidfds), which is what they watch; but this one, and those
-/// of `others`, which are known to be other programs. What this user may not look into is left out.
-pub(super) fn isotherms(proc: &Path, others: &BTreeSet<u32>) -> Vec<AccessedBitClearer> {
+/// The isotherms below `proc` that hold descriptors of processes (pidfds), which is what they watch; but this one. What this
+/// user may not look into is left out.
+pub(super) fn isotherms(proc: &Path, among: Among<'_>) -> Vec<AccessedBitClearer> {
+    let pids = match among {
+        Among::All { but } => {
+            let threads: BTreeSet<u32> = kernel_threads(proc).unwrap_or_default().into_iter().collect();
+            let mut pids = all_tasks(proc).unwrap_or_default();
+            pids.retain(|pid| !but.contains(pid) && !threads.contains(pid));
+            pids
+        }
+        Among::Those(pids) => pids.to_vec(),
+    };
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(proc).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = parse_number(name.as_encoded_bytes()).and_then(|pid| u32::try_from(pid).ok());
-        let own = std::process::id();
-        let Some(pid) = pid.filter(|pid| *pid != own && !others.contains(pid)) else { continue };
+    for pid in pids.into_iter().filter(|pid| *pid != std::process::id()) {
+        let process = proc.join(pid.to_string());
         // The name is cheaper to read than where the program lies, and is not changed by a link to it.
-        if read_text(entry.path().join("comm")).is_ok_and(|comm| comm.trim_end() == COMM) {
-            let targets = watched(&entry.path());
+        if read_text(process.join("comm")).is_ok_and(|comm| comm.trim_end() == COMM) {
+            let targets = watched(&process);
             if !targets.is_empty() {
                 found.push(AccessedBitClearer::Isotherm { pid, targets });
             }

@@ -61,7 +61,7 @@ impl Machine {
     }
 
     fn found(&self) -> Vec<AccessedBitClearer> {
-        let all = AccessedBitClearers::look_in(&self.paths, &BTreeSet::new());
+        let all = AccessedBitClearers::look_in(&self.paths, Among::ALL);
         assert!(all.unreadable.is_empty(), "{:?}", all.unreadable);
         all.found
     }
@@ -77,7 +77,7 @@ fn where_nobody_is_at_work_nobody_is_found() {
             [],
             "a program that calls itself kdamond is none, nor is one that is off"
         );
-        assert_eq!(AccessedBitClearers::look_in(&machine.paths, &BTreeSet::new()).blind_spot(), None);
+        assert_eq!(AccessedBitClearers::look_in(&machine.paths, Among::ALL).blind_spot(), None);
     }
 }
 
@@ -89,7 +89,7 @@ fn a_module_that_is_on_is_named_once() {
         machine.put(&format!("module/{}/parameters/kdamond_pid", module.name()), "77\n");
         machine.thread(77, "kdamond.0", KTHREAD);
         assert_eq!(machine.found(), [AccessedBitClearer::Module { module, kdamond: Some(77) }]);
-        let sentence = AccessedBitClearers::look_in(&machine.paths, &BTreeSet::new()).blind_spot().unwrap();
+        let sentence = AccessedBitClearers::look_in(&machine.paths, Among::ALL).blind_spot().unwrap();
         assert!(sentence.contains(&format!("{} of the kernel, pid 77", module.name())), "{sentence}");
     }
 }
@@ -117,7 +117,7 @@ fn kdamonds_of_sysfs_are_those_that_are_on() {
     machine.thread(90, "kdamond.1", KTHREAD);
     let sysfs = AccessedBitClearer::Sysfs { index: 1, pid: Some(81), operations: Some("paddr".to_owned()) };
     assert_eq!(machine.found(), [sysfs, AccessedBitClearer::Kdamond { pid: 90 }]);
-    let sentence = AccessedBitClearers::look_in(&machine.paths, &BTreeSet::new()).blind_spot().unwrap();
+    let sentence = AccessedBitClearers::look_in(&machine.paths, Among::ALL).blind_spot().unwrap();
     assert!(sentence.contains("kdamond 1 of DAMON's sysfs files, pid 81, operations paddr"), "{sentence}");
     assert!(sentence.contains("and by a kdamond of an unknown owner, pid 90"), "{sentence}");
 }
@@ -130,7 +130,7 @@ fn a_kdamond_is_found_also_where_its_owner_may_not_be_read() {
     // Reading a directory fails for root as well.
     let state = "damon/admin/kdamonds/0/state";
     fs::create_dir_all(machine.dir.path().join(state)).unwrap();
-    let all = AccessedBitClearers::look_in(&machine.paths, &BTreeSet::new());
+    let all = AccessedBitClearers::look_in(&machine.paths, Among::ALL);
     assert_eq!(all.found, [AccessedBitClearer::Kdamond { pid: 77 }]);
     assert!(all.unreadable.len() == 1 && all.unreadable[0].contains(state), "{:?}", all.unreadable);
     assert!(all.blind_spot().is_some());
@@ -142,7 +142,7 @@ fn mglru_and_page_idle_are_told_but_are_not_at_work_all_the_time() {
     machine.put("lru_gen", "0x0007\n");
     machine.put("page_idle", "");
     assert_eq!(machine.found(), [AccessedBitClearer::LruGen { switches: 7 }, AccessedBitClearer::PageIdle]);
-    assert_eq!(AccessedBitClearers::look_in(&machine.paths, &BTreeSet::new()).blind_spot(), None);
+    assert_eq!(AccessedBitClearers::look_in(&machine.paths, Among::ALL).blind_spot(), None);
     machine.put("lru_gen", "0x0006\n");
     assert_eq!(machine.found(), [AccessedBitClearer::PageIdle], "bit 0 is the main switch");
     for rubbish in ["", "7\n", "0x\n", "0xfffffffff\n"] {
@@ -176,19 +176,20 @@ fn kdamonds_are_looked_for_among_the_children_of_kthreadd() {
         machine.thread(pid, "kdamond.0", if pid == 72 { 0 } else { KTHREAD });
     }
     let proc = &machine.paths.proc;
-    assert_eq!(kdamonds(proc).unwrap(), [70, 71], "where children are not listed, all are looked at");
+    assert_eq!(kdamonds(proc, Among::ALL).unwrap(), [70, 71], "where children are not listed, all are looked at");
     machine.put("proc/2/task/2/children", "70 72 ");
-    assert_eq!(kdamonds(proc).unwrap(), [70]);
+    assert_eq!(kdamonds(proc, Among::ALL).unwrap(), [70]);
+    assert_eq!(kdamonds(proc, Among::Those(&[71, 72])).unwrap(), [71]);
     machine.thread(2, "bash", 0);
-    assert_eq!(kdamonds(proc).unwrap(), [0; 0], "another namespace shows no thread of the kernel");
+    assert_eq!(kdamonds(proc, Among::ALL).unwrap(), [0; 0], "another namespace shows no thread of the kernel");
 }
 
 #[test]
 fn what_is_at_work_on_this_machine_is_found() {
-    let all = AccessedBitClearers::look();
+    let all = AccessedBitClearers::look(Among::ALL);
     let json = serde_json::to_string(&all).unwrap();
     assert_eq!(serde_json::from_str::<AccessedBitClearers>(&json).unwrap(), all);
-    let threads = kdamonds(Path::new("/proc")).unwrap();
+    let threads = kdamonds(Path::new("/proc"), Among::ALL).unwrap();
     let kernels =
         |one: &AccessedBitClearer| one.is_at_work() && !matches!(one, AccessedBitClearer::Isotherm { .. });
     assert_eq!(all.found.iter().any(kernels), !threads.is_empty(), "{all:?}");
@@ -216,11 +217,14 @@ fn another_isotherm_is_found_by_what_it_watches() {
     );
     watcher(601, "isotherm\n", &[("/dev/null", 8)]);
     watcher(602, "systemd\n", &[("pidfd:[41]", 9)]);
-    let all = AccessedBitClearers::look_in(&machine.paths, &BTreeSet::new());
+    let all = AccessedBitClearers::look_in(&machine.paths, Among::ALL);
     assert_eq!(all.found, [AccessedBitClearer::Isotherm { pid: 600, targets: [7, 9].into() }]);
     assert!(all.blind_spot().unwrap().contains("another isotherm, pid 600, that watches 2 processes"));
-    let spared = AccessedBitClearers::look_in(&machine.paths, &BTreeSet::from([600]));
+    let spared = AccessedBitClearers::look_in(&machine.paths, Among::All { but: &BTreeSet::from([600]) });
     assert_eq!(spared.found, [], "it is known to be another program");
+    for (those, found) in [(&[600, 602][..], &all.found[..]), (&[601, 602], &[])] {
+        assert_eq!(AccessedBitClearers::look_in(&machine.paths, Among::Those(those)).found, found);
+    }
     assert_eq!(all.clone().of(&[9].into()).found.len(), 1);
     assert_eq!(all.of(&[8].into()).blind_spot(), None, "what it watches is nothing of ours");
 }
