@@ -72,6 +72,8 @@ impl Watched {
             if !same {
                 self.end_rest(since, moment, tuning);
             }
+        } else if let Some(since) = before.still_since.filter(|_| !same) {
+            self.begin_windows_at(before.asked.at, since);
         }
         let activity = &mut self.activity;
         if same {
@@ -120,6 +122,17 @@ impl Watched {
         if changed {
             self.dirty = true;
             self.take_census(until.now, tuning);
+        }
+    }
+
+    /// What was cleared since it was `still` could not be accessed before it ran again, which was later than `at`.
+    fn begin_windows_at(&mut self, at: u64, still: u64) {
+        for cell in self.blocks.iter_mut().flat_map(super::target::Block::used) {
+            if let State::Watching { since, .. } = &mut cell.state
+                && *since >= still
+            {
+                *since = at.max(*since);
+            }
         }
     }
 

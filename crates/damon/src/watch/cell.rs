@@ -23,7 +23,7 @@
 
 use super::evidence::{Evidence, Verdict};
 use super::shown::{Shown, observations};
-use super::tuning::{ABSENT, NEW_FADES, SHORTEST, Tuning};
+use super::tuning::{ABSENT, LATE_LOOK, NEW_FADES, SHORTEST, Tuning};
 
 /// When something was done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -202,6 +202,7 @@ impl Cell {
                 }
                 let left = self.window & !shown;
                 let is_rest = self.is_rest;
+                let was_idle = self.evidence.hits <= 0.0;
                 let counts = self.first || self.unbroken || self.evidence.hits <= 0.0;
                 // Where pages appear, those that might have are among those watched.
                 let watched = if appeared == 0 { self.window } else { self.window | absent };
@@ -253,7 +254,9 @@ impl Cell {
                     let next = self.evidence.window_length(tuning, longest);
                     self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
                 } else {
-                    self.state = State::Lit;
+                    // Looked at so late, that it was accessed says next to nothing of how hot it is: it is to be seen anew, once.
+                    let is_vague = was_idle && !self.shared && length > LATE_LOOK * longest as f32;
+                    self.state = if is_vague { State::Unseen } else { State::Lit };
                     self.window = 0;
                 }
                 Told::Closed(Window { share, length, counts, is_rest, late, verdict })

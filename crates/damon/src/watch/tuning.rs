@@ -96,6 +96,8 @@ pub(super) const TELLING: f32 = 10.0;
 /// within a second (`tests/simulated/seconds.rs`) is .90 with 1, .95 with 16 and .954 with 32; windows of different kinds
 /// differ by up to a quarter, which is no chance, so not all 64.
 pub(super) const MOST_OBSERVATIONS: u8 = 32;
+/// Windows of more than so many aggregations, in which memory that was idle was accessed, tell next to nothing of its rate.
+pub(super) const LATE_LOOK: f32 = 2.0;
 /// Shortest length that is believed of a window, in intervals: clocks and calls are no more exact.
 pub(super) const SHORTEST: f32 = 0.1;
 /// Exposure that counts of a cell, at most, where rates change: past it a few cells would outweigh all around them.

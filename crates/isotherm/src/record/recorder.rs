@@ -232,11 +232,7 @@ impl Recorder {
 
     /// Who cleared bits of the processes of these pids, which are those observed last, while the last file was written;
     /// `suspects` as for [`Observer::suspects`].
-    pub fn clearers_at_end(
-        &mut self,
-        pids: &BTreeSet<u32>,
-        suspects: Option<&[u32]>,
-    ) -> AccessedBitClearers {
+    pub fn clearers_at_end(&mut self, pids: &BTreeSet<u32>, suspects: Option<&[u32]>) -> AccessedBitClearers {
         match suspects {
             Some(suspects) => self.clearers.look_among(suspects, pids),
             None => self.clearers.look_now(&recorded(&self.known)),

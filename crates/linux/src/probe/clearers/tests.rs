@@ -176,12 +176,20 @@ fn kdamonds_are_looked_for_among_the_children_of_kthreadd() {
         machine.thread(pid, "kdamond.0", if pid == 72 { 0 } else { KTHREAD });
     }
     let proc = &machine.paths.proc;
-    assert_eq!(kdamonds(proc, Among::ALL).unwrap(), [70, 71], "where children are not listed, all are looked at");
+    assert_eq!(
+        kdamonds(proc, Among::ALL).unwrap(),
+        [70, 71],
+        "where children are not listed, all are looked at"
+    );
     machine.put("proc/2/task/2/children", "70 72 ");
     assert_eq!(kdamonds(proc, Among::ALL).unwrap(), [70]);
     assert_eq!(kdamonds(proc, Among::Those(&[71, 72])).unwrap(), [71]);
     machine.thread(2, "bash", 0);
-    assert_eq!(kdamonds(proc, Among::ALL).unwrap(), [0; 0], "another namespace shows no thread of the kernel");
+    assert_eq!(
+        kdamonds(proc, Among::ALL).unwrap(),
+        [0; 0],
+        "another namespace shows no thread of the kernel"
+    );
 }
 
 #[test]
