@@ -391,6 +391,11 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         self.governor.charge(cpu);
     }
 
+    fn spent_beside(&mut self, cpu: Duration) {
+        self.governor.leave_out(cpu);
+        self.governor.charge(cpu);
+    }
+
     fn spent_before(&mut self, cpu: Duration) {
         self.governor.spent_before(cpu);
     }

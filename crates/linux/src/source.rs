@@ -133,6 +133,10 @@ pub trait Source {
     /// ceiling. A source without a budget of its own need not heed it.
     fn charge(&mut self, _cpu: Duration) {}
 
+    /// The thread that calls [`Source::tick`] spent CPU time on the source's behalf that has a budget of its own: ticks need not
+    /// wait until it is made good. A source without a budget of its own need not heed it.
+    fn spent_beside(&mut self, _cpu: Duration) {}
+
     /// So much CPU time was spent on the source's behalf before it began: it is to be made good. A source without a budget of its
     /// own need not heed it.
     fn spent_before(&mut self, _cpu: Duration) {}

@@ -104,7 +104,9 @@ impl Session {
             if self.chores.has_work() {
                 self.read_mappings(now, |chores, targets, news| chores.step(targets, cpu, news));
             }
-            self.reading.spend(clock::of_this_thread().saturating_sub(start));
+            let spent = clock::of_this_thread().saturating_sub(start);
+            self.reading.spend(spent);
+            self.source.spent_beside(spent);
         }
     }
 

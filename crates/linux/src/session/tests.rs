@@ -167,6 +167,7 @@ fn name(event: &SessionEvent) -> String {
         SessionEvent::TargetEnd { id, reason, .. } => format!("end of {} {reason:?}", id.0),
         SessionEvent::Refused(refusals) => format!("refused {}", refusals.count),
         SessionEvent::BlindSpots(spots) => format!("blind spots {}", spots.join("; ")),
+        SessionEvent::Suspects(_) => "suspects".into(),
         SessionEvent::Cost(_) => "cost".into(),
     }
 }
