@@ -161,3 +161,33 @@ pub(super) fn busiest(targets: &[Watched]) -> Vec<usize> {
     busiest.sort_by(|a, b| of(b).total_cmp(&of(a)));
     busiest
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::Cell;
+    use super::super::target::Block;
+    use super::*;
+    use crate::TargetId;
+
+    #[test]
+    fn what_was_cleared_of_one_that_did_not_run_counts_from_when_it_was_last_known_not_to() {
+        let ran = |mark| Some(Ran { mark, now: false });
+        let at = |now| Moment { now, at: now * 1000 };
+        let watching = |since| State::Watching { since, due: 0, doubtful_until: 0 };
+        let mut block = Block::new(0, None);
+        // Cleared before it was known not to run, and since.
+        for (cell, since) in block.cells.iter_mut().zip([10_000, 50_000]) {
+            *cell = Cell { present: 1, window: 1, state: watching(since), ..Cell::default() };
+        }
+        let mut target = Watched::new(TargetId(1));
+        target.blocks.push(block);
+        for (now, mark) in [(40, 7), (60, 7), (200, 7)] {
+            target.told_of_running(ran(mark), at(now), &Tuning::DEFAULT);
+        }
+        assert!(target.activity.is_still() && !target.activity.is_resting());
+        target.told_of_running(ran(9), at(330), &Tuning::DEFAULT);
+        let states: Vec<State> =
+            target.blocks.iter().flat_map(|b| &b.cells).take(2).map(|c| c.state).collect();
+        assert_eq!(states, [watching(10_000), watching(200_000)]);
+    }
+}

@@ -412,6 +412,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_first_found_accessed_after_too_long_is_to_be_seen_anew_once() {
+        let closed = |cell: &mut Cell, from: u64, length: u64| {
+            cell.open(u64::MAX, true, at(from), 20, &T);
+            cell.looked(u64::MAX, u64::MAX, at(from + length), 1, 20, &T);
+            cell.state
+        };
+        let unseen = Cell { present: u64::MAX, state: State::Unseen, ..Cell::default() };
+        let mut in_time = unseen;
+        assert_eq!(closed(&mut in_time, 1000, 40), State::Lit);
+        let mut late = unseen;
+        assert_eq!(closed(&mut late, 1000, 41), State::Unseen);
+        assert!(late.evidence.floor && late.rate() > 0.0, "that it was accessed is known");
+        assert_eq!(closed(&mut late, 1100, 100), State::Lit, "not for ever");
+    }
+
+    #[test]
     fn a_page_that_appears_was_accessed_and_is_unknown_later() {
         let mut cell = Cell::default();
         assert_eq!(cell.looked(0, 0, at(10), 10, 20, &T), Told::Nothing);
