@@ -239,7 +239,7 @@ impl Governor {
     }
 
     /// There are so many targets that each has its turn now and then.
-    fn has_many(&self) -> bool {
+    pub(crate) fn has_many(&self) -> bool {
         self.clearing > 0.0
     }
 

@@ -392,8 +392,11 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
     }
 
     fn spent_beside(&mut self, cpu: Duration) {
-        self.governor.leave_out(cpu);
-        self.governor.charge(cpu);
+        // Of many targets all wait for each other anyway, and what reading takes is most of what there is to do.
+        if !self.governor.has_many() {
+            self.governor.leave_out(cpu);
+            self.governor.charge(cpu);
+        }
     }
 
     fn spent_before(&mut self, cpu: Duration) {
