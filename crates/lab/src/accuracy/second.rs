@@ -37,13 +37,13 @@ pub struct Second {
     pub recall: Option<f64>,
     /// Harmonic mean of the two: twice the bytes in common by those recorded and those true.
     pub f1: Option<f64>,
-    /// True working set of a second, bytes.
+    /// True working set of a second, bytes, of all that the record was asked for, known to it or not.
     pub truth: Quartiles,
     /// Recorded working set of a second, bytes of the workload's areas.
     pub recorded: Quartiles,
-    /// Median of recorded / true, of the seconds in which anything was accessed.
+    /// Median of recorded / true over the bytes that the record knows, of the seconds in which any of them was accessed.
     pub ratio: Option<f64>,
-    /// Share of the bytes of which the record says that it does not know; they are in none of the other figures.
+    /// Share of the bytes of which the record says that it does not know; of the other figures they are in `truth` alone.
     pub unknown_share: f64,
 }
 
@@ -55,7 +55,15 @@ pub(super) struct Seconds {
     truth: f64,
     unknown: f64,
     all: f64,
-    wss: Vec<(f64, f64)>,
+    wss: Vec<WorkingSet>,
+}
+
+/// Bytes accessed in one second.
+#[derive(Clone, Copy, Debug)]
+struct WorkingSet {
+    truth: f64,
+    known_truth: f64,
+    recorded: f64,
 }
 
 impl Seconds {
@@ -98,24 +106,26 @@ impl Seconds {
         self.common += common;
         self.truth += both.0;
         self.recorded += both.1;
-        self.wss.push(both);
+        let asked = truth.segments.iter().filter(|s| regions.contains_key(&s.pid)).copied();
+        let asked = Coverage { segments: asked.collect() };
+        self.wss.push(WorkingSet { truth: asked.distinct_bytes(), known_truth: both.0, recorded: both.1 });
     }
 
     pub(super) fn verdict(&self) -> Option<Second> {
         let ratio = |part: f64, all: f64| (all > 0.0).then(|| part / all);
-        let quartiles = |pick: fn(&(f64, f64)) -> f64| {
+        let quartiles = |pick: fn(&WorkingSet) -> f64| {
             let bytes: Vec<u64> = self.wss.iter().map(|w| pick(w).round() as u64).collect();
             Quartiles::of(&bytes)
         };
-        let mut ratios: Vec<f64> = self.wss.iter().filter_map(|&(t, r)| ratio(r, t)).collect();
+        let mut ratios: Vec<f64> = self.wss.iter().filter_map(|w| ratio(w.recorded, w.known_truth)).collect();
         ratios.sort_by(f64::total_cmp);
         Some(Second {
             windows: self.wss.len() as u64,
             precision: ratio(self.common, self.recorded),
             recall: ratio(self.common, self.truth),
             f1: ratio(2.0 * self.common, self.recorded + self.truth),
-            truth: quartiles(|w| w.0)?,
-            recorded: quartiles(|w| w.1)?,
+            truth: quartiles(|w| w.truth)?,
+            recorded: quartiles(|w| w.recorded)?,
             ratio: ratios.get(ratios.len() / 2).copied(),
             unknown_share: ratio(self.unknown, self.all).unwrap_or(0.0),
         })

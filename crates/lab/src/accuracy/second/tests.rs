@@ -91,6 +91,16 @@ fn shared_memory_counts_once_with_the_accesses_of_all() {
     assert_eq!((got.precision, got.recall), (Some(1.0), Some(0.5)));
 }
 
+#[test]
+fn what_is_unknown_is_missing_from_all_but_the_truth() {
+    let phase = phase(vec![range(1, 0, 100, 20.0, false), range(1, 100, 150, 20.0, false)]);
+    let unknown = RegionSnapshot { seen_bp: 0, ..region(100, 150, 0.0) };
+    let got = judged(&phase, &[(1, vec![region(0, 100, 1.0), unknown])]).unwrap();
+    assert_eq!((got.truth.p50, got.recorded.p50), (150, 100));
+    assert_eq!((got.recall, got.ratio), (Some(1.0), Some(1.0)));
+    assert!((got.unknown_share - 1.0 / 3.0).abs() < 1e-9);
+}
+
 proptest! {
     /// Byte by byte.
     #[test]
