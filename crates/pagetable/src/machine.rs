@@ -126,19 +126,11 @@ pub unsafe trait Tlb {
     fn sync(&self);
 }
 
-/// Protection of lock-free walks: RCU, epochs, or on a single CPU interrupts held off.
+/// Protection of lock-free walks: while a guard lives, no retired page table that could be seen at its creation is reused.
 ///
 /// An operation on a range holds a guard for some tables at a time, while it takes and holds their locks; never while it
 /// allocates, or while a [`Gather`](crate::Gather) is flushed that is full.
-pub trait Rcu {
-    /// While it lives, no retired page table that could be seen at its creation is reused.
-    type Guard<'a>
-    where
-        Self: 'a;
-
-    /// Starts a protected section. They may be nested.
-    fn read_lock(&self) -> Self::Guard<'_>;
-}
+pub use isotherm_rcu::Rcu;
 
 /// What happens below the interface, for statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
