@@ -1,0 +1,485 @@
+//! Folios: `1 << order` frames, aligned to their size, that are counted as one.
+//!
+//! All frames of a folio know its order and how far its head is; the head holds the counts:
+//!
+//! - `maps`: how many page mappings there are, a huge leaf counting as all its pages;
+//! - `refs`: the references that keep the folio alive, one for every page mapping and one for each other holder;
+//! - `pins`: holders that do I/O to the memory and so need it to stay where it is.
+//!
+//! # How a reference is taken without a lock
+//!
+//! Whoever holds a reference may add more by plain additions. Whoever only knows a frame may find a folio there that is
+//! freed meanwhile, and whose frames become anything else. So [`Folio::get`] adds by compare-exchange, and only to a count
+//! that is not 0; a page that is not a live folio's head has a word there that is 0 or no count ([`PageMeta`]). A
+//! reference taken that way keeps whatever folio is there *now*; what it is, is read after it was taken, and if the frame
+//! is not part of it, the reference is given back. Acquire pairs with the release that made the folio.
+
+use core::fmt;
+use core::mem::ManuallyDrop;
+
+use crate::error::PageError;
+use crate::info::{DIRTY, Info, Kind, REFERENCED};
+use crate::sync::Ordering;
+use crate::{Block, Frame, Order, OwnedBlock, PageMeta, Pages};
+
+/// What a folio is, for copy-on-write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FolioKind {
+    /// Anonymous memory.
+    Anon,
+    /// Pages of a file: the page cache holds them too, so a private write always copies.
+    File,
+}
+
+/// The largest order of a folio: 2 MiB, what a PMD leaf maps with pages of 4 KiB.
+pub const MAX_FOLIO_ORDER: Order = Order::HUGE;
+
+/// One reference and one mapping.
+const MAPPED: u64 = 1 | 1 << 32;
+/// Half of what the count of references can hold: the other half is the room for additions that race.
+const MOST_REFERENCES: u32 = 1 << 31;
+
+/// What is known of the folio that a frame is part of. It holds no reference: unless the caller has one, or holds the lock
+/// of a table that maps the folio, it may be outdated, which harms nobody, for only [`Folio`]s give references back.
+#[derive(Clone, Copy)]
+pub struct FolioView<'m> {
+    head: Frame,
+    info: Info,
+    offset: u32,
+    meta: &'m PageMeta,
+}
+
+impl<'m> FolioView<'m> {
+    /// The folio that a frame belongs to.
+    ///
+    /// # Errors
+    /// [`PageError::Unknown`] if the frame has no metadata, [`PageError::NotAFolio`] if it is something else.
+    #[inline]
+    pub fn of<P: Pages + ?Sized>(pages: &'m P, frame: Frame) -> Result<Self, PageError> {
+        let own = pages.meta(frame).ok_or(PageError::Unknown)?;
+        let info = own.load();
+        if !info.is_folio() {
+            return Err(PageError::NotAFolio);
+        }
+        let offset = info.offset();
+        if offset == 0 {
+            return Ok(Self { head: frame, info, offset, meta: own });
+        }
+        let head = Frame(frame.0.wrapping_sub(u64::from(offset)));
+        let meta = pages.meta(head).ok_or(PageError::Unknown)?;
+        // A folio that is freed says so in its head only: what a tail says counts as long as the head agrees.
+        let info = meta.load();
+        if info.is_folio() && offset >> info.order() == 0 {
+            Ok(Self { head, info, offset, meta })
+        } else {
+            Err(PageError::NotAFolio)
+        }
+    }
+
+    /// The folio of a frame, if its order is 0.
+    #[inline(always)]
+    pub fn small<P: Pages + ?Sized>(pages: &'m P, frame: Frame) -> Option<Self> {
+        let meta = pages.meta(frame)?;
+        let info = meta.load();
+        info.is_small_folio().then_some(Self { head: frame, info, offset: 0, meta })
+    }
+
+    /// The first frame.
+    #[must_use]
+    pub fn head(&self) -> Frame {
+        self.head
+    }
+
+    /// The frame that was asked for.
+    #[must_use]
+    pub fn frame(&self) -> Frame {
+        self.head.add(u64::from(self.offset))
+    }
+
+    /// The order: the folio has [`Order::frames`] frames.
+    #[inline]
+    #[must_use]
+    pub fn order(&self) -> Order {
+        Order::of_bits(self.info.order())
+    }
+
+    /// What it is.
+    #[inline]
+    #[must_use]
+    pub fn kind(&self) -> FolioKind {
+        if self.info.is_anon() { FolioKind::Anon } else { FolioKind::File }
+    }
+
+    /// How many frames there are from the one that was asked for to the folio's end, at least 1.
+    #[inline]
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        ((1u32 << self.info.order()) - self.offset) as usize
+    }
+
+    /// References, those of mappings included.
+    #[must_use]
+    pub fn refs(&self) -> u32 {
+        self.meta.counts.load(Ordering::Acquire) as u32
+    }
+
+    /// Mappings of pages; a huge leaf counts as all its pages.
+    #[must_use]
+    pub fn maps(&self) -> u32 {
+        (self.meta.counts.load(Ordering::Acquire) >> 32) as u32
+    }
+
+    /// Pins.
+    #[inline]
+    #[must_use]
+    pub fn pins(&self) -> u32 {
+        self.meta.word.load(Ordering::Relaxed)
+    }
+
+    /// Written through a mapping that is gone, since this was last taken.
+    #[must_use]
+    pub fn take_dirty(&self) -> bool {
+        self.meta.take_flag(DIRTY)
+    }
+
+    /// Accessed through a mapping that is gone, since this was last taken.
+    #[must_use]
+    pub fn take_referenced(&self) -> bool {
+        self.meta.take_flag(REFERENCED)
+    }
+
+    /// Remembers what page table entries said that go.
+    #[inline]
+    pub fn mark(&self, dirty: bool, referenced: bool) {
+        self.meta.mark(dirty, referenced);
+    }
+
+    /// `pages` mappings more, each with its reference.
+    ///
+    /// # Errors
+    /// [`PageError::TooManyReferences`].
+    ///
+    /// # Safety
+    /// A reference is held of the folio by the caller, or by an entry that stays as it is. Each mapping is given back by
+    /// [`sub_mapped`](Self::sub_mapped).
+    #[inline]
+    pub unsafe fn add_mapped(&self, pages: usize) -> Result<(), PageError> {
+        let bits = pages as u64 * MAPPED;
+        // Relaxed: whoever adds holds a reference already.
+        let before = self.meta.counts.fetch_add(bits, Ordering::Relaxed);
+        if (before as u32).saturating_add(pages as u32) >= MOST_REFERENCES {
+            self.meta.counts.fetch_sub(bits, Ordering::Relaxed);
+            return Err(PageError::TooManyReferences);
+        }
+        Ok(())
+    }
+
+    /// As [`add_mapped`](Self::add_mapped), by a caller without a reference: only if the folio is still alive.
+    ///
+    /// # Errors
+    /// [`PageError::NotAFolio`] if the frame is not part of a live folio of this order any more;
+    /// [`PageError::TooManyReferences`].
+    ///
+    /// # Safety
+    /// Each mapping is given back by [`sub_mapped`](Self::sub_mapped). `pages` are these of whom the folio is.
+    pub unsafe fn try_add_mapped<P: Pages + ?Sized>(
+        &self,
+        pages: &'m P,
+        count: usize,
+    ) -> Result<(), PageError> {
+        self.try_add(count as u64 * MAPPED, count as u32)?;
+        let now = self.meta.load();
+        if now.order() == self.info.order() {
+            return Ok(());
+        }
+        // SAFETY: these were just added, and map nothing.
+        unsafe { Self { info: now, ..*self }.sub(pages, count as u64 * MAPPED, count as u32) };
+        Err(PageError::NotAFolio)
+    }
+
+    fn try_add(&self, bits: u64, refs: u32) -> Result<(), PageError> {
+        let mut counts = self.meta.counts.load(Ordering::Relaxed);
+        loop {
+            let before = counts as u32;
+            // No folio's count, but a table's progression: see `PageMeta`.
+            if before == 0 || before >= MOST_REFERENCES {
+                return Err(PageError::NotAFolio);
+            }
+            if before.saturating_add(refs) >= MOST_REFERENCES {
+                return Err(PageError::TooManyReferences);
+            }
+            let more = counts.wrapping_add(bits);
+            match self.meta.counts.compare_exchange_weak(counts, more, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => counts = now,
+            }
+        }
+    }
+
+    /// Gives back `count` mappings with their references, and the folio with the last.
+    ///
+    /// # Safety
+    /// The caller owns these mappings: entries that are gone, and that no TLB holds any more. `pages` are these of whom the
+    /// folio is.
+    #[inline]
+    pub unsafe fn sub_mapped<P: Pages + ?Sized>(self, pages: &P, count: usize) {
+        // SAFETY: the caller's duty.
+        unsafe { self.sub(pages, count as u64 * MAPPED, count as u32) };
+    }
+
+    /// # Safety
+    /// The caller owns what it gives back.
+    #[inline]
+    unsafe fn sub<P: Pages + ?Sized>(self, pages: &P, bits: u64, refs: u32) {
+        // Release: what this holder did to the memory happens before it is freed. Acquire: so did what others did.
+        let before = self.meta.counts.fetch_sub(bits, Ordering::AcqRel);
+        debug_assert!(before as u32 >= refs, "reference count of {:?} below zero", self.head);
+        if before as u32 == refs {
+            // SAFETY: that was the last reference.
+            unsafe { self.free(pages) };
+        }
+    }
+
+    /// # Safety
+    /// No reference is left, and the caller gave back the last.
+    #[cold]
+    unsafe fn free<P: Pages + ?Sized>(self, pages: &P) {
+        self.meta.set_kind(Kind::Unused, 0, 0);
+        // SAFETY: a folio is made of an owned block, and nobody refers to it any more.
+        unsafe { pages.free(OwnedBlock::new(Block::new(self.head, self.order()))) };
+    }
+}
+
+impl fmt::Debug for FolioView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Folio")
+            .field("head", &self.head)
+            .field("order", &self.order())
+            .field("kind", &self.kind())
+            .field("refs", &self.refs())
+            .field("maps", &self.maps())
+            .field("pins", &self.pins())
+            .finish()
+    }
+}
+
+/// A reference to a folio. While it lives, the folio's frames are not freed; dropped, it is given back, and the folio with
+/// the last one. It cannot be copied: a second one is a new [`get`](Self::get).
+///
+/// ```compile_fail,E0382
+/// # use isotherm_page::{Folio, Pages};
+/// fn given_back_twice<P: Pages>(folio: Folio<'_, P>) {
+///     drop(folio);
+///     drop(folio); // moved already
+/// }
+/// ```
+///
+/// A look at a folio gives nothing back that is somebody else's:
+///
+/// ```compile_fail,E0599
+/// # use isotherm_page::{FolioView, Frame, Pages};
+/// fn drop_anyones_reference<P: Pages>(pages: &P, frame: Frame) {
+///     FolioView::of(pages, frame).unwrap().put(pages);
+/// }
+/// ```
+pub struct Folio<'m, P: Pages + ?Sized> {
+    pages: &'m P,
+    view: FolioView<'m>,
+}
+
+impl<'m, P: Pages + ?Sized> Folio<'m, P> {
+    /// Makes a block a folio with one reference, the value that is returned.
+    ///
+    /// # Errors
+    /// The block comes back, with [`PageError::Misaligned`] if its order is above [`MAX_FOLIO_ORDER`] or it is not aligned,
+    /// [`PageError::Unknown`] if a frame has no metadata, [`PageError::InUse`] if one is something already.
+    ///
+    /// # Safety
+    /// The block was allocated from `pages`.
+    pub unsafe fn new(
+        pages: &'m P,
+        block: OwnedBlock,
+        kind: FolioKind,
+    ) -> Result<Self, (PageError, OwnedBlock)> {
+        let Block { frame: head, order } = *block;
+        if order > MAX_FOLIO_ORDER || !block.is_aligned() {
+            return Err((PageError::Misaligned(*block), block));
+        }
+        let page_kind = match kind {
+            FolioKind::Anon => Kind::Anon,
+            FolioKind::File => Kind::File,
+        };
+        if let Err(why) = set_kinds(pages, *block, page_kind) {
+            return Err((why, block));
+        }
+        let Some(meta) = pages.meta(head) else { return Err((PageError::Unknown, block)) };
+        meta.word.store(0, Ordering::Relaxed);
+        // Release: whoever gets a reference sees what the pages are.
+        meta.counts.store(1, Ordering::Release);
+        let _owned = block.into_block();
+        Ok(Self { pages, view: FolioView { head, info: meta.load(), offset: 0, meta } })
+    }
+
+    /// One reference more, of the folio that a frame is part of, if there is one that is alive. See the module's text.
+    ///
+    /// By the time it returns, the frame may have been unmapped from where the caller found it: look again.
+    ///
+    /// # Errors
+    /// [`PageError::Unknown`], [`PageError::NotAFolio`], [`PageError::TooManyReferences`].
+    pub fn get(pages: &'m P, frame: Frame) -> Result<Self, PageError> {
+        let seen = FolioView::of(pages, frame)?;
+        seen.try_add(1, 1)?;
+        // The reference keeps the head what it is from here on.
+        let head = Self { pages, view: FolioView { info: seen.meta.load(), offset: 0, ..seen } };
+        if seen.offset >> head.view.info.order() != 0 {
+            return Err(PageError::NotAFolio);
+        }
+        Ok(head.at(seen.offset))
+    }
+
+    fn at(mut self, offset: u32) -> Self {
+        self.view.offset = offset;
+        self
+    }
+
+    /// The frame alone, to be kept where a value cannot be. The reference stays taken.
+    #[must_use = "the frame is all that is left of the reference"]
+    pub fn into_raw(self) -> Frame {
+        let frame = self.view.frame();
+        core::mem::forget(self);
+        frame
+    }
+
+    /// The reference again, of a frame that [`into_raw`](Self::into_raw) gave; `None` if that was another's.
+    ///
+    /// # Safety
+    /// A reference to the frame's folio was made raw, and is made a value once.
+    pub unsafe fn from_raw(pages: &'m P, frame: Frame) -> Option<Self> {
+        let view = FolioView::of(pages, frame).ok()?;
+        Some(Self { pages, view })
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn view(&self) -> FolioView<'m> {
+        self.view
+    }
+
+    /// The pages it is of.
+    #[must_use]
+    pub fn pages(&self) -> &'m P {
+        self.pages
+    }
+
+    /// Keeps the folio where it is, for I/O, until the value is dropped.
+    pub fn pin(self) -> Pinned<'m, P> {
+        self.view.meta.word.fetch_add(1, Ordering::Relaxed);
+        Pinned { folio: self }
+    }
+
+    /// Takes the block of a folio that nobody else refers to out of it, to make it something else.
+    ///
+    /// # Errors
+    /// The folio comes back if there are other references; a pin is one.
+    pub fn into_unused(self) -> Result<crate::Unique<'m, P, crate::Unused>, Self> {
+        let alone = self.view.meta.counts.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if !alone {
+            return Err(self);
+        }
+        let this = ManuallyDrop::new(self);
+        let block = Block::new(this.view.head, this.view.order());
+        this.view.meta.set_kind(Kind::Unused, 0, 0);
+        clear_kinds(this.pages, block);
+        // SAFETY: the last reference was this one, and nobody gets another as the count is 0.
+        Ok(unsafe { crate::Unique::of(this.pages, OwnedBlock::new(block)) })
+    }
+}
+
+impl<'m, P: Pages + ?Sized> core::ops::Deref for Folio<'m, P> {
+    type Target = FolioView<'m>;
+
+    #[inline]
+    fn deref(&self) -> &FolioView<'m> {
+        &self.view
+    }
+}
+
+impl<P: Pages + ?Sized> Drop for Folio<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: this value is the reference.
+        unsafe { self.view.sub(self.pages, 1, 1) };
+    }
+}
+
+impl<P: Pages + ?Sized> fmt::Debug for Folio<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+/// A reference to a folio that also keeps it where it is: nobody replaces it by a copy, and fork copies it for the child.
+#[derive(Debug)]
+#[must_use = "dropped, the pin ends"]
+pub struct Pinned<'m, P: Pages + ?Sized> {
+    folio: Folio<'m, P>,
+}
+
+impl<'m, P: Pages + ?Sized> core::ops::Deref for Pinned<'m, P> {
+    type Target = Folio<'m, P>;
+
+    #[inline]
+    fn deref(&self) -> &Folio<'m, P> {
+        &self.folio
+    }
+}
+
+impl<P: Pages + ?Sized> Drop for Pinned<'_, P> {
+    fn drop(&mut self) {
+        let before = self.folio.view.meta.word.fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 0, "{:?} is not pinned", self.folio.view.head);
+    }
+}
+
+/// Makes all pages of an owned block this kind, or none.
+pub(crate) fn set_kinds<P: Pages + ?Sized>(pages: &P, block: Block, kind: Kind) -> Result<(), PageError> {
+    let order = block.order.get();
+    for offset in 0..1u32 << order {
+        let why = match pages.meta(block.frame.add(u64::from(offset))) {
+            None => PageError::Unknown,
+            Some(meta) if meta.load().is_in_use() || is_tail_of_live(pages, block, offset, meta) => {
+                PageError::InUse(block)
+            }
+            Some(meta) => {
+                // Of the largest block the second half is as far from its middle: no folio is that large.
+                meta.set_kind(kind, order, offset & 0x1ff);
+                continue;
+            }
+        };
+        for before in 0..offset {
+            if let Some(meta) = pages.meta(block.frame.add(u64::from(before))) {
+                meta.set_kind(Kind::Unused, 0, 0);
+            }
+        }
+        return Err(why);
+    }
+    Ok(())
+}
+
+/// Whether a page is the tail of a folio that is alive. Freed folios say so in their heads only, so one whose head lies
+/// in the block, where it was found unused, is none.
+fn is_tail_of_live<P: Pages + ?Sized>(pages: &P, block: Block, offset: u32, meta: &PageMeta) -> bool {
+    let info = meta.load();
+    info.is_folio()
+        && info.offset() > offset
+        && FolioView::of(pages, block.frame.add(u64::from(offset))).is_ok()
+}
+
+/// Makes all pages of a block unused.
+pub(crate) fn clear_kinds<P: Pages + ?Sized>(pages: &P, block: Block) {
+    for n in 0..block.order.frames() {
+        if let Some(meta) = pages.meta(block.frame.add(n)) {
+            meta.set_kind(Kind::Unused, 0, 0);
+        }
+    }
+}

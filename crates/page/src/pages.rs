@@ -1,0 +1,20 @@
+use crate::{Frame, OwnedBlock, PageMeta};
+
+/// Where pages' metadata is found, and where blocks go that nobody refers to any more: what the owned handles carry along, so
+/// that they can be given back by being dropped.
+///
+/// # Safety
+/// - [`meta`](Self::meta) returns the same metadata whenever it is asked for the same frame, and different metadata for
+///   different frames. A frame for which it says `None` once has none ever.
+/// - Nothing but the handles of this crate, and whoever was given a block by [`free`](Self::free) or has allocated it,
+///   changes what the frames of a block are.
+pub unsafe trait Pages {
+    /// The metadata of a frame; `None` if it has none (device memory).
+    fn meta(&self, frame: Frame) -> Option<&PageMeta>;
+
+    /// Takes a block back: no reference to it is left.
+    ///
+    /// # Safety
+    /// The block is one of this allocator's, was allocated as a whole, and is of no kind any more.
+    unsafe fn free(&self, block: OwnedBlock);
+}

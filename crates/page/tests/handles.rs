@@ -1,0 +1,246 @@
+//! What owns pages and refers to them: who frees what, and when.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use std::mem::MaybeUninit;
+use std::sync::Mutex;
+
+use isotherm_page::*;
+use proptest::prelude::*;
+
+/// 1024 frames from 1024 on; blocks come out by rising number and are free when they are back.
+struct Machine {
+    metas: Vec<PageMeta>,
+    freed: Mutex<Vec<Block>>,
+}
+
+const FIRST: u64 = 1024;
+
+// SAFETY: one record a frame.
+unsafe impl Pages for Machine {
+    fn meta(&self, frame: Frame) -> Option<&PageMeta> {
+        self.metas.get(usize::try_from(frame.0.checked_sub(FIRST)?).ok()?)
+    }
+
+    unsafe fn free(&self, block: OwnedBlock) {
+        self.freed.lock().unwrap().push(block.into_block());
+    }
+}
+
+impl Machine {
+    fn new() -> Machine {
+        Machine { metas: (0..1024).map(|_| PageMeta::new()).collect(), freed: Mutex::default() }
+    }
+
+    /// The block at this place, which the test uses once at a time.
+    fn block(&self, at: u64, order: u8) -> Unique<'_, Machine, Unused> {
+        let block = Block::new(Frame(FIRST + at), Order::new(order).unwrap());
+        // SAFETY: the tests use each block once at a time.
+        unsafe { Unique::new(self, OwnedBlock::new(block)) }
+    }
+
+    fn folio(&self, at: u64, order: u8) -> Folio<'_, Machine> {
+        self.block(at, order).into_folio(FolioKind::Anon).map_err(|(why, _)| why).unwrap()
+    }
+
+    fn freed(&self) -> Vec<Block> {
+        std::mem::take(&mut *self.freed.lock().unwrap())
+    }
+
+    fn kinds(&self) -> usize {
+        self.metas.iter().filter(|meta| meta.kind() != Kind::Unused).count()
+    }
+}
+
+#[test]
+fn the_last_reference_frees_and_no_other() {
+    let machine = Machine::new();
+    let folio = machine.folio(16, 4);
+    let block = Block::new(folio.head(), folio.order());
+    let by_tail = Folio::get(&machine, Frame(FIRST + 16 + 9)).unwrap();
+    assert_eq!(
+        (by_tail.head(), by_tail.frame(), by_tail.remaining()),
+        (folio.head(), folio.head().add(9), 7)
+    );
+    let view = folio.view();
+    drop(folio);
+    assert_eq!((view.refs(), machine.freed()), (1, vec![]));
+    let pinned = by_tail.pin();
+    assert_eq!((view.pins(), view.refs()), (1, 1));
+    drop(pinned);
+    assert_eq!((view.pins(), machine.freed()), (0, vec![block]));
+    // By head and by tail there is nothing to refer to any more.
+    for n in [0, 9] {
+        let gone = Folio::get(&machine, Frame(FIRST + 16 + n));
+        assert_eq!(gone.err(), Some(PageError::NotAFolio));
+    }
+    assert_eq!(machine.freed(), vec![], "it was freed once");
+}
+
+#[test]
+fn what_is_in_use_is_not_made_anything_else() {
+    let machine = Machine::new();
+    let folio = machine.folio(8, 1);
+    // Whoever claims to own what contains it, or is contained, gets nothing.
+    for (at, order) in [(8, 0), (9, 0), (8, 1), (0, 4)] {
+        let (why, unique) = machine.block(at, order).into_slab().unwrap_err();
+        assert!(matches!(why, PageError::InUse(_)), "{why}");
+        std::mem::forget(unique);
+        let (why, unique) = machine.block(at, order).into_folio(FolioKind::File).unwrap_err();
+        assert!(matches!(why, PageError::InUse(_)), "{why}");
+        std::mem::forget(unique);
+    }
+    assert_eq!((folio.refs(), folio.kind(), machine.kinds()), (1, FolioKind::Anon, 2));
+    drop(folio);
+    assert_eq!(machine.freed().len(), 1);
+    // Its tail still says what it was, and is free all the same.
+    let tail = machine.block(9, 0).into_slab().unwrap();
+    drop(tail);
+    // SAFETY: the page is this test's.
+    let table = unsafe { machine.metas[9].make_table() }.unwrap();
+    table.set_progression(u64::MAX);
+    assert_eq!(Folio::get(&machine, Frame(FIRST + 9)).err(), Some(PageError::NotAFolio));
+    table.end();
+}
+
+#[test]
+fn a_block_has_one_use_after_the_other() {
+    let machine = Machine::new();
+    let slab = machine.block(0, 2).into_slab().unwrap();
+    assert_eq!(machine.metas[3].kind(), Kind::Slab);
+    let folio = slab.into_unused().into_folio(FolioKind::File).map_err(|(why, _)| why).unwrap();
+    assert_eq!((machine.metas[3].kind(), folio.kind()), (Kind::File, FolioKind::File));
+    let other = Folio::get(&machine, folio.head()).unwrap();
+    let folio = folio.into_unused().unwrap_err();
+    drop(other);
+    let unused = folio.into_unused().unwrap();
+    assert_eq!(machine.kinds(), 0);
+    let reserved = unused.into_reserved().unwrap();
+    let frame = reserved.frame();
+    drop(reserved);
+    assert_eq!(
+        (machine.kinds(), machine.freed()),
+        (4, vec![]),
+        "reserved memory is not freed by being forgotten"
+    );
+    let again = machine.block(frame.0 - FIRST, 2).into_reserved().unwrap_err();
+    assert!(matches!(again.0, PageError::InUse(_)));
+    std::mem::forget(again);
+}
+
+#[test]
+fn folios_are_aligned_and_at_most_of_order_nine() {
+    let machine = Machine::new();
+    for (at, order) in [(1, 1), (0, 10), (256, 9)] {
+        let (why, unique) = machine.block(at, order).into_folio(FolioKind::Anon).unwrap_err();
+        assert!(matches!(why, PageError::Misaligned(_)), "{why}");
+        std::mem::forget(unique);
+    }
+    let (why, unique) = machine.block(1008, 5).into_folio(FolioKind::Anon).unwrap_err();
+    assert!(matches!(why, PageError::Misaligned(_)));
+    std::mem::forget(unique);
+    let (why, unique) = machine.block(1024, 0).into_folio(FolioKind::Anon).unwrap_err();
+    assert_eq!(why, PageError::Unknown);
+    std::mem::forget(unique);
+    assert_eq!(machine.kinds(), 0, "what failed half-way left nothing behind");
+    let slab = machine.block(0, 10).into_slab().unwrap();
+    drop(slab);
+    assert_eq!((machine.kinds(), machine.freed().len()), (0, 1));
+}
+
+#[test]
+fn a_count_does_not_overflow() {
+    let machine = Machine::new();
+    let folio = machine.folio(0, 0);
+    let most = (1 << 31) - 3;
+    // SAFETY: the test holds a reference, and gives these back below.
+    unsafe {
+        folio.add_mapped(most).unwrap();
+        assert_eq!(folio.add_mapped(2), Err(PageError::TooManyReferences));
+        assert_eq!(folio.try_add_mapped(&machine, 2), Err(PageError::TooManyReferences));
+    }
+    let last = Folio::get(&machine, folio.head()).unwrap();
+    assert_eq!(Folio::get(&machine, folio.head()).err(), Some(PageError::TooManyReferences));
+    drop(last);
+    // SAFETY: as above.
+    unsafe { folio.view().sub_mapped(&machine, most) };
+    assert_eq!((folio.refs(), folio.maps()), (1, 0));
+}
+
+#[test]
+fn a_reverse_map_is_kept_of_folios_of_this_array_only() {
+    let ranges = [FrameRange::new(FIRST, FIRST + 1024)];
+    let mut memory = vec![MaybeUninit::uninit(); page_array_size(&ranges)];
+    let array = PageArray::new(&ranges, 0, &mut memory).unwrap();
+    let machine = Machine::new();
+    let folio = machine.folio(0, 0);
+    let at = ReverseMap { mapping: 1, index: 2 };
+    assert_eq!(array.set_reverse_map(&folio, at), Err(at), "the same number, but another machine's");
+
+    struct OfArray<'m>(PageArray<'m>);
+    // SAFETY: the array has one record a frame.
+    unsafe impl Pages for OfArray<'_> {
+        fn meta(&self, frame: Frame) -> Option<&PageMeta> {
+            self.0.meta(frame)
+        }
+        unsafe fn free(&self, _: OwnedBlock) {}
+    }
+    let own = OfArray(array);
+    let block = Block::new(Frame(FIRST), Order::BASE);
+    // SAFETY: the block is the test's.
+    let folio = unsafe { Folio::new(&own, OwnedBlock::new(block), FolioKind::Anon) }.unwrap();
+    own.0.set_reverse_map(&folio, at).unwrap();
+    assert_eq!(own.0.reverse_map(folio.head()), Some(at));
+    let far = ReverseMap { mapping: 0, index: 1 << 36 };
+    assert_eq!(own.0.set_reverse_map(&folio, far), Err(far));
+    assert_eq!(own.0.reverse_map(Frame(0)), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
+    /// Against a naive model: sixteen blocks of four frames, each unused, a slab, or a folio with so many references.
+    #[test]
+    fn handles_agree_with_a_naive_model(steps in prop::collection::vec((0usize..16, 0u8..6), 0..200)) {
+        enum Held<'m> {
+            Nothing,
+            Slab(Unique<'m, Machine, Slab>),
+            Folio(Vec<Folio<'m, Machine>>),
+        }
+        let machine = Machine::new();
+        let mut held: Vec<_> = (0..16).map(|_| Held::Nothing).collect();
+        for (at, step) in steps {
+            let frame = Frame(FIRST + 4 * at as u64 + u64::from(step) % 4);
+            let slot = &mut held[at];
+            match (step, &mut *slot) {
+                (0, Held::Nothing) => {
+                    *slot = Held::Slab(machine.block(4 * at as u64, 2).into_slab().unwrap());
+                }
+                (1, Held::Nothing) => *slot = Held::Folio(vec![machine.folio(4 * at as u64, 2)]),
+                (2..4, Held::Folio(folios)) => folios.push(Folio::get(&machine, frame).unwrap()),
+                (4, Held::Folio(folios)) => {
+                    let last = folios.len() == 1;
+                    folios.pop();
+                    prop_assert_eq!(machine.freed().len(), usize::from(last));
+                    if last {
+                        *slot = Held::Nothing;
+                    }
+                }
+                (5, Held::Slab(slab)) => {
+                    prop_assert_eq!(slab.order().get(), 2);
+                    *slot = Held::Nothing;
+                    prop_assert_eq!(machine.freed().len(), 1);
+                }
+                _ => {}
+            }
+            match &*slot {
+                Held::Folio(folios) => {
+                    prop_assert_eq!(FolioView::of(&machine, frame).unwrap().refs(), folios.len() as u32);
+                }
+                Held::Slab(_) | Held::Nothing => {
+                    prop_assert_eq!(Folio::get(&machine, frame).err(), Some(PageError::NotAFolio));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! References taken without a lock, and the lock of a table, in every interleaving:
+//! `RUSTFLAGS='--cfg loom' cargo test --release -p isotherm-page --test loom`.
+#![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use std::sync::Arc;
+
+use isotherm_page::*;
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+/// Two pages with contents: what is freed is marked so, and whoever refers to a page looks whether it is.
+struct Machine {
+    metas: [PageMeta; 2],
+    contents: [UnsafeCell<u64>; 2],
+    freed: AtomicUsize,
+}
+
+// SAFETY: the contents are accessed by whoever refers to the page, or owns it.
+unsafe impl Sync for Machine {}
+
+// SAFETY: one record a frame.
+unsafe impl Pages for Machine {
+    fn meta(&self, frame: Frame) -> Option<&PageMeta> {
+        self.metas.get(frame.0 as usize)
+    }
+
+    unsafe fn free(&self, block: OwnedBlock) {
+        for n in 0..block.order.frames() {
+            // SAFETY: loom checks that nobody else accesses it.
+            self.contents[(block.frame.0 + n) as usize].with_mut(|page| unsafe { *page = 0 });
+        }
+        self.freed.fetch_add(1, Ordering::Release);
+        let _ = block.into_block();
+    }
+}
+
+impl Machine {
+    fn new() -> Arc<Machine> {
+        Arc::new(Machine {
+            metas: [PageMeta::new(), PageMeta::new()],
+            contents: [UnsafeCell::new(1), UnsafeCell::new(1)],
+            freed: AtomicUsize::new(0),
+        })
+    }
+
+    fn folio(&self, order: u8) -> Folio<'_, Machine> {
+        let block = Block::new(Frame(0), Order::new(order).unwrap());
+        // SAFETY: the models use each block once at a time.
+        unsafe { Folio::new(self, OwnedBlock::new(block), FolioKind::Anon) }.unwrap()
+    }
+
+    /// Looks at what a frame holds, if there is a folio to refer to.
+    fn look(&self, frame: Frame) -> Option<u64> {
+        let folio = Folio::get(self, frame).ok()?;
+        // SAFETY: the reference keeps the page; loom checks that it is not freed meanwhile.
+        let seen = self.contents[frame.0 as usize].with(|page| unsafe { *page });
+        drop(folio);
+        Some(seen)
+    }
+}
+
+/// Whoever gets a reference by a stale look finds memory that is not freed, and it is freed once.
+#[test]
+fn a_reference_is_taken_before_the_last_goes_or_not_at_all() {
+    loom::model(|| {
+        let machine = Machine::new();
+        std::mem::forget(machine.folio(1));
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            // SAFETY: the reference that was forgotten above.
+            unsafe { drop_first(&other) };
+        });
+        assert!(machine.look(Frame(1)).is_none_or(|seen| seen == 1));
+        there.join().unwrap();
+        assert_eq!(machine.freed.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// # Safety
+/// A reference of the folio at frame 0 was forgotten.
+unsafe fn drop_first(machine: &Machine) {
+    let held = Folio::get(machine, Frame(0)).unwrap();
+    // SAFETY: each is a reference: the one that was just taken, and the one that was forgotten.
+    let forgotten: Folio<'_, Machine> = unsafe { std::ptr::read(&held) };
+    drop(held);
+    drop(forgotten);
+}
+
+/// The folio is freed and its frames are made two smaller ones: a stale look gets one of what there was, of what there is,
+/// or nothing.
+#[test]
+fn a_reference_is_to_what_the_frame_is_part_of() {
+    loom::model(|| {
+        let machine = Machine::new();
+        std::mem::forget(machine.folio(1));
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            // SAFETY: the reference that was forgotten above.
+            unsafe { drop_first(&other) };
+            // Unless the other thread has a reference still.
+            let freed = other.freed.load(Ordering::Acquire) == 1;
+            if freed {
+                std::mem::forget(other.folio(0));
+            }
+            freed
+        });
+        if let Ok(folio) = Folio::get(&*machine, Frame(1)) {
+            assert_eq!((folio.head(), folio.order().get(), folio.frame()), (Frame(0), 1, Frame(1)));
+        }
+        let remade = there.join().unwrap();
+        assert_eq!(machine.freed.load(Ordering::Relaxed), 1);
+        match FolioView::of(&*machine, Frame(0)) {
+            // What was taken by mistake is given back.
+            Ok(small) => assert_eq!((remade, small.order().get(), small.refs()), (true, 0, 1)),
+            Err(why) => assert_eq!((remade, why), (false, PageError::NotAFolio)),
+        }
+    });
+}
+
+/// The frame is made a page table, whose progression a stale look must not count up.
+#[test]
+fn a_stale_look_changes_no_table() {
+    loom::model(|| {
+        let machine = Machine::new();
+        std::mem::forget(machine.folio(0));
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            // SAFETY: the reference that was forgotten above.
+            unsafe { drop_first(&other) };
+            // Unless the other thread has a reference still.
+            let freed = other.freed.load(Ordering::Acquire) == 1;
+            if freed {
+                // SAFETY: the page is free, and nobody else takes it.
+                unsafe { other.metas[0].make_table() }.unwrap().set_progression(0x1001);
+            }
+            freed
+        });
+        let _ = machine.look(Frame(0));
+        if there.join().unwrap() {
+            // SAFETY: it is a table since above.
+            assert_eq!(unsafe { machine.metas[0].table() }.progression(), 0x1001);
+        }
+    });
+}
+
+/// Two threads change a table's sequence and what it stands for, under the lock; the second finds the table stale if the first
+/// unlinked it.
+#[test]
+fn a_table_is_one_threads_at_a_time() {
+    loom::model(|| {
+        let machine = Machine::new();
+        // SAFETY: the page is this model's.
+        let before = unsafe { machine.metas[0].make_table() }.unwrap().sequence();
+        let change = |machine: &Machine| {
+            // SAFETY: it is a table.
+            let table = unsafe { machine.metas[0].table() };
+            loop {
+                match table.try_lock() {
+                    Ok(()) => break,
+                    Err(NotLocked::Held) => thread::yield_now(),
+                    Err(NotLocked::Stale) => return false,
+                }
+            }
+            table.change();
+            // SAFETY: under the lock; loom checks that nobody else is there.
+            let last = machine.contents[0].with_mut(|page| unsafe {
+                *page += 1;
+                *page == 3
+            });
+            if last {
+                table.unlock_stale()
+            } else {
+                table.unlock()
+            }
+            true
+        };
+        let other = machine.clone();
+        let there = thread::spawn(move || change(&other));
+        assert!(change(&machine));
+        assert!(there.join().unwrap());
+        assert!(!change(&machine), "the second unlinked it");
+        // SAFETY: as above.
+        assert_eq!(unsafe { machine.metas[0].table() }.sequence(), before + 2);
+    });
+}
