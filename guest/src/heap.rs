@@ -5,7 +5,7 @@ use crate::memory::{self, order_of};
 use crate::processor;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
-use isotherm_frames::{Block, FRAME_SIZE, Frame, Order};
+use isotherm_frames::{Block, FRAME_SIZE, Frame, Order, OwnedBlock};
 
 struct Heap;
 
@@ -22,12 +22,14 @@ fn order(layout: Layout) -> Option<Order> {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let block = order(layout).and_then(|order| memory::get(processor::current(), order).ok());
-        block.map_or(null_mut(), |block| block.address() as *mut u8)
+        block.map_or(null_mut(), |block| block.into_block().address() as *mut u8)
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         if let Some(order) = order(layout) {
-            memory::put(processor::current(), Block::new(Frame::containing(place as u64), order));
+            let block = Block::new(Frame::containing(place as u64), order);
+            // SAFETY: the caller gives back what `alloc` gave, with the same layout.
+            memory::put(processor::current(), unsafe { OwnedBlock::new(block) });
         }
     }
 }

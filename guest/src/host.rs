@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::memory::{RESERVE, free_bytes, get_reserve, order_of, put, zone};
 use core::ptr::NonNull;
 use isotherm_balloon::{Balloon, DirectMap, Error, Options, Stat, Stats, Step, ZoneSource};
-use isotherm_frames::{Block, FRAME_SIZE, Order, Progress};
+use isotherm_frames::{Block, FRAME_SIZE, Order, OwnedBlock, Progress};
 use virtio_drivers::transport::mmio::{MmioTransport, VirtIOHeader};
 use virtio_drivers::transport::pci::bus::{Command, ConfigurationAccess, DeviceFunction, PciRoot};
 use virtio_drivers::transport::pci::{PciTransport, virtio_device_type};
@@ -24,6 +24,7 @@ unsafe impl Hal for Machine {
         let Some(block) = order.and_then(|order| get_reserve(0, order).ok()) else {
             return (0, NonNull::dangling());
         };
+        let block = block.into_block();
         for address in (block.address()..block.address() + block.bytes()).step_by(8) {
             // SAFETY: inside the block that was just allocated.
             unsafe { crate::memory::write(address, 0) };
@@ -33,7 +34,9 @@ unsafe impl Hal for Machine {
 
     unsafe fn dma_dealloc(address: PhysAddr, _: NonNull<u8>, pages: usize) -> i32 {
         if let Some(order) = order_of(pages) {
-            put(0, Block::new(isotherm_frames::Frame::containing(address), order));
+            let block = Block::new(isotherm_frames::Frame::containing(address), order);
+            // SAFETY: the caller gives back what `dma_alloc` gave.
+            put(0, unsafe { OwnedBlock::new(block) });
         }
         0
     }

@@ -1,7 +1,7 @@
 //! Which blocks are live on a processor: a stack of them, in frames of their own.
 
 use crate::memory::{self, get_reserve, put};
-use isotherm_frames::{Block, Frame, GetError, Order};
+use isotherm_frames::{Block, Frame, GetError, Order, OwnedBlock};
 
 /// Bytes of an entry: block, generation.
 const ENTRY: u64 = 16;
@@ -10,7 +10,7 @@ const PER_PAGE: u64 = 4096 / ENTRY;
 /// A directory of 64 pages names 32 768 pages: 8 million blocks, 32 GiB of single frames.
 const DIRECTORY: u8 = 6;
 
-/// A live block and what its pages were stamped with; generation 0 is none yet.
+/// A live block, owned by whoever owns the ledger, and what its pages were stamped with; generation 0 is none yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// The block.
@@ -86,7 +86,7 @@ impl Ledger {
             Some(directory) => directory,
             None => {
                 let order = Order::new(DIRECTORY).unwrap_or(Order::BASE);
-                *self.directory.insert(get_reserve(self.cpu, order)?)
+                *self.directory.insert(get_reserve(self.cpu, order)?.into_block())
             }
         };
         if self.pages == directory.bytes() / 8 {
@@ -94,7 +94,7 @@ impl Ledger {
         }
         let page = get_reserve(self.cpu, Order::BASE)?;
         // SAFETY: inside the directory, which is this ledger's.
-        unsafe { memory::write(directory.address() + 8 * self.pages, page.address()) };
+        unsafe { memory::write(directory.address() + 8 * self.pages, page.into_block().address()) };
         self.pages += 1;
         Ok(())
     }
@@ -114,7 +114,8 @@ impl Ledger {
     fn shrink(&mut self) {
         let page = self.place((self.pages - 1) * PER_PAGE);
         self.pages -= 1;
-        put(self.cpu, Block::new(Frame::containing(page), Order::BASE));
+        // SAFETY: a page of this ledger's, which it has just left.
+        put(self.cpu, unsafe { OwnedBlock::new(Block::new(Frame::containing(page), Order::BASE)) });
     }
 
     /// Takes entry `index`, below `len`, out; the youngest takes its place.

@@ -1,17 +1,19 @@
-//! All RAM as one zone of frames, its metadata taken from the same RAM.
+//! All RAM as one zone of frames, and the metadata of its pages, taken from the same RAM.
 
 use crate::boot::{self, MAX_CPUS, TRAMPOLINE};
 use crate::paging;
 use crate::power::{End, end};
 use core::mem::MaybeUninit;
 use isotherm_frames::{
-    Block, Config, FRAME_SIZE, FrameRange, GetError, Mobility, Order, ReportingConfig, Watermarks, Zone,
-    metadata_size,
+    Config, FRAME_SIZE, FrameRange, GetError, Mobility, Order, OwnedBlock, PageArray, ReportingConfig,
+    Watermarks, Zone, zone_size,
 };
 use isotherm_guest::ram::{MOST, RamMap, Range};
+use isotherm_page::page_array_size;
 use spin::Once;
 
 static ZONE: Once<Zone<'static>> = Once::new();
+static PAGES: Once<PageArray<'static>> = Once::new();
 /// The byte behind the highest RAM that is used.
 static REACHED: Once<u64> = Once::new();
 
@@ -48,20 +50,34 @@ pub fn prepare(mut ram: RamMap, cpus: usize) -> u64 {
     let config = Config::new(cpus.min(MAX_CPUS)).with_watermarks(RESERVE).with_reporting(REPORTING);
     // Carving may cut one range in two, but never adds frames.
     let (ranges, _) = frame_ranges(&ram);
-    let metadata = carve(&mut ram, metadata_size(&ranges, &config).saturating_add(4096) as u64, u64::MAX);
+    let array = carve(&mut ram, page_array_size(&ranges).saturating_add(4096) as u64, u64::MAX);
+    let metadata = carve(&mut ram, zone_size(&ranges, &config).saturating_add(4096) as u64, u64::MAX);
     let (ranges, count) = frame_ranges(&ram);
-    // SAFETY: this RAM is mapped since just now, was taken out of the map and is named nowhere else.
-    let metadata = unsafe {
-        core::slice::from_raw_parts_mut(metadata.start as *mut MaybeUninit<u8>, metadata.len() as usize)
-    };
-    match Zone::new(&config, ranges.get(..count).unwrap_or_default(), metadata) {
+    // SAFETY: this RAM is mapped since just now, was taken out of the map and is named nowhere else; as is the next.
+    let (array, metadata) = unsafe { (bytes(array), bytes(metadata)) };
+    let pages = PageArray::new(ranges.get(..count).unwrap_or_default(), 0, array).unwrap_or_else(|error| {
+        crate::line!("unfit: {error}");
+        end(End::Unfit)
+    });
+    // SAFETY: what is left in the map is nobody's yet, and there is no other zone.
+    match unsafe { Zone::with_pages(&config, &pages, metadata) } {
         Ok(zone) => ZONE.call_once(|| zone),
         Err(error) => {
             crate::line!("unfit: {error}");
             end(End::Unfit)
         }
     };
+    PAGES.call_once(|| pages);
     all.bytes()
+}
+
+/// RAM as bytes.
+///
+/// # Safety
+/// It is mapped for ever, and the caller's alone.
+unsafe fn bytes(range: Range) -> &'static mut [MaybeUninit<u8>] {
+    // SAFETY: the caller's duty.
+    unsafe { core::slice::from_raw_parts_mut(range.start as *mut MaybeUninit<u8>, range.len() as usize) }
 }
 
 fn frame_ranges(ram: &RamMap) -> ([FrameRange; MOST], usize) {
@@ -102,6 +118,14 @@ pub fn zone() -> &'static Zone<'static> {
     }
 }
 
+/// The metadata of all RAM.
+pub fn pages() -> &'static PageArray<'static> {
+    match PAGES.get() {
+        Some(pages) => pages,
+        None => panic!("memory is used before it was prepared"),
+    }
+}
+
 /// The byte behind the highest RAM of the zone.
 pub fn reach() -> u64 {
     REACHED.get().copied().unwrap_or(0)
@@ -122,7 +146,7 @@ pub fn order_of(pages: usize) -> Option<Order> {
 ///
 /// # Errors
 /// There is no memory but what is kept for books.
-pub fn get(cpu: usize, order: Order) -> Result<Block, GetError> {
+pub fn get(cpu: usize, order: Order) -> Result<OwnedBlock, GetError> {
     until_back(cpu, || zone().get(cpu, order, Mobility::Movable))
 }
 
@@ -130,11 +154,11 @@ pub fn get(cpu: usize, order: Order) -> Result<Block, GetError> {
 ///
 /// # Errors
 /// There is no memory.
-pub fn get_reserve(cpu: usize, order: Order) -> Result<Block, GetError> {
+pub fn get_reserve(cpu: usize, order: Order) -> Result<OwnedBlock, GetError> {
     until_back(cpu, || zone().get_reserve(cpu, order, Mobility::Unmovable))
 }
 
-fn until_back(cpu: usize, get: impl Fn() -> Result<Block, GetError>) -> Result<Block, GetError> {
+fn until_back(cpu: usize, get: impl Fn() -> Result<OwnedBlock, GetError>) -> Result<OwnedBlock, GetError> {
     loop {
         match get() {
             // Processor 0 is bringing them back this very moment: it reports, and waits for the host.
@@ -145,7 +169,7 @@ fn until_back(cpu: usize, get: impl Fn() -> Result<Block, GetError>) -> Result<B
 }
 
 /// Frees what [`get`] gave; that the zone does not know it is a bug of this program.
-pub fn put(cpu: usize, block: Block) {
+pub fn put(cpu: usize, block: OwnedBlock) {
     if let Err(error) = zone().put(cpu, block) {
         panic!("{error}");
     }

@@ -4,7 +4,7 @@ use crate::console::write_line_in_distress;
 use crate::ledger::{Entry, Ledger};
 use crate::memory::{self, get, put};
 use crate::power::{End, end};
-use isotherm_frames::{Block, GetError, Order};
+use isotherm_frames::{Block, GetError, Order, OwnedBlock};
 use isotherm_guest::job::Job;
 use isotherm_guest::stamp::{PAGE, Random, places, stamp};
 
@@ -81,11 +81,17 @@ impl Worker {
 
     fn take(&mut self, order: Order) -> Result<Block, GetError> {
         let block = get(self.cpu, order)?;
-        if let Err(error) = self.ledger.push(Entry { block, generation: 0 }) {
+        if let Err(error) = self.ledger.push(Entry { block: *block, generation: 0 }) {
             put(self.cpu, block);
             return Err(error);
         }
-        Ok(block)
+        Ok(block.into_block())
+    }
+
+    /// Frees a block that was taken off the ledger.
+    fn free(&self, entry: Entry) {
+        // SAFETY: the ledger names this worker's blocks, each once.
+        put(self.cpu, unsafe { OwnedBlock::new(entry.block) });
     }
 
     /// Frees the youngest blocks above entry `base` until `bytes` are free.
@@ -93,7 +99,7 @@ impl Worker {
         let mut done = 0;
         while done < bytes && self.ledger.len() > base {
             let Some(entry) = self.ledger.pop() else { break };
-            put(self.cpu, entry.block);
+            self.free(entry);
             done += entry.block.bytes();
         }
         done
@@ -147,7 +153,7 @@ impl Worker {
                 let index = base + self.random.below(self.ledger.len() - base);
                 let Some(entry) = self.ledger.swap_remove(index) else { break };
                 check_block(entry);
-                put(self.cpu, entry.block);
+                self.free(entry);
                 live -= entry.block.bytes();
             }
             between(Moment::Round(round));

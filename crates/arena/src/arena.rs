@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use isotherm_frames::{
-    Block, Config, FrameRange, GetError, Mobility, Order, Progress, ReportingConfig, Stats, Zone, ZoneError,
-    metadata_size,
+    Block, Config, FrameRange, GetError, Mobility, Order, OwnedBlock, Progress, ReportingConfig, Stats, Zone,
+    ZoneError, metadata_size,
 };
 use rustix::io::Errno;
 
@@ -129,7 +129,8 @@ impl Arena {
         // zone, and nobody else looks into it.
         let memory = unsafe { metadata.0.as_mut() };
         let zone =
-            Zone::new(&config, &ranges, memory).map_err(|source| ArenaError::Size { bytes, source })?;
+            // SAFETY: the numbers are the arena's own, and only its allocations carry them.
+            unsafe { Zone::new(&config, &ranges, memory) }.map_err(|source| ArenaError::Size { bytes, source })?;
         Ok(Self { zone, _metadata: metadata, mapping, caches: settings.caches, start: Instant::now() })
     }
 
@@ -140,7 +141,7 @@ impl Arena {
     pub fn allocate(&self, order: Order) -> Result<Allocation<'_>, GetError> {
         // Everything of a process is movable: the system moves it behind the mapping.
         let block = self.zone.get(self.cache(), order, Mobility::Movable)?;
-        let mut allocation = Allocation { arena: self, block };
+        let mut allocation = Allocation { arena: self, block: block.into_block() };
         if self.mapping.give_back() == GiveBack::Free {
             // A page that MADV_FREE has marked may turn to zeros at any time until it is written to.
             allocation.iter_mut().step_by(4096).for_each(|byte| {
@@ -250,7 +251,9 @@ impl DerefMut for Allocation<'_> {
 
 impl Drop for Allocation<'_> {
     fn drop(&mut self) {
-        let put = self.arena.zone.put(self.arena.cache(), self.block);
+        // SAFETY: the allocation owns the block, and ends here.
+        let block = unsafe { OwnedBlock::new(self.block) };
+        let put = self.arena.zone.put(self.arena.cache(), block);
         debug_assert!(put.is_ok(), "{put:?}");
     }
 }

@@ -246,11 +246,12 @@ impl EvenFirst {
 }
 
 impl isotherm_balloon::FrameSource for EvenFirst {
-    fn take(&mut self, _max: Order) -> Option<isotherm_frames::Block> {
-        self.1.pop()
+    fn take(&mut self, _max: Order) -> Option<isotherm_frames::OwnedBlock> {
+        // SAFETY: the pool gave it out once.
+        self.1.pop().map(|block| unsafe { isotherm_frames::OwnedBlock::new(block) })
     }
 
-    fn give(&mut self, block: isotherm_frames::Block) {
-        self.1.push(block);
+    fn give(&mut self, block: isotherm_frames::OwnedBlock) {
+        self.1.push(block.into_block());
     }
 }

@@ -405,18 +405,21 @@ fn a_balloon_of_single_frames_keeps_books_over_many_pages() {
 fn frames_out_of_reach_are_given_back() {
     struct High(Pool, u32);
     impl isotherm_balloon::FrameSource for High {
-        fn take(&mut self, max: Order) -> Option<isotherm_frames::Block> {
+        fn take(&mut self, max: Order) -> Option<isotherm_frames::OwnedBlock> {
             // The second one: the first is for the books.
             self.1 += 1;
             if self.1 == 2 {
-                return Some(isotherm_frames::Block::new(isotherm_frames::Frame(1 << 32), Order::BASE));
+                let high = isotherm_frames::Block::new(isotherm_frames::Frame(1 << 32), Order::BASE);
+                // SAFETY: there is no such memory.
+                return Some(unsafe { isotherm_frames::OwnedBlock::new(high) });
             }
             self.0.take(max)
         }
-        fn give(&mut self, block: isotherm_frames::Block) {
+        fn give(&mut self, block: isotherm_frames::OwnedBlock) {
             if block.frame.0 < 1 << 32 {
                 self.0.give(block);
             } else {
+                let _ = block.into_block();
                 self.1 = 100;
             }
         }

@@ -11,7 +11,8 @@ use isotherm_balloon::device::{Device, Discard, GuestRam};
 use isotherm_balloon::loopback::{Machine, Presentation};
 use isotherm_balloon::{Features, ZoneSource};
 use isotherm_frames::{
-    Block, Config, Mobility, Order, Progress, Report, ReportingConfig, Watermarks, Zone, metadata_size,
+    Block, Config, Mobility, Order, OwnedBlock, Progress, Report, ReportingConfig, Watermarks, Zone,
+    metadata_size,
 };
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
@@ -41,6 +42,7 @@ impl Live {
     fn allocate(&mut self, zone: &Zone<'_>) {
         let order = Order::new(self.below(11) as u8).unwrap();
         let Ok(block) = zone.get(CPU, order, Mobility::Movable) else { return };
+        let block = block.into_block();
         self.generation += 1;
         for page in Self::pages(block) {
             self.memory.write_obj([page, self.generation], GuestAddress(page)).unwrap();
@@ -60,7 +62,8 @@ impl Live {
             let index = self.below(self.blocks.len() as u64) as usize;
             let (block, generation) = self.blocks.swap_remove(index);
             self.check((block, generation));
-            zone.put(CPU, block).unwrap();
+            // SAFETY: it is the test's, and off its list.
+            zone.put(CPU, unsafe { OwnedBlock::new(block) }).unwrap();
         }
     }
 }
@@ -87,7 +90,8 @@ fn a_thousand_rounds_lose_nothing() {
         Config::new(1).with_reporting(reporting).with_watermarks(Watermarks { min: 16, low: 32, high: 64 });
     let ranges = [machine.frames()];
     let mut metadata = vec![MaybeUninit::uninit(); metadata_size(&ranges, &config)];
-    let zone = Zone::new(&config, &ranges, &mut metadata).unwrap();
+    // SAFETY: the machine's memory is this zone's alone.
+    let zone = unsafe { Zone::new(&config, &ranges, &mut metadata) }.unwrap();
     let mut driver = driver(&machine, options()).unwrap();
     let mut live = Live { memory, blocks: Vec::new(), generation: 0, random: 0x1234_5678_9abc_def1 };
 

@@ -26,7 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_reporting(ReportingConfig { delay: 0, ..ReportingConfig::DEFAULT });
     let mut metadata = vec![MaybeUninit::uninit(); metadata_size(&map, &config)];
     println!("{} bytes of metadata", metadata.len());
-    let zone = Zone::new(&config, &map, &mut metadata)?;
+    // SAFETY: nobody else hands these frames out.
+    let zone = unsafe { Zone::new(&config, &map, &mut metadata) }?;
 
     let table = zone.get(0, Order::BASE, Mobility::Unmovable)?;
     let huge = zone.get(1, Order::HUGE, Mobility::Movable)?;

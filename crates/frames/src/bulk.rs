@@ -2,7 +2,8 @@
 
 use crate::bits::PAGEBLOCK;
 use crate::cache::BATCH;
-use crate::error::{GetError, PutBulkError};
+use crate::error::{GetError, PutBulkError, PutError};
+use crate::tag::Home;
 use crate::zone::put_frames;
 use crate::{Block, Frame, Mobility, Order, Zone};
 
@@ -10,7 +11,8 @@ use crate::{Block, Frame, Mobility, Order, Zone};
 const HOLD: usize = PAGEBLOCK as usize;
 
 impl Zone<'_> {
-    /// Allocates single frames, as many as there are, up to the length of `frames`, and returns how many.
+    /// Allocates single frames, as many as there are, up to the length of `frames`, and returns how many. They are the
+    /// caller's from then on, though there are but their numbers to say so.
     ///
     /// # Errors
     /// As [`Zone::get`], if not even one was to be had.
@@ -24,7 +26,7 @@ impl Zone<'_> {
         if filled == 0
             && let Some(first) = frames.first_mut()
         {
-            *first = self.get(usize::MAX, Order::BASE, mobility)?.frame;
+            *first = self.get(usize::MAX, Order::BASE, mobility)?.into_block().frame;
             filled = 1;
         }
         Ok(filled)
@@ -34,27 +36,54 @@ impl Zone<'_> {
     ///
     /// # Errors
     /// One of them is no allocated block of order 0; those before it are freed, it and those behind it are not.
-    pub fn put_bulk(&self, frames: &[Frame]) -> Result<(), PutBulkError> {
-        for (chunk, index) in frames.chunks(BATCH).zip((0..).step_by(BATCH)) {
+    ///
+    /// # Safety
+    /// The caller owns the frames, each of which is named once, and nobody uses them any more.
+    pub unsafe fn put_bulk(&self, frames: &[Frame]) -> Result<(), PutBulkError> {
+        let mut index = 0;
+        while let Some(&first) = frames.get(index) {
+            let fail = |reason| PutBulkError { index, reason };
+            let (_, tag) = self.allocated(Block::new(first, Order::BASE)).map_err(fail)?;
             let mut locals = [0; BATCH];
-            let mut failed = None;
-            let mut count = 0;
-            for (&frame, slot) in chunk.iter().zip(&mut locals) {
-                match self.claim(Block::new(frame, Order::BASE)) {
-                    Ok((local, _)) => *slot = local,
-                    Err(reason) => {
-                        failed = Some(PutBulkError { index: index + count, reason });
-                        break;
-                    }
+            let rest = frames.get(index..).unwrap_or_default();
+            // Those of one home are claimed under its lock together.
+            let count = match tag.home() {
+                Home::Zone => {
+                    let mut core = self.core();
+                    let count = self.claim_run(rest, Home::Zone, &mut locals);
+                    put_frames(&mut core, locals.into_iter().take(count));
+                    count
                 }
-                count += 1;
+                Home::Cache(home) => {
+                    let cache = self.lock_cache(home);
+                    let count = self.claim_run(rest, Home::Cache(home), &mut locals);
+                    drop(cache);
+                    put_frames(&mut self.core(), locals.into_iter().take(count));
+                    count
+                }
+            };
+            if count == 0 {
+                // Another CPU has freed it since its tag was read.
+                return Err(fail(PutError::NotAllocated(Block::new(first, Order::BASE))));
             }
-            put_frames(&mut self.core(), locals.into_iter().take(count));
-            if let Some(error) = failed {
-                return Err(error);
-            }
+            index += count;
         }
         Ok(())
+    }
+
+    /// Claims the first frames of `frames`, as many as are allocated and of this home, whose lock the caller holds.
+    fn claim_run(&self, frames: &[Frame], home: Home, locals: &mut [u32; BATCH]) -> usize {
+        let mut count = 0;
+        for (&frame, slot) in frames.iter().zip(locals) {
+            let block = Block::new(frame, Order::BASE);
+            let Ok((local, tag)) = self.allocated(block) else { break };
+            if tag.home() != home || self.clear(local, tag, block).is_err() {
+                break;
+            }
+            *slot = local;
+            count += 1;
+        }
+        count
     }
 
     fn take_bulk(&self, mobility: Mobility, frames: &mut [Frame]) -> usize {
@@ -67,7 +96,7 @@ impl Zone<'_> {
             let taken = core.buddy.take_frames(want, mobility, |local| {
                 if let Some(slot) = slots.next() {
                     *slot = self.spans().frame(local);
-                    self.tag(local, Order::BASE, mobility);
+                    self.tag(local, Order::BASE, mobility, Home::Zone);
                 }
             });
             filled += taken;

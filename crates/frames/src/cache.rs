@@ -81,6 +81,17 @@ impl Cache {
         if matches!(order, Order::BASE) { self.frames[mobility as usize].pop() } else { self.huge.pop() }
     }
 
+    /// Whether there was room.
+    #[inline]
+    pub fn push(&mut self, order: Order, mobility: Mobility, item: u32) -> bool {
+        self.used = true;
+        if matches!(order, Order::BASE) {
+            self.frames[mobility as usize].push(item)
+        } else {
+            self.huge.push(item)
+        }
+    }
+
     /// Frames held.
     pub fn len(&self) -> u64 {
         let frames: usize = self.frames.iter().map(Stack::len).sum();

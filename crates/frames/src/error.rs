@@ -25,6 +25,9 @@ pub enum ZoneError {
         /// What was given.
         given: usize,
     },
+    /// The array of pages is another zone's.
+    #[error("the array of pages keeps another zone's state already: make an array for each zone")]
+    ArrayTaken,
     /// Watermarks are not in ascending order.
     #[error("watermarks must be min <= low <= high, but are {min}, {low} and {high} frames")]
     Watermarks {

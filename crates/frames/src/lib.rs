@@ -12,15 +12,15 @@
 //! const RAM: [FrameRange; 2] = [FrameRange::of_bytes(0, 0xa_0000), FrameRange::of_bytes(0x10_0000, 63 << 20)];
 //! const CONFIG: Config = Config::new(2);
 //! let mut metadata = [MaybeUninit::uninit(); metadata_size(&RAM, &CONFIG)];
-//! let zone = Zone::new(&CONFIG, &RAM, &mut metadata)?;
+//! // SAFETY: nobody else hands these frames out.
+//! let zone = unsafe { Zone::new(&CONFIG, &RAM, &mut metadata) }?;
 //!
 //! let cpu = 0;
 //! let page = zone.get(cpu, Order::BASE, Mobility::Movable)?;
 //! let huge = zone.get(cpu, Order::HUGE, Mobility::Movable)?;
 //! assert_eq!(huge.address() % (2 << 20), 0);
 //! zone.put(cpu, huge)?;
-//! zone.put(cpu, page)?;
-//! assert!(zone.put(cpu, page).is_err(), "freed twice");
+//! zone.put(cpu, page)?; // consumed: it cannot be freed twice
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -47,8 +47,30 @@
 //! it guards can be plain data: one `&mut` for whoever holds it, safe code throughout. Where caches do not help it
 //! shows: blocks of order 9 in bulk are 26, but 15 from two threads.
 //!
-//! **What is allocated is known.** A byte for each frame, its tag, says whether an allocated block begins there, and of what
-//! order. It is what turns double frees and wrong orders into errors in every build, and most of the metadata.
+//! **A block belongs to whoever has it.** [`Zone::get`] returns an [`OwnedBlock`], which cannot be copied and which
+//! [`Zone::put`] consumes. Who has to keep bare numbers instead, in a ledger or in a table entry, makes the value again by
+//! an `unsafe` function whose duty it is that the number is right.
+//!
+//! ```compile_fail,E0382
+//! # use isotherm_frames::{Mobility, Order, Zone};
+//! fn freed_twice(zone: &Zone) {
+//!     let page = zone.get(0, Order::BASE, Mobility::Movable).unwrap();
+//!     zone.put(0, page).unwrap();
+//!     zone.put(0, page).unwrap(); // moved already
+//! }
+//! ```
+//!
+//! ```compile_fail,E0308
+//! # use isotherm_frames::{Block, Frame, Order, Zone};
+//! fn free_anyones(zone: &Zone) {
+//!     zone.put(0, Block::new(Frame(7), Order::BASE)).unwrap(); // a number is no ownership
+//! }
+//! ```
+//!
+//! **What is allocated is known.** Two bytes of each frame, its tag, say whether an allocated block begins there, and of
+//! what order. They turn what `unsafe` code got wrong, double frees and wrong orders, into errors in every build. The tags
+//! are the allocator's column of the caller's [`PageArray`] ([`Zone::with_pages`]), or of the zone's own metadata where
+//! no page array is needed ([`Zone::new`]).
 //!
 //! # The protocol between CPUs
 //!
@@ -57,15 +79,18 @@
 //!
 //! - *The fast path only tries its cache.* If another CPU is in it (it shares the index, or drains), the allocation goes to
 //!   the zone instead. A wrong CPU index is therefore slow but never wrong.
-//! - *A frame's tag belongs to whoever has the frame in hand*, and frames change hands through locks: it is written after
-//!   the frame has left a cache and before it goes into one. Relaxed accesses suffice.
-//! - *No memory is only then, when no cache has any.* An allocation that finds nothing raises the zone's `pressure`, then
-//!   locks and empties every cache in turn, then looks into the zone once more. Whoever locks a cache after it was emptied
-//!   sees the pressure, as the lock orders the two, and puts nothing into it; so at the last look everything that is free
-//!   is in the zone, whatever others have freed and allocated meanwhile.
+//! - *A tag names the lock under which it is cleared*, its home: that of the cache the block came from, or the zone's.
+//!   It is written by the block's new owner, whom nobody else knows yet, and cleared under that lock if it is still what it
+//!   was before the lock was taken. So of two CPUs that free one block at the same time one finds it freed already, and
+//!   as a block mostly comes back to the cache it came from, whose lock is taken anyway, that costs nothing. A block that
+//!   another CPU frees takes that cache's lock once more, for a few instructions.
+//! - *An allocation fails only when all caches are empty.* One that finds nothing raises the zone's `pressure`, then locks
+//!   and empties every cache in turn, then looks into the zone once more. Whoever locks a cache after it was emptied sees
+//!   the pressure, since the lock orders the two, and puts nothing into the cache. So at the last look all free memory is
+//!   in the zone, whatever others have freed and allocated meanwhile.
 //! - *Being reported is a way of being allocated.* A batch's blocks are taken off the bitfields like any others, at most
 //!   [`MAX_BATCH`] at a time, and put back when the host has acknowledged. An allocation that finds nothing while blocks
-//!   are away is told so ([`GetError::Reporting`]) instead of that memory is out.
+//!   are away fails with [`GetError::Reporting`], not with `OutOfMemory`.
 //!
 //! The unsafe code is the lock's (`lock.rs`, `sync.rs`) and the carving of the metadata. `tests/loom.rs` runs each of these
 //! rules through all interleavings with up to four preemptions; breaking one makes its model fail.
@@ -90,7 +115,8 @@
 //! | the reporting bitmap | `waiting.rs` |
 //! | when a report is due | `schedule.rs` |
 //! | batches, sweeps | `reporting.rs` |
-//! | ranges with holes | `spans.rs` |
+//! | ranges with holes | `isotherm_page::spans` |
+//! | what is known of an allocated block | `tag.rs` |
 //! | statistics | `stats.rs` |
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![no_std]
@@ -104,7 +130,6 @@ mod bulk;
 mod cache;
 mod config;
 mod error;
-mod frame;
 mod lists;
 mod lock;
 mod metadata;
@@ -113,7 +138,6 @@ mod padded;
 mod reporting;
 mod schedule;
 mod sink;
-mod spans;
 mod stats;
 mod sync;
 mod tag;
@@ -122,10 +146,12 @@ mod zone;
 
 pub use config::{Config, Level, ReportingConfig, Watermarks};
 pub use error::{GetAtError, GetError, PutBulkError, PutError, ZoneError};
-pub use frame::{Block, FRAME_SHIFT, FRAME_SIZE, Frame, FrameRange, MAX_FRAME, Order};
-pub use metadata::metadata_size;
+pub use isotherm_page::{
+    Block, FRAME_SHIFT, FRAME_SIZE, Frame, FrameRange, MAX_FRAME, Order, OwnedBlock, PageArray,
+};
+pub use metadata::{metadata_size, zone_size};
 pub use mobility::Mobility;
 pub use reporting::{Batch, Progress, Report};
 pub use sink::{MAX_BATCH, ReportSink};
 pub use stats::Stats;
-pub use zone::Zone;
+pub use zone::{Parts, Zone};

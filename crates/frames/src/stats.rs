@@ -18,7 +18,7 @@ pub struct Stats {
     pub reported: u64,
     /// Pageblocks taken over from the other mobility since the zone was made.
     pub claimed: u64,
-    /// Frames freed by two CPUs at the same instant since the zone was made: an error of theirs that came to light later.
+    /// Frames that came back although they were free, since the zone was made: 0, unless its metadata was corrupted.
     pub rejected: u64,
 }
 

@@ -1,26 +1,30 @@
 use core::fmt;
 use core::mem::MaybeUninit;
 
+use isotherm_page::carve::Carver;
+use isotherm_page::spans::{Span, Spans};
+use isotherm_page::{PageArray, RangeError};
+
 use crate::bits::PAGEBLOCK;
 use crate::buddy::Buddy;
 use crate::cache::{BATCH, Cache, HUGE_BATCH, Words};
 use crate::error::{GetAtError, GetError, PutError, ZoneError};
 use crate::lists::{Pageblock, Place};
 use crate::lock::{Guard, Lock};
-use crate::metadata::{Carver, metadata_size};
+use crate::metadata::{metadata_size, zone_size};
 use crate::padded::Padded;
 use crate::schedule::Schedule;
-use crate::spans::{BadRanges, Span, Spans};
-use crate::sync::{AtomicU8, AtomicU32, Ordering};
-use crate::tag::Tag;
+use crate::sync::{AtomicU16, AtomicU32, Ordering};
+use crate::tag::{Home, MOST_CACHES, Tag};
 use crate::waiting::Waiting;
-use crate::{Block, Config, FrameRange, Level, Mobility, Order, Watermarks};
+use crate::{Block, Config, Frame, FrameRange, Level, Mobility, Order, OwnedBlock, Watermarks};
 
 /// What the zone's lock guards.
 pub(crate) struct Core<'m> {
     pub buddy: Buddy<'m>,
     pub schedule: Schedule,
-    /// Frames that two CPUs freed at the same instant, found when the second came back.
+    /// Frames that came back although they were free. As every block is claimed before, there are none unless memory was
+    /// corrupted.
     pub rejected: u64,
 }
 
@@ -35,7 +39,7 @@ pub(crate) struct Core<'m> {
 /// The zone never touches the memory of its frames.
 pub struct Zone<'m> {
     spans: Spans<'m>,
-    tags: &'m [AtomicU8],
+    tags: &'m [AtomicU16],
     caches: &'m [Padded<Lock<Cache>>],
     frames: u64,
     watermarks: Watermarks,
@@ -51,7 +55,12 @@ impl<'m> Zone<'m> {
     ///
     /// # Errors
     /// The ranges hold nothing, overlap, or are too large; the metadata is too small; the watermarks do not ascend.
-    pub fn new(
+    ///
+    /// # Safety
+    /// The frames are the zone's from here on: nobody uses them but owners of the blocks it hands out, and no other
+    /// allocator's blocks of these numbers come to its users. (A zone of numbers that only its maker knows what to do with,
+    /// an arena's say, is always right.)
+    pub unsafe fn new(
         config: &Config,
         ranges: &[FrameRange],
         metadata: &'m mut [MaybeUninit<u8>],
@@ -62,21 +71,54 @@ impl<'m> Zone<'m> {
         let mut carver = Carver::new(metadata).ok_or_else(small)?;
         let spans = carver.carve(ranges.len(), || Span::EMPTY).ok_or_else(small)?;
         let (spans, locals) = Spans::new(ranges, spans).map_err(|bad| match bad {
-            BadRanges::Empty => ZoneError::NoFrames,
-            BadRanges::Overlap(one, other) => ZoneError::Overlap(one, other),
-            BadRanges::TooLarge => ZoneError::TooLarge,
+            RangeError::Empty => ZoneError::NoFrames,
+            RangeError::Overlap(one, other) => ZoneError::Overlap(one, other),
+            _ => ZoneError::TooLarge,
         })?;
         let count = usize::try_from(locals).map_err(|_| ZoneError::TooLarge)?;
-        let pageblocks = count / PAGEBLOCK as usize;
-        let tags = carver.carve(count, || AtomicU8::new(Tag::NONE)).ok_or_else(small)?;
-        let fields = carver.carve(pageblocks, Default::default).ok_or_else(small)?;
-        let blocks = carver.carve(pageblocks, || Pageblock::EMPTY).ok_or_else(small)?;
-        let caches = carver.carve(config.cpus, || Padded(Lock::new(Cache::new()))).ok_or_else(small)?;
+        let tags = carver.carve(count, || AtomicU16::new(Tag::NONE.0)).ok_or_else(small)?;
+        Self::build(config, spans, tags, &mut carver).ok_or_else(small)
+    }
+
+    /// A zone of all frames of an array of pages, in which it keeps its state of each. `metadata` is the memory for its
+    /// other books, of [`zone_size`] bytes, zeroed or not.
+    ///
+    /// # Errors
+    /// The array is another zone's already; the metadata is too small; the watermarks do not ascend.
+    ///
+    /// # Safety
+    /// As [`Zone::new`], for the frames of the array.
+    pub unsafe fn with_pages(
+        config: &Config,
+        pages: &PageArray<'m>,
+        metadata: &'m mut [MaybeUninit<u8>],
+    ) -> Result<Self, ZoneError> {
+        config.check()?;
+        let tags = pages.take_states().ok_or(ZoneError::ArrayTaken)?.into_slice();
+        let given = metadata.len();
+        let ranges = [FrameRange::new(0, tags.len() as u64)];
+        let small = || ZoneError::MetadataTooSmall { needed: zone_size(&ranges, config), given };
+        let mut carver = Carver::new(metadata).ok_or_else(small)?;
+        Self::build(config, pages.spans(), tags, &mut carver).ok_or_else(small)
+    }
+
+    /// `None` if there is too little metadata.
+    fn build(
+        config: &Config,
+        spans: Spans<'m>,
+        tags: &'m [AtomicU16],
+        carver: &mut Carver<'m>,
+    ) -> Option<Self> {
+        let pageblocks = tags.len() / PAGEBLOCK as usize;
+        let fields = carver.carve(pageblocks, Default::default)?;
+        let blocks = carver.carve(pageblocks, || Pageblock::EMPTY)?;
+        let caches = config.cpus.min(MOST_CACHES);
+        let caches = carver.carve(caches, || Padded(Lock::new(Cache::new())))?;
         let waiting = match &config.reporting {
             Some(reporting) => {
                 let order = reporting.order.get();
                 let words = Waiting::words(pageblocks, order);
-                Some(Waiting::new(carver.carve(words, || 0).ok_or_else(small)?, order))
+                Some(Waiting::new(carver.carve(words, || 0)?, order))
             }
             None => None,
         };
@@ -89,7 +131,7 @@ impl<'m> Zone<'m> {
         }
         let frames = buddy.free();
         let core = Core { buddy, schedule: Schedule::new(config.reporting), rejected: 0 };
-        Ok(Self {
+        Some(Self {
             spans,
             tags,
             caches,
@@ -107,7 +149,7 @@ impl<'m> Zone<'m> {
     /// Nothing that large is free, in no CPU's cache either; or it would take the zone below its watermark `min`; or all
     /// that is free is being reported to the host, so that another try will do better.
     #[inline]
-    pub fn get(&self, cpu: usize, order: Order, mobility: Mobility) -> Result<Block, GetError> {
+    pub fn get(&self, cpu: usize, order: Order, mobility: Mobility) -> Result<OwnedBlock, GetError> {
         self.get_above(self.watermarks.min, cpu, order, mobility)
     }
 
@@ -116,26 +158,62 @@ impl<'m> Zone<'m> {
     ///
     /// # Errors
     /// As [`Zone::get`], but for the watermark.
-    pub fn get_reserve(&self, cpu: usize, order: Order, mobility: Mobility) -> Result<Block, GetError> {
+    pub fn get_reserve(&self, cpu: usize, order: Order, mobility: Mobility) -> Result<OwnedBlock, GetError> {
         self.get_above(0, cpu, order, mobility)
     }
 
     /// Frees a block that [`Zone::get`] or one of its kind gave. Any CPU may.
     ///
     /// # Errors
-    /// No such block is allocated. That is found out by the block's tag, for blocks freed twice too, unless two CPUs free
-    /// the same block at the very same time.
+    /// No such block is allocated, which only a block that `unsafe` code made up can be. It is found out by the block's tag,
+    /// also when two CPUs free the same block at the very same time.
     #[inline]
-    pub fn put(&self, cpu: usize, block: Block) -> Result<(), PutError> {
-        let (local, mobility) = self.claim(block)?;
+    pub fn put(&self, cpu: usize, block: OwnedBlock) -> Result<(), PutError> {
+        let block = block.into_block();
+        let local = self.spans.local(block).ok_or(PutError::Foreign(block))?;
         if Cache::holds(block.order)
-            && let Some(cache) = self.try_cache(cpu)
-            && self.pressure.load(Ordering::Relaxed) == 0
+            && let Some(mut cache) = self.try_cache(cpu)
         {
-            self.put_cached(cache, local, block.order, mobility);
-            return Ok(());
+            let slot = &self.tags[local as usize];
+            // Nearly always a block goes back to the cache it came from. Relaxed: that cache's lock orders all that clear
+            // this tag.
+            let tag = Tag(slot.load(Ordering::Relaxed));
+            if tag.is_of_cache(block.order, cpu) && self.pressure.load(Ordering::Relaxed) == 0 {
+                slot.store(Tag::NONE.0, Ordering::Relaxed);
+                if !cache.push(block.order, tag.mobility(), local) {
+                    self.put_cached(cache, local, block.order, tag.mobility());
+                }
+                return Ok(());
+            }
         }
-        self.put_back(&mut self.core(), local, block.order);
+        self.put_elsewhere(cpu, block)
+    }
+
+    /// [`Zone::put`] of a block that does not go back to the cache it came from.
+    #[inline(never)]
+    fn put_elsewhere(&self, cpu: usize, block: Block) -> Result<(), PutError> {
+        let (local, tag) = self.allocated(block)?;
+        match tag.home() {
+            Home::Zone => {
+                let mut core = self.core();
+                self.clear(local, tag, block)?;
+                self.put_back(&mut core, local, block.order);
+                return Ok(());
+            }
+            Home::Cache(home) => {
+                let _home = self.lock_cache(home);
+                self.clear(local, tag, block)?;
+            }
+        }
+        match self.try_cache(cpu) {
+            Some(cache) if self.pressure.load(Ordering::Relaxed) == 0 => {
+                self.put_cached(cache, local, block.order, tag.mobility());
+            }
+            cache => {
+                drop(cache);
+                self.put_back(&mut self.core(), local, block.order);
+            }
+        }
         Ok(())
     }
 
@@ -143,7 +221,7 @@ impl<'m> Zone<'m> {
     ///
     /// # Errors
     /// It is not of this zone, not aligned, or not wholly free. Watermarks are not looked at.
-    pub fn get_at(&self, block: Block, mobility: Mobility) -> Result<(), GetAtError> {
+    pub fn get_at(&self, block: Block, mobility: Mobility) -> Result<OwnedBlock, GetAtError> {
         if !block.is_aligned() {
             return Err(GetAtError::Misaligned(block));
         }
@@ -159,15 +237,15 @@ impl<'m> Zone<'m> {
             }
         }
         drop(core);
-        self.tag(local, block.order, mobility);
-        Ok(())
+        Ok(self.hand_out(local, block.order, mobility, Home::Zone))
     }
 
-    /// Makes an allocated block several of a smaller order, which are freed one by one.
+    /// Makes an allocated block several of a smaller order. An `order` that is not smaller changes nothing.
     ///
     /// # Errors
-    /// No such block is allocated. An `order` that is not smaller changes nothing.
-    pub fn split(&self, block: Block, order: Order) -> Result<(), PutError> {
+    /// No such block is allocated, as in [`Zone::put`].
+    pub fn split(&self, block: OwnedBlock, order: Order) -> Result<Parts, PutError> {
+        let block = block.into_block();
         let (local, mobility) = self.claim(block)?;
         let order = order.min(block.order);
         if block.order >= Order::HUGE {
@@ -179,9 +257,9 @@ impl<'m> Zone<'m> {
             }
         }
         for part in (local..).step_by(1 << order.get()).take(1 << (block.order.get() - order.get())) {
-            self.tag(part, order, mobility);
+            self.tag(part, order, mobility, Home::Zone);
         }
-        Ok(())
+        Ok(Parts { next: block.frame, left: 1 << (block.order.get() - order.get()), order })
     }
 
     /// Gives everything in a CPU's cache back to the zone, where it can merge and be reported.
@@ -254,7 +332,33 @@ impl<'m> Zone<'m> {
     }
 
     #[inline]
-    fn get_above(&self, min: u64, cpu: usize, order: Order, mobility: Mobility) -> Result<Block, GetError> {
+    fn get_above(
+        &self,
+        min: u64,
+        cpu: usize,
+        order: Order,
+        mobility: Mobility,
+    ) -> Result<OwnedBlock, GetError> {
+        if Cache::holds(order)
+            && let Some(mut cache) = self.try_cache(cpu)
+            && let Some(local) = cache.pop(order, mobility)
+        {
+            drop(cache);
+            return Ok(self.hand_out(local, order, mobility, Home::Cache(cpu)));
+        }
+        self.get_slowly(min, cpu, order, mobility)
+    }
+
+    /// As [`Zone::get_above`], when the cache is empty or in use. Apart, for what it needs of the stack costs each call some
+    /// of the few nanoseconds that one takes.
+    #[inline(never)]
+    fn get_slowly(
+        &self,
+        min: u64,
+        cpu: usize,
+        order: Order,
+        mobility: Mobility,
+    ) -> Result<OwnedBlock, GetError> {
         let cached = if Cache::holds(order) {
             self.try_cache(cpu).and_then(|mut cache| {
                 cache.pop(order, mobility).or_else(|| self.refill(&mut cache, min, order, mobility))
@@ -262,12 +366,13 @@ impl<'m> Zone<'m> {
         } else {
             None
         };
-        let local = match cached {
-            Some(local) => local,
-            None => self.get_uncached(min, order, mobility)?,
-        };
-        self.tag(local, order, mobility);
-        Ok(Block { frame: self.spans.frame(local), order })
+        match cached {
+            Some(local) => Ok(self.hand_out(local, order, mobility, Home::Cache(cpu))),
+            None => {
+                let local = self.get_uncached(min, order, mobility)?;
+                Ok(self.hand_out(local, order, mobility, Home::Zone))
+            }
+        }
     }
 
     #[inline]
@@ -275,30 +380,64 @@ impl<'m> Zone<'m> {
         self.caches.get(cpu)?.0.try_lock()
     }
 
+    /// The lock of the cache that a tag names, once it is free.
     #[inline]
-    pub(crate) fn tag(&self, local: u32, order: Order, mobility: Mobility) {
-        // Relaxed: a block's tag is written by whoever has the block in hand, and blocks change hands through locks.
-        self.tags[local as usize].store(Tag::of(order, mobility), Ordering::Relaxed);
+    pub(crate) fn lock_cache(&self, cache: usize) -> Guard<'m, Cache> {
+        self.caches[cache].0.lock(self.relax)
+    }
+
+    /// The block, from now on its owner's.
+    #[inline]
+    fn hand_out(&self, local: u32, order: Order, mobility: Mobility, home: Home) -> OwnedBlock {
+        self.tag(local, order, mobility, home);
+        // SAFETY: it was free until now, and all its frames were taken off the bitfields for this.
+        unsafe { OwnedBlock::new(Block { frame: self.spans.frame(local), order }) }
+    }
+
+    #[inline]
+    pub(crate) fn tag(&self, local: u32, order: Order, mobility: Mobility, home: Home) {
+        // Relaxed: nobody knows the block yet, and whoever learns of it does so from its owner.
+        self.tags[local as usize].store(Tag::of(order, mobility, home).0, Ordering::Relaxed);
+    }
+
+    /// The tag of a block, if the block is allocated just now.
+    #[inline]
+    pub(crate) fn allocated(&self, block: Block) -> Result<(u32, Tag), PutError> {
+        let local = self.spans.local(block).ok_or(PutError::Foreign(block))?;
+        let tag = Tag(self.tags[local as usize].load(Ordering::Relaxed));
+        if tag.order() == Some(block.order) { Ok((local, tag)) } else { Err(refusal(block, tag)) }
+    }
+
+    /// Clears a tag under the lock that it names, unless another CPU has done so since it was read.
+    #[inline]
+    pub(crate) fn clear(&self, local: u32, tag: Tag, block: Block) -> Result<(), PutError> {
+        let slot = &self.tags[local as usize];
+        // Relaxed: the lock orders all that clear this tag.
+        if slot.load(Ordering::Relaxed) != tag.0 {
+            return Err(PutError::NotAllocated(block));
+        }
+        slot.store(Tag::NONE.0, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Takes the allocated block out of its owner's hand: checks its tag, and clears it.
-    #[inline]
     pub(crate) fn claim(&self, block: Block) -> Result<(u32, Mobility), PutError> {
-        let local = self.spans.local(block).ok_or(PutError::Foreign(block))?;
-        let slot = &self.tags[local as usize];
-        let tag = slot.load(Ordering::Relaxed);
-        let Some(mobility) = Tag::mobility(tag, block.order) else {
-            return Err(match Tag::order(tag) {
-                _ if !block.is_aligned() => PutError::Misaligned(block),
-                Some(allocated) => PutError::WrongOrder { block, allocated },
-                None => PutError::NotAllocated(block),
-            });
-        };
-        slot.store(Tag::NONE, Ordering::Relaxed);
-        Ok((local, mobility))
+        let (local, tag) = self.allocated(block)?;
+        match tag.home() {
+            Home::Zone => {
+                let _core = self.core();
+                self.clear(local, tag, block)?;
+            }
+            Home::Cache(home) => {
+                let _home = self.lock_cache(home);
+                self.clear(local, tag, block)?;
+            }
+        }
+        Ok((local, tag.mobility()))
     }
 
-    #[inline]
+    /// Puts a block into a cache, of which a part goes to the zone first if it is full.
+    #[inline(never)]
     fn put_cached(&self, mut cache: Guard<'_, Cache>, local: u32, order: Order, mobility: Mobility) {
         if order == Order::BASE {
             let frames = &mut cache.frames[mobility as usize];
@@ -394,6 +533,37 @@ impl<'m> Zone<'m> {
         // Whoever locks a cache after we have emptied it sees this, as the lock orders the two; that is all that is needed.
         self.pressure.fetch_add(1, Ordering::Relaxed);
         Pressure(&self.pressure)
+    }
+}
+
+/// What is wrong with freeing a block of which the tag says something else.
+#[cold]
+fn refusal(block: Block, tag: Tag) -> PutError {
+    match tag.order() {
+        _ if !block.is_aligned() => PutError::Misaligned(block),
+        Some(allocated) => PutError::WrongOrder { block, allocated },
+        None => PutError::NotAllocated(block),
+    }
+}
+
+/// The parts of a block that was [split](Zone::split), the lowest first. Those not taken out stay allocated.
+#[derive(Debug)]
+#[must_use = "parts that are not taken out stay allocated"]
+pub struct Parts {
+    next: Frame,
+    left: u64,
+    order: Order,
+}
+
+impl Iterator for Parts {
+    type Item = OwnedBlock;
+
+    fn next(&mut self) -> Option<OwnedBlock> {
+        self.left = self.left.checked_sub(1)?;
+        let block = Block::new(self.next, self.order);
+        self.next = self.next.add(self.order.frames());
+        // SAFETY: the zone has made this block of one that was consumed, and it is given out once.
+        Some(unsafe { OwnedBlock::new(block) })
     }
 }
 

@@ -5,10 +5,13 @@
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+mod common;
+
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use common::{numbers, owned};
 use isotherm_frames::*;
 use loom::thread;
 
@@ -23,7 +26,7 @@ impl Machine {
         let mut config = Config::new(cpus);
         config.reporting = reporting;
         let metadata = vec![MaybeUninit::uninit(); metadata_size(ranges, &config)].leak();
-        let zone = Zone::new(&config, ranges, metadata).unwrap();
+        let zone = numbers(&config, ranges, metadata).unwrap();
         Arc::new(Self { zone, taken: AtomicU64::new(0) })
     }
 
@@ -34,12 +37,12 @@ impl Machine {
     }
 
     fn get(&self, cpu: usize, order: Order) -> Result<Block, GetError> {
-        self.zone.get(cpu, order, Mobility::Movable).map(|block| self.got(block))
+        self.zone.get(cpu, order, Mobility::Movable).map(|block| self.got(block.into_block()))
     }
 
     fn put(&self, cpu: usize, block: Block) {
         self.gone(block);
-        self.zone.put(cpu, block).unwrap();
+        self.zone.put(cpu, owned(block)).unwrap();
     }
 
     fn gone(&self, block: Block) {
@@ -283,13 +286,65 @@ fn a_block_at_its_place_is_taken_whole_or_not_at_all() {
             if other.zone.get_at(pair, Mobility::Movable).is_ok() {
                 let halves = [0, 1].map(|frame| other.got(Block::new(Frame(frame), Order::BASE)));
                 halves.iter().for_each(|&half| other.gone(half));
-                other.zone.put(usize::MAX, pair).unwrap();
+                other.zone.put(usize::MAX, owned(pair)).unwrap();
             }
         });
         if let Ok(block) = machine.get(0, Order::BASE) {
             machine.put(0, block);
         }
         there.join().unwrap();
+        machine.check();
+    });
+}
+
+/// Two CPUs free one block at the same time: one of them is told, whatever cache or lock the block came from, and it is free
+/// once.
+fn freed_by_two(order: Order, count: u64, cpus: [usize; 3]) {
+    model(move || {
+        let machine = Machine::new(&frames(count), 2, None);
+        let block = machine.get(cpus[0], order).unwrap();
+        machine.gone(block);
+        let other = machine.clone();
+        let there = thread::spawn(move || other.zone.put(cpus[1], owned(block)).is_ok());
+        let here = machine.zone.put(cpus[2], owned(block)).is_ok();
+        let there = there.join().unwrap();
+        assert!(here != there, "freed by {} CPUs", u8::from(here) + u8::from(there));
+        machine.check();
+    });
+}
+
+#[test]
+fn a_block_freed_twice_at_once_is_free_once() {
+    freed_by_two(Order::BASE, 2, [0, 0, 1]);
+}
+
+#[test]
+fn a_block_freed_twice_at_once_by_others_is_free_once() {
+    freed_by_two(Order::BASE, 2, [0, 1, usize::MAX]);
+}
+
+#[test]
+fn a_huge_block_freed_twice_at_once_is_free_once() {
+    freed_by_two(Order::HUGE, 512, [0, 0, 1]);
+}
+
+#[test]
+fn an_uncached_block_freed_twice_at_once_is_free_once() {
+    freed_by_two(Order::new(1).unwrap(), 2, [0, 0, 1]);
+}
+
+/// As above, by one CPU alone and by another with several at a time.
+#[test]
+fn a_frame_freed_at_once_alone_and_in_bulk_is_free_once() {
+    model(|| {
+        let machine = Machine::new(&frames(2), 1, None);
+        let block = machine.get(0, Order::BASE).unwrap();
+        machine.gone(block);
+        let other = machine.clone();
+        // SAFETY: no memory stands behind the number.
+        let there = thread::spawn(move || unsafe { other.zone.put_bulk(&[block.frame]) }.is_ok());
+        let here = machine.zone.put(0, owned(block)).is_ok();
+        assert!(here != there.join().unwrap());
         machine.check();
     });
 }

@@ -5,8 +5,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod common;
+
 use std::mem::MaybeUninit;
 
+use common::{Numbers, numbers};
 use isotherm_frames::*;
 use proptest::prelude::*;
 
@@ -54,7 +57,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 struct Model<'z> {
-    zone: &'z Zone<'z>,
+    zone: Numbers<'z>,
     config: Config,
     is: Vec<Is>,
     /// Whether the host was told of the frame since it was allocated last.
@@ -212,7 +215,7 @@ impl<'z> Model<'z> {
             Op::Drain { cpu } => self.zone.drain(cpu),
             Op::Isolate { wait } => {
                 self.now += wait;
-                match self.zone.take_batch(self.now) {
+                match self.zone.0.take_batch(self.now) {
                     Report::Batch(batch) => {
                         for &block in batch.blocks() {
                             assert_eq!(block.order, self.config.reporting.unwrap().order);
@@ -297,10 +300,10 @@ impl<'z> Model<'z> {
 
 fn run(ranges: &[FrameRange], config: Config, ops: Vec<Op>) {
     let mut metadata = vec![MaybeUninit::uninit(); metadata_size(ranges, &config)];
-    let zone = Zone::new(&config, ranges, &mut metadata).unwrap();
+    let zone = numbers(&config, ranges, &mut metadata).unwrap();
     let end = ranges.iter().map(|range| range.end.0).max().unwrap().next_multiple_of(1024) as usize;
     let mut model = Model {
-        zone: &zone,
+        zone: Numbers(&zone),
         config,
         is: vec![Is::Hole; end],
         told: vec![!config.reporting.is_some_and(|reporting| reporting.initially); end],
@@ -325,7 +328,7 @@ fn run(ranges: &[FrameRange], config: Config, ops: Vec<Op>) {
     }
     for block in std::mem::take(&mut model.held) {
         model.freed(block);
-        zone.put(0, block).unwrap();
+        model.zone.put(0, block).unwrap();
     }
     model.check(true);
     assert_eq!(zone.stats().free_frames(), zone.frames());

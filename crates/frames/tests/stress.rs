@@ -2,11 +2,14 @@
 //! another has, and in the end every frame is accounted for.
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+mod common;
+
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use common::{Numbers, numbers};
 use isotherm_frames::*;
 
 /// The size of the upper parts; Miri takes its time with each frame.
@@ -34,7 +37,7 @@ impl Random {
 const TABLE: u64 = PARTS[0].next_multiple_of(1024);
 
 struct Machine<'z> {
-    zone: &'z Zone<'z>,
+    zone: Numbers<'z>,
     /// 1 while somebody has the frame, or the host.
     taken: Vec<AtomicU8>,
     /// Blocks that one CPU allocated and another will free.
@@ -180,9 +183,9 @@ fn stress(cpus: usize, steps: u64, time: Option<Duration>) {
     let mut config = Config::new(2).with_reporting(reporting);
     config.relax = std::thread::yield_now;
     let mut metadata = vec![MaybeUninit::uninit(); metadata_size(&RANGES, &config)];
-    let zone = Zone::new(&config, &RANGES, &mut metadata).unwrap();
+    let zone = numbers(&config, &RANGES, &mut metadata).unwrap();
     let machine = Machine {
-        zone: &zone,
+        zone: Numbers(&zone),
         taken: (0..TABLE * 2).map(|_| AtomicU8::new(0)).collect(),
         passed: Mutex::default(),
         stop: AtomicBool::new(false),
@@ -205,7 +208,7 @@ fn stress(cpus: usize, steps: u64, time: Option<Duration>) {
     let passed = std::mem::take(&mut *machine.passed.lock().unwrap());
     for block in passed {
         machine.gone(block);
-        zone.put(0, block).unwrap();
+        machine.zone.put(0, block).unwrap();
     }
     assert!(machine.taken.iter().all(|slot| slot.load(SeqCst) == 0));
     zone.drain_all();

@@ -1,23 +1,26 @@
 //! What a zone promises, one promise a test.
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+mod common;
+
 use std::mem::MaybeUninit;
 
+use common::{Numbers, numbers};
 use isotherm_frames::*;
 
 const MOVABLE: Mobility = Mobility::Movable;
 const UNMOVABLE: Mobility = Mobility::Unmovable;
 
-fn with_zone(config: Config, ranges: &[FrameRange], run: impl FnOnce(&Zone<'_>)) {
+fn with_zone(config: Config, ranges: &[FrameRange], run: impl FnOnce(Numbers<'_>)) {
     let mut metadata = vec![MaybeUninit::uninit(); metadata_size(ranges, &config)];
-    run(&Zone::new(&config, ranges, &mut metadata).unwrap());
+    run(Numbers(&numbers(&config, ranges, &mut metadata).unwrap()));
 }
 
 fn order(order: u8) -> Order {
     Order::new(order).unwrap()
 }
 
-fn get(zone: &Zone<'_>, wanted: u8) -> Block {
+fn get(zone: Numbers<'_>, wanted: u8) -> Block {
     zone.get(0, order(wanted), MOVABLE).unwrap()
 }
 
@@ -26,7 +29,7 @@ fn reporting(wanted: u8) -> ReportingConfig {
 }
 
 /// Takes all batches there are at that time; the blocks, lowest first.
-fn report_all(zone: &Zone<'_>, now: u64) -> Vec<u64> {
+fn report_all(zone: Numbers<'_>, now: u64) -> Vec<u64> {
     let mut blocks = Vec::new();
     while let Report::Batch(batch) = zone.take_batch(now) {
         blocks.extend(batch.blocks().iter().map(|block| block.frame.0));
@@ -221,7 +224,7 @@ fn a_block_that_was_split_is_freed_in_parts() {
 #[test]
 fn a_zone_is_not_made_of_nonsense() {
     let new = |config: Config, ranges: &[FrameRange], bytes: usize| {
-        Zone::new(&config, ranges, &mut vec![MaybeUninit::uninit(); bytes]).map(|_| ()).unwrap_err()
+        numbers(&config, ranges, &mut vec![MaybeUninit::uninit(); bytes]).map(|_| ()).unwrap_err()
     };
     let ranges = [FrameRange::new(0, 512)];
     let config = Config::new(2);
@@ -372,5 +375,43 @@ fn without_reporting_nothing_is_ever_due() {
     with_zone(Config::new(1), &[FrameRange::new(0, 2048)], |zone| {
         zone.sweep();
         assert!(matches!(zone.take_batch(u64::MAX), Report::Later(u64::MAX)));
+    });
+}
+
+#[test]
+fn a_zone_keeps_its_state_in_the_array_of_pages() {
+    let ranges = [FrameRange::new(0, 0x9f), FrameRange::new(2048, 4096)];
+    let config = Config::new(1);
+    let mut array = vec![MaybeUninit::uninit(); isotherm_page::page_array_size(&ranges)];
+    let pages = PageArray::new(&ranges, 0, &mut array).unwrap();
+    let mut metadata = vec![MaybeUninit::uninit(); zone_size(&ranges, &config)];
+    // SAFETY: no memory stands behind the numbers.
+    let new = |metadata| unsafe { Zone::with_pages(&config, &pages, metadata) };
+    let zone = new(&mut metadata).unwrap();
+    let mut second = vec![MaybeUninit::uninit(); zone_size(&ranges, &config)];
+    assert_eq!(new(&mut second).map(drop).unwrap_err(), ZoneError::ArrayTaken);
+    assert_eq!(zone.frames(), 0x9f + 2048);
+    let block = zone.get(0, Order::HUGE, MOVABLE).unwrap();
+    assert!(block.frame.0 >= 2048);
+    zone.put(0, block).unwrap();
+    zone.drain_all();
+    assert_eq!(zone.free_frames(), zone.frames());
+}
+
+#[test]
+fn what_another_cpu_frees_is_not_lost() {
+    with_zone(Config::new(2), &[FrameRange::new(0, 1024)], |zone| {
+        for order in [0, 3, 9].map(order) {
+            let block = zone.get(0, order, MOVABLE).unwrap();
+            zone.put(1, block).unwrap();
+            assert_eq!(zone.put(1, block), Err(PutError::NotAllocated(block)));
+            let block = zone.get(usize::MAX, order, MOVABLE).unwrap();
+            zone.put(0, block).unwrap();
+            assert_eq!(zone.put(0, block), Err(PutError::NotAllocated(block)));
+        }
+        let frames = [0, 1, usize::MAX].map(|cpu| zone.get(cpu, Order::BASE, MOVABLE).unwrap().frame);
+        zone.put_bulk(&frames).unwrap();
+        zone.drain_all();
+        assert_eq!(zone.free_frames(), 1024);
     });
 }

@@ -11,7 +11,7 @@ use crate::memory;
 use crate::processor;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use isotherm_frames::{Block, FRAME_SIZE, Order};
+use isotherm_frames::{Block, FRAME_SIZE, Order, OwnedBlock};
 use isotherm_pagetable::{Event, Folio, FolioKind, Frame, FrameMeta, Frames, Memory, Observe, Table};
 use spin::Mutex;
 
@@ -53,6 +53,15 @@ fn block(frame: Frame, order: u8) -> Block {
     Block::new(isotherm_frames::Frame(frame.0), Order::new(order).unwrap_or(Order::BASE))
 }
 
+/// Frees a block of this machine's.
+///
+/// # Safety
+/// It is allocated, and nobody uses it any more.
+unsafe fn free(block: Block) {
+    // SAFETY: the caller's duty.
+    memory::put(processor::current(), unsafe { OwnedBlock::new(block) });
+}
+
 fn words(frame: Frame) -> impl Iterator<Item = u64> {
     (frame.address()..frame.address() + FRAME_SIZE).step_by(8)
 }
@@ -69,7 +78,8 @@ pub fn prepare() -> Checked<Prepared> {
     let chunks = memory::reach().div_ceil(FRAME_SIZE).div_ceil(PER_CHUNK) as usize;
     for chunk in HARDWARE.chunks.iter().take(chunks) {
         let block = memory::get(processor::current(), Order::HUGE)
-            .map_err(|why| Contradiction(alloc::format!("no memory for the frames' records: {why}")))?;
+            .map_err(|why| Contradiction(alloc::format!("no memory for the frames' records: {why}")))?
+            .into_block();
         for address in (block.address()..block.address() + block.bytes()).step_by(8) {
             // SAFETY: inside the block that was just allocated.
             unsafe { memory::write(address, 0) };
@@ -83,13 +93,15 @@ impl Drop for Prepared {
     fn drop(&mut self) {
         let forgotten = HARDWARE.forgotten.swap(0, Ordering::Relaxed);
         if forgotten != 0 {
-            memory::put(processor::current(), base(Frame(forgotten)));
+            // SAFETY: nobody has used it since it was forgotten.
+            unsafe { free(base(Frame(forgotten))) };
         }
         for chunk in &HARDWARE.chunks {
             let records = chunk.swap(core::ptr::null_mut(), Ordering::AcqRel);
             if !records.is_null() {
                 let frame = Frame(records as u64 / FRAME_SIZE);
-                memory::put(processor::current(), block(frame, Order::HUGE.get()));
+                // SAFETY: no space is left that could ask for records.
+                unsafe { free(block(frame, Order::HUGE.get())) };
             }
         }
     }
@@ -141,7 +153,8 @@ impl Hardware {
             // SAFETY: nobody walks through the table any more.
             unsafe { memory::write(word, FREED) };
         }
-        memory::put(processor::current(), base(frame));
+        // SAFETY: as above.
+        unsafe { free(base(frame)) };
     }
 }
 
@@ -186,7 +199,7 @@ unsafe impl Memory for Hardware {
 unsafe impl Frames for Hardware {
     fn alloc_table(&self) -> Option<Frame> {
         self.reclaim();
-        memory::get(processor::current(), Order::BASE).ok().map(|block| Frame(block.frame.0))
+        memory::get(processor::current(), Order::BASE).ok().map(|block| Frame(block.into_block().frame.0))
     }
 
     fn retire_table(&self, frame: Frame) {
@@ -200,7 +213,7 @@ unsafe impl Frames for Hardware {
 
     fn alloc_folio(&self, order: u8) -> Option<Frame> {
         let block = memory::get(processor::current(), Order::new(order)?).ok()?;
-        Some(Frame(block.frame.0))
+        Some(Frame(block.into_block().frame.0))
     }
 
     fn free_folio(&self, head: Frame, order: u8) {
@@ -212,7 +225,8 @@ unsafe impl Frames for Hardware {
             && lapse::is(Lapse::Free)
             && self.forgotten.compare_exchange(0, head.0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if !forgotten {
-            memory::put(processor::current(), block(head, order));
+            // SAFETY: no reference to the folio is left.
+            unsafe { free(block(head, order)) };
         }
     }
 }

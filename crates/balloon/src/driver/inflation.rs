@@ -1,6 +1,6 @@
 //! Inflation and deflation: page numbers to the device, blocks from and to the guest's allocator.
 
-use isotherm_frames::{Block, Order};
+use isotherm_frames::{Block, Order, OwnedBlock};
 use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
 
@@ -73,7 +73,8 @@ impl<H: Hal> Inflation<H> {
 
     /// Gives everything back without a word to the device, which has been reset.
     pub fn release<M: FrameMemory>(&mut self, memory: &M, value: Option<u32>, source: &mut impl FrameSource) {
-        let mut give = |block| give_back(memory, value, source, block);
+        // SAFETY: what comes off the record, and the record's own frames, were the source's and are nobody else's.
+        let mut give = |block| give_back(memory, value, source, unsafe { OwnedBlock::new(block) });
         while let Some(block) = self.ledger.pop(memory, &mut give) {
             give(block);
         }
@@ -86,9 +87,14 @@ impl<H: Hal> Inflation<H> {
     }
 }
 
-fn give_back<M: FrameMemory>(memory: &M, value: Option<u32>, source: &mut impl FrameSource, block: Block) {
+fn give_back<M: FrameMemory>(
+    memory: &M,
+    value: Option<u32>,
+    source: &mut impl FrameSource,
+    block: OwnedBlock,
+) {
     if let Some(value) = value {
-        poison(memory, block, value);
+        poison(memory, *block, value);
     }
     source.give(block);
 }
@@ -196,7 +202,11 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
             Some(blocks) => {
                 self.inflation.actual -= request.pages;
                 for _ in 0..blocks {
-                    let mut give = |block| give_back(&self.memory, self.poison, source, block);
+                    let mut give = |block| {
+                        // SAFETY: as in `release`.
+                        let block = unsafe { OwnedBlock::new(block) };
+                        give_back(&self.memory, self.poison, source, block);
+                    };
                     if let Some(block) = self.inflation.ledger.pop(&self.memory, &mut give) {
                         give(block);
                     }
@@ -221,10 +231,11 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
             let fits = block.order <= max
                 && block.is_aligned()
                 && block.frame.0.checked_add(block.order.frames()).is_some_and(|end| end <= FRAMES_MAX);
-            if !fits || self.inflation.ledger.push(&self.memory, block).is_none() {
+            if !fits || self.inflation.ledger.push(&self.memory, *block).is_none() {
                 source.give(block);
                 break;
             }
+            let block = block.into_block();
             write_pfns(&mut self.requests, filled as usize, block, wire);
             filled += block.order.frames() as u32;
         }

@@ -6,7 +6,7 @@
 
 use core::ptr::NonNull;
 
-use isotherm_frames::{Block, Frame, Order};
+use isotherm_frames::{Block, Frame, Order, OwnedBlock};
 
 use super::memory::{FrameMemory, FrameSource, single};
 
@@ -57,7 +57,7 @@ impl Ledger {
             source.give(page);
             return false;
         }
-        self.top = Some(page.frame);
+        self.top = Some(page.into_block().frame);
         self.used = 0;
         true
     }
@@ -81,7 +81,8 @@ impl Ledger {
 
     /// Gives up what `reserve` took and `push` did not use.
     pub fn trim<M: FrameMemory>(&mut self, memory: &M, source: &mut impl FrameSource) {
-        self.drop_empty(memory, &mut |block| source.give(block));
+        // SAFETY: a frame of the record's own, which it gives up.
+        self.drop_empty(memory, &mut |block| source.give(unsafe { OwnedBlock::new(block) }));
     }
 
     /// After `reserve` without `push`, or after `pop`, the top frame may hold nothing.

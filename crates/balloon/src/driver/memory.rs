@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use isotherm_frames::{Block, Frame, Order};
+use isotherm_frames::{Block, Frame, Order, OwnedBlock};
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 
 use super::Error;
@@ -57,19 +57,19 @@ pub trait FrameSource {
     ///
     /// Only frames below 2^32 (16 TiB) can go into a balloon, for its page numbers have 32 bits: others are given back
     /// at once, and the balloon stays as it is.
-    fn take(&mut self, max: Order) -> Option<Block>;
+    fn take(&mut self, max: Order) -> Option<OwnedBlock>;
 
     /// Takes a block back that [`take`](Self::take) handed out, of the same order. What it held is lost, unless the
     /// balloon was set up with a poison value: then it is filled with that.
-    fn give(&mut self, block: Block);
+    fn give(&mut self, block: OwnedBlock);
 }
 
 impl<S: FrameSource + ?Sized> FrameSource for &mut S {
-    fn take(&mut self, max: Order) -> Option<Block> {
+    fn take(&mut self, max: Order) -> Option<OwnedBlock> {
         (**self).take(max)
     }
 
-    fn give(&mut self, block: Block) {
+    fn give(&mut self, block: OwnedBlock) {
         (**self).give(block);
     }
 }

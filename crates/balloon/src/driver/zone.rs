@@ -1,6 +1,6 @@
 //! A zone of `isotherm-frames` as the source of ballooned frames.
 
-use isotherm_frames::{Block, Mobility, Order, Zone};
+use isotherm_frames::{Mobility, Order, OwnedBlock, Zone};
 
 use super::memory::FrameSource;
 
@@ -21,7 +21,7 @@ impl<'z, 'm> ZoneSource<'z, 'm> {
 }
 
 impl FrameSource for ZoneSource<'_, '_> {
-    fn take(&mut self, max: Order) -> Option<Block> {
+    fn take(&mut self, max: Order) -> Option<OwnedBlock> {
         let max = max.min(self.largest);
         for order in Order::all().rev().filter(|&order| order <= max) {
             if let Ok(block) = self.zone.get(self.cpu, order, Mobility::Unmovable) {
@@ -32,8 +32,8 @@ impl FrameSource for ZoneSource<'_, '_> {
         None
     }
 
-    fn give(&mut self, block: Block) {
+    fn give(&mut self, block: OwnedBlock) {
         let given = self.zone.put(self.cpu, block);
-        debug_assert!(given.is_ok(), "{block} came from another zone: {given:?}");
+        debug_assert!(given.is_ok(), "from another zone: {given:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use isotherm_balloon::device::{Device, GuestRange, Host};
 use isotherm_balloon::loopback::{LoopbackHal, LoopbackTransport, Machine, Presentation};
 use isotherm_balloon::{Balloon, DirectMap, Error, Features, FrameSource, Options};
-use isotherm_frames::{Block, Frame, Order};
+use isotherm_frames::{Block, Frame, Order, OwnedBlock};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion, mmap::MmapRegionBuilder};
 
 pub const PAGE: u64 = 4096;
@@ -135,13 +135,15 @@ impl Pool {
 }
 
 impl FrameSource for Pool {
-    fn take(&mut self, max: Order) -> Option<Block> {
+    fn take(&mut self, max: Order) -> Option<OwnedBlock> {
         let max = max.min(self.largest);
-        Order::all().rev().filter(|&order| order <= max).find_map(|order| self.get(order))
+        let block = Order::all().rev().filter(|&order| order <= max).find_map(|order| self.get(order))?;
+        // SAFETY: the pool hands each block out once.
+        Some(unsafe { OwnedBlock::new(block) })
     }
 
-    fn give(&mut self, block: Block) {
-        self.put(block);
+    fn give(&mut self, block: OwnedBlock) {
+        self.put(block.into_block());
     }
 }
 

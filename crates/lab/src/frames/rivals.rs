@@ -1,7 +1,9 @@
 //! Allocators of blocks, behind one face.
 
 use buddy_system_allocator::LockedFrameAllocator;
-use isotherm_frames::{Block, Config, Frame, FrameRange, Mobility, Order, Zone, ZoneError, metadata_size};
+use isotherm_frames::{
+    Block, Config, Frame, FrameRange, Mobility, Order, OwnedBlock, Zone, ZoneError, metadata_size,
+};
 use serde::Serialize;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::mem::MaybeUninit;
@@ -52,7 +54,8 @@ impl<'m> OfZone<'m> {
     }
 
     pub(super) fn new(metadata: &'m mut [MaybeUninit<u8>]) -> Result<Self, ZoneError> {
-        Zone::new(&Config::new(2), &Self::RANGE, metadata).map(Self)
+        // SAFETY: no memory stands behind the numbers.
+        unsafe { Zone::new(&Config::new(2), &Self::RANGE, metadata) }.map(Self)
     }
 }
 
@@ -64,7 +67,9 @@ impl Allocator for OfZone<'_> {
 
     #[inline]
     fn put(&self, cpu: usize, block: usize, order: Order) {
-        let put = self.0.put(cpu, Block::new(Frame(block as u64), order));
+        // SAFETY: the block came from `get`, and no memory stands behind it.
+        let block = unsafe { OwnedBlock::new(Block::new(Frame(block as u64), order)) };
+        let put = self.0.put(cpu, block);
         debug_assert!(put.is_ok(), "{put:?}");
     }
 }
