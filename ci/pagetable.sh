@@ -41,11 +41,12 @@ loom() {
 # | fold and unfold | contpte; basics: a_life_on_arm64 |
 # | all of it by several threads | threads |
 # | all of it in some order, compared with the naive model | random: short runs |
+# | sequences of safe calls that are refused | sound |
 # | the host machine's memory | all |
 #
 # Not executed: the prefetch instructions, which Miri does not know. Tests of thousands of entries are ignored there.
 # Data races are the same in both models, so what is there for their sake runs in one.
-interpreted=(--test basics --test small --test contpte)
+interpreted=(--test basics --test small --test contpte --test sound)
 once=(--test threads --test random)
 
 # interpret NAME FLAGS TEST...: the order of memory is loom's affair; here it would only take time.

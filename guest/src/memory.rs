@@ -14,8 +14,6 @@ use spin::Once;
 
 static ZONE: Once<Zone<'static>> = Once::new();
 static PAGES: Once<PageArray<'static>> = Once::new();
-/// The byte behind the highest RAM that is used.
-static REACHED: Once<u64> = Once::new();
 
 /// The first address that is not mapped from the start.
 const MAPPED: u64 = 4 << 30;
@@ -35,7 +33,6 @@ pub fn prepare(mut ram: RamMap, cpus: usize) -> u64 {
     }
     ram.remove(Range { start: paging::REACH, end: u64::MAX });
     let all = ram.clone();
-    REACHED.call_once(|| all.end());
     for taken in [
         Range { start: 0, end: FRAME_SIZE },
         Range { start: TRAMPOLINE, end: TRAMPOLINE + FRAME_SIZE },
@@ -124,11 +121,6 @@ pub fn pages() -> &'static PageArray<'static> {
         Some(pages) => pages,
         None => panic!("memory is used before it was prepared"),
     }
-}
-
-/// The byte behind the highest RAM of the zone.
-pub fn reach() -> u64 {
-    REACHED.get().copied().unwrap_or(0)
 }
 
 /// Bytes that nobody has allocated, wherever they are just now: on lists, in caches, at the host to be reported.

@@ -1,46 +1,21 @@
-//! Frames, virtual addresses, page ranges and the levels of a tree.
+//! Virtual addresses, page ranges and the levels of a tree.
 
 use core::fmt;
 
 use crate::error::Error;
 
 /// Bits of an address below the page number: pages are 4 KiB.
-pub const PAGE_SHIFT: u32 = 12;
+pub use isotherm_page::FRAME_SHIFT as PAGE_SHIFT;
 /// Bytes of a page.
-pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
+pub use isotherm_page::FRAME_SIZE as PAGE_SIZE;
+pub use isotherm_page::Frame;
+
 /// Bits of a page number that one table translates. The models of loom need tables of a few entries.
 pub const TABLE_BITS: u32 = if cfg!(loom) { 1 } else { 9 };
 /// Entries of a table, on every format here.
 pub const ENTRIES: usize = 1 << TABLE_BITS;
 /// Page numbers of 64-bit addresses end here.
 const PAGE_NUMBERS: u64 = 1 << (64 - PAGE_SHIFT);
-
-/// The number of a physical page frame: its physical address is 4096 times this.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[repr(transparent)]
-pub struct Frame(pub u64);
-
-impl Frame {
-    /// The frame `pages` after this one.
-    #[inline]
-    #[must_use]
-    pub const fn add(self, pages: u64) -> Frame {
-        Frame(self.0.wrapping_add(pages))
-    }
-
-    /// The physical address of the frame's first byte.
-    #[inline]
-    #[must_use]
-    pub const fn address(self) -> u64 {
-        self.0 << PAGE_SHIFT
-    }
-}
-
-impl fmt::Debug for Frame {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "frame {:#x}", self.0)
-    }
-}
 
 /// A virtual address. Whether it is canonical depends on the format, and every operation checks it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

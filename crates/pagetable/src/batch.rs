@@ -11,7 +11,7 @@
 
 use crate::address::{ENTRIES, Level, PAGE_SIZE};
 use crate::entries::step;
-use crate::folio::Folio;
+use crate::folio::FolioView;
 use crate::format::Format;
 use crate::machine::Machine;
 use crate::table::{Entry, Locked, Table};
@@ -46,14 +46,17 @@ pub(crate) fn is_many<F: Format, B: Batching>(level: Level, raw: u64) -> bool {
 /// The folio of a leaf that is treated by itself: one of order 0, or without batches any, unless it is part of a
 /// contiguous block.
 #[inline(always)]
-pub(crate) fn single<'m, F: Format, M: Machine, B: Batching>(machine: &'m M, raw: u64) -> Option<Folio<'m>> {
+pub(crate) fn single<'m, F: Format, M: Machine, B: Batching>(
+    machine: &'m M,
+    raw: u64,
+) -> Option<FolioView<'m>> {
     if B::BATCHED {
-        Folio::small(machine, F::frame(raw))
+        FolioView::small(machine, F::frame(raw))
     } else if F::CONTIGUOUS == 1 {
-        Folio::of(machine, F::frame(raw)).ok()
+        FolioView::of(machine, F::frame(raw)).ok()
     } else {
         // Blocks are folded and unfolded elsewhere.
-        Folio::small(machine, F::frame(raw))
+        FolioView::small(machine, F::frame(raw))
     }
 }
 
@@ -115,7 +118,7 @@ pub(crate) fn detect<F: Format>(
     }
 }
 
-/// [`detect`] in a locked table, which need not be read if it knows its pattern.
+/// [`detect`] in a locked table, which need not be read if its entries are known to be a progression.
 #[inline(always)]
 pub(crate) fn detect_in<F: Format, M: Machine>(
     table: &Locked<'_, M>,
@@ -124,9 +127,9 @@ pub(crate) fn detect_in<F: Format, M: Machine>(
     limit: usize,
     ignore: u64,
 ) -> Run {
-    let pattern = table.pattern();
-    if pattern != 0 && limit > 1 {
-        let first = pattern.wrapping_add(PAGE_SIZE * index as u64);
+    let progression = table.progression();
+    if progression != 0 && limit > 1 {
+        let first = progression.wrapping_add(PAGE_SIZE * index as u64);
         return Run { len: limit.min(ENTRIES - index), first, or: first, and: first };
     }
     detect::<F>(table.table(), index, first, limit, step(table.level), ignore)

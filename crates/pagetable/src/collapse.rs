@@ -4,7 +4,7 @@ use crate::address::{ENTRIES, Frame, Level, PageRange, VirtAddr};
 use crate::batch::{Batching, get, with_state};
 use crate::entries::{run_of, step};
 use crate::error::Error;
-use crate::folio::{Folio, FolioKind, MAX_ORDER};
+use crate::folio::{Folio, FolioKind, FolioView, MAX_ORDER, new_folio};
 use crate::format::{Attributes, Format};
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
@@ -17,7 +17,7 @@ struct Held {
     /// The entries, read-only. A reference is held of the folio of each that is not empty.
     entries: [u64; ENTRIES],
     table: Frame,
-    grants: u32,
+    sequence: u32,
 }
 
 /// What a collapse did.
@@ -65,7 +65,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     ) -> Result<Collapsed, Error> {
         let first = at.page() & !(Level::Pmd.pages() - 1);
         self.check_page(first)?;
-        gather.serve(self.id);
+        gather.serve(self.machine, self.id)?;
         gather.flush();
         let Step::Window(window) = self.step(first, first + 1) else { return Err(Error::NotMapped) };
         if window.table.level != Level::Pte {
@@ -76,8 +76,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             return self.collapse_in_place(first, gather);
         }
         let attributes = self.collapsible(&window.table, max_none)?;
-        let (table, grants) = (window.table.frame, window.table.grants());
-        let mut held = Held { entries: [0; ENTRIES], table, grants };
+        let (table, sequence) = (window.table.frame, window.table.sequence());
+        let mut held = Held { entries: [0; ENTRIES], table, sequence };
         let result = self.hold(&window.table, &mut held.entries);
         drop(window);
         // Nobody may write any more before the first byte is copied.
@@ -86,9 +86,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         self.machine.sync();
         let result = result.and_then(|()| self.copy_and_replace(first, &held, attributes, gather));
         for &raw in held.entries.iter().filter(|&&raw| raw != 0) {
-            if let Ok(folio) = Folio::of(self.machine, F::frame(raw)) {
-                folio.put(self.machine);
-            }
+            // SAFETY: `hold` took it.
+            drop(unsafe { Folio::from_raw(self.machine, F::frame(raw)) });
         }
         result
     }
@@ -99,7 +98,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if !F::is_present(first) || first & F::SPECIAL != 0 {
             return None;
         }
-        let folio = Folio::of(self.machine, F::frame(first)).ok()?;
+        let folio = FolioView::of(self.machine, F::frame(first)).ok()?;
         if folio.order() != MAX_ORDER || folio.head() != F::frame(first) {
             return None;
         }
@@ -152,7 +151,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if raw & F::SPECIAL != 0 {
                 return Err(Error::NotCollapsible("a special mapping"));
             }
-            let folio = Folio::of(self.machine, F::frame(raw))?;
+            let folio = FolioView::of(self.machine, F::frame(raw))?;
             if folio.kind() != FolioKind::Anon {
                 return Err(Error::NotCollapsible("a page of a file"));
             }
@@ -190,7 +189,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if raw == 0 {
                 continue;
             }
-            Folio::of(self.machine, F::frame(raw))?.get()?;
+            let _held = Folio::get(self.machine, F::frame(raw))?.into_raw();
             if F::is_writable(raw) {
                 // Folded blocks are protected as a whole, so they stay folded.
                 table.change()[index].update::<F>(raw, F::write_protect);
@@ -207,14 +206,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         attributes: Attributes,
         gather: &mut Gather<'_, M>,
     ) -> Result<Collapsed, Error> {
-        let head = self.machine.alloc_folio(MAX_ORDER).ok_or(Error::NoFolioFrames(MAX_ORDER))?;
-        let folio = match Folio::prepare(self.machine, head, MAX_ORDER, FolioKind::Anon) {
-            Ok(folio) => folio,
-            Err(why) => {
-                self.machine.free_folio(head, MAX_ORDER);
-                return Err(why);
-            }
-        };
+        let folio = new_folio(self.machine, MAX_ORDER, FolioKind::Anon)?;
+        let head = folio.head();
         for (n, &raw) in held.entries.iter().enumerate() {
             let to = head.add(n as u64);
             // SAFETY: `hold` took a reference of every source; the copy is ours alone.
@@ -226,9 +219,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 };
             }
         }
-        let result = self.replace(first, held, &folio, head, attributes, gather);
-        folio.put(self.machine);
-        result
+        self.replace(first, held, &folio, attributes, gather)
     }
 
     /// Puts the huge leaf in place of the table, if that still says what was copied.
@@ -236,14 +227,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         &self,
         first: u64,
         held: &Held,
-        folio: &Folio<'m>,
-        head: Frame,
+        folio: &Folio<'m, M>,
         mut attributes: Attributes,
         gather: &mut Gather<'_, M>,
     ) -> Result<Collapsed, Error> {
         let (parent, child) = self.parent_and_child(first)?;
         // A page that was written since was made writable before, and may be read-only again.
-        if (child.frame, child.grants()) != (held.table, held.grants) {
+        if (child.frame, child.sequence()) != (held.table, held.sequence) {
             return Err(Error::Changed);
         }
         for (entry, &raw) in child.table().entries().iter().zip(&held.entries) {
@@ -252,26 +242,28 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if (now ^ raw) & !F::YOUNG != 0 {
                 return Err(Error::Changed);
             }
-            let pinned = raw != 0 && Folio::of(self.machine, F::frame(raw)).is_ok_and(|f| f.pins() > 0);
+            let pinned = raw != 0 && FolioView::of(self.machine, F::frame(raw)).is_ok_and(|f| f.pins() > 0);
             if pinned {
                 return Err(Error::Pinned);
             }
         }
-        folio.add_mapped(ENTRIES)?;
+        // SAFETY: the leaf that is stored below, which gives it back when it goes.
+        unsafe { folio.add_mapped(ENTRIES) }?;
         let range = PageRange { first, end: first + Level::Pmd.pages() };
         let slot = &parent.change()[Level::Pmd.index(first)];
         slot.store(CHANGING);
         self.machine.invalidate_range(self.id, range, true);
         self.machine.sync();
         attributes.young |= child.table().entries().iter().any(|entry| F::is_young(entry.relaxed()));
-        slot.store(F::leaf(Level::Pmd, head, attributes));
+        slot.store(F::leaf(Level::Pmd, folio.head(), attributes));
         drop(parent);
         gather.unlinked(child.unlink(), first, Level::Pmd.pages());
         let mut pages = 0;
         for &raw in held.entries.iter().filter(|&&raw| raw != 0) {
             // The TLB is flushed already, and `collapse` still holds a reference.
-            if let Ok(folio) = Folio::of(self.machine, F::frame(raw)) {
-                folio.sub_mapped(self.machine, 1);
+            if let Ok(folio) = FolioView::of(self.machine, F::frame(raw)) {
+                // SAFETY: its entry was in the table that is unlinked.
+                unsafe { folio.sub_mapped(self.machine, 1) };
             }
             pages += 1;
         }

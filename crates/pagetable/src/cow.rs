@@ -1,16 +1,17 @@
 //! Faults on pages that are mapped: the copy of copy-on-write, or reuse; accessed and dirty where software keeps them.
 
-use crate::address::{ENTRIES, Frame, Level, PageRange, VirtAddr};
+use crate::address::{ENTRIES, Level, PageRange, VirtAddr};
 use crate::batch::{Batching, get, with_state};
 use crate::entries::{break_run, run_of, set_run, step, unfold_ends};
 use crate::error::Error;
-use crate::folio::{Folio, FolioKind};
+use crate::folio::{Folio, FolioKind, FolioView, new_folio};
 use crate::format::{Attributes, Format};
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
 use crate::space::AddressSpace;
 use crate::table::Locked;
 use crate::walk::{Step, Window};
+use isotherm_page::Order;
 
 /// How a write fault is resolved.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +37,7 @@ pub enum Resolved {
 }
 
 /// A copy that is to be made without the lock.
-struct Plan<'m> {
+struct Plan<'m, M: Machine> {
     level: Level,
     /// The first page and entry.
     page: u64,
@@ -44,14 +45,15 @@ struct Plan<'m> {
     /// Entries.
     len: usize,
     /// Order of the copy.
-    order: u8,
-    source: Option<Folio<'m>>,
+    order: Order,
+    /// A reference to what is copied, unless that is special.
+    source: Option<Folio<'m, M>>,
 }
 
-enum Decision<'m> {
+enum Decision<'m, M: Machine> {
     Done(Resolved),
     Split,
-    Copy(Plan<'m>),
+    Copy(Plan<'m, M>),
 }
 
 impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
@@ -85,7 +87,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Decision::Copy(plan) => match self.copy_on_write(page, &plan) {
                     Err(Error::Changed) => {}
                     // A page does if there is no room for a folio.
-                    Err(Error::NoFolioFrames(order)) if order > 0 && fault.whole_folio => {
+                    Err(Error::NoFolioFrames(order)) if order > Order::BASE && fault.whole_folio => {
                         return self.write_fault(at, WriteFault { whole_folio: false, ..fault });
                     }
                     other => return other,
@@ -94,7 +96,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
     }
 
-    fn decide(&self, window: &Window<'m, M>, page: u64, fault: &WriteFault) -> Result<Decision<'m>, Error> {
+    fn decide(
+        &self,
+        window: &Window<'m, M>,
+        page: u64,
+        fault: &WriteFault,
+    ) -> Result<Decision<'m, M>, Error> {
         let (table, level) = (&window.table, window.table.level);
         let raw = get::<F>(table.table(), window.index, step(level));
         if !F::is_present(raw) {
@@ -106,7 +113,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
         let leaf = page >> level.shift() << level.shift();
         let inside = leaf >= fault.bounds.first && leaf + level.pages() <= fault.bounds.end;
-        let folio = if raw & F::SPECIAL != 0 { None } else { Some(Folio::of(self.machine, F::frame(raw))?) };
+        let folio =
+            if raw & F::SPECIAL != 0 { None } else { Some(FolioView::of(self.machine, F::frame(raw))?) };
         let (start, len) = match &folio {
             Some(_) if level != Level::Pte => (window.index, 1),
             Some(folio) if fault.whole_folio => self.alike(window, page, raw, folio, fault.bounds),
@@ -125,19 +133,20 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             self.reuse(window, start, first, len, fault.sharing);
             return Ok(Decision::Done(Resolved::Reused((len as u64) << level.shift())));
         }
-        let order = folio.map_or(0, |folio| folio.order());
-        let whole = fault.whole_folio && inside && (len as u64) << level.shift() == 1 << order;
+        let order = folio.map_or(Order::BASE, |folio| folio.order());
+        let whole = fault.whole_folio && inside && (len as u64) << level.shift() == order.frames();
         if level != Level::Pte && (!whole || folio.is_none()) {
             return Ok(Decision::Split);
         }
-        let (start, len, order) = if whole { (start, len, order) } else { (window.index, 1, 0) };
+        let (start, len, order) = if whole { (start, len, order) } else { (window.index, 1, Order::BASE) };
         let first = window.page_of(window.index) - (((window.index - start) as u64) << level.shift());
         // The source must not be freed while it is copied without the lock.
-        if let Some(folio) = &folio {
-            folio.get()?;
-        }
+        let source = match &folio {
+            Some(folio) => Some(Folio::get(self.machine, folio.head())?),
+            None => None,
+        };
         let raw = get::<F>(table.table(), start, step(level));
-        Ok(Decision::Copy(Plan { level, page: first, raw, len, order, source: folio }))
+        Ok(Decision::Copy(Plan { level, page: first, raw, len, order, source }))
     }
 
     /// The entries around that map the same folio in the same way, within bounds: the first and how many.
@@ -146,7 +155,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         window: &Window<'m, M>,
         page: u64,
         raw: u64,
-        folio: &Folio<'_>,
+        folio: &FolioView<'_>,
         bounds: PageRange,
     ) -> (usize, usize) {
         let offset = F::frame(raw).0 - folio.head().0;
@@ -164,7 +173,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Whether every reference to the folio of the leaf at `index` is a mapping in this table.
-    pub(crate) fn all_ours(&self, table: &Locked<'m, M>, index: usize, raw: u64, folio: &Folio<'_>) -> bool {
+    pub(crate) fn all_ours(
+        &self,
+        table: &Locked<'m, M>,
+        index: usize,
+        raw: u64,
+        folio: &FolioView<'_>,
+    ) -> bool {
         let (refs, maps) = (folio.refs(), folio.maps());
         if refs != maps {
             return false;
@@ -173,12 +188,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if level != Level::Pte {
             return u64::from(maps) == level.pages();
         }
-        if folio.order() == 0 {
+        if folio.order() == Order::BASE {
             return maps == 1;
         }
         let offset = F::frame(raw).0 - folio.head().0;
         let first = index as i64 - offset as i64;
-        let mapped = (0..1i64 << folio.order())
+        let mapped = (0..folio.order().frames() as i64)
             .filter_map(|n| usize::try_from(first + n).ok().filter(|&at| at < ENTRIES).map(|at| (n, at)))
             .filter(|&(n, at)| {
                 let there = table.entry(at).relaxed();
@@ -207,7 +222,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             set_run::<F, M>(table, self.id, page, upgrade(with_state::<F>(raw, or, and)), len);
             return;
         }
-        table.grant();
+        table.count_change();
         for entry in &table.change()[start..start + len] {
             entry.update::<F>(entry.relaxed(), upgrade);
         }
@@ -220,38 +235,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         self.machine.sync();
     }
 
-    fn copy_on_write(&self, page: u64, plan: &Plan<'m>) -> Result<Resolved, Error> {
-        let result = self.copy_unlocked(page, plan);
-        if let Some(source) = plan.source {
-            source.put(self.machine);
-        }
-        result
-    }
-
-    fn copy_unlocked(&self, page: u64, plan: &Plan<'m>) -> Result<Resolved, Error> {
-        let frame = self.machine.alloc_folio(plan.order).ok_or(Error::NoFolioFrames(plan.order))?;
-        let folio = match Folio::prepare(self.machine, frame, plan.order, FolioKind::Anon) {
-            Ok(folio) => folio,
-            Err(why) => {
-                self.machine.free_folio(frame, plan.order);
-                return Err(why);
-            }
-        };
+    fn copy_on_write(&self, page: u64, plan: &Plan<'m, M>) -> Result<Resolved, Error> {
+        let folio = new_folio(self.machine, plan.order, FolioKind::Anon)?;
         // SAFETY: the plan holds a reference to the source, or it is special; the copy is ours alone.
-        unsafe { self.machine.copy(F::frame(plan.raw), frame, 1 << plan.order) };
-        let result = self.install(page, plan, &folio, frame);
-        folio.put(self.machine);
-        result
+        unsafe { self.machine.copy(F::frame(plan.raw), folio.head(), plan.order.frames()) };
+        self.install(page, plan, &folio)
     }
 
     /// Maps the copy in place of what was copied, if that is still as it was.
-    fn install(
-        &self,
-        page: u64,
-        plan: &Plan<'m>,
-        folio: &Folio<'m>,
-        frame: Frame,
-    ) -> Result<Resolved, Error> {
+    fn install(&self, page: u64, plan: &Plan<'m, M>, folio: &Folio<'m, M>) -> Result<Resolved, Error> {
         let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::Changed) };
         let (table, level) = (&window.table, window.table.level);
         if level != plan.level {
@@ -267,7 +259,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
         unfold_ends::<F, M>(table, self.id, plan.page, plan.len);
         let pages = (plan.len as u64) << level.shift();
-        folio.add_mapped(pages as usize)?;
+        // SAFETY: these are the entries that are stored below, which give it back when they go.
+        unsafe { folio.add_mapped(pages as usize) }?;
         // Break before make: no CPU may see two frames for one page.
         let run = run_of::<F, M>(table, start, plan.len);
         let (or, and) = break_run::<F, M>(table, start, &run);
@@ -286,14 +279,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             special: false,
             ..F::attributes(plan.raw)
         };
-        set_run::<F, M>(table, self.id, plan.page, F::leaf(level, frame, attributes), plan.len);
+        set_run::<F, M>(table, self.id, plan.page, F::leaf(level, folio.head(), attributes), plan.len);
         drop(window);
         self.machine.event(Event::Copy);
-        if let Some(source) = plan.source {
+        if let Some(source) = &plan.source {
             if source.kind() == FolioKind::File {
                 source.mark(F::any_dirty(or, and), F::is_young(or));
             }
-            source.sub_mapped(self.machine, pages as usize);
+            // SAFETY: the entries that mapped it are broken above, and the TLB was flushed.
+            unsafe { source.view().sub_mapped(self.machine, pages as usize) };
         }
         Ok(Resolved::Copied(pages))
     }

@@ -83,7 +83,7 @@ pub(crate) fn set_run<F: Format, M: Machine>(
     len: usize,
 ) {
     let (index, step) = (table.level.index(page), step(table.level));
-    table.grant();
+    table.count_change();
     if F::CONTIGUOUS == 1 {
         store_all(&table.change()[index..(index + len).min(ENTRIES)], raw, step);
         if len == ENTRIES && table.level == Level::Pte {

@@ -1,5 +1,7 @@
 //! What can go wrong, and how far an operation on a range came.
 
+use isotherm_page::{Order, PageError};
+
 use crate::address::VirtAddr;
 
 /// Why an operation did not do what was asked.
@@ -12,19 +14,30 @@ pub enum Error {
     /// The range is empty the wrong way round, or leaves the addresses that the format translates.
     #[error("the range is not within the addresses that the page-table format translates")]
     NotCanonical,
-    /// [`Memory::meta`](crate::Memory::meta) knows no metadata of the frame. Map device memory with
+    /// [`Pages::meta`](isotherm_page::Pages::meta) knows no metadata of the frame. Map device memory with
     /// [`Attributes::special`](crate::Attributes). Or the frame is beyond [`Format::FRAME_LIMIT`](crate::Format::FRAME_LIMIT).
     #[error("a frame without metadata, which only special mappings may have, or one that no entry can hold")]
     UnknownFrame,
     /// The frame is part of no folio, or is a page table.
-    #[error("the frame belongs to no folio: prepare the folio before it is mapped")]
+    #[error("the frame belongs to no folio: make it part of one before it is mapped")]
     NotAFolio,
+    /// A special mapping of memory that has metadata and is not reserved: it could be freed while it is mapped.
+    #[error(
+        "special mappings are not counted: only memory without metadata, or reserved memory, may be mapped so"
+    )]
+    NotReserved,
+    /// A frame of the allocator's is in use already.
+    #[error("the allocator returned a frame that is in use")]
+    InUse,
+    /// The gather, or the child of a fork, is of another machine.
+    #[error("the gather or the child is of another machine than the address space")]
+    OtherMachine,
     /// No frame for a page table.
     #[error("no frame for a page table: free memory and repeat from where the operation stopped")]
     NoTableFrame,
     /// No frames for the copy of a folio.
     #[error("no frames for a folio of order {0}: free memory and repeat from where the operation stopped")]
-    NoFolioFrames(u8),
+    NoFolioFrames(Order),
     /// Something is mapped there already.
     #[error("something is mapped there already: zap it first")]
     Occupied,
@@ -69,5 +82,17 @@ pub struct Stopped {
 impl Stopped {
     pub(crate) fn at_page(page: u64, why: Error) -> Stopped {
         Stopped { at: VirtAddr::of_page(page), why }
+    }
+}
+
+impl From<PageError> for Error {
+    fn from(why: PageError) -> Error {
+        match why {
+            PageError::Misaligned(_) => Error::Misaligned,
+            PageError::Unknown => Error::UnknownFrame,
+            PageError::InUse(_) => Error::InUse,
+            PageError::TooManyReferences => Error::TooManyReferences,
+            _ => Error::NotAFolio,
+        }
     }
 }

@@ -4,19 +4,20 @@
 //! child's are written in one go; each entry of the parent is read once. The parent's TLB is flushed when the gather is,
 //! once for all.
 
-use crate::address::{ENTRIES, Frame, Level, PageRange};
+use crate::address::{ENTRIES, Level, PageRange};
 use crate::batch::{Batching, detect_in, is_many, single, with_state};
 use crate::entries::{change_run, step, unfold_ends, write_run};
 use crate::error::{Error, Stopped};
-use crate::folio::{Folio, FolioKind};
+use crate::folio::{Folio, FolioKind, FolioView, new_folio};
 use crate::format::{Format, decode_token};
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
 use crate::space::AddressSpace;
 use crate::table::{Entry, Table};
-use crate::tree::Stock;
+use crate::tree::Preallocated;
 use crate::walk::{Cursor, Step, Window};
+use isotherm_page::Order;
 
 /// How fork treats a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +59,7 @@ impl From<Error> for Pause {
 struct Spare<'m, M: Machine> {
     machine: &'m M,
     /// For the copy of a pinned page.
-    page: Option<Frame>,
+    page: Option<Folio<'m, M>>,
 }
 
 /// A table of the child's.
@@ -106,17 +107,9 @@ impl Child<'_> {
 impl<M: Machine> Spare<'_, M> {
     fn fill_page(&mut self) -> Result<(), Error> {
         if self.page.is_none() {
-            self.page = Some(self.machine.alloc_folio(0).ok_or(Error::NoFolioFrames(0))?);
+            self.page = Some(new_folio(self.machine, Order::BASE, FolioKind::Anon)?);
         }
         Ok(())
-    }
-}
-
-impl<M: Machine> Drop for Spare<'_, M> {
-    fn drop(&mut self) {
-        if let Some(frame) = self.page.take() {
-            self.machine.free_folio(frame, 0);
-        }
     }
 }
 
@@ -144,10 +137,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         gather: &mut Gather<'_, M>,
     ) -> Result<(), Stopped> {
         self.check(range)?;
+        if !core::ptr::eq(self.machine, child.machine) {
+            return Err(Stopped::at_page(range.first, Error::OtherMachine));
+        }
         let ForkRule::Copy(sharing) = rule else { return Ok(()) };
-        gather.serve(self.id);
+        gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
         let mut spare = Spare { machine: self.machine, page: None };
-        let mut stock = Stock::new(self.machine);
+        let mut preallocated = Preallocated::new(self.machine);
         let mut cursor = Cursor::new();
         let stopped = |page| move |why| Stopped::at_page(page, why);
         let mut page = range.first;
@@ -160,13 +156,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Step::Window(window) => window,
             };
             let level = window.table.level;
-            let mut table = match child.table_exclusive(page, level, &mut stock) {
+            let mut table = match child.table_exclusive(page, level, &mut preallocated) {
                 Ok((table, fresh)) => Child { table, fresh },
                 Err(Error::NoTableFrame) => {
                     drop(window);
                     cursor.rest();
                     let tables = (range.end - page) / level.table_pages() + LEVELS;
-                    stock.fill(tables).map_err(stopped(page))?;
+                    preallocated.fill(tables).map_err(stopped(page))?;
                     continue;
                 }
                 Err(why) => return Err(stopped(page)(why)),
@@ -281,7 +277,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                     break Some(raw);
                 }
                 let Some(childs_entry) = child.table.entries_mut().get_mut(index) else { break Some(raw) };
-                if (!child.fresh && childs_entry.get() != 0) || folio.add_mapped(1).is_err() {
+                if !child.fresh && childs_entry.get() != 0 {
+                    break Some(raw);
+                }
+                // SAFETY: the parent's entry has a reference and is locked; the child's, stored below, gives this one back.
+                if unsafe { folio.add_mapped(1) }.is_err() {
                     break Some(raw);
                 }
                 let after = parents::<F, PRIVATE>(raw);
@@ -328,7 +328,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let (folio, limit) = if raw & F::SPECIAL != 0 {
             (None, most)
         } else {
-            let folio = Folio::of(self.machine, F::frame(raw))?;
+            let folio = FolioView::of(self.machine, F::frame(raw)).map_err(Error::from)?;
             (Some(folio), folio.remaining() >> level.shift())
         };
         if PRIVATE
@@ -353,7 +353,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             run = detect_in::<F, M>(table, index, raw, run.len, ignore);
         }
         if let Some(folio) = &folio {
-            folio.add_mapped(run.len << level.shift())?;
+            // SAFETY: the parent's entries have references and are locked; the child's, stored below, give these back.
+            unsafe { folio.add_mapped(run.len << level.shift()) }.map_err(Error::from)?;
         }
         let mut raw = run.first;
         if after != run.first {
@@ -384,18 +385,17 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if !child.vacant(index, 1) {
             return Err(Error::Occupied.into());
         }
-        let Some(frame) = spare.page else { return Err(Pause::Spare) };
+        let Some(folio) = spare.page.take() else { return Err(Pause::Spare) };
+        let frame = folio.head();
         let raw = crate::batch::get::<F>(window.table.table(), index, step(Level::Pte));
-        let folio = Folio::prepare(self.machine, frame, 0, FolioKind::Anon)?;
-        spare.page = None;
-        folio.add_mapped(1)?;
+        // SAFETY: the reference is held here; the child's entry, stored below, gives this one back.
+        unsafe { folio.add_mapped(1) }.map_err(Error::from)?;
         // SAFETY: the source is mapped and its table locked, so it is not freed; the copy is ours alone.
         unsafe { self.machine.copy(F::frame(raw), frame, 1) };
         self.machine.event(Event::Copy);
         let attributes =
             crate::Attributes { young: false, dirty: true, exclusive: true, ..F::attributes(raw) };
         child.table.entries_mut()[index].set(F::leaf(Level::Pte, frame, attributes));
-        folio.put(self.machine);
         Ok(1)
     }
 }

@@ -1,8 +1,10 @@
 //! What a change leaves to do once the TLB is flushed: folios to give back, tables to retire.
 
 use crate::address::{Frame, PageRange};
-use crate::folio::Folio;
+use crate::error::Error;
+use crate::folio::FolioView;
 use crate::machine::{Machine, SpaceId};
+use crate::tree::retire;
 
 /// Room for one run of pages or one table that waits for the flush. The caller supplies them: 512 are 4 KiB.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,12 +62,17 @@ impl<'g, M: Machine> Gather<'g, M> {
         self.flushes
     }
 
-    /// From here on for another space.
-    pub(crate) fn serve(&mut self, space: SpaceId) {
+    /// From here on for this space of the machine. What is collected is given back to the gather's machine, so it must be
+    /// the same one.
+    pub(crate) fn serve(&mut self, machine: &M, space: SpaceId) -> Result<(), Error> {
+        if !core::ptr::eq(self.machine, machine) {
+            return Err(Error::OtherMachine);
+        }
         if self.space != space {
             self.flush();
             self.space = space;
         }
+        Ok(())
     }
 
     /// The whole space ends: one invalidation of all.
@@ -90,8 +97,8 @@ impl<'g, M: Machine> Gather<'g, M> {
         self.push(Slot(frame.0 << COUNT_BITS | count as u64));
     }
 
-    /// As [`unmapped`](Self::unmapped), for the folio to remember what the entries said. It is told after the flush: as
-    /// long as a CPU may go on writing through its TLB, nobody must take the folio for clean and write it back too soon
+    /// As [`unmapped`](Self::unmapped), for the folio to remember what the entries said. It learns of it after the flush:
+    /// as long as a CPU may go on writing through its TLB, nobody must take the folio for clean and write it back too soon
     /// (Linux flushes, or delays the removal of the reverse mapping, for the same reason).
     #[inline]
     pub(crate) fn unmapped_used(&mut self, frame: Frame, count: usize, dirty: bool, young: bool) {
@@ -148,13 +155,15 @@ impl<'g, M: Machine> Gather<'g, M> {
     fn release(machine: &M, slot: Slot) {
         let frame = Frame((slot.0 & FRAME) >> COUNT_BITS);
         match slot.0 & COUNT {
-            TABLE => machine.retire_table(frame),
+            // SAFETY: it was unlinked from its tree, or its tree has ended, and it is in one slot.
+            TABLE => unsafe { retire(machine, frame) },
             count => {
-                if let Ok(folio) = Folio::of(machine, frame) {
+                if let Ok(folio) = FolioView::of(machine, frame) {
                     if slot.0 & !FRAME != 0 {
                         folio.mark(slot.0 & DIRTY != 0, slot.0 & YOUNG != 0);
                     }
-                    folio.sub_mapped(machine, count as usize);
+                    // SAFETY: the entries that stood for these mappings are gone, and the TLB was flushed.
+                    unsafe { folio.sub_mapped(machine, count as usize) };
                 }
             }
         }

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::Duration;
 
+use isotherm_page::{Block, Kind, Order, OwnedBlock, PageMeta, Pages, Unique, Unused};
+
 use crate::address::{Frame, PAGE_SIZE, PageRange};
-use crate::folio::{FrameMeta, MAX_ORDER};
+use crate::folio::{Folio, FolioKind, MAX_ORDER};
 use crate::machine::{Event, Frames, Memory, Observe, Rcu, SpaceId, Tlb};
 use crate::table::Table;
 
@@ -43,10 +45,13 @@ struct Counters {
     events: [AtomicU64; 4],
 }
 
+/// The order of the largest blocks.
+const LARGEST: u8 = MAX_ORDER.get();
+
 /// Free blocks by order.
 #[derive(Debug, Default)]
 struct FreeLists {
-    blocks: [Vec<u64>; MAX_ORDER as usize + 1],
+    blocks: [Vec<u64>; LARGEST as usize + 1],
     /// Frames in the lists and those that were never used.
     free: u64,
     /// The first frame that was never used.
@@ -62,7 +67,7 @@ struct FreeLists {
 
 impl FreeLists {
     fn take(&mut self, order: u8) -> Option<Frame> {
-        if order > MAX_ORDER {
+        if order > LARGEST {
             return None;
         }
         let frame = self.take_block(order)?;
@@ -72,22 +77,22 @@ impl FreeLists {
 
     fn take_block(&mut self, order: u8) -> Option<u64> {
         // What was split already comes first, so that whole blocks of the largest order last.
-        let split = (order..MAX_ORDER).find(|&o| !self.blocks[usize::from(o)].is_empty());
+        let split = (order..LARGEST).find(|&o| !self.blocks[usize::from(o)].is_empty());
         if let Some(from) = split {
             return self.split_block(from, order);
         }
-        if order == MAX_ORDER
+        if order == LARGEST
             && let Some(block) = self.blocks[usize::from(order)].pop()
         {
             return Some(block);
         }
-        if let Some(block) = self.take_unused(MAX_ORDER) {
-            self.blocks[usize::from(MAX_ORDER)].push(block);
+        if let Some(block) = self.take_unused(LARGEST) {
+            self.blocks[usize::from(LARGEST)].push(block);
         } else if let Some(block) = self.take_unused(order) {
             // Of the rest that makes no whole block.
             return Some(block);
         }
-        let from = (order..=MAX_ORDER).find(|&o| !self.blocks[usize::from(o)].is_empty())?;
+        let from = (order..=LARGEST).find(|&o| !self.blocks[usize::from(o)].is_empty())?;
         self.split_block(from, order)
     }
 
@@ -132,7 +137,7 @@ pub struct HostMachine {
     allocation: NonNull<u8>,
     layout: Layout,
     frames: u64,
-    meta: Box<[FrameMeta]>,
+    meta: Box<[PageMeta]>,
     lists: Mutex<FreeLists>,
     readers: RwLock<()>,
     counters: Counters,
@@ -145,7 +150,7 @@ unsafe impl Send for HostMachine {}
 unsafe impl Sync for HostMachine {}
 
 /// Blocks of order 9 are to be aligned in memory too.
-const ALIGN: usize = (PAGE_SIZE as usize) << MAX_ORDER;
+const ALIGN: usize = (PAGE_SIZE as usize) << LARGEST;
 
 impl HostMachine {
     /// A machine with this many frames, numbered from 0; frame 0 stays unused. The allocation is populated lazily.
@@ -180,7 +185,7 @@ impl HostMachine {
             allocation,
             layout,
             frames,
-            meta: (0..frames).map(|_| FrameMeta::new()).collect(),
+            meta: (0..frames).map(|_| PageMeta::new()).collect(),
             lists: Mutex::new(lists),
             readers: RwLock::new(()),
             counters: Counters::default(),
@@ -191,8 +196,20 @@ impl HostMachine {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frames for a new folio of the caller's own, not yet [prepared](crate::Folio::prepare).
-    pub fn take(&self, order: u8) -> Option<Frame> {
+    /// A block of the caller's own, of which nothing is made yet. It is free again when the handle, or what was made of it, is
+    /// dropped.
+    pub fn take(&self, order: Order) -> Option<Unique<'_, HostMachine, Unused>> {
+        let block = Block::new(self.take_frames(order.get())?, order);
+        // SAFETY: the lists hold each block of this machine's once.
+        Some(unsafe { Unique::new(self, OwnedBlock::new(block)) })
+    }
+
+    /// A new folio of the caller's own.
+    pub fn folio(&self, order: Order, kind: FolioKind) -> Option<Folio<'_, HostMachine>> {
+        self.take(order)?.into_folio(kind).ok()
+    }
+
+    fn take_frames(&self, order: u8) -> Option<Frame> {
         for _ in 0..PATIENCE {
             let mut lists = self.lists();
             self.reclaim(&mut lists);
@@ -258,8 +275,12 @@ impl HostMachine {
         Some(self.word(address)?.load(Ordering::Relaxed))
     }
 
-    /// Writes the word at a physical address (a multiple of 8). `None` outside of memory.
+    /// Writes the word at a physical address (a multiple of 8). `None` outside of memory, and in page tables, of which only
+    /// the operations on them change the entries.
     pub fn write(&self, address: u64, value: u64) -> Option<()> {
+        if self.meta(Frame::containing(address))?.kind() == Kind::Table {
+            return None;
+        }
         self.word(address)?.store(value, Ordering::Relaxed);
         Some(())
     }
@@ -306,18 +327,26 @@ impl Drop for HostMachine {
     }
 }
 
-// SAFETY: a frame is always the same page of one allocation, which lives as long as the machine; metadata is one array.
+// SAFETY: metadata is one array.
+unsafe impl Pages for HostMachine {
+    #[inline]
+    fn meta(&self, frame: Frame) -> Option<&PageMeta> {
+        self.meta.get(usize::try_from(frame.0).ok()?)
+    }
+
+    unsafe fn free(&self, block: OwnedBlock) {
+        let block = block.into_block();
+        self.lists().give(block.frame, block.order.get());
+    }
+}
+
+// SAFETY: a frame is always the same page of one allocation, which lives as long as the machine.
 unsafe impl Memory for HostMachine {
     #[inline]
     fn table(&self, frame: Frame) -> NonNull<Table> {
         assert!(frame.0 < self.frames, "{frame:?} is outside of memory");
         // SAFETY: inside the allocation.
         unsafe { self.memory.add((frame.0 * PAGE_SIZE) as usize).cast() }
-    }
-
-    #[inline]
-    fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
-        self.meta.get(usize::try_from(frame.0).ok()?)
     }
 
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
@@ -382,7 +411,7 @@ unsafe impl Frames for HostMachine {
                     return count;
                 }
                 drop(lists);
-                let Some(frame) = self.take(0) else { return 0 };
+                let Some(frame) = self.take_frames(0) else { return 0 };
                 *slot = frame;
                 return 1;
             };
@@ -391,19 +420,15 @@ unsafe impl Frames for HostMachine {
         into.len()
     }
 
-    fn retire_table(&self, frame: Frame) {
+    unsafe fn retire_table(&self, frame: Frame) {
         self.lists().retired.push(frame);
     }
 
-    fn alloc_folio(&self, order: u8) -> Option<Frame> {
+    fn alloc_folio(&self, order: Order) -> Option<Frame> {
         let mut lists = self.lists();
         lists.folio_budget = lists.folio_budget.checked_sub(1)?;
         drop(lists);
-        self.take(order)
-    }
-
-    fn free_folio(&self, head: Frame, order: u8) {
-        self.lists().give(head, order);
+        self.take_frames(order.get())
     }
 
     fn share_token(&self, token: u64) {

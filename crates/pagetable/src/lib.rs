@@ -4,8 +4,8 @@
 //! | what | where |
 //! |---|---|
 //! | entries of x86-64 (4 and 5 levels) and arm64 (4 KiB granule) | [`Format`], [`X86_64`], [`X86_64La57`], [`Arm64`] |
-//! | what the caller brings: memory, frames, TLB, RCU | [`Memory`], [`Frames`], [`Tlb`], [`Rcu`], together [`Machine`] |
-//! | folios and their counts | [`Folio`], [`FrameMeta`] |
+//! | what the caller brings: metadata, memory, frames, TLB, RCU | [`Pages`], [`Memory`], [`Frames`], [`Tlb`], [`Rcu`], together [`Machine`] |
+//! | folios and their counts, the metadata of a page | `isotherm-page`: [`Folio`], [`FolioView`], [`Pinned`], [`PageMeta`] |
 //! | the tree and its operations | [`AddressSpace`] |
 //! | one TLB flush for all that an operation frees | [`Gather`] |
 //! | batches or one page at a time | [`Batched`], [`PerPage`] |
@@ -30,13 +30,13 @@
 //! A batch is a run of present leaves of one table that map consecutive frames of one folio and agree in every bit but
 //! the frame, apart from young and dirty where the operation does not care. Counts of the folio move once a batch. A
 //! folio of order 0 is its own batch, and takes the same tight loop with and without batching, so that small folios pay
-//! nothing. A table that was filled in one batch remembers its *pattern*; as long as no software changes one of its
-//! entries and hardware has nothing left to set in them, the next batch need not read them at all.
+//! nothing. A table that was filled in one batch remembers that its entries are an arithmetic *progression*. As long as
+//! no software changes one and hardware has nothing left to set in them, the next batch need not read them at all.
 //!
 //! # Concurrency
 //!
 //! **Who may change an entry.** Software changes an entry of a table only while it holds that table's lock. The lock is a
-//! word of the metadata of the table's frame ([`FrameMeta`]), so there is one a table (split page-table locks). Hardware
+//! word of the metadata of the table's frame ([`TableMeta`](isotherm_page::TableMeta)), so there is one a table (split page-table locks). Hardware
 //! may at any time set the accessed bit of a present leaf, and the dirty bit of a writable one; it never clears any.
 //!
 //! **No bit of hardware's is lost.** Under the lock an entry that hardware can still change is replaced by
@@ -76,6 +76,53 @@
 //! the tree stays consistent and all counts exact. The protocol is modelled with loom on the code itself
 //! (`tests/loom`).
 //!
+//! # What safe code cannot do
+//!
+//! No sequence of safe calls frees or reuses memory that is mapped, is a page table, or is referred to.
+//!
+//! - A reference is a [`Folio`], given back by being dropped; whoever has none can look ([`FolioView`]), or get one
+//!   ([`Folio::get`]), which fails if there is no live folio.
+//! - [`map`](AddressSpace::map) takes references only of folios that are alive. Memory that has metadata is mapped without
+//!   references only if it is [`Reserved`](isotherm_page::Reserved).
+//! - What a gather collected goes back to its own machine, and so do a child's pages: operations refuse those of another.
+//! - Giving back a table or a block by its number is `unsafe`, with the duty to own it.
+//!
+//! ```compile_fail,E0599
+//! # use isotherm_pagetable::*;
+//! fn drop_anyones_reference<M: Machine>(machine: &M, frame: Frame) {
+//!     FolioView::of(machine, frame).unwrap().put(machine);
+//! }
+//! ```
+//!
+//! ```compile_fail,E0133
+//! # use isotherm_pagetable::*;
+//! fn retire_any_frame<M: Machine>(machine: &M, frame: Frame) {
+//!     machine.retire_table(frame); // unsafe: it must be a table that no tree refers to
+//! }
+//! ```
+//!
+//! ```compile_fail,E0133
+//! # use isotherm_page::{Block, FolioKind, Order, OwnedBlock};
+//! # use isotherm_pagetable::*;
+//! fn prepare_any_frames<M: Machine>(machine: &M, frame: Frame) {
+//!     let block = OwnedBlock::new(Block::new(frame, Order::BASE)); // unsafe: it must be the caller's
+//!     let _ = unsafe { Folio::new(machine, block, FolioKind::Anon) };
+//! }
+//! ```
+//!
+//! ```compile_fail,E0505
+//! # use isotherm_page::{Pages, Unique, Unused};
+//! # use isotherm_pagetable::*;
+//! fn use_after_free<P: Pages>(block: Unique<'_, P, Unused>) {
+//!     let frame = &block;
+//!     drop(block);
+//!     println!("{}", frame.frame());
+//! }
+//! ```
+//!
+//! Two duties are with whoever touches hardware: a space whose root a CPU has loaded is neither ended nor the child of a
+//! fork ([`AddressSpace::id`]), and the guard that a lookup is given is one of the space's machine.
+//!
 //! # Failing
 //!
 //! Operations on ranges return [`Stopped`] with the page they came to: all before it is done, nothing from it on is
@@ -109,12 +156,14 @@ mod walk;
 mod young;
 mod zap;
 
+pub use isotherm_page::{Order, PageMeta, Pages};
+
 pub use address::{ENTRIES, Frame, Level, PAGE_SHIFT, PAGE_SIZE, PageRange, TABLE_BITS, VirtAddr};
 pub use batch::{Batched, Batching, PerPage};
 pub use collapse::Collapsed;
 pub use cow::{Resolved, WriteFault};
 pub use error::{Error, Stopped};
-pub use folio::{Folio, FolioKind, FrameMeta, MAX_ORDER};
+pub use folio::{Folio, FolioKind, FolioView, MAX_ORDER, Pinned};
 pub use fork::ForkRule;
 pub use format::{
     Arm64, Arm64Haf, Arm64Hafdbs, Arm64Software, Attributes, Format, MemoryType, TOKEN_BITS, X86_64,

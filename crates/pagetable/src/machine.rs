@@ -6,24 +6,20 @@
 
 use core::ptr::NonNull;
 
+use isotherm_page::{Order, Pages};
+
 use crate::address::{Frame, PageRange};
-use crate::folio::FrameMeta;
 use crate::table::Table;
 
-/// Physical memory as software reaches it, and the metadata of its frames.
+/// Physical memory as software reaches it.
 ///
 /// # Safety
 /// - [`table`](Self::table) returns a pointer, aligned to 4096, to the frame's 4096 bytes, valid for reads and writes
 ///   as long as the frame is a page table (from [`Frames::alloc_table`] until its grace period after
 ///   [`Frames::retire_table`] is over), and always the same memory for the same frame.
-/// - [`meta`](Self::meta) returns the same metadata whenever it is asked for the same frame, and `Some` for every
-///   frame that the allocators of [`Frames`] return and for all frames of a folio if for one.
 pub unsafe trait Memory {
     /// Where the page table in this frame can be reached.
     fn table(&self, frame: Frame) -> NonNull<Table>;
-
-    /// The metadata of a frame, `None` if it has none (device memory).
-    fn meta(&self, frame: Frame) -> Option<&FrameMeta>;
 
     /// Copies the contents of `frames` frames. The source is part of a folio, or whatever was mapped as special: the zero
     /// page, or a device's memory. It may be written meanwhile through other mappings, as by any
@@ -47,10 +43,11 @@ pub unsafe trait Memory {
     }
 }
 
-/// The allocators of frames.
+/// The allocators of frames. Folios are given back by [`Pages::free`].
 ///
 /// # Safety
-/// - A frame that is returned is not in use until it is given back, and a folio is aligned to its size.
+/// - A frame that is returned is nobody else's until it is given back, has metadata ([`Pages::meta`]), is of no
+///   [`Kind`](isotherm_page::Kind), and a folio is aligned to its size.
 /// - The frame of a retired table keeps its contents, and is not reused, until every [`Rcu::Guard`] that existed at the
 ///   time of the call is gone.
 pub unsafe trait Frames {
@@ -69,13 +66,14 @@ pub unsafe trait Frames {
     }
 
     /// Takes back the frame of a page table, once no guard of now is left.
-    fn retire_table(&self, frame: Frame);
+    ///
+    /// # Safety
+    /// The frame came from [`alloc_table`](Self::alloc_table) or [`alloc_tables`](Self::alloc_tables), was not given back
+    /// since, and no tree refers to it any more.
+    unsafe fn retire_table(&self, frame: Frame);
 
-    /// The first of `1 << order` frames for the copy of a folio, contents arbitrary. `None` if there are none.
-    fn alloc_folio(&self, order: u8) -> Option<Frame>;
-
-    /// Takes back a folio: no reference to it is left, and no TLB holds a translation to it.
-    fn free_folio(&self, head: Frame, order: u8);
+    /// The first frame of a block of this order for the copy of a folio, contents arbitrary. `None` if there is none.
+    fn alloc_folio(&self, order: Order) -> Option<Frame>;
 
     /// Another space refers to the token of a non-present entry. Called under the lock of a table: it must neither sleep
     /// nor call operations on the space.
@@ -115,7 +113,7 @@ pub unsafe trait Tlb {
     /// Invalidates the translation of the page with this number.
     fn invalidate_page(&self, space: SpaceId, page: u64);
 
-    /// Invalidates the translations of a range. `tables` tells that tables were removed too, so that cached entries of
+    /// Invalidates the translations of a range. `tables`: tables were removed too, so that cached entries of
     /// upper levels must go as well.
     fn invalidate_range(&self, space: SpaceId, range: PageRange, tables: bool);
 
@@ -156,5 +154,5 @@ pub trait Observe {
 }
 
 /// Everything an address space needs.
-pub trait Machine: Memory + Frames + Tlb + Rcu + Observe {}
-impl<T: Memory + Frames + Tlb + Rcu + Observe> Machine for T {}
+pub trait Machine: Pages + Memory + Frames + Tlb + Rcu + Observe {}
+impl<T: Pages + Memory + Frames + Tlb + Rcu + Observe> Machine for T {}

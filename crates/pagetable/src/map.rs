@@ -5,7 +5,7 @@ use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::batch::Batching;
 use crate::entries::{set_run, unfold_ends};
 use crate::error::{Error, Stopped};
-use crate::folio::Folio;
+use crate::folio::FolioView;
 use crate::format::{Attributes, Format, encode_token};
 use crate::gather::Gather;
 use crate::machine::Machine;
@@ -16,11 +16,13 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// taking a reference of its folio. Leaves are as large as alignment and folio allow, but not above `largest`:
     /// a folio of order 9 becomes a PMD leaf, or with [`Level::Pte`] 512 PTEs. Where a table is already, as a
     /// [`zap`](Self::zap) leaves it, they are the smaller ones of that table; [`unmap`](Self::unmap) leaves none. PUD
-    /// leaves are for [`Attributes::special`] mappings.
+    /// leaves are for [`Attributes::special`] mappings, which hold no references: they are of memory that has no metadata,
+    /// or is [`Reserved`](isotherm_page::Reserved).
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::Occupied`], [`Error::NoTableFrame`], [`Error::NotAFolio`], [`Error::UnknownFrame`] (also of
-    /// frames from [`Format::FRAME_LIMIT`] on), [`Error::TooManyReferences`] or [`Error::NotCanonical`].
+    /// frames from [`Format::FRAME_LIMIT`] on), [`Error::TooManyReferences`], [`Error::NotReserved`] or
+    /// [`Error::NotCanonical`].
     pub fn map(
         &self,
         range: PageRange,
@@ -96,12 +98,22 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         Ok((done as u64) << level.shift())
     }
 
+    /// How many of these frames may be mapped without being counted: all up to the first that has metadata and is not
+    /// reserved.
+    fn uncounted(&self, frame: Frame, pages: u64) -> u64 {
+        let may = |n: &u64| {
+            let meta = self.machine.meta(frame.add(*n));
+            meta.is_none_or(|meta| meta.kind() == isotherm_page::Kind::Reserved)
+        };
+        (0..pages).take_while(may).count() as u64
+    }
+
     /// Whether a leaf of this level would have one folio behind it.
     fn fills(&self, frame: Frame, level: Level, attributes: Attributes) -> Result<bool, Error> {
         if attributes.special {
-            return Ok(true);
+            return Ok(self.uncounted(frame, level.pages()) == level.pages());
         }
-        let folio = Folio::of(self.machine, frame)?;
+        let folio = FolioView::of(self.machine, frame)?;
         Ok(folio.remaining() as u64 >= level.pages())
     }
 
@@ -120,7 +132,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let folio = if attributes.special {
             None
         } else {
-            let folio = Folio::of(self.machine, frame)?;
+            let folio = FolioView::of(self.machine, frame)?;
             let leaves = folio.remaining() >> level.shift();
             if leaves == 0 {
                 return Ok(0);
@@ -138,9 +150,17 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             let table = F::is_present(raw) && F::is_table(level, raw);
             return if table { Ok(0) } else { Err(Error::Occupied) };
         }
-        if let Some(folio) = folio {
-            folio.add_mapped(len << level.shift())?;
-        }
+        let len = match folio {
+            Some(folio) => {
+                // SAFETY: these are the entries that are stored below, which give it back when they go.
+                unsafe { folio.try_add_mapped(self.machine, len << level.shift()) }?;
+                len
+            }
+            None => match (self.uncounted(frame, (len as u64) << level.shift()) >> level.shift()) as usize {
+                0 => return Err(Error::NotReserved),
+                len => len,
+            },
+        };
         set_run::<F, M>(table, self.id, page, F::leaf(level, frame, attributes), len);
         Ok(len)
     }
@@ -180,7 +200,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let raw = encode_token(token).ok_or(Error::BadToken)?;
         let page = at.page();
         self.check_page(page)?;
-        gather.serve(self.id);
+        gather.serve(self.machine, self.id)?;
         if gather.is_full() {
             gather.flush();
         }
@@ -198,7 +218,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             if !F::is_present(old) || old & F::SPECIAL != 0 {
                 return Err(Error::NotMapped);
             }
-            if Folio::of(self.machine, F::frame(old)).is_ok_and(|folio| folio.pins() > 0) {
+            if FolioView::of(self.machine, F::frame(old)).is_ok_and(|folio| folio.pins() > 0) {
                 return Err(Error::Pinned);
             }
             unfold_ends::<F, M>(&window.table, self.id, page, 1);

@@ -4,7 +4,7 @@ use crate::address::{Level, PageRange};
 use crate::batch::{Batching, Run, detect_in};
 use crate::entries::{break_run, change_run, set_run, unfold_ends};
 use crate::error::Stopped;
-use crate::folio::{Folio, FolioKind};
+use crate::folio::{FolioKind, FolioView};
 use crate::format::{Attributes, Format};
 use crate::gather::Gather;
 use crate::machine::Machine;
@@ -57,7 +57,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         sharing: Sharing,
         gather: &mut Gather<'_, M>,
     ) -> Result<(), Stopped> {
-        gather.serve(self.id);
+        gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
         self.for_windows(range, |window, _| {
             Ok(self.change_window(&window, range, gather, |raw, run_is_anon| {
                 let own = raw & F::EXCLUSIVE != 0 && run_is_anon;
@@ -74,7 +74,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// # Errors
     /// As [`protect`](Self::protect).
     pub fn write_protect(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
-        gather.serve(self.id);
+        gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
         self.for_windows(range, |window, _| {
             Ok(self.change_window(&window, range, gather, |raw, _| {
                 if F::is_writable(raw) { F::write_protect(raw) } else { raw }
@@ -92,7 +92,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let (table, level) = (&window.table, window.table.level);
         // Also if nothing changes: a collapse under way has made the pages read-only itself, and must not make them
         // writable again.
-        table.grant();
+        table.count_change();
         let mut index = window.index;
         while index < window.end {
             let page = window.page_of(index);
@@ -122,7 +122,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         change: &impl Fn(u64, bool) -> u64,
     ) -> usize {
         let (table, level) = (&window.table, window.table.level);
-        let folio = if raw & F::SPECIAL != 0 { None } else { Folio::of(self.machine, F::frame(raw)).ok() };
+        let folio =
+            if raw & F::SPECIAL != 0 { None } else { FolioView::of(self.machine, F::frame(raw)).ok() };
         let most = window.end - index;
         let limit = match &folio {
             _ if !B::BATCHED => 1,

@@ -4,7 +4,7 @@ use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::batch::{Batching, detect_in, get};
 use crate::entries::step;
 use crate::error::{Error, Stopped};
-use crate::folio::Folio;
+use crate::folio::{Folio, FolioView, Pinned};
 use crate::format::{Attributes, Format, decode_token};
 use crate::machine::Machine;
 use crate::space::AddressSpace;
@@ -42,7 +42,7 @@ pub struct MappedRun {
     pub mapping: Mapping,
 }
 
-impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// What the page of an address is mapped to, without any lock. While another thread changes the mapping, the answer
     /// is that of before or after; where it splits a huge leaf, folds or unfolds, it may be [`Mapping::None`] for a
     /// moment.
@@ -107,7 +107,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                     continue;
                 }
                 let most = window.end - index;
-                let limit = match Folio::of(self.machine, F::frame(raw)) {
+                let limit = match FolioView::of(self.machine, F::frame(raw)) {
                     Ok(folio) if raw & F::SPECIAL == 0 => (folio.remaining() >> level.shift()).clamp(1, most),
                     _ => most,
                 };
@@ -123,42 +123,41 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         })
     }
 
-    /// Takes a reference of the folio behind a page, under the table's lock: the frame stays what it is until that is given
-    /// back with [`Folio::put`], mapped there or not. Until then a write fault copies the page, unless it is exclusive.
+    /// Takes a reference of the folio behind a page, under the table's lock: the frame, which is the reference's
+    /// [`frame`](FolioView::frame), stays what it is until that is dropped, mapped there or not. Until then a write fault copies the page, unless it is exclusive.
     ///
     /// # Errors
     /// [`Error::NotMapped`] if nothing, a token, or something without a folio is mapped;
     /// [`Error::TooManyReferences`]; [`Error::NotCanonical`].
-    pub fn reference(&self, at: VirtAddr) -> Result<Frame, Error> {
+    pub fn reference(&self, at: VirtAddr) -> Result<Folio<'m, M>, Error> {
         let page = at.page();
         self.check_page(page)?;
         let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::NotMapped) };
         let (_, frame) = self.frame_at(&window, page)?;
-        Folio::of(self.machine, frame)?.get()?;
-        Ok(frame)
+        Ok(Folio::get(self.machine, frame)?)
     }
 
     /// Pins the folio behind a page for I/O. An anonymous page must be exclusive, so that fork gives the child a copy
     /// instead of making it shared. Whether it may be written is the caller's to look at, and that a device wrote to it
-    /// the caller's to remember. Release with [`Folio::unpin`].
+    /// the caller's to remember. The pin ends when the value is dropped.
     ///
     /// # Errors
     /// [`Error::NotMapped`]; [`Error::NotPermitted`] if the page is anonymous but not exclusive: resolve a write fault
     /// first; [`Error::TooManyReferences`].
-    pub fn pin(&self, at: VirtAddr) -> Result<Frame, Error> {
+    pub fn pin(&self, at: VirtAddr) -> Result<Pinned<'m, M>, Error> {
         let page = at.page();
         self.check_page(page)?;
         let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::NotMapped) };
         let (raw, frame) = self.frame_at(&window, page)?;
-        let folio = Folio::of(self.machine, frame)?;
+        let folio = Folio::get(self.machine, frame)?;
         if folio.kind() == crate::FolioKind::Anon && raw & F::EXCLUSIVE == 0 {
             return Err(Error::NotPermitted);
         }
         // Under the lock of the table: a fork that comes later sees the pin. A collapse under way gives up, though the
         // pin may be gone before it ends: what the device wrote is not in its copy.
-        folio.pin()?;
-        window.table.grant();
-        Ok(frame)
+        let pinned = folio.pin();
+        window.table.count_change();
+        Ok(pinned)
     }
 
     /// The leaf that maps a page, and the frame of the page.

@@ -4,7 +4,7 @@ use crate::address::{ENTRIES, Level, PageRange, VirtAddr};
 use crate::batch::{Batching, detect_in, with_state};
 use crate::entries::{clear_run, set_run, unfold_ends};
 use crate::error::{Error, Stopped};
-use crate::folio::Folio;
+use crate::folio::FolioView;
 use crate::format::Format;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
@@ -143,7 +143,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             }
             return 0;
         }
-        let folio = if raw & F::SPECIAL != 0 { None } else { Folio::of(self.machine, F::frame(raw)).ok() };
+        let folio =
+            if raw & F::SPECIAL != 0 { None } else { FolioView::of(self.machine, F::frame(raw)).ok() };
         let limit = match folio {
             _ if !B::BATCHED => 1,
             Some(folio) => (folio.remaining() >> level.shift()).clamp(1, most),

@@ -34,7 +34,10 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         Ok(AddressSpace { machine, id: SpaceId { root, asid }, kind: PhantomData })
     }
 
-    /// What the TLB operations of this space are told. Its `root` is what CR3 or TTBR0 takes.
+    /// What the TLB operations of this space are called with. Its `root` is what CR3 or TTBR0 takes.
+    ///
+    /// Whoever has a CPU load the root, which only `unsafe` code can, takes it out again before the space is exited or
+    /// dropped, and does not have it loaded while the space is the child of a [fork](Self::copy_range).
     #[must_use]
     pub fn id(&self) -> SpaceId {
         self.id

@@ -1,5 +1,7 @@
 //! A page table in memory, its entries, and its lock.
 
+use isotherm_page::{NotLocked, TableMeta};
+
 use crate::address::{ENTRIES, Frame, Level};
 use crate::format::Format;
 use crate::machine::Machine;
@@ -164,16 +166,13 @@ pub(crate) fn prefetch<T>(what: *const T) {
     let _ = what;
 }
 
-const LOCKED: u32 = 1;
-const STALE: u32 = 2;
-
 /// A page table that this thread has locked: the only software that changes its entries. See the crate's essay.
 pub(crate) struct Locked<'m, M: Machine> {
     machine: &'m M,
     pub frame: Frame,
     pub level: Level,
     table: &'m Table,
-    meta: &'m crate::folio::FrameMeta,
+    meta: &'m TableMeta,
 }
 
 /// The table was removed from the tree while its lock was waited for: walk again from the root.
@@ -183,26 +182,22 @@ pub(crate) struct Stale;
 impl<'m, M: Machine> Locked<'m, M> {
     /// Locks a table of the tree. The caller's guard protects the frame until the lock is held.
     pub fn acquire(machine: &'m M, frame: Frame, level: Level) -> Result<Self, Stale> {
-        // Every table frame has metadata, for it came from `alloc_table` (`new_table` checks that).
+        // Every table's frame has metadata, for `Preallocated` looked at it.
         let meta = machine.meta(frame).ok_or(Stale)?;
+        // SAFETY: the frame was found in a tree, and the guard keeps it a table, if a stale one.
+        let meta = unsafe { meta.table() };
         let mut tries = 0;
         loop {
-            let word = meta.word.load(Ordering::Relaxed);
-            if word & STALE != 0 {
-                // Pairs with `retire`, so that the walk anew finds what replaced the table.
-                let _ = meta.word.load(Ordering::Acquire);
-                return Err(Stale);
+            match meta.try_lock() {
+                Ok(()) => break,
+                Err(NotLocked::Stale) => return Err(Stale),
+                Err(NotLocked::Held) => machine.relax(tries),
             }
-            if word == 0
-                && meta.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                // SAFETY: the frame is a table of the tree, for it is not stale; `Memory::table` promises the rest.
-                let table = unsafe { machine.table(frame).as_ref() };
-                return Ok(Locked { machine, frame, level, table, meta });
-            }
-            machine.relax(tries);
             tries = tries.saturating_add(1);
         }
+        // SAFETY: the frame is a table of the tree, for it is not stale; `Memory::table` promises the rest.
+        let table = unsafe { machine.table(frame).as_ref() };
+        Ok(Locked { machine, frame, level, table, meta })
     }
 
     /// To read an entry.
@@ -217,40 +212,42 @@ impl<'m, M: Machine> Locked<'m, M> {
         self.table
     }
 
-    /// To change entries: the pattern is forgotten.
+    /// To change entries: the progression is forgotten.
     #[inline(always)]
     pub fn change(&self) -> &'m [Entry; ENTRIES] {
-        self.meta.set_pattern(0);
+        self.meta.set_progression(0);
         &self.table.entries
     }
 
     /// If not 0: every entry `n` is this plus `n` pages, and settled, so hardware cannot have changed it since. A table
     /// that was filled in one batch knows that without looking, which spares the next batch to read it.
     #[inline(always)]
-    pub fn pattern(&self) -> u64 {
-        self.meta.pattern()
+    pub fn progression(&self) -> u64 {
+        self.meta.progression()
     }
 
     /// Every entry `n` is now `raw` plus `n` pages.
     #[inline]
     pub fn remember<F: Format>(&self, raw: u64) {
         if F::settled(raw) {
-            self.meta.set_pattern(raw);
+            self.meta.set_progression(raw);
         }
     }
 
-    /// Changes with every page that is mapped in this table, pinned or becomes writable, and when it was decided what
-    /// pages permit (32768 times before it is the same again, also while the frame is something else in between). If it
-    /// is still what it was, a page that was read-only then, and is the same now, was not written meanwhile: that its
-    /// entry is the same does not tell, since it may have been writable in between.
-    pub fn grants(&self) -> u32 {
-        self.meta.grants()
+    /// A sequence count of what pages of this table are permitted: it changes whenever a page is mapped or pinned, becomes
+    /// writable, or has its permissions decided on.
+    ///
+    /// Two equal entries do not say that the page was not written in between, for it may have been made writable and
+    /// read-only again. Two equal counts do: then a page that was read-only at the first look and is read-only now was
+    /// never writable. Counts repeat after 2^27 changes, also across a frame's lives as different tables.
+    pub fn sequence(&self) -> u32 {
+        self.meta.sequence()
     }
 
-    /// To be called whenever a page is mapped, pinned or becomes writable, and when it is decided what pages permit.
+    /// Counts the sequence up.
     #[inline]
-    pub fn grant(&self) {
-        self.meta.grant();
+    pub fn count_change(&self) {
+        self.meta.change();
     }
 
     pub fn machine(&self) -> &'m M {
@@ -260,7 +257,7 @@ impl<'m, M: Machine> Locked<'m, M> {
     /// Unlocks a table that was unlinked from the tree under its parent's lock: whoever waits for it walks again.
     pub fn unlink(self) -> Frame {
         let frame = self.frame;
-        self.meta.word.store(STALE, Ordering::Release);
+        self.meta.unlock_stale();
         core::mem::forget(self);
         frame
     }
@@ -269,11 +266,16 @@ impl<'m, M: Machine> Locked<'m, M> {
 impl<M: Machine> Drop for Locked<'_, M> {
     fn drop(&mut self) {
         #[cfg(all(debug_assertions, not(miri)))]
-        if self.pattern() != 0 {
+        if self.progression() != 0 {
             for (n, entry) in self.table.entries.iter().enumerate() {
-                assert_eq!(entry.relaxed(), self.pattern() + n as u64 * crate::PAGE_SIZE, "{:?}", self.frame);
+                assert_eq!(
+                    entry.relaxed(),
+                    self.progression() + n as u64 * crate::PAGE_SIZE,
+                    "{:?}",
+                    self.frame
+                );
             }
         }
-        self.meta.word.store(0, Ordering::Release);
+        self.meta.unlock();
     }
 }

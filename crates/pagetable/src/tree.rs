@@ -18,7 +18,7 @@ const MOST: usize = 16;
 
 /// Frames for tables, allocated while no lock is held, for use under one. They are used in the order of the allocator,
 /// for CPUs that fetch ahead into the next page; what is left over goes back.
-pub(crate) struct Stock<'m, M: Machine> {
+pub(crate) struct Preallocated<'m, M: Machine> {
     machine: &'m M,
     frames: [Frame; MOST],
     /// Those that are left.
@@ -27,9 +27,9 @@ pub(crate) struct Stock<'m, M: Machine> {
     want: usize,
 }
 
-impl<'m, M: Machine> Stock<'m, M> {
+impl<'m, M: Machine> Preallocated<'m, M> {
     pub fn new(machine: &'m M) -> Self {
-        Stock { machine, frames: [Frame(0); MOST], left: 0..0, want: 1 }
+        Preallocated { machine, frames: [Frame(0); MOST], left: 0..0, want: 1 }
     }
 
     /// Allocates tables, one at least and `most` at the most, unless some are left.
@@ -40,9 +40,12 @@ impl<'m, M: Machine> Stock<'m, M> {
         let most = usize::try_from(most).unwrap_or(MOST).clamp(1, self.want);
         self.want = (self.want * 2).min(MOST);
         let got = self.machine.alloc_tables(&mut self.frames[..most]).min(most);
-        self.left = 0..got;
-        for &frame in &self.frames[..got] {
-            self.machine.meta(frame).ok_or(Error::UnknownFrame)?.become_table();
+        for (n, &frame) in self.frames[..got].iter().enumerate() {
+            let meta = self.machine.meta(frame).ok_or(Error::UnknownFrame)?;
+            // SAFETY: `Frames` promises that the frame is ours alone; `retire` ends the table.
+            unsafe { meta.make_table() }.ok_or(Error::InUse)?;
+            // What the allocator should not have given stays where it is.
+            self.left = 0..n + 1;
         }
         if got == 0 { Err(Error::NoTableFrame) } else { Ok(()) }
     }
@@ -53,10 +56,26 @@ impl<'m, M: Machine> Stock<'m, M> {
     }
 }
 
-impl<M: Machine> Drop for Stock<'_, M> {
+impl<M: Machine> Drop for Preallocated<'_, M> {
     fn drop(&mut self) {
-        self.frames[self.left.clone()].iter().for_each(|&frame| self.machine.retire_table(frame));
+        for &frame in &self.frames[self.left.clone()] {
+            // SAFETY: made a table by `fill`, and given to nobody.
+            unsafe { retire(self.machine, frame) };
+        }
     }
+}
+
+/// Gives back the frame of a table.
+///
+/// # Safety
+/// It is a table of this machine's, no tree refers to it, and it is given back once.
+pub(crate) unsafe fn retire<M: Machine>(machine: &M, frame: Frame) {
+    if let Some(meta) = machine.meta(frame) {
+        // SAFETY: it is a table. Walks that still go through it look at its entries and its lock only.
+        unsafe { meta.table() }.end();
+    }
+    // SAFETY: the caller's duty.
+    unsafe { machine.retire_table(frame) };
 }
 
 impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
@@ -107,23 +126,24 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             other => {
                 // Unlocked before the frame goes: allocators may sleep or take locks of their own.
                 let other = other.map(drop);
-                self.machine.retire_table(frame);
+                // SAFETY: made for this, and linked nowhere.
+                unsafe { retire(self.machine, frame) };
                 other
             }
         }
     }
 
     /// The table of `target` level at `page` of a space that nobody else uses, without a lock. Missing tables come from
-    /// the stock. `true` if this one did: then the caller must write all its entries.
+    /// the preallocated. `true` if this one did: then the caller must write all its entries.
     ///
-    /// Fails with [`Error::NoTableFrame`] if the stock is used up; what was added stays, so that a call with more goes
+    /// Fails with [`Error::NoTableFrame`] if the preallocated is used up; what was added stays, so that a call with more goes
     /// on. Fails with [`Error::Occupied`] if a larger leaf is in the way.
     #[inline]
     pub(crate) fn table_exclusive(
         &mut self,
         page: u64,
         target: Level,
-        stock: &mut Stock<'_, M>,
+        preallocated: &mut Preallocated<'_, M>,
     ) -> Result<(&mut Table, bool), Error> {
         let (mut level, mut frame, mut fresh) = (F::ROOT, self.id.root, false);
         loop {
@@ -137,7 +157,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             let entry = &mut table.entries_mut()[level.index(page)];
             fresh = entry.get() == 0;
             if fresh {
-                entry.set(F::table(stock.take()?));
+                entry.set(F::table(preallocated.take()?));
             }
             let raw = entry.get();
             if !F::is_table(level, raw) {
@@ -151,19 +171,22 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     pub(crate) fn split_leaf(&self, page: u64) -> Result<(), Error> {
         let fresh = new_table(self.machine)?;
         let Step::Window(window) = self.step(page, page + 1) else {
-            self.machine.retire_table(fresh);
+            // SAFETY: made for this, and linked nowhere.
+            unsafe { retire(self.machine, fresh) };
             return Ok(());
         };
         let level = window.table.level;
         let (Some(below), index) = (level.below(), window.index) else {
             drop(window);
-            self.machine.retire_table(fresh);
+            // SAFETY: made for this, and linked nowhere.
+            unsafe { retire(self.machine, fresh) };
             return Ok(());
         };
         let table = window.table;
         if !F::is_present(table.entry(index).relaxed()) {
             drop(table);
-            self.machine.retire_table(fresh);
+            // SAFETY: made for this, and linked nowhere.
+            unsafe { retire(self.machine, fresh) };
             return Ok(());
         }
         let first = page >> level.shift() << level.shift();
@@ -217,9 +240,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
 /// A frame for a table, all entries empty, reached by nobody else.
 pub(crate) fn new_table<M: Machine>(machine: &M) -> Result<Frame, Error> {
-    let mut stock = Stock::new(machine);
-    stock.fill(1)?;
-    let frame = stock.take()?;
+    let mut preallocated = Preallocated::new(machine);
+    preallocated.fill(1)?;
+    let frame = preallocated.take()?;
     // SAFETY: the allocator gave the frame to us alone, and it is a table from here on.
     unsafe { machine.table(frame).as_mut() }.clear();
     Ok(frame)

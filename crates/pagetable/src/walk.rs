@@ -27,23 +27,23 @@ pub(crate) struct Window<'m, M: Machine> {
 }
 
 impl<M: Machine> Window<'_, M> {
-    /// Whether the table knows its pattern, so that a batch need not read it.
+    /// Whether the entries are known to be a progression, so that a batch need not read them.
     #[inline(always)]
     pub fn is_known<B: Batching>(&self) -> bool {
-        B::BATCHED && self.table.pattern() != 0
+        B::BATCHED && self.table.progression() != 0
     }
 
     /// The leaf at `index`.
     #[inline(always)]
     pub fn read<F: Format, B: Batching>(&self, index: usize) -> u64 {
         if self.is_known::<B>() {
-            return self.table.pattern().wrapping_add(step(self.table.level).wrapping_mul(index as u64));
+            return self.table.progression().wrapping_add(step(self.table.level).wrapping_mul(index as u64));
         }
         F::load(self.table.entry(index))
     }
 
-    /// To change the entry at `index` in the loops for small folios. In batches these are entered only if the table knows
-    /// no pattern, so there is none to forget.
+    /// To change the entry at `index` in the loops for small folios. In batches these are entered only if no
+    /// progression is known, so there is none to forget.
     #[inline(always)]
     pub fn small<B: Batching>(&self, index: usize) -> &Entry {
         if B::BATCHED { self.table.entry(index) } else { &self.table.change()[index % ENTRIES] }
@@ -154,8 +154,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
     }
 
-    /// Brings into the cache what the next table of a range operation is asked for first: its lock and pattern, and the
-    /// folio that the pattern names. The prefetchers of the CPU do not follow pointers.
+    /// Brings into the cache what the next table of a range operation is asked for first: its lock and progression, and
+    /// the folio that the progression names. The prefetchers of the CPU do not follow pointers.
     #[inline(always)]
     fn look_ahead(&self, table: &Table, index: usize) {
         let Some(entry) = table.entries().get(index) else { return };
@@ -164,10 +164,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             return;
         }
         let Some(meta) = self.machine.meta(F::table_frame(raw)) else { return };
-        let pattern = meta.pattern();
-        if pattern == 0 {
+        // SAFETY: the entry was found in the tree, under a guard.
+        let progression = unsafe { meta.table() }.progression();
+        if progression == 0 {
             prefetch(self.machine.table(F::table_frame(raw)).as_ptr());
-        } else if let Some(folio) = self.machine.meta(F::frame(pattern)) {
+        } else if let Some(folio) = self.machine.meta(F::frame(progression)) {
             prefetch(folio);
         }
     }

@@ -4,7 +4,7 @@ use crate::address::{Level, PageRange};
 use crate::batch::{Batching, detect_in, is_many, single};
 use crate::entries::{clear_run, unfold_ends};
 use crate::error::Stopped;
-use crate::folio::{Folio, FolioKind};
+use crate::folio::{FolioKind, FolioView};
 use crate::format::{Format, decode_token};
 use crate::gather::Gather;
 use crate::machine::Machine;
@@ -13,14 +13,14 @@ use crate::walk::{Done, Window};
 
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// Removes all mappings of the range and keeps the tables (`MADV_DONTNEED`). What the entries of file folios said
-    /// of dirty and young is kept with the folio ([`Folio::take_dirty`]), from when the gather has flushed: until then
+    /// of dirty and young is kept with the folio ([`FolioView::take_dirty`]), from when the gather has flushed: until then
     /// CPUs may write to its pages. References are given back then, too.
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`](crate::Error::NoTableFrame) if a huge leaf at the border had to be
     /// split, or [`Error::NotCanonical`](crate::Error::NotCanonical).
     pub fn zap(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
-        gather.serve(self.id);
+        gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
         self.zap_into::<false>(range, gather)
     }
 
@@ -158,7 +158,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let (folio, limit) = if raw & F::SPECIAL != 0 {
             (None, most)
         } else {
-            match Folio::of(self.machine, F::frame(raw)) {
+            match FolioView::of(self.machine, F::frame(raw)) {
                 Ok(folio) => (Some(folio), folio.remaining() >> level.shift()),
                 Err(_) => (None, 1),
             }

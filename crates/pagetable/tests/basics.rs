@@ -4,13 +4,19 @@
 
 mod common;
 
-use common::{at, pages};
+use common::{at, pages, prepare, take};
+use isotherm_page::PageError;
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
-fn folio(machine: &HostMachine, order: u8) -> Folio<'_> {
-    let head = machine.take(order).unwrap();
-    Folio::prepare(machine, head, order, FolioKind::Anon).unwrap()
+/// What is known of a folio after its reference is given back.
+fn view_and_drop<'m>(folio: Folio<'m, HostMachine>) -> FolioView<'m> {
+    folio.view()
+}
+
+fn folio(machine: &HostMachine, order: u8) -> Folio<'_, HostMachine> {
+    let head = take(machine, order).unwrap();
+    prepare(machine, head, order, FolioKind::Anon).unwrap()
 }
 
 #[test]
@@ -23,7 +29,7 @@ fn a_large_folio_comes_back_when_its_last_mapping_is_gone() {
     let range = PageRange::new(0, 2 << 20).unwrap();
     space.map(range, f.head(), Attributes::anonymous(), Level::Pte).unwrap();
     assert_eq!((f.refs(), f.maps()), (513, 512));
-    f.put(&machine);
+    let f = view_and_drop(f);
     let mut child = AddressSpace::<X86_64, _>::new(&machine, 2).unwrap();
     let mut slots = [Slot::default(); 8];
     space
@@ -49,7 +55,7 @@ fn a_life<F: Format, B: Batching>() {
         machine.write(f.head().add(n).address(), 100 + n).unwrap();
     }
     parent.map(range, f.head(), Attributes::anonymous(), Level::Pmd).unwrap();
-    f.put(&machine);
+    let f = view_and_drop(f);
     let mut child = AddressSpace::new(&machine, 2).unwrap();
     let mut slots = [Slot::default(); 2];
     parent
@@ -114,7 +120,7 @@ fn a_fork_that_finds_no_table_says_how_far_it_came_and_can_go_on() {
     for table in 0..4 {
         parent.map(pages(table * 512 + 8, 8), f.head(), Attributes::anonymous(), Level::Pte).unwrap();
     }
-    f.put(&machine);
+    let f = view_and_drop(f);
     let mut child = AddressSpace::new(&machine, 2).unwrap();
     // Tables for the levels above, and for two of the four.
     machine.set_budget(5, u64::MAX);
@@ -158,12 +164,12 @@ fn a_copy_without_memory_leaves_the_page_as_it_was() {
     let before = parent.query(range.start());
     machine.set_budget(u64::MAX, 0);
     let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
-    assert_eq!(parent.write_fault(range.start(), fault), Err(Error::NoFolioFrames(0)));
+    assert_eq!(parent.write_fault(range.start(), fault), Err(Error::NoFolioFrames(Order::BASE)));
     assert_eq!(parent.query(range.start()), before);
     machine.set_budget(u64::MAX, 1);
     assert_eq!(parent.write_fault(range.start(), fault), Ok(Resolved::Copied(16)));
     drop((parent, child));
-    f.put(&machine);
+    drop(f);
 }
 
 #[test]
@@ -173,7 +179,8 @@ fn a_pinned_page_stays_with_the_parent() {
     let f = folio(&machine, 0);
     parent.map(pages(1, 1), f.head(), Attributes::anonymous(), Level::Pte).unwrap();
     machine.write(f.head().address(), 5).unwrap();
-    let frame = parent.pin(VirtAddr::of_page(1)).unwrap();
+    let pinned = parent.pin(VirtAddr::of_page(1)).unwrap();
+    let frame = pinned.frame();
     assert_eq!(frame, f.head());
     let mut child = AddressSpace::new(&machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
@@ -184,9 +191,9 @@ fn a_pinned_page_stays_with_the_parent() {
     assert!(
         matches!(parent.query(VirtAddr::of_page(1)), Mapping::Page { attributes, .. } if attributes.write)
     );
-    Folio::of(&machine, frame).unwrap().unpin(&machine);
+    drop(pinned);
     assert_eq!((f.refs(), f.maps(), f.pins()), (2, 1, 0));
-    f.put(&machine);
+    drop(f);
 }
 
 #[test]
@@ -208,7 +215,7 @@ fn a_page_that_somebody_else_refers_to_is_copied_and_not_reused() {
         let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
         assert_eq!(space.write_fault(range.start(), fault), Ok(Resolved::Copied(range.pages())));
         assert_eq!((f.refs(), f.maps()), (1, 0));
-        f.put(&machine);
+        drop(f);
     }
 }
 
@@ -220,7 +227,7 @@ fn a_folio_that_is_mapped_elsewhere_too_is_copied_and_not_reused() {
     let f = folio(&machine, 2);
     let range = pages(16, 4);
     space.map(range, f.head(), Attributes::anonymous(), Level::Pte).unwrap();
-    f.put(&machine);
+    drop(f);
     let mut child = AddressSpace::new(&machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
     space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
@@ -254,12 +261,12 @@ fn a_private_write_to_a_device_gets_a_page() {
 #[test]
 fn a_folio_without_all_its_frames_is_none() {
     let machine = HostMachine::new(20);
-    let beyond = Folio::prepare(&machine, Frame(16), 3, FolioKind::Anon);
+    let beyond = prepare(&machine, Frame(16), 3, FolioKind::Anon);
     assert_eq!(beyond.err(), Some(Error::UnknownFrame));
     for frame in 16..20 {
-        assert_eq!(Folio::of(&machine, Frame(frame)).err(), Some(Error::NotAFolio), "frame {frame}");
+        assert_eq!(FolioView::of(&machine, Frame(frame)).err(), Some(PageError::NotAFolio), "frame {frame}");
     }
-    assert_eq!(Folio::of(&machine, Frame(20)).err(), Some(Error::UnknownFrame));
+    assert_eq!(FolioView::of(&machine, Frame(20)).err(), Some(PageError::Unknown));
 }
 
 /// If all that is left are tables that a reader may still look at, memory is short until the reader is done, not for good.
@@ -269,7 +276,7 @@ fn a_machine_waits_for_readers_before_it_says_that_memory_is_short() {
     let space = AddressSpace::<X86_64, _>::new(&machine, 1).unwrap();
     let attributes = Attributes { special: true, ..Attributes::file() };
     space.map(pages(16, 1), Frame(1 << 30), attributes, Level::Pte).unwrap();
-    let rest: Vec<Frame> = std::iter::from_fn(|| machine.take(0)).collect();
+    let rest: Vec<Frame> = std::iter::from_fn(|| take(&machine, 0)).collect();
     assert_eq!(rest.len(), 3);
     let reads = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
@@ -283,5 +290,5 @@ fn a_machine_waits_for_readers_before_it_says_that_memory_is_short() {
         drop(space);
         assert!(AddressSpace::<X86_64, _>::new(&machine, 2).is_ok());
     });
-    assert!(machine.take(3).is_none());
+    assert!(take(&machine, 3).is_none());
 }

@@ -8,7 +8,7 @@ mod common;
 #[allow(dead_code, reason = "here nothing is accessed through the TLB")]
 mod cpu;
 
-use common::{at, pages};
+use common::{at, pages, prepare, take};
 use cpu::Cpu;
 use isotherm_pagetable::*;
 
@@ -21,10 +21,10 @@ type Space<'m, F> = AddressSpace<'m, F, Cpu>;
 
 fn mapped<'m, F: Format>(machine: &'m Cpu, attributes: Attributes) -> Space<'m, F> {
     let space = Space::new(machine, 1).unwrap();
-    let folio = Folio::prepare(machine, machine.host.take(6).unwrap(), 6, FolioKind::Anon).unwrap();
+    let folio = prepare(machine, take(&machine.host, 6).unwrap(), 6, FolioKind::Anon).unwrap();
     (0..64).for_each(|n| machine.host.write(folio.head().add(n).address(), 100 + n).unwrap());
     space.map(pages(FIRST, 48), folio.head(), attributes, Level::Pte).unwrap();
-    folio.put(machine);
+    drop(folio);
     machine.host.reset_counts();
     space
 }

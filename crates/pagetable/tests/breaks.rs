@@ -9,7 +9,7 @@ mod common;
 #[allow(dead_code, reason = "here nothing is accessed through the TLB")]
 mod cpu;
 
-use common::{at, pages};
+use common::{at, pages, prepare, take};
 use cpu::Cpu;
 use isotherm_pagetable::*;
 
@@ -25,11 +25,11 @@ fn machine<F: Format>() -> Cpu {
 
 fn map<F: Format>(space: &Space<'_, F>, order: u8, write: bool, largest: Level) -> PageRange {
     let machine = space.machine();
-    let folio = Folio::prepare(machine, machine.host.take(order).unwrap(), order, FolioKind::Anon).unwrap();
+    let folio = prepare(machine, take(&machine.host, order).unwrap(), order, FolioKind::Anon).unwrap();
     let range = pages(FIRST, 1 << order);
     let attributes = Attributes { write, ..Attributes::anonymous() };
     space.map(range, folio.head(), attributes, largest).unwrap();
-    folio.put(machine);
+    drop(folio);
     machine.take_seen();
     range
 }
@@ -104,14 +104,14 @@ fn blocks_are_folded_and_unfolded_while_empty() {
     let seen = machine.take_seen();
     assert!(seen[..16].iter().all(|(_, raw)| *raw == 0), "unfolded");
     space.zap(range, &mut space.gather(&mut [])).unwrap();
-    let folio = Folio::prepare(&machine, machine.host.take(4).unwrap(), 4, FolioKind::Anon).unwrap();
+    let folio = prepare(&machine, take(&machine.host, 4).unwrap(), 4, FolioKind::Anon).unwrap();
     for n in 0..15 {
         space.map(pages(FIRST + n, 1), folio.head().add(n), Attributes::anonymous(), Level::Pte).unwrap();
     }
     machine.take_seen();
     space.map(pages(FIRST + 15, 1), folio.head().add(15), Attributes::anonymous(), Level::Pte).unwrap();
     broken(&space, pages(FIRST, 16), "fold");
-    folio.put(&machine);
+    drop(folio);
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod cpu;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{at, pages};
+use common::{at, pages, prepare, take};
 use cpu::Cpu;
 use isotherm_pagetable::*;
 
@@ -44,10 +44,10 @@ fn both<F: Format>(
     let machine = Cpu::new(1 << 13);
     machine.slow_down();
     let space = AddressSpace::<F, Cpu>::new(&machine, 1).unwrap();
-    let folio = Folio::prepare(&machine, machine.host.take(9).unwrap(), 9, FolioKind::Anon).unwrap();
+    let folio = prepare(&machine, take(&machine.host, 9).unwrap(), 9, FolioKind::Anon).unwrap();
     let range = pages(FIRST, 512);
     space.map(range, folio.head(), Attributes::anonymous(), Level::Pmd).unwrap();
-    folio.put(&machine);
+    drop(folio);
     let (done, changed) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -121,10 +121,10 @@ fn tables_beside_are_made_and_pruned() {
     // The neighbouring pages hang from the same tables above.
     meanwhile::<X86_64>(|space, _| {
         let machine = space.machine();
-        let folio = Folio::prepare(machine, machine.host.take(0).unwrap(), 0, FolioKind::Anon).unwrap();
+        let folio = prepare(machine, take(&machine.host, 0).unwrap(), 0, FolioKind::Anon).unwrap();
         let beside = pages(FIRST + 512, 1);
         space.map(beside, folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
-        folio.put(machine);
+        drop(folio);
         let all = pages(FIRST + 512, 512);
         space.unmap(all, &mut space.gather(&mut [Slot::default(); 4])).unwrap();
         // In the way whatever its size.

@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{Busy, Meanwhile, at, pages};
+use common::{Busy, Meanwhile, at, pages, prepare, take};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -22,12 +22,12 @@ fn map<M: Machine, F: Format>(
     value: u64,
 ) {
     let machine = space.machine();
-    let folio = Folio::prepare(machine, host.take(order).unwrap(), order, FolioKind::Anon).unwrap();
+    let folio = prepare(machine, take(host, order).unwrap(), order, FolioKind::Anon).unwrap();
     for n in 0..1 << order {
         host.write(folio.head().add(n).address(), value).unwrap();
     }
     space.map(pages(page, 1 << order), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
-    folio.put(machine);
+    drop(folio);
 }
 
 fn frame<M: Machine, F: Format>(space: &AddressSpace<'_, F, M>, page: u64) -> Frame {
@@ -119,9 +119,8 @@ const HIDDEN: [(&str, Meanwhile); 7] = [
         space.remap(there, here.start()).unwrap();
     }),
     ("pin, write by a device, unpin", |space| {
-        let frame = space.pin(at(FIRST)).unwrap();
-        space.machine().host.write(frame.address(), 1234).unwrap();
-        Folio::of(space.machine(), frame).unwrap().unpin(space.machine());
+        let pinned = space.pin(at(FIRST)).unwrap();
+        space.machine().host.write(pinned.frame().address(), 1234).unwrap();
     }),
     ("write, another collapse", |space| {
         write(space, FIRST);
@@ -193,7 +192,7 @@ fn a_collapse_that_cannot_hold_a_page_holds_none() {
     let space = AddressSpace::<X86_64, _>::new(&machine, 1).unwrap();
     map(&space, &machine, FIRST, 0, 1);
     map(&space, &machine, FIRST + 9, 0, 2);
-    let last = Folio::of(&machine, frame(&space, FIRST + 9)).unwrap();
+    let last = FolioView::of(&machine, frame(&space, FIRST + 9)).unwrap();
     // Two milliards of references, taken at once: `maps << 32 | refs` is the first word of the metadata.
     let meta = machine.meta(last.head()).unwrap();
     // SAFETY: 16 bytes of which the first 8 are an atomic word.
@@ -204,7 +203,7 @@ fn a_collapse_that_cannot_hold_a_page_holds_none() {
     let failed = space.collapse(at(FIRST), 511, &mut space.gather(&mut []));
     assert_eq!(failed, Err(Error::TooManyReferences));
     counts.fetch_sub(many, Ordering::Relaxed);
-    assert_eq!((last.refs(), Folio::of(&machine, frame(&space, FIRST)).unwrap().refs()), (1, 1));
+    assert_eq!((last.refs(), FolioView::of(&machine, frame(&space, FIRST)).unwrap().refs()), (1, 1));
     let all = pages(FIRST, 512);
     assert_eq!(space.write_fault(at(FIRST), fault(all)), Ok(Resolved::Reused(1)));
     drop(space);

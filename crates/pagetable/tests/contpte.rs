@@ -6,7 +6,7 @@ mod common;
 
 use std::cell::Cell;
 
-use common::{Changed, Wrap, pages};
+use common::{Changed, Wrap, pages, prepare, take};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -35,10 +35,10 @@ fn reads() -> u64 {
 
 fn map(space: &Space<'_>, first: u64, order: u8) -> Frame {
     let machine = space.machine();
-    let folio = Folio::prepare(machine, machine.take(order).unwrap(), order, FolioKind::Anon).unwrap();
+    let folio = prepare(machine, take(machine, order).unwrap(), order, FolioKind::Anon).unwrap();
     space.map(pages(first, 1 << order), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
     let head = folio.head();
-    folio.put(machine);
+    drop(folio);
     head
 }
 
@@ -156,7 +156,7 @@ fn a_gather_reads_each_of_the_sixteen_once() {
 fn an_unfolded_block_keeps_what_its_entries_gathered() {
     let machine = HostMachine::new(2048);
     let space = Space::new(&machine, 1).unwrap();
-    let folio = Folio::prepare(&machine, machine.take(5).unwrap(), 5, FolioKind::File).unwrap();
+    let folio = prepare(&machine, take(&machine, 5).unwrap(), 5, FolioKind::File).unwrap();
     let clean = Attributes { write: true, young: false, ..Attributes::file() };
     space.map(pages(512, 32), folio.head(), clean, Level::Pte).unwrap();
     // Hardware sets the bits in one entry, of which the sixteen are young and dirty together.
@@ -175,7 +175,7 @@ fn an_unfolded_block_keeps_what_its_entries_gathered() {
     space.zap(pages(512, 2), &mut space.gather(&mut [])).unwrap();
     assert!(folio.take_dirty() && folio.take_referenced());
     drop(space);
-    folio.put(&machine);
+    drop(folio);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_block_that_two_mappings_share_is_taken_in_parts() {
 fn pages_that_arrive_one_by_one_are_folded_with_the_last() {
     let machine = HostMachine::new(2048);
     let space = Space::new(&machine, 1).unwrap();
-    let folio = Folio::prepare(&machine, machine.take(4).unwrap(), 4, FolioKind::Anon).unwrap();
+    let folio = prepare(&machine, take(&machine, 4).unwrap(), 4, FolioKind::Anon).unwrap();
     machine.reset_counts();
     for n in 0..16 {
         assert_eq!(machine.counts().folds, 0);
@@ -229,27 +229,27 @@ fn pages_that_arrive_one_by_one_are_folded_with_the_last() {
     space.map(pages(1 << 15, 5), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
     assert!(folded(&space, pages(1 << 15, 16)).iter().all(|&folded| folded));
     // Sixteen small folios that happen to lie side by side are none.
-    let head = machine.take(4).unwrap();
+    let head = take(&machine, 4).unwrap();
     for n in 0..16 {
-        let small = Folio::prepare(&machine, head.add(n), 0, FolioKind::Anon).unwrap();
+        let small = prepare(&machine, head.add(n), 0, FolioKind::Anon).unwrap();
         space.map(pages(2048 + n, 1), head.add(n), Attributes::anonymous(), Level::Pte).unwrap();
-        small.put(&machine);
+        drop(small);
     }
     assert!(!folded(&space, pages(2048, 16)).iter().any(|&folded| folded));
     // Nor is a folio at an address that is not aligned as its frames are.
     space.map(pages(4097, 16), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
     assert!(!folded(&space, pages(4096, 32)).iter().any(|&folded| folded));
-    folio.put(&machine);
+    drop(folio);
     // Nor are sixteen frames of one folio at an address that is aligned, if the frames are not: the hardware takes the
     // first of the block to be.
-    let folio = Folio::prepare(&machine, machine.take(5).unwrap(), 5, FolioKind::Anon).unwrap();
+    let folio = prepare(&machine, take(&machine, 5).unwrap(), 5, FolioKind::Anon).unwrap();
     let skewed = folio.head().add(1);
     space.map(pages(8192, 16), skewed, Attributes::anonymous(), Level::Pte).unwrap();
     for n in 0..16 {
         space.map(pages(8208 + n, 1), skewed.add(n), Attributes::anonymous(), Level::Pte).unwrap();
     }
     assert!(!folded(&space, pages(8192, 32)).iter().any(|&folded| folded));
-    folio.put(&machine);
+    drop(folio);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{at, pages};
+use common::{at, pages, prepare, take};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -16,8 +16,8 @@ const NO_LIMIT: u64 = u64::MAX;
 /// Tables of all levels are needed around here: the range lies on both sides of a border between PUD entries.
 const BORDER: u64 = 1 << 18;
 
-fn folio(machine: &HostMachine, order: u8) -> Folio<'_> {
-    let folio = Folio::prepare(machine, machine.take(order).unwrap(), order, FolioKind::Anon).unwrap();
+fn folio(machine: &HostMachine, order: u8) -> Folio<'_, HostMachine> {
+    let folio = prepare(machine, take(machine, order).unwrap(), order, FolioKind::Anon).unwrap();
     for n in 0..1 << order {
         machine.write(folio.head().add(n).address(), folio.head().0 + n).unwrap();
     }
@@ -57,7 +57,7 @@ fn map_fails<F: Format, B: Batching>() {
         let machine = HostMachine::new(FRAMES);
         let free = machine.free_frames();
         let space = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
-        let taken: Vec<Folio> = (0..3).map(|_| folio(&machine, 9)).collect();
+        let taken: Vec<_> = (0..3).map(|_| folio(&machine, 9)).collect();
         let head = taken[0].head();
         assert_eq!(taken[2].head(), head.add(1024), "one after the other");
         machine.set_budget(budget, NO_LIMIT);
@@ -77,25 +77,26 @@ fn map_fails<F: Format, B: Batching>() {
             assert_eq!(look(&space, range)[1399], Some((head.add(1399), Attributes::anonymous())));
         }
         drop(space);
-        taken.into_iter().for_each(|folio| folio.put(&machine));
+        drop(taken);
         assert_eq!(machine.free_frames(), free);
         result.is_ok()
     });
 }
 
 /// 2 MiB as a huge leaf, then order-4 folios in the tables on both sides of the border, a page of them pinned.
-fn populate<'m, F: Format, B: Batching>(space: &AddressSpace<'m, F, HostMachine, B>) -> Folio<'m> {
+fn populate<'m, F: Format, B: Batching>(
+    space: &AddressSpace<'m, F, HostMachine, B>,
+) -> Pinned<'m, HostMachine> {
     let machine = space.machine();
     let huge = folio(machine, 9);
     space.map(pages(BORDER - 512, 512), huge.head(), Attributes::anonymous(), Level::Pmd).unwrap();
-    huge.put(machine);
+    drop(huge);
     for first in [BORDER - 1024 + 480, BORDER, BORDER + 512, BORDER + 1024, BORDER + 1040] {
         let small = folio(machine, 4);
         space.map(pages(first, 16), small.head(), Attributes::anonymous(), Level::Pte).unwrap();
-        small.put(machine);
+        drop(small);
     }
-    let pinned = space.pin(at(BORDER + 515)).unwrap();
-    Folio::of(machine, pinned).unwrap()
+    space.pin(at(BORDER + 515)).unwrap()
 }
 
 fn fork_fails<F: Format, B: Batching>() {
@@ -117,20 +118,20 @@ fn fork_fails<F: Format, B: Batching>() {
             let done = result.map_or_else(|stopped| stopped.at.page() - first, |()| range.pages());
             check_fork(&parent, &child, range, &before, done as usize);
             if let Err(stopped) = result {
-                let no_copy = stopped.why == Error::NoFolioFrames(0);
+                let no_copy = stopped.why == Error::NoFolioFrames(Order::BASE);
                 assert!(no_copy || stopped.why == Error::NoTableFrame, "{stopped}");
                 assert!(!no_copy || folios == 0 && stopped.at == at(BORDER + 512), "{stopped}");
                 let rest = rest(range, stopped.at);
                 parent.copy_range(&mut child, rest, rule, &mut parent.gather(&mut [])).unwrap();
                 check_fork(&parent, &child, range, &before, before.len());
             }
-            pinned.unpin(&machine);
+            drop(pinned);
             drop((parent, child));
             assert_eq!(machine.free_frames(), free);
             // Without a frame for the copy of the pinned page it never comes further.
             match result {
                 Ok(()) => true,
-                Err(stopped) => stopped.why == Error::NoFolioFrames(0),
+                Err(stopped) => stopped.why == Error::NoFolioFrames(Order::BASE),
             }
         });
     }
@@ -156,7 +157,7 @@ fn check_fork<F: Format, B: Batching>(
             continue;
         }
         let Some((childs_frame, childs_attributes)) = childs else { panic!("page {n} of {done} is missing") };
-        let pinned = Folio::of(parent.machine(), frame).unwrap().pins() > 0;
+        let pinned = FolioView::of(parent.machine(), frame).unwrap().pins() > 0;
         let shared = Attributes { write: false, exclusive: false, ..attributes };
         if pinned {
             // The child has a copy of its own.
@@ -179,7 +180,7 @@ fn remap_fails<F: Format, B: Batching>() {
         let machine = HostMachine::new(FRAMES);
         let free = machine.free_frames();
         let space = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
-        populate(&space).unpin(&machine);
+        drop(populate(&space));
         let before = look(&space, from);
         machine.set_budget(budget, NO_LIMIT);
         let result = space.remap(from, to);
@@ -224,7 +225,7 @@ fn border_fails<F: Format, B: Batching>() {
                 let machine = HostMachine::new(FRAMES);
                 let free = machine.free_frames();
                 let space = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
-                populate(&space).unpin(&machine);
+                drop(populate(&space));
                 let all = pages(BORDER - 1024, 2560);
                 let before = look(&space, all);
                 machine.set_budget(budget, NO_LIMIT);
@@ -257,7 +258,7 @@ fn shared<F: Format, B: Batching>(
     machine: &HostMachine,
 ) -> (AddressSpace<'_, F, HostMachine, B>, AddressSpace<'_, F, HostMachine, B>) {
     let space = AddressSpace::<F, _, B>::new(machine, 1).unwrap();
-    populate(&space).unpin(machine);
+    drop(populate(&space));
     let mut child = AddressSpace::<F, _, B>::new(machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
     space.copy_range(&mut child, HUGE, rule, &mut space.gather(&mut [])).unwrap();
@@ -271,7 +272,7 @@ const HUGE: PageRange = match PageRange::with_pages(VirtAddr::of_page(BORDER - 5
 
 fn write_fault_fails<F: Format, B: Batching>() {
     let page = at(BORDER - 200);
-    let (no_table, no_folio) = (Err(Error::NoTableFrame), Err(Error::NoFolioFrames(0)));
+    let (no_table, no_folio) = (Err(Error::NoTableFrame), Err(Error::NoFolioFrames(Order::BASE)));
     for (whole_folio, tables, folios, expected) in [
         (false, 0, 0, no_table),
         (false, 0, 1, no_table),
@@ -331,7 +332,7 @@ fn collapse_fails<F: Format, B: Batching>() {
     let machine = HostMachine::new(FRAMES);
     let free = machine.free_frames();
     let space = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
-    populate(&space).unpin(&machine);
+    drop(populate(&space));
     let range = pages(BORDER, 512);
     let before = look(&space, range);
     machine.set_budget(0, 0);

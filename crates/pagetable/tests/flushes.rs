@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{at, pages};
+use common::{at, pages, prepare, take};
 use isotherm_pagetable::host::{Counts, HostMachine};
 use isotherm_pagetable::*;
 
@@ -22,9 +22,9 @@ fn map<F: Format, B: Batching>(
     largest: Level,
 ) {
     let machine = space.machine();
-    let folio = Folio::prepare(machine, machine.take(order).unwrap(), order, FolioKind::Anon).unwrap();
+    let folio = prepare(machine, take(machine, order).unwrap(), order, FolioKind::Anon).unwrap();
     space.map(pages(first, 1 << order), folio.head(), Attributes::anonymous(), largest).unwrap();
-    folio.put(machine);
+    drop(folio);
 }
 
 /// A gigabyte of folios of order 9.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{at, pages};
+use common::{at, pages, prepare, take};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -12,9 +12,9 @@ fn mapped<'m>(
     machine: &'m HostMachine,
     kind: FolioKind,
     order: u8,
-) -> (AddressSpace<'m, X86_64, HostMachine>, Folio<'m>) {
+) -> (AddressSpace<'m, X86_64, HostMachine>, Folio<'m, HostMachine>) {
     let space = AddressSpace::new(machine, 1).unwrap();
-    let folio = Folio::prepare(machine, machine.take(order).unwrap(), order, kind).unwrap();
+    let folio = prepare(machine, take(machine, order).unwrap(), order, kind).unwrap();
     let attributes = Attributes { write: true, dirty: true, ..Attributes::file() };
     space.map(pages(16, 1 << order), folio.head(), attributes, Level::Pte).unwrap();
     (space, folio)
@@ -60,14 +60,14 @@ fn a_file_is_dirty_for_as_long_as_it_may_be_written() {
 fn of_a_folio_that_is_free_nobody_gets_a_reference() {
     let machine = HostMachine::new(64);
     let (space, folio) = mapped(&machine, FolioKind::Anon, 2);
-    folio.put(&machine);
+    drop(folio);
     let free = machine.free_frames();
     let guard = machine.read_lock();
     let Mapping::Page { frame, .. } = space.lookup(&guard, at(18)) else { panic!() };
-    let found = Folio::of(&machine, frame).unwrap();
+    assert!(FolioView::of(&machine, frame).is_ok());
     space.zap(pages(16, 4), &mut space.gather(&mut [])).unwrap();
     assert_eq!(machine.free_frames(), free + 4);
-    assert_eq!(found.get(), Err(Error::NotAFolio));
+    assert_eq!(Folio::get(&machine, frame).err(), Some(isotherm_page::PageError::NotAFolio));
     assert_eq!(machine.free_frames(), free + 4, "it was freed once");
 }
 
@@ -75,19 +75,20 @@ fn of_a_folio_that_is_free_nobody_gets_a_reference() {
 fn a_reference_keeps_the_page_after_its_mapping() {
     let machine = HostMachine::new(64);
     let (space, folio) = mapped(&machine, FolioKind::Anon, 2);
-    folio.put(&machine);
+    let (head, view) = (folio.head(), folio.view());
+    drop(folio);
     let free = machine.free_frames();
-    let frame = space.reference(at(18)).unwrap();
-    assert_eq!(frame, folio.head().add(2));
+    let reference = space.reference(at(18)).unwrap();
+    assert_eq!(reference.frame(), head.add(2));
     space.zap(pages(16, 4), &mut space.gather(&mut [])).unwrap();
-    assert_eq!((folio.refs(), folio.maps(), machine.free_frames()), (1, 0, free));
-    Folio::of(&machine, frame).unwrap().put(&machine);
+    assert_eq!((view.refs(), view.maps(), machine.free_frames()), (1, 0, free));
+    drop(reference);
     assert_eq!(machine.free_frames(), free + 4);
-    assert_eq!(space.reference(at(18)), Err(Error::NotMapped));
+    assert_eq!(space.reference(at(18)).err(), Some(Error::NotMapped));
     space.map_token(pages(18, 1), 7).unwrap();
-    assert_eq!(space.reference(at(18)), Err(Error::NotMapped));
+    assert_eq!(space.reference(at(18)).err(), Some(Error::NotMapped));
     let device = Attributes { special: true, ..Attributes::file() };
     space.map(pages(19, 1), Frame(1 << 20), device, Level::Pte).unwrap();
-    assert_eq!(space.reference(at(19)), Err(Error::NotMapped));
-    assert_eq!(space.reference(VirtAddr(1 << 60)), Err(Error::NotCanonical));
+    assert_eq!(space.reference(at(19)).err(), Some(Error::NotMapped));
+    assert_eq!(space.reference(VirtAddr(1 << 60)).err(), Some(Error::NotCanonical));
 }

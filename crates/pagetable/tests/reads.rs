@@ -8,7 +8,7 @@ mod common;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use common::{Changed, Wrap, at, pages};
+use common::{Changed, Wrap, at, pages, prepare, take};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -48,9 +48,9 @@ const PAGES: u64 = 64;
 /// The folio of 64 pages, its blocks folded, or every page by itself.
 fn mapped<'m>(machine: &'m HostMachine, kind: FolioKind, attributes: Attributes) -> Space<'m> {
     let space = Space::new(machine, 1).unwrap();
-    let folio = Folio::prepare(machine, machine.take(6).unwrap(), 6, kind).unwrap();
+    let folio = prepare(machine, take(machine, 6).unwrap(), 6, kind).unwrap();
     space.map(pages(FIRST, PAGES), folio.head(), attributes, Level::Pte).unwrap();
-    folio.put(machine);
+    drop(folio);
     // As hardware leaves it: all was aged, then a page here and there was used.
     space.clear_young(pages(FIRST, PAGES)).unwrap();
     let guard = Rcu::read_lock(machine);

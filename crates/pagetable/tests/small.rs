@@ -5,16 +5,16 @@
 
 mod common;
 
-use common::{at, pages};
+use common::{at, pages, prepare, take};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
 fn map<F: Format>(space: &AddressSpace<'_, F, HostMachine>, first: u64, order: u8, largest: Level) -> Frame {
     let machine = space.machine();
-    let folio = Folio::prepare(machine, machine.take(order).unwrap(), order, FolioKind::Anon).unwrap();
+    let folio = prepare(machine, take(machine, order).unwrap(), order, FolioKind::Anon).unwrap();
     let head = folio.head();
     space.map(pages(first, 1 << order), head, Attributes::anonymous(), largest).unwrap();
-    folio.put(machine);
+    drop(folio);
     head
 }
 
@@ -56,8 +56,8 @@ fn failures_and_repetitions() {
     let machine = HostMachine::new(1024);
     let free = machine.free_frames();
     let space = AddressSpace::<X86_64La57, _>::new(&machine, 1).unwrap();
-    let head = machine.take(0).unwrap();
-    let folio = Folio::prepare(&machine, head, 0, FolioKind::Anon).unwrap();
+    let head = take(&machine, 0).unwrap();
+    let folio = prepare(&machine, head, 0, FolioKind::Anon).unwrap();
     // The tables that were found stay, so of the four below the root each try brings one.
     for tables in [0, 1, 1, 1] {
         machine.set_budget(tables, 0);
@@ -66,18 +66,18 @@ fn failures_and_repetitions() {
     }
     machine.set_budget(1, 0);
     space.map(pages(3, 1), head, Attributes::anonymous(), Level::Pte).unwrap();
-    space.pin(at(3)).unwrap();
+    let pinned = space.pin(at(3)).unwrap();
     machine.set_budget(u64::MAX, 0);
     let mut child = AddressSpace::new(&machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
     let stopped = space.copy_range(&mut child, pages(0, 8), rule, &mut space.gather(&mut [])).unwrap_err();
-    assert_eq!((stopped.at, stopped.why), (at(3), Error::NoFolioFrames(0)));
+    assert_eq!((stopped.at, stopped.why), (at(3), Error::NoFolioFrames(Order::BASE)));
     machine.set_budget(u64::MAX, u64::MAX);
     space.copy_range(&mut child, pages(3, 5), rule, &mut space.gather(&mut [])).unwrap();
     assert!(matches!(child.query(at(3)), Mapping::Page { frame, .. } if frame != head));
-    folio.unpin(&machine);
+    drop(pinned);
     drop((space, child));
-    folio.put(&machine);
+    drop(folio);
     assert_eq!(machine.free_frames(), free);
 }
 
@@ -110,7 +110,7 @@ fn a_lookup_while_tables_come_and_go() {
     let free = machine.free_frames();
     let space = AddressSpace::<Arm64Hafdbs, _>::new(&machine, 1).unwrap();
     let rounds = if cfg!(miri) { 2 } else { 2000 };
-    let folio = Folio::prepare(&machine, machine.take(4).unwrap(), 4, FolioKind::Anon).unwrap();
+    let folio = prepare(&machine, take(&machine, 4).unwrap(), 4, FolioKind::Anon).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..rounds {
@@ -132,7 +132,7 @@ fn a_lookup_while_tables_come_and_go() {
         });
     });
     drop(space);
-    folio.put(&machine);
+    drop(folio);
     assert_eq!(machine.free_frames(), free);
 }
 
@@ -141,9 +141,9 @@ fn a_machine_without_a_whole_block_has_smaller_ones() {
     // Frame 0 stays unused.
     let machine = HostMachine::new(64);
     assert_eq!(machine.free_frames(), 63);
-    assert_eq!(machine.take(5), Some(Frame(32)));
-    assert_eq!(machine.take(4), Some(Frame(16)));
-    assert_eq!(machine.take(4), None);
-    assert_eq!(machine.take(3), Some(Frame(8)));
+    assert_eq!(take(&machine, 5), Some(Frame(32)));
+    assert_eq!(take(&machine, 4), Some(Frame(16)));
+    assert_eq!(take(&machine, 4), None);
+    assert_eq!(take(&machine, 3), Some(Frame(8)));
     assert_eq!(machine.free_frames(), 7);
 }

@@ -13,7 +13,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use common::{at, pages};
+use common::{at, pages, prepare, take};
+use isotherm_page::OwnedBlock;
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -87,12 +88,28 @@ impl Cpus {
 }
 
 // SAFETY: all is forwarded to a machine that keeps the rules.
+unsafe impl Pages for Cpus {
+    fn meta(&self, frame: Frame) -> Option<&PageMeta> {
+        self.host.meta(frame)
+    }
+    unsafe fn free(&self, block: OwnedBlock) {
+        let freed = block.frame.0..block.frame.0 + block.order.frames();
+        for cpu in 0..CPUS {
+            let reached = self.tlb(cpu).iter().any(|cached| freed.contains(&cached.frame.0));
+            assert!(!reached, "{:?} is freed, and the TLB of CPU {cpu} reaches it", *block);
+        }
+        for frame in freed {
+            self.host.write(Frame(frame).address(), FREED).unwrap();
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.free(block) };
+    }
+}
+
+// SAFETY: all is forwarded to a machine that keeps the rules.
 unsafe impl Memory for Cpus {
     fn table(&self, frame: Frame) -> NonNull<Table> {
         self.host.table(frame)
-    }
-    fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
-        self.host.meta(frame)
     }
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
         // SAFETY: the caller's promise is passed on.
@@ -112,22 +129,12 @@ unsafe impl Frames for Cpus {
     fn alloc_table(&self) -> Option<Frame> {
         self.host.alloc_table()
     }
-    fn retire_table(&self, frame: Frame) {
-        self.host.retire_table(frame);
+    unsafe fn retire_table(&self, frame: Frame) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.retire_table(frame) };
     }
-    fn alloc_folio(&self, order: u8) -> Option<Frame> {
+    fn alloc_folio(&self, order: Order) -> Option<Frame> {
         self.host.alloc_folio(order)
-    }
-    fn free_folio(&self, head: Frame, order: u8) {
-        let freed = head.0..head.0 + (1 << order);
-        for cpu in 0..CPUS {
-            let reached = self.tlb(cpu).iter().any(|cached| freed.contains(&cached.frame.0));
-            assert!(!reached, "{head:?} of order {order} is freed, and the TLB of CPU {cpu} reaches it");
-        }
-        for frame in freed {
-            self.host.write(Frame(frame).address(), FREED).unwrap();
-        }
-        self.host.free_folio(head, order);
     }
 }
 
@@ -198,15 +205,15 @@ impl<'m, F: Format> World<'m, F> {
     /// A new folio, mapped from `page` on; `false` if something is there.
     fn map(&self, page: u64, order: u8) -> bool {
         let machine = self.machine();
-        let Some(head) = machine.host.take(order) else { return false };
-        let folio = Folio::prepare(machine, head, order, FolioKind::Anon).unwrap();
+        let Some(head) = take(&machine.host, order) else { return false };
+        let folio = prepare(machine, head, order, FolioKind::Anon).unwrap();
         for n in 0..1 << order {
             // A word for each CPU.
             (0..CPUS as u64).for_each(|cpu| machine.host.write(head.add(n).address() + 8 * cpu, 0).unwrap());
         }
         let state = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
         let mapped = self.space.map(pages(page, 1 << order), head, state, Level::Pte);
-        folio.put(machine);
+        drop(folio);
         mapped.is_ok()
     }
 

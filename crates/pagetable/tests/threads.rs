@@ -9,7 +9,7 @@ mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{at, pages};
+use common::{at, pages, prepare, take};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -60,7 +60,7 @@ fn a_range(random: &mut Random) -> PageRange {
 /// What threads share beside the space.
 struct Shared<'m, F: Format, B: Batching> {
     space: Space<'m, F, B>,
-    files: Vec<Folio<'m>>,
+    files: Vec<Folio<'m, HostMachine>>,
     /// Folios of the file that an access was permitted to, a write; and those that were found young since.
     accessed: Vec<AtomicU64>,
     written: Vec<AtomicU64>,
@@ -126,8 +126,8 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
     fn populate(&self, random: &mut Random) {
         let machine = self.machine();
         let order = [0, 0, 2, 4, 9][random.below(if cfg!(miri) { 4 } else { 5 }) as usize];
-        let Some(head) = machine.take(order) else { return };
-        let folio = Folio::prepare(machine, head, order, FolioKind::Anon).unwrap();
+        let Some(head) = take(machine, order) else { return };
+        let folio = prepare(machine, head, order, FolioKind::Anon).unwrap();
         let mut page = ((FIRST + random.below(PAGES)) & !((1 << order) - 1)).max(FIRST);
         if order == 9 {
             // A huge leaf needs a place where not even a table is.
@@ -138,7 +138,7 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
         let largest = if random.below(2) == 0 { Level::Pmd } else { Level::Pte };
         let result = self.space.map(pages(page, len), head, Attributes::anonymous(), largest);
         assert!(result.is_ok_and(|()| true) || result.is_err_and(|stopped| stopped.why == Error::Occupied));
-        folio.put(machine);
+        drop(folio);
         let n = random.below(FILES);
         let clean = Attributes { write: true, young: false, ..Attributes::file() };
         let _ = self.space.map(pages(FILE + 4 * n, 4), self.files[n as usize].head(), clean, Level::Pte);
@@ -232,14 +232,14 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
         for range in [FAULT.bounds, pages(ELSEWHERE + FIRST, PAGES), pages(FILE, FILES * 4)] {
             let each = |run: MappedRun| {
                 if let Mapping::Page { frame, .. } = run.mapping {
-                    let head = Folio::of(machine, frame).unwrap().head();
+                    let head = FolioView::of(machine, frame).unwrap().head();
                     *maps.entry(head).or_default() += run.pages as u32;
                 }
             };
             self.space.runs(range, each).unwrap();
         }
         for (&head, &count) in &maps {
-            let folio = Folio::of(machine, head).unwrap();
+            let folio = FolioView::of(machine, head).unwrap();
             let held = u32::from(folio.kind() == FolioKind::File);
             assert_eq!((folio.maps(), folio.refs()), (count, count + held), "{head:?}");
         }
@@ -249,7 +249,7 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
 fn everything_at_once<F: Format, B: Batching>(seed: u64) {
     let machine = HostMachine::new(if cfg!(miri) { 1024 } else { 1 << 15 });
     let free = machine.free_frames();
-    let file = |_| Folio::prepare(&machine, machine.take(2).unwrap(), 2, FolioKind::File).unwrap();
+    let file = |_| prepare(&machine, take(&machine, 2).unwrap(), 2, FolioKind::File).unwrap();
     let none = || (0..FILES).map(|_| AtomicU64::new(0)).collect();
     let shared = Shared::<F, B> {
         space: Space::new(&machine, 1).unwrap(),
@@ -297,7 +297,7 @@ fn everything_at_once<F: Format, B: Batching>(seed: u64) {
         assert!(young || was(&found) || !was(&accessed), "an access to folio {n} was lost");
         assert!(dirty || !was(&written), "a write to folio {n} was lost");
         assert_eq!((folio.refs(), folio.maps()), (1, 0));
-        folio.put(&machine);
+        drop(folio);
     }
     assert_eq!(machine.free_frames(), free, "frames were lost");
 }

@@ -5,14 +5,14 @@
 
 mod common;
 
-use common::{at, pages};
+use common::{at, pages, prepare, take};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
 type Space<'m, F, B> = AddressSpace<'m, F, HostMachine, B>;
 
-fn folio(machine: &HostMachine, order: u8) -> Folio<'_> {
-    Folio::prepare(machine, machine.take(order).unwrap(), order, FolioKind::Anon).unwrap()
+fn folio(machine: &HostMachine, order: u8) -> Folio<'_, HostMachine> {
+    prepare(machine, take(machine, order).unwrap(), order, FolioKind::Anon).unwrap()
 }
 
 /// Leaves a PTE table without entries around a page.
@@ -20,7 +20,7 @@ fn leave_table<F: Format, B: Batching>(space: &Space<'_, F, B>, page: u64) {
     let machine = space.machine();
     let small = folio(machine, 0);
     space.map(pages(page, 1), small.head(), Attributes::anonymous(), Level::Pte).unwrap();
-    small.put(machine);
+    drop(small);
     space.zap(pages(page, 1), &mut space.gather(&mut [])).unwrap();
 }
 
@@ -72,7 +72,7 @@ fn huge_leaves_over_empty_tables<F: Format, B: Batching>() {
     assert_eq!(mapped(&child, pages(1536, 512)).0, frames, "copied");
     assert_eq!((huge.refs(), huge.maps()), (1 + 3 * 512, 3 * 512));
     drop((space, child));
-    huge.put(&machine);
+    drop(huge);
     assert_eq!(machine.free_frames(), free);
 }
 

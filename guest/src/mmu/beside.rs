@@ -131,7 +131,7 @@ impl<F: Format> Shaped<F> {
             unsafe { crate::memory::write(folio.head().add(n).address(), 0) };
         }
         self.process.space.map(PageRange::with_pages(start, 1 << order)?, folio.head(), OLD, largest)?;
-        folio.put(&HARDWARE);
+        drop(folio);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use core::fmt;
+use isotherm_page::PageError;
 use isotherm_pagetable::{Error, Stopped};
 
 /// The first thing that was found to be otherwise than it must be, in words.
@@ -20,6 +21,12 @@ impl fmt::Display for Contradiction {
 impl From<Error> for Contradiction {
     fn from(why: Error) -> Self {
         Self(alloc::format!("an operation that must succeed failed: {why}"))
+    }
+}
+
+impl From<PageError> for Contradiction {
+    fn from(why: PageError) -> Self {
+        Error::from(why).into()
     }
 }
 

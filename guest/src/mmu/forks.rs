@@ -5,7 +5,7 @@ use super::hardware::HARDWARE;
 use super::subject::Subject;
 use super::{OLD, World};
 use alloc::vec::Vec;
-use isotherm_pagetable::{Folio, Format, Frame, Level, Resolved};
+use isotherm_pagetable::{FolioView, Format, Frame, Level, Resolved};
 
 /// Where folios of each shape lie: the first page, the page behind the last, order, largest leaf.
 const LAYOUT: [(usize, usize, u8, Level); 5] = [
@@ -37,12 +37,12 @@ pub fn check<'a, F: Format>(subjects: impl Iterator<Item = &'a Subject<F>>) -> C
     for alike in frames.chunk_by(|one, other| one.0 == other.0) {
         let shared = alike.len() > 1 && alike.iter().any(|&(_, write)| write);
         ensure!(!shared, "{:?} is mapped {} times, and can be written", alike[0].0, alike.len());
-        let head = Folio::of(&HARDWARE, alike[0].0)?.head();
+        let head = FolioView::of(&HARDWARE, alike[0].0)?.head();
         heads.extend(alike.iter().map(|_| head));
     }
     heads.sort_unstable();
     for alike in heads.chunk_by(|one, other| one == other) {
-        let folio = Folio::of(&HARDWARE, alike[0])?;
+        let folio = FolioView::of(&HARDWARE, alike[0])?;
         let (maps, refs, found) = (folio.maps(), folio.refs(), alike.len() as u32);
         ensure!(
             maps == found && refs == found,

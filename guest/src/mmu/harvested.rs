@@ -60,7 +60,7 @@ fn map<F: Format>(process: &Process<F>, range: PageRange) -> Checked {
         let pages = 1 << order;
         let at = PageRange::with_pages(VirtAddr(range.start().0 + page * PAGE), pages)?;
         process.space.map(at, folio.head(), OLD, Level::Pte)?;
-        folio.put(&HARDWARE);
+        drop(folio);
         page += pages;
     }
     Ok(())

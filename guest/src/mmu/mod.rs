@@ -2,7 +2,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | memory, frames, records of frames | [`hardware`] |
+//! | memory, frames | [`hardware`] |
 //! | TLB: INVLPG, CR3, interrupts to the other processors | [`tlb`] |
 //! | RCU | [`readers`] |
 //! | loads and stores that may fault, and the page fault handler | [`access`] |
@@ -55,7 +55,7 @@ const PAGE: u64 = isotherm_pagetable::PAGE_SIZE;
 const PAGES: usize = 2048;
 /// Pages of a huge leaf.
 const PER_LEAF: usize = 512;
-/// What the experiment needs besides the records of frames: on two processors four processes
+/// What the experiment needs: on two processors four processes
 /// each with every page of their own, and tables.
 const NEEDED: u64 = 80 << 20;
 
@@ -112,7 +112,7 @@ fn checked_machine((cr0, cr4): (Cr0Flags, Cr4Flags)) -> Checked {
         | Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION
         | Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION;
     ensure!(!cr4.intersects(hidden), "CR4 has more set than this program did: {cr4:?}");
-    let needed = NEEDED + memory::reach() / PAGE * 32 + memory::RESERVE.min * FRAME_SIZE;
+    let needed = NEEDED + memory::RESERVE.min * FRAME_SIZE;
     let free = memory::zone().free_frames() * FRAME_SIZE;
     ensure!(free >= needed, "{free} bytes are free, and {needed} are needed; free some");
     Ok(())
@@ -121,11 +121,11 @@ fn checked_machine((cr0, cr4): (Cr0Flags, Cr4Flags)) -> Checked {
 /// All frames must be back at the end, of an experiment that finds a contradiction too, as far as it can tell.
 fn measured<F: Format>(seed: u64, operations: u64) -> Checked {
     let before = memory::free_bytes();
-    let prepared = hardware::prepare()?;
+    let running = hardware::Running;
     let done = parts::<F>(seed, operations);
     let settled = hardware::HARDWARE.settle();
     let lost = hardware::lost();
-    drop(prepared);
+    drop(running);
     done?;
     settled?;
     let after = memory::free_bytes();

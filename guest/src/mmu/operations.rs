@@ -33,7 +33,7 @@ impl<F: Format> Subject<F> {
             contents::fill(folio.head().add(n as u64), generation);
         }
         let result = self.process.space.map(Self::range(first, pages.len())?, folio.head(), state, largest);
-        folio.put(&HARDWARE);
+        drop(folio);
         result?;
         let wished = largest >= Level::Pmd && order == 9 && first.is_multiple_of(PER_LEAF);
         let huge = wished && self.is_huge(first);

@@ -126,7 +126,7 @@ fn single<F: Format>(state: Attributes) -> Checked<(Process<F>, PageRange)> {
     // SAFETY: the folio is this function's. A page that begins with a `ret`.
     unsafe { memory::write(folio.head().address(), 0xc3) };
     process.space.map(page, folio.head(), state, Level::Pte)?;
-    folio.put(&HARDWARE);
+    drop(folio);
     Ok((process, page))
 }
 

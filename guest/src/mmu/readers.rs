@@ -9,9 +9,12 @@
 
 use super::hardware::Hardware;
 use crate::boot::MAX_CPUS;
+use crate::memory;
 use crate::processor;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use isotherm_pagetable::{Frame, Rcu};
+use isotherm_frames::{Order, OwnedBlock};
+use isotherm_page::BlockList;
+use isotherm_pagetable::Rcu;
 
 #[derive(Debug)]
 struct Reader {
@@ -56,9 +59,8 @@ impl Rcu for Hardware {
     }
 }
 
-/// A list of frames: the first, or 0.
-#[derive(Debug, Default)]
-struct List(u64);
+/// Frames of tables; none before the first.
+type List = Option<BlockList<'static, 'static>>;
 
 /// The tables that wait for their grace period.
 #[derive(Debug)]
@@ -68,33 +70,33 @@ pub struct Retired {
     seen: [u64; MAX_CPUS],
 }
 
+fn is_empty(list: &List) -> bool {
+    list.as_ref().is_none_or(BlockList::is_empty)
+}
+
 impl Retired {
     pub const fn new() -> Self {
-        Self { next: List(0), waiting: List(0), seen: [0; MAX_CPUS] }
+        Self { next: None, waiting: None, seen: [0; MAX_CPUS] }
     }
 
-    /// Adds a table that is out of the tree. `link` is the place of a frame's link.
-    pub fn add<'a>(&mut self, frame: Frame, link: impl Fn(Frame) -> Option<&'a AtomicU64>) {
-        if let Some(link) = link(frame) {
-            link.store(self.next.0, Ordering::Relaxed);
-            self.next.0 = frame.0;
+    /// Adds a table that is out of the tree.
+    pub fn add(&mut self, table: OwnedBlock) {
+        let next = self.next.get_or_insert_with(|| BlockList::new(memory::pages(), Order::BASE));
+        if let Err(table) = next.push_front(table) {
+            panic!("{table} is a page table outside of RAM");
         }
     }
 
     /// Whether no table waits.
     pub fn is_empty(&self) -> bool {
-        self.next.0 == 0 && self.waiting.0 == 0
+        is_empty(&self.next) && is_empty(&self.waiting)
     }
 
     /// Gives tables whose grace period is over to `free`.
-    pub fn reclaim<'a>(
-        &mut self,
-        link: impl Fn(Frame) -> Option<&'a AtomicU64>,
-        mut free: impl FnMut(Frame),
-    ) {
+    pub fn reclaim(&mut self, mut free: impl FnMut(OwnedBlock)) {
         for _ in 0..2 {
-            if self.waiting.0 == 0 {
-                self.waiting = core::mem::take(&mut self.next);
+            if is_empty(&self.waiting) {
+                self.waiting = self.next.take();
                 // What took the tables out of their trees is seen by all who enter from here on.
                 fence(Ordering::SeqCst);
                 self.seen = core::array::from_fn(|cpu| READERS[cpu].passes.load(Ordering::SeqCst));
@@ -105,10 +107,8 @@ impl Retired {
             if !over {
                 return;
             }
-            while self.waiting.0 != 0 {
-                let frame = Frame(self.waiting.0);
-                self.waiting.0 = link(frame).map_or(0, |link| link.load(Ordering::Relaxed));
-                free(frame);
+            while let Some(table) = self.waiting.as_mut().and_then(BlockList::pop_front) {
+                free(table);
             }
         }
     }

@@ -11,7 +11,9 @@ use super::process::{Process, Rules, Touched};
 use super::{PAGES, PER_LEAF};
 use alloc::vec::Vec;
 use core::ops::Range;
-use isotherm_pagetable::{Attributes, Folio, Format, Frame, Level, Mapping, PageRange, Resolved, VirtAddr};
+use isotherm_pagetable::{
+    Attributes, FolioView, Format, Frame, Level, Mapping, PageRange, Resolved, VirtAddr,
+};
 
 /// What is to be true of a page.
 #[derive(Clone, Copy, Debug, Default)]
@@ -155,7 +157,7 @@ impl<F: Format> Subject<F> {
         resolved: Option<Resolved>,
         whole_folio: bool,
     ) -> Checked<Range<usize>> {
-        let folio = Folio::of(&HARDWARE, before.frame).map_or(1, |folio| 1usize << folio.order());
+        let folio = FolioView::of(&HARDWARE, before.frame).map_or(1, |folio| folio.order().frames() as usize);
         let one = page..page + 1;
         let huge = before.level == Level::Pmd;
         let whole = match resolved {
@@ -189,14 +191,14 @@ impl<F: Format> Subject<F> {
 
     /// The pages around that map the folio in the same way: those of one table, consecutive, equal but for young and dirty.
     fn alike(&self, page: usize, leaf: Leaf, bounds: PageRange) -> Range<usize> {
-        let head = Folio::of(&HARDWARE, leaf.frame).map(|folio| folio.head());
+        let head = FolioView::of(&HARDWARE, leaf.frame).map(|folio| folio.head());
         let same = |other: usize| {
             let Some(there) = self.leaf(other) else { return false };
             let state = |a: Attributes| Attributes { young: false, dirty: false, ..a };
             bounds.contains(Self::FIRST + other as u64)
                 && there.frame.0.wrapping_sub(leaf.frame.0) == (other as u64).wrapping_sub(page as u64)
                 && there.level == leaf.level
-                && Folio::of(&HARDWARE, there.frame).map(|folio| folio.head()) == head
+                && FolioView::of(&HARDWARE, there.frame).map(|folio| folio.head()) == head
                 && state(there.attributes) == state(leaf.attributes)
         };
         let table = around(page);

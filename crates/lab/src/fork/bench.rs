@@ -4,10 +4,11 @@ use super::memory::Memory;
 use super::{Error, Layout, PAGE, Setup};
 use crate::Watch;
 use crate::statistics::median;
+use isotherm_page::{Block, OwnedBlock};
 use isotherm_pagetable::host::{Counts, HostMachine};
 use isotherm_pagetable::{
-    AddressSpace, Attributes, Batched, Batching, Folio, FolioKind, ForkRule, Format, Frame, Frames as _,
-    Level, PageRange, PerPage, Sharing, Slot, VirtAddr,
+    AddressSpace, Attributes, Batched, Batching, FolioKind, ForkRule, Format, Frame, Level, Order, PageRange,
+    Pages as _, PerPage, Sharing, Slot, VirtAddr,
 };
 use std::time::Instant;
 
@@ -73,7 +74,7 @@ impl Bench {
         drop(Memory::new((frames as usize).saturating_mul(PAGE))?);
         let machine = HostMachine::new(frames);
         let singles = if layout == Layout::Order0 { machine.free_frames() } else { tables };
-        let singles: Vec<Frame> = (0..singles).filter_map(|_| machine.take(0)).collect();
+        let singles: Vec<Frame> = (0..singles).filter_map(|_| single(&machine)).collect();
         // Any of them may become a table: all must be there, or the system would have to find some while the clock runs.
         for (n, frame) in (0..).zip(&singles) {
             if n % (64 * MIB) == 0 {
@@ -91,14 +92,17 @@ impl Bench {
     fn sort_singles(&mut self) {
         self.singles.sort_unstable();
         // The last that came is the first to go.
-        self.singles.iter().rev().for_each(|&frame| self.machine.free_folio(frame, 0));
+        for &frame in self.singles.iter().rev() {
+            // SAFETY: `single` took it, and it is nobody's until `take_singles`.
+            unsafe { self.machine.free(OwnedBlock::new(Block::new(frame, Order::BASE))) };
+        }
     }
 
     fn take_singles(&mut self) {
-        for single in &mut self.singles {
+        for place in &mut self.singles {
             // Those that were given are all back, and come before blocks are split for others.
-            if let Some(frame) = self.machine.take(0) {
-                *single = frame;
+            if let Some(frame) = single(&self.machine) {
+                *place = frame;
             }
         }
     }
@@ -188,6 +192,14 @@ fn page_faults() -> u64 {
     (usage.ru_minflt + usage.ru_majflt) as u64
 }
 
+/// A frame of the machine's, by its number alone.
+fn single(machine: &HostMachine) -> Option<Frame> {
+    let block = machine.take(Order::BASE)?;
+    let frame = block.frame();
+    std::mem::forget(block);
+    Some(frame)
+}
+
 fn populate<F: Format, B: Batching>(
     space: &AddressSpace<'_, F, HostMachine, B>,
     layout: Layout,
@@ -197,14 +209,11 @@ fn populate<F: Format, B: Batching>(
     let largest = if layout == Layout::Pmd { Level::Pmd } else { Level::Pte };
     let mut page = 0;
     while page < pages {
-        let order = layout.order_at(page);
-        let head = machine.take(order).ok_or(Error::NoFrames)?;
-        let folio = Folio::prepare(machine, head, order, FolioKind::Anon)?;
-        let range = PageRange::with_pages(VirtAddr::of_page(page), 1 << order)?;
-        let mapped = space.map(range, head, Attributes::anonymous(), largest);
-        folio.put(machine);
-        mapped?;
-        page += 1 << order;
+        let order = Order::new(layout.order_at(page)).ok_or(Error::NoFrames)?;
+        let folio = machine.folio(order, FolioKind::Anon).ok_or(Error::NoFrames)?;
+        let range = PageRange::with_pages(VirtAddr::of_page(page), order.frames())?;
+        space.map(range, folio.head(), Attributes::anonymous(), largest)?;
+        page += order.frames();
     }
     Ok(())
 }

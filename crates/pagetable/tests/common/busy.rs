@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
+use isotherm_page::OwnedBlock;
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -38,12 +39,20 @@ impl Busy {
 }
 
 // SAFETY: all is forwarded to a machine that keeps the rules.
+unsafe impl Pages for Busy {
+    fn meta(&self, frame: Frame) -> Option<&PageMeta> {
+        self.host.meta(frame)
+    }
+    unsafe fn free(&self, block: OwnedBlock) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.free(block) };
+    }
+}
+
+// SAFETY: all is forwarded to a machine that keeps the rules.
 unsafe impl Memory for Busy {
     fn table(&self, frame: Frame) -> NonNull<Table> {
         self.host.table(frame)
-    }
-    fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
-        self.host.meta(frame)
     }
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
         // SAFETY: the caller's promise is passed on.
@@ -64,14 +73,12 @@ unsafe impl Frames for Busy {
     fn alloc_table(&self) -> Option<Frame> {
         self.host.alloc_table()
     }
-    fn retire_table(&self, frame: Frame) {
-        self.host.retire_table(frame);
+    unsafe fn retire_table(&self, frame: Frame) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.retire_table(frame) };
     }
-    fn alloc_folio(&self, order: u8) -> Option<Frame> {
+    fn alloc_folio(&self, order: Order) -> Option<Frame> {
         self.host.alloc_folio(order)
-    }
-    fn free_folio(&self, head: Frame, order: u8) {
-        self.host.free_folio(head, order);
     }
 }
 

@@ -9,10 +9,14 @@
 
 #[cfg(not(loom))]
 mod busy;
+mod folio;
 mod wrap;
 
 #[cfg(not(loom))]
 pub use busy::{Busy, Meanwhile};
+pub use folio::prepare;
+#[cfg(not(loom))]
+pub use folio::take;
 pub use wrap::{Changed, Wrap};
 
 use isotherm_pagetable::*;

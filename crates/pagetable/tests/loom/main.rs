@@ -9,6 +9,7 @@
 mod common;
 mod tiny;
 
+use common::prepare;
 use isotherm_pagetable::*;
 use loom::model;
 use loom::sync::Arc;
@@ -84,7 +85,7 @@ fn a_table_that_goes_while_its_lock_is_waited_for_is_found_anew() {
         let mapped = space.map(one(1), frames[1], Attributes::anonymous(), Level::Pte);
         other.join().unwrap();
         mapped.unwrap();
-        let folio = Folio::of(&*machine, frames[1]).unwrap();
+        let folio = FolioView::of(&*machine, frames[1]).unwrap();
         let there = matches!(space.query(VirtAddr::of_page(1)), Mapping::Page { .. });
         assert_eq!((folio.maps(), folio.refs()), if there { (1, 2) } else { (0, 1) });
     });
@@ -107,7 +108,7 @@ fn bits_that_hardware_sets_are_not_lost() {
         drop(gather);
         let written = hardware.join().unwrap();
         // A write that was permitted is known of, whenever it came.
-        assert_eq!(Folio::of(&*machine, frame).unwrap().take_dirty(), written);
+        assert_eq!(FolioView::of(&*machine, frame).unwrap().take_dirty(), written);
     });
 }
 
@@ -118,14 +119,14 @@ fn bits_that_hardware_sets_in_a_batch_are_not_lost() {
         let space = Arc::new(space(&machine));
         // A folio of two pages, which fill a table.
         let head = machine.page(1);
-        let _ = Folio::prepare(&*machine, head, 1, FolioKind::File).unwrap();
+        let _raw = prepare(&*machine, head, 1, FolioKind::File).unwrap().into_raw();
         let clean = Attributes { write: true, young: false, ..Attributes::file() };
         space.map(both(), head, clean, Level::Pte).unwrap();
         let hardware =
             beside(&space, move |space| space.access(&(), VirtAddr::of_page(1), Access::Write).is_ok());
         space.zap(both(), &mut space.gather(&mut [])).unwrap();
         let written = hardware.join().unwrap();
-        let folio = Folio::of(&*machine, head).unwrap();
+        let folio = FolioView::of(&*machine, head).unwrap();
         assert_eq!((folio.take_dirty(), folio.take_referenced()), (written, written));
         assert_eq!((folio.maps(), folio.refs()), (0, 1));
     });
@@ -137,7 +138,7 @@ fn fork_while_written(order: u8) {
         let machine = Tiny::new();
         let space = Arc::new(space(&machine));
         let head = machine.page(1);
-        let _ = Folio::prepare(&*machine, head, order, FolioKind::Anon).unwrap();
+        let _raw = prepare(&*machine, head, order, FolioKind::Anon).unwrap().into_raw();
         let range = PageRange::with_pages(VirtAddr(0), 1 << order).unwrap();
         let clean = Attributes { dirty: false, ..Attributes::anonymous() };
         space.map(range, head, clean, Level::Pte).unwrap();
@@ -203,7 +204,8 @@ fn collapse_while(other: fn(&Tiny, &Space) -> bool) {
         for n in 0..2 {
             let frame = folio(&machine, n, FolioKind::Anon);
             space.map(one(n as u64), frame, Attributes::anonymous(), Level::Pte).unwrap();
-            Folio::of(&*machine, frame).unwrap().put(&*machine);
+            // SAFETY: the reference that `folio` made raw.
+            drop(unsafe { Folio::from_raw(&*machine, frame) });
         }
         let thread = {
             let (machine, space) = (machine.clone(), space.clone());
@@ -218,7 +220,7 @@ fn collapse_while(other: fn(&Tiny, &Space) -> bool) {
         assert_eq!(page_0(&machine, &space).0, usize::from(stored), "a store was lost: {collapsed:?}");
         // The huge leaf's folio, or the two pages; what was not used is free.
         let huge = collapsed.is_ok();
-        let copy = Folio::of(&*machine, machine.copies()).map(|folio| (folio.maps(), folio.refs()));
+        let copy = FolioView::of(&*machine, machine.copies()).map(|folio| (folio.maps(), folio.refs()));
         assert!(if huge { copy == Ok((2, 2)) } else { copy.is_err() }, "{copy:?}");
         assert_eq!(machine.freed.load(Ordering::Relaxed) > 1, huge);
     });
@@ -243,7 +245,7 @@ fn stores_are_kept(level: Level, change: fn(&Space)) {
     model(move || {
         let machine = Tiny::new();
         let space = Arc::new(space(&machine));
-        let folio = Folio::prepare(&*machine, machine.page(1), 1, FolioKind::Anon).unwrap();
+        let folio = prepare(&*machine, machine.page(1), 1, FolioKind::Anon).unwrap();
         let clean = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
         space.map(both(), folio.head(), clean, level).unwrap();
         let hardware = {
@@ -283,7 +285,8 @@ fn a_zap_and_a_collapse_of_the_same_pages() {
         for n in 0..2 {
             let frame = folio(&machine, n, FolioKind::Anon);
             space.map(one(n as u64), frame, Attributes::anonymous(), Level::Pte).unwrap();
-            Folio::of(&*machine, frame).unwrap().put(&*machine);
+            // SAFETY: the reference that `folio` made raw.
+            drop(unsafe { Folio::from_raw(&*machine, frame) });
         }
         let zapper = beside(&space, move |space| space.unmap(both(), &mut space.gather(&mut [])).unwrap());
         let collapsed = space.collapse(VirtAddr(0), 2, &mut space.gather(&mut []));
@@ -293,10 +296,11 @@ fn a_zap_and_a_collapse_of_the_same_pages() {
         assert!(expected, "{collapsed:?}");
         // The pages are gone in any case, and the copy, if one was made, is mapped as a whole or not at all.
         assert!(
-            Folio::of(&*machine, machine.page(0)).is_err() && Folio::of(&*machine, machine.page(1)).is_err()
+            FolioView::of(&*machine, machine.page(0)).is_err()
+                && FolioView::of(&*machine, machine.page(1)).is_err()
         );
         let mapped = matches!(space.query(VirtAddr(0)), Mapping::Page { .. });
-        let copy = Folio::of(&*machine, machine.copies()).map(|folio| (folio.maps(), folio.refs()));
+        let copy = FolioView::of(&*machine, machine.copies()).map(|folio| (folio.maps(), folio.refs()));
         assert!(if mapped { copy == Ok((2, 2)) } else { copy.is_err() }, "{mapped}: {copy:?}");
     });
 }
@@ -340,8 +344,11 @@ fn a_fork_and_a_write_fault_share_or_own_but_not_both() {
         let Mapping::Page { attributes: childs, .. } = child.query(VirtAddr(0)) else { panic!() };
         assert!(!own.write && !childs.write && !own.exclusive && !childs.exclusive);
         // Reused before the fork, or refused after it for want of a frame for the copy.
-        assert!(matches!(resolved, Ok(Resolved::Reused(1)) | Err(Error::NoFolioFrames(0))), "{resolved:?}");
-        let folio = Folio::of(&*machine, frame).unwrap();
+        assert!(
+            matches!(resolved, Ok(Resolved::Reused(1)) | Err(Error::NoFolioFrames(Order::BASE))),
+            "{resolved:?}"
+        );
+        let folio = FolioView::of(&*machine, frame).unwrap();
         assert_eq!((folio.maps(), folio.refs()), (2, 3));
     });
 }

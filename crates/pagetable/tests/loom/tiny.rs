@@ -2,12 +2,13 @@
 
 use std::ptr::NonNull;
 
+use isotherm_page::OwnedBlock;
 use isotherm_pagetable::*;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::thread;
 
-use crate::common::{Changed, Wrap};
+use crate::common::{Changed, Wrap, prepare};
 
 const FRAMES: usize = 14;
 
@@ -15,7 +16,7 @@ const FRAMES: usize = 14;
 /// guard promises; each keeps a note of that. Of folios for copies there is one, of order 1.
 pub struct Tiny {
     tables: Vec<Table>,
-    meta: Vec<FrameMeta>,
+    meta: Vec<PageMeta>,
     pub words: Vec<AtomicUsize>,
     next_table: AtomicUsize,
     next_folio: AtomicUsize,
@@ -29,7 +30,7 @@ impl Tiny {
     pub fn new() -> Arc<Tiny> {
         Arc::new(Tiny {
             tables: (0..FRAMES / 2).map(|_| Table::default()).collect(),
-            meta: (0..FRAMES).map(|_| FrameMeta::new()).collect(),
+            meta: (0..FRAMES).map(|_| PageMeta::new()).collect(),
             words: (0..FRAMES).map(|_| AtomicUsize::new(0)).collect(),
             next_table: AtomicUsize::new(0),
             next_folio: AtomicUsize::new(0),
@@ -59,13 +60,21 @@ impl Tiny {
     }
 }
 
+// SAFETY: one record a frame.
+unsafe impl Pages for Tiny {
+    fn meta(&self, frame: Frame) -> Option<&PageMeta> {
+        self.meta.get(frame.0 as usize)
+    }
+    unsafe fn free(&self, block: OwnedBlock) {
+        let _ = block.into_block();
+        self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 // SAFETY: tables live as long as the machine.
 unsafe impl Memory for Tiny {
     fn table(&self, frame: Frame) -> NonNull<Table> {
         NonNull::from(&self.tables[frame.0 as usize])
-    }
-    fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
-        self.meta.get(frame.0 as usize)
     }
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
         for n in 0..frames as usize {
@@ -85,14 +94,11 @@ unsafe impl Frames for Tiny {
         let n = self.next_table.fetch_add(1, Ordering::Relaxed);
         (n < FRAMES / 2).then_some(Frame(n as u64))
     }
-    fn retire_table(&self, _: Frame) {
+    unsafe fn retire_table(&self, _: Frame) {
         self.retired.fetch_add(1, Ordering::Relaxed);
     }
-    fn alloc_folio(&self, order: u8) -> Option<Frame> {
-        (order == 1 && self.next_folio.fetch_add(1, Ordering::Relaxed) == 0).then(|| self.copies())
-    }
-    fn free_folio(&self, _: Frame, _: u8) {
-        self.freed.fetch_add(1, Ordering::Relaxed);
+    fn alloc_folio(&self, order: Order) -> Option<Frame> {
+        (order.get() == 1 && self.next_folio.fetch_add(1, Ordering::Relaxed) == 0).then(|| self.copies())
     }
 }
 
@@ -148,7 +154,7 @@ pub fn one(page: u64) -> PageRange {
     PageRange::with_pages(VirtAddr::of_page(page), 1).unwrap()
 }
 
+/// A folio with a reference that is not given back unless it is made a value again.
 pub fn folio(machine: &Tiny, n: usize, kind: FolioKind) -> Frame {
-    let _ = Folio::prepare(machine, machine.page(n), 0, kind).unwrap();
-    machine.page(n)
+    prepare(machine, machine.page(n), 0, kind).unwrap().into_raw()
 }

@@ -17,7 +17,7 @@ pub struct State {
     level: Level,
     attributes: Attributes,
     /// Order, mappings, references and pins of the folio.
-    folio: Option<(u8, u32, u32, u32)>,
+    folio: Option<(Order, u32, u32, u32)>,
 }
 
 impl<F: Format, B: Batching> World<'_, F, B> {
@@ -43,7 +43,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
             }
         }
         for (&head, &count) in &maps {
-            let folio = Folio::of(self.machine, head).expect("a folio");
+            let folio = FolioView::of(self.machine, head).expect("a folio");
             let cache = u32::from(self.files.iter().any(|(file, _)| file.head() == head));
             let pins = self.pins.iter().filter(|pin| pin.head() == head).count() as u32;
             assert_eq!(folio.maps(), count, "mappings of {head:?}");
@@ -53,7 +53,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         self.check_tokens();
     }
 
-    /// The machine was told of every copy and every end of a token.
+    /// The machine learned of every copy and every end of a token.
     fn check_tokens(&self) {
         for token in 1..TOKENS {
             let holds = |place: &Place| matches!(place, Place::Token(held) if *held == token);
@@ -73,7 +73,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
                 let size = level.pages() * if contiguous { F::CONTIGUOUS as u64 } else { 1 };
                 assert_eq!(frame.0 % size, page % size, "page {page:#x} of space {s} is misaligned");
                 if !attributes.special {
-                    let folio = Folio::of(self.machine, frame).expect("a folio");
+                    let folio = FolioView::of(self.machine, frame).expect("a folio");
                     *maps.entry(folio.head()).or_default() += 1;
                 }
                 if let Contents::Device(expected) = model.contents {
@@ -123,7 +123,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
                         }
                         (state.level, state.attributes) = (level, attributes);
                         state.value = self.machine.host.read(frame.address());
-                        state.folio = Folio::of(self.machine, frame)
+                        state.folio = FolioView::of(self.machine, frame)
                             .ok()
                             .map(|f| (f.order(), f.maps(), f.refs(), f.pins()));
                     }
@@ -138,18 +138,18 @@ impl<F: Format, B: Batching> World<'_, F, B> {
     pub fn finish(mut self) {
         self.check();
         self.spaces.clear();
-        for pin in self.pins.drain(..) {
-            pin.unpin(self.machine);
-        }
+        self.pins.clear();
         for (file, contents) in self.files.drain(..) {
             assert_eq!((file.refs(), file.maps()), (1, 0), "a file's folio of {} pages", contents.len());
-            file.put(self.machine);
+            drop(file);
         }
         for n in 0..1 << ZEROS_ORDER {
-            assert_eq!(self.machine.host.read(self.zeros.add(n).address()), Some(0), "the zero page");
+            assert_eq!(self.machine.host.read(self.zeros.frame().add(n).address()), Some(0), "the zero page");
         }
-        self.machine.free_folio(self.zeros, ZEROS_ORDER);
         self.check_tokens();
-        assert_eq!(self.machine.host.free_frames(), self.free, "frames were lost");
+        let (machine, free) = (self.machine, self.free);
+        // SAFETY: all spaces are gone, and with them what mapped it.
+        drop(unsafe { self.zeros.into_unused() });
+        assert_eq!(machine.host.free_frames(), free, "frames were lost");
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use isotherm_page::OwnedBlock;
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -175,12 +176,24 @@ impl Cpu {
 pub struct Walked(pub bool);
 
 // SAFETY: all is forwarded to a machine that keeps the rules.
+unsafe impl Pages for Cpu {
+    fn meta(&self, frame: Frame) -> Option<&PageMeta> {
+        self.host.meta(frame)
+    }
+    unsafe fn free(&self, block: OwnedBlock) {
+        let freed = block.frame.0..block.frame.0 + block.order.frames();
+        let reached =
+            self.tlb().held.iter().any(|c| c.frame.0 < freed.end && freed.start < c.frame.0 + c.pages);
+        assert!(!reached, "{:?} is freed and the TLB still reaches it", block.frame);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.free(block) };
+    }
+}
+
+// SAFETY: all is forwarded to a machine that keeps the rules.
 unsafe impl Memory for Cpu {
     fn table(&self, frame: Frame) -> NonNull<Table> {
         self.host.table(frame)
-    }
-    fn meta(&self, frame: Frame) -> Option<&FrameMeta> {
-        self.host.meta(frame)
     }
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
         // SAFETY: the caller's promise is passed on.
@@ -197,18 +210,12 @@ unsafe impl Frames for Cpu {
     fn alloc_table(&self) -> Option<Frame> {
         self.host.alloc_table()
     }
-    fn retire_table(&self, frame: Frame) {
-        self.host.retire_table(frame);
+    unsafe fn retire_table(&self, frame: Frame) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.retire_table(frame) };
     }
-    fn alloc_folio(&self, order: u8) -> Option<Frame> {
+    fn alloc_folio(&self, order: Order) -> Option<Frame> {
         self.host.alloc_folio(order)
-    }
-    fn free_folio(&self, head: Frame, order: u8) {
-        let freed = head.0..head.0 + (1 << order);
-        let reached =
-            self.tlb().held.iter().any(|c| c.frame.0 < freed.end && freed.start < c.frame.0 + c.pages);
-        assert!(!reached, "{head:?} is freed and the TLB still reaches it");
-        self.host.free_folio(head, order);
     }
     fn share_token(&self, token: u64) {
         self.host.share_token(token);

@@ -142,7 +142,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
             let Mapping::Page { frame, attributes, .. } = space.real.query(VirtAddr::of_page(at)) else {
                 panic!("page {at:#x} is gone")
             };
-            let anon = Folio::of(self.machine, frame).is_ok_and(|folio| folio.kind() == FolioKind::Anon);
+            let anon = FolioView::of(self.machine, frame).is_ok_and(|folio| folio.kind() == FolioKind::Anon);
             if copied && anon {
                 // What was copied is this mapping's own from here on.
                 let value = model.contents.value().expect("memory");
@@ -159,13 +159,13 @@ impl<F: Format, B: Batching> World<'_, F, B> {
     pub(super) fn pin(&mut self) {
         if self.pins.len() >= 3 || (self.random.one_in(2) && !self.pins.is_empty()) {
             let n = self.random.below(self.pins.len() as u64) as usize;
-            self.pins.swap_remove(n).unpin(self.machine);
+            drop(self.pins.swap_remove(n));
             return;
         }
         let s = self.space();
         let page = self.a_page(s);
         match self.spaces[s].real.pin(VirtAddr::of_page(page)) {
-            Ok(frame) => self.pins.push(Folio::of(self.machine, frame).expect("a folio")),
+            Ok(pinned) => self.pins.push(pinned),
             Err(why) => assert!(matches!(why, Error::NotMapped | Error::NotPermitted), "{why}"),
         }
     }

@@ -14,6 +14,8 @@
 
 mod check;
 mod cpu;
+#[path = "../common/folio.rs"]
+mod folio;
 mod life;
 mod naive;
 mod range;
@@ -24,6 +26,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 pub use cpu::Cpu;
+use folio::{prepare, take};
+use isotherm_page::{Block, OwnedBlock, Reserved, Unique};
 use isotherm_pagetable::*;
 use naive::Naive;
 
@@ -139,15 +143,18 @@ struct Space<'m, F: Format, B: Batching> {
     model: Naive,
 }
 
+/// A folio of a file, and the contents of each page.
+type File<'m> = (Folio<'m, Cpu>, Vec<Rc<Cell<u64>>>);
+
 /// The page tables and the model beside them.
 pub struct World<'m, F: Format, B: Batching> {
     machine: &'m Cpu,
     random: Random,
     spaces: Vec<Space<'m, F, B>>,
-    /// Folios of files, held by the page cache: the head's frame and the contents of each page.
-    files: Vec<(Folio<'m>, Vec<Rc<Cell<u64>>>)>,
-    zeros: Frame,
-    pins: Vec<Folio<'m>>,
+    /// Folios of files, held by the page cache.
+    files: Vec<File<'m>>,
+    zeros: Unique<'m, Cpu, Reserved>,
+    pins: Vec<Pinned<'m, Cpu>>,
     /// How often each token was put somewhere; forks and zaps are the machine's to count.
     tokens: HashMap<u64, i64>,
     stamp: u64,
@@ -168,7 +175,13 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
     /// With files of these orders.
     pub fn with_files(machine: &'m Cpu, seed: u64, huge: bool, orders: &[u8]) -> Self {
         let free = machine.host.free_frames();
-        let zeros = machine.host.take(ZEROS_ORDER).expect("frames");
+        let zeros = Block::new(
+            take(&machine.host, ZEROS_ORDER).expect("frames"),
+            Order::new(ZEROS_ORDER).expect("an order"),
+        );
+        // SAFETY: it was just taken.
+        let zeros = unsafe { Unique::new(machine, OwnedBlock::new(zeros)) };
+        let zeros = zeros.into_reserved().expect("reserved");
         let mut world = World {
             machine,
             random: Random(seed),
@@ -187,8 +200,8 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
         let real = AddressSpace::new(machine, 0).expect("a space");
         world.spaces.push(Space { real, model: Naive::default() });
         for &order in orders {
-            let head = machine.host.take(order).expect("frames");
-            let folio = Folio::prepare(machine, head, order, FolioKind::File).expect("a folio");
+            let head = take(&machine.host, order).expect("frames");
+            let folio = prepare(machine, head, order, FolioKind::File).expect("a folio");
             let contents =
                 (0..1 << order).map(|n| Rc::new(Cell::new(world.write_stamp(head.add(n))))).collect();
             world.files.push((folio, contents));

@@ -3,7 +3,7 @@
 use isotherm_pagetable::*;
 
 use super::naive::{Contents, Page, Place};
-use super::{Region, TOKENS, Use, World, ZEROS_ORDER};
+use super::{Region, TOKENS, Use, World, ZEROS_ORDER, prepare, take};
 
 impl<F: Format, B: Batching> World<'_, F, B> {
     pub(super) fn map(&mut self) {
@@ -63,18 +63,19 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         self.zap_range(s, range, unmap);
         match region.usage {
             Use::Anon => {
-                let Some(head) = self.machine.host.take(9) else { return };
-                let folio = Folio::prepare(self.machine, head, 9, FolioKind::Anon).expect("a folio");
+                let Some(head) = take(&self.machine.host, 9) else { return };
+                let folio = prepare(self.machine, head, 9, FolioKind::Anon).expect("a folio");
                 let first = self.stamp + 1;
                 for n in 0..512 {
                     self.write_stamp(head.add(n));
                 }
                 let contents = |n| Contents::Private(first + n);
                 self.map_pages(s, range, head, Attributes::anonymous(), Level::Pmd, contents);
-                folio.put(self.machine);
+                drop(folio);
             }
             Use::FilePrivate | Use::FileShared => {
-                let Some((folio, cells)) = self.files.iter().find(|(folio, _)| folio.order() == 9) else {
+                let Some((folio, cells)) = self.files.iter().find(|(folio, _)| folio.order() == Order::HUGE)
+                else {
                     return;
                 };
                 let (head, cells) = (folio.head(), cells.clone());
@@ -103,7 +104,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let len = range.pages().min(1 << ZEROS_ORDER);
         let range = PageRange::with_pages(range.start(), len).expect("a range");
         let attributes = Attributes { special: true, ..Attributes::file() };
-        self.map_pages(s, range, self.zeros, attributes, Level::Pte, |_| Contents::Private(0));
+        self.map_pages(s, range, self.zeros.frame(), attributes, Level::Pte, |_| Contents::Private(0));
     }
 
     pub(super) fn map_anon(&mut self, s: usize, page: u64, region: Region, largest: Level) {
@@ -114,8 +115,8 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let page = if aligned { page & !((1 << order) - 1) } else { page }.max(region.first);
         let skip = if self.random.one_in(5) { self.random.below(1 << order) } else { 0 };
         let (zap, by_page) = (self.random.one_in(2), self.random.one_in(4));
-        let Some(head) = self.machine.host.take(order) else { return };
-        let folio = Folio::prepare(self.machine, head, order, FolioKind::Anon).expect("a folio");
+        let Some(head) = take(&self.machine.host, order) else { return };
+        let folio = prepare(self.machine, head, order, FolioKind::Anon).expect("a folio");
         let len = ((1 << order) - skip).min(region.reach() - page);
         let stamps: Vec<u64> = (0..len).map(|n| self.write_stamp(head.add(skip + n))).collect();
         let at = PageRange::with_pages(VirtAddr::of_page(page), len).expect("a range");
@@ -135,7 +136,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
             let contents = |n| Contents::Private(stamps[n as usize]);
             self.map_pages(s, at, head.add(skip), Attributes::anonymous(), largest, contents);
         }
-        folio.put(self.machine);
+        drop(folio);
     }
 
     fn map_file(&mut self, s: usize, range: PageRange, largest: Level) {

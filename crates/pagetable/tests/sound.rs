@@ -1,0 +1,165 @@
+//! Sequences of safe calls that would free or reuse memory in use, were they not refused. Miri runs them too.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::{at, pages, prepare, take};
+use isotherm_page::PageError;
+use isotherm_pagetable::host::HostMachine;
+use isotherm_pagetable::*;
+
+type Space<'m> = AddressSpace<'m, X86_64, HostMachine>;
+
+const SPECIAL: Attributes = Attributes { special: true, ..Attributes::file() };
+
+fn mapped(space: &Space<'_>, page: u64, order: u8) -> Frame {
+    let folio = space.machine().folio(Order::new(order).unwrap(), FolioKind::Anon).unwrap();
+    space.map(pages(page, 1 << order), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
+    folio.head()
+}
+
+/// The table that maps a page: the frames that are tables are those that are no folio's and not free.
+fn tables(machine: &HostMachine) -> Vec<Frame> {
+    let kind = |n: &u64| machine.meta(Frame(*n)).unwrap().kind();
+    (0..64).filter(|n| kind(n) == isotherm_page::Kind::Table).map(Frame).collect()
+}
+
+#[test]
+fn what_is_gathered_goes_back_to_its_own_machine() {
+    let (one, other) = (HostMachine::new(64), HostMachine::new(64));
+    let (space, there) = (Space::new(&one, 1).unwrap(), Space::new(&other, 1).unwrap());
+    // The same frames in both machines.
+    let frame = mapped(&space, 16, 2);
+    assert_eq!(mapped(&there, 16, 2), frame);
+    let free = (one.free_frames(), other.free_frames());
+    let mut slots = [Slot::default(); 8];
+    let mut gather = there.gather(&mut slots);
+    let range = pages(16, 4);
+    let refused = Err(Error::OtherMachine);
+    assert_eq!(space.zap(range, &mut gather).map_err(|stopped| stopped.why), refused);
+    assert_eq!(space.unmap(range, &mut gather).map_err(|stopped| stopped.why), refused);
+    assert_eq!(space.write_protect(range, &mut gather).map_err(|stopped| stopped.why), refused);
+    let protected = space.protect(range, Protection::READ, Sharing::Private, &mut gather);
+    assert_eq!(protected.map_err(|stopped| stopped.why), refused);
+    assert_eq!(space.swap_out(at(16), 7, &mut gather).map(drop), refused);
+    assert_eq!(space.collapse(at(16), 511, &mut gather).map(drop), refused);
+    let rule = ForkRule::Copy(Sharing::Private);
+    let mut child = Space::new(&one, 2).unwrap();
+    assert_eq!(
+        space.copy_range(&mut child, range, rule, &mut gather).map_err(|stopped| stopped.why),
+        refused
+    );
+    drop(gather);
+    let mut foreign = Space::new(&other, 2).unwrap();
+    let copied = space.copy_range(&mut foreign, range, rule, &mut space.gather(&mut []));
+    assert_eq!(copied.map_err(|stopped| stopped.why), refused);
+    drop((foreign, child));
+    assert_eq!((one.free_frames(), other.free_frames()), free);
+    assert_eq!(FolioView::of(&other, frame).unwrap().refs(), 4);
+}
+
+#[test]
+fn only_live_folios_are_mapped() {
+    let machine = HostMachine::new(64);
+    let space = Space::new(&machine, 1).unwrap();
+    let frame = mapped(&space, 16, 2);
+    let root = space.id().root;
+    let map = |frame, attributes| {
+        space.map(pages(40, 1), frame, attributes, Level::Pte).map_err(|stopped| stopped.why)
+    };
+    // A free frame, a table, and what a folio was in.
+    let free = machine.take(Order::BASE).unwrap();
+    assert_eq!(map(free.frame(), Attributes::anonymous()), Err(Error::NotAFolio));
+    assert_eq!(map(root, Attributes::anonymous()), Err(Error::NotAFolio));
+    space.zap(pages(16, 4), &mut space.gather(&mut [])).unwrap();
+    for n in 0..4 {
+        assert_eq!(map(frame.add(n), Attributes::anonymous()), Err(Error::NotAFolio));
+    }
+    assert_eq!(space.query(at(40)), Mapping::None);
+}
+
+/// Special mappings hold no references, so what they map must not be freed.
+#[test]
+fn memory_that_can_be_freed_is_not_mapped_uncounted() {
+    let machine = HostMachine::new(64);
+    let before = machine.free_frames();
+    let space = Space::new(&machine, 1).unwrap();
+    let frame = mapped(&space, 16, 2);
+    let map = |first, frame, count| {
+        space.map(pages(first, count), frame, SPECIAL, Level::Pte).map_err(|stopped| stopped.why)
+    };
+    for table in tables(&machine) {
+        assert_eq!(map(40, table, 1), Err(Error::NotReserved));
+    }
+    assert_eq!(map(40, frame, 1), Err(Error::NotReserved));
+    let block = machine.take(Order::new(1).unwrap()).unwrap();
+    assert_eq!(map(40, block.frame(), 1), Err(Error::NotReserved));
+    let reserved = block.into_reserved().unwrap();
+    // What comes behind the reserved frames is none.
+    let stopped = space.map(pages(40, 3), reserved.frame(), SPECIAL, Level::Pte).unwrap_err();
+    assert_eq!((stopped.at, stopped.why), (at(42), Error::NotReserved));
+    assert_eq!(map(48, Frame(1 << 20), 1), Ok(()), "a device's");
+    let first = reserved.frame();
+    drop(reserved);
+    assert!(matches!(space.query(at(41)), Mapping::Page { frame, .. } if frame == first.add(1)));
+    drop(space);
+    assert_eq!(machine.free_frames(), before - 2, "reserved memory stays");
+}
+
+#[test]
+fn nobody_refers_to_a_table_or_changes_it_by_a_number() {
+    let machine = HostMachine::new(4096);
+    let space = Space::new(&machine, 1).unwrap();
+    let order = if cfg!(miri) { 2 } else { 9 };
+    // A table that is filled at once, whose metadata then holds more than counts.
+    let frame = mapped(&space, 512, order);
+    for table in tables(&machine) {
+        assert_eq!(Folio::get(&machine, table).err(), Some(PageError::NotAFolio));
+        assert_eq!(machine.write(table.address(), 0), None);
+        // Whoever owned the block could make a folio of it, and would be refused even so.
+        let (why, block) = unsafe_folio(&machine, table);
+        assert!(matches!(why, PageError::InUse(_)), "{why}");
+        assert_eq!(block, table);
+    }
+    let mapping = space.query(at(513));
+    assert!(matches!(mapping, Mapping::Page { frame: found, .. } if found == frame.add(1)));
+}
+
+fn unsafe_folio(machine: &HostMachine, frame: Frame) -> (PageError, Frame) {
+    let block = isotherm_page::Block::new(frame, Order::BASE);
+    // SAFETY: a lie, which is found out: that is the test.
+    let made = unsafe { Folio::new(machine, isotherm_page::OwnedBlock::new(block), FolioKind::Anon) };
+    let (why, block) = made.unwrap_err();
+    (why, block.into_block().frame)
+}
+
+#[test]
+fn live_metadata_is_not_made_anew() {
+    let machine = HostMachine::new(64);
+    let space = Space::new(&machine, 1).unwrap();
+    let frame = mapped(&space, 16, 2);
+    for n in 0..4 {
+        assert!(matches!(prepare(&machine, frame.add(n), 0, FolioKind::File), Err(Error::InUse)), "{n}");
+    }
+    let view = FolioView::of(&machine, frame).unwrap();
+    assert_eq!((view.refs(), view.maps(), view.kind()), (4, 4, FolioKind::Anon));
+}
+
+/// References outlive the mapping, the space, and each other, in any order.
+#[test]
+fn a_frame_is_free_when_nothing_is_left_and_not_before() {
+    let machine = HostMachine::new(64);
+    let before = machine.free_frames();
+    let space = Space::new(&machine, 1).unwrap();
+    let frame = mapped(&space, 16, 2);
+    let held = space.reference(at(17)).unwrap();
+    let pinned = space.pin(at(18)).unwrap();
+    drop(space);
+    assert_eq!(machine.free_frames(), before - 4);
+    drop(held);
+    assert_eq!((pinned.frame(), pinned.refs(), machine.free_frames()), (frame.add(2), 1, before - 4));
+    drop(pinned);
+    assert_eq!(machine.free_frames(), before);
+    assert_eq!(take(&machine, 2), Some(frame), "and it is handed out again");
+}
