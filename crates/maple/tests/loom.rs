@@ -1,0 +1,250 @@
+//! Readers against the writer in every interleaving: `RUSTFLAGS='--cfg loom' cargo test --release --test loom`.
+//!
+//! Nodes have four entries here, so that trees of a few ranges have several levels. A node that is freed is overwritten: a
+//! reader who comes to it panics.
+#![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use std::alloc::Layout;
+use std::cell::{Cell, RefCell};
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+
+use isotherm_maple::{Global, MapleTree, NodeAlloc};
+use isotherm_rcu::{Cpus, Qsbr};
+use loom::sync::Arc;
+use loom::thread;
+
+loom::thread_local! {
+    static CPU: Cell<usize> = Cell::new(0);
+    static DEPTH: Cell<u32> = Cell::new(0);
+}
+
+std::thread_local! {
+    /// What was freed in this run: overwritten, and given back before the next.
+    static FREED: RefCell<Vec<(NonNull<u8>, Layout)>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Machine;
+
+struct Section;
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        DEPTH.with(|depth| depth.set(depth.get() - 1));
+    }
+}
+
+// SAFETY: each thread is a CPU and counts its sections.
+unsafe impl Cpus for Machine {
+    type Section = Section;
+
+    fn enter(&self) -> Section {
+        DEPTH.with(|depth| depth.set(depth.get() + 1));
+        Section
+    }
+
+    fn in_section(&self) -> bool {
+        DEPTH.with(Cell::get) > 0
+    }
+
+    fn current(&self) -> usize {
+        CPU.with(Cell::get)
+    }
+}
+
+struct Overwriting;
+
+// SAFETY: the global allocator's memory, given back later.
+unsafe impl NodeAlloc for Overwriting {
+    fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+        Global::allocate(layout)
+    }
+
+    unsafe fn free(memory: NonNull<u8>, layout: Layout) {
+        // A leaf without entries, in which no index is found.
+        unsafe { memory.write_bytes(0, layout.size()) };
+        FREED.with_borrow_mut(|freed| freed.push((memory, layout)));
+    }
+}
+
+/// Loom's models drop nothing that is not dropped by hand: the tree goes before what it is freed through.
+struct World {
+    tree: MapleTree<NonZeroUsize, &'static Qsbr<Machine, 2>, Overwriting>,
+    rcu: *mut Qsbr<Machine, 2>,
+}
+
+unsafe impl Send for World {}
+unsafe impl Sync for World {}
+
+fn value(n: usize) -> NonZeroUsize {
+    NonZeroUsize::new(n).unwrap()
+}
+
+impl World {
+    /// The nth range is 10n to 10n+9, and its value n+1.
+    fn new(ranges: u64) -> Arc<Self> {
+        for (memory, layout) in FREED.take() {
+            unsafe { Global::free(memory, layout) };
+        }
+        let rcu = Box::into_raw(Box::new(Qsbr::new(Machine)));
+        let all = (0..ranges).map(|n| (10 * n..=10 * n + 9, value(n as usize + 1)));
+        let tree = MapleTree::build(unsafe { &*rcu }, all).unwrap();
+        Arc::new(Self { tree, rcu })
+    }
+
+    fn get(&self, index: u64) -> usize {
+        self.tree.read().get(index).map_or(0, NonZeroUsize::get)
+    }
+
+    fn store(&self, range: std::ops::RangeInclusive<u64>, n: usize) {
+        self.tree.try_write().unwrap().store(range, value(n)).unwrap();
+    }
+
+    fn erase(&self, range: std::ops::RangeInclusive<u64>) {
+        self.tree.try_write().unwrap().erase_range(range).unwrap();
+    }
+
+    /// Frees what can be freed.
+    fn free(&self) {
+        for _ in 0..2 {
+            self.tree.rcu().quiescent();
+            self.tree.rcu().advance(usize::MAX);
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.tree.try_write().unwrap().check();
+        self.tree.try_write().unwrap().clear();
+        drop(unsafe { Box::from_raw(self.rcu) });
+    }
+}
+
+/// `read` runs on a CPU of its own beside `write`, which frees what it replaced.
+fn model(
+    ranges: u64,
+    write: impl Fn(&World) + Sync + Send + Copy + 'static,
+    read: impl Fn(&World) + Sync + Send + Copy + 'static,
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.max_branches = 20_000;
+    builder.check(move || {
+        let world = World::new(ranges);
+        let other = world.clone();
+        let reader = thread::spawn(move || {
+            CPU.with(|cpu| cpu.set(1));
+            read(&other);
+            other.tree.rcu().quiescent();
+            read(&other);
+            other.tree.rcu().quiescent();
+        });
+        write(&world);
+        world.free();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn a_reader_against_a_split_of_its_leaf() {
+    model(
+        6,
+        |world| world.store(13..=14, 100),
+        |world| {
+            assert_eq!(world.get(12), 2, "beside what changes");
+            assert!([2, 100].contains(&world.get(13)));
+            assert_eq!(world.get(59), 6);
+        },
+    );
+}
+
+#[test]
+fn a_reader_against_a_merge() {
+    model(
+        8,
+        |world| world.erase(0..=35),
+        |world| {
+            assert_eq!(world.get(36), 4);
+            assert!([3, 0].contains(&world.get(25)));
+            assert_eq!(world.get(70), 8);
+        },
+    );
+}
+
+#[test]
+fn a_reader_against_a_root_that_grows() {
+    model(
+        3,
+        |world| world.store(14..=15, 100),
+        |world| {
+            assert_eq!(world.get(13), 2);
+            assert_eq!(world.get(29), 3);
+        },
+    );
+}
+
+#[test]
+fn a_reader_against_a_root_that_shrinks_to_nothing() {
+    model(
+        5,
+        |world| {
+            world.erase(10..=u64::MAX);
+            world.erase(0..=9);
+        },
+        |world| {
+            let seen = [world.get(5), world.get(45)];
+            assert!([[1, 5], [1, 0], [0, 0]].contains(&seen), "{seen:?}");
+        },
+    );
+}
+
+#[test]
+fn a_reader_against_stores_in_place_and_by_copies() {
+    model(
+        5,
+        |world| {
+            world.store(20..=29, 100);
+            world.store(24..=25, 101);
+        },
+        |world| {
+            let seen = [world.get(24), world.get(24)];
+            assert!(seen.is_sorted() && [3, 100, 101].contains(&seen[0]), "time goes one way: {seen:?}");
+        },
+    );
+}
+
+#[test]
+fn an_iteration_against_a_change_of_its_leaf() {
+    model(
+        6,
+        |world| world.store(15..=24, 100),
+        |world| {
+            let reader = world.tree.read();
+            let all: Vec<_> = reader.iter().map(|one| (one.first, one.value.get())).collect();
+            let here = |n: u64, value| assert!(all.contains(&(10 * n, value)), "{n} in {all:?}");
+            // Whatever happens, these are there, and in order.
+            for n in [0, 1, 3, 4, 5] {
+                here(n, n as usize + 1);
+            }
+            assert!(all.is_sorted_by_key(|one| one.0));
+        },
+    );
+}
+
+#[test]
+fn an_iteration_backwards_against_a_merge() {
+    model(
+        6,
+        |world| world.erase(10..=39),
+        |world| {
+            let reader = world.tree.read();
+            let all: Vec<_> = reader.iter().rev().map(|one| one.first).collect();
+            for first in [0, 40, 50] {
+                assert!(all.contains(&first), "{first} in {all:?}");
+            }
+            assert!(all.is_sorted_by(|a, b| a > b));
+        },
+    );
+}
