@@ -105,4 +105,4 @@ pub use rng::Rng;
 pub use sampler::{Allowance, Sampler, Step, Tally};
 pub use snapshot::{RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 pub use tuning::IntervalsGoal;
-pub use watch::{Tuning, Watch};
+pub use watch::{Constant, Tuning, Watch};

@@ -117,7 +117,7 @@ impl Watched {
                 }
             }
             // More exposure than that makes no difference to what is drawn of idle memory.
-            changed |= before.hits > 0.0 || before.exposure < super::draw::LONG_IDLE;
+            changed |= before.hits > 0.0 || before.exposure < tuning.long_idle;
         }
         if changed {
             self.dirty = true;

@@ -23,7 +23,7 @@
 
 use super::evidence::{Evidence, Verdict};
 use super::shown::{Shown, observations};
-use super::tuning::{ABSENT, LATE_LOOK, NEW_FADES, SHORTEST, Tuning};
+use super::tuning::{SHORTEST, Tuning};
 
 /// When something was done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -242,7 +242,7 @@ impl Cell {
                 // The same ones as before are accessed together.
                 let same = (self.tried, self.shown) == (tried, accessed) && left != 0;
                 let before = if verdict == Verdict::Expected { self.observations } else { 0 };
-                self.observations = if same { 0 } else { observations(tried, accessed, before) };
+                self.observations = if same { 0 } else { observations(tried, accessed, before, tuning) };
                 self.map(tried, accessed);
                 self.first = false;
                 self.hit_at = if shown == 0 { self.hit_at } else { now };
@@ -259,7 +259,7 @@ impl Cell {
                     self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
                 } else {
                     // Looked at so late, that it was accessed says next to nothing of how hot it is: it is to be seen anew, once.
-                    let is_vague = was_idle && !self.shared && length > LATE_LOOK * longest as f32;
+                    let is_vague = was_idle && !self.shared && length > tuning.late_look * longest as f32;
                     self.state = if is_vague { State::Unseen } else { State::Lit };
                     self.window = 0;
                 }
@@ -348,11 +348,12 @@ impl Cell {
     pub fn known(&self, now: u64, tuning: &Tuning) -> (f32, f32) {
         match self.state {
             // Not there, so not accessed.
-            State::Absent => (0.0, ABSENT),
+            State::Absent => (0.0, tuning.absent),
             // Once since the look before it appeared: the longer ago, the lower that is as a rate. Not by all of the time that
             // passed, or the working set of the second that it is part of would not count it.
             _ if self.evidence.hits <= 0.0 && self.is_new(now, tuning) => {
-                let since = |a: Appeared| a.within.max(1.0) + now.saturating_sub(a.at) as f32 / NEW_FADES;
+                let since =
+                    |a: Appeared| a.within.max(1.0) + now.saturating_sub(a.at) as f32 / tuning.new_fades;
                 self.appeared.map_or((0.0, 0.0), |a| (a.share, since(a)))
             }
             State::Watching { .. } => (self.evidence.hits, self.evidence.exposure),
@@ -437,13 +438,13 @@ mod tests {
         assert_eq!(cell.looked(0, 0, at(10), 10, 20, &T), Told::Nothing);
         assert_eq!(cell.looked(0xff, 0xff, at(20), 10, 20, &T), Told::Appeared);
         assert_eq!(cell.known(20, &T), (0.125, 10.0));
-        assert_eq!(cell.known(30, &T), (0.125, 10.0 + 10.0 / NEW_FADES));
+        assert_eq!(cell.known(30, &T), (0.125, 10.0 + 10.0 / T.new_fades));
         assert_eq!(cell.looked(0xff_ffff, 0xff_ffff, at(40), 20, 20, &T), Told::Appeared);
-        assert_eq!(cell.known(41, &T), (0.375, 30.0 + 1.0 / NEW_FADES));
+        assert_eq!(cell.known(41, &T), (0.375, 30.0 + 1.0 / T.new_fades));
         let mut cell = Cell::default();
         assert_eq!(cell.looked(0, 0, at(10), 10, 20, &T), Told::Nothing);
         assert_eq!(cell.looked(u64::MAX, u64::MAX, at(20), 10, 20, &T), Told::Appeared);
-        assert_eq!(cell.known(30, &T), (1.0, 10.0 + 10.0 / NEW_FADES));
+        assert_eq!(cell.known(30, &T), (1.0, 10.0 + 10.0 / T.new_fades));
         assert_eq!(cell.known(20 + T.appeared + 1, &T), (0.0, 0.0), "unknown, not cold");
     }
 
@@ -454,7 +455,7 @@ mod tests {
         cell.looked(u64::MAX, u64::MAX, at(20), 10, 20, &T);
         cell.open(u64::MAX, true, at(25), 20, &T);
         cell.looked(u64::MAX, 0, at(45), 20, 20, &T);
-        assert_eq!(cell.known(46, &T), (1.0, 10.0 + 26.0 / NEW_FADES));
+        assert_eq!(cell.known(46, &T), (1.0, 10.0 + 26.0 / T.new_fades));
         let (hits, exposure) = cell.known(20 + T.appeared + 1, &T);
         assert_eq!(hits, 0.0);
         assert!(exposure >= 20.0, "what was seen since counts from then on: {exposure}");

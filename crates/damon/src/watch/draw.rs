@@ -5,7 +5,7 @@ use super::evidence::Evidence;
 use super::places::{Places, Split};
 use super::segment::{Piece, UNKNOWN, Word, segment};
 use super::target::{CELL_SIZE, Watched};
-use super::tuning::{ABSENT, MOST_OBSERVATIONS, MOST_TELLING, MOSTLY, Tuning, WEIGHT};
+use super::tuning::Tuning;
 use crate::{AddrRange, BLOCK_SIZE, PAGE_SIZE, Region};
 use alloc::vec::Vec;
 
@@ -27,7 +27,7 @@ pub(super) struct Stretch {
     pub suspect: bool,
     /// When it was last checked.
     pub checked: u64,
-    /// Bytes absent by bytes present, if that is more than [`MOSTLY`]; otherwise 0.
+    /// Bytes absent by bytes present, if that is more than [`Tuning::mostly`]; otherwise 0.
     pub nothing: f32,
     /// Where checks showed it to fall apart, since it was drawn.
     pub split: Option<Split>,
@@ -61,17 +61,10 @@ struct Part<'a> {
     cell: Option<&'a Cell>,
 }
 
-/// Exposure from which on idle cells are all alike.
-pub(super) const LONG_IDLE: f32 = 200.0;
-
-/// Hits from which, or exposure from which, the sum of a stretch's evidence makes its rate known: about one access, or as
-/// much exposure as half an aggregation of DAMON's defaults has looks at a page.
-const ENOUGH: (f32, f32) = (0.7, 10.0);
-
 /// Evidence of several cells, which need not be of one rate.
 ///
 /// Their mean rate is not that of all hits and all exposure: cells that are idle gather exposure for as long as they are, those
-/// that are accessed stop when they are. So none weighs more than [`WEIGHT`]; what is less weighs what it is, as the rate of a
+/// that are accessed stop when they are. So none weighs more than [`Tuning::weight`]; what is less weighs what it is, as the rate of a
 /// cell that was hit early is more chance than knowledge.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
@@ -80,8 +73,8 @@ struct Sum {
 }
 
 impl Sum {
-    fn of(hits: f32, exposure: f32) -> Self {
-        let (hits, exposure) = at_most(WEIGHT, hits, exposure);
+    fn of(hits: f32, exposure: f32, tuning: &Tuning) -> Self {
+        let (hits, exposure) = at_most(tuning.weight, hits, exposure);
         Self { hits, exposure }
     }
 
@@ -111,7 +104,7 @@ pub(super) fn draw(watched: &Watched, ranges: &[AddrRange], now: u64, tuning: &T
             .iter()
             .map(|part| Piece { word: part.word, price: price(known, part.range.start, tuning) })
             .collect();
-        join(&parts, &segment(&pieces), &mut stretches);
+        join(&parts, &segment(&pieces, tuning), &mut stretches, tuning);
     }
     carry(&watched.stretches, &mut stretches);
     stretches
@@ -135,7 +128,7 @@ fn parts<'a>(
     let mut at = range.start;
     while let Some(block) = watched.blocks.get(*next).filter(|b| b.addr < range.end) {
         if block.addr > at {
-            parts.push(absent(AddrRange::new(at, block.addr)));
+            parts.push(absent(AddrRange::new(at, block.addr), tuning));
         }
         for (addr, size, cell) in block.parts() {
             let piece = AddrRange::new(addr, addr + size).intersection(range);
@@ -163,16 +156,16 @@ fn parts<'a>(
         *next += 1;
     }
     if at < range.end {
-        parts.push(absent(AddrRange::new(at, range.end)));
+        parts.push(absent(AddrRange::new(at, range.end), tuning));
     }
     parts
 }
 
-fn absent(range: AddrRange) -> Part<'static> {
+fn absent(range: AddrRange, tuning: &Tuning) -> Part<'static> {
     let cells = (range.size() / CELL_SIZE).clamp(1, 1 << 20) as u32;
     Part {
         range,
-        word: Word::Seen { hits: 0.0, exposure: ABSENT, cells: (cells as f32).min(16.0) },
+        word: Word::Seen { hits: 0.0, exposure: tuning.absent, cells: (cells as f32).min(16.0) },
         evidence: Sum::default(),
         cells,
         resident: 0,
@@ -219,7 +212,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
     {
         // Most cells of most targets are idle: of one class of exposure, so that they join.
         let exposure = match cell.evidence.exposure {
-            e if e >= LONG_IDLE => LONG_IDLE,
+            e if e >= tuning.long_idle => tuning.long_idle,
             e if e >= 40.0 => 40.0,
             e if e >= 10.0 => 10.0,
             e => e.max(2.0),
@@ -227,7 +220,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
         return Part {
             range,
             word: Word::Seen { hits: 0.0, exposure, cells: 1.0 },
-            evidence: Sum::of(0.0, cell.evidence.exposure),
+            evidence: Sum::of(0.0, cell.evidence.exposure, tuning),
             cells: 1,
             resident: (u64::from(cell.present.count_ones()) * page).min(size),
             blind: false,
@@ -247,8 +240,9 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
     } else if small && step_at(cell).is_some() {
         Word::None
     } else if seen {
-        let (hits, exposure) = at_most(MOST_TELLING, hits, exposure);
-        let observations = if hits > 0.0 { cell.observations.clamp(1, MOST_OBSERVATIONS) } else { 1 };
+        let (hits, exposure) = at_most(tuning.most_telling, hits, exposure);
+        let observations =
+            if hits > 0.0 { cell.observations.clamp(1, tuning.most_observations.max(1)) } else { 1 };
         Word::Seen { hits, exposure, cells: f32::from(observations) }
     } else if blind || cell.state == State::Lit {
         // It was observed, or tried, and that says nothing any more.
@@ -259,7 +253,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
     Part {
         range,
         word,
-        evidence: if seen { Sum::of(hits, exposure) } else { Sum::default() },
+        evidence: if seen { Sum::of(hits, exposure, tuning) } else { Sum::default() },
         cells: 1,
         resident: (u64::from(cell.present.count_ones()) * page).min(size),
         blind: blind && !seen,
@@ -303,7 +297,7 @@ fn with_cells(word: Word, cells: u32) -> Word {
 }
 
 /// Joins parts of one rung to stretches, and draws the borders between stretches to the page.
-fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
+fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>, tuning: &Tuning) {
     let first = stretches.len();
     let mut previous: Option<(usize, u8)> = None;
     // What cells with a border in them know is of both sides: it counts only where nothing else is known.
@@ -364,12 +358,15 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>) {
         // What is not present was not accessed: that is known too.
         let absent = stretch.resident == 0 && stretch.blind == 0;
         let evidence = &mut stretch.evidence;
-        let enough = evidence.hits >= ENOUGH.0 || evidence.exposure >= ENOUGH.1;
+        let enough = evidence.hits >= tuning.known_hits || evidence.exposure >= tuning.known_exposure;
         stretch.known = absent || stretch.known && stretch.seen > 0 && enough;
         let cells = stretch.seen.max(1) as f32;
         let present = stretch.range.size().saturating_sub(nothing).max(PAGE_SIZE);
-        stretch.nothing =
-            if nothing / MOSTLY > present && !absent { (nothing / present) as f32 } else { 0.0 };
+        stretch.nothing = if nothing / tuning.mostly.max(1) > present && !absent {
+            (nothing / present) as f32
+        } else {
+            0.0
+        };
         (evidence.hits, evidence.exposure) = (evidence.hits / cells, evidence.exposure / cells);
         if absent {
             stretch.seen = stretch.seen.max(1);
@@ -433,8 +430,9 @@ pub(super) fn regions(
     max_size: u64,
     most: usize,
     max_nr_accesses: u32,
+    tuning: &Tuning,
 ) -> Vec<Region> {
-    let mut regions: Vec<Region> = stretches.iter().map(|s| region_of(s, max_nr_accesses)).collect();
+    let mut regions: Vec<Region> = stretches.iter().map(|s| region_of(s, max_nr_accesses, tuning)).collect();
     merge_to(&mut regions, most.max(1));
     let large = |r: &Region| r.range.size() > max_size;
     if !regions.iter().any(large) {
@@ -483,11 +481,11 @@ fn merge_to(regions: &mut Vec<Region>, most: usize) {
     }
 }
 
-fn region_of(stretch: &Stretch, max_nr_accesses: u32) -> Region {
+fn region_of(stretch: &Stretch, max_nr_accesses: u32, tuning: &Tuning) -> Region {
     let max = max_nr_accesses as f32;
     // What one cell beside 100 MiB of nothing may have shown is not the rate of all of it.
     let (hits, exposure) = (stretch.evidence.hits, stretch.evidence.exposure);
-    let diluted = hits / (exposure + (exposure + ABSENT) * stretch.nothing).max(1.0);
+    let diluted = hits / (exposure + (exposure + tuning.absent) * stretch.nothing).max(1.0);
     let rate = if stretch.nothing > 0.0 { stretch.rate().min(diluted) } else { stretch.rate() };
     let tried = (stretch.seen + stretch.blind).max(1);
     let seen_bp = (u64::from(stretch.seen) * 10_000 / u64::from(tried)).max(1) as u16;

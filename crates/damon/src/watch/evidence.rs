@@ -6,7 +6,7 @@
 //! come from the rate so far is a change of pattern, and evidence starts anew with it.
 
 use super::shown::Shown;
-use super::tuning::{APART, BEGINS, BOUND, FIRST, LATE, LIKE, LONG, NEXT_TO_NONE, NO_CHANCE, Tuning};
+use super::tuning::Tuning;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Evidence {
@@ -45,9 +45,9 @@ impl Evidence {
     }
 
     /// Whether it is evidence of about this rate. Of a bound, whether the rate is no less.
-    pub fn is_like(&self, rate: f32) -> bool {
+    pub fn is_like(&self, rate: f32, tuning: &Tuning) -> bool {
         let own = self.rate();
-        if self.floor { own <= rate } else { own <= rate * LIKE && rate <= own * LIKE }
+        if self.floor { own <= rate } else { own <= rate * tuning.like && rate <= own * tuning.like }
     }
 
     /// Length of the next window, in intervals.
@@ -69,7 +69,7 @@ impl Evidence {
         if rate <= 0.0 {
             return longest;
         }
-        ((tuning.surprise_idle / rate - self.idle) as u64 + 1).min(longest)
+        ((tuning.surprise_idle / rate - self.idle) as u64).saturating_add(1).min(longest)
     }
 
     /// Takes in a window of `length` intervals. One that does not count, because it
@@ -99,9 +99,9 @@ impl Evidence {
         self.luck = row * expected.min(1.0);
         // After so long a time without a hit, several pages of which each speaks for itself are no chance.
         let late = length / (self.exposure + length);
-        let is_first = self.hits < NEXT_TO_NONE && self.exposure > 0.0;
-        if is_first && (0..runs).fold(1.0, |chance, _| chance * late) < FIRST {
-            self.begin(share, length, now);
+        let is_first = self.hits < tuning.next_to_none && self.exposure > 0.0;
+        if is_first && (0..runs).fold(1.0, |chance, _| chance * late) < tuning.first {
+            self.begin(share, length, now, tuning);
             return Verdict::Surprise;
         }
         // Where some of many pages are hit, each speaks for itself, and a share so different is no chance, unless they are few.
@@ -109,16 +109,17 @@ impl Evidence {
         // By the spread of what was expected: a rise from next to nothing is no chance.
         let chance = likely.max(1.0 / pages) / pages;
         let apart = share < 0.97
-            && (share > APART * expected || share * APART < expected.min(0.6))
-            && (share - likely) * (share - likely) > NO_CHANCE * chance;
+            && (share > tuning.apart * expected || share * tuning.apart < expected.min(0.6))
+            && (share - likely) * (share - likely) > tuning.no_chance * chance;
         if self.exposure > 0.0 && apart && expected > 0.0 {
-            self.begin(share, length, now);
+            self.begin(share, length, now, tuning);
             return Verdict::Surprise;
         }
         // Where there were hardly any hits, most of the exposure is from before they began.
-        let surprising = if self.hits < BEGINS.0 { BEGINS.1 } else { tuning.surprise_hit };
+        let surprising =
+            if self.hits < tuning.begins_hits { tuning.begins_chance } else { tuning.surprise_hit };
         if self.exposure > 0.0 && share > 0.3 && self.luck < surprising {
-            self.begin(share, length, now);
+            self.begin(share, length, now, tuning);
             return Verdict::Surprise;
         }
         self.add(share, length, now, tuning);
@@ -126,12 +127,12 @@ impl Evidence {
     }
 
     /// Evidence starts anew with this window.
-    pub fn begin(&mut self, share: f32, length: f32, now: u64) {
+    pub fn begin(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) {
         let floor = share > 0.5 && length > 1.5;
         // What is only a bound soon gives way to what is measured.
         let weight = match floor {
-            true if length >= LONG.0 => LONG.1,
-            true => BOUND,
+            true if length >= tuning.bound_long => tuning.bound_long_weight,
+            true => tuning.bound,
             false => 1.0,
         };
         *self = Self { luck: 1.0, ..Self::of(hits_of(share, length) * weight, length * weight, floor, now) };
@@ -145,8 +146,8 @@ impl Evidence {
     /// Takes in such a hit for half: not before the window ended, at least as far as could be seen.
     pub fn take_late(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) {
         (self.idle, self.luck, self.floor, self.last) = (0.0, 1.0, false, now);
-        self.hits += share * LATE;
-        self.exposure += length * LATE;
+        self.hits += share * tuning.late;
+        self.exposure += length * tuning.late;
         self.forget_beyond(tuning);
     }
 
@@ -156,7 +157,7 @@ impl Evidence {
         let whole = share > 0.5;
         if share > 0.0 && self.exposure <= 0.0 || self.floor && whole && expected < 0.99 {
             // The first that is known of this rate, or a higher bound than so far: windows shrink until one shows no hit.
-            self.begin(share, length, now);
+            self.begin(share, length, now, tuning);
             return;
         }
         self.floor &= whole;
@@ -180,7 +181,7 @@ impl Evidence {
             expected
         };
         if self.exposure > 0.0 && self.luck < tuning.surprise_row {
-            self.begin(share, length, now);
+            self.begin(share, length, now, tuning);
             return Verdict::Surprise;
         }
         self.add(share, length, now, tuning);

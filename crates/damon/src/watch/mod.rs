@@ -52,8 +52,7 @@ mod tuning;
 mod turns;
 
 pub(crate) use plan::price_of;
-pub use tuning::Tuning;
-use tuning::{BLOCKS_A_DRAWING, GROWS_SOONER, MANY, REDRAWN, SIDE_HITS};
+pub use tuning::{Constant, Tuning};
 
 use crate::{AddrRange, BlockOperations, Sampler, Step, Target, TargetId, adapt};
 use alloc::collections::BTreeMap;
@@ -121,7 +120,7 @@ impl Watch {
 
     /// One with other numbers than [`Tuning::DEFAULT`].
     pub fn with_tuning(tuning: Tuning) -> Self {
-        Self { tuning, ..Self::new() }
+        Self { tuning, sweep_credit: tuning.first_sweeps, ..Self::new() }
     }
 
     /// Whether memory that other processes map too may be swept; without, its rates stay unknown.
@@ -157,7 +156,7 @@ impl Watch {
             }
             // What could not be looked at comes up again at the aggregation's end, or here if all of it was cleared at once.
             let beyond = blocks.last().and_then(|b| target.blocks.get(*b)).map_or(0, |b| b.addr);
-            let again = blocks.len() < addrs.len() && (target.was_swept_anew || count >= MANY);
+            let again = blocks.len() < addrs.len() && (target.was_swept_anew || count >= self.tuning.many);
             target.was_swept_anew &= again;
             target.due.retain(|(at, addr)| *at > now || again && *addr > beyond);
             target.look(step, &blocks, &self.tuning);
@@ -215,7 +214,7 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         let surprises = counted().filter(|w| w.verdict == Verdict::Surprise).count();
         if 2 * surprises > counted().count() {
             changed = true;
-            stretch.evidence.begin(share, length, now);
+            stretch.evidence.begin(share, length, now, tuning);
         } else if stretch.evidence.is_late(length) && counted().any(|w| w.late) {
             stretch.evidence.take_late(share, length, now, tuning);
         } else if stretch.evidence.add_in_a_row(share, length, now, tuning) == Verdict::Surprise {
@@ -228,9 +227,9 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         let telling = |w: &cell::Window| few && w.counts && (w.share < 0.97 || believed * w.length <= 1.0);
         for (cell, w) in mine.iter().filter(|(_, w)| telling(w)) {
             // By its middle, as it will be told.
-            stretch.places.add(cell.start.midpoint(cell.end), w.share, w.length);
+            stretch.places.add(cell.start.midpoint(cell.end), w.share, w.length, tuning);
         }
-        if let Some(split) = stretch.places.split() {
+        if let Some(split) = stretch.places.split(tuning) {
             changed = true;
             stretch.places.clear();
             stretch.split = Some(split);
@@ -239,12 +238,12 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         let split = stretch.split;
         let evidence = stretch.evidence;
         let side = |(hits, exposure): (f32, f32)| {
-            let kept = (SIDE_HITS / hits).min(tuning.most_exposure / exposure).min(1.0);
+            let kept = (tuning.side_hits / hits).min(tuning.most_exposure / exposure).min(1.0);
             Evidence { luck: 1.0, ..Evidence::of(hits * kept, exposure * kept, false, now) }
         };
         for_cells(&mut target.blocks, stretch.range, |addr, cell| {
             // What was seen of its cells since it was drawn may set some of them apart.
-            if cell.evidence.hits > 0.0 && cell.evidence.is_like(believed) {
+            if cell.evidence.hits > 0.0 && cell.evidence.is_like(believed, tuning) {
                 let of = match split {
                     Some(split) if addr < split.at => side(split.left),
                     Some(split) => side(split.right),
@@ -318,14 +317,15 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             }
             spread_results(watched, now, &self.tuning);
             // Drawing takes time in proportion to what there is: of a large target it is done less often.
-            let mut pause = watched.blocks.len() as u64 / BLOCKS_A_DRAWING * u64::from(max_nr_accesses);
+            let mut pause =
+                watched.blocks.len() as u64 / tuning.blocks_a_drawing.max(1) * u64::from(max_nr_accesses);
             if watched.grew > watched.drawn {
-                pause /= GROWS_SOONER;
+                pause /= tuning.grows_sooner.max(1);
             }
             // What is new is so for a while only, and the less the longer ago it appeared.
-            watched.dirty |= watched.grew != 0 && now <= watched.grew + tuning.appeared + REDRAWN;
+            watched.dirty |= watched.grew != 0 && now <= watched.grew + tuning.appeared + tuning.redrawn;
             let soon = watched.drawn != 0 && now < watched.drawn + pause;
-            let settles = watched.drawn != 0 && now < watched.drawn + REDRAWN && !watched.changed;
+            let settles = watched.drawn != 0 && now < watched.drawn + tuning.redrawn && !watched.changed;
             if soon || (settles || !watched.dirty) && !target.moved {
                 continue;
             }
@@ -338,7 +338,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             watched.is_hot = watched.stretches.iter().any(|s| s.is_hot(&self.tuning));
             let size: u64 = watched.stretches.iter().map(|s| s.range.size()).sum();
             let max_size = (size / step.attrs.min_nr_regions as u64).max(step.min_region);
-            target.redraw(regions(&watched.stretches, max_size, most, max_nr_accesses));
+            target.redraw(regions(&watched.stretches, max_size, most, max_nr_accesses, &tuning));
         }
     }
 

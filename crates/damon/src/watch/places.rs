@@ -14,7 +14,7 @@
 
 use super::evidence::hits_of;
 use super::segment::rung_of;
-use super::tuning::{ALIKE_SIDES, APART_SIDES, CHECKS_A_SIDE, MOST_A_PLACE, PRICE_SIDES};
+use super::tuning::Tuning;
 use crate::AddrRange;
 
 const PLACES: usize = 8;
@@ -95,12 +95,12 @@ impl Places {
     }
 
     /// A check at `addr` during which `share` of the pages were hit in `length` intervals.
-    pub fn add(&mut self, addr: u64, share: f32, length: f32) {
+    pub fn add(&mut self, addr: u64, share: f32, length: f32, tuning: &Tuning) {
         let length = length.max(share);
         let check = Seen { checks: 1.0, hits: hits_of(share, length), exposure: length, ..Seen::default() };
         self.put(addr, check);
         // Forgotten at one pace.
-        if self.seen.iter().any(|s| s.checks > MOST_A_PLACE) {
+        if self.seen.iter().any(|s| s.checks > tuning.most_a_place) {
             self.seen.iter_mut().for_each(|s| *s = s.times(0.5));
         }
     }
@@ -122,15 +122,15 @@ impl Places {
     }
 
     /// The likeliest split in two, if two rates are much likelier than one.
-    pub fn split(&mut self) -> Option<Split> {
+    pub fn split(&mut self, tuning: &Tuning) -> Option<Split> {
         let sum = |part: &[Seen]| part.iter().fold(Seen::default(), |a, b| a.add(*b));
         let whole = sum(&self.seen);
-        let least = whole.shown * ALIKE_SIDES * ALIKE_SIDES;
+        let least = whole.shown * tuning.alike_sides * tuning.alike_sides;
         let mut best: Option<(f32, Split)> = None;
         for place in 1..PLACES {
             let (left, right) = self.seen.split_at(place);
             let (left, right) = (sum(left), sum(right));
-            if left.shown < CHECKS_A_SIDE || right.shown < CHECKS_A_SIDE {
+            if left.shown < tuning.checks_a_side || right.shown < tuning.checks_a_side {
                 continue;
             }
             let within = left.spread() + right.spread() + least;
@@ -140,15 +140,16 @@ impl Places {
             let all = whole.hits / (left.exposure + right.exposure * times).max(f32::MIN_POSITIVE);
             let (a, b) = (all, all * times);
             // Of one rung, they would be drawn as one again.
-            let apart = (times > APART_SIDES || times * APART_SIDES < 1.0) && rung_of(a) != rung_of(b);
+            let apart =
+                (times > tuning.apart_sides || times * tuning.apart_sides < 1.0) && rung_of(a) != rung_of(b);
             if apart && best.is_none_or(|(g, _)| gain > g) {
                 let at = self.range.start + self.range.size() / PLACES as u64 * place as u64;
                 let of = |s: Seen, rate: f32| (s.exposure * rate, s.exposure);
                 best = Some((gain, Split { at, left: of(left, a), right: of(right, b) }));
             }
         }
-        self.doubtful = best.is_some_and(|(gain, _)| gain > PRICE_SIDES / 3.0);
-        best.filter(|(gain, _)| *gain > PRICE_SIDES).map(|(_, split)| split)
+        self.doubtful = best.is_some_and(|(gain, _)| gain > tuning.price_sides / 3.0);
+        best.filter(|(gain, _)| *gain > tuning.price_sides).map(|(_, split)| split)
     }
 }
 
@@ -186,6 +187,7 @@ mod tests {
 
     const START: u64 = 1 << 30;
     const CELL: u64 = 256 << 10;
+    const T: Tuning = Tuning::DEFAULT;
 
     /// Places of `cells` cells of 256 KiB, each checked `times` times at the rate that `rate` says, in windows of 2 intervals.
     fn checked(cells: u64, times: usize, rate: impl Fn(u64) -> f32) -> Places {
@@ -193,7 +195,7 @@ mod tests {
         for _ in 0..times {
             for i in (0..cells).filter(|_| times > 0) {
                 let (addr, share) = (START + i * CELL + CELL / 2, rate(i) * 2.0);
-                places.add(addr, share, 2.0);
+                places.add(addr, share, 2.0, &T);
                 if share > 0.0 {
                     places.shown(addr, share, 0.0, 2.0);
                 }
@@ -206,7 +208,7 @@ mod tests {
     fn two_rates_are_told_apart_between_the_cells_they_differ_in_however_few_those_are() {
         for (cells, border) in [(2u64, 1u64), (4, 1), (4, 2), (5, 3), (8, 3), (64, 16), (64, 56)] {
             let mut places = checked(cells, 12, |i| if i < border { 0.25 } else { 0.05 });
-            let split = places.split().unwrap_or_else(|| panic!("{cells} cells, {border}"));
+            let split = places.split(&T).unwrap_or_else(|| panic!("{cells} cells, {border}"));
             for i in 0..cells {
                 let middle = START + i * CELL + CELL / 2;
                 assert_eq!(
@@ -229,10 +231,10 @@ mod tests {
         let mut places = checked(64, 0, |_| 0.0);
         for i in (0..64).flat_map(|i| [i; 2]) {
             let addr = START + i * CELL;
-            places.add(addr, if i == 5 || i == 50 { 1.0 } else { 0.0 }, 2.0);
+            places.add(addr, if i == 5 || i == 50 { 1.0 } else { 0.0 }, 2.0, &T);
             places.shown(addr, 1.0, 2.0, if i < 32 { 6.0 } else { 20.0 });
         }
-        let split = places.split().unwrap();
+        let split = places.split(&T).unwrap();
         assert_eq!(split.at, START + 32 * CELL);
         let rate = |(hits, exposure): (f32, f32)| hits / exposure;
         assert!((rate(split.left) / rate(split.right) - 22.0 / 8.0).abs() < 0.01, "{split:?}");
@@ -240,9 +242,9 @@ mod tests {
 
     #[test]
     fn one_rate_is_no_two() {
-        assert_eq!(checked(64, 30, |_| 0.1).split(), None);
-        assert_eq!(checked(64, 30, |_| 0.0).split(), None);
-        assert_eq!(checked(64, 0, |_| 0.0).split(), None);
+        assert_eq!(checked(64, 30, |_| 0.1).split(&T), None);
+        assert_eq!(checked(64, 30, |_| 0.0).split(&T), None);
+        assert_eq!(checked(64, 0, |_| 0.0).split(&T), None);
         // All or nothing, at random: 10 Hz everywhere.
         let mut rng = crate::Rng::new(3);
         let mut places = Places::default().carried_to(AddrRange::new(START, START + 64 * CELL));
@@ -252,10 +254,10 @@ mod tests {
         for _ in 0..rounds {
             // The next access is at any moment of the 20 intervals between two.
             let (addr, next) = (START + rng.below(64) * CELL, rng.below(20) as f32);
-            places.add(addr, f32::from(u8::from(next < 2.0)), 2.0);
+            places.add(addr, f32::from(u8::from(next < 2.0)), 2.0, &T);
             let (before, within) = if next < 2.0 { (0.0, 2.0) } else { (2.0, 20.0) };
             places.shown(addr, 1.0, before, within);
-            splits += u32::from(places.split().is_some());
+            splits += u32::from(places.split(&T).is_some());
         }
         assert!(splits * 100 < rounds, "{splits} of {rounds}");
     }
@@ -263,7 +265,7 @@ mod tests {
     #[test]
     fn rates_of_one_rung_are_left_together() {
         let mut places = checked(64, 30, |i| if i < 32 { 0.0090 } else { 0.0160 });
-        assert_eq!(places.split(), None);
+        assert_eq!(places.split(&T), None);
     }
 
     #[test]

@@ -4,10 +4,7 @@ use super::cell::State;
 use super::clear::{all_of, some_of};
 use super::queue::Queue;
 use super::target::At;
-use super::tuning::{
-    BATCH, CHECKS_SAVED, CROWDED, CROWDED_TURN, ENOUGH, IN_TIME, LATE_BY, MANY, PAGES_A_CLEAR, PUT_OFF,
-    ROUND, SAVED, SOON,
-};
+use super::tuning::{PAGES_A_CLEAR, Tuning};
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
 use alloc::vec::Vec;
@@ -26,14 +23,15 @@ struct Candidate {
 
 impl Watch {
     pub(super) fn plan_clears<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
+        let tuning = self.tuning;
         // Where ticks are dear, aggregations take longer than they should: then there is as much more to spend.
         let samples = u64::from(step.attrs.max_nr_accesses()).max(1);
-        let late_by = if self.targets.len() >= MANY { LATE_BY } else { 1 };
+        let late_by = if self.targets.len() >= tuning.many { tuning.late_by.max(1) } else { 1 };
         let passed = (step.now.saturating_sub(self.planned_at) / samples).clamp(1, late_by) as usize;
         self.planned_at = step.now;
-        let budget = step.allowance.prepares_per_aggr.saturating_mul(passed).min(ENOUGH);
-        let available = step.allowance.prepares.min(ENOUGH);
-        let spend = available.min(budget + available.saturating_sub(budget) / SAVED);
+        let budget = step.allowance.prepares_per_aggr.saturating_mul(passed).min(tuning.enough);
+        let available = step.allowance.prepares.min(tuning.enough);
+        let spend = available.min(budget + available.saturating_sub(budget) / tuning.saved.max(1));
         let paid = self.borrowed.min(spend.div_ceil(2));
         self.borrowed -= paid;
         let spend = spend - paid;
@@ -41,21 +39,23 @@ impl Watch {
         let waiting: usize = self.targets.iter().filter(waits).map(|t| t.census.unseen).sum();
         // Of many targets, something of each comes before all of any.
         let count = self.targets.len();
-        let crowded = count >= MANY && 4 * self.targets.iter().filter(waits).count() > count;
-        let part = if crowded { CROWDED } else { 1 };
+        let crowded = count >= tuning.many && 4 * self.targets.iter().filter(waits).count() > count;
+        let part = if crowded { tuning.crowded.max(1) } else { 1 };
         // Where waking up is dear, there are checks in every other aggregation or so, of more memory each.
-        let mut wake_ups = step.allowance.wake_ups_per_aggr.min(ROUND);
-        if count < MANY && waiting > self.targets.iter().map(|t| t.census.watching + t.census.lit).sum() {
+        let mut wake_ups = step.allowance.wake_ups_per_aggr.min(tuning.round);
+        if count < tuning.many
+            && waiting > self.targets.iter().map(|t| t.census.watching + t.census.lit).sum()
+        {
             // What they cost is better spent on what was not seen at all.
             wake_ups = wake_ups.div_ceil(2);
         }
         if self.checking {
-            self.round = self.woken.clamp(1, ROUND);
+            self.round = self.woken.clamp(1, tuning.round.max(1));
         }
         // The one at the end comes anyway.
         let spent = core::mem::take(&mut self.woken).saturating_sub(1);
         let earned = wake_ups.saturating_sub(1).max(1);
-        self.wake_credit = (self.wake_credit + earned).saturating_sub(spent).min(2 * ROUND);
+        self.wake_credit = (self.wake_credit + earned).saturating_sub(spent).min(2 * tuning.round);
         let mut chosen = 0;
         // Patterns change as a whole: what was hot until now is looked at as soon as something else is.
         let mut changes = false;
@@ -63,12 +63,12 @@ impl Watch {
             changes |= core::mem::take(&mut target.surprised);
         }
         let needed = if changes { self.round / 2 } else { self.round };
-        let share = if waiting > 0 { self.tuning.checks_share / part } else { 100 };
+        let share = if waiting > 0 { tuning.checks_share / part } else { 100 };
         let mut for_checks = (spend * share / 100).max(1);
         if crowded {
             // Saved up, as a share may come to less than one.
             self.check_credit =
-                (self.check_credit + spend * share).min((100 * CHECKS_SAVED).max(spend * share));
+                (self.check_credit + spend * share).min((100 * tuning.checks_saved).max(spend * share));
             for_checks = self.check_credit / 100;
         } else {
             self.check_credit = 0;
@@ -76,9 +76,9 @@ impl Watch {
         // Where other windows use up all wake-ups there would never be any, and of hot memory it would not be known how hot it is.
         self.unchecked += 1;
         let has_wake_ups = !crowded && self.wake_credit + 1 >= needed;
-        if (has_wake_ups || self.unchecked >= SOON) && for_checks > 0 {
+        if (has_wake_ups || self.unchecked >= tuning.soon) && for_checks > 0 {
             self.unchecked = 0;
-            let of_each = if crowded { 1 } else { self.tuning.checks_unsettled };
+            let of_each = if crowded { 1 } else { tuning.checks_unsettled };
             chosen = self.choose_checks(step, for_checks, of_each, waiting, changes);
             self.check_credit = self.check_credit.saturating_sub(100 * chosen);
             self.checking = chosen > 0;
@@ -90,7 +90,7 @@ impl Watch {
         // What changes comes first, but never keeps others from being seen at all. In a crowd it has its turn now and then: each of
         // these takes a wake-up of its own for its look, of which all that is swept takes one.
         self.crowded_for = if crowded { self.crowded_for + 1 } else { 0 };
-        let has_turn = self.crowded_for.is_multiple_of(CROWDED_TURN);
+        let has_turn = self.crowded_for.is_multiple_of(tuning.crowded_turn);
         let for_risen = match waiting {
             0 => rest,
             _ if has_turn => rest.div_ceil(2 * part),
@@ -104,7 +104,7 @@ impl Watch {
         let rest = rest - for_risen + left;
         // A call costs as much as several ranges: what can wait does, until there is enough for more of them.
         self.waited += 1;
-        if rest >= BATCH || left < for_risen || self.waited >= SOON || crowded && has_turn {
+        if rest >= tuning.batch || left < for_risen || self.waited >= tuning.soon || crowded && has_turn {
             self.waited = 0;
             let rest = self.see_the_unseen(step, rest);
             if has_turn {
@@ -124,7 +124,7 @@ impl Watch {
     /// long. The budget gets it back over the next seconds.
     fn sweep_on_credit<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         let (now, tuning) = (step.now, self.tuning);
-        if now < self.lent_until || self.targets.len() >= MANY {
+        if now < self.lent_until || self.targets.len() >= tuning.many {
             return;
         }
         let an_aggregation = step.allowance.prepares_per_aggr.max(1);
@@ -301,9 +301,9 @@ impl Watch {
                 let in_heat = target
                     .stretches
                     .get(next)
-                    .is_some_and(|s| s.is_hot(&tuning) && cell.evidence.is_like(s.rate()));
+                    .is_some_and(|s| s.is_hot(&tuning) && cell.evidence.is_like(s.rate(), &tuning));
                 // Of many targets, something of each comes before all of any.
-                let beside = cell.state == State::Unseen && count < MANY;
+                let beside = cell.state == State::Unseen && count < tuning.many;
                 let lit = cell.state != State::Unseen && cell.wants_clear(now, &tuning);
                 if !beside && (!lit || in_heat) {
                     return false;
@@ -364,7 +364,7 @@ impl Watch {
         let whole = target.blocks.len().min(unseen) + unseen / 2;
         let swept = price_of_sweep(target, step);
         // Of many targets a few clears of each would tell little of any: all of one now, and of the next one later.
-        let may_borrow = count >= MANY && self.borrowed == 0;
+        let may_borrow = count >= self.tuning.many && self.borrowed == 0;
         let allowed = if may_borrow { step.allowance.prepares } else { rest };
         let looks = target.looks_of_sweep();
         let fits = swept <= allowed && looks <= step.checks_left();
@@ -372,11 +372,11 @@ impl Watch {
             && swept < whole
             && target.census.lit * 4 < unseen
             && target.entries() <= self.tuning.longest_sweep;
-        let soon = swept <= step.allowance.prepares_per_aggr.saturating_mul(SOON)
+        let soon = swept <= step.allowance.prepares_per_aggr.saturating_mul(self.tuning.soon)
             && 2 * looks <= step.attrs.max_nr_regions
-            && target.put_off < PUT_OFF;
-        let will_be_known = target.mappings.is_none() && target.put_off < PUT_OFF;
-        if count >= MANY && (will_be_known || is_best && !fits && soon) {
+            && target.put_off < self.tuning.put_off;
+        let will_be_known = target.mappings.is_none() && target.put_off < self.tuning.put_off;
+        if count >= self.tuning.many && (will_be_known || is_best && !fits && soon) {
             target.put_off += 1;
             return rest;
         }
@@ -384,7 +384,7 @@ impl Watch {
         if is_best && fits {
             // Small processes: all at once is cheaper.
             let before = step.allowance.prepares;
-            if target.sweep(step, Sweep::All, false, longest(step, count), &self.tuning) {
+            if target.sweep(step, Sweep::All, false, longest(step, count, &self.tuning), &self.tuning) {
                 target.take_census(step.now, &self.tuning);
                 let spent = before.saturating_sub(step.allowance.prepares);
                 self.borrowed += spent.saturating_sub(rest);
@@ -504,7 +504,7 @@ impl Watch {
     /// Makes the sweep that was planned.
     pub(super) fn make_sweep<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         self.sweep_at = None;
-        let longest = longest(step, self.targets.len());
+        let longest = longest(step, self.targets.len(), &self.tuning);
         let Some(target) = self.whom_to_sweep(step).and_then(|i| self.targets.get_mut(i)) else { return };
         self.sweep_credit = self.sweep_credit.saturating_sub(price_of_sweep(target, step));
         if target.sweep(step, Sweep::All, false, longest, &self.tuning) {
@@ -514,9 +514,9 @@ impl Watch {
 }
 
 /// How long windows are, in intervals, over what nothing is known of. Of many targets the aggregation's end may come late.
-fn longest<O>(step: &Step<'_, O>, targets: usize) -> u64 {
+fn longest<O>(step: &Step<'_, O>, targets: usize, tuning: &Tuning) -> u64 {
     let aggregation = u64::from(step.attrs.max_nr_accesses());
-    if targets >= MANY { (aggregation * IN_TIME.0 / IN_TIME.1).max(1) } else { aggregation }
+    if targets >= tuning.many { (aggregation * tuning.in_time / 100).max(1) } else { aggregation }
 }
 
 /// Nothing appeared in it for an aggregation.

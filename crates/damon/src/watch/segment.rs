@@ -6,6 +6,7 @@
 //! regions: two changes (a stretch that begins and ends) must be paid for by evidence that is e^(2 x price) times likelier
 //! than without them.
 
+use super::tuning::Tuning;
 use alloc::vec::Vec;
 
 /// The ladder of rates: probability `p` of an access in a sampling interval, with ln(p) and ln(1 - p). (core has no
@@ -29,19 +30,6 @@ const RATES: usize = 13;
 /// The rung of what is unknown.
 pub(super) const UNKNOWN: usize = RATES;
 const RUNGS: usize = RATES + 1;
-/// Nats by which a cell without evidence is likelier to lie in an unknown stretch than in a known one.
-const LIKELIER_UNKNOWN: f32 = 1.0;
-/// The same of a cell that was not tried: 60 MiB of which nothing was seen are unknown, whatever lies around them.
-const UNTRIED_UNKNOWN: f32 = 0.05;
-/// ... and of one that appeared and was not heard of since: 20 of them, 5 MiB, stand apart from what was seen on both sides, the few
-/// between cells that are seen one by one do not. A guess.
-const APPEARED_UNKNOWN: f32 = 0.3;
-/// ... and the other way round for a cell with some.
-const LIKELIER_KNOWN: f32 = 3.0;
-/// ... and for each of its hits, up to so many: one cell that was seen hot twice stands out of what is unknown on both sides, which
-/// takes two changes at the usual price.
-const LIKELIER_HIT: f32 = 2.0;
-const HITS_AT_MOST: f32 = 3.0;
 
 /// What a cell, or several alike, have to say.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,20 +54,21 @@ pub(super) struct Piece {
 }
 
 impl Word {
-    fn likelihoods(self) -> [f32; RUNGS] {
+    fn likelihoods(self, tuning: &Tuning) -> [f32; RUNGS] {
         let mut all = [0.0; RUNGS];
         match self {
             Self::None => {}
-            Self::Untried { cells } => all[..RATES].fill(-UNTRIED_UNKNOWN * cells),
-            Self::Appeared { cells } => all[..RATES].fill(-APPEARED_UNKNOWN * cells),
-            Self::Unknown { cells } => all[..RATES].fill(-LIKELIER_UNKNOWN * cells),
+            Self::Untried { cells } => all[..RATES].fill(-tuning.untried_unknown * cells),
+            Self::Appeared { cells } => all[..RATES].fill(-tuning.appeared_unknown * cells),
+            Self::Unknown { cells } => all[..RATES].fill(-tuning.likelier_unknown * cells),
             Self::Seen { hits, exposure, cells } => {
                 let misses = (exposure - hits).max(0.0);
                 for (value, (_, ln_p, ln_q)) in all.iter_mut().zip(&LADDER) {
                     *value = (hits * ln_p + misses * ln_q) * cells;
                 }
                 let best = all.iter().take(RATES).copied().fold(f32::NEG_INFINITY, f32::max);
-                all[UNKNOWN] = best - (LIKELIER_KNOWN + LIKELIER_HIT * hits.min(HITS_AT_MOST)) * cells;
+                all[UNKNOWN] = best
+                    - (tuning.likelier_known + tuning.likelier_hit * hits.min(tuning.hits_at_most)) * cells;
             }
         }
         all
@@ -93,7 +82,7 @@ pub(super) fn rung_of(rate: f32) -> usize {
 }
 
 /// The rung of each piece's stretch: pieces with the same number that follow each other belong together.
-pub(super) fn segment(pieces: &[Piece]) -> Vec<u8> {
+pub(super) fn segment(pieces: &[Piece], tuning: &Tuning) -> Vec<u8> {
     let mut best = [0.0f32; RUNGS];
     let mut from: Vec<[u8; RUNGS]> = Vec::with_capacity(pieces.len());
     for (index, piece) in pieces.iter().enumerate() {
@@ -102,7 +91,7 @@ pub(super) fn segment(pieces: &[Piece]) -> Vec<u8> {
         best.iter_mut().for_each(|value| *value -= top_value);
         let top_value = 0.0;
         let price = if index == 0 { 0.0 } else { piece.price };
-        let likelihoods = piece.word.likelihoods();
+        let likelihoods = piece.word.likelihoods(tuning);
         let mut back = [0u8; RUNGS];
         for rung in 0..RUNGS {
             if best[rung] < top_value - price {
@@ -147,7 +136,7 @@ mod tests {
             };
             Piece { word, price: 6.0 }
         };
-        segment(&cells.iter().map(piece).collect::<Vec<_>>())
+        segment(&cells.iter().map(piece).collect::<Vec<_>>(), &Tuning::DEFAULT)
     }
 
     #[test]
@@ -191,7 +180,7 @@ mod tests {
         words.push(Word::Seen { hits: 1.0, exposure: 12.0, cells: 1.0 });
         words.extend([seen(16.0); 100]);
         let pieces: Vec<Piece> = words.into_iter().map(|word| Piece { word, price: 3.0 }).collect();
-        let rungs = segment(&pieces);
+        let rungs = segment(&pieces, &Tuning::DEFAULT);
         assert!(rungs[count..count + 30].iter().all(|r| usize::from(*r) == UNKNOWN), "unknown is not hot");
         assert!(rungs[count + 40..].iter().all(|r| *r == rungs[0]), "a change has its price");
     }

@@ -6,7 +6,7 @@
 //! accessed pages lie. What a loop has come to is one run of neighbours, or two where the window began within a pass. Pages at
 //! random make as many runs as chance has it.
 
-use super::tuning::{RUN, TELLING};
+use super::tuning::Tuning;
 
 /// What a window showed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,14 +28,14 @@ impl Shown {
 
 /// Of how many observations the pages of a window are, 0 to 64, by those of them that were accessed since it was opened; `before`
 /// where that cannot be told.
-pub(super) fn observations(window: u64, shown: u64, before: u8) -> u8 {
+pub(super) fn observations(window: u64, shown: u64, before: u8, tuning: &Tuning) -> u8 {
     let (count, hit) = (window.count_ones(), (shown & window).count_ones());
     // Of each pair of neighbours one is accessed and the other is not with a probability of 2 p (1 - p).
     let expected = (2 * hit * (count - hit)) as f32 / count.max(1) as f32;
-    if expected < TELLING {
+    if expected < tuning.telling {
         return before;
     }
-    let share = changes(window, shown).saturating_sub(RUN) as f32 / (expected - RUN as f32);
+    let share = changes(window, shown).saturating_sub(tuning.run) as f32 / (expected - tuning.run as f32);
     (share.clamp(0.0, 1.0) * count as f32) as u8
 }
 
@@ -55,6 +55,8 @@ fn changes(window: u64, shown: u64) -> u32 {
 mod tests {
     use super::*;
 
+    const T: Tuning = Tuning::DEFAULT;
+
     #[test]
     fn runs_are_counted_among_the_pages_of_the_window() {
         assert_eq!(Shown::runs(u64::MAX, 0), 0);
@@ -71,11 +73,11 @@ mod tests {
     fn what_a_loop_came_to_is_one_observation() {
         for count in 8..56 {
             let run = (1u64 << count) - 1;
-            assert_eq!(observations(u64::MAX, run, 9), 0, "{count} pages from the start");
-            assert_eq!(observations(u64::MAX, run.rotate_left(50), 9), 0, "{count} pages around the end");
+            assert_eq!(observations(u64::MAX, run, 9, &T), 0, "{count} pages from the start");
+            assert_eq!(observations(u64::MAX, run.rotate_left(50), 9, &T), 0, "{count} pages around the end");
             // Two fronts, as a butterfly has them.
             let half = (1u64 << (count / 2)) - 1;
-            assert_eq!(observations(u64::MAX, half << 2 | half << 34, 9), 0, "{count} pages in two runs");
+            assert_eq!(observations(u64::MAX, half << 2 | half << 34, 9, &T), 0, "{count} pages in two runs");
         }
     }
 
@@ -86,7 +88,7 @@ mod tests {
             let mut sum = 0;
             for _ in 0..200 {
                 let shown = (0..64).fold(0u64, |set, page| set | u64::from(rng.below(100) < percent) << page);
-                sum += u32::from(observations(u64::MAX, shown, 0));
+                sum += u32::from(observations(u64::MAX, shown, 0, &T));
             }
             assert!(sum / 200 > 40, "{percent} %: {} on average", sum / 200);
         }
@@ -94,10 +96,10 @@ mod tests {
 
     #[test]
     fn too_few_pages_tell_nothing() {
-        assert_eq!(observations(u64::MAX, 0, 5), 5);
-        assert_eq!(observations(u64::MAX, u64::MAX, 5), 5);
-        assert_eq!(observations(u64::MAX, 0b1001, 5), 5);
-        assert_eq!(observations(0xff, 0x55, 5), 5);
-        assert_eq!(observations(0, 0, 5), 5);
+        assert_eq!(observations(u64::MAX, 0, 5, &T), 5);
+        assert_eq!(observations(u64::MAX, u64::MAX, 5, &T), 5);
+        assert_eq!(observations(u64::MAX, 0b1001, 5, &T), 5);
+        assert_eq!(observations(0xff, 0x55, 5, &T), 5);
+        assert_eq!(observations(0, 0, 5, &T), 5);
     }
 }

@@ -5,7 +5,7 @@ use super::cell::{Blind, Cell, Moment, State, Told, Window};
 use super::draw::{Stretch, step_at};
 use super::evidence::Verdict;
 use super::queue::Queue;
-use super::tuning::{BLOCKS_A_COUNT, MOST_FRONTS, Tuning};
+use super::tuning::Tuning;
 use crate::{AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Mapped, PAGE_SIZE, Pages, Step, TargetId};
 use alloc::vec::Vec;
 
@@ -147,7 +147,12 @@ impl Watched {
     }
 
     /// Finds out which blocks have anything in them.
-    pub fn survey<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, scratch: &mut Vec<u64>) {
+    pub fn survey<O: BlockOperations>(
+        &mut self,
+        step: &mut Step<'_, O>,
+        scratch: &mut Vec<u64>,
+        tuning: &Tuning,
+    ) {
         if !step.survey(self.id, scratch) {
             return;
         }
@@ -172,7 +177,7 @@ impl Watched {
             });
             self.blocks.push(block);
         }
-        let over = self.fronts.len().saturating_sub(MOST_FRONTS);
+        let over = self.fronts.len().saturating_sub(tuning.most_fronts);
         self.fronts.drain(..over);
         if self.look_from > 0 {
             self.look_from = turn.map_or(0, |addr| self.blocks.partition_point(|b| b.addr < addr));
@@ -210,7 +215,7 @@ impl Watched {
             left -= indices.len();
         }
         later.append(&mut self.fronts);
-        later.truncate(MOST_FRONTS);
+        later.truncate(tuning.most_fronts);
         self.fronts = later;
         most - left
     }
@@ -329,7 +334,11 @@ impl Watched {
 
     /// Counts anew where its cells stand, and gives those another try that could not be observed for a while.
     pub fn take_census(&mut self, now: u64, tuning: &Tuning) {
-        let least = if self.dirty { self.blocks.len() as u64 / BLOCKS_A_COUNT } else { tuning.retry / 4 };
+        let least = if self.dirty {
+            self.blocks.len() as u64 / tuning.blocks_a_count.max(1)
+        } else {
+            tuning.retry / 4
+        };
         if self.counted != 0 && now.saturating_sub(self.counted) < least {
             return;
         }

@@ -4,7 +4,6 @@
 use super::Watch;
 use super::activity::busiest;
 use super::target::moment_of;
-use super::tuning::{ASKED_LESS, ASKED_WITHIN, FEW, MANY};
 use crate::{BlockOperations, Step, TargetId};
 use alloc::vec::Vec;
 
@@ -30,9 +29,9 @@ impl Watch {
         }
         // All at once, as one by one they cost several times as much. Where most run, to know who does not saves little.
         let allowed = step.allowance.asked_per_aggr;
-        let saved = if self.most_run { allowed.div_ceil(ASKED_LESS) } else { allowed };
+        let saved = if self.most_run { allowed.div_ceil(self.tuning.asked_less.max(1)) } else { allowed };
         // But what did not run when it was last asked counts as idle: that must not be long ago.
-        let saved = saved.max(count.div_ceil(ASKED_WITHIN));
+        let saved = saved.max(count.div_ceil(self.tuning.asked_within.max(1)));
         self.ask_credit = self.ask_credit.saturating_add(saved).min(count);
         if self.ask_credit < count {
             return;
@@ -53,7 +52,8 @@ impl Watch {
         }
         let run = self.targets.iter().filter(|t| t.activity.busy.is_some_and(|busy| busy > 0.0)).count();
         self.most_run = 2 * run > count;
-        self.busiest = if self.most_run || count < MANY { Vec::new() } else { busiest(&self.targets) };
+        self.busiest =
+            if self.most_run || count < self.tuning.many { Vec::new() } else { busiest(&self.targets) };
     }
 
     /// Looks at what is watched, from where the last turn ended, as far as may be.
@@ -95,12 +95,12 @@ impl Watch {
     fn look_at_fronts<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, most: usize) -> usize {
         let (now, count) = (step.now, self.targets.len());
         let running = self.targets.iter().filter(|t| t.runs()).count();
-        let (mut left, mut turns) = (most, FEW);
+        let (mut left, mut turns) = (most, self.tuning.few);
         for offset in 0..count {
             let Some(target) = self.targets.get_mut((self.front_turn + offset) % count) else { break };
             let grows = target.grew != 0 && now.saturating_sub(target.grew) <= self.tuning.appeared;
             let lately = target.surveyed.is_none_or(|at| now < at + self.tuning.survey_pause);
-            if !target.runs() || !grows && (running > FEW || lately) {
+            if !target.runs() || !grows && (running > self.tuning.few || lately) {
                 continue;
             }
             if left == 0 || turns == 0 {
@@ -108,7 +108,7 @@ impl Watch {
                 break;
             }
             turns -= 1;
-            target.survey(step, &mut self.scratch);
+            target.survey(step, &mut self.scratch, &self.tuning);
             left = left.saturating_sub(1 + target.look_at_fronts(step, left, &self.tuning));
         }
         most - left
@@ -137,7 +137,7 @@ impl Watch {
             target.turned = Some(step.now);
             let began = step.moment();
             if target.surveyed != Some(step.now) {
-                target.survey(step, &mut self.scratch);
+                target.survey(step, &mut self.scratch, &self.tuning);
             }
             target.turn_began = (target.surveyed == Some(step.now)).then_some(began);
             *allowed = allowed.saturating_sub(step.allowance.checks_a_call).max(1);
