@@ -7,9 +7,6 @@ mod filters;
 mod passes;
 mod quotas;
 mod selftests;
-#[path = "../simulated/space.rs"]
-#[allow(dead_code, reason = "the simulated tests use all of it")]
-mod space;
 mod starvation;
 mod time;
 mod units;

@@ -1,7 +1,7 @@
 //! What the kernel's selftests ask of schemes, on simulated address spaces, with both samplers.
 
-use crate::space::{Kind, Pattern, Simulated};
 use crate::*;
+use isotherm_simulated::{Kind, Pattern, Simulated};
 use std::time::Duration;
 
 /// What the monitor's clock and the simulation's go by.

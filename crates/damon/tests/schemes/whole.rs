@@ -1,8 +1,8 @@
 //! Whole runs: a program with a build phase and a long phase that uses a tenth of its memory, some of which nobody can
 //! observe, and the seeds' proactive reclaim.
 
-use crate::space::{Kind, Pattern, Simulated};
 use crate::*;
+use isotherm_simulated::{Kind, Pattern, Simulated};
 use std::time::Duration;
 
 const BASE: u64 = 1 << 40;

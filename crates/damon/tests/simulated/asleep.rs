@@ -1,9 +1,8 @@
 //! Of a machine's processes nearly all sleep: the price of one that does, and what is known of it.
 
-use crate::patterns::{Purse, tick, worker};
-use crate::space::{Pattern, Simulated};
-use crate::{Keep, MIB, process};
+use crate::process;
 use isotherm_damon::*;
+use isotherm_simulated::{Keep, MIB, Pattern, Purse, Simulated, tick, worker};
 
 const ALL: u64 = 1000;
 
@@ -29,7 +28,7 @@ fn monitor_of(pattern: Pattern, targets: u64) -> Monitor<Simulated, Watch> {
 fn run(monitor: &mut Monitor<Simulated, Watch>, now: &mut u64, end: u64, purse: &mut Purse) -> Snapshot {
     let mut last = None;
     while *now < end {
-        let mut keep = Keep(Vec::new());
+        let mut keep = Keep::default();
         tick(monitor, now, purse, &mut keep);
         last = keep.0.pop().or(last);
     }
@@ -112,7 +111,7 @@ fn one_that_runs_for_a_moment_every_second_has_a_rate_of_one_hertz() {
         } else {
             monitor.ops().asleep.entry(TargetId(1)).or_insert(now);
         }
-        let mut keep = Keep(Vec::new());
+        let mut keep = Keep::default();
         // It wakes up when it wants to, not when the monitor does.
         let wakes = now.next_multiple_of(200).max(now + 1);
         tick(&mut monitor, &mut now, &mut purse, &mut keep);

@@ -5,21 +5,9 @@ mod asleep;
 mod patterns;
 mod rates;
 mod seconds;
-mod space;
 
 use isotherm_damon::*;
-use space::{Kind, Pattern, Simulated};
-
-const PAGE: u64 = 4096;
-const MIB: u64 = 1 << 20;
-
-struct Keep(Vec<Snapshot>);
-
-impl Callbacks for Keep {
-    fn after_aggregation(&mut self, _targets: &mut [Target], snapshot: &Snapshot) {
-        self.0.push(snapshot.clone());
-    }
-}
+use isotherm_simulated::{Keep, Kind, MIB, PAGE, Pattern, Simulated};
 
 struct Run {
     snapshots: Vec<Snapshot>,
@@ -32,7 +20,7 @@ fn run<S: Sampler<Simulated>>(sampler: S, phases: &[(Pattern, u32)], prepares: u
     let ops = Simulated::new(phases[0].0.clone());
     let mut monitor = Monitor::new(Attrs::default(), ops, sampler, 7).unwrap();
     monitor.add_target(TargetId(1)).unwrap();
-    let mut keep = Keep(Vec::new());
+    let mut keep = Keep::default();
     let mut allowance = Allowance {
         checks: 4000,
         prepares,
@@ -187,7 +175,7 @@ fn a_budget_too_small_to_save_up_for_much_is_spent_all_the_same() {
         wake_ups_per_aggr: 2,
         asked_per_aggr: 64,
     };
-    let (mut now, mut keep) = (0, Keep(Vec::new()));
+    let (mut now, mut keep) = (0, Keep::default());
     while now < 200 * 20 {
         now += monitor.tick(now * 5_000_000, allowance, &mut keep);
         monitor.ops().now = now;
@@ -236,7 +224,7 @@ fn many_targets_share_what_there_is() {
     for id in 1..=250 {
         monitor.add_target(TargetId(id)).unwrap();
     }
-    let mut keep = Keep(Vec::new());
+    let mut keep = Keep::default();
     let allowance = Allowance {
         checks: 4000,
         prepares: 1000,
@@ -280,7 +268,7 @@ fn without_a_ceiling_it_keeps_to_the_number_of_regions() {
     let mut monitor =
         Monitor::new(Attrs::default(), Simulated::new(pattern.clone()), Watch::new(), 3).unwrap();
     monitor.add_target(TargetId(1)).unwrap();
-    let mut keep = Keep(Vec::new());
+    let mut keep = Keep::default();
     let mut now = 0;
     while now < 20 * 50 {
         now += monitor.tick(now * 5_000_000, Allowance::UNLIMITED, &mut keep);

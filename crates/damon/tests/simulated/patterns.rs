@@ -1,76 +1,8 @@
 //! The patterns of the workloads, at the price that looks, clears and wake-ups have on a virtual machine and under
 //! the default ceiling of 1 % of a CPU: what `lab accuracy` measures on live processes, here without noise.
 
-use crate::space::{Kind, Pattern, Simulated};
-use crate::{Keep, MIB, PAGE};
 use isotherm_damon::*;
-
-/// CPU time of a wake-up, of a run of the program that looks and of a block in it, and of a clear, ns.
-const WAKE_UP: f64 = 40_000.0;
-/// ... and what each target adds to a wake-up.
-const OF_TARGET: f64 = 1_000.0;
-const RUN: f64 = 3_000.0;
-const LOOK: f64 = 1_000.0;
-const CLEAR: f64 = 12_000.0;
-/// CPU ns a sampling interval of 5 ms that 1 % gives.
-const EARNED: f64 = 50_000.0;
-/// ... and what can be saved up.
-const HOLDS: f64 = 10e6;
-
-/// What there is to spend.
-pub struct Purse {
-    left: f64,
-    wake_up: f64,
-    has_many: bool,
-}
-
-impl Purse {
-    pub fn full(targets: u64) -> Self {
-        Self { left: HOLDS, wake_up: WAKE_UP + OF_TARGET * targets as f64, has_many: targets >= MANY }
-    }
-
-    fn allowance(&self, concludes: bool) -> Allowance {
-        let left = (self.left - self.wake_up).max(0.0);
-        let least = if self.has_many && !concludes { 32 + 5 * (RUN / LOOK) as usize } else { 0 };
-        let plannable = EARNED * 20.0 * 0.6;
-        Allowance {
-            checks: ((left / LOOK) as usize).max(least),
-            prepares: (left * 0.75 / CLEAR) as usize,
-            by_turns: usize::MAX,
-            checks_a_call: (RUN / LOOK) as usize,
-            checks_per_aggr: (plannable * 0.3 / LOOK) as usize,
-            prepares_per_aggr: (plannable * 0.6 / CLEAR) as usize,
-            swept_a_prepare: 220,
-            wake_ups_per_aggr: (EARNED * 20.0 * 0.6 / self.wake_up) as usize,
-            asked_per_aggr: 64,
-        }
-    }
-}
-
-/// Targets from which on looks that are due do not wait for the purse, as the governor has it.
-const MANY: u64 = 16;
-
-/// One tick, later if there is nothing left for one, and what it costs.
-pub fn tick(monitor: &mut Monitor<Simulated, Watch>, now: &mut u64, purse: &mut Purse, keep: &mut Keep) {
-    let promised = purse.has_many && !monitor.concludes_at(*now * 5_000_000);
-    if purse.left < 0.0 && !promised {
-        let wait = (-purse.left / EARNED) as u64 + 10;
-        *now += wait;
-        purse.left += wait as f64 * EARNED;
-        monitor.ops().now = *now;
-    }
-    let before = (*monitor.tally(), monitor.ops().runs);
-    let concludes = monitor.concludes_at(*now * 5_000_000);
-    let due = monitor.tick(*now * 5_000_000, purse.allowance(concludes), keep);
-    let after = (*monitor.tally(), monitor.ops().runs);
-    purse.left -= purse.wake_up
-        + (after.1 - before.1) as f64 * RUN
-        + (after.0.checks - before.0.checks) as f64 * LOOK
-        + (after.0.prepares - before.0.prepares) as f64 * CLEAR;
-    purse.left = (purse.left + due as f64 * EARNED).min(HOLDS);
-    *now += due;
-    monitor.ops().now = *now;
-}
+use isotherm_simulated::{HotBytes, Kind, MIB, PAGE, Pattern, Phase, areas, run, worker};
 
 /// Snapshots with the index of the phase each lies in.
 pub fn watch(phases: &[(Pattern, u32)], seed: u64) -> Vec<(usize, Snapshot)> {
@@ -79,76 +11,23 @@ pub fn watch(phases: &[(Pattern, u32)], seed: u64) -> Vec<(usize, Snapshot)> {
 
 /// The same of so many targets, all alike.
 fn watch_many(phases: &[(Pattern, u32)], targets: u64, seed: u64) -> Vec<(usize, Snapshot)> {
-    let mut monitor =
-        Monitor::new(Attrs::default(), Simulated::new(phases[0].0.clone()), Watch::new(), seed).unwrap();
-    for id in 1..=targets {
-        monitor.add_target(TargetId(id)).unwrap();
-    }
-    let mut found = Vec::new();
-    let (mut now, mut end) = (0u64, 0u64);
-    let mut purse = Purse::full(targets);
-    for (index, (pattern, aggregations)) in phases.iter().enumerate() {
-        monitor.ops().change(pattern.clone());
-        end += u64::from(*aggregations) * 20;
-        while now < end {
-            let mut keep = Keep(Vec::new());
-            tick(&mut monitor, &mut now, &mut purse, &mut keep);
-            found.extend(keep.0.into_iter().map(|s| (index, s)));
-        }
-    }
-    assert!(monitor.tally().max_checks_per_sample <= 1000);
-    found
+    let phases: Vec<Phase> =
+        phases.iter().map(|(pattern, time)| Phase::new(pattern.clone(), *time)).collect();
+    let run = run(&phases, targets, (false, &|_| true), Watch::new(), seed);
+    assert!(run.max_checks <= 1000);
+    run.snapshots
 }
 
-/// F1 over all snapshots but those that saw a change of phase: hot is what is accessed at 15 Hz and more, what is
-/// accessed at 6.7 Hz and less is not.
+/// F1 over all snapshots but those that saw a change of phase.
 fn f1(phases: &[(Pattern, u32)], found: &[(usize, Snapshot)]) -> f64 {
-    let (mut hit, mut missed, mut false_alarm) = (0u64, 0u64, 0u64);
+    let mut bytes = HotBytes::default();
     for pair in found.windows(2) {
         let (phase, snapshot) = &pair[1];
-        if pair[0].0 != *phase {
-            continue;
-        }
-        let pattern = &phases[*phase].0;
-        for (range, rate) in &pattern.areas {
-            let hz = rate * 200.0;
-            let regions = snapshot.targets[0].regions.iter().filter(|r| r.nr_accesses > 0);
-            let called: u64 = regions.map(|r| r.range.intersection(*range).size()).sum();
-            if hz >= 15.0 {
-                hit += called;
-                missed += range.size() - called;
-            } else if hz <= 6.7 {
-                false_alarm += called;
-            }
+        if pair[0].0 == *phase {
+            bytes.add(&snapshot.targets[0], &phases[*phase].0);
         }
     }
-    let (precision, recall) =
-        (hit as f64 / (hit + false_alarm).max(1) as f64, hit as f64 / (hit + missed).max(1) as f64);
-    2.0 * precision * recall / (precision + recall).max(1e-9)
-}
-
-/// Areas one after the other, each (MiB of hole before it, KiB, Hz).
-pub fn areas(list: &[(u64, u64, f64)]) -> Pattern {
-    let base = 0x7f00_0000_0000;
-    let mut at = base;
-    let mut areas = Vec::new();
-    for &(hole, kib, hz) in list {
-        at += hole * MIB;
-        areas.push((AddrRange::new(at, at + kib * 1024), hz / 200.0));
-        at += kib * 1024;
-    }
-    Pattern {
-        ranges: vec![
-            AddrRange::new(0x5500_0000_0000, 0x5500_0000_0000 + 40 * PAGE),
-            AddrRange::new(base, at + 900 * MIB),
-            AddrRange::new(0x7fff_0000_0000, 0x7fff_0000_0000 + 33 * PAGE),
-        ],
-        hot: areas.iter().copied().filter(|(_, rate)| *rate > 0.0).collect(),
-        areas,
-        front: None,
-        unit: PAGE,
-        kind: Kind::Sweep,
-    }
+    bytes.f1()
 }
 
 /// Holds F1 to `least`, with small pages and with huge ones, on average over several seeds.
@@ -225,13 +104,6 @@ fn hot_spots_of_many_sizes() {
     judge("hot spots", 0.93, &[(pattern, 300)]);
 }
 
-/// A worker: 10 MiB in ten places, 4 MiB of it in use at 20 Hz.
-pub fn worker() -> Pattern {
-    let list: Vec<(u64, u64, f64)> =
-        (0..11).map(|i| (8, if i == 5 { 4096 } else { 600 }, if i == 5 { 20.0 } else { 0.0 })).collect();
-    areas(&list)
-}
-
 #[test]
 fn every_one_of_many_workers_is_found() {
     for targets in [8, 32, 128] {
@@ -279,13 +151,7 @@ fn workers_that_stop_are_not_hot_for_long() {
 
 /// Mean rate that is told of an area in the snapshots given, Hz.
 pub fn told(found: &[(usize, Snapshot)], area: AddrRange) -> f64 {
-    let of = |s: &Snapshot| -> f64 {
-        let regions = s.targets[0].regions.iter().filter(|r| r.seen_bp > 0);
-        let heat = |r: &RegionSnapshot| {
-            r.range.intersection(area).size() as f64 * r.rate_hz(s.sample_ns, s.max_nr_accesses)
-        };
-        regions.map(heat).sum::<f64>() / area.size() as f64
-    };
+    let of = |s: &Snapshot| isotherm_simulated::told(s, &s.targets[0], area);
     found.iter().map(|(_, s)| of(s)).sum::<f64>() / found.len() as f64
 }
 

@@ -1,9 +1,8 @@
 //! How true rates are: neighbours of 200, 50, 20, 10, 1 and 0 Hz, in this order and the other way round, as the workload
 //! `rates` has them.
 
-use crate::patterns::{areas, told, watch};
-use crate::space::{Kind, Pattern};
-use crate::{MIB, PAGE};
+use crate::patterns::{told, watch};
+use isotherm_simulated::{Kind, MIB, PAGE, Pattern, areas};
 
 const RATES: [f64; 6] = [200.0, 50.0, 20.0, 10.0, 1.0, 0.0];
 

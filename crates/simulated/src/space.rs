@@ -1,13 +1,13 @@
 //! An address space whose access rates are known page by page, and operations on it that count.
 
+use crate::PAGE;
 use isotherm_damon::*;
 use std::collections::BTreeMap;
-
-const PAGE: u64 = PAGE_SIZE;
 
 /// Ranges of one rate each, accesses per page and sampling interval.
 #[derive(Clone, Debug)]
 pub struct Pattern {
+    /// The mappings.
     pub ranges: Vec<AddrRange>,
     /// What is accessed.
     pub hot: Vec<(AddrRange, f64)>,
@@ -17,6 +17,7 @@ pub struct Pattern {
     pub front: Option<(AddrRange, u64)>,
     /// Bytes that share an Accessed bit.
     pub unit: u64,
+    /// How the accesses of a range are spread in time.
     pub kind: Kind,
 }
 
@@ -40,6 +41,7 @@ impl Pattern {
     }
 
     /// Up to where the front has come.
+    #[must_use]
     pub fn reached(&self, now: u64) -> AddrRange {
         self.front.map_or(AddrRange::new(0, 0), |(range, speed)| {
             AddrRange::new(range.start, (range.start + now * speed).next_multiple_of(PAGE).min(range.end))
@@ -91,18 +93,24 @@ type Block = Vec<(bool, u64)>;
 
 /// Operations over a [`Pattern`] that counts what it is asked.
 pub struct Simulated {
+    /// What targets access now; see [`Self::change`].
     pub pattern: Pattern,
+    /// The running sampling interval.
     pub now: u64,
     targets: BTreeMap<TargetId, BTreeMap<u64, Block>>,
+    /// Ranges and pages that were cleared.
     pub clears: u64,
-    /// Those that do not run, since when; and whether it is told who runs.
+    /// Those that do not run, since when.
     pub asleep: BTreeMap<TargetId, u64>,
+    /// Whether it is told who runs.
     pub tells_who_runs: bool,
     /// Runs of the program that looks, each of which has a price of its own.
     pub runs: u64,
 }
 
 impl Simulated {
+    /// At interval 0, without a target.
+    #[must_use]
     pub fn new(pattern: Pattern) -> Self {
         Self {
             pattern,
