@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+mod ablate;
 mod apply;
 mod diff;
 mod fork;
@@ -19,6 +20,7 @@ use isotherm_report::units::parse_time;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use ablate::AblateArgs;
 pub use apply::ApplyArgs;
 pub use diff::DiffArgs;
 pub use fork::ForkArgs;
@@ -180,6 +182,8 @@ pub enum LabCommand {
     Frames(FramesArgs),
     /// Time fork, exit, zap and young harvest of page tables in batches, page by page, and beside Linux
     Fork(ForkArgs),
+    /// Simulate the sampler without each of its constants: what accuracy and cost are then
+    Ablate(AblateArgs),
     /// Run programs with and without schemes, in turn: memory saved, time lost
     Schemes(SavingArgs),
 }

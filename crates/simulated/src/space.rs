@@ -98,6 +98,8 @@ pub struct Simulated {
     /// The running sampling interval.
     pub now: u64,
     targets: BTreeMap<TargetId, BTreeMap<u64, Block>>,
+    /// Up to where the front was when it was last advanced, by target.
+    advanced: BTreeMap<TargetId, u64>,
     /// Ranges and pages that were cleared.
     pub clears: u64,
     /// Those that do not run, since when.
@@ -116,6 +118,7 @@ impl Simulated {
             pattern,
             now: 0,
             targets: BTreeMap::new(),
+            advanced: BTreeMap::new(),
             clears: 0,
             asleep: BTreeMap::new(),
             tells_who_runs: false,
@@ -126,6 +129,7 @@ impl Simulated {
     /// From now on accesses follow another pattern; what was accessed stays so.
     pub fn change(&mut self, pattern: Pattern) {
         self.pattern = pattern;
+        self.advanced.clear();
         let (pattern, now) = (&self.pattern, self.now);
         for blocks in self.targets.values_mut() {
             for (addr, pages) in blocks.iter_mut() {
@@ -159,8 +163,9 @@ impl Simulated {
     /// Lets the front come as far as it is by now. What is new is young.
     fn advance(&mut self, target: TargetId) {
         let reached = self.pattern.reached(self.now);
+        let mut at = self.advanced.get(&target).copied().unwrap_or(0).clamp(reached.start, reached.end);
+        self.advanced.insert(target, reached.end);
         let blocks = self.blocks(target);
-        let mut at = reached.start;
         while at < reached.end {
             let block = blocks.entry(at & !(BLOCK_SIZE - 1)).or_insert_with(|| vec![(false, 0); 512]);
             let page = &mut block[(at % BLOCK_SIZE / PAGE) as usize];

@@ -1,5 +1,6 @@
 //! `isotherm lab`.
 
+pub mod ablate;
 mod experiment;
 pub mod fork;
 pub mod frames;
