@@ -92,7 +92,8 @@
 //!   [`MAX_BATCH`] at a time, and put back when the host has acknowledged. An allocation that finds nothing while blocks
 //!   are away fails with [`GetError::Reporting`], not with `OutOfMemory`.
 //!
-//! The unsafe code is the lock's (`lock.rs`, `sync.rs`) and the carving of the metadata. `tests/loom.rs` runs each of these
+//! The unsafe code is the lock's (`lock.rs`, `sync.rs`), and the making of [`OwnedBlock`]s of what was taken off the
+//! bitfields. `tests/loom.rs` runs each of these
 //! rules through all interleavings with up to four preemptions; breaking one makes its model fail.
 //!
 //! # Reporting
@@ -108,7 +109,8 @@
 //!
 //! | rule | file |
 //! |---|---|
-//! | allocating and freeing, the caches, the pressure | `zone.rs` |
+//! | allocating, the caches, the pressure | `zone.rs` |
+//! | freeing | `zone/free.rs` |
 //! | many frames at a time | `bulk.rs` |
 //! | pageblocks, mobility, what `settle` keeps true | `buddy.rs`, `lists.rs` |
 //! | runs of ones | `bits.rs` |

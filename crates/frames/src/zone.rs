@@ -1,3 +1,5 @@
+mod free;
+
 use core::fmt;
 use core::mem::MaybeUninit;
 
@@ -8,7 +10,7 @@ use isotherm_page::{PageArray, RangeError};
 use crate::bits::PAGEBLOCK;
 use crate::buddy::Buddy;
 use crate::cache::{BATCH, Cache, HUGE_BATCH, Words};
-use crate::error::{GetAtError, GetError, PutError, ZoneError};
+use crate::error::{GetAtError, GetError, ZoneError};
 use crate::lists::{Pageblock, Place};
 use crate::lock::{Guard, Lock};
 use crate::metadata::{metadata_size, zone_size};
@@ -17,7 +19,9 @@ use crate::schedule::Schedule;
 use crate::sync::{AtomicU16, AtomicU32, Ordering};
 use crate::tag::{Home, MOST_CACHES, Tag};
 use crate::waiting::Waiting;
-use crate::{Block, Config, Frame, FrameRange, Level, Mobility, Order, OwnedBlock, Watermarks};
+use crate::{Block, Config, FrameRange, Level, Mobility, Order, OwnedBlock, Watermarks};
+
+pub use free::Parts;
 
 /// What the zone's lock guards.
 pub(crate) struct Core<'m> {
@@ -162,61 +166,6 @@ impl<'m> Zone<'m> {
         self.get_above(0, cpu, order, mobility)
     }
 
-    /// Frees a block that [`Zone::get`] or one of its kind gave. Any CPU may.
-    ///
-    /// # Errors
-    /// No such block is allocated, which only a block that `unsafe` code made up can be. It is found out by the block's tag,
-    /// also when two CPUs free the same block at the very same time.
-    #[inline]
-    pub fn put(&self, cpu: usize, block: OwnedBlock) -> Result<(), PutError> {
-        let block = block.into_block();
-        let local = self.spans.local(block).ok_or(PutError::Foreign(block))?;
-        if Cache::holds(block.order)
-            && let Some(mut cache) = self.try_cache(cpu)
-        {
-            let slot = &self.tags[local as usize];
-            // Nearly always a block goes back to the cache it came from. Relaxed: that cache's lock orders all that clear
-            // this tag.
-            let tag = Tag(slot.load(Ordering::Relaxed));
-            if tag.is_of_cache(block.order, cpu) && self.pressure.load(Ordering::Relaxed) == 0 {
-                slot.store(Tag::NONE.0, Ordering::Relaxed);
-                if !cache.push(block.order, tag.mobility(), local) {
-                    self.put_cached(cache, local, block.order, tag.mobility());
-                }
-                return Ok(());
-            }
-        }
-        self.put_elsewhere(cpu, block)
-    }
-
-    /// [`Zone::put`] of a block that does not go back to the cache it came from.
-    #[inline(never)]
-    fn put_elsewhere(&self, cpu: usize, block: Block) -> Result<(), PutError> {
-        let (local, tag) = self.allocated(block)?;
-        match tag.home() {
-            Home::Zone => {
-                let mut core = self.core();
-                self.clear(local, tag, block)?;
-                self.put_back(&mut core, local, block.order);
-                return Ok(());
-            }
-            Home::Cache(home) => {
-                let _home = self.lock_cache(home);
-                self.clear(local, tag, block)?;
-            }
-        }
-        match self.try_cache(cpu) {
-            Some(cache) if self.pressure.load(Ordering::Relaxed) == 0 => {
-                self.put_cached(cache, local, block.order, tag.mobility());
-            }
-            cache => {
-                drop(cache);
-                self.put_back(&mut self.core(), local, block.order);
-            }
-        }
-        Ok(())
-    }
-
     /// Allocates exactly this block, if all of it is free.
     ///
     /// # Errors
@@ -238,28 +187,6 @@ impl<'m> Zone<'m> {
         }
         drop(core);
         Ok(self.hand_out(local, block.order, mobility, Home::Zone))
-    }
-
-    /// Makes an allocated block several of a smaller order. An `order` that is not smaller changes nothing.
-    ///
-    /// # Errors
-    /// No such block is allocated, as in [`Zone::put`].
-    pub fn split(&self, block: OwnedBlock, order: Order) -> Result<Parts, PutError> {
-        let block = block.into_block();
-        let (local, mobility) = self.claim(block)?;
-        let order = order.min(block.order);
-        if block.order >= Order::HUGE {
-            // As it was whole, nobody looked at whom its pageblocks are for; a cache may have handed it out anew since.
-            let mut core = self.core();
-            let pageblocks = 1 << (block.order.get() - Order::HUGE.get());
-            for at in (local..).step_by(PAGEBLOCK as usize).take(pageblocks) {
-                core.buddy.assign(at, mobility);
-            }
-        }
-        for part in (local..).step_by(1 << order.get()).take(1 << (block.order.get() - order.get())) {
-            self.tag(part, order, mobility, Home::Zone);
-        }
-        Ok(Parts { next: block.frame, left: 1 << (block.order.get() - order.get()), order })
     }
 
     /// Gives everything in a CPU's cache back to the zone, where it can merge and be reported.
@@ -380,12 +307,6 @@ impl<'m> Zone<'m> {
         self.caches.get(cpu)?.0.try_lock()
     }
 
-    /// The lock of the cache that a tag names, once it is free.
-    #[inline]
-    pub(crate) fn lock_cache(&self, cache: usize) -> Guard<'m, Cache> {
-        self.caches[cache].0.lock(self.relax)
-    }
-
     /// The block, from now on its owner's.
     #[inline]
     fn hand_out(&self, local: u32, order: Order, mobility: Mobility, home: Home) -> OwnedBlock {
@@ -398,65 +319,6 @@ impl<'m> Zone<'m> {
     pub(crate) fn tag(&self, local: u32, order: Order, mobility: Mobility, home: Home) {
         // Relaxed: nobody knows the block yet, and whoever learns of it does so from its owner.
         self.tags[local as usize].store(Tag::of(order, mobility, home).0, Ordering::Relaxed);
-    }
-
-    /// The tag of a block, if the block is allocated just now.
-    #[inline]
-    pub(crate) fn allocated(&self, block: Block) -> Result<(u32, Tag), PutError> {
-        let local = self.spans.local(block).ok_or(PutError::Foreign(block))?;
-        let tag = Tag(self.tags[local as usize].load(Ordering::Relaxed));
-        if tag.order() == Some(block.order) { Ok((local, tag)) } else { Err(refusal(block, tag)) }
-    }
-
-    /// Clears a tag under the lock that it names, unless another CPU has done so since it was read.
-    #[inline]
-    pub(crate) fn clear(&self, local: u32, tag: Tag, block: Block) -> Result<(), PutError> {
-        let slot = &self.tags[local as usize];
-        // Relaxed: the lock orders all that clear this tag.
-        if slot.load(Ordering::Relaxed) != tag.0 {
-            return Err(PutError::NotAllocated(block));
-        }
-        slot.store(Tag::NONE.0, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Takes the allocated block out of its owner's hand: checks its tag, and clears it.
-    pub(crate) fn claim(&self, block: Block) -> Result<(u32, Mobility), PutError> {
-        let (local, tag) = self.allocated(block)?;
-        match tag.home() {
-            Home::Zone => {
-                let _core = self.core();
-                self.clear(local, tag, block)?;
-            }
-            Home::Cache(home) => {
-                let _home = self.lock_cache(home);
-                self.clear(local, tag, block)?;
-            }
-        }
-        Ok((local, tag.mobility()))
-    }
-
-    /// Puts a block into a cache, of which a part goes to the zone first if it is full.
-    #[inline(never)]
-    fn put_cached(&self, mut cache: Guard<'_, Cache>, local: u32, order: Order, mobility: Mobility) {
-        if order == Order::BASE {
-            let frames = &mut cache.frames[mobility as usize];
-            if !frames.push(local) {
-                self.spill(frames.oldest(BATCH));
-                frames.push(local);
-            }
-        } else if !cache.huge.push(local) {
-            let mut core = self.core();
-            cache.huge.oldest(HUGE_BATCH).for_each(|huge| self.put_back(&mut core, huge, order));
-            drop(core);
-            cache.huge.push(local);
-        }
-        cache.used = true;
-    }
-
-    #[cold]
-    fn spill(&self, frames: impl Iterator<Item = u32>) {
-        put_frames(&mut self.core(), frames);
     }
 
     fn empty(&self, cache: &mut Cache) {
@@ -533,37 +395,6 @@ impl<'m> Zone<'m> {
         // Whoever locks a cache after we have emptied it sees this, as the lock orders the two; that is all that is needed.
         self.pressure.fetch_add(1, Ordering::Relaxed);
         Pressure(&self.pressure)
-    }
-}
-
-/// What is wrong with freeing a block of which the tag says something else.
-#[cold]
-fn refusal(block: Block, tag: Tag) -> PutError {
-    match tag.order() {
-        _ if !block.is_aligned() => PutError::Misaligned(block),
-        Some(allocated) => PutError::WrongOrder { block, allocated },
-        None => PutError::NotAllocated(block),
-    }
-}
-
-/// The parts of a block that was [split](Zone::split), the lowest first. Those not taken out stay allocated.
-#[derive(Debug)]
-#[must_use = "parts that are not taken out stay allocated"]
-pub struct Parts {
-    next: Frame,
-    left: u64,
-    order: Order,
-}
-
-impl Iterator for Parts {
-    type Item = OwnedBlock;
-
-    fn next(&mut self) -> Option<OwnedBlock> {
-        self.left = self.left.checked_sub(1)?;
-        let block = Block::new(self.next, self.order);
-        self.next = self.next.add(self.order.frames());
-        // SAFETY: the zone has made this block of one that was consumed, and it is given out once.
-        Some(unsafe { OwnedBlock::new(block) })
     }
 }
 

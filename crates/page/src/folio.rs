@@ -85,12 +85,14 @@ impl<'m> FolioView<'m> {
     }
 
     /// The first frame.
+    #[inline]
     #[must_use]
     pub fn head(&self) -> Frame {
         self.head
     }
 
     /// The frame that was asked for.
+    #[inline]
     #[must_use]
     pub fn frame(&self) -> Frame {
         self.head.add(u64::from(self.offset))
@@ -118,12 +120,14 @@ impl<'m> FolioView<'m> {
     }
 
     /// References, those of mappings included.
+    #[inline]
     #[must_use]
     pub fn refs(&self) -> u32 {
         self.meta.counts.load(Ordering::Acquire) as u32
     }
 
     /// Mappings of pages; a huge leaf counts as all its pages.
+    #[inline]
     #[must_use]
     pub fn maps(&self) -> u32 {
         (self.meta.counts.load(Ordering::Acquire) >> 32) as u32
@@ -360,12 +364,14 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
     }
 
     /// What is known of it.
+    #[inline]
     #[must_use]
     pub fn view(&self) -> FolioView<'m> {
         self.view
     }
 
     /// The pages it is of.
+    #[inline]
     #[must_use]
     pub fn pages(&self) -> &'m P {
         self.pages

@@ -6,8 +6,9 @@ use crate::sync::Ordering;
 
 const LOCKED: u32 = 1;
 const STALE: u32 = 2;
-/// Set in the stored progression, so that it is no folio's count of references.
-const NO_COUNT: u32 = 31;
+/// A progression is stored rotated by this, so that its bit 0, which is set, becomes bit 31, and the word is no folio's
+/// count of references: see [`PageMeta`]. One instruction, as it is read several times a table.
+const ROTATION: u32 = 31;
 
 /// The metadata of a page that is a page table.
 ///
@@ -69,15 +70,15 @@ impl TableMeta {
     #[inline(always)]
     #[must_use]
     pub fn progression(&self) -> u64 {
-        swap(self.0.counts.load(Ordering::Relaxed))
+        self.0.counts.load(Ordering::Relaxed).rotate_right(ROTATION)
     }
 
     /// Says it of the entries; 0 if it holds no longer. Only present entries, whose bit 0 is set in every format, are
     /// remembered; of others nothing is known.
     #[inline(always)]
     pub fn set_progression(&self, raw: u64) {
-        // One of bit 0 and bit 31 is always known to be 1 while something is stored: see `PageMeta`.
-        self.0.counts.store(if raw & 1 == 0 { 0 } else { swap(raw) }, Ordering::Relaxed);
+        let stored = if raw & 1 == 0 { 0 } else { raw.rotate_left(ROTATION) };
+        self.0.counts.store(stored, Ordering::Relaxed);
     }
 
     /// A number that the holder of the lock counts up by [`change`](Self::change): a sequence count in Linux' words. If it is
@@ -101,13 +102,6 @@ impl TableMeta {
         self.0.counts.store(0, Ordering::Relaxed);
         self.0.set_kind(Kind::Unused, 0, 0);
     }
-}
-
-/// Exchanges bits 0 and 31.
-#[inline(always)]
-const fn swap(word: u64) -> u64 {
-    let differ = (word >> NO_COUNT ^ word) & 1;
-    word ^ differ ^ differ << NO_COUNT
 }
 
 #[cfg(all(test, not(loom)))]
