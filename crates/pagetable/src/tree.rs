@@ -40,12 +40,16 @@ impl<'m, M: Machine> Preallocated<'m, M> {
         let most = usize::try_from(most).unwrap_or(MOST).clamp(1, self.want);
         self.want = (self.want * 2).min(MOST);
         let got = self.machine.alloc_tables(&mut self.frames[..most]).min(most);
-        for (n, &frame) in self.frames[..got].iter().enumerate() {
-            let meta = self.machine.meta(frame).ok_or(Error::UnknownFrame)?;
+        // What the allocator should not have given stays where it is.
+        let made = self.frames[..got].iter().take_while(|&&frame| {
+            let meta = self.machine.meta(frame);
             // SAFETY: `Frames` promises that the frame is ours alone; `retire` ends the table.
-            unsafe { meta.make_table() }.ok_or(Error::InUse)?;
-            // What the allocator should not have given stays where it is.
-            self.left = 0..n + 1;
+            meta.is_some_and(|meta| unsafe { meta.make_table() }.is_some())
+        });
+        let made = made.count();
+        self.left = 0..made;
+        if made < got {
+            return Err(Error::InUse);
         }
         if got == 0 { Err(Error::NoTableFrame) } else { Ok(()) }
     }
