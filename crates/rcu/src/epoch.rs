@@ -1,5 +1,6 @@
 //! RCU by the epochs of crossbeam.
 
+use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,9 @@ use crate::{Callback, Rcu, RcuHead, Reclaim};
 /// RCU for the threads of a process, by the default collector of crossbeam-epoch: threads need not register, and may end at
 /// any time. A guard costs a full memory barrier, and deferring allocates now and then; [`Qsbr`](crate::Qsbr) does neither.
 ///
-/// Callbacks run on whatever thread makes a guard or waits later. All instances are the same one.
+/// Callbacks run on whatever thread makes a guard, defers, advances or waits later, inside that very call: whoever does
+/// so holds no lock that any callback takes. There is no barrier that waits for all callbacks: some are run only after the
+/// thread that deferred them ends or defers more, or never if the process ends before. All instances are the same one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Epoch;
 
@@ -20,12 +23,22 @@ impl Epoch {
     }
 }
 
+/// A read-side critical section of [`Epoch`]. It stays on its thread.
+pub struct EpochGuard(#[expect(dead_code, reason = "its drop ends the section")] crossbeam_epoch::Guard);
+
+impl fmt::Debug for EpochGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EpochGuard").finish_non_exhaustive()
+    }
+}
+
 impl Rcu for Epoch {
-    type Guard<'a> = crossbeam_epoch::Guard;
+    /// Crossbeam's own guard would have safe functions that end the section, as `repin`.
+    type Guard<'a> = EpochGuard;
 
     #[inline]
-    fn read_lock(&self) -> Self::Guard<'_> {
-        crossbeam_epoch::pin()
+    fn read_lock(&self) -> EpochGuard {
+        EpochGuard(crossbeam_epoch::pin())
     }
 }
 
@@ -57,7 +70,11 @@ unsafe impl Reclaim for Epoch {
     }
 
     fn synchronize(&self) {
-        assert!(!crossbeam_epoch::is_pinned(), "synchronize inside a read-side critical section");
+        // Crossbeam is in a section of its own while it runs callbacks.
+        assert!(
+            !crossbeam_epoch::is_pinned(),
+            "synchronize inside a read-side critical section or a callback"
+        );
         let over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&over);
         crossbeam_epoch::pin().defer(move || flag.store(true, Ordering::Release));

@@ -1,8 +1,9 @@
 //! The link of an object that waits for its grace period, and lists of such links.
 
-use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr::{NonNull, null_mut};
+
+use crate::sync::{UnsafeCell, const_unless_loom};
 
 /// What is called after the grace period, with the head that was deferred. From the head it finds the object: the head is
 /// the first field of a `repr(C)` type, or lies at a known offset.
@@ -30,39 +31,43 @@ unsafe impl Sync for RcuHead {}
 unsafe impl Send for RcuHead {}
 
 impl RcuHead {
-    /// A head in no list.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { link: UnsafeCell::new(Link { next: null_mut(), callback: None }) }
+    const_unless_loom! {
+        /// A head in no list.
+        #[must_use]
+        pub fn new() -> Self {
+            Self { link: UnsafeCell::new(Link { next: null_mut(), callback: None }) }
+        }
     }
 
     /// # Safety
     /// The head is valid, and nobody else uses it.
-    unsafe fn link<'a>(head: NonNull<Self>) -> &'a mut Link {
-        // SAFETY: the caller vouches for it. The pointer is not made from a reference to the head: it keeps the object's
-        // provenance.
-        unsafe { &mut *UnsafeCell::raw_get(&raw const (*head.as_ptr()).link) }
+    unsafe fn link<R>(head: NonNull<Self>, access: impl FnOnce(&mut Link) -> R) -> R {
+        // SAFETY: the caller vouches for it. Only the link is accessed through this reference; `head` itself keeps the
+        // provenance of the object, for the callback.
+        let link = unsafe { &(*head.as_ptr()).link };
+        // SAFETY: the caller vouches for it.
+        link.with_mut(|link| access(unsafe { &mut *link }))
     }
 
     /// # Safety
     /// As for [`link`](Self::link).
     pub(crate) unsafe fn prepare(head: NonNull<Self>, callback: Callback) {
         // SAFETY: the caller vouches for it.
-        unsafe { Self::link(head) }.callback = Some(callback);
+        unsafe { Self::link(head, |link| link.callback = Some(callback)) };
     }
 
     /// # Safety
     /// As for [`link`](Self::link).
     pub(crate) unsafe fn set_next(head: NonNull<Self>, next: *mut Self) {
         // SAFETY: the caller vouches for it.
-        unsafe { Self::link(head) }.next = next;
+        unsafe { Self::link(head, |link| link.next = next) };
     }
 
     /// # Safety
     /// The head was deferred, its grace period is over, and it is in no list any more.
     pub(crate) unsafe fn call(head: NonNull<Self>) {
         // SAFETY: the caller vouches for it.
-        let callback = unsafe { Self::link(head) }.callback.take();
+        let callback = unsafe { Self::link(head, |link| link.callback.take()) };
         if let Some(callback) = callback {
             // SAFETY: whoever deferred it vouched for the callback.
             unsafe { callback(head) };
@@ -106,8 +111,7 @@ impl List {
         let mut list = Self::new();
         while let Some(this) = NonNull::new(head) {
             // SAFETY: it is one of the chain.
-            let link = unsafe { RcuHead::link(this) };
-            head = core::mem::replace(&mut link.next, list.first);
+            head = unsafe { RcuHead::link(this, |link| core::mem::replace(&mut link.next, list.first)) };
             if list.last.is_null() {
                 list.last = this.as_ptr();
             }
@@ -130,7 +134,7 @@ impl List {
     pub(crate) fn pop(&mut self) -> Option<NonNull<RcuHead>> {
         let first = NonNull::new(self.first)?;
         // SAFETY: the first of a list is valid, and the list's own.
-        self.first = unsafe { RcuHead::link(first) }.next;
+        self.first = unsafe { RcuHead::link(first, |link| link.next) };
         if self.first.is_null() {
             self.last = null_mut();
         }

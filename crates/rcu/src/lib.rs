@@ -29,11 +29,14 @@ mod qsbr;
 mod sync;
 
 #[cfg(feature = "std")]
-pub use epoch::Epoch;
+pub use epoch::{Epoch, EpochGuard};
 pub use head::{Callback, RcuHead};
 pub use qsbr::{Cpus, Qsbr, QsbrGuard};
 #[cfg(feature = "std")]
 pub use qsbr::{Joined, Threads, TooManyThreads};
+#[cfg(loom)]
+#[doc(hidden)]
+pub use sync::interrupt;
 
 use core::ptr::NonNull;
 
@@ -50,24 +53,36 @@ pub trait Rcu {
 
 /// The updaters' side of RCU.
 ///
+/// # Where callbacks run
+/// A callback is called by some CPU or thread that is inside a function of the implementation, which states which functions
+/// these are: those of [`Qsbr`] are `advance`, `barrier` and its drop; for `Epoch` it is every function, `read_lock` too.
+/// Hence:
+///
+/// - Who calls such a function holds no lock that a callback takes.
+/// - A callback may defer, and start sections. It does not wait for a grace period, nor for other callbacks: it may be what
+///   they wait for.
+///
 /// # Safety
 /// A callback given to [`defer`](Self::defer) does not run, and [`synchronize`](Self::synchronize) does not return, before
-/// every [`Rcu::Guard`] of this instance that existed at the time of the call is gone. All that was done under those guards
-/// happens before the callback or the return. What the caller did before the call is seen by every guard that is made later
-/// and outlives the callback's start.
+/// every [`Rcu::Guard`] of this instance that existed at the time of the call has been dropped. All that was done under those
+/// guards happens before the callback or the return. And a guard that is still alive when the callback runs, or when
+/// `synchronize` returns, was created after the call; what is read under it is as new as what the caller did before the
+/// call.
 pub unsafe trait Reclaim: Rcu {
-    /// Has `callback` called with `head` once, after a grace period. Callable inside a section, and never waits.
+    /// Has `callback` called with `head` once, after a grace period. Callable inside a section, and never waits for a grace
+    /// period.
     ///
     /// # Safety
     /// - `head` is valid and stays so until the callback is called. Nobody else uses it until then, and it is in no
     ///   other call.
-    /// - `callback` may be called with it by any CPU or thread, outside of any section of this call's.
+    /// - `callback` may be called with it by any CPU or thread, as described [above](Self#where-callbacks-run).
     unsafe fn defer(&self, head: NonNull<RcuHead>, callback: Callback);
 
     /// Waits for a grace period.
     ///
     /// # Panics
-    /// Inside a read-side critical section of this CPU or thread, where it would wait for itself.
+    /// Inside a read-side critical section of this CPU or thread, where it would wait for itself. In callbacks it may panic
+    /// or never return.
     fn synchronize(&self);
 }
 

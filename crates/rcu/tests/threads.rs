@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use isotherm_rcu::{Epoch, Qsbr, Rcu, RcuHead, Reclaim, Threads, TooManyThreads};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::thread;
@@ -149,9 +150,78 @@ fn a_thread_that_has_not_joined_cannot_read() {
     let _guard = other.read_lock();
 }
 
+/// A thread is no CPU of what it has not joined, and is told so.
 #[test]
-#[should_panic = "synchronize inside a read-side critical section"]
-fn waiting_for_oneself_is_refused() {
+fn a_thread_that_has_not_joined_can_do_nothing() {
+    let qsbr = Qsbr::<Threads, 1>::for_threads();
+    let all: [(&str, &dyn Fn()); 5] = [
+        ("quiescent", &|| _ = qsbr.quiescent()),
+        ("online", &|| _ = qsbr.online()),
+        ("advance", &|| _ = qsbr.advance(1)),
+        ("synchronize", &|| qsbr.synchronize()),
+        ("defer", &|| {
+            let head = RcuHead::new();
+            // SAFETY: it panics, so the head is not kept.
+            unsafe { qsbr.defer(NonNull::from(&head), |_| ()) };
+        }),
+    ];
+    for (name, call) in all {
+        let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+        let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(|s| &**s));
+        assert_eq!(message, Some("this thread has not joined"), "{name}");
+    }
+}
+
+#[test]
+fn a_thread_that_left_before_its_last_guard_leaves_with_that() {
+    let freed = AtomicU64::new(0);
+    let (one, other) = (Qsbr::<Threads, 1>::for_threads(), Qsbr::<Threads, 1>::for_threads());
+    let joined = one.join().unwrap();
+    let (outer, inner) = (one.read_lock(), one.read_lock());
+    drop(joined);
+    drop(inner);
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(one.join().unwrap_err(), TooManyThreads { limit: 1 }));
+    });
+    drop(outer);
+    let _joined = other.join().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _joined = one.join().unwrap();
+            let object = Object::new(0, &freed);
+            // SAFETY: nobody else has it.
+            unsafe { one.defer(NonNull::new_unchecked(&raw mut (*object).head), free) };
+            one.barrier();
+        });
+    });
+    assert_eq!(freed.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn nobody_waits_for_a_thread_that_blocks_offline() {
+    let qsbr = Qsbr::<Threads, 2>::for_threads();
+    let mut joined = qsbr.join().unwrap();
+    joined.offline(|| {
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(qsbr.read_lock()))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(qsbr.join()))).is_err());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _joined = qsbr.join().unwrap();
+                qsbr.synchronize();
+            });
+        });
+    });
+    // It is back, also after a panic.
+    let unwound =
+        catch_unwind(AssertUnwindSafe(|| joined.offline(|| std::panic::resume_unwind(Box::new(())))));
+    assert!(unwound.is_err());
+    drop(qsbr.read_lock());
+    assert!(qsbr.quiescent());
+}
+
+#[test]
+#[should_panic = "synchronize inside a read-side critical section or a callback"]
+fn waiting_for_oneself_is_refused_by_epochs() {
     let _guard = Epoch.read_lock();
     Epoch.synchronize();
 }

@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 use core::marker::PhantomData;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, PoisonError};
 
@@ -9,6 +10,9 @@ use super::{Cpus, Qsbr};
 
 /// Threads of a process as the CPUs of a [`Qsbr`]: emulators' vCPUs, workers of a pool. A thread reads after it
 /// [joined](Qsbr::join), and then reports quiescent states as a CPU does. A guard is a counter of the thread's.
+///
+/// All functions of [`Qsbr`] that concern the calling CPU panic in a thread that has not joined: `read_lock`, `defer`,
+/// `synchronize`, `barrier` with callbacks to wait for, `quiescent`, `online` and `advance`.
 #[derive(Debug)]
 pub struct Threads {
     /// Tells it from all others, also from those that are gone. Not 0.
@@ -34,10 +38,21 @@ struct Member {
 }
 
 const NOBODY: Member = Member { of: 0, index: 0 };
+/// In [`Joined::offline`]: a member of nothing that has an identity.
+const AWAY: Member = Member { of: u64::MAX, index: 0 };
+
+/// What is left to do when the last guard of a thread is dropped, if its [`Joined`] was dropped before.
+#[derive(Clone, Copy)]
+struct Leaving {
+    qsbr: NonNull<()>,
+    /// Takes the thread out of it.
+    leave: unsafe fn(NonNull<()>),
+}
 
 thread_local! {
     static MEMBER: Cell<Member> = const { Cell::new(NOBODY) };
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static LEAVING: Cell<Option<Leaving>> = const { Cell::new(None) };
 }
 
 /// The next identity. Never loom's: what threads are is not part of its models.
@@ -59,7 +74,14 @@ impl Drop for ThreadSection {
     fn drop(&mut self) {
         // A compiler barrier: nothing of the section moves past its end.
         compiler_fence(Ordering::SeqCst);
-        DEPTH.set(DEPTH.get() - 1);
+        let depth = DEPTH.get() - 1;
+        DEPTH.set(depth);
+        if depth == 0
+            && let Some(Leaving { qsbr, leave }) = LEAVING.take()
+        {
+            // SAFETY: it was put there while this section was alive, whose guard still borrows the `Qsbr`.
+            unsafe { leave(qsbr) };
+        }
     }
 }
 
@@ -71,7 +93,8 @@ unsafe impl Cpus for Threads {
     #[inline]
     fn enter(&self) -> ThreadSection {
         assert!(self.member().is_some(), "this thread has not joined");
-        DEPTH.set(DEPTH.get() + 1);
+        // Guards that were forgotten add up. Wrapping would end the sections of those that are alive.
+        DEPTH.set(DEPTH.get().checked_add(1).expect("too many read-side critical sections"));
         compiler_fence(Ordering::SeqCst);
         ThreadSection(PhantomData)
     }
@@ -83,7 +106,7 @@ unsafe impl Cpus for Threads {
 
     #[inline]
     fn current(&self) -> usize {
-        self.member().map_or(usize::MAX, |member| member.index)
+        self.member().expect("this thread has not joined").index
     }
 
     fn relax(&self, _tries: u32) {
@@ -91,11 +114,38 @@ unsafe impl Cpus for Threads {
     }
 }
 
-/// A thread's membership. The thread is online until it is dropped.
+/// A thread's membership. The thread is online until it is dropped, or until the last guard is, if that is later.
 #[derive(Debug)]
 pub struct Joined<'q, const CPUS: usize> {
     qsbr: &'q Qsbr<Threads, CPUS>,
     _not_send: PhantomData<*mut ()>,
+}
+
+impl<const CPUS: usize> Joined<'_, CPUS> {
+    /// Runs `f`, which may block for long, without anyone waiting for this thread. Within `f` the thread is no member, so
+    /// it cannot enter a section, defer or wait for a grace period, nor join anything else.
+    ///
+    /// # Panics
+    /// Inside a read-side critical section, or as `f` does. The thread is a member again thereafter.
+    pub fn offline<T>(&mut self, f: impl FnOnce() -> T) -> T {
+        struct Back<'a, const CPUS: usize>(&'a Qsbr<Threads, CPUS>, Member);
+
+        impl<const CPUS: usize> Drop for Back<'_, CPUS> {
+            fn drop(&mut self) {
+                MEMBER.set(self.1);
+                self.0.online();
+            }
+        }
+
+        let threads = &self.qsbr.cpus;
+        assert!(!threads.in_section(), "offline inside a read-side critical section");
+        let member = threads.member().expect("this thread has not joined");
+        MEMBER.set(AWAY);
+        // SAFETY: the thread is in no section, and enters none before it is a member again and online.
+        unsafe { self.qsbr.offline(member.index) };
+        let _back = Back(self.qsbr, member);
+        f()
+    }
 }
 
 impl<const CPUS: usize> Qsbr<Threads, CPUS> {
@@ -119,7 +169,7 @@ impl<const CPUS: usize> Qsbr<Threads, CPUS> {
     /// `CPUS` threads are members already.
     ///
     /// # Panics
-    /// The thread is a member already, of this or of another.
+    /// The thread is a member already, of this or of another; also if it dropped its [`Joined`] and not yet its guards.
     pub fn join(&self) -> Result<Joined<'_, CPUS>, TooManyThreads> {
         assert!(MEMBER.get().of == NOBODY.of, "this thread has joined already");
         let mut taken = self.cpus.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,17 +181,42 @@ impl<const CPUS: usize> Qsbr<Threads, CPUS> {
     }
 }
 
+impl<const CPUS: usize> Qsbr<Threads, CPUS> {
+    /// Ends the calling thread's membership. It is in no section.
+    fn leave(&self) {
+        let index = self.cpus.current();
+        MEMBER.set(NOBODY);
+        // SAFETY: the thread is in no section, and enters none without being a member.
+        unsafe { self.offline(index) };
+        self.cpus.taken.lock().unwrap_or_else(PoisonError::into_inner)[index] = false;
+    }
+
+    /// # Safety
+    /// The pointer comes from a reference to `Self` that is still valid. The thread is a member and in no section.
+    unsafe fn leave_erased(qsbr: NonNull<()>) {
+        // SAFETY: the caller vouches for it.
+        unsafe { qsbr.cast::<Self>().as_ref() }.leave();
+    }
+}
+
 impl<const CPUS: usize> Drop for Joined<'_, CPUS> {
     fn drop(&mut self) {
-        let threads = &self.qsbr.cpus;
-        // A guard can outlive this value: then the thread stays a member, and nothing is freed any more.
-        if threads.in_section() {
-            return;
+        if self.qsbr.cpus.in_section() {
+            let qsbr = NonNull::from(self.qsbr).cast();
+            LEAVING.set(Some(Leaving { qsbr, leave: Qsbr::<Threads, CPUS>::leave_erased }));
+        } else {
+            self.qsbr.leave();
         }
-        let index = threads.current();
-        // SAFETY: the thread is in no section, and without being a member enters none.
-        unsafe { self.qsbr.offline(index) };
-        MEMBER.set(NOBODY);
-        threads.taken.lock().unwrap_or_else(PoisonError::into_inner)[index] = false;
     }
+}
+
+#[cfg(all(test, not(loom)))]
+#[test]
+#[should_panic = "too many read-side critical sections"]
+fn sections_that_are_forgotten_are_counted_up_to_a_limit() {
+    let qsbr = Qsbr::<Threads, 1>::for_threads();
+    let _joined = core::mem::ManuallyDrop::new(qsbr.join());
+    // As 2^32-1 guards that were forgotten leave it.
+    DEPTH.set(u32::MAX);
+    let _guard = qsbr.cpus.enter();
 }
