@@ -133,11 +133,12 @@ impl<'m> FolioView<'m> {
         (self.meta.counts.load(Ordering::Acquire) >> 32) as u32
     }
 
-    /// Pins.
+    /// Pins. Who finds none sees what the holders of those that ended have written to the folio's memory.
     #[inline]
     #[must_use]
     pub fn pins(&self) -> u32 {
-        self.meta.word.load(Ordering::Relaxed)
+        // Acquire pairs with the release of an ended pin.
+        self.meta.word.load(Ordering::Acquire)
     }
 
     /// Written through a mapping that is gone, since this was last taken.

@@ -88,6 +88,32 @@ unsafe fn drop_first(machine: &Machine) {
     drop(forgotten);
 }
 
+/// Whoever holds a pin writes to the page; whoever holds a reference and finds no pin, as a collapse does, copies it.
+#[test]
+fn what_was_written_under_a_pin_is_seen_when_there_is_none() {
+    loom::model(|| {
+        let machine = Machine::new();
+        let folio = machine.folio(0);
+        std::mem::forget(Folio::get(&*machine, Frame(0)).unwrap().pin());
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            // SAFETY: the page is pinned; loom checks that nobody reads it meanwhile.
+            other.contents[0].with_mut(|page| unsafe { *page = 2 });
+            let pinned = Folio::get(&*other, Frame(0)).unwrap().pin();
+            // SAFETY: the pin that was forgotten above.
+            let forgotten: Pinned<'_, Machine> = unsafe { std::ptr::read(&pinned) };
+            drop(pinned);
+            drop(forgotten);
+        });
+        if folio.pins() == 0 {
+            // SAFETY: the reference keeps the page; loom checks that nobody writes to it.
+            assert_eq!(machine.contents[0].with(|page| unsafe { *page }), 2);
+        }
+        there.join().unwrap();
+        assert_eq!((folio.pins(), folio.refs()), (0, 1));
+    });
+}
+
 /// The folio is freed and its frames are made two smaller ones: a stale look gets one of what there was, of what there is,
 /// or nothing.
 #[test]
