@@ -19,6 +19,7 @@ use core::mem::ManuallyDrop;
 
 use crate::error::PageError;
 use crate::info::{DIRTY, Info, Kind, REFERENCED};
+use crate::kinds::{clear_kinds, set_kinds};
 use crate::sync::Ordering;
 use crate::{Block, Frame, Order, OwnedBlock, PageMeta, Pages};
 
@@ -36,8 +37,17 @@ pub const MAX_FOLIO_ORDER: Order = Order::HUGE;
 
 /// One reference and one mapping.
 const MAPPED: u64 = 1 | 1 << 32;
-/// Half of what the count of references can hold: the other half is the room for additions that race.
-const MOST_REFERENCES: u32 = 1 << 31;
+/// So many references are refused. From here to [`NO_COUNT`] is the room for additions that are found to be too many
+/// only once they are made, on each CPU one of [`MOST_AT_ONCE`] at most: 2^21 CPUs.
+#[cfg(not(loom))]
+const MOST_REFERENCES: u32 = 1 << 30;
+/// As above, in reach of a model.
+#[cfg(loom)]
+const MOST_REFERENCES: u32 = 1 << 10;
+/// No folio's count is as large, a table's progression is: see [`PageMeta`].
+const NO_COUNT: u32 = 1 << 31;
+/// Mappings that are added at once: the pages of the largest folio.
+const MOST_AT_ONCE: usize = 1 << MAX_FOLIO_ORDER.get();
 
 /// What is known of the folio that a frame is part of. It holds no reference: unless the caller has one, or holds the lock
 /// of a table that maps the folio, it may be outdated, which harms nobody, for only [`Folio`]s give references back.
@@ -159,16 +169,17 @@ impl<'m> FolioView<'m> {
         self.meta.mark(dirty, referenced);
     }
 
-    /// `pages` mappings more, each with its reference.
+    /// `pages` mappings more, each with its reference: at most 512, the pages of the largest folio.
     ///
     /// # Errors
-    /// [`PageError::TooManyReferences`].
+    /// [`PageError::TooManyReferences`] if it would be 2^30 or more.
     ///
     /// # Safety
     /// A reference is held of the folio by the caller, or by an entry that stays as it is. Each mapping is given back by
-    /// [`sub_mapped`](Self::sub_mapped).
+    /// [`sub_mapped`](Self::sub_mapped). `pages` is at most 512.
     #[inline]
     pub unsafe fn add_mapped(&self, pages: usize) -> Result<(), PageError> {
+        debug_assert!(pages <= MOST_AT_ONCE, "{pages} mappings at once");
         let bits = pages as u64 * MAPPED;
         // Relaxed: whoever adds holds a reference already.
         let before = self.meta.counts.fetch_add(bits, Ordering::Relaxed);
@@ -179,19 +190,22 @@ impl<'m> FolioView<'m> {
         Ok(())
     }
 
-    /// As [`add_mapped`](Self::add_mapped), by a caller without a reference: only if the folio is still alive.
+    /// As [`add_mapped`](Self::add_mapped), `count` of them, by a caller without a reference: only if the folio is still
+    /// alive.
     ///
     /// # Errors
     /// [`PageError::NotAFolio`] if the frame is not part of a live folio of this order any more;
     /// [`PageError::TooManyReferences`].
     ///
     /// # Safety
-    /// Each mapping is given back by [`sub_mapped`](Self::sub_mapped). `pages` are these of whom the folio is.
+    /// Each mapping is given back by [`sub_mapped`](Self::sub_mapped). `count` is at most 512. `pages` are these of whom
+    /// the folio is.
     pub unsafe fn try_add_mapped<P: Pages + ?Sized>(
         &self,
         pages: &'m P,
         count: usize,
     ) -> Result<(), PageError> {
+        debug_assert!(count <= MOST_AT_ONCE, "{count} mappings at once");
         self.try_add(count as u64 * MAPPED, count as u32)?;
         let now = self.meta.load();
         if now.order() == self.info.order() {
@@ -207,7 +221,7 @@ impl<'m> FolioView<'m> {
         loop {
             let before = counts as u32;
             // No folio's count, but a table's progression: see `PageMeta`.
-            if before == 0 || before >= MOST_REFERENCES {
+            if before == 0 || before >= NO_COUNT {
                 return Err(PageError::NotAFolio);
             }
             if before.saturating_add(refs) >= MOST_REFERENCES {
@@ -448,45 +462,43 @@ impl<P: Pages + ?Sized> Drop for Pinned<'_, P> {
     }
 }
 
-/// Makes all pages of an owned block this kind, or none.
-pub(crate) fn set_kinds<P: Pages + ?Sized>(pages: &P, block: Block, kind: Kind) -> Result<(), PageError> {
-    let order = block.order.get();
-    for offset in 0..1u32 << order {
-        let why = match pages.meta(block.frame.add(u64::from(offset))) {
-            None => PageError::Unknown,
-            Some(meta) if meta.load().is_in_use() || is_tail_of_live(pages, block, offset, meta) => {
-                PageError::InUse(block)
-            }
-            Some(meta) => {
-                // Of the largest block the second half is as far from its middle: no folio is that large.
-                meta.set_kind(kind, order, offset & 0x1ff);
-                continue;
-            }
-        };
-        for before in 0..offset {
-            if let Some(meta) = pages.meta(block.frame.add(u64::from(before))) {
-                meta.set_kind(Kind::Unused, 0, 0);
-            }
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct One(PageMeta);
+
+    // SAFETY: there is one frame.
+    unsafe impl Pages for One {
+        fn meta(&self, frame: Frame) -> Option<&PageMeta> {
+            (frame.0 == 0).then_some(&self.0)
         }
-        return Err(why);
+        unsafe fn free(&self, _: OwnedBlock) {}
     }
-    Ok(())
-}
 
-/// Whether a page is the tail of a folio that is alive. Freed folios say so in their heads only, so one whose head lies
-/// in the block, where it was found unused, is none.
-fn is_tail_of_live<P: Pages + ?Sized>(pages: &P, block: Block, offset: u32, meta: &PageMeta) -> bool {
-    let info = meta.load();
-    info.is_folio()
-        && info.offset() > offset
-        && FolioView::of(pages, block.frame.add(u64::from(offset))).is_ok()
-}
-
-/// Makes all pages of a block unused.
-pub(crate) fn clear_kinds<P: Pages + ?Sized>(pages: &P, block: Block) {
-    for n in 0..block.order.frames() {
-        if let Some(meta) = pages.meta(block.frame.add(n)) {
-            meta.set_kind(Kind::Unused, 0, 0);
+    #[test]
+    fn a_count_does_not_overflow() {
+        let machine = One(PageMeta::new());
+        // SAFETY: the block is this test's.
+        let block = unsafe { OwnedBlock::new(Block::new(Frame(0), Order::BASE)) };
+        // SAFETY: as above.
+        let folio = unsafe { Folio::new(&machine, block, FolioKind::File) }.unwrap();
+        let others = u64::from(MOST_REFERENCES) - 3;
+        machine.0.counts.fetch_add(others, Ordering::Relaxed);
+        // SAFETY: the test holds a reference, and nothing is added.
+        unsafe {
+            for count in [2, MOST_AT_ONCE] {
+                assert_eq!(folio.add_mapped(count), Err(PageError::TooManyReferences));
+                assert_eq!(folio.try_add_mapped(&machine, count), Err(PageError::TooManyReferences));
+            }
         }
+        let last = Folio::get(&machine, Frame(0)).unwrap();
+        assert_eq!(Folio::get(&machine, Frame(0)).err(), Some(PageError::TooManyReferences));
+        drop(last);
+        // What two CPUs have added, and have not taken off again yet, makes it no other page.
+        machine.0.counts.fetch_add(2 * MOST_AT_ONCE as u64 * MAPPED, Ordering::Relaxed);
+        assert_eq!(Folio::get(&machine, Frame(0)).err(), Some(PageError::TooManyReferences));
+        machine.0.counts.fetch_sub(2 * MOST_AT_ONCE as u64 * MAPPED + others, Ordering::Relaxed);
+        assert_eq!((folio.refs(), folio.maps()), (1, 0));
     }
 }

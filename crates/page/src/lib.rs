@@ -75,6 +75,7 @@ mod error;
 mod folio;
 mod frame;
 mod info;
+mod kinds;
 mod list;
 mod meta;
 mod order;

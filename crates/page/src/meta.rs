@@ -8,7 +8,7 @@ use crate::table::TableMeta;
 /// [`new`](Self::new) (zeroed bytes are that), by itself or as a column of a [`PageArray`](crate::PageArray).
 ///
 /// Of a folio the head has the counts: `maps << 32 | refs` in one word, so that a batch of mappings moves both by one
-/// atomic addition. Fewer than 2^31 references are ever taken, so bit 31 of that word is clear in a folio's head. Of a
+/// atomic addition. References are refused from 2^30 on, so bit 31 of that word is clear in a folio's head. Of a
 /// page that is neither a folio's head nor a table the word is 0, and of a table it is 0 or has bit 31 set: whoever
 /// tries to take a reference by a stale look therefore never changes the word of anything but a folio.
 #[derive(Debug, Default)]

@@ -4,8 +4,9 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
-use crate::folio::{Folio, FolioKind, clear_kinds, set_kinds};
+use crate::folio::{Folio, FolioKind};
 use crate::info::Kind;
+use crate::kinds::{clear_kinds, set_kinds};
 use crate::{Block, Frame, Order, OwnedBlock, PageError, Pages};
 
 mod sealed {

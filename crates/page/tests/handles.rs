@@ -149,25 +149,6 @@ fn folios_are_aligned_and_at_most_of_order_nine() {
 }
 
 #[test]
-fn a_count_does_not_overflow() {
-    let machine = Machine::new();
-    let folio = machine.folio(0, 0);
-    let most = (1 << 31) - 3;
-    // SAFETY: the test holds a reference, and gives these back below.
-    unsafe {
-        folio.add_mapped(most).unwrap();
-        assert_eq!(folio.add_mapped(2), Err(PageError::TooManyReferences));
-        assert_eq!(folio.try_add_mapped(&machine, 2), Err(PageError::TooManyReferences));
-    }
-    let last = Folio::get(&machine, folio.head()).unwrap();
-    assert_eq!(Folio::get(&machine, folio.head()).err(), Some(PageError::TooManyReferences));
-    drop(last);
-    // SAFETY: as above.
-    unsafe { folio.view().sub_mapped(&machine, most) };
-    assert_eq!((folio.refs(), folio.maps()), (1, 0));
-}
-
-#[test]
 fn a_reverse_map_is_kept_of_folios_of_this_array_only() {
     let ranges = [FrameRange::new(FIRST, FIRST + 1024)];
     let mut memory = vec![MaybeUninit::uninit(); page_array_size(&ranges)];

@@ -114,6 +114,33 @@ fn what_was_written_under_a_pin_is_seen_when_there_is_none() {
     });
 }
 
+/// Mappings that turn out to be too many are taken off again; meanwhile the folio is one for everybody else.
+#[test]
+fn a_failing_addition_makes_the_folio_no_other_page() {
+    loom::model(|| {
+        let machine = Machine::new();
+        let folio = machine.folio(0);
+        // SAFETY: the model holds a reference, and gives these back below.
+        unsafe { folio.add_mapped(512) }.unwrap();
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            let view = FolioView::of(&*other, Frame(0)).unwrap();
+            // SAFETY: the reference of the model's is held until this thread has ended.
+            unsafe { view.add_mapped(512) }
+        });
+        match Folio::get(&*machine, Frame(0)) {
+            Ok(_) => {}
+            Err(why) => assert_eq!(why, PageError::TooManyReferences),
+        }
+        assert_eq!(there.join().unwrap(), Err(PageError::TooManyReferences));
+        assert_eq!((folio.refs(), folio.maps()), (513, 512));
+        // SAFETY: these were added above.
+        unsafe { folio.view().sub_mapped(&*machine, 512) };
+        drop(folio);
+        assert_eq!(machine.freed.load(Ordering::Relaxed), 1);
+    });
+}
+
 /// The folio is freed and its frames are made two smaller ones: a stale look gets one of what there was, of what there is,
 /// or nothing.
 #[test]
