@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 
 printf 'loom: crates/page/tests/loom.rs\n'
-RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$target/loom CARGO_INCREMENTAL=0 \
+RUSTFLAGS='--cfg loom -C debug-assertions' CARGO_TARGET_DIR=$target/loom CARGO_INCREMENTAL=0 \
 	cargo test --locked --release -p isotherm-page --test loom
 
 if rustup target list --installed 2>/dev/null | grep -qx x86_64-unknown-none ||
