@@ -77,7 +77,7 @@ impl<'m> FolioView<'m> {
         }
         let head = Frame(frame.0.wrapping_sub(u64::from(offset)));
         let meta = pages.meta(head).ok_or(PageError::Unknown)?;
-        // A folio that is freed says so in its head only: what a tail says counts as long as the head agrees.
+        // Meanwhile it may be freed, and be part of another: what a tail says counts as long as the head agrees.
         let info = meta.load();
         if info.is_folio() && offset >> info.order() == 0 {
             Ok(Self { head, info, offset, meta })
@@ -151,21 +151,13 @@ impl<'m> FolioView<'m> {
         self.meta.word.load(Ordering::Acquire)
     }
 
-    /// Written through a mapping that is gone, since this was last taken.
-    #[must_use]
-    pub fn take_dirty(&self) -> bool {
-        self.meta.take_flag(DIRTY)
-    }
-
-    /// Accessed through a mapping that is gone, since this was last taken.
-    #[must_use]
-    pub fn take_referenced(&self) -> bool {
-        self.meta.take_flag(REFERENCED)
-    }
-
     /// Remembers what page table entries said that go.
+    ///
+    /// # Safety
+    /// A reference is held of the folio by the caller, or by the mappings that go: else the bits may be those of whatever
+    /// the page is by now.
     #[inline]
-    pub fn mark(&self, dirty: bool, referenced: bool) {
+    pub unsafe fn mark(&self, dirty: bool, referenced: bool) {
         self.meta.mark(dirty, referenced);
     }
 
@@ -263,9 +255,10 @@ impl<'m> FolioView<'m> {
     /// No reference is left, and the caller gave back the last.
     #[cold]
     unsafe fn free<P: Pages + ?Sized>(self, pages: &P) {
-        self.meta.set_kind(Kind::Unused, 0, 0);
+        let block = Block::new(self.head, self.order());
+        clear_kinds(pages, block);
         // SAFETY: a folio is made of an owned block, and nobody refers to it any more.
-        unsafe { pages.free(OwnedBlock::new(Block::new(self.head, self.order()))) };
+        unsafe { pages.free(OwnedBlock::new(block)) };
     }
 }
 
@@ -392,6 +385,18 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
         self.pages
     }
 
+    /// Written through a mapping that is gone, since this was last taken.
+    #[must_use]
+    pub fn take_dirty(&self) -> bool {
+        self.view.meta.take_flag(DIRTY)
+    }
+
+    /// Accessed through a mapping that is gone, since this was last taken.
+    #[must_use]
+    pub fn take_referenced(&self) -> bool {
+        self.view.meta.take_flag(REFERENCED)
+    }
+
     /// Keeps the folio where it is, for I/O, until the value is dropped.
     pub fn pin(self) -> Pinned<'m, P> {
         self.view.meta.word.fetch_add(1, Ordering::Relaxed);
@@ -409,7 +414,6 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
         }
         let this = ManuallyDrop::new(self);
         let block = Block::new(this.view.head, this.view.order());
-        this.view.meta.set_kind(Kind::Unused, 0, 0);
         clear_kinds(this.pages, block);
         // SAFETY: the last reference was this one, and nobody gets another as the count is 0.
         Ok(unsafe { crate::Unique::of(this.pages, OwnedBlock::new(block)) })

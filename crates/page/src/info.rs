@@ -82,12 +82,6 @@ impl Info {
         Kind::of(self.0)
     }
 
-    /// Whether the page is something already, by itself: a tail is part of what its head says.
-    #[inline]
-    pub const fn is_in_use(self) -> bool {
-        self.0 & KIND != 0 && (!self.is_folio() || self.offset() == 0)
-    }
-
     #[inline]
     pub const fn is_folio(self) -> bool {
         self.0 & FOLIO != 0

@@ -1,7 +1,7 @@
 //! What the pages of a block are, all at once.
 
 use crate::info::Kind;
-use crate::{Block, FolioView, PageError, PageMeta, Pages};
+use crate::{Block, PageError, Pages};
 
 /// Makes all pages of an owned block this kind, or none.
 pub(crate) fn set_kinds<P: Pages + ?Sized>(pages: &P, block: Block, kind: Kind) -> Result<(), PageError> {
@@ -9,9 +9,7 @@ pub(crate) fn set_kinds<P: Pages + ?Sized>(pages: &P, block: Block, kind: Kind) 
     for offset in 0..1u32 << order {
         let why = match pages.meta(block.frame.add(u64::from(offset))) {
             None => PageError::Unknown,
-            Some(meta) if meta.load().is_in_use() || is_tail_of_live(pages, block, offset, meta) => {
-                PageError::InUse(block)
-            }
+            Some(meta) if meta.kind() != Kind::Unused => PageError::InUse(block),
             Some(meta) => {
                 // Of the largest block the second half is as far from its middle: no folio is that large.
                 meta.set_kind(kind, order, offset & 0x1ff);
@@ -26,15 +24,6 @@ pub(crate) fn set_kinds<P: Pages + ?Sized>(pages: &P, block: Block, kind: Kind) 
         return Err(why);
     }
     Ok(())
-}
-
-/// Whether a page is the tail of a folio that is alive. Freed folios say so in their heads only, so one whose head lies
-/// in the block, where it was found unused, is none.
-fn is_tail_of_live<P: Pages + ?Sized>(pages: &P, block: Block, offset: u32, meta: &PageMeta) -> bool {
-    let info = meta.load();
-    info.is_folio()
-        && info.offset() > offset
-        && FolioView::of(pages, block.frame.add(u64::from(offset))).is_ok()
 }
 
 /// Makes all pages of a block unused.

@@ -40,7 +40,7 @@
 //! of [`FolioView`], whose duty is to name entries that are gone from tables and TLBs.
 //!
 //! **Looking is free.** [`FolioView::of`] returns what a frame is part of, without a reference and without a duty. The
-//! answer may be outdated when it comes, so a view can change nothing that matters; [`Folio::get`] turns it into a
+//! answer may be outdated when it comes, so safe code changes nothing through a view; [`Folio::get`] turns it into a
 //! reference, or finds that the folio is gone.
 //!
 //! **What is not counted is not freed.** Special mappings (the zero page, device memory) hold no references. Memory that
@@ -58,6 +58,7 @@
 //! | `impl` [`Pages`] | one record a frame, for good |
 //! | [`Pages::free`] | no reference is left |
 //! | [`FolioView::add_mapped`], [`sub_mapped`](FolioView::sub_mapped) | there is, or was, an entry for it |
+//! | [`FolioView::mark`] | the entries' references are not given back yet |
 //! | [`PageMeta::make_table`], [`table`](PageMeta::table) | the page is the caller's; it is a table |
 //! | [`Unique<Reserved>::into_unused`](Unique) | it is mapped nowhere |
 //!

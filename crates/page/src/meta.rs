@@ -51,8 +51,8 @@ impl PageMeta {
         Info(self.info.load(Ordering::Relaxed))
     }
 
-    /// Makes it something else. Only the page's owner does, so no other store comes in between; a stale look may still set
-    /// or clear [`DIRTY`] and [`REFERENCED`], of which nothing depends but whether a folio is written back once too often.
+    /// Makes it something else. Only the page's owner does, and [`DIRTY`] and [`REFERENCED`] are changed by who holds a
+    /// reference, so no other store comes in between.
     #[inline]
     pub(crate) fn store(&self, info: Info) {
         self.info.store(info.0, Ordering::Relaxed);
@@ -76,14 +76,14 @@ impl PageMeta {
         }
     }
 
-    /// Makes a page a table, unlocked; `None` if it is in use already.
+    /// Makes a page a table, unlocked; `None` if it is in use already, as a tail of a folio is.
     ///
     /// # Safety
     /// The page is allocated and the caller alone owns it. [`TableMeta::end`] is called before it is freed.
     #[inline]
     pub unsafe fn make_table(&self) -> Option<&TableMeta> {
         let info = self.load();
-        if info.is_in_use() {
+        if info.kind() != Kind::Unused {
             return None;
         }
         self.word.store(0, Ordering::Relaxed);

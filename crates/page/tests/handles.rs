@@ -93,7 +93,7 @@ fn what_is_in_use_is_not_made_anything_else() {
     assert_eq!((folio.refs(), folio.kind(), machine.kinds()), (1, FolioKind::Anon, 2));
     drop(folio);
     assert_eq!(machine.freed().len(), 1);
-    // Its tail still says what it was, and is free all the same.
+    // Its tail is free as well.
     let tail = machine.block(9, 0).into_slab().unwrap();
     drop(tail);
     // SAFETY: the page is this test's.
@@ -101,6 +101,32 @@ fn what_is_in_use_is_not_made_anything_else() {
     table.set_progression(u64::MAX);
     assert_eq!(Folio::get(&machine, Frame(FIRST + 9)).err(), Some(PageError::NotAFolio));
     table.end();
+}
+
+#[test]
+fn a_tail_is_in_use_as_long_as_its_folio_is() {
+    let machine = Machine::new();
+    let folio = machine.folio(8, 2);
+    assert_eq!(machine.kinds(), 4);
+    // SAFETY: nothing is done with it.
+    assert!(unsafe { machine.metas[9].make_table() }.is_none());
+    assert!(Folio::get(&machine, Frame(FIRST + 9)).is_ok());
+    drop(folio);
+    assert_eq!((machine.kinds(), machine.freed().len()), (0, 1));
+}
+
+#[test]
+fn what_was_written_is_known_of_the_folio_that_it_was_written_to() {
+    let machine = Machine::new();
+    let first = machine.folio(8, 2);
+    // SAFETY: the folio is referred to.
+    unsafe { first.mark(true, true) };
+    assert_eq!((first.take_dirty(), first.take_dirty(), first.take_referenced()), (true, false, true));
+    // SAFETY: as above.
+    unsafe { first.mark(true, true) };
+    drop(first);
+    let second = machine.folio(8, 2);
+    assert_eq!((second.take_dirty(), second.take_referenced()), (false, false));
 }
 
 #[test]

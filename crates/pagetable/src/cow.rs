@@ -284,7 +284,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         self.machine.event(Event::Copy);
         if let Some(source) = &plan.source {
             if source.kind() == FolioKind::File {
-                source.mark(F::any_dirty(or, and), F::is_young(or));
+                // SAFETY: the mappings' references are given back below.
+                unsafe { source.mark(F::any_dirty(or, and), F::is_young(or)) };
             }
             // SAFETY: the entries that mapped it are broken above, and the TLB was flushed.
             unsafe { source.view().sub_mapped(self.machine, pages as usize) };

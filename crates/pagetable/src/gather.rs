@@ -160,7 +160,8 @@ impl<'g, M: Machine> Gather<'g, M> {
             count => {
                 if let Ok(folio) = FolioView::of(machine, frame) {
                     if slot.0 & !FRAME != 0 {
-                        folio.mark(slot.0 & DIRTY != 0, slot.0 & YOUNG != 0);
+                        // SAFETY: the mappings' references are given back below.
+                        unsafe { folio.mark(slot.0 & DIRTY != 0, slot.0 & YOUNG != 0) };
                     }
                     // SAFETY: the entries that stood for these mappings are gone, and the TLB was flushed.
                     unsafe { folio.sub_mapped(machine, count as usize) };

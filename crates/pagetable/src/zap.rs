@@ -13,8 +13,8 @@ use crate::walk::{Done, Window};
 
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// Removes all mappings of the range and keeps the tables (`MADV_DONTNEED`). What the entries of file folios said
-    /// of dirty and young is kept with the folio ([`FolioView::take_dirty`]), from when the gather has flushed: until then
-    /// CPUs may write to its pages. References are given back then, too.
+    /// of dirty and young is kept with the folio ([`Folio::take_dirty`](crate::Folio::take_dirty)), from when the gather
+    /// has flushed: until then CPUs may write to its pages. References are given back then, too.
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`](crate::Error::NoTableFrame) if a huge leaf at the border had to be

@@ -108,7 +108,7 @@ fn bits_that_hardware_sets_are_not_lost() {
         drop(gather);
         let written = hardware.join().unwrap();
         // A write that was permitted is known of, whenever it came.
-        assert_eq!(FolioView::of(&*machine, frame).unwrap().take_dirty(), written);
+        assert_eq!(Folio::get(&*machine, frame).unwrap().take_dirty(), written);
     });
 }
 
@@ -126,9 +126,9 @@ fn bits_that_hardware_sets_in_a_batch_are_not_lost() {
             beside(&space, move |space| space.access(&(), VirtAddr::of_page(1), Access::Write).is_ok());
         space.zap(both(), &mut space.gather(&mut [])).unwrap();
         let written = hardware.join().unwrap();
-        let folio = FolioView::of(&*machine, head).unwrap();
+        let folio = Folio::get(&*machine, head).unwrap();
         assert_eq!((folio.take_dirty(), folio.take_referenced()), (written, written));
-        assert_eq!((folio.maps(), folio.refs()), (0, 1));
+        assert_eq!((folio.maps(), folio.refs()), (0, 2));
     });
 }
 
