@@ -4,7 +4,7 @@
 //!
 //! - `maps`: how many page mappings there are, a huge leaf counting as all its pages;
 //! - `refs`: the references that keep the folio alive, one for every page mapping and one for each other holder;
-//! - `pins`: holders that do I/O to the memory and so need it to stay where it is.
+//! - `pins`: holders that do I/O to the memory. Whoever would move a folio looks whether there are any.
 //!
 //! # How a reference is taken without a lock
 //!
@@ -397,7 +397,12 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
         self.view.meta.take_flag(REFERENCED)
     }
 
-    /// Keeps the folio where it is, for I/O, until the value is dropped.
+    /// Counts the folio as pinned until the value is dropped: it is not freed, and whoever would move it, or share it by a
+    /// fork, can see that ([`FolioView::pins`]).
+    ///
+    /// A fork or a collapse that is under way may have looked already, and a write fault on a page that is shared copies it,
+    /// pinned or not: the folio stays, but the mapping may go. That the mapping stays too takes the lock of the table and
+    /// an exclusive page, which the page tables see to (`AddressSpace::pin`).
     pub fn pin(self) -> Pinned<'m, P> {
         self.view.meta.word.fetch_add(1, Ordering::Relaxed);
         Pinned { folio: self }
@@ -443,7 +448,7 @@ impl<P: Pages + ?Sized> fmt::Debug for Folio<'_, P> {
     }
 }
 
-/// A reference to a folio that also keeps it where it is: nobody replaces it by a copy, and fork copies it for the child.
+/// A reference to a folio that is counted as a pin: see [`Folio::pin`] for what that promises.
 #[derive(Debug)]
 #[must_use = "dropped, the pin ends"]
 pub struct Pinned<'m, P: Pages + ?Sized> {

@@ -9,7 +9,7 @@
 //! | frames and ranges of them, orders, blocks | [`Frame`], [`FrameRange`], [`Order`], [`Block`] |
 //! | a block that an allocator handed out | [`OwnedBlock`] |
 //! | a block with one owner, and what it is used for | [`Unique`] with [`Unused`], [`Slab`], [`Reserved`] |
-//! | a reference to a folio, and one that keeps it in its place | [`Folio`], [`Pinned`] |
+//! | a reference to a folio, and one that counts as a pin | [`Folio`], [`Pinned`] |
 //! | what is known of a folio, without a reference | [`FolioView`] |
 //! | the metadata of a page that is a page table | [`TableMeta`] |
 //! | the metadata of all pages, in 32 bytes each | [`PageArray`], [`PageMeta`] |

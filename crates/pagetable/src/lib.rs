@@ -70,7 +70,8 @@
 //! unfold, split and collapse) the entry is emptied and flushed before it is written anew.
 //!
 //! **Pins.** [`pin`](AddressSpace::pin) holds the table's lock, as a fork does while it copies the entry: either the fork
-//! sees the pin and gives the child a copy, or the pin sees a page that is no longer exclusive and refuses.
+//! sees the pin and gives the child a copy, or the pin sees a page that is no longer exclusive and refuses. A pin of a
+//! folio by itself ([`Folio::pin`]) does neither: it keeps the folio, not the mapping.
 //!
 //! What two operations on the same pages at once *mean* is left to the locks of address spaces above; whatever they do,
 //! the tree stays consistent and all counts exact. The protocol is modelled with loom on the code itself

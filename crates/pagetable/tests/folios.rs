@@ -92,3 +92,24 @@ fn a_reference_keeps_the_page_after_its_mapping() {
     assert_eq!(space.reference(at(19)).err(), Some(Error::NotMapped));
     assert_eq!(space.reference(VirtAddr(1 << 60)).err(), Some(Error::NotCanonical));
 }
+
+/// A pin that was taken without the table's lock keeps the memory, but a write fault after a fork maps a copy all the same;
+/// the pin of the address space is refused there.
+#[test]
+fn a_pin_of_the_folio_keeps_it_and_not_the_mapping() {
+    let machine = HostMachine::new(64);
+    let space: AddressSpace<'_, X86_64, HostMachine> = AddressSpace::new(&machine, 1).unwrap();
+    let folio = prepare(&machine, take(&machine, 0).unwrap(), 0, FolioKind::Anon).unwrap();
+    space.map(pages(16, 1), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
+    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let rule = ForkRule::Copy(Sharing::Private);
+    space.copy_range(&mut child, pages(16, 1), rule, &mut space.gather(&mut [])).unwrap();
+    assert_eq!(space.pin(at(16)).err(), Some(Error::NotPermitted));
+    let pinned = folio.pin();
+    let fault = WriteFault { sharing: Sharing::Private, bounds: pages(16, 1), whole_folio: false };
+    assert_eq!(space.write_fault(at(16), fault), Ok(Resolved::Copied(1)));
+    assert!(matches!(space.query(at(16)), Mapping::Page { frame, .. } if frame != pinned.frame()));
+    assert!(matches!(child.query(at(16)), Mapping::Page { frame, .. } if frame == pinned.frame()));
+    drop(child);
+    assert_eq!((pinned.refs(), pinned.maps(), pinned.pins()), (1, 0, 1));
+}
