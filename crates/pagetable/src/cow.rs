@@ -36,7 +36,7 @@ pub enum Resolved {
     Copied(u64),
 }
 
-/// A copy that is to be made without the lock.
+/// A copy that is to be made: of a folio without the lock.
 struct Plan<'m, M: Machine> {
     level: Level,
     /// The first page and entry.
@@ -63,7 +63,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// so, or all references to its folio are mappings here), everything else is copied. In a shared mapping the page
     /// becomes writable. When it returns, no CPU uses the old translation any more.
     ///
-    /// The copy is made without a lock; if the mapping changes meanwhile, all is looked at anew. Whatever made the page
+    /// The copy is made without a lock, but of a special page, of which one page is copied under the table's lock; if the
+    /// mapping changes meanwhile, all is looked at anew. Whatever made the page
     /// read-only must have flushed its gather before, or the copy lacks what other threads still write through their TLB;
     /// a lock of the address space sees to that, as `mmap_lock` does in Linux (see `mm_tlb_flush_pending` there).
     ///
@@ -237,8 +238,10 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     fn copy_on_write(&self, page: u64, plan: &Plan<'m, M>) -> Result<Resolved, Error> {
         let folio = new_folio(self.machine, plan.order, FolioKind::Anon)?;
-        // SAFETY: the plan holds a reference to the source, or it is special; the copy is ours alone.
-        unsafe { self.machine.copy(F::frame(plan.raw), folio.head(), plan.order.frames()) };
+        if plan.source.is_some() {
+            // SAFETY: the plan holds a reference to the source; the copy is ours alone.
+            unsafe { self.machine.copy(F::frame(plan.raw), folio.head(), plan.order.frames()) };
+        }
         self.install(page, plan, &folio)
     }
 
@@ -256,6 +259,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         });
         if !unchanged {
             return Err(Error::Changed);
+        }
+        if plan.source.is_none() {
+            // All that keeps a special page what it is, is that it is mapped: so it is as long as the lock is held.
+            // SAFETY: as said; the copy is ours alone.
+            unsafe { self.machine.copy(F::frame(plan.raw), folio.head(), plan.order.frames()) };
         }
         unfold_ends::<F, M>(table, self.id, plan.page, plan.len);
         let pages = (plan.len as u64) << level.shift();

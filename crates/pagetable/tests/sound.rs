@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{at, pages, prepare, take};
+use common::{Busy, Meanwhile, at, pages, prepare, take};
 use isotherm_page::PageError;
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
@@ -162,4 +162,40 @@ fn a_frame_is_free_when_nothing_is_left_and_not_before() {
     drop(pinned);
     assert_eq!(machine.free_frames(), before);
     assert_eq!(take(&machine, 2), Some(frame), "and it is handed out again");
+}
+
+/// Nothing but its mapping says that a special page is still what it was: a write fault copies it under the table's lock. A
+/// folio, which it holds a reference to, is copied without.
+#[test]
+fn a_special_page_is_copied_while_its_mapping_cannot_go() {
+    fn locked(machine: &Busy) -> usize {
+        let tables = (0..64).filter_map(|n| machine.meta(Frame(n)));
+        let is_locked = |meta: &&PageMeta| {
+            // SAFETY: it is a table.
+            let table = unsafe { meta.table() };
+            let free = table.try_lock().is_ok();
+            if free {
+                table.unlock();
+            }
+            !free
+        };
+        tables.filter(|meta| meta.kind() == isotherm_page::Kind::Table).filter(is_locked).count()
+    }
+    let machine = Busy::new(64);
+    let space: AddressSpace<'_, X86_64, Busy> = AddressSpace::new(&machine, 1).unwrap();
+    let reserved = machine.host.take(Order::BASE).unwrap().into_reserved().unwrap();
+    space.map(pages(16, 1), reserved.frame(), SPECIAL, Level::Pte).unwrap();
+    let file = machine.host.folio(Order::BASE, FolioKind::File).unwrap();
+    space.map(pages(17, 1), file.head(), Attributes::file(), Level::Pte).unwrap();
+    let fault = WriteFault { sharing: Sharing::Private, bounds: pages(16, 2), whole_folio: false };
+    let checks: [(u64, Meanwhile); 2] = [
+        (16, |space| assert_eq!(locked(space.machine()), 1)),
+        (17, |space| assert_eq!(locked(space.machine()), 0)),
+    ];
+    for (page, check) in checks {
+        let resolved = Busy::while_copying(&space, check, || space.write_fault(at(page), fault));
+        assert_eq!(resolved, Ok(Resolved::Copied(1)));
+    }
+    drop(space);
+    assert_eq!(file.refs(), 1);
 }
