@@ -29,7 +29,8 @@
 //! ```
 //!
 //! Page tables are made of blocks by `isotherm-pagetable` ([`PageMeta::make_table`]), which gives them back when no walk
-//! can be in them any more.
+//! can be in them any more. They have no typed handle: that a page is a table, and who holds its lock, is the duty of
+//! whoever reaches its [`TableMeta`].
 //!
 //! **A page has one use at a time.** Its [`Kind`] is in its metadata, and the handle's type says the same: only
 //! [`Unused`] memory can be made something, by a method that consumes the handle. What two owners would have to agree on
@@ -59,7 +60,7 @@
 //! | [`Pages::free`] | no reference is left |
 //! | [`FolioView::add_mapped`], [`sub_mapped`](FolioView::sub_mapped) | there is, or was, an entry for it |
 //! | [`FolioView::mark`] | the entries' references are not given back yet |
-//! | [`PageMeta::make_table`], [`table`](PageMeta::table) | the page is the caller's; it is a table |
+//! | [`PageMeta::make_table`], [`table`](PageMeta::table) | the page is the caller's; it is a table, and its lock's protocol is kept |
 //! | [`Unique<Reserved>::into_unused`](Unique) | it is mapped nowhere |
 //!
 //! # Without a lock

@@ -9,7 +9,9 @@ use crate::{Frame, OwnedBlock, PageMeta};
 /// - Nothing but the handles of this crate, and whoever was given a block by [`free`](Self::free) or has allocated it,
 ///   changes what the frames of a block are.
 pub unsafe trait Pages {
-    /// The metadata of a frame; `None` if it has none (device memory).
+    /// The metadata of a frame; `None` if it has none, as device memory. Of such memory nothing is known here: page tables
+    /// map it for anyone who asks, writable, without a count. Memory that must not be mapped so needs metadata, or a layer
+    /// above that refuses its frames.
     fn meta(&self, frame: Frame) -> Option<&PageMeta>;
 
     /// Takes a block back: no reference to it is left.

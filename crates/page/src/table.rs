@@ -15,6 +15,9 @@ const ROTATION: u32 = 31;
 /// The lock is a word: free, held, or stale, which says that the table was unlinked from its tree and whoever waited for
 /// the lock walks anew from the root. The holder's other fields are read and written with relaxed accesses, which the lock
 /// orders.
+///
+/// There is no typed handle of a table, nor a guard of its lock: the methods do not check who calls them, and whoever got
+/// here has promised to keep the protocol ([`PageMeta::table`]).
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct TableMeta(PageMeta);

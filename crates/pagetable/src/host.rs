@@ -270,13 +270,18 @@ impl HostMachine {
     }
 
     /// The word at a physical address (a multiple of 8), as a load of the CPU reads it. `None` outside of memory.
+    ///
+    /// It is looked at without a lock: no other thread makes the frame a page table, or copies to it, at the same time.
     #[must_use]
     pub fn read(&self, address: u64) -> Option<u64> {
         Some(self.word(address)?.load(Ordering::Relaxed))
     }
 
-    /// Writes the word at a physical address (a multiple of 8). `None` outside of memory, and in page tables, of which only
-    /// the operations on them change the entries.
+    /// Writes the word at a physical address (a multiple of 8). `None` outside of memory, and in page tables that are in a
+    /// tree, of which only the operations on them change the entries.
+    ///
+    /// The frame's kind is looked at once, before: no other thread makes it a page table, or copies to or from it, at the
+    /// same time; nor is it a table that was retired and that a walk may be in still.
     pub fn write(&self, address: u64, value: u64) -> Option<()> {
         if self.meta(Frame::containing(address))?.kind() == Kind::Table {
             return None;

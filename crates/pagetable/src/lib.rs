@@ -79,7 +79,8 @@
 //!
 //! # What safe code cannot do
 //!
-//! No sequence of safe calls frees or reuses memory that is mapped, is a page table, or is referred to.
+//! But for the cases at the end of this section, no sequence of safe calls frees or reuses memory that is mapped, is a page
+//! table, or is referred to.
 //!
 //! - A reference is a [`Folio`], given back by being dropped; whoever has none can look ([`FolioView`]), or get one
 //!   ([`Folio::get`]), which fails if there is no live folio.
@@ -121,8 +122,16 @@
 //! }
 //! ```
 //!
-//! Two duties are with whoever touches hardware: a space whose root a CPU has loaded is neither ended nor the child of a
-//! fork ([`AddressSpace::id`]), and the guard that a lookup is given is one of the space's machine.
+//! What types do not check is with the caller:
+//!
+//! - A space whose root a CPU has loaded is neither ended nor the child of a fork ([`AddressSpace::id`]).
+//! - The guard that [`lookup`](AddressSpace::lookup) and [`access`](AddressSpace::access) are given is one of the space's
+//!   machine. Another machine's, which has the same type, protects none of the tables that are walked through.
+//! - Frames without metadata are taken for device memory, which [`map`](AddressSpace::map) maps for anyone, also writable.
+//!   If a machine gives no metadata to its kernel's own memory, the layer above refuses these frames.
+//! - `HostMachine::read` and `write` check what a frame is before they access it, and not meanwhile: no other thread
+//!   makes the frame a page table at the same time.
+//! - The metadata of a table ([`PageMeta::table`]) is used by its protocol.
 //!
 //! # Failing
 //!
