@@ -88,7 +88,8 @@ impl<'m> Zone<'m> {
     /// other books, of [`zone_size`] bytes, zeroed or not.
     ///
     /// # Errors
-    /// The array is another zone's already; the metadata is too small; the watermarks do not ascend.
+    /// The array is another zone's already; the metadata is smaller than [`zone_size`]; the watermarks do not ascend. But for
+    /// the first, the array is as it was.
     ///
     /// # Safety
     /// As [`Zone::new`], for the frames of the array.
@@ -98,11 +99,15 @@ impl<'m> Zone<'m> {
         metadata: &'m mut [MaybeUninit<u8>],
     ) -> Result<Self, ZoneError> {
         config.check()?;
-        let tags = pages.take_states().ok_or(ZoneError::ArrayTaken)?.into_slice();
-        let given = metadata.len();
-        let ranges = [FrameRange::new(0, tags.len() as u64)];
-        let small = || ZoneError::MetadataTooSmall { needed: zone_size(&ranges, config), given };
+        let (given, needed) =
+            (metadata.len(), zone_size(&[FrameRange::new(0, pages.records() as u64)], config));
+        let small = || ZoneError::MetadataTooSmall { needed, given };
+        // Before the states are taken, which is once for all.
+        if given < needed {
+            return Err(small());
+        }
         let mut carver = Carver::new(metadata).ok_or_else(small)?;
+        let tags = pages.take_states().ok_or(ZoneError::ArrayTaken)?.into_slice();
         Self::build(config, pages.spans(), tags, &mut carver).ok_or_else(small)
     }
 

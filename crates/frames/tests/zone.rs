@@ -387,6 +387,9 @@ fn a_zone_keeps_its_state_in_the_array_of_pages() {
     let mut metadata = vec![MaybeUninit::uninit(); zone_size(&ranges, &config)];
     // SAFETY: no memory stands behind the numbers.
     let new = |metadata| unsafe { Zone::with_pages(&config, &pages, metadata) };
+    // What was too small leaves the array for another try.
+    let mut small = vec![MaybeUninit::uninit(); 64];
+    assert!(matches!(new(&mut small).map(drop), Err(ZoneError::MetadataTooSmall { given: 64, .. })));
     let zone = new(&mut metadata).unwrap();
     let mut second = vec![MaybeUninit::uninit(); zone_size(&ranges, &config)];
     assert_eq!(new(&mut second).map(drop).unwrap_err(), ZoneError::ArrayTaken);

@@ -138,6 +138,12 @@ impl<'m> PageArray<'m> {
         self.spans
     }
 
+    /// How many pages it has records of, those included that fill its holes' ends: the local numbers are below.
+    #[must_use]
+    pub const fn records(&self) -> usize {
+        self.metas.len()
+    }
+
     /// The allocator's column, for the one zone that manages these frames: `None` from the second time on.
     pub fn take_states(&self) -> Option<AllocatorStates<'m>> {
         let first =
