@@ -1,5 +1,5 @@
 //! References taken without a lock, and the lock of a table, in every interleaving:
-//! `RUSTFLAGS='--cfg loom' cargo test --release -p isotherm-page --test loom`.
+//! `RUSTFLAGS='--cfg loom -C debug-assertions' cargo test --release -p isotherm-page --test loom`.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -86,6 +86,54 @@ unsafe fn drop_first(machine: &Machine) {
     let forgotten: Folio<'_, Machine> = unsafe { std::ptr::read(&held) };
     drop(held);
     drop(forgotten);
+}
+
+/// Pages are mapped by a stale look while the last reference goes: the mappings keep the folio, or there are none.
+#[test]
+fn a_mapping_is_added_before_the_last_reference_goes_or_not_at_all() {
+    loom::model(|| {
+        let machine = Machine::new();
+        std::mem::forget(machine.folio(1));
+        let view = FolioView::of(&*machine, Frame(0)).unwrap();
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            // SAFETY: the reference that was forgotten above.
+            unsafe { drop_first(&other) };
+        });
+        // SAFETY: they are given back below.
+        match unsafe { view.try_add_mapped(&*machine, 2) } {
+            Ok(()) => {
+                // SAFETY: the mappings keep the page; loom checks that it is not freed meanwhile.
+                assert_eq!(machine.contents[1].with(|page| unsafe { *page }), 1);
+                // SAFETY: these were added above.
+                unsafe { view.sub_mapped(&*machine, 2) };
+            }
+            Err(why) => assert_eq!(why, PageError::NotAFolio),
+        }
+        there.join().unwrap();
+        assert_eq!(machine.freed.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// The only holder takes the block out of the folio, and writes to it, while a stale look tries to refer to it.
+#[test]
+fn a_folio_ends_by_its_only_holder_or_goes_on() {
+    loom::model(|| {
+        let machine = Machine::new();
+        let folio = machine.folio(0);
+        let other = machine.clone();
+        let there = thread::spawn(move || other.look(Frame(0)));
+        match folio.into_unused() {
+            Ok(unused) => {
+                // SAFETY: the block is the model's alone; loom checks that nobody reads it.
+                machine.contents[0].with_mut(|page| unsafe { *page = 2 });
+                drop(unused);
+            }
+            Err(folio) => drop(folio),
+        }
+        assert!(there.join().unwrap().is_none_or(|seen| seen == 1));
+        assert_eq!(machine.freed.load(Ordering::Relaxed), 1);
+    });
 }
 
 /// Whoever holds a pin writes to the page; whoever holds a reference and finds no pin, as a collapse does, copies it.

@@ -75,7 +75,7 @@
 //!
 //! What two operations on the same pages at once *mean* is left to the locks of address spaces above; whatever they do,
 //! the tree stays consistent and all counts exact. The protocol is modelled with loom on the code itself
-//! (`tests/loom`).
+//! (`tests/loom`). Not modelled are the guards of lookups, as the model reuses no table, and a pin beside a fork.
 //!
 //! # What safe code cannot do
 //!
