@@ -25,7 +25,7 @@
 //! operation takes effect, however many ranges it replaces. Nodes that it replaced are *dead*: they are marked, and freed
 //! after a grace period. Below, dead nodes share the subtrees that did not change with the living.
 //!
-//! **Why a reader is right** (linearizable). Say that a node is *in charge* of an index at a moment if the walk from the
+//! **Why a lookup is right** ([`Reader::get`] is linearizable). Say that a node is *in charge* of an index at a moment if the walk from the
 //! root leads through it. Each node that a reader comes to was in charge at some moment since the reader began: the root
 //! was when it was loaded. If a branch still is when the reader loads the slot, so is the child. If it is not, it died
 //! in between, with its slots as they were at that moment, since only the living are written to; so the child was in charge
@@ -34,7 +34,10 @@
 //!
 //! **Dead nodes.** What takes several steps, [`Reader::range`] and its kin, keeps its leaf between them. Before each step
 //! it looks whether the leaf is dead, and if so walks from the root again, so that each step finds what the tree held at
-//! some moment of that step. All steps together are no snapshot.
+//! some moment of that step: of a leaf that was replaced and is not marked yet, what it held when it was. A search that
+//! passes over several entries, also in one step, is no snapshot of all of them: what is stored in a gap behind it while
+//! what lies before it is erased may both be missed. Who must not miss it looks again under the writers' lock, as a page
+//! fault does that found no VMA.
 //!
 //! **Memory order.** Slots and root are stored with release and loaded with acquire, so a node's contents are seen by
 //! whoever finds it. The mark of the dead is stored with release after the link that replaced it: whoever sees the writer's

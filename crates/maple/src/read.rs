@@ -63,8 +63,9 @@ impl<'t, V: Value, R: Reclaim, A: NodeAlloc> Reader<'t, V, R, A> {
     /// All ranges that have an index in `range`, in order, from either end. They come whole, also where they begin before
     /// `range` or end after it.
     ///
-    /// While others write, each step finds what the tree held at some moment of that step. What is in the tree all the
-    /// time is found. A range that grew meanwhile may begin before the end of the one that was returned last.
+    /// While others write, each range that is returned was in the tree at some moment since the one before was; all of them
+    /// together are no snapshot. What is in the tree all the time is found; what is stored behind the search while what lies
+    /// before it is erased may both be missed, also by [`Self::find`]. A range that grew meanwhile may begin before the end of the one that was returned last.
     #[must_use]
     pub fn range(&self, range: RangeInclusive<u64>) -> Iter<'_, V> {
         // SAFETY: the guard is held as long as the iterator, which borrows this.

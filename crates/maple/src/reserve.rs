@@ -52,9 +52,12 @@ unsafe impl<A: NodeAlloc> Send for Reserve<A> {}
 ///
 /// A store over many ranges makes of the leaves at its two ends up to three, and the same of the branches of each level;
 /// three branches at the top need another above, and the next store has a level more to go.
-const fn need(levels: usize, stores: usize) -> (usize, usize) {
-    let grown = stores * stores.saturating_sub(1) / 2;
-    (3 * stores, stores * (3 * levels + 1) + 3 * grown)
+///
+/// `None`: more than can be counted.
+fn need(levels: usize, stores: usize) -> Option<(usize, usize)> {
+    let grown = stores.checked_mul(stores.saturating_sub(1))? / 2;
+    let branches = stores.checked_mul(levels.checked_mul(3)?.checked_add(1)?)?;
+    Some((stores.checked_mul(3)?, branches.checked_add(grown.checked_mul(3)?)?))
 }
 
 impl<A: NodeAlloc> Reserve<A> {
@@ -74,7 +77,7 @@ impl<A: NodeAlloc> Reserve<A> {
     /// # Errors
     /// [`NoMemory`]; what was allocated stays.
     pub fn fill(&mut self, levels: usize, stores: usize) -> Result<(), NoMemory> {
-        let (leaves, branches) = need(levels, stores);
+        let (leaves, branches) = need(levels, stores).ok_or(NoMemory)?;
         for (chain, wanted, level) in [(&mut self.leaves, leaves, 0), (&mut self.branches, branches, 1)] {
             while chain.len < wanted {
                 let memory = Node::allocate::<A>(level).ok_or(NoMemory)?;
@@ -86,8 +89,8 @@ impl<A: NodeAlloc> Reserve<A> {
     }
 
     fn suffices(&self, levels: usize, stores: usize) -> bool {
-        let (leaves, branches) = need(levels, stores);
-        self.leaves.len >= leaves && self.branches.len >= branches
+        need(levels, stores)
+            .is_some_and(|(leaves, branches)| self.leaves.len >= leaves && self.branches.len >= branches)
     }
 
     /// Memory for a node of this level.
@@ -171,7 +174,7 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> Reserved<'_, '_, V, R, A> {
         self.stores -= 1;
         let raw = value.map_or(core::ptr::null_mut(), V::into_raw);
         let done = self.writer.update(range, raw, &mut self.nodes, false);
-        debug_assert_eq!(done, Ok(()), "the reserve is too small");
+        assert_eq!(done, Ok(()), "the reserve is too small");
     }
 
     /// As [`Writer::store`], without fail.

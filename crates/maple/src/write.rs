@@ -1,6 +1,8 @@
 //! The writer.
 
+use core::cell::Cell;
 use core::fmt;
+use core::marker::PhantomData;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
@@ -17,10 +19,22 @@ use crate::{MapleTree, Mapped, Value};
 /// The one writer of a tree. It reads as readers do, and what it reads does not change under it.
 ///
 /// An operation that fails has changed nothing. Readers see each operation as one change.
+///
+/// It may go to another thread, but two cannot search for gaps by it at once: the index is the writer's own memory.
+///
+/// ```compile_fail
+/// # use isotherm_maple::MapleTree;
+/// # use std::num::NonZeroUsize;
+/// fn is_sync<T: Sync>(_: &T) {}
+/// let tree = MapleTree::<NonZeroUsize, _>::new(isotherm_rcu::Epoch);
+/// is_sync(&tree.try_write().unwrap());
+/// ```
 pub struct Writer<'t, V: Value, R: Reclaim + 't, A: NodeAlloc = Global> {
     pub(crate) tree: &'t MapleTree<V, R, A>,
     /// Whether it holds the tree's lock.
     locked: bool,
+    /// Not `Sync`: who searches for a gap has the nodes' lengths of gaps for itself.
+    _alone: PhantomData<Cell<()>>,
 }
 
 impl<'t, V: Value, R: Reclaim, A: NodeAlloc> Writer<'t, V, R, A> {
@@ -28,7 +42,7 @@ impl<'t, V: Value, R: Reclaim, A: NodeAlloc> Writer<'t, V, R, A> {
     /// It is the only one while it lives; if `locked`, it has the tree's lock.
     #[inline]
     pub(crate) const unsafe fn new(tree: &'t MapleTree<V, R, A>, locked: bool) -> Self {
-        Self { tree, locked }
+        Self { tree, locked, _alone: PhantomData }
     }
 
     /// The tree.
