@@ -85,7 +85,7 @@ impl ReverseMap {
     }
 }
 
-/// The metadata of all pages of some ranges, in memory of the caller's. See the [module](self).
+/// The metadata of all pages of some ranges, in memory of the caller's.
 pub struct PageArray<'m> {
     spans: Spans<'m>,
     node: u16,
