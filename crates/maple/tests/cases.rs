@@ -9,7 +9,6 @@ use common::{Both, Rcu, value};
 use isotherm_maple::{BuildError, InsertError, MapleTree, Mapped, NoMemory, NodeAlloc, Reserve};
 use std::alloc::Layout;
 use std::cell::Cell;
-use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::ptr::NonNull;
 
@@ -319,8 +318,10 @@ fn a_store_without_memory_changes_nothing() {
 /// More stores than can be counted are refused, where some of them would be lost later.
 #[test]
 fn a_reserve_for_more_stores_than_can_be_counted_is_refused() {
-    let tree = MapleTree::<NonZeroUsize, _>::new(isotherm_rcu::Epoch);
-    let mut writer = tree.try_write().unwrap();
+    let rcu = Rcu::for_threads();
+    let _member = rcu.join().unwrap();
+    let both = Both::new(&rcu);
+    let mut writer = both.tree.try_write().unwrap();
     for stores in [usize::MAX, usize::MAX / 3 + 2, 0xaaaa_aaaa_aaaa_aaac] {
         assert!(writer.reserve(stores).is_err(), "{stores}");
     }
