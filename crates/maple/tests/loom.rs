@@ -63,6 +63,7 @@ unsafe impl NodeAlloc for Overwriting {
 
     unsafe fn free(memory: NonNull<u8>, layout: Layout) {
         // A leaf without entries, in which no index is found.
+        // SAFETY: the caller gives the memory back; it is kept until the next model begins.
         unsafe { memory.write_bytes(0, layout.size()) };
         FREED.with_borrow_mut(|freed| freed.push((memory, layout)));
     }
@@ -74,7 +75,9 @@ struct World {
     rcu: *mut Qsbr<Machine, 2>,
 }
 
+// SAFETY: `rcu` is used by shared references alone until the last owner drops it, and what it points to is `Sync`.
 unsafe impl Send for World {}
+// SAFETY: as above.
 unsafe impl Sync for World {}
 
 fn value(n: usize) -> NonZeroUsize {
@@ -85,10 +88,12 @@ impl World {
     /// The nth range is 10n to 10n+9, and its value n+1.
     fn new(ranges: u64) -> Arc<Self> {
         for (memory, layout) in FREED.take() {
+            // SAFETY: it came from `Global`, and the model that could find it is over.
             unsafe { Global::free(memory, layout) };
         }
         let rcu = Box::into_raw(Box::new(Qsbr::new(Machine)));
         let all = (0..ranges).map(|n| (10 * n..=10 * n + 9, value(n as usize + 1)));
+        // SAFETY: it lives until the drop of the world, whose tree goes before.
         let tree = MapleTree::build(unsafe { &*rcu }, all).unwrap();
         Arc::new(Self { tree, rcu })
     }
@@ -118,6 +123,7 @@ impl Drop for World {
     fn drop(&mut self) {
         self.tree.try_write().unwrap().check();
         self.tree.try_write().unwrap().clear();
+        // SAFETY: it came from a box, and nothing is left in the tree that would use it.
         drop(unsafe { Box::from_raw(self.rcu) });
     }
 }

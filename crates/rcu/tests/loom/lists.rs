@@ -13,6 +13,7 @@ fn callbacks_of_a_cpu_that_went_offline_are_run_by_another() {
         let there = thread::spawn(move || {
             on(1);
             let head = other.replace();
+            // SAFETY: the object was taken out by this thread, so it is deferred once; the CPU reads nothing when it goes offline.
             unsafe {
                 other.rcu.defer(head, Object::free);
                 other.rcu.offline(1);
@@ -38,6 +39,7 @@ fn the_owner_of_callbacks_against_a_cpu_that_adopts_them() {
         let world = World::<2>::new();
         on(1);
         let head = world.replace();
+        // SAFETY: the object was taken out by this thread, so it is deferred once.
         unsafe {
             world.rcu.defer(head, Object::free);
             world.rcu.offline(1);
@@ -51,6 +53,7 @@ fn the_owner_of_callbacks_against_a_cpu_that_adopts_them() {
                 other.rcu.quiescent();
                 other.rcu.advance(usize::MAX);
             }
+            // SAFETY: this CPU is in no section and enters none any more.
             unsafe { other.rcu.offline(1) };
         });
         for _ in 0..2 {
