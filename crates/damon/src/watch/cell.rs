@@ -139,8 +139,6 @@ pub(super) struct Window {
     pub share: f32,
     /// In intervals.
     pub length: f32,
-    /// How long the same pages had been watched before, in intervals.
-    pub before: f32,
     /// It was chosen without regard to what it would show.
     pub counts: bool,
     /// Its pages are those that others of their cell left.
@@ -210,8 +208,6 @@ impl Cell {
                 let watched = if appeared == 0 { self.window } else { self.window | absent };
                 let share = pages(shown) / pages(watched);
                 let length = (moment.at.saturating_sub(since) as f32 / 1000.0).max(SHORTEST);
-                let watched_before =
-                    if self.first { 0.0 } else { (since / 1000).saturating_sub(self.opened_at) as f32 };
                 // Not flushed, it may show late what came early. But most of what shows late comes late, and if only what comes early
                 // counted, rates would only ever rise.
                 let late = self.shared && self.first && doubtful_until != 0 && shown != 0;
@@ -263,7 +259,7 @@ impl Cell {
                     self.state = if is_vague { State::Unseen } else { State::Lit };
                     self.window = 0;
                 }
-                Told::Closed(Window { share, length, before: watched_before, counts, is_rest, late, verdict })
+                Told::Closed(Window { share, length, counts, is_rest, late, verdict })
             }
             State::Unseen if appeared != 0 && self.appeared.is_some_and(|a| a.at + longest * 2 >= now) => {
                 let before = self.appeared.unwrap_or_default();

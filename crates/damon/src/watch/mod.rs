@@ -198,14 +198,7 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
             });
         }
         let counted = || mine.iter().map(|(_, w)| w).filter(|w| w.counts);
-        if silent > 0 {
-            continue;
-        }
-        let few = mine.len() <= 2 * tuning.checks_unsettled;
-        for (cell, w) in mine.iter().filter(|(_, w)| few && w.share > 0.0 && !w.late) {
-            stretch.places.shown(cell.start.midpoint(cell.end), w.share, w.before, w.before + w.length);
-        }
-        if counted().next().is_none() {
+        if silent > 0 || counted().next().is_none() {
             continue;
         }
         // Checks made at one moment meet a loop at one point: together they are one observation.

@@ -6,11 +6,8 @@
 //! cells are given what was seen there, and the next drawing finds the border. One that lies within an eighth is found to
 //! the eighth first; what is left over then disagrees with the rest of its new stretch, and so on.
 //!
-//! How much better is judged by when checks were first accessed: whether they were within the first window is a yes or no, the
-//! time until then tells two to four times as much, also of a check that was looked at for the last time long after that
-//! window. Rates that differ by a factor shift the logarithm of that time and leave its spread as it is; and how much checks of one
-//! side differ among themselves says what a shift means: pages that are accessed at random, each for itself, show nearly the same
-//! in every check, and pages that are accessed together all or nothing.
+//! How much better is judged by how much checks of one side differ among themselves: pages that are accessed at random, each
+//! for itself, show nearly the same in every check, and pages that are accessed together all or nothing.
 
 use super::evidence::hits_of;
 use super::segment::rung_of;
@@ -33,9 +30,8 @@ struct Seen {
     checks: f32,
     hits: f32,
     exposure: f32,
-    /// Checks that were accessed, and sums of the logarithms of the time until then, and of their squares.
-    shown: f32,
-    logs: f32,
+    /// Sums of the checks' rates, and of their squares.
+    rates: f32,
     squares: f32,
 }
 
@@ -53,8 +49,7 @@ impl Seen {
             checks: self.checks + other.checks,
             hits: self.hits + other.hits,
             exposure: self.exposure + other.exposure,
-            shown: self.shown + other.shown,
-            logs: self.logs + other.logs,
+            rates: self.rates + other.rates,
             squares: self.squares + other.squares,
         }
     }
@@ -64,20 +59,18 @@ impl Seen {
             checks: self.checks * by,
             hits: self.hits * by,
             exposure: self.exposure * by,
-            shown: self.shown * by,
-            logs: self.logs * by,
+            rates: self.rates * by,
             squares: self.squares * by,
         }
     }
 
-    /// Sum of the squares of what the logarithms differ from their mean.
-    fn spread(self) -> f32 {
-        if self.shown > 0.0 { (self.squares - self.logs * self.logs / self.shown).max(0.0) } else { 0.0 }
+    fn rate(self) -> f32 {
+        if self.exposure > 0.0 { self.hits / self.exposure } else { 0.0 }
     }
 
-    /// Mean logarithm of the time until they were accessed.
-    fn log(self) -> f32 {
-        if self.shown > 0.0 { self.logs / self.shown } else { 0.0 }
+    /// Sum of the squares of what checks differ from their mean rate.
+    fn spread(self) -> f32 {
+        if self.checks > 0.0 { (self.squares - self.rates * self.rates / self.checks).max(0.0) } else { 0.0 }
     }
 }
 
@@ -96,28 +89,23 @@ impl Places {
 
     /// A check at `addr` during which `share` of the pages were hit in `length` intervals.
     pub fn add(&mut self, addr: u64, share: f32, length: f32, tuning: &Tuning) {
+        let size = (self.range.size() / PLACES as u64).max(1);
+        let place = (addr.saturating_sub(self.range.start) / size).min(PLACES as u64 - 1);
         let length = length.max(share);
-        let check = Seen { checks: 1.0, hits: hits_of(share, length), exposure: length, ..Seen::default() };
-        self.put(addr, check);
+        let rate = if length > 0.0 { share / length } else { 0.0 };
+        if let Some(seen) = self.seen.get_mut(place as usize) {
+            let check = Seen {
+                checks: 1.0,
+                hits: hits_of(share, length),
+                exposure: length,
+                rates: rate,
+                squares: rate * rate,
+            };
+            *seen = seen.add(check);
+        }
         // Forgotten at one pace.
         if self.seen.iter().any(|s| s.checks > tuning.most_a_place) {
             self.seen.iter_mut().for_each(|s| *s = s.times(0.5));
-        }
-    }
-
-    /// `share` of the pages of a check at `addr` were accessed more than `before` and at most `within` intervals after it was made.
-    pub fn shown(&mut self, addr: u64, share: f32, before: f32, within: f32) {
-        // Of pages accessed together it is the time to the first access, which is at any moment of the time between two.
-        let time = if share < 0.97 { within / share } else { before.midpoint(within) * 2.0 };
-        let log = log_of(time.max(0.05));
-        self.put(addr, Seen { shown: 1.0, logs: log, squares: log * log, ..Seen::default() });
-    }
-
-    fn put(&mut self, addr: u64, check: Seen) {
-        let size = (self.range.size() / PLACES as u64).max(1);
-        let place = (addr.saturating_sub(self.range.start) / size).min(PLACES as u64 - 1);
-        if let Some(seen) = self.seen.get_mut(place as usize) {
-            *seen = seen.add(check);
         }
     }
 
@@ -125,48 +113,30 @@ impl Places {
     pub fn split(&mut self, tuning: &Tuning) -> Option<Split> {
         let sum = |part: &[Seen]| part.iter().fold(Seen::default(), |a, b| a.add(*b));
         let whole = sum(&self.seen);
-        let least = whole.shown * tuning.alike_sides * tuning.alike_sides;
+        let mean = whole.rates / whole.checks.max(1.0);
+        let least = whole.checks * (mean * tuning.alike_sides) * (mean * tuning.alike_sides);
         let mut best: Option<(f32, Split)> = None;
         for place in 1..PLACES {
             let (left, right) = self.seen.split_at(place);
             let (left, right) = (sum(left), sum(right));
-            if left.shown < tuning.checks_a_side || right.shown < tuning.checks_a_side {
+            if left.checks < tuning.checks_a_side || right.checks < tuning.checks_a_side {
                 continue;
             }
             let within = left.spread() + right.spread() + least;
-            let gain = whole.shown / 2.0 * ln((within / (whole.spread() + least)).min(1.0)).abs();
-            // So many times as seldom the left side is accessed as the right.
-            let times = exp(left.log() - right.log());
-            let all = whole.hits / (left.exposure + right.exposure * times).max(f32::MIN_POSITIVE);
-            let (a, b) = (all, all * times);
+            let gain = whole.checks / 2.0 * ln((within / (whole.spread() + least)).min(1.0)).abs();
+            let (a, b) = (left.hits * right.exposure, right.hits * left.exposure);
             // Of one rung, they would be drawn as one again.
-            let apart =
-                (times > tuning.apart_sides || times * tuning.apart_sides < 1.0) && rung_of(a) != rung_of(b);
+            let apart = (a > b * tuning.apart_sides || b > a * tuning.apart_sides)
+                && rung_of(left.rate()) != rung_of(right.rate());
             if apart && best.is_none_or(|(g, _)| gain > g) {
                 let at = self.range.start + self.range.size() / PLACES as u64 * place as u64;
-                let of = |s: Seen, rate: f32| (s.exposure * rate, s.exposure);
-                best = Some((gain, Split { at, left: of(left, a), right: of(right, b) }));
+                let of = |s: Seen| (s.hits, s.exposure);
+                best = Some((gain, Split { at, left: of(left), right: of(right) }));
             }
         }
         self.doubtful = best.is_some_and(|(gain, _)| gain > tuning.price_sides / 3.0);
         best.filter(|(gain, _)| *gain > tuning.price_sides).map(|(_, split)| split)
     }
-}
-
-/// Natural logarithm of any positive number.
-fn log_of(x: f32) -> f32 {
-    if x > 1.0 { -ln(1.0 / x) } else { ln(x) }
-}
-
-/// The inverse of [`log_of`].
-fn exp(x: f32) -> f32 {
-    // (1 + y + y²/2 + y³/6)^64 of the 64th part.
-    let y = x.clamp(-20.0, 20.0) / 64.0;
-    let mut power = 1.0 + y * (1.0 + y / 2.0 * (1.0 + y / 3.0));
-    for _ in 0..6 {
-        power *= power;
-    }
-    power
 }
 
 /// Natural logarithm of what lies between 0 and 1: core has none.
@@ -193,13 +163,7 @@ mod tests {
     fn checked(cells: u64, times: usize, rate: impl Fn(u64) -> f32) -> Places {
         let mut places = Places::default().carried_to(AddrRange::new(START, START + cells * CELL));
         for _ in 0..times {
-            for i in (0..cells).filter(|_| times > 0) {
-                let (addr, share) = (START + i * CELL + CELL / 2, rate(i) * 2.0);
-                places.add(addr, share, 2.0, &T);
-                if share > 0.0 {
-                    places.shown(addr, share, 0.0, 2.0);
-                }
-            }
+            (0..cells).for_each(|i| places.add(START + i * CELL + CELL / 2, rate(i) * 2.0, 2.0, &T));
         }
         places
     }
@@ -225,21 +189,6 @@ mod tests {
         }
     }
 
-    /// What only the time of the first access tells: no check of either side was accessed within its first window.
-    #[test]
-    fn what_is_accessed_later_is_told_apart_too() {
-        let mut places = checked(64, 0, |_| 0.0);
-        for i in (0..64).flat_map(|i| [i; 2]) {
-            let addr = START + i * CELL;
-            places.add(addr, if i == 5 || i == 50 { 1.0 } else { 0.0 }, 2.0, &T);
-            places.shown(addr, 1.0, 2.0, if i < 32 { 6.0 } else { 20.0 });
-        }
-        let split = places.split(&T).unwrap();
-        assert_eq!(split.at, START + 32 * CELL);
-        let rate = |(hits, exposure): (f32, f32)| hits / exposure;
-        assert!((rate(split.left) / rate(split.right) - 22.0 / 8.0).abs() < 0.01, "{split:?}");
-    }
-
     #[test]
     fn one_rate_is_no_two() {
         assert_eq!(checked(64, 30, |_| 0.1).split(&T), None);
@@ -252,11 +201,8 @@ mod tests {
         let rounds = if cfg!(miri) { 100 } else { 20_000 };
         let mut splits = 0;
         for _ in 0..rounds {
-            // The next access is at any moment of the 20 intervals between two.
-            let (addr, next) = (START + rng.below(64) * CELL, rng.below(20) as f32);
-            places.add(addr, f32::from(u8::from(next < 2.0)), 2.0, &T);
-            let (before, within) = if next < 2.0 { (0.0, 2.0) } else { (2.0, 20.0) };
-            places.shown(addr, 1.0, before, within);
+            let hit = rng.below(10) == 0;
+            places.add(START + rng.below(64) * CELL, f32::from(u8::from(hit)), 2.0, &T);
             splits += u32::from(places.split(&T).is_some());
         }
         assert!(splits * 100 < rounds, "{splits} of {rounds}");
@@ -284,8 +230,6 @@ mod tests {
             let x = i as f32 / 1000.0;
             let (own, std) = (ln(x), f64::from(x).ln() as f32);
             assert!((own - std).abs() < 1e-4 * std.abs().max(1e-2), "ln({x}) is {std}, not {own}");
-            assert!((log_of(1.0 / x) + std).abs() < 1e-4 * std.abs().max(1e-2), "ln(1 / {x})");
-            assert!((exp(std) / x - 1.0).abs() < 1e-3, "e^{std} is {x}, not {}", exp(std));
         }
     }
 }
