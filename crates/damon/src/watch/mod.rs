@@ -198,21 +198,32 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
             });
         }
         let counted = || mine.iter().map(|(_, w)| w).filter(|w| w.counts);
-        if silent > 0 || counted().next().is_none() {
+        // It is accessed, but far less often than was believed, or not everywhere. The time until the first access of each check, or
+        // until it fell silent, tells roughly how often: what was believed stands in the way of what checks will tell.
+        let total = |of: fn(&cell::Window) -> f32| mine.iter().map(|(_, w)| of(w)).sum::<f32>();
+        let (shown, watched) = (total(|w| w.share), total(|w| w.length));
+        let believed = stretch.evidence.rate();
+        let few = mine.len() <= 3 * tuning.checks_unsettled;
+        let is_mixed = few && silent > 0 && silent <= hits && 2.0 * shown < believed * watched;
+        if !is_mixed && (silent > 0 || counted().next().is_none()) {
             continue;
         }
-        // Checks made at one moment meet a loop at one point: together they are one observation.
-        let (share, length) = (mean(counted().map(|w| w.share)), mean(counted().map(|w| w.length)));
-        let believed = stretch.evidence.rate();
-        let surprises = counted().filter(|w| w.verdict == Verdict::Surprise).count();
-        if 2 * surprises > counted().count() {
+        if is_mixed {
+            stretch.evidence = Evidence { luck: 1.0, ..Evidence::of(1.0, watched / shown, false, now) };
             changed = true;
-            stretch.evidence.begin(share, length, now, tuning);
-        } else if stretch.evidence.is_late(length) && counted().any(|w| w.late) {
-            stretch.evidence.take_late(share, length, now, tuning);
-        } else if stretch.evidence.add_in_a_row(share, length, now, tuning) == Verdict::Surprise {
-            changed = true;
-            stretch.places.clear();
+        } else {
+            // Checks made at one moment meet a loop at one point: together they are one observation.
+            let (share, length) = (mean(counted().map(|w| w.share)), mean(counted().map(|w| w.length)));
+            let surprises = counted().filter(|w| w.verdict == Verdict::Surprise).count();
+            if 2 * surprises > counted().count() {
+                changed = true;
+                stretch.evidence.begin(share, length, now, tuning);
+            } else if stretch.evidence.is_late(length) && counted().any(|w| w.late) {
+                stretch.evidence.take_late(share, length, now, tuning);
+            } else if stretch.evidence.add_in_a_row(share, length, now, tuning) == Verdict::Surprise {
+                changed = true;
+                stretch.places.clear();
+            }
         }
         // A check that ended too late to tell more than that it is accessed says nothing of where, nor does a sweep of all of
         // it: what a loop has passed since looks like another rate than what it has yet to reach.
@@ -236,7 +247,8 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         };
         for_cells(&mut target.blocks, stretch.range, |addr, cell| {
             // What was seen of its cells since it was drawn may set some of them apart.
-            if cell.evidence.hits > 0.0 && cell.evidence.is_like(believed, tuning) {
+            let is_checked = is_mixed && mine.iter().any(|(checked, _)| checked.contains(addr));
+            if is_checked || cell.evidence.hits > 0.0 && cell.evidence.is_like(believed, tuning) {
                 let of = match split {
                     Some(split) if addr < split.at => side(split.left),
                     Some(split) => side(split.right),
