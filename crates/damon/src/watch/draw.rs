@@ -3,7 +3,7 @@
 use super::cell::{Cell, State};
 use super::evidence::Evidence;
 use super::places::{Places, Split};
-use super::segment::{Piece, UNKNOWN, Word, segment};
+use super::segment::{Piece, UNKNOWN, Word, rung_of, segment};
 use super::target::{CELL_SIZE, Watched};
 use super::tuning::Tuning;
 use crate::{AddrRange, BLOCK_SIZE, PAGE_SIZE, Region};
@@ -33,6 +33,8 @@ pub(super) struct Stretch {
     pub split: Option<Split>,
     /// What checks showed where.
     pub places: Places,
+    /// Both sides of where it begins are hot, and their rates differed: until then they stay two.
+    pub apart_until: u64,
 }
 
 impl Stretch {
@@ -104,10 +106,53 @@ pub(super) fn draw(watched: &Watched, ranges: &[AddrRange], now: u64, tuning: &T
             .iter()
             .map(|part| Piece { word: part.word, price: price(known, part.range.start, tuning) })
             .collect();
-        join(&parts, &segment(&pieces, tuning), &mut stretches, tuning);
+        let rungs = segment(&pieces, tuning);
+        let walls = walls(known, &parts, &rungs, now);
+        join(&parts, &rungs, &walls, &mut stretches, tuning);
     }
     carry(&watched.stretches, &mut stretches);
+    keep_apart(&mut stretches, now, tuning);
     stretches
+}
+
+/// Indices of the parts at which a stretch begins although its rate is that of the one before, because not long ago it was not.
+///
+/// Two rates that come near each other by chance would be drawn as one, and then take seconds to be told apart again. Told apart
+/// they cost a few checks.
+fn walls(known: &[Stretch], parts: &[Part<'_>], rungs: &[u8], now: u64) -> Vec<usize> {
+    let mut walls = Vec::new();
+    for stretch in known.iter().filter(|s| s.apart_until > now) {
+        let at = stretch.range.start;
+        let index = parts.partition_point(|p| p.range.start + CELL_SIZE / 2 < at);
+        let Some(part) = parts.get(index).filter(|p| p.range.start.abs_diff(at) <= CELL_SIZE / 2) else {
+            continue;
+        };
+        // Where rates change nearby, that is where they do.
+        let around =
+            |i: &usize| parts.get(*i).is_some_and(|p| p.range.start.abs_diff(part.range.start) <= BLOCK_SIZE);
+        let before = (0..index).rev().take_while(around).last().unwrap_or(index);
+        let after = (index..parts.len()).take_while(around).last().unwrap_or(index);
+        let near = rungs.get(before..=after).unwrap_or_default();
+        if index > 0 && near.iter().all(|r| near.first() == Some(r)) && near.len() > 1 {
+            walls.push(index);
+        }
+    }
+    walls
+}
+
+/// Notes which stretches are to stay apart.
+fn keep_apart(stretches: &mut [Stretch], now: u64, tuning: &Tuning) {
+    let counts = |s: &Stretch| s.rate() > tuning.active && s.range.size() >= BLOCK_SIZE && s.own > 0;
+    let mut before: Option<Stretch> = None;
+    for stretch in stretches {
+        if let Some(before) = before.filter(|b| b.range.end == stretch.range.start && counts(b))
+            && counts(stretch)
+            && rung_of(before.rate()) != rung_of(stretch.rate())
+        {
+            stretch.apart_until = now + tuning.apart_for;
+        }
+        before = Some(*stretch);
+    }
 }
 
 fn price(known: &[Stretch], at: u64, tuning: &Tuning) -> f32 {
@@ -297,7 +342,7 @@ fn with_cells(word: Word, cells: u32) -> Word {
 }
 
 /// Joins parts of one rung to stretches, and draws the borders between stretches to the page.
-fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>, tuning: &Tuning) {
+fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<Stretch>, tuning: &Tuning) {
     let first = stretches.len();
     let mut previous: Option<(usize, u8)> = None;
     // What cells with a border in them know is of both sides: it counts only where nothing else is known.
@@ -305,13 +350,14 @@ fn join(parts: &[Part<'_>], rungs: &[u8], stretches: &mut Vec<Stretch>, tuning: 
     // Bytes of each in which nothing is present.
     let mut nothing: Vec<u64> = Vec::new();
     for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
-        let fresh = previous.is_none_or(|(_, r)| r != rung);
+        let is_wall = walls.contains(&index);
+        let fresh = is_wall || previous.is_none_or(|(_, r)| r != rung);
         if fresh {
             let mut start = part.range.start;
             if let Some((before, other)) = previous
                 && let Some(left) = parts.get(before)
             {
-                start = border(left, part, other < rung);
+                start = if is_wall { part.range.start } else { border(left, part, other < rung) };
                 if let Some(stretch) = stretches.last_mut() {
                     stretch.range.end = start;
                 }
@@ -420,6 +466,12 @@ fn carry(old: &[Stretch], new: &mut [Stretch]) {
         stretch.places = stretch.places.carried_to(stretch.range);
         if let Some(before) = old.get(at).filter(|s| s.range == stretch.range) {
             stretch.evidence.luck = before.evidence.luck;
+        }
+        let near = old.partition_point(|s| s.range.start + CELL_SIZE / 2 < stretch.range.start);
+        if let Some(before) =
+            old.get(near).filter(|s| s.range.start.abs_diff(stretch.range.start) <= CELL_SIZE / 2)
+        {
+            stretch.apart_until = before.apart_until;
         }
     }
 }

@@ -93,6 +93,8 @@ pub struct Watch {
     checks: Vec<(TargetId, AddrRange)>,
     /// When the last plan was made.
     planned_at: u64,
+    /// When checks were last made at once, because a pattern had changed.
+    hurried: u64,
     /// What is saved up for checks, in hundredths of one.
     check_credit: usize,
     /// Wake-ups that are saved up for checks.
@@ -197,12 +199,16 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
                 }
             });
         }
-        let counted = || mine.iter().map(|(_, w)| w).filter(|w| w.counts);
+        let believed = stretch.evidence.rate();
+        // Found accessed where that was to be expected long before, it tells nothing of the rate; beside windows that were looked at in
+        // time it would stand for many intervals with one access.
+        let late = |w: &cell::Window| w.share > 0.97 && believed * w.length > 1.0;
+        let any_in_time = mine.iter().any(|(_, w)| w.counts && !late(w));
+        let counted = || mine.iter().map(|(_, w)| w).filter(|w| w.counts && !(any_in_time && late(w)));
         // It is accessed, but far less often than was believed, or not everywhere. The time until the first access of each check, or
         // until it fell silent, tells roughly how often: what was believed stands in the way of what checks will tell.
         let total = |of: fn(&cell::Window) -> f32| mine.iter().map(|(_, w)| of(w)).sum::<f32>();
         let (shown, watched) = (total(|w| w.share), total(|w| w.length));
-        let believed = stretch.evidence.rate();
         let few = mine.len() <= 3 * tuning.checks_unsettled;
         let is_mixed = few && silent > 0 && silent <= hits && 2.0 * shown < believed * watched;
         if !is_mixed && (silent > 0 || counted().next().is_none()) {

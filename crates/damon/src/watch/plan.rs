@@ -62,6 +62,12 @@ impl Watch {
         for target in &mut self.targets {
             changes |= core::mem::take(&mut target.surprised);
         }
+        // Checks that always come at once come at one point of the aggregation, and meet a program whose rhythm divides it at one
+        // point of its own: a loop at 50 Hz would be told 200 Hz where it then is, and idle elsewhere.
+        let at_once = changes && (self.hurried == 0 || step.now >= self.hurried + tuning.hurries);
+        if at_once {
+            self.hurried = step.now;
+        }
         let needed = if changes { self.round / 2 } else { self.round };
         let share = if waiting > 0 { tuning.checks_share / part } else { 100 };
         let mut for_checks = (spend * share / 100).max(1);
@@ -79,7 +85,7 @@ impl Watch {
         if (has_wake_ups || self.unchecked >= tuning.soon) && for_checks > 0 {
             self.unchecked = 0;
             let of_each = if crowded { 1 } else { tuning.checks_unsettled };
-            chosen = self.choose_checks(step, for_checks, of_each, waiting, changes);
+            chosen = self.choose_checks(step, for_checks, of_each, waiting, at_once);
             self.check_credit = self.check_credit.saturating_sub(100 * chosen);
             self.checking = chosen > 0;
         } else {
@@ -204,7 +210,7 @@ impl Watch {
         }
         // At any moment, as long as short windows still end within the aggregation.
         let samples = u64::from(step.attrs.max_nr_accesses());
-        let latest = samples.saturating_sub(longest.min(samples / 3)).max(1);
+        let latest = if 2 * longest <= samples { samples } else { samples - samples / 3 }.max(1);
         self.checks_at = step.now + if at_once { 0 } else { step.rng.below(latest) };
         if self.checks_at == step.now && !self.checks.is_empty() {
             let chosen = self.checks.len();

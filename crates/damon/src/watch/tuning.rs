@@ -239,6 +239,10 @@ table! {
     price_sides: f32 = 8.0, without INFINITE;
     /// So many times must the two differ: what is closer lies on one rung of the ladder.
     apart_sides: f32 = 1.6, without 1.0;
+    /// How often checks may come at once because something changed, rather than at a random moment: once a second.
+    hurries: u64 = 200, without 1.0;
+    /// Neighbours of different rates are drawn as two for so long, 10 s, also while the rates that are known of them are alike.
+    apart_for: u64 = 800, without 0.0;
     /// Checks that a side must have had.
     checks_a_side: f32 = 3.0, without 1.0;
     /// Checks of a side differ by so much of their mean, at least: how many of a few pages are met differs by chance.

@@ -40,5 +40,34 @@ fn neighbours_of_ten_to_fifty_hertz_are_right_within_a_third() {
         }
     }
     let mean = all.iter().sum::<f64>() / all.len() as f64;
-    assert!(mean < 0.33 && all.iter().all(|e| *e < 0.45), "{mean}: {all:.2?}");
+    assert!(mean < 0.28 && all.iter().all(|e| *e < 0.45), "{mean}: {all:.2?}");
+}
+
+/// Nothing beside it to be confused with: what is left is the estimator's own bias. A check whose second window was counted beside its
+/// first told 26 Hz of 44, and checks always made at one point of the aggregation told a loop at 50 Hz as 20 here and 200 there.
+#[test]
+fn an_area_by_itself_is_told_without_bias() {
+    for kind in [Kind::InOrder, Kind::Sweep, Kind::Random] {
+        for (unit, word) in [(PAGE, "4k"), (2 * MIB, "huge")] {
+            for hz in [50.0, 20.0, 10.0] {
+                let of = |hz| Pattern { unit, kind, ..areas(&[(0, 20480, hz), (0, 40960, 0.0)]) };
+                let phases = [(of(0.0), 20), (of(hz), 200)];
+                let seeds = [11, 23, 35, 47, 59, 61, 73, 85];
+                let of_seed = |seed| {
+                    let found: Vec<_> =
+                        watch(&phases, seed).into_iter().filter(|(p, _)| *p == 1).skip(20).collect();
+                    told(&found, phases[1].0.areas[0].0)
+                };
+                let mean = seeds.map(of_seed).iter().sum::<f64>() / seeds.len() as f64;
+                // Two accesses within one interval are one.
+                let countable = if kind == Kind::Random { 200.0 * (1.0 - f64::exp(-hz / 200.0)) } else { hz };
+                let off = mean / countable;
+                println!("{mean:.1} of {countable:.1} Hz: {kind:?}, {word} pages");
+                assert!(
+                    (0.75..1.25).contains(&off),
+                    "{mean:.1} of {countable:.1} Hz: {kind:?}, {word} pages"
+                );
+            }
+        }
+    }
 }
