@@ -14,7 +14,7 @@ pub(crate) fn to_ns(time: Timespec) -> u64 {
 }
 
 /// CPU time the calling thread has used so far, in user space and in the kernel.
-pub(crate) fn of_this_thread() -> Duration {
+pub fn of_this_thread() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // The kernel gives neither negative seconds nor nanoseconds out of range; a clock that did would say zero.
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))

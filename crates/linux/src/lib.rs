@@ -22,6 +22,7 @@ mod source;
 pub mod targets;
 pub use source::{Counters, ListedProcess, Source, SourceError};
 
+pub use clock::of_this_thread as thread_cpu;
 pub use idle::{Idle, IdlePaths};
 pub use kernel::{Kernel, KernelPaths, look_at_kernel};
 pub use monitor_source::{LiveOperations, MonitorSource};

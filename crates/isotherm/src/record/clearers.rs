@@ -1,6 +1,7 @@
 //! Who else clears Accessed bits, as of lately, and which other isotherms did since the file began.
 
 use isotherm_linux::probe::{AccessedBitClearers, Among};
+use isotherm_linux::thread_cpu;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -77,17 +78,18 @@ impl Clearers {
 
     /// The same, whether or not the latest look stands.
     pub fn look_now(&mut self, recorded: &Recorded) {
-        let start = Instant::now();
+        // Of CPU time: where it has to wait for locks, nothing else is kept from its work.
+        let start = thread_cpu();
         let found = AccessedBitClearers::look(Among::All { but: &recorded.others });
-        self.takes = start.elapsed();
+        self.takes = thread_cpu().saturating_sub(start);
         self.take(found, &recorded.pids);
     }
 
     /// The same, at those alone that it may be by their names; of the processes of these pids.
     pub fn look_among(&mut self, suspects: &[u32], pids: &BTreeSet<u32>) {
-        let start = Instant::now();
+        let start = thread_cpu();
         let found = AccessedBitClearers::look(Among::Those(suspects));
-        (self.takes, self.is_told) = (start.elapsed(), true);
+        (self.takes, self.is_told) = (thread_cpu().saturating_sub(start), true);
         self.take(found, pids);
     }
 

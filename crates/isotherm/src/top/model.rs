@@ -3,13 +3,13 @@
 //! A thread of its own folds in what the session tells ([`Folder`]). The screen takes the lock for as long as it takes to
 //! copy what it shows, and never while it draws or writes; sampling waits for neither.
 
-use super::pace::thread_cpu;
 use super::timeline::{Moment, Timeline};
 use crate::live;
 use isotherm_damon::{Attrs, Snapshot, TargetId};
 use isotherm_linux::maps::MapList;
 use isotherm_linux::process::Process;
 use isotherm_linux::targets::EndReason;
+use isotherm_linux::thread_cpu;
 use isotherm_linux::{Cost, Observer, Refusals};
 use isotherm_record as rec;
 use isotherm_record::Item;

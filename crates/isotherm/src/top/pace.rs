@@ -1,13 +1,6 @@
 //! When to draw next: about once a second, less often where drawing costs much or the line to the terminal is slow.
 
-use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
-
-/// CPU time of this thread.
-pub fn thread_cpu() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
-}
 
 /// Bytes a second that a screen which follows by itself sends at most, on the mean: a line of 10 kB/s has room for keys.
 const BYTES_A_SECOND: f64 = 8_000.0;

@@ -2,7 +2,7 @@
 
 use super::model::Shared;
 use super::output::Keeper;
-use super::pace::{Pace, thread_cpu};
+use super::pace::Pace;
 use super::paint::paint;
 use super::save::{self, Kept};
 use super::saving::{Saving, Unwanted};
@@ -14,6 +14,7 @@ use super::terminal::{self, Terminal};
 use crate::args::TopArgs;
 use anyhow::Context;
 use crossterm::event::{Event, poll, read};
+use isotherm_linux::thread_cpu;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::path::PathBuf;
