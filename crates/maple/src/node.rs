@@ -32,7 +32,7 @@ const PIVOTS: usize = SLOTS + 1;
 /// Once a node can be found, nothing of it changes but its slots, `dead` and a branch's gaps.
 #[repr(C, align(64))]
 pub(crate) struct Node {
-    /// Whether it was taken out of the tree.
+    /// Whether it is about to be taken out of the tree, or was.
     dead: AtomicBool,
     /// 0 for leaves, for branches one more than for their children.
     level: u8,
@@ -172,11 +172,14 @@ impl Node {
 
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Acquire)
+        // Who came by the node's successor, or heard of it, sees the mark: it was set before the link, which was released.
+        // Who sees the mark and not the link finds the node again, as it still is in the tree.
+        self.dead.load(Ordering::Relaxed)
     }
 
+    /// Marks it as dead. What is linked in its stead is linked thereafter, with release.
     pub(crate) fn kill(&self) {
-        self.dead.store(true, Ordering::Release);
+        self.dead.store(true, Ordering::Relaxed);
     }
 
     pub(crate) const fn rcu(node: NonNull<Self>) -> NonNull<RcuHead> {

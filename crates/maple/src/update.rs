@@ -18,6 +18,7 @@ use crate::path::{MAX_LEVELS, Path, Step};
 use crate::reserve::Reserve;
 use crate::stack::Stack;
 use crate::sync::Ordering;
+use crate::tree::kill_subtree;
 use crate::{MapleTree, Value, Writer};
 
 /// Entries of a group: all but one of two nodes, and three.
@@ -67,8 +68,28 @@ impl Replaced {
         }
     }
 
+    /// Marks all of it as dead, for readers who come from there. Before it is unlinked: who has seen the operation done must
+    /// not find what was before.
+    ///
     /// # Safety
-    /// The caller is the writer, and all of it is unlinked.
+    /// The caller is the writer, and unlinks all of it now.
+    unsafe fn kill(&self) {
+        for &(node, from, to) in &*self.below {
+            // SAFETY: only the writer frees nodes.
+            let node = unsafe { node.as_ref() };
+            for at in from..to {
+                // SAFETY: slots of a branch hold children; the caller is the writer.
+                unsafe { kill_subtree(NonNull::new_unchecked(node.slot(at).cast())) };
+            }
+        }
+        for node in &*self.nodes {
+            // SAFETY: only the writer frees nodes.
+            unsafe { node.as_ref() }.kill();
+        }
+    }
+
+    /// # Safety
+    /// The caller is the writer; all of it is [killed](Self::kill) and unlinked.
     unsafe fn retire<V: Value, R: Reclaim, A: NodeAlloc>(&self, tree: &MapleTree<V, R, A>) {
         for &(node, from, to) in &*self.below {
             // SAFETY: the node itself is retired only below.
@@ -303,6 +324,8 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> Writer<'_, V, R, A> {
             if shared && a.at == b.at && count == 1 {
                 // One node for one: this is the moment.
                 let new = parents.entries[a.at];
+                // SAFETY: this is the writer, and they are unlinked by the next store.
+                unsafe { replaced.kill() };
                 low_parent.set_slot(a.at, new.slot);
                 low.steps[level + 1] = a;
                 // SAFETY: as above; all that was replaced cannot be found any more.
@@ -357,6 +380,8 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> Writer<'_, V, R, A> {
             replaced.nodes.push(node);
             root = this.slot(0).cast();
         }
+        // SAFETY: this is the writer, and they are unlinked by the next store.
+        unsafe { replaced.kill() };
         self.tree.root.store(root, Ordering::Release);
         // SAFETY: none of it can be found any more.
         unsafe { replaced.retire(self.tree) };

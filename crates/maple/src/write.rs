@@ -14,6 +14,7 @@ use crate::path::{Path, load};
 use crate::read::Iter;
 use crate::reserve::Reserve;
 use crate::sync::Ordering;
+use crate::tree::kill_subtree;
 use crate::{MapleTree, Mapped, Value};
 
 /// The one writer of a tree. It reads as readers do, and what it reads does not change under it.
@@ -157,10 +158,12 @@ impl<'t, V: Value, R: Reclaim, A: NodeAlloc> Writer<'t, V, R, A> {
 
     /// Takes out everything, without fail.
     pub fn clear(&mut self) {
-        if let Some(root) = NonNull::new(self.tree.root.swap(core::ptr::null_mut(), Ordering::AcqRel)) {
-            // SAFETY: this is the writer, and nobody finds it any more.
-            unsafe { self.tree.retire_subtree(root) };
-        }
+        let Some(root) = NonNull::new(self.tree.root.load(Ordering::Relaxed)) else { return };
+        // SAFETY: this is the writer.
+        unsafe { kill_subtree(root) };
+        self.tree.root.store(core::ptr::null_mut(), Ordering::Release);
+        // SAFETY: this is the writer; all of it is marked, and nobody finds it any more.
+        unsafe { self.tree.retire_subtree(root) };
     }
 }
 
