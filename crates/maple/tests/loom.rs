@@ -6,52 +6,20 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::alloc::Layout;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
 use isotherm_maple::{Global, MapleTree, NodeAlloc};
-use isotherm_rcu::{Cpus, Qsbr};
+use isotherm_rcu::Qsbr;
+use isotherm_rcu::model::{Machine, on};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-loom::thread_local! {
-    static CPU: Cell<usize> = Cell::new(0);
-    static DEPTH: Cell<u32> = Cell::new(0);
-}
-
 std::thread_local! {
     /// What was freed in this run: overwritten, and given back before the next.
     static FREED: RefCell<Vec<(NonNull<u8>, Layout)>> = const { RefCell::new(Vec::new()) };
-}
-
-struct Machine;
-
-struct Section;
-
-impl Drop for Section {
-    fn drop(&mut self) {
-        DEPTH.with(|depth| depth.set(depth.get() - 1));
-    }
-}
-
-// SAFETY: each thread is a CPU and counts its sections.
-unsafe impl Cpus for Machine {
-    type Section = Section;
-
-    fn enter(&self) -> Section {
-        DEPTH.with(|depth| depth.set(depth.get() + 1));
-        Section
-    }
-
-    fn in_section(&self) -> bool {
-        DEPTH.with(Cell::get) > 0
-    }
-
-    fn current(&self) -> usize {
-        CPU.with(Cell::get)
-    }
 }
 
 struct Overwriting;
@@ -142,7 +110,7 @@ fn model(
         let world = World::new(ranges);
         let other = world.clone();
         let reader = thread::spawn(move || {
-            CPU.with(|cpu| cpu.set(1));
+            on(1);
             read(&other);
             other.tree.rcu().quiescent();
             read(&other);
@@ -304,7 +272,7 @@ fn an_iteration_sees_what_others_have_seen() {
         let (writing, telling) = (world.clone(), (world.clone(), told.clone()));
         let writer = thread::spawn(move || writing.store(13..=14, 100));
         let teller = thread::spawn(move || {
-            CPU.with(|cpu| cpu.set(1));
+            on(1);
             if telling.0.get(13) == 100 {
                 telling.1.store(true, Ordering::Release);
             }
