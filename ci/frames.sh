@@ -2,17 +2,16 @@
 # The allocator's protocols between CPUs: in every interleaving (loom), and for undefined behaviour and data races (Miri).
 # About two minutes. Miri needs a nightly toolchain with the miri component.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$root"
 target=${CARGO_TARGET_DIR:-target}
 
 printf 'loom: crates/frames/tests/loom.rs\n'
 RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$target/loom CARGO_INCREMENTAL=0 \
 	cargo test --locked --release -p isotherm-frames --test loom
 
-if ! cargo +nightly miri --version >/dev/null 2>&1; then
-	printf 'skipped: Miri: no nightly toolchain with the miri component (rustup component add --toolchain nightly miri)\n'
-	exit 0
-fi
+nightly miri rust-src || exit 0
 # The model test is left to ordinary builds: it takes the same paths, a thousand times.
 CARGO_TARGET_DIR=$target/miri CARGO_INCREMENTAL=0 MIRIFLAGS=-Zmiri-disable-isolation \
 	cargo +nightly miri test --locked -p isotherm-frames --lib --test zone --test stress

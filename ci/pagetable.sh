@@ -3,27 +3,21 @@
 # operations for longer, arm64 in qemu-user, and the build for a kernel. `ci/pagetable.sh [STEP...]`; without steps all.
 # Takes about ten minutes on two CPUs that do nothing else, half of it Miri.
 set -uo pipefail
-cd "$(dirname "$0")/.." || exit
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$root" || exit
 export CARGO_TERM_COLOR=never
 package=isotherm-pagetable
 target=${CARGO_TARGET_DIR:-target}
-failed=0
-
-say() { printf '\n### %s\n' "$1"; }
-skip() { printf 'skipped: %s\n' "$1"; }
-must() { "$@" || failed=1; }
 
 bare() {
-	say "build for x86_64-unknown-none"
-	if ! rustup target add x86_64-unknown-none >/dev/null 2>&1; then
-		skip "rustup cannot add the target x86_64-unknown-none"
-		return
-	fi
+	heading "build for x86_64-unknown-none"
+	bare_target x86_64-unknown-none || return
 	must cargo build --quiet -p "$package" --target x86_64-unknown-none
 }
 
 loom() {
-	say "models under loom"
+	heading "models under loom"
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" must cargo test --release -p "$package" --test loom
 }
 
@@ -52,17 +46,14 @@ once=(--test threads --test random)
 # interpret NAME FLAGS TEST...: the order of memory is loom's affair; here it would only take time.
 interpret() {
 	local flags="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation $2"
-	say "Miri: $1"
+	heading "Miri: $1"
 	shift 2
 	MIRIFLAGS=$flags CARGO_TARGET_DIR="$target/miri" cargo +nightly miri test -p "$package" "$@"
 }
 
 miri() {
-	if ! cargo +nightly miri --version >/dev/null 2>&1; then
-		say "Miri"
-		skip "no nightly with Miri: rustup toolchain install nightly --component miri,rust-src"
-		return
-	fi
+	heading "Miri"
+	nightly miri rust-src || return
 	# Built once, then both at the same time.
 	MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR="$target/miri" \
 		must cargo +nightly miri test -p "$package" "${interpreted[@]}" "${once[@]}" --no-run
@@ -78,28 +69,26 @@ miri() {
 
 # ThreadSanitizer sees what Miri is too slow for: thousands of rounds of threads on the same tables.
 tsan() {
-	say "ThreadSanitizer"
+	heading "ThreadSanitizer"
 	local host=x86_64-unknown-linux-gnu
 	if [ "$(uname -m)" != x86_64 ]; then
 		skip "this machine is no x86-64"
 		return
 	fi
-	if ! rustup +nightly component list 2>/dev/null | grep -q '^rust-src (installed)'; then
-		skip "no nightly with the sources of std, which is built anew: rustup component add --toolchain nightly rust-src"
-		return
-	fi
+	# The sources of std, which is built anew.
+	nightly rust-src || return
 	RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR="$target/tsan" \
 		must cargo +nightly test -Zbuild-std --target "$host" -p "$package" --test threads --test small
 }
 
 # The naive model for longer than a test takes; of all formats in turn.
 random() {
-	say "random operations"
+	heading "random operations"
 	must cargo run --quiet --release -p "$package" --features host --example random -- --operations 400000
 }
 
 arm64() {
-	say "arm64 in qemu-user"
+	heading "arm64 in qemu-user"
 	local tool
 	for tool in aarch64-linux-gnu-gcc qemu-aarch64; do
 		if ! command -v "$tool" >/dev/null 2>&1; then
@@ -107,10 +96,7 @@ arm64() {
 			return
 		fi
 	done
-	if ! rustup target add aarch64-unknown-linux-gnu >/dev/null 2>&1; then
-		skip "rustup cannot add the target aarch64-unknown-linux-gnu"
-		return
-	fi
+	bare_target aarch64-unknown-linux-gnu || return
 	# Emulated, the runs are fewer: what differs here is the order in which memory is seen, not the model.
 	PROPTEST_CASES=6 PHASES=100 CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 		CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \

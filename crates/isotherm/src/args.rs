@@ -13,6 +13,7 @@ mod saving;
 mod scheme;
 mod targets;
 mod top;
+mod tree;
 
 use crate::record::Keep;
 use clap::{Args, Parser, Subcommand};
@@ -35,6 +36,7 @@ pub use saving::SavingArgs;
 pub use scheme::{CheckArgs, SchemeCommand, SchemeConvertArgs, TryArgs};
 pub use targets::TargetArgs;
 pub use top::TopArgs;
+pub use tree::{TreeArgs, TreePart};
 
 const FIRST_STEPS: &str = "\
 First steps:
@@ -182,6 +184,8 @@ pub enum LabCommand {
     Frames(FramesArgs),
     /// Time fork, exit, zap and young harvest of page tables in batches, page by page, and beside Linux
     Fork(ForkArgs),
+    /// Time the range tree beside others, and readers beside a writer
+    Tree(TreeArgs),
     /// Simulate the sampler without each of its constants: what accuracy and cost are then
     Ablate(AblateArgs),
     /// Run programs with and without schemes, in turn: memory saved, time lost

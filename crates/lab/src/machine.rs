@@ -31,6 +31,17 @@ pub(crate) fn load() -> f64 {
     text.split_whitespace().next().and_then(|l| l.parse().ok()).unwrap_or(0.0)
 }
 
+/// Has this thread run on one CPU, the `index`th of those it may run on; leaves it as it is if there is none.
+pub(crate) fn pin(index: usize) {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
+    let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let Some(cpu) = cpus.into_iter().nth(index) else { return };
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(cpu);
+    // Not pinned, figures spread more; they are not wrong.
+    let _ = rustix::thread::sched_setaffinity(None, &one);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

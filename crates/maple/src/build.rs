@@ -1,14 +1,16 @@
 //! Whole trees from sorted ranges.
 
+use core::marker::PhantomData;
 use core::ops::RangeInclusive;
-use core::ptr::NonNull;
+use core::ptr::null_mut;
 
-use alloc_crate::vec::Vec;
 use isotherm_rcu::Reclaim;
 
 use crate::alloc::NodeAlloc;
+use crate::draft::Draft;
 use crate::error::{BuildError, NoMemory};
 use crate::node::{Entry, Node, SLOTS};
+use crate::path::MAX_LEVELS;
 use crate::sync::Ordering;
 use crate::tree::free_subtree;
 use crate::{MapleTree, Value};
@@ -16,66 +18,120 @@ use crate::{MapleTree, Value};
 /// Entries of a node that is built: room is left for a few stores.
 const FILL: usize = SLOTS - SLOTS / 10;
 
-/// A level that is being built, from its first entry to its last.
+/// The last two nodes of a level. Those before are linked in the level above.
 struct Level {
-    level: u8,
-    /// What is not in nodes yet. As soon as there is enough for two nodes one is made, so that the last two are even.
-    buffer: [Entry; 2 * FILL],
-    len: usize,
+    /// A node of [`FILL`] entries: it lends some to the last one, if that is left with few.
+    before: Option<Draft>,
+    last: Option<Draft>,
+    /// Where the first of them begins.
     min: u64,
-    /// Nodes, as entries of the level above.
-    nodes: Vec<Entry>,
 }
 
-impl Level {
-    const fn new(level: u8) -> Self {
-        Self { level, buffer: [Entry::GAP; 2 * FILL], len: 0, min: 0, nodes: Vec::new() }
+/// A tree that is being built, from its first entry to its last. All nodes hang below those that it holds, so dropping it, by
+/// a panic of the ranges' iterator too, gives them back.
+struct Builder<A: NodeAlloc> {
+    levels: [Level; MAX_LEVELS],
+    _alloc: PhantomData<fn() -> A>,
+}
+
+impl<A: NodeAlloc> Builder<A> {
+    const fn new() -> Self {
+        let levels = [const { Level { before: None, last: None, min: 0 } }; MAX_LEVELS];
+        Self { levels, _alloc: PhantomData }
     }
 
-    fn push<A: NodeAlloc>(&mut self, entry: Entry) -> Result<(), NoMemory> {
-        if self.len == self.buffer.len() {
-            self.emit::<A>(FILL)?;
+    /// Adds an entry to a level. If that fails, a child is still the caller's.
+    fn push(&mut self, level: usize, entry: Entry) -> Result<(), NoMemory> {
+        assert!(level < MAX_LEVELS, "the tree is too high");
+        if self.levels[level].last.as_ref().is_none_or(|last| last.len() == FILL) {
+            self.make_room(level)?;
         }
-        self.buffer[self.len] = entry;
-        self.len += 1;
+        if let Some(last) = &mut self.levels[level].last {
+            last.push(entry);
+        }
         Ok(())
     }
 
-    /// Makes a node of the first so many entries.
-    fn emit<A: NodeAlloc>(&mut self, count: usize) -> Result<(), NoMemory> {
-        self.nodes.try_reserve(1).map_err(|_| NoMemory)?;
-        let memory = Node::allocate::<A>(self.level).ok_or(NoMemory)?;
+    /// Begins another node of a level.
+    fn make_room(&mut self, level: usize) -> Result<(), NoMemory> {
+        let memory = Node::allocate::<A>(level as u8).ok_or(NoMemory)?;
+        if let Err(error) = self.link(level) {
+            // SAFETY: it was just allocated.
+            unsafe { Node::free::<A>(memory, level as u8) };
+            return Err(error);
+        }
+        let this = &mut self.levels[level];
+        this.before = this.last.take();
         // SAFETY: it was just allocated.
-        unsafe { Node::write(memory, self.level, &self.buffer[..count]) };
-        // SAFETY: nobody else knows the node.
-        let gap = unsafe { Node::largest_gap(memory, self.min) };
-        let last = self.buffer[count - 1].last;
-        self.nodes.push(Entry { last, slot: memory.as_ptr().cast(), gap });
-        self.min = last.wrapping_add(1);
-        self.buffer.copy_within(count..self.len, 0);
-        self.len -= count;
+        this.last = Some(unsafe { Draft::new(memory, level as u8) });
         Ok(())
     }
 
-    fn finish<A: NodeAlloc>(&mut self) -> Result<(), NoMemory> {
-        if self.len > SLOTS {
-            self.emit::<A>(self.len / 2)?;
-        }
-        self.emit::<A>(self.len)
+    /// Links the last but one node of a level in the level above.
+    fn link(&mut self, level: usize) -> Result<(), NoMemory> {
+        let Level { before, min, .. } = &mut self.levels[level];
+        let Some(node) = before.as_mut().map(Draft::complete) else { return Ok(()) };
+        let min = *min;
+        // SAFETY: nobody else knows the node.
+        let (last, gap) = unsafe { (node.as_ref().end(), Node::largest_gap(node, min)) };
+        self.push(level + 1, Entry { last, slot: node.as_ptr().cast(), gap })?;
+        let this = &mut self.levels[level];
+        (this.before, this.min) = (None, last.wrapping_add(1));
+        Ok(())
     }
 
-    /// Gives back all nodes.
-    fn undo<A: NodeAlloc>(&mut self) {
-        for node in self.nodes.drain(..) {
-            // SAFETY: they were made here, and nobody knows them.
-            unsafe { free_subtree::<A>(NonNull::new_unchecked(node.slot.cast())) };
+    /// The root, when all entries of the leaves have come.
+    fn finish(&mut self) -> Result<*mut Node, NoMemory> {
+        for level in 0..MAX_LEVELS {
+            let Level { before, last, .. } = &mut self.levels[level];
+            let (Some(first), Some(second)) = (before.as_mut(), last.as_mut()) else {
+                // One node, and none above it: every other level has two nodes at least.
+                return Ok(last.take().map_or(null_mut(), |root| root.finish().as_ptr()));
+            };
+            if first.len() + second.len() <= SLOTS {
+                let count = first.len();
+                second.take_from(first, count);
+                let empty = before.take();
+                // SAFETY: it is the builder's, and has no entry any more.
+                empty.into_iter().for_each(|empty| unsafe { empty.free::<A>() });
+            } else {
+                let count = first.len() - (first.len() + second.len()) / 2;
+                second.take_from(first, count);
+                self.link(level)?;
+            }
+            if self.levels.get(level + 1).is_some_and(|above| above.last.is_some()) {
+                // The last one as well.
+                let this = &mut self.levels[level];
+                this.before = this.last.take();
+                self.link(level)?;
+            } else {
+                let root = self.levels[level].last.take();
+                return Ok(root.map_or(null_mut(), |root| root.finish().as_ptr()));
+            }
+        }
+        Ok(null_mut())
+    }
+}
+
+impl<A: NodeAlloc> Drop for Builder<A> {
+    fn drop(&mut self) {
+        for draft in
+            self.levels.iter_mut().flat_map(|level| [level.before.take(), level.last.take()]).flatten()
+        {
+            if draft.len() == 0 {
+                // SAFETY: it is the builder's.
+                unsafe { draft.free::<A>() };
+            } else {
+                // SAFETY: they were made here, and nobody knows them.
+                unsafe { free_subtree::<A>(draft.finish()) };
+            }
         }
     }
 }
 
 impl<V: Value, R: Reclaim, A: NodeAlloc> MapleTree<V, R, A> {
     /// A tree of ranges that come in order and do not overlap, in one pass: nine tenths full, and several times as fast as
-    /// storing them. For a fork, they are those of the parent with the child's values.
+    /// storing them. For a fork, they are those of the parent with the child's values. Takes no memory but the nodes'.
     ///
     /// # Errors
     /// [`BuildError::Unsorted`], [`BuildError::NoMemory`].
@@ -84,69 +140,28 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> MapleTree<V, R, A> {
         ranges: impl IntoIterator<Item = (RangeInclusive<u64>, V)>,
     ) -> Result<Self, BuildError> {
         let tree = Self::new_in(rcu);
-        let mut leaves = Level::new(0);
-        let root = match build::<V, A>(&mut leaves, ranges) {
-            Ok(root) => root,
-            Err(error) => {
-                leaves.undo::<A>();
-                return Err(error);
+        let mut builder = Builder::<A>::new();
+        // Where the next range may begin; `None` if all of u64 is taken.
+        let mut next = Some(0);
+        let mut empty = true;
+        for (range, value) in ranges {
+            let (first, last) = (*range.start(), *range.end());
+            let Some(free) = next.filter(|&free| free <= first && !range.is_empty()) else {
+                return Err(BuildError::Unsorted(first));
+            };
+            if free < first {
+                builder.push(0, Entry { last: first - 1, ..Entry::GAP })?;
             }
-        };
-        tree.root.store(root, Ordering::Release);
+            builder.push(0, Entry { last, slot: value.into_raw(), gap: 0 })?;
+            next = last.checked_add(1);
+            empty = false;
+        }
+        if !empty {
+            if next.is_some() {
+                builder.push(0, Entry::GAP)?;
+            }
+            tree.root.store(builder.finish()?, Ordering::Release);
+        }
         Ok(tree)
     }
-}
-
-/// The root. On an error all nodes are in `level`, which ends as the topmost.
-fn build<V: Value, A: NodeAlloc>(
-    level: &mut Level,
-    ranges: impl IntoIterator<Item = (RangeInclusive<u64>, V)>,
-) -> Result<*mut Node, BuildError> {
-    // Where the next range may begin; `None` if all of u64 is taken.
-    let mut next = Some(0);
-    let mut empty = true;
-    for (range, value) in ranges {
-        let (first, last) = (*range.start(), *range.end());
-        let Some(free) = next.filter(|&free| free <= first && !range.is_empty()) else {
-            return Err(BuildError::Unsorted(first));
-        };
-        if free < first {
-            level.push::<A>(Entry { last: first - 1, ..Entry::GAP })?;
-        }
-        level.push::<A>(Entry { last, slot: value.into_raw(), gap: 0 })?;
-        next = last.checked_add(1);
-        empty = false;
-    }
-    if empty {
-        return Ok(core::ptr::null_mut());
-    }
-    if next.is_some() {
-        level.push::<A>(Entry::GAP)?;
-    }
-    level.finish::<A>()?;
-    while level.nodes.len() > 1 {
-        let mut above = Level::new(level.level + 1);
-        // An entry is in `level.nodes` as long as no node above holds it.
-        let mut moved = 0;
-        let done = raise::<A>(level, &mut above, &mut moved);
-        level.nodes.drain(..moved);
-        if done.is_err() {
-            above.undo::<A>();
-            return Err(NoMemory.into());
-        }
-        *level = above;
-    }
-    Ok(level.nodes[0].slot.cast())
-}
-
-/// Puts the nodes of a level into nodes of the level above; `moved` counts those that are in one.
-fn raise<A: NodeAlloc>(level: &Level, above: &mut Level, moved: &mut usize) -> Result<(), NoMemory> {
-    for (pushed, &node) in level.nodes.iter().enumerate() {
-        let done = above.push::<A>(node);
-        *moved = pushed + usize::from(done.is_ok()) - above.len;
-        done?;
-    }
-    let done = above.finish::<A>();
-    *moved = level.nodes.len() - above.len;
-    done
 }

@@ -39,8 +39,7 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> Writer<'_, V, R, A> {
     /// The lowest multiple of `align` at which `size` indexes are free, all of them within `bounds`.
     ///
     /// The search goes to the first gap that is large enough. If that has no aligned fit, it goes on to the next, so
-    /// many gaps that fit without alignment only make it longer. Ask for `size + align - 1` where a bound on time is worth more
-    /// than the tightest fit.
+    /// many gaps that fit without alignment only make it longer.
     ///
     /// # Panics
     /// `size` is 0, or `align` is not a power of two.

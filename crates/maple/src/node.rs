@@ -32,13 +32,13 @@ const PIVOTS: usize = SLOTS + 1;
 /// Once a node can be found, nothing of it changes but its slots, `dead` and a branch's gaps.
 #[repr(C, align(64))]
 pub(crate) struct Node {
-    /// Whether it was taken out of the tree.
+    /// Whether it is about to be taken out of the tree, or was.
     dead: AtomicBool,
     /// 0 for leaves, for branches one more than for their children.
     level: u8,
     len: u8,
-    pivots: [u64; PIVOTS],
-    slots: [AtomicPtr<()>; SLOTS],
+    pub(crate) pivots: [u64; PIVOTS],
+    pub(crate) slots: [AtomicPtr<()>; SLOTS],
     rcu: RcuHead,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Node {
 pub(crate) struct Branch {
     node: Node,
     /// The length of the largest gap below each child. Only the writer reads it.
-    gaps: UnsafeCell<[u64; SLOTS]>,
+    pub(crate) gaps: UnsafeCell<[u64; SLOTS]>,
 }
 
 #[cfg(not(loom))]
@@ -88,28 +88,36 @@ impl Node {
         unsafe { A::free(node.cast(), Self::layout(level)) };
     }
 
-    /// Makes memory a node with these entries: 1 to [`SLOTS`], in order.
+    /// Makes memory a node whose entries are written: the last thing before it is one.
     ///
     /// # Safety
-    /// The memory is of this level and nobody else's.
-    pub(crate) unsafe fn write(memory: NonNull<Self>, level: u8, entries: &[Entry]) {
-        debug_assert!((1..=SLOTS).contains(&entries.len()));
-        let entry = |i: usize| entries.get(i).copied().unwrap_or(Entry::GAP);
-        let node = Self {
-            dead: AtomicBool::new(false),
-            level,
-            len: entries.len() as u8,
-            pivots: core::array::from_fn(|i| entry(i).last),
-            slots: core::array::from_fn(|i| AtomicPtr::new(entry(i).slot)),
-            rcu: RcuHead::new(),
-        };
+    /// The memory is of this level and nobody else's; pivots, slots and a branch's gaps are initialised, the first `len` of them
+    /// with entries.
+    pub(crate) unsafe fn write_head(memory: NonNull<Self>, level: u8, len: u8) {
+        debug_assert!((1..=SLOTS).contains(&usize::from(len)));
+        let node = memory.as_ptr();
         // SAFETY: the caller vouches for the memory.
-        unsafe { memory.write(node) };
-        if level > 0 {
-            let gaps = core::array::from_fn(|i| entry(i).gap);
-            // SAFETY: the memory of a branch has room for them.
-            unsafe { (&raw mut (*memory.cast::<Branch>().as_ptr()).gaps).write(UnsafeCell::new(gaps)) };
+        unsafe {
+            (&raw mut (*node).dead).write(AtomicBool::new(false));
+            (&raw mut (*node).level).write(level);
+            (&raw mut (*node).len).write(len);
+            // The one more than there are slots.
+            (&raw mut (*node).pivots[SLOTS]).write(u64::MAX);
+            (&raw mut (*node).rcu).write(RcuHead::new());
         }
+    }
+
+    /// An entry.
+    ///
+    /// # Safety
+    /// The caller is the writer.
+    #[inline]
+    pub(crate) unsafe fn entry_of(node: NonNull<Self>, at: usize) -> Entry {
+        // SAFETY: the writer's nodes are not freed meanwhile.
+        let this = unsafe { node.as_ref() };
+        // SAFETY: the caller is the writer, and the reference ends here.
+        let gap = if this.level > 0 { unsafe { (*Self::gaps(node))[at] } } else { 0 };
+        Entry { last: this.last(at), slot: this.slot(at), gap }
     }
 
     #[inline]
@@ -135,10 +143,26 @@ impl Node {
         start + p[start..start + 7].iter().map(|&pivot| usize::from(pivot < index)).sum::<usize>()
     }
 
+    /// Has the CPU fetch the lines of the slots, while it looks in those of the pivots for the one it wants. A leaf of a large
+    /// tree is in no near cache, and one miss after another would take twice the time of all at once.
+    #[inline]
+    pub(crate) fn prefetch_slots(&self) {
+        let slots = self.slots.as_ptr();
+        // The first slot is the last word of line 3, or the first of line 4: what counts is a slot in each line.
+        for at in [0, 8, 16, 24] {
+            prefetch(slots.wrapping_add(at));
+        }
+    }
+
     /// The last index of an entry.
     #[inline]
     pub(crate) fn last(&self, at: usize) -> u64 {
         self.pivots[at]
+    }
+
+    /// The last index of all.
+    pub(crate) fn end(&self) -> u64 {
+        self.last(self.len() - 1)
     }
 
     /// The first index of an entry, in a node that begins at `min`.
@@ -172,11 +196,14 @@ impl Node {
 
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Acquire)
+        // Who came by the node's successor, or heard of it, sees the mark: it was set before the link, which was released.
+        // Who sees the mark and not the link finds the node again, as it still is in the tree.
+        self.dead.load(Ordering::Relaxed)
     }
 
+    /// Marks it as dead. What is linked in its stead is linked thereafter, with release.
     pub(crate) fn kill(&self) {
-        self.dead.store(true, Ordering::Release);
+        self.dead.store(true, Ordering::Relaxed);
     }
 
     pub(crate) const fn rcu(node: NonNull<Self>) -> NonNull<RcuHead> {
@@ -194,7 +221,7 @@ impl Node {
     }
 
     /// # Safety
-    /// The node is a branch that was made by [`write`](Self::write), and the caller is the writer and holds no other reference to its
+    /// The node is a branch that was made by a [`Draft`](crate::draft::Draft), and the caller is the writer and holds no other reference to its
     /// gaps.
     pub(crate) unsafe fn gaps<'a>(node: NonNull<Self>) -> &'a mut [u64; SLOTS] {
         // SAFETY: the caller vouches for it. The pointer was not made from a reference to the common part.
@@ -216,4 +243,21 @@ impl Node {
         let lengths = (0..this.len()).filter(gap).map(|at| length(this.first(at, min), this.last(at)));
         lengths.max().unwrap_or(0)
     }
+}
+
+/// Has the CPU fetch a cache line.
+#[inline]
+fn prefetch<T>(what: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    // SAFETY: a prefetch changes nothing and faults nowhere.
+    unsafe {
+        core::arch::asm!("prefetcht0 [{}]", in(reg) what, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri), not(loom)))]
+    // SAFETY: a prefetch changes nothing and faults nowhere.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) what, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(miri, loom, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = what;
 }

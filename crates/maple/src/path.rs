@@ -41,6 +41,7 @@ pub(crate) unsafe fn load(root: &AtomicPtr<Node>, index: u64) -> *mut () {
         // SAFETY: the same.
         node = unsafe { node.child(node.find(index)) };
     }
+    node.prefetch_slots();
     node.slot(node.find(index))
 }
 
@@ -114,34 +115,73 @@ pub(crate) unsafe fn scan_back<V: Value>(step: &mut Step, from: u64) -> Result<M
     Err((step.min > from).then(|| step.min - 1))
 }
 
-/// The way from the root to an entry of a leaf, by level.
-#[derive(Clone, Copy)]
+/// The way from the root to an entry of a leaf, by level. Where nodes begin follows from it: an operation has two ways on its
+/// stack, so they are short.
 pub(crate) struct Path {
-    pub(crate) steps: [Step; MAX_LEVELS],
-    pub(crate) levels: usize,
+    nodes: [NonNull<Node>; MAX_LEVELS],
+    places: [u8; MAX_LEVELS],
+    levels: u8,
 }
 
 impl Path {
+    /// One that leads nowhere yet, in the tree of this root.
+    ///
     /// # Safety
     /// The caller is the writer.
-    pub(crate) unsafe fn to(root: NonNull<Node>, index: u64) -> Self {
+    #[inline]
+    pub(crate) unsafe fn from(root: NonNull<Node>) -> Self {
         // SAFETY: the writer's nodes are not freed meanwhile.
-        let levels = usize::from(unsafe { root.as_ref() }.level()) + 1;
-        let mut path = Self { steps: [Step { node: root, at: 0, min: 0 }; MAX_LEVELS], levels };
-        let mut node = root;
-        let mut min = 0;
-        for level in (0..levels).rev() {
-            // SAFETY: the same.
+        let levels = unsafe { root.as_ref() }.level() + 1;
+        Self { nodes: [root; MAX_LEVELS], places: [0; MAX_LEVELS], levels }
+    }
+
+    /// The way to this index.
+    ///
+    /// # Safety
+    /// The caller is the writer.
+    pub(crate) unsafe fn go_to(&mut self, index: u64) {
+        let top = self.levels() - 1;
+        let mut node = self.nodes[top];
+        for level in (0..=top).rev() {
+            // SAFETY: the writer's nodes are not freed meanwhile.
             let this = unsafe { node.as_ref() };
             let at = this.find(index);
-            path.steps[level] = Step { node, at, min };
+            (self.nodes[level], self.places[level]) = (node, at as u8);
             if level > 0 {
-                min = this.first(at, min);
                 // SAFETY: slots of a branch hold children.
                 node = unsafe { NonNull::new_unchecked(this.slot(at).cast()) };
             }
         }
-        path
+    }
+
+    pub(crate) fn levels(&self) -> usize {
+        usize::from(self.levels)
+    }
+
+    pub(crate) fn node(&self, level: usize) -> NonNull<Node> {
+        self.nodes[level]
+    }
+
+    pub(crate) fn place(&self, level: usize) -> usize {
+        usize::from(self.places[level])
+    }
+
+    /// Where the node of this level begins: behind the last pivot above that the way leads past.
+    ///
+    /// # Safety
+    /// The caller is the writer.
+    pub(crate) unsafe fn min(&self, level: usize) -> u64 {
+        let mut above = level + 1..self.levels();
+        let past = above.find(|&level| self.places[level] > 0);
+        // SAFETY: the writer's nodes are not freed meanwhile.
+        past.map_or(0, |level| unsafe { self.nodes[level].as_ref() }.last(self.place(level) - 1) + 1)
+    }
+
+    /// # Safety
+    /// The caller is the writer.
+    pub(crate) unsafe fn step(&self, level: usize) -> Step {
+        // SAFETY: the caller vouches for it.
+        Step { node: self.node(level), at: self.place(level), min: unsafe { self.min(level) } }
     }
 
     /// The entry of the leaf: its first and last index, and what it holds.
@@ -149,9 +189,10 @@ impl Path {
     /// # Safety
     /// The caller is the writer.
     pub(crate) unsafe fn entry(&self) -> (u64, u64, *mut ()) {
-        let Step { at, min, .. } = self.steps[0];
+        // SAFETY: the caller vouches for it.
+        let Step { node, at, min } = unsafe { self.step(0) };
         // SAFETY: the writer's nodes are not freed meanwhile.
-        let leaf = unsafe { self.steps[0].node() };
+        let leaf = unsafe { node.as_ref() };
         (leaf.first(at, min), leaf.last(at), leaf.slot(at))
     }
 }

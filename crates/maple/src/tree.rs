@@ -120,13 +120,13 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> MapleTree<V, R, A> {
         unsafe { self.root.load(Ordering::Acquire).as_ref() }.map_or(0, |root| usize::from(root.level()) + 1)
     }
 
-    /// Takes a node out for good: marks it, and has it freed after a grace period.
+    /// Has a node freed after a grace period.
     ///
     /// # Safety
-    /// The caller is the writer, has unlinked the node, and does not use it any more.
+    /// The caller is the writer, has marked the node, then unlinked it, and does not use it any more.
     pub(crate) unsafe fn retire(&self, node: NonNull<Node>) {
         // SAFETY: it lives until its grace period is over.
-        unsafe { node.as_ref() }.kill();
+        debug_assert!(unsafe { node.as_ref() }.is_dead(), "unlinked before it was marked");
         // SAFETY: it is retired once, and any thread may give it back.
         unsafe { self.rcu.defer(Node::rcu(node), free::<A>) };
     }
@@ -148,6 +148,22 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> MapleTree<V, R, A> {
         }
         // SAFETY: the caller vouches for it.
         unsafe { self.retire(node) };
+    }
+}
+
+/// Marks a node and all below as dead.
+///
+/// # Safety
+/// The caller is the writer.
+pub(crate) unsafe fn kill_subtree(node: NonNull<Node>) {
+    // SAFETY: only the writer frees nodes.
+    let this = unsafe { node.as_ref() };
+    this.kill();
+    if this.level() > 0 {
+        for at in 0..this.len() {
+            // SAFETY: slots of a branch hold children; the caller is the writer.
+            unsafe { kill_subtree(NonNull::new_unchecked(this.slot(at).cast())) };
+        }
     }
 }
 

@@ -7,83 +7,21 @@
 //! and the operation is done; at the latest the root is replaced.
 
 use core::ops::RangeInclusive;
-use core::ptr::{NonNull, null_mut};
+use core::ptr::NonNull;
 
 use isotherm_rcu::Reclaim;
 
 use crate::alloc::NodeAlloc;
+use crate::draft::Draft;
 use crate::error::NoMemory;
+use crate::group::{Group, Part};
 use crate::node::{Entry, MIN, Node, SLOTS};
 use crate::path::{MAX_LEVELS, Path, Step};
+use crate::replaced::Span;
 use crate::reserve::Reserve;
 use crate::stack::Stack;
 use crate::sync::Ordering;
-use crate::{MapleTree, Value, Writer};
-
-/// Entries of a group: all but one of two nodes, and three.
-struct Group {
-    entries: Stack<Entry, { 2 * SLOTS + 3 }>,
-    /// Where it begins.
-    min: u64,
-}
-
-impl Group {
-    const fn new(min: u64) -> Self {
-        Self { entries: Stack::new(), min }
-    }
-
-    fn push(&mut self, entry: Entry) {
-        self.entries.push(entry);
-    }
-
-    /// Entries of a node.
-    ///
-    /// # Safety
-    /// The caller is the writer.
-    unsafe fn push_all(&mut self, node: NonNull<Node>, range: core::ops::Range<usize>) {
-        // SAFETY: only the writer frees nodes.
-        let this = unsafe { node.as_ref() };
-        // SAFETY: the caller is the writer, and the reference ends here.
-        let gaps = if this.level() > 0 { Some(unsafe { &*Node::gaps(node) }) } else { None };
-        for at in range {
-            let gap = gaps.map_or(0, |gaps| gaps[at]);
-            self.push(Entry { last: this.last(at), slot: this.slot(at), gap });
-        }
-    }
-}
-
-/// Nodes that an operation replaces, to be retired when it is done.
-struct Replaced {
-    /// Nodes whose children live on, or were replaced before. Three a level, and roots that are not needed.
-    nodes: Stack<NonNull<Node>, { 4 * MAX_LEVELS }>,
-    /// Children of a node that go with all below: from one entry up to another.
-    below: Stack<(NonNull<Node>, usize, usize), { 2 * MAX_LEVELS }>,
-}
-
-impl Replaced {
-    fn below(&mut self, node: NonNull<Node>, from: usize, to: usize) {
-        if from < to {
-            self.below.push((node, from, to));
-        }
-    }
-
-    /// # Safety
-    /// The caller is the writer, and all of it is unlinked.
-    unsafe fn retire<V: Value, R: Reclaim, A: NodeAlloc>(&self, tree: &MapleTree<V, R, A>) {
-        for &(node, from, to) in &*self.below {
-            // SAFETY: the node itself is retired only below.
-            let node = unsafe { node.as_ref() };
-            for at in from..to {
-                // SAFETY: slots of a branch hold children; the caller vouches that they are unlinked.
-                unsafe { tree.retire_subtree(NonNull::new_unchecked(node.slot(at).cast())) };
-            }
-        }
-        for node in &*self.nodes {
-            // SAFETY: the caller vouches for it.
-            unsafe { tree.retire(*node) };
-        }
-    }
-}
+use crate::{Value, Writer};
 
 /// Where nodes come from, and which did.
 struct Nodes<'r, A: NodeAlloc> {
@@ -91,43 +29,88 @@ struct Nodes<'r, A: NodeAlloc> {
     /// Whether more may be allocated.
     more: bool,
     /// To be given back if the operation fails. Three a level, and a root.
-    made: Stack<(NonNull<Node>, u8), { 3 * MAX_LEVELS + 1 }>,
+    made: Stack<NonNull<Node>, { 3 * MAX_LEVELS + 1 }>,
 }
 
 impl<A: NodeAlloc> Nodes<'_, A> {
-    fn make(&mut self, level: u8, entries: &[Entry]) -> Result<NonNull<Node>, NoMemory> {
+    fn draft(&mut self, level: u8) -> Result<Draft, NoMemory> {
         let fresh = || if self.more { Node::allocate::<A>(level) } else { None };
         let memory = self.reserve.take(level).or_else(fresh).ok_or(NoMemory)?;
         // SAFETY: the memory is of this level, and nobody else's.
-        unsafe { Node::write(memory, level, entries) };
-        self.made.push((memory, level));
-        Ok(memory)
+        Ok(unsafe { Draft::new(memory, level) })
+    }
+
+    fn finish(&mut self, draft: Draft) -> NonNull<Node> {
+        let node = draft.finish();
+        self.made.push(node);
+        node
     }
 
     /// Writes a group to as few nodes as hold it, evenly, and puts these into `parents`.
-    fn write(&mut self, level: u8, group: &Group, parents: &mut Group) -> Result<usize, NoMemory> {
-        let count = group.entries.len().div_ceil(SLOTS);
+    ///
+    /// # Safety
+    /// The caller is the writer.
+    unsafe fn write(&mut self, level: u8, group: &Group, parents: &mut Group) -> Result<usize, NoMemory> {
+        let len = group.len();
+        let count = len.div_ceil(SLOTS);
         let mut min = group.min;
-        for n in 0..count {
-            let part = &group.entries[group.entries.len() * n / count..group.entries.len() * (n + 1) / count];
-            let node = self.make(level, part)?;
-            // SAFETY: the writer made it.
-            let gap = unsafe { Node::largest_gap(node, min) };
-            // There are SLOTS entries or fewer, but not none.
-            let last = part.last().map_or(u64::MAX, |entry| entry.last);
-            parents.push(Entry { last, slot: node.as_ptr().cast(), gap });
-            min = last.wrapping_add(1);
+        let mut written = 0;
+        let mut draft = self.draft(level)?;
+        // Entries up to the end of the node that is being written.
+        let end = |n: usize| len * (n + 1) / count;
+        let mut n = 0;
+        for part in group.parts() {
+            let mut part = Some(part);
+            while let Some(this) = part.take() {
+                let left = end(n) - written;
+                match this {
+                    Part::New(entry) if left > 0 => {
+                        draft.push(entry);
+                        written += 1;
+                    }
+                    Part::Old(node, from, to) if left > 0 => {
+                        let until = to.min(from + left);
+                        // SAFETY: the caller is the writer.
+                        unsafe { draft.copy(node, from, until) };
+                        written += until - from;
+                        part = (until < to).then_some(Part::Old(node, until, to));
+                    }
+                    full => {
+                        n += 1;
+                        let next = self.draft(level);
+                        let node = self.finish(draft);
+                        // SAFETY: the writer made it.
+                        min = unsafe { enter(node, min, parents) };
+                        draft = next?;
+                        part = Some(full);
+                    }
+                }
+            }
         }
+        let node = self.finish(draft);
+        // SAFETY: the writer made it.
+        unsafe { enter(node, min, parents) };
         Ok(count)
     }
 
     /// Gives back what was made.
     fn undo(&mut self) {
-        for &(node, level) in &*self.made {
+        for &node in &*self.made {
             // SAFETY: nobody has seen it.
-            unsafe { self.reserve.put(node, level) };
+            unsafe { self.reserve.put(node, node.as_ref().level()) };
         }
     }
+}
+
+/// Enters a node that begins at `min` into its parents' group; where the next one begins.
+///
+/// # Safety
+/// The caller is the writer and made the node.
+unsafe fn enter(node: NonNull<Node>, min: u64, parents: &mut Group) -> u64 {
+    // SAFETY: the caller vouches for it.
+    let (last, gap) = unsafe { (node.as_ref().end(), Node::largest_gap(node, min)) };
+    parents.push(Entry { last, slot: node.as_ptr().cast(), gap });
+    last.wrapping_add(1)
 }
 
 impl<V: Value, R: Reclaim, A: NodeAlloc> Writer<'_, V, R, A> {
@@ -160,16 +143,15 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> Writer<'_, V, R, A> {
 
     /// Stores to an empty tree.
     fn first(&self, first: u64, last: u64, raw: *mut (), nodes: &mut Nodes<'_, A>) -> Result<(), NoMemory> {
-        let mut group = Group::new(0);
+        let mut root = nodes.draft(0)?;
         if first > 0 {
-            group.push(Entry { last: first - 1, ..Entry::GAP });
+            root.push(Entry { last: first - 1, ..Entry::GAP });
         }
-        group.push(Entry { last, slot: raw, gap: 0 });
+        root.push(Entry { last, slot: raw, gap: 0 });
         if last < u64::MAX {
-            group.push(Entry::GAP);
+            root.push(Entry::GAP);
         }
-        let root = nodes.make(0, &group.entries)?;
-        self.tree.root.store(root.as_ptr(), Ordering::Release);
+        self.tree.root.store(root.finish().as_ptr(), Ordering::Release);
         Ok(())
     }
 
@@ -184,49 +166,60 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> Writer<'_, V, R, A> {
         nodes: &mut Nodes<'_, A>,
     ) -> Result<(), NoMemory> {
         // SAFETY: the caller vouches for all that is read of the tree here.
-        let path = |index| unsafe { Path::to(root, index) };
-        let (mut low, mut high) = (path(first), path(last));
+        let mut span = unsafe { Span::from(root) };
         // SAFETY: the same.
         let entry = |path: &Path| unsafe { path.entry() };
+        // SAFETY: the same.
+        let go_to = |path: &mut Path, index| unsafe { path.go_to(index) };
+        let Span { low, high, .. } = &mut span;
+        go_to(low, first);
+        go_to(high, last);
         if raw.is_null() {
             // Gaps do not adjoin: this one takes in those beside it.
-            if first > 0 && entry(&low).0 == first {
-                low = path(first - 1);
-                if !entry(&low).2.is_null() {
-                    low = path(first);
+            if first > 0 && entry(low).0 == first {
+                go_to(low, first - 1);
+                if !entry(low).2.is_null() {
+                    go_to(low, first);
                 }
             }
-            if last < u64::MAX && entry(&high).1 == last {
-                high = path(last + 1);
-                if !entry(&high).2.is_null() {
-                    high = path(last);
+            if last < u64::MAX && entry(high).1 == last {
+                go_to(high, last + 1);
+                if !entry(high).2.is_null() {
+                    go_to(high, last);
                 }
             }
-            if entry(&low).2.is_null() {
-                first = entry(&low).0;
+            if entry(low).2.is_null() {
+                first = entry(low).0;
             }
-            if entry(&high).2.is_null() {
-                last = entry(&high).1;
+            if entry(high).2.is_null() {
+                last = entry(high).1;
+            }
+            if (first, last) == (0, u64::MAX) {
+                // SAFETY: as above.
+                unsafe { self.clear_from(root) };
+                return Ok(());
             }
         }
-        let (low_entry, high_entry) = (entry(&low), entry(&high));
+        let (low_entry, high_entry) = (entry(low), entry(high));
         if (low_entry.0, low_entry.1) == (first, last) {
-            let leaf = low.steps[0];
+            // SAFETY: as above.
+            let leaf = unsafe { low.step(0) };
             if low_entry.2 != raw {
                 // SAFETY: as above.
                 unsafe { leaf.node() }.set_slot(leaf.at, raw);
                 if low_entry.2.is_null() || raw.is_null() {
                     // SAFETY: as above.
-                    unsafe { self.update_gaps(&low, 1, Node::largest_gap(leaf.node, leaf.min)) };
+                    unsafe { self.update_gaps(low, 1, Node::largest_gap(leaf.node, leaf.min)) };
                 }
             }
             return Ok(());
         }
 
         // The entries of the leaves.
-        let mut group = Group::new(low.steps[0].min);
         // SAFETY: as above.
-        unsafe { group.push_all(low.steps[0].node, 0..low.steps[0].at) };
+        let (from, to) = unsafe { (low.step(0), high.step(0)) };
+        let mut group = Group::new(from.min);
+        group.begin(from.node, 0, from.at);
         if low_entry.0 < first {
             group.push(Entry { last: first - 1, slot: low_entry.2, gap: 0 });
         }
@@ -236,86 +229,69 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> Writer<'_, V, R, A> {
         }
         // SAFETY: as above.
         unsafe {
-            let leaf = high.steps[0];
-            group.push_all(leaf.node, leaf.at + 1..leaf.node().len());
-            self.rebuild(&mut low, &mut high, group, nodes)
+            group.end(to.node, to.at + 1, to.node().len());
+            self.rebuild(&mut span, &mut group, nodes)
         }
     }
 
     /// From the entries of the leaves up.
     ///
     /// # Safety
-    /// This is the writer, and the paths lead through the tree.
+    /// This is the writer, and the span's paths lead through the tree.
     unsafe fn rebuild(
         &self,
-        low: &mut Path,
-        high: &mut Path,
-        mut group: Group,
+        span: &mut Span,
+        group: &mut Group,
         nodes: &mut Nodes<'_, A>,
     ) -> Result<(), NoMemory> {
-        let mut replaced = Replaced { nodes: Stack::new(), below: Stack::new() };
-        for level in 0..low.levels {
-            let (from, to) = (low.steps[level].node, high.steps[level].node);
-            replaced.nodes.push(from);
-            if to != from {
-                replaced.nodes.push(to);
-            }
-            if level + 1 == low.levels {
+        for level in 0..span.low.levels() {
+            if level + 1 == span.low.levels() {
                 // SAFETY: the caller vouches for it; the group is all of the root's level.
-                return unsafe { self.replace_root(level, &group, nodes, &mut replaced) };
+                return unsafe { self.replace_root(span, group, nodes) };
             }
-            let (mut a, mut b) = (low.steps[level + 1], high.steps[level + 1]);
-            let shared = a.node == b.node;
+            // SAFETY: the caller vouches for it.
+            let (mut a, mut b) = unsafe { (span.low.step(level + 1), span.high.step(level + 1)) };
             // SAFETY: only this writer frees nodes.
             let (low_parent, high_parent) = unsafe { (a.node(), b.node()) };
-            // What lies between the two ends goes with all below.
-            if shared {
-                replaced.below(a.node, a.at + 1, b.at);
-            } else {
-                replaced.below(a.node, a.at + 1, low_parent.len());
-                replaced.below(b.node, 0, b.at);
-            }
-            if group.entries.len() < MIN {
-                // SAFETY: slots of a branch hold children.
-                let child =
-                    |parent: &Node, at| unsafe { NonNull::new_unchecked(parent.slot(at).cast::<Node>()) };
+            if group.len() < MIN {
+                // SAFETY: slots of a branch hold children, which only this writer frees.
+                let child = |parent: &Node, at| unsafe {
+                    let child = NonNull::new_unchecked(parent.slot(at).cast::<Node>());
+                    (child, child.as_ref().len())
+                };
                 if b.at + 1 < high_parent.len() {
                     b.at += 1;
-                    let neighbour = child(high_parent, b.at);
-                    // SAFETY: as above.
-                    unsafe { group.push_all(neighbour, 0..neighbour.as_ref().len()) };
-                    replaced.nodes.push(neighbour);
+                    let (neighbour, len) = child(high_parent, b.at);
+                    group.end(neighbour, 0, len);
+                    span.take_after(level);
                 } else if a.at > 0 {
                     a.at -= 1;
-                    let neighbour = child(low_parent, a.at);
-                    let mut longer = Group::new(low_parent.first(a.at, a.min));
-                    // SAFETY: as above.
-                    unsafe { longer.push_all(neighbour, 0..neighbour.as_ref().len()) };
-                    group.entries.iter().for_each(|&entry| longer.push(entry));
-                    group = longer;
-                    replaced.nodes.push(neighbour);
+                    let (neighbour, len) = child(low_parent, a.at);
+                    group.begin_with(neighbour, len, low_parent.first(a.at, a.min));
+                    span.take_before(level);
                 }
             }
             let mut parents = Group::new(a.min);
-            // SAFETY: as above.
-            unsafe { parents.push_all(a.node, 0..a.at) };
-            let count = nodes.write(level as u8, &group, &mut parents)?;
-            if shared && a.at == b.at && count == 1 {
+            parents.begin(a.node, 0, a.at);
+            // SAFETY: the caller vouches for it.
+            let count = unsafe { nodes.write(level as u8, group, &mut parents)? };
+            if a.node == b.node
+                && a.at == b.at
+                && count == 1
+                && let Some(new) = parents.first_new()
+            {
                 // One node for one: this is the moment.
-                let new = parents.entries[a.at];
-                low_parent.set_slot(a.at, new.slot);
-                low.steps[level + 1] = a;
-                // SAFETY: as above; all that was replaced cannot be found any more.
+                // SAFETY: as above; what is marked is unlinked by the next store, and then cannot be found any more.
                 unsafe {
-                    self.update_gaps(low, level + 1, new.gap);
-                    replaced.retire(self.tree);
+                    span.kill(level);
+                    low_parent.set_slot(a.at, new.slot);
+                    self.update_gaps(&span.low, level + 1, new.gap);
+                    span.retire(level, self.tree);
                 }
                 return Ok(());
             }
-            // SAFETY: as above.
-            unsafe { parents.push_all(b.node, b.at + 1..high_parent.len()) };
-            group = parents;
-            (low.steps[level + 1], high.steps[level + 1]) = (a, b);
+            parents.end(b.node, b.at + 1, high_parent.len());
+            *group = parents;
         }
         Ok(())
     }
@@ -323,43 +299,58 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> Writer<'_, V, R, A> {
     /// The group becomes the whole tree.
     ///
     /// # Safety
-    /// This is the writer; the group is at `level`, covers everything, and all else is replaced.
+    /// This is the writer; the group is at the root's level and covers everything.
     unsafe fn replace_root(
         &self,
-        level: usize,
+        span: &Span,
         group: &Group,
         nodes: &mut Nodes<'_, A>,
-        replaced: &mut Replaced,
     ) -> Result<(), NoMemory> {
-        let mut level = level as u8;
-        let mut root = match &*group.entries {
-            [only] if level > 0 => only.slot.cast::<Node>(),
-            [only] if only.slot.is_null() => null_mut(),
+        let level = span.low.levels() - 1;
+        // SAFETY: the caller vouches for it.
+        let mut root = match unsafe { group.only() } {
+            Some(only) if level > 0 => only.slot.cast::<Node>(),
             _ => {
                 let mut parents = Group::new(0);
-                nodes.write(level, group, &mut parents)?;
-                if parents.entries.len() > 1 {
-                    level += 1;
-                    assert!(usize::from(level) < MAX_LEVELS, "the tree is too high");
-                    nodes.make(level, &parents.entries)?.as_ptr()
-                } else {
-                    parents.entries[0].slot.cast()
+                // SAFETY: as above.
+                let count = unsafe { nodes.write(level as u8, group, &mut parents)? };
+                match parents.first_new() {
+                    Some(only) if count == 1 => only.slot.cast(),
+                    _ => {
+                        assert!(level + 1 < MAX_LEVELS, "the tree is too high");
+                        let mut draft = nodes.draft(level as u8 + 1)?;
+                        for part in parents.parts() {
+                            if let Part::New(entry) = part {
+                                draft.push(entry);
+                            }
+                        }
+                        nodes.finish(draft).as_ptr()
+                    }
                 }
             }
         };
         // A root with one child is not needed.
-        while let Some(node) = NonNull::new(root) {
-            // SAFETY: only this writer frees nodes.
-            let this = unsafe { node.as_ref() };
-            if this.level() == 0 || this.len() > 1 {
-                break;
-            }
-            replaced.nodes.push(node);
-            root = this.slot(0).cast();
+        let top = root;
+        // SAFETY: only this writer frees nodes.
+        while let Some(child) = unsafe { only_child(root) } {
+            // SAFETY: the same; it has a child.
+            unsafe { &*root }.kill();
+            root = child;
         }
-        self.tree.root.store(root, Ordering::Release);
-        // SAFETY: none of it can be found any more.
-        unsafe { replaced.retire(self.tree) };
+        // SAFETY: this is the writer; what is marked is unlinked by the next store, and then cannot be found any more.
+        unsafe {
+            span.kill(level);
+            self.tree.root.store(root, Ordering::Release);
+            let mut node = top;
+            while node != root
+                && let Some(child) = only_child(node)
+                && let Some(dead) = NonNull::new(node)
+            {
+                self.tree.retire(dead);
+                node = child;
+            }
+            span.retire(level, self.tree);
+        }
         Ok(())
     }
 
@@ -368,7 +359,9 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> Writer<'_, V, R, A> {
     /// # Safety
     /// This is the writer, and the path from `level` on leads through the tree.
     unsafe fn update_gaps(&self, path: &Path, level: usize, mut gap: u64) {
-        for &Step { node, at, min } in &path.steps[level..path.levels.max(level)] {
+        for level in level..path.levels() {
+            // SAFETY: the caller vouches for it.
+            let Step { node, at, min } = unsafe { path.step(level) };
             // SAFETY: this is the writer; the reference ends here.
             let slot = unsafe { &mut Node::gaps(node)[at] };
             if *slot == gap {
@@ -379,4 +372,14 @@ impl<V: Value, R: Reclaim, A: NodeAlloc> Writer<'_, V, R, A> {
             gap = unsafe { Node::largest_gap(node, min) };
         }
     }
+}
+
+/// The child of a branch that has no other.
+///
+/// # Safety
+/// The caller is the writer, and the node is one or null.
+unsafe fn only_child(node: *mut Node) -> Option<*mut Node> {
+    // SAFETY: the caller vouches for it.
+    let this = unsafe { node.as_ref() }?;
+    (this.level() > 0 && this.len() == 1).then(|| this.slot(0).cast())
 }

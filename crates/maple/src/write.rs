@@ -3,22 +3,23 @@
 use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
-use core::ops::RangeInclusive;
+use core::ops::{Deref, RangeInclusive};
 use core::ptr::NonNull;
 
 use isotherm_rcu::Reclaim;
 
 use crate::alloc::{Global, NodeAlloc};
 use crate::error::{InsertError, NoMemory};
-use crate::path::{Path, load};
-use crate::read::Iter;
+use crate::node::Node;
+use crate::path::walk;
 use crate::reserve::Reserve;
 use crate::sync::Ordering;
-use crate::{MapleTree, Mapped, Value};
+use crate::tree::kill_subtree;
+use crate::{Lookup, MapleTree, Mapped, Value};
 
 /// The one writer of a tree. It reads as readers do, and what it reads does not change under it.
 ///
-/// An operation that fails has changed nothing. Readers see each operation as one change.
+/// It is a [`Lookup`] under which nothing changes. An operation that fails has changed nothing. Readers see each operation as one change.
 ///
 /// It may go to another thread, but two cannot search for gaps by it at once: the index is the writer's own memory.
 ///
@@ -31,6 +32,7 @@ use crate::{MapleTree, Mapped, Value};
 /// ```
 pub struct Writer<'t, V: Value, R: Reclaim + 't, A: NodeAlloc = Global> {
     pub(crate) tree: &'t MapleTree<V, R, A>,
+    lookup: Lookup<'t, V>,
     /// Whether it holds the tree's lock.
     locked: bool,
     /// Not `Sync`: who searches for a gap has the nodes' lengths of gaps for itself.
@@ -42,7 +44,9 @@ impl<'t, V: Value, R: Reclaim, A: NodeAlloc> Writer<'t, V, R, A> {
     /// It is the only one while it lives; if `locked`, it has the tree's lock.
     #[inline]
     pub(crate) const unsafe fn new(tree: &'t MapleTree<V, R, A>, locked: bool) -> Self {
-        Self { tree, locked, _alone: PhantomData }
+        // SAFETY: this is the only writer, and what changes the tree borrows it exclusively.
+        let lookup = unsafe { Lookup::new(&tree.root) };
+        Self { tree, lookup, locked, _alone: PhantomData }
     }
 
     /// The tree.
@@ -55,47 +59,6 @@ impl<'t, V: Value, R: Reclaim, A: NodeAlloc> Writer<'t, V, R, A> {
         // SAFETY: only this writer frees nodes.
         let root = unsafe { self.tree.root.load(Ordering::Relaxed).as_ref() };
         root.map_or(0, |root| usize::from(root.level()) + 1)
-    }
-
-    /// The value whose range holds `index`.
-    #[must_use]
-    pub fn get(&self, index: u64) -> Option<V> {
-        // SAFETY: nobody else writes, and what is not null is a value.
-        unsafe {
-            let raw = load(&self.tree.root, index);
-            (!raw.is_null()).then(|| V::from_raw(raw))
-        }
-    }
-
-    /// The same with its range.
-    #[must_use]
-    pub fn entry(&self, index: u64) -> Option<Mapped<V>> {
-        self.find(index..=index)
-    }
-
-    /// The first range that has an index in `range`, with its value.
-    #[must_use]
-    pub fn find(&self, range: RangeInclusive<u64>) -> Option<Mapped<V>> {
-        self.range(range).next()
-    }
-
-    /// The last range that has an index in `range`, with its value.
-    #[must_use]
-    pub fn find_back(&self, range: RangeInclusive<u64>) -> Option<Mapped<V>> {
-        self.range(range).next_back()
-    }
-
-    /// All ranges that have an index in `range`, in order, from either end. They come whole.
-    #[must_use]
-    pub fn range(&self, range: RangeInclusive<u64>) -> Iter<'_, V> {
-        // SAFETY: nobody else writes, and this does not while it is borrowed.
-        unsafe { Iter::new(&self.tree.root, range) }
-    }
-
-    /// All ranges.
-    #[must_use]
-    pub fn iter(&self) -> Iter<'_, V> {
-        self.range(0..=u64::MAX)
     }
 
     /// Maps the range to the value, whatever was there. Ranges that it overlaps in part keep the rest, with their value;
@@ -142,9 +105,8 @@ impl<'t, V: Value, R: Reclaim, A: NodeAlloc> Writer<'t, V, R, A> {
     /// Gives the range that holds `index` another value, and returns the old one; `None`, and nothing done, if there is no
     /// such range. In place and without fail.
     pub fn replace(&mut self, index: u64, value: V) -> Option<V> {
-        let root = NonNull::new(self.tree.root.load(Ordering::Relaxed))?;
         // SAFETY: this is the writer.
-        let step = unsafe { Path::to(root, index) }.steps[0];
+        let step = unsafe { walk(&self.tree.root, index) }?;
         // SAFETY: only this writer frees nodes.
         let leaf = unsafe { step.node() };
         let old = leaf.slot(step.at);
@@ -157,10 +119,30 @@ impl<'t, V: Value, R: Reclaim, A: NodeAlloc> Writer<'t, V, R, A> {
 
     /// Takes out everything, without fail.
     pub fn clear(&mut self) {
-        if let Some(root) = NonNull::new(self.tree.root.swap(core::ptr::null_mut(), Ordering::AcqRel)) {
-            // SAFETY: this is the writer, and nobody finds it any more.
-            unsafe { self.tree.retire_subtree(root) };
+        if let Some(root) = NonNull::new(self.tree.root.load(Ordering::Relaxed)) {
+            // SAFETY: this is the writer.
+            unsafe { self.clear_from(root) };
         }
+    }
+
+    /// # Safety
+    /// This is the writer, and the tree has this root.
+    pub(crate) unsafe fn clear_from(&self, root: NonNull<Node>) {
+        // SAFETY: the caller vouches for it; all of it is marked, then nobody finds it any more.
+        unsafe {
+            kill_subtree(root);
+            self.tree.root.store(core::ptr::null_mut(), Ordering::Release);
+            self.tree.retire_subtree(root);
+        }
+    }
+}
+
+impl<'t, V: Value, R: Reclaim, A: NodeAlloc> Deref for Writer<'t, V, R, A> {
+    type Target = Lookup<'t, V>;
+
+    #[inline]
+    fn deref(&self) -> &Lookup<'t, V> {
+        &self.lookup
     }
 }
 

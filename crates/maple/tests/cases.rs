@@ -5,12 +5,9 @@
 
 mod common;
 
-use common::{Both, Rcu, value};
-use isotherm_maple::{BuildError, InsertError, MapleTree, Mapped, NoMemory, NodeAlloc, Reserve};
-use std::alloc::Layout;
-use std::cell::Cell;
+use common::{Both, Counting, Rcu, value};
+use isotherm_maple::{BuildError, InsertError, MapleTree, Mapped, NoMemory, Reserve};
 use std::ops::RangeInclusive;
-use std::ptr::NonNull;
 
 /// Runs with a tree and its naive twin, compares them, and frees all nodes.
 fn with(run: impl FnOnce(&mut Both<'_>)) {
@@ -164,19 +161,49 @@ fn gaps_are_found_from_either_end() {
     });
 }
 
-/// (check_ma_wr_store, mas_store in place) What need not move does not: the root stays, and no memory is taken.
+/// (check_ma_wr_store, mas_store in place) What need not move does not: no memory is taken.
 #[test]
 fn what_fits_its_place_is_stored_in_place() {
-    with(|both| {
-        fill(both, 3);
-        both.store(30..=39, 7);
-        assert_eq!(both.tree.try_write().unwrap().replace(25, value(8)), Some(value(2)));
-        both.naive.set(&(20..=29), Some(value(8)));
-        // Between two ranges: a gap for a range, and back.
-        both.erase(20..=29);
-        both.check();
-        both.store(20..=29, 9);
+    let rcu = Rcu::for_threads();
+    let _joined = rcu.join().unwrap();
+    let tree = MapleTree::<_, _, Counting>::build(&rcu, (0..9).map(|n| (nth(n), value(1)))).unwrap();
+    let mut writer = tree.try_write().unwrap();
+    Counting::with(0, || {
+        writer.store(30..=39, value(7)).unwrap();
+        assert_eq!(writer.replace(45, value(8)), Some(value(1)));
+        // A range for another, for a gap between two, and back.
+        writer.store(20..=29, value(9)).unwrap();
+        writer.erase(35).unwrap().unwrap();
+        writer.store(30..=39, value(10)).unwrap();
     });
+    writer.check();
+    let all: Vec<_> = writer.range(0..=59).map(|one| (one.first, one.value.get())).collect();
+    assert_eq!(all, [(0, 1), (20, 9), (30, 10), (40, 8)]);
+}
+
+/// What the README says of memory: a node for 27 entries that are built, and at most three a level for a store.
+#[test]
+fn memory_is_what_the_readme_says() {
+    let rcu = Rcu::for_threads();
+    let _joined = rcu.join().unwrap();
+    let tree = MapleTree::<_, _, Counting>::build(&rcu, (0..100_000).map(|n| (nth(n), value(1)))).unwrap();
+    assert_eq!(tree.levels(), 4, "100,000 ranges with gaps");
+    let (leaves, live) = (200_000 / 27, Counting::live());
+    assert!((leaves..leaves + leaves / 25).contains(&live), "{live} nodes");
+    let mut writer = tree.try_write().unwrap();
+    let mut most = 0;
+    for n in 0..2000 {
+        let (first, length) = (977 * n, [3, 25, 300, 40_000][n as usize % 4]);
+        let before = Counting::live();
+        writer.store(first..=first + length, value(2)).unwrap();
+        // Nothing is freed meanwhile.
+        most = most.max(Counting::live() - before);
+    }
+    assert!((4..=3 * 4 + 1).contains(&most), "{most} nodes");
+    drop(writer);
+    drop(tree);
+    rcu.barrier();
+    assert_eq!(Counting::live(), 0);
 }
 
 #[test]
@@ -242,29 +269,6 @@ fn what_is_not_sorted_is_not_built() {
     assert_eq!(build(&[]), Ok(0));
 }
 
-thread_local! {
-    /// Allocations until one fails, and nodes that live.
-    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-}
-
-struct Failing;
-
-// SAFETY: the global allocator's memory.
-unsafe impl NodeAlloc for Failing {
-    fn allocate(layout: Layout) -> Option<NonNull<u8>> {
-        LEFT.set(LEFT.get().checked_sub(1)?);
-        LIVE.set(LIVE.get() + 1);
-        isotherm_maple::Global::allocate(layout)
-    }
-
-    unsafe fn free(memory: NonNull<u8>, layout: Layout) {
-        LIVE.set(LIVE.get() - 1);
-        // SAFETY: it came from there.
-        unsafe { isotherm_maple::Global::free(memory, layout) };
-    }
-}
-
 /// Each operation fails at each allocation in turn: nothing has changed, nothing leaks, and with a reserve none fails.
 #[test]
 fn a_store_without_memory_changes_nothing() {
@@ -275,43 +279,37 @@ fn a_store_without_memory_changes_nothing() {
         for raw in [Some(value(77)), None] {
             let mut allocations = 0;
             loop {
-                let tree = MapleTree::<_, _, Failing>::build(&rcu, ranges()).unwrap();
+                let tree = MapleTree::<_, _, Counting>::build(&rcu, ranges()).unwrap();
                 let before: Vec<_> = tree.read().iter().collect();
                 let mut writer = tree.try_write().unwrap();
-                let live = LIVE.get();
-                LEFT.set(allocations);
-                let done = match raw {
+                let live = Counting::live();
+                let done = Counting::with(allocations, || match raw {
                     Some(value) => writer.store(range.clone(), value),
                     None => writer.erase_range(range.clone()),
-                };
-                LEFT.set(usize::MAX);
+                });
                 writer.check();
                 if done.is_ok() {
                     break;
                 }
-                assert_eq!((done, LIVE.get()), (Err(NoMemory), live));
+                assert_eq!((done, Counting::live()), (Err(NoMemory), live));
                 assert_eq!(writer.iter().collect::<Vec<_>>(), before);
                 let mut reserved = writer.reserve(1).unwrap();
-                LEFT.set(0);
-                match raw {
+                Counting::with(0, || match raw {
                     Some(value) => reserved.store(range.clone(), value),
                     None => reserved.erase_range(range.clone()),
-                }
-                LEFT.set(usize::MAX);
+                });
                 drop(reserved);
                 writer.check();
                 allocations += 1;
             }
             rcu.barrier();
-            assert_eq!(LIVE.get(), 0);
+            assert_eq!(Counting::live(), 0);
         }
     }
     for fail in 0..60 {
-        LEFT.set(fail);
-        let built = MapleTree::<_, _, Failing>::build(&rcu, ranges());
-        LEFT.set(usize::MAX);
+        let built = Counting::with(fail, || MapleTree::<_, _, Counting>::build(&rcu, ranges()));
         assert_eq!(built.map(drop), Err(BuildError::NoMemory(NoMemory)));
-        assert_eq!(LIVE.get(), 0);
+        assert_eq!(Counting::live(), 0);
     }
 }
 

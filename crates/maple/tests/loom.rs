@@ -6,51 +6,20 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::alloc::Layout;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
 use isotherm_maple::{Global, MapleTree, NodeAlloc};
-use isotherm_rcu::{Cpus, Qsbr};
+use isotherm_rcu::Qsbr;
+use isotherm_rcu::model::{Machine, on};
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-
-loom::thread_local! {
-    static CPU: Cell<usize> = Cell::new(0);
-    static DEPTH: Cell<u32> = Cell::new(0);
-}
 
 std::thread_local! {
     /// What was freed in this run: overwritten, and given back before the next.
     static FREED: RefCell<Vec<(NonNull<u8>, Layout)>> = const { RefCell::new(Vec::new()) };
-}
-
-struct Machine;
-
-struct Section;
-
-impl Drop for Section {
-    fn drop(&mut self) {
-        DEPTH.with(|depth| depth.set(depth.get() - 1));
-    }
-}
-
-// SAFETY: each thread is a CPU and counts its sections.
-unsafe impl Cpus for Machine {
-    type Section = Section;
-
-    fn enter(&self) -> Section {
-        DEPTH.with(|depth| depth.set(depth.get() + 1));
-        Section
-    }
-
-    fn in_section(&self) -> bool {
-        DEPTH.with(Cell::get) > 0
-    }
-
-    fn current(&self) -> usize {
-        CPU.with(Cell::get)
-    }
 }
 
 struct Overwriting;
@@ -141,7 +110,7 @@ fn model(
         let world = World::new(ranges);
         let other = world.clone();
         let reader = thread::spawn(move || {
-            CPU.with(|cpu| cpu.set(1));
+            on(1);
             read(&other);
             other.tree.rcu().quiescent();
             read(&other);
@@ -237,6 +206,87 @@ fn an_iteration_against_a_change_of_its_leaf() {
             assert!(all.is_sorted_by_key(|one| one.0));
         },
     );
+}
+
+/// Who has seen an operation done does not see what was before it, also not in a leaf that he has from then. This is what the
+/// mark of the dead is for, and why it comes before the link.
+#[test]
+fn an_iteration_sees_what_a_lookup_has_seen() {
+    model(
+        6,
+        |world| world.store(13..=14, 100),
+        |world| {
+            let reader = world.tree.read();
+            let mut iter = reader.iter();
+            assert_eq!(iter.next().map(|one| one.last), Some(9));
+            let seen = world.get(13);
+            let next = iter.next().map(|one| one.last);
+            assert!(seen == 2 && next == Some(19) || next == Some(12), "{seen}, then a range to {next:?}");
+        },
+    );
+}
+
+/// The same where one leaf replaces one, so that the root stays.
+#[test]
+fn an_iteration_sees_what_a_lookup_has_seen_in_a_tree_of_the_same_root() {
+    model(
+        6,
+        |world| world.store(15..=24, 100),
+        |world| {
+            let reader = world.tree.read();
+            let mut iter = reader.iter();
+            assert_eq!(iter.next().map(|one| one.last), Some(9));
+            let seen = world.get(15);
+            let next = iter.next().map(|one| one.last);
+            assert!(seen == 2 && next == Some(19) || next == Some(14), "{seen}, then a range to {next:?}");
+        },
+    );
+}
+
+/// The same backwards, and of a subtree that goes as a whole.
+#[test]
+fn an_iteration_backwards_sees_what_a_lookup_has_seen() {
+    model(
+        6,
+        |world| world.tree.try_write().unwrap().clear(),
+        |world| {
+            let reader = world.tree.read();
+            let mut iter = reader.range(0..=29);
+            let first = iter.next_back().map(|one| one.first);
+            let seen = world.get(5);
+            let next = iter.next_back().map(|one| one.first);
+            assert!(seen == 1 || next.is_none(), "{first:?}, then nothing at 5, then {next:?}");
+        },
+    );
+}
+
+/// Somebody else has seen it, and says so.
+#[test]
+fn an_iteration_sees_what_others_have_seen() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.max_branches = 20_000;
+    builder.check(|| {
+        let world = World::new(6);
+        let told = Arc::new(AtomicBool::new(false));
+        let (writing, telling) = (world.clone(), (world.clone(), told.clone()));
+        let writer = thread::spawn(move || writing.store(13..=14, 100));
+        let teller = thread::spawn(move || {
+            on(1);
+            if telling.0.get(13) == 100 {
+                telling.1.store(true, Ordering::Release);
+            }
+        });
+        let reader = world.tree.read();
+        let mut iter = reader.iter();
+        assert_eq!(iter.next().map(|one| one.last), Some(9));
+        let known = told.load(Ordering::Acquire);
+        let next = iter.next().map(|one| one.last);
+        assert!(!known && next == Some(19) || next == Some(12), "{known}, then a range to {next:?}");
+        drop(reader);
+        writer.join().unwrap();
+        teller.join().unwrap();
+    });
 }
 
 #[test]

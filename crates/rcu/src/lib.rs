@@ -25,6 +25,9 @@
 #[cfg(feature = "std")]
 mod epoch;
 mod head;
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod model;
 mod qsbr;
 mod sync;
 

@@ -6,6 +6,7 @@ pub mod fork;
 pub mod frames;
 pub mod overcommit;
 pub mod saving;
+pub mod tree;
 
 use crate::args::{AccuracyArgs, OverheadArgs, ReferenceName};
 use crate::stop::Stop;

@@ -7,7 +7,8 @@
 //! In both a thread on another CPU drives the reports, which are due after a thousandth of the usual delay: the loop is
 //! reported all the time, as in practice it never would be.
 
-use super::{Error, Setup, pin};
+use super::{Error, Setup};
+use crate::machine::pin;
 use crate::{Estimate, Watch};
 use isotherm_arena::{Arena, GiveBack, Poll, Settings};
 use isotherm_frames::{

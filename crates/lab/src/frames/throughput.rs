@@ -1,7 +1,8 @@
 //! How many pairs of get and put a second.
 
 use super::rivals::{Allocator, OfBuddySystem, OfMalloc, OfZone, Rival};
-use super::{Error, Setup, pin};
+use super::{Error, Setup};
+use crate::machine::pin;
 use crate::{Estimate, Watch};
 use isotherm_frames::Order;
 use serde::Serialize;

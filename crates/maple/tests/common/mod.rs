@@ -1,10 +1,13 @@
 //! A naive map, and a tree beside it.
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests; what fails here fails the test")]
 
-use isotherm_maple::{MapleTree, Mapped};
+use isotherm_maple::{Global, MapleTree, Mapped, NodeAlloc};
 use isotherm_rcu::{Qsbr, Threads};
+use std::alloc::Layout;
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
+use std::ptr::NonNull;
 
 pub type Rcu = Qsbr<Threads, 4>;
 pub type Tree<'r> = MapleTree<NonZeroUsize, &'r Rcu>;
@@ -121,5 +124,44 @@ impl<'r> Both<'r> {
                 assert_eq!(reader.entry(index), self.naive.get(index));
             }
         }
+    }
+}
+
+thread_local! {
+    /// Allocations until one fails, and nodes that live.
+    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+}
+
+/// The global allocator, which counts, and fails when it is to.
+pub struct Counting;
+
+impl Counting {
+    /// Nodes of this thread that live.
+    pub fn live() -> isize {
+        LIVE.get()
+    }
+
+    /// Runs with so many allocations, after which all fail.
+    pub fn with<T>(allocations: usize, run: impl FnOnce() -> T) -> T {
+        LEFT.set(allocations);
+        let done = run();
+        LEFT.set(usize::MAX);
+        done
+    }
+}
+
+// SAFETY: the global allocator's memory.
+unsafe impl NodeAlloc for Counting {
+    fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+        LEFT.set(LEFT.get().checked_sub(1)?);
+        LIVE.set(LIVE.get() + 1);
+        Global::allocate(layout)
+    }
+
+    unsafe fn free(memory: NonNull<u8>, layout: Layout) {
+        LIVE.set(LIVE.get() - 1);
+        // SAFETY: it came from there.
+        unsafe { Global::free(memory, layout) };
     }
 }

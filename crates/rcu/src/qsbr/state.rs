@@ -77,7 +77,8 @@ impl CpuState {
     /// Goes offline. Returns whether callbacks are left, for others to call.
     pub(super) fn leave(&self) -> bool {
         // Release: what was read before happens before the end of any grace period.
-        self.seen.0.store(OFFLINE, Ordering::Release);
+        // A swap, as a caller that was moved away may be about to replace the number: after a swap, it finds OFFLINE.
+        self.seen.0.swap(OFFLINE, Ordering::Release);
         // O in the protocol.
         fence(Ordering::SeqCst);
         self.callbacks.0.any()
@@ -131,7 +132,8 @@ impl Callbacks {
     /// The lists, unless somebody has them.
     pub(super) fn lists(&self) -> Option<Held<'_>> {
         // Made only if it is held, as its drop gives up what is held.
-        if self.busy.swap(true, Ordering::Acquire) { None } else { Some(Held(self)) }
+        let free = self.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        free.is_ok().then(|| Held(self))
     }
 
     /// Marks that this CPU calls callbacks until the result is dropped; `None` if it does already.

@@ -87,6 +87,32 @@ fn a_barrier_against_a_cpu_that_defers() {
     });
 }
 
+/// The owner of the lists advances them, while another waits for what is in them and wants to advance them itself.
+#[test]
+fn a_barrier_against_the_owner_of_the_lists() {
+    model(3, || {
+        let world = World::<2>::new();
+        on(1);
+        let head = world.replace();
+        // SAFETY: the object was taken out by this thread, so it is deferred once.
+        unsafe { world.rcu.defer(head, Object::free) };
+        on(0);
+        let other = world.clone();
+        let owner = thread::spawn(move || {
+            on(1);
+            for _ in 0..2 {
+                other.rcu.advance(usize::MAX);
+                other.rcu.quiescent();
+            }
+            // SAFETY: this CPU is in no section and enters none any more.
+            unsafe { other.rcu.offline(1) };
+        });
+        world.rcu.barrier();
+        assert!(world.freed(), "what was deferred before has been called");
+        owner.join().unwrap();
+    });
+}
+
 /// One is moved between two CPUs in `defer`, while the one it left is taken offline.
 #[test]
 fn a_callback_that_is_deferred_while_its_cpu_goes_offline() {

@@ -1,6 +1,8 @@
 //! When a grace period is over.
 
 use isotherm_rcu::Reclaim;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use loom::thread;
 
 use crate::world::{Object, World, model, on, unrelated};
@@ -140,6 +142,47 @@ fn a_grace_period_that_another_cpu_found_over() {
         unsafe { world.rcu.defer(head, Object::free) };
         world.rcu.advance(usize::MAX);
         world.rcu.quiescent();
+        world.rcu.advance(usize::MAX);
+    });
+}
+
+/// The same at its shortest: what is left to chance is when the reader reads, and who finds the end of the grace period. The one
+/// that frees learns from `completed` alone that the reader is done.
+#[test]
+fn what_completed_says_happened_before() {
+    model(3, || {
+        let world = World::<3>::new();
+        let reading = world.clone();
+        thread::spawn(move || {
+            on(1);
+            reading.read();
+            reading.rcu.quiescent();
+        });
+        on(2);
+        unrelated(&world.rcu);
+        on(0);
+        let head = world.replace();
+        unsafe { world.rcu.defer(head, Object::free) };
+        // Grace period 1 for the object, and 2, which another CPU finds over.
+        world.rcu.advance(usize::MAX);
+        on(2);
+        world.rcu.advance(usize::MAX);
+        for cpu in [0, 2] {
+            on(cpu);
+            world.rcu.quiescent();
+        }
+        // Relaxed, so that it orders nothing: it has loom run the other first, and the object's end rests on `completed` alone.
+        let over = Arc::new(AtomicBool::new(false));
+        let (finding, told) = (world.clone(), over.clone());
+        thread::spawn(move || {
+            on(2);
+            finding.rcu.advance(usize::MAX);
+            told.store(true, Relaxed);
+        });
+        on(0);
+        while !over.load(Relaxed) {
+            thread::yield_now();
+        }
         world.rcu.advance(usize::MAX);
     });
 }

@@ -1,57 +1,13 @@
-//! The machine and the object of all models.
+//! The object of all models, and the machine.
 
-use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
-use isotherm_rcu::{Cpus, Qsbr, Rcu, RcuHead, Reclaim};
+use isotherm_rcu::model::Machine;
+pub use isotherm_rcu::model::{on, preempted_after_current};
+use isotherm_rcu::{Qsbr, Rcu, RcuHead, Reclaim};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicPtr, Ordering::*};
-use loom::thread;
-
-loom::thread_local! {
-    static CPU: Cell<usize> = Cell::new(0);
-    static DEPTH: Cell<u32> = Cell::new(0);
-    static PREEMPTION: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::new(None);
-}
-
-/// A CPU for each thread, until it is moved.
-pub struct Machine;
-
-pub struct Section;
-
-impl Drop for Section {
-    fn drop(&mut self) {
-        DEPTH.with(|depth| depth.set(depth.get() - 1));
-    }
-}
-
-// SAFETY: each thread is a CPU and counts its sections.
-unsafe impl Cpus for Machine {
-    type Section = Section;
-
-    fn enter(&self) -> Section {
-        DEPTH.with(|depth| depth.set(depth.get() + 1));
-        Section
-    }
-
-    fn in_section(&self) -> bool {
-        DEPTH.with(Cell::get) > 0
-    }
-
-    fn current(&self) -> usize {
-        let cpu = CPU.with(Cell::get);
-        let preemption = PREEMPTION.with(|preemption| preemption.borrow_mut().take());
-        if let Some(preemption) = preemption {
-            preemption();
-        }
-        cpu
-    }
-
-    fn relax(&self, _tries: u32) {
-        thread::yield_now();
-    }
-}
 
 /// What is read and freed. Freeing is writing, which loom reports if a reader is not done.
 #[repr(C)]
@@ -123,16 +79,6 @@ impl Drop for Objects {
             drop(unsafe { Box::from_raw(object) });
         }
     }
-}
-
-/// The calling thread runs on this CPU from now on.
-pub fn on(cpu: usize) {
-    CPU.with(|this| this.set(cpu));
-}
-
-/// The calling thread is preempted once it has been told its CPU the next time, and `then` is what that CPU goes on with.
-pub fn preempted_after_current(then: impl FnOnce() + 'static) {
-    PREEMPTION.with(|preemption| *preemption.borrow_mut() = Some(Box::new(then)));
 }
 
 /// A head without an object around it, whose callback frees it.
