@@ -209,7 +209,7 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         // until it fell silent, tells roughly how often: what was believed stands in the way of what checks will tell.
         let total = |of: fn(&cell::Window) -> f32| mine.iter().map(|(_, w)| of(w)).sum::<f32>();
         let (shown, watched) = (total(|w| w.share), total(|w| w.length));
-        let few = mine.len() <= 3 * tuning.checks_unsettled;
+        let few = mine.len() <= 3 * tuning.checks_unsettled * tuning.checks_fast;
         let is_mixed = few && silent > 0 && silent <= hits && 2.0 * shown < believed * watched;
         if !is_mixed && (silent > 0 || counted().next().is_none()) {
             continue;
@@ -233,7 +233,7 @@ fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
         }
         // A check that ended too late to tell more than that it is accessed says nothing of where, nor does a sweep of all of
         // it: what a loop has passed since looks like another rate than what it has yet to reach.
-        let few = counted().count() <= tuning.checks_unsettled;
+        let few = counted().count() <= tuning.checks_unsettled * tuning.checks_fast;
         let telling = |w: &cell::Window| few && w.counts && (w.share < 0.97 || believed * w.length <= 1.0);
         for (cell, w) in mine.iter().filter(|(_, w)| telling(w)) {
             // By its middle, as it will be told.

@@ -17,6 +17,8 @@ struct Candidate {
     unsettled: bool,
     /// The last check did not show what was expected: one alone cannot tell that it fell silent.
     suspect: bool,
+    /// It is accessed several times an aggregation: of what is slower, checks made at one moment tell much the same.
+    fast: bool,
     /// How much a check is worth: the longer ago the last one, the larger the stretch, the less is known of it.
     worth: u64,
 }
@@ -177,7 +179,8 @@ impl Watch {
                 let size = 1 << (stretch.resident.max(1).ilog2() / 2);
                 let worth = waited * size * if unsettled { 4 } else { 1 };
                 let (range, suspect) = (stretch.range, stretch.suspect);
-                all.push(Candidate { target: target.id, range, unsettled, suspect, worth });
+                let fast = stretch.rate() >= tuning.fast && stretch.range.size() >= 2 * crate::BLOCK_SIZE;
+                all.push(Candidate { target: target.id, range, unsettled, suspect, fast, worth });
             }
         }
         all.sort_unstable_by_key(|c| (core::cmp::Reverse(c.worth), c.range.start));
@@ -189,6 +192,7 @@ impl Watch {
                 continue;
             }
             let times = match candidate.unsettled {
+                true if waiting == 0 && candidate.fast => of_each * tuning.checks_fast,
                 true if waiting == 0 => of_each,
                 true if candidate.suspect => of_each.div_ceil(2).max(2),
                 true => of_each.div_ceil(2),

@@ -167,6 +167,11 @@ table! {
     check_pages: u32 = 32, without 64.0;
     /// Checks of a stretch of which little is known, and of one whose last check was a surprise.
     checks_unsettled: usize = 6, without 1.0;
+    /// Of what is accessed at least so often, 6 Hz, and spans 4 MiB, so many times as many checks: where neighbours lie together in it,
+    /// they are told apart the sooner.
+    fast: f32 = 0.03, without INFINITE;
+    /// See [`Self::fast`].
+    checks_fast: usize = 2, without 1.0;
     /// Share of what may be cleared that checks of hot memory may take while other memory waits to be seen at all, percent.
     checks_share: usize = 30, without 100.0;
     /// Cells that could not be observed are tried again after so long: 2 s, the time in which all must be seen again after
