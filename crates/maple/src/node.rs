@@ -221,7 +221,8 @@ impl Node {
     }
 
     /// # Safety
-    /// The node is a branch that was made by a [`Draft`](crate::draft::Draft), and the caller is the writer and holds no other reference to its
+    /// The node is a branch that was made by a [`Draft`](crate::draft::Draft), and the caller is the writer and holds no
+    /// other reference to its
     /// gaps.
     pub(crate) unsafe fn gaps<'a>(node: NonNull<Self>) -> &'a mut [u64; SLOTS] {
         // SAFETY: the caller vouches for it. The pointer was not made from a reference to the common part.

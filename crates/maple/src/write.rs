@@ -19,7 +19,8 @@ use crate::{Lookup, MapleTree, Mapped, Value};
 
 /// The one writer of a tree. It reads as readers do, and what it reads does not change under it.
 ///
-/// It is a [`Lookup`] under which nothing changes. An operation that fails has changed nothing. Readers see each operation as one change.
+/// It is a [`Lookup`] under which nothing changes. An operation that fails has changed nothing. Readers see each operation as
+/// one change.
 ///
 /// It may go to another thread, but two cannot search for gaps by it at once: the index is the writer's own memory.
 ///

@@ -6,6 +6,7 @@
 //! The ranges lie as the VMAs of an address space do: pages with unmapped ones between. What is compared is measured in
 //! turn, in rounds, so that a machine that grows slower does so for all.
 
+mod btree;
 mod latency;
 mod readers;
 mod rivals;

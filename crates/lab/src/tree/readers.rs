@@ -163,8 +163,8 @@ impl Visit for Run<'_> {
     }
 }
 
-/// How long this thread was ready to run and had to wait for a CPU, as the system counts it (Documentation/scheduler/sched-stats.rst);
-/// nothing if it does not.
+/// How long this thread was ready to run and had to wait for a CPU, as the system counts it; nothing if it does not
+/// (Documentation/scheduler/sched-stats.rst).
 fn run_delay() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(text.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0))

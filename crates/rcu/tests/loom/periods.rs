@@ -162,6 +162,7 @@ fn what_completed_says_happened_before() {
         unrelated(&world.rcu);
         on(0);
         let head = world.replace();
+        // SAFETY: the object was taken out by this thread, so it is deferred once.
         unsafe { world.rcu.defer(head, Object::free) };
         // Grace period 1 for the object, and 2, which another CPU finds over.
         world.rcu.advance(usize::MAX);
