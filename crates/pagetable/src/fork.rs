@@ -86,7 +86,7 @@ impl<F: Format> Child<'_, F> {
             None => Ok(len),
             Some(0) => {
                 let raw = entries[0].get();
-                let table = F::is_present(raw) && F::is_table(level, raw);
+                let table = F::is_valid(raw) && F::is_table(level, raw);
                 Err(if table { Pause::Split } else { Error::Occupied.into() })
             }
             Some(vacant) => Ok(vacant),

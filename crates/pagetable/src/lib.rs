@@ -22,6 +22,7 @@
 //! | fork, and the write faults after it | [`copy_range`](AddressSpace::copy_range), [`write_fault`](AddressSpace::write_fault) |
 //! | collapse and split | [`collapse`](AddressSpace::collapse), [`split`](AddressSpace::split) |
 //! | young, for DAMON | [`harvest_young`](AddressSpace::harvest_young) |
+//! | dirty, for write-back; young, for reclaim | [`mkclean`](AddressSpace::mkclean), [`clear_flush_young`](AddressSpace::clear_flush_young) |
 //! | move | [`remap`](AddressSpace::remap) |
 //! | put a page in the place of a token or of another | [`replace`](AddressSpace::replace), [`swap_out`](AddressSpace::swap_out) |
 //! | look | [`lookup`](AddressSpace::lookup), [`query`](AddressSpace::query), [`runs`](AddressSpace::runs) |
@@ -153,6 +154,7 @@
 
 mod address;
 mod batch;
+mod clean;
 mod collapse;
 mod cow;
 mod entries;

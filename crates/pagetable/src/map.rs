@@ -164,7 +164,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let len = empty.count();
         if len == 0 {
             let raw = table.entry(index).relaxed();
-            let table = F::is_present(raw) && F::is_table(level, raw);
+            let table = F::is_valid(raw) && F::is_table(level, raw);
             return if table { Ok(0) } else { Err(Error::Occupied) };
         }
         let len = match folio {

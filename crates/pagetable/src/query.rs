@@ -92,7 +92,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             while index < window.end {
                 let page = window.page_of(index);
                 let raw = F::load(table.entry(index));
-                if F::is_present(raw) && F::is_table(level, raw) {
+                if F::is_valid(raw) && F::is_table(level, raw) {
                     return Ok(Done::Until(page));
                 }
                 if raw == 0 {

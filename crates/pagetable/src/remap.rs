@@ -80,7 +80,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 done += 1;
                 continue;
             }
-            if F::is_present(raw) && F::is_table(level, raw) {
+            if F::is_valid(raw) && F::is_table(level, raw) {
                 break;
             }
             let new = new + ((done as u64) << F::shift(level));

@@ -38,8 +38,9 @@ pub enum Replacement {
 }
 
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
-    /// Replaces what one page is mapped to, if that is still what the caller saw, under its table's lock: nobody finds the
-    /// page without a mapping that has one before and after. Returns what was replaced, with young and dirty as they were
+    /// Replaces what one page is mapped to, if that is still what the caller saw, under its table's lock: no fault finds the
+    /// page empty and fills it meanwhile. (A [`lookup`](Self::lookup) may see none for a moment where a page replaces a page.)
+    /// Returns what was replaced, with young and dirty as they were
     /// at last.
     ///
     /// - A token by a page is the end of swap-in or of a migration; the token is released.
@@ -99,7 +100,6 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             match by {
                 Replacement::Page { frame, attributes } => {
                     let new = self.new_leaf(frame, attributes)?;
-                    table.change()[index].store(0);
                     set_run::<F, M>(table, self.id, page, new, 1);
                 }
                 Replacement::Token(value) => {

@@ -109,7 +109,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             // SAFETY: the space ends, so the table is still in the tree and nobody else removes it.
             for entry in unsafe { self.table_at(frame) } {
                 let raw = entry.relaxed();
-                if F::is_present(raw) && F::is_table(level, raw) {
+                if F::is_valid(raw) && F::is_table(level, raw) {
                     if below == Level::Pte {
                         gather.retired(F::table_frame(raw), base::<F>());
                     } else {

@@ -18,7 +18,7 @@ use crate::walk::{Done, Window};
 const WORD: usize = u64::BITS as usize;
 
 /// A bitmap of the pages of a range: bit `i % 64` of word `i / 64` is page `i` of the range.
-struct Bitmap<'a>(Option<&'a mut [u64]>);
+pub(crate) struct Bitmap<'a>(pub Option<&'a mut [u64]>);
 
 impl Bitmap<'_> {
     /// Sets bits from `at` on as `bits`, lowest first. Those past the end of the bitmap are dropped.
@@ -36,7 +36,7 @@ impl Bitmap<'_> {
         }
     }
 
-    fn set_all(&mut self, mut at: u64, end: u64) {
+    pub fn set_all(&mut self, mut at: u64, end: u64) {
         while at < end {
             let n = (end - at).min(WORD as u64);
             self.set(at, u64::MAX >> (WORD as u64 - n));
@@ -102,7 +102,7 @@ fn harvest_huge<F: Format, M: Machine>(
     for index in window.index..window.end {
         let page = window.page_of(index);
         let raw = F::load(window.table.entry(index));
-        if F::is_present(raw) && F::is_table(level, raw) {
+        if F::is_valid(raw) && F::is_table(level, raw) {
             return Done::Until(page);
         }
         if !F::is_present(raw) || !F::is_young(raw) {

@@ -216,7 +216,7 @@ granules! {
     }
     /// Pages of 64 KiB, addresses of 52 bits (FEAT_LPA and FEAT_LVA).
     Granule64KLpa {
-        4, 13, Level::Pud, Level::Pud, 52,
+        4, 13, Level::Pud, Level::Pmd, 52,
         contiguous: 32 32, address: 52, low: mask(16, 47), moved: (4, 12)
     }
 }
