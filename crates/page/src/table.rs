@@ -69,7 +69,8 @@ impl TableMeta {
         self.0.word.store(STALE, Ordering::Release);
     }
 
-    /// What the holder of the lock said of the entries last: if not 0, entry `n` is this plus `n` pages.
+    /// What the holder of the lock said of the entries last: if not 0, entry `n` is this plus `n` times what the format's
+    /// entries grow by from one page to the next.
     #[inline(always)]
     #[must_use]
     pub fn progression(&self) -> u64 {

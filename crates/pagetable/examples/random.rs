@@ -14,19 +14,28 @@ use model::{Cpu, World};
 const ROUND: u64 = 2_000;
 
 fn round<F: Format, B: Batching>(seed: u64, operations: u64, huge: bool) {
-    let machine = Cpu::new(1 << 15);
+    let machine = Cpu::new(1 << (15 + F::GRANULE));
     let mut world = World::<F, B>::new(&machine, seed, huge);
     for _ in 0..operations {
         world.step();
     }
     world.finish();
     let c = machine.host.counts();
-    if seed % 1000 < 10 {
+    if seed % 1000 < 26 {
         let name = F::NAME;
         println!(
             "seed {seed}: {name}: {} folds, {} unfolds, {} splits, {} copies, {} range and {} page invalidations",
             c.folds, c.unfolds, c.splits, c.copies, c.tlb_ranges, c.tlb_pages
         );
+    }
+}
+
+/// Even seeds in batches, odd ones page by page.
+fn both<F: Format>(seed: u64, operations: u64, huge: bool) {
+    if seed.is_multiple_of(2) {
+        round::<F, Batched>(seed, operations, huge);
+    } else {
+        round::<F, PerPage>(seed, operations, huge);
     }
 }
 
@@ -41,19 +50,22 @@ fn main() {
     let mut done = 0;
     while done < operations {
         let n = ROUND.min(operations - done);
-        // Five formats, in batches and page by page; without huge leaves young and dirty are compared exactly.
+        // All formats, in batches and page by page; without huge leaves young and dirty are compared exactly.
         let huge = !seed.is_multiple_of(3);
-        let outcome = std::panic::catch_unwind(|| match seed % 10 {
-            0 => round::<X86_64, Batched>(seed, n, huge),
-            1 => round::<X86_64, PerPage>(seed, n, huge),
-            2 => round::<X86_64La57, Batched>(seed, n, huge),
-            3 => round::<X86_64La57, PerPage>(seed, n, huge),
-            4 => round::<Arm64Hafdbs, Batched>(seed, n, huge),
-            5 => round::<Arm64Hafdbs, PerPage>(seed, n, huge),
-            6 => round::<Arm64Haf, Batched>(seed, n, huge),
-            7 => round::<Arm64Haf, PerPage>(seed, n, huge),
-            8 => round::<Arm64Software, Batched>(seed, n, huge),
-            _ => round::<Arm64Software, PerPage>(seed, n, huge),
+        let outcome = std::panic::catch_unwind(|| match seed / 2 % 13 {
+            0 => both::<X86_64>(seed, n, huge),
+            1 => both::<X86_64La57>(seed, n, huge),
+            2 => both::<Arm64Hafdbs>(seed, n, huge),
+            3 => both::<Arm64Haf>(seed, n, huge),
+            4 => both::<Arm64Software>(seed, n, huge),
+            5 => both::<Arm64<Hafdbs, Granule4KLpa2>>(seed, n, huge),
+            6 => both::<Arm64<Hafdbs, Granule16K>>(seed, n, huge),
+            7 => both::<Arm64<Haf, Granule16KLpa2, Ttbr1>>(seed, n, huge),
+            8 => both::<Arm64<Hafdbs, Granule64K>>(seed, n, huge),
+            9 => both::<Arm64<Software, Granule64KLpa>>(seed, n, huge),
+            10 => both::<RiscV<Sv39>>(seed, n, huge),
+            11 => both::<RiscV<Sv48, Svade>>(seed, n, huge),
+            _ => both::<RiscV<Sv57>>(seed, n, huge),
         });
         if outcome.is_err() {
             eprintln!("disagreed after {done} operations; repeat with --seed {seed} --operations {n}");

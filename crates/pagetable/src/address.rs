@@ -4,15 +4,15 @@ use core::fmt;
 
 use crate::error::Error;
 
-/// Bits of an address below the page number: pages are 4 KiB.
+/// Bits of an address below the page number: pages are counted in 4 KiB, also where a format's smallest leaf is larger.
 pub use isotherm_page::FRAME_SHIFT as PAGE_SHIFT;
 /// Bytes of a page.
 pub use isotherm_page::FRAME_SIZE as PAGE_SIZE;
 pub use isotherm_page::Frame;
 
-/// Bits of a page number that one table translates. The models of loom need tables of a few entries.
+/// Bits of a page number that a table of 4 KiB translates. The models of loom need tables of a few entries.
 pub const TABLE_BITS: u32 = if cfg!(loom) { 1 } else { 9 };
-/// Entries of a table, on every format here.
+/// Entries of a table of 4 KiB.
 pub const ENTRIES: usize = 1 << TABLE_BITS;
 /// Page numbers of 64-bit addresses end here.
 const PAGE_NUMBERS: u64 = 1 << (64 - PAGE_SHIFT);
@@ -108,7 +108,8 @@ impl PageRange {
     }
 }
 
-/// A level of the tree, named as Linux names it. A table of level `Pmd` holds PMD entries.
+/// A level of the tree, named as Linux names it. A table of level `Pmd` holds PMD entries. How large they are is the
+/// format's ([`Format::pages`](crate::Format::pages)); the sizes below are those of tables of 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Level {
@@ -149,33 +150,5 @@ impl Level {
             Level::P4d => Some(Level::Pgd),
             Level::Pgd => None,
         }
-    }
-
-    /// Bits of a page number that lie below this level's index.
-    #[inline]
-    #[must_use]
-    pub const fn shift(self) -> u32 {
-        self as u32 * TABLE_BITS
-    }
-
-    /// Pages under one entry of this level.
-    #[inline]
-    #[must_use]
-    pub const fn pages(self) -> u64 {
-        1 << self.shift()
-    }
-
-    /// Pages under a whole table of this level.
-    #[inline]
-    #[must_use]
-    pub const fn table_pages(self) -> u64 {
-        self.pages() << TABLE_BITS
-    }
-
-    /// Which entry of a table of this level translates the page.
-    #[inline]
-    #[must_use]
-    pub const fn index(self, page: u64) -> usize {
-        (page >> self.shift()) as usize & (ENTRIES - 1)
     }
 }

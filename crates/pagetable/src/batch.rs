@@ -9,12 +9,11 @@
 //! one by one, each entry would gather its block anew, the 16 x 16 reads that the seed discusses. Here a block is read
 //! once, and a batch that starts or ends in its middle takes what is left of it.
 
-use crate::address::{ENTRIES, Level, PAGE_SIZE};
-use crate::entries::step;
+use crate::address::Level;
 use crate::folio::FolioView;
 use crate::format::Format;
 use crate::machine::Machine;
-use crate::table::{Entry, Locked, Table};
+use crate::table::{Entry, Locked};
 
 /// Whether an address space works in batches.
 pub trait Batching: 'static {
@@ -50,7 +49,10 @@ pub(crate) fn single<'m, F: Format, M: Machine, B: Batching>(
     machine: &'m M,
     raw: u64,
 ) -> Option<FolioView<'m>> {
-    if B::BATCHED {
+    if F::GRANULE != 0 {
+        // No folio of order 0 is mapped.
+        None
+    } else if B::BATCHED {
         FolioView::small(machine, F::frame(raw))
     } else if F::CONTIGUOUS == 1 {
         FolioView::of(machine, F::frame(raw)).ok()
@@ -97,7 +99,7 @@ impl Run {
 /// `step` is what the address in an entry grows by from one to the next; `ignore` are the bits that may differ.
 #[inline(always)]
 pub(crate) fn detect<F: Format>(
-    table: &Table,
+    table: &[Entry],
     index: usize,
     first: u64,
     limit: usize,
@@ -111,8 +113,8 @@ pub(crate) fn detect<F: Format>(
         return Run { len: 1, first, or: first, and: first };
     }
     // With the step known to the compiler the comparison needs no register for the progression.
-    if step == PAGE_SIZE {
-        extend::<F>(table, index, first, limit, PAGE_SIZE, ignore)
+    if step == F::STEP {
+        extend::<F>(table, index, first, limit, F::STEP, ignore)
     } else {
         extend_huge::<F>(table, index, first, limit, step, ignore)
     }
@@ -121,7 +123,7 @@ pub(crate) fn detect<F: Format>(
 /// [`detect`] in a locked table, which need not be read if its entries are known to be a progression.
 #[inline(always)]
 pub(crate) fn detect_in<F: Format, M: Machine>(
-    table: &Locked<'_, M>,
+    table: &Locked<'_, F, M>,
     index: usize,
     first: u64,
     limit: usize,
@@ -129,17 +131,17 @@ pub(crate) fn detect_in<F: Format, M: Machine>(
 ) -> Run {
     let progression = table.progression();
     if progression != 0 && limit > 1 {
-        let first = progression.wrapping_add(PAGE_SIZE * index as u64);
-        return Run { len: limit.min(ENTRIES - index), first, or: first, and: first };
+        let first = progression.wrapping_add(F::STEP * index as u64);
+        return Run { len: limit.min((1 << F::TABLE_BITS) - index), first, or: first, and: first };
     }
-    detect::<F>(table.table(), index, first, limit, step(table.level), ignore)
+    detect::<F>(table.table(), index, first, limit, F::step(first, table.level), ignore)
 }
 
 const CHUNK: usize = 8;
 
 #[inline(never)]
 fn extend_huge<F: Format>(
-    table: &Table,
+    table: &[Entry],
     index: usize,
     first: u64,
     limit: usize,
@@ -150,9 +152,9 @@ fn extend_huge<F: Format>(
 }
 
 #[inline(always)]
-fn extend<F: Format>(table: &Table, index: usize, first: u64, limit: usize, step: u64, ignore: u64) -> Run {
-    let end = (index + limit).min(ENTRIES);
-    let rest = table.entries().get(index + 1..end).unwrap_or_default();
+fn extend<F: Format>(table: &[Entry], index: usize, first: u64, limit: usize, step: u64, ignore: u64) -> Run {
+    let end = (index + limit).min(1 << F::TABLE_BITS);
+    let rest = table.get(index + 1..end).unwrap_or_default();
     let mut run = Run { len: 1, first, or: first, and: first };
     let mut expected = first.wrapping_add(step);
     let (chunks, tail) = rest.as_chunks::<CHUNK>();
@@ -186,13 +188,20 @@ fn singly<F: Format>(rest: &[Entry], mut expected: u64, step: u64, ignore: u64, 
     }
 }
 
+/// Entries of a block where the step is this: only the lowest tables and those above them have blocks.
+#[inline(always)]
+fn block<F: Format>(step: u64) -> usize {
+    if step == F::STEP { F::CONTIGUOUS } else { F::CONTIGUOUS_PMD }
+}
+
 /// The OR and the AND of the block of the entry at `index`, its entries brought to the frame of that one, which was
 /// read before as `known`.
 #[inline]
-fn read_block<F: Format>(table: &Table, index: usize, known: u64, step: u64) -> (u64, u64) {
-    let within = index % F::CONTIGUOUS;
+fn read_block<F: Format>(table: &[Entry], index: usize, known: u64, step: u64) -> (u64, u64) {
+    let block = block::<F>(step);
+    let within = index % block;
     let (mut or, mut and) = (known, known);
-    for (n, entry) in table.entries()[index - within..][..F::CONTIGUOUS].iter().enumerate() {
+    for (n, entry) in table[index - within..][..block].iter().enumerate() {
         if n != within {
             let raw = F::load(entry).wrapping_add(step.wrapping_mul((within as u64).wrapping_sub(n as u64)));
             or |= raw;
@@ -213,21 +222,22 @@ pub(crate) fn with_state<F: Format>(raw: u64, or: u64, and: u64) -> u64 {
 }
 
 fn detect_blocks<F: Format>(
-    table: &Table,
+    table: &[Entry],
     index: usize,
     first: u64,
     limit: usize,
     step: u64,
     ignore: u64,
 ) -> Run {
+    let size = block::<F>(step);
     let (or, and) = read_block::<F>(table, index, first, step);
     let first = with_state::<F>(first, or, and);
-    let mut run = Run { len: F::batch_remaining(first, index).min(limit), first, or, and };
+    let mut run = Run { len: F::batch_remaining(first, index, size).min(limit), first, or, and };
     while run.len < limit {
         let block = index + run.len;
         // Whether the block is folded and goes on where the last ended is seen in its first entry.
         let shift = step.wrapping_mul(run.len as u64);
-        let raw = F::load(&table.entries()[block]);
+        let raw = F::load(&table[block]);
         if (raw.wrapping_sub(shift) ^ first) & !F::STATE != 0 {
             break;
         }
@@ -239,17 +249,17 @@ fn detect_blocks<F: Format>(
         }
         run.or |= or;
         run.and &= and;
-        run.len += F::CONTIGUOUS.min(limit - run.len);
+        run.len += size.min(limit - run.len);
     }
     run
 }
 
 /// What a leaf says, of a contiguous block with what its entries gathered: arm64's `ptep_get`.
 #[inline]
-pub(crate) fn get<F: Format>(table: &Table, index: usize, step: u64) -> u64 {
-    let raw = F::load(&table.entries()[index % ENTRIES]);
+pub(crate) fn get<F: Format>(table: &[Entry], index: usize, level: Level) -> u64 {
+    let raw = F::load(&table[index]);
     if F::CONTIGUOUS > 1 && F::is_present(raw) && raw & F::CONT != 0 {
-        let (or, and) = read_block::<F>(table, index % ENTRIES, raw, step);
+        let (or, and) = read_block::<F>(table, index, raw, F::step(raw, level));
         return with_state::<F>(raw, or, and);
     }
     raw

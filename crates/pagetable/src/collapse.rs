@@ -1,16 +1,19 @@
 //! Collapse of 512 PTEs to a PMD leaf, and split back (patch 1 of the seed's series: one `set_ptes`).
 
-use crate::address::{ENTRIES, Frame, Level, PageRange, VirtAddr};
+use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::batch::{Batching, get, with_state};
-use crate::entries::{run_of, step};
+use crate::entries::run_of;
 use crate::error::Error;
-use crate::folio::{Folio, FolioKind, FolioView, MAX_ORDER, new_folio};
+use crate::folio::{Folio, FolioKind, FolioView, MAX_ORDER, base, new_folio};
 use crate::format::{Attributes, Format};
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
 use crate::space::AddressSpace;
-use crate::table::{CHANGING, Locked};
+use crate::table::{CHANGING, Locked, Two};
 use crate::walk::Step;
+
+/// Pages of the largest folio, and entries of a table of 4 KiB.
+const ENTRIES: usize = 1 << MAX_ORDER.get();
 
 /// What is copied: the pages of a table, as they were when the copy began.
 struct Held {
@@ -35,7 +38,7 @@ pub enum Collapsed {
 }
 
 impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
-    /// Splits the huge leaf at an address: into 512 entries of the level below, written in one batch. Nothing happens if
+    /// Splits the huge leaf at an address: into the entries of a table of the level below, written in one batch. Nothing happens if
     /// there is none. Counts, permissions, young and dirty stay.
     ///
     /// # Errors
@@ -45,7 +48,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         self.split_leaf(at.page())
     }
 
-    /// Maps the 2 MiB around an address by a PMD leaf.
+    /// Maps the 2 MiB around an address by a PMD leaf; where the format's are larger, no folio fills one.
     ///
     /// If the 512 PTEs map one folio of order 9 alike, only the tables change. Otherwise the pages are copied into a new
     /// folio: all must be private anonymous pages that this space alone refers to, and at most `max_none` may be
@@ -63,9 +66,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         max_none: u64,
         gather: &mut Gather<'_, M>,
     ) -> Result<Collapsed, Error> {
-        let first = at.page() & !(Level::Pmd.pages() - 1);
+        let first = at.page() & !(F::pages(Level::Pmd) - 1);
         self.check_page(first)?;
         gather.serve(self.machine, self.id)?;
+        if F::GRANULE != 0 || F::pages(Level::Pmd) != MAX_ORDER.frames() {
+            return Err(Error::NotCollapsible("no folio is as large as a leaf of this format's"));
+        }
         gather.flush();
         let Step::Window(window) = self.step(first, first + 1) else { return Err(Error::NotMapped) };
         if window.table.level != Level::Pte {
@@ -81,7 +87,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let result = self.hold(&window.table, &mut held.entries);
         drop(window);
         // Nobody may write any more before the first byte is copied.
-        let range = PageRange { first, end: first + Level::Pmd.pages() };
+        let range = PageRange { first, end: first + F::pages(Level::Pmd) };
         self.machine.invalidate_range(self.id, range, false);
         self.machine.sync();
         let result = result.and_then(|()| self.copy_and_replace(first, &held, attributes, gather));
@@ -93,13 +99,14 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// The folio of order 9 that the table maps as a whole, its pages alike.
-    fn one_folio(&self, table: &Locked<'_, M>) -> Option<u64> {
+    fn one_folio(&self, table: &Locked<'_, F, M>) -> Option<u64> {
         let first = F::load(table.entry(0));
         if !F::is_present(first) || first & F::SPECIAL != 0 {
             return None;
         }
         let folio = FolioView::of(self.machine, F::frame(first)).ok()?;
-        if folio.order() != MAX_ORDER || folio.head() != F::frame(first) {
+        let memory = F::attributes(first).memory;
+        if folio.order() != MAX_ORDER || folio.head() != F::frame(first) || !F::supports(Level::Pmd, memory) {
             return None;
         }
         let run = run_of::<F, M>(table, 0, ENTRIES);
@@ -110,28 +117,28 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     fn collapse_in_place(&self, first: u64, gather: &mut Gather<'_, M>) -> Result<Collapsed, Error> {
         let (parent, child) = self.parent_and_child(first)?;
         let Some(raw) = self.one_folio(&child) else { return Err(Error::Changed) };
-        let range = PageRange { first, end: first + Level::Pmd.pages() };
+        let range = PageRange { first, end: first + F::pages(Level::Pmd) };
         // Break before make, and then nothing can set a bit in the table any more.
-        let slot = &parent.change()[Level::Pmd.index(first)];
+        let slot = &parent.change()[F::index(Level::Pmd, first)];
         slot.store(CHANGING);
         self.machine.invalidate_range(self.id, range, true);
         self.machine.sync();
         let run = run_of::<F, M>(&child, 0, ENTRIES);
         let raw = with_state::<F>(raw, run.or, run.and) & !F::CONT;
         slot.store(F::at_level(raw, Level::Pmd));
-        gather.unlinked(child.unlink(), first, Level::Pmd.pages());
+        gather.unlinked(child.unlink(), base::<F>(), first, F::pages(Level::Pmd));
         Ok(Collapsed::InPlace)
     }
 
     /// The PMD table and the PTE table below it, both locked.
-    fn parent_and_child(&self, first: u64) -> Result<(Locked<'m, M>, Locked<'m, M>), Error> {
+    fn parent_and_child(&self, first: u64) -> Result<Two<'m, F, M>, Error> {
         let (parent, child) = self.parent(first, Level::Pmd).ok_or(Error::Changed)?;
         let child = Locked::acquire(self.machine, child, Level::Pte).map_err(|_| Error::Changed)?;
         Ok((parent, child))
     }
 
     /// Whether the pages can be copied together; what the huge leaf shall say.
-    fn collapsible(&self, table: &Locked<'m, M>, max_none: u64) -> Result<Attributes, Error> {
+    fn collapsible(&self, table: &Locked<'m, F, M>, max_none: u64) -> Result<Attributes, Error> {
         let mut common: Option<Attributes> = None;
         let mut none = 0;
         // The last folio that turned out to be this space's alone.
@@ -151,6 +158,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if raw & F::SPECIAL != 0 {
                 return Err(Error::NotCollapsible("a special mapping"));
             }
+            if !F::is_valid(raw) {
+                return Err(Error::NotCollapsible("a page that nobody may access"));
+            }
             let folio = FolioView::of(self.machine, F::frame(raw))?;
             if folio.kind() != FolioKind::Anon {
                 return Err(Error::NotCollapsible("a page of a file"));
@@ -165,7 +175,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 }
                 ours = Some(folio.head());
             }
-            let raw = get::<F>(table.table(), index, step(Level::Pte));
+            let raw = get::<F>(table.table(), index, Level::Pte);
             let own = F::attributes(raw);
             let so_far = common.get_or_insert(own);
             let differ = (own.user, own.execute, own.global, own.memory)
@@ -178,12 +188,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             so_far.write &= own.write;
         }
         let common = common.ok_or(Error::NotMapped)?;
+        if !F::supports(Level::Pmd, common.memory) {
+            return Err(Error::NotCollapsible("no leaf as large is cached like this"));
+        }
         Ok(Attributes { dirty: true, exclusive: true, ..common })
     }
 
     /// Makes the pages read-only and takes a reference of each; `held` are the entries from here on, those of which there
     /// is a reference also if that fails.
-    fn hold(&self, table: &Locked<'_, M>, held: &mut [u64; ENTRIES]) -> Result<(), Error> {
+    fn hold(&self, table: &Locked<'_, F, M>, held: &mut [u64; ENTRIES]) -> Result<(), Error> {
         for (index, held) in held.iter_mut().enumerate() {
             let raw = table.entry(index).relaxed();
             if raw == 0 {
@@ -219,11 +232,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 };
             }
         }
-        self.replace(first, held, &folio, attributes, gather)
+        self.put_huge(first, held, &folio, attributes, gather)
     }
 
     /// Puts the huge leaf in place of the table, if that still says what was copied.
-    fn replace(
+    fn put_huge(
         &self,
         first: u64,
         held: &Held,
@@ -236,7 +249,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if (child.frame, child.sequence()) != (held.table, held.sequence) {
             return Err(Error::Changed);
         }
-        for (entry, &raw) in child.table().entries().iter().zip(&held.entries) {
+        for (entry, &raw) in child.table().iter().zip(&held.entries) {
             let now = entry.relaxed();
             // Young may come at any time.
             if (now ^ raw) & !F::YOUNG != 0 {
@@ -249,15 +262,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
         // SAFETY: the leaf that is stored below, which gives it back when it goes.
         unsafe { folio.add_mapped(ENTRIES) }?;
-        let range = PageRange { first, end: first + Level::Pmd.pages() };
-        let slot = &parent.change()[Level::Pmd.index(first)];
+        let range = PageRange { first, end: first + F::pages(Level::Pmd) };
+        let slot = &parent.change()[F::index(Level::Pmd, first)];
         slot.store(CHANGING);
         self.machine.invalidate_range(self.id, range, true);
         self.machine.sync();
-        attributes.young |= child.table().entries().iter().any(|entry| F::is_young(entry.relaxed()));
+        attributes.young |= child.table().iter().any(|entry| F::is_young(entry.relaxed()));
         slot.store(F::leaf(Level::Pmd, folio.head(), attributes));
         drop(parent);
-        gather.unlinked(child.unlink(), first, Level::Pmd.pages());
+        gather.unlinked(child.unlink(), base::<F>(), first, F::pages(Level::Pmd));
         let mut pages = 0;
         for &raw in held.entries.iter().filter(|&&raw| raw != 0) {
             // The TLB is flushed already, and `collapse` still holds a reference.

@@ -1,10 +1,10 @@
 //! Faults on pages that are mapped: the copy of copy-on-write, or reuse; accessed and dirty where software keeps them.
 
-use crate::address::{ENTRIES, Level, PageRange, VirtAddr};
+use crate::address::{Level, PageRange, VirtAddr};
 use crate::batch::{Batching, get, with_state};
-use crate::entries::{break_run, run_of, set_run, step, unfold_ends};
+use crate::entries::{break_run, run_of, set_run, unfold_ends};
 use crate::error::Error;
-use crate::folio::{Folio, FolioKind, FolioView, new_folio};
+use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
 use crate::format::{Attributes, Format};
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
@@ -69,7 +69,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// a lock of the address space sees to that, as `mmap_lock` does in Linux (see `mm_tlb_flush_pending` there).
     ///
     /// # Errors
-    /// [`Error::NotMapped`] if nothing (or a token) is mapped; [`Error::NoFolioFrames`], [`Error::NoTableFrame`];
+    /// [`Error::NotMapped`] if nothing (or a token) is mapped; [`Error::NotPermitted`] if nobody may access the page;
+    /// [`Error::NoFolioFrames`], [`Error::NoTableFrame`];
     /// [`Error::NotCanonical`] also if the address is out of bounds.
     pub fn write_fault(&self, at: VirtAddr, fault: WriteFault) -> Result<Resolved, Error> {
         let page = at.page();
@@ -88,7 +89,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Decision::Copy(plan) => match self.copy_on_write(page, &plan) {
                     Err(Error::Changed) => {}
                     // A page does if there is no room for a folio.
-                    Err(Error::NoFolioFrames(order)) if order > Order::BASE && fault.whole_folio => {
+                    Err(Error::NoFolioFrames(order)) if order > base::<F>() && fault.whole_folio => {
                         return self.write_fault(at, WriteFault { whole_folio: false, ..fault });
                     }
                     other => return other,
@@ -99,21 +100,24 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     fn decide(
         &self,
-        window: &Window<'m, M>,
+        window: &Window<'m, F, M>,
         page: u64,
         fault: &WriteFault,
     ) -> Result<Decision<'m, M>, Error> {
         let (table, level) = (&window.table, window.table.level);
-        let raw = get::<F>(table.table(), window.index, step(level));
+        let raw = get::<F>(table.table(), window.index, level);
         if !F::is_present(raw) {
             return Err(Error::NotMapped);
+        }
+        if !F::is_valid(raw) {
+            return Err(Error::NotPermitted);
         }
         if F::is_writable(raw) {
             self.touch_entries(window, true);
             return Ok(Decision::Done(Resolved::Writable));
         }
-        let leaf = page >> level.shift() << level.shift();
-        let inside = leaf >= fault.bounds.first && leaf + level.pages() <= fault.bounds.end;
+        let leaf = page >> F::shift(level) << F::shift(level);
+        let inside = leaf >= fault.bounds.first && leaf + F::pages(level) <= fault.bounds.end;
         let folio =
             if raw & F::SPECIAL != 0 { None } else { Some(FolioView::of(self.machine, F::frame(raw))?) };
         let (start, len) = match &folio {
@@ -130,42 +134,46 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if !inside {
                 return Ok(Decision::Split);
             }
-            let first = window.page_of(window.index) - (((window.index - start) as u64) << level.shift());
+            let first = window.page_of(window.index) - (((window.index - start) as u64) << F::shift(level));
             self.reuse(window, start, first, len, fault.sharing);
-            return Ok(Decision::Done(Resolved::Reused((len as u64) << level.shift())));
+            return Ok(Decision::Done(Resolved::Reused((len as u64) << F::shift(level))));
         }
-        let order = folio.map_or(Order::BASE, |folio| folio.order());
-        let whole = fault.whole_folio && inside && (len as u64) << level.shift() == order.frames();
+        let order = folio.map_or(base::<F>(), |folio| folio.order());
+        let whole = fault.whole_folio && inside && (len as u64) << F::shift(level) == order.frames();
         if level != Level::Pte && (!whole || folio.is_none()) {
             return Ok(Decision::Split);
         }
-        let (start, len, order) = if whole { (start, len, order) } else { (window.index, 1, Order::BASE) };
-        let first = window.page_of(window.index) - (((window.index - start) as u64) << level.shift());
+        let (start, len, order) = if whole { (start, len, order) } else { (window.index, 1, base::<F>()) };
+        let first = window.page_of(window.index) - (((window.index - start) as u64) << F::shift(level));
         // The source must not be freed while it is copied without the lock.
         let source = match &folio {
             Some(folio) => Some(Folio::get(self.machine, folio.head())?),
             None => None,
         };
-        let raw = get::<F>(table.table(), start, step(level));
+        let raw = get::<F>(table.table(), start, level);
         Ok(Decision::Copy(Plan { level, page: first, raw, len, order, source }))
     }
 
     /// The entries around that map the same folio in the same way, within bounds: the first and how many.
     fn alike(
         &self,
-        window: &Window<'m, M>,
+        window: &Window<'m, F, M>,
         page: u64,
         raw: u64,
         folio: &FolioView<'_>,
         bounds: PageRange,
     ) -> (usize, usize) {
-        let offset = F::frame(raw).0 - folio.head().0;
-        let before = offset.min(window.index as u64).min(page - bounds.first);
-        let after = (folio.remaining() as u64).min((ENTRIES - window.index) as u64).min(bounds.end - page);
+        let offset = (F::frame(raw).0 - folio.head().0) >> F::GRANULE;
+        let page = page >> F::GRANULE;
+        // Leaves that lie within bounds as a whole.
+        let (first, end) = (bounds.first.div_ceil(F::pages(Level::Pte)), bounds.end >> F::GRANULE);
+        let before = offset.min(window.index as u64).min(page.saturating_sub(first));
+        let left = (folio.remaining() >> F::GRANULE).min((1 << F::TABLE_BITS) - window.index) as u64;
+        let after = left.min(end.saturating_sub(page));
         let same = |distance: i64| {
             let index = window.index.wrapping_add_signed(distance as isize);
             let there = window.table.entry(index).relaxed();
-            let expected = raw.wrapping_add_signed(distance << crate::PAGE_SHIFT);
+            let expected = raw.wrapping_add(F::step(raw, Level::Pte).wrapping_mul(distance as u64));
             (there ^ expected) & !(F::STATE | F::CONT) == 0
         };
         let back = (1..=before as i64).take_while(|&n| same(-n)).count();
@@ -176,7 +184,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// Whether every reference to the folio of the leaf at `index` is a mapping in this table.
     pub(crate) fn all_ours(
         &self,
-        table: &Locked<'m, M>,
+        table: &Locked<'m, F, M>,
         index: usize,
         raw: u64,
         folio: &FolioView<'_>,
@@ -187,33 +195,34 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
         let level = table.level;
         if level != Level::Pte {
-            return u64::from(maps) == level.pages();
+            return u64::from(maps) == F::pages(level);
         }
-        if folio.order() == Order::BASE {
-            return maps == 1;
+        if folio.order() <= base::<F>() {
+            return maps == 1 << F::GRANULE;
         }
-        let offset = F::frame(raw).0 - folio.head().0;
+        let offset = (F::frame(raw).0 - folio.head().0) >> F::GRANULE;
         let first = index as i64 - offset as i64;
-        let mapped = (0..folio.order().frames() as i64)
-            .filter_map(|n| usize::try_from(first + n).ok().filter(|&at| at < ENTRIES).map(|at| (n, at)))
+        let entries = 1 << F::TABLE_BITS;
+        let mapped = (0..(folio.order().frames() >> F::GRANULE) as i64)
+            .filter_map(|n| usize::try_from(first + n).ok().filter(|&at| at < entries).map(|at| (n, at)))
             .filter(|&(n, at)| {
                 let there = table.entry(at).relaxed();
-                F::is_present(there) && F::frame(there) == folio.head().add(n as u64)
+                F::is_present(there) && F::frame(there) == folio.head().add((n as u64) << F::GRANULE)
             })
             .count();
-        mapped == maps as usize
+        mapped << F::GRANULE == maps as usize
     }
 
     /// Makes entries writable, dirty and young; in a private mapping they are exclusive from here on.
-    fn reuse(&self, window: &Window<'m, M>, start: usize, page: u64, len: usize, sharing: Sharing) {
+    fn reuse(&self, window: &Window<'m, F, M>, start: usize, page: u64, len: usize, sharing: Sharing) {
         let table = &window.table;
         let level = table.level;
         unfold_ends::<F, M>(table, self.id, page, len);
-        let raw = get::<F>(table.table(), start, step(level));
+        let raw = get::<F>(table.table(), start, level);
         let exclusive = if sharing == Sharing::Private { F::EXCLUSIVE } else { 0 };
         let upgrade = |raw| F::make_dirty(F::make_writable(raw)) | F::YOUNG | exclusive;
-        let pages = PageRange { first: page, end: page + ((len as u64) << level.shift()) };
-        let entries = &table.table().entries()[start..start + len];
+        let pages = PageRange { first: page, end: page + ((len as u64) << F::shift(level)) };
+        let entries = &table.table()[start..start + len];
         if F::CONTIGUOUS > 1 && entries.iter().any(|entry| entry.relaxed() & F::CONT != 0) {
             // More permission for a block, which need not be the first here: its entries may not differ meanwhile.
             let run = run_of::<F, M>(table, start, len);
@@ -228,11 +237,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             entry.update::<F>(entry.relaxed(), upgrade);
         }
         // Nobody may go on with the read-only translation, or the write faults again.
-        if len == 1 && level == Level::Pte {
-            self.machine.invalidate_page(self.id, page);
-        } else {
-            self.machine.invalidate_range(self.id, pages, false);
-        }
+        self.invalidate(page, pages.pages());
         self.machine.sync();
     }
 
@@ -252,9 +257,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if level != plan.level {
             return Err(Error::Changed);
         }
-        let start = level.index(plan.page);
+        let start = F::index(level, plan.page);
         let unchanged = (0..plan.len).all(|n| {
-            let expected = plan.raw.wrapping_add(step(level).wrapping_mul(n as u64));
+            let expected = plan.raw.wrapping_add(F::step(plan.raw, level).wrapping_mul(n as u64));
             (table.entry(start + n).relaxed() ^ expected) & !(F::STATE | F::CONT) == 0
         });
         if !unchanged {
@@ -266,18 +271,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             unsafe { self.machine.copy(F::frame(plan.raw), folio.head(), plan.order.frames()) };
         }
         unfold_ends::<F, M>(table, self.id, plan.page, plan.len);
-        let pages = (plan.len as u64) << level.shift();
+        let pages = (plan.len as u64) << F::shift(level);
         // SAFETY: these are the entries that are stored below, which give it back when they go.
         unsafe { folio.add_mapped(pages as usize) }?;
         // Break before make: no CPU may see two frames for one page.
         let run = run_of::<F, M>(table, start, plan.len);
         let (or, and) = break_run::<F, M>(table, start, &run);
-        let range = PageRange { first: plan.page, end: plan.page + pages };
-        if pages == 1 {
-            self.machine.invalidate_page(self.id, plan.page);
-        } else {
-            self.machine.invalidate_range(self.id, range, false);
-        }
+        self.invalidate(plan.page, pages);
         self.machine.sync();
         let attributes = Attributes {
             write: true,
@@ -306,7 +306,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// write for want of the dirty bit; those of old pages are in no TLB.
     ///
     /// # Errors
-    /// [`Error::NotMapped`]; [`Error::NotPermitted`] for a write to a read-only page; [`Error::NotCanonical`].
+    /// [`Error::NotMapped`]; [`Error::NotPermitted`] for a write to a read-only page, or if nobody may access it;
+    /// [`Error::NotCanonical`].
     pub fn mark_accessed(&self, at: VirtAddr, write: bool) -> Result<(), Error> {
         let page = at.page();
         self.check_page(page)?;
@@ -315,19 +316,20 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if !F::is_present(raw) {
             return Err(Error::NotMapped);
         }
-        if write && !F::is_writable(raw) {
+        if !F::is_valid(raw) || write && !F::is_writable(raw) {
             return Err(Error::NotPermitted);
         }
         self.touch_entries(&window, write);
         Ok(())
     }
 
-    fn touch_entries(&self, window: &Window<'m, M>, write: bool) {
+    fn touch_entries(&self, window: &Window<'m, F, M>, write: bool) {
         let table = &window.table;
         let raw = F::load(table.entry(window.index));
+        let size = F::contiguous(table.level);
         let touched = |raw| (if write { F::make_dirty(raw) } else { raw }) | F::YOUNG;
         let (start, len) = if raw & F::CONT != 0 && F::CONTIGUOUS > 1 {
-            (window.index - window.index % F::CONTIGUOUS, F::CONTIGUOUS)
+            (window.index - window.index % size, size)
         } else {
             (window.index, 1)
         };
@@ -344,13 +346,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
         // A clean page is read-only for a CPU that cannot set the bit, and its TLB may hold that: without this, the write
         // faults again and again (Linux' `ptep_set_access_flags` on arm64).
-        let first = window.page_of(window.index) - (((window.index - start) as u64) << table.level.shift());
-        let pages = (len as u64) << table.level.shift();
-        if pages == 1 {
-            self.machine.invalidate_page(self.id, first);
-        } else {
-            self.machine.invalidate_range(self.id, PageRange { first, end: first + pages }, false);
-        }
+        let first = window.page_of(window.index) - (((window.index - start) as u64) << F::shift(table.level));
+        let pages = (len as u64) << F::shift(table.level);
+        self.invalidate(first, pages);
         self.machine.sync();
     }
 }

@@ -17,31 +17,25 @@
 //! Young and dirty of a block are the OR over its entries, since the TLB sets them in any one. Hence PMD blocks, whose
 //! entries are folios of their own, are folded only over special mappings, of which nobody asks for young and dirty.
 
-use crate::address::{ENTRIES, Level, PAGE_SHIFT, PAGE_SIZE, PageRange};
+use crate::address::{Level, PageRange};
 use crate::batch::{Run, with_state};
 use crate::folio::one_folio;
 use crate::format::Format;
 use crate::machine::{Event, Machine, SpaceId};
-use crate::table::{Entry, Locked, Table, broken};
-
-/// How far apart the addresses of neighbouring entries are, in bytes.
-#[inline]
-pub(crate) fn step(level: Level) -> u64 {
-    level.pages() << PAGE_SHIFT
-}
+use crate::table::{Entry, Locked, OwnEntries, broken};
 
 /// Entries that are written with one addition to a common base.
 const CHUNK: usize = 8;
 
 /// Stores the progression from `raw` on.
 #[inline(always)]
-fn store_all(entries: &[Entry], mut raw: u64, step: u64) {
+fn store_all<F: Format>(entries: &[Entry], mut raw: u64, step: u64) {
     let (chunks, tail) = entries.as_chunks::<CHUNK>();
-    if step == PAGE_SIZE {
+    if step == F::STEP {
         // With the step known to the compiler.
         for chunk in chunks {
-            chunk.iter().enumerate().for_each(|(n, entry)| entry.store(nth(raw, n, PAGE_SIZE)));
-            raw = nth(raw, CHUNK, PAGE_SIZE);
+            chunk.iter().enumerate().for_each(|(n, entry)| entry.store(nth(raw, n, F::STEP)));
+            raw = nth(raw, CHUNK, F::STEP);
         }
     } else {
         for chunk in chunks {
@@ -69,59 +63,61 @@ fn nth(raw: u64, n: usize, step: u64) -> u64 {
 /// Whether a block that starts with this leaf may be folded, if its entries are as one.
 #[inline]
 fn may_fold<F: Format>(level: Level, raw: u64) -> bool {
-    (level == Level::Pte || level == Level::Pmd && raw & F::SPECIAL != 0)
-        && F::frame(raw).0 & (level.pages() * F::CONTIGUOUS as u64 - 1) == 0
+    F::is_valid(raw)
+        && (level == Level::Pte || raw & F::SPECIAL != 0)
+        && F::contiguous(level) > 1
+        && F::frame(raw).0 & (F::pages(level) * F::contiguous(level) as u64 - 1) == 0
 }
 
 /// Stores `len` leaves from `raw` on into empty entries: pages of one folio, or special ones.
 #[inline]
 pub(crate) fn set_run<F: Format, M: Machine>(
-    table: &Locked<'_, M>,
+    table: &Locked<'_, F, M>,
     space: SpaceId,
     page: u64,
     raw: u64,
     len: usize,
 ) {
-    let (index, step) = (table.level.index(page), step(table.level));
+    let (index, step) = (F::index(table.level, page), F::step(raw, table.level));
     table.count_change();
-    if F::CONTIGUOUS == 1 {
-        store_all(&table.change()[index..(index + len).min(ENTRIES)], raw, step);
-        if len == ENTRIES && table.level == Level::Pte {
-            table.remember::<F>(raw);
+    let raw = raw & !F::CONT;
+    // Only valid entries are folded.
+    if F::CONTIGUOUS == 1 || !F::is_valid(raw) {
+        store_all::<F>(&table.change()[index..(index + len).min(1 << F::TABLE_BITS)], raw, step);
+        if len == 1 << F::TABLE_BITS && table.level == Level::Pte {
+            table.remember(raw);
         }
         return;
     }
-    let raw = raw & !F::CONT;
+    let block = F::contiguous(table.level);
     let mut done = 0;
     while done < len {
         let (at, value) = (index + done, nth(raw, done, step));
-        if at.is_multiple_of(F::CONTIGUOUS)
-            && len - done >= F::CONTIGUOUS
-            && may_fold::<F>(table.level, value)
-        {
-            store_all(&table.change()[at..at + F::CONTIGUOUS], value | F::CONT, step);
-            done += F::CONTIGUOUS;
+        if at.is_multiple_of(block) && len - done >= block && may_fold::<F>(table.level, value) {
+            store_all::<F>(&table.change()[at..at + block], value | F::CONT, step);
+            done += block;
         } else {
             table.change()[at].store(value);
-            let last = at % F::CONTIGUOUS == F::CONTIGUOUS - 1;
+            let last = at % block == block - 1;
             if last || done + 1 == len && goes_on::<F, M>(table, at, value) {
-                let first = (page >> table.level.shift()) + (done as u64) - (at % F::CONTIGUOUS) as u64;
-                try_fold::<F, M>(table, space, first << table.level.shift());
+                let first = (page >> F::shift(table.level)) + (done as u64) - (at % block) as u64;
+                try_fold::<F, M>(table, space, first << F::shift(table.level));
             }
             done += 1;
         }
     }
-    if len == ENTRIES && table.level == Level::Pte && may_fold::<F>(table.level, raw) {
-        table.remember::<F>(raw | F::CONT);
+    if len == 1 << F::TABLE_BITS && table.level == Level::Pte && may_fold::<F>(table.level, raw) {
+        table.remember(raw | F::CONT);
     }
 }
 
 /// Whether the last entry of a block is there already, and what the one at `at` lets expect: as memory is mapped upwards
 /// nearly always, it mostly is not, and this look is all that a page costs which is not the last to arrive.
 #[inline]
-fn goes_on<F: Format, M: Machine>(table: &Locked<'_, M>, at: usize, raw: u64) -> bool {
-    let distance = F::CONTIGUOUS - 1 - at % F::CONTIGUOUS;
-    let expected = nth(raw, distance, step(table.level));
+fn goes_on<F: Format, M: Machine>(table: &Locked<'_, F, M>, at: usize, raw: u64) -> bool {
+    let block = F::contiguous(table.level);
+    let distance = block - 1 - at % block;
+    let expected = nth(raw, distance, F::step(raw, table.level));
     (table.entry(at + distance).relaxed() ^ expected) & !F::STATE == 0
 }
 
@@ -129,30 +125,31 @@ fn goes_on<F: Format, M: Machine>(table: &Locked<'_, M>, at: usize, raw: u64) ->
 #[inline]
 pub(crate) fn write_run<F: Format, M: Machine>(
     machine: &M,
-    table: &mut Table,
+    table: &mut OwnEntries<'_, F>,
     level: Level,
     index: usize,
     raw: u64,
     len: usize,
 ) {
-    let step = step(level);
-    if F::CONTIGUOUS == 1 {
-        write_all(&mut table.entries_mut()[index..index + len], raw, step);
+    let step = F::step(raw, level);
+    let raw = raw & !F::CONT;
+    if F::CONTIGUOUS == 1 || !F::is_valid(raw) {
+        write_all(&mut table.all_mut()[index..index + len], raw, step);
         return;
     }
-    let raw = raw & !F::CONT;
+    let block = F::contiguous(level);
     let mut done = 0;
     while done < len {
         let (at, value) = (index + done, nth(raw, done, step));
-        if at.is_multiple_of(F::CONTIGUOUS) && len - done >= F::CONTIGUOUS && may_fold::<F>(level, value) {
-            write_all(&mut table.entries_mut()[at..at + F::CONTIGUOUS], value | F::CONT, step);
-            done += F::CONTIGUOUS;
+        if at.is_multiple_of(block) && len - done >= block && may_fold::<F>(level, value) {
+            write_all(&mut table.all_mut()[at..at + block], value | F::CONT, step);
+            done += block;
         } else {
-            table.entries_mut()[at].set(value);
-            if at % F::CONTIGUOUS == F::CONTIGUOUS - 1 {
-                let block = at + 1 - F::CONTIGUOUS;
-                if let Some(folded) = folded::<F, M>(machine, table, level, block) {
-                    for (n, entry) in table.entries_mut()[block..=at].iter_mut().enumerate() {
+            table.all_mut()[at].set(value);
+            if at % block == block - 1 {
+                let block = at + 1 - block;
+                if let Some(folded) = folded::<F, M>(machine, table.all(), level, block) {
+                    for (n, entry) in table.all_mut()[block..=at].iter_mut().enumerate() {
                         entry.set(nth(folded, n, step));
                     }
                 }
@@ -163,28 +160,29 @@ pub(crate) fn write_run<F: Format, M: Machine>(
 }
 
 /// The first entry of the block as it would be folded, if it qualifies and is not folded yet.
-fn folded<F: Format, M: Machine>(machine: &M, table: &Table, level: Level, block: usize) -> Option<u64> {
-    let entries = &table.entries()[block..block + F::CONTIGUOUS];
+fn folded<F: Format, M: Machine>(machine: &M, table: &[Entry], level: Level, block: usize) -> Option<u64> {
+    let entries = &table[block..block + F::contiguous(level)];
     let first = F::load(&entries[0]);
     if !F::is_present(first)
         || F::is_table(level, first)
         || first & F::CONT != 0
         || !may_fold::<F>(level, first)
-        || (first & F::SPECIAL == 0 && !one_folio(machine, F::frame(first), F::CONTIGUOUS))
+        || (first & F::SPECIAL == 0
+            && !one_folio(machine, F::frame(first), F::contiguous(level) << F::GRANULE))
     {
         return None;
     }
     let (mut or, mut and) = (first, first);
     for (n, entry) in entries.iter().enumerate().skip(1) {
-        let raw = F::load(entry).wrapping_sub(step(level).wrapping_mul(n as u64));
+        let raw = F::load(entry).wrapping_sub(F::step(first, level).wrapping_mul(n as u64));
         or |= raw;
         and &= raw;
     }
     ((or ^ and) & !F::STATE == 0).then(|| with_state::<F>(first, or, and) | F::CONT)
 }
 
-fn try_fold<F: Format, M: Machine>(table: &Locked<'_, M>, space: SpaceId, page: u64) {
-    let block = table.level.index(page);
+fn try_fold<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId, page: u64) {
+    let block = F::index(table.level, page);
     if folded::<F, M>(table.machine(), table.table(), table.level, block).is_some() {
         remake::<F, M>(table, space, page, true);
         table.machine().event(Event::Fold);
@@ -192,11 +190,14 @@ fn try_fold<F: Format, M: Machine>(table: &Locked<'_, M>, space: SpaceId, page: 
 }
 
 /// Empties the block that starts at `page`, flushes, and stores it anew, folded or not, with what was gathered.
-fn remake<F: Format, M: Machine>(table: &Locked<'_, M>, space: SpaceId, page: u64, fold: bool) {
-    let (block, step) = (table.level.index(page), step(table.level));
+fn remake<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId, page: u64, fold: bool) {
+    let block = F::index(table.level, page);
+    let size = F::contiguous(table.level);
+    // Only valid entries are folded.
+    let step = F::step(table.entry(block).relaxed(), table.level);
     let mut first = 0;
     let (mut or, mut and) = (0, u64::MAX);
-    for n in 0..F::CONTIGUOUS {
+    for n in 0..size {
         let entry = &table.change()[block + n];
         // Not `take`: a sibling of the same block may be changed by hardware although this entry is settled, and that
         // is found when its turn comes.
@@ -208,14 +209,14 @@ fn remake<F: Format, M: Machine>(table: &Locked<'_, M>, space: SpaceId, page: u6
         or |= raw;
         and &= raw;
     }
-    let range = PageRange { first: page, end: page + F::CONTIGUOUS as u64 * table.level.pages() };
+    let range = PageRange { first: page, end: page + size as u64 * F::pages(table.level) };
     table.machine().invalidate_range(space, range, false);
     table.machine().sync();
     let mut raw = with_state::<F>(first, or, and) & !F::CONT;
     if fold {
         raw |= F::CONT;
     }
-    for n in 0..F::CONTIGUOUS {
+    for n in 0..size {
         table.change()[block + n].store(nth(raw, n, step));
     }
 }
@@ -223,7 +224,7 @@ fn remake<F: Format, M: Machine>(table: &Locked<'_, M>, space: SpaceId, page: u6
 /// Unfolds the blocks that the run covers only in part. `true` if there was one: entries read before are outdated.
 #[inline]
 pub(crate) fn unfold_ends<F: Format, M: Machine>(
-    table: &Locked<'_, M>,
+    table: &Locked<'_, F, M>,
     space: SpaceId,
     page: u64,
     len: usize,
@@ -231,12 +232,13 @@ pub(crate) fn unfold_ends<F: Format, M: Machine>(
     if F::CONTIGUOUS == 1 {
         return false;
     }
-    let first = page >> table.level.shift();
-    let block_of = |entry: u64| entry - entry % F::CONTIGUOUS as u64;
+    let first = page >> F::shift(table.level);
+    let size = F::contiguous(table.level) as u64;
+    let block_of = |entry: u64| entry - entry % size;
     let mut unfolded = false;
     let mut unfold = |entry: u64| {
-        let page = block_of(entry) << table.level.shift();
-        if is_folded::<F>(table.entry(table.level.index(page)).relaxed()) {
+        let page = block_of(entry) << F::shift(table.level);
+        if is_folded::<F>(table.entry(F::index(table.level, page)).relaxed()) {
             remake::<F, M>(table, space, page, false);
             table.machine().event(Event::Unfold);
             unfolded = true;
@@ -262,7 +264,7 @@ fn is_folded<F: Format>(raw: u64) -> bool {
 /// hardware can set.
 #[inline]
 pub(crate) fn change_run<F: Format, M: Machine>(
-    table: &Locked<'_, M>,
+    table: &Locked<'_, F, M>,
     index: usize,
     run: &Run,
     change: impl Fn(u64) -> u64,
@@ -271,9 +273,9 @@ pub(crate) fn change_run<F: Format, M: Machine>(
     // Equal and settled: hardware has nothing left to set in any of them.
     if run.exact() && F::settled(run.first) {
         let raw = change(run.first);
-        store_all(entries, raw, step(table.level));
-        if run.len == ENTRIES && table.level == Level::Pte {
-            table.remember::<F>(raw);
+        store_all::<F>(entries, raw, F::step(raw, table.level));
+        if run.len == 1 << F::TABLE_BITS && table.level == Level::Pte {
+            table.remember(raw);
         }
         return (run.or, run.and);
     }
@@ -290,7 +292,7 @@ pub(crate) fn change_run<F: Format, M: Machine>(
 /// of young and dirty only if `state` says that they matter.
 #[inline]
 pub(crate) fn clear_run<F: Format, M: Machine>(
-    table: &Locked<'_, M>,
+    table: &Locked<'_, F, M>,
     index: usize,
     run: &Run,
     state: bool,
@@ -299,13 +301,17 @@ pub(crate) fn clear_run<F: Format, M: Machine>(
 }
 
 /// [`clear_run`] of entries that are made anew before the lock goes: nobody takes them for holes meanwhile.
-pub(crate) fn break_run<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, run: &Run) -> (u64, u64) {
+pub(crate) fn break_run<F: Format, M: Machine>(
+    table: &Locked<'_, F, M>,
+    index: usize,
+    run: &Run,
+) -> (u64, u64) {
     replace_run::<F, M>(table, index, run, true, broken(table.level))
 }
 
 #[inline(always)]
 fn replace_run<F: Format, M: Machine>(
-    table: &Locked<'_, M>,
+    table: &Locked<'_, F, M>,
     index: usize,
     run: &Run,
     state: bool,
@@ -328,11 +334,12 @@ fn replace_run<F: Format, M: Machine>(
 }
 
 /// The OR and the AND of entries that are known to belong together.
-pub(crate) fn run_of<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, len: usize) -> Run {
+pub(crate) fn run_of<F: Format, M: Machine>(table: &Locked<'_, F, M>, index: usize, len: usize) -> Run {
     let first = F::load(table.entry(index));
     let mut run = Run { len, first, or: first, and: first };
     for n in 1..len {
-        let raw = F::load(table.entry(index + n)).wrapping_sub(step(table.level).wrapping_mul(n as u64));
+        let raw =
+            F::load(table.entry(index + n)).wrapping_sub(F::step(first, table.level).wrapping_mul(n as u64));
         run.or |= raw;
         run.and &= raw;
     }

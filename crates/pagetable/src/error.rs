@@ -41,6 +41,9 @@ pub enum Error {
     /// Something is mapped there already.
     #[error("something is mapped there already: zap it first")]
     Occupied,
+    /// The format has no such memory type.
+    #[error("the page-table format has no leaves of this memory type")]
+    MemoryType,
     /// A range was to be moved to where a part of it is.
     #[error("the pages would be moved to where some of them are: move them out of the way first")]
     Overlapping,
@@ -59,11 +62,11 @@ pub enum Error {
     /// The pages of the range do not have what the collapse needs.
     #[error("not collapsible: {0}")]
     NotCollapsible(&'static str),
-    /// The page tables changed while the pages were copied.
-    #[error("the mapping changed meanwhile: try again")]
+    /// The mapping is not the one that the caller saw, or changed while pages were copied.
+    #[error("the mapping changed meanwhile: look at it again")]
     Changed,
-    /// A token of 0 or with more than [`TOKEN_BITS`](crate::TOKEN_BITS) bits.
-    #[error("a token must be in 1..2^56")]
+    /// A token of 0, or with more than [`Format::TOKEN_BITS`](crate::Format::TOKEN_BITS) bits.
+    #[error("a token must not be 0, nor larger than the format can hold")]
     BadToken,
 }
 

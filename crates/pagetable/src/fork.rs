@@ -4,17 +4,17 @@
 //! child's are written in one go; each entry of the parent is read once. The parent's TLB is flushed when the gather is,
 //! once for all.
 
-use crate::address::{ENTRIES, Level, PageRange};
+use crate::address::{Level, PageRange};
 use crate::batch::{Batching, detect_in, is_many, single, with_state};
-use crate::entries::{change_run, step, unfold_ends, write_run};
+use crate::entries::{change_run, unfold_ends, write_run};
 use crate::error::{Error, Stopped};
-use crate::folio::{Folio, FolioKind, FolioView, new_folio};
-use crate::format::{Format, decode_token};
+use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
+use crate::format::Format;
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
 use crate::space::AddressSpace;
-use crate::table::{Entry, Table};
+use crate::table::{Entry, OwnEntries};
 use crate::tree::Preallocated;
 use crate::walk::{Cursor, Step, Window};
 use isotherm_page::Order;
@@ -63,31 +63,30 @@ struct Spare<'m, M: Machine> {
 }
 
 /// A table of the child's.
-struct Child<'c> {
-    table: &'c mut Table,
+struct Child<'c, F: Format> {
+    table: OwnEntries<'c, F>,
     /// What its entries hold was never written: each must be, also with nothing.
     fresh: bool,
 }
 
-impl Child<'_> {
+impl<F: Format> Child<'_, F> {
     /// Whether entries are empty.
     #[inline(always)]
     fn vacant(&mut self, index: usize, len: usize) -> bool {
         self.fresh
-            || self.table.entries_mut()[index..index + len].iter_mut().fold(0, |or, entry| or | entry.get())
-                == 0
+            || self.table.all_mut()[index..index + len].iter_mut().fold(0, |or, entry| or | entry.get()) == 0
     }
 
     /// How many of some entries are empty, before the first that is not. If that is the first: a leaf cannot be copied
     /// there, but where a table is, its parts can.
     #[cold]
-    fn vacancy<F: Format>(&mut self, level: Level, index: usize, len: usize) -> Result<usize, Pause> {
-        let entries = &mut self.table.entries_mut()[index..index + len];
+    fn vacancy(&mut self, level: Level, index: usize, len: usize) -> Result<usize, Pause> {
+        let entries = &mut self.table.all_mut()[index..index + len];
         match entries.iter_mut().map(Entry::get).position(|raw| raw != 0) {
             None => Ok(len),
             Some(0) => {
                 let raw = entries[0].get();
-                let table = F::is_present(raw) && F::is_table(level, raw);
+                let table = F::is_valid(raw) && F::is_table(level, raw);
                 Err(if table { Pause::Split } else { Error::Occupied.into() })
             }
             Some(vacant) => Ok(vacant),
@@ -97,7 +96,7 @@ impl Child<'_> {
     #[inline(always)]
     fn leave_empty(&mut self, entries: core::ops::Range<usize>) {
         if self.fresh {
-            for entry in &mut self.table.entries_mut()[entries] {
+            for entry in &mut self.table.all_mut()[entries] {
                 entry.set(0);
             }
         }
@@ -105,9 +104,9 @@ impl Child<'_> {
 }
 
 impl<M: Machine> Spare<'_, M> {
-    fn fill_page(&mut self) -> Result<(), Error> {
+    fn fill_page(&mut self, order: Order) -> Result<(), Error> {
         if self.page.is_none() {
-            self.page = Some(new_folio(self.machine, Order::BASE, FolioKind::Anon)?);
+            self.page = Some(new_folio(self.machine, order, FolioKind::Anon)?);
         }
         Ok(())
     }
@@ -119,7 +118,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// - Private: writable pages become read-only on both sides, anonymous pages shared; the child's are old and as
     ///   dirty as the parent's. A pinned exclusive page stays as it is, and the child gets a copy.
     /// - Shared: both sides keep write permission; the child's are old and clean.
-    /// - Special mappings and tokens are copied, special ones read-only if private.
+    /// - Special mappings and tokens are copied, special ones read-only if private; a token is exclusive on neither side.
     ///
     /// Until `gather` has flushed, CPUs may still write through the parent's old translations: flush before the child
     /// runs, and before a [write fault](Self::write_fault) of the parent copies a page, or the copy lacks what another
@@ -161,7 +160,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Err(Error::NoTableFrame) => {
                     drop(window);
                     cursor.rest();
-                    let tables = (range.end - page) / level.table_pages() + LEVELS;
+                    let tables = (range.end - page) / F::table_pages(level) + LEVELS;
                     preallocated.fill(tables).map_err(stopped(page))?;
                     continue;
                 }
@@ -175,8 +174,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             let (Copied::Until(done) | Copied::Split(done) | Copied::Spare(done) | Copied::Failed(done, _)) =
                 copied;
             // All before `done` was written.
-            let left = if done <= page { window.index } else { level.index(done - 1) + 1 };
-            table.leave_empty(left..ENTRIES);
+            let left = if done <= page { window.index } else { F::index(level, done - 1) + 1 };
+            table.leave_empty(left..1 << F::TABLE_BITS);
             drop(window);
             page = match copied {
                 Copied::Until(next) => next,
@@ -187,7 +186,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 }
                 Copied::Spare(at) => {
                     cursor.rest();
-                    spare.fill_page().map_err(stopped(at))?;
+                    spare.fill_page(base::<F>()).map_err(stopped(at))?;
                     at
                 }
                 Copied::Failed(at, why) => return Err(stopped(at)(why)),
@@ -198,8 +197,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     fn copy_window<const PRIVATE: bool>(
         &self,
-        window: &Window<'_, M>,
-        child: &mut Child<'_>,
+        window: &Window<'_, F, M>,
+        child: &mut Child<'_, F>,
         range: PageRange,
         spare: &mut Spare<'_, M>,
         gather: &mut Gather<'_, M>,
@@ -212,7 +211,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 index = until;
                 raw
             } else {
-                (index < window.end).then(|| window.read::<F, B>(index))
+                (index < window.end).then(|| window.read::<B>(index))
             };
             let Some(raw) = raw else { return Copied::Until(window.page_of(window.end)) };
             if raw == 0 {
@@ -225,15 +224,20 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 if !child.vacant(index, 1) {
                     return Copied::Failed(page, Error::Occupied);
                 }
-                self.machine.share_token(decode_token(raw));
-                child.table.entries_mut()[index].set(raw);
+                // The page belongs to both from here on.
+                let shared = raw & !F::EXCLUSIVE;
+                if shared != raw {
+                    window.table.change()[index].store(shared);
+                }
+                self.machine.share_token(F::token_value(raw));
+                child.table.all_mut()[index].set(shared);
                 index += 1;
                 continue;
             }
             if F::is_table(level, raw) {
                 return Copied::Until(page);
             }
-            if level != Level::Pte && (page < range.first || page + level.pages() > range.end) {
+            if level != Level::Pte && (page < range.first || page + F::pages(level) > range.end) {
                 return Copied::Split(page);
             }
             let copied = if is_many::<F, B>(level, raw) {
@@ -257,26 +261,26 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     #[inline(never)]
     fn copy_small<const PRIVATE: bool>(
         &self,
-        window: &Window<'_, M>,
+        window: &Window<'_, F, M>,
         from: usize,
-        child: &mut Child<'_>,
+        child: &mut Child<'_, F>,
         gather: &mut Gather<'_, M>,
     ) -> (usize, Option<u64>) {
-        let entries = &window.table.table().entries()[..window.end];
+        let entries = &window.table.table()[..window.end];
         let mut protected = None;
         let mut index = from;
         let found = loop {
             let Some(entry) = entries.get(index) else { break None };
             let raw = F::load(entry);
             if raw != 0 {
-                if !F::is_present(raw) || raw & F::SPECIAL != 0 {
+                if !F::is_valid(raw) || raw & F::SPECIAL != 0 {
                     break Some(raw);
                 }
                 let Some(folio) = single::<F, M, B>(self.machine, raw) else { break Some(raw) };
                 if PRIVATE && raw & F::EXCLUSIVE != 0 && folio.pins() > 0 {
                     break Some(raw);
                 }
-                let Some(childs_entry) = child.table.entries_mut().get_mut(index) else { break Some(raw) };
+                let Some(childs_entry) = child.table.all_mut().get_mut(index) else { break Some(raw) };
                 if !child.fresh && childs_entry.get() != 0 {
                     break Some(raw);
                 }
@@ -315,11 +319,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     #[expect(clippy::too_many_arguments, reason = "the state of the loop above")]
     fn copy_run<const PRIVATE: bool, const MANY: bool>(
         &self,
-        window: &Window<'_, M>,
+        window: &Window<'_, F, M>,
         index: usize,
         page: u64,
         raw: u64,
-        child: &mut Child<'_>,
+        child: &mut Child<'_, F>,
         spare: &mut Spare<'_, M>,
         gather: &mut Gather<'_, M>,
     ) -> Result<usize, Pause> {
@@ -329,7 +333,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             (None, most)
         } else {
             let folio = FolioView::of(self.machine, F::frame(raw)).map_err(Error::from)?;
-            (Some(folio), folio.remaining() >> level.shift())
+            (Some(folio), folio.remaining() >> F::shift(level))
         };
         if PRIVATE
             && let Some(folio) = &folio
@@ -344,7 +348,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let ignore = if PRIVATE { F::YOUNG } else { F::STATE };
         let mut run = detect_in::<F, M>(table, index, raw, limit, ignore);
         if !child.vacant(index, run.len) {
-            let vacant = child.vacancy::<F>(level, index, run.len)?;
+            let vacant = child.vacancy(level, index, run.len)?;
             run = detect_in::<F, M>(table, index, raw, vacant, ignore);
         }
         let after = parents::<F, PRIVATE>(run.first);
@@ -354,7 +358,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
         if let Some(folio) = &folio {
             // SAFETY: the parent's entries have references and are locked; the child's, stored below, give these back.
-            unsafe { folio.add_mapped(run.len << level.shift()) }.map_err(Error::from)?;
+            unsafe { folio.add_mapped(run.len << F::shift(level)) }.map_err(Error::from)?;
         }
         let mut raw = run.first;
         if after != run.first {
@@ -362,11 +366,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if F::is_writable(run.first) {
                 // A page may have been written since the run was read, and the child has it as well.
                 raw = with_state::<F>(raw, or, and);
-                gather.touch(page, (run.len as u64) << level.shift());
+                gather.touch(page, (run.len as u64) << F::shift(level));
             }
         }
         let raw = childs::<F, PRIVATE>(raw);
-        write_run::<F, M>(self.machine, child.table, level, index, raw, run.len);
+        write_run::<F, M>(self.machine, &mut child.table, level, index, raw, run.len);
         Ok(run.len)
     }
 
@@ -374,9 +378,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     #[cold]
     fn copy_pinned(
         &self,
-        window: &Window<'_, M>,
+        window: &Window<'_, F, M>,
         index: usize,
-        child: &mut Child<'_>,
+        child: &mut Child<'_, F>,
         spare: &mut Spare<'_, M>,
     ) -> Result<usize, Pause> {
         if window.table.level != Level::Pte {
@@ -387,15 +391,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
         let Some(folio) = spare.page.take() else { return Err(Pause::Spare) };
         let frame = folio.head();
-        let raw = crate::batch::get::<F>(window.table.table(), index, step(Level::Pte));
+        let raw = crate::batch::get::<F>(window.table.table(), index, Level::Pte);
         // SAFETY: the reference is held here; the child's entry, stored below, gives this one back.
-        unsafe { folio.add_mapped(1) }.map_err(Error::from)?;
+        unsafe { folio.add_mapped(1 << F::GRANULE) }.map_err(Error::from)?;
         // SAFETY: the source is mapped and its table locked, so it is not freed; the copy is ours alone.
-        unsafe { self.machine.copy(F::frame(raw), frame, 1) };
+        unsafe { self.machine.copy(F::frame(raw), frame, 1 << F::GRANULE) };
         self.machine.event(Event::Copy);
         let attributes =
             crate::Attributes { young: false, dirty: true, exclusive: true, ..F::attributes(raw) };
-        child.table.entries_mut()[index].set(F::leaf(Level::Pte, frame, attributes));
+        child.table.all_mut()[index].set(F::leaf(Level::Pte, frame, attributes));
         Ok(1)
     }
 }

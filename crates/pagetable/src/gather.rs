@@ -1,5 +1,7 @@
 //! What a change leaves to do once the TLB is flushed: folios to give back, tables to retire.
 
+use isotherm_page::Order;
+
 use crate::address::{Frame, PageRange};
 use crate::error::Error;
 use crate::folio::FolioView;
@@ -18,6 +20,19 @@ const TABLE: u64 = 0;
 const DIRTY: u64 = 1 << 63;
 const YOUNG: u64 = 1 << 62;
 const FRAME: u64 = YOUNG - 1;
+/// In the place of the two bits, of a table: half its order.
+const ORDER: u32 = 62;
+
+impl Slot {
+    fn table(frame: Frame, order: Order) -> Slot {
+        debug_assert!(matches!(order.get(), 0 | 2 | 4), "the order of a table");
+        Slot(frame.0 << COUNT_BITS | TABLE | u64::from(order.get() / 2) << ORDER)
+    }
+
+    fn order(self) -> Order {
+        Order::new((self.0 >> ORDER) as u8 * 2).unwrap_or(Order::BASE)
+    }
+}
 
 /// Collects what an operation removes, so that one TLB flush serves the whole batch (Linux' `mmu_gather`): mappings
 /// first, then the flush, then the references that might free a folio.
@@ -107,15 +122,15 @@ impl<'g, M: Machine> Gather<'g, M> {
     }
 
     /// A table that covered `pages` from `page` on was taken out of the tree.
-    pub(crate) fn unlinked(&mut self, frame: Frame, page: u64, pages: u64) {
+    pub(crate) fn unlinked(&mut self, frame: Frame, order: Order, page: u64, pages: u64) {
         self.touch(page, pages);
         self.tables = true;
-        self.push(Slot(frame.0 << COUNT_BITS | TABLE));
+        self.push(Slot::table(frame, order));
     }
 
     /// A table of a space that ends as a whole.
-    pub(crate) fn retired(&mut self, frame: Frame) {
-        self.push(Slot(frame.0 << COUNT_BITS | TABLE));
+    pub(crate) fn retired(&mut self, frame: Frame, order: Order) {
+        self.push(Slot::table(frame, order));
     }
 
     #[inline]
@@ -156,7 +171,7 @@ impl<'g, M: Machine> Gather<'g, M> {
         let frame = Frame((slot.0 & FRAME) >> COUNT_BITS);
         match slot.0 & COUNT {
             // SAFETY: it was unlinked from its tree, or its tree has ended, and it is in one slot.
-            TABLE => unsafe { retire(machine, frame) },
+            TABLE => unsafe { retire(machine, frame, slot.order()) },
             count => {
                 if let Ok(folio) = FolioView::of(machine, frame) {
                     if slot.0 & !FRAME != 0 {

@@ -58,6 +58,8 @@ struct FreeLists {
     unused: u64,
     end: u64,
     retired: Vec<Frame>,
+    /// Larger tables, and their orders.
+    retired_large: Vec<(Frame, u8)>,
     /// Tables that may still be allocated.
     table_budget: u64,
     /// Folios that may still be allocated by the operations themselves.
@@ -214,7 +216,9 @@ impl HostMachine {
             let mut lists = self.lists();
             self.reclaim(&mut lists);
             let taken = lists.take(order);
-            if taken.is_some() || order > 0 || lists.retired.is_empty() {
+            let waiting =
+                if order == 0 { !lists.retired.is_empty() } else { !lists.retired_large.is_empty() };
+            if taken.is_some() || !waiting {
                 return taken;
             }
             drop(lists);
@@ -309,7 +313,7 @@ impl HostMachine {
 
     /// Takes retired tables back if there is no reader at this moment: all are then beyond their grace period.
     fn reclaim(&self, lists: &mut FreeLists) {
-        if lists.retired.is_empty() {
+        if lists.retired.is_empty() && lists.retired_large.is_empty() {
             return;
         }
         let nobody = match self.readers.try_write() {
@@ -320,6 +324,9 @@ impl HostMachine {
             // The last first, so that the next space gets them in the order in which the last one had them.
             for frame in std::mem::take(&mut lists.retired).into_iter().rev() {
                 lists.give(frame, 0);
+            }
+            for (frame, order) in std::mem::take(&mut lists.retired_large).into_iter().rev() {
+                lists.give(frame, order);
             }
         }
     }
@@ -427,6 +434,21 @@ unsafe impl Frames for HostMachine {
 
     unsafe fn retire_table(&self, frame: Frame) {
         self.lists().retired.push(frame);
+    }
+
+    fn alloc_table_of(&self, order: Order) -> Option<Frame> {
+        let mut lists = self.lists();
+        lists.table_budget = lists.table_budget.checked_sub(1)?;
+        drop(lists);
+        self.take_frames(order.get())
+    }
+
+    unsafe fn retire_table_of(&self, frame: Frame, order: Order) {
+        if order == Order::BASE {
+            self.lists().retired.push(frame);
+        } else {
+            self.lists().retired_large.push((frame, order.get()));
+        }
     }
 
     fn alloc_folio(&self, order: Order) -> Option<Frame> {

@@ -1,9 +1,12 @@
-//! Page tables for x86-64 and arm64: what maps a frame at an address, and every operation on ranges of such mappings
+//! Page tables for x86-64, arm64 and RISC-V: what maps a frame at an address, and every operation on ranges of such mappings
 //! that a memory manager needs, in batches.
+//!
+//! Pages and frames are counted in 4 KiB everywhere. Where a format's smallest leaf is larger ([`Format::GRANULE`]), ranges,
+//! frames and folios are aligned to it, a leaf counts as all its pages, and a table is a block of frames.
 //!
 //! | what | where |
 //! |---|---|
-//! | entries of x86-64 (4 and 5 levels) and arm64 (4 KiB granule) | [`Format`], [`X86_64`], [`X86_64La57`], [`Arm64`] |
+//! | entries of x86-64 (4 and 5 levels), arm64 (granules of 4, 16 and 64 KiB, addresses of 48 and 52 bits, TTBR0 and TTBR1) and RISC-V (Sv39, Sv48, Sv57) | [`Format`], [`X86_64`], [`X86_64La57`], [`Arm64`], [`RiscV`] |
 //! | what the caller brings: metadata, memory, frames, TLB, RCU | [`Pages`], [`Memory`], [`Frames`], [`Tlb`], [`Rcu`], together [`Machine`] |
 //! | folios and their counts, the metadata of a page | `isotherm-page`: [`Folio`], [`FolioView`], [`Pinned`], [`PageMeta`] |
 //! | the tree and its operations | [`AddressSpace`] |
@@ -19,7 +22,9 @@
 //! | fork, and the write faults after it | [`copy_range`](AddressSpace::copy_range), [`write_fault`](AddressSpace::write_fault) |
 //! | collapse and split | [`collapse`](AddressSpace::collapse), [`split`](AddressSpace::split) |
 //! | young, for DAMON | [`harvest_young`](AddressSpace::harvest_young) |
+//! | dirty, for write-back; young, for reclaim | [`mkclean`](AddressSpace::mkclean), [`clear_flush_young`](AddressSpace::clear_flush_young) |
 //! | move | [`remap`](AddressSpace::remap) |
+//! | put a page in the place of a token or of another | [`replace`](AddressSpace::replace), [`swap_out`](AddressSpace::swap_out) |
 //! | look | [`lookup`](AddressSpace::lookup), [`query`](AddressSpace::query), [`runs`](AddressSpace::runs) |
 //!
 //! Rules and figures are those of the series "Transparent Contiguous PTEs for User Mappings" v4 (linux-mm, December
@@ -32,6 +37,13 @@
 //! folio of order 0 is its own batch, and takes the same tight loop with and without batching, so that small folios pay
 //! nothing. A table that was filled in one batch remembers that its entries are an arithmetic *progression*. As long as
 //! no software changes one and hardware has nothing left to set in them, the next batch need not read them at all.
+//!
+//! # What is not present
+//!
+//! Hardware takes three kinds of entries for not present. An empty one is 0. A page that nobody may access
+//! ([`Attributes::no_access`], what `PROT_NONE` makes of a user's page) keeps its frame, its references and all it was; every operation
+//! but an access treats it as mapped. And a [`Token`] stands for a page that is elsewhere. Formats encode both so that no CPU
+//! that reads ahead through such an entry (L1TF) finds memory there.
 //!
 //! # Concurrency
 //!
@@ -142,6 +154,7 @@
 
 mod address;
 mod batch;
+mod clean;
 mod collapse;
 mod cow;
 mod entries;
@@ -158,6 +171,7 @@ mod mmu;
 mod protect;
 mod query;
 mod remap;
+mod replace;
 mod space;
 mod sync;
 mod table;
@@ -176,14 +190,17 @@ pub use error::{Error, Stopped};
 pub use folio::{Folio, FolioKind, FolioView, MAX_ORDER, Pinned};
 pub use fork::ForkRule;
 pub use format::{
-    Arm64, Arm64Haf, Arm64Hafdbs, Arm64Software, Attributes, Format, MemoryType, TOKEN_BITS, X86_64,
-    X86_64La57, decode_token, encode_token,
+    ARM64_MAIR, Arm64, Arm64Haf, Arm64Hafdbs, Arm64Software, Attributes, Format, Granule, Granule4K,
+    Granule4KLpa2, Granule16K, Granule16KLpa2, Granule64K, Granule64KLpa, Haf, Hafdbs, Half, HardwareBits,
+    MemoryType, RiscV, RiscVBits, RiscVLevels, Software, Sv39, Sv48, Sv57, Svade, Svadu, Token, Ttbr, Ttbr0,
+    Ttbr1, X86_64, X86_64_PAT, X86_64La57,
 };
 pub use gather::{Gather, Slot};
 pub use machine::{Event, Frames, Machine, Memory, Observe, Rcu, SpaceId, Tlb};
 pub use mmu::{Access, Fault};
 pub use protect::{Protection, Sharing};
 pub use query::{MappedRun, Mapping};
+pub use replace::{Replacement, Seen};
 pub use space::AddressSpace;
 pub use table::{Entry, Table};
 

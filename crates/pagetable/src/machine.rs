@@ -14,8 +14,8 @@ use crate::table::Table;
 /// Physical memory as software reaches it.
 ///
 /// # Safety
-/// - [`table`](Self::table) returns a pointer, aligned to 4096, to the frame's 4096 bytes, valid for reads and writes
-///   as long as the frame is a page table (from [`Frames::alloc_table`] until its grace period after
+/// - [`table`](Self::table) returns a pointer, aligned to 4096, to the frame's 4096 bytes, and of a table of more frames
+///   ([`Format::GRANULE`](crate::Format::GRANULE)) to all of them in a row, valid for reads and writes as long as the frame is a page table (from [`Frames::alloc_table`] until its grace period after
 ///   [`Frames::retire_table`] is over), and always the same memory for the same frame.
 pub unsafe trait Memory {
     /// Where the page table in this frame can be reached.
@@ -71,6 +71,24 @@ pub unsafe trait Frames {
     /// The frame came from [`alloc_table`](Self::alloc_table) or [`alloc_tables`](Self::alloc_tables), was not given back
     /// since, and no tree refers to it any more.
     unsafe fn retire_table(&self, frame: Frame);
+
+    /// The first frame of a block of this order, aligned to its size, for a page table of a format whose tables are larger
+    /// than 4 KiB. By default there is none.
+    fn alloc_table_of(&self, order: Order) -> Option<Frame> {
+        if order == Order::BASE { self.alloc_table() } else { None }
+    }
+
+    /// As [`retire_table`](Self::retire_table), of a table of this order. By default larger ones are lost: whoever allocates
+    /// them takes them back.
+    ///
+    /// # Safety
+    /// As for [`retire_table`](Self::retire_table), with what [`alloc_table_of`](Self::alloc_table_of) returned.
+    unsafe fn retire_table_of(&self, frame: Frame, order: Order) {
+        if order == Order::BASE {
+            // SAFETY: the caller's duty.
+            unsafe { self.retire_table(frame) };
+        }
+    }
 
     /// The first frame of a block of this order for the copy of a folio, contents arbitrary. `None` if there is none.
     fn alloc_folio(&self, order: Order) -> Option<Frame>;

@@ -1,13 +1,11 @@
 //! Mapping folios, device memory and tokens.
 
-use crate::address::ENTRIES;
-use crate::address::{Frame, Level, PageRange, VirtAddr};
+use crate::address::{Frame, Level, PageRange};
 use crate::batch::Batching;
-use crate::entries::{set_run, unfold_ends};
+use crate::entries::set_run;
 use crate::error::{Error, Stopped};
 use crate::folio::FolioView;
-use crate::format::{Attributes, Format, encode_token};
-use crate::gather::Gather;
+use crate::format::{Attributes, Format, Token};
 use crate::machine::Machine;
 use crate::space::AddressSpace;
 
@@ -21,8 +19,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::Occupied`], [`Error::NoTableFrame`], [`Error::NotAFolio`], [`Error::UnknownFrame`] (also of
-    /// frames from [`Format::FRAME_LIMIT`] on), [`Error::TooManyReferences`], [`Error::NotReserved`] or
-    /// [`Error::NotCanonical`].
+    /// frames from [`Format::FRAME_LIMIT`] on), [`Error::TooManyReferences`], [`Error::NotReserved`],
+    /// [`Error::NotCanonical`], [`Error::MemoryType`], or [`Error::Misaligned`] where the smallest leaf is larger than 4 KiB
+    /// and the range, a frame or a folio is not aligned to it.
     pub fn map(
         &self,
         range: PageRange,
@@ -34,11 +33,24 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         if first.0.checked_add(range.pages()).is_none_or(|end| end > F::FRAME_LIMIT) {
             return Err(Stopped::at_page(range.first, Error::UnknownFrame));
         }
+        let refuse = |why| Err(Stopped::at_page(range.first, why));
+        if (first.0 & (F::pages(Level::Pte) - 1)) != 0 {
+            return refuse(Error::Misaligned);
+        }
+        if !F::supports(Level::Pte, attributes.memory) {
+            return refuse(Error::MemoryType);
+        }
         let mut page = range.first;
         while page < range.end {
             let frame = first.add(page - range.first);
             page += self
-                .map_some(page, range.end - page, frame, attributes, largest.min(F::LARGEST_LEAF))
+                .map_some(
+                    page,
+                    (range.end - page).min(F::LINEAR - frame.0 % F::LINEAR),
+                    frame,
+                    attributes,
+                    largest.min(F::LARGEST_LEAF),
+                )
                 .map_err(|(done, why)| Stopped::at_page(page + done, why))?;
         }
         Ok(())
@@ -55,8 +67,11 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     ) -> Result<u64, (u64, Error)> {
         let mut level = Level::Pte;
         while let Some(above) = level.above().filter(|&l| l <= largest) {
-            let fits = (page | frame.0) & (above.pages() - 1) == 0 && pages >= above.pages();
-            if !fits || !self.fills(frame, above, attributes).map_err(|why| (0, why))? {
+            let fits = (page | frame.0) & (F::pages(above) - 1) == 0 && pages >= F::pages(above);
+            if !fits
+                || !F::supports(above, attributes.memory)
+                || !self.fills(frame, above, attributes).map_err(|why| (0, why))?
+            {
                 break;
             }
             level = above;
@@ -66,6 +81,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             match level.below() {
                 // There is a table already.
                 Some(below) if done == 0 => level = below,
+                // The folio is smaller than the smallest leaf.
+                None if done == 0 => return Err((0, Error::Misaligned)),
                 _ => return Ok(done),
             }
         }
@@ -82,12 +99,12 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         attributes: Attributes,
     ) -> Result<u64, (u64, Error)> {
         let table = self.make(page, level).map_err(|why| (0, why))?;
-        let index = level.index(page);
-        let most = (pages >> level.shift()).min((ENTRIES - index) as u64) as usize;
+        let index = F::index(level, page);
+        let most = (pages >> F::shift(level)).min(((1 << F::TABLE_BITS) - index) as u64) as usize;
         let mut done = 0;
         while done < most {
-            let (at, frame) = (index + done, frame.add((done as u64) << level.shift()));
-            let so_far = (done as u64) << level.shift();
+            let (at, frame) = (index + done, frame.add((done as u64) << F::shift(level)));
+            let so_far = (done as u64) << F::shift(level);
             let len = self.map_run(&table, page + so_far, at, frame, most - done, attributes);
             match len {
                 Ok(0) => break,
@@ -95,12 +112,12 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 Err(why) => return Err((so_far, why)),
             }
         }
-        Ok((done as u64) << level.shift())
+        Ok((done as u64) << F::shift(level))
     }
 
     /// How many of these frames may be mapped without being counted: all up to the first that has metadata and is not
     /// reserved.
-    fn uncounted(&self, frame: Frame, pages: u64) -> u64 {
+    pub(crate) fn uncounted(&self, frame: Frame, pages: u64) -> u64 {
         let may = |n: &u64| {
             let meta = self.machine.meta(frame.add(*n));
             meta.is_none_or(|meta| meta.kind() == isotherm_page::Kind::Reserved)
@@ -111,16 +128,16 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// Whether a leaf of this level would have one folio behind it.
     fn fills(&self, frame: Frame, level: Level, attributes: Attributes) -> Result<bool, Error> {
         if attributes.special {
-            return Ok(self.uncounted(frame, level.pages()) == level.pages());
+            return Ok(self.uncounted(frame, F::pages(level)) == F::pages(level));
         }
         let folio = FolioView::of(self.machine, frame)?;
-        Ok(folio.remaining() as u64 >= level.pages())
+        Ok(folio.remaining() as u64 >= F::pages(level))
     }
 
     /// Maps entries of one folio. 0 if the next folio wants larger or smaller leaves, or there is a table.
     fn map_run(
         &self,
-        table: &crate::table::Locked<'_, M>,
+        table: &crate::table::Locked<'_, F, M>,
         page: u64,
         index: usize,
         frame: Frame,
@@ -133,7 +150,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             None
         } else {
             let folio = FolioView::of(self.machine, frame)?;
-            let leaves = folio.remaining() >> level.shift();
+            let leaves = folio.remaining() >> F::shift(level);
             if leaves == 0 {
                 return Ok(0);
             }
@@ -143,23 +160,25 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         if !B::BATCHED {
             len = 1;
         }
-        let empty = table.table().entries()[index..index + len].iter().take_while(|e| e.relaxed() == 0);
+        let empty = table.table()[index..index + len].iter().take_while(|e| e.relaxed() == 0);
         let len = empty.count();
         if len == 0 {
             let raw = table.entry(index).relaxed();
-            let table = F::is_present(raw) && F::is_table(level, raw);
+            let table = F::is_valid(raw) && F::is_table(level, raw);
             return if table { Ok(0) } else { Err(Error::Occupied) };
         }
         let len = match folio {
             Some(folio) => {
                 // SAFETY: these are the entries that are stored below, which give it back when they go.
-                unsafe { folio.try_add_mapped(self.machine, len << level.shift()) }?;
+                unsafe { folio.try_add_mapped(self.machine, len << F::shift(level)) }?;
                 len
             }
-            None => match (self.uncounted(frame, (len as u64) << level.shift()) >> level.shift()) as usize {
-                0 => return Err(Error::NotReserved),
-                len => len,
-            },
+            None => {
+                match (self.uncounted(frame, (len as u64) << F::shift(level)) >> F::shift(level)) as usize {
+                    0 => return Err(Error::NotReserved),
+                    len => len,
+                }
+            }
         };
         set_run::<F, M>(table, self.id, page, F::leaf(level, frame, attributes), len);
         Ok(len)
@@ -170,16 +189,16 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::BadToken`], [`Error::Occupied`], [`Error::NoTableFrame`] or [`Error::NotCanonical`].
-    pub fn map_token(&self, range: PageRange, token: u64) -> Result<(), Stopped> {
+    pub fn map_token(&self, range: PageRange, token: impl Into<Token>) -> Result<(), Stopped> {
         self.check(range)?;
-        let raw = encode_token(token).ok_or(Stopped::at_page(range.first, Error::BadToken))?;
+        let raw = token.into().encode::<F>().ok_or(Stopped::at_page(range.first, Error::BadToken))?;
         let mut page = range.first;
         while page < range.end {
             let stopped = |page| move |why| Stopped::at_page(page, why);
             let table = self.make(page, Level::Pte).map_err(stopped(page))?;
-            let end = range.end.min((page | (ENTRIES as u64 - 1)) + 1);
-            for page in page..end {
-                let index = Level::Pte.index(page);
+            let end = range.end.min((page | (F::table_pages(Level::Pte) - 1)) + 1);
+            for page in (page..end).step_by(1 << F::GRANULE) {
+                let index = F::index(Level::Pte, page);
                 if table.entry(index).relaxed() != 0 {
                     return Err(Stopped::at_page(page, Error::Occupied));
                 }
@@ -188,45 +207,5 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             page = end;
         }
         Ok(())
-    }
-
-    /// Replaces the mapping of one page by a token, as reclaim does. Returns whether the page was dirty: then its
-    /// contents are to be written out, though not before the gather has flushed, since CPUs may go on writing until then.
-    ///
-    /// # Errors
-    /// [`Error::BadToken`], [`Error::NotMapped`], [`Error::NotCanonical`], [`Error::Pinned`], or [`Error::NoTableFrame`]
-    /// if a huge leaf had to be split.
-    pub fn swap_out(&self, at: VirtAddr, token: u64, gather: &mut Gather<'_, M>) -> Result<bool, Error> {
-        let raw = encode_token(token).ok_or(Error::BadToken)?;
-        let page = at.page();
-        self.check_page(page)?;
-        gather.serve(self.machine, self.id)?;
-        if gather.is_full() {
-            gather.flush();
-        }
-        loop {
-            let crate::walk::Step::Window(window) = self.step(page, page + 1) else {
-                return Err(Error::NotMapped);
-            };
-            if window.table.level != Level::Pte {
-                drop(window);
-                self.split_leaf(page)?;
-                continue;
-            }
-            let entry = window.table.entry(window.index);
-            let old = entry.relaxed();
-            if !F::is_present(old) || old & F::SPECIAL != 0 {
-                return Err(Error::NotMapped);
-            }
-            if FolioView::of(self.machine, F::frame(old)).is_ok_and(|folio| folio.pins() > 0) {
-                return Err(Error::Pinned);
-            }
-            unfold_ends::<F, M>(&window.table, self.id, page, 1);
-            let old = window.table.change()[window.index].swap(raw);
-            gather.touch(page, 1);
-            let dirty = F::is_dirty(old);
-            gather.unmapped_used(F::frame(old), 1, dirty, F::is_young(old));
-            return Ok(dirty);
-        }
     }
 }

@@ -21,8 +21,8 @@ pub enum Access {
 /// Why an access faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Fault {
-    /// Nothing is mapped.
-    #[error("nothing is mapped there")]
+    /// Nothing is mapped, or a page that nobody may access.
+    #[error("nothing is mapped there, or a page that nobody may access")]
     NotPresent,
     /// The mapping does not permit the access.
     #[error("the mapping does not permit the access")]
@@ -52,7 +52,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         }
         loop {
             let (level, index, raw, table) = self.walk(page, guard);
-            if !F::is_present(raw) {
+            if !F::is_valid(raw) {
                 return Err(Fault::NotPresent);
             }
             let attributes = F::attributes(raw);
@@ -79,9 +79,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 after = F::make_dirty(after);
             }
             // The bits are set in the entry that permitted the access, or the walk starts anew.
-            let entries = table.entries();
+            let entries = table;
             if after == raw || entries.get(index).is_some_and(|entry| entry.exchange(raw, after).is_ok()) {
-                return Ok(F::frame(raw).add(page & (level.pages() - 1)));
+                return Ok(F::frame(raw).add(page & (F::pages(level) - 1)));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::address::{Level, PageRange};
 use crate::batch::{Batching, Run, detect_in};
-use crate::entries::{break_run, change_run, set_run, unfold_ends};
+use crate::entries::{break_run, change_run, clear_run, set_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{FolioKind, FolioView};
 use crate::format::{Attributes, Format};
@@ -24,7 +24,8 @@ pub enum Sharing {
 /// What a range of pages shall permit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protection {
-    /// User programs may access it. `false` is `PROT_NONE`.
+    /// User programs may access it. `false` is `PROT_NONE`: nobody may, the kernel neither
+    /// ([`Attributes::no_access`]). Of pages that are the kernel's alone it says nothing.
     pub user: bool,
     /// Writing is permitted; in a private mapping a page that is not exclusive stays read-only, so that the first write
     /// faults and [`AddressSpace::write_fault`] gives it a copy. Special pages, such as the zero page, never are exclusive
@@ -84,7 +85,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 
     fn change_window(
         &self,
-        window: &Window<'_, M>,
+        window: &Window<'_, F, M>,
         range: PageRange,
         gather: &mut Gather<'_, M>,
         change: impl Fn(u64, bool) -> u64,
@@ -104,7 +105,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             if F::is_table(level, raw) {
                 return Done::Until(page);
             }
-            if level != Level::Pte && (page < range.first || page + level.pages() > range.end) {
+            if level != Level::Pte && (page < range.first || page + F::pages(level) > range.end) {
                 return Done::Split(page);
             }
             index += self.change_one(window, index, page, raw, gather, &change);
@@ -114,7 +115,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 
     fn change_one(
         &self,
-        window: &Window<'_, M>,
+        window: &Window<'_, F, M>,
         index: usize,
         page: u64,
         raw: u64,
@@ -127,7 +128,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let most = window.end - index;
         let limit = match &folio {
             _ if !B::BATCHED => 1,
-            Some(folio) => (folio.remaining() >> level.shift()).clamp(1, most),
+            Some(folio) => (folio.remaining() >> F::shift(level)).clamp(1, most),
             None => most,
         };
         let anon = folio.is_some_and(|folio| folio.kind() == FolioKind::Anon);
@@ -142,14 +143,30 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             run = detect_in::<F, M>(table, index, raw, run.len, F::STATE);
         }
         self.apply(window, index, page, &run, |raw| change(raw, anon));
-        gather.touch(page, (run.len as u64) << level.shift());
+        // What was not present is in no TLB.
+        if F::is_valid(run.first) {
+            gather.touch(page, (run.len as u64) << F::shift(level));
+        }
         run.len
     }
 
-    fn apply(&self, window: &Window<'_, M>, index: usize, page: u64, run: &Run, change: impl Fn(u64) -> u64) {
+    fn apply(
+        &self,
+        window: &Window<'_, F, M>,
+        index: usize,
+        page: u64,
+        run: &Run,
+        change: impl Fn(u64) -> u64,
+    ) {
         let (table, level) = (&window.table, window.table.level);
         let after = change(run.first);
         let protects = after == F::write_protect(run.first);
+        if F::CONTIGUOUS > 1 && run.exact() && !F::is_valid(run.first) && F::is_valid(after) {
+            // What may be accessed again may be folded again.
+            clear_run::<F, M>(table, index, run, false);
+            set_run::<F, M>(table, self.id, page, after, run.len);
+            return;
+        }
         if F::CONTIGUOUS == 1 || run.first & F::CONT == 0 || protects {
             change_run::<F, M>(table, index, run, change);
             return;
@@ -157,7 +174,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         // Entries of a folded block may differ in nothing but what write-protection changes, not even for a moment:
         // break before make.
         let (or, and) = break_run::<F, M>(table, index, run);
-        let pages = (run.len as u64) << level.shift();
+        let pages = (run.len as u64) << F::shift(level);
         self.machine.invalidate_range(self.id, PageRange { first: page, end: page + pages }, false);
         self.machine.sync();
         let raw = crate::batch::with_state::<F>(run.first, or, and);
@@ -168,7 +185,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 /// The leaf with other permissions.
 fn permit<F: Format>(raw: u64, protection: Protection, write: bool) -> u64 {
     let old = F::attributes(raw);
-    let new = Attributes { user: protection.user, write, execute: protection.execute, ..old };
+    let no_access = old.user && !protection.user;
+    let write = write && !no_access;
+    let new = Attributes { no_access, write, execute: protection.execute, ..old };
     // Only the bits that differ, so that the level's and the contiguous bit stay.
     let same_level = |a| F::leaf(Level::Pte, F::frame(raw), a);
     raw ^ same_level(old) ^ same_level(new)

@@ -2,13 +2,12 @@
 
 use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::batch::{Batching, detect_in, get};
-use crate::entries::step;
 use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioView, Pinned};
-use crate::format::{Attributes, Format, decode_token};
+use crate::format::{Attributes, Format, Token};
 use crate::machine::Machine;
 use crate::space::AddressSpace;
-use crate::table::{CHANGING, Table};
+use crate::table::{CHANGING, Entry};
 use crate::walk::{Done, Step, Window};
 
 /// What a page is mapped to.
@@ -16,8 +15,8 @@ use crate::walk::{Done, Step, Window};
 pub enum Mapping {
     /// Nothing.
     None,
-    /// A token put there by [`AddressSpace::map_token`] or [`AddressSpace::swap_out`].
-    Token(u64),
+    /// A token put there by [`AddressSpace::map_token`], [`AddressSpace::swap_out`] or [`AddressSpace::replace`].
+    Token(Token),
     /// A frame.
     Page {
         /// The frame of this very page, also within a huge leaf.
@@ -38,7 +37,7 @@ pub struct MappedRun {
     pub at: VirtAddr,
     /// How many pages.
     pub pages: u64,
-    /// The mapping of the first page. A run of tokens is one page long.
+    /// The mapping of the first page. A run of tokens is one leaf long.
     pub mapping: Mapping,
 }
 
@@ -75,7 +74,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             Step::Gap(_) => Mapping::None,
             Step::Window(window) => {
                 let level = window.table.level;
-                let raw = get::<F>(window.table.table(), window.index, step(level));
+                let raw = get::<F>(window.table.table(), window.index, level);
                 describe::<F>(level, page, raw)
             }
         }
@@ -93,7 +92,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             while index < window.end {
                 let page = window.page_of(index);
                 let raw = F::load(table.entry(index));
-                if F::is_present(raw) && F::is_table(level, raw) {
+                if F::is_valid(raw) && F::is_table(level, raw) {
                     return Ok(Done::Until(page));
                 }
                 if raw == 0 {
@@ -101,20 +100,22 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                     continue;
                 }
                 if !F::is_present(raw) {
-                    let mapping = Mapping::Token(decode_token(raw));
-                    each(MappedRun { at: VirtAddr::of_page(page), pages: 1, mapping });
+                    let mapping = Mapping::Token(Token::decode::<F>(raw));
+                    each(MappedRun { at: VirtAddr::of_page(page), pages: F::pages(level), mapping });
                     index += 1;
                     continue;
                 }
                 let most = window.end - index;
                 let limit = match FolioView::of(self.machine, F::frame(raw)) {
-                    Ok(folio) if raw & F::SPECIAL == 0 => (folio.remaining() >> level.shift()).clamp(1, most),
+                    Ok(folio) if raw & F::SPECIAL == 0 => {
+                        (folio.remaining() >> F::shift(level)).clamp(1, most)
+                    }
                     _ => most,
                 };
                 let run = detect_in::<F, M>(table, index, raw, limit, 0);
                 // The range may start and end within huge leaves.
                 let first = page.max(range.first);
-                let end = (page + ((run.len as u64) << level.shift())).min(range.end);
+                let end = (page + ((run.len as u64) << F::shift(level))).min(range.end);
                 let mapping = describe::<F>(level, first, run.first);
                 each(MappedRun { at: VirtAddr::of_page(first), pages: end - first, mapping });
                 index += run.len;
@@ -142,13 +143,16 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// the caller's to remember. The pin ends when the value is dropped.
     ///
     /// # Errors
-    /// [`Error::NotMapped`]; [`Error::NotPermitted`] if the page is anonymous but not exclusive: resolve a write fault
-    /// first; [`Error::TooManyReferences`].
+    /// [`Error::NotMapped`]; [`Error::NotPermitted`] if nobody may access the page, or if it is anonymous but not
+    /// exclusive: resolve a write fault first; [`Error::TooManyReferences`].
     pub fn pin(&self, at: VirtAddr) -> Result<Pinned<'m, M>, Error> {
         let page = at.page();
         self.check_page(page)?;
         let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::NotMapped) };
         let (raw, frame) = self.frame_at(&window, page)?;
+        if !F::is_valid(raw) {
+            return Err(Error::NotPermitted);
+        }
         let folio = Folio::get(self.machine, frame)?;
         if folio.kind() == crate::FolioKind::Anon && raw & F::EXCLUSIVE == 0 {
             return Err(Error::NotPermitted);
@@ -161,24 +165,24 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// The leaf that maps a page, and the frame of the page.
-    fn frame_at(&self, window: &Window<'_, M>, page: u64) -> Result<(u64, Frame), Error> {
+    fn frame_at(&self, window: &Window<'_, F, M>, page: u64) -> Result<(u64, Frame), Error> {
         let raw = F::load(window.table.entry(window.index));
         if !F::is_present(raw) || raw & F::SPECIAL != 0 {
             return Err(Error::NotMapped);
         }
-        Ok((raw, F::frame(raw).add(page & (window.table.level.pages() - 1))))
+        Ok((raw, F::frame(raw).add(page & (F::pages(window.table.level) - 1))))
     }
 }
 
-fn describe<F: Format>(level: Level, page: u64, raw: u64) -> Mapping {
+pub(crate) fn describe<F: Format>(level: Level, page: u64, raw: u64) -> Mapping {
     if raw == 0 || raw == CHANGING && level != Level::Pte {
         return Mapping::None;
     }
     if !F::is_present(raw) {
-        return Mapping::Token(decode_token(raw));
+        return Mapping::Token(Token::decode::<F>(raw));
     }
     Mapping::Page {
-        frame: F::frame(raw).add(page & (level.pages() - 1)),
+        frame: F::frame(raw).add(page & (F::pages(level) - 1)),
         level,
         contiguous: raw & F::CONT != 0,
         attributes: F::attributes(raw),
@@ -187,9 +191,9 @@ fn describe<F: Format>(level: Level, page: u64, raw: u64) -> Mapping {
 
 /// The state of a block that may be unfolded or write-protected meanwhile: entries found empty say nothing, and each tells
 /// by itself whether it is dirty, for where that is kept depends on whether it may be written.
-fn gather_unlocked<F: Format>(table: &Table, index: usize, mut raw: u64) -> u64 {
+fn gather_unlocked<F: Format>(table: &[Entry], index: usize, mut raw: u64) -> u64 {
     let block = index - index % F::CONTIGUOUS;
-    for (at, entry) in table.entries()[block..block + F::CONTIGUOUS].iter().enumerate() {
+    for (at, entry) in table[block..block + F::CONTIGUOUS].iter().enumerate() {
         if block + at == index {
             // The walk read it.
             continue;
@@ -214,17 +218,17 @@ mod tests {
     fn a_block_is_as_dirty_while_it_is_write_protected() {
         type F = Arm64Hafdbs;
         let state = Attributes { young: false, dirty: false, ..Attributes::anonymous() };
-        let table = Table::default();
-        for (n, entry) in table.entries()[..16].iter().enumerate() {
+        let table: [Entry; 512] = core::array::from_fn(|_| Entry::default());
+        for (n, entry) in table[..16].iter().enumerate() {
             let dirty = n == 9;
             let raw = F::leaf(Level::Pte, Frame(64 + n as u64), Attributes { dirty, young: dirty, ..state });
             entry.store(raw | F::CONT);
         }
         for done in 0..=16 {
-            let raw = table.entries()[3].load();
+            let raw = table[3].load();
             let found = F::attributes(gather_unlocked::<F>(&table, 3, raw));
             assert!(found.young && found.dirty, "{done} of 16 entries are write-protected: {found:?}");
-            if let Some(entry) = table.entries()[..16].get(done) {
+            if let Some(entry) = table[..16].get(done) {
                 entry.store(F::write_protect(entry.load()));
             }
         }

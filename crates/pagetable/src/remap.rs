@@ -1,6 +1,6 @@
 //! Remap: mappings move to other addresses, folios stay where they are (`mremap`).
 
-use crate::address::{ENTRIES, Level, PageRange, VirtAddr};
+use crate::address::{Level, PageRange, VirtAddr};
 use crate::batch::{Batching, detect_in, with_state};
 use crate::entries::{clear_run, set_run, unfold_ends};
 use crate::error::{Error, Stopped};
@@ -8,7 +8,7 @@ use crate::folio::FolioView;
 use crate::format::Format;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
-use crate::table::Locked;
+use crate::table::{Locked, OneOrTwo};
 use crate::walk::Step;
 
 /// What of a piece was moved.
@@ -60,7 +60,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             Step::Window(window) => window.table.level,
         };
         let new = target.first + (page - from.first);
-        let leaf = level.pages();
+        let leaf = F::pages(level);
         if level != Level::Pte && ((page | new) & (leaf - 1) != 0 || page + leaf > from.end) {
             return Moved::Split(page);
         }
@@ -68,21 +68,22 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             return Moved::Make(level);
         };
         let new_table = new_table.as_ref().unwrap_or(&old_table);
-        let (index, new_index) = (level.index(page), level.index(new));
-        let most = ((from.end - page) >> level.shift()) as usize;
-        let most = most.min(ENTRIES - index).min(ENTRIES - new_index);
+        let (index, new_index) = (F::index(level, page), F::index(level, new));
+        let most = ((from.end - page) >> F::shift(level)) as usize;
+        let entries = 1 << F::TABLE_BITS;
+        let most = most.min(entries - index).min(entries - new_index);
         let (mut done, mut occupied) = (0, false);
         while done < most {
-            let at = page + ((done as u64) << level.shift());
+            let at = page + ((done as u64) << F::shift(level));
             let raw = F::load(old_table.entry(index + done));
             if raw == 0 {
                 done += 1;
                 continue;
             }
-            if F::is_present(raw) && F::is_table(level, raw) {
+            if F::is_valid(raw) && F::is_table(level, raw) {
                 break;
             }
-            let new = new + ((done as u64) << level.shift());
+            let new = new + ((done as u64) << F::shift(level));
             match self.move_run(&old_table, new_table, at, new, raw, most - done) {
                 0 => {
                     let there = new_table.entry(new_index + done).relaxed();
@@ -96,7 +97,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 len => done += len,
             }
         }
-        let end = page + ((done as u64) << level.shift());
+        let end = page + ((done as u64) << F::shift(level));
         if done > 0 {
             // Before the locks go: once the new place can be zapped, nobody may write through the old.
             self.machine.invalidate_range(self.id, PageRange { first: page, end }, false);
@@ -107,7 +108,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     /// Locks the tables of `level` at both pages, the one with the lower frame first, so that no two threads wait for
     /// each other. The second is `None` if they are the same; all is if one is not there.
-    fn lock_two(&self, page: u64, new: u64, level: Level) -> Option<(Locked<'m, M>, Option<Locked<'m, M>>)> {
+    fn lock_two(&self, page: u64, new: u64, level: Level) -> Option<OneOrTwo<'m, F, M>> {
         let guard = self.machine.read_lock();
         let old_frame = self.descend(page, level, &guard).ok()?;
         let new_frame = self.descend(new, level, &guard).ok()?;
@@ -125,15 +126,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     fn move_run(
         &self,
-        old: &Locked<'m, M>,
-        new: &Locked<'m, M>,
+        old: &Locked<'m, F, M>,
+        new: &Locked<'m, F, M>,
         page: u64,
         new_page: u64,
         raw: u64,
         most: usize,
     ) -> usize {
         let level = old.level;
-        let (index, new_index) = (level.index(page), level.index(new_page));
+        let (index, new_index) = (F::index(level, page), F::index(level, new_page));
         let vacant = |len| (0..len).take_while(|n| new.entry(new_index + n).relaxed() == 0).count();
         if !F::is_present(raw) {
             if vacant(1) == 1 {
@@ -147,7 +148,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if raw & F::SPECIAL != 0 { None } else { FolioView::of(self.machine, F::frame(raw)).ok() };
         let limit = match folio {
             _ if !B::BATCHED => 1,
-            Some(folio) => (folio.remaining() >> level.shift()).clamp(1, most),
+            Some(folio) => (folio.remaining() >> F::shift(level)).clamp(1, most),
             None if raw & F::SPECIAL != 0 => most,
             None => 1,
         };

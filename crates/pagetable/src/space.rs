@@ -5,7 +5,8 @@ use core::marker::PhantomData;
 use crate::address::{Frame, Level, PageRange};
 use crate::batch::{Batched, Batching};
 use crate::error::{Error, Stopped};
-use crate::format::Format;
+use crate::folio::base;
+use crate::format::{Format, Half};
 use crate::gather::{Gather, Slot};
 use crate::machine::{Machine, SpaceId};
 use crate::tree::new_table;
@@ -30,7 +31,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// # Errors
     /// [`Error::NoTableFrame`].
     pub fn new(machine: &'m M, asid: u16) -> Result<Self, Error> {
-        let root = new_table(machine)?;
+        let root = new_table::<F, M>(machine)?;
         Ok(AddressSpace { machine, id: SpaceId { root, asid }, kind: PhantomData })
     }
 
@@ -57,8 +58,20 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         Gather::new(self.machine, self.id, slots)
     }
 
-    /// Checks that the format translates the range.
+    /// Invalidates translations.
+    pub(crate) fn invalidate(&self, page: u64, pages: u64) {
+        if pages == 1 {
+            self.machine.invalidate_page(self.id, page);
+        } else {
+            self.machine.invalidate_range(self.id, PageRange { first: page, end: page + pages }, false);
+        }
+    }
+
+    /// Checks that the format translates the range, and that it begins and ends with a leaf.
     pub(crate) fn check(&self, range: PageRange) -> Result<(), Stopped> {
+        if (range.first | range.end) & (F::pages(Level::Pte) - 1) != 0 {
+            return Err(Stopped::at_page(range.first, Error::Misaligned));
+        }
         if range.first == range.end || F::translates(range.first, range.end) {
             Ok(())
         } else {
@@ -94,18 +107,18 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     fn free_tables(&self, level: Level, frame: Frame, gather: &mut Gather<'_, M>) {
         if let Some(below) = level.below() {
             // SAFETY: the space ends, so the table is still in the tree and nobody else removes it.
-            for entry in unsafe { self.table_at(frame) }.entries() {
+            for entry in unsafe { self.table_at(frame) } {
                 let raw = entry.relaxed();
-                if F::is_present(raw) && F::is_table(level, raw) {
+                if F::is_valid(raw) && F::is_table(level, raw) {
                     if below == Level::Pte {
-                        gather.retired(F::table_frame(raw));
+                        gather.retired(F::table_frame(raw), base::<F>());
                     } else {
                         self.free_tables(below, F::table_frame(raw), gather);
                     }
                 }
             }
         }
-        gather.retired(frame);
+        gather.retired(frame, base::<F>());
     }
 }
 
@@ -117,10 +130,10 @@ impl<F: Format, M: Machine, B: Batching> Drop for AddressSpace<'_, F, M, B> {
 
 /// The ranges that together are all a tree translates.
 fn halves<F: Format>() -> impl Iterator<Item = PageRange> {
-    let all = F::ROOT.table_pages();
+    let all = 1u64 << (F::VA_BITS - crate::PAGE_SHIFT);
+    let size = if F::HALF == Half::Both { all / 2 } else { all };
     let top = 1u64 << (64 - crate::PAGE_SHIFT);
-    let low = if F::translates(0, all) { all } else { all / 2 };
-    [PageRange { first: 0, end: low }, PageRange { first: top - all / 2, end: top }]
+    [PageRange { first: 0, end: size }, PageRange { first: top - size, end: top }]
         .into_iter()
         .filter(|r| F::translates(r.first, r.end))
 }

@@ -1,5 +1,8 @@
 //! A page table in memory, its entries, and its lock.
 
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
 use isotherm_page::{NotLocked, TableMeta};
 
 use crate::address::{ENTRIES, Frame, Level};
@@ -110,7 +113,7 @@ pub(crate) fn broken(level: Level) -> u64 {
     if level == Level::Pte { 0 } else { CHANGING }
 }
 
-/// A page table: 512 entries in one frame.
+/// A page table of 4 KiB: 512 entries in one frame. Formats with larger tables have their entries go on after it.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(4096)))]
 pub struct Table {
@@ -133,19 +136,73 @@ impl Table {
     pub fn entries(&self) -> &[Entry; ENTRIES] {
         &self.entries
     }
+}
 
-    #[inline]
-    pub(crate) fn entries_mut(&mut self) -> &mut [Entry; ENTRIES] {
-        &mut self.entries
+/// The entries of a table of the format `F`, as many as that has. The number is no field, so that the compiler knows it.
+pub(crate) struct Entries<'m, F: Format> {
+    first: NonNull<Entry>,
+    table: PhantomData<&'m [Entry]>,
+    of: PhantomData<fn() -> F>,
+}
+
+impl<F: Format> Clone for Entries<'_, F> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<F: Format> Copy for Entries<'_, F> {}
+
+impl<'m, F: Format> Entries<'m, F> {
+    /// The entries of the table in this frame.
+    ///
+    /// # Safety
+    /// The frame is a table of this format as long as the result is used.
+    #[inline(always)]
+    pub unsafe fn of<M: Machine>(machine: &'m M, frame: Frame) -> Self {
+        Entries { first: machine.table(frame).cast(), table: PhantomData, of: PhantomData }
     }
 
-    /// Empties a table that nobody else can reach.
-    pub(crate) fn clear(&mut self) {
-        self.entries.iter_mut().for_each(|entry| entry.set(0));
+    #[inline(always)]
+    pub fn all(self) -> &'m [Entry] {
+        // SAFETY: `Memory::table` promises a whole table, and `of` was promised that it stays one.
+        unsafe { core::slice::from_raw_parts(self.first.as_ptr(), 1 << F::TABLE_BITS) }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.iter().all(|e| e.relaxed() == 0)
+    #[inline(always)]
+    pub fn at(self, index: usize) -> &'m Entry {
+        &self.all()[index % (1 << F::TABLE_BITS)]
+    }
+}
+
+/// The entries of a table that nobody else can reach.
+pub(crate) struct OwnEntries<'m, F: Format>(Entries<'m, F>);
+
+impl<'m, F: Format> OwnEntries<'m, F> {
+    /// The entries of the table in this frame.
+    ///
+    /// # Safety
+    /// The frame is a table of this format, and nobody else reaches it as long as the result is used.
+    #[inline(always)]
+    pub unsafe fn of<M: Machine>(machine: &'m M, frame: Frame) -> Self {
+        // SAFETY: the caller's duty.
+        OwnEntries(unsafe { Entries::of(machine, frame) })
+    }
+
+    #[inline(always)]
+    pub fn all(&self) -> &[Entry] {
+        self.0.all()
+    }
+
+    #[inline(always)]
+    pub fn all_mut(&mut self) -> &mut [Entry] {
+        // SAFETY: as in `Entries::all`; nobody else reaches them, and `self` is borrowed as long.
+        unsafe { core::slice::from_raw_parts_mut(self.0.first.as_ptr(), 1 << F::TABLE_BITS) }
+    }
+
+    /// Empties the table.
+    pub fn clear(&mut self) {
+        self.all_mut().iter_mut().for_each(|entry| entry.set(0));
     }
 }
 
@@ -167,19 +224,24 @@ pub(crate) fn prefetch<T>(what: *const T) {
 }
 
 /// A page table that this thread has locked: the only software that changes its entries. See the crate's essay.
-pub(crate) struct Locked<'m, M: Machine> {
+pub(crate) struct Locked<'m, F: Format, M: Machine> {
     machine: &'m M,
     pub frame: Frame,
     pub level: Level,
-    table: &'m Table,
+    table: Entries<'m, F>,
     meta: &'m TableMeta,
 }
+
+/// Two tables, both locked.
+pub(crate) type Two<'m, F, M> = (Locked<'m, F, M>, Locked<'m, F, M>);
+/// Two pages' tables, the second unless they are the same.
+pub(crate) type OneOrTwo<'m, F, M> = (Locked<'m, F, M>, Option<Locked<'m, F, M>>);
 
 /// The table was removed from the tree while its lock was waited for: walk again from the root.
 #[derive(Debug)]
 pub(crate) struct Stale;
 
-impl<'m, M: Machine> Locked<'m, M> {
+impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
     /// Locks a table of the tree. The caller's guard protects the frame until the lock is held.
     pub fn acquire(machine: &'m M, frame: Frame, level: Level) -> Result<Self, Stale> {
         // Every table's frame has metadata, for `Preallocated` looked at it.
@@ -196,39 +258,43 @@ impl<'m, M: Machine> Locked<'m, M> {
             tries = tries.saturating_add(1);
         }
         // SAFETY: the frame is a table of the tree, for it is not stale; `Memory::table` promises the rest.
-        let table = unsafe { machine.table(frame).as_ref() };
+        let table = unsafe { Entries::of(machine, frame) };
         Ok(Locked { machine, frame, level, table, meta })
     }
 
     /// To read an entry.
     #[inline]
     pub fn entry(&self, index: usize) -> &'m Entry {
-        &self.table.entries[index % ENTRIES]
+        self.table.at(index)
     }
 
     /// To read entries.
-    #[inline]
-    pub fn table(&self) -> &'m Table {
-        self.table
+    #[inline(always)]
+    pub fn table(&self) -> &'m [Entry] {
+        self.table.all()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table().iter().all(|e| e.relaxed() == 0)
     }
 
     /// To change entries: the progression is forgotten.
     #[inline(always)]
-    pub fn change(&self) -> &'m [Entry; ENTRIES] {
+    pub fn change(&self) -> &'m [Entry] {
         self.meta.set_progression(0);
-        &self.table.entries
+        self.table.all()
     }
 
-    /// If not 0: every entry `n` is this plus `n` pages, and settled, so hardware cannot have changed it since. A table
+    /// If not 0: every entry `n` is this plus `n` times [`Format::step`], and settled, so hardware cannot have changed it since. A table
     /// that was filled in one batch knows that without looking, which spares the next batch to read it.
     #[inline(always)]
     pub fn progression(&self) -> u64 {
         self.meta.progression()
     }
 
-    /// Every entry `n` is now `raw` plus `n` pages.
+    /// Every entry `n` is now `raw` plus `n` steps.
     #[inline]
-    pub fn remember<F: Format>(&self, raw: u64) {
+    pub fn remember(&self, raw: u64) {
         if F::settled(raw) {
             self.meta.set_progression(raw);
         }
@@ -263,14 +329,14 @@ impl<'m, M: Machine> Locked<'m, M> {
     }
 }
 
-impl<M: Machine> Drop for Locked<'_, M> {
+impl<F: Format, M: Machine> Drop for Locked<'_, F, M> {
     fn drop(&mut self) {
         #[cfg(all(debug_assertions, not(miri)))]
         if self.progression() != 0 {
-            for (n, entry) in self.table.entries.iter().enumerate() {
+            for (n, entry) in self.table().iter().enumerate() {
                 assert_eq!(
                     entry.relaxed(),
-                    self.progression() + n as u64 * crate::PAGE_SIZE,
+                    self.progression() + n as u64 * F::step(self.progression(), self.level),
                     "{:?}",
                     self.frame
                 );

@@ -1,16 +1,20 @@
 //! Tables come, are split off, and go.
 
+use core::marker::PhantomData;
 use core::ops::Range;
 
-use crate::address::{ENTRIES, Frame, Level, PageRange};
+use isotherm_page::Order;
+
+use crate::address::{Frame, Level, PageRange};
 use crate::batch::Batching;
 use crate::entries::{unfold_ends, write_run};
 use crate::error::Error;
+use crate::folio::base;
 use crate::format::Format;
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
 use crate::space::AddressSpace;
-use crate::table::{CHANGING, Locked, Table};
+use crate::table::{CHANGING, Locked, OwnEntries};
 use crate::walk::Step;
 
 /// How many tables a fork allocates at once at the most.
@@ -18,8 +22,9 @@ const MOST: usize = 16;
 
 /// Frames for tables, allocated while no lock is held, for use under one. They are used in the order of the allocator,
 /// for CPUs that fetch ahead into the next page; what is left over goes back.
-pub(crate) struct Preallocated<'m, M: Machine> {
+pub(crate) struct Preallocated<'m, F: Format, M: Machine> {
     machine: &'m M,
+    of: PhantomData<fn() -> F>,
     frames: [Frame; MOST],
     /// Those that are left.
     left: Range<usize>,
@@ -27,9 +32,9 @@ pub(crate) struct Preallocated<'m, M: Machine> {
     want: usize,
 }
 
-impl<'m, M: Machine> Preallocated<'m, M> {
+impl<'m, F: Format, M: Machine> Preallocated<'m, F, M> {
     pub fn new(machine: &'m M) -> Self {
-        Preallocated { machine, frames: [Frame(0); MOST], left: 0..0, want: 1 }
+        Preallocated { machine, of: PhantomData, frames: [Frame(0); MOST], left: 0..0, want: 1 }
     }
 
     /// Allocates tables, one at least and `most` at the most, unless some are left.
@@ -39,12 +44,14 @@ impl<'m, M: Machine> Preallocated<'m, M> {
         }
         let most = usize::try_from(most).unwrap_or(MOST).clamp(1, self.want);
         self.want = (self.want * 2).min(MOST);
-        let got = self.machine.alloc_tables(&mut self.frames[..most]).min(most);
+        let got = alloc::<F, M>(self.machine, &mut self.frames[..most]).min(most);
         // What the allocator should not have given stays where it is.
         let made = self.frames[..got].iter().take_while(|&&frame| {
-            let meta = self.machine.meta(frame);
-            // SAFETY: `Frames` promises that the frame is ours alone; `retire` ends the table.
-            meta.is_some_and(|meta| unsafe { meta.make_table() }.is_some())
+            (0..1 << F::GRANULE).all(|n| {
+                let meta = self.machine.meta(frame.add(n));
+                // SAFETY: `Frames` promises that the frames are ours alone; `retire` ends the table.
+                meta.is_some_and(|meta| unsafe { meta.make_table() }.is_some())
+            })
         });
         let made = made.count();
         self.left = 0..made;
@@ -60,40 +67,49 @@ impl<'m, M: Machine> Preallocated<'m, M> {
     }
 }
 
-impl<M: Machine> Drop for Preallocated<'_, M> {
+impl<F: Format, M: Machine> Drop for Preallocated<'_, F, M> {
     fn drop(&mut self) {
         for &frame in &self.frames[self.left.clone()] {
             // SAFETY: made a table by `fill`, and given to nobody.
-            unsafe { retire(self.machine, frame) };
+            unsafe { retire(self.machine, frame, base::<F>()) };
         }
     }
 }
 
-/// Gives back the frame of a table.
+/// Allocates tables, at the start of `into`; how many.
+fn alloc<F: Format, M: Machine>(machine: &M, into: &mut [Frame]) -> usize {
+    if F::GRANULE == 0 {
+        return machine.alloc_tables(into);
+    }
+    let tables = core::iter::from_fn(|| machine.alloc_table_of(base::<F>()));
+    into.iter_mut().zip(tables).map(|(slot, frame)| *slot = frame).count()
+}
+
+/// Gives back the frames of a table.
 ///
 /// # Safety
-/// It is a table of this machine's, no tree refers to it, and it is given back once.
-pub(crate) unsafe fn retire<M: Machine>(machine: &M, frame: Frame) {
-    if let Some(meta) = machine.meta(frame) {
+/// It is a table of this machine's of this order, no tree refers to it, and it is given back once.
+pub(crate) unsafe fn retire<M: Machine>(machine: &M, frame: Frame, order: Order) {
+    for meta in (0..order.frames()).filter_map(|n| machine.meta(frame.add(n))) {
         // SAFETY: it is a table. Walks that still go through it look at its entries and its lock only.
         unsafe { meta.table() }.end();
     }
     // SAFETY: the caller's duty.
-    unsafe { machine.retire_table(frame) };
+    unsafe { machine.retire_table_of(frame, order) };
 }
 
 impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// Walks to `page`, making tables, and locks the table of `level` that translates it.
     ///
     /// Fails with [`Error::Occupied`] if a larger leaf is in the way.
-    pub(crate) fn make(&self, page: u64, target: Level) -> Result<Locked<'m, M>, Error> {
+    pub(crate) fn make(&self, page: u64, target: Level) -> Result<Locked<'m, F, M>, Error> {
         loop {
             let guard = self.machine.read_lock();
             let (mut level, mut frame) = (F::ROOT, self.id.root);
             let missing = loop {
                 let Some(below) = level.below().filter(|_| level > target) else { break false };
                 // SAFETY: `guard` is older than the load that found `frame`.
-                let raw = unsafe { self.table_at(frame) }.entries()[level.index(page)].load();
+                let raw = unsafe { self.table_at(frame) }[F::index(level, page)].load();
                 if raw == 0 {
                     break true;
                 }
@@ -121,17 +137,17 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     /// Puts an empty table below the empty entry of `level` at `page`, unless somebody was faster.
     fn add_table(&self, page: u64, level: Level) -> Result<(), Error> {
-        let frame = new_table(self.machine)?;
+        let frame = new_table::<F, M>(self.machine)?;
         match self.make(page, level) {
-            Ok(parent) if parent.entry(level.index(page)).relaxed() == 0 => {
-                parent.change()[level.index(page)].store(F::table(frame));
+            Ok(parent) if parent.entry(F::index(level, page)).relaxed() == 0 => {
+                parent.change()[F::index(level, page)].store(F::table(frame));
                 Ok(())
             }
             other => {
                 // Unlocked before the frame goes: allocators may sleep or take locks of their own.
                 let other = other.map(drop);
                 // SAFETY: made for this, and linked nowhere.
-                unsafe { retire(self.machine, frame) };
+                unsafe { retire(self.machine, frame, base::<F>()) };
                 other
             }
         }
@@ -147,18 +163,18 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         &mut self,
         page: u64,
         target: Level,
-        preallocated: &mut Preallocated<'_, M>,
-    ) -> Result<(&mut Table, bool), Error> {
+        preallocated: &mut Preallocated<'_, F, M>,
+    ) -> Result<(OwnEntries<'_, F>, bool), Error> {
         let (mut level, mut frame, mut fresh) = (F::ROOT, self.id.root, false);
         loop {
             // SAFETY: `&mut self` is the only way to this space's tables, so nobody holds a reference into them, and the
             // documentation of `copy_range` demands that no CPU has loaded the space.
-            let table = unsafe { self.machine.table(frame).as_mut() };
+            let mut table = unsafe { OwnEntries::<F>::of(self.machine, frame) };
             let Some(below) = level.below().filter(|_| level > target) else { return Ok((table, fresh)) };
             if fresh {
                 table.clear();
             }
-            let entry = &mut table.entries_mut()[level.index(page)];
+            let entry = &mut table.all_mut()[F::index(level, page)];
             fresh = entry.get() == 0;
             if fresh {
                 entry.set(F::table(preallocated.take()?));
@@ -173,35 +189,35 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     /// Replaces the huge leaf at `page` by a table of leaves of the level below, filled in one batch.
     pub(crate) fn split_leaf(&self, page: u64) -> Result<(), Error> {
-        let fresh = new_table(self.machine)?;
+        let fresh = new_table::<F, M>(self.machine)?;
         let Step::Window(window) = self.step(page, page + 1) else {
             // SAFETY: made for this, and linked nowhere.
-            unsafe { retire(self.machine, fresh) };
+            unsafe { retire(self.machine, fresh, base::<F>()) };
             return Ok(());
         };
         let level = window.table.level;
         let (Some(below), index) = (level.below(), window.index) else {
             drop(window);
             // SAFETY: made for this, and linked nowhere.
-            unsafe { retire(self.machine, fresh) };
+            unsafe { retire(self.machine, fresh, base::<F>()) };
             return Ok(());
         };
         let table = window.table;
         if !F::is_present(table.entry(index).relaxed()) {
             drop(table);
             // SAFETY: made for this, and linked nowhere.
-            unsafe { retire(self.machine, fresh) };
+            unsafe { retire(self.machine, fresh, base::<F>()) };
             return Ok(());
         }
-        let first = page >> level.shift() << level.shift();
+        let first = page >> F::shift(level) << F::shift(level);
         unfold_ends::<F, M>(&table, self.id, first, 1);
         // Break before make: no TLB may hold the leaf and its parts at once.
         let raw = table.change()[index].swap(CHANGING);
-        self.machine.invalidate_range(self.id, PageRange { first, end: first + level.pages() }, false);
+        self.machine.invalidate_range(self.id, PageRange { first, end: first + F::pages(level) }, false);
         self.machine.sync();
         // SAFETY: nobody else has seen the fresh table.
-        let parts = unsafe { self.machine.table(fresh).as_mut() };
-        write_run::<F, M>(self.machine, parts, below, 0, F::at_level(raw, below), ENTRIES);
+        let mut parts = unsafe { OwnEntries::<F>::of(self.machine, fresh) };
+        write_run::<F, M>(self.machine, &mut parts, below, 0, F::at_level(raw, below), 1 << F::TABLE_BITS);
         table.change()[index].store(F::table(fresh));
         self.machine.event(Event::Split);
         Ok(())
@@ -214,8 +230,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 break;
             }
             // The entries of this level whose tables lie wholly inside.
-            let mut page = range.first.next_multiple_of(level.pages());
-            while page + level.pages() <= range.end {
+            let mut page = range.first.next_multiple_of(F::pages(level));
+            while page + F::pages(level) <= range.end {
                 if gather.is_full() {
                     // Not under the lock of a table: the flush waits for other CPUs.
                     gather.flush();
@@ -223,7 +239,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 page = match self.parent(page, level) {
                     Some((parent, child)) => {
                         self.prune_one(&parent, page, child, gather);
-                        page + level.pages()
+                        page + F::pages(level)
                     }
                     None => self.skip(page, level),
                 };
@@ -231,23 +247,23 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
     }
 
-    fn prune_one(&self, parent: &Locked<'m, M>, page: u64, child: Frame, gather: &mut Gather<'_, M>) {
+    fn prune_one(&self, parent: &Locked<'m, F, M>, page: u64, child: Frame, gather: &mut Gather<'_, M>) {
         let Some(below) = parent.level.below() else { return };
         // The parent is locked, so the child is in the tree: it cannot be stale.
-        let Ok(child) = Locked::acquire(self.machine, child, below) else { return };
-        if child.table().is_empty() {
-            parent.change()[parent.level.index(page)].store(0);
-            gather.unlinked(child.unlink(), page, parent.level.pages());
+        let Ok(child) = Locked::<F, M>::acquire(self.machine, child, below) else { return };
+        if child.is_empty() {
+            parent.change()[F::index(parent.level, page)].store(0);
+            gather.unlinked(child.unlink(), base::<F>(), page, F::pages(parent.level));
         }
     }
 }
 
 /// A frame for a table, all entries empty, reached by nobody else.
-pub(crate) fn new_table<M: Machine>(machine: &M) -> Result<Frame, Error> {
-    let mut preallocated = Preallocated::new(machine);
+pub(crate) fn new_table<F: Format, M: Machine>(machine: &M) -> Result<Frame, Error> {
+    let mut preallocated = Preallocated::<F, M>::new(machine);
     preallocated.fill(1)?;
     let frame = preallocated.take()?;
     // SAFETY: the allocator gave the frame to us alone, and it is a table from here on.
-    unsafe { machine.table(frame).as_mut() }.clear();
+    unsafe { OwnEntries::<F>::of(machine, frame) }.clear();
     Ok(frame)
 }

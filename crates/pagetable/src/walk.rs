@@ -1,32 +1,31 @@
 //! Walks down the tree: to the table that holds a page's leaf, locked, or lock-free to what is there.
 
-use crate::address::{ENTRIES, Frame, Level, PageRange};
+use crate::address::{Frame, Level, PageRange};
 use crate::batch::Batching;
-use crate::entries::step;
 use crate::error::Stopped;
 use crate::format::Format;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
-use crate::table::{CHANGING, Entry, Locked, Table, prefetch};
+use crate::table::{CHANGING, Entries, Entry, Locked, prefetch};
 
 /// What is found at a page.
-pub(crate) enum Step<'m, M: Machine> {
+pub(crate) enum Step<'m, F: Format, M: Machine> {
     /// Nothing is mapped before this page.
     Gap(u64),
     /// Entries from this page on that are leaves, or a whole PTE table's.
-    Window(Window<'m, M>),
+    Window(Window<'m, F, M>),
 }
 
 /// Part of a locked table: entries `index..end`, the first of which translates `page`. Above the PTE level the first
 /// is a leaf, the others may be anything.
-pub(crate) struct Window<'m, M: Machine> {
-    pub table: Locked<'m, M>,
+pub(crate) struct Window<'m, F: Format, M: Machine> {
+    pub table: Locked<'m, F, M>,
     pub index: usize,
     pub end: usize,
     pub page: u64,
 }
 
-impl<M: Machine> Window<'_, M> {
+impl<F: Format, M: Machine> Window<'_, F, M> {
     /// Whether the entries are known to be a progression, so that a batch need not read them.
     #[inline(always)]
     pub fn is_known<B: Batching>(&self) -> bool {
@@ -35,9 +34,11 @@ impl<M: Machine> Window<'_, M> {
 
     /// The leaf at `index`.
     #[inline(always)]
-    pub fn read<F: Format, B: Batching>(&self, index: usize) -> u64 {
+    pub fn read<B: Batching>(&self, index: usize) -> u64 {
         if self.is_known::<B>() {
-            return self.table.progression().wrapping_add(step(self.table.level).wrapping_mul(index as u64));
+            let progression = self.table.progression();
+            return progression
+                .wrapping_add(F::step(progression, self.table.level).wrapping_mul(index as u64));
         }
         F::load(self.table.entry(index))
     }
@@ -46,13 +47,13 @@ impl<M: Machine> Window<'_, M> {
     /// progression is known, so there is none to forget.
     #[inline(always)]
     pub fn small<B: Batching>(&self, index: usize) -> &Entry {
-        if B::BATCHED { self.table.entry(index) } else { &self.table.change()[index % ENTRIES] }
+        if B::BATCHED { self.table.entry(index) } else { &self.table.change()[index % (1 << F::TABLE_BITS)] }
     }
 
     /// The page that the entry at `index` translates, its first if it is a huge one.
     pub fn page_of(&self, index: usize) -> u64 {
         let level = self.table.level;
-        (self.page >> level.shift() << level.shift()) + ((index - self.index) as u64 * level.pages())
+        (self.page >> F::shift(level) << F::shift(level)) + ((index - self.index) as u64 * F::pages(level))
     }
 }
 
@@ -92,41 +93,41 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     ///
     /// # Safety
     /// A guard that is older than the load that found the frame in the tree protects it as long as the result is used.
-    pub(crate) unsafe fn table_at(&self, frame: Frame) -> &'m Table {
+    pub(crate) unsafe fn table_at(&self, frame: Frame) -> &'m [Entry] {
         // SAFETY: the caller's guard keeps the frame a table; the rest is `Memory::table`'s promise.
-        unsafe { self.machine.table(frame).as_ref() }
+        unsafe { Entries::<F>::of(self.machine, frame) }.all()
     }
 
     /// Walks to `page` and locks the table that holds its leaf or, of a huge leaf, the table above.
-    pub(crate) fn step(&self, page: u64, end: u64) -> Step<'m, M> {
+    pub(crate) fn step(&self, page: u64, end: u64) -> Step<'m, F, M> {
         self.step_on(&mut Cursor::new(), page, end)
     }
 
     /// [`step`](Self::step) from where the last one came to.
     #[inline]
-    pub(crate) fn step_on(&self, cursor: &mut Cursor<'m, M>, page: u64, end: u64) -> Step<'m, M> {
+    pub(crate) fn step_on(&self, cursor: &mut Cursor<'m, M>, page: u64, end: u64) -> Step<'m, F, M> {
         loop {
             // The guard is older than every load of a frame that is followed here: those of `above` came under it.
             cursor.guard.get_or_insert_with(|| self.machine.read_lock());
-            let first = page & !(Level::Pmd.table_pages() - 1);
+            let first = page & !(F::table_pages(Level::Pmd) - 1);
             let (mut level, mut frame) = match cursor.above {
                 Some((at, frame)) if at == first => (Level::Pmd, frame),
                 _ => (F::ROOT, self.id.root),
             };
             let gap = loop {
                 let Some(below) = level.below() else { break None };
-                let index = level.index(page);
+                let index = F::index(level, page);
                 // SAFETY: the guard is older than the load that found `frame`.
                 let table = unsafe { self.table_at(frame) };
-                let raw = table.entries()[index].load();
+                let raw = table[index].load();
                 if level == Level::Pmd {
                     cursor.above = Some((first, frame));
-                    if end > next(level, page) {
+                    if end > next::<F>(level, page) {
                         self.look_ahead(table, index + 1);
                     }
                 }
                 if raw == 0 {
-                    break Some(empty_until(table, level, page, end));
+                    break Some(empty_until::<F>(table, level, page, end));
                 }
                 if !F::is_table(level, raw) {
                     break None;
@@ -136,29 +137,34 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if let Some(next) = gap {
                 return Step::Gap(next.min(end));
             }
-            let Ok(table) = Locked::acquire(self.machine, frame, level) else {
+            let Ok(table) = Locked::<F, M>::acquire(self.machine, frame, level) else {
                 cursor.rest();
                 continue;
             };
-            let index = level.index(page);
+            let index = F::index(level, page);
             if level != Level::Pte {
                 let raw = table.entry(index).relaxed();
                 if raw == 0 || F::is_table(level, raw) {
                     continue;
                 }
             }
-            let last = level.index(end - 1) + 1;
+            let last = F::index(level, end - 1) + 1;
             let same =
-                page >> level.shift() >> crate::TABLE_BITS == (end - 1) >> level.shift() >> crate::TABLE_BITS;
-            return Step::Window(Window { table, index, end: if same { last } else { ENTRIES }, page });
+                page >> F::shift(level) >> F::TABLE_BITS == (end - 1) >> F::shift(level) >> F::TABLE_BITS;
+            return Step::Window(Window {
+                table,
+                index,
+                end: if same { last } else { 1 << F::TABLE_BITS },
+                page,
+            });
         }
     }
 
     /// Brings into the cache what the next table of a range operation is asked for first: its lock and progression, and
     /// the folio that the progression names. The prefetchers of the CPU do not follow pointers.
     #[inline(always)]
-    fn look_ahead(&self, table: &Table, index: usize) {
-        let Some(entry) = table.entries().get(index) else { return };
+    fn look_ahead(&self, table: &[Entry], index: usize) {
+        let Some(entry) = table.get(index) else { return };
         let raw = entry.relaxed();
         if !F::is_present(raw) || !F::is_table(Level::Pmd, raw) {
             return;
@@ -178,7 +184,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     pub(crate) fn for_windows(
         &self,
         range: PageRange,
-        mut each: impl FnMut(Window<'m, M>, &mut Cursor<'m, M>) -> Result<Done, Stopped>,
+        mut each: impl FnMut(Window<'m, F, M>, &mut Cursor<'m, M>) -> Result<Done, Stopped>,
     ) -> Result<(), Stopped> {
         self.check(range)?;
         let mut cursor = Cursor::new();
@@ -208,7 +214,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     #[cold]
     pub(crate) fn wait(&self, frame: Frame, level: Level) {
         // A table that is stale by now is left at the next try.
-        drop(Locked::acquire(self.machine, frame, level));
+        drop(Locked::<F, M>::acquire(self.machine, frame, level));
     }
 
     /// The frame of the table of `level` at `page`. Fails with the level at which there is no table below.
@@ -216,7 +222,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let (mut at, mut frame) = (F::ROOT, self.id.root);
         while at > level {
             // SAFETY: `_guard` is older than the load that found `frame`.
-            let raw = unsafe { self.table_at(frame) }.entries()[at.index(page)].load();
+            let raw = unsafe { self.table_at(frame) }[F::index(at, page)].load();
             if raw == CHANGING {
                 self.wait(frame, at);
                 continue;
@@ -231,24 +237,24 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     /// The first page from `page` on, past it, where a table of `level` could be found.
     pub(crate) fn skip(&self, page: u64, level: Level) -> u64 {
-        next(self.descend(page, level, &self.machine.read_lock()).err().unwrap_or(level), page)
+        next::<F>(self.descend(page, level, &self.machine.read_lock()).err().unwrap_or(level), page)
     }
 
     /// The locked table of `level` at `page`, and the child table its entry refers to.
-    pub(crate) fn parent(&self, page: u64, level: Level) -> Option<(Locked<'m, M>, Frame)> {
+    pub(crate) fn parent(&self, page: u64, level: Level) -> Option<(Locked<'m, F, M>, Frame)> {
         loop {
             let guard = self.machine.read_lock();
             let frame = self.descend(page, level, &guard).ok()?;
             // Looked at before the lock is taken: most often there is nothing.
             // SAFETY: `guard` is older than the load that found `frame`.
-            let raw = unsafe { self.table_at(frame) }.entries()[level.index(page)].load();
+            let raw = unsafe { self.table_at(frame) }[F::index(level, page)].load();
             if raw == 0 || raw != CHANGING && !F::is_table(level, raw) {
                 return None;
             }
-            let locked = Locked::acquire(self.machine, frame, level);
+            let locked = Locked::<F, M>::acquire(self.machine, frame, level);
             drop(guard);
             let Ok(table) = locked else { continue };
-            let raw = table.entry(level.index(page)).relaxed();
+            let raw = table.entry(F::index(level, page)).relaxed();
             if raw == 0 || !F::is_table(level, raw) {
                 return None;
             }
@@ -258,13 +264,17 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     /// What a lock-free walk finds at a page: the level and the index of the entry there, empty or not, as it was read,
     /// and the table that holds it.
-    pub(crate) fn walk<'a>(&'a self, page: u64, _guard: &'a M::Guard<'_>) -> (Level, usize, u64, &'a Table) {
+    pub(crate) fn walk<'a>(
+        &'a self,
+        page: u64,
+        _guard: &'a M::Guard<'_>,
+    ) -> (Level, usize, u64, &'a [Entry]) {
         let (mut level, mut frame) = (F::ROOT, self.id.root);
         loop {
             // SAFETY: `_guard` is older than the load that found `frame`.
             let table = unsafe { self.table_at(frame) };
-            let index = level.index(page);
-            let raw = table.entries()[index].load();
+            let index = F::index(level, page);
+            let raw = table[index].load();
             match level.below() {
                 Some(below) if raw != 0 && F::is_table(level, raw) => {
                     (level, frame) = (below, F::table_frame(raw))
@@ -276,16 +286,16 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 }
 
 /// The first page after the entry of `level` that translates `page`.
-fn next(level: Level, page: u64) -> u64 {
-    ((page >> level.shift()) + 1) << level.shift()
+fn next<F: Format>(level: Level, page: u64) -> u64 {
+    ((page >> F::shift(level)) + 1) << F::shift(level)
 }
 
 /// The first page after `page`, whose entry in `table` is empty, that may be mapped: empty entries in a row are passed in
 /// one walk, but none past `end` is looked at.
-fn empty_until(table: &Table, level: Level, page: u64, end: u64) -> u64 {
-    let first = page >> level.shift();
-    let most = ((end - 1) >> level.shift()) - first;
-    let rest = table.entries().get(level.index(page) + 1..).unwrap_or_default();
+fn empty_until<F: Format>(table: &[Entry], level: Level, page: u64, end: u64) -> u64 {
+    let first = page >> F::shift(level);
+    let most = ((end - 1) >> F::shift(level)) - first;
+    let rest = table.get(F::index(level, page) + 1..).unwrap_or_default();
     let more = rest.iter().take(most as usize).take_while(|entry| entry.load() == 0).count();
-    (first + 1 + more as u64) << level.shift()
+    (first + 1 + more as u64) << F::shift(level)
 }

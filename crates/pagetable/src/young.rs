@@ -5,7 +5,7 @@
 //! compare-exchange where hardware could set another bit meanwhile. The TLB is not flushed: as in Linux' DAMON, an access
 //! through a translation that is still cached is not seen, which matters little and costs nothing.
 
-use crate::address::{ENTRIES, Level, PageRange};
+use crate::address::{Level, PageRange};
 use crate::batch::Batching;
 use crate::error::Stopped;
 use crate::format::Format;
@@ -18,7 +18,7 @@ use crate::walk::{Done, Window};
 const WORD: usize = u64::BITS as usize;
 
 /// A bitmap of the pages of a range: bit `i % 64` of word `i / 64` is page `i` of the range.
-struct Bitmap<'a>(Option<&'a mut [u64]>);
+pub(crate) struct Bitmap<'a>(pub Option<&'a mut [u64]>);
 
 impl Bitmap<'_> {
     /// Sets bits from `at` on as `bits`, lowest first. Those past the end of the bitmap are dropped.
@@ -36,7 +36,7 @@ impl Bitmap<'_> {
         }
     }
 
-    fn set_all(&mut self, mut at: u64, end: u64) {
+    pub fn set_all(&mut self, mut at: u64, end: u64) {
         while at < end {
             let n = (end - at).min(WORD as u64);
             self.set(at, u64::MAX >> (WORD as u64 - n));
@@ -77,7 +77,11 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let mut young = 0;
         self.for_windows(range, |window, _| {
             Ok(if window.table.level == Level::Pte {
-                young += harvest_ptes::<F, M, B>(&window, range, clear, &mut bitmap);
+                young += if F::GRANULE == 0 {
+                    harvest_ptes::<F, M, B>(&window, range, clear, &mut bitmap)
+                } else {
+                    harvest_large_ptes::<F, M>(&window, range, clear, &mut bitmap)
+                };
                 Done::Until(window.page_of(window.end))
             } else {
                 harvest_huge::<F, M>(&window, range, clear, &mut bitmap, &mut young)
@@ -88,7 +92,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 }
 
 fn harvest_huge<F: Format, M: Machine>(
-    window: &Window<'_, M>,
+    window: &Window<'_, F, M>,
     range: PageRange,
     clear: bool,
     bitmap: &mut Bitmap<'_>,
@@ -98,7 +102,7 @@ fn harvest_huge<F: Format, M: Machine>(
     for index in window.index..window.end {
         let page = window.page_of(index);
         let raw = F::load(window.table.entry(index));
-        if F::is_present(raw) && F::is_table(level, raw) {
+        if F::is_valid(raw) && F::is_table(level, raw) {
             return Done::Until(page);
         }
         if !F::is_present(raw) || !F::is_young(raw) {
@@ -107,15 +111,46 @@ fn harvest_huge<F: Format, M: Machine>(
         if clear {
             window.table.change()[index].update::<F>(raw, |raw| raw & !F::YOUNG);
         }
-        let (first, end) = (page.max(range.first), (page + level.pages()).min(range.end));
+        let (first, end) = (page.max(range.first), (page + F::pages(level)).min(range.end));
         *young += end - first;
         bitmap.set_all(first - range.first, end - range.first);
     }
     Done::Until(window.page_of(window.end))
 }
 
+/// [`harvest_ptes`] where an entry stands for several pages of 4 KiB, and a block for more than a word of the bitmap.
+fn harvest_large_ptes<F: Format, M: Machine>(
+    window: &Window<'_, F, M>,
+    range: PageRange,
+    clear: bool,
+    bitmap: &mut Bitmap<'_>,
+) -> u64 {
+    let (table, mut index, mut young) = (&window.table, window.index, 0);
+    while index < window.end {
+        let raw = F::load(table.entry(index));
+        let present = F::is_present(raw);
+        let folded = present && raw & F::CONT != 0;
+        let len = if folded { F::CONTIGUOUS - index % F::CONTIGUOUS } else { 1 }.min(window.end - index);
+        let is_young = if folded {
+            harvest_block::<F, M, MOST>(table, index - index % F::CONTIGUOUS, index, raw, clear)
+        } else {
+            if present && F::is_young(raw) && clear {
+                table.change()[index].update::<F>(raw, |raw| raw & !F::YOUNG);
+            }
+            present && F::is_young(raw)
+        };
+        if is_young {
+            let (first, pages) = (window.page_of(index) - range.first, (len as u64) << F::GRANULE);
+            bitmap.set_all(first, first + pages);
+            young += pages;
+        }
+        index += len;
+    }
+    young
+}
+
 fn harvest_ptes<F: Format, M: Machine, B: Batching>(
-    window: &Window<'_, M>,
+    window: &Window<'_, F, M>,
     range: PageRange,
     clear: bool,
     bitmap: &mut Bitmap<'_>,
@@ -126,13 +161,13 @@ fn harvest_ptes<F: Format, M: Machine, B: Batching>(
     let base = index as u64;
     let offset = |index: usize| window.page - range.first + index as u64 - base;
     while index < window.end {
-        let entries = table.table().entries();
+        let entries = table.table();
         if B::BATCHED && F::CONTIGUOUS > 1 {
             let within = index % F::CONTIGUOUS;
             let raw = F::load(&entries[index]);
             if F::is_present(raw) && raw & F::CONT != 0 {
                 let len = (F::CONTIGUOUS - within).min(window.end - index);
-                if harvest_block::<F, M>(table, index - within, index, raw, clear) {
+                if harvest_block::<F, M, BLOCK>(table, index - within, index, raw, clear) {
                     bitmap.set(offset(index), u64::MAX >> (WORD - len));
                     young += len as u64;
                 }
@@ -163,8 +198,13 @@ fn harvest_ptes<F: Format, M: Machine, B: Batching>(
 
 /// Tests and clears up to 64 entries; which were young.
 #[inline]
-fn harvest_some<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, len: usize, clear: bool) -> u64 {
-    let entries = &table.table().entries()[index..(index + len).min(ENTRIES)];
+fn harvest_some<F: Format, M: Machine>(
+    table: &Locked<'_, F, M>,
+    index: usize,
+    len: usize,
+    clear: bool,
+) -> u64 {
+    let entries = &table.table()[index..(index + len).min(1 << F::TABLE_BITS)];
     let mut bits = 0;
     for (n, chunk) in entries.chunks(CHUNK).enumerate() {
         let young = match chunk.try_into() {
@@ -178,13 +218,15 @@ fn harvest_some<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, len:
 }
 
 const CHUNK: usize = 8;
-/// Entries of a contiguous block, where there are any.
+/// Entries of a contiguous block, where there are any, of tables of 4 KiB.
 const BLOCK: usize = 16;
+/// The most that a contiguous block of any format has.
+const MOST: usize = 128;
 
 /// Eight entries, kept in registers from the load to the store.
 #[inline(always)]
 fn harvest_chunk<F: Format, M: Machine>(
-    table: &Locked<'_, M>,
+    table: &Locked<'_, F, M>,
     index: usize,
     chunk: &[Entry; CHUNK],
     clear: bool,
@@ -195,7 +237,7 @@ fn harvest_chunk<F: Format, M: Machine>(
         return 0;
     }
     let and = raw.iter().fold(u64::MAX, |and, raw| and & raw);
-    let wanted = F::PRESENT | F::YOUNG;
+    let wanted = F::VALID | F::YOUNG;
     if and & wanted == wanted && F::all_settled(or, and) {
         if clear {
             for (entry, raw) in table.change()[index..index + CHUNK].iter().zip(&raw) {
@@ -209,7 +251,7 @@ fn harvest_chunk<F: Format, M: Machine>(
 
 /// One entry: 1 if it is young.
 #[inline]
-fn harvest_entry<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, clear: bool) -> u64 {
+fn harvest_entry<F: Format, M: Machine>(table: &Locked<'_, F, M>, index: usize, clear: bool) -> u64 {
     let raw = F::load(table.entry(index));
     let young = F::is_present(raw) && F::is_young(raw);
     if young && clear {
@@ -220,7 +262,7 @@ fn harvest_entry<F: Format, M: Machine>(table: &Locked<'_, M>, index: usize, cle
 
 /// One entry by itself; of a folded block all sixteen, as `ptep_test_and_clear_young` on arm64 does.
 fn harvest_single<F: Format, M: Machine>(
-    table: &Locked<'_, M>,
+    table: &Locked<'_, F, M>,
     index: usize,
     clear: bool,
     end: usize,
@@ -230,23 +272,24 @@ fn harvest_single<F: Format, M: Machine>(
         let block = index - index % F::CONTIGUOUS;
         // The block's bits must stay for the pages of it that are asked for one by one after this.
         let last = index % F::CONTIGUOUS == F::CONTIGUOUS - 1 || index + 1 == end;
-        return u64::from(harvest_block::<F, M>(table, block, index, raw, clear && last));
+        return u64::from(harvest_block::<F, M, BLOCK>(table, block, index, raw, clear && last));
     }
     harvest_entry::<F, M>(table, index, clear)
 }
 
 /// Tests and clears a folded block, of which the entry at `index` was read as `raw` already; whether it was young.
 #[inline]
-fn harvest_block<F: Format, M: Machine>(
-    table: &Locked<'_, M>,
+fn harvest_block<F: Format, M: Machine, const N: usize>(
+    table: &Locked<'_, F, M>,
     block: usize,
     index: usize,
     raw: u64,
     clear: bool,
 ) -> bool {
-    let mut seen = [0; BLOCK];
+    let mut seen = [0; N];
+    let seen = &mut seen[..F::CONTIGUOUS];
     let (mut or, mut and) = (raw, raw);
-    for (n, (entry, seen)) in table.table().entries()[block..].iter().zip(&mut seen).enumerate() {
+    for (n, (entry, seen)) in table.table()[block..].iter().zip(seen.iter_mut()).enumerate() {
         *seen = if block + n == index { raw } else { F::load(entry) };
         or |= *seen;
         and &= *seen;
@@ -254,7 +297,7 @@ fn harvest_block<F: Format, M: Machine>(
     if !F::is_young(or) || !clear {
         return F::is_young(or);
     }
-    let entries = table.change()[block..].iter().zip(&seen);
+    let entries = table.change()[block..].iter().zip(seen.iter());
     if F::all_settled(or, and) {
         entries.for_each(|(entry, raw)| entry.store(raw & !F::YOUNG));
     } else {

@@ -5,7 +5,7 @@ use crate::batch::{Batching, detect_in, is_many, single};
 use crate::entries::{clear_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{FolioKind, FolioView};
-use crate::format::{Format, decode_token};
+use crate::format::Format;
 use crate::gather::Gather;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
@@ -56,7 +56,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 
     fn zap_window<const ENDS: bool>(
         &self,
-        window: &Window<'_, M>,
+        window: &Window<'_, F, M>,
         range: PageRange,
         gather: &mut Gather<'_, M>,
     ) -> Done {
@@ -69,7 +69,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 index = until;
                 raw
             } else {
-                (index < window.end).then(|| window.read::<F, B>(index))
+                (index < window.end).then(|| window.read::<B>(index))
             };
             let Some(raw) = raw else { return Done::Until(window.page_of(window.end)) };
             if raw == 0 {
@@ -79,14 +79,14 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             let page = window.page_of(index);
             if !F::is_present(raw) {
                 table.change()[index].store(0);
-                self.machine.release_token(decode_token(raw));
+                self.machine.release_token(F::token_value(raw));
                 index += 1;
                 continue;
             }
             if F::is_table(level, raw) {
                 return Done::Until(page);
             }
-            if level != Level::Pte && (page < range.first || page + level.pages() > range.end) {
+            if level != Level::Pte && (page < range.first || page + F::pages(level) > range.end) {
                 return Done::Split(page);
             }
             if gather.is_full() {
@@ -105,18 +105,18 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     #[inline(never)]
     fn zap_small<const ENDS: bool>(
         &self,
-        window: &Window<'_, M>,
+        window: &Window<'_, F, M>,
         from: usize,
         gather: &mut Gather<'_, M>,
     ) -> (usize, Option<u64>) {
-        let entries = &window.table.table().entries()[..window.end];
+        let entries = &window.table.table()[..window.end];
         let mut zapped = None;
         let mut index = from;
         let found = loop {
             let Some(entry) = entries.get(index) else { break None };
             let raw = F::load(entry);
             if raw != 0 {
-                if !F::is_present(raw) || raw & F::SPECIAL != 0 || gather.is_full() {
+                if !F::is_valid(raw) || raw & F::SPECIAL != 0 || gather.is_full() {
                     break Some(raw);
                 }
                 let Some(folio) = single::<F, M, B>(self.machine, raw) else { break Some(raw) };
@@ -146,7 +146,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     #[inline(never)]
     fn zap_run<const ENDS: bool, const MANY: bool>(
         &self,
-        window: &Window<'_, M>,
+        window: &Window<'_, F, M>,
         index: usize,
         page: u64,
         raw: u64,
@@ -159,7 +159,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             (None, most)
         } else {
             match FolioView::of(self.machine, F::frame(raw)) {
-                Ok(folio) => (Some(folio), folio.remaining() >> level.shift()),
+                Ok(folio) => (Some(folio), folio.remaining() >> F::shift(level)),
                 Err(_) => (None, 1),
             }
         };
@@ -171,7 +171,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         }
         let file = folio.is_some_and(|folio| folio.kind() == FolioKind::File);
         let (mut or, mut and) = (run.or, run.and);
-        let pages = run.len << level.shift();
+        let pages = run.len << F::shift(level);
         if !ENDS {
             (or, and) = clear_run::<F, M>(table, index, &run, file);
             gather.touch(page, pages as u64);

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{at, pages, prepare, take};
+use common::{at, pages, prepare, swap_out, take};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -315,14 +315,14 @@ fn split_and_swap_out_fail<F: Format, B: Batching>() {
     let page = at(BORDER - 200);
     machine.set_budget(0, 0);
     assert_eq!(space.split(page), Err(Error::NoTableFrame));
-    assert_eq!(space.swap_out(page, 7, &mut space.gather(&mut [])), Err(Error::NoTableFrame));
+    assert_eq!(swap_out(&space, page, 7, &mut space.gather(&mut [])), Err(Error::NoTableFrame));
     assert!(matches!(space.query(page), Mapping::Page { level: Level::Pmd, .. }));
     machine.set_budget(1, 0);
     assert_eq!(space.split(page), Ok(()));
     assert_eq!(look(&space, HUGE), before);
     assert!(matches!(space.query(page), Mapping::Page { level: Level::Pte, .. }));
-    assert_eq!(space.swap_out(page, 7, &mut space.gather(&mut [])), Ok(true));
-    assert_eq!(space.query(page), Mapping::Token(7));
+    assert_eq!(swap_out(&space, page, 7, &mut space.gather(&mut [])), Ok(true));
+    assert_eq!(space.query(page), Mapping::Token(Token { value: 7, exclusive: false }));
     assert!(AddressSpace::<F, _, B>::new(&machine, 3).is_err_and(|why| why == Error::NoTableFrame));
     drop((space, child));
     assert_eq!(machine.free_frames(), free);

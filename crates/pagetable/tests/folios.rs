@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{at, pages, prepare, take};
+use common::{at, pages, prepare, swap_out, take};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -29,7 +29,7 @@ fn a_file_is_dirty_for_as_long_as_it_may_be_written() {
         ("zap", |space, range, gather| space.zap(range, gather).unwrap()),
         ("swap_out", |space, range, gather| {
             (0..range.pages()).for_each(|n| {
-                assert!(space.swap_out(at(range.start().page() + n), 7, gather).unwrap());
+                assert!(swap_out(space, at(range.start().page() + n), 7, gather).unwrap());
             });
         }),
     ];

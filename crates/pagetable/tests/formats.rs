@@ -4,9 +4,12 @@ use isotherm_pagetable::*;
 
 const LEVELS: [Level; 3] = [Level::Pte, Level::Pmd, Level::Pud];
 
+const MEMORY: [MemoryType; 4] =
+    [MemoryType::WriteBack, MemoryType::WriteThrough, MemoryType::WriteCombining, MemoryType::Device];
+
 /// All attributes there are.
 fn all() -> impl Iterator<Item = Attributes> {
-    (0..3 << 8).map(|n: u32| {
+    (0..4 << 9).map(|n: u32| {
         let bit = |k: u32| n >> k & 1 == 1;
         Attributes {
             user: bit(0),
@@ -17,20 +20,23 @@ fn all() -> impl Iterator<Item = Attributes> {
             dirty: bit(5),
             exclusive: bit(6),
             special: bit(7),
-            memory: [MemoryType::WriteBack, MemoryType::WriteThrough, MemoryType::Device][(n >> 8) as usize],
+            no_access: bit(8),
+            memory: MEMORY[(n >> 9) as usize],
         }
     })
 }
 
 fn frames<F: Format>(level: Level) -> impl Iterator<Item = Frame> {
     let bits = F::FRAME_LIMIT.trailing_zeros();
-    (level.shift()..bits).map(|bit| Frame(1 << bit)).chain([Frame(0), Frame(F::FRAME_LIMIT - level.pages())])
+    (F::shift(level)..bits)
+        .map(|bit| Frame(1 << bit))
+        .chain([Frame(0), Frame(F::FRAME_LIMIT - F::pages(level))])
 }
 
 fn every_leaf<F: Format>(mut check: impl FnMut(Level, Frame, Attributes, u64)) {
     for level in LEVELS {
         for frame in frames::<F>(level) {
-            for attributes in all() {
+            for attributes in all().filter(|a| F::supports(level, a.memory)) {
                 check(level, frame, attributes, F::leaf(level, frame, attributes));
             }
         }
@@ -40,6 +46,8 @@ fn every_leaf<F: Format>(mut check: impl FnMut(Level, Frame, Attributes, u64)) {
 fn round_trips<F: Format>() {
     every_leaf::<F>(|level, frame, attributes, raw| {
         assert!(F::is_present(raw) && !F::is_table(level, raw));
+        // Bit 0 is what all these architectures look at.
+        assert_eq!((F::is_valid(raw), raw & 1 == 1), (!attributes.no_access, !attributes.no_access));
         assert_eq!((F::frame(raw), F::attributes(raw)), (frame, attributes));
         assert_eq!(F::is_young(raw), attributes.young);
         assert_eq!(F::is_dirty(raw), attributes.dirty);
@@ -47,12 +55,14 @@ fn round_trips<F: Format>() {
         assert_eq!(raw & F::EXCLUSIVE != 0, attributes.exclusive);
         assert_eq!(raw & F::SPECIAL != 0, attributes.special);
         for other in LEVELS {
-            if frame.0 % other.pages() == 0 {
+            if other != level && frame.0 % F::pages(other) == 0 && F::supports(other, attributes.memory) {
                 assert_eq!(F::at_level(raw, other), F::leaf(other, frame, attributes));
             }
         }
-        let folded = raw | F::CONT;
-        assert_eq!((F::frame(folded), F::attributes(folded)), (frame, attributes));
+        if F::is_valid(raw) {
+            let folded = raw | F::CONT;
+            assert_eq!((F::frame(folded), F::attributes(folded)), (frame, attributes));
+        }
     });
     for frame in frames::<F>(Level::Pte) {
         let raw = F::table(frame);
@@ -82,6 +92,7 @@ fn changes_change_nothing_else<F: Format>() {
             Attributes { special: !a.special, ..a },
             Attributes { global: !a.global, ..a },
             Attributes { execute: !a.execute, ..a },
+            Attributes { no_access: !a.no_access, ..a },
         ] {
             assert_ne!((raw ^ leaf(change)) & !F::STATE, 0, "{a:?} {change:?}");
         }
@@ -92,14 +103,15 @@ fn settled_means_that_no_access_changes_it<F: Format>() {
     every_leaf::<F>(|level, frame, a, raw| {
         // What hardware could do: an access sets young, a permitted write dirty as well.
         let mut after = vec![];
-        if F::HARDWARE_YOUNG {
+        if F::HARDWARE_YOUNG && !a.no_access {
             after.push(Attributes { young: true, ..a });
             if F::HARDWARE_DIRTY && a.write {
                 after.push(Attributes { young: true, dirty: true, ..a });
             }
         }
         let unchanged = after.iter().all(|&after| F::leaf(level, frame, after) == raw);
-        assert_eq!(F::settled(raw), unchanged, "{a:?}");
+        // Of a page that nobody may access, hardware changes nothing, and to be careful is no harm.
+        assert!(if a.no_access { unchanged } else { F::settled(raw) == unchanged }, "{a:?}");
         assert_eq!(F::any_dirty(raw, raw), a.dirty);
         assert!(!F::all_settled(raw, raw) || F::settled(raw));
         // Of two leaves that differ in young and dirty only.
@@ -111,21 +123,39 @@ fn settled_means_that_no_access_changes_it<F: Format>() {
 
 fn frames_are_added_to<F: Format>() {
     every_leaf::<F>(|level, frame, a, raw| {
-        let next = frame.add(level.pages());
-        if next.0 < F::FRAME_LIMIT {
-            assert_eq!(raw + (level.pages() << PAGE_SHIFT), F::leaf(level, next, a));
+        let next = frame.add(F::pages(level));
+        if next.0 % F::LINEAR != 0 {
+            assert_eq!(raw.wrapping_add(F::step(raw, level)), F::leaf(level, next, a));
         }
     });
 }
 
+/// Small values, one bit each, and all bits.
+fn token_values<F: Format>() -> impl Iterator<Item = u64> {
+    let bits = (0..F::TOKEN_BITS).map(|bit| 1 << bit);
+    bits.chain(1..2000).chain([(1 << F::TOKEN_BITS) - 1, (1 << F::TOKEN_BITS) - 2])
+}
+
 fn tokens_are_not_present<F: Format>() {
-    for bit in 0..TOKEN_BITS {
-        let raw = encode_token(1 << bit).expect("a token");
-        assert!(!F::is_present(raw) && raw != 0);
-        assert_eq!(decode_token(raw), 1 << bit);
+    for value in token_values::<F>() {
+        let raw = F::token(value);
+        assert!(raw != 0 && raw & (F::PRESENT | 1 | F::EXCLUSIVE) == 0, "{value:#x}: {raw:#x}");
+        assert_eq!(F::token_value(raw), value);
+        assert_eq!(F::token_value(raw | F::EXCLUSIVE), value);
+        assert!(!F::is_table(Level::Pte, raw));
     }
-    assert_eq!(encode_token(0), None);
-    assert_eq!(encode_token(1 << TOKEN_BITS), None);
+}
+
+/// A CPU that reads ahead through an entry that is not present finds no memory there: the address, taken as a valid entry's,
+/// is in the last 2^-n of what the format can address, as that of no frame below is.
+fn what_is_not_present_addresses_nothing<F: Format>() {
+    for value in token_values::<F>() {
+        let address = F::frame(F::token(value) | F::VALID).0;
+        assert!(address >= F::FRAME_LIMIT / 2, "{value:#x}: {address:#x}");
+        if value < 1 << 24 {
+            assert!(address >= F::FRAME_LIMIT - (1 << 29), "{value:#x}: {address:#x}");
+        }
+    }
 }
 
 macro_rules! formats {
@@ -152,11 +182,33 @@ macro_rules! formats {
             fn tokens_are_never_present() {
                 tokens_are_not_present::<$format>();
             }
+            #[test]
+            fn tokens_address_no_memory() {
+                what_is_not_present_addresses_nothing::<$format>();
+            }
         }
     )*};
 }
 
-formats!(x86_64: X86_64, x86_64_la57: X86_64La57, arm64_hafdbs: Arm64Hafdbs, arm64_haf: Arm64Haf, arm64_software: Arm64Software);
+formats!(
+    x86_64: X86_64,
+    x86_64_la57: X86_64La57,
+    arm64_hafdbs: Arm64Hafdbs,
+    arm64_haf: Arm64Haf,
+    arm64_software: Arm64Software,
+    arm64_lpa2: Arm64<Hafdbs, Granule4KLpa2>,
+    arm64_16k: Arm64<Hafdbs, Granule16K>,
+    arm64_16k_lpa2: Arm64<Hafdbs, Granule16KLpa2>,
+    arm64_16k_ttbr1: Arm64<Haf, Granule16K, Ttbr1>,
+    arm64_64k: Arm64<Hafdbs, Granule64K>,
+    arm64_64k_lpa: Arm64<Hafdbs, Granule64KLpa>,
+    arm64_64k_software: Arm64<Software, Granule64K>,
+    arm64_ttbr1: Arm64<Hafdbs, Granule4K, Ttbr1>,
+    sv39: RiscV<Sv39>,
+    sv48: RiscV<Sv48>,
+    sv57: RiscV<Sv57>,
+    sv39_software: RiscV<Sv39, Svade>
+);
 
 #[test]
 fn the_bits_are_those_of_the_manuals() {
@@ -176,6 +228,70 @@ fn the_bits_are_those_of_the_manuals() {
     assert_eq!(Arm64Hafdbs::table(Frame(7)), 7 << 12 | 0b11);
 }
 
+/// L1TF: of a page of x86-64 that nobody may access the frame is inverted, as that of a token is.
+#[test]
+fn a_page_that_nobody_may_access_is_not_to_be_read_ahead() {
+    every_leaf::<X86_64>(|level, frame, a, raw| {
+        if a.no_access && frame.0 < 1 << 39 {
+            let address = (raw & ((1 << 52) - 1)) >> 12;
+            assert!(address >= 1 << 39, "{level:?} {frame:?} {a:?}: {raw:#x}");
+        }
+    });
+}
+
+#[test]
+fn the_bits_of_risc_v_and_of_wide_addresses_are_those_of_the_manuals() {
+    let rw = Attributes { user: true, write: true, young: true, dirty: true, ..Attributes::default() };
+    // Privileged architecture, figure 65: V, R, W, U, A, D; the frame at bit 10. Svpbmt: NC is 1, IO 2, at bit 61.
+    let raw = RiscV::<Sv39>::leaf(Level::Pte, Frame(0x12345), rw);
+    assert_eq!(raw, 0x12345 << 10 | 0b1101_0111);
+    let raw =
+        RiscV::<Sv57>::leaf(Level::Pud, Frame(1 << 18), Attributes { memory: MemoryType::Device, ..rw });
+    assert_eq!(raw, 2 << 61 | 1 << 28 | 0b1101_0111);
+    assert_eq!(RiscV::<Sv48>::table(Frame(7)), 7 << 10 | 1);
+    // Arm ARM D8.3.1: with LPA2 address bits 51 and 50 are bits 9 and 8; with 64 KiB, 51..48 are bits 15..12.
+    let high = Frame(0xa << 36 | 1 << 4);
+    assert_eq!(Arm64::<Haf, Granule4KLpa2>::table(high), 0x2 << 48 | 1 << 16 | 2 << 8 | 0b11);
+    assert_eq!(Arm64::<Haf, Granule64KLpa>::table(high), 1 << 16 | 0xa << 12 | 0b11);
+    let raw = Arm64::<Haf, Granule64KLpa>::leaf(Level::Pte, high, Attributes { global: true, ..rw });
+    assert_eq!(raw, 3 << 53 | 1 << 51 | 1 << 16 | 0xa << 12 | 1 << 10 | 3 << 8 | 1 << 6 | 0b11);
+    // Memory types: MAIR, and the PAT of x86-64 by PWT, PCD and the PAT bit (Intel SDM volume 3, table 13-11).
+    let normal_nc = Attributes { memory: MemoryType::WriteCombining, ..rw };
+    let index = Arm64Haf::leaf(Level::Pte, Frame(1), normal_nc) >> 2 & 7;
+    assert_eq!(ARM64_MAIR >> (8 * index) & 0xff, 0x44);
+    for (memory, kind) in MEMORY.into_iter().zip([6, 4, 1, 0]) {
+        for level in LEVELS.into_iter().filter(|&level| X86_64::supports(level, memory)) {
+            let raw = X86_64::leaf(level, Frame(1 << 18), Attributes { memory, ..rw });
+            let pat = if level == Level::Pte { raw >> 7 & 1 } else { raw >> 12 & 1 };
+            assert_eq!(X86_64_PAT >> (8 * (pat << 2 | raw >> 3 & 3)) & 7, kind, "{memory:?} {level:?}");
+        }
+    }
+}
+
+/// Sizes of the tables' entries, in pages of 4 KiB (Arm ARM D8.2.8; privileged architecture 12.4).
+#[test]
+fn leaves_are_as_large_as_the_manuals_say() {
+    fn sizes<F: Format>() -> [u64; 3] {
+        LEVELS.map(F::pages)
+    }
+    assert_eq!(sizes::<X86_64>(), [1, 1 << 9, 1 << 18]);
+    assert_eq!(sizes::<RiscV<Sv39>>(), [1, 1 << 9, 1 << 18]);
+    // 16 KiB, 32 MiB, 64 GiB; 64 KiB, 512 MiB, 4 TiB.
+    assert_eq!(sizes::<Arm64<Haf, Granule16K>>(), [1 << 2, 1 << 13, 1 << 24]);
+    assert_eq!(sizes::<Arm64<Haf, Granule64K>>(), [1 << 4, 1 << 17, 1 << 30]);
+    // Contiguous: 2 MiB and 1 GiB; 2 MiB and 16 GiB.
+    type Four = Arm64<Haf, Granule16KLpa2>;
+    assert_eq!(
+        [Level::Pte, Level::Pmd].map(|l| Four::contiguous(l) as u64 * Four::pages(l)),
+        [1 << 9, 1 << 18]
+    );
+    type Sixteen = Arm64<Haf, Granule64KLpa>;
+    assert_eq!(
+        [Level::Pte, Level::Pmd].map(|l| Sixteen::contiguous(l) as u64 * Sixteen::pages(l)),
+        [1 << 9, 1 << 22]
+    );
+}
+
 #[test]
 fn what_is_not_canonical_is_refused() {
     let half = 1 << 35;
@@ -184,4 +300,15 @@ fn what_is_not_canonical_is_refused() {
     assert!(X86_64::translates(top - half, top) && !X86_64::translates(top - half - 1, top));
     assert!(X86_64La57::translates(half, half + 1) && !X86_64La57::translates(0, (1 << 44) + 1));
     assert!(Arm64Haf::translates(0, 1 << 36) && !Arm64Haf::translates(top - 1, top));
+    type Kernel = Arm64<Haf, Granule4K, Ttbr1>;
+    assert!(Kernel::translates(top - (1 << 36), top) && !Kernel::translates(top - (1 << 36) - 1, top));
+    assert!(!Kernel::translates(0, 1));
+    let half = 1 << 26;
+    assert!(RiscV::<Sv39>::translates(0, half) && !RiscV::<Sv39>::translates(0, half + 1));
+    assert!(RiscV::<Sv39>::translates(top - half, top));
+    // Of a root of two entries, in either half.
+    type Two = Arm64<Haf, Granule16K>;
+    let page = (1 << 36) - 1;
+    assert_eq!((Two::index(Level::P4d, page), Two::index(Level::P4d, top - 1)), (1, 1));
+    assert_eq!(Two::index(Level::P4d, top - (1 << 36)), 0);
 }

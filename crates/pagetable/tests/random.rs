@@ -8,7 +8,7 @@ use model::{Cpu, World};
 use proptest::prelude::*;
 
 fn run<F: Format, B: Batching>(seed: u64, operations: u64, huge: bool) {
-    let machine = Cpu::new(1 << 15);
+    let machine = Cpu::new(1 << (15 + F::GRANULE));
     let mut world = World::<F, B>::new(&machine, seed, huge);
     for _ in 0..operations {
         world.step();
@@ -19,7 +19,8 @@ fn run<F: Format, B: Batching>(seed: u64, operations: u64, huge: bool) {
 /// The same operations twice. The machines are large enough that memory never lacks, for that they would notice at
 /// different times.
 fn both<F: Format>(seed: u64, operations: u64, huge: bool) {
-    let machines = [Cpu::new(1 << 18), Cpu::new(1 << 18)];
+    let frames = 1 << (18 + F::GRANULE.min(2));
+    let machines = [Cpu::new(frames), Cpu::new(frames)];
     let mut batched = World::<F, Batched>::new(&machines[0], seed, huge);
     let mut single = World::<F, PerPage>::new(&machines[1], seed, huge);
     for n in 1..=operations {
@@ -83,6 +84,8 @@ fn the_random_operations_get_everywhere() {
         "folio reused",
         "copy of a pinned page",
         "swapped out",
+        "swapped in",
+        "exchanged",
         "collapsed in place",
         "collapsed by copying",
         "folds",
@@ -138,5 +141,13 @@ formats!(
     x86_64_la57: X86_64La57,
     arm64_hafdbs: Arm64Hafdbs,
     arm64_haf: Arm64Haf,
-    arm64_software: Arm64Software
+    arm64_software: Arm64Software,
+    arm64_lpa2: Arm64<Hafdbs, Granule4KLpa2>,
+    arm64_16k: Arm64<Hafdbs, Granule16K>,
+    arm64_16k_lpa2_ttbr1: Arm64<Hafdbs, Granule16KLpa2, Ttbr1>,
+    arm64_64k: Arm64<Haf, Granule64K>,
+    arm64_64k_lpa: Arm64<Software, Granule64KLpa>,
+    sv39: RiscV<Sv39>,
+    sv48: RiscV<Sv48, Svade>,
+    sv57: RiscV<Sv57>
 );

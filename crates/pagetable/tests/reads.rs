@@ -124,7 +124,10 @@ const OPERATIONS: [(&str, Limits, Operation); 15] = [
     }),
     ("remap", STATE_ENDS_RUN, |space, range| space.remap(range, at(range.start().page() + 4096)).unwrap()),
     ("swap out", Limits { cut: 2, ..ONCE }, |space, range| {
-        assert!(space.swap_out(range.start(), 1, &mut space.gather(&mut [])).is_ok());
+        let Mapping::Page { frame, .. } = space.query(range.start()) else { panic!("not mapped") };
+        // Those of the query.
+        let _ = reads();
+        assert!(space.swap_out(range.start(), frame, 1, &mut space.gather(&mut [])).is_ok());
     }),
 ];
 

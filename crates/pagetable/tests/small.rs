@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{at, pages, prepare, take};
+use common::{at, pages, prepare, swap_out, take};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -95,8 +95,8 @@ fn moves_between_tables_in_both_orders() {
     }
     let mut slots = [Slot::default(); 1];
     let mut gather = space.gather(&mut slots);
-    assert_eq!(space.swap_out(at(40), 9, &mut gather), Ok(true));
-    assert_eq!(space.query(at(40)), Mapping::Token(9));
+    assert_eq!(swap_out(&space, at(40), 9, &mut gather), Ok(true));
+    assert_eq!(space.query(at(40)), Mapping::Token(Token { value: 9, exclusive: true }));
     space.unmap(pages(0, 2048), &mut gather).unwrap();
     drop(gather);
     drop(space);

@@ -42,7 +42,7 @@ fn what_is_gathered_goes_back_to_its_own_machine() {
     assert_eq!(space.write_protect(range, &mut gather).map_err(|stopped| stopped.why), refused);
     let protected = space.protect(range, Protection::READ, Sharing::Private, &mut gather);
     assert_eq!(protected.map_err(|stopped| stopped.why), refused);
-    assert_eq!(space.swap_out(at(16), 7, &mut gather).map(drop), refused);
+    assert_eq!(space.swap_out(at(16), frame, 7, &mut gather).map(drop), refused);
     assert_eq!(space.collapse(at(16), 511, &mut gather).map(drop), refused);
     let rule = ForkRule::Copy(Sharing::Private);
     let mut child = Space::new(&one, 2).unwrap();

@@ -184,7 +184,7 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
                 let _ = self.space.collapse(at(512), 511, gather);
             }
             _ => {
-                if self.space.swap_out(range.start(), 1, gather).is_ok() {
+                if common::swap_out(&self.space, range.start(), 1, gather).is_ok() {
                     self.tokens.fetch_add(1, Ordering::Relaxed);
                 }
             }

@@ -77,7 +77,7 @@ pub fn looked_up_while_unmapped<F: Format>() -> Checked {
     };
     let walker = Loop::new(&step);
     // All that the root's entry reaches, so that the tables of each level go.
-    let all = PageRange::with_pages(start, F::ROOT.pages())?;
+    let all = PageRange::with_pages(start, F::pages(F::ROOT))?;
     linger::on(space.id().root);
     let result = walker.beside(&shaped.process, || {
         let done = (0..UNMAPPED).try_for_each(|n| {

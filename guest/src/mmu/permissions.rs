@@ -19,7 +19,7 @@ pub fn run<F: Format>(world: &mut World) -> Checked {
     resized::<F>(world)?;
     moved::<F>(world)?;
     executed::<F>()?;
-    kept_from_users::<F>()
+    kept_from_all::<F>()
 }
 
 /// Pages that may not be written, may be again, are write-protected, and go.
@@ -156,33 +156,36 @@ fn executed<F: Format>() -> Checked {
     Ok(())
 }
 
-/// The user bit, seen the other way round: with SMAP set, this program may access only what users may not.
-fn kept_from_users<F: Format>() -> Checked {
-    if core::arch::x86_64::__cpuid_count(7, 0).ebx & (1 << 20) == 0 {
-        crate::line!("note: no SMAP on this processor, so the user bit was not looked at");
-        return Ok(());
-    }
+/// A page that nobody may access is not present, for the kernel neither: this program cannot read it. And the user bit, seen
+/// the other way round: with SMAP set, this program may access only what users may not.
+fn kept_from_all<F: Format>() -> Checked {
     let (process, page) = single::<F>(OLD)?;
     let rules = super::process::Rules { write: true, bounds: page, whole_folio: false };
-    // SAFETY: no page of this program is one that users may access, and flag AC is clear since the start.
-    unsafe { Cr4::update(|flags| flags.insert(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION)) };
-    let mut result = Ok(());
+    let load = |user, (refused, code)| {
+        permit(&process, page, Protection { user, ..Protection::READ })?;
+        let touched = process.load(page.start().0, rules)?;
+        ensure!(
+            touched.refused == refused && (!refused || touched.code == code),
+            "a page whose user permission is {user} was read: {touched:?}"
+        );
+        Ok(())
+    };
     for user in [true, false, true] {
-        result = permit(&process, page, Protection { user, ..Protection::READ }).and_then(|()| {
-            let touched = process.load(page.start().0, rules)?;
-            let expected = if user { (true, code::PRESENT) } else { (false, 0) };
-            ensure!(
-                (touched.refused, touched.code) == expected,
-                "a page whose user bit is {user}, read with SMAP set: {touched:?}"
-            );
-            Ok(())
-        });
-        if result.is_err() {
-            break;
-        }
+        load(user, (!user, 0))?;
     }
-    // SAFETY: it was clear before.
-    unsafe { Cr4::update(|flags| flags.remove(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION)) };
+    if core::arch::x86_64::__cpuid_count(7, 0).ebx & (1 << 20) == 0 {
+        crate::line!("note: no SMAP on this processor, so the user bit was not looked at");
+    } else {
+        // SAFETY: no page of this program is one that users may access, and flag AC is clear since the start.
+        unsafe { Cr4::update(|flags| flags.insert(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION)) };
+        let mut result = Ok(());
+        for user in [true, false, true] {
+            result = result.and_then(|()| load(user, (true, if user { code::PRESENT } else { 0 })));
+        }
+        // SAFETY: it was clear before.
+        unsafe { Cr4::update(|flags| flags.remove(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION)) };
+        result?;
+    }
     process.exit();
-    result
+    Ok(())
 }

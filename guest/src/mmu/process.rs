@@ -13,7 +13,8 @@ use super::tlb;
 use crate::memory;
 use core::cell::Cell;
 use isotherm_pagetable::{
-    AddressSpace, Error, ForkRule, Format, Mapping, PageRange, Resolved, Sharing, Slot, VirtAddr, WriteFault,
+    AddressSpace, Error, ForkRule, Format, Mapping, PageRange, Resolved, Sharing, Slot, TABLE_BITS, VirtAddr,
+    WriteFault,
 };
 use spin::{Mutex, MutexGuard};
 
@@ -95,7 +96,8 @@ impl<F: Format> Resolve for Faults<'_, F> {
         if error & code::PRESENT == 0 {
             // It may be there again: where a huge leaf is split or made, there is none for a moment, and query waits for
             // whoever is at it.
-            return matches!(self.process.space.query(VirtAddr(address)), Mapping::Page { .. });
+            let mapping = self.process.space.query(VirtAddr(address));
+            return matches!(mapping, Mapping::Page { attributes, .. } if !attributes.no_access);
         }
         if error != code::PRESENT | code::WRITE || !self.rules.write {
             return false;
@@ -134,7 +136,7 @@ impl<F: Format> Process<F> {
 
     /// The first page of what users have: the second entry of the root, so that with 5 levels all addresses are beyond
     /// what 4 levels reach.
-    pub const FIRST: u64 = F::ROOT.pages();
+    pub const FIRST: u64 = 1 << (F::ROOT as u32 * TABLE_BITS);
 
     /// The lock; answers other processors while it waits.
     pub fn lock(&self) -> MutexGuard<'_, ()> {

@@ -12,7 +12,7 @@ use super::{PAGES, PER_LEAF};
 use alloc::vec::Vec;
 use core::ops::Range;
 use isotherm_pagetable::{
-    Attributes, FolioView, Format, Frame, Level, Mapping, PageRange, Resolved, VirtAddr,
+    Attributes, FolioView, Format, Frame, Level, Mapping, PageRange, Resolved, TABLE_BITS, VirtAddr,
 };
 
 /// What is to be true of a page.
@@ -51,7 +51,7 @@ pub fn around(page: usize) -> Range<usize> {
 
 impl<F: Format> Subject<F> {
     /// The number of page 0 in the address space: such that a table of PMDs ends in the middle.
-    pub const FIRST: u64 = Process::<F>::FIRST + Level::Pud.pages() - PAGES as u64 / 2;
+    pub const FIRST: u64 = Process::<F>::FIRST + (1 << (Level::Pud as u32 * TABLE_BITS)) - PAGES as u64 / 2;
 
     /// A process without pages, all of which may be written.
     ///

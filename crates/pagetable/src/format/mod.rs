@@ -1,16 +1,20 @@
 //! How entries are encoded: the trait and what all formats share.
 
 mod arm64;
+mod riscv;
+mod token;
 mod x86_64;
 
-pub use arm64::{Arm64, Arm64Haf, Arm64Hafdbs, Arm64Software};
-pub use x86_64::{X86_64, X86_64La57};
+pub use arm64::{
+    ARM64_MAIR, Arm64, Arm64Haf, Arm64Hafdbs, Arm64Software, Granule, Granule4K, Granule4KLpa2, Granule16K,
+    Granule16KLpa2, Granule64K, Granule64KLpa, Haf, Hafdbs, HardwareBits, Software, Ttbr, Ttbr0, Ttbr1,
+};
+pub use riscv::{RiscV, RiscVBits, RiscVLevels, Sv39, Sv48, Sv57, Svade, Svadu};
+pub use token::Token;
+pub use x86_64::{X86_64, X86_64_PAT, X86_64La57};
 
-use crate::address::{Frame, Level};
+use crate::address::{Frame, Level, PAGE_SHIFT};
 use crate::table::Entry;
-
-/// Bits of a token that a non-present entry can hold.
-pub const TOKEN_BITS: u32 = 56;
 
 /// How the CPU caches accesses to a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -18,8 +22,11 @@ pub enum MemoryType {
     /// Ordinary memory.
     #[default]
     WriteBack,
-    /// Cached for reads, writes go through.
+    /// Cached for reads, writes go through. RISC-V has none.
     WriteThrough,
+    /// Not cached, but writes are gathered and reads may be ahead of time, as for frame buffers: WC of x86-64's PAT,
+    /// Normal-NC of arm64, NC of RISC-V.
+    WriteCombining,
     /// Registers of devices: uncached, in order.
     Device,
 }
@@ -27,8 +34,11 @@ pub enum MemoryType {
 /// What a leaf says apart from its frame. `Default` is nothing permitted, ordinary memory, clean, old.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Attributes {
-    /// User programs may access it. Without, it is for the kernel only: how `PROT_NONE` is expressed too.
+    /// User programs may access it. Without, it is for the kernel only.
     pub user: bool,
+    /// Nobody may access it, not even the kernel (`PROT_NONE`): the entry is not present for hardware, a software bit says
+    /// that a page is mapped all the same, and the rest stays for when it is permitted again.
+    pub no_access: bool,
     /// May be written. In a private mapping only exclusive folios are.
     pub write: bool,
     /// May be executed: by user programs if `user`, else by the kernel.
@@ -55,6 +65,7 @@ impl Attributes {
     pub const fn anonymous() -> Attributes {
         Attributes {
             user: true,
+            no_access: false,
             write: true,
             execute: false,
             global: false,
@@ -73,19 +84,43 @@ impl Attributes {
     }
 }
 
+/// Which half of the 64-bit addresses a tree translates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Half {
+    /// From 0 on.
+    Lower,
+    /// Up to the last address.
+    Upper,
+    /// Both, half of the table each: addresses are sign-extended.
+    Both,
+}
+
+impl Half {
+    /// Whether page numbers are all in one stretch that `bits` bits of an address translate.
+    #[inline]
+    fn holds(self, bits: u32, first: u64, end: u64) -> bool {
+        let all = 1u64 << (64 - PAGE_SHIFT);
+        let size = 1u64 << (bits - PAGE_SHIFT - u32::from(self == Half::Both));
+        (self != Half::Upper && end <= size) || (self != Half::Lower && first >= all - size && end <= all)
+    }
+}
+
 /// A page-table format. All are zero-sized types with constants and pure functions of an entry's 64 bits, so that the
 /// operations are compiled once for each.
 ///
-/// Entries that are not present are free for software: 0 is empty, others hold a token (a swap slot), see
-/// [`encode_token`].
+/// Entries that hardware takes for not present are software's: 0 is empty, others are pages that nobody may access
+/// ([`Attributes::no_access`]) or hold a [`Token`]. Where CPUs read ahead through the address in such an entry (L1TF), none
+/// of them may look like the address of memory.
 ///
 /// # Safety
 /// The operations rely on, for every present leaf `raw` and all `n` with frames below `FRAME_LIMIT`:
-/// - the frame is added to linearly: `raw + (n << 12)` is the same leaf `n` frames further on;
+/// - the frame is added to linearly: `raw + n * step(raw, level)`, wrapping, is the same leaf `n` leaves further on, within
+///   aligned stretches of `LINEAR` frames;
 /// - [`settled`](Self::settled) is true only if hardware can change no bit of the entry, whatever it accesses;
 /// - an entry is a table exactly if `is_table` says so, and `table_frame` is what `table` was given;
-/// - an entry whose two lowest bits are clear is not present, and the entry `1 << 7` no table either at any level:
-///   operations leave that where they are about to write another.
+/// - the entry `1 << 7` is neither present nor a table at any level: operations leave that where they are about to write
+///   another;
+/// - of valid entries bit 0 is set, of tokens none of `PRESENT`, and a token is not 0.
 pub unsafe trait Format: 'static {
     /// What people call it.
     const NAME: &'static str;
@@ -93,11 +128,27 @@ pub unsafe trait Format: 'static {
     const ROOT: Level;
     /// The largest leaf.
     const LARGEST_LEAF: Level;
-    /// Entries of a contiguous block: 16 on arm64, 1 where the format has none. Nothing else is supported.
+    /// The order, in frames of 4 KiB, of the smallest leaf and of a table: the granule.
+    const GRANULE: u32;
+    /// Bits of a page number that a table translates: it has `1 << TABLE_BITS` entries.
+    const TABLE_BITS: u32;
+    /// Bits of a virtual address.
+    const VA_BITS: u32;
+    /// Which addresses of 64 bits have so few.
+    const HALF: Half;
+    /// Entries of a contiguous block in the lowest tables: a power of two, 128 at the most, 1 where the format has none.
     const CONTIGUOUS: usize;
+    /// Entries of a contiguous block in the tables above.
+    const CONTIGUOUS_PMD: usize;
+    /// The bit of an entry where the frame number begins.
+    const FRAME_BIT: u32;
     /// Frames must be below this.
     const FRAME_LIMIT: u64;
-    /// The bit that makes an entry present.
+    /// Adding to an entry does not lead past a multiple of so many frames, where the number goes on in other bits.
+    const LINEAR: u64 = Self::FRAME_LIMIT;
+    /// The bit that makes an entry valid for hardware.
+    const VALID: u64;
+    /// That bit, and the one of [`Attributes::no_access`]: an entry that has one of them is a table or maps a page.
     const PRESENT: u64;
     /// The accessed bit.
     const YOUNG: u64;
@@ -110,8 +161,52 @@ pub unsafe trait Format: 'static {
     /// The software bit of [`Attributes::special`].
     const SPECIAL: u64;
 
+    /// What a valid leaf of the lowest level grows by from one to the next.
+    const STEP: u64 = 1 << (Self::GRANULE + Self::FRAME_BIT);
+
     /// Whether the tree translates the page numbers `first..end`, `first < end`.
-    fn translates(first: u64, end: u64) -> bool;
+    fn translates(first: u64, end: u64) -> bool {
+        Self::HALF.holds(Self::VA_BITS, first, end)
+    }
+    /// Bits of a page number that lie below this level's index.
+    #[inline(always)]
+    fn shift(level: Level) -> u32 {
+        Self::GRANULE + level as u32 * Self::TABLE_BITS
+    }
+    /// Pages under one entry of this level.
+    #[inline(always)]
+    fn pages(level: Level) -> u64 {
+        1 << Self::shift(level)
+    }
+    /// Pages under a whole table of this level.
+    #[inline(always)]
+    fn table_pages(level: Level) -> u64 {
+        Self::pages(level) << Self::TABLE_BITS
+    }
+    /// Which entry of a table of this level translates the page.
+    #[inline(always)]
+    fn index(level: Level, page: u64) -> usize {
+        let bits = Self::VA_BITS - PAGE_SHIFT;
+        let index = (page >> Self::shift(level)) as usize & ((1 << Self::TABLE_BITS) - 1);
+        // A root of fewer entries than other tables: what is above the address says which half it is.
+        let root = Self::shift(Self::ROOT);
+        if bits < root + Self::TABLE_BITS && level == Self::ROOT {
+            index & ((1 << (bits - root)) - 1)
+        } else {
+            index
+        }
+    }
+    /// Entries of a contiguous block of this level.
+    #[inline(always)]
+    fn contiguous(level: Level) -> usize {
+        match level {
+            Level::Pte => Self::CONTIGUOUS,
+            Level::Pmd => Self::CONTIGUOUS_PMD,
+            _ => 1,
+        }
+    }
+    /// Whether leaves of this level can be cached like that.
+    fn supports(level: Level, memory: MemoryType) -> bool;
     /// The entry that refers to a lower table.
     fn table(frame: Frame) -> u64;
     /// Whether a present entry of this level refers to a lower table.
@@ -124,6 +219,18 @@ pub unsafe trait Format: 'static {
     fn frame(raw: u64) -> Frame;
     /// What a leaf says apart from the frame.
     fn attributes(raw: u64) -> Attributes;
+    /// What a leaf of this level grows by, wrapping, to be that of the frames that follow its own.
+    #[inline(always)]
+    fn step(_raw: u64, level: Level) -> u64 {
+        Self::pages(level) << Self::FRAME_BIT
+    }
+    /// Bits of a token's value.
+    const TOKEN_BITS: u32;
+    /// The entry that holds a token, without [`EXCLUSIVE`](Self::EXCLUSIVE), which is kept as in a leaf. The value is below
+    /// `1 << TOKEN_BITS`.
+    fn token(value: u64) -> u64;
+    /// The value of the token in an entry that is neither present nor empty.
+    fn token_value(raw: u64) -> u64;
     /// The same leaf for another level, its frame unchanged.
     fn at_level(raw: u64, level: Level) -> u64;
     /// May be written.
@@ -160,20 +267,22 @@ pub unsafe trait Format: 'static {
     }
 
     /// The entries from `index` on that the architecture holds to be one batch: what is left of a contiguous block,
-    /// else 1 (the seed's `pte_batch_remaining`).
+    /// of so many entries, else 1 (the seed's `pte_batch_remaining`).
     #[inline]
-    fn batch_remaining(raw: u64, index: usize) -> usize {
-        if Self::CONTIGUOUS > 1 && raw & Self::CONT != 0 {
-            Self::CONTIGUOUS - index % Self::CONTIGUOUS
-        } else {
-            1
-        }
+    fn batch_remaining(raw: u64, index: usize, block: usize) -> usize {
+        if Self::CONTIGUOUS > 1 && raw & Self::CONT != 0 { block - index % block } else { 1 }
     }
 
-    /// Whether the entry is a leaf or a table.
+    /// Whether the entry is a leaf, of a page that nobody may access too, or a table.
     #[inline]
     fn is_present(raw: u64) -> bool {
         raw & Self::PRESENT != 0
+    }
+
+    /// Whether hardware follows the entry.
+    #[inline]
+    fn is_valid(raw: u64) -> bool {
+        raw & Self::VALID != 0
     }
 
     /// Is young.
@@ -181,20 +290,4 @@ pub unsafe trait Format: 'static {
     fn is_young(raw: u64) -> bool {
         raw & Self::YOUNG != 0
     }
-}
-
-/// The non-present entry that holds a token.
-///
-/// The two lowest bits stay clear, which both architectures take for not present whatever the other bits are.
-#[inline]
-#[must_use]
-pub const fn encode_token(token: u64) -> Option<u64> {
-    if token == 0 || token >> TOKEN_BITS != 0 { None } else { Some(token << 2) }
-}
-
-/// The token of a non-present entry that is not empty.
-#[inline]
-#[must_use]
-pub const fn decode_token(raw: u64) -> u64 {
-    raw >> 2
 }

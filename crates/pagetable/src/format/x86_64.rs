@@ -8,14 +8,20 @@
 //! | 3, 4 | write-through, cache disable | | 12..=51 | frame |
 //! | 5 | accessed | | 58 | software: dirty although read-only |
 //! | 6 | dirty | | 63 | no execute |
-//! | 7 | leaf, above the PTE level | | | |
+//! | 7 | leaf, above the PTE level | | 11 | software: nobody may access it (not present) |
 //!
 //! A read-only entry with the dirty bit would be a page of a shadow stack once CET is on. So a dirty page that is
-//! write-protected keeps that in bit 58 instead, and the two bits are never both set. The PAT bit stays clear: the
-//! caching types are those that the two other bits select from the PAT as it is after reset.
+//! write-protected keeps that in bit 58 instead, and the two bits are never both set.
+//!
+//! `IA32_PAT` must hold [`X86_64_PAT`]: 0 = WB, 1 = WC, 3 = UC, 6 = WT. Write-through needs the PAT bit, and is for PTEs only. A
+//! kernel that leaves the register as it is after reset gets write-through for write-combining, and UC- for write-through.
+//!
+//! CPUs with L1TF read ahead through the address of an entry that is not present. So of a page that nobody may access the
+//! frame stands inverted there, as in Linux, and a token as [`Place`] says.
 
-use super::{Attributes, Format, MemoryType};
-use crate::address::{Frame, Level};
+use super::token::Place;
+use super::{Attributes, Format, Half, MemoryType};
+use crate::address::{Frame, Level, TABLE_BITS};
 
 const PRESENT: u64 = 1 << 0;
 const WRITE: u64 = 1 << 1;
@@ -25,9 +31,12 @@ const CACHE_DISABLE: u64 = 1 << 4;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const LARGE: u64 = 1 << 7;
+/// The same bit of a PTE.
+const PAT: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
 const SPECIAL: u64 = 1 << 9;
 const EXCLUSIVE: u64 = 1 << 10;
+const NO_ACCESS: u64 = 1 << 11;
 const FRAME: u64 = ((1 << 52) - 1) & !0xfff;
 const SAVED_DIRTY: u64 = 1 << 58;
 const NO_EXECUTE: u64 = 1 << 63;
@@ -35,6 +44,18 @@ const NO_EXECUTE: u64 = 1 << 63;
 const SAVE: u32 = 52;
 
 const _: () = assert!(DIRTY << SAVE == SAVED_DIRTY);
+
+/// Bits 12..=50 hold the low 39 bits, 53..=61 the rest.
+const TOKEN: Place = Place { low: 12, bits: 39, ones: 1 << 51, high: 53 };
+
+/// The bits that the frame is inverted by: all, if hardware does not follow the entry.
+#[inline(always)]
+fn inversion(raw: u64) -> u64 {
+    (raw & PRESENT).wrapping_sub(1)
+}
+
+/// What `IA32_PAT` must hold for the memory types of these formats; as Linux has it but for entries that are not used.
+pub const X86_64_PAT: u64 = 0x0004_0106_0007_0106;
 
 /// x86-64 with 4 levels: 48-bit addresses, sign-extended.
 #[derive(Clone, Copy, Debug)]
@@ -44,13 +65,6 @@ pub struct X86_64;
 #[derive(Clone, Copy, Debug)]
 pub struct X86_64La57;
 
-/// Whether the page numbers are all in the lower or all in the upper half of `bits`-bit addresses.
-fn canonical(bits: u32, first: u64, end: u64) -> bool {
-    let half = 1u64 << (bits - 1 - 12);
-    let all = 1u64 << (64 - 12);
-    end <= half || (first >= all - half && end <= all)
-}
-
 macro_rules! x86_64 {
     ($name:ty, $text:literal, $root:expr, $bits:literal) => {
         // SAFETY: the frame stands at bits 12..=51, so frames are added to linearly; hardware sets only A, and D if the
@@ -59,9 +73,16 @@ macro_rules! x86_64 {
             const NAME: &'static str = $text;
             const ROOT: Level = $root;
             const LARGEST_LEAF: Level = Level::Pud;
+            const GRANULE: u32 = 0;
+            const TABLE_BITS: u32 = TABLE_BITS;
+            const VA_BITS: u32 = $bits;
+            const HALF: Half = Half::Both;
             const CONTIGUOUS: usize = 1;
+            const CONTIGUOUS_PMD: usize = 1;
+            const FRAME_BIT: u32 = 12;
             const FRAME_LIMIT: u64 = 1 << 40;
-            const PRESENT: u64 = PRESENT;
+            const VALID: u64 = PRESENT;
+            const PRESENT: u64 = PRESENT | NO_ACCESS;
             const YOUNG: u64 = ACCESSED;
             const STATE: u64 = ACCESSED | DIRTY | SAVED_DIRTY;
             const CONT: u64 = 0;
@@ -69,9 +90,29 @@ macro_rules! x86_64 {
             const SPECIAL: u64 = SPECIAL;
             const HARDWARE_YOUNG: bool = true;
             const HARDWARE_DIRTY: bool = true;
+            const TOKEN_BITS: u32 = 48;
 
-            fn translates(first: u64, end: u64) -> bool {
-                canonical($bits, first, end)
+            #[inline(always)]
+            fn step(raw: u64, level: Level) -> u64 {
+                let inversion = inversion(raw);
+                // Inverted, the frame counts down.
+                ((Self::pages(level) << 12) ^ inversion).wrapping_sub(inversion)
+            }
+
+            #[inline]
+            fn token(value: u64) -> u64 {
+                TOKEN.encode(value)
+            }
+
+            #[inline]
+            fn token_value(raw: u64) -> u64 {
+                TOKEN.decode(raw, Self::TOKEN_BITS)
+            }
+
+            #[inline]
+            fn supports(level: Level, memory: MemoryType) -> bool {
+                // Of a large leaf the PAT bit is one of the address.
+                level == Level::Pte || memory != MemoryType::WriteThrough
             }
 
             #[inline]
@@ -91,15 +132,17 @@ macro_rules! x86_64 {
             }
 
             fn leaf(level: Level, frame: Frame, a: Attributes) -> u64 {
-                let mut raw = frame.address() & FRAME | PRESENT;
+                let mut raw = if a.no_access { NO_ACCESS } else { PRESENT };
+                raw |= (frame.address() ^ inversion(raw)) & FRAME;
                 let mut set = |on: bool, bits: u64| raw |= if on { bits } else { 0 };
                 set(level != Level::Pte, LARGE);
                 set(a.user, USER);
                 set(a.write, WRITE);
                 set(!a.execute, NO_EXECUTE);
                 set(a.global, GLOBAL);
-                set(a.memory != MemoryType::WriteBack, WRITE_THROUGH);
-                set(a.memory == MemoryType::Device, CACHE_DISABLE);
+                set(matches!(a.memory, MemoryType::WriteCombining | MemoryType::Device), WRITE_THROUGH);
+                set(matches!(a.memory, MemoryType::WriteThrough | MemoryType::Device), CACHE_DISABLE);
+                set(a.memory == MemoryType::WriteThrough, PAT);
                 set(a.young, ACCESSED);
                 set(a.dirty, if a.write { DIRTY } else { SAVED_DIRTY });
                 set(a.exclusive, EXCLUSIVE);
@@ -109,19 +152,21 @@ macro_rules! x86_64 {
 
             #[inline]
             fn frame(raw: u64) -> Frame {
-                Frame((raw & FRAME) >> 12)
+                Frame(((raw ^ inversion(raw)) & FRAME) >> 12)
             }
 
             #[inline]
             fn attributes(raw: u64) -> Attributes {
                 Attributes {
                     user: raw & USER != 0,
+                    no_access: raw & PRESENT == 0,
                     write: raw & WRITE != 0,
                     execute: raw & NO_EXECUTE == 0,
                     global: raw & GLOBAL != 0,
                     memory: match (raw & CACHE_DISABLE != 0, raw & WRITE_THROUGH != 0) {
-                        (true, _) => MemoryType::Device,
-                        (false, true) => MemoryType::WriteThrough,
+                        (true, true) => MemoryType::Device,
+                        (true, false) => MemoryType::WriteThrough,
+                        (false, true) => MemoryType::WriteCombining,
                         (false, false) => MemoryType::WriteBack,
                     },
                     young: raw & ACCESSED != 0,

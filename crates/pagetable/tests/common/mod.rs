@@ -26,6 +26,19 @@ pub fn pages(first: u64, pages: u64) -> PageRange {
     PageRange::with_pages(VirtAddr::of_page(first), pages).unwrap()
 }
 
+/// Swaps out whatever page is mapped there, or finds that there is none.
+pub fn swap_out<F: Format, M: Machine, B: Batching>(
+    space: &AddressSpace<'_, F, M, B>,
+    at: VirtAddr,
+    token: u64,
+    gather: &mut Gather<'_, M>,
+) -> Result<bool, Error> {
+    match space.query(at) {
+        Mapping::Page { frame, .. } => space.swap_out(at, frame, token, gather),
+        _ => Err(Error::NotMapped),
+    }
+}
+
 /// The address of a page.
 pub fn at(page: u64) -> VirtAddr {
     VirtAddr::of_page(page)

@@ -13,6 +13,7 @@ pub unsafe trait Changed: 'static {
     const NAME: &'static str;
     const ROOT: Level = <Self::Of as Format>::ROOT;
     const LARGEST_LEAF: Level = <Self::Of as Format>::LARGEST_LEAF;
+    const TABLE_BITS: u32 = <Self::Of as Format>::TABLE_BITS;
     fn translates(first: u64, end: u64) -> bool {
         Self::Of::translates(first, end)
     }
@@ -37,8 +38,16 @@ unsafe impl<C: Changed> Format for Wrap<C> {
     const NAME: &'static str = C::NAME;
     const ROOT: Level = C::ROOT;
     const LARGEST_LEAF: Level = C::LARGEST_LEAF;
+    const GRANULE: u32 = C::Of::GRANULE;
+    const TABLE_BITS: u32 = C::TABLE_BITS;
+    const VA_BITS: u32 = C::Of::VA_BITS;
+    const HALF: Half = C::Of::HALF;
     const CONTIGUOUS: usize = C::Of::CONTIGUOUS;
+    const CONTIGUOUS_PMD: usize = C::Of::CONTIGUOUS_PMD;
+    const FRAME_BIT: u32 = C::Of::FRAME_BIT;
+    const LINEAR: u64 = C::Of::LINEAR;
     const FRAME_LIMIT: u64 = C::Of::FRAME_LIMIT;
+    const VALID: u64 = C::Of::VALID;
     const PRESENT: u64 = C::Of::PRESENT;
     const YOUNG: u64 = C::Of::YOUNG;
     const STATE: u64 = C::Of::STATE;
@@ -47,6 +56,7 @@ unsafe impl<C: Changed> Format for Wrap<C> {
     const SPECIAL: u64 = C::Of::SPECIAL;
     const HARDWARE_YOUNG: bool = C::Of::HARDWARE_YOUNG;
     const HARDWARE_DIRTY: bool = C::Of::HARDWARE_DIRTY;
+    const TOKEN_BITS: u32 = C::Of::TOKEN_BITS;
 
     fn translates(first: u64, end: u64) -> bool {
         C::translates(first, end)
@@ -62,6 +72,10 @@ unsafe impl<C: Changed> Format for Wrap<C> {
         frame(raw: u64) -> Frame;
         attributes(raw: u64) -> Attributes;
         at_level(raw: u64, level: Level) -> u64;
+        supports(level: Level, memory: MemoryType) -> bool;
+        step(raw: u64, level: Level) -> u64;
+        token(value: u64) -> u64;
+        token_value(raw: u64) -> u64;
         is_writable(raw: u64) -> bool;
         is_dirty(raw: u64) -> bool;
         any_dirty(or: u64, and: u64) -> bool;

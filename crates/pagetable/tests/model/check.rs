@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use isotherm_pagetable::*;
 
 use super::naive::{Contents, Place};
-use super::{REGIONS, TOKENS, World, ZEROS_ORDER};
+use super::{TOKENS, World, ZEROS_ORDER};
 
 /// What a user of the tables can tell of a page, apart from which frame it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,7 +13,7 @@ pub struct State {
     space: usize,
     page: u64,
     value: Option<u64>,
-    token: Option<u64>,
+    token: Option<Token>,
     level: Level,
     attributes: Attributes,
     /// Order, mappings, references and pins of the folio.
@@ -26,19 +26,19 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let mut maps: HashMap<Frame, u32> = HashMap::new();
         for (s, space) in self.spaces.iter().enumerate() {
             let mut seen = 0;
-            for region in REGIONS {
+            for region in Self::regions() {
                 let each = |run: MappedRun| {
-                    for n in 0..run.pages {
+                    for n in 0..run.pages >> F::GRANULE {
                         seen += 1;
-                        self.check_page(s, run.at.page() + n, n, &run, &mut maps);
+                        self.check_page(s, Self::page_of(run.at) + n, n, &run, &mut maps);
                     }
                 };
-                space.real.runs(region.range(), each).expect("runs");
+                space.real.runs(Self::span(region.first, region.pages), each).expect("runs");
             }
             assert_eq!(seen, space.model.len(), "pages of space {s}");
             let guard = self.machine.read_lock();
             for (page, _) in space.model.iter().step_by(97) {
-                let at = VirtAddr::of_page(page);
+                let at = Self::at(page);
                 assert_eq!(space.real.lookup(&guard, at), space.real.query(at));
             }
         }
@@ -66,22 +66,26 @@ impl<F: Format, B: Batching> World<'_, F, B> {
 
     fn check_page(&self, s: usize, page: u64, n: u64, run: &MappedRun, maps: &mut HashMap<Frame, u32>) {
         match (self.spaces[s].model.get(page), run.mapping) {
-            (Some(Place::Token(token)), Mapping::Token(real)) => assert_eq!(*token, real),
+            (Some(Place::Token(token)), Mapping::Token(real)) => assert_eq!(*token, real.value),
             (Some(Place::Page(model)), Mapping::Page { frame, attributes, contiguous, level }) => {
-                let frame = frame.add(n);
+                let frame = Self::frame(frame, n);
                 // Hardware takes the first frame of a block or leaf to be aligned as its address is.
-                let size = level.pages() * if contiguous { F::CONTIGUOUS as u64 } else { 1 };
-                assert_eq!(frame.0 % size, page % size, "page {page:#x} of space {s} is misaligned");
+                let size = F::pages(level) * if contiguous { F::contiguous(level) as u64 } else { 1 };
+                assert_eq!(
+                    frame.0 % size,
+                    (page << F::GRANULE) % size,
+                    "page {page:#x} of space {s} is misaligned"
+                );
                 if !attributes.special {
                     let folio = FolioView::of(self.machine, frame).expect("a folio");
-                    *maps.entry(folio.head()).or_default() += 1;
+                    *maps.entry(folio.head()).or_default() += 1 << F::GRANULE;
                 }
                 if let Contents::Device(expected) = model.contents {
                     assert_eq!(frame, expected, "page {page:#x} of space {s}");
                 }
                 let found = self.machine.host.read(frame.address());
                 assert_eq!(found, model.contents.value(), "contents of page {page:#x} of space {s}");
-                assert_eq!(attributes.user, model.protection.user, "page {page:#x} of space {s}");
+                assert_eq!(attributes.no_access, !model.protection.user, "page {page:#x} of space {s}");
                 assert_eq!(attributes.execute, model.protection.execute, "page {page:#x} of space {s}");
                 assert!(
                     model.protection.write || !attributes.write,
@@ -114,7 +118,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
                     attributes: Attributes::default(),
                     folio: None,
                 };
-                match space.real.query(VirtAddr::of_page(page)) {
+                match space.real.query(Self::at(page)) {
                     Mapping::None => {}
                     Mapping::Token(token) => state.token = Some(token),
                     Mapping::Page { frame, level, mut attributes, .. } => {
@@ -144,7 +148,11 @@ impl<F: Format, B: Batching> World<'_, F, B> {
             drop(file);
         }
         for n in 0..1 << ZEROS_ORDER {
-            assert_eq!(self.machine.host.read(self.zeros.frame().add(n).address()), Some(0), "the zero page");
+            assert_eq!(
+                self.machine.host.read(Self::frame(self.zeros.frame(), n).address()),
+                Some(0),
+                "the zero page"
+            );
         }
         self.check_tokens();
         let (machine, free) = (self.machine, self.free);

@@ -108,7 +108,9 @@ impl Cpu {
             let (mut level, mut frame) = (F::ROOT, space.root);
             loop {
                 // SAFETY: the frame is a table of a tree that this thread, the only one, is changing.
-                let raw = unsafe { machine.table(frame).as_ref() }.entries()[level.index(page)].load();
+                let entry =
+                    unsafe { machine.table(frame).cast::<Entry>().add(F::index(level, page)).as_ref() };
+                let raw = entry.load();
                 match level.below() {
                     Some(below) if raw != 0 && F::is_table(level, raw) => {
                         (level, frame) = (below, F::table_frame(raw));
@@ -149,7 +151,7 @@ impl Cpu {
         let at = VirtAddr::of_page(page);
         let frame = space.access(&guard, at, access)?;
         if let Mapping::Page { level, contiguous, attributes, .. } = space.lookup(&guard, at) {
-            let pages = level.pages() * if contiguous { F::CONTIGUOUS as u64 } else { 1 };
+            let pages = F::pages(level) * if contiguous { F::contiguous(level) as u64 } else { 1 };
             let mut tlb = self.tlb();
             // What did not permit the access is replaced.
             tlb.held.retain(|cached| !covers(cached));
@@ -213,6 +215,13 @@ unsafe impl Frames for Cpu {
     unsafe fn retire_table(&self, frame: Frame) {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.host.retire_table(frame) };
+    }
+    fn alloc_table_of(&self, order: Order) -> Option<Frame> {
+        self.host.alloc_table_of(order)
+    }
+    unsafe fn retire_table_of(&self, frame: Frame, order: Order) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.host.retire_table_of(frame, order) };
     }
     fn alloc_folio(&self, order: Order) -> Option<Frame> {
         self.host.alloc_folio(order)

@@ -3,7 +3,7 @@
 use isotherm_pagetable::*;
 
 use super::naive::{Contents, Place};
-use super::{REGIONS, SPACES, Space, World};
+use super::{SPACES, Space, World};
 
 impl<F: Format, B: Batching> World<'_, F, B> {
     pub(super) fn fork(&mut self) {
@@ -20,8 +20,8 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let mut slots = [Slot::default(); 4];
         let mut gather = space.real.gather(&mut slots);
         let mut copies = 0;
-        for region in REGIONS {
-            let (range, sharing) = (region.range(), region.usage.sharing());
+        for region in Self::regions() {
+            let (range, sharing) = (Self::span(region.first, region.pages), region.usage.sharing());
             let own = |place: &Place| !matches!(place, Place::Page(page) if matches!(page.contents, Contents::Shared(_)));
             let refault = refault && !Self::pages(range).filter_map(|page| model.get(page)).any(own);
             let rule = if refault { ForkRule::Refault } else { ForkRule::Copy(sharing) };
@@ -32,7 +32,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
             for (at, page) in model.pages_mut(Self::pages(range)) {
                 page.young = false;
                 // A pinned page was copied: the child's is new.
-                let real = child.query(VirtAddr::of_page(at));
+                let real = child.query(Self::at(at));
                 let copied = matches!(real, Mapping::Page { attributes, .. } if attributes.exclusive);
                 assert!(!copied || pinned, "page {at:#x} belongs to parent and child alike");
                 page.dirty = sharing == Sharing::Private && (page.dirty || copied);
@@ -67,7 +67,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let same = |p: &u64| of(*p) == of(page);
         let before = (region.first..page).rev().take_while(same).count() as u64;
         let after = (page + 1..region.end()).take_while(same).count() as u64;
-        PageRange::with_pages(VirtAddr::of_page(page - before), before + 1 + after).expect("a range")
+        Self::span(page - before, before + 1 + after)
     }
 
     /// An access as a CPU makes it, its faults resolved as a kernel does.
@@ -85,7 +85,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
             tries += 1;
             assert!(tries < 8, "a fault is not resolved: page {page:#x}");
             let space = &self.spaces[s];
-            let result = self.machine.access(&space.real, page, access);
+            let result = self.machine.access(&space.real, Self::at(page).page(), access);
             let permits = space.model.page(page).is_some_and(|model| model.permits(access));
             match result {
                 Ok(found) => {
@@ -93,7 +93,8 @@ impl<F: Format, B: Batching> World<'_, F, B> {
                     break found;
                 }
                 Err(Fault::NotPresent) => {
-                    assert!(space.model.page(page).is_none(), "page {page:#x} is gone");
+                    let permitted = space.model.page(page).is_some_and(|page| page.protection.user);
+                    assert!(!permitted, "page {page:#x} is gone");
                     return;
                 }
                 Err(Fault::Protection) if !permits => return,
@@ -102,7 +103,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
                     self.write_fault(s, page, fault);
                 }
                 Err(Fault::Old | Fault::Clean) => {
-                    space.real.mark_accessed(VirtAddr::of_page(page), write).expect("marked");
+                    space.real.mark_accessed(Self::at(page), write).expect("marked");
                 }
             }
         };
@@ -124,22 +125,21 @@ impl<F: Format, B: Batching> World<'_, F, B> {
 
     fn write_fault(&mut self, s: usize, page: u64, fault: WriteFault) {
         let space = &mut self.spaces[s];
-        let resolved = space.real.write_fault(VirtAddr::of_page(page), fault);
+        let resolved = space.real.write_fault(Self::at(page), fault);
         let (copied, alone, reached) = match resolved {
-            Ok(Resolved::Copied(1)) => (true, true, "page copied"),
+            Ok(Resolved::Copied(n)) if n == 1 << F::GRANULE => (true, true, "page copied"),
             Ok(Resolved::Copied(_)) => (true, false, "folio copied"),
-            Ok(Resolved::Reused(1)) => (false, true, "page reused"),
+            Ok(Resolved::Reused(n)) if n == 1 << F::GRANULE => (false, true, "page reused"),
             Ok(Resolved::Reused(_)) => (false, false, "folio reused"),
             Ok(Resolved::Writable) => (false, false, "writable already"),
             Err(why) => panic!("write fault: {why}"),
         };
         self.reached.entry(reached).and_modify(|n| *n += 1).or_insert(1);
-        let first = fault.bounds.start().page();
-        for (at, model) in space.model.pages_mut(first..first + fault.bounds.pages()) {
+        for (at, model) in space.model.pages_mut(Self::pages(fault.bounds)) {
             if at.abs_diff(page) > if alone { 0 } else { 512 } {
                 continue;
             }
-            let Mapping::Page { frame, attributes, .. } = space.real.query(VirtAddr::of_page(at)) else {
+            let Mapping::Page { frame, attributes, .. } = space.real.query(Self::at(at)) else {
                 panic!("page {at:#x} is gone")
             };
             let anon = FolioView::of(self.machine, frame).is_ok_and(|folio| folio.kind() == FolioKind::Anon);
@@ -164,7 +164,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         }
         let s = self.space();
         let page = self.a_page(s);
-        match self.spaces[s].real.pin(VirtAddr::of_page(page)) {
+        match self.spaces[s].real.pin(Self::at(page)) {
             Ok(pinned) => self.pins.push(pinned),
             Err(why) => assert!(matches!(why, Error::NotMapped | Error::NotPermitted), "{why}"),
         }

@@ -78,7 +78,7 @@ impl Use {
     }
 }
 
-/// A mapping of a space, as large as a VMA would be.
+/// A mapping of a space, as large as a VMA would be. Pages are counted in those of the format.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     first: u64,
@@ -94,21 +94,22 @@ impl Region {
     fn end(&self) -> u64 {
         self.first + self.pages
     }
-
-    /// Where a folio of this use ends at the latest that is mapped here: it may reach into the region that follows.
-    fn reach(&self) -> u64 {
-        let follows = REGIONS.iter().find(|next| next.first == self.end() && next.usage == self.usage);
-        follows.map_or(self.end(), Region::end)
-    }
-
-    fn range(&self) -> PageRange {
-        PageRange::with_pages(VirtAddr::of_page(self.first), self.pages).expect("a range")
-    }
 }
 
 /// The regions of an address space. Borders of tables and huge leaves lie within, and one region begins in the middle
 /// of the contiguous block that the one before ends in.
-const REGIONS: [Region; 6] = if cfg!(miri) { FEW_PAGES } else { MANY_PAGES };
+fn regions<F: Format>() -> [Region; 6] {
+    let mut regions = match F::GRANULE {
+        _ if cfg!(miri) => FEW_PAGES,
+        0 => MANY_PAGES,
+        _ => LARGE_PAGES,
+    };
+    if F::VA_BITS < 40 {
+        // Not in the hole between the halves.
+        regions[3].first -= 3 << 25;
+    }
+    regions
+}
 
 const MANY_PAGES: [Region; 6] = [
     Region::new(512, 1536, Use::Anon),
@@ -117,6 +118,16 @@ const MANY_PAGES: [Region; 6] = [
     Region::new((1 << 27) - 300, 900, Use::FilePrivate),
     Region::new(1 << 20, 1024, Use::FileShared),
     Region::new((1 << 21) - 40, 640, Use::Device),
+];
+
+/// For tables of 2048 or 8192 entries, and blocks of 128, of larger pages.
+const LARGE_PAGES: [Region; 6] = [
+    Region::new(8192 - 100, 400, Use::Anon),
+    Region::new((1 << 18) - 150, 263, Use::Anon),
+    Region::new((1 << 18) + 113, 168, Use::Anon),
+    Region::new((1 << 27) - 140, 300, Use::FilePrivate),
+    Region::new(1 << 20, 200, Use::FileShared),
+    Region::new((1 << 21) - 40, 340, Use::Device),
 ];
 
 /// The same in small, for an interpreter.
@@ -176,8 +187,8 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
     pub fn with_files(machine: &'m Cpu, seed: u64, huge: bool, orders: &[u8]) -> Self {
         let free = machine.host.free_frames();
         let zeros = Block::new(
-            take(&machine.host, ZEROS_ORDER).expect("frames"),
-            Order::new(ZEROS_ORDER).expect("an order"),
+            take(&machine.host, Self::order(ZEROS_ORDER)).expect("frames"),
+            Order::new(Self::order(ZEROS_ORDER)).expect("an order"),
         );
         // SAFETY: it was just taken.
         let zeros = unsafe { Unique::new(machine, OwnedBlock::new(zeros)) };
@@ -200,10 +211,12 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
         let real = AddressSpace::new(machine, 0).expect("a space");
         world.spaces.push(Space { real, model: Naive::default() });
         for &order in orders {
-            let head = take(&machine.host, order).expect("frames");
-            let folio = prepare(machine, head, order, FolioKind::File).expect("a folio");
-            let contents =
-                (0..1 << order).map(|n| Rc::new(Cell::new(world.write_stamp(head.add(n))))).collect();
+            let order = order.min(MAX_ORDER.get() - F::GRANULE as u8);
+            let head = take(&machine.host, Self::order(order)).expect("frames");
+            let folio = prepare(machine, head, Self::order(order), FolioKind::File).expect("a folio");
+            let contents = (0..1 << order)
+                .map(|n| Rc::new(Cell::new(world.write_stamp(Self::frame(head, n)))))
+                .collect();
             world.files.push((folio, contents));
         }
         world
@@ -221,8 +234,52 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
         F::CONTIGUOUS == 1 && !self.huge
     }
 
+    fn regions() -> [Region; 6] {
+        regions::<F>()
+    }
+
+    /// The first page of 4 KiB of the addresses that the format translates.
+    const BASE: u64 =
+        if matches!(F::HALF, Half::Upper) { (1 << 52) - (1 << (F::VA_BITS - PAGE_SHIFT)) } else { 0 };
+
+    fn at(page: u64) -> VirtAddr {
+        VirtAddr::of_page(Self::BASE + (page << F::GRANULE))
+    }
+
+    fn page_of(at: VirtAddr) -> u64 {
+        (at.page() - Self::BASE) >> F::GRANULE
+    }
+
+    fn span(first: u64, pages: u64) -> PageRange {
+        PageRange::with_pages(Self::at(first), pages << F::GRANULE).expect("a range")
+    }
+
+    fn first(range: PageRange) -> u64 {
+        Self::page_of(range.start())
+    }
+
+    fn count(range: PageRange) -> u64 {
+        range.pages() >> F::GRANULE
+    }
+
+    /// The frame of a page so many after that of this frame.
+    fn frame(first: Frame, n: u64) -> Frame {
+        first.add(n << F::GRANULE)
+    }
+
+    /// The order of so many pages.
+    fn order(order: u8) -> u8 {
+        order + F::GRANULE as u8
+    }
+
+    /// Where a folio of this use ends at the latest that is mapped here: it may reach into the region that follows.
+    fn reach(region: Region) -> u64 {
+        let follows = |next: &&Region| next.first == region.end() && next.usage == region.usage;
+        Self::regions().iter().find(follows).map_or(region.end(), Region::end)
+    }
+
     fn region_of(page: u64) -> Region {
-        *REGIONS.iter().find(|r| (r.first..r.end()).contains(&page)).expect("a page of a region")
+        *Self::regions().iter().find(|r| (r.first..r.end()).contains(&page)).expect("a page of a region")
     }
 
     fn space(&mut self) -> usize {
@@ -231,7 +288,7 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
 
     /// A random range within a region: often one page, often a whole table or block.
     fn range(&mut self) -> PageRange {
-        let region = self.random.of(&REGIONS);
+        let region = self.random.of(&Self::regions());
         let mut start = region.first + self.random.below(region.pages);
         let len = match self.random.below(6) {
             0 => 1,
@@ -248,16 +305,16 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
             _ => self.random.below(200) + 1,
         };
         let start = start.max(region.first);
-        PageRange::with_pages(VirtAddr::of_page(start), len.min(region.end() - start)).expect("a range")
+        Self::span(start, len.min(region.end() - start))
     }
 
     fn pages(range: PageRange) -> std::ops::Range<u64> {
-        range.start().page()..range.start().page() + range.pages()
+        Self::first(range)..Self::first(range) + Self::count(range)
     }
 
     /// A page of the space, one that is mapped if there is one, mostly.
     fn a_page(&mut self, s: usize) -> u64 {
-        let region = self.random.of(&REGIONS);
+        let region = self.random.of(&Self::regions());
         let page = region.first + self.random.below(region.pages);
         if self.random.one_in(8) {
             return page;

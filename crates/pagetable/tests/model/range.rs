@@ -3,20 +3,20 @@
 use isotherm_pagetable::*;
 
 use super::naive::{Contents, Page, Place};
-use super::{Region, TOKENS, Use, World, ZEROS_ORDER, prepare, take};
+use super::{Cpu, Region, TOKENS, Use, World, ZEROS_ORDER, prepare, take};
 
-impl<F: Format, B: Batching> World<'_, F, B> {
+impl<'m, F: Format, B: Batching> World<'m, F, B> {
     pub(super) fn map(&mut self) {
         let s = self.space();
         let range = self.range();
-        let region = Self::region_of(range.start().page());
+        let region = Self::region_of(Self::first(range));
         let largest = if self.huge && self.random.one_in(2) { Level::Pud } else { Level::Pte };
-        if largest > Level::Pte && self.random.one_in(2) {
-            return self.map_huge(s, range.start().page() & !511, region);
+        if F::GRANULE == 0 && largest > Level::Pte && self.random.one_in(2) {
+            return self.map_huge(s, Self::first(range) & !511, region);
         }
         match region.usage {
             Use::Anon if self.random.one_in(12) => self.map_zeros(s, range),
-            Use::Anon => self.map_anon(s, range.start().page(), region, largest),
+            Use::Anon => self.map_anon(s, Self::first(range), region, largest),
             Use::FilePrivate | Use::FileShared => self.map_file(s, range, largest),
             Use::Device => {
                 // Aligned as the addresses are, or not.
@@ -37,13 +37,13 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         contents: impl Fn(u64) -> Contents,
     ) {
         let result = self.spaces[s].real.map(range, first, attributes, largest);
-        let start = range.start().page();
+        let start = Self::first(range);
         let model = &mut self.spaces[s].model;
         let done = match result {
-            Ok(()) => range.pages(),
+            Ok(()) => Self::count(range),
             Err(stopped) => {
                 assert_eq!(stopped.why, Error::Occupied);
-                let at = stopped.at.page();
+                let at = Self::page_of(stopped.at);
                 assert!(model.get(at).is_some(), "{stopped}, but nothing is there");
                 at - start
             }
@@ -58,7 +58,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         if page < region.first || page + 512 > region.end() {
             return;
         }
-        let range = PageRange::with_pages(VirtAddr::of_page(page), 512).expect("a range");
+        let range = Self::span(page, 512);
         let unmap = !self.random.one_in(4);
         self.zap_range(s, range, unmap);
         match region.usage {
@@ -93,33 +93,33 @@ impl<F: Format, B: Batching> World<'_, F, B> {
     }
 
     fn map_device(&mut self, s: usize, range: PageRange, skew: u64, largest: Level) {
-        let first = Frame(super::DEVICE + range.start().page() + skew);
+        let first = Frame((super::DEVICE + Self::first(range) + skew) << F::GRANULE);
         let attributes =
             Attributes { write: true, special: true, memory: MemoryType::Device, ..Attributes::file() };
-        self.map_pages(s, range, first, attributes, largest, |n| Contents::Device(first.add(n)));
+        self.map_pages(s, range, first, attributes, largest, |n| Contents::Device(Self::frame(first, n)));
     }
 
     /// Pages that were read and never written: frames of zeros that belong to no folio.
     fn map_zeros(&mut self, s: usize, range: PageRange) {
-        let len = range.pages().min(1 << ZEROS_ORDER);
-        let range = PageRange::with_pages(range.start(), len).expect("a range");
+        let len = Self::count(range).min(1 << ZEROS_ORDER);
+        let range = Self::span(Self::first(range), len);
         let attributes = Attributes { special: true, ..Attributes::file() };
         self.map_pages(s, range, self.zeros.frame(), attributes, Level::Pte, |_| Contents::Private(0));
     }
 
     pub(super) fn map_anon(&mut self, s: usize, page: u64, region: Region, largest: Level) {
-        let largest_folio = if cfg!(miri) { 5 } else { 9 };
+        let largest_folio = if cfg!(miri) { 5 } else { 9 }.min(MAX_ORDER.get() - F::GRANULE as u8);
         let order = self.random.of(&[0, 0, 1, 3, 4, 4, 5, 9, 9]).min(largest_folio);
         // Aligned as a fault would place a large folio, or not.
         let aligned = !self.random.one_in(4);
         let page = if aligned { page & !((1 << order) - 1) } else { page }.max(region.first);
         let skip = if self.random.one_in(5) { self.random.below(1 << order) } else { 0 };
         let (zap, by_page) = (self.random.one_in(2), self.random.one_in(4));
-        let Some(head) = take(&self.machine.host, order) else { return };
-        let folio = prepare(self.machine, head, order, FolioKind::Anon).expect("a folio");
-        let len = ((1 << order) - skip).min(region.reach() - page);
-        let stamps: Vec<u64> = (0..len).map(|n| self.write_stamp(head.add(skip + n))).collect();
-        let at = PageRange::with_pages(VirtAddr::of_page(page), len).expect("a range");
+        let Some(head) = take(&self.machine.host, Self::order(order)) else { return };
+        let folio = prepare(self.machine, head, Self::order(order), FolioKind::Anon).expect("a folio");
+        let len = ((1 << order) - skip).min(Self::reach(region) - page);
+        let stamps: Vec<u64> = (0..len).map(|n| self.write_stamp(Self::frame(head, skip + n))).collect();
+        let at = Self::span(page, len);
         if zap {
             let unmap = self.random.one_in(2);
             self.zap_range(s, at, unmap);
@@ -127,14 +127,14 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         // At once, or page by page as faults come.
         if by_page {
             for n in 0..len {
-                let one = PageRange::with_pages(VirtAddr::of_page(page + n), 1).expect("a page");
-                let first = head.add(skip + n);
+                let one = Self::span(page + n, 1);
+                let first = Self::frame(head, skip + n);
                 let contents = |_| Contents::Private(stamps[n as usize]);
                 self.map_pages(s, one, first, Attributes::anonymous(), largest, contents);
             }
         } else {
             let contents = |n| Contents::Private(stamps[n as usize]);
-            self.map_pages(s, at, head.add(skip), Attributes::anonymous(), largest, contents);
+            self.map_pages(s, at, Self::frame(head, skip), Attributes::anonymous(), largest, contents);
         }
         drop(folio);
     }
@@ -144,11 +144,11 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let size = self.files[which].1.len() as u64;
         let skip = self.random.below(size);
         let skip = if self.random.one_in(2) { 0 } else { skip };
-        let len = (size - skip).min(range.pages());
-        let sharing = Self::region_of(range.start().page()).usage.sharing();
+        let len = (size - skip).min(Self::count(range));
+        let sharing = Self::region_of(Self::first(range)).usage.sharing();
         let attributes = Attributes { write: sharing == Sharing::Shared, ..Attributes::file() };
-        let at = PageRange::with_pages(range.start(), len).expect("a range");
-        let first = self.files[which].0.head().add(skip);
+        let at = Self::span(Self::first(range), len);
+        let first = Self::frame(self.files[which].0.head(), skip);
         let cells = self.files[which].1.clone();
         let contents = |n| Contents::Shared(cells[(skip + n) as usize].clone());
         self.map_pages(s, at, first, attributes, largest, contents);
@@ -179,7 +179,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
     pub(super) fn protect(&mut self) {
         let s = self.space();
         let range = self.range();
-        let sharing = Self::region_of(range.start().page()).usage.sharing();
+        let sharing = Self::region_of(Self::first(range)).usage.sharing();
         let protection = self.random.of(&[
             Protection::READ,
             Protection::READ_WRITE,
@@ -202,37 +202,41 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let range = self.range();
         let real = &self.spaces[s].real;
         real.write_protect(range, &mut real.gather(&mut [])).expect("protected");
+        let page = Self::first(range);
+        if let Mapping::Page { frame, attributes, .. } = real.query(Self::at(page)) {
+            self.exchange(s, page, frame, attributes);
+        }
     }
 
     pub(super) fn remap(&mut self) {
         let s = self.space();
         let from = self.range();
-        let region = Self::region_of(from.start().page());
+        let region = Self::region_of(Self::first(from));
         // To a region of the same use.
         let anon = region.usage == Use::Anon;
-        let target = if anon { self.random.of(&super::REGIONS[..3]) } else { region };
-        if from.pages() > target.pages {
+        let target = if anon { self.random.of(&Self::regions()[..3]) } else { region };
+        if Self::count(from) > target.pages {
             return;
         }
-        let mut to = target.first + self.random.below(target.pages - from.pages() + 1);
+        let mut to = target.first + self.random.below(target.pages - Self::count(from) + 1);
         if self.random.one_in(2) {
             // Aligned to tables as the source is.
-            to = ((to & !511) | (from.start().page() & 511)).max(target.first);
-            if to + from.pages() > target.end() {
+            to = ((to & !511) | (Self::first(from) & 511)).max(target.first);
+            if to + Self::count(from) > target.end() {
                 return;
             }
         }
         let space = &mut self.spaces[s];
-        let start = from.start().page();
-        let done = match space.real.remap(from, VirtAddr::of_page(to)) {
-            Ok(()) => from.pages(),
+        let start = Self::first(from);
+        let done = match space.real.remap(from, Self::at(to)) {
+            Ok(()) => Self::count(from),
             Err(Stopped { why: Error::Overlapping, at }) => {
-                assert!(at == from.start() && to.abs_diff(start) < from.pages());
+                assert!(at == from.start() && to.abs_diff(start) < Self::count(from));
                 0
             }
             Err(stopped) => {
                 assert_eq!(stopped.why, Error::Occupied);
-                let done = stopped.at.page() - start;
+                let done = Self::page_of(stopped.at) - start;
                 assert!(space.model.get(to + done).is_some(), "{stopped}, but nothing is at its target");
                 done
             }
@@ -249,18 +253,28 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let token = 1 + self.random.below(TOKENS - 1);
         if self.random.one_in(2) {
             let page = self.a_page(s);
-            self.swap_out(s, page, token);
+            match self.spaces[s].real.query(Self::at(page)) {
+                Mapping::Token(seen) => self.swap_in(s, page, seen),
+                Mapping::Page { frame, attributes, .. } if self.random.one_in(3) => {
+                    self.exchange(s, page, frame, attributes);
+                }
+                Mapping::Page { frame, .. } => self.swap_out(s, page, frame, token),
+                Mapping::None => assert!(self.spaces[s].model.get(page).is_none()),
+            }
             return;
         }
         let range = self.range();
         let space = &mut self.spaces[s];
-        let start = range.start().page();
+        let start = Self::first(range);
         let done = match space.real.map_token(range, token) {
-            Ok(()) => range.pages(),
+            Ok(()) => Self::count(range),
             Err(stopped) => {
                 assert_eq!(stopped.why, Error::Occupied);
-                assert!(space.model.get(stopped.at.page()).is_some(), "{stopped}, but nothing is there");
-                stopped.at.page() - start
+                assert!(
+                    space.model.get(Self::page_of(stopped.at)).is_some(),
+                    "{stopped}, but nothing is there"
+                );
+                Self::page_of(stopped.at) - start
             }
         };
         for n in 0..done {
@@ -269,13 +283,76 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         *self.tokens.entry(token).or_default() += done as i64;
     }
 
-    fn swap_out(&mut self, s: usize, page: u64, token: u64) {
+    /// A folio of one page with this in it.
+    fn new_page(&mut self, value: u64) -> Option<Folio<'m, Cpu>> {
+        let head = take(&self.machine.host, Self::order(0))?;
+        let folio = prepare(self.machine, head, Self::order(0), FolioKind::Anon).expect("a folio");
+        self.machine.host.write(head.address(), value).expect("memory");
+        Some(folio)
+    }
+
+    /// The page comes back, with something new in it.
+    fn swap_in(&mut self, s: usize, page: u64, seen: Token) {
+        self.stamp += 1;
+        let stamp = self.stamp;
+        if Self::region_of(page).usage.sharing() == Sharing::Shared {
+            // Where the page is every sharer's, which the model does not know.
+            return;
+        }
+        let Some(folio) = self.new_page(stamp) else { return };
+        let write = seen.exclusive;
+        let attributes = Attributes { write, exclusive: seen.exclusive, ..Attributes::anonymous() };
+        let by = Replacement::Page { frame: folio.head(), attributes };
+        let at = Self::at(page);
         let space = &mut self.spaces[s];
-        let at = VirtAddr::of_page(page);
+        let mut gather = space.real.gather(&mut []);
+        let other = Token { exclusive: !seen.exclusive, ..seen };
+        for wrong in [Seen::Token(other), Seen::Token(Token { value: 1 << 20, ..seen }), Seen::Page(Frame(0))]
+        {
+            assert_eq!(space.real.replace(at, wrong, by, &mut gather), Err(Error::Changed));
+        }
+        let found = space.real.replace(at, Seen::Token(seen), by, &mut gather);
+        assert_eq!(found, Ok(Mapping::Token(seen)));
+        space.model.replace(page, Place::Page(Page::new(Contents::Private(stamp), true)));
+        self.note("swapped in");
+    }
+
+    /// Another page with the same contents takes the place of one that is read-only.
+    fn exchange(&mut self, s: usize, page: u64, frame: Frame, attributes: Attributes) {
+        let value = self.spaces[s].model.page(page).and_then(|page| page.contents.value());
+        let (Some(value), Use::Anon) = (value, Self::region_of(page).usage) else { return };
+        let Some(folio) = self.new_page(value) else { return };
+        let new = Attributes { special: false, exclusive: true, ..attributes };
+        let by = Replacement::Page { frame: folio.head(), attributes: new };
+        let space = &mut self.spaces[s];
+        let mut slots = [Slot::default(); 2];
+        let mut gather = space.real.gather(&mut slots);
+        match space.real.replace(Self::at(page), Seen::Page(frame), by, &mut gather) {
+            Ok(_) => {
+                assert!(!attributes.write);
+                let model = space.model.page_mut(page).expect("a page");
+                // Young and dirty of a block or a huge leaf were those of all its pages.
+                (model.young, model.dirty) = (attributes.young, attributes.dirty);
+                model.contents = Contents::Private(value);
+                self.note("exchanged");
+            }
+            Err(Error::NotPermitted) => assert!(attributes.write),
+            Err(Error::Pinned) => assert!(!self.pins.is_empty()),
+            Err(why) => panic!("exchange: {why}"),
+        }
+    }
+
+    fn swap_out(&mut self, s: usize, page: u64, frame: Frame, token: u64) {
+        let space = &mut self.spaces[s];
+        let at = Self::at(page);
         let special = matches!(space.real.query(at), Mapping::Page { attributes, .. } if attributes.special);
         let mut slots = [Slot::default(); 2];
         let mut gather = space.real.gather(&mut slots);
-        match space.real.swap_out(at, token, &mut gather) {
+        let other = Frame(frame.0 ^ (1 << F::GRANULE));
+        if FolioView::of(self.machine, other).is_ok() {
+            assert_eq!(space.real.swap_out(at, other, token, &mut gather), Err(Error::Changed));
+        }
+        match space.real.swap_out(at, frame, token, &mut gather) {
             Ok(dirty) => {
                 let old = space.model.replace(page, Place::Token(token));
                 self.note("swapped out");

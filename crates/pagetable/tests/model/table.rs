@@ -12,16 +12,17 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let mut bitmap = vec![0; range.pages().div_ceil(64) as usize];
         let exact = self.exact();
         let space = &mut self.spaces[s];
-        let before: Vec<Mapping> =
-            Self::pages(range).map(|p| space.real.query(VirtAddr::of_page(p))).collect();
+        let before: Vec<Mapping> = Self::pages(range).map(|p| space.real.query(Self::at(p))).collect();
         let mut tested = bitmap.clone();
         let test = space.real.test_young(range, &mut tested).expect("tested");
         let young = space.real.harvest_young(range, &mut bitmap).expect("harvested");
         assert_eq!((test, &tested), (young, &bitmap));
         let mut count = 0;
         for (n, at) in Self::pages(range).enumerate() {
-            let bit = bitmap[n / 64] >> (n % 64) & 1 == 1;
-            count += u64::from(bit);
+            let bit = |n: usize| bitmap[n / 64] >> (n % 64) & 1 == 1;
+            let own = n << F::GRANULE..(n + 1) << F::GRANULE;
+            count += own.clone().filter(|&n| bit(n)).count() as u64;
+            let bit = bit(own.start);
             let was = matches!(before[n], Mapping::Page { attributes, .. } if attributes.young);
             assert_eq!(bit, was, "page {at:#x}");
             match space.model.page_mut(at) {
@@ -47,7 +48,13 @@ impl<F: Format, B: Batching> World<'_, F, B> {
     pub(super) fn split_or_collapse(&mut self) {
         let s = self.space();
         let page = self.a_page(s);
-        if self.huge && self.random.one_in(2) {
+        if F::GRANULE != 0 {
+            let at = Self::at(page);
+            let space = &self.spaces[s].real;
+            space.split(at).expect("split");
+            let collapsed = space.collapse(at, 0, &mut space.gather(&mut []));
+            assert!(matches!(collapsed, Err(Error::NotCollapsible(_))), "{collapsed:?}");
+        } else if self.huge && self.random.one_in(2) {
             self.collapse(s, page);
         } else {
             self.split_and_collapse(s, page);
@@ -56,7 +63,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
 
     /// Splits a huge leaf, and lets it become one again or not.
     pub(super) fn split_and_collapse(&mut self, s: usize, page: u64) {
-        self.spaces[s].real.split(VirtAddr::of_page(page)).expect("split");
+        self.spaces[s].real.split(Self::at(page)).expect("split");
         if self.huge && self.random.one_in(2) {
             self.collapse(s, page);
         }
@@ -71,7 +78,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         }
         if region.usage == Use::Anon && self.random.one_in(3) {
             // As it is where collapse is of use: young memory of one process, in small folios.
-            let around = PageRange::with_pages(VirtAddr::of_page(first), 512).expect("a range");
+            let around = Self::span(first, 512);
             self.zap_range(s, around, false);
             for _ in 0..3 {
                 let page = first + self.random.below(512);
@@ -83,15 +90,13 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let mut gather = space.real.gather(&mut slots);
         // What is missing of a file is no page of zeros.
         let max_none = if region.usage == Use::Anon { 511 } else { 0 };
-        let result = space.real.collapse(VirtAddr::of_page(page), max_none, &mut gather);
+        let result = space.real.collapse(Self::at(page), max_none, &mut gather);
         drop(gather);
         if let Ok(Collapsed::InPlace) = result {
             self.note("collapsed in place");
         } else if let Ok(Collapsed::Copied { .. }) = result {
             assert_eq!(region.usage.sharing(), Sharing::Private);
-            let Mapping::Page { attributes, level: Level::Pmd, .. } =
-                space.real.query(VirtAddr::of_page(page))
-            else {
+            let Mapping::Page { attributes, level: Level::Pmd, .. } = space.real.query(Self::at(page)) else {
                 panic!("not a huge leaf")
             };
             let Attributes { user, write, execute, .. } = attributes;

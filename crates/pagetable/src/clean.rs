@@ -1,0 +1,117 @@
+//! Dirty and young for write-back and reclaim: with the flush that makes the next write fault, or the next access seen.
+
+use crate::address::PageRange;
+use crate::batch::Batching;
+use crate::entries::unfold_ends;
+use crate::error::Stopped;
+use crate::format::Format;
+use crate::gather::Gather;
+use crate::machine::Machine;
+use crate::space::AddressSpace;
+use crate::walk::{Done, Window};
+use crate::young::Bitmap;
+
+/// What was done at a place.
+struct Cleaned {
+    /// Entries.
+    len: usize,
+    changed: bool,
+    dirty: bool,
+}
+
+impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+    /// Makes the pages of the range clean and read-only, so that whoever writes to one faults first, and returns how many
+    /// were dirty: what is to be written back (Linux' `page_mkclean`). Bit `i % 64` of `bitmap[i / 64]` is set if page `i`
+    /// was; bits that are set already stay, pages beyond the bitmap are made clean all the same. All pages of a huge leaf
+    /// are dirty together, also if the range covers only some, and so are those of a folded block in the range.
+    ///
+    /// CPUs may write to the pages until the gather flushes: only then are the contents those to be written back.
+    ///
+    /// # Errors
+    /// [`Stopped`] with [`Error::NotCanonical`](crate::Error::NotCanonical),
+    /// [`Error::Misaligned`](crate::Error::Misaligned) or [`Error::OtherMachine`](crate::Error::OtherMachine).
+    pub fn mkclean(
+        &self,
+        range: PageRange,
+        bitmap: &mut [u64],
+        gather: &mut Gather<'_, M>,
+    ) -> Result<u64, Stopped> {
+        gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
+        let mut bitmap = Bitmap(Some(bitmap));
+        let mut dirty = 0;
+        self.for_windows(range, |window, _| {
+            window.table.count_change();
+            let mut index = window.index;
+            while index < window.end {
+                let raw = F::load(window.table.entry(index));
+                if F::is_present(raw) && F::is_table(window.table.level, raw) {
+                    return Ok(Done::Until(window.page_of(index)));
+                }
+                let cleaned = self.clean(&window, index, raw);
+                let page = window.page_of(index);
+                let end = page + cleaned.len as u64 * F::pages(window.table.level);
+                if cleaned.changed {
+                    gather.touch(page, end - page);
+                }
+                if cleaned.dirty {
+                    let (first, end) = (page.max(range.first), end.min(range.end));
+                    bitmap.set_all(first - range.first, end - range.first);
+                    dirty += end - first;
+                }
+                index += cleaned.len;
+            }
+            Ok(Done::Until(window.page_of(window.end)))
+        })?;
+        Ok(dirty)
+    }
+
+    /// Makes an entry, or what is left of its block, clean and read-only.
+    fn clean(&self, window: &Window<'_, F, M>, index: usize, raw: u64) -> Cleaned {
+        let nothing = |len| Cleaned { len, changed: false, dirty: false };
+        if !F::is_present(raw) {
+            return nothing(1);
+        }
+        let due = |raw| F::is_dirty(raw) || F::is_writable(raw);
+        let (table, block) = (&window.table, F::contiguous(window.table.level));
+        let mut len = 1;
+        if F::CONTIGUOUS > 1 && raw & F::CONT != 0 {
+            let last = index - index % block + block;
+            len = last.min(window.end) - index;
+            let all = &table.table()[last - block..last];
+            if !all.iter().any(|entry| due(F::load(entry))) {
+                return nothing(len);
+            }
+            // Of a block that is covered in part, each entry has the state of all then.
+            unfold_ends::<F, M>(table, self.id, window.page_of(index), len);
+        } else if !due(raw) {
+            return nothing(1);
+        }
+        let mut dirty = false;
+        for entry in &table.change()[index..index + len] {
+            // A page may have been written since it was looked at.
+            let last = entry.update::<F>(entry.relaxed(), |raw| F::make_clean(F::write_protect(raw)));
+            dirty |= F::is_dirty(last);
+        }
+        Cleaned { len, changed: true, dirty }
+    }
+
+    /// As [`harvest_young`](Self::harvest_young), with a flush: when the gather has flushed, each access to one of the pages
+    /// that were young is seen again (Linux' `ptep_clear_flush_young`). For reclaim, which must not take a page for unused
+    /// that is used through a translation that some TLB holds.
+    ///
+    /// # Errors
+    /// As [`mkclean`](Self::mkclean).
+    pub fn clear_flush_young(
+        &self,
+        range: PageRange,
+        bitmap: &mut [u64],
+        gather: &mut Gather<'_, M>,
+    ) -> Result<u64, Stopped> {
+        gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
+        let young = self.harvest_young(range, bitmap)?;
+        if young > 0 {
+            gather.touch(range.first, range.pages());
+        }
+        Ok(young)
+    }
+}

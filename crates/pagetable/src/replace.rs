@@ -1,0 +1,195 @@
+//! One page in the place of another, or of a token, if the entry is still what the caller saw: swap-out and swap-in,
+//! migration, and the merging of equal pages, none of which may leave a hole that a fault could fill meanwhile.
+
+use crate::address::{Frame, Level, VirtAddr};
+use crate::batch::Batching;
+use crate::entries::{set_run, unfold_ends};
+use crate::error::Error;
+use crate::folio::FolioView;
+use crate::format::{Attributes, Format, Token};
+use crate::gather::Gather;
+use crate::machine::Machine;
+use crate::query::{Mapping, describe};
+use crate::space::AddressSpace;
+use crate::table::Locked;
+use crate::walk::Step;
+
+/// What the caller of [`AddressSpace::replace`] saw at the page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// This frame, whatever its attributes.
+    Page(Frame),
+    /// This token, and whether it was exclusive: it no longer is after a fork.
+    Token(Token),
+}
+
+/// What [`AddressSpace::replace`] puts there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replacement {
+    /// A page, which takes a reference of its folio.
+    Page {
+        /// Its frame.
+        frame: Frame,
+        /// What the entry says of it.
+        attributes: Attributes,
+    },
+    /// A token with this value. It is exclusive if what it replaces was.
+    Token(u64),
+}
+
+impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+    /// Replaces what one page is mapped to, if that is still what the caller saw, under its table's lock: no fault finds the
+    /// page empty and fills it meanwhile. (A [`lookup`](Self::lookup) may see none for a moment where a page replaces a page.)
+    /// Returns what was replaced, with young and dirty as they were
+    /// at last.
+    ///
+    /// - A token by a page is the end of swap-in or of a migration; the token is released.
+    /// - A page by a token is its beginning. CPUs may use the page until the gather flushes, which then gives its reference
+    ///   back: only after that are its contents what they will be, to be written out or copied.
+    /// - A page by a page, which must have the same contents: so the old one must not be writable. When this returns, no CPU
+    ///   uses the old translation any more.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if something else is there, or nothing. [`Error::Pinned`]; [`Error::NotPermitted`] if a page that
+    /// may be written is to be replaced by another; [`Error::BadToken`]; what [`map`](Self::map) says of a frame;
+    /// [`Error::NoTableFrame`] if a huge leaf had to be split; [`Error::NotCanonical`]; [`Error::OtherMachine`].
+    pub fn replace(
+        &self,
+        at: VirtAddr,
+        seen: Seen,
+        by: Replacement,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<Mapping, Error> {
+        let page = at.page() & !(F::pages(Level::Pte) - 1);
+        self.check_page(page)?;
+        gather.serve(self.machine, self.id)?;
+        if gather.is_full() {
+            gather.flush();
+        }
+        loop {
+            let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::Changed) };
+            let (table, index) = (&window.table, window.index);
+            let old = table.entry(index).relaxed();
+            let found = describe::<F>(table.level, page, old);
+            let same = match (found, seen) {
+                (Mapping::Page { frame, .. }, Seen::Page(expected)) => frame == expected,
+                (Mapping::Token(token), Seen::Token(expected)) => token == expected,
+                _ => false,
+            };
+            if !same {
+                return Err(Error::Changed);
+            }
+            if table.level == Level::Pte {
+                return self.replace_entry(table, page, old, by, gather);
+            }
+            drop(window);
+            self.split_leaf(page)?;
+        }
+    }
+
+    fn replace_entry(
+        &self,
+        table: &Locked<'_, F, M>,
+        page: u64,
+        old: u64,
+        by: Replacement,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<Mapping, Error> {
+        let index = F::index(table.level, page);
+        if !F::is_present(old) {
+            match by {
+                Replacement::Page { frame, attributes } => {
+                    let new = self.new_leaf(frame, attributes)?;
+                    set_run::<F, M>(table, self.id, page, new, 1);
+                }
+                Replacement::Token(value) => {
+                    let token = Token { value, ..Token::decode::<F>(old) };
+                    table.change()[index].store(token.encode::<F>().ok_or(Error::BadToken)?);
+                }
+            }
+            self.machine.release_token(F::token_value(old));
+            return Ok(describe::<F>(table.level, page, old));
+        }
+        let counted = old & F::SPECIAL == 0;
+        if counted && FolioView::of(self.machine, F::frame(old)).is_ok_and(|folio| folio.pins() > 0) {
+            return Err(Error::Pinned);
+        }
+        let last = match by {
+            Replacement::Page { .. } if F::is_writable(old) => return Err(Error::NotPermitted),
+            Replacement::Page { frame, attributes } => {
+                let new = self.new_leaf(frame, attributes)?;
+                unfold_ends::<F, M>(table, self.id, page, 1);
+                // Break before make: no CPU may see two frames for one page.
+                let last = table.change()[index].swap(0);
+                self.invalidate(page, F::pages(Level::Pte));
+                self.machine.sync();
+                set_run::<F, M>(table, self.id, page, new, 1);
+                last
+            }
+            Replacement::Token(value) => {
+                let token = Token { value, exclusive: old & F::EXCLUSIVE != 0 };
+                let new = token.encode::<F>().ok_or(Error::BadToken)?;
+                unfold_ends::<F, M>(table, self.id, page, 1);
+                let last = table.change()[index].swap(new);
+                gather.touch(page, F::pages(Level::Pte));
+                last
+            }
+        };
+        if counted {
+            gather.unmapped_used(F::frame(last), 1 << F::GRANULE, F::is_dirty(last), F::is_young(last));
+        }
+        Ok(describe::<F>(table.level, page, last))
+    }
+
+    /// The leaf of a page, for which the reference is taken.
+    fn new_leaf(&self, frame: Frame, attributes: Attributes) -> Result<u64, Error> {
+        let pages = F::pages(Level::Pte);
+        if frame.0 & (pages - 1) != 0 {
+            return Err(Error::Misaligned);
+        }
+        if !F::supports(Level::Pte, attributes.memory) {
+            return Err(Error::MemoryType);
+        }
+        if frame.0 >= F::FRAME_LIMIT {
+            return Err(Error::UnknownFrame);
+        }
+        if attributes.special {
+            if self.uncounted(frame, pages) < pages {
+                return Err(Error::NotReserved);
+            }
+        } else {
+            let folio = FolioView::of(self.machine, frame)?;
+            if (folio.remaining() as u64) < pages {
+                return Err(Error::Misaligned);
+            }
+            // SAFETY: the caller stores the entry that gives it back when it goes.
+            unsafe { folio.try_add_mapped(self.machine, pages as usize) }?;
+        }
+        Ok(F::leaf(Level::Pte, frame, attributes))
+    }
+
+    /// Replaces the mapping of one page by a token, as reclaim does, if it is still this frame that is mapped: whoever comes
+    /// by the reverse map must not swap out another. Returns whether the page was dirty: then its contents are to be
+    /// written out, though not before the gather has flushed, since CPUs may go on writing until then. The token is
+    /// exclusive if the page was.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if something else is mapped, or nothing; [`Error::NotMapped`] if the page is special;
+    /// [`Error::BadToken`], [`Error::NotCanonical`], [`Error::Pinned`], or [`Error::NoTableFrame`] if a huge leaf had to be
+    /// split.
+    pub fn swap_out(
+        &self,
+        at: VirtAddr,
+        frame: Frame,
+        token: u64,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<bool, Error> {
+        if FolioView::of(self.machine, frame).is_err() {
+            return Err(Error::NotMapped);
+        }
+        match self.replace(at, Seen::Page(frame), Replacement::Token(token), gather)? {
+            Mapping::Page { attributes, .. } => Ok(attributes.dirty),
+            _ => Err(Error::Changed),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What write-back and reclaim ask: which pages were dirty, which young, so that what comes after is seen again.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::{at, pages};
+use isotherm_pagetable::host::HostMachine;
+use isotherm_pagetable::*;
+
+/// Pages of a file in a shared mapping, clean and old, in folios of this order.
+fn mapped<F: Format>(machine: &HostMachine, order: u8, number: u64) -> AddressSpace<'_, F, HostMachine> {
+    let space = AddressSpace::new(machine, 1).unwrap();
+    let order = Order::new(order).unwrap();
+    let attributes = Attributes { write: true, young: false, ..Attributes::file() };
+    for n in (0..number).step_by(order.frames() as usize) {
+        let folio = machine.folio(order, FolioKind::File).unwrap();
+        space.map(pages(64 + n, order.frames()), folio.head(), attributes, Level::Pmd).unwrap();
+    }
+    space
+}
+
+fn write<F: Format>(space: &AddressSpace<'_, F, HostMachine>, page: u64) -> Result<(), Fault> {
+    let guard = space.machine().read_lock();
+    match space.access(&guard, at(page), Access::Write) {
+        Err(Fault::Old | Fault::Clean) => {
+            space.mark_accessed(at(page), true).unwrap();
+            Ok(())
+        }
+        other => other.map(drop),
+    }
+}
+
+/// Which pages are dirty at a harvest; `block` pages are as one.
+fn each_write_is_found_once<F: Format>(order: u8, block: u64) {
+    let machine = HostMachine::new(512);
+    let space = mapped::<F>(&machine, order, 64);
+    let range = pages(64, 64);
+    let harvest = |range: PageRange| {
+        let (mut bitmap, mut slots) = ([0], [Slot::default(); 4]);
+        let mut gather = space.gather(&mut slots);
+        let dirty = space.mkclean(range, &mut bitmap, &mut gather).unwrap();
+        assert_eq!(u64::from(bitmap[0].count_ones()), dirty);
+        gather.flush();
+        (bitmap[0], gather.flushes())
+    };
+    for page in [3, 40] {
+        write(&space, 64 + page).unwrap();
+    }
+    let of = |page: u64| (u64::MAX >> (64 - block)) << (page - page % block);
+    // Flushed, since a CPU may know that they may be written.
+    assert_eq!(harvest(range), (of(3) | of(40), 1));
+    assert_eq!(harvest(range), (0, 0), "nothing is left to do");
+    // Whoever writes faults first.
+    assert_eq!(write(&space, 64 + 3), Err(Fault::Protection));
+    let fault = WriteFault { sharing: Sharing::Shared, bounds: range, whole_folio: false };
+    assert_eq!(space.write_fault(at(64 + 3), fault), Ok(Resolved::Reused(1)));
+    assert_eq!(harvest(pages(64 + 8, 56)), (0, 0));
+    assert_eq!(harvest(pages(64, 8)), (1 << 3, 1));
+}
+
+#[test]
+fn each_write_is_found_once_by_write_back() {
+    each_write_is_found_once::<X86_64>(0, 1);
+    each_write_is_found_once::<X86_64>(4, 1);
+    each_write_is_found_once::<Arm64Hafdbs>(0, 1);
+    each_write_is_found_once::<Arm64Hafdbs>(4, 16);
+    each_write_is_found_once::<Arm64Software>(4, 16);
+    each_write_is_found_once::<RiscV<Sv39>>(2, 1);
+}
+
+/// Of a block that the range cuts only that part is made clean, and the rest stays dirty and writable.
+#[test]
+fn what_is_not_in_the_range_stays_as_it_is() {
+    let machine = HostMachine::new(512);
+    let space = mapped::<Arm64Hafdbs>(&machine, 4, 16);
+    write(&space, 64 + 2).unwrap();
+    let mut bitmap = [0];
+    assert_eq!(space.mkclean(pages(64 + 8, 4), &mut bitmap, &mut space.gather(&mut [])), Ok(4));
+    assert_eq!(bitmap, [0b1111]);
+    for page in 0..16 {
+        let Mapping::Page { attributes, .. } = space.query(at(64 + page)) else { panic!("gone") };
+        let inside = (8..12).contains(&page);
+        assert_eq!((attributes.dirty, attributes.write), (!inside, !inside), "page {page}");
+    }
+}
+
+#[test]
+fn an_access_after_the_flush_is_seen_again() {
+    let machine = HostMachine::new(512);
+    let space = mapped::<X86_64>(&machine, 0, 64);
+    let guard = machine.read_lock();
+    space.access(&guard, at(64 + 5), Access::Read).unwrap();
+    drop(guard);
+    let clear = |range| {
+        let (mut bitmap, mut slots) = ([0], [Slot::default(); 1]);
+        let mut gather = space.gather(&mut slots);
+        let young = space.clear_flush_young(range, &mut bitmap, &mut gather).unwrap();
+        gather.flush();
+        (young, bitmap[0], gather.flushes())
+    };
+    assert_eq!(clear(pages(64, 5)), (0, 0, 0), "nothing changed, nothing is flushed");
+    assert_eq!(clear(pages(64, 64)), (1, 1 << 5, 1));
+    assert_eq!(clear(pages(64, 64)), (0, 0, 0));
+}
