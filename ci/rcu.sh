@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# RCU and the range tree on top of it: loom's models, Miri with both borrow models, ThreadSanitizer, and the builds for
+# RCU, the range tree and the address spaces on top of it: loom's models, Miri with both borrow models, ThreadSanitizer, and the builds for
 # kernels. The comparisons with naive models and all other tests are ordinary ones, which `ci/test.sh` runs.
 # `ci/rcu.sh [STEP...]`; without steps all. With CI=true it installs what rustup can; only what it cannot is skipped.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
-packages=(-p isotherm-rcu -p isotherm-maple)
+packages=(-p isotherm-rcu -p isotherm-maple -p isotherm-mm)
 target=${CARGO_TARGET_DIR:-target}
 failed=0
 
@@ -84,6 +84,7 @@ tsan() {
 		skip "no nightly with the sources of std, which is built anew: rustup component add --toolchain nightly rust-src"
 		return
 	fi
+	local packages=(-p isotherm-rcu -p isotherm-maple)
 	# ThreadSanitizer knows no fences, so what needs them is left to loom: crossbeam's epochs are nothing but.
 	RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR="$target/tsan" \
 		must cargo +nightly test --locked -Zbuild-std --target "$host" "${packages[@]}" --test threads -- --skip epochs
