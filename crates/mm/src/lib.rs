@@ -6,6 +6,8 @@
 //! | what the caller brings | [`Platform`], [`MmapLock`], [`Contents`], [`Config`] |
 //! | a mapping that is asked for | [`MapRequest`], [`Backing`] |
 //! | a VMA as it was found | [`VmaInfo`] |
+//! | a VMA that is locked for a fault | [`AddressSpace::lock_vma`], [`VmaRead`]; [`AddressSpace::lock_mmap`], [`MmapRead`] |
+//! | private anonymous memory, and its faults | [`Paged`], [`AddressSpace::fault`] |
 //!
 //! # Lock order
 //!
@@ -32,6 +34,7 @@ mod anon;
 mod config;
 mod contents;
 mod error;
+mod fault;
 mod flags;
 mod fork;
 mod lock;
@@ -39,6 +42,7 @@ mod lookup;
 mod map;
 mod merge;
 mod mmap_lock;
+mod paged;
 mod place;
 mod protect;
 mod remap;
@@ -47,6 +51,7 @@ mod space;
 mod stack;
 mod stats;
 mod sync;
+mod unmap;
 mod usage;
 mod vma;
 mod writing;
@@ -54,10 +59,12 @@ mod writing;
 pub use config::{Config, Limits};
 pub use contents::Contents;
 pub use error::Error;
+pub use fault::FaultError;
 pub use flags::{Advice, MapFlags, PAGE_SIZE, Prot, RemapFlags, VmFlags};
 pub use lookup::{MmapRead, VmaRead};
 pub use map::{Backing, MapRequest};
 pub use mmap_lock::MmapLock;
+pub use paged::{Access, MmuFault, Paged};
 pub use space::{AddressSpace, Platform};
 pub use stats::LockStats;
 pub use usage::Usage;

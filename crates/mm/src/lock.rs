@@ -50,7 +50,7 @@
 //! |---|---|---|
 //! | flags change | 12 | `Writing::modify`, `Writing::set_flags`, `leave_behind` of `mremap` |
 //! | VMAs merge, are split, or grow over a gap | 15, 16 | `Writing::insert_as`, `modify`, `split`, `extend_down` |
-//! | a VMA shrinks | 16 | `Writing::try_unmap`, which locks all that is in the range |
+//! | a VMA shrinks | 16 | `try_unmap`, which locks all that is in the range |
 //! | it is moved | 17 | `move_vma` of `mremap` |
 //! | it is taken out of the tree | 18 | `try_unmap`, `Writing::detach` |
 //! | its page tables are freed | 19 | the same, as they go with the VMA |

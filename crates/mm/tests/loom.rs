@@ -277,6 +277,8 @@ fn a_reader_against_a_vma_in_the_place_of_its_own() {
     model(2, |space| {
         space.munmap((FIRST + 2) * PAGE, 2 * PAGE).unwrap();
         space.mmap(&read_write(1).at((FIRST + 2) * PAGE)).unwrap();
+        // A reader of the VMA that was there before would not be waited for.
+        space.discard((FIRST + 2) * PAGE, PAGE).unwrap();
     });
 }
 

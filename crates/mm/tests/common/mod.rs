@@ -1,6 +1,9 @@
 //! What the tests of layouts stand on, and an allocator that fails when it is told to.
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests; what fails here fails the test")]
 
+#[cfg(not(loom))]
+pub mod host;
+
 use std::alloc::Layout;
 use std::cell::Cell;
 use std::ptr::NonNull;
