@@ -107,7 +107,7 @@ impl Frames {
 }
 
 /// Has this thread run on one CPU, the `index`th of those it may run on; leaves it as it is if there is none.
-fn pin(index: usize) {
+pub(crate) fn pin(index: usize) {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
     let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     let Some(cpu) = cpus.into_iter().nth(index) else { return };
