@@ -41,6 +41,10 @@ impl<P: Platform> Writing<'_, P> {
         {
             return Err(Error::NoSpace);
         }
+        // As in Linux: what grows is about to be written to, and has anonymous state also if a limit refuses it then.
+        let nodes = self.nodes(1)?;
+        self.start_write(vma);
+        self.space.prepare(|address| self.at(address), vma);
         let grown = (this.start - address) >> PAGE_SHIFT;
         let within = this.end - address <= config.limits.stack
             && grown <= this.pgoff
@@ -49,7 +53,7 @@ impl<P: Platform> Writing<'_, P> {
         if !within {
             return Err(Error::Limit);
         }
-        self.extend_down(vma, address)?;
+        self.extend_down(vma, address, nodes)?;
         self.space.usage.pages(this.flags, grown as i64);
         Ok(vma)
     }

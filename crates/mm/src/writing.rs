@@ -108,9 +108,14 @@ impl<'a, P: Platform> Writing<'a, P> {
 
     /// Puts aside what so many stores need, also after the tree has grown by a store or two, and a VMA.
     pub(crate) fn spare(&self, desc: &Desc, stores: usize) -> Result<Spare<P>, Error> {
+        Ok(Spare { nodes: self.nodes(stores)?, vma: self.new_vma(desc)? })
+    }
+
+    /// Puts aside what so many stores need.
+    pub(crate) fn nodes(&self, stores: usize) -> Result<Reserve<P::Alloc>, Error> {
         let mut nodes = Reserve::new();
         nodes.fill(self.space.tree.levels() + 2, stores)?;
-        Ok(Spare { vma: self.new_vma(desc)?, nodes })
+        Ok(nodes)
     }
 
     fn store(
@@ -236,14 +241,16 @@ impl<'a, P: Platform> Writing<'a, P> {
         self.insert_as(&new, merge, Some(vma), next, &mut None).map(drop)
     }
 
-    /// Grows a stack over the gap below it.
-    pub(crate) fn extend_down(&mut self, vma: VmaPtr, start: u64) -> Result<(), Error> {
+    /// Grows a stack over the gap below it, with what was put aside for a store.
+    pub(crate) fn extend_down(
+        &mut self,
+        vma: VmaPtr,
+        start: u64,
+        nodes: Reserve<P::Alloc>,
+    ) -> Result<(), Error> {
         self.start_write(vma);
         let this = vma.desc();
-        self.store(start..this.end, vma, None)?;
-        // As in Linux: what grows is about to be written to.
-        self.space.prepare(|address| self.at(address), vma);
-        let this = vma.desc();
+        self.store(start..this.end, vma, Some(nodes))?;
         let grown = (this.start - start) >> PAGE_SHIFT;
         self.set(vma, &Desc { start, pgoff: this.pgoff.wrapping_sub(grown), ..this });
         Ok(())

@@ -75,7 +75,8 @@ pub struct Faults {
     pub ratio: Estimate,
     /// Rounds of the mapper a second, on and off.
     pub mapped: [Estimate; 2],
-    /// Of 1000 faults under per-VMA locks so many found their VMA's lock.
+    /// Of 1000 faults under per-VMA locks so many were handled under their VMA's lock. The mapper's are counted too: one in
+    /// each of its rounds, which is the first in its VMA and so takes `mmap_lock`.
     pub under_vma_lock_per_1000: f64,
     /// Whether the count of pages was right after each run.
     pub resident_exact: bool,

@@ -303,7 +303,7 @@ impl Model {
             // It fails, later than what is refused for other reasons: found by a request that is refused last of all.
             let bad = MapRequest {
                 flags: flags | MapFlags::SHARED | MapFlags::GROWSDOWN,
-                backing: Backing::Object { id: NonZeroU64::MAX, offset: 0, rights: Prot::all() },
+                backing: Backing::Object { id: NonZeroU64::MAX, offset: offset as u64, rights: Prot::all() },
                 ..request
             };
             return self.space.mmap(&bad);
