@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# RCU and the range tree on top of it: loom's models, Miri with both borrow models, ThreadSanitizer, and the builds for
+# RCU, the range tree and the address spaces on top of it: loom's models, Miri with both borrow models, ThreadSanitizer, and the builds for
 # kernels. The comparisons with naive models and all other tests are ordinary ones, which `ci/test.sh` runs.
 # `ci/rcu.sh [STEP...]`; without steps all. With CI=true it installs what rustup can; only what it cannot is skipped.
 set -uo pipefail
@@ -7,7 +7,7 @@ set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit
 export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
-packages=(-p isotherm-rcu -p isotherm-maple)
+packages=(-p isotherm-rcu -p isotherm-maple -p isotherm-mm)
 target=${CARGO_TARGET_DIR:-target}
 
 bare() {
@@ -57,6 +57,7 @@ tsan() {
 		return
 	fi
 	nightly rust-src || return
+	local packages=(-p isotherm-rcu -p isotherm-maple)
 	# ThreadSanitizer knows no fences, so what needs them is left to loom: crossbeam's epochs are nothing but.
 	RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR="$target/tsan" \
 		must cargo +nightly test --locked -Zbuild-std --target "$host" "${packages[@]}" --test threads -- --skip epochs

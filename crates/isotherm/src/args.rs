@@ -3,6 +3,7 @@
 mod ablate;
 mod apply;
 mod diff;
+mod faults;
 mod fork;
 mod frames;
 mod holdings;
@@ -24,6 +25,7 @@ use std::time::Duration;
 pub use ablate::AblateArgs;
 pub use apply::ApplyArgs;
 pub use diff::DiffArgs;
+pub use faults::FaultsArgs;
 pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
 pub use holdings::{InfoArgs, SummaryArgs};
@@ -186,6 +188,8 @@ pub enum LabCommand {
     Fork(ForkArgs),
     /// Time the range tree beside others, and readers beside a writer
     Tree(TreeArgs),
+    /// Time page faults under per-VMA locks, beside a thread that maps, and under mmap_lock alone
+    Faults(FaultsArgs),
     /// Simulate the sampler without each of its constants: what accuracy and cost are then
     Ablate(AblateArgs),
     /// Run programs with and without schemes, in turn: memory saved, time lost

@@ -2,6 +2,7 @@
 
 pub mod ablate;
 mod experiment;
+pub mod faults;
 pub mod fork;
 pub mod frames;
 pub mod overcommit;

@@ -1,0 +1,108 @@
+//! What takes VMAs out of the tree.
+
+use isotherm_maple::Reserve;
+
+use crate::contents::Contents;
+use crate::error::Error;
+use crate::flags::VmFlags;
+use crate::space::Platform;
+use crate::vma::{Desc, VmaPtr};
+use crate::writing::{Spare, Writing};
+
+impl<P: Platform> Writing<'_, P> {
+    /// Takes everything out of a range (`do_vmi_align_munmap`).
+    pub(crate) fn unmap(&mut self, start: u64, end: u64) -> Result<(), Error> {
+        self.unmap_with(start, end, None)
+    }
+
+    /// The same; with what was put aside for two stores it does not fail for want of memory.
+    pub(crate) fn unmap_with(
+        &mut self,
+        start: u64,
+        end: u64,
+        mut spare: Option<Spare<P>>,
+    ) -> Result<(), Error> {
+        let done = self.try_unmap(start, end, &mut spare);
+        self.give_back(spare);
+        done
+    }
+
+    fn try_unmap(&mut self, start: u64, end: u64, spare: &mut Option<Spare<P>>) -> Result<(), Error> {
+        let Some(first) = self.first_in(start, end) else { return Ok(()) };
+        let hole = first.start() < start && first.end() > end;
+        if hole && self.space.usage().maps >= self.space.config.limits.maps {
+            return Err(Error::Limit);
+        }
+        let mut at = start;
+        while let Some(vma) = self.first_in(at, end) {
+            self.start_write(vma);
+            at = vma.end();
+        }
+        // A stack above must not grow into the range while its tables are freed (patch 20 of the seed).
+        if let Some(above) = self.first_in(end, self.space.config.end)
+            && above.flags().contains(VmFlags::GROWSDOWN)
+        {
+            self.start_write(above);
+        }
+        if hole {
+            let whole = first.desc();
+            let Spare { vma: above, nodes } = match spare.take() {
+                Some(spare) => spare,
+                None => self.spare(&whole, 2)?,
+            };
+            let Ok(mut reserved) = self.tree.reserve_from(nodes, 2) else {
+                // SAFETY: it was put aside, and is in no tree.
+                unsafe { above.free::<P::Alloc>() };
+                return Err(Error::NoMemory);
+            };
+            reserved.store(end..=whole.end - 1, above);
+            reserved.erase_range(start..=end - 1);
+            drop(reserved);
+            self.set(above, &whole.part(end, whole.end));
+            self.set(first, &whole.part(whole.start, start));
+            self.space.usage.maps(1);
+            self.space.usage.pages(whole.flags, -(whole.part(start, end).pages() as i64));
+        } else {
+            let nodes = spare.as_mut().map(|spare| core::mem::take(&mut spare.nodes));
+            self.take_out(start, end, nodes)?;
+        }
+        self.space.contents.unmap(start..end);
+        Ok(())
+    }
+
+    /// Takes out VMAs, the first and last perhaps in part, but none at both ends.
+    fn take_out(&mut self, start: u64, end: u64, nodes: Option<Reserve<P::Alloc>>) -> Result<(), Error> {
+        let low = self.at(start).filter(|vma| vma.start() < start);
+        let high = self.at(end - 1).filter(|vma| vma.end() > end);
+        let mut whole = None;
+        let mut at = start;
+        while let Some(vma) = self.first_in(at, end) {
+            at = vma.end();
+            if vma.start() >= start && at <= end {
+                vma.push(&mut whole);
+            }
+        }
+        match nodes.map(|nodes| self.tree.reserve_from(nodes, 1)) {
+            Some(Ok(mut reserved)) => reserved.erase_range(start..=end - 1),
+            _ => self.tree.erase_range(start..=end - 1)?,
+        }
+        if let Some(low) = low {
+            self.shrink(low, |vma| vma.part(vma.start, start));
+        }
+        if let Some(high) = high {
+            self.shrink(high, |vma| vma.part(end, vma.end));
+        }
+        while let Some(vma) = VmaPtr::pop(&mut whole) {
+            self.space.usage.pages(vma.flags(), -(vma.pages() as i64));
+            self.detach(vma);
+        }
+        Ok(())
+    }
+
+    fn shrink(&self, vma: VmaPtr, rest: impl Fn(&Desc) -> Desc) {
+        let whole = vma.desc();
+        let rest = rest(&whole);
+        self.space.usage.pages(whole.flags, -((whole.pages() - rest.pages()) as i64));
+        self.set(vma, &rest);
+    }
+}

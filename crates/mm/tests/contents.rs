@@ -1,0 +1,181 @@
+//! The contents of memory against a naive model: random operations, faults and forks.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::RwLock;
+
+use common::host::*;
+use common::{PAGE, anonymous};
+use isotherm_mm::*;
+use isotherm_page::Frame;
+use isotherm_pagetable::host::HostMachine;
+use isotherm_pagetable::{Arm64Software, Format, X86_64};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Map(u64, u64, u8),
+    Unmap(u64, u64),
+    Protect(u64, u64, u8),
+    Discard(u64, u64),
+    Move {
+        from: u64,
+        pages: u64,
+        to: u64,
+        stays: bool,
+    },
+    Stack(u64),
+    Read(u64),
+    Write(u64, u64),
+    Fork,
+    /// Go on as another of the spaces.
+    Switch(usize),
+    Exit,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let (page, pages) = (30..60u64, 1..10u64);
+    let prot = prop_oneof![3 => Just(3u8), 1 => 0..8u8];
+    prop_oneof![
+        3 => (page.clone(), pages.clone(), prot.clone()).prop_map(|(at, n, prot)| Op::Map(at, n, prot)),
+        1 => (page.clone(), pages.clone()).prop_map(|(at, n)| Op::Unmap(at, n)),
+        2 => (page.clone(), pages.clone(), prot).prop_map(|(at, n, prot)| Op::Protect(at, n, prot)),
+        1 => (page.clone(), pages.clone()).prop_map(|(at, n)| Op::Discard(at, n)),
+        1 => (page.clone(), pages, page.clone(), any::<bool>())
+            .prop_map(|(from, pages, to, stays)| Op::Move { from, pages, to, stays }),
+        1 => page.clone().prop_map(Op::Stack),
+        4 => page.clone().prop_map(Op::Read),
+        8 => (page, any::<u64>()).prop_map(|(at, value)| Op::Write(at, value)),
+        1 => Just(Op::Fork),
+        1 => (0..3usize).prop_map(Op::Switch),
+        1 => Just(Op::Exit),
+    ]
+}
+
+/// What the words of a space's pages are, of those that were written to.
+type Naive = BTreeMap<u64, u64>;
+
+fn check<F: Format>(machine: &HostMachine, space: &Space<'_, F>, naive: &Naive, at: u64) {
+    let expected = match space.find(at * PAGE) {
+        None => Err(FaultError::NotMapped),
+        Some(vma) if vma.flags.prot().is_empty() => Err(FaultError::NotPermitted),
+        Some(_) => Ok(naive.get(&at).copied().unwrap_or(0)),
+    };
+    // A read below a stack would make it grow.
+    if expected != Err(FaultError::NotMapped) {
+        assert_eq!(word(machine, space, at * PAGE + 16, None), expected, "page {at}");
+    }
+}
+
+/// Pages that some space has written to and still has.
+fn apply<'m, F: Format>(
+    machine: &'m HostMachine,
+    zero: Frame,
+    spaces: &mut Vec<(Space<'m, F>, Naive)>,
+    current: &mut usize,
+    op: &Op,
+) {
+    let (space, naive) = &mut spaces[*current];
+    let prot = |bits: u8| Prot::from_bits_truncate(u64::from(bits));
+    match *op {
+        Op::Map(at, n, bits) => {
+            space.mmap(&MapRequest { prot: prot(bits), ..anonymous(n).at(at * PAGE) }).unwrap();
+            naive.retain(|page, _| !(at..at + n).contains(page));
+        }
+        Op::Unmap(at, n) => {
+            space.munmap(at * PAGE, n * PAGE).unwrap();
+            naive.retain(|page, _| !(at..at + n).contains(page));
+        }
+        Op::Protect(at, n, bits) => drop(space.mprotect(at * PAGE, n * PAGE, prot(bits))),
+        Op::Discard(at, n) => {
+            let _ = space.discard(at * PAGE, n * PAGE);
+            naive.retain(|page, _| !(at..at + n).contains(page));
+        }
+        Op::Move { from, pages, to, stays } => {
+            let mut flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+            flags.set(RemapFlags::DONTUNMAP, stays);
+            let is_mapped = |page: u64| space.find(page * PAGE).is_some();
+            let mapped: Vec<u64> = (from..from + pages).filter(|&page| is_mapped(page)).collect();
+            if space.mremap(from * PAGE, pages * PAGE, pages * PAGE, flags, to * PAGE).is_ok() {
+                for page in mapped {
+                    let value = naive.remove(&page);
+                    naive.remove(&(page - from + to));
+                    naive.extend(value.map(|value| (page - from + to, value)));
+                }
+            }
+        }
+        Op::Stack(at) => {
+            let request = anonymous(1);
+            let flags = request.flags | MapFlags::GROWSDOWN | MapFlags::FIXED_NOREPLACE;
+            let _ = space.mmap(&MapRequest { flags, address: at * PAGE, ..request });
+        }
+        Op::Read(at) => check(machine, space, naive, at),
+        Op::Write(at, value) => {
+            let writable = space.find(at * PAGE).map(|vma| vma.flags.contains(VmFlags::WRITE));
+            let got = word(machine, space, at * PAGE + 16, Some(value));
+            match writable {
+                Some(true) => assert_eq!(got, Ok(value)),
+                Some(false) => assert_eq!(got, Err(FaultError::NotPermitted)),
+                // A stack may have grown.
+                None => assert!(got == Ok(value) || got.is_err()),
+            }
+            if got.is_ok() {
+                naive.insert(at, value);
+            }
+        }
+        Op::Fork => {
+            let child = Paged::new(machine, 2, zero).unwrap();
+            let child = (space.fork(RwLock::new(()), child).unwrap(), naive.clone());
+            if spaces.len() < 3 {
+                spaces.push(child);
+            }
+        }
+        Op::Switch(to) => *current = to % spaces.len(),
+        Op::Exit => {
+            if spaces.len() > 1 {
+                spaces.remove(*current);
+                *current = 0;
+            }
+        }
+    }
+}
+
+fn run<F: Format>(ops: &[Op]) {
+    let machine = HostMachine::new(FRAMES);
+    let zero = zero(&machine);
+    let before = machine.free_frames();
+    let mut spaces = vec![(new_space::<F>(&machine, zero.frame()), Naive::new())];
+    let mut current = 0;
+    for op in ops {
+        apply(&machine, zero.frame(), &mut spaces, &mut current, op);
+        for (space, naive) in &spaces {
+            assert_eq!(space.contents().resident(), naive.len() as u64, "resident after {op:?}");
+        }
+    }
+    for (space, naive) in &spaces {
+        for at in 30..75 {
+            check(&machine, space, naive, at);
+        }
+        let stats = space.lock_stats();
+        assert_eq!(
+            stats.miss + stats.locked + stats.moved + stats.retry,
+            0,
+            "there is one thread: {stats:?}"
+        );
+    }
+    drop(spaces);
+    assert_eq!(machine.free_frames(), before, "exit frees all");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, ..ProptestConfig::default() })]
+
+    #[test]
+    fn contents_are_those_of_a_naive_model(ops in proptest::collection::vec(op(), 1..80)) {
+        run::<X86_64>(&ops);
+        run::<Arm64Software>(&ops);
+    }
+}

@@ -1,0 +1,149 @@
+//! Per-VMA locks with real threads: who is refused and why, who waits for whom.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod common;
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use common::*;
+use isotherm_mm::*;
+
+fn prepared(space: &Space, at: u64, pages: u64) {
+    space.mmap(&anonymous(pages).at(at * PAGE)).unwrap();
+    space.prepare_anon(at * PAGE).unwrap();
+}
+
+#[test]
+fn lookups_are_refused_for_the_seeds_reasons() {
+    let space = space(SMALL);
+    assert!(space.lock_vma(30 * PAGE).is_none(), "nothing is mapped");
+    space.mmap(&anonymous(4).at(30 * PAGE)).unwrap();
+    assert!(space.lock_vma(30 * PAGE).is_none(), "no page was written to");
+    // The fault under mmap_lock prepares the next one.
+    space.lock_mmap(30 * PAGE).unwrap().prepare_anon();
+    let read = space.lock_vma(30 * PAGE).unwrap();
+    assert_eq!(read.info().range(), 30 * PAGE..34 * PAGE);
+    drop(read);
+    let backing = Backing::Object { id: NonZeroU64::MIN, offset: 0, rights: Prot::all() };
+    space.mmap(&MapRequest { backing, ..anonymous(2).at(40 * PAGE) }).unwrap();
+    space.prepare_anon(40 * PAGE).unwrap();
+    assert!(space.lock_vma(40 * PAGE).is_none(), "an object");
+    space.lock_vma(31 * PAGE).unwrap().retry();
+    space.lock_vma(31 * PAGE).unwrap().refuse();
+    let expected = LockStats {
+        success: 1,
+        retry: 1,
+        access: 1,
+        not_mapped: 1,
+        object: 1,
+        no_anon: 1,
+        ..LockStats::default()
+    };
+    assert_eq!(space.lock_stats(), expected);
+    assert_eq!((space.lock_stats().aborts(), space.lock_stats().lookups()), (3, 6));
+}
+
+#[test]
+fn turned_off_nobody_is_served_or_counted() {
+    let space = space(Config { per_vma_locks: false, ..SMALL });
+    prepared(&space, 30, 4);
+    assert!(space.lock_vma(30 * PAGE).is_none());
+    assert_eq!(space.lock_stats(), LockStats::default());
+    assert_eq!(space.lock_mmap(30 * PAGE).unwrap().info().range(), 30 * PAGE..34 * PAGE);
+}
+
+#[test]
+fn a_writer_waits_for_readers_of_its_vma_alone() {
+    let space = space(SMALL);
+    prepared(&space, 30, 4);
+    prepared(&space, 40, 4);
+    let read = space.lock_vma(30 * PAGE).unwrap();
+    // Another VMA, and gaps, are nobody's business.
+    space.mprotect(40 * PAGE, PAGE, Prot::READ).unwrap();
+    space.munmap(40 * PAGE, 4 * PAGE).unwrap();
+    prepared(&space, 50, 4);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            space.mprotect(31 * PAGE, PAGE, Prot::READ).unwrap();
+            done.store(true, Ordering::Release);
+        });
+        // As soon as the writer waits, nobody else is let in.
+        while let Some(other) = space.lock_vma(30 * PAGE) {
+            drop(other);
+            thread::yield_now();
+        }
+        assert!(!done.load(Ordering::Acquire), "the VMA changed under a reader");
+        assert_eq!(read.info().range(), 30 * PAGE..34 * PAGE);
+        drop(read);
+    });
+    assert!(done.load(Ordering::Acquire));
+    // All are unlocked with mmap_lock.
+    assert_eq!(space.lock_vma(30 * PAGE).unwrap().info().range(), 30 * PAGE..31 * PAGE);
+    assert_eq!(space.lock_vma(31 * PAGE).unwrap().info().flags.prot(), Prot::READ);
+}
+
+#[test]
+fn a_fault_below_a_stack_grows_it() {
+    let space = space(SMALL);
+    let stack = MapRequest { flags: MapFlags::FIXED | MapFlags::GROWSDOWN, ..anonymous(2).at(60 * PAGE) };
+    space.mmap(&stack).unwrap();
+    assert!(space.lock_vma(58 * PAGE).is_none());
+    assert_eq!(space.lock_mmap(58 * PAGE).unwrap().info().range(), 58 * PAGE..62 * PAGE);
+    assert_eq!(space.lock_mmap(70 * PAGE).unwrap_err(), Error::BadAddress);
+    assert_eq!(space.lock_vma(58 * PAGE).unwrap().info().range(), 58 * PAGE..62 * PAGE);
+}
+
+/// Readers lock VMAs wherever they find one, while a writer maps, splits, merges, moves and unmaps. What a reader holds has the
+/// address, and stays as it is.
+#[test]
+fn what_is_locked_does_not_change() {
+    let rounds = if cfg!(miri) { 30 } else { 3000 };
+    let space = space(SMALL);
+    let (stop, looks, held) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for seed in 1..3u64 {
+            let (space, stop, looks, held) = (&space, &stop, &looks, &held);
+            scope.spawn(move || {
+                let mut random = seed;
+                while !stop.load(Ordering::Relaxed) {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let address = (28 + (random >> 33) % 20) * PAGE;
+                    looks.fetch_add(1, Ordering::Relaxed);
+                    let Some(read) = space.lock_vma(address) else { continue };
+                    let info = read.info();
+                    assert!(info.range().contains(&address), "{address:#x} in {info:?}");
+                    for _ in 0..(random >> 60) {
+                        std::hint::spin_loop();
+                        assert_eq!(read.info(), info, "it changed");
+                    }
+                    held.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for round in 0..rounds {
+            let at = 30 + round % 5;
+            prepared(&space, at, 8);
+            space.mprotect((at + 2) * PAGE, 3 * PAGE, Prot::READ).unwrap();
+            space.mprotect((at + 2) * PAGE, 3 * PAGE, Prot::READ | Prot::WRITE).unwrap();
+            let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+            space.mremap((at + 1) * PAGE, 2 * PAGE, 2 * PAGE, flags, 40 * PAGE).unwrap();
+            space.munmap((at + 4) * PAGE, 3 * PAGE).unwrap();
+            if round % 7 == 0 {
+                space.munmap(28 * PAGE, 20 * PAGE).unwrap();
+            }
+        }
+        // The writer may be done before the readers ever came to run.
+        while !cfg!(miri) && held.load(Ordering::Relaxed) < 1000 {
+            prepared(&space, 30, 8);
+            thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let stats = space.lock_stats();
+    assert_eq!(stats.lookups(), looks.load(Ordering::Relaxed), "{stats:?}");
+    assert_eq!(stats.success, held.load(Ordering::Relaxed));
+}
