@@ -68,6 +68,8 @@ miri() {
 	say "Miri: Stacked Borrows"
 	MIRIFLAGS=$isolation \
 		must cargo +nightly miri test --locked "${packages[@]}" --tests -- "${slow[@]}" "${epochs[@]/#/--skip=}"
+	say "Miri: address spaces"
+	MIRIFLAGS="$isolation -Zmiri-tree-borrows" must cargo +nightly miri test --locked -p isotherm-mm --test threads
 	say "Miri: crossbeam-epoch"
 	MIRIFLAGS="$isolation -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-permissive-provenance" \
 		must cargo +nightly miri test --locked "${packages[@]}" --test threads -- "${epochs[@]}"
@@ -84,7 +86,6 @@ tsan() {
 		skip "no nightly with the sources of std, which is built anew: rustup component add --toolchain nightly rust-src"
 		return
 	fi
-	local packages=(-p isotherm-rcu -p isotherm-maple)
 	# ThreadSanitizer knows no fences, so what needs them is left to loom: crossbeam's epochs are nothing but.
 	RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR="$target/tsan" \
 		must cargo +nightly test --locked -Zbuild-std --target "$host" "${packages[@]}" --test threads -- --skip epochs
