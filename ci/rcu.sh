@@ -69,7 +69,10 @@ miri() {
 	MIRIFLAGS=$isolation \
 		must cargo +nightly miri test --locked "${packages[@]}" --tests -- "${slow[@]}" "${epochs[@]/#/--skip=}"
 	say "Miri: address spaces"
-	MIRIFLAGS="$isolation -Zmiri-tree-borrows" must cargo +nightly miri test --locked -p isotherm-mm --test threads
+	local flags
+	for flags in "$isolation -Zmiri-tree-borrows" "$isolation"; do
+		MIRIFLAGS=$flags must cargo +nightly miri test --locked -p isotherm-mm --test threads
+	done
 	say "Miri: crossbeam-epoch"
 	MIRIFLAGS="$isolation -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-permissive-provenance" \
 		must cargo +nightly miri test --locked "${packages[@]}" --test threads -- "${epochs[@]}"
