@@ -170,7 +170,7 @@ table! {
     /// Of what is accessed at least so often, 6 Hz, and spans 4 MiB, so many times as many checks: where neighbours lie together in it,
     /// they are told apart the sooner.
     fast: f32 = 0.03, without INFINITE;
-    /// See [`Self::fast`].
+    /// How many times as many; see [`Self::fast`].
     checks_fast: usize = 2, without 1.0;
     /// Share of what may be cleared that checks of hot memory may take while other memory waits to be seen at all, percent.
     checks_share: usize = 30, without 100.0;

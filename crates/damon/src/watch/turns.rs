@@ -62,7 +62,9 @@ impl Watch {
         // Half is left for looks at what is about to be cleared, or a quarter where something is looked at for the first time.
         let mut allowed = (step.checks_left().min(step.allowance.by_turns) / 2)
             .min(step.allowance.checks_per_aggr.max(32))
-            .max(1);
+            .max(1)
+            // One at least, but an interval holds no more than it may.
+            .min(step.checks_on_credit());
         allowed -= self.look_at_fronts(step, allowed / 2);
         let busiest = core::mem::take(&mut self.busiest);
         if !busiest.is_empty() {
