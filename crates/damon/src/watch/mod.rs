@@ -22,7 +22,7 @@
 //! Every aggregation ([`plan`]): *checks* of what is hot, a few pages of each stretch by turns, so that none is believed hot
 //! for long when it is not any more. What a check shows is taken to be so of its whole stretch; when checks disagree with
 //! what was believed, all of the stretch is to be observed anew; when those of one part of it disagree with those of another, it
-//! falls apart ([`places`]). What remains goes into memory that was never cleared, or not since it was hot, evenly spread, that
+//! falls apart ([`places`]). Neighbours that were told apart stay two for a while, also when their rates come near each other. What remains goes into memory that was never cleared, or not since it was hot, evenly spread, that
 //! which is writable and so not shared since a fork first, until all is watched, and then by turns into what was accessed once
 //! and not heard of since. As long as most of many targets wait to be seen, these come before nearly all else. All of that is
 //! cleared in one call for each target. Memory that other processes map is not cleared by the page but

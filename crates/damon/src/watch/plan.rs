@@ -212,7 +212,8 @@ impl Watch {
                 longest = longest.max(length.max(1));
             }
         }
-        // At any moment, as long as short windows still end within the aggregation.
+        // At any moment where all windows are short: a program whose rhythm divides the aggregation is to be met at each of its points.
+        // Long ones begin early, so that most end within the aggregation.
         let samples = u64::from(step.attrs.max_nr_accesses());
         let latest = if 2 * longest <= samples { samples } else { samples - samples / 3 }.max(1);
         self.checks_at = step.now + if at_once { 0 } else { step.rng.below(latest) };

@@ -246,7 +246,7 @@ table! {
     apart_sides: f32 = 1.6, without 1.0;
     /// How often checks may come at once because something changed, rather than at a random moment: once a second.
     hurries: u64 = 200, without 1.0;
-    /// Neighbours of different rates are drawn as two for so long, 10 s, also while the rates that are known of them are alike.
+    /// Neighbours of different rates are drawn as two for so long, 4 s, also while the rates that are known of them are alike.
     apart_for: u64 = 800, without 0.0;
     /// Checks that a side must have had.
     checks_a_side: f32 = 3.0, without 1.0;
