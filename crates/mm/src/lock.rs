@@ -67,6 +67,9 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// The writer waits for readers, or has the lock.
 const WRITER: u32 = 1 << 31;
 
+/// So many readers are refused: the counter must never reach the writer's bit, however many are forgotten.
+const MOST_READERS: u32 = 1 << 30;
+
 /// The lock of one VMA: a counter of readers, and a bit for the writer. It lies apart from the VMA, on a cache line of its
 /// own: faults write to it all the time, and others only read the VMA (patch 33 of the seed).
 #[repr(align(64))]
@@ -87,7 +90,8 @@ impl VmaLock {
 
     /// `down_read_trylock`.
     fn try_read(&self) -> bool {
-        if self.readers.fetch_add(1, Ordering::Acquire) & WRITER == 0 {
+        // No writer's bit, and room for as many threads as there may be beside this one.
+        if self.readers.fetch_add(1, Ordering::Acquire) < MOST_READERS {
             return true;
         }
         self.readers.fetch_sub(1, Ordering::Release);

@@ -112,7 +112,7 @@ impl<P: Platform> AddressSpace<P> {
             if vma.object().is_some() {
                 return abort(Event::Object);
             }
-            // Once it is there it stays; a fault that must make it looks at the neighbours.
+            // A fault that must make it looks at the neighbours.
             if !vma.anon().is_some() {
                 return abort(Event::NoAnon);
             }
@@ -129,6 +129,11 @@ impl<P: Platform> AddressSpace<P> {
                 vma.end_read();
                 self.count(Event::Miss);
                 continue;
+            }
+            // What it had before it was locked `mremap` with DONTUNMAP may have taken away.
+            if !vma.anon().is_some() {
+                vma.end_read();
+                return abort(Event::NoAnon);
             }
             return Some(VmaRead { space: self, vma, event: Event::Success });
         }

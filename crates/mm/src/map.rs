@@ -162,9 +162,6 @@ impl<P: Platform> Writing<'_, P> {
         if request.flags.contains(MapFlags::FIXED_NOREPLACE) && self.first_in(start, end).is_some() {
             return Err(Error::Exists);
         }
-        if start < config.lowest {
-            return Err(Error::TooLow);
-        }
         let mut flags = request.vm_flags()?;
         if !self.may_lock(flags, length >> PAGE_SHIFT) {
             return Err(Error::LockedLimit);

@@ -47,6 +47,10 @@ impl<P: Platform> Writing<'_, P> {
         if !is_page_aligned(found) {
             return Err(Error::Invalid);
         }
+        // `security_mmap_addr`: nothing is mapped at null pointers, by whatever call.
+        if found < config.lowest {
+            return Err(Error::TooLow);
+        }
         Ok(found)
     }
 
@@ -64,7 +68,8 @@ impl<P: Platform> Writing<'_, P> {
         if length > config.end {
             return Err(Error::NoSpace);
         }
-        if address != 0 {
+        // A hint below the lowest is none.
+        if address >= config.lowest {
             let hint = address & !(PAGE_SIZE - 1);
             let free = |hint: u64| {
                 let next = self.first_in(hint, config.end);

@@ -36,8 +36,8 @@ impl<P: Platform> AddressSpace<P> {
     /// between them, as since Linux 6.17; an error may come after some have been moved.
     ///
     /// # Errors
-    /// [`Error::Invalid`], [`Error::BadAddress`], [`Error::NoSpace`], [`Error::Limit`], [`Error::LockedLimit`],
-    /// [`Error::NoMemory`]. With `FIXED`, what is mapped at the target may be gone then, and with a smaller length the rest of
+    /// [`Error::Invalid`], [`Error::BadAddress`], [`Error::NoSpace`], [`Error::TooLow`], [`Error::Limit`],
+    /// [`Error::LockedLimit`], [`Error::NoMemory`]. With `FIXED`, what is mapped at the target may be gone then, and with a smaller length the rest of
     /// the source, as in Linux.
     pub fn mremap(
         &self,
@@ -67,6 +67,10 @@ impl<P: Platform> Writing<'_, P> {
         if remap.is_placed() {
             if !is_page_aligned(remap.to) || remap.to > config.end - remap.new_len {
                 return Err(Error::Invalid);
+            }
+            // Before anything is unmapped to make room.
+            if remap.flags.contains(RemapFlags::FIXED) && remap.to < config.lowest {
+                return Err(Error::TooLow);
             }
             let moves = remap.flags.contains(RemapFlags::MAYMOVE);
             let resizes = remap.old_len != remap.new_len;

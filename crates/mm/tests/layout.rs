@@ -35,6 +35,21 @@ fn neighbours_that_are_alike_become_one_vma() {
 }
 
 #[test]
+fn nothing_comes_to_lie_below_the_lowest_address_by_whatever_call() {
+    let space = space(SMALL);
+    map(&space, 30, 2);
+    let fixed = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+    assert_eq!(space.mremap(30 * PAGE, 2 * PAGE, 2 * PAGE, fixed, 0), Err(Error::TooLow));
+    assert_eq!(space.mremap(30 * PAGE, 2 * PAGE, 2 * PAGE, fixed, 15 * PAGE), Err(Error::TooLow));
+    assert_eq!(ranges(&space), [(30, 32)]);
+    assert_eq!(space.mmap(&anonymous(1).at(PAGE)), Err(Error::TooLow));
+    // A hint is passed over.
+    let leaves = RemapFlags::MAYMOVE | RemapFlags::DONTUNMAP;
+    let at = space.mremap(30 * PAGE, 2 * PAGE, 2 * PAGE, leaves, PAGE).unwrap();
+    assert!(at >= SMALL.lowest, "{at:#x}");
+}
+
+#[test]
 fn objects_merge_only_where_the_offset_continues() {
     let space = space(SMALL);
     for (at, page) in [(30, 5), (32, 7), (34, 10)] {
