@@ -6,13 +6,14 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::alloc::Layout;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::ptr::NonNull;
 
 use isotherm_maple::{Global, NodeAlloc};
 use isotherm_mm::*;
-use isotherm_rcu::{Cpus, Qsbr};
+use isotherm_rcu::Qsbr;
+use isotherm_rcu::model::{Machine, on};
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use loom::thread;
@@ -21,42 +22,9 @@ const PAGE: u64 = 4096;
 const FIRST: u64 = 32;
 const PAGES: usize = 8;
 
-loom::thread_local! {
-    static CPU: Cell<usize> = Cell::new(0);
-    static DEPTH: Cell<u32> = Cell::new(0);
-}
-
 std::thread_local! {
     /// What was freed in this run: overwritten, and given back before the next.
     static FREED: RefCell<Vec<(NonNull<u8>, Layout)>> = const { RefCell::new(Vec::new()) };
-}
-
-struct Machine;
-
-struct Section;
-
-impl Drop for Section {
-    fn drop(&mut self) {
-        DEPTH.with(|depth| depth.set(depth.get() - 1));
-    }
-}
-
-// SAFETY: each thread is a CPU and counts its sections.
-unsafe impl Cpus for Machine {
-    type Section = Section;
-
-    fn enter(&self) -> Section {
-        DEPTH.with(|depth| depth.set(depth.get() + 1));
-        Section
-    }
-
-    fn in_section(&self) -> bool {
-        DEPTH.with(Cell::get) > 0
-    }
-
-    fn current(&self) -> usize {
-        CPU.with(Cell::get)
-    }
 }
 
 struct Overwriting;
@@ -228,7 +196,7 @@ fn model(page: u64, write: impl Fn(&AddressSpace<Model>) + Copy + Send + Sync + 
         let reader = {
             let world = Arc::clone(&world);
             thread::spawn(move || {
-                CPU.with(|cpu| cpu.set(1));
+                on(1);
                 world.rcu().online();
                 if let Some(read) = world.space().lock_vma(address) {
                     let info = read.info();

@@ -115,7 +115,7 @@ pub(super) fn draw(watched: &Watched, ranges: &[AddrRange], now: u64, tuning: &T
     stretches
 }
 
-/// Indices of the parts at which a stretch begins although its rate is that of the one before, because not long ago it was not.
+/// Indices, in order, of the parts at which a stretch begins although its rate is that of the one before, because not long ago it was not.
 ///
 /// Two rates that come near each other by chance would be drawn as one, and then take seconds to be told apart again. Told apart
 /// they cost a few checks.
@@ -350,7 +350,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
     // Bytes of each in which nothing is present.
     let mut nothing: Vec<u64> = Vec::new();
     for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
-        let is_wall = walls.contains(&index);
+        let is_wall = walls.binary_search(&index).is_ok();
         let fresh = is_wall || previous.is_none_or(|(_, r)| r != rung);
         if fresh {
             let mut start = part.range.start;

@@ -75,6 +75,7 @@ fn a_barrier_against_a_cpu_that_defers() {
         let there = thread::spawn(move || {
             on(1);
             let head = other.replace();
+            // SAFETY: the object was replaced, and nobody finds it any more.
             unsafe {
                 other.rcu.defer(head, Object::free);
                 other.rcu.offline(1);
@@ -119,9 +120,11 @@ fn a_callback_that_is_deferred_while_its_cpu_goes_offline() {
     model(4, || {
         let world = World::<2>::new();
         let other = world.clone();
+        // SAFETY: this CPU reads no more.
         let there = thread::spawn(move || unsafe { other.rcu.offline(1) });
         on(1);
         let head = world.replace();
+        // SAFETY: the object was replaced, and nobody finds it any more.
         unsafe { world.rcu.defer(head, Object::free) };
         on(0);
         there.join().unwrap();
@@ -143,6 +146,7 @@ fn two_cpus_with_callbacks_go_offline_one_after_the_other() {
             thread::spawn(move || {
                 on(cpu);
                 unrelated(&world.rcu);
+                // SAFETY: this CPU reads no more.
                 unsafe { world.rcu.offline(cpu) };
             })
         });

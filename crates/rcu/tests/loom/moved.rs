@@ -19,6 +19,7 @@ fn a_caller_that_leaves_its_cpu_to_a_reader() {
             on(0);
             let head = updating.replace();
             updating.rcu.synchronize();
+            // SAFETY: the object was replaced, and nobody finds it any more.
             unsafe { Object::free(head) };
         });
         on(1);
@@ -26,6 +27,7 @@ fn a_caller_that_leaves_its_cpu_to_a_reader() {
             thread::spawn(move || {
                 on(1);
                 reading.read();
+                // SAFETY: this CPU reads no more.
                 unsafe { reading.rcu.offline(1) };
             });
         });
@@ -48,6 +50,7 @@ fn a_caller_that_leaves_its_cpu_which_goes_offline() {
             let next = Rc::new(Cell::new(None));
             let spawned = next.clone();
             preempted_after_current(move || {
+                // SAFETY: this CPU reads no more.
                 spawned.set(Some(thread::spawn(move || unsafe { there.rcu.offline(1) })));
             });
             other.rcu.quiescent();
@@ -68,6 +71,7 @@ fn a_caller_that_leaves_its_cpu_which_goes_offline() {
 fn an_interrupt_that_reads_while_its_cpu_comes_online() {
     model(4, || {
         let world = World::<2>::new();
+        // SAFETY: this CPU reads no more.
         unsafe { world.rcu.offline(1) };
         let other = world.clone();
         thread::spawn(move || {
@@ -77,14 +81,17 @@ fn an_interrupt_that_reads_while_its_cpu_comes_online() {
                 let was_offline = interrupted.rcu.online();
                 interrupted.read();
                 if was_offline {
+                    // SAFETY: this CPU reads no more.
                     unsafe { interrupted.rcu.offline(1) };
                 }
             });
             assert!(other.rcu.online());
+            // SAFETY: this CPU reads no more.
             unsafe { other.rcu.offline(1) };
         });
         let head = world.replace();
         world.rcu.synchronize();
+        // SAFETY: the object was replaced, and nobody finds it any more.
         unsafe { Object::free(head) };
     });
 }
