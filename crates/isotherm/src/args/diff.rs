@@ -50,7 +50,7 @@ pub struct DiffArgs {
     /// Only this target: its pid, or the name of its program; repeatable
     #[arg(long, value_name = "PID|NAME")]
     pub target: Vec<String>,
-    #[command(flatten, next_help_heading = "Input of other programs")]
+    #[command(flatten)]
     pub foreign: ForeignArgs,
     /// Left out at the start of each recording: until the monitor has seen most. Of short ones at most a fifth
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time)]
