@@ -421,7 +421,10 @@ impl Actions for Acting {
                         _ => at = end,
                     }
                 }
-                Err(why) => (refusal, over) = (Some(why), true),
+                Err(why) => {
+                    (refusal, over) = (Some(why), true);
+                    (outcome.until, outcome.refused) = (Some(at), refusal);
+                }
             }
             let took = monotonic_ns().saturating_sub(now);
             now = now.saturating_add(took);
