@@ -167,3 +167,45 @@ pub fn table(reports: &[SchemeReport]) -> Vec<String> {
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_damon::schemes::{AccessPattern, Scheme, Stats};
+    use isotherm_linux::actions::{LeftAlone, Refaults};
+
+    fn report(status: Status, action: Action) -> SchemeReport {
+        SchemeReport {
+            name: "idle".into(),
+            scheme: Scheme::new(AccessPattern::ANY, action),
+            stats: Stats { sz_tried: 3 << 20, sz_refused: 1 << 20, ..Stats::default() },
+            status,
+            halt: None,
+            effective_bytes: 0,
+            left: LeftAlone::default(),
+            refaults: Refaults::default(),
+            suspensions: 0,
+        }
+    }
+
+    #[test]
+    fn why_a_scheme_waits_and_what_it_could_not_reach_is_said() {
+        let waits = report(Status::Goals, Action::Pageout);
+        let line = lines(std::slice::from_ref(&waits)).remove(0);
+        assert!(line.starts_with("idle: waits: no goal can be read, tried 3.0 MiB"), "{line}");
+        assert!(line.ends_with("1.0 MiB of processes that were gone or new"), "{line}");
+        let table = table(&[waits]).join("\n");
+        assert!(table.contains("no goal can be read") && table.contains("gone or new"), "{table}");
+    }
+
+    #[test]
+    fn the_kernels_counters_stand_where_something_is_paged_out() {
+        let counted = KernelCounters { swapped_out: 2 << 20, swapped_in: 4096, file_refaults: 0 };
+        let standing = Standing { kernel: Some(counted), ..Standing::default() };
+        let line = machine(&standing, &[report(Status::Active, Action::Pageout)]).unwrap();
+        assert!(line.ends_with("2.0 MiB to swap, 4.0 KiB from swap, 0 B of files read again"), "{line}");
+        assert_eq!(machine(&standing, &[report(Status::Active, Action::Cold)]), None);
+        // A share of a CPU that was not measured yet is none.
+        assert!(head(&standing).contains("monitoring - of a CPU"), "{}", head(&standing));
+    }
+}
