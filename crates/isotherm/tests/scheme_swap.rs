@@ -5,6 +5,7 @@ mod common;
 
 use common::{Done, Running, isotherm, pte_works, skip, skip_but_in_ci, wait_until};
 use isotherm_lab::schemes::Zram;
+use isotherm_report::units::parse_size;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -87,6 +88,14 @@ fn number(line: &Value, name: &str) -> u64 {
     line[name].as_u64().unwrap()
 }
 
+/// A figure of the statistics that were printed last, in bytes; 0 before there were any.
+fn told(dir: &Path, scheme: &str, what: &str) -> u64 {
+    let text = fs::read_to_string(dir.join("out")).unwrap();
+    let line = text.lines().rev().find(|line| line.starts_with(&format!("  {scheme}: ")));
+    let figure = line.and_then(|line| line.split(&format!(", {what} ")).nth(1)?.split(',').next());
+    figure.map_or(0, |figure| parse_size(&figure.replace(' ', "")).unwrap())
+}
+
 /// Bytes that were left alone for a reason, by address of the action.
 fn left(lines: &[Value], reason: &str, from: u64, to: u64) -> u64 {
     let within = |line: &&Value| from < number(line, "end") && number(line, "start") < to;
@@ -132,20 +141,16 @@ fn a_quota_for_a_third_takes_the_cold_one() {
     let scheme = "[[scheme]]\nname = \"third\"\naction = \"pageout\"\nmin_size = \"4K\"\nmin_age = \"2s\"\n\
          quota.size = \"24M\"\nquota.reset_interval = \"1h\"\nquota.weights = { access = 1, age = 1 }\n\
          filters = [{ reject = \"not anon\" }]\n";
-    let applying = apply(dir, scheme, pid, &["--overhead", "0"]);
+    let applying = apply(dir, scheme, pid, &["--overhead", "0", "--stats-every", "100ms"]);
     let swapped = |name: &str| areas.get(name).map(|&(from, to)| smaps(pid, from, to, "Swap")).unwrap();
-    // A window is full when less than a page is left; a look at what is absent costs a little of it.
-    wait_until("the quota is used up", || whole(pid, "Swap") >= 20 * MIB);
+    // Looks at what is absent or in use cost a little of the quota each time, and what filters leave out counts as tried.
+    let tried = || told(dir, "third", "tried");
+    wait_until("most of the quota is used", || tried() >= 16 * MIB && whole(pid, "Swap") >= 8 * MIB);
     ended(applying).ok();
-    let (out, cold) = (whole(pid, "Swap"), swapped("cold"));
-    assert!(
-        cold * 100 >= out * 95,
-        "{cold} of {out} are cold; warm {}, hot {}",
-        swapped("warm"),
-        swapped("hot")
-    );
-    let tried: u64 = log(dir).iter().map(|line| number(line, "tried")).sum();
-    assert!(tried <= 24 * MIB, "{tried} tried of a quota of 24 MiB");
+    // What else the program has, such as its heap, is no part of the three.
+    let [hot, warm, cold] = ["hot", "warm", "cold"].map(swapped);
+    assert!(cold * 100 >= (hot + warm + cold) * 95, "of hot {hot}, of warm {warm}, of cold {cold}");
+    assert!(cold >= 6 * MIB && tried() <= 24 * MIB, "{cold} out, {} tried of a quota of 24 MiB", tried());
 }
 
 /// Bar 2: no window gets more than its quota, seen from inside and from outside.
@@ -185,13 +190,15 @@ fn what_was_applied_is_what_smaps_says() {
          min_age = \"1s\"\nquota.size = \"64M/s\"\n";
     let applying = apply(dir, scheme, pid, &["--overhead", "0"]);
     let &(from, to) = areas.get("cold").unwrap();
-    wait_until("what is never used is out", || smaps(pid, from, to, "Rss") == 0);
+    // A page may be in the kernel's hands at the wrong moment.
+    wait_until("what is never used is out", || smaps(pid, from, to, "Rss") * 50 <= to - from);
     ended(applying).ok();
     let gone = before - whole(pid, "Rss");
     let applied: u64 = log(dir).iter().map(|line| number(line, "applied")).sum();
     assert!(applied.abs_diff(gone) * 100 <= gone, "{applied} applied, {gone} gone");
     let out = fs::read_to_string(dir.join("out")).unwrap();
-    assert!(out.contains("as the kernel counts: ") && !out.contains(" 0 B to swap, "), "{out}");
+    let last = out.lines().last().unwrap();
+    assert!(last.contains("as the kernel counts: ") && !last.contains(" 0 B to swap, "), "{out}");
 }
 
 /// Memory that is needed again sooner than the scheme takes for granted: it is noticed, and the scheme suspended.
@@ -299,34 +306,34 @@ fn what_is_shared_locked_or_unknown_stays_and_is_counted() {
              unknown = {unknown}\nquota.size = \"64M/s\"\n"
         )
     };
+    let own = std::process::id();
+    let areas = [(shared.start, shared.start + size), (locked.start, locked.start + size)];
     for unknown in [false, true] {
         let _ = fs::remove_file(dir.join("log"));
-        let applying = apply(
-            dir,
-            &scheme(unknown),
-            std::process::id(),
-            &["--overhead", "0", "--no-children", "--stats-every", "100ms"],
-        );
+        let more = ["--overhead", "0", "--no-children", "--stats-every", "100ms", "--no-sweep"];
+        let applying = apply(dir, &scheme(unknown), own, &more);
         wait_until("private memory goes", || private.kept("Rss") * 10 <= size);
-        let (at, end) = (shared.start, shared.start + size);
-        wait_until("what is shared had its turn", || left(&log(dir), "shared", at, end) >= size);
-        if unknown {
-            let (at, end) = (locked.start, locked.start + size);
-            wait_until("what is locked had its turn", || left(&log(dir), "locked", at, end) >= size);
+        if !unknown {
+            wait_until("what is unknown is told", || told(dir, "idle", "unknown") >= 2 * size);
+        } else {
+            for (reason, (from, to)) in ["shared", "locked"].into_iter().zip(areas) {
+                wait_until(reason, || left(&log(dir), reason, from, to) >= size);
+            }
         }
         ended(applying).ok();
-        assert_eq!((shared.kept("Rss"), locked.kept("Rss")), (size, size), "unknown = {unknown}");
-        assert_eq!((shared.kept("Swap"), locked.kept("Swap")), (0, 0), "unknown = {unknown}");
+        for memory in [&shared, &locked] {
+            assert_eq!((memory.kept("Rss"), memory.kept("Swap")), (size, 0), "unknown = {unknown}");
+        }
         let out = fs::read_to_string(dir.join("out")).unwrap();
-        assert!(out.contains("shared with other processes"), "{out}");
         if unknown {
-            assert!(out.contains("locked"), "{out}");
+            assert!(out.contains("shared with other processes") && out.contains("locked"), "{out}");
         } else {
-            // The Accessed bits of locked memory cannot be cleared, so nothing is known of it.
-            let lines = log(dir);
-            assert_eq!(left(&lines, "locked", locked.start, locked.start + size), 0);
-            let last = out.lines().rev().find(|line| line.starts_with("idle  ")).unwrap();
-            assert!(!last.contains("  0 B  -"), "{last}");
+            // Without sweeps nothing is known of either: no Accessed bit of theirs can be cleared.
+            let tried = |from, to| {
+                let within = |line: &&Value| from < number(line, "end") && number(line, "start") < to;
+                log(dir).iter().filter(within).count()
+            };
+            assert_eq!(areas.map(|(from, to)| tried(from, to)), [0, 0]);
         }
         assert!(private.is_whole() && shared.is_whole() && locked.is_whole());
     }
