@@ -20,17 +20,17 @@ of() {
 on() { sed -n "s/.* N$1=\([0-9]*\).*/\1/p" "/proc/$pid/numa_maps" | awk '{ n += $1 } END { print n + 0 }'; }
 # sum NAME: the sum of such a member over the log's lines.
 sum() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" /tmp/log | awk '{ n += $1 } END { printf "%.0f\n", n }'; }
-# scheme ACTION [LINE...]: has it act for some seconds, on memory that is unknown as well.
+# scheme SECONDS ACTION [LINE...]: has it act for so long, on memory that is unknown as well.
 scheme() {
-	action=$1
-	shift
+	seconds=$1 action=$2
+	shift 2
 	rm -f /tmp/log
 	{
 		printf '[[scheme]]\nname = "it"\naction = "%s"\nmin_size = "4K"\nunknown = true\n' "$action"
 		[ $# = 0 ] || printf '%s\n' "$@"
 	} >/tmp/scheme.toml
 	# shellcheck disable=SC2086  # options, split on purpose
-	isotherm scheme apply /tmp/scheme.toml --pid "$pid" $attrs --duration 12s --quiet --log /tmp/log >/tmp/out 2>/tmp/errors
+	isotherm scheme apply /tmp/scheme.toml --pid "$pid" $attrs --duration "${seconds}s" --quiet --log /tmp/log >/tmp/out 2>/tmp/errors
 	is "status, $action" $? 0
 	cat /tmp/errors
 	tail -n 3 /tmp/out
@@ -47,8 +47,10 @@ done
 echo 256M >/sys/block/zram0/disksize
 mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
 echo 8 >/proc/sys/vm/nr_hugepages
+# Or it would make huge pages again of what is split.
+echo 4000000000 >/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs
 
-kinds 300 >/tmp/kinds &
+kinds 400 >/tmp/kinds &
 pid=$!
 for _ in $(seq 300); do
 	! grep -q ready /tmp/kinds || break
@@ -60,7 +62,7 @@ is "kB of huge pages" "$(of huge AnonHugePages)" 16384
 # To where there is little of it; large folios whole.
 if [ "$(on 0)" -gt "$(on 1)" ]; then to=1; else to=0; fi
 before=$(on $to)
-scheme migrate_cold "nodes = [$to]"
+scheme 12 migrate_cold "nodes = [$to]"
 moved=$(($(on $to) - before))
 least "pages that moved to node $to" $moved 5000
 off=$(($(sum applied) / 4096 - moved))
@@ -68,12 +70,12 @@ off=$(($(sum applied) / 4096 - moved))
 most "pages that were said to have moved and did not" "${off#-}" 40
 is "kB of huge pages, moved" "$(of huge AnonHugePages)" 16384
 
-scheme nohugepage
+scheme 12 nohugepage
 is "kB of huge pages, split" "$(of huge AnonHugePages)" 0
 is "bytes that were said to have been split" "$(sum applied)" 16777216
 
 hugetlb=$(of hugetlb Private_Hugetlb)
-scheme pageout 'quota.size = "256M/s"'
+scheme 60 pageout 'quota.size = "256M/s"'
 least "kB of small pages in swap" "$(of small Swap)" 15000
 least "kB of what were huge pages in swap" "$(of huge Swap)" 15000
 is "kB of locked memory" "$(of locked Rss) $(of locked Swap)" "8192 0"
