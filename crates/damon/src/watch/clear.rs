@@ -98,9 +98,10 @@ impl Watched {
                 }
                 continue;
             }
-            let flushed = result.is_some_and(|r| r.flushed);
-            // What was clear already does not tell whether it can be cleared.
-            cell.shared &= !flushed;
+            cell.shared = false;
+            // What is clear since it was last cleared was not accessed; what was clear before that was cleared by somebody else.
+            let seen_before = cell.tried != 0 || cell.evidence.exposure > 0.0;
+            let flushed = seen_before || result.is_some_and(|r| r.flushed);
             // One range is cleared after the other.
             let moment = before.towards(after, which(first), ranges.len());
             cell.open(window, flushed, moment, longest, tuning);
