@@ -281,6 +281,8 @@ impl Cell {
             self.recover();
         }
         let length = self.evidence.window_length(tuning, longest);
+        // What was not hot until now is in no TLB. Of what nothing is known, that may be: a loop that runs alone keeps its translations.
+        let was_idle = self.evidence.exposure > 0.0 && self.rate() <= tuning.active;
         self.unbroken = self.hit_at != 0 && now.saturating_sub(self.hit_at) <= 2 * longest;
         (self.first, self.is_rest, self.opened_at) = (true, false, now);
         self.was_new = false;
@@ -288,7 +290,7 @@ impl Cell {
         self.state = State::Watching {
             since: moment.at,
             due: now + length,
-            doubtful_until: if flushed { 0 } else { now + tuning.stale },
+            doubtful_until: if flushed || was_idle { 0 } else { now + tuning.stale },
         };
     }
 
