@@ -76,11 +76,7 @@ impl<'a> Moment<'a> {
                 u64::from(region.nr_accesses) * 10_000 + u64::from(region.last_nr_accesses) * left,
             )
         } else {
-            // Where the fine count is too small for the intervals, the whole one does.
-            match region.nr_accesses_bp {
-                u32::MAX => u64::from(region.nr_accesses) * 10_000,
-                fine => u64::from(fine),
-            }
+            region.accesses_bp()
         };
         accesses.min(most)
     }

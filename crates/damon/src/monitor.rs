@@ -156,9 +156,9 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
                 region.age = scale(region.age, old.aggr.as_micros(), new.aggr.as_micros());
                 region.last_nr_accesses = scale(region.last_nr_accesses, new_max, old_max);
                 // What was counted belongs to the aggregation that is given up; an estimate holds.
+                let fine = u128::from(region.accesses_bp()) * new_max / old_max.max(1);
                 region.nr_accesses = if counts { 0 } else { scale(region.nr_accesses, new_max, old_max) };
-                region.nr_accesses_bp =
-                    if counts { 0 } else { scale(region.nr_accesses_bp, new_max, old_max) };
+                region.nr_accesses_bp = if counts { 0 } else { u32::try_from(fine).unwrap_or(u32::MAX) };
                 region.exposure = if counts { 0 } else { region.exposure };
             }
         }

@@ -59,12 +59,20 @@ impl Region {
         right
     }
 
+    /// Accesses in 1/10000 of one ([`RegionSnapshot::accesses_bp`]).
+    pub(crate) const fn accesses_bp(&self) -> u64 {
+        crate::snapshot::accesses_bp(self.nr_accesses, self.nr_accesses_bp)
+    }
+
     /// Takes in the right-hand neighbour: counts and ages become size-weighted integer means.
     pub(crate) fn absorb(&mut self, right: &Self) {
         let (l, r) = (u128::from(self.range.size()), u128::from(right.range.size()));
         let mean = |a: u32, b: u32| ((u128::from(a) * l + u128::from(b) * r) / (l + r).max(1)) as u32;
+        // Of what saturated the mean would be too small.
+        let fine =
+            (u128::from(self.accesses_bp()) * l + u128::from(right.accesses_bp()) * r) / (l + r).max(1);
         self.nr_accesses = mean(self.nr_accesses, right.nr_accesses);
-        self.nr_accesses_bp = mean(self.nr_accesses_bp, right.nr_accesses_bp);
+        self.nr_accesses_bp = u32::try_from(fine).unwrap_or(u32::MAX);
         self.last_nr_accesses = mean(self.last_nr_accesses, right.last_nr_accesses);
         self.age = mean(self.age, right.age);
         self.seen_bp = mean(u32::from(self.seen_bp), u32::from(right.seen_bp)) as u16;

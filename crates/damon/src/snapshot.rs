@@ -19,7 +19,8 @@ pub struct RegionSnapshot {
     /// 0..=[`Snapshot::max_nr_accesses`].
     pub nr_accesses: u32,
     /// The same in 1/10000 of an access (the kernel's `nr_accesses_bp`). Backends that estimate rates finer
-    /// than one access an aggregation put them here; others put `nr_accesses * 10_000`.
+    /// than one access an aggregation put them here; others put `nr_accesses * 10_000`. It saturates, at 429,496 accesses
+    /// (1 us sampled over 1 s has a million): rates are read by [`Self::accesses_bp`].
     pub nr_accesses_bp: u32,
     /// Aggregation intervals for which the region kept about its `nr_accesses`.
     pub age: u32,
@@ -84,6 +85,18 @@ pub struct Snapshot {
     pub targets: Vec<TargetSnapshot>,
 }
 
+/// Accesses in 1/10000 of one, of their whole number and of the fine one, which saturates.
+pub(crate) const fn accesses_bp(whole: u32, fine: u32) -> u64 {
+    match fine {
+        u32::MAX => {
+            let whole = whole as u64 * 10_000;
+            // What saturated was no less.
+            if whole > u32::MAX as u64 { whole } else { u32::MAX as u64 }
+        }
+        fine => fine as u64,
+    }
+}
+
 impl RegionSnapshot {
     /// An exposure that is not accounted for: the backend counts accesses, as the kernel's DAMON does.
     pub const COUNTED: u32 = u32::MAX;
@@ -94,18 +107,18 @@ impl RegionSnapshot {
         self.seen_bp == 0
     }
 
+    /// Accesses in 1/10000 of one, of which no sampling and aggregation interval has too many: [`Self::nr_accesses_bp`]
+    /// where that holds them, else the whole accesses.
+    pub const fn accesses_bp(&self) -> u64 {
+        accesses_bp(self.nr_accesses, self.nr_accesses_bp)
+    }
+
     /// Probability that a page of the region is accessed in a sampling interval, 0..=1.
     pub fn probability(&self, max_nr_accesses: u32) -> f64 {
         if max_nr_accesses == 0 {
             return 0.0;
         }
-        // Where the fine count is too small for the intervals (1 us sampled over 1 s), the whole one does.
-        let accesses = if self.nr_accesses_bp == u32::MAX {
-            f64::from(self.nr_accesses)
-        } else {
-            f64::from(self.nr_accesses_bp) / 10_000.0
-        };
-        accesses / f64::from(max_nr_accesses)
+        self.accesses_bp() as f64 / 10_000.0 / f64::from(max_nr_accesses)
     }
 
     /// Access rate in Hz given the highest possible count and the sampling interval: the share of sampling

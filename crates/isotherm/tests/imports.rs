@@ -130,3 +130,67 @@ fn a_file_made_to_harm_takes_no_memory() {
         }
     }
 }
+
+/// 1 us sampled over 1 s, and over 10 s: more accesses than the fine count of a region has room for.
+#[test]
+fn a_million_samples_an_aggregation_are_told_from_half_of_them() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    // 1 MiB at every sample, one at half of them, one at none; aggregations of so many seconds.
+    for (file, seconds) in [("fine.txt", 1), ("long.txt", 10)] {
+        let line = |at: u32, range: &str, nr: u32| {
+            let event = "damon:damon_aggregated: target_id=1 nr_regions=3";
+            format!("kdamond.0 0 [000] {at}.000000: {event} {range}: {nr} 3\n")
+        };
+        let all = 1_000_000 * seconds;
+        let lines = |i: u32| {
+            let at = 100 + i * seconds;
+            let (first, second) = (line(at, "1048576-2097152", all), line(at, "2097152-3145728", all / 2));
+            [first, second, line(at, "3145728-4194304", 0)].concat()
+        };
+        std::fs::write(dir.join(file), (0..12).map(lines).collect::<String>()).unwrap();
+    }
+    let report = |args: &[&str]| {
+        let input = ["-i", "fine.txt", "--sample", "1us", "--aggr", "1s"];
+        run(dir, &[&["report"], args, &input[..]].concat())
+    };
+    let near = |found: f64, wanted: f64| (found - wanted).abs() <= wanted * 1e-3;
+
+    let raw = report(&["raw", "--json"]).ok();
+    let lines: Vec<serde_json::Value> = raw.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let regions: Vec<_> = lines.iter().filter(|l| l["type"] == "region").collect();
+    let field = |name: &str| regions.iter().take(2).map(|r| r[name].as_f64().unwrap()).collect::<Vec<_>>();
+    assert!(field("rate_hz").into_iter().zip([1e6, 5e5]).all(|(a, b)| near(a, b)), "{raw}");
+    assert_eq!(field("nr_accesses_bp"), [1e10, 5e9]);
+    let text = report(&["raw"]).ok();
+    assert!(text.contains(" 1000000.000 ") && text.contains(" 500000.000 "), "{text}");
+
+    for time in [&[][..], &["--time", "3s..9s"]] {
+        let json = report(&[&["access", "--json"], time].concat()).json();
+        let rows = json["targets"][0]["regions"].as_array().unwrap().clone();
+        let rates: Vec<f64> = rows.iter().map(|r| r["rate_hz"].as_f64().unwrap()).collect();
+        assert!(near(rates[0], 1e6) && near(rates[1], 5e5) && rates[2] == 0.0, "{time:?}: {rates:?}");
+        assert!(near(rows[0]["rate_share"].as_f64().unwrap(), 1.0), "{rows:?}");
+        assert!(near(json["targets"][0]["totals"]["rate_hz"].as_f64().unwrap(), 5e5), "{time:?}: {json}");
+    }
+
+    // A window of one sample meets what is accessed in it: all of one, half of the other.
+    let wss = report(&["wss", "--window", "1us", "--json"]).json();
+    assert!(near(wss["mean"].as_f64().unwrap(), 1.5 * 1_048_576.0), "{}", wss["mean"]);
+    let wss = report(&["wss", "--threshold", "90%", "--json"]).json();
+    assert_eq!(wss["mean"].as_f64(), Some(1_048_576.0));
+
+    let map = report(&["heatmap", "--json"]).json();
+    assert!(near(map["highest_hz"].as_f64().unwrap(), 1e6), "{}", map["highest_hz"]);
+    let rows = map["panels"][0]["rates_hz"].as_array().unwrap();
+    for hz in [1e6, 5e5, 0.0] {
+        let of = |row: &&serde_json::Value| near(row[0].as_f64().unwrap(), hz);
+        let found = rows.iter().filter(of).count();
+        assert!(found.abs_diff(rows.len() / 3) <= 1, "{hz} Hz in {found} of {} rows", rows.len());
+    }
+
+    // Half of 10,000,000 samples are more than a tenth of them; what has room in the fine count is not.
+    let long = ["report", "summary", "--json", "-i", "long.txt", "--sample", "1us", "--aggr", "10s"];
+    let summary = run(dir, &long).json();
+    assert_eq!(summary["totals"]["hot"].as_f64(), Some(2.0 * 1_048_576.0), "{}", summary["totals"]);
+}

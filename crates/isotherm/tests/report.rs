@@ -65,6 +65,11 @@ fn filters_and_order_of_access_hold_for_every_row() {
 
 /// Two processes on one segment of shared memory, of which a part could not be observed; each has a heap in a wide gap.
 fn two_on_one_segment(dir: &Path) {
+    two_who_know(dir, [0, 0]);
+}
+
+/// The same, where each sees so much of that part, and no access.
+fn two_who_know(dir: &Path, seen: [u16; 2]) {
     const MIB: u64 = 1 << 20;
     let mut writer = create(&dir.join(DEFAULT), Format::Rec).unwrap();
     let attrs = RecordedAttrs { sample_us: 5000, aggr_us: 100_000, ..RecordedAttrs::default() };
@@ -97,11 +102,11 @@ fn two_on_one_segment(dir: &Path) {
         ..RegionSnapshot::default()
     };
     for i in 0..30 {
-        let target = |id| {
+        let target = |id, seen| {
             let regions = vec![
                 region(0, 512 * MIB, 0, 10_000),
                 region(1024 * MIB, 1064 * MIB, 20, 10_000),
-                region(1064 * MIB, 1124 * MIB, 0, 0),
+                region(1064 * MIB, 1124 * MIB, 0, seen),
             ];
             TargetSnapshot { id: TargetId(id), regions, steady: i > 0 }
         };
@@ -110,7 +115,7 @@ fn two_on_one_segment(dir: &Path) {
             end_ns: (i + 1) * 100_000_000,
             sample_ns: 5_000_000,
             max_nr_accesses: 20,
-            targets: vec![target(11), target(12)],
+            targets: vec![target(11, seen[0]), target(12, seen[1])],
         };
         writer.write_snapshot(&snapshot.changes()).unwrap();
     }
@@ -138,6 +143,37 @@ fn unknown_is_shown_and_never_taken_for_cold() {
     assert!(plain.contains("????") && plain.contains("?: unknown"), "{plain}");
     let raw = run(dir, &["report", "raw"]).ok();
     assert!(raw.lines().any(|l| l.ends_with(" ? 0 0.0000 0 -")), "{raw}");
+}
+
+/// What one does not use, the other may be using, of whom that is not known.
+#[test]
+fn an_object_is_idle_only_where_all_who_map_it_are_known_to_be() {
+    for (seen, unknown) in
+        [([10_000, 0], 60_u32), ([0, 10_000], 60), ([10_000, 2000], 48), ([10_000, 10_000], 0)]
+    {
+        let dir = tempdir().unwrap();
+        let dir = dir.path();
+        two_who_know(dir, seen);
+        for time in [&[][..], &["--time", "..2s"]] {
+            let args = [&["report", "access", "--by", "object", "--json", "--rate", "0"], time].concat();
+            let cold = run(dir, &args).json();
+            let rows = cold["targets"].as_array().unwrap().iter();
+            let rows = rows.flat_map(|t| t["regions"].as_array().unwrap());
+            let pool: Vec<_> = rows.filter(|r| r["size"].as_u64().unwrap() >> 20 == 60).collect();
+            assert_eq!(pool.len(), usize::from(unknown < 60), "{seen:?} {time:?}: {cold}");
+            let known = 1.0 - f64::from(unknown) / 60.0;
+            let right = pool.iter().all(|r| (r["seen"].as_f64().unwrap() - known).abs() < 1e-4);
+            assert!(right, "{seen:?} {time:?}: {cold}");
+        }
+        let wss = run(dir, &["report", "wss"]).ok();
+        let said = format!("and {unknown}.0 MiB of which nothing is known");
+        assert_eq!(wss.contains(&said), unknown > 0, "{seen:?}: {wss}");
+        assert!(wss.lines().any(|l| l.contains(" 50 ") && l.contains("40.0 MiB")), "{wss}");
+        let totals = run(dir, &["report", "summary", "--json"]).json()["totals"].clone();
+        assert_eq!(totals["unknown"].as_u64(), Some(u64::from(unknown) << 20), "{seen:?}: {totals}");
+        let map = run(dir, &["report", "heatmap", "--object", "pool", "--width", "80"]).ok();
+        assert!(unknown == 48 || map.contains("????") == (unknown == 60), "{seen:?}: {map}");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ impl Observer for Print {
         // A target that stood still comes without its regions: there is nothing new to print.
         let regions = || snapshot.targets.iter().flat_map(|target| &target.regions);
         let used: u64 = regions().filter(|r| r.nr_accesses > 0).map(|r| r.range.size()).sum();
-        let Some(hottest) = regions().max_by_key(|r| r.nr_accesses_bp) else { return };
+        let Some(hottest) = regions().max_by_key(|r| r.accesses_bp()) else { return };
         let hz = hottest.rate_hz(snapshot.sample_ns, snapshot.max_nr_accesses);
         println!("{:6} KiB in use; {hz:.1} Hz at {:#x}", used >> 10, hottest.range.start);
     }

@@ -2,7 +2,7 @@
 
 use isotherm_damon::{RegionSnapshot, Snapshot};
 
-/// `nr_accesses_bp` of one access.
+/// [`RegionSnapshot::accesses_bp`] of one access.
 pub(crate) const BP: f64 = 10_000.0;
 
 /// What one access count of a snapshot is worth. Computed once a snapshot, so that a region costs one multiplication.
@@ -28,10 +28,10 @@ impl RateScale {
 
     /// Access rate of a region in Hz.
     pub fn hz(self, region: &RegionSnapshot) -> f64 {
-        f64::from(region.nr_accesses_bp) * self.hz_per_bp
+        region.accesses_bp() as f64 * self.hz_per_bp
     }
 
-    /// Hz of one `nr_accesses_bp`.
+    /// Hz of one of [`RegionSnapshot::accesses_bp`].
     pub fn hz_per_bp(self) -> f64 {
         self.hz_per_bp
     }

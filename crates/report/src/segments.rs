@@ -131,7 +131,7 @@ pub(crate) fn of_snapshot(
                 heat: seen * scale.hz(region),
                 aged: seen * f64::from(region.age) * aggr_s,
             };
-            let said = (region.nr_accesses_bp, region.age, region.seen_bp);
+            let said = (region.accesses_bp(), region.age, region.seen_bp);
             let key = (region.range.start, said);
             match out.last_mut() {
                 Some(last) if previous == Some(key) => last.absorb(&segment),

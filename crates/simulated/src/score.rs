@@ -59,7 +59,7 @@ impl Second {
             for (part, share) in accessed(pattern, area, rate, now) {
                 for region in target.regions.iter().filter(|r| !r.is_unknown()) {
                     let bytes = region.range.intersection(part).size() as f64;
-                    let p = f64::from(region.nr_accesses_bp) / f64::from(snapshot.max_nr_accesses) / 10_000.0;
+                    let p = region.probability(snapshot.max_nr_accesses);
                     let recorded = 1.0 - (1.0 - p.min(1.0)).powi(200);
                     self.common += bytes * share.min(recorded);
                     self.told += bytes * recorded;

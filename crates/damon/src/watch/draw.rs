@@ -515,8 +515,7 @@ pub(super) fn regions(
 fn merge_to(regions: &mut Vec<Region>, most: usize) {
     let apart = |l: &Region, r: &Region| l.range.end != r.range.start || (l.seen_bp == 0) != (r.seen_bp == 0);
     let displaced = |l: &Region, r: &Region| {
-        u128::from(l.nr_accesses_bp.abs_diff(r.nr_accesses_bp))
-            * u128::from(l.range.size().min(r.range.size()))
+        u128::from(l.accesses_bp().abs_diff(r.accesses_bp())) * u128::from(l.range.size().min(r.range.size()))
     };
     while let Some(surplus) = regions.len().checked_sub(most).filter(|n| *n > 0) {
         let pairs = regions.windows(2).filter_map(|pair| match pair {

@@ -57,8 +57,8 @@ impl Material {
         let (mut all, mut inside) = (0.0, 0.0);
         for span in &self.spans {
             let time = span.moment.end_ns.saturating_sub(span.moment.start_ns) as f64;
-            for region in span.regions.iter().filter(|r| r.nr_accesses_bp > 0) {
-                let rate = f64::from(region.nr_accesses_bp) * time;
+            for region in span.regions.iter().filter(|r| r.accesses_bp() > 0) {
+                let rate = region.accesses_bp() as f64 * time;
                 all += rate * region.range.size() as f64;
                 let shared = areas.iter().map(|a| a.range().intersection(region.range).size()).sum::<u64>();
                 inside += rate * shared as f64;

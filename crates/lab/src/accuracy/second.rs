@@ -135,7 +135,7 @@ impl Seconds {
 /// The probability that a page of `region` was accessed in `length_ns`, by its recorded rate.
 pub(super) fn accessed_within(region: &RegionSnapshot, length_ns: u64, snapshot: &Snapshot) -> f64 {
     let most = f64::from(snapshot.max_nr_accesses.max(1)) * 10_000.0;
-    let share = (f64::from(region.nr_accesses_bp) / most).clamp(0.0, 1.0);
+    let share = (region.accesses_bp() as f64 / most).clamp(0.0, 1.0);
     1.0 - (1.0 - share).powf(length_ns as f64 / snapshot.sample_ns.max(1) as f64)
 }
 

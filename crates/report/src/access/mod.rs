@@ -374,11 +374,11 @@ impl AccessAnalysis {
                 exposure: None,
                 age_ns: (s.age_s() * SECOND_NS).round() as u64,
             };
-            let bp = (s.rate_hz() / hz_per_bp).round().min(f64::from(u32::MAX)) as u32;
+            let bp = (s.rate_hz() / hz_per_bp).round();
             let region = RegionSnapshot {
                 range: s.range,
-                nr_accesses: bp / 10_000,
-                nr_accesses_bp: bp,
+                nr_accesses: (bp / BP) as u32,
+                nr_accesses_bp: bp as u32,
                 seen_bp: (seen * BP).ceil() as u16,
                 ..RegionSnapshot::default()
             };

@@ -298,7 +298,7 @@ impl Profile {
             let seen = f64::from(region.seen_bp) / BP;
             let there = region.resident.map_or(1.0, |b| b as f64 / region.range.size().max(1) as f64);
             let met = if snapshot.sample_ns > 0 && max_bp > 0.0 {
-                1.0 - (1.0 - f64::from(region.nr_accesses_bp) / max_bp).max(0.0).powf(samples)
+                1.0 - (1.0 - region.accesses_bp() as f64 / max_bp).max(0.0).powf(samples)
             } else {
                 -(-scale.hz(region)).exp_m1()
             };

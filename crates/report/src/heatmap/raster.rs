@@ -200,8 +200,8 @@ fn draw_regions(rows: &Axis, regions: &[RegionSnapshot], hz_per_bp: f64, seconds
             spread(rows, start, end, known, cells.seen);
             spread(rows, start, end, seconds - known, cells.unknown);
         }
-        if region.nr_accesses_bp != 0 {
-            spread(rows, start, end, f64::from(region.nr_accesses_bp) * hz_per_bp * known, cells.heat);
+        if region.accesses_bp() != 0 {
+            spread(rows, start, end, region.accesses_bp() as f64 * hz_per_bp * known, cells.heat);
         }
     }
     if !run.is_empty() {

@@ -186,7 +186,7 @@ impl Holdings {
         self.parts.clear();
         let mut longest: f64 = 0.0;
         for region in &target.regions {
-            let p = if max_bp > 0.0 { f64::from(region.nr_accesses_bp) / max_bp } else { 0.0 };
+            let p = if max_bp > 0.0 { region.accesses_bp() as f64 / max_bp } else { 0.0 };
             let per_s = if sample_s > 0.0 {
                 (-(-p.min(1.0)).ln_1p()).min(CERTAIN) / sample_s
             } else {

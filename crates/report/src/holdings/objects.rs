@@ -2,7 +2,7 @@
 //!
 //! The rule is that of [`crate::space`], applied to windows: a byte is left alone for a time if all who map it leave it
 //! alone, independently of each other. Those of which nothing is known are left out of that. It is seen as much as it says
-//! there, present as much as the one who has most of it present, and cold only as far as all who map it are known to have
+//! there (without an access: no more than who sees least of it), present as much as the one who has most of it present, and cold only as far as all who map it are known to have
 //! left it alone.
 
 use super::figures::{Density, HOT_SHARE, Sums};
@@ -143,6 +143,7 @@ fn log(left_alone: f64) -> i64 {
 /// In fixed point what a density adds to those of others.
 #[derive(Clone, Debug, PartialEq)]
 struct Weight {
+    knows: bool,
     seen: i64,
     /// In billionths.
     seen_share: u32,
@@ -158,7 +159,8 @@ impl Weight {
     fn of(one: &Density) -> Self {
         let billionths = |share: f64| (share * 1e9).round() as u32;
         Self {
-            seen: fixed(one.seen),
+            knows: one.seen > 0.0,
+            seen: log(one.seen),
             seen_share: billionths(one.seen),
             resident: one.resident.map(billionths),
             is_rated: one.hot.is_some(),
@@ -191,7 +193,6 @@ struct All {
 impl All {
     fn change(&mut self, one: &Weight, by: i64) {
         self.mappers += by;
-        self.seen += by * one.seen;
         self.most_seen.change(one.seen_share, by > 0);
         self.rated += by * i64::from(one.is_rated);
         if let Some(resident) = one.resident {
@@ -204,10 +205,11 @@ impl All {
                 *idle += by * one;
             }
         }
-        if one.seen <= 0 {
+        if !one.knows {
             return;
         }
         self.known += by;
+        self.seen += by * one.seen;
         self.per_s += by * one.per_s;
         self.mean_per_s += by * one.mean_per_s;
         for (missed, one) in self.missed.iter_mut().zip(one.missed) {
@@ -220,11 +222,11 @@ impl All {
         let per_s = self.per_s as f64 / ONE;
         let mean_per_s = self.mean_per_s as f64 / ONE;
         let highest = |set: &Multiset| set.highest().map_or(0.0, |v| f64::from(v) / 1e9);
-        let mean = self.seen as f64 / ONE / self.mappers.max(1) as f64;
+        let all = if self.known < self.mappers { 0.0 } else { exp(self.seen) };
         // Of an access in an aggregation: one of them shows it, that there is none only all of them do.
         let accessed = -(-per_s * scale.aggr_s).exp_m1();
         let idle = |at: usize| (self.watched[at] == self.mappers).then(|| exp(self.idle[at]));
-        let seen = mean + (highest(&self.most_seen) - mean) * accessed;
+        let seen = all + (highest(&self.most_seen) - all) * accessed;
         Density {
             seen,
             resident: (self.present > 0).then(|| highest(&self.resident)),

@@ -139,7 +139,7 @@ impl Each {
     fn of(self, region: &RegionSnapshot, seconds: f64) -> Sum {
         let seen = seconds * f64::from(region.seen_bp) / BP;
         Sum {
-            heat: (f64::from(region.nr_accesses_bp) * self.hz_per_bp * seen) as f32,
+            heat: (region.accesses_bp() as f64 * self.hz_per_bp * seen) as f32,
             seen: seen as f32,
             unknown: if region.seen_bp < BP as u16 { (seconds - seen) as f32 } else { 0.0 },
             aged: (f64::from(region.age) * self.aggr_s * seen) as f32,

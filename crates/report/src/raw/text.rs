@@ -123,7 +123,7 @@ impl Address {
     }
 }
 
-/// The texts of rates by `nr_accesses_bp`, as long as the scale stays the same.
+/// The texts of rates by accesses, as long as the scale stays the same.
 #[derive(Clone, Debug, Default)]
 struct Rates {
     scale: Option<RateScale>,
@@ -132,7 +132,7 @@ struct Rates {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
-    bp: u32,
+    bp: u64,
     /// 0: nothing is remembered here.
     len: u8,
     text: [u8; 19],
@@ -149,9 +149,9 @@ impl Rates {
 
     /// Appends the rate of `region` and a space.
     fn put(&mut self, region: &RegionSnapshot, out: &mut Vec<u8>) {
-        let bp = region.nr_accesses_bp;
+        let bp = region.accesses_bp();
         // Whole accesses are multiples of 10,000: an odd factor spreads them.
-        let slot = (bp.wrapping_mul(0x9e37_79b1) >> 20) as usize % REMEMBERED;
+        let slot = ((bp as u32).wrapping_mul(0x9e37_79b1) >> 20) as usize % REMEMBERED;
         if let Some(known) = self.known.get(slot)
             && known.bp == bp
             && known.len > 0

@@ -5,9 +5,11 @@
 //! each other. That is the rate of the byte. Those of which nothing is known are left out of the product.
 //!
 //! How much of a byte is *seen* then depends on what was seen. That it is accessed, one of the targets suffices to show;
-//! that it is not, only all of them together can. So what is sure to be accessed within an aggregation is seen to the
-//! largest share in which any of them shows it, what is not accessed to their mean share, and between the two by the
-//! probability of an access. A byte has stood still for as long as the one that moved last.
+//! that it is not, only all of them together can: what one of them does not know may be in use there, however many others
+//! know that they do not use it. So what is sure to be accessed within an aggregation is seen to the largest share in which
+//! any of them shows it. What is not accessed is seen to the product of their shares (each sees some of the bytes, and which
+//! is independent of what the others see): never more than who sees least, and nothing where one of them knows nothing.
+//! Between the two it goes by the probability of an access. A byte has stood still for as long as the one that moved last.
 
 use crate::rate::BP;
 use isotherm_damon::{AddrRange, RegionSnapshot};
@@ -112,13 +114,14 @@ struct Sum {
     counted: usize,
     exposure: u64,
     seen: Multiset,
-    seen_sum: u64,
+    /// Of those who know, the sum of -ln(share seen) in the same fixed point.
+    seen_log: i64,
     ages: Multiset,
     /// Resident bytes a page of 4096.
     resident: Multiset,
 }
 
-/// One in the fixed point of [`Sum::log`].
+/// One in the fixed point of [`Sum::log`] and [`Sum::seen_log`].
 const ONE: f64 = (1_u64 << 40) as f64;
 
 impl Sum {
@@ -130,8 +133,6 @@ impl Sum {
         };
         count(&mut self.mappers, true);
         self.seen.change(u32::from(region.seen_bp), begins);
-        let seen = u64::from(region.seen_bp);
-        self.seen_sum = if begins { self.seen_sum + seen } else { self.seen_sum - seen };
         self.ages.change(region.age, begins);
         if let Some(bytes) = region.resident {
             let share = bytes as f64 / region.range.size().max(1) as f64;
@@ -140,7 +141,7 @@ impl Sum {
         if region.is_unknown() {
             return;
         }
-        let p = if self.max_bp > 0.0 { f64::from(region.nr_accesses_bp) / self.max_bp } else { 0.0 };
+        let p = if self.max_bp > 0.0 { region.accesses_bp() as f64 / self.max_bp } else { 0.0 };
         count(&mut self.known, true);
         count(&mut self.certain, p >= 1.0);
         count(&mut self.accessing, region.nr_accesses > 0);
@@ -148,13 +149,16 @@ impl Sum {
         let log = if p < 1.0 { (-(-p).ln_1p() * ONE) as i64 } else { 0 };
         let exposure =
             if region.exposure == RegionSnapshot::COUNTED { 0 } else { u64::from(region.exposure) };
-        let bp = u64::from(region.nr_accesses_bp);
+        let bp = region.accesses_bp();
+        let seen_log = (-(f64::from(region.seen_bp) / BP).min(1.0).ln() * ONE) as i64;
         if begins {
             self.log += log;
+            self.seen_log += seen_log;
             self.exposure += exposure;
             self.accesses_bp += bp;
         } else {
             self.log -= log;
+            self.seen_log -= seen_log;
             self.exposure -= exposure;
             self.accesses_bp -= bp;
         }
@@ -173,21 +177,23 @@ impl Sum {
             true => 1.0 - (1.0 - bp / self.max_bp).max(0.0).powf(self.max_bp / BP),
             false => (bp / BP).min(1.0),
         };
-        let mean = self.seen_sum as f64 / self.mappers.max(1) as f64;
-        let seen = mean + (f64::from(self.seen.highest().unwrap_or(0)) - mean) * accessed;
-        let bp = bp.round().min(f64::from(u32::MAX)) as u32;
+        let idle = if self.known < self.mappers { 0.0 } else { (-(self.seen_log as f64) / ONE).exp() * BP };
+        let seen = idle + (f64::from(self.seen.highest().unwrap_or(0)) - idle) * accessed;
+        // However rare the access that is known: its rate is.
+        let seen_bp = (seen.round() as u16).max(u16::from(bp > 0.0 || self.accessing > 0));
         let resident = self
             .resident
             .highest()
             .map(|share| (range.size() as f64 * f64::from(share) / 4096.0).round() as u64);
         RegionSnapshot {
             range,
-            nr_accesses: ((u64::from(bp) + 5000) / 10_000).max(u64::from(self.accessing > 0)) as u32,
-            nr_accesses_bp: bp,
+            nr_accesses: ((bp / BP).round() as u32).max(u32::from(self.accessing > 0)),
+            nr_accesses_bp: bp.round() as u32,
             age: self.ages.lowest().unwrap_or(0),
-            seen_bp: seen.round() as u16,
+            seen_bp,
             exposure: match (self.counted, self.known) {
-                (0, 0) => 0,
+                // No rate: there is nothing that evidence could stand behind.
+                _ if seen_bp == 0 => 0,
                 (0, _) => u32::try_from(self.exposure).unwrap_or(u32::MAX - 1).min(u32::MAX - 1),
                 _ => RegionSnapshot::COUNTED,
             },
@@ -268,25 +274,53 @@ mod tests {
                 let missed: f64 = known.map(|r| 1.0 - f64::from(r.nr_accesses) / 20.0).product();
                 let expected = (1.0 - missed) * 200_000.0;
                 prop_assert!((f64::from(found.nr_accesses_bp) - expected).abs() <= 1.0, "{:?} {}", found, expected);
-                let seen = here.iter().map(|r| f64::from(r.seen_bp));
-                let mean = seen.clone().sum::<f64>() / here.len() as f64;
-                let most = seen.fold(0.0, f64::max);
+                let seen = here.iter().map(|r| f64::from(r.seen_bp) / 10_000.0);
+                let (least, most) = (seen.clone().fold(1.0, f64::min), seen.clone().fold(0.0, f64::max));
+                let all: f64 = seen.product();
                 let accessed = 1.0 - missed.powi(20);
-                let expected = mean + (most - mean) * accessed;
+                let expected = (all + (most - all) * accessed) * 10_000.0;
                 prop_assert!((f64::from(found.seen_bp) - expected).abs() <= 1.0, "{:?} {}", found, expected);
+                if found.nr_accesses_bp == 0 {
+                    prop_assert!(f64::from(found.seen_bp) <= least * 10_000.0, "{:?} {}", found, least);
+                }
                 prop_assert_eq!(Some(found.age), here.iter().map(|r| r.age).min());
                 prop_assert_eq!(found.nr_accesses > 0, here.iter().any(|r| r.nr_accesses > 0));
             }
         }
     }
 
+    /// One who knows that it does not access a byte says nothing of the others, each of which may: a share of one in four
+    /// "known idle" would be cold memory that a backend not looked at yet may be reading.
     #[test]
     fn one_who_sees_no_access_does_not_speak_for_the_others() {
         let unknown = RegionSnapshot { seen_bp: 0, ..region(0, 10, 0) };
-        let cold = summed(&[region(0, 10, 0), unknown, unknown, unknown]);
-        assert_eq!(cold[0].seen_bp, 2500);
+        for (idle, others) in [(1, 3), (9, 1)] {
+            let all = [vec![region(0, 10, 0); idle], vec![unknown; others]].concat();
+            let [found] = summed(&all)[..] else { panic!("one region") };
+            assert!(found.is_unknown() && found.nr_accesses_bp == 0 && found.exposure == 0, "{found:?}");
+        }
+        let idle = summed(&[region(0, 10, 0); 9]);
+        assert_eq!((idle[0].seen_bp, idle[0].nr_accesses_bp), (10_000, 0));
+        let half = RegionSnapshot { seen_bp: 5000, ..region(0, 10, 0) };
+        assert_eq!(summed(&[half, region(0, 10, 0)])[0].seen_bp, 5000);
+        assert_eq!(summed(&[half, half])[0].seen_bp, 2500, "which halves these are is not known");
         let hot = summed(&[region(0, 10, 20), unknown, unknown, unknown]);
         assert_eq!((hot[0].seen_bp, hot[0].nr_accesses), (10_000, 20));
+        let rare = RegionSnapshot { nr_accesses_bp: 1, ..region(0, 10, 0) };
+        let rare = summed(&[rare, unknown]);
+        assert!(!rare[0].is_unknown() && rare[0].nr_accesses_bp == 1, "{:?}", rare[0]);
+    }
+
+    #[test]
+    fn accesses_add_up_where_their_fine_count_is_too_small() {
+        let often = |nr| RegionSnapshot { nr_accesses: nr, nr_accesses_bp: u32::MAX, ..region(0, 10, 0) };
+        let mut shares = [Share::new(1, 0, &often(500_000)), Share::new(1, 0, &often(600_000))];
+        let mut found = Vec::new();
+        add_up(&mut shares, 1_000_000, |_, regions| found = regions);
+        assert!(
+            found[0].nr_accesses.abs_diff(800_000) <= 1 && found[0].nr_accesses_bp == u32::MAX,
+            "{found:?}"
+        );
     }
 
     #[test]

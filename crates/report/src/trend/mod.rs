@@ -16,7 +16,7 @@ use crate::rate::{BP, RateScale, interval_ns};
 use crate::space::Space;
 use crate::units::{self, Rate, format_rate, format_share, format_size, format_size_tick, significant};
 use distribution::Distribution;
-use isotherm_damon::{Snapshot, TargetId};
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use isotherm_record::Item;
 use serde::Serialize;
 use series::Series;
@@ -92,10 +92,10 @@ impl Definition {
     /// Bytes of the working set in `snapshot`, whose regions are cut to mapped memory and have no byte twice, and the
     /// bytes of which nothing is known. `highest_bp`: the highest rate of the recording so far, for recordings that do not
     /// say what the highest possible is.
-    fn bytes(self, snapshot: &Snapshot, highest_bp: u32) -> (u64, u64) {
+    fn bytes(self, snapshot: &Snapshot, highest_bp: u64) -> (u64, u64) {
         let scale = RateScale::of(snapshot);
         let max_bp = match snapshot.max_nr_accesses {
-            0 => f64::from(highest_bp),
+            0 => highest_bp as f64,
             max => f64::from(max) * BP,
         };
         let (mut known, mut unknown) = (0.0, 0.0);
@@ -107,7 +107,7 @@ impl Definition {
                 let there = region.resident.map_or(size, |bytes| bytes as f64);
                 unknown += (size - seen).min(there);
             }
-            if region.nr_accesses_bp == 0 && self != Self::Threshold(Threshold::Accesses(0)) {
+            if region.accesses_bp() == 0 && self != Self::Threshold(Threshold::Accesses(0)) {
                 continue;
             }
             known += seen
@@ -115,7 +115,7 @@ impl Definition {
                     // Of the regions as recorded, which these are not: `damo_bytes`.
                     Self::Damo => 0.0,
                     Self::Window(window) if snapshot.sample_ns > 0 && max_bp > 0.0 => {
-                        let missed = (1.0 - f64::from(region.nr_accesses_bp) / max_bp).max(0.0);
+                        let missed = (1.0 - region.accesses_bp() as f64 / max_bp).max(0.0);
                         1.0 - missed.powf(window.as_nanos() as f64 / snapshot.sample_ns as f64)
                     }
                     // Without intervals only the rate is known; this is the limit of the above for short intervals.
@@ -130,7 +130,7 @@ impl Definition {
                         };
                         // A rate asked for in decimals must not miss the count it is meant to name.
                         let least_bp = least_bp * (1.0 - 1e-9);
-                        f64::from(u8::from(f64::from(region.nr_accesses_bp) >= least_bp))
+                        f64::from(u8::from(region.accesses_bp() as f64 >= least_bp))
                     }
                 };
         }
@@ -208,8 +208,8 @@ pub struct TrendAnalysis {
     provenance: Provenance,
     space: Space,
     mapped: Snapshot,
-    /// Highest rate so far, `nr_accesses_bp`.
-    highest_bp: u32,
+    /// Highest rate so far, in 1/10000 of an access.
+    highest_bp: u64,
     distribution: Distribution,
     unknown: Distribution,
     series: Series,
@@ -393,7 +393,8 @@ impl Accumulate for TrendAnalysis {
             }
             Measure::WorkingSet(definition) => {
                 self.space.by_object(snapshot, wanted, &mut self.mapped);
-                let rates = self.mapped.targets.iter().flat_map(|t| &t.regions).map(|r| r.nr_accesses_bp);
+                let rates =
+                    self.mapped.targets.iter().flat_map(|t| &t.regions).map(RegionSnapshot::accesses_bp);
                 self.highest_bp = rates.max().unwrap_or(0).max(self.highest_bp);
                 let (known, unknown) = definition.bytes(&self.mapped, self.highest_bp);
                 match definition {
