@@ -540,7 +540,7 @@ mod tests {
     fn shared_memory_is_named_unseen_only_without_sweeps() {
         let tally = Tally { pages_cleared: 75, blind_shared: 20, blind_locked: 5, ..Tally::default() };
         let locked = format!("{LOCKED}: 5.0 % of the pages looked at");
-        assert_eq!(blind_to(&tally, true), [locked.clone()]);
+        assert_eq!(blind_to(&tally, true), std::slice::from_ref(&locked));
         assert_eq!(blind_to(&tally, false), [format!("{SHARED}: 20.0 % of the pages looked at"), locked]);
         assert!(blind_to(&Tally { pages_cleared: 9, ..Tally::default() }, false).is_empty());
     }
