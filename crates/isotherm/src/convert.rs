@@ -31,11 +31,12 @@ fn refuse_one_of_the_series(files: &[PathBuf], output: &Path) -> anyhow::Result<
     let name = output.display();
     match part_of(output) {
         // What was made of them before begins as one of them does, and may be made anew.
-        Some(there) if parts.iter().any(|(run, _)| *run == there.0) && !parts.contains(&there) => misuse!(
+        Some(there) if parts.contains(&there) => {}
+        Some(there) if parts.iter().any(|(run, _)| *run == there.0) => misuse!(
             "{name}: it is another part of the recording that is to be converted, and would be lost; name last what is to be \
              written, a file that is not there yet"
         ),
-        None if files.len() > 1 => misuse!(
+        _ if files.len() > 1 => misuse!(
             "{name}: it is there already, and may be one of the recordings; name last what is to be written, a file that is not \
              there yet"
         ),
@@ -44,8 +45,9 @@ fn refuse_one_of_the_series(files: &[PathBuf], output: &Path) -> anyhow::Result<
     Ok(())
 }
 
-/// Which run of the recorder a file is of, and which part of that.
+/// Which run of the recorder a file is of, and which part of that. A pipe is not opened: that would wait for its other end.
 fn part_of(path: &Path) -> Option<(String, u64)> {
+    path.metadata().ok().filter(|metadata| metadata.is_file())?;
     let mut reader = isotherm_record::open(path).ok()?;
     match reader.next_ref() {
         Ok(Some(Item::Header(header))) if !header.run.is_empty() => Some((header.run.clone(), header.part)),
@@ -73,6 +75,13 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
         }
     }
     refuse_one_of_the_series(recording.files(), output)?;
+    // Made of the same recording, it can be made again.
+    let is_made_anew = part_of(output).is_some_and(|there| {
+        recording
+            .files()
+            .iter()
+            .any(|file| !output::is_standard(file) && part_of(file).as_ref() == Some(&there))
+    });
     let reader = recording.open()?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let draft = Draft::new(output)?;
@@ -116,8 +125,13 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
             output.display()
         );
     }
-    draft.keep()?;
+    let old = if is_made_anew { draft.keep().map(|()| None) } else { draft.keep_both() }?;
     reading::tell(input, reader.warnings());
+    if let Some(old) = old {
+        // Where links lead to is not what was asked for.
+        let old = old.file_name().map_or_else(|| old.clone(), |name| output.with_file_name(name));
+        say!("isotherm: what was in {} is kept as {}", output.display(), old.display());
+    }
     if !args.quiet {
         tell(&done, reader.format(), format, output);
     }

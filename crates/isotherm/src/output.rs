@@ -1,7 +1,7 @@
 //! Output files that neither destroy what they replace nor pass for complete when they are not.
 
 use anyhow::{Context, bail};
-use isotherm_record::{Format, Replacement, open};
+use isotherm_record::{Format, PRIVATE, Replacement, is_being_written, open};
 use isotherm_report::html::SIGNATURE;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -120,6 +120,9 @@ pub fn check_replaceable_by(new: Content, path: &Path) -> anyhow::Result<()> {
         }
         Ok(_) | Err(_) => return Ok(()),
     }
+    if is_being_written(path) {
+        bail!("{} is being written to by a recorder; it is left to it (choose another name)", path.display());
+    }
     let found = Content::of(path)
         .with_context(|| format!("{} exists and cannot be read; choose another name", path.display()))?;
     if found != new {
@@ -143,12 +146,26 @@ pub fn holds_snapshot(path: &Path) -> bool {
     }
 }
 
+/// Mode of what is made to be shown around: pictures and pages. The file mode creation mask is taken off.
+const PUBLIC: u32 = 0o666;
+
+/// Has a new file belong to the one who called this program by sudo: root alone could read the recording otherwise.
+pub fn hand_over(file: &Replacement) {
+    let id = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    if rustix::process::geteuid().is_root()
+        && let (Some(user), Some(group)) = (id("SUDO_UID"), id("SUDO_GID"))
+    {
+        file.give_to(user, group);
+    }
+}
+
 /// A file that takes its name when it is complete, and goes away when it is not, whatever ends this program: until then it
 /// has none, where the file system knows that.
 pub struct Draft {
     target: PathBuf,
     /// Nothing where there is nothing to protect (a pipe, a device).
     file: Option<Replacement>,
+    content: Content,
 }
 
 impl Draft {
@@ -169,8 +186,10 @@ impl Draft {
         // A link goes on to point where it did.
         let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let special = is_standard(path) || target.metadata().is_ok_and(|m| !m.is_file());
-        let file = (!special).then(|| Replacement::create_new(&target)).transpose()?;
-        Ok(Self { target, file })
+        let mode = if content == Content::Recording { PRIVATE } else { PUBLIC };
+        let file = (!special).then(|| Replacement::create_new(&target, mode)).transpose()?;
+        file.iter().for_each(hand_over);
+        Ok(Self { target, file, content })
     }
 
     /// Whether it is a file that has yet to take its name; else what is written is there at once.
@@ -197,9 +216,22 @@ impl Draft {
     /// # Errors
     /// When the system refuses; the draft is gone then.
     pub fn keep(self) -> anyhow::Result<()> {
-        let Some(mut file) = self.file else { return Ok(()) };
+        self.place(false).map(|_| ())
+    }
+
+    /// The same; a recording that is there is kept, and returned where.
+    ///
+    /// # Errors
+    /// As [`Self::keep`].
+    pub fn keep_both(self) -> anyhow::Result<Option<PathBuf>> {
+        let keeps = self.content == Content::Recording;
+        self.place(keeps)
+    }
+
+    fn place(self, keeps: bool) -> anyhow::Result<Option<PathBuf>> {
+        let Some(mut file) = self.file else { return Ok(None) };
         file.sync()?;
-        Ok(file.replace()?)
+        Ok(file.replace(keeps)?)
     }
 }
 
@@ -298,7 +330,8 @@ mod tests {
         drop(draft);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         for text in ["whole", "another, in its place"] {
-            let draft = Draft { target: path.clone(), file: Some(Replacement::create_new(&path).unwrap()) };
+            let file = Some(Replacement::create_new(&path, PUBLIC).unwrap());
+            let draft = Draft { target: path.clone(), file, content: Content::Text };
             write(&draft, text);
             draft.keep().unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);

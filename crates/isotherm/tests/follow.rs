@@ -118,11 +118,11 @@ fn who_reads_the_lines_may_go_or_stand_still() {
         items.last()
     );
 
-    // A reader that never reads: lines are lost, not the recording, and Ctrl-C ends it.
+    // A reader that never reads: lines are lost, which is told; not the recording, and Ctrl-C ends it.
     let options = ["--sample", "1ms", "--aggr", "5ms", "--follow=5ms", "-o", "stuck.rec"];
     let mut record = isotherm(dir.path(), &[&["record", "--pid", &pid], &options[..]].concat());
     let mut monitor = Running::start({
-        record.stdout(Stdio::piped()).stderr(Stdio::null());
+        record.stdout(Stdio::piped()).stderr(Stdio::piped());
         record
     });
     let unread = monitor.0.stdout.take().unwrap();
@@ -130,7 +130,9 @@ fn who_reads_the_lines_may_go_or_stand_still() {
     // More than a pipe holds.
     wait_until("many snapshots", || file.exists() && read(&file).is_some_and(|i| snapshots(&i) > 600));
     monitor.signal(Signal::INT);
-    assert!(monitor.0.wait().unwrap().success());
+    let done = monitor.end();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(done.err.contains("nobody read them"), "{}", done.err);
     drop(unread);
     assert!(matches!(read(&file).unwrap().last(), Some(Item::End(end)) if end.reason == "interrupted"));
 }

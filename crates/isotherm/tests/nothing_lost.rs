@@ -202,3 +202,60 @@ fn what_holds_no_snapshot_is_not_converted_over_what_holds_some() {
     run(dir.path(), &["convert", "-q", "good.rec", "other.rec"]).ok();
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "no draft is left");
 }
+
+#[test]
+fn what_another_recorder_is_writing_is_left_to_it() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let target = sleeper();
+    let pid = target.pid().to_string();
+    let record = |file: &str| {
+        let mut command = isotherm(dir.path(), &["record", "-q", "--pid", &pid, "-o", file]);
+        command.stderr(std::process::Stdio::null());
+        Running::start(command)
+    };
+    let file = dir.path().join("isotherm.rec");
+    let first = record("isotherm.rec");
+    wait_for_snapshots(&file, 2);
+    run(dir.path(), &["record", "-d", "1s", "--pid", &pid]).fails(1, &["isotherm.rec", "being written to"]);
+    made_up(dir.path(), "other.rec", Format::Rec);
+    run(dir.path(), &["convert", "other.rec", "isotherm.rec"])
+        .fails(1, &["isotherm.rec", "being written to"]);
+    let before = snapshots(&read(&file).unwrap());
+    wait_for_snapshots(&file, before + 2);
+    drop(first);
+    assert_eq!(names(dir.path()), ["isotherm.rec", "other.rec"]);
+}
+
+#[test]
+fn a_recording_is_not_lost_to_the_conversion_of_another() {
+    let dir = tempdir().unwrap();
+    let write = |name: &str, run: &str| {
+        let mut writer = isotherm_record::create(&dir.path().join(name), Format::Rec).unwrap();
+        let header = isotherm_record::Header { run: run.to_owned(), ..isotherm_record::Header::default() };
+        writer.write(&Item::Header(header)).unwrap();
+        let region = isotherm_damon::RegionSnapshot {
+            range: isotherm_damon::AddrRange::new(4096, 8192),
+            ..isotherm_damon::RegionSnapshot::default()
+        };
+        let target = isotherm_damon::TargetSnapshot::new(isotherm_damon::TargetId(1), vec![region]);
+        let snapshot = isotherm_damon::Snapshot { targets: vec![target], end_ns: 1, ..Default::default() };
+        writer.write(&Item::Snapshot(snapshot)).unwrap();
+        writer.finish().unwrap();
+        fs::read(dir.path().join(name)).unwrap()
+    };
+    let [_, second, third] =
+        [("1.rec", "a"), ("2.rec", "b"), ("3.rec", "c")].map(|(name, run)| write(name, run));
+    // As `*.rec` has it when the output was forgotten.
+    run(dir.path(), &["convert", "1.rec", "2.rec", "3.rec"])
+        .fails(2, &["3.rec", "may be one of the recordings"]);
+    assert_eq!(fs::read(dir.path().join("3.rec")).unwrap(), third);
+    let told = run(dir.path(), &["convert", "1.rec", "2.rec"]);
+    assert!(told.err.contains("2.rec is kept as 2.rec.old"), "{}", told.err);
+    assert_eq!(fs::read(dir.path().join("2.rec.old")).unwrap(), second);
+    // What was made of it before is not worth keeping.
+    run(dir.path(), &["convert", "1.rec", "2.rec"]).ok();
+    assert_eq!(names(dir.path()), ["1.rec", "2.rec", "2.rec.old", "3.rec"]);
+}

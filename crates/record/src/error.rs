@@ -73,6 +73,12 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// Another recorder writes to the output.
+    #[error("{file} is being written to by another recorder; it is left to it (choose another name)")]
+    BeingWritten {
+        /// The file.
+        file: String,
+    },
     /// The output exists and is not a recording.
     #[error("{file} exists and is not a recording; it is left as it is (remove it, or choose another name)")]
     WouldClobber {

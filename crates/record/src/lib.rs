@@ -28,7 +28,7 @@ pub use format::{Format, UnknownFormatName};
 use isotherm_damon::Snapshot;
 pub use joined::open_joined;
 pub use model::*;
-pub use replace::{Placement, Replacement, holds_something, is_being_written};
+pub use replace::{PRIVATE, Placement, Replacement, holds_something, is_being_written};
 pub use spool::RecordChoice;
 
 /// Hands out the items of a recording in order of time.

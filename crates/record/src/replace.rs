@@ -3,7 +3,10 @@
 //! Who records again replaces the recording before. One that recorded nothing must not: so a new file has no name at first,
 //! and whoever writes it gives it one ([`Replacement::publish`]) when its first snapshot is in it. A recorder that is killed
 //! before leaves everything as it was; one that is killed later leaves a recording that can be read, under the name where it
-//! is looked for. At no moment is there neither.
+//! is looked for. At no moment is there neither. What another recorder is writing is nobody's to replace or to rename.
+//!
+//! Recordings tell where in memory things lie and how programs were started, which the kernel shows their user alone: a new
+//! file can be read by its owner only (mode 0600). One that takes another's place has that one's mode and owner.
 //!
 //! | output | until then |
 //! |---|---|
@@ -16,16 +19,19 @@ use crate::{Error, Format, Item, Warning, open};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, linkat, renameat_with};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bits of a directory's mode (inode(7)): files of others stay, everyone may make some.
 const STICKY: u32 = 0o1000;
 const WRITABLE_BY_ALL: u32 = 0o002;
+
+/// Mode of a new recording: its owner may read and write it, nobody else anything.
+pub const PRIVATE: u32 = 0o600;
 
 /// A file that takes its name, and the place of what had it, when it is told to.
 #[derive(Debug)]
@@ -58,8 +64,9 @@ impl Replacement {
     /// Makes a file that is to be `path`; `-` is standard output.
     ///
     /// # Errors
-    /// [`Error::WouldClobber`] when there is something else than a recording; [`Error::Unsupported`] when `path` leads elsewhere
-    /// by a link that another user made in a directory such as `/tmp`; [`Error::Io`].
+    /// [`Error::WouldClobber`] when there is something else than a recording; [`Error::BeingWritten`] when another recorder
+    /// writes to it; [`Error::Unsupported`] when `path` leads elsewhere by a link that another user made in a directory such as
+    /// `/tmp`; [`Error::Io`].
     pub fn create(path: &Path) -> Result<Self, Error> {
         let name = name_of(path, "standard output");
         let failed = |e| Error::io("create", &name, e);
@@ -80,9 +87,14 @@ impl Replacement {
             if !head.is_empty() && Format::detect(&head).is_none() {
                 return Err(Error::WouldClobber { file: name });
             }
+            if is_being_written(&target) {
+                return Err(Error::BeingWritten { file: name });
+            }
         }
-        let drafted =
-            if may_be_renamed_over(&target) { new_file_beside(&target) } else { Err(Errno::PERM.into()) };
+        let drafted = match may_be_renamed_over(&target) {
+            true => new_file_beside(&target, PRIVATE),
+            false => Err(Errno::PERM.into()),
+        };
         match drafted {
             Ok((file, draft)) => Ok(Self { file, state: State::Draft { target, draft }, name }),
             Err(_) if target.exists() => {
@@ -94,13 +106,14 @@ impl Replacement {
     }
 
     /// Makes a file that is to be `path`, or if that is taken by then another one in its directory: for
-    /// [`Replacement::publish_new`]. It never takes the place of what is there.
+    /// [`Replacement::publish_new`]. It never takes the place of what is there. `mode`: of a file that takes nobody's place,
+    /// [`PRIVATE`] of a recording; the process's file mode creation mask is taken off.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn create_new(path: &Path) -> Result<Self, Error> {
+    pub fn create_new(path: &Path, mode: u32) -> Result<Self, Error> {
         let name = name_of(path, "standard output");
-        let (file, draft) = new_file_beside(path).map_err(|e| Error::io("create", &name, e))?;
+        let (file, draft) = new_file_beside(path, mode).map_err(|e| Error::io("create", &name, e))?;
         Ok(Self { file, state: State::Draft { target: path.to_owned(), draft }, name })
     }
 
@@ -143,7 +156,13 @@ impl Replacement {
                     Some(draft) => draft,
                     None => name_file(&self.file, &target).map_err(failed)?,
                 };
-                match keep_old(&target).and_then(|old| std::fs::rename(&draft, &target).map(|()| old)) {
+                let free = match is_being_written(&target) {
+                    // It was not when this one began.
+                    true => Err(io::Error::other("another recorder is writing to it")),
+                    false => Ok(()),
+                };
+                let placed = free.and_then(|()| keep_old(&target));
+                match placed.and_then(|old| std::fs::rename(&draft, &target).map(|()| old)) {
                     Ok(old) => Ok(Placement { instead: None, old }),
                     Err(error) => {
                         Ok(Placement { instead: Some((draft, error.to_string())), ..Placement::default() })
@@ -158,11 +177,12 @@ impl Replacement {
         }
     }
 
-    /// Gives the file its name, in place of the file that has it, if any: of that nothing is kept.
+    /// Gives the file its name, in place of the file that has it, if any: of that nothing is kept, unless `keeps`: then a
+    /// recording that was there is kept as [`Self::publish`] does. Returns where.
     ///
     /// # Errors
     /// [`Error::Io`]; then there is no file, and what was there still is.
-    pub fn replace(&mut self) -> Result<(), Error> {
+    pub fn replace(&mut self, keeps: bool) -> Result<Option<PathBuf>, Error> {
         let failed = |e| Error::io("write", &self.name, e);
         let State::Draft { target, draft } = std::mem::replace(&mut self.state, State::Placed) else {
             return Err(failed(Errno::INVAL.into()));
@@ -171,10 +191,23 @@ impl Replacement {
             Some(draft) => draft,
             None => name_file(&self.file, &target).map_err(failed)?,
         };
-        std::fs::rename(&draft, &target).map_err(|error| {
+        let kept = if keeps { keep_old(&target) } else { Ok(None) };
+        kept.and_then(|old| std::fs::rename(&draft, &target).map(|()| old)).map_err(|error| {
             let _ = std::fs::remove_file(&draft);
             failed(error)
         })
+    }
+
+    /// Gives the file to a user, where it is a file and this user may. One that is to take another's place stays that one's
+    /// owner's.
+    pub fn give_to(&self, uid: u32, gid: u32) {
+        let taken = match &self.state {
+            State::Draft { target, .. } => target.exists(),
+            State::Placed | State::Waiting { .. } => true,
+        };
+        if !taken {
+            let _ = std::os::unix::fs::fchown(&self.file, Some(uid), Some(gid));
+        }
     }
 
     /// Another handle of the file, for what writes to files. Not for one that waits for the file that is there.
@@ -315,20 +348,29 @@ fn draft_name(target: &Path) -> PathBuf {
 }
 
 /// A new file in the directory of `target`, without a name where that can be.
-fn new_file_beside(target: &Path) -> io::Result<(File, Option<PathBuf>)> {
+fn new_file_beside(target: &Path, mode: u32) -> io::Result<(File, Option<PathBuf>)> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    let (file, draft) = match rustix::fs::open(directory_of(target), flags, Mode::from_raw_mode(0o666)) {
+    let (file, draft) = match rustix::fs::open(directory_of(target), flags, Mode::from_raw_mode(mode)) {
         Ok(file) => (File::from(file), None),
         // File systems that know nothing of it, and kernels.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let draft = draft_name(target);
             // One of a process that had this pid before.
             let _ = std::fs::remove_file(&draft);
-            let file = OpenOptions::new().write(true).create_new(true).open(&draft)?;
+            let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
             (file, Some(draft))
         }
         Err(error) => return Err(error.into()),
     };
+    if let Ok(there) = target.metadata() {
+        // The mode last: to change the owner takes bits of it away, and who may not do that keeps it to themselves.
+        let given = std::os::unix::fs::fchown(&file, Some(there.uid()), Some(there.gid()));
+        let same = given.is_ok()
+            || file.metadata().is_ok_and(|own| (own.uid(), own.gid()) == (there.uid(), there.gid()));
+        if same {
+            let _ = file.set_permissions(Permissions::from_mode(there.mode() & 0o777));
+        }
+    }
     // Where the file system knows no locks it goes without: see [`is_being_written`].
     let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
     Ok((file, draft))
@@ -364,16 +406,20 @@ fn name_file(file: &File, target: &Path) -> io::Result<PathBuf> {
     Ok(draft)
 }
 
-/// Whether nothing is lost that is no recording when `path` is replaced. A directory is not replaced at all.
+/// Whether nothing is lost that is no recording, or that somebody is still writing, when `path` is replaced. A directory is not
+/// replaced at all.
 fn may_become_old(path: &Path) -> bool {
     let Ok(metadata) = path.symlink_metadata() else { return true };
     let head = || File::open(path).and_then(|mut file| read_head(&mut file));
     metadata.is_dir()
-        || metadata.is_file() && head().is_ok_and(|head| head.is_empty() || Format::detect(&head).is_some())
+        || metadata.is_file()
+            && !is_being_written(path)
+            && head().is_ok_and(|head| head.is_empty() || Format::detect(&head).is_some())
 }
 
-/// Gives what is worth it the name with `.old` (`.old.1` and so on where something else than a recording has that), beside its own where the file system knows several names of a file: then there
-/// is no moment without a recording of that name.
+/// Gives what is worth it the name with `.old` (`.old.1` and so on where something else than a recording has that, or one that
+/// is still written), beside its own where the file system knows several names of a file: then there is no moment without a
+/// recording of that name.
 fn keep_old(target: &Path) -> io::Result<Option<PathBuf>> {
     if !holds_something(target) {
         return Ok(None);
@@ -554,7 +600,7 @@ mod tests {
     fn what_is_new_takes_nobodys_place_and_is_locked_while_it_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let name = |number: u32| dir.path().join(format!("a-{number}.rec"));
-        let new = || record(Replacement::create_new(&name(1)).unwrap(), 1);
+        let new = || record(Replacement::create_new(&name(1), PRIVATE).unwrap(), 1);
         let (mut first, mut second) = (new(), new());
         assert_eq!(first.publish_new((1..9).map(name)).unwrap(), name(1));
         assert_eq!(second.publish_new((1..9).map(name)).unwrap(), name(2));
@@ -564,6 +610,52 @@ mod tests {
         drop(first);
         assert!(!is_being_written(&name(1)) && is_being_written(&name(2)));
         assert!(holds_something(&name(1)));
+    }
+
+    #[test]
+    fn what_is_still_written_is_neither_replaced_nor_renamed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        let begun = || record(Replacement::create(&path).unwrap(), 2);
+        // Both began before either had its name.
+        let (mut first, mut second) = (begun(), begun());
+        first.publish().unwrap();
+        let before = fs::read(&path).unwrap();
+        let refused = Replacement::create(&path).unwrap_err();
+        assert!(matches!(refused, Error::BeingWritten { .. }), "{refused}");
+        let (instead, why) = second.publish().unwrap().instead.unwrap();
+        assert!(holds_something(&instead) && why.contains("another recorder"), "{why}");
+        assert_eq!(fs::read(&path).unwrap(), before);
+        // Nor does what became the old one while it was written.
+        fs::rename(&path, dir.path().join("a.rec.old")).unwrap();
+        drop(second);
+        begun().publish().unwrap();
+        let placement = begun().publish().unwrap();
+        assert_eq!(placement.old.unwrap(), dir.path().join("a.rec.old.1"));
+        drop(first);
+        assert_eq!(fs::read(dir.path().join("a.rec.old")).unwrap(), before);
+    }
+
+    #[test]
+    fn a_recording_is_its_owners_alone_and_has_the_mode_of_what_it_replaces() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        let mode = || path.metadata().unwrap().mode() & 0o777;
+        record(Replacement::create(&path).unwrap(), 2).publish().unwrap();
+        assert_eq!(mode(), 0o600);
+        for chosen in [0o640, 0o604, 0o600] {
+            fs::set_permissions(&path, Permissions::from_mode(chosen)).unwrap();
+            record(Replacement::create(&path).unwrap(), 2).publish().unwrap();
+            assert_eq!(mode(), chosen);
+        }
+        const NOBODY: u32 = 65534;
+        if std::os::unix::fs::chown(&path, Some(NOBODY), Some(NOBODY)).is_err() {
+            println!("skipped: only root can give files away");
+            return;
+        }
+        record(Replacement::create(&path).unwrap(), 2).publish().unwrap();
+        let owner = path.metadata().unwrap();
+        assert_eq!((owner.uid(), owner.gid(), mode()), (NOBODY, NOBODY, 0o600));
     }
 
     #[test]

@@ -346,8 +346,8 @@ The output appears under its name when it is complete; a failed conversion leave
 #[command(after_help = CONVERT_EXAMPLES, override_usage = "isotherm convert [OPTIONS] <IN>... <OUT>")]
 pub struct ConvertArgs {
     /// Recording to read, and last the file to write; `-` is standard input or output. Several files of one run, or the
-    /// directory they are in, are read as one. What is written to is replaced when it is a recording, left alone when it is
-    /// anything else
+    /// directory they are in, are read as one. What is written to is replaced when it is a recording, and kept as FILE.old
+    /// unless it was made of the same one; left alone when it is anything else
     // One list: of two, the parser takes what stands behind an option for too much, and it counts up to an option only.
     #[arg(value_name = "FILE", required = true, num_args = 1..)]
     pub files: Vec<PathBuf>,

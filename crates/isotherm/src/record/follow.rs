@@ -231,10 +231,17 @@ const QUEUE: usize = 64;
 /// How long a reader that stands still is waited for once the recording has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Lets the follower print its last line; not for ever, since its reader may have stopped reading. It ends with the process.
-pub fn finish(thread: &JoinHandle<()>) {
+/// Lets the follower print its last line; not for ever, since its reader may have stopped reading. It ends with the process
+/// then: the last line may be cut, and those that waited are lost, which `lost` is told.
+pub fn finish(thread: &JoinHandle<()>, lost: &Lost) {
     let since = Instant::now();
-    while !thread.is_finished() && since.elapsed() < PATIENCE {
+    while !thread.is_finished() {
+        if since.elapsed() >= PATIENCE {
+            let why = "nobody read them for a second after the recording had ended; the last one may be cut";
+            let mut lost = lost.lock().unwrap_or_else(PoisonError::into_inner);
+            lost.get_or_insert_with(|| std::io::Error::new(std::io::ErrorKind::TimedOut, why));
+            return;
+        }
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }

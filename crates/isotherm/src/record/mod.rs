@@ -246,7 +246,7 @@ fn observe(
         blind_spots.extend(recorder.clearers_at_end(&pids, suspects.as_deref()).blind_spot());
     }
     joined(teller).finish();
-    follower.iter().for_each(follow::finish);
+    follower.iter().for_each(|thread| follow::finish(thread, &lost_lines));
     let reason = match &ended {
         Ok(Ended::Duration) => "duration reached".to_owned(),
         Ok(Ended::Stopped) if failed.is_set() => "the recording could not be written".to_owned(),

@@ -6,7 +6,7 @@ use super::rolling::{Done, Rolling};
 use super::series::Series;
 use crate::args::RecordArgs;
 use crate::live;
-use crate::output::is_standard;
+use crate::output::{hand_over, is_standard};
 use isotherm_damon::{Attrs, Snapshot, TargetId};
 use isotherm_linux::maps::MapList;
 use isotherm_linux::probe::AccessedBitClearers;
@@ -64,7 +64,9 @@ impl Output {
     /// When that cannot be done, or would overwrite what is no recording.
     pub fn create(path: &Path) -> Result<Self, rec::Error> {
         let name = if is_standard(path) { "standard output".to_owned() } else { path.display().to_string() };
-        let writer = rec::rec::Writer::new(rec::Replacement::create(path)?, name)?;
+        let file = rec::Replacement::create(path)?;
+        hand_over(&file);
+        let writer = rec::rec::Writer::new(file, name)?;
         Ok(Self(writer, path.to_owned()))
     }
 
@@ -73,7 +75,8 @@ impl Output {
     /// # Errors
     /// When that cannot be done.
     pub fn create_new(path: &Path) -> Result<Self, rec::Error> {
-        let replacement = rec::Replacement::create_new(path)?;
+        let replacement = rec::Replacement::create_new(path, rec::PRIVATE)?;
+        hand_over(&replacement);
         Ok(Self(rec::rec::Writer::new(replacement, path.display().to_string())?, path.to_owned()))
     }
 }

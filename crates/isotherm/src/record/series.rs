@@ -277,7 +277,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut series = Series::new(&dir.path().join("a.rec"), Keep::Files(1)).unwrap();
         let path = dir.path().join("a-20260801T120000Z.rec");
-        let mut other = isotherm_record::Replacement::create_new(&path).unwrap();
+        let mut other = isotherm_record::Replacement::create_new(&path, isotherm_record::PRIVATE).unwrap();
         assert_eq!(other.publish_new(series.names(&path)).unwrap(), path);
         let own = dir.path().join("a-20260802T120000Z.rec");
         fs::write(&own, "").unwrap();

@@ -4,7 +4,7 @@ use super::model::Model;
 use super::saving::Unwanted;
 use super::timeline::{Moment, Timeline};
 use crate::live;
-use crate::output::{Content, Draft, is_standard};
+use crate::output::{Content, Draft, hand_over, is_standard};
 use anyhow::{Context, bail};
 use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
 use isotherm_linux::Cost;
@@ -59,8 +59,9 @@ impl Kept {
         };
         let (start, end) = (first.start_ns, last.end_ns);
         refuse_existing(path)?;
-        let mut writer =
-            rec::rec::Writer::new(rec::Replacement::create_new(path)?, path.display().to_string())?;
+        let file = rec::Replacement::create_new(path, rec::PRIVATE)?;
+        hand_over(&file);
+        let mut writer = rec::rec::Writer::new(file, path.display().to_string())?;
         let mut header = self.header;
         header.started_unix_ns = crate::live::wall_at(start);
         header.started_ns = start;

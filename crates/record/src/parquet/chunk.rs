@@ -347,7 +347,13 @@ pub(super) struct Texts {
     at: usize,
     /// Numbers into the dictionary, if the page has those.
     ids: Option<std::vec::IntoIter<u32>>,
+    /// Bytes that came out of the dictionary.
+    repeated: usize,
 }
+
+/// Bytes of text that a row group may take from its dictionary, all repetitions counted: a text is written once and may stand for
+/// a million rows, each of which is read anew. What is recorded repeats a few names and short items.
+const MAX_REPEATED: usize = 256 << 20;
 
 impl Texts {
     pub(super) fn new(chunk: ChunkAt, kind: Kind) -> Result<Self> {
@@ -422,7 +428,14 @@ impl Texts {
                 text_at(&self.dictionary, &mut at)
             }),
         };
-        sane(text).map(|text| Some(text.to_vec()))
+        let text = sane(text)?;
+        if self.ids.is_some() {
+            self.repeated += text.len();
+            if self.repeated > MAX_REPEATED {
+                return Err(Fault::Bad("its texts, repeated so often, are more than a row group may hold"));
+            }
+        }
+        Ok(Some(text.to_vec()))
     }
 }
 
@@ -431,4 +444,29 @@ fn text_at<'a>(bytes: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
     let from = *at + 4;
     *at = from.checked_add(len)?;
     bytes.get(from..*at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_stands_for_many_rows_ends_at_a_limit() {
+        const LEN: usize = 1 << 20;
+        let mut dictionary = (LEN as u32).to_le_bytes().to_vec();
+        dictionary.resize(4 + LEN, b'x');
+        let rows = MAX_REPEATED / LEN + 1;
+        let mut texts = Texts {
+            dictionary,
+            starts: vec![0],
+            known: vec![true; rows],
+            ids: Some(vec![0; rows].into_iter()),
+            ..Texts::default()
+        };
+        let file = tempfile::tempfile().unwrap();
+        for _ in 1..rows {
+            assert_eq!(texts.next(&file).ok().flatten().map(|text| text.len()), Some(LEN));
+        }
+        assert!(matches!(texts.next(&file), Err(Fault::Bad(_))));
+    }
 }

@@ -1,7 +1,7 @@
 //! The items other than snapshots, as they stand in the `meta` column: a kind, a length, JSON.
 
 use super::decode::Step;
-use super::mappings::{Change, Form, Known, Whole};
+use super::mappings::{Change, Form, Known, Left, Whole};
 use super::varint::put;
 use crate::{Item, RecordedAttrs, TargetEnd};
 use serde::{Deserialize, Serialize};
@@ -44,9 +44,12 @@ impl Notes {
         text(item, &mut self.0)
     }
 
-    /// `None` when it is not known, or rests on an item that was not decoded.
+    /// `None` when it is not known, rests on an item that was not decoded, or is of more mappings than are kept.
     pub(crate) fn decode(&mut self, kind: u64, json: &[u8]) -> Option<Item> {
-        item(kind, json, &mut self.0)
+        match decode(kind, json, &mut self.0) {
+            Step::Other(item) => Some(*item),
+            _ => None,
+        }
     }
 }
 
@@ -78,8 +81,18 @@ fn text(item: &Item, known: &mut Known) -> serde_json::Result<(u64, Vec<u8>)> {
 
 /// Reads an item back.
 pub(super) fn decode(kind: u64, json: &[u8], known: &mut Known) -> Step {
-    match item(kind, json, known) {
-        Some(item) => Step::Other(Box::new(item)),
+    let mappings = match kind {
+        MAPPINGS => serde_json::from_slice::<Whole>(json).ok().map(|whole| known.whole(whole)),
+        MAPPINGS_CHANGE => serde_json::from_slice::<Change>(json).ok().map(|change| known.change(&change)),
+        _ => {
+            let item = item(kind, json, known);
+            return item.map_or(Step::Unknown, |item| Step::Other(Box::new(item)));
+        }
+    };
+    match mappings {
+        Some(Ok(mappings)) => Step::Other(Box::new(Item::Mappings(mappings))),
+        Some(Err(Left::TooMany)) => Step::Crowded,
+        Some(Err(Left::Orphan)) => Step::Orphan,
         None if kind == MAPPINGS_CHANGE => Step::Orphan,
         None => Step::Unknown,
     }
@@ -89,8 +102,6 @@ fn item(kind: u64, json: &[u8], known: &mut Known) -> Option<Item> {
     Some(match kind {
         HEADER => Item::Header(serde_json::from_slice(json).ok()?),
         TARGET => Item::Target(serde_json::from_slice(json).ok()?),
-        MAPPINGS => Item::Mappings(known.whole(serde_json::from_slice::<Whole>(json).ok()?)),
-        MAPPINGS_CHANGE => Item::Mappings(known.change(&serde_json::from_slice::<Change>(json).ok()?)?),
         ATTRS => {
             let AttrsAt { time_ns, attrs } = serde_json::from_slice(json).ok()?;
             Item::Attrs { time_ns, attrs }

@@ -4,6 +4,10 @@
 //! regions. So a target's mappings go out whole at first and again once a minute, and between that as the mappings that
 //! went and those that came. This is the one thing that reaches beyond a block: where damage hits one link of the chain,
 //! the rest of that minute's changes are passed over, and the mappings before them stay in force.
+//!
+//! A change takes a few bytes, and compression takes what is left of a list that is repeated: a small file can stand for more
+//! mappings than memory holds. So those in force at one time are limited ([`MAX_MAPPINGS`]); lists beyond are passed over, and
+//! counted.
 
 use crate::{Mapping, Mappings};
 use serde::{Deserialize, Serialize};
@@ -11,6 +15,10 @@ use std::collections::HashMap;
 
 /// Recorded time after which mappings go out whole again.
 const WHOLE_AFTER_NS: u64 = 60_000_000_000;
+
+/// Mappings of all targets at one time. Those who read keep some 400 bytes of each between them, so this is 200 MiB: a thousand
+/// processes of 500 mappings each, or eight of the most that Linux allows by default (65,530).
+pub(super) const MAX_MAPPINGS: usize = 1 << 19;
 
 /// A target's mappings as they stand in a file: whole.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -56,6 +64,15 @@ struct Base {
     serial: u64,
 }
 
+/// Why mappings were not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// What they change was not read.
+    Orphan,
+    /// Together with those of the other targets they are more than [`MAX_MAPPINGS`].
+    TooMany,
+}
+
 /// What to write.
 pub(super) enum Form<'a> {
     Whole(WholeOf<'a>),
@@ -66,6 +83,8 @@ pub(super) enum Form<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     targets: HashMap<u64, State>,
+    /// Mappings in them.
+    held: usize,
     /// Parents of targets; only who writes needs to know.
     parents: HashMap<u64, u64>,
 }
@@ -104,41 +123,49 @@ impl Known {
             (Some(_), Some(known)) => known.whole_ns,
             _ => mappings.time_ns,
         };
-        self.targets.insert(mappings.target, State { serial, whole_ns, mappings: mappings.clone() });
+        // What a reader does not keep is written whole the next time, too.
+        self.keep(mappings.target, State { serial, whole_ns, mappings: mappings.clone() });
         match change {
             Some(change) => Form::Change(change),
             None => Form::Whole(WholeOf { serial, mappings }),
         }
     }
 
-    /// Takes in what was read whole.
-    pub(super) fn whole(&mut self, Whole { serial, mappings }: Whole) -> Mappings {
-        let state = State { serial, whole_ns: mappings.time_ns, mappings: mappings.clone() };
-        self.targets.insert(mappings.target, state);
-        mappings
+    /// Keeps the mappings of a target, unless they are too many: then it has those that it had.
+    fn keep(&mut self, target: u64, state: State) -> bool {
+        let before = self.targets.get(&target).map_or(0, |before| before.mappings.maps.len());
+        let held = self.held - before + state.mappings.maps.len();
+        let fits = held <= MAX_MAPPINGS;
+        if fits {
+            self.held = held;
+            self.targets.insert(target, state);
+        }
+        fits
     }
 
-    /// Takes in a change; `None` when what it changes was not read.
-    pub(super) fn change(&mut self, change: &Change) -> Option<Mappings> {
-        if let Some(base) = change.base {
-            let known = self.targets.get(&base.target).filter(|k| k.serial == base.serial)?;
-            let mappings = change.apply(&known.mappings);
-            let state = State { serial: change.serial, whole_ns: known.whole_ns, mappings: mappings.clone() };
-            self.targets.insert(change.target, state);
-            return Some(mappings);
-        }
-        let known = self.targets.get_mut(&change.target)?;
-        if change.serial.checked_sub(1) != Some(known.serial) {
-            return None;
-        }
-        known.serial = change.serial;
-        known.mappings = change.apply(&known.mappings);
-        Some(known.mappings.clone())
+    /// Takes in what was read whole.
+    pub(super) fn whole(&mut self, Whole { serial, mappings }: Whole) -> Result<Mappings, Left> {
+        let state = State { serial, whole_ns: mappings.time_ns, mappings: mappings.clone() };
+        if self.keep(mappings.target, state) { Ok(mappings) } else { Err(Left::TooMany) }
+    }
+
+    /// Takes in a change.
+    pub(super) fn change(&mut self, change: &Change) -> Result<Mappings, Left> {
+        let known = match change.base {
+            Some(base) => self.targets.get(&base.target).filter(|k| k.serial == base.serial),
+            None => {
+                self.targets.get(&change.target).filter(|k| change.serial.checked_sub(1) == Some(k.serial))
+            }
+        };
+        let known = known.ok_or(Left::Orphan)?;
+        let mappings = change.apply(&known.mappings);
+        let state = State { serial: change.serial, whole_ns: known.whole_ns, mappings: mappings.clone() };
+        if self.keep(change.target, state) { Ok(mappings) } else { Err(Left::TooMany) }
     }
 
     /// A target ended.
     pub(super) fn forget(&mut self, target: u64) {
-        self.targets.remove(&target);
+        self.held -= self.targets.remove(&target).map_or(0, |state| state.mappings.maps.len());
         self.parents.remove(&target);
     }
 }
@@ -215,10 +242,10 @@ mod tests {
                 }
                 let mappings = Mappings { target, time_ns, maps, partial: seconds % 3 == 0 };
                 let read = match writer.form(&mappings) {
-                    Form::Whole(whole) => Some(reader.whole(read_back(&whole))),
+                    Form::Whole(whole) => reader.whole(read_back(&whole)),
                     Form::Change(change) => reader.change(&change),
                 };
-                prop_assert_eq!(read, Some(mappings));
+                prop_assert_eq!(read, Ok(mappings));
             }
         }
     }
@@ -240,12 +267,12 @@ mod tests {
         else {
             panic!("a small change was written whole");
         };
-        reader.whole(read_back(&first));
-        assert_eq!(reader.change(&third), None);
+        reader.whole(read_back(&first)).unwrap();
+        assert_eq!(reader.change(&third), Err(Left::Orphan));
         // The next whole one mends it.
         let last = at(WHOLE_AFTER_NS, &[1, 2]);
         let Form::Whole(whole) = writer.form(&last) else { panic!("never whole again") };
-        assert_eq!(reader.whole(read_back(&whole)).maps.len(), 2);
+        assert_eq!(reader.whole(read_back(&whole)).unwrap().maps.len(), 2);
     }
 
     #[test]
@@ -262,14 +289,41 @@ mod tests {
         writer.born(2, Some(1));
         let (parent, child) = (of(1, 0, &[1, 2, 3, 4, 5]), of(2, 5, &[1, 2, 3, 4, 5, 9]));
         let Form::Whole(whole) = writer.form(&parent) else { panic!("a change of nothing") };
-        reader.whole(read_back(&whole));
+        reader.whole(read_back(&whole)).unwrap();
         let Form::Change(change) = writer.form(&child) else { panic!("all of it again") };
         let text = serde_json::to_string(&change).unwrap();
         assert!(text.len() < 150, "{text}");
-        assert_eq!(reader.change(&serde_json::from_str(&text).unwrap()), Some(child));
-        assert_eq!(other.change(&change), None, "whoever does not know the parent's passes it over");
+        assert_eq!(reader.change(&serde_json::from_str(&text).unwrap()), Ok(child));
+        assert_eq!(
+            other.change(&change),
+            Err(Left::Orphan),
+            "whoever does not know the parent's passes it over"
+        );
         let later = of(2, 6, &[1, 2, 3, 4, 9]);
         let Form::Change(change) = writer.form(&later) else { panic!("all of it again") };
-        assert_eq!(reader.change(&change), Some(later));
+        assert_eq!(reader.change(&change), Ok(later));
+    }
+
+    #[test]
+    fn mappings_of_many_forks_end_at_a_limit_and_begin_again_when_some_ended() {
+        let maps: Vec<Mapping> =
+            (0..1 << 14).map(|at| Mapping { start: at, end: at + 1, ..Mapping::default() }).collect();
+        let of = |target| Mappings { target, time_ns: 1, maps: maps.clone(), ..Mappings::default() };
+        let (mut writer, mut reader) = (Known::default(), Known::default());
+        let mut pass = |target: u64, reader: &mut Known| {
+            writer.born(target, Some(1));
+            match writer.form(&of(target)) {
+                Form::Whole(whole) => reader.whole(read_back(&whole)),
+                Form::Change(change) => reader.change(&change),
+            }
+            .map(|read| read.maps.len())
+        };
+        for target in 1..=32 {
+            assert_eq!(pass(target, &mut reader), Ok(1 << 14));
+        }
+        assert_eq!(pass(33, &mut reader), Err(Left::TooMany));
+        assert_eq!(reader.held, MAX_MAPPINGS);
+        reader.forget(7);
+        assert_eq!(pass(34, &mut reader), Ok(1 << 14));
     }
 }

@@ -80,6 +80,10 @@ impl<R: Read> Reader<R> {
                     self.blocks.orphans += 1;
                     continue;
                 }
+                Step::Crowded => {
+                    self.blocks.crowded += 1;
+                    continue;
+                }
                 step => {
                     if let Step::Snapshot = step {
                         self.blocks.last_ns = snapshot.end_ns;
@@ -170,6 +174,8 @@ pub(super) struct Blocks<R: Read> {
     pub(super) skipped: u64,
     /// Changes of mappings whose beginning was lost.
     orphans: u64,
+    /// Lists of mappings beyond those that are kept.
+    crowded: u64,
     /// An end item was read.
     pub(super) finished: bool,
 }
@@ -195,6 +201,7 @@ impl<R: Read> Blocks<R> {
             more_warnings: 0,
             skipped: 0,
             orphans: 0,
+            crowded: 0,
             finished: false,
         };
         blocks.fill(PREAMBLE_LEN)?;
@@ -322,6 +329,7 @@ impl<R: Read> Blocks<R> {
         for (count, what) in [
             (std::mem::take(&mut self.skipped), "parts of a kind this version does not know"),
             (std::mem::take(&mut self.orphans), "changes of mappings that rest on a lost part"),
+            (std::mem::take(&mut self.crowded), "lists of mappings of which all at once would be too many"),
             (std::mem::take(&mut self.more_warnings), "further stretches of damage"),
         ] {
             if count > 0 {
