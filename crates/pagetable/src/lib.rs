@@ -18,6 +18,7 @@
 //! |---|---|
 //! | map folios, device memory, tokens | [`map`](AddressSpace::map), [`map_token`](AddressSpace::map_token) |
 //! | zap (`MADV_DONTNEED`), unmap, exit | [`zap`](AddressSpace::zap), [`unmap`](AddressSpace::unmap), [`exit`](AddressSpace::exit) |
+//! | tables of a gap (`free_pgtables`) | [`free_empty_tables`](AddressSpace::free_empty_tables) |
 //! | protect, write-protect | [`protect`](AddressSpace::protect), [`write_protect`](AddressSpace::write_protect) |
 //! | fork, and the write faults after it | [`copy_range`](AddressSpace::copy_range), [`write_fault`](AddressSpace::write_fault) |
 //! | collapse and split | [`collapse`](AddressSpace::collapse), [`split`](AddressSpace::split) |

@@ -223,15 +223,20 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         Ok(())
     }
 
-    /// Takes the tables out of the tree that lie wholly in the range and are empty.
-    pub(crate) fn prune(&self, range: PageRange, gather: &mut Gather<'_, M>) {
+    /// Takes the tables out of the tree that have pages of the range, lie wholly within the other and are empty.
+    pub(crate) fn prune(&self, range: PageRange, within: PageRange, gather: &mut Gather<'_, M>) {
+        if range.first == range.end {
+            return;
+        }
         for level in [Level::Pmd, Level::Pud, Level::P4d, Level::Pgd] {
             if level > F::ROOT {
                 break;
             }
             // The entries of this level whose tables lie wholly inside.
-            let mut page = range.first.next_multiple_of(F::pages(level));
-            while page + F::pages(level) <= range.end {
+            let size = F::pages(level);
+            let mut page = range.first.max(within.first.next_multiple_of(size)) & !(size - 1);
+            let end = range.end.next_multiple_of(size).min(within.end);
+            while page + size <= end {
                 if gather.is_full() {
                     // Not under the lock of a table: the flush waits for other CPUs.
                     gather.flush();
@@ -239,7 +244,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 page = match self.parent(page, level) {
                     Some((parent, child)) => {
                         self.prune_one(&parent, page, child, gather);
-                        page + F::pages(level)
+                        page + size
                     }
                     None => self.skip(page, level),
                 };

@@ -31,7 +31,26 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// As [`zap`](Self::zap).
     pub fn unmap(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
         self.zap(range, gather)?;
-        self.prune(range, gather);
+        self.prune(range, range, gather);
+        Ok(())
+    }
+
+    /// Takes out the tables that translate pages of the range and are empty, as far as they lie wholly in `within`, which
+    /// holds the range and of which nothing else is mapped, nor becomes mapped meanwhile: what `munmap` does with the gap
+    /// between two VMAs that it makes (`free_pgtables`). A table that `within` covers only in part stays.
+    ///
+    /// # Errors
+    /// [`Stopped`] with [`Error::NotCanonical`](crate::Error::NotCanonical),
+    /// [`Error::Misaligned`](crate::Error::Misaligned) or [`Error::OtherMachine`](crate::Error::OtherMachine).
+    pub fn free_empty_tables(
+        &self,
+        range: PageRange,
+        within: PageRange,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<(), Stopped> {
+        gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
+        self.check(range)?;
+        self.prune(range, within, gather);
         Ok(())
     }
 
