@@ -20,7 +20,7 @@ pub enum FaultError {
     /// The VMA maps an object, whose pages are the caller's.
     #[error("the page is an object's")]
     Object,
-    /// No frame for a page or a page table. The space is as it was.
+    /// No frame for a page or a page table. The fault may be repeated; tables that were made for it stay.
     #[error("no frame for a page or a page table")]
     NoMemory,
 }

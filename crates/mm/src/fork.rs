@@ -76,7 +76,7 @@ impl<P: Platform> Writing<'_, P> {
             vmas.try_reserve(1).map_err(|_| Error::NoMemory)?;
             vmas.push(VmaPtr::new::<P::Alloc>(&copy).ok_or(Error::NoMemory)?);
             if !wiped {
-                self.space.contents.copy(this.start..this.end, this.flags, contents)?;
+                self.space.contents.copy(&self.held, &this.info(), contents)?;
             }
         }
         Ok(())

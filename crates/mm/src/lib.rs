@@ -57,7 +57,7 @@ mod vma;
 mod writing;
 
 pub use config::{Config, Limits};
-pub use contents::Contents;
+pub use contents::{Contents, Held};
 pub use error::Error;
 pub use fault::FaultError;
 pub use flags::{Advice, MapFlags, PAGE_SIZE, Prot, RemapFlags, VmFlags};

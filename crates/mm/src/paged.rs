@@ -5,11 +5,11 @@ use core::ops::Range;
 
 use isotherm_page::{Block, Folio, FolioKind, Frame, Order, OwnedBlock};
 use isotherm_pagetable::{
-    AddressSpace as Tables, Attributes, Error as TableError, ForkRule, Format, Gather, Level, Machine,
+    AddressSpace as Tables, Attributes, Error as TableError, ForkRule, Format, Gather, Half, Level, Machine,
     Mapping, PageRange, Protection, Resolved, Sharing, Slot, SpaceId, VirtAddr, WriteFault,
 };
 
-use crate::contents::Contents;
+use crate::contents::{Contents, Held};
 use crate::error::Error;
 use crate::flags::{PAGE_SIZE, VmFlags};
 use crate::sharded::Sharded;
@@ -43,12 +43,13 @@ fn protection(flags: VmFlags) -> Protection {
 }
 
 impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
-    /// Empty page tables. `zero` is a frame of zeros that stays what it is, mapped wherever only reads came so far: one
+    /// Empty page tables, of a format whose smallest leaf is a page of 4 KiB. `zero` is a frame of zeros that stays what it is, mapped wherever only reads came so far: one
     /// without metadata, or [`Reserved`](isotherm_page::Reserved). `asid` is the caller's tag for the TLB.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
     pub fn new(machine: &'m M, asid: u16, zero: Frame) -> Result<Self, Error> {
+        const { assert!(F::GRANULE == 0, "pages here are of 4 KiB, as the smallest leaves are") };
         let tables = Tables::new(machine, asid).map_err(|_| Error::NoMemory)?;
         Ok(Self { tables, zero, resident: Sharded::new() })
     }
@@ -92,9 +93,18 @@ impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
                 count += run.pages as i64;
             }
         });
-        // What the format does not translate has no pages.
-        debug_assert!(counted.is_ok() || count == 0);
+        debug_assert!(counted.is_ok(), "the space ends where the format does");
         count
+    }
+
+    /// The pages of a VMA go.
+    fn zap_in(&self, vma: &VmaInfo, gather: &mut Gather<'_, M>) {
+        let Some(pages) = pages(&vma.range()) else { return };
+        let gone = self.count(pages);
+        // All leaves are small, so none must be split.
+        let done = self.tables.zap(pages, gather);
+        debug_assert!(done.is_ok(), "{done:?}");
+        self.resident.add(0, -gone);
     }
 
     /// Resolves a fault in a VMA that permits the access and stays as it is meanwhile. `cpu` chooses a counter.
@@ -178,31 +188,47 @@ impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
 }
 
 impl<F: Format, M: Machine> Contents for Paged<'_, F, M> {
-    fn unmap(&self, range: Range<u64>) {
-        let Some(pages) = pages(&range) else { return };
-        let gone = self.count(pages);
-        // All leaves are small, so none must be split.
-        let done = self.with_gather(|gather| self.tables.unmap(pages, gather));
-        debug_assert!(done.is_ok() || gone == 0);
-        self.resident.add(0, -gone);
+    /// All that a tree of the format translates from address 0 on.
+    fn limit(&self) -> u64 {
+        match F::HALF {
+            Half::Lower => 1 << F::VA_BITS,
+            Half::Both => 1 << (F::VA_BITS - 1),
+            Half::Upper => 0,
+        }
     }
 
-    fn zap(&self, range: Range<u64>) {
-        let Some(pages) = pages(&range) else { return };
-        let gone = self.count(pages);
-        let done = self.with_gather(|gather| self.tables.zap(pages, gather));
-        debug_assert!(done.is_ok() || gone == 0);
-        self.resident.add(0, -gone);
+    fn unmap(
+        &self,
+        _: &Held,
+        vmas: &mut dyn Iterator<Item = VmaInfo>,
+        range: Range<u64>,
+        within: Range<u64>,
+    ) {
+        self.with_gather(|gather| {
+            for vma in vmas {
+                self.zap_in(&vma, gather);
+            }
+            if let (Some(range), Some(within)) = (pages(&range), pages(&within)) {
+                let freed = self.tables.free_empty_tables(range, within, gather);
+                debug_assert!(freed.is_ok(), "{freed:?}");
+            }
+        });
     }
 
-    fn protect(&self, range: Range<u64>, flags: VmFlags) {
-        let Some(pages) = pages(&range) else { return };
-        let done = self
-            .with_gather(|gather| self.tables.protect(pages, protection(flags), Sharing::Private, gather));
-        debug_assert!(done.is_ok() || self.count(pages) == 0);
+    fn zap(&self, _: &Held, vma: &VmaInfo) {
+        self.with_gather(|gather| self.zap_in(vma, gather));
     }
 
-    fn relocate(&self, range: Range<u64>, to: u64) -> Result<(), Error> {
+    fn protect(&self, _: &Held, vma: &VmaInfo) {
+        let Some(pages) = pages(&vma.range()) else { return };
+        let protection = protection(vma.flags);
+        let done =
+            self.with_gather(|gather| self.tables.protect(pages, protection, Sharing::Private, gather));
+        debug_assert!(done.is_ok(), "{done:?}");
+    }
+
+    fn relocate(&self, _: &Held, vma: &VmaInfo, to: u64) -> Result<(), Error> {
+        let range = vma.range();
         let Some(pages) = pages(&range) else { return Ok(()) };
         let Err(stopped) = self.tables.remap(pages, VirtAddr(to)) else { return Ok(()) };
         // What was moved goes back, where its tables still are.
@@ -212,8 +238,8 @@ impl<F: Format, M: Machine> Contents for Paged<'_, F, M> {
         Err(Error::NoMemory)
     }
 
-    fn copy(&self, range: Range<u64>, _: VmFlags, child: &mut Self) -> Result<(), Error> {
-        let Some(pages) = pages(&range) else { return Ok(()) };
+    fn copy(&self, _: &Held, vma: &VmaInfo, child: &mut Self) -> Result<(), Error> {
+        let Some(pages) = pages(&vma.range()) else { return Ok(()) };
         let rule = ForkRule::Copy(Sharing::Private);
         let copied =
             self.with_gather(|gather| self.tables.copy_range(&mut child.tables, pages, rule, gather));

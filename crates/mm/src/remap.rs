@@ -221,14 +221,26 @@ impl<P: Platform> Writing<'_, P> {
         }
         // The source must go when its pages are gone.
         let spare = self.spare(&this, 2)?;
+        let beside =
+            [self.ending_at(new.start), self.starting_at(new.end)].map(|vma| vma.map(|vma| vma.anon()));
         if let Err(error) = self.insert(&new, None) {
             self.give_back(Some(spare));
             return Err(error);
         }
         self.space.usage.pages(new.flags, new.pages() as i64);
         let source = remap.address..remap.address + remap.old_len;
-        if let Err(error) = self.space.contents.relocate(source.clone(), remap.to) {
+        let moved = this.part(source.start, source.end).info();
+        if let Err(error) = self.space.contents.relocate(&self.held, &moved, remap.to) {
             self.unmap_with(new.start, new.end, Some(spare))?;
+            // A neighbour that it was merged with has the anonymous state that it had.
+            let now = [self.ending_at(new.start), self.starting_at(new.end)];
+            for (vma, anon) in now.into_iter().zip(beside) {
+                if let (Some(vma), Some(anon)) = (vma, anon)
+                    && vma.anon() != anon
+                {
+                    self.set(vma, &Desc { anon, ..vma.desc() });
+                }
+            }
             return Err(error);
         }
         if remap.flags.contains(RemapFlags::DONTUNMAP) || remap.old_len == 0 {

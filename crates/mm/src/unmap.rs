@@ -4,7 +4,7 @@ use isotherm_maple::Reserve;
 
 use crate::contents::Contents;
 use crate::error::Error;
-use crate::flags::VmFlags;
+use crate::flags::{PAGE_SIZE, VmFlags};
 use crate::space::Platform;
 use crate::vma::{Desc, VmaPtr};
 use crate::writing::{Spare, Writing};
@@ -61,13 +61,23 @@ impl<P: Platform> Writing<'_, P> {
             self.set(above, &whole.part(end, whole.end));
             self.set(first, &whole.part(whole.start, start));
             self.space.usage.maps(1);
-            self.space.usage.pages(whole.flags, -(whole.part(start, end).pages() as i64));
+            let gone = whole.part(start, end);
+            self.space.usage.pages(whole.flags, -(gone.pages() as i64));
+            self.unmap_contents(start, end, &mut core::iter::once(gone));
         } else {
             let nodes = spare.as_mut().map(|spare| core::mem::take(&mut spare.nodes));
             self.take_out(start, end, nodes)?;
         }
-        self.space.contents.unmap(start..end);
         Ok(())
+    }
+
+    /// What lies behind VMAs, or parts of them, goes, which have been taken out of the range.
+    fn unmap_contents(&self, start: u64, end: u64, gone: &mut dyn Iterator<Item = Desc>) {
+        // Tables are shared with what lies beside, up to which all is free (`free_pgtables`).
+        let below = self.before(start).map_or(0, |vma| vma.end());
+        let above = self.first_in(end, u64::MAX).map_or(!(PAGE_SIZE - 1), |vma| vma.start());
+        let mut gone = gone.map(|desc| desc.info());
+        self.space.contents.unmap(&self.held, &mut gone, start..end, below..above);
     }
 
     /// Takes out VMAs, the first and last perhaps in part, but none at both ends.
@@ -86,12 +96,13 @@ impl<P: Platform> Writing<'_, P> {
             Some(Ok(mut reserved)) => reserved.erase_range(start..=end - 1),
             _ => self.tree.erase_range(start..=end - 1)?,
         }
-        if let Some(low) = low {
-            self.shrink(low, |vma| vma.part(vma.start, start));
-        }
-        if let Some(high) = high {
-            self.shrink(high, |vma| vma.part(end, vma.end));
-        }
+        let low = low.map(|vma| {
+            self.shrink(vma, |whole| (whole.part(whole.start, start), whole.part(start, whole.end)))
+        });
+        let high = high
+            .map(|vma| self.shrink(vma, |whole| (whole.part(end, whole.end), whole.part(whole.start, end))));
+        let all = VmaPtr::each(whole).map(|vma| vma.desc());
+        self.unmap_contents(start, end, &mut low.into_iter().chain(all).chain(high));
         while let Some(vma) = VmaPtr::pop(&mut whole) {
             self.space.usage.pages(vma.flags(), -(vma.pages() as i64));
             self.detach(vma);
@@ -99,10 +110,11 @@ impl<P: Platform> Writing<'_, P> {
         Ok(())
     }
 
-    fn shrink(&self, vma: VmaPtr, rest: impl Fn(&Desc) -> Desc) {
-        let whole = vma.desc();
-        let rest = rest(&whole);
-        self.space.usage.pages(whole.flags, -((whole.pages() - rest.pages()) as i64));
+    /// Cuts a VMA into what is left and what goes; the latter.
+    fn shrink(&self, vma: VmaPtr, cut: impl Fn(&Desc) -> (Desc, Desc)) -> Desc {
+        let (rest, gone) = cut(&vma.desc());
+        self.space.usage.pages(gone.flags, -(gone.pages() as i64));
         self.set(vma, &rest);
+        gone
     }
 }

@@ -5,6 +5,7 @@ use core::ops::Range;
 use isotherm_maple::{Reserve, Writer};
 use isotherm_rcu::Reclaim;
 
+use crate::contents::Held;
 use crate::error::Error;
 use crate::flags::{PAGE_SHIFT, VmFlags};
 use crate::merge::{self, Merge};
@@ -18,6 +19,8 @@ use crate::vma::{Desc, VmaPtr};
 pub(crate) struct Writing<'a, P: Platform + 'a> {
     pub(crate) space: &'a AddressSpace<P>,
     pub(crate) tree: Writer<'a, VmaPtr, P::Rcu, P::Alloc>,
+    /// For the contents, of VMAs that are write-locked.
+    pub(crate) held: Held,
     detached: Option<VmaPtr>,
     /// Released last.
     _lock: <P::Lock as MmapLock>::Write<'a>,
@@ -43,7 +46,7 @@ impl<'a, P: Platform> Writing<'a, P> {
         tree: Writer<'a, VmaPtr, P::Rcu, P::Alloc>,
         lock: <P::Lock as MmapLock>::Write<'a>,
     ) -> Self {
-        Self { space, tree, detached: None, _lock: lock }
+        Self { space, tree, held: Held::new(), detached: None, _lock: lock }
     }
 
     /// The VMA that an address lies in.
@@ -277,6 +280,34 @@ impl<'a, P: Platform> Writing<'a, P> {
         Ok(())
     }
 
+    /// Splits a VMA at two addresses within it, or not at all; its own object keeps the part in the middle.
+    fn split_twice(&mut self, vma: VmaPtr, start: u64, end: u64) -> Result<(), Error> {
+        if self.space.usage().maps.saturating_add(1) >= self.space.config.limits.maps {
+            return Err(Error::Limit);
+        }
+        self.start_write(vma);
+        let whole = vma.desc();
+        let (low, high) = (whole.part(whole.start, start), whole.part(end, whole.end));
+        let Spare { vma: above, nodes } = self.spare(&high, 2)?;
+        let below = self.new_vma(&low);
+        match (below, self.tree.reserve_from(nodes, 2)) {
+            (Ok(below), Ok(mut reserved)) => {
+                reserved.store(low.start..=low.end - 1, below);
+                reserved.store(high.start..=high.end - 1, above);
+            }
+            (below, _) => {
+                for vma in below.into_iter().chain([above]) {
+                    // SAFETY: it was made above, and is in no tree.
+                    unsafe { vma.free::<P::Alloc>() };
+                }
+                return Err(Error::NoMemory);
+            }
+        }
+        self.set(vma, &whole.part(start, end));
+        self.space.usage.maps(2);
+        Ok(())
+    }
+
     /// Gives the part of a VMA other flags (`vma_modify_flags`): neighbours that are alike then grow over it, else it is
     /// split off. All that is written is write-locked before.
     pub(crate) fn modify(&mut self, vma: VmaPtr, start: u64, end: u64, flags: VmFlags) -> Result<(), Error> {
@@ -317,11 +348,11 @@ impl<'a, P: Platform> Writing<'a, P> {
                 self.shrink_or_detach(vma, &rest_below);
             }
             _ => {
-                if whole.start < start {
-                    self.split(vma, start, true)?;
-                }
-                if end < whole.end {
-                    self.split(vma, end, false)?;
+                match (whole.start < start, end < whole.end) {
+                    (true, true) => self.split_twice(vma, start, end)?,
+                    (true, false) => self.split(vma, start, true)?,
+                    (false, true) => self.split(vma, end, false)?,
+                    (false, false) => {}
                 }
                 self.set_flags(vma, flags);
             }

@@ -148,6 +148,12 @@ fn limits_hold() {
     assert_eq!(space.mlock(30 * PAGE, 2 * PAGE, true), Err(Error::Limit));
     let locked = MapRequest { flags: MapFlags::LOCKED, ..anonymous(2) };
     assert_eq!(space.mmap(&locked), Err(Error::LockedLimit));
+    // What is locked already does not count again, however it is locked.
+    space.mlock(30 * PAGE, PAGE, false).unwrap();
+    assert_eq!(space.mlock(30 * PAGE, PAGE, true), Ok(()));
+    assert_eq!(space.mlock(30 * PAGE, 2 * PAGE, true), Err(Error::Limit), "one more");
+    assert_eq!(space.usage().locked, 1);
+    space.munlock(30 * PAGE, PAGE).unwrap();
     // One VMA, then two; a third is the last, and a fourth is not made.
     space.munmap(31 * PAGE, PAGE).unwrap();
     space.munmap(33 * PAGE, PAGE).unwrap();
@@ -165,6 +171,17 @@ fn limits_hold() {
     space.mmap(&stack).unwrap();
     assert_eq!(space.grow_stack(76 * PAGE), Err(Error::Limit), "a stack of five pages");
     assert_eq!(space.grow_stack(77 * PAGE), Ok(()));
+}
+
+#[test]
+fn a_limit_that_has_room_for_one_split_of_two_changes_nothing() {
+    let limits = Limits { maps: 2, ..Config::X86_64.limits };
+    let space = space(Config { limits, ..SMALL });
+    map(&space, 30, 4);
+    assert_eq!(space.mprotect(31 * PAGE, 2 * PAGE, Prot::READ), Err(Error::Limit));
+    assert_eq!((ranges(&space), space.usage().maps), (vec![(30, 34)], 1));
+    assert_eq!(space.mprotect(31 * PAGE, 3 * PAGE, Prot::READ), Ok(()));
+    assert_eq!(ranges(&space), [(30, 31), (31, 34)]);
 }
 
 #[test]
@@ -198,7 +215,7 @@ fn what_may_not_be_permitted_is_not() {
 #[test]
 fn without_memory_nothing_changes() {
     type Act = fn(&Space) -> Result<(), Error>;
-    let acts: [(&str, Act); 9] = [
+    let acts: [(&str, Act); 11] = [
         ("mmap", |space| space.mmap(&anonymous(3)).map(drop)),
         ("mmap that replaces", |space| {
             space.mmap(&MapRequest { prot: Prot::READ, ..anonymous(9).at(31 * PAGE) }).map(drop)
@@ -209,6 +226,8 @@ fn without_memory_nothing_changes() {
         ("munmap in the middle", |space| space.munmap(32 * PAGE, PAGE)),
         ("munmap of many", |space| space.munmap(31 * PAGE, 8 * PAGE)),
         ("mprotect of a half", |space| space.mprotect(33 * PAGE, PAGE, Prot::EXEC)),
+        ("mprotect in the middle", |space| space.mprotect(31 * PAGE, 2 * PAGE, Prot::EXEC)),
+        ("mlock in the middle", |space| space.mlock(32 * PAGE, PAGE, true)),
         ("mremap", |space| space.mremap(36 * PAGE, 2 * PAGE, 4 * PAGE, RemapFlags::MAYMOVE, 0).map(drop)),
         ("grow", |space| space.grow_stack(58 * PAGE)),
         ("fork", |space| space.fork(RwLock::new(()), ()).map(drop)),
