@@ -3,7 +3,8 @@
 use core::ops::Range;
 
 use crate::error::Error;
-use crate::vma::VmaInfo;
+use crate::object::BackingError;
+use crate::vma::{ObjectId, VmaInfo};
 
 /// Says that `mmap_lock` of the space is held for writing, and that the VMAs of the range are write-locked: no fault is under way
 /// in it, and none begins. Operations of [`AddressSpace`](crate::AddressSpace) alone have one, so nobody else can change the
@@ -31,8 +32,34 @@ pub trait Contents {
         u64::MAX
     }
 
+    /// Makes room for an object to be mapped at so many places more, until [`unreserve`](Self::unreserve): so that what
+    /// follows cannot fail.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], [`Error::NoObject`].
+    fn reserve(&self, held: &Held, object: ObjectId, more: usize) -> Result<(), Error> {
+        let _ = (held, object, more);
+        Ok(())
+    }
+
+    /// Takes back what was reserved, used or not.
+    fn unreserve(&self, held: &Held, object: ObjectId, more: usize) {
+        let _ = (held, object, more);
+    }
+
+    /// The VMA, which is of an object, is mapped from now on, or is a part of one that has grown. For one place there is room.
+    fn attach(&self, held: &Held, vma: &VmaInfo) {
+        let _ = (held, vma);
+    }
+
+    /// The VMA is mapped no more, of a space that ends.
+    fn detach(&self, held: &Held, vma: &VmaInfo) {
+        let _ = (held, vma);
+    }
+
     /// These VMAs, which lie in `range`, are not mapped any more: their pages go, and the tables that are empty then. Nothing
-    /// else is mapped in `within`, which holds the range and the gaps beside it.
+    /// else is mapped in `within`, which holds the range and the gaps beside it. If one is of an object, there is room for one
+    /// place more: the range may have split what was mapped.
     fn unmap(
         &self,
         held: &Held,
@@ -59,6 +86,15 @@ pub trait Contents {
     /// # Errors
     /// [`Error::NoMemory`]; the child has some of the pages then.
     fn copy(&self, held: &Held, vma: &VmaInfo, child: &mut Self) -> Result<(), Error>;
+
+    /// Writes the dirty pages of an object to its storage. Called without `mmap_lock`.
+    ///
+    /// # Errors
+    /// [`BackingError`].
+    fn write_back(&self, object: ObjectId, pages: Range<u64>) -> Result<(), BackingError> {
+        let _ = (object, pages);
+        Ok(())
+    }
 }
 
 impl Contents for () {

@@ -7,7 +7,7 @@ use isotherm_maple::{MapleTree, NodeAlloc, Writer};
 use isotherm_rcu::Reclaim;
 
 use crate::config::Config;
-use crate::contents::Contents;
+use crate::contents::{Contents, Held};
 use crate::flags::PAGE_SIZE;
 use crate::lock::MmSeq;
 use crate::mmap_lock::MmapLock;
@@ -135,6 +135,9 @@ impl<P: Platform> Drop for AddressSpace<P> {
         let writer = unsafe { self.tree.write_locked() };
         for found in writer.iter() {
             let vma = found.value;
+            if vma.object().is_some() {
+                self.contents.detach(&Held::new(), &vma.info());
+            }
             // Without a grace period (patch 32 of the seed): who finds a VMA under RCU, or has it locked, borrows the space. One
             // that is read-locked still (patch 21) was forgotten.
             // SAFETY: nobody uses it, and the tree's nodes are freed without looking at values.

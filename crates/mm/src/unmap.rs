@@ -15,14 +15,22 @@ impl<P: Platform> Writing<'_, P> {
         self.unmap_with(start, end, None)
     }
 
-    /// The same; with what was put aside for two stores it does not fail for want of memory.
+    /// The same; with what was put aside for two stores, and room for a place more in the reverse map of the first VMA's object,
+    /// it does not fail for want of memory.
     pub(crate) fn unmap_with(
         &mut self,
         start: u64,
         end: u64,
         mut spare: Option<Spare<P>>,
     ) -> Result<(), Error> {
-        let done = self.try_unmap(start, end, &mut spare);
+        // Only what reaches out at both ends is split in a reverse map: one object's.
+        let object = self.first_in(start, end).and_then(|vma| vma.object()).filter(|_| spare.is_none());
+        let reserved = self.reserve(object, 1);
+        let done = reserved.and_then(|()| {
+            let done = self.try_unmap(start, end, &mut spare);
+            self.unreserve(object, 1);
+            done
+        });
         self.give_back(spare);
         done
     }

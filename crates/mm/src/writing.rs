@@ -5,14 +5,14 @@ use core::ops::Range;
 use isotherm_maple::{Reserve, Writer};
 use isotherm_rcu::Reclaim;
 
-use crate::contents::Held;
+use crate::contents::{Contents, Held};
 use crate::error::Error;
 use crate::flags::{PAGE_SHIFT, VmFlags};
 use crate::merge::{self, Merge};
 use crate::mmap_lock::MmapLock;
 use crate::space::{AddressSpace, Platform};
 use crate::usage::is_data;
-use crate::vma::{Desc, VmaPtr};
+use crate::vma::{Desc, ObjectId, VmaPtr};
 
 /// `mmap_lock` held for writing. When it is dropped, all VMAs are unlocked at once, and those that were taken out are freed
 /// after a grace period.
@@ -231,6 +231,24 @@ impl<'a, P: Platform> Writing<'a, P> {
         self.insert_as(new, merge, prev, None, &mut None).map(drop)
     }
 
+    /// Makes room in an object's reverse map, if it is one's.
+    pub(crate) fn reserve(&self, object: Option<ObjectId>, more: usize) -> Result<(), Error> {
+        object.map_or(Ok(()), |object| self.space.contents.reserve(&self.held, object, more))
+    }
+
+    pub(crate) fn unreserve(&self, object: Option<ObjectId>, more: usize) {
+        if let Some(object) = object {
+            self.space.contents.unreserve(&self.held, object, more);
+        }
+    }
+
+    /// What was mapped is in its object's reverse map, if it is one's. Room is reserved.
+    pub(crate) fn attach(&self, new: &Desc) {
+        if new.object.is_some() {
+            self.space.contents.attach(&self.held, &new.info());
+        }
+    }
+
     /// Grows a VMA over the gap behind it (`vma_merge_extend`), and over the next VMA if they adjoin and are alike
     /// then.
     pub(crate) fn extend(&mut self, vma: VmaPtr, end: u64) -> Result<(), Error> {
@@ -241,7 +259,13 @@ impl<'a, P: Platform> Writing<'a, P> {
             Merge::Both => Merge::Both,
             _ => Merge::Prev,
         };
-        self.insert_as(&new, merge, Some(vma), next, &mut None).map(drop)
+        self.reserve(new.object, 1)?;
+        let done = self.insert_as(&new, merge, Some(vma), next, &mut None);
+        if done.is_ok() {
+            self.attach(&new);
+        }
+        self.unreserve(new.object, 1);
+        done.map(drop)
     }
 
     /// Grows a stack over the gap below it, with what was put aside for a store.

@@ -48,9 +48,8 @@ fn faults_of_each_kind() {
     assert_eq!(space.fault(at, Access::Execute), Err(FaultError::NotPermitted));
     assert_eq!(space.lock_stats().access, 2);
     assert_eq!(space.fault(at + 8 * PAGE, Access::Read), Err(FaultError::NotMapped));
-    let backing = Backing::Object { id: std::num::NonZeroU64::MIN, offset: 0, rights: Prot::all() };
-    let object = space.mmap(&MapRequest { backing, ..anonymous(1) }).unwrap();
-    assert_eq!(space.fault(object, Access::Read), Err(FaultError::Object));
+    let source = Source::Object { id: std::num::NonZeroU64::MIN, offset: 0, rights: Prot::all() };
+    assert_eq!(space.mmap(&MapRequest { source, ..anonymous(1) }), Err(Error::NoObject));
 }
 
 /// Threads fault in their own parts and in a common one, while one maps, protects, moves and unmaps, and forks.

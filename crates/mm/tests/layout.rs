@@ -11,9 +11,9 @@ use common::*;
 use isotherm_mm::*;
 
 fn object(id: u64, page: u64, pages: u64, at: u64) -> MapRequest {
-    let backing =
-        Backing::Object { id: NonZeroU64::new(id).unwrap(), offset: page * PAGE, rights: Prot::all() };
-    MapRequest { backing, ..anonymous(pages).at(at * PAGE) }
+    let source =
+        Source::Object { id: NonZeroU64::new(id).unwrap(), offset: page * PAGE, rights: Prot::all() };
+    MapRequest { source, ..anonymous(pages).at(at * PAGE) }
 }
 
 fn map(space: &Space, at: u64, pages: u64) {
@@ -197,8 +197,8 @@ fn bottom_up_places_from_the_base() {
 fn what_may_not_be_permitted_is_not() {
     let space = space(SMALL);
     let rights = Prot::READ;
-    let backing = Backing::Object { id: NonZeroU64::MIN, offset: 0, rights };
-    let request = MapRequest { backing, prot: Prot::READ, flags: MapFlags::SHARED, ..anonymous(2) };
+    let source = Source::Object { id: NonZeroU64::MIN, offset: 0, rights };
+    let request = MapRequest { source, prot: Prot::READ, flags: MapFlags::SHARED, ..anonymous(2) };
     let at = space.mmap(&request).unwrap();
     assert_eq!(space.mprotect(at, PAGE, Prot::READ | Prot::WRITE), Err(Error::Access));
     assert_eq!(space.mprotect(at, PAGE, Prot::EXEC), Err(Error::Access));

@@ -30,8 +30,8 @@ fn lookups_are_refused_for_the_seeds_reasons() {
     let read = space.lock_vma(30 * PAGE).unwrap();
     assert_eq!(read.info().range(), 30 * PAGE..34 * PAGE);
     drop(read);
-    let backing = Backing::Object { id: NonZeroU64::MIN, offset: 0, rights: Prot::all() };
-    space.mmap(&MapRequest { backing, ..anonymous(2).at(40 * PAGE) }).unwrap();
+    let source = Source::Object { id: NonZeroU64::MIN, offset: 0, rights: Prot::all() };
+    space.mmap(&MapRequest { source, ..anonymous(2).at(40 * PAGE) }).unwrap();
     space.prepare_anon(40 * PAGE).unwrap();
     assert!(space.lock_vma(40 * PAGE).is_none(), "an object");
     space.lock_vma(31 * PAGE).unwrap().retry();

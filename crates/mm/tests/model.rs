@@ -152,23 +152,23 @@ fn map(space: &Space, naive: &mut Naive, op: &Op) {
         Kind::NoReplace => MapFlags::FIXED_NOREPLACE,
         Kind::Stack => MapFlags::FIXED | MapFlags::GROWSDOWN,
     };
-    let backing = match object {
-        _ if kind == Kind::Stack => Backing::Anonymous,
+    let source = match object {
+        _ if kind == Kind::Stack => Source::Anonymous,
         Some((id, offset)) => {
             flags.set(MapFlags::SHARED, id == 1);
-            Backing::Object { id: NonZeroU64::new(id).unwrap(), offset: offset * PAGE, rights: Prot::all() }
+            Source::Object { id: NonZeroU64::new(id).unwrap(), offset: offset * PAGE, rights: Prot::all() }
         }
-        None => Backing::Anonymous,
+        None => Source::Anonymous,
     };
     let address = if kind == Kind::Anywhere { 0 } else { at * PAGE };
-    let request = MapRequest { address, length: pages * PAGE, prot: prot(bits), flags, backing };
+    let request = MapRequest { address, length: pages * PAGE, prot: prot(bits), flags, source };
     let free = (at..at + pages).all(|page| !naive.pages.contains_key(&page));
     let got = space.mmap(&request);
     match kind {
         Kind::NoReplace if !free => return assert_eq!(got, Err(Error::Exists)),
         Kind::Hint if naive.fits(at, pages) => assert_eq!(got, Ok(at * PAGE)),
         Kind::Anywhere | Kind::Hint
-            if backing == Backing::Anonymous && pages == 32 && kind == Kind::Anywhere =>
+            if source == Source::Anonymous && pages == 32 && kind == Kind::Anywhere =>
         {
             // The kernel's rule is not the best fit: aligned if there is a gap with room for a huge page more.
             if naive.place(64).is_some() {

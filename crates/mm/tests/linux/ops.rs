@@ -284,8 +284,8 @@ impl Model {
         }
         let shared = raw & 3 == libc::MAP_SHARED;
         flags.set(MapFlags::SHARED, shared);
-        let backing = match file {
-            Some(file) => Backing::Object {
+        let source = match file {
+            Some(file) => Source::Object {
                 id: NonZeroU64::new(1 + file).unwrap(),
                 offset: offset as u64,
                 rights: Prot::all(),
@@ -293,17 +293,17 @@ impl Model {
             None if shared => {
                 self.shared.push(length.div_ceil(PAGE));
                 let id = NonZeroU64::new(SHARED + self.shared.len() as u64 - 1).unwrap();
-                Backing::Object { id, offset: 0, rights: Prot::all() }
+                Source::Object { id, offset: 0, rights: Prot::all() }
             }
-            None => Backing::Anonymous,
+            None => Source::Anonymous,
         };
         let prot = Prot::from_bits_truncate(prot as u64);
-        let request = MapRequest { address, length, prot, flags, backing };
+        let request = MapRequest { address, length, prot, flags, source };
         if no_type {
             // It fails, later than what is refused for other reasons: found by a request that is refused last of all.
             let bad = MapRequest {
                 flags: flags | MapFlags::SHARED | MapFlags::GROWSDOWN,
-                backing: Backing::Object { id: NonZeroU64::MAX, offset: offset as u64, rights: Prot::all() },
+                source: Source::Object { id: NonZeroU64::MAX, offset: offset as u64, rights: Prot::all() },
                 ..request
             };
             return self.space.mmap(&bad);
