@@ -73,11 +73,14 @@ fn dirty_pages<F: Format>() {
     assert_eq!(word(&machine, &space, at(30), Some(9)), Err(FaultError::NotPermitted));
     space.mprotect(30 * PAGE, 4 * PAGE, Prot::READ | Prot::WRITE).unwrap();
     assert_eq!(word(&machine, &space, at(30), Some(9)), Ok(9));
+    file.write_back(0..8).unwrap();
+    assert_eq!((file.backing().io(), file.backing().get(2)), ((2, 3), 9));
     // What was written through a mapping that is gone is not lost.
+    assert_eq!(word(&machine, &space, at(30), Some(10)), Ok(10));
     space.munmap(30 * PAGE, 4 * PAGE).unwrap();
     assert_eq!(file.evict(0..8), 1, "one page is clean");
     file.write_back(0..8).unwrap();
-    assert_eq!((file.backing().io(), file.backing().get(2)), ((2, 3), 9));
+    assert_eq!((file.backing().io(), file.backing().get(2)), ((2, 4), 10));
     assert_eq!((file.evict(0..8), file.cached(), space.contents().rss()), (1, 0, rss(0, 0, 0)));
     // By `write`.
     let page = file.page(5, true).unwrap();
