@@ -56,6 +56,11 @@ pub enum Op {
         address: u64,
         length: u64,
     },
+    Msync {
+        address: u64,
+        length: u64,
+        flags: i32,
+    },
     /// Writes a byte, by a system call, so that it fails with `EFAULT` where it may not.
     Touch {
         address: u64,
@@ -135,7 +140,8 @@ pub fn random_op(random: &mut Random, arena: u64) -> Op {
         }
         82..85 => Op::Mlock { address: at, length: len },
         85..87 => Op::Munlock { address: at, length: len },
-        87..97 => Op::Touch { address: at },
+        87..89 => Op::Msync { address: at, length: len, flags: random.below(9) as i32 },
+        89..97 => Op::Touch { address: at },
         _ => {
             let offset = random.below(HEAP / PAGE + 8) * PAGE;
             Op::Brk { offset: if random.chance(30) { offset + random.below(PAGE) } else { offset } }
@@ -256,6 +262,10 @@ impl Model {
             }
             Op::Mlock { address, length } => space.mlock(address, length, true).map(|()| 0),
             Op::Munlock { address, length } => space.munlock(address, length).map(|()| 0),
+            Op::Msync { address, length, flags } => {
+                let flags = MsyncFlags::from_bits(flags as u32).ok_or(Error::Invalid)?;
+                space.msync(address, length, flags).map(|()| 0)
+            }
             Op::Touch { address } => self.touch(address),
             Op::Brk { offset } => Ok(space.brk(self.heap + offset)),
         }
