@@ -270,11 +270,10 @@ impl<'m, F: Format + 'm> World<'m, F> {
             Op::Exit => {}
             Op::Put(id, index, value) => {
                 let naive = &mut self.objects[id as usize - 1];
-                match self.files.file(id).page(index, true) {
-                    Ok(page) => {
-                        self.machine.write(page.head().address() + WORD, value).unwrap();
-                        naive.put(index, value);
-                    }
+                let machine = self.machine;
+                let put = |frame: Frame| machine.write(frame.address() + WORD, value).unwrap();
+                match self.files.file(id).with_page(index, true, put) {
+                    Ok(()) => naive.put(index, value),
                     Err(why) => assert!(why == PageInError::BeyondEnd && index >= naive.size),
                 }
             }

@@ -233,8 +233,8 @@ fn run(ops: &[Op]) {
                 assert_eq!(got, linux.word(at, Some(value)), "word (ours, Linux): {op:?}");
             }
             Op::Put(file, index, value) => {
-                if let Ok(page) = files.file(1 + file).page(index, true) {
-                    machine.write(page.head().address() + WORD, value).unwrap();
+                let put = |frame: isotherm_page::Frame| machine.write(frame.address() + WORD, value).unwrap();
+                if files.file(1 + file).with_page(index, true, put).is_ok() {
                     Linux::put(&linux.files[file as usize], index * PAGE + WORD, value);
                 }
             }

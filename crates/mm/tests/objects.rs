@@ -4,8 +4,8 @@
 
 mod common;
 
-use std::sync::RwLock;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier, RwLock};
 
 use common::files::*;
 use common::host::{FRAMES, word, zero};
@@ -83,9 +83,7 @@ fn dirty_pages<F: Format>() {
     assert_eq!((file.backing().io(), file.backing().get(2)), ((2, 4), 10));
     assert_eq!((file.evict(0..8), file.cached(), space.contents().rss()), (1, 0, rss(0, 0, 0)));
     // By `write`.
-    let page = file.page(5, true).unwrap();
-    machine.write(page.head().address() + WORD, 55).unwrap();
-    drop(page);
+    file.with_page(5, true, |frame| machine.write(frame.address() + WORD, 55).unwrap()).unwrap();
     file.write_back(0..8).unwrap();
     assert_eq!(file.backing().get(5), 55);
     drop((space, files));
@@ -236,6 +234,42 @@ fn reverse_map<F: Format>() {
     space.munmap(SMALL.lowest, SMALL.end - SMALL.lowest).unwrap();
     assert!((0..16).all(|index| found(index).is_empty()));
     assert_eq!(space.contents().rss(), rss(0, 0, 0));
+}
+
+/// What a page was when it was read from the disk does not count if the page, or the file, has changed before it is in memory.
+#[test]
+fn what_is_read_too_late_is_read_again() {
+    let machine = HostMachine::new(FRAMES);
+    let zero = zero(&machine);
+    let files = Files::<X86_64>::new(&machine, &[(File, 8)]);
+    let space = file_space(&machine, &files, zero.frame());
+    let file = files.file(1);
+    space.mmap(&object(1, 0, 8, true, 30)).unwrap();
+    let meanwhile = |page: u64, act: &dyn Fn()| {
+        let barrier = Arc::new(Barrier::new(2));
+        *file.backing().pause.lock().unwrap() = Some(Arc::clone(&barrier));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| word(&machine, &space, at(page), None));
+            barrier.wait();
+            act();
+            barrier.wait();
+            reader.join().unwrap()
+        })
+    };
+    let got = meanwhile(32, &|| {
+        file.with_page(2, true, |frame| machine.write(frame.address() + WORD, 7).unwrap()).unwrap();
+        file.write_back(0..8).unwrap();
+        assert_eq!(file.evict(0..8), 1);
+    });
+    assert_eq!(got, Ok(7), "written, written back and evicted meanwhile");
+    let got = meanwhile(33, &|| {
+        file.resize(1);
+        file.backing().truncate(1);
+        file.resize(8);
+    });
+    assert_eq!(got, Ok(0), "cut off meanwhile");
+    let got = meanwhile(34, &|| file.resize(1));
+    assert_eq!(got, Err(FaultError::Bus));
 }
 
 fn failing_storage<F: Format>() {

@@ -72,7 +72,7 @@ impl<'m, F: Format, M: Machine> Extents<'m, F, M> {
     }
 
     pub(crate) fn unreserve(&mut self, more: usize) {
-        self.promised -= more;
+        self.promised = self.promised.saturating_sub(more);
     }
 
     fn insert(&mut self, new: Extent<'m, F, M>) {
@@ -89,11 +89,9 @@ impl<'m, F: Format, M: Machine> Extents<'m, F, M> {
 
     /// Addresses do not map the object any more. If an extent is split by that, room is reserved.
     pub(crate) fn detach(&mut self, mm: &Shared<Mm<'m, F, M>>, range: Range<u64>) {
-        let mut at = self.all.partition_point(|one| one.key() < key(mm, range.start));
+        let first = self.all.partition_point(|one| one.key() < key(mm, range.start));
         // One that begins before may reach into the range.
-        if at > 0 {
-            at -= 1;
-        }
+        let mut at = first.saturating_sub(1);
         while let Some(one) = self.all.get(at) {
             let (start, end) = (one.range.start, one.range.end);
             if !one.mm.is(mm) || end <= range.start || start >= range.end {

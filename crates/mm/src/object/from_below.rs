@@ -25,8 +25,8 @@ impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
 }
 
 impl<F: Format, M: Machine, B: Backing, L: MmapLock> Object<'_, F, M, B, L> {
-    /// Calls `each` for wherever a page is mapped that is in memory (`rmap_walk`), with the object's lock held: it must not call
-    /// operations of the object, or of spaces. Copies of it that private mappings have are other pages.
+    /// Calls `each` for wherever a page is mapped that is in memory (`rmap_walk`), with the object's lock held for writing,
+    /// so that no page is moved meanwhile: it must not call operations of the object, or of spaces. Copies of it that private mappings have are other pages.
     pub fn mappings(&self, index: u64, mut each: impl FnMut(SpaceId, VirtAddr)) {
         let inner = self.write();
         if let Some(page) = inner.cache.get(index) {

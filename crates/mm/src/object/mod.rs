@@ -10,8 +10,9 @@
 //! writes through a translation that is still to be flushed is told by the folio ([`Folio::take_dirty`]), after the flush.
 //! Shared memory is always dirty, for there is nowhere that it could be written to.
 //!
-//! **I/O** is done without the lock. A page that is brought in counts only if none was taken out of the cache meanwhile: it could
-//! have been that page, written to and written back, and what was read is outdated then. Write-back and changes of the size
+//! **I/O** is done without the lock. A page that is brought in counts only if none was taken out of the cache meanwhile, and the
+//! size is what it was: it could have been that page, written to and written back, or cut off, and what was read is outdated
+//! then. Write-back and changes of the size
 //! are done one at a time, so that an older state of a page is not written after a newer one.
 
 mod cache;
@@ -109,8 +110,8 @@ pub(crate) struct Inner<'m, F: Format, M: Machine> {
     pub(crate) extents: Extents<'m, F, M>,
     /// In pages.
     pub(crate) size: u64,
-    /// How often a page was taken out of the cache.
-    removals: u64,
+    /// How often pages were taken out of the cache, or the size changed.
+    changes: u64,
 }
 
 // SAFETY: what is inside is reached with the lock held, for writing if it is changed.
@@ -179,7 +180,7 @@ impl<F: Format, M: Machine> Inner<'_, F, M> {
     /// Takes a page out of the cache, and gives its reference back.
     fn remove(&mut self, machine: &M, index: u64) {
         if let Some(frame) = self.cache.remove(index) {
-            self.removals += 1;
+            self.changes += 1;
             // SAFETY: the cache had a reference, and does not have the page any more.
             drop(unsafe { Folio::from_raw(machine, frame) });
         }
@@ -189,7 +190,7 @@ impl<F: Format, M: Machine> Inner<'_, F, M> {
 impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> {
     /// An object of so many pages, none of them in memory.
     pub fn new(machine: &'m M, backing: B, lock: L, pages: u64) -> Self {
-        let inner = Inner { cache: Cache::default(), extents: Extents::new(), size: pages, removals: 0 };
+        let inner = Inner { cache: Cache::default(), extents: Extents::new(), size: pages, changes: 0 };
         let (kind, inner) = (backing.kind(), UnsafeCell::new(inner));
         Self { machine, backing, kind, lock, inner, writing: AtomicBool::new(false) }
     }
@@ -232,12 +233,12 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
     /// [`PageInError`].
     pub fn page_in(&self, index: u64) -> Result<(), PageInError> {
         loop {
-            let removals = {
+            let changes = {
                 let inner = self.read();
                 if inner.page(index)?.is_some() {
                     return Ok(());
                 }
-                inner.removals
+                inner.changes
             };
             let folio = self.new_page()?;
             self.backing.page_in(index, folio.head())?;
@@ -245,7 +246,7 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
             if inner.page(index)?.is_some() {
                 return Ok(());
             }
-            if inner.removals == removals {
+            if inner.changes == changes {
                 // There is nowhere that shared memory could be written back to.
                 let dirty = self.kind == ObjectKind::Shmem;
                 inner.cache.insert(index, folio.head(), dirty).map_err(|_| PageInError::NoMemory)?;
@@ -271,13 +272,18 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         Ok(folio)
     }
 
-    /// A reference to a page for `read` and `write`, which is brought in if it is not there, and is dirty from here on if
-    /// it is to be written. It stays what it is as long as the reference lives, but a page that was cut off or evicted meanwhile
-    /// is not the object's any more.
+    /// Does something with a page's frame, for `read` and `write`. The page is brought in if it is not there, and is dirty from
+    /// here on if it is to be written. The object's lock is held for reading meanwhile: `act` must not call operations of the
+    /// object or of spaces, nor touch memory of programs that may fault.
     ///
     /// # Errors
     /// [`PageInError`].
-    pub fn page(&self, index: u64, write: bool) -> Result<Folio<'m, M>, PageInError> {
+    pub fn with_page<R>(
+        &self,
+        index: u64,
+        write: bool,
+        act: impl FnOnce(Frame) -> R,
+    ) -> Result<R, PageInError> {
         loop {
             self.page_in(index)?;
             let inner = self.read();
@@ -285,7 +291,7 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
                 if write {
                     page.set_dirty();
                 }
-                return Folio::get(self.machine, page.frame).map_err(|_| PageInError::NoMemory);
+                return Ok(act(page.frame));
             }
         }
     }

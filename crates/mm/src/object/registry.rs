@@ -14,7 +14,7 @@ use crate::vma::ObjectId;
 /// anonymous memory alone.
 ///
 /// An object is found by the same number from before it is mapped until no space maps it any more. What is found is kept for the
-/// time of an operation.
+/// time of an operation, with locks of the space held.
 pub trait Objects<'m, F: Format + 'm, M: Machine + 'm> {
     /// Their storage.
     type Backing: Backing;

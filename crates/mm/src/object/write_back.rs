@@ -92,11 +92,13 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
 
     /// Sets the size, in pages (`truncate`). Pages beyond it go from the cache and from wherever they are mapped, copies of
     /// them in private mappings too; what was not written back is lost. A fault beyond the end is
-    /// [`FaultError::Bus`](crate::FaultError::Bus).
+    /// [`FaultError::Bus`](crate::FaultError::Bus). The storage is the caller's to change: after the object became smaller, and
+    /// before it becomes larger again.
     pub fn resize(&self, pages: u64) {
         let _turn = self.turn();
         let mut inner = self.write();
         inner.size = pages;
+        inner.changes += 1;
         for extent in inner.extents.iter() {
             if let Some((mapped, _)) = extent.find(&(pages..u64::MAX)) {
                 extent.mm.zap(mapped, self.kind);

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Barrier, Mutex, RwLock};
 
 use isotherm_mm::*;
 use isotherm_page::Frame;
@@ -27,6 +27,8 @@ pub struct Disk<'m> {
     pub fails: AtomicBool,
     pub reads: AtomicU64,
     pub writes: AtomicU64,
+    /// The next read stops at it twice: when it has read, and before it returns.
+    pub pause: Mutex<Option<Arc<Barrier>>>,
 }
 
 impl Disk<'_> {
@@ -60,6 +62,10 @@ impl Backing for Disk<'_> {
             self.reads.fetch_add(1, Ordering::Relaxed);
             self.machine.write(frame.address() + WORD, self.get(index)).unwrap();
         }
+        let pause = self.pause.lock().unwrap().take();
+        for pause in pause.iter().chain(&pause) {
+            pause.wait();
+        }
         Ok(())
     }
 
@@ -92,6 +98,7 @@ impl<'m, F: Format + 'm> Files<'m, F> {
                 fails: AtomicBool::new(false),
                 reads: AtomicU64::new(0),
                 writes: AtomicU64::new(0),
+                pause: Mutex::new(None),
             };
             Object::new(machine, disk, RwLock::new(()), pages)
         };
