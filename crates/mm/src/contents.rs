@@ -80,12 +80,17 @@ pub trait Contents {
     /// [`Error::NoMemory`], and all is where it was.
     fn relocate(&self, held: &Held, vma: &VmaInfo, to: u64) -> Result<(), Error>;
 
-    /// Copies the pages of the VMA to a fork's child that has none there. When it returns, nobody writes to a page that both
+    /// Copies the pages of these VMAs to a fork's child that has none yet. When it returns, nobody writes to a page that both
     /// have, unless writes are shared.
     ///
     /// # Errors
     /// [`Error::NoMemory`]; the child has some of the pages then.
-    fn copy(&self, held: &Held, vma: &VmaInfo, child: &mut Self) -> Result<(), Error>;
+    fn copy(
+        &self,
+        held: &Held,
+        vmas: &mut dyn Iterator<Item = VmaInfo>,
+        child: &mut Self,
+    ) -> Result<(), Error>;
 
     /// Writes the dirty pages of an object to its storage. Called without `mmap_lock`.
     ///
@@ -108,7 +113,7 @@ impl Contents for () {
         Ok(())
     }
 
-    fn copy(&self, _: &Held, _: &VmaInfo, (): &mut Self) -> Result<(), Error> {
+    fn copy(&self, _: &Held, _: &mut dyn Iterator<Item = VmaInfo>, (): &mut Self) -> Result<(), Error> {
         Ok(())
     }
 }

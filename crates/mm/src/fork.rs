@@ -75,7 +75,7 @@ impl<P: Platform> Writing<'_, P> {
         Ok(())
     }
 
-    /// Makes the child's VMAs, in order, and copies what lies behind them.
+    /// Makes the child's VMAs, in order, and copies what lies behind them: all with one flush.
     fn copy_vmas(&self, vmas: &mut Vec<VmaPtr>, contents: &mut P::Contents) -> Result<(), Error> {
         for found in self.tree.iter() {
             let vma = found.value;
@@ -92,10 +92,9 @@ impl<P: Platform> Writing<'_, P> {
             };
             vmas.try_reserve(1).map_err(|_| Error::NoMemory)?;
             vmas.push(VmaPtr::new::<P::Alloc>(&copy).ok_or(Error::NoMemory)?);
-            if !wiped {
-                self.space.contents.copy(&self.held, &this.info(), contents)?;
-            }
         }
-        Ok(())
+        let left_out = VmFlags::DONTCOPY | VmFlags::WIPEONFORK;
+        let copied = self.tree.iter().filter(|found| !found.value.flags().intersects(left_out));
+        self.space.contents.copy(&self.held, &mut copied.map(|found| found.value.info()), contents)
     }
 }

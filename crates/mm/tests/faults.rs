@@ -153,6 +153,26 @@ fn threads_beside_a_mapper_under_mmap_lock_alone() {
     beside_a_mapper(false);
 }
 
+/// A fork makes the parent's pages read-only in as many VMAs as there are, and waits for other CPUs once.
+#[test]
+fn a_fork_flushes_once() {
+    let machine = HostMachine::new(FRAMES);
+    let zero = zero(&machine);
+    let space = new_space::<X86_64>(&machine, zero.frame());
+    for page in (100..200).step_by(2) {
+        space.mmap(&anonymous(1).at(page * PAGE)).unwrap();
+        space.fault(page * PAGE, Access::Write).unwrap();
+    }
+    machine.reset_counts();
+    let child = Paged::new(&machine, 2, zero.frame()).unwrap();
+    let child = space.fork(RwLock::new(()), child).unwrap();
+    let counts = machine.counts();
+    assert_eq!((counts.tlb_ranges, counts.tlb_syncs, child.contents().resident()), (1, 1, 50));
+    machine.reset_counts();
+    space.munmap(100 * PAGE, 100 * PAGE).unwrap();
+    assert_eq!(machine.counts().tlb_syncs, 1, "so does munmap");
+}
+
 /// A program that maps, writes and unmaps a page in each 2 MiB, and then in each GiB, keeps no tables.
 #[test]
 fn tables_go_with_what_they_map() {

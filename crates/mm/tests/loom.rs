@@ -110,8 +110,8 @@ impl Contents for Cells {
         Ok(())
     }
 
-    fn copy(&self, _: &Held, vma: &VmaInfo, _: &mut Self) -> Result<(), Error> {
-        self.write(vma.range());
+    fn copy(&self, _: &Held, vmas: &mut dyn Iterator<Item = VmaInfo>, _: &mut Self) -> Result<(), Error> {
+        vmas.for_each(|vma| self.write(vma.range()));
         Ok(())
     }
 }

@@ -123,19 +123,24 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
         done
     }
 
-    fn copy(&self, _: &Held, vma: &VmaInfo, child: &mut Self) -> Result<(), Error> {
-        if vma.object.is_some() && !vma.has_anon {
-            // The child's faults find the pages in the object (`vma_needs_copy`).
-            return Ok(());
-        }
-        let Some(pages) = pages(&vma.range()) else { return Ok(()) };
-        let kind = vma.object.and_then(|(id, _)| self.objects.get(id)).map(|object| object.kind());
+    fn copy(&self, _: &Held, vmas: &mut dyn Iterator<Item = VmaInfo>, child: &mut Self) -> Result<(), Error> {
+        // No reverse map has the child yet.
         let child = Shared::get_mut(&mut child.mm).ok_or(Error::Invalid)?;
         let rule = ForkRule::Copy(Sharing::Private);
-        let copied =
-            self.mm.with_gather(|gather| self.mm.tables.copy_range(&mut child.tables, pages, rule, gather));
-        child.count_in(pages, kind);
-        copied.map_err(|_| Error::NoMemory)
+        self.mm.with_gather(|gather| {
+            for vma in vmas {
+                if vma.object.is_some() && !vma.has_anon {
+                    // The child's faults find the pages in the object (`vma_needs_copy`).
+                    continue;
+                }
+                let Some(pages) = pages(&vma.range()) else { continue };
+                let kind = vma.object.and_then(|(id, _)| self.objects.get(id)).map(|object| object.kind());
+                let copied = self.mm.tables.copy_range(&mut child.tables, pages, rule, gather);
+                child.count_in(pages, kind);
+                copied.map_err(|_| Error::NoMemory)?;
+            }
+            Ok(())
+        })
     }
 
     fn write_back(&self, id: ObjectId, pages: Range<u64>) -> Result<(), BackingError> {
