@@ -72,8 +72,7 @@ impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
     /// # Errors
     /// What the CPU would raise: then the space's [`fault`](crate::AddressSpace::fault) resolves it.
     pub fn access(&self, address: u64, access: Access) -> Result<Frame, MmuFault> {
-        let guard = self.tables.machine().read_lock();
-        self.tables.access(&guard, VirtAddr(address), access)
+        self.tables.read().access(VirtAddr(address), access)
     }
 
     fn with_gather<R>(&self, act: impl FnOnce(&mut Gather<'_, M>) -> R) -> R {
@@ -110,8 +109,7 @@ impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
         let bounds = PageRange::new(vma.start, vma.end).map_err(|_| Error::BadAddress)?;
         loop {
             let found = {
-                let guard = self.tables.machine().read_lock();
-                self.tables.lookup(&guard, at)
+                self.tables.read().lookup(at)
             };
             let write = access == Access::Write;
             let done = match found {

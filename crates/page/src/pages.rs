@@ -9,9 +9,8 @@ use crate::{Frame, OwnedBlock, PageMeta};
 /// - Nothing but the handles of this crate, and whoever was given a block by [`free`](Self::free) or has allocated it,
 ///   changes what the frames of a block are.
 pub unsafe trait Pages {
-    /// The metadata of a frame; `None` if it has none, as device memory. Of such memory nothing is known here: page tables
-    /// map it for anyone who asks, writable, without a count. Memory that must not be mapped so needs metadata, or a layer
-    /// above that refuses its frames.
+    /// The metadata of a frame; `None` if it has none, as a device's memory. Of such memory nothing is known here. Page tables
+    /// map it without a count, for anyone who asks, if the machine says that it is a device's, and else not at all.
     fn meta(&self, frame: Frame) -> Option<&PageMeta>;
 
     /// Takes a block back: no reference to it is left.

@@ -21,10 +21,9 @@ pub enum Error {
     /// The frame is part of no folio, or is a page table.
     #[error("the frame belongs to no folio: make it part of one before it is mapped")]
     NotAFolio,
-    /// A special mapping of memory that has metadata and is not reserved: it could be freed while it is mapped.
-    #[error(
-        "special mappings are not counted: only memory without metadata, or reserved memory, may be mapped so"
-    )]
+    /// A special mapping of memory that has metadata and is not reserved: it could be freed while it is mapped. Or of memory
+    /// without metadata that the machine does not take for a [device's](crate::Memory::is_device).
+    #[error("special mappings are not counted: only a device's memory, or reserved memory, may be mapped so")]
     NotReserved,
     /// A frame of the allocator's is in use already.
     #[error("the allocator returned a frame that is in use")]

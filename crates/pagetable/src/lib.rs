@@ -25,7 +25,7 @@
 //! | dirty, for write-back; young, for reclaim | [`mkclean`](AddressSpace::mkclean), [`clear_flush_young`](AddressSpace::clear_flush_young) |
 //! | move | [`remap`](AddressSpace::remap) |
 //! | put a page in the place of a token or of another | [`replace`](AddressSpace::replace), [`swap_out`](AddressSpace::swap_out) |
-//! | look | [`lookup`](AddressSpace::lookup), [`query`](AddressSpace::query), [`runs`](AddressSpace::runs) |
+//! | look | [`lookup`](Reader::lookup), [`query`](AddressSpace::query), [`runs`](AddressSpace::runs) |
 //!
 //! Rules and figures are those of the series "Transparent Contiguous PTEs for User Mappings" v4 (linux-mm, December
 //! 2023), called *the seed* here, and of the discussion of its patch 2.
@@ -91,7 +91,7 @@
 //!
 //! # What safe code cannot do
 //!
-//! But for the cases at the end of this section, no sequence of safe calls frees or reuses memory that is mapped, is a page
+//! But for the case at the end of this section, no sequence of safe calls frees or reuses memory that is mapped, is a page
 //! table, or is referred to.
 //!
 //! - A reference is a [`Folio`], given back by being dropped; whoever has none can look ([`FolioView`]), or get one
@@ -99,6 +99,12 @@
 //! - [`map`](AddressSpace::map) takes references only of folios that are alive. Memory that has metadata is mapped without
 //!   references only if it is [`Reserved`](isotherm_page::Reserved).
 //! - What a gather collected goes back to its own machine, and so do a child's pages: operations refuse those of another.
+//! - A table is a [`Unique<Table>`](isotherm_page::Table) until it is linked, and what is known of it is changed through the
+//!   [guard](isotherm_page::TableGuard) of its lock.
+//! - A [`Reader`] looks at the tables of the one space that it holds.
+//! - Memory without metadata is mapped only if the machine says that it is a [device's](Memory::is_device).
+//! - The host machine's memory is read and written by safe code only where a folio is, to which a reference is held for that
+//!   time, or reserved memory: never in a table.
 //! - Giving back a table or a block by its number is `unsafe`, with the duty to own it.
 //!
 //! ```compile_fail,E0599
@@ -134,16 +140,8 @@
 //! }
 //! ```
 //!
-//! What types do not check is with the caller:
-//!
-//! - A space whose root a CPU has loaded is neither ended nor the child of a fork ([`AddressSpace::id`]).
-//! - The guard that [`lookup`](AddressSpace::lookup) and [`access`](AddressSpace::access) are given is one of the space's
-//!   machine. Another machine's, which has the same type, protects none of the tables that are walked through.
-//! - Frames without metadata are taken for device memory, which [`map`](AddressSpace::map) maps for anyone, also writable.
-//!   If a machine gives no metadata to its kernel's own memory, the layer above refuses these frames.
-//! - `HostMachine::read` and `write` check what a frame is before they access it, and not meanwhile: no other thread
-//!   makes the frame a page table at the same time.
-//! - The metadata of a table ([`PageMeta::table`]) is used by its protocol.
+//! What types do not check is with the caller: a space whose root a CPU has loaded, which only `unsafe` code can do, is neither
+//! ended nor the child of a fork ([`AddressSpace::id`]).
 //!
 //! # Failing
 //!
@@ -170,6 +168,7 @@ mod map;
 mod mmu;
 mod protect;
 mod query;
+mod reader;
 mod remap;
 mod replace;
 mod space;
@@ -200,6 +199,7 @@ pub use machine::{Event, Frames, Machine, Memory, Observe, Rcu, SpaceId, Tlb};
 pub use mmu::{Access, Fault};
 pub use protect::{Protection, Sharing};
 pub use query::{MappedRun, Mapping};
+pub use reader::Reader;
 pub use replace::{Replacement, Seen};
 pub use space::AddressSpace;
 pub use table::{Entry, Table};

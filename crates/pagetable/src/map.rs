@@ -14,8 +14,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// taking a reference of its folio. Leaves are as large as alignment and folio allow, but not above `largest`:
     /// a folio of order 9 becomes a PMD leaf, or with [`Level::Pte`] 512 PTEs. Where a table is already, as a
     /// [`zap`](Self::zap) leaves it, they are the smaller ones of that table; [`unmap`](Self::unmap) leaves none. PUD
-    /// leaves are for [`Attributes::special`] mappings, which hold no references: they are of memory that has no metadata,
-    /// or is [`Reserved`](isotherm_page::Reserved).
+    /// leaves are for [`Attributes::special`] mappings, which hold no references: they are of memory that is
+    /// [`Reserved`](isotherm_page::Reserved), or has no metadata and is a [device's](crate::Memory::is_device).
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::Occupied`], [`Error::NoTableFrame`], [`Error::NotAFolio`], [`Error::UnknownFrame`] (also of
@@ -115,12 +115,15 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         Ok((done as u64) << F::shift(level))
     }
 
-    /// How many of these frames may be mapped without being counted: all up to the first that has metadata and is not
-    /// reserved.
+    /// How many of these frames may be mapped without being counted: all up to the first that is neither reserved nor a
+    /// device's.
     pub(crate) fn uncounted(&self, frame: Frame, pages: u64) -> u64 {
         let may = |n: &u64| {
-            let meta = self.machine.meta(frame.add(*n));
-            meta.is_none_or(|meta| meta.kind() == isotherm_page::Kind::Reserved)
+            let frame = frame.add(*n);
+            match self.machine.meta(frame) {
+                Some(meta) => meta.kind() == isotherm_page::Kind::Reserved,
+                None => self.machine.is_device(frame),
+            }
         };
         (0..pages).take_while(may).count() as u64
     }

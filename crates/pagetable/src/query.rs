@@ -6,6 +6,7 @@ use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioView, Pinned};
 use crate::format::{Attributes, Format, Token};
 use crate::machine::Machine;
+use crate::reader::Reader;
 use crate::space::AddressSpace;
 use crate::table::{CHANGING, Entry};
 use crate::walk::{Done, Step, Window};
@@ -41,20 +42,20 @@ pub struct MappedRun {
     pub mapping: Mapping,
 }
 
-impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+impl<F: Format, M: Machine, B: Batching> Reader<'_, '_, F, M, B> {
     /// What the page of an address is mapped to, without any lock. While another thread changes the mapping, the answer
     /// is that of before or after; where it splits a huge leaf, folds or unfolds, it may be [`Mapping::None`] for a
     /// moment.
     ///
-    /// The guard is the caller's, so that many lookups may share one; it protects the tables, not the folio, which may be
-    /// free when this returns. To reach its memory take a [`reference`](Self::reference), or see [`Folio::get`].
+    /// The reader protects the tables, not the folio, which may be free when this returns. To reach its memory take a
+    /// [`reference`](AddressSpace::reference), or see [`Folio::get`].
     #[must_use]
-    pub fn lookup(&self, guard: &M::Guard<'_>, at: VirtAddr) -> Mapping {
+    pub fn lookup(&self, at: VirtAddr) -> Mapping {
         let page = at.page();
-        if self.check_page(page).is_err() {
+        if self.space.check_page(page).is_err() {
             return Mapping::None;
         }
-        let (level, index, raw, table) = self.walk(page, guard);
+        let (level, index, raw, table) = self.space.walk(page, &self.guard);
         let raw = if level == Level::Pte && F::CONTIGUOUS > 1 && F::is_present(raw) && raw & F::CONT != 0 {
             gather_unlocked::<F>(table, index, raw)
         } else {
@@ -62,7 +63,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         };
         describe::<F>(level, page, raw)
     }
+}
 
+impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// What the page of an address is mapped to, under the table's lock; when it returns that may have changed.
     #[must_use]
     pub fn query(&self, at: VirtAddr) -> Mapping {

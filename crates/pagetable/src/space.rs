@@ -31,7 +31,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// # Errors
     /// [`Error::NoTableFrame`].
     pub fn new(machine: &'m M, asid: u16) -> Result<Self, Error> {
-        let root = new_table::<F, M>(machine)?;
+        let root = new_table::<F, M>(machine)?.into_raw().frame;
         Ok(AddressSpace { machine, id: SpaceId { root, asid }, kind: PhantomData })
     }
 

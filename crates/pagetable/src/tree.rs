@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
-use isotherm_page::Order;
+use isotherm_page::{Block, Order, OwnedBlock, Table as PageTable, Unique};
 
 use crate::address::{Frame, Level, PageRange};
 use crate::batch::Batching;
@@ -19,6 +19,15 @@ use crate::walk::Step;
 
 /// How many tables a fork allocates at once at the most.
 const MOST: usize = 16;
+
+/// A table that no tree refers to, reached by nobody else. Dropped, it is free at once, for nobody can walk through it.
+pub(crate) type NewTable<'m, M> = Unique<'m, M, PageTable>;
+
+/// The entry that links a table into a tree, which it belongs to from here on.
+#[inline]
+fn link<F: Format, M: Machine>(table: NewTable<'_, M>) -> u64 {
+    F::table(table.into_raw().frame)
+}
 
 /// Frames for tables, allocated while no lock is held, for use under one. They are used in the order of the allocator,
 /// for CPUs that fetch ahead into the next page; what is left over goes back.
@@ -45,13 +54,17 @@ impl<'m, F: Format, M: Machine> Preallocated<'m, F, M> {
         let most = usize::try_from(most).unwrap_or(MOST).clamp(1, self.want);
         self.want = (self.want * 2).min(MOST);
         let got = alloc::<F, M>(self.machine, &mut self.frames[..most]).min(most);
-        // What the allocator should not have given stays where it is.
         let made = self.frames[..got].iter().take_while(|&&frame| {
-            (0..1 << F::GRANULE).all(|n| {
-                let meta = self.machine.meta(frame.add(n));
-                // SAFETY: `Frames` promises that the frames are ours alone; `retire` ends the table.
-                meta.is_some_and(|meta| unsafe { meta.make_table() }.is_some())
-            })
+            let block = Block::new(frame, base::<F>());
+            // SAFETY: `Frames` promises that the frames are ours alone, and of this machine.
+            match unsafe { Unique::new(self.machine, OwnedBlock::new(block)) }.into_table() {
+                Ok(table) => table.into_raw() == block,
+                Err((_, block)) => {
+                    // What the allocator should not have given stays where it is.
+                    core::mem::forget(block);
+                    false
+                }
+            }
         });
         let made = made.count();
         self.left = 0..made;
@@ -62,16 +75,17 @@ impl<'m, F: Format, M: Machine> Preallocated<'m, F, M> {
     }
 
     /// A table whose entries are still to be written, reached by nobody else.
-    fn take(&mut self) -> Result<Frame, Error> {
-        self.left.next().map(|n| self.frames[n]).ok_or(Error::NoTableFrame)
+    fn take(&mut self) -> Result<NewTable<'m, M>, Error> {
+        let frame = self.left.next().map(|n| self.frames[n]).ok_or(Error::NoTableFrame)?;
+        // SAFETY: made a table by `fill`, given to nobody since, and linked nowhere.
+        Ok(unsafe { Unique::from_raw(self.machine, Block::new(frame, base::<F>())) })
     }
 }
 
 impl<F: Format, M: Machine> Drop for Preallocated<'_, F, M> {
     fn drop(&mut self) {
-        for &frame in &self.frames[self.left.clone()] {
-            // SAFETY: made a table by `fill`, and given to nobody.
-            unsafe { retire(self.machine, frame, base::<F>()) };
+        while let Ok(table) = self.take() {
+            drop(table);
         }
     }
 }
@@ -91,8 +105,9 @@ fn alloc<F: Format, M: Machine>(machine: &M, into: &mut [Frame]) -> usize {
 /// It is a table of this machine's of this order, no tree refers to it, and it is given back once.
 pub(crate) unsafe fn retire<M: Machine>(machine: &M, frame: Frame, order: Order) {
     for meta in (0..order.frames()).filter_map(|n| machine.meta(frame.add(n))) {
-        // SAFETY: it is a table. Walks that still go through it look at its entries and its lock only.
-        unsafe { meta.table() }.end();
+        // SAFETY: it is a table that no tree refers to, the caller says. Walks that still go through it look at its entries and
+        // its lock only.
+        unsafe { meta.table().end() };
     }
     // SAFETY: the caller's duty.
     unsafe { machine.retire_table_of(frame, order) };
@@ -137,20 +152,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     /// Puts an empty table below the empty entry of `level` at `page`, unless somebody was faster.
     fn add_table(&self, page: u64, level: Level) -> Result<(), Error> {
-        let frame = new_table::<F, M>(self.machine)?;
-        match self.make(page, level) {
-            Ok(parent) if parent.entry(F::index(level, page)).relaxed() == 0 => {
-                parent.change()[F::index(level, page)].store(F::table(frame));
-                Ok(())
-            }
-            other => {
-                // Unlocked before the frame goes: allocators may sleep or take locks of their own.
-                let other = other.map(drop);
-                // SAFETY: made for this, and linked nowhere.
-                unsafe { retire(self.machine, frame, base::<F>()) };
-                other
-            }
+        // Declared first and dropped last, if it is not used: allocators may sleep or take locks of their own, so it is not
+        // freed under the parent's lock.
+        let fresh = new_table::<F, M>(self.machine)?;
+        let parent = self.make(page, level)?;
+        let entry = parent.entry(F::index(level, page));
+        if entry.relaxed() == 0 {
+            parent.change()[F::index(level, page)].store(link::<F, M>(fresh));
         }
+        Ok(())
     }
 
     /// The table of `target` level at `page` of a space that nobody else uses, without a lock. Missing tables come from
@@ -177,7 +187,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             let entry = &mut table.all_mut()[F::index(level, page)];
             fresh = entry.get() == 0;
             if fresh {
-                entry.set(F::table(preallocated.take()?));
+                entry.set(link::<F, M>(preallocated.take()?));
             }
             let raw = entry.get();
             if !F::is_table(level, raw) {
@@ -189,24 +199,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     /// Replaces the huge leaf at `page` by a table of leaves of the level below, filled in one batch.
     pub(crate) fn split_leaf(&self, page: u64) -> Result<(), Error> {
+        // Dropped after the lock that is taken below, if it is not used.
         let fresh = new_table::<F, M>(self.machine)?;
-        let Step::Window(window) = self.step(page, page + 1) else {
-            // SAFETY: made for this, and linked nowhere.
-            unsafe { retire(self.machine, fresh, base::<F>()) };
-            return Ok(());
-        };
-        let level = window.table.level;
-        let (Some(below), index) = (level.below(), window.index) else {
-            drop(window);
-            // SAFETY: made for this, and linked nowhere.
-            unsafe { retire(self.machine, fresh, base::<F>()) };
-            return Ok(());
-        };
-        let table = window.table;
+        let Step::Window(window) = self.step(page, page + 1) else { return Ok(()) };
+        let (table, index) = (window.table, window.index);
+        let level = table.level;
+        let Some(below) = level.below() else { return Ok(()) };
         if !F::is_present(table.entry(index).relaxed()) {
-            drop(table);
-            // SAFETY: made for this, and linked nowhere.
-            unsafe { retire(self.machine, fresh, base::<F>()) };
             return Ok(());
         }
         let first = page >> F::shift(level) << F::shift(level);
@@ -216,9 +215,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         self.machine.invalidate_range(self.id, PageRange { first, end: first + F::pages(level) }, false);
         self.machine.sync();
         // SAFETY: nobody else has seen the fresh table.
-        let mut parts = unsafe { OwnEntries::<F>::of(self.machine, fresh) };
+        let mut parts = unsafe { OwnEntries::<F>::of(self.machine, fresh.frame()) };
         write_run::<F, M>(self.machine, &mut parts, below, 0, F::at_level(raw, below), 1 << F::TABLE_BITS);
-        table.change()[index].store(F::table(fresh));
+        table.change()[index].store(link::<F, M>(fresh));
         self.machine.event(Event::Split);
         Ok(())
     }
@@ -258,12 +257,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 }
 
-/// A frame for a table, all entries empty, reached by nobody else.
-pub(crate) fn new_table<F: Format, M: Machine>(machine: &M) -> Result<Frame, Error> {
+/// A table, all entries empty.
+pub(crate) fn new_table<F: Format, M: Machine>(machine: &M) -> Result<NewTable<'_, M>, Error> {
     let mut preallocated = Preallocated::<F, M>::new(machine);
     preallocated.fill(1)?;
-    let frame = preallocated.take()?;
+    let table = preallocated.take()?;
     // SAFETY: the allocator gave the frame to us alone, and it is a table from here on.
-    unsafe { OwnEntries::<F>::of(machine, frame) }.clear();
-    Ok(frame)
+    unsafe { OwnEntries::<F>::of(machine, table.frame()) }.clear();
+    Ok(table)
 }

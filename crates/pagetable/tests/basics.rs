@@ -69,9 +69,7 @@ fn a_life<F: Format, B: Batching>() {
         (frame, machine.read(frame.address()).unwrap())
     };
     let at = VirtAddr::of_page(70);
-    let guard = Rcu::read_lock(&machine);
-    assert_eq!(child.access(&guard, at, Access::Write), Err(Fault::Protection));
-    drop(guard);
+    assert_eq!(child.read().access(at, Access::Write), Err(Fault::Protection));
     let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: false };
     assert_eq!(child.write_fault(at, fault), Ok(Resolved::Copied(1)));
     let (frame, value) = word(&child, 70);

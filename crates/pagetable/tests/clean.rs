@@ -21,8 +21,7 @@ fn mapped<F: Format>(machine: &HostMachine, order: u8, number: u64) -> AddressSp
 }
 
 fn write<F: Format>(space: &AddressSpace<'_, F, HostMachine>, page: u64) -> Result<(), Fault> {
-    let guard = space.machine().read_lock();
-    match space.access(&guard, at(page), Access::Write) {
+    match space.read().access(at(page), Access::Write) {
         Err(Fault::Old | Fault::Clean) => {
             space.mark_accessed(at(page), true).unwrap();
             Ok(())
@@ -89,9 +88,7 @@ fn what_is_not_in_the_range_stays_as_it_is() {
 fn an_access_after_the_flush_is_seen_again() {
     let machine = HostMachine::new(512);
     let space = mapped::<X86_64>(&machine, 0, 64);
-    let guard = machine.read_lock();
-    space.access(&guard, at(64 + 5), Access::Read).unwrap();
-    drop(guard);
+    space.read().access(at(64 + 5), Access::Read).unwrap();
     let clear = |range| {
         let (mut bitmap, mut slots) = ([0], [Slot::default(); 1]);
         let mut gather = space.gather(&mut slots);

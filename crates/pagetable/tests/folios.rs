@@ -62,8 +62,7 @@ fn of_a_folio_that_is_free_nobody_gets_a_reference() {
     let (space, folio) = mapped(&machine, FolioKind::Anon, 2);
     drop(folio);
     let free = machine.free_frames();
-    let guard = machine.read_lock();
-    let Mapping::Page { frame, .. } = space.lookup(&guard, at(18)) else { panic!() };
+    let Mapping::Page { frame, .. } = space.read().lookup(at(18)) else { panic!() };
     assert!(FolioView::of(&machine, frame).is_ok());
     space.zap(pages(16, 4), &mut space.gather(&mut [])).unwrap();
     assert_eq!(machine.free_frames(), free + 4);

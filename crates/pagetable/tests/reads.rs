@@ -53,11 +53,9 @@ fn mapped<'m>(machine: &'m HostMachine, kind: FolioKind, attributes: Attributes)
     drop(folio);
     // As hardware leaves it: all was aged, then a page here and there was used.
     space.clear_young(pages(FIRST, PAGES)).unwrap();
-    let guard = Rcu::read_lock(machine);
     for page in [3, 21, 40] {
-        space.access(&guard, at(FIRST + page), Access::Read).unwrap();
+        space.read().access(at(FIRST + page), Access::Read).unwrap();
     }
-    drop(guard);
     let Mapping::Page { contiguous: true, .. } = space.query(at(FIRST)) else { panic!("not folded") };
     space
 }
@@ -182,10 +180,9 @@ fn a_file_is_read_once() {
 fn a_lookup_without_lock_reads_each_entry_once() {
     let machine = HostMachine::new(4096);
     let space = mapped(&machine, FolioKind::Anon, Attributes::anonymous());
-    let guard = Rcu::read_lock(&machine);
     reads();
     for page in 0..PAGES {
-        let Mapping::Page { attributes, .. } = space.lookup(&guard, at(FIRST + page)) else { panic!() };
+        let Mapping::Page { attributes, .. } = space.read().lookup(at(FIRST + page)) else { panic!() };
         assert_eq!(attributes.young, page / 16 < 3, "page {page}");
         // Its own was read by the walk.
         assert_eq!(reads(), (15, 1), "page {page}");

@@ -38,8 +38,7 @@ fn nobody_may_access<F: Format>() {
         };
         protect(Protection::NONE);
         for access in [Access::Read, Access::Write, Access::Execute] {
-            let guard = machine.read_lock();
-            assert_eq!(space.access(&guard, at(512), access), Err(Fault::NotPresent));
+            assert_eq!(space.read().access(at(512), access), Err(Fault::NotPresent));
         }
         // It is mapped all the same: with its frame, its bits and its references.
         let expected = Attributes { no_access: true, write: false, ..Attributes::anonymous() };

@@ -76,7 +76,7 @@ impl Cpus {
         if let Some(known) = known.filter(|c| c.write || access == Access::Read) {
             return Ok(then(known.frame));
         }
-        let frame = space.access(&self.read_lock(), at(page), access)?;
+        let frame = space.read().access(at(page), access)?;
         tlb.retain(|c| c.page != page || c.space != space.id());
         if tlb.len() == ENTRIES {
             tlb.remove(0);
@@ -110,6 +110,9 @@ unsafe impl Pages for Cpus {
 unsafe impl Memory for Cpus {
     fn table(&self, frame: Frame) -> NonNull<Table> {
         self.host.table(frame)
+    }
+    fn is_device(&self, frame: Frame) -> bool {
+        self.host.is_device(frame)
     }
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
         // SAFETY: the caller's promise is passed on.

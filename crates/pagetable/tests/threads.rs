@@ -88,7 +88,7 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
         let access = if write { Access::Write } else { Access::Read };
         let file = random.below(2) == 0;
         let page = if file { FILE + random.below(FILES * 4) } else { FIRST + random.below(PAGES) };
-        let result = self.space.access(&self.machine().read_lock(), at(page), access);
+        let result = self.space.read().access(at(page), access);
         match result {
             Ok(_) if file => {
                 let n = ((page - FILE) / 4) as usize;
@@ -215,15 +215,15 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
             self.found[page / 4].store(1, Ordering::Relaxed);
         }
         self.space.clear_young(a_range(random)).unwrap();
-        let guard = self.machine().read_lock();
+        let reader = self.space.read();
         for _ in 0..8 {
             let page = FILE + random.below(FILES * 4);
-            if let Mapping::Page { frame, .. } = self.space.lookup(&guard, at(page)) {
+            if let Mapping::Page { frame, .. } = reader.lookup(at(page)) {
                 let expected = self.files[((page - FILE) / 4) as usize].head().add((page - FILE) % 4);
                 assert_eq!(frame, expected, "half of a mapping was seen");
             }
         }
-        drop(guard);
+        drop(reader);
         let mut seen = 0;
         self.space.runs(FAULT.bounds, |run| seen += run.pages).unwrap();
         assert!(seen <= PAGES);

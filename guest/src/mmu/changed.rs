@@ -61,9 +61,7 @@ pub fn looked_up_while_unmapped<F: Format>() -> Checked {
     let shaped = Shaped::<F>::new(0, Level::Pte, false)?;
     let (space, start, found) = (&shaped.process.space, shaped.rules.bounds.start(), AtomicU64::new(0));
     let step = |_| {
-        let guard = HARDWARE.read_lock();
-        let mapping = space.lookup(&guard, start);
-        drop(guard);
+        let mapping = space.read().lookup(start);
         match mapping {
             Mapping::None => Ok(()),
             Mapping::Page { level: Level::Pte, attributes, .. }

@@ -21,6 +21,9 @@ pub struct Busy {
 }
 
 impl Busy {
+    /// The frame of the kernel's own image, which has no metadata and is no device's.
+    pub const IMAGE: Frame = Frame(1 << 20);
+
     pub fn new(frames: u64) -> Busy {
         Busy { host: HostMachine::new(frames) }
     }
@@ -53,6 +56,9 @@ unsafe impl Pages for Busy {
 unsafe impl Memory for Busy {
     fn table(&self, frame: Frame) -> NonNull<Table> {
         self.host.table(frame)
+    }
+    fn is_device(&self, frame: Frame) -> bool {
+        frame != Busy::IMAGE && self.host.is_device(frame)
     }
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
         // SAFETY: the caller's promise is passed on.
