@@ -6,7 +6,7 @@ use core::ops::Range;
 use isotherm_page::{Block, Folio, FolioKind, Frame, Order, OwnedBlock};
 use isotherm_pagetable::{
     AddressSpace as Tables, Attributes, Error as TableError, ForkRule, Format, Gather, Level, Machine,
-    Mapping, PageRange, Protection, Resolved, Sharing, Slot, SpaceId, VirtAddr, WriteFault,
+    Mapping, PageRange, Protection, Resolved, RssStat, Sharing, Slot, SpaceId, Stopped, VirtAddr, WriteFault,
 };
 
 use crate::contents::Contents;
@@ -81,19 +81,11 @@ impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
         act(&mut self.tables.gather(&mut slots))
     }
 
-    /// How many pages of a range are mapped but for the zero page.
-    fn count(&self, range: PageRange) -> i64 {
-        let mut count = 0;
-        let counted = self.tables.runs(range, |run| {
-            if let Mapping::Page { attributes, .. } = run.mapping
-                && !attributes.special
-            {
-                count += run.pages as i64;
-            }
-        });
-        // What the format does not translate has no pages.
-        debug_assert!(counted.is_ok() || count == 0);
-        count
+    /// Pages of a range went. All leaves are small, so none must be split, and only a range fails that the format does not
+    /// translate: which has no pages.
+    fn gone(&self, done: Result<RssStat, Stopped>) {
+        let gone = done.unwrap_or_else(|stopped| stopped.done);
+        self.resident.add(0, -(gone.resident() as i64));
     }
 
     /// Resolves a fault in a VMA that permits the access and stays as it is meanwhile. `cpu` chooses a counter.
@@ -108,17 +100,15 @@ impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
         let page = PageRange::with_pages(at, 1).map_err(|_| Error::BadAddress)?;
         let bounds = PageRange::new(vma.start, vma.end).map_err(|_| Error::BadAddress)?;
         loop {
-            let found = {
-                self.tables.read().lookup(at)
-            };
+            let found = { self.tables.read().lookup(at) };
             let write = access == Access::Write;
             let done = match found {
                 Mapping::None if write => self.map_new(page, vma.flags, cpu),
                 Mapping::None => self.map_zero(page, vma.flags),
-                Mapping::Page { attributes, .. } if write && !attributes.write => {
-                    self.copy(at, bounds, attributes, cpu)
+                Mapping::Page { attributes, frame, .. } if write && !attributes.write => {
+                    self.copy(at, frame, bounds, attributes, cpu)
                 }
-                Mapping::Page { .. } => self.tables.mark_accessed(at, write),
+                Mapping::Page { frame, .. } => self.tables.mark_accessed(at, frame, write),
                 // There is no swap.
                 Mapping::Token(_) => return Err(Error::BadAddress),
             };
@@ -152,22 +142,29 @@ impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
         // SAFETY: it is ours alone.
         unsafe { machine.clear(frame) };
         let attributes = Attributes { execute: flags.contains(VmFlags::EXEC), ..Attributes::anonymous() };
-        self.tables.map(page, folio.head(), attributes, Level::Pte).map_err(|stopped| stopped.why)?;
-        self.resident.add(cpu, 1);
+        let mapped = self.tables.map(page, folio.head(), attributes, Level::Pte);
+        self.resident.add(cpu, mapped.map_err(|stopped| stopped.why)?.resident() as i64);
         Ok(())
     }
 
     fn map_zero(&self, page: PageRange, flags: VmFlags) -> Result<(), TableError> {
         let attributes =
             Attributes { execute: flags.contains(VmFlags::EXEC), special: true, ..Attributes::file() };
-        self.tables.map(page, self.zero, attributes, Level::Pte).map_err(|stopped| stopped.why)
+        self.tables.map(page, self.zero, attributes, Level::Pte).map(drop).map_err(|stopped| stopped.why)
     }
 
     /// A page that may not be written yet: of the parent's too, or the zero page.
-    fn copy(&self, at: VirtAddr, bounds: PageRange, was: Attributes, cpu: usize) -> Result<(), TableError> {
+    fn copy(
+        &self,
+        at: VirtAddr,
+        frame: Frame,
+        bounds: PageRange,
+        was: Attributes,
+        cpu: usize,
+    ) -> Result<(), TableError> {
         let fault = WriteFault { sharing: Sharing::Private, bounds, whole_folio: false };
-        let resolved = self.tables.write_fault(at, fault)?;
-        // If it is copied, it is what it was: only a write fault changes it, and that makes it writable.
+        let resolved = self.tables.write_fault(at, frame, fault)?;
+        // What was copied is this frame, the zero page or not.
         if was.special && matches!(resolved, Resolved::Copied(_)) {
             self.resident.add(cpu, 1);
         }
@@ -178,26 +175,20 @@ impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
 impl<F: Format, M: Machine> Contents for Paged<'_, F, M> {
     fn unmap(&self, range: Range<u64>) {
         let Some(pages) = pages(&range) else { return };
-        let gone = self.count(pages);
-        // All leaves are small, so none must be split.
-        let done = self.with_gather(|gather| self.tables.unmap(pages, gather));
-        debug_assert!(done.is_ok() || gone == 0);
-        self.resident.add(0, -gone);
+        self.gone(self.with_gather(|gather| self.tables.unmap(pages, gather)));
     }
 
     fn zap(&self, range: Range<u64>) {
         let Some(pages) = pages(&range) else { return };
-        let gone = self.count(pages);
-        let done = self.with_gather(|gather| self.tables.zap(pages, gather));
-        debug_assert!(done.is_ok() || gone == 0);
-        self.resident.add(0, -gone);
+        self.gone(self.with_gather(|gather| self.tables.zap(pages, gather)));
     }
 
     fn protect(&self, range: Range<u64>, flags: VmFlags) {
         let Some(pages) = pages(&range) else { return };
         let done = self
             .with_gather(|gather| self.tables.protect(pages, protection(flags), Sharing::Private, gather));
-        debug_assert!(done.is_ok() || self.count(pages) == 0);
+        // Only a range fails that the format does not translate.
+        debug_assert!(done.is_ok() || self.tables.query(VirtAddr(range.start)) == Mapping::None);
     }
 
     fn relocate(&self, range: Range<u64>, to: u64) -> Result<(), Error> {
@@ -206,7 +197,7 @@ impl<F: Format, M: Machine> Contents for Paged<'_, F, M> {
         // What was moved goes back, where its tables still are.
         let moved = stopped.at.0 - range.start;
         let back = PageRange::new(to, to + moved).map(|back| self.tables.remap(back, VirtAddr(range.start)));
-        debug_assert!(matches!(back, Ok(Ok(()))));
+        debug_assert!(matches!(back, Ok(Ok(_))));
         Err(Error::NoMemory)
     }
 
@@ -215,8 +206,9 @@ impl<F: Format, M: Machine> Contents for Paged<'_, F, M> {
         let rule = ForkRule::Copy(Sharing::Private);
         let copied =
             self.with_gather(|gather| self.tables.copy_range(&mut child.tables, pages, rule, gather));
-        child.resident.add(0, child.count(pages));
-        copied.map_err(|_| Error::NoMemory)
+        let got = copied.unwrap_or_else(|stopped| stopped.done);
+        child.resident.add(0, got.resident() as i64);
+        copied.map(drop).map_err(|_| Error::NoMemory)
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::{Frame, OwnedBlock, PageMeta};
+use crate::{FolioView, Frame, OwnedBlock, PageMeta};
 
 /// Where pages' metadata is found, and where blocks go that nobody refers to any more: what the owned handles carry along, so
 /// that they can be given back by being dropped.
@@ -18,4 +18,11 @@ pub unsafe trait Pages {
     /// # Safety
     /// The block is one of this allocator's, was allocated as a whole, and is of no kind any more.
     unsafe fn free(&self, block: OwnedBlock);
+
+    /// Some pages of a folio were unmapped, and others are still [mapped](FolioView::is_partly_mapped): a candidate to be
+    /// split when memory is short (Linux' `deferred_split_folio`). The page tables call it when the TLB is flushed, with no
+    /// lock held and a reference to the folio; perhaps several times. By default nothing happens.
+    fn partly_mapped(&self, folio: &FolioView<'_>) {
+        let _ = folio;
+    }
 }

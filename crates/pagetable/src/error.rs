@@ -3,6 +3,7 @@
 use isotherm_page::{Order, PageError};
 
 use crate::address::VirtAddr;
+use crate::rss::RssStat;
 
 /// Why an operation did not do what was asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -79,11 +80,18 @@ pub struct Stopped {
     /// The cause.
     #[source]
     pub why: Error,
+    /// What was done before.
+    pub done: RssStat,
 }
 
 impl Stopped {
     pub(crate) fn at_page(page: u64, why: Error) -> Stopped {
-        Stopped { at: VirtAddr::of_page(page), why }
+        Stopped { at: VirtAddr::of_page(page), why, done: RssStat::default() }
+    }
+
+    /// As it comes out of an operation that did this before.
+    pub(crate) fn after(self, done: RssStat) -> Stopped {
+        Stopped { done, ..self }
     }
 }
 

@@ -11,6 +11,8 @@
 //! | folios and their counts, the metadata of a page | `isotherm-page`: [`Folio`], [`FolioView`], [`Pinned`], [`PageMeta`] |
 //! | the tree and its operations | [`AddressSpace`] |
 //! | one TLB flush for all that an operation frees | [`Gather`] |
+//! | what an operation on a range did, by kind | [`RssStat`] |
+//! | reading a tree without its locks | [`Reader`] |
 //! | batches or one page at a time | [`Batched`], [`PerPage`] |
 //! | a machine of ordinary memory that counts | `host` (feature `host`, needs std) |
 //!
@@ -140,13 +142,23 @@
 //! }
 //! ```
 //!
+//! A read-side section of one machine cannot serve another's tables, since only a space starts one for its lookups:
+//!
+//! ```compile_fail,E0061
+//! # use isotherm_pagetable::*;
+//! fn look_under_another_machines_guard<M: Machine>(space: &AddressSpace<'_, X86_64, M>, other: &M) {
+//!     let guard = other.read_lock();
+//!     let _ = space.read().lookup(&guard, VirtAddr(0));
+//! }
+//! ```
+//!
 //! What types do not check is with the caller: a space whose root a CPU has loaded, which only `unsafe` code can do, is neither
 //! ended nor the child of a fork ([`AddressSpace::id`]).
 //!
 //! # Failing
 //!
 //! Operations on ranges return [`Stopped`] with the page they came to: all before it is done, nothing from it on is
-//! changed. They fail for want of a frame, on an occupied or non-canonical range, never half-way through an entry.
+//! changed, and what was done is counted. They fail for want of a frame, on an occupied or non-canonical range, never half-way through an entry.
 //! Memory corruption of tables (a frame without metadata in an entry) is treated as a special mapping: not counted.
 #![cfg_attr(not(any(test, feature = "host", loom)), no_std)]
 
@@ -171,6 +183,7 @@ mod query;
 mod reader;
 mod remap;
 mod replace;
+mod rss;
 mod space;
 mod sync;
 mod table;
@@ -201,6 +214,7 @@ pub use protect::{Protection, Sharing};
 pub use query::{MappedRun, Mapping};
 pub use reader::Reader;
 pub use replace::{Replacement, Seen};
+pub use rss::RssStat;
 pub use space::AddressSpace;
 pub use table::{Entry, Table};
 

@@ -136,7 +136,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             }
         };
         if counted {
-            gather.unmapped_used(F::frame(last), 1 << F::GRANULE, F::is_dirty(last), F::is_young(last));
+            // Perhaps of a larger folio, which is partly mapped then.
+            gather.unmapped_part(F::frame(last), 1 << F::GRANULE, F::is_dirty(last), F::is_young(last));
         }
         Ok(describe::<F>(table.level, page, last))
     }

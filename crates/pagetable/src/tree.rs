@@ -37,13 +37,15 @@ pub(crate) struct Preallocated<'m, F: Format, M: Machine> {
     frames: [Frame; MOST],
     /// Those that are left.
     left: Range<usize>,
+    /// How many were taken.
+    pub taken: u64,
     /// How many to ask for the next time: more and more, so that little is asked for in vain.
     want: usize,
 }
 
 impl<'m, F: Format, M: Machine> Preallocated<'m, F, M> {
     pub fn new(machine: &'m M) -> Self {
-        Preallocated { machine, of: PhantomData, frames: [Frame(0); MOST], left: 0..0, want: 1 }
+        Preallocated { machine, of: PhantomData, frames: [Frame(0); MOST], left: 0..0, taken: 0, want: 1 }
     }
 
     /// Allocates tables, one at least and `most` at the most, unless some are left.
@@ -77,6 +79,7 @@ impl<'m, F: Format, M: Machine> Preallocated<'m, F, M> {
     /// A table whose entries are still to be written, reached by nobody else.
     fn take(&mut self) -> Result<NewTable<'m, M>, Error> {
         let frame = self.left.next().map(|n| self.frames[n]).ok_or(Error::NoTableFrame)?;
+        self.taken += 1;
         // SAFETY: made a table by `fill`, given to nobody since, and linked nowhere.
         Ok(unsafe { Unique::from_raw(self.machine, Block::new(frame, base::<F>())) })
     }
@@ -116,8 +119,8 @@ pub(crate) unsafe fn retire<M: Machine>(machine: &M, frame: Frame, order: Order)
 impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// Walks to `page`, making tables, and locks the table of `level` that translates it.
     ///
-    /// Fails with [`Error::Occupied`] if a larger leaf is in the way.
-    pub(crate) fn make(&self, page: u64, target: Level) -> Result<Locked<'m, F, M>, Error> {
+    /// Fails with [`Error::Occupied`] if a larger leaf is in the way. Counts the tables that it adds.
+    pub(crate) fn make(&self, page: u64, target: Level, added: &mut u64) -> Result<Locked<'m, F, M>, Error> {
         loop {
             let guard = self.machine.read_lock();
             let (mut level, mut frame) = (F::ROOT, self.id.root);
@@ -141,7 +144,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 // Allocated before the lock is taken: the allocator may sleep or take locks of its own. The guard is
                 // what must not be held then, so the walk starts anew.
                 drop(guard);
-                self.add_table(page, level)?;
+                self.add_table(page, level, added)?;
                 continue;
             }
             if let Ok(table) = Locked::acquire(self.machine, frame, level) {
@@ -151,14 +154,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Puts an empty table below the empty entry of `level` at `page`, unless somebody was faster.
-    fn add_table(&self, page: u64, level: Level) -> Result<(), Error> {
+    fn add_table(&self, page: u64, level: Level, added: &mut u64) -> Result<(), Error> {
         // Declared first and dropped last, if it is not used: allocators may sleep or take locks of their own, so it is not
         // freed under the parent's lock.
         let fresh = new_table::<F, M>(self.machine)?;
-        let parent = self.make(page, level)?;
+        let parent = self.make(page, level, added)?;
         let entry = parent.entry(F::index(level, page));
         if entry.relaxed() == 0 {
             parent.change()[F::index(level, page)].store(link::<F, M>(fresh));
+            *added += 1;
         }
         Ok(())
     }
@@ -198,15 +202,16 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Replaces the huge leaf at `page` by a table of leaves of the level below, filled in one batch.
-    pub(crate) fn split_leaf(&self, page: u64) -> Result<(), Error> {
+    /// Whether there was one.
+    pub(crate) fn split_leaf(&self, page: u64) -> Result<bool, Error> {
         // Dropped after the lock that is taken below, if it is not used.
         let fresh = new_table::<F, M>(self.machine)?;
-        let Step::Window(window) = self.step(page, page + 1) else { return Ok(()) };
+        let Step::Window(window) = self.step(page, page + 1) else { return Ok(false) };
         let (table, index) = (window.table, window.index);
         let level = table.level;
-        let Some(below) = level.below() else { return Ok(()) };
+        let Some(below) = level.below() else { return Ok(false) };
         if !F::is_present(table.entry(index).relaxed()) {
-            return Ok(());
+            return Ok(false);
         }
         let first = page >> F::shift(level) << F::shift(level);
         unfold_ends::<F, M>(&table, self.id, first, 1);
@@ -219,11 +224,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         write_run::<F, M>(self.machine, &mut parts, below, 0, F::at_level(raw, below), 1 << F::TABLE_BITS);
         table.change()[index].store(link::<F, M>(fresh));
         self.machine.event(Event::Split);
-        Ok(())
+        Ok(true)
     }
 
-    /// Takes the tables out of the tree that lie wholly in the range and are empty.
-    pub(crate) fn prune(&self, range: PageRange, gather: &mut Gather<'_, M>) {
+    /// Takes the tables out of the tree that lie wholly in the range and are empty; how many.
+    pub(crate) fn prune(&self, range: PageRange, gather: &mut Gather<'_, M>) -> u64 {
+        let mut gone = 0;
         for level in [Level::Pmd, Level::Pud, Level::P4d, Level::Pgd] {
             if level > F::ROOT {
                 break;
@@ -237,23 +243,32 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 }
                 page = match self.parent(page, level) {
                     Some((parent, child)) => {
-                        self.prune_one(&parent, page, child, gather);
+                        gone += u64::from(self.prune_one(&parent, page, child, gather));
                         page + F::pages(level)
                     }
                     None => self.skip(page, level),
                 };
             }
         }
+        gone
     }
 
-    fn prune_one(&self, parent: &Locked<'m, F, M>, page: u64, child: Frame, gather: &mut Gather<'_, M>) {
-        let Some(below) = parent.level.below() else { return };
+    fn prune_one(
+        &self,
+        parent: &Locked<'m, F, M>,
+        page: u64,
+        child: Frame,
+        gather: &mut Gather<'_, M>,
+    ) -> bool {
+        let Some(below) = parent.level.below() else { return false };
         // The parent is locked, so the child is in the tree: it cannot be stale.
-        let Ok(child) = Locked::<F, M>::acquire(self.machine, child, below) else { return };
-        if child.is_empty() {
+        let Ok(child) = Locked::<F, M>::acquire(self.machine, child, below) else { return false };
+        let empty = child.is_empty();
+        if empty {
             parent.change()[F::index(parent.level, page)].store(0);
             gather.unlinked(child.unlink(), base::<F>(), page, F::pages(parent.level));
         }
+        empty
     }
 }
 

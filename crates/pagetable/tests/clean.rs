@@ -23,7 +23,7 @@ fn mapped<F: Format>(machine: &HostMachine, order: u8, number: u64) -> AddressSp
 fn write<F: Format>(space: &AddressSpace<'_, F, HostMachine>, page: u64) -> Result<(), Fault> {
     match space.read().access(at(page), Access::Write) {
         Err(Fault::Old | Fault::Clean) => {
-            space.mark_accessed(at(page), true).unwrap();
+            space.mark_accessed(at(page), None, true).unwrap();
             Ok(())
         }
         other => other.map(drop),
@@ -53,7 +53,7 @@ fn each_write_is_found_once<F: Format>(order: u8, block: u64) {
     // Whoever writes faults first.
     assert_eq!(write(&space, 64 + 3), Err(Fault::Protection));
     let fault = WriteFault { sharing: Sharing::Shared, bounds: range, whole_folio: false };
-    assert_eq!(space.write_fault(at(64 + 3), fault), Ok(Resolved::Reused(1)));
+    assert_eq!(space.write_fault(at(64 + 3), None, fault), Ok(Resolved::Reused(1)));
     assert_eq!(harvest(pages(64 + 8, 56)), (0, 0));
     assert_eq!(harvest(pages(64, 8)), (1 << 3, 1));
 }

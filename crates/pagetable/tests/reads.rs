@@ -84,7 +84,7 @@ const FAULT: Limits = Limits { extra: 32, most: 3, cut: 3 };
 fn fault(space: &Space<'_>, range: PageRange, whole_folio: bool) {
     let middle = at(range.start().page() + range.pages() / 2);
     let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio };
-    space.write_fault(middle, fault).unwrap();
+    space.write_fault(middle, None, fault).unwrap();
 }
 
 fn fork(space: &Space<'_>, range: PageRange, sharing: Sharing) {
@@ -118,9 +118,11 @@ const OPERATIONS: [(&str, Limits, Operation); 15] = [
     ("write fault on a page", FAULT, |space, range| fault(space, range, false)),
     ("write fault on the folio", FAULT, |space, range| fault(space, range, true)),
     ("mark accessed", Limits { extra: 1, most: 2, cut: 2 }, |space, range| {
-        space.mark_accessed(range.start(), false).unwrap();
+        space.mark_accessed(range.start(), None, false).unwrap();
     }),
-    ("remap", STATE_ENDS_RUN, |space, range| space.remap(range, at(range.start().page() + 4096)).unwrap()),
+    ("remap", STATE_ENDS_RUN, |space, range| {
+        let _ = space.remap(range, at(range.start().page() + 4096)).unwrap();
+    }),
     ("swap out", Limits { cut: 2, ..ONCE }, |space, range| {
         let Mapping::Page { frame, .. } = space.query(range.start()) else { panic!("not mapped") };
         // Those of the query.

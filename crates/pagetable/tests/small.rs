@@ -66,7 +66,7 @@ fn failures_and_repetitions() {
     }
     machine.set_budget(1, 0);
     space.map(pages(3, 1), head, Attributes::anonymous(), Level::Pte).unwrap();
-    let pinned = space.pin(at(3)).unwrap();
+    let pinned = space.pin(at(3), None).unwrap();
     machine.set_budget(u64::MAX, 0);
     let mut child = AddressSpace::new(&machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);

@@ -42,8 +42,8 @@ fn what_is_gathered_goes_back_to_its_own_machine() {
     assert_eq!(space.write_protect(range, &mut gather).map_err(|stopped| stopped.why), refused);
     let protected = space.protect(range, Protection::READ, Sharing::Private, &mut gather);
     assert_eq!(protected.map_err(|stopped| stopped.why), refused);
-    assert_eq!(space.swap_out(at(16), frame, 7, &mut gather).map(drop), refused);
-    assert_eq!(space.collapse(at(16), 511, &mut gather).map(drop), refused);
+    assert_eq!(space.swap_out(at(16), frame, 7, &mut gather).map(drop), refused.map(drop));
+    assert_eq!(space.collapse(at(16), 511, &mut gather).map(drop), refused.map(drop));
     let rule = ForkRule::Copy(Sharing::Private);
     let mut child = Space::new(&one, 2).unwrap();
     assert_eq!(
@@ -99,7 +99,7 @@ fn memory_that_can_be_freed_is_not_mapped_uncounted() {
     // What comes behind the reserved frames is none.
     let stopped = space.map(pages(40, 3), reserved.frame(), SPECIAL, Level::Pte).unwrap_err();
     assert_eq!((stopped.at, stopped.why), (at(42), Error::NotReserved));
-    assert_eq!(map(48, Frame(1 << 20), 1), Ok(()), "a device's");
+    assert_eq!(map(48, Frame(1 << 20), 1).map(|mapped| mapped.special), Ok(1), "a device's");
     let first = reserved.frame();
     drop(reserved);
     assert!(matches!(space.query(at(41)), Mapping::Page { frame, .. } if frame == first.add(1)));
@@ -153,8 +153,8 @@ fn a_frame_is_free_when_nothing_is_left_and_not_before() {
     let before = machine.free_frames();
     let space = Space::new(&machine, 1).unwrap();
     let frame = mapped(&space, 16, 2);
-    let held = space.reference(at(17)).unwrap();
-    let pinned = space.pin(at(18)).unwrap();
+    let held = space.reference(at(17), None).unwrap();
+    let pinned = space.pin(at(18), None).unwrap();
     drop(space);
     assert_eq!(machine.free_frames(), before - 4);
     drop(held);
@@ -188,7 +188,7 @@ fn a_special_page_is_copied_while_its_mapping_cannot_go() {
         (17, |space| assert_eq!(locked(space.machine()), 0)),
     ];
     for (page, check) in checks {
-        let resolved = Busy::while_copying(&space, check, || space.write_fault(at(page), fault));
+        let resolved = Busy::while_copying(&space, check, || space.write_fault(at(page), None, fault));
         assert_eq!(resolved, Ok(Resolved::Copied(1)));
     }
     drop(space);

@@ -239,9 +239,9 @@ impl<'m, F: Format> World<'m, F> {
                 let whole_folio = random.below(2) == 0;
                 let fault = WriteFault { sharing: Sharing::Private, bounds, whole_folio };
                 let _no_fork = self.mmap.read().unwrap();
-                self.space.write_fault(at(page), fault).map(drop)
+                self.space.write_fault(at(page), None, fault).map(drop)
             }
-            Fault::Old | Fault::Clean => self.space.mark_accessed(at(page), write),
+            Fault::Old | Fault::Clean => self.space.mark_accessed(at(page), None, write),
             Fault::NotPresent => {
                 let there = matches!(self.space.query(at(page)), Mapping::Page { .. });
                 if there { Ok(()) } else { Err(Error::NotMapped) }
@@ -293,7 +293,7 @@ impl<'m, F: Format> World<'m, F> {
             match self.machine().access(cpu, &self.space, page, Access::Read, read) {
                 Ok(found) => assert_eq!(found, Some(0), "page {page} was freed"),
                 Err(Fault::Old) => {
-                    let _gone = self.space.mark_accessed(at(page), false);
+                    let _gone = self.space.mark_accessed(at(page), None, false);
                 }
                 Err(_) => {}
             }
@@ -342,7 +342,9 @@ impl<'m, F: Format> World<'m, F> {
                 Err(why) => panic!("collapse: {why}"),
             },
             2 => space.split(at(FIRST)).unwrap(),
-            3 => space.write_protect(range, &mut gather).unwrap(),
+            3 => {
+                space.write_protect(range, &mut gather).unwrap();
+            }
             4 | 5 => {
                 let protection = [Protection::READ, Protection::READ_WRITE][random.below(2) as usize];
                 space.protect(range, protection, Sharing::Private, &mut gather).unwrap();
@@ -354,11 +356,15 @@ impl<'m, F: Format> World<'m, F> {
             8 | 9 => {
                 self.map(scratch & !3, [0, 2][random.below(2) as usize]);
             }
-            10 => space.zap(scratches, &mut gather).unwrap(),
+            10 => {
+                space.zap(scratches, &mut gather).unwrap();
+            }
             11 => {
                 let _moved = space.remap(pages(scratch, 1), at(SCRATCH + random.below(SCRATCHES)));
             }
-            _ => space.unmap(pages(SCRATCH, 512), &mut gather).unwrap(),
+            _ => {
+                space.unmap(pages(SCRATCH, 512), &mut gather).unwrap();
+            }
         }
     }
 }

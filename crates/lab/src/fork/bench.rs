@@ -151,7 +151,7 @@ impl Bench {
             parent.copy_range(&mut child, all, ForkRule::Copy(Sharing::Private), &mut gather)
         });
         done?;
-        let (exit, ()) = timed(machine, || child.exit(slots));
+        let (exit, _) = timed(machine, || child.exit(slots));
         bitmap.fill(0);
         let (harvest, done) = timed(machine, || parent.harvest_young(all, bitmap));
         done?;

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 
 use isotherm_page::OwnedBlock;
 use isotherm_pagetable::host::HostMachine;
@@ -18,6 +19,8 @@ thread_local! {
 /// See the [module](self).
 pub struct Busy {
     pub host: HostMachine,
+    /// The heads of folios that the page tables said are partly mapped.
+    pub partly_mapped: Mutex<Vec<Frame>>,
 }
 
 impl Busy {
@@ -25,7 +28,7 @@ impl Busy {
     pub const IMAGE: Frame = Frame(1 << 20);
 
     pub fn new(frames: u64) -> Busy {
-        Busy { host: HostMachine::new(frames) }
+        Busy { host: HostMachine::new(frames), partly_mapped: Mutex::default() }
     }
 
     /// Does `one`, and `other` while that copies its first page.
@@ -49,6 +52,10 @@ unsafe impl Pages for Busy {
     unsafe fn free(&self, block: OwnedBlock) {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.host.free(block) };
+    }
+    fn partly_mapped(&self, folio: &FolioView<'_>) {
+        assert!(folio.refs() > folio.maps(), "a reference is held");
+        self.partly_mapped.lock().unwrap().push(folio.head());
     }
 }
 

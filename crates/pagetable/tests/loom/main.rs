@@ -234,7 +234,7 @@ fn a_store_during_a_collapse_is_not_lost() {
 #[test]
 fn a_write_fault_during_a_collapse_is_waited_for_or_ends_it() {
     collapse_while(|machine, space| {
-        let resolved = space.write_fault(VirtAddr(0), fault());
+        let resolved = space.write_fault(VirtAddr(0), None, fault());
         assert!(matches!(resolved, Ok(Resolved::Writable | Resolved::Reused(_))), "{resolved:?}");
         machine.store(space, 0).is_ok()
     });
@@ -334,7 +334,7 @@ fn a_fork_and_a_write_fault_share_or_own_but_not_both() {
         let frame = folio(&machine, 0, FolioKind::Anon);
         space.map(one(0), frame, Attributes { write: false, ..Attributes::anonymous() }, Level::Pte).unwrap();
         let fault = WriteFault { sharing: Sharing::Private, bounds: one(0), whole_folio: false };
-        let writer = beside(&space, move |space| space.write_fault(VirtAddr(0), fault));
+        let writer = beside(&space, move |space| space.write_fault(VirtAddr(0), None, fault));
         let mut child = space_of(&machine, 2);
         space
             .copy_range(&mut child, one(0), ForkRule::Copy(Sharing::Private), &mut space.gather(&mut []))
