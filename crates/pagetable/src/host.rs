@@ -290,11 +290,12 @@ impl HostMachine {
         Some(())
     }
 
-    /// Writes a word of each page of a block that is nothing yet: so that the operating system has its memory there.
-    pub fn populate(block: &mut Unique<'_, HostMachine, Unused>) {
+    /// Writes the first word of each page of a block that is nothing yet: what is found there then was never written since, and
+    /// the operating system has memory there.
+    pub fn fill(block: &mut Unique<'_, HostMachine, Unused>, value: u64) {
         for page in 0..block.order().frames() {
             if let Some(word) = block.pages().word(block.frame().add(page).address()) {
-                word.store(0, Ordering::Relaxed);
+                word.store(value, Ordering::Relaxed);
             }
         }
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use common::{at, pages, prepare, take};
-use isotherm_page::OwnedBlock;
+use isotherm_page::{OwnedBlock, Unique};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -98,11 +98,9 @@ unsafe impl Pages for Cpus {
             let reached = self.tlb(cpu).iter().any(|cached| freed.contains(&cached.frame.0));
             assert!(!reached, "{:?} is freed, and the TLB of CPU {cpu} reaches it", *block);
         }
-        for frame in freed {
-            self.host.write(Frame(frame).address(), FREED).unwrap();
-        }
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.host.free(block) };
+        // SAFETY: the block is the host's, and nobody refers to it. Dropped, it is free.
+        let mut block = unsafe { Unique::new(&self.host, block) };
+        HostMachine::fill(&mut block, FREED);
     }
 }
 

@@ -81,7 +81,7 @@ impl Bench {
                 watch.go_on()?;
             }
             let Some(mut block) = machine.take(Order::BASE) else { break };
-            HostMachine::populate(&mut block);
+            HostMachine::fill(&mut block, 0);
             taken.push(kept(block));
         }
         let singles = taken;
