@@ -28,9 +28,13 @@ fn tables_of_a_gap_go<F: Format>() {
         let mut slots = [Slot::default(); 4];
         let mut gather = space.gather(&mut slots);
         space.zap(range, &mut gather).unwrap();
-        space.free_empty_tables(range, within, &mut gather).unwrap();
+        gather.flush();
+        let tables = empty - machine.free_frames();
+        let gone = space.free_empty_tables(range, within, &mut gather).unwrap();
         drop(gather);
-        empty - machine.free_frames()
+        let left = empty - machine.free_frames();
+        assert_eq!(gone, RssStat { tables: tables - left, ..RssStat::default() });
+        left
     };
     let page = PUD + PMD + 7;
     map(&space, page);

@@ -117,7 +117,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
             let moved = stopped.at.0 - vma.start;
             let back =
                 PageRange::new(to, to + moved).map(|back| self.mm.tables.remap(back, VirtAddr(vma.start)));
-            debug_assert!(matches!(back, Ok(Ok(()))));
+            debug_assert!(matches!(back, Ok(Ok(_))));
             done = Err(Error::NoMemory);
         });
         done
@@ -136,7 +136,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
                 let Some(pages) = pages(&vma.range()) else { continue };
                 let kind = vma.object.and_then(|(id, _)| self.objects.get(id)).map(|object| object.kind());
                 let copied = self.mm.tables.copy_range(&mut child.tables, pages, rule, gather);
-                child.count_in(pages, kind);
+                child.came(0, copied.unwrap_or_else(|stopped| stopped.done), kind);
                 copied.map_err(|_| Error::NoMemory)?;
             }
             Ok(())

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use isotherm_page::{FolioKind, FolioView};
 use isotherm_pagetable::{
-    AddressSpace as Tables, Format, Gather, Machine, MappedRun, Mapping, PageRange, Slot, VirtAddr,
+    AddressSpace as Tables, Format, Gather, Machine, MappedRun, Mapping, PageRange, RssStat, Slot, VirtAddr,
 };
 
 use crate::object::{Inner, ObjectKind};
@@ -83,34 +83,21 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
         Some(folio.kind() == FolioKind::Anon)
     }
 
-    /// How many pages of a range are anonymous, and how many an object's.
-    fn count(&self, range: PageRange) -> (i64, i64) {
-        let (mut anon, mut objects) = (0, 0);
-        let counted = self.tables.runs(range, |run| match self.is_anon(&run) {
-            Some(true) => anon += run.pages as i64,
-            Some(false) => objects += run.pages as i64,
-            None => {}
-        });
-        debug_assert!(counted.is_ok(), "the space ends where the format does");
-        (anon, objects)
-    }
-
-    /// Counts the pages of a range that was mapped without being counted. Pages that are no anonymous ones are of `kind`.
-    pub(crate) fn count_in(&self, range: PageRange, kind: Kind) {
-        let (anon, objects) = self.count(range);
-        self.add(0, None, anon);
-        self.add(0, kind, objects);
+    /// Pages that an operation mapped. Those that are no anonymous ones are of `kind`: page tables know no shared memory.
+    pub(crate) fn came(&self, cpu: usize, pages: RssStat, kind: Kind) {
+        self.add(cpu, None, pages.anon as i64);
+        self.add(cpu, kind, pages.file as i64);
     }
 
     /// The pages of a range go, of which no fault and no reverse map changes any meanwhile. Pages that are no anonymous ones are
     /// of `kind`.
     pub(crate) fn zap_in(&self, range: PageRange, kind: Kind, gather: &mut Gather<'_, M>) {
-        let (anon, objects) = self.count(range);
         // All leaves are small, so none must be split.
         let done = self.tables.zap(range, gather);
         debug_assert!(done.is_ok(), "{done:?}");
-        self.add(0, None, -anon);
-        self.add(0, kind, -objects);
+        let gone = done.unwrap_or_else(|stopped| stopped.done);
+        self.add(0, None, -(gone.anon as i64));
+        self.add(0, kind, -(gone.file as i64));
     }
 
     /// The same from below, with a flush: when it returns, nobody uses the pages here.

@@ -31,8 +31,8 @@ pub struct Paged<'m, F: Format, M: Machine, O = ()> {
 
 impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
     /// Empty page tables, of a format whose smallest leaf is a page of 4 KiB, for anonymous memory. `zero` is a frame of zeros
-    /// that stays what it is, mapped wherever only reads came so far: one
-    /// without metadata, or [`Reserved`](isotherm_page::Reserved). `asid` is the caller's tag for the TLB.
+    /// that stays what it is, mapped wherever only reads came so far: a [`Reserved`](isotherm_page::Reserved) one. `asid` is
+    /// the caller's tag for the TLB.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -79,8 +79,7 @@ impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
     /// # Errors
     /// What the CPU would raise: then the space's [`fault`](crate::AddressSpace::fault) resolves it.
     pub fn access(&self, address: u64, access: Access) -> Result<Frame, MmuFault> {
-        let guard = self.mm.tables.machine().read_lock();
-        self.mm.tables.access(&guard, VirtAddr(address), access)
+        self.mm.tables.read().access(VirtAddr(address), access)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a fault does once its VMA is found.
 
-use isotherm_page::{Block, Folio, FolioKind, FolioView, Order, OwnedBlock};
+use isotherm_page::{Block, Folio, FolioKind, FolioView, Frame, Order, OwnedBlock};
 use isotherm_pagetable::{
     Access, Attributes, Error as TableError, Format, Level, Machine, Mapping, PageRange, Resolved, Sharing,
     VirtAddr, WriteFault,
@@ -66,8 +66,7 @@ fn again(done: Result<(), TableError>) -> Result<bool, Error> {
 
 impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
     fn lookup(&self, at: VirtAddr) -> Mapping {
-        let guard = self.mm.tables.machine().read_lock();
-        self.mm.tables.lookup(&guard, at)
+        self.mm.tables.read().lookup(at)
     }
 
     /// Resolves a fault in a VMA of anonymous memory that permits the access and stays as it is meanwhile.
@@ -83,15 +82,15 @@ impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
             let done = match self.lookup(fault.at) {
                 Mapping::None if fault.write => self.map_new(&fault),
                 Mapping::None => self.map_zero(&fault),
-                Mapping::Page { attributes, .. } if fault.write && !attributes.write => {
-                    // If it is copied, it is what it was: only a write fault changes it, and that makes it writable.
-                    self.copy_page(&fault).map(|copied| {
+                Mapping::Page { frame, attributes, .. } if fault.write && !attributes.write => {
+                    // What was copied is this frame, the zero page or not.
+                    self.copy_page(&fault, frame).map(|copied| {
                         if copied && attributes.special {
                             self.mm.add(fault.cpu, None, 1);
                         }
                     })
                 }
-                Mapping::Page { .. } => self.mm.tables.mark_accessed(fault.at, fault.write),
+                Mapping::Page { frame, .. } => self.mm.tables.mark_accessed(fault.at, frame, fault.write),
                 // There is no swap.
                 Mapping::Token(_) => return Err(Error::BadAddress),
             };
@@ -122,27 +121,21 @@ impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
     fn map_zero(&self, fault: &Fault) -> Result<(), TableError> {
         let attributes = Attributes { execute: fault.executable(), special: true, ..Attributes::file() };
         let tables = &self.mm.tables;
-        tables.map(fault.page, self.zero, attributes, Level::Pte).map_err(|stopped| stopped.why)
+        tables.map(fault.page, self.zero, attributes, Level::Pte).map(drop).map_err(|stopped| stopped.why)
     }
 
-    fn map(
-        &self,
-        fault: &Fault,
-        frame: isotherm_page::Frame,
-        attributes: Attributes,
-        kind: Kind,
-    ) -> Result<(), TableError> {
+    fn map(&self, fault: &Fault, frame: Frame, attributes: Attributes, kind: Kind) -> Result<(), TableError> {
         let tables = &self.mm.tables;
-        tables.map(fault.page, frame, attributes, Level::Pte).map_err(|stopped| stopped.why)?;
-        self.mm.add(fault.cpu, kind, 1);
+        let mapped = tables.map(fault.page, frame, attributes, Level::Pte);
+        self.mm.came(fault.cpu, mapped.map_err(|stopped| stopped.why)?, kind);
         Ok(())
     }
 
     /// A page of a private mapping that may not be written yet: of the parent's too, an object's, or the zero page. Whether
-    /// it was copied.
-    fn copy_page(&self, fault: &Fault) -> Result<bool, TableError> {
+    /// it was copied. `frame` is the one that was seen.
+    fn copy_page(&self, fault: &Fault, frame: Frame) -> Result<bool, TableError> {
         let private = WriteFault { sharing: Sharing::Private, bounds: fault.bounds, whole_folio: false };
-        let resolved = self.mm.tables.write_fault(fault.at, private)?;
+        let resolved = self.mm.tables.write_fault(fault.at, frame, private)?;
         Ok(matches!(resolved, Resolved::Copied(_)))
     }
 
@@ -168,16 +161,17 @@ impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
     fn write_shared(&self, fault: &Fault, page: Cached<'_>) -> Result<(), TableError> {
         page.set_dirty();
         let shared = WriteFault { sharing: Sharing::Shared, bounds: fault.bounds, whole_folio: false };
-        self.mm.tables.write_fault(fault.at, shared).map(drop)
+        // Only the page that was marked becomes writable.
+        self.mm.tables.write_fault(fault.at, page.frame, shared).map(drop)
     }
 
     /// A write to a page of a private mapping of an object.
     fn write_private(&self, fault: &Fault, was: Mapping, kind: ObjectKind) -> Result<(), TableError> {
         let Mapping::Page { frame, .. } = was else { return Err(TableError::NotMapped) };
-        // The object's lock keeps its pages what they are; one that is anonymous stays so.
+        // The object's lock keeps its pages what they are; what is copied is this frame.
         let anon =
             FolioView::of(self.mm.tables.machine(), frame).is_ok_and(|folio| folio.kind() == FolioKind::Anon);
-        if self.copy_page(fault)? && !anon {
+        if self.copy_page(fault, frame)? && !anon {
             self.mm.add(fault.cpu, Some(kind), -1);
             self.mm.add(fault.cpu, None, 1);
         }
@@ -218,7 +212,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
                         self.write_private(&fault, found, kind)
                     }
                 }
-                Mapping::Page { .. } => self.mm.tables.mark_accessed(fault.at, fault.write),
+                Mapping::Page { frame, .. } => self.mm.tables.mark_accessed(fault.at, frame, fault.write),
                 Mapping::Token(_) => return Err(Error::BadAddress.into()),
             };
             // A private page that is to be written is mapped first, and copied then.
