@@ -8,6 +8,7 @@
 #   --cpu MODEL       default max; `max,la57=off` boots with 4 levels of page tables instead of 5
 #   --smp N           processors, default 2
 #   --memory SIZE     default 3G
+#   --nodes N         NUMA nodes, default 1: memory and processors are shared out among them
 #   --timeout SECONDS ends a guest that hangs, default 600
 #   --append WORDS    more words for the kernel's command line. `pti=on` wherever DAMON in the kernel is tested
 #                     under tcg: it clears Accessed bits without a TLB flush and counts on old translations
@@ -24,10 +25,10 @@ set -euo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-cpu=max smp=2 memory=3G timeout=600 append='' accel=tcg isotherm='' log=''
+cpu=max smp=2 memory=3G nodes=1 timeout=600 append='' accel=tcg isotherm='' log=''
 while [ $# -gt 0 ]; do
 	case $1 in
-	--cpu | --smp | --memory | --timeout | --append | --accel | --isotherm | --log)
+	--cpu | --smp | --memory | --nodes | --timeout | --append | --accel | --isotherm | --log)
 		[ $# -ge 2 ] || die "$1 needs a value"
 		printf -v "${1#--}" '%s' "$2"
 		shift 2
@@ -55,13 +56,26 @@ mkdir -p "$log"
 initramfs=$log/initramfs.cpio
 "$root/ci/initramfs.sh" "$kernel/busybox" "$isotherm" "$initramfs" "$test" "$@"
 
+numa=() topology=$smp
+if [ "$nodes" -gt 1 ]; then
+	# A socket each, since a processor's node is named by that.
+	topology=$smp,sockets=$smp
+	mib=$(numfmt --from=iec --to-unit=1048576 "$memory")
+	for ((node = 0; node < nodes; node++)); do
+		numa+=(-object "memory-backend-ram,id=memory$node,size=$((mib / nodes))M" -numa "node,nodeid=$node,memdev=memory$node")
+	done
+	for ((cpu_index = 0; cpu_index < smp; cpu_index++)); do
+		numa+=(-numa "cpu,node-id=$((cpu_index % nodes)),socket-id=$cpu_index")
+	done
+fi
+
 # panic=-1 with -no-reboot: a kernel that panics ends QEMU at once instead of hanging until the time-out.
 # no_timer_check: at boot the kernel counts timer interrupts for a moment and panics when there are too few, which
 # on a busy host there are.
 status=0
 timeout --foreground "$timeout" qemu-system-x86_64 \
 	-nodefaults -no-user-config -no-reboot -display none -nic none \
-	-accel "$accel" -cpu "$cpu" -smp "$smp" -m "$memory" \
+	-accel "$accel" -cpu "$cpu" -smp "$topology" -m "$memory" "${numa[@]}" \
 	-kernel "$kernel/vmlinuz" -initrd "$initramfs" \
 	-append "console=ttyS0 panic=-1 no_timer_check quiet loglevel=4 $append" \
 	-chardev "file,id=console,path=$log/console" -serial chardev:console \

@@ -104,6 +104,16 @@ pub struct RangeClear {
     pub range: AddrRange,
     /// What became of it.
     pub cleared: Cleared,
+    /// Processors hold no translations of it from before: Accessed bits of most of it were set, and clearing them flushed. Where
+    /// they were clear already (somebody else clears them, too), nothing was flushed, and what is in use may show no access.
+    pub flushed: bool,
+}
+
+impl RangeClear {
+    /// To be cleared; nothing became of it yet.
+    pub const fn of(range: AddrRange) -> Self {
+        Self { range, cleared: Cleared::NotDone, flushed: false }
+    }
 }
 
 /// Why the Accessed bit of a page cannot be cleared on its own.

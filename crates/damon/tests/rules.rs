@@ -65,7 +65,7 @@ impl BlockOperations for Fixed {
     }
     fn clear(&mut self, _target: TargetId, ranges: &mut [RangeClear]) {
         self.prepared += ranges.len() as u64;
-        ranges.iter_mut().for_each(|r| r.cleared = Cleared::Done);
+        ranges.iter_mut().for_each(|r| (r.cleared, r.flushed) = (Cleared::Done, true));
     }
     fn ownership(&mut self, _target: TargetId, addrs: &[u64], found: &mut Vec<Ownership>) {
         found.clear();

@@ -226,9 +226,9 @@ fn tell(done: &Done, from: Format, to: Format, output: &Path) {
         counted(done.snapshots(), "snapshot"),
         counted(done.regions(), "region")
     );
-    let losses = to.losses();
-    // What the input did not hold is not lost; damo's formats know nothing of ours.
-    if !losses.is_empty() && matches!(from, Format::Rec | Format::Parquet) {
+    // What the input could not hold is not lost.
+    let losses = to.losses_from(from);
+    if !losses.is_empty() {
         say!("isotherm: {to} has no place for: {}", losses.join("; "));
     }
 }

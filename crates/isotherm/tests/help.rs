@@ -49,6 +49,22 @@ fn help_fits_the_terminal_and_its_paragraphs_fill_it() {
 }
 
 #[test]
+fn only_what_is_for_foreign_formats_stands_under_that_heading() {
+    let dir = tempdir().unwrap();
+    let heading = "Input of other programs:";
+    for report in ["summary", "info", "diff", "access", "heatmap", "wss", "regions", "raw", "html"] {
+        let help = run(dir.path(), &["report", report, "--help"]).ok();
+        let (_, below) = help.split_once(heading).unwrap_or_else(|| panic!("{report}: {help}"));
+        let section = below.split("Examples:").next().unwrap();
+        let options: Vec<&str> = section
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix("--")?.split(' ').next())
+            .collect();
+        assert_eq!(options, ["from", "sample", "aggr", "record"], "{report}: {help}");
+    }
+}
+
+#[test]
 fn the_first_steps_work_as_they_stand_in_the_help() {
     let dir = tempdir().unwrap();
     let mut help = isotherm(dir.path(), &["--help"]);

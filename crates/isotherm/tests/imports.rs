@@ -79,6 +79,25 @@ fn a_share_of_the_highest_rate_needs_no_sampling_interval() {
     assert_eq!(provenance["backend"]["blind_spots"], serde_json::json!([]));
 }
 
+#[test]
+fn what_the_next_format_has_no_place_for_is_said_of_imports_too() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    let snapshot = |at: u32, regions: &str| {
+        format!("{{\"start_time\":{at}00000000,\"end_time\":{}00000000,\"regions\":[{regions}]}}", at + 1)
+    };
+    let region = "{\"start\":0,\"end\":4096,\"nr_accesses\":{\"samples\":1},\"age\":{\"aggr_intervals\":1}}";
+    let record = format!("[{{\"target_id\":1,\"snapshots\":[{},{}]}}]", snapshot(1, region), snapshot(2, ""));
+    std::fs::write(dir.join("two.json"), record).unwrap();
+    let done = run(dir, &["convert", "two.json", "two.txt"]);
+    assert!(done.err.contains("perf-script has no place for: the monitoring attributes"), "{}", done.err);
+    assert!(done.err.contains("snapshots without a region"), "{}", done.err);
+    // Of what JSON had no place for nothing is lost here.
+    assert!(!done.err.contains("mappings"), "{}", done.err);
+    let same = run(dir, &["convert", "two.json", "two.json_compressed"]);
+    assert!(!same.err.contains("no place"), "{}", same.err);
+}
+
 /// Under half a gigabyte of address space, and with what would take more than that if it was believed.
 #[test]
 fn a_file_made_to_harm_takes_no_memory() {

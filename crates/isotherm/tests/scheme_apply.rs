@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Done, Running, isotherm, pte_works, run, skip_but_in_ci, sleeper, wait_until};
+use common::{Done, Group, Running, isotherm, pte_works, run, skip, skip_but_in_ci, sleeper, wait_until};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -146,6 +146,34 @@ fn a_file_that_is_changed_is_read_again_and_one_that_is_not_valid_is_not_taken()
     running.signal(Signal::HUP);
     wait_until("SIGHUP has it read again", || times() > before);
     ended(running).ok();
+}
+
+#[test]
+fn when_the_cgroup_of_a_goal_is_removed_it_is_said_and_statistics_are_kept() {
+    if !can_act() {
+        return;
+    }
+    let Some(group) = Group::new("goal").filter(|group| group.0.join("memory.pressure").exists()) else {
+        skip("no cgroup of version 2 can be made");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let goal = format!(
+        "quota.goals = [{{ metric = \"some_mem_psi_us\", target = \"10ms\", cgroup = {:?} }}]\n",
+        group.0
+    );
+    let scheme = "[[scheme]]\nname = \"idle\"\naction = \"stat\"\nquota.size = \"8M/200ms\"\n";
+    fs::write(dir.join("idle.toml"), scheme.to_owned() + &goal).unwrap();
+    let target = sleeper();
+    let running = apply(dir, target.pid(), &["--stats-every", "100ms", "--overhead", "0"]);
+    let out = || fs::read_to_string(dir.join("out")).unwrap();
+    wait_until("the goal lets it act", || out().contains("idle: active, tried ") && out().contains("full "));
+    drop(group);
+    wait_until("that is said", || out().contains("idle: waits: no goal can be read"));
+    ended(running).ok();
+    let last = out().lines().rev().find(|line| line.starts_with("idle  ")).unwrap().to_owned();
+    assert!(last.ends_with("waits: no goal can be read") && !last.contains("idle  0 B"), "{last}");
 }
 
 #[test]

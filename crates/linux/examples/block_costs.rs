@@ -66,7 +66,7 @@ fn looks(times: usize) -> Result<(), Box<dyn Error>> {
 fn ranges(process: &Process, count: u64, pages: u64) -> Vec<RangeClear> {
     let range = |at: u64| AddrRange::new(at, at + pages * PAGE_SIZE);
     let starts = (0..count).map(|i| process.start + i * BLOCK_SIZE);
-    starts.map(|at| RangeClear { range: range(at), cleared: Cleared::NotDone }).collect()
+    starts.map(|at| RangeClear::of(range(at))).collect()
 }
 
 fn clears(doing: Doing, times: usize) -> Result<(), Box<dyn Error>> {
@@ -83,7 +83,7 @@ fn clears(doing: Doing, times: usize) -> Result<(), Box<dyn Error>> {
                 // The first call of all pays for memory that the programs share with us.
                 let last = process.start + (60 << 20);
                 let range = AddrRange::new(last, last + pages * PAGE_SIZE);
-                pte.clear(ID, &mut [RangeClear { range, cleared: Cleared::NotDone }]);
+                pte.clear(ID, &mut [RangeClear::of(range)]);
                 for took in [&mut set, &mut clear] {
                     took.push(median(1, || {}, || pte.clear(ID, &mut ranges)));
                     assert!(ranges.iter().all(|r| r.cleared == Cleared::Done), "{ranges:?}");

@@ -14,7 +14,7 @@ mod child;
 
 use child::{Backing, Doing, Process};
 use isotherm_damon::{
-    AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, PAGE_SIZE, RangeClear, Sweep, TargetId,
+    AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, PAGE_SIZE, RangeClear, Sweep, TargetId,
 };
 use isotherm_linux::pte::Pte;
 use std::error::Error;
@@ -72,7 +72,7 @@ impl Target {
         while flush && swept.elapsed() < WAIT {
             self.young();
             if let Some(range) = self.anchor() {
-                let mut ranges = [RangeClear { range, cleared: Cleared::NotDone }];
+                let mut ranges = [RangeClear::of(range)];
                 self.pte.clear(ID, &mut ranges);
                 at[0] = ms(swept);
                 break;

@@ -305,6 +305,50 @@ fn a_huge_page_is_a_least_call() {
     assert!(calls >= 4 && huge_mapped(start, size) == size, "{calls} calls");
 }
 
+/// A child whose stack is private memory, as a target.
+fn child_with_stack(acting: &mut Acting) -> (Child, AddrRange) {
+    let child = Child(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap());
+    let process = Arc::new(Process::open(Pid::from_child(&child.0)).unwrap());
+    acting.target(ME, &process);
+    let mut maps = Maps::new();
+    let stack = |maps: &mut Maps| {
+        maps.read(&process).unwrap();
+        maps.list().mappings().iter().find(|mapping| &*mapping.name == "[stack]").map(|mapping| mapping.range)
+    };
+    let range = stack(&mut maps).unwrap();
+    acting.mappings(ME, maps.list());
+    (child, range)
+}
+
+#[test]
+fn what_is_not_permitted_any_more_is_counted_as_that() {
+    let Some(mut acting) = acting() else { return };
+    let (_child, range) = child_with_stack(&mut acting);
+    let region = RegionSnapshot { range, ..RegionSnapshot::default() };
+    let request = Request {
+        scheme: 0,
+        action: Action::Cold,
+        target: ME,
+        range,
+        region: &region,
+        filters: &[],
+        nodes: &[],
+        time_left_ns: None,
+        window_ns: None,
+        matches: range,
+    };
+    let permitted = acting.apply(&request).unwrap();
+    assert!(permitted.applied > 0, "{permitted:?} {:?}", acting.left_alone(0));
+    assert_eq!(acting.left_alone(0).get(Reason::NotPermitted), 0);
+    // Of this thread alone: other tests go on as they are.
+    let mut sets = rustix::thread::capabilities(None).unwrap();
+    sets.effective.remove(rustix::thread::CapabilitySet::SYS_NICE);
+    rustix::thread::set_capabilities(None, sets).unwrap();
+    let forbidden = acting.apply(&request).unwrap();
+    assert_eq!((forbidden.applied, forbidden.refused), (0, None));
+    assert_eq!(acting.left_alone(0).get(Reason::NotPermitted), permitted.applied);
+}
+
 #[test]
 fn a_target_that_died_is_refused() {
     if live::operations().is_none() {

@@ -44,8 +44,7 @@ fn clear(pte: &mut Pte, start: u64, pages: u64) -> Cleared {
 
 fn clear_all(pte: &mut Pte, ranges: &[(u64, u64)]) -> Vec<Cleared> {
     let range = |(start, pages): &(u64, u64)| AddrRange::new(*start, start + pages * PAGE);
-    let mut ranges: Vec<RangeClear> =
-        ranges.iter().map(|r| RangeClear { range: range(r), cleared: Cleared::NotDone }).collect();
+    let mut ranges: Vec<RangeClear> = ranges.iter().map(|r| RangeClear::of(range(r))).collect();
     ranges.sort_unstable_by_key(|r| r.range);
     pte.clear(ID, &mut ranges);
     ranges.iter().map(|r| r.cleared).collect()
@@ -207,6 +206,23 @@ fn each_kind_of_memory_is_seen_and_cleared_as_it_can_be() {
     known.ask("write small");
     assert!(only(look(&mut pte, known.at("small")).young, all), "the next access shows");
     assert!(pte.take_error().is_none() && pte.take_refused().is_empty());
+}
+
+#[test]
+fn a_clear_flushes_what_was_accessed_and_says_so() {
+    let Some((mut pte, mut known)) = watched() else { return };
+    let start = known.at("small");
+    let mut flushes = |pte: &mut Pte| {
+        let mut range = [RangeClear::of(AddrRange::new(start, start + 64 * PAGE))];
+        pte.clear(ID, &mut range);
+        assert_eq!(range[0].cleared, Cleared::Done);
+        range[0].flushed
+    };
+    // A kdamond clears bits a page here and there.
+    assert!(flushes(&mut pte));
+    assert!(!flushes(&mut pte), "what is clear already is not flushed");
+    known.ask("write small");
+    assert!(flushes(&mut pte));
 }
 
 #[test]

@@ -177,7 +177,7 @@ pub struct Conversion {
     pub regions: u64,
     /// What was wrong with the input.
     pub warnings: Vec<Warning>,
-    /// What the output's format cannot carry.
+    /// What the output's format cannot carry of what the input's can.
     pub lost: Vec<&'static str>,
 }
 
@@ -202,7 +202,7 @@ pub fn convert(
     let format = to.or_else(|| Format::from_path(output)).unwrap_or(Format::Rec);
     let mut reader = open_with(input, options)?;
     let mut writer = create(output, format)?;
-    let mut done = Conversion { lost: format.losses(), ..Conversion::default() };
+    let mut done = Conversion { lost: format.losses_from(reader.format()), ..Conversion::default() };
     while let Some(item) = reader.next_ref()? {
         if let Item::Snapshot(snapshot) = item {
             done.snapshots += 1;

@@ -118,20 +118,16 @@ impl Format {
     pub fn losses(self) -> Vec<&'static str> {
         let own: &[&str] = match self {
             Self::Rec | Self::Parquet => return Vec::new(),
-            Self::JsonCompressed | Self::Json => {
-                &["bounds of the number of regions", "fractions of a microsecond in the intervals"]
-            }
+            Self::JsonCompressed | Self::Json => &[BOUNDS, FRACTIONS],
             Self::PerfScript => &[
-                "the monitoring attributes",
+                ATTRS,
                 "start times of snapshots (taken from the end of the one before)",
                 "fractions of a microsecond in the times",
                 "snapshots without a region",
             ],
-            Self::RecordV0 | Self::RecordV1 | Self::RecordV2 => &[
-                "the monitoring attributes",
-                "start times of snapshots (taken from the end of the one before)",
-                "ages of regions",
-            ],
+            Self::RecordV0 | Self::RecordV1 | Self::RecordV2 => {
+                &[ATTRS, "start times of snapshots (taken from the end of the one before)", "ages of regions"]
+            }
         };
         // None of damo's formats has a place for these.
         let all = [
@@ -146,7 +142,21 @@ impl Format {
         ];
         [&all, own].concat()
     }
+
+    /// Of what a recording in the format `from` can hold, what this format cannot: [`Format::losses`] without what was
+    /// lost already.
+    pub fn losses_from(self, from: Self) -> Vec<&'static str> {
+        let (before, has_attrs) = (from.losses(), !from.losses().contains(&ATTRS));
+        let of_attrs = |loss: &&str| [ATTRS, BOUNDS, FRACTIONS].contains(loss);
+        let lost = self.losses().into_iter().filter(|loss| !before.contains(loss));
+        lost.filter(|loss| has_attrs || !of_attrs(loss)).collect()
+    }
 }
+
+/// The losses that go for the monitoring attributes: all of them, or details.
+const ATTRS: &str = "the monitoring attributes";
+const BOUNDS: &str = "bounds of the number of regions";
+const FRACTIONS: &str = "fractions of a microsecond in the intervals";
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

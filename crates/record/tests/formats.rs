@@ -124,7 +124,7 @@ fn any_format_converts_to_any_other() {
             let converted = dir.path().join("converted");
             let done = convert(&original, &converted, &ReadOptions::default(), Some(to)).unwrap();
             assert_eq!(done.regions, snapshots(&items).iter().map(|s| s.nr_regions() as u64).sum::<u64>());
-            assert_eq!(done.lost, to.losses());
+            assert_eq!(done.lost, to.losses_from(from));
             let read = |path: &PathBuf| snapshots(&items_of(&mut *open(path).unwrap()));
             let (before, after) = (read(&original), read(&converted));
             assert_eq!(before.len(), after.len(), "{from} to {to}");
@@ -137,6 +137,22 @@ fn any_format_converts_to_any_other() {
             }
         }
     }
+}
+
+#[test]
+fn what_the_input_could_not_hold_is_not_lost() {
+    for to in DAMO {
+        assert_eq!(to.losses_from(Format::Rec), to.losses());
+        assert_eq!(to.losses_from(to), [""; 0], "{to}");
+        assert_eq!(Format::Rec.losses_from(to), [""; 0], "{to}");
+    }
+    let binary = Format::RecordV2;
+    let (no_attrs, no_starts) =
+        ("the monitoring attributes", "start times of snapshots (taken from the end of the one before)");
+    assert_eq!(binary.losses_from(Format::Json), [no_attrs, no_starts, "ages of regions"]);
+    assert_eq!(binary.losses_from(Format::PerfScript), ["ages of regions"]);
+    // A trace says nothing of attributes, so no detail of them is lost.
+    assert_eq!(Format::Json.losses_from(Format::PerfScript), [""; 0]);
 }
 
 #[test]

@@ -273,7 +273,7 @@ impl BlockOperations for Simulated {
             for addr in (range.range.start..range.range.end).step_by(step as usize) {
                 self.clear_page(target, addr);
             }
-            range.cleared = Cleared::Done;
+            (range.cleared, range.flushed) = (Cleared::Done, true);
         }
     }
 

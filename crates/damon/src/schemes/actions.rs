@@ -47,8 +47,10 @@ pub struct Outcome {
     /// call of its own. Nothing from its start on was done.
     pub cut: Option<AddrRange>,
     /// Where it stopped, in the range, since what comes next would take longer than [`Request::time_left_ns`]: nothing from
-    /// there on was tried. `None`: the time was enough.
+    /// there on was tried. Or where it met with [`Self::refused`]. `None`: all of the range was dealt with.
     pub until: Option<u64>,
+    /// Why it stopped at [`Self::until`], if not for want of time: what was done before stands, the rest is refused.
+    pub refused: Option<Refusal>,
     /// How long it took, in nanoseconds of the caller's clock.
     pub took_ns: u64,
 }

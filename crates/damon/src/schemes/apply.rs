@@ -141,7 +141,8 @@ fn open_window(
         Stretch { elapsed_ns: state.window.elapsed_ns(moment.now_ns), reset_ns: ns(quota.reset_interval) };
     let feedback =
         (!quota.goals.is_empty()).then(|| feedback(&quota.goals, index, &mut state.goals, stretch, metrics));
-    state.stats.nr_blind_windows += u64::from(feedback == Some(Feedback::Blind));
+    state.blind = feedback == Some(Feedback::Blind);
+    state.stats.nr_blind_windows += u64::from(state.blind);
     let monitored = if feedback.is_some() { moment.size() } else { 0 };
     let was_full = state.window.open(quota, moment.now_ns, feedback, monitored, moment.min_region);
     state.stats.qt_exceeds += u64::from(was_full);

@@ -74,17 +74,16 @@ pub(super) fn try_candidate(
                 window_ns: state.window.opened_ns().filter(|_| limited),
             };
             match actions.apply(&request) {
-                Ok(outcome) => {
-                    state.stats.latencies.add(outcome.took_ns);
-                    outcome
-                }
+                Ok(outcome) => outcome,
                 Err(why) => {
                     refusal = Some(why);
                     break;
                 }
             }
         };
-        let stopped = outcome.until.filter(|until| limited && (asked.start..asked.end).contains(until));
+        let stopped = outcome.until.filter(|until| {
+            (limited || outcome.refused.is_some()) && (asked.start..asked.end).contains(until)
+        });
         unit = outcome.cut.filter(|cut| {
             stopped.is_none()
                 && (asked.start..asked.end).contains(&cut.start)
@@ -96,15 +95,23 @@ pub(super) fn try_candidate(
         let skipped = outcome.skipped.min(dealt_with);
         let left = dealt_with - skipped;
         let took = if counts_only { 0 } else { outcome.applied.min(left) };
+        if left > 0 && !(counts_only && filters.is_empty()) {
+            // A look at memory of which nothing is there is no action.
+            state.stats.latencies.add(outcome.took_ns);
+        }
         if limited {
             let call = Call { tried: left, applied: took, skipped, took_ns: outcome.took_ns };
             state.window.charge(call, scheme.quota.fail_charge);
-            if stopped.is_some() {
+            if stopped.is_some() && outcome.refused.is_none() {
                 state.window.stop();
             }
         }
         (tried, applied, passed) = (tried + left, applied + took, passed + outcome.passed.min(left));
         at = end;
+        if stopped.is_some() && outcome.refused.is_some() {
+            refusal = outcome.refused;
+            break;
+        }
     }
     if at > range.start {
         let region = part(&candidate.region, AddrRange::new(range.start, at));

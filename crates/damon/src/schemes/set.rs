@@ -21,6 +21,8 @@ pub enum Status {
     Snapshots,
     /// [`Schemes::suspend`] keeps it from acting.
     Suspended,
+    /// No goal's metric can be read, so its quota is 0 until one can.
+    Goals,
 }
 
 /// What a scheme has come to.
@@ -37,6 +39,8 @@ pub(super) struct State {
     pub deferred: Option<Deferred>,
     /// By its watermarks.
     pub inactive: bool,
+    /// No goal's metric could be read when the running window was opened.
+    pub blind: bool,
     suspended: bool,
     /// The sampling interval of the next pass, for schemes with an interval of their own, and the interval's length then.
     next: Option<(u64, Duration)>,
@@ -87,6 +91,7 @@ impl Schemes {
             if scheme.watermarks.is_none() {
                 state.inactive = false;
             }
+            state.blind &= !scheme.quota.goals.is_empty();
         }
         Ok(())
     }
@@ -163,7 +168,8 @@ impl Schemes {
                 continue;
             }
             state.read_watermark(scheme, metrics);
-            if state.status(scheme) == Status::Active {
+            // Whether goals can be read is found out by each window anew.
+            if matches!(state.status(scheme), Status::Active | Status::Goals) {
                 pass(scheme, index, state, &mut self.scratch, moment, actions, metrics);
             }
         }
@@ -194,6 +200,8 @@ impl State {
             Status::Snapshots
         } else if self.inactive {
             Status::Watermarks
+        } else if self.blind {
+            Status::Goals
         } else {
             Status::Active
         }

@@ -55,7 +55,7 @@ pub(super) enum State {
     Watching {
         since: u64,
         due: u64,
-        /// Translations were not flushed when it was cleared, and it was hot then: idle counts from then on only.
+        /// Translations were not flushed when it was cleared: idle until then is nothing to rely on, and no change of what was hot.
         doubtful_until: u64,
     },
     /// Accessed in its last window, most of it: nothing to see until it is cleared again.
@@ -197,7 +197,8 @@ impl Cell {
                     self.state = if self.is_rest { State::Lit } else { State::Unseen };
                     return nothing;
                 }
-                if now < due || shown == 0 && now < doubtful_until {
+                let doubtful = shown == 0 && now < doubtful_until;
+                if now < due || doubtful && self.rate() > tuning.active {
                     return nothing;
                 }
                 let left = self.window & !shown;
@@ -248,7 +249,8 @@ impl Cell {
                 if shown == 0 {
                     // What comes next can only tell that it fell silent: it is looked at when it would.
                     let next = self.evidence.until_silent(tuning, longest);
-                    self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
+                    let doubtful_until = if doubtful { doubtful_until } else { 0 };
+                    self.state = State::Watching { since: moment.at, due: now + next, doubtful_until };
                 } else if goes_on {
                     (self.window, self.is_rest) = (left, true);
                     let next = self.evidence.window_length(tuning, longest);
@@ -278,7 +280,6 @@ impl Cell {
         if matches!(self.state, State::Blind(_)) {
             self.recover();
         }
-        let hot = self.rate() > tuning.active;
         let length = self.evidence.window_length(tuning, longest);
         self.unbroken = self.hit_at != 0 && now.saturating_sub(self.hit_at) <= 2 * longest;
         (self.first, self.is_rest, self.opened_at) = (true, false, now);
@@ -287,7 +288,7 @@ impl Cell {
         self.state = State::Watching {
             since: moment.at,
             due: now + length,
-            doubtful_until: if flushed || !hot { 0 } else { now + tuning.stale },
+            doubtful_until: if flushed { 0 } else { now + tuning.stale },
         };
     }
 
@@ -351,6 +352,10 @@ impl Cell {
                 let since =
                     |a: Appeared| a.within.max(1.0) + now.saturating_sub(a.at) as f32 / tuning.new_fades;
                 self.appeared.map_or((0.0, 0.0), |a| (a.share, since(a)))
+            }
+            // A loop that runs alone keeps its translations, and shows no access for as long.
+            State::Watching { doubtful_until, .. } if now < doubtful_until && self.evidence.hits <= 0.0 => {
+                (0.0, 0.0)
             }
             State::Watching { .. } => (self.evidence.hits, self.evidence.exposure),
             State::Unseen | State::Lit | State::Blind(_) => self.evidence.faded(now, tuning),
@@ -578,5 +583,16 @@ mod tests {
         assert_eq!(cell.looked(1, 0, at(110), 10, 20, &T), Told::Nothing);
         assert!(cell.rate() > 0.9);
         assert_eq!(verdict(cell.looked(1, 0, at(100 + T.stale), 10, 20, &T)), Verdict::Silent);
+        let mut unseen = Cell { present: 1, state: State::Unseen, ..Cell::default() };
+        unseen.open(1, false, at(100), 20, &T);
+        unseen.looked(1, 0, at(120), 20, 20, &T);
+        assert_eq!(
+            unseen.known(121, &T),
+            (0.0, 0.0),
+            "a loop that keeps its translations is not known to be idle"
+        );
+        unseen.looked(1, 0, at(100 + T.stale), 20, 20, &T);
+        let (hits, exposure) = unseen.known(101 + T.stale, &T);
+        assert!(hits == 0.0 && exposure > 0.0, "later it is");
     }
 }

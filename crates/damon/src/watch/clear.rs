@@ -23,7 +23,7 @@ impl Watched {
         for &(at, pages) in cells {
             let Some(block) = self.blocks.get(at.block) else { continue };
             if block.huge {
-                ranges.push(clear_of(AddrRange::new(block.addr, block.addr + BLOCK_SIZE)));
+                ranges.push(RangeClear::of(AddrRange::new(block.addr, block.addr + BLOCK_SIZE)));
                 continue;
             }
             let base = block.addr + at.cell as u64 * CELL_SIZE;
@@ -38,7 +38,7 @@ impl Watched {
                     .filter(|r| r.range.end == range.start && !range.start.is_multiple_of(BLOCK_SIZE))
                 {
                     Some(last) => last.range.end = range.end,
-                    None => ranges.push(clear_of(range)),
+                    None => ranges.push(RangeClear::of(range)),
                 }
                 rest = if first + count >= 64 { 0 } else { rest & (u64::MAX << (first + count)) };
             }
@@ -51,8 +51,7 @@ impl Watched {
         let after = moment_of(step);
         let longest = u64::from(step.attrs.max_nr_accesses());
         let which = |addr: u64| ranges.partition_point(|r| r.range.end <= addr);
-        let refused =
-            |addr: u64| ranges.get(which(addr)).filter(|r| r.range.contains(addr)).map(|r| r.cleared);
+        let result = |addr: u64| ranges.get(which(addr)).filter(|r| r.range.contains(addr)).copied();
         // A clear is believed when a look has seen it.
         let mut indices: Vec<usize> = cells.iter().map(|(at, _)| at.block).collect();
         indices.dedup();
@@ -73,7 +72,8 @@ impl Watched {
             cell.writable = look.writable.0[at.cell] != 0;
             let base = block.addr + at.cell as u64 * CELL_SIZE;
             let first = base + u64::from(pages.trailing_zeros().min(63)) * PAGE_SIZE;
-            match refused(if block.huge { block.addr } else { first }) {
+            let result = result(if block.huge { block.addr } else { first });
+            match result.map(|r| r.cleared) {
                 Some(Cleared::Done) => {}
                 Some(Cleared::Refused | Cleared::WouldSplit) => {
                     cell.blind(Blind::Unclearable, step.now);
@@ -99,9 +99,12 @@ impl Watched {
                 continue;
             }
             cell.shared = false;
+            // What is clear since it was last cleared was not accessed; what was clear before that was cleared by somebody else.
+            let seen_before = cell.tried != 0 || cell.evidence.exposure > 0.0;
+            let flushed = seen_before || result.is_some_and(|r| r.flushed);
             // One range is cleared after the other.
             let moment = before.towards(after, which(first), ranges.len());
-            cell.open(window, true, moment, longest, tuning);
+            cell.open(window, flushed, moment, longest, tuning);
             if let State::Watching { due, .. } = cell.state {
                 self.due.push((due, block.addr));
             }
@@ -198,10 +201,6 @@ impl Watched {
 fn first_blocks(cells: &[(At, u64)], most: usize) -> &[(At, u64)] {
     let end: usize = cells.chunk_by(|a, b| a.0.block == b.0.block).take(most).map(<[_]>::len).sum();
     cells.get(..end).unwrap_or_default()
-}
-
-fn clear_of(range: AddrRange) -> RangeClear {
-    RangeClear { range, cleared: Cleared::NotDone }
 }
 
 /// Which pages of a range that was cleared are under observation, when some are young (again): all, if nobody else maps

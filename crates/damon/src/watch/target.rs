@@ -267,6 +267,8 @@ impl Watched {
                 if look.mapped == Mapped::Absent { (0, 0) } else { (look.present.0[i], look.young.0[i]) };
             cell.writable = look.writable.0[i] != 0;
             let before = cell.evidence;
+            let was_doubtful =
+                matches!(cell.state, State::Watching { doubtful_until, .. } if doubtful_until != 0);
             let told = cell.looked(present, young, moment, gap, longest, tuning);
             let window = match told {
                 Told::Nothing => continue,
@@ -281,7 +283,7 @@ impl Watched {
                 Told::Closed(window) => window,
             };
             // A rate falls with every idle window; none stays none.
-            self.dirty |= window.share > 0.0 || before.hits > 0.0 || before.exposure <= 0.0;
+            self.dirty |= window.share > 0.0 || before.hits > 0.0 || before.exposure <= 0.0 || was_doubtful;
             self.changed |= window.verdict != Verdict::Expected
                 || before.exposure <= 0.0
                 || window.share > 0.0 && (before.hits <= 0.0 || before.floor);

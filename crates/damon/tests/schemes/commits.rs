@@ -84,6 +84,7 @@ fn what_goals_tuned_is_kept() {
     assert!(all.set_goal_input(0, 0, None));
     pass(&mut all, &mut targets, 14_000 * MS, &mut recorder);
     assert_eq!((all.effective_bytes(0), all.stats(0).unwrap().nr_blind_windows), (0, 1));
+    assert_eq!(all.status(0), Some(Status::Goals));
     assert!(!all.set_goal_input(0, 1, None) && !all.set_goal_input(1, 0, None));
 }
 

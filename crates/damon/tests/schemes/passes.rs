@@ -172,6 +172,51 @@ fn what_is_refused_is_not_tried() {
     }
 }
 
+/// Does the first page of what it is asked for; then the target is gone.
+struct Half(Vec<AddrRange>);
+
+impl Actions for Half {
+    fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, Refusal> {
+        self.0.push(request.range);
+        let (until, refused) = (Some(request.range.start + PAGE), Some(Refusal::Target));
+        Ok(Outcome { applied: PAGE, passed: PAGE, until, refused, ..Outcome::default() })
+    }
+}
+
+#[test]
+fn what_was_done_before_a_refusal_stands_and_the_rest_is_not_tried() {
+    for bytes in [None, Some(1 << 40)] {
+        let quota = Quota { bytes, ..Quota::default() };
+        let mut all = schemes(vec![Scheme { quota, ..Scheme::new(AccessPattern::ANY, Action::Pageout) }]);
+        let (mut half, mut targets) =
+            (Half(Vec::new()), [target(1, four()), target(2, vec![region(0, 8, 0, 9)])]);
+        all.apply(&mut Moment::new(&mut targets, Attrs::default(), 0, 1), &mut half, &mut ());
+        let stats = all.stats(0).unwrap();
+        assert_eq!(half.0.len(), 2, "one call a target, and the other has its turn: {:?}", half.0);
+        assert_eq!((stats.nr_tried, stats.sz_tried, stats.sz_applied), (2, 2 * PAGE, 2 * PAGE));
+        assert_eq!(stats.sz_refused, (4 * 512 + 8 - 2) * PAGE);
+        assert!(all.tried_regions(0).iter().all(|tried| tried.region.range.size() == PAGE));
+    }
+}
+
+/// Finds nothing to act on.
+struct Nothing;
+
+impl Actions for Nothing {
+    fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, Refusal> {
+        Ok(Outcome { skipped: request.range.size(), took_ns: 7, ..Outcome::default() })
+    }
+}
+
+#[test]
+fn a_look_at_what_is_not_there_is_no_action() {
+    let mut all = schemes(vec![Scheme::new(AccessPattern::ANY, Action::Pageout)]);
+    let mut targets = [target(1, four())];
+    all.apply(&mut Moment::new(&mut targets, Attrs::default(), 0, 1), &mut Nothing, &mut ());
+    let stats = all.stats(0).unwrap();
+    assert_eq!((stats.nr_tried, stats.sz_tried, stats.latencies.count()), (0, 0, 0));
+}
+
 struct Free(Option<u64>);
 
 impl Metrics for Free {

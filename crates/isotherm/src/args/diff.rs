@@ -32,7 +32,8 @@ second has a working set that goes by its speed: a larger hot set does not show 
 
 What is unclear. A working set that seems to have changed by --min-change, where that is within the noise, and the noise
 would hide a change twice as large; or where what is unknown explains the change. More or longer recordings may show it.
-JSON has the outcome (same, unclear, different), and as detectable the smallest change that noise would not hide.
+Where nothing seems to have changed and noise would hide that much, it is said beside. JSON has the outcome (same, unclear,
+different), and as detectable the smallest change that noise would not hide.
 
 So two recordings are enough for what is as clear as that. A program whose runs differ for reasons of its own (other
 input, another phase) does differ; give several recordings a side to find out what is common to them.";
@@ -50,7 +51,7 @@ pub struct DiffArgs {
     /// Only this target: its pid, or the name of its program; repeatable
     #[arg(long, value_name = "PID|NAME")]
     pub target: Vec<String>,
-    #[command(flatten, next_help_heading = "Input of other programs")]
+    #[command(flatten)]
     pub foreign: ForeignArgs,
     /// Left out at the start of each recording: until the monitor has seen most. Of short ones at most a fifth
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time)]

@@ -141,7 +141,7 @@ pub struct InfoArgs {
     /// directory they are in: a line each, then what they are together, and what is missing between them
     #[arg(short, long, value_name = "FILE", num_args = 1.., default_value = "isotherm.rec")]
     pub input: Vec<PathBuf>,
-    #[command(flatten, next_help_heading = "Input of other programs")]
+    #[command(flatten)]
     pub foreign: ForeignArgs,
     /// List the targets
     #[arg(long)]

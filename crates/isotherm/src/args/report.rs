@@ -36,22 +36,25 @@ pub enum ReportCommand {
     Html(HtmlArgs),
 }
 
+/// The heading of [`ForeignArgs`] in the help; each has it itself, since `next_help_heading` also goes for what follows.
+const FOREIGN: &str = "Input of other programs";
+
 /// Intervals for foreign formats, and the format itself.
 #[derive(Clone, Debug, Args)]
 pub struct ForeignArgs {
     /// Format of the input, when it is not to be found out: rec, parquet, json_compressed, json, perf-script, record-v0,
     /// record-v1, record-v2
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, help_heading = FOREIGN, value_name = "FORMAT")]
     pub from: Option<Format>,
     /// Sampling interval of an input that does not tell it (perf-script, record-v0 to v2, some of damo's JSON)
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, help_heading = FOREIGN, value_name = "TIME", value_parser = parse_time)]
     pub sample: Option<Duration>,
     /// Aggregation interval of an input that does not tell it
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, help_heading = FOREIGN, value_name = "TIME", value_parser = parse_time)]
     pub aggr: Option<Duration>,
     /// Which record of an input that holds several views of the same memory, one a context or scheme: its number, or
     /// `all`, each as a target of its own [default: the first of no scheme]. What there is, is told when it is read
-    #[arg(long, value_name = "N|all", value_parser = parse_record)]
+    #[arg(long, help_heading = FOREIGN, value_name = "N|all", value_parser = parse_record)]
     pub record: Option<RecordChoice>,
 }
 
@@ -76,7 +79,7 @@ pub struct InputArgs {
     /// Only this target: its pid, or the name of its program; repeatable
     #[arg(long, value_name = "PID|NAME")]
     pub target: Vec<String>,
-    #[command(flatten, next_help_heading = "Input of other programs")]
+    #[command(flatten)]
     pub foreign: ForeignArgs,
 }
 

@@ -5,6 +5,7 @@ mod browser;
 #[path = "../common/mod.rs"]
 mod common;
 mod recorded;
+mod regression;
 
 use browser::Page;
 use common::run;

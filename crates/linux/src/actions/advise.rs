@@ -34,6 +34,8 @@ pub(super) enum Advised {
     NoMemory,
     /// Something was in the way for the moment (EAGAIN, EBUSY).
     Busy,
+    /// The process may not be advised any more (EPERM): other credentials than before, or another program.
+    NotPermitted,
 }
 
 /// Why no range of a process can be advised.

@@ -154,12 +154,16 @@ impl Acted<'_> {
         let mut outcome = Vec::with_capacity(ranges.len());
         match advise(self.process.pidfd(), &ranges, advice, &mut outcome) {
             Ok(()) => Ok(outcome),
-            // Some of it was done: what, is measured.
-            Err(_) if !outcome.is_empty() => {
+            // Some of it was done: what, is measured. The rest is counted by its reason.
+            Err(OutOfReach::NotPermitted) => {
+                outcome.resize(ranges.len(), Advised::NotPermitted);
+                Ok(outcome)
+            }
+            Err(OutOfReach::Gone) if !outcome.is_empty() => {
                 outcome.resize(ranges.len(), Advised::Busy);
                 Ok(outcome)
             }
-            Err(OutOfReach::Gone | OutOfReach::NotPermitted) => Err(Refusal::Target),
+            Err(OutOfReach::Gone) => Err(Refusal::Target),
         }
     }
 
@@ -183,6 +187,7 @@ const fn reason_of(advised: Advised) -> Option<Reason> {
         Advised::Refused => Some(Reason::Refused),
         Advised::NoMemory => Some(Reason::NoMemory),
         Advised::Busy => Some(Reason::Busy),
+        Advised::NotPermitted => Some(Reason::NotPermitted),
     }
 }
 

@@ -68,7 +68,8 @@ impl Kinds {
         if let Some(known) = self.groups.get(path) {
             return *known;
         }
-        let group = Cgroup::find(path).ok();
+        // Pages are charged to groups of the hierarchy that has the memory controller.
+        let group = Cgroup::find_with(path, "memory.stat").ok();
         let inode = group.and_then(|group| std::fs::metadata(group.directory()).ok()).map(|m| m.ino());
         self.groups.insert(path.to_owned(), inode);
         inode

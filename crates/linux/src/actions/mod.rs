@@ -296,15 +296,17 @@ impl Acting {
             return Err(Refusal::Target);
         }
         let in_place = matches!(request.action, Action::Pageout | Action::Cold | Action::LruDeprio);
+        let splits = request.action == Action::Nohugepage;
         let migrates = matches!(request.action, Action::MigrateHot | Action::MigrateCold);
         let asks_young = request.filters.iter().any(|filter| filter.kind == PageKind::Young);
         let rules = Rules {
             young_stays: self.spare_young && request.action == Action::Pageout && !asks_young,
             no_swap: request.action == Action::Pageout && rustix::system::sysinfo().freeswap == 0,
             exclusive: !matches!(request.action, Action::Willneed | Action::Stat),
-            whole_folios: migrates || in_place && !self.split,
-            // Nothing splits a folio that is moved.
-            keeps_large: migrates || self.look.keeps_large(),
+            // What splits a part of a huge page splits all of it, so it has its turn where it begins.
+            whole_folios: migrates || splits || in_place && !self.split,
+            // Nothing splits a folio that is moved, and huge pages are known by their entries.
+            keeps_large: migrates || splits || self.look.keeps_large(),
         };
         let kinds = &mut self.kinds;
         let passes = |addr, pages: &[Inspected], folio: Option<&_>| {
@@ -421,7 +423,10 @@ impl Actions for Acting {
                         _ => at = end,
                     }
                 }
-                Err(why) => (refusal, over) = (Some(why), true),
+                Err(why) => {
+                    (refusal, over) = (Some(why), true);
+                    (outcome.until, outcome.refused) = (Some(at), refusal);
+                }
             }
             let took = monotonic_ns().saturating_sub(now);
             now = now.saturating_add(took);

@@ -3,7 +3,6 @@
 use super::facts::KernelFacts;
 use super::trial::Trial;
 use super::{Finding, Missing};
-use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use std::io;
 
@@ -66,20 +65,31 @@ pub(super) fn swap(facts: &KernelFacts) -> Finding {
 }
 
 pub(super) fn split() -> Finding {
-    const FILE: &str = "/sys/kernel/debug/split_huge_pages";
-    match access(FILE, Access::WRITE_OK) {
-        Ok(()) => Ok(format!("through {FILE}")),
-        Err(Errno::NOENT) => Err(Missing::new(
-            format!("there is no {FILE}"),
+    split_by("/sys/kernel/debug/split_huge_pages", rustix::process::geteuid().is_root())
+}
+
+/// Opens `file`, which does nothing yet: its mode says nothing of lockdown.
+fn split_by(file: &str, root: bool) -> Finding {
+    let error = match std::fs::File::options().write(true).open(file) {
+        Ok(_) => return Ok(format!("through {file}")),
+        Err(error) => error,
+    };
+    Err(match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => Missing::new(
+            format!("there is no {file}"),
             "mount debugfs (`mount -t debugfs nodev /sys/kernel/debug`) on a kernel with CONFIG_DEBUG_FS and transparent \
              huge pages; paging out splits as well",
-        )),
-        Err(Errno::ACCESS | Errno::PERM) => Err(Missing::new(
-            format!("{FILE} may be written by root alone"),
+        ),
+        Some(Errno::PERM) if root => Missing::new(
+            format!("kernel lockdown forbids to write to {file}"),
+            "boot with lockdown=none; paging out splits as well",
+        ),
+        Some(Errno::ACCESS | Errno::PERM) => Missing::new(
+            format!("{file} may be written by root alone"),
             "run as root, without kernel lockdown",
-        )),
-        Err(errno) => Err(Missing::new(format!("{FILE}: {errno}"), "run as root, without kernel lockdown")),
-    }
+        ),
+        _ => Missing::new(format!("{file}: {error}"), "run as root, without kernel lockdown"),
+    })
 }
 
 pub(super) fn migrate(facts: &KernelFacts, trial: &io::Result<Trial>) -> Finding {
@@ -123,5 +133,22 @@ pub(super) fn other_users(facts: &KernelFacts) -> Finding {
             "only processes of the same user, and of those none that changed its user or forbade core dumps",
             "run as root, or with CAP_SYS_PTRACE",
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_splits_huge_pages_is_opened_not_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("split_huge_pages");
+        let of = |root| split_by(file.to_str().unwrap(), root);
+        assert!(of(true).is_err_and(|missing| missing.reason.starts_with("there is no /")));
+        std::fs::write(&file, "").unwrap();
+        assert!(of(true).is_ok());
+        // What may be written by its mode, and is refused nonetheless: here since it is a directory.
+        assert!(split_by(dir.path().to_str().unwrap(), true).is_err());
     }
 }

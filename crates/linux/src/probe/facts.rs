@@ -4,6 +4,7 @@ use crate::proc_file::{parse_number, read_text};
 use crate::targets::mounted_cgroup_versions;
 use rustix::thread::{CapabilitySet, capabilities};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// What is known of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +29,7 @@ pub struct KernelFacts {
     pub cgroup: String,
     /// NUMA nodes with memory.
     pub numa_nodes: u32,
-    /// Kernel lockdown: `none`, `integrity` or `confidentiality`.
+    /// Kernel lockdown: `none`, `integrity` or `confidentiality`; `unknown` where securityfs is not mounted.
     pub lockdown: String,
     /// Effective user id.
     pub uid: u32,
@@ -75,11 +76,7 @@ impl KernelFacts {
             .to_owned(),
             numa_nodes: count_list(&read_text("/sys/devices/system/node/has_memory").unwrap_or_default())
                 .max(1),
-            // Kernels without the lockdown module lock nothing down.
-            lockdown: read_text("/sys/kernel/security/lockdown")
-                .ok()
-                .and_then(|text| selected(&text))
-                .unwrap_or_else(|| "none".to_owned()),
+            lockdown: lockdown(Path::new("/sys/kernel/security")),
             uid: rustix::process::geteuid().as_raw(),
             capabilities: CAPABILITIES
                 .iter()
@@ -107,6 +104,14 @@ impl KernelFacts {
 /// Whether the user's capabilities count for the whole machine.
 pub(crate) fn is_initial_user_namespace() -> bool {
     read_text("/proc/self/uid_map").is_ok_and(|map| covers_all_users(&map))
+}
+
+/// The mode of kernel lockdown. Kernels without that module lock nothing down, and have other files of securityfs; where it is
+/// not mounted nothing is known.
+fn lockdown(securityfs: &Path) -> String {
+    let mode = read_text(securityfs.join("lockdown")).ok().and_then(|text| selected(&text));
+    let mounted = std::fs::read_dir(securityfs).is_ok_and(|mut files| files.next().is_some());
+    mode.unwrap_or_else(|| if mounted { "none" } else { "unknown" }.to_owned())
 }
 
 /// The word in brackets of a file such as `always [madvise] never`.
@@ -157,6 +162,18 @@ mod tests {
         assert_eq!(count_list("3-1,x,,0-4294967295"), 0);
         assert!(covers_all_users("         0          0 4294967295\n"));
         assert!(!covers_all_users("0 1000 1\n"));
+    }
+
+    #[test]
+    fn lockdown_is_unknown_where_nothing_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        assert_eq!(lockdown(&dir.path().join("none")), "unknown");
+        assert_eq!(lockdown(dir.path()), "unknown");
+        write("lsm", "capability");
+        assert_eq!(lockdown(dir.path()), "none");
+        write("lockdown", "none [integrity] confidentiality\n");
+        assert_eq!(lockdown(dir.path()), "integrity");
     }
 
     #[test]

@@ -119,6 +119,20 @@ impl Pte {
     /// Clears ranges in no more blocks than one run reads. False if the target cannot be reached.
     fn clear_some(&mut self, id: TargetId, ranges: &mut [RangeClear]) -> bool {
         let Some((plans, mut entries)) = self.plan(id, ranges) else { return false };
+        let are_young = |at: &Range<usize>| {
+            let present = entries.get(at.clone()).unwrap_or_default().iter().filter(|e| is_mapped(**e));
+            let (young, all) = present.fold((0, 0), |(young, all), entry| {
+                (young + usize::from(entry & bit::ACCESSED != 0), all + 1)
+            });
+            2 * young >= all
+        };
+        for (range, plan) in ranges.iter_mut().zip(&plans) {
+            range.flushed = match plan {
+                Plan::Huge { young } => *young,
+                Plan::Pages(at) => are_young(at),
+                Plan::Unknown | Plan::Absent | Plan::Unclearable => false,
+            };
+        }
         let mapped: Vec<u64> = entries.iter().filter(|e| is_mapped(**e)).copied().collect();
         let pfns: Vec<u64> = mapped.iter().map(|entry| self.walker.pfn(*entry, PAGE_SIZE)).collect();
         let folios = self.folios(&pfns);
@@ -141,10 +155,10 @@ impl Pte {
                 Plan::Unknown => {}
                 Plan::Absent => range.cleared = Cleared::Done,
                 Plan::Unclearable => range.cleared = Cleared::Refused,
-                Plan::Huge if range.range.size() == BLOCK_SIZE => {
+                Plan::Huge { .. } if range.range.size() == BLOCK_SIZE => {
                     advised.push((range.range.start, BLOCK_SIZE))
                 }
-                Plan::Huge => range.cleared = Cleared::WouldSplit,
+                Plan::Huge { .. } => range.cleared = Cleared::WouldSplit,
                 Plan::Pages(at) => {
                     let pages = pages.get(at).unwrap_or_default();
                     self.cut(id, range.range.start, pages, &mut advised);
@@ -196,7 +210,10 @@ impl Pte {
                     entries.extend_from_slice(table.get(pages_of(range.range)).unwrap_or_default());
                     Plan::Pages(first..entries.len())
                 })),
-                Found::Leaf { size: BLOCK_SIZE, .. } => plans.extend(ranges.iter().map(|_| Plan::Huge)),
+                Found::Leaf { size: BLOCK_SIZE, entry, .. } => {
+                    let young = entry & bit::ACCESSED != 0;
+                    plans.extend(ranges.iter().map(|_| Plan::Huge { young }));
+                }
                 Found::Leaf { .. } => plans.extend(ranges.iter().map(|_| Plan::Unclearable)),
                 Found::Absent => plans.extend(ranges.iter().map(|_| Plan::Absent)),
                 Found::Unknown => plans.extend(ranges.iter().map(|_| Plan::Unknown)),
@@ -400,7 +417,7 @@ enum Plan {
     Unknown,
     Absent,
     Unclearable,
-    Huge,
+    Huge { young: bool },
     Pages(Range<usize>),
 }
 

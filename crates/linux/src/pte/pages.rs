@@ -143,7 +143,7 @@ fn joined(mut ranges: Vec<AddrRange>) -> Vec<RangeClear> {
             continue;
         }
         last_is_small = small;
-        joined.push(RangeClear { range, cleared: Cleared::NotDone });
+        joined.push(RangeClear::of(range));
     }
     joined
 }

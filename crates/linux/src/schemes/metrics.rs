@@ -17,6 +17,10 @@ pub struct SystemMetrics {
     meminfo: Option<(u64, String)>,
 }
 
+/// Files of a cgroup: pressure, of version 2 alone, and memory by node, of the hierarchy that has the memory controller.
+const PRESSURE: &str = "memory.pressure";
+const BY_NODE: &str = "memory.numa_stat";
+
 /// How long what was read holds.
 const FRESH_NS: u64 = 100_000_000;
 
@@ -57,7 +61,7 @@ impl SystemMetrics {
     fn pressure_of(&mut self, cgroup: Option<&str>) -> Option<(f64, u64)> {
         let path = match cgroup {
             None => PathBuf::from("/proc/pressure/memory"),
-            Some(name) => Cgroup::find(name).ok()?.directory().join("memory.pressure"),
+            Some(name) => Cgroup::find_with(name, PRESSURE).ok()?.directory().join(PRESSURE),
         };
         self.pressure(path)
     }
@@ -140,8 +144,8 @@ fn node_memory(node: u32) -> Option<(u64, u64)> {
 
 /// Bytes that a memory cgroup has on the LRU lists of a node.
 fn group_on_node(cgroup: &str, node: u32) -> Option<u64> {
-    let group = Cgroup::find(cgroup).ok()?;
-    let text = read_text(group.directory().join("memory.numa_stat")).ok()?;
+    let group = Cgroup::find_with(cgroup, BY_NODE).ok()?;
+    let text = read_text(group.directory().join(BY_NODE)).ok()?;
     on_node(&text, node, group.version())
 }
 

@@ -3,10 +3,12 @@
 //! An [`Engine`] is called in the sampling loop, by the source that has the regions. Everybody else asks it through the same
 //! lock for what it did, or gives it other rules; it is held for the copying of a few numbers.
 
+mod counters;
 mod metrics;
 pub mod preflight;
 mod speed;
 
+pub use counters::KernelCounters;
 pub use metrics::SystemMetrics;
 pub use speed::pageout_throughput;
 

@@ -176,8 +176,14 @@ fn check_swap(report: &Report, add: Add<'_>) {
         add(Severity::Warning, reason.to_owned(), missing.remedy.as_deref().unwrap_or_default());
     } else if facts.swap_free < LITTLE_SWAP.1 || facts.swap_free < facts.swap_total / 100 * LITTLE_SWAP.0 {
         let mib = |bytes: u64| bytes >> 20;
+        // A small one that is empty is not full.
+        let how = if facts.swap_free > facts.swap_total / 2 {
+            "there is little swap"
+        } else {
+            "swap is almost full"
+        };
         let what = format!(
-            "swap is almost full ({} of {} MiB are free): anonymous memory soon stays",
+            "{how} ({} of {} MiB are free): anonymous memory soon stays",
             mib(facts.swap_free),
             mib(facts.swap_total)
         );

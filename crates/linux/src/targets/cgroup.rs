@@ -76,10 +76,19 @@ impl Cgroup {
     /// # Errors
     /// When there is no such group, or none at all.
     pub fn find(name: &str) -> Result<Self, CgroupError> {
-        Self::find_in(&mounted()?, name)
+        Self::find_in(&mounted()?, name, None)
     }
 
-    fn find_in(hierarchies: &[Hierarchy], name: &str) -> Result<Self, CgroupError> {
+    /// Finds a group as [`Self::find`] does, among those that have the file `file`. Where versions 1 and 2 are both mounted,
+    /// a group often stands in both by the same path, and each has only some of a group's files.
+    ///
+    /// # Errors
+    /// When there is no such group with that file.
+    pub fn find_with(name: &str, file: &str) -> Result<Self, CgroupError> {
+        Self::find_in(&mounted()?, name, Some(file))
+    }
+
+    fn find_in(hierarchies: &[Hierarchy], name: &str, file: Option<&str>) -> Result<Self, CgroupError> {
         let name = name.trim();
         if hierarchies.is_empty() {
             return Err(CgroupError::NotMounted { name: name.to_owned() });
@@ -103,7 +112,9 @@ impl Cgroup {
             }
         }
         // Nothing named would be everything: the root group.
-        candidates.retain(|group| !path.is_empty() && group.exists());
+        candidates.retain(|group| {
+            !path.is_empty() && group.exists() && file.is_none_or(|file| group.directory.join(file).is_file())
+        });
         let populated = candidates.iter().position(|group| group.members().is_ok_and(|m| !m.is_empty()));
         let found = candidates.into_iter().nth(populated.unwrap_or(0));
         found.ok_or_else(|| CgroupError::NotFound {

@@ -234,6 +234,9 @@ pub fn compare(a: Vec<(String, Profile)>, b: Vec<(String, Profile)>, options: &D
     }
 }
 
+/// What is said of a figure that has not changed.
+const NONE: &str = "no significant difference";
+
 fn verdict(total: &DiffRow, rows: &[DiffRow]) -> String {
     let mut parts = Vec::new();
     if total.working_set.significant {
@@ -257,7 +260,7 @@ fn verdict(total: &DiffRow, rows: &[DiffRow]) -> String {
         return format!("unclear, no significant difference: all of it {}", total.working_set.verdict);
     }
     match rows.iter().filter(|row| row.working_set.outcome == Outcome::Unclear).count() {
-        0 => "no significant difference".to_owned(),
+        0 => total.working_set.none(),
         n => format!("unclear, no significant difference: whether the working set of {} differs", number(n)),
     }
 }
@@ -425,14 +428,19 @@ impl Change {
         // A share of the larger, so that it does not matter which side is which.
         let small = (a - b).abs() < least / (1.0 + least) * a.max(b);
         let same = |verdict: &str| (Outcome::Same, verdict.to_owned());
+        let blind = detectable.filter(|share| *share > BLIND * least);
         let (outcome, verdict) = match found {
             None => same("too little to compare"),
-            Some(_) if small => same("no significant difference"),
-            Some((p, _)) if p >= level => match detectable {
-                Some(share) if share > BLIND * least => {
+            // Nothing seems to have changed; how much might have all the same is said with it.
+            Some(_) if small => match blind {
+                Some(share) => same(&format!("{NONE} (noise hides what is below {})", percent(share))),
+                None => same(NONE),
+            },
+            Some((p, _)) if p >= level => match blind {
+                Some(share) => {
                     (Outcome::Unclear, format!("unclear: noise hides what is below {}", percent(share)))
                 }
-                _ => same("no significant difference"),
+                None => same(NONE),
             },
             Some((p, _)) => match say(change) {
                 Ok(verdict) => (Outcome::Different, format!("{verdict} ({})", p_text(p))),
@@ -441,6 +449,13 @@ impl Change {
         };
         let significant = outcome == Outcome::Different;
         Self { a, b, change, p: found.map(|f| f.0), detectable, significant, outcome, verdict }
+    }
+}
+
+impl Change {
+    /// That there is no difference: with what noise may hide, where that is much.
+    pub(crate) fn none(&self) -> String {
+        if self.verdict.starts_with(NONE) { self.verdict.clone() } else { NONE.to_owned() }
     }
 }
 

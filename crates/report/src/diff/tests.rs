@@ -269,8 +269,18 @@ fn what_noise_or_the_unknown_hides_is_unclear_and_not_the_same() {
     );
     assert_eq!(wild.outcome, Outcome::Unclear, "{}", wild.verdict);
     assert!(wild.total.working_set.detectable.unwrap() > 0.3);
+    // Where they have the same mean by chance, that says no more.
+    let chance = diff(
+        vec![recording(1, 24.0, 2), recording(2, 40.0, 2)],
+        vec![recording(4, 24.0, 2), recording(5, 40.0, 2)],
+    );
+    assert_eq!(chance.outcome, Outcome::Same);
+    assert!(chance.verdict.starts_with("no significant difference (noise hides"), "{}", chance.verdict);
+    let mut text = Vec::new();
+    write_text(&chance, 80, &mut text).unwrap();
+    assert!(String::from_utf8(text).unwrap().matches("noise hides what is below").count() >= 2);
     let same = diff(vec![recording(1, 32.0, 2)], vec![recording(2, 32.0, 2)]);
-    assert_eq!(same.outcome, Outcome::Same);
+    assert_eq!((same.outcome, &*same.verdict), (Outcome::Same, "no significant difference"));
     assert_eq!(serde_json::to_value(&same).unwrap()["outcome"], "same");
 }
 

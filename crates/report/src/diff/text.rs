@@ -101,7 +101,7 @@ fn line(row: &DiffRow, title: &str, (name, width): (usize, usize), out: &mut imp
         };
     }
     if verdict.is_empty() {
-        "no significant difference".clone_into(&mut verdict);
+        verdict = ws.none();
     }
     let figures = format!("{:>11} {:>11} {change:>9}", size(ws.a), size(ws.b));
     match name {

@@ -22,7 +22,7 @@ use isotherm_linux::actions::{Acting, Audit};
 use isotherm_linux::probe;
 use isotherm_linux::process::Process;
 use isotherm_linux::schemes::preflight::{Severity, check};
-use isotherm_linux::schemes::{Engine, Rule, SharedEngine, lock};
+use isotherm_linux::schemes::{Engine, KernelCounters, Rule, SharedEngine, lock};
 use isotherm_linux::targets::{Cgroup, HeldCommand};
 use isotherm_linux::{Ended, FeedLimits, Session, SessionOptions, monotonic_ns};
 use isotherm_record::End;
@@ -216,8 +216,9 @@ fn apply(
         notify: Arc::clone(&notify),
         beats: Arc::clone(&beats),
         started: Instant::now(),
+        counted: KernelCounters::read(),
     };
-    let (started, hears) = (show.started, Arc::clone(&stop));
+    let (counted, started, hears) = (show.counted, show.started, Arc::clone(&stop));
     let show = std::thread::Builder::new().name("isotherm-show".into()).spawn(move || show.run(&hears))?;
 
     let ends = || {
@@ -237,8 +238,12 @@ fn apply(
     over.store(true, Ordering::Relaxed);
     joined(show);
     joined(listener);
-    let standing =
-        show::Standing { elapsed: started.elapsed(), acting: lock(&engine).cpu(), ..heard.standing() };
+    let standing = show::Standing {
+        elapsed: started.elapsed(),
+        acting: lock(&engine).cpu(),
+        kernel: show::counted_since(counted),
+        ..heard.standing()
+    };
     last_words(&args, &standing, &engine);
     drop((engine, inputs));
     if let Some(log) = log {
@@ -282,7 +287,8 @@ fn apply(
 /// The table at the end.
 fn last_words(args: &ApplyArgs, standing: &table::Standing, engine: &SharedEngine) {
     let mut text = table::head(standing) + "\n";
-    for line in table::table(&lock(engine).report()) {
+    let reports = lock(engine).report();
+    for line in table::table(&reports).into_iter().chain(table::machine(standing, &reports)) {
         text.push_str(&line);
         text.push('\n');
     }

@@ -5,14 +5,14 @@ use super::inputs::Inputs;
 use super::notify::Notify;
 use super::rules::{self, Changes};
 pub use super::table::Standing;
-use super::table::{head, lines, table};
+use super::table::{head, lines, machine, table};
 use crate::args::ApplyArgs;
 use crate::stop::Stop;
 use crate::terminal;
 use isotherm_damon::{Attrs, TargetId};
 use isotherm_linux::process::Process;
 use isotherm_linux::schemes::preflight::{Severity, check};
-use isotherm_linux::schemes::{SharedEngine, lock};
+use isotherm_linux::schemes::{KernelCounters, SharedEngine, lock};
 use isotherm_linux::targets::EndReason;
 use isotherm_linux::{Cost, Observer, Refusals, probe};
 use isotherm_report::units::counted;
@@ -20,6 +20,9 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Of a shorter time the share of CPU time says nothing.
+const LEAST_WALL_NS: u64 = 100_000_000;
 
 /// What the session tells of its targets and costs.
 #[derive(Clone, Default)]
@@ -51,7 +54,10 @@ impl Observer for Heard {
 
     fn cost(&mut self, cost: &Cost) {
         self.with(|standing| {
-            standing.monitor = cost.cpu_ns as f64 / cost.wall_ns.max(1) as f64;
+            // What starting took is no share of the moment that a session of no targets lasts.
+            if cost.wall_ns >= LEAST_WALL_NS {
+                standing.monitor = Some(cost.cpu_ns as f64 / cost.wall_ns as f64);
+            }
             // Of targets that are all gone nothing is known.
             if standing.targets > 0 && cost.resident_pages > 0 {
                 let now = cost.resident_pages * rustix::param::page_size() as u64;
@@ -78,6 +84,13 @@ pub struct Show {
     /// Goes on as long as the session does.
     pub beats: Arc<AtomicU64>,
     pub started: Instant,
+    /// The kernel's counters at the start.
+    pub counted: Option<KernelCounters>,
+}
+
+/// What the kernel counted since `before`.
+pub fn counted_since(before: Option<KernelCounters>) -> Option<KernelCounters> {
+    Some(KernelCounters::read()?.since(before?))
 }
 
 /// How often it is looked whether there is something to do.
@@ -136,7 +149,8 @@ impl Show {
 
     fn standing(&self) -> Standing {
         let acting = lock(&self.engine).cpu();
-        Standing { elapsed: self.started.elapsed(), acting, ..self.heard.standing() }
+        let kernel = counted_since(self.counted);
+        Standing { elapsed: self.started.elapsed(), acting, kernel, ..self.heard.standing() }
     }
 
     fn draw(&self, first: bool) {
@@ -145,6 +159,7 @@ impl Show {
         let reports = lock(&self.engine).report();
         let mut lines = vec![head(&standing), String::new()];
         lines.extend(table(&reports));
+        lines.extend(machine(&standing, &reports));
         lines.push(String::new());
         lines.push("Ctrl-C ends it; SIGHUP reads the schemes again".into());
         lines.truncate(rows.unwrap_or(usize::MAX).saturating_sub(1));
@@ -160,8 +175,9 @@ impl Show {
     }
 
     fn tell(&self, to_stdout: bool) {
-        let mut text = head(&self.standing()) + "\n";
-        for line in lines(&lock(&self.engine).report()) {
+        let (standing, reports) = (self.standing(), lock(&self.engine).report());
+        let mut text = head(&standing) + "\n";
+        for line in lines(&reports).into_iter().chain(machine(&standing, &reports)) {
             text.push_str("  ");
             text.push_str(&line);
             text.push('\n');

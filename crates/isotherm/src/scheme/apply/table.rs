@@ -1,7 +1,7 @@
 //! What schemes did, for people.
 
-use isotherm_damon::schemes::Status;
-use isotherm_linux::schemes::{Halt, SchemeReport};
+use isotherm_damon::schemes::{Action, Latencies, Status};
+use isotherm_linux::schemes::{Halt, KernelCounters, SchemeReport};
 use isotherm_report::units::{counted, format_size, format_time};
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,10 +14,12 @@ pub struct Standing {
     pub targets: usize,
     /// Resident bytes of all targets: the most there were, and now.
     pub resident: Option<(u64, u64)>,
-    /// Share of one CPU that monitoring takes, in the last second.
-    pub monitor: f64,
+    /// Share of one CPU that monitoring takes, in the last second; `None` before that was measured.
+    pub monitor: Option<f64>,
     /// CPU time that acting took in all.
     pub acting: Duration,
+    /// What the kernel counted since the start, of the whole machine.
+    pub kernel: Option<KernelCounters>,
 }
 
 /// Why a scheme does not act, or that it does.
@@ -29,7 +31,17 @@ fn status(report: &SchemeReport) -> String {
         (None, Status::Active | Status::Suspended) => "active".into(),
         (None, Status::Watermarks) => "off by its watermarks".into(),
         (None, Status::Snapshots) => "done: as many snapshots as asked for".into(),
+        (None, Status::Goals) => "waits: no goal can be read".into(),
     }
+}
+
+/// How long a call took: half of them, and 99 of 100.
+fn latency(latencies: &Latencies) -> String {
+    if latencies.count() == 0 {
+        return "-".into();
+    }
+    let of = |percent| format_time(latencies.percentile(percent));
+    format!("{}, {}", of(50), of(99))
 }
 
 fn refaults(report: &SchemeReport) -> String {
@@ -49,9 +61,22 @@ pub fn head(standing: &Standing) -> String {
         let _ = write!(text, "  resident {} (most {})", format_size(now), format_size(most));
     }
     let acting = u64::try_from(standing.acting.as_nanos()).unwrap_or(u64::MAX);
-    let monitor = standing.monitor * 100.0;
-    let _ = write!(text, "  monitoring {monitor:.1} % of a CPU  acting {} of CPU time", format_time(acting));
+    let monitor = standing.monitor.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0));
+    let _ = write!(text, "  monitoring {monitor} of a CPU  acting {} of CPU time", format_time(acting));
     text
+}
+
+/// What the kernel counted, where a scheme pages out: not of the targets alone.
+pub fn machine(standing: &Standing, reports: &[SchemeReport]) -> Option<String> {
+    let counted = standing.kernel?;
+    reports.iter().any(|report| report.scheme.action == Action::Pageout).then(|| {
+        format!(
+            "all of the machine, as the kernel counts: {} to swap, {} from swap, {} of files read again",
+            format_size(counted.swapped_out),
+            format_size(counted.swapped_in),
+            format_size(counted.file_refaults),
+        )
+    })
 }
 
 /// A line a scheme, without a table around.
@@ -77,15 +102,32 @@ pub fn lines(reports: &[SchemeReport]) -> Vec<String> {
 }
 
 fn left(report: &SchemeReport) -> String {
-    let reasons: Vec<String> =
+    let mut reasons: Vec<String> =
         report.left.iter().map(|(reason, bytes)| format!("{} {reason}", format_size(bytes))).collect();
-    if reasons.is_empty() { String::new() } else { format!(", left alone {}", reasons.join(", ")) }
+    if report.stats.sz_refused > 0 {
+        reasons.push(format!("{} of processes that were gone or new", format_size(report.stats.sz_refused)));
+    }
+    // The same memory is met with in pass after pass.
+    if reasons.is_empty() {
+        String::new()
+    } else {
+        format!(", left alone, sum of all passes: {}", reasons.join(", "))
+    }
 }
 
 /// A table of all schemes, with what they left alone below.
 pub fn table(reports: &[SchemeReport]) -> Vec<String> {
     let heads = [
-        "scheme", "tried", "applied", "regions", "unknown", "refaults", "quota", "full", "latency", "status",
+        "scheme",
+        "tried",
+        "applied",
+        "regions",
+        "unknown",
+        "refaults",
+        "quota",
+        "full",
+        "latency 50, 99 %",
+        "status",
     ];
     let mut rows: Vec<Vec<String>> = vec![heads.iter().map(|&head| head.to_owned()).collect()];
     for report in reports {
@@ -100,7 +142,7 @@ pub fn table(reports: &[SchemeReport]) -> Vec<String> {
             refaults(report),
             quota,
             stats.qt_exceeds.to_string(),
-            format_time(stats.latencies.percentile(50)),
+            latency(&stats.latencies),
             status(report),
         ]);
     }
@@ -120,8 +162,50 @@ pub fn table(reports: &[SchemeReport]) -> Vec<String> {
             cells.collect::<Vec<_>>().join("  ")
         })
         .collect();
-    for report in reports.iter().filter(|report| report.left.total() > 0) {
+    for report in reports.iter().filter(|report| report.left.total() > 0 || report.stats.sz_refused > 0) {
         lines.push(format!("{}{}", report.name, left(report).replacen(", ", ": ", 1)));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_damon::schemes::{AccessPattern, Scheme, Stats};
+    use isotherm_linux::actions::{LeftAlone, Refaults};
+
+    fn report(status: Status, action: Action) -> SchemeReport {
+        SchemeReport {
+            name: "idle".into(),
+            scheme: Scheme::new(AccessPattern::ANY, action),
+            stats: Stats { sz_tried: 3 << 20, sz_refused: 1 << 20, ..Stats::default() },
+            status,
+            halt: None,
+            effective_bytes: 0,
+            left: LeftAlone::default(),
+            refaults: Refaults::default(),
+            suspensions: 0,
+        }
+    }
+
+    #[test]
+    fn why_a_scheme_waits_and_what_it_could_not_reach_is_said() {
+        let waits = report(Status::Goals, Action::Pageout);
+        let line = lines(std::slice::from_ref(&waits)).remove(0);
+        assert!(line.starts_with("idle: waits: no goal can be read, tried 3.0 MiB"), "{line}");
+        assert!(line.ends_with("1.0 MiB of processes that were gone or new"), "{line}");
+        let table = table(&[waits]).join("\n");
+        assert!(table.contains("no goal can be read") && table.contains("gone or new"), "{table}");
+    }
+
+    #[test]
+    fn the_kernels_counters_stand_where_something_is_paged_out() {
+        let counted = KernelCounters { swapped_out: 2 << 20, swapped_in: 4096, file_refaults: 0 };
+        let standing = Standing { kernel: Some(counted), ..Standing::default() };
+        let line = machine(&standing, &[report(Status::Active, Action::Pageout)]).unwrap();
+        assert!(line.ends_with("2.0 MiB to swap, 4.0 KiB from swap, 0 B of files read again"), "{line}");
+        assert_eq!(machine(&standing, &[report(Status::Active, Action::Cold)]), None);
+        // A share of a CPU that was not measured yet is none.
+        assert!(head(&standing).contains("monitoring - of a CPU"), "{}", head(&standing));
+    }
 }

@@ -51,6 +51,9 @@ fn what_swap_there_is_is_said_before() {
     assert_eq!(none, [(Severity::Warning, "scheme pageout: no swap; add swap".to_owned())]);
     let full = found(&pageout, &machine(4 * gib, gib / 4));
     assert!(full.len() == 1 && full[0].1.contains("256 of 4096 MiB are free"), "{full:?}");
+    assert!(full[0].1.contains("almost full"), "{full:?}");
+    let small = found(&pageout, &machine(63 << 20, 63 << 20));
+    assert!(small.len() == 1 && small[0].1.contains("there is little swap (63 of 63 MiB"), "{small:?}");
     // Who leaves anonymous memory alone needs no swap.
     let mut files = pageout.clone();
     files[0].scheme.filters = Filters { core: vec![], ops: vec![Filter::reject(PageKind::Anon)] };

@@ -49,7 +49,7 @@ fn a_group_is_found_by_each_of_its_names() {
     group(&cpu.join("only/cpu"), "30\n");
     let hierarchies =
         [hierarchy(&cpu, &["cpu", "cpuacct"]), hierarchy(&memory, &["memory"]), hierarchy(&v2, &[])];
-    let directory = |name: &str| Cgroup::find_in(&hierarchies, name).unwrap().directory;
+    let directory = |name: &str| Cgroup::find_in(&hierarchies, name, None).unwrap().directory;
 
     let service = v2.join("system.slice/db.service");
     for name in ["system.slice/db.service", "/system.slice/db.service", "0::/system.slice/db.service"] {
@@ -60,13 +60,13 @@ fn a_group_is_found_by_each_of_its_names() {
     assert_eq!(directory("docker/box"), memory.join("docker/box"));
     assert_eq!(directory("7:cpu,cpuacct:/docker/box"), cpu.join("docker/box"));
     assert_eq!(directory("/only/cpu"), cpu.join("only/cpu"));
-    assert_eq!(Cgroup::find_in(&hierarchies, "only/cpu").unwrap().version(), 1);
+    assert_eq!(Cgroup::find_in(&hierarchies, "only/cpu", None).unwrap().version(), 1);
 
     for name in ["none", "/none", "", "0::/docker/box", "../../etc", "/proc"] {
-        let error = Cgroup::find_in(&hierarchies, name);
+        let error = Cgroup::find_in(&hierarchies, name, None);
         assert!(matches!(error, Err(CgroupError::NotFound { .. })), "{name:?}: {error:?}");
     }
-    assert!(matches!(Cgroup::find_in(&[], "x"), Err(CgroupError::NotMounted { .. })));
+    assert!(matches!(Cgroup::find_in(&[], "x", None), Err(CgroupError::NotMounted { .. })));
 }
 
 #[test]
@@ -77,9 +77,17 @@ fn of_several_hierarchies_the_one_with_processes_counts() {
     group(&v2.join("job"), "");
     group(&memory.join("job"), "5\n");
     let hierarchies = [hierarchy(&memory, &["memory"]), hierarchy(&v2, &[])];
-    assert_eq!(Cgroup::find_in(&hierarchies, "job").unwrap().directory, memory.join("job"));
+    assert_eq!(Cgroup::find_in(&hierarchies, "job", None).unwrap().directory, memory.join("job"));
+    // A file that only one of them has decides.
+    write(memory.join("job/memory.stat"), "anon 0\n").unwrap();
+    write(v2.join("job/memory.pressure"), "some\n").unwrap();
+    for (file, directory) in [("memory.stat", &memory), ("memory.pressure", &v2)] {
+        let found = Cgroup::find_in(&hierarchies, "job", Some(file)).unwrap();
+        assert_eq!(found.directory, directory.join("job"), "{file}");
+    }
+    assert!(Cgroup::find_in(&hierarchies, "job", Some("memory.numa_stat")).is_err());
     write(memory.join("job/cgroup.procs"), "").unwrap();
-    assert_eq!(Cgroup::find_in(&hierarchies, "job").unwrap().directory, v2.join("job"));
+    assert_eq!(Cgroup::find_in(&hierarchies, "job", None).unwrap().directory, v2.join("job"));
 }
 
 #[test]
