@@ -90,27 +90,28 @@ impl Cells {
 }
 
 impl Contents for Cells {
-    fn unmap(&self, range: Range<u64>) {
+    fn unmap(&self, _: &Held, _: &mut dyn Iterator<Item = VmaInfo>, range: Range<u64>, _: Range<u64>) {
         self.write(range);
     }
 
-    fn zap(&self, range: Range<u64>) {
-        self.write(range);
+    fn zap(&self, _: &Held, vma: &VmaInfo) {
+        self.write(vma.range());
     }
 
-    fn protect(&self, range: Range<u64>, _: VmFlags) {
-        self.write(range);
+    fn protect(&self, _: &Held, vma: &VmaInfo) {
+        self.write(vma.range());
     }
 
-    fn relocate(&self, range: Range<u64>, to: u64) -> Result<(), Error> {
+    fn relocate(&self, _: &Held, vma: &VmaInfo, to: u64) -> Result<(), Error> {
+        let range = vma.range();
         let length = range.end - range.start;
         self.write(range);
         self.write(to..to + length);
         Ok(())
     }
 
-    fn copy(&self, range: Range<u64>, _: VmFlags, _: &mut Self) -> Result<(), Error> {
-        self.write(range);
+    fn copy(&self, _: &Held, vmas: &mut dyn Iterator<Item = VmaInfo>, _: &mut Self) -> Result<(), Error> {
+        vmas.for_each(|vma| self.write(vma.range()));
         Ok(())
     }
 }

@@ -79,10 +79,9 @@ impl PageMeta {
     /// Makes a page a table, unlocked; `None` if it is in use already, as a tail of a folio is.
     ///
     /// # Safety
-    /// The page is allocated and the caller alone owns it. [`TableMeta::end`] is called before it is freed. The duties of
-    /// [`table`](Self::table) hold for what is returned.
+    /// The page is allocated and the caller alone owns it. [`TableMeta::end`] is called before it is freed.
     #[inline]
-    pub unsafe fn make_table(&self) -> Option<&TableMeta> {
+    pub(crate) unsafe fn make_table(&self) -> Option<&TableMeta> {
         let info = self.load();
         if info.kind() != Kind::Unused {
             return None;
@@ -97,10 +96,6 @@ impl PageMeta {
     ///
     /// # Safety
     /// The page is a table, or was one that is unlinked and not reused yet, for as long as the reference is used.
-    ///
-    /// What [`TableMeta`] does is safe to call and not safe to call wrongly, so its protocol is a duty as well: only the
-    /// lock's holder unlocks it, changes the sequence, and says a progression, which is what the entries are; only who has
-    /// unlinked the table, or ended its tree, ends it.
     #[inline(always)]
     #[must_use]
     pub unsafe fn table(&self) -> &TableMeta {

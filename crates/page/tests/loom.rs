@@ -51,6 +51,16 @@ impl Machine {
         unsafe { Folio::new(self, OwnedBlock::new(block), FolioKind::Anon) }.unwrap()
     }
 
+    /// Makes frame 0 a table.
+    fn table(&self) -> &TableMeta {
+        let block = Block::new(Frame(0), Order::BASE);
+        // SAFETY: the page is free, and nobody else takes it.
+        let unused = unsafe { Unique::new(self, OwnedBlock::new(block)) };
+        let _linked = unused.into_table().unwrap().into_raw();
+        // SAFETY: it is a table.
+        unsafe { self.metas[0].table() }
+    }
+
     /// Looks at what a frame holds, if there is a folio to refer to.
     fn look(&self, frame: Frame) -> Option<u64> {
         let folio = Folio::get(self, frame).ok()?;
@@ -233,8 +243,9 @@ fn a_stale_look_changes_no_table() {
             // Unless the other thread has a reference still.
             let freed = other.freed.load(Ordering::Acquire) == 1;
             if freed {
-                // SAFETY: the page is free, and nobody else takes it.
-                unsafe { other.metas[0].make_table() }.unwrap().set_progression(0x1001);
+                let table = other.table();
+                // SAFETY: there are no entries.
+                unsafe { table.try_lock().unwrap().remember(0x1001) };
             }
             freed
         });
@@ -252,28 +263,25 @@ fn a_stale_look_changes_no_table() {
 fn a_table_is_one_threads_at_a_time() {
     loom::model(|| {
         let machine = Machine::new();
-        // SAFETY: the page is this model's.
-        let before = unsafe { machine.metas[0].make_table() }.unwrap().sequence();
+        let before = machine.table().try_lock().unwrap().sequence();
         let change = |machine: &Machine| {
             // SAFETY: it is a table.
             let table = unsafe { machine.metas[0].table() };
-            loop {
+            let guard = loop {
                 match table.try_lock() {
-                    Ok(()) => break,
+                    Ok(guard) => break guard,
                     Err(NotLocked::Held) => thread::yield_now(),
                     Err(NotLocked::Stale) => return false,
                 }
-            }
-            table.change();
+            };
+            guard.count_change();
             // SAFETY: under the lock; loom checks that nobody else is there.
             let last = machine.contents[0].with_mut(|page| unsafe {
                 *page += 1;
                 *page == 3
             });
             if last {
-                table.unlock_stale()
-            } else {
-                table.unlock()
+                guard.unlink();
             }
             true
         };
@@ -282,7 +290,8 @@ fn a_table_is_one_threads_at_a_time() {
         assert!(change(&machine));
         assert!(there.join().unwrap());
         assert!(!change(&machine), "the second unlinked it");
-        // SAFETY: as above.
-        assert_eq!(unsafe { machine.metas[0].table() }.sequence(), before + 2);
+        // SAFETY: it is in no tree.
+        unsafe { machine.metas[0].table().end() };
+        assert!(machine.table().try_lock().unwrap().sequence() > before + 2);
     });
 }
