@@ -77,7 +77,7 @@ if wanted trixie; then
 	guest "6.12 unprivileged" trixie unprivileged.sh remap mthp
 	guest "6.12 fork" trixie lab-fork.sh yes
 	guest "6.12 schemes" trixie schemes.sh
-	guest "6.12 schemes, kinds of memory" --nodes 2 trixie schemes-kinds.sh
+	guest "6.12 schemes by kinds of memory" --nodes 2 trixie schemes-kinds.sh
 fi
 if wanted sid; then
 	# Fetched apart from booting it: what cannot be had is skipped, a kernel that does not boot is a failure.

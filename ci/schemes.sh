@@ -32,6 +32,7 @@ while [ $# -gt 0 ]; do
 		shift 2
 		;;
 	--scale-time)
+		[ $# -ge 2 ] || die "$1 needs a value"
 		scale=$2
 		shift 2
 		;;

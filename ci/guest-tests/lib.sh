@@ -29,6 +29,15 @@ present() {
 	if [ -e "$1" ]; then echo yes; else echo no; fi
 }
 
+# swap_in_zram SIZE
+swap_in_zram() {
+	for module in zsmalloc lz4_compress lz4hc_compress zstd_compress zram; do
+		[ ! -e /modules/$module.ko ] || insmod /modules/$module.ko
+	done
+	echo "$1" >/sys/block/zram0/disksize
+	mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
+}
+
 # summary: ends the test.
 summary() {
 	printf '%s passed, %s failed\n' "$passed" "$failed"

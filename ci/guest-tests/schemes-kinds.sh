@@ -41,11 +41,7 @@ least() { if [ "$2" -ge "$3" ]; then ok "$1: $2"; else not_ok "$1: $2, less than
 most() { if [ "$2" -le "$3" ]; then ok "$1: $2"; else not_ok "$1: $2, more than $3"; fi; }
 
 is "NUMA nodes" "$(find /sys/devices/system/node -maxdepth 1 -name 'node[0-9]*' | wc -l)" 2
-for module in zsmalloc lz4_compress lz4hc_compress zstd_compress zram; do
-	[ ! -e /modules/$module.ko ] || insmod /modules/$module.ko
-done
-echo 256M >/sys/block/zram0/disksize
-mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
+swap_in_zram 256M
 echo 8 >/proc/sys/vm/nr_hugepages
 # Or it would make huge pages again of what is split.
 echo 4000000000 >/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs

@@ -31,11 +31,7 @@ is "status without swap" $? 0
 is "it is said that there is none" "$(grep -c 'there is no swap: anonymous memory stays' /tmp/errors)" 1
 is "a quota is added, and told" "$(grep -c 'gets a quota of 256 MiB' /tmp/errors)" 1
 
-for module in zsmalloc lz4_compress lz4hc_compress zstd_compress zram; do
-	[ ! -e /modules/$module.ko ] || insmod /modules/$module.ko
-done
-echo 512M >/sys/block/zram0/disksize
-mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
+swap_in_zram 512M
 is "swap" "$(grep -c zram0 /proc/swaps)" 1
 
 cat >/tmp/prcl.toml <<'TOML'

@@ -77,6 +77,12 @@ pub struct Tally {
     pub prepares_cut: u64,
     /// Targets that were asked whether they ran.
     pub asked: u64,
+    /// Pages that could not be cleared alone since others map them too: only sweeps show those.
+    pub blind_shared: u64,
+    /// Pages that could not be cleared since they are locked, of hugetlb, or of a device.
+    pub blind_locked: u64,
+    /// Pages that were left alone since clearing them would split a large folio, or it is not known whether it would.
+    pub blind_split: u64,
 }
 
 /// What a sampler works with during one step.

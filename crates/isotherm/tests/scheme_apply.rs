@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Done, Group, Running, isotherm, pte_works, run, skip, skip_but_in_ci, sleeper, wait_until};
+use common::{Group, Running, applying, ended, pte_works, run, skip, skip_but_in_ci, sleeper, wait_until};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -61,17 +61,7 @@ fn resident(addr: u64) -> u64 {
 }
 
 fn apply(dir: &Path, pid: u32, more: &[&str]) -> Running {
-    let pid = pid.to_string();
-    let args = [&["scheme", "apply", "idle.toml", "--pid", &pid, "--log", "log"], more].concat();
-    let mut command = isotherm(dir, &args);
-    command.stdout(fs::File::create(dir.join("out")).unwrap());
-    command.stderr(fs::File::create(dir.join("errors")).unwrap());
-    Running::start(command)
-}
-
-fn ended(running: Running) -> Done {
-    running.signal(Signal::INT);
-    running.end()
+    applying(dir, "idle.toml", pid, more)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Done, Running, isotherm, pte_works, skip, skip_but_in_ci, wait_until};
+use common::{Running, applying, ended, isotherm, pte_works, skip, skip_but_in_ci, wait_until};
 use isotherm_lab::schemes::Zram;
 use isotherm_report::units::parse_size;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous};
@@ -22,10 +22,10 @@ const PAGE: u64 = 4096;
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Swap, as long as this lives.
-struct Swap(
-    #[allow(dead_code, reason = "dropped")] Zram,
-    #[allow(dead_code, reason = "dropped")] MutexGuard<'static, ()>,
-);
+struct Swap {
+    _zram: Zram,
+    _turn: MutexGuard<'static, ()>,
+}
 
 fn swap() -> Option<Swap> {
     if !pte_works() {
@@ -34,7 +34,7 @@ fn swap() -> Option<Swap> {
     }
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match Zram::new(512 * MIB) {
-        Ok(zram) => Some(Swap(zram, turn)),
+        Ok(zram) => Some(Swap { _zram: zram, _turn: turn }),
         Err(why) => {
             skip(&format!("no swap in zram: {why:#}"));
             None
@@ -65,17 +65,7 @@ fn whole(pid: u32, key: &str) -> u64 {
 
 fn apply(dir: &Path, scheme: &str, pid: u32, more: &[&str]) -> Running {
     fs::write(dir.join("schemes.toml"), scheme).unwrap();
-    let pid = pid.to_string();
-    let args = [&["scheme", "apply", "schemes.toml", "--pid", &pid, "--log", "log"], more].concat();
-    let mut command = isotherm(dir, &args);
-    command.stdout(fs::File::create(dir.join("out")).unwrap());
-    command.stderr(fs::File::create(dir.join("errors")).unwrap());
-    Running::start(command)
-}
-
-fn ended(running: Running) -> Done {
-    running.signal(Signal::INT);
-    running.end()
+    applying(dir, "schemes.toml", pid, more)
 }
 
 fn log(dir: &Path) -> Vec<Value> {

@@ -9,8 +9,8 @@ use crate::schemes::{SharedEngine, lock};
 use crate::source::{Counters, ListedProcess, Source, SourceError};
 use isotherm_damon::{
     AddrRange, Attrs, BLOCK_SIZE, BlockLook, BlockOperations, Callbacks, Check, IntervalsGoal, Moment,
-    Monitor, MonitorError, Operations, Ownership, Ran, RangeClear, Snapshot, Sweep, Target, TargetId, Watch,
-    three_regions, without_gaps,
+    Monitor, MonitorError, Operations, Ownership, Ran, RangeClear, Snapshot, Sweep, Tally, Target, TargetId,
+    Watch, three_regions, without_gaps,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,6 +168,8 @@ pub struct MonitorSource<O, S> {
     schemes: Option<SharedEngine>,
     /// When watermarks are looked at next.
     marks_ns: u64,
+    /// Memory that others map too is seen by sweeps.
+    sweeps: bool,
 }
 
 impl MonitorSource<Pte, Watch> {
@@ -183,6 +185,7 @@ impl MonitorSource<Pte, Watch> {
 
     /// Whether memory that other processes map too may be swept (`/proc/PID/clear_refs`).
     pub fn set_sweeps(&mut self, on: bool) {
+        self.sweeps = on;
         self.monitor.sampler().set_sweeps(on);
     }
 }
@@ -209,6 +212,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
             next_ns: 0,
             schemes: None,
             marks_ns: 0,
+            sweeps: true,
         })
     }
 
@@ -428,8 +432,27 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
     }
 
     fn blind_spots(&mut self) -> Vec<String> {
-        self.monitor.ops().inner.blind_spots()
+        let mut spots = blind_to(self.monitor.tally(), self.sweeps);
+        spots.extend(self.monitor.ops().inner.blind_spots());
+        spots
     }
+}
+
+const SHARED: &str = "pages mapped by several processes are not seen";
+const LOCKED: &str = "locked, hugetlb and device pages are not seen";
+const SPLIT: &str = "large folios mapped page by page are not seen, since clearing a page would split them";
+
+/// What a sampler that clears ranges could not see.
+fn blind_to(tally: &Tally, sweeps: bool) -> Vec<String> {
+    let tried = tally.pages_cleared + tally.blind_shared + tally.blind_locked + tally.blind_split;
+    let shared = if sweeps { 0 } else { tally.blind_shared };
+    let spots = [(shared, SHARED), (tally.blind_locked, LOCKED), (tally.blind_split, SPLIT)];
+    spots.iter().filter_map(|(count, what)| blind_spot(*count, tried, what)).collect()
+}
+
+fn blind_spot(count: u64, tried: u64, what: &str) -> Option<String> {
+    let share = count as f64 / tried.max(1) as f64;
+    (count > 0).then(|| format!("{what}: {:.1} % of the pages looked at", share * 100.0))
 }
 
 impl LiveOperations for Pte {
@@ -492,18 +515,11 @@ impl LiveOperations for Pte {
 
     fn blind_spots(&mut self) -> Vec<String> {
         let p = *self.prepared();
-        let tried = (p.cleared + p.idle + p.shared + p.locked + p.split).max(1) as f64;
-        let spot = |count: u64, what: &str| {
-            (count > 0)
-                .then(|| format!("{what}: {:.1} % of the pages looked at", count as f64 / tried * 100.0))
-        };
+        let tried = p.cleared + p.idle + p.shared + p.locked + p.split;
         [
-            spot(p.shared, "pages mapped by several processes are not seen"),
-            spot(p.locked, "locked, hugetlb and device pages are not seen"),
-            spot(
-                p.split,
-                "large folios mapped page by page are not seen, since clearing a page would split them",
-            ),
+            blind_spot(p.shared, tried, SHARED),
+            blind_spot(p.locked, tried, LOCKED),
+            blind_spot(p.split, tried, SPLIT),
             (!self.knows_folios()).then(|| {
                 "nothing is seen but what is absent: this kernel does not show which pages are parts of large folios, \
                  and clearing one would split it; CAP_SYS_ADMIN helps"
@@ -513,5 +529,19 @@ impl LiveOperations for Pte {
         .into_iter()
         .flatten()
         .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_memory_is_named_unseen_only_without_sweeps() {
+        let tally = Tally { pages_cleared: 75, blind_shared: 20, blind_locked: 5, ..Tally::default() };
+        let locked = format!("{LOCKED}: 5.0 % of the pages looked at");
+        assert_eq!(blind_to(&tally, true), std::slice::from_ref(&locked));
+        assert_eq!(blind_to(&tally, false), [format!("{SHARED}: 20.0 % of the pages looked at"), locked]);
+        assert!(blind_to(&Tally { pages_cleared: 9, ..Tally::default() }, false).is_empty());
     }
 }

@@ -340,11 +340,14 @@ fn what_is_not_permitted_any_more_is_counted_as_that() {
     let permitted = acting.apply(&request).unwrap();
     assert!(permitted.applied > 0, "{permitted:?} {:?}", acting.left_alone(0));
     assert_eq!(acting.left_alone(0).get(Reason::NotPermitted), 0);
-    // Of this thread alone: other tests go on as they are.
-    let mut sets = rustix::thread::capabilities(None).unwrap();
-    sets.effective.remove(rustix::thread::CapabilitySet::SYS_NICE);
-    rustix::thread::set_capabilities(None, sets).unwrap();
-    let forbidden = acting.apply(&request).unwrap();
+    // Of this thread alone, and for this call alone: it may be the one that other tests run on.
+    let before = rustix::thread::capabilities(None).unwrap();
+    let mut without = before;
+    without.effective.remove(rustix::thread::CapabilitySet::SYS_NICE);
+    rustix::thread::set_capabilities(None, without).unwrap();
+    let forbidden = acting.apply(&request);
+    rustix::thread::set_capabilities(None, before).unwrap();
+    let forbidden = forbidden.unwrap();
     assert_eq!((forbidden.applied, forbidden.refused), (0, None));
     assert_eq!(acting.left_alone(0).get(Reason::NotPermitted), permitted.applied);
 }

@@ -146,7 +146,8 @@ impl Format {
     /// Of what a recording in the format `from` can hold, what this format cannot: [`Format::losses`] without what was
     /// lost already.
     pub fn losses_from(self, from: Self) -> Vec<&'static str> {
-        let (before, has_attrs) = (from.losses(), !from.losses().contains(&ATTRS));
+        let before = from.losses();
+        let has_attrs = !before.contains(&ATTRS);
         let of_attrs = |loss: &&str| [ATTRS, BOUNDS, FRACTIONS].contains(loss);
         let lost = self.losses().into_iter().filter(|loss| !before.contains(loss));
         lost.filter(|loss| has_attrs || !of_attrs(loss)).collect()

@@ -108,6 +108,8 @@ pub struct Simulated {
     pub tells_who_runs: bool,
     /// Runs of the program that looks, each of which has a price of its own.
     pub runs: u64,
+    /// Pages that others map too: only sweeps clear them.
+    pub shared: Vec<AddrRange>,
 }
 
 impl Simulated {
@@ -123,6 +125,7 @@ impl Simulated {
             asleep: BTreeMap::new(),
             tells_who_runs: false,
             runs: 0,
+            shared: Vec::new(),
         }
     }
 
@@ -271,7 +274,9 @@ impl BlockOperations for Simulated {
         for range in ranges {
             self.clears += 1;
             for addr in (range.range.start..range.range.end).step_by(step as usize) {
-                self.clear_page(target, addr);
+                if !self.shared.iter().any(|shared| shared.contains(addr)) {
+                    self.clear_page(target, addr);
+                }
             }
             range.cleared = Cleared::Done;
         }
@@ -279,7 +284,9 @@ impl BlockOperations for Simulated {
 
     fn ownership(&mut self, _target: TargetId, addrs: &[u64], found: &mut Vec<Ownership>) {
         found.clear();
-        found.extend(addrs.iter().map(|_| Ownership::Exclusive));
+        let is_shared = |addr: u64| self.shared.iter().any(|shared| shared.contains(addr));
+        let owner = |addr: &u64| if is_shared(*addr) { Ownership::Shared } else { Ownership::Exclusive };
+        found.extend(addrs.iter().map(owner));
     }
 
     fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<Ran>>) {

@@ -75,7 +75,14 @@ impl Watched {
             let first = base + u64::from(pages.trailing_zeros().min(63)) * PAGE_SIZE;
             match refused(if block.huge { block.addr } else { first }) {
                 Some(Cleared::Done) => {}
-                Some(Cleared::Refused | Cleared::WouldSplit) => {
+                Some(why @ (Cleared::Refused | Cleared::WouldSplit)) => {
+                    let tried =
+                        if block.huge { BLOCK_SIZE / PAGE_SIZE } else { u64::from(pages.count_ones()) };
+                    if why == Cleared::Refused {
+                        step.tally.blind_locked += tried;
+                    } else {
+                        step.tally.blind_split += tried;
+                    }
                     cell.blind(Blind::Unclearable, step.now);
                     self.dirty = true;
                     continue;
@@ -90,10 +97,17 @@ impl Watched {
             self.dirty |= cell.state == State::Unseen || window == 0;
             if window == 0 {
                 let why = if present == 0 { None } else { Some(owner_of(step, self.id, base, still)) };
+                let tried = if block.huge { BLOCK_SIZE / PAGE_SIZE } else { u64::from(present.count_ones()) };
                 match why {
-                    Some(Ownership::Unclearable) => cell.blind(Blind::Unclearable, step.now),
+                    Some(Ownership::Unclearable) => {
+                        step.tally.blind_locked += tried;
+                        cell.blind(Blind::Unclearable, step.now);
+                    }
                     // What cannot be found out is as good as shared: it was not cleared.
-                    Some(_) => cell.blind(Blind::Shared, step.now),
+                    Some(_) => {
+                        step.tally.blind_shared += tried;
+                        cell.blind(Blind::Shared, step.now);
+                    }
                     None => {}
                 }
                 continue;

@@ -5,6 +5,7 @@ mod asleep;
 mod patterns;
 mod rates;
 mod seconds;
+mod shared;
 
 use isotherm_damon::*;
 use isotherm_simulated::{Keep, Kind, MIB, PAGE, Pattern, Simulated};

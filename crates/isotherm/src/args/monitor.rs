@@ -60,7 +60,8 @@ pub struct MonitorArgs {
     /// Least number of regions, 3 to --max-regions
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_regions, allow_negative_numbers = true)]
     pub min_regions: usize,
-    /// Largest number of regions, and of access checks in a sampling interval; 1000000 at most
+    /// Largest number of regions, unless --min-regions of each process are more, and of access checks in a sampling interval;
+    /// 1000000 at most
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = parse_regions, allow_negative_numbers = true)]
     pub max_regions: usize,
     /// Ceiling of the monitor's own CPU time, in percent of one CPU; 0 is none

@@ -180,6 +180,22 @@ pub fn with_own_mounts(dir: &Path, script: &str) -> Option<Done> {
     Some(done)
 }
 
+/// `isotherm scheme apply FILE` on a process, with `log`, what it prints in `out` and its errors in `errors`, all in `dir`.
+pub fn applying(dir: &Path, file: &str, pid: u32, more: &[&str]) -> Running {
+    let pid = pid.to_string();
+    let mut command =
+        isotherm(dir, &[&["scheme", "apply", file, "--pid", &pid, "--log", "log"], more].concat());
+    command.stdout(File::create(dir.join("out")).unwrap());
+    command.stderr(File::create(dir.join("errors")).unwrap());
+    Running::start(command)
+}
+
+/// Ends it as Ctrl-C does.
+pub fn ended(running: Running) -> Done {
+    running.signal(Signal::INT);
+    running.end()
+}
+
 /// Waits until `what` is so.
 pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();

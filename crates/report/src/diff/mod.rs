@@ -450,9 +450,7 @@ impl Change {
         let significant = outcome == Outcome::Different;
         Self { a, b, change, p: found.map(|f| f.0), detectable, significant, outcome, verdict }
     }
-}
 
-impl Change {
     /// That there is no difference: with what noise may hide, where that is much.
     pub(crate) fn none(&self) -> String {
         if self.verdict.starts_with(NONE) { self.verdict.clone() } else { NONE.to_owned() }

@@ -2,8 +2,8 @@
 //!
 //! The rule is that of [`crate::space`], applied to windows: a byte is left alone for a time if all who map it leave it
 //! alone, independently of each other. Those of which nothing is known are left out of that. It is seen as much as it says
-//! there (without an access: no more than who sees least of it), present as much as the one who has most of it present, and cold only as far as all who map it are known to have
-//! left it alone.
+//! there (without an access: no more than who sees least of it), present as much as the one who has most of it present, and
+//! cold only as far as all who map it are known to have left it alone.
 
 use super::figures::{Density, HOT_SHARE, Sums};
 use crate::space::Multiset;
