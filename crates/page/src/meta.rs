@@ -64,15 +64,17 @@ impl PageMeta {
     }
 
     pub(crate) fn take_flag(&self, flag: u32) -> bool {
-        self.info.fetch_and(!flag, Ordering::Relaxed) & flag != 0
+        // Acquire: what the page was written with before the mark is what is read after this.
+        self.info.fetch_and(!flag, Ordering::Acquire) & flag != 0
     }
 
     #[inline]
     pub(crate) fn mark(&self, dirty: bool, referenced: bool) {
         let bits = if dirty { DIRTY } else { 0 } | if referenced { REFERENCED } else { 0 };
-        // Most often it is known already, and then the line stays clean.
-        if self.info.load(Ordering::Relaxed) & bits != bits {
-            self.info.fetch_or(bits, Ordering::Relaxed);
+        // That the page was referenced is most often known already, and then the line stays clean. A dirty mark may be one
+        // that is being taken at this moment: whoever takes it reads what was written before this, or finds it again.
+        if dirty || self.info.load(Ordering::Relaxed) & bits != bits {
+            self.info.fetch_or(bits, Ordering::Release);
         }
     }
 

@@ -172,6 +172,39 @@ fn what_was_written_under_a_pin_is_seen_when_there_is_none() {
     });
 }
 
+/// Write-back takes the dirty mark and reads the page, while a mapping that has written to it goes, and marks it once more: what
+/// was written is read, or the mark is there for the next.
+#[test]
+fn what_was_written_before_a_mark_is_read_by_who_takes_it() {
+    loom::model(|| {
+        let (machine, written) = (Machine::new(), Arc::new(AtomicUsize::new(0)));
+        let folio = machine.folio(0);
+        // SAFETY: the model holds a reference. The mapping is given back below.
+        unsafe {
+            folio.mark(true, true);
+            folio.add_mapped(1).unwrap();
+        }
+        let (other, word) = (machine.clone(), written.clone());
+        let there = thread::spawn(move || {
+            let mapped = FolioView::of(&*other, Frame(0)).unwrap();
+            word.store(1, Ordering::Relaxed);
+            // SAFETY: the mapping of above, which nothing else gives back.
+            unsafe {
+                mapped.mark(true, true);
+                mapped.sub_mapped(&*other, 1);
+            }
+        });
+        // Who finds no other reference, as reclaim must, finds whatever those that are gone have left.
+        let alone = folio.refs() == 1;
+        let taken = folio.take_dirty();
+        let read = written.load(Ordering::Relaxed);
+        assert!(taken, "it was marked before");
+        assert!(!alone || read == 1);
+        there.join().unwrap();
+        assert!(read == 1 || folio.take_dirty(), "written, and neither read nor marked");
+    });
+}
+
 /// Mappings that turn out to be too many are taken off again; meanwhile the folio is one for everybody else.
 #[test]
 fn a_failing_addition_makes_the_folio_no_other_page() {

@@ -52,15 +52,16 @@ impl<F: Format, M: Machine, B: Backing, L: MmapLock> Object<'_, F, M, B, L> {
                     mm.zap(range, self.kind);
                 }
             });
-            // What its last mappings said.
-            if folio.take_dirty()
-                && let Some(page) = inner.cache.get(index)
-            {
-                page.set_dirty();
-            } else if folio.refs() == 2 {
-                // The cache's and ours.
+            if folio.refs() != 2 {
+                // Not the cache's and ours alone. A gather that is still to flush is among the others, and what its mappings
+                // were written through says so only when it gives its reference back: so this is looked at first.
+                continue;
+            }
+            if !folio.take_dirty() {
                 inner.remove(self.machine, index);
                 evicted += 1;
+            } else if let Some(page) = inner.cache.get(index) {
+                page.set_dirty();
             }
         }
         evicted

@@ -27,13 +27,20 @@ pub struct Disk<'m> {
     pub fails: AtomicBool,
     pub reads: AtomicU64,
     pub writes: AtomicU64,
-    /// The next read stops at it twice: when it has read, and before it returns.
+    /// The next read or write stops at it twice: a read when it has read, and before it returns, a write before it writes.
     pub pause: Mutex<Option<Arc<Barrier>>>,
 }
 
 impl Disk<'_> {
     fn check(&self) -> Result<(), BackingError> {
         if self.fails.load(Ordering::Relaxed) { Err(BackingError) } else { Ok(()) }
+    }
+
+    fn stop(&self) {
+        let pause = self.pause.lock().unwrap().take();
+        for pause in pause.iter().chain(&pause) {
+            pause.wait();
+        }
     }
 
     pub fn get(&self, index: u64) -> u64 {
@@ -62,10 +69,7 @@ impl Backing for Disk<'_> {
             self.reads.fetch_add(1, Ordering::Relaxed);
             self.machine.write(frame.address() + WORD, self.get(index)).unwrap();
         }
-        let pause = self.pause.lock().unwrap().take();
-        for pause in pause.iter().chain(&pause) {
-            pause.wait();
-        }
+        self.stop();
         Ok(())
     }
 
@@ -74,6 +78,7 @@ impl Backing for Disk<'_> {
         assert_eq!(self.kind, ObjectKind::File, "shared memory is written back");
         self.writes.fetch_add(1, Ordering::Relaxed);
         let word = self.machine.read(frame.address() + WORD).unwrap();
+        self.stop();
         self.words.lock().unwrap().insert(index, word);
         Ok(())
     }
