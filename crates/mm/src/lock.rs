@@ -60,7 +60,7 @@
 //! Beyond the seed, new VMAs are locked before they are found, a fork locks those that it copies, and `MADV_DONTNEED` those whose
 //! pages go, as the pages are counted.
 //!
-//! `tests/loom.rs` has the models.
+//! `tests/loom` has the models.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 

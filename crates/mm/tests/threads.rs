@@ -160,8 +160,11 @@ fn faults_on_files_beside_reclaim_with_quiescent_states() {
     let files = Files::<X86_64>::new(&machine, &[(File, 6), (Shmem, 2)]);
     let paged = |asid| Paged::with_objects(&machine, asid, zero.frame(), Arc::clone(&files)).unwrap();
     let space = AddressSpace::<Sharing<'_>>::new(&rcu, RwLock::new(()), paged(1), SMALL);
-    for (id, pages, shared, at) in [(1, 6, true, 100), (1, 6, false, 150), (2, 2, true, 200)] {
-        space.mmap(&object(id, 0, pages, shared, at)).unwrap();
+    {
+        let _joined = rcu.join().unwrap();
+        for (id, pages, shared, at) in [(1, 6, true, 100), (1, 6, false, 150), (2, 2, true, 200)] {
+            space.mmap(&object(id, 0, pages, shared, at)).unwrap();
+        }
     }
     let (done, gate) = (AtomicBool::new(false), RwLock::new(()));
     let cpu = (&machine, &gate);
