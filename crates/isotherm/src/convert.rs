@@ -58,28 +58,33 @@ fn part_of(path: &Path) -> Option<(String, u64)> {
 /// # Errors
 /// What went wrong, in words for the person who asked. No output is left then.
 pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
-    let recording = Recording::of(&args.input, args.foreign.read_options());
+    let Some((output, inputs)) = args.sides() else {
+        misuse!(
+            "convert takes the recording to read and, after it, the file to write; see isotherm convert --help"
+        );
+    };
+    let recording = Recording::of(inputs, args.foreign.read_options());
     let input = recording.name();
     for file in recording.files().iter().filter(|file| !output::is_standard(file)) {
-        if let (Ok(from), Ok(to)) = (file.canonicalize(), args.output.canonicalize())
+        if let (Ok(from), Ok(to)) = (file.canonicalize(), output.canonicalize())
             && from == to
         {
             misuse!("{}: input and output are the same file; write to another one", file.display());
         }
     }
-    refuse_one_of_the_series(recording.files(), &args.output)?;
+    refuse_one_of_the_series(recording.files(), output)?;
     let reader = recording.open()?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
-    let draft = Draft::new(&args.output)?;
-    let format = format_of(args)?;
-    let no_space = |error| told_of_no_space(error, recording.files(), args);
-    let (done, name) = (Done::default(), args.output.display().to_string());
+    let draft = Draft::new(output)?;
+    let format = format_of(args.to, output)?;
+    let no_space = |error| told_of_no_space(error, recording.files(), output);
+    let (done, name) = (Done::default(), output.display().to_string());
     let file = draft.is_file().then(|| draft.open()).transpose()?;
     // On a thread of its own: the last step of some formats takes as long as all before it, a pipe waits for its reader, and
     // either may stand still. What hangs ends with the program.
     let (sender, finished) = channel();
     let work = {
-        let (done, output) = (done.clone(), args.output.clone());
+        let (done, output) = (done.clone(), output.to_owned());
         move || {
             let copied = match file {
                 Some(file) => copy_to_file(reader, file, name, format, &done),
@@ -95,26 +100,26 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
         .context("cannot start a thread")?;
     let Some(copied) = wait(&finished, &stop, &done, !args.quiet) else {
         match draft.is_file() {
-            true => say!("isotherm: interrupted; {} was not written", args.output.display()),
-            false => say!("isotherm: interrupted; what {} got is incomplete", args.output.display()),
+            true => say!("isotherm: interrupted; {} was not written", output.display()),
+            false => say!("isotherm: interrupted; what {} got is incomplete", output.display()),
         }
         return Ok(ExitCode::from(stop.code().unwrap_or(130)));
     };
     let reader = copied.map_err(no_space)?;
     let snapshots = done.snapshots();
     reading::check_content(input, snapshots, reader.warnings())?;
-    let is_file = args.output.metadata().is_ok_and(|metadata| metadata.is_file());
-    if snapshots == 0 && is_file && output::holds_snapshot(&args.output) {
+    let is_file = output.metadata().is_ok_and(|metadata| metadata.is_file());
+    if snapshots == 0 && is_file && output::holds_snapshot(output) {
         bail!(
             "{}: there is no snapshot in it, and {} holds some; it stays as it is (remove it first, or write to another file)",
             input.display(),
-            args.output.display()
+            output.display()
         );
     }
     draft.keep()?;
     reading::tell(input, reader.warnings());
     if !args.quiet {
-        tell(&done, reader.format(), format, &args.output);
+        tell(&done, reader.format(), format, output);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -123,16 +128,16 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// The name has an ending that stands for none: who writes `out.csv` does not want a file that only Isotherm reads.
-fn format_of(args: &ConvertArgs) -> anyhow::Result<Format> {
-    if let Some(format) = args.to.or_else(|| Format::from_path(&args.output)) {
+fn format_of(to: Option<Format>, output: &Path) -> anyhow::Result<Format> {
+    if let Some(format) = to.or_else(|| Format::from_path(output)) {
         return Ok(format);
     }
-    let is_special = args.output.metadata().is_ok_and(|m| !m.is_file());
-    match args.output.extension() {
-        Some(ending) if !is_special && !output::is_standard(&args.output) => misuse!(
+    let is_special = output.metadata().is_ok_and(|m| !m.is_file());
+    match output.extension() {
+        Some(ending) if !is_special && !output::is_standard(output) => misuse!(
             "{}: no format has the ending .{}; end the name with .rec, .parquet, .json_compressed, .json, .txt or .damon, or \
              name the format with --to",
-            args.output.display(),
+            output.display(),
             ending.display()
         ),
         _ => Ok(Format::Rec),
@@ -141,19 +146,19 @@ fn format_of(args: &ConvertArgs) -> anyhow::Result<Format> {
 
 /// Of an output that has no room: that nothing of it is left. The writer's own words are those of a recorder, which keeps
 /// what fitted.
-fn told_of_no_space(error: anyhow::Error, input: &[PathBuf], args: &ConvertArgs) -> anyhow::Error {
+fn told_of_no_space(error: anyhow::Error, input: &[PathBuf], output: &Path) -> anyhow::Error {
     let Some(Error::Io { source, file, .. }) = error.downcast_ref() else { return error };
     let full = matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
     if !full || input.iter().any(|input| *file == input.display().to_string()) {
         return error;
     }
-    let what_is_left = match args.output.metadata() {
-        _ if output::is_standard(&args.output) => "what was written so far is incomplete",
+    let what_is_left = match output.metadata() {
+        _ if output::is_standard(output) => "what was written so far is incomplete",
         Ok(metadata) if metadata.is_file() => "the file that was there is as it was",
         Ok(_) => "what was written so far is incomplete",
         Err(_) => "nothing is left of it",
     };
-    anyhow!("cannot write {}: {source} (free some space; {what_is_left})", args.output.display())
+    anyhow!("cannot write {}: {source} (free some space; {what_is_left})", output.display())
 }
 
 /// How far it is.

@@ -427,8 +427,16 @@ fn a_recording_survives_the_way_there_and_back() {
         assert_eq!(shown("out.parquet"), shown(DEFAULT), "{report}");
         assert_eq!(shown("back.rec"), shown(DEFAULT), "{report}");
     }
-    run(dir, &["convert", DEFAULT, "named-otherwise", "--to", "record-v1"]).ok();
-    assert_eq!(regions("named-otherwise", &["--sample", "5ms", "--aggr", "100ms"]), original);
+    // Options stand anywhere.
+    for words in [
+        ["convert", DEFAULT, "named-otherwise", "--to", "record-v1"],
+        ["convert", DEFAULT, "--to", "record-v1", "named-otherwise"],
+        ["convert", "--to", "record-v1", DEFAULT, "named-otherwise"],
+    ] {
+        run(dir, &words).ok();
+        assert_eq!(regions("named-otherwise", &["--sample", "5ms", "--aggr", "100ms"]), original);
+        std::fs::remove_file(dir.join("named-otherwise")).unwrap();
+    }
 }
 
 #[test]

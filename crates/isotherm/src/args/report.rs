@@ -11,7 +11,7 @@ use isotherm_report::trend::{Definition, Threshold};
 use isotherm_report::units::{
     Bounds, Rate, UnitError, parse_address_range, parse_bounds, parse_rate, parse_size, parse_time,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
@@ -343,14 +343,14 @@ The output appears under its name when it is complete; a failed conversion leave
 
 /// Convert a recording to another format.
 #[derive(Debug, Args)]
-#[command(after_help = CONVERT_EXAMPLES)]
+#[command(after_help = CONVERT_EXAMPLES, override_usage = "isotherm convert [OPTIONS] <IN>... <OUT>")]
 pub struct ConvertArgs {
-    /// Recording to read; `-` is standard input. Several files of one run, or the directory they are in, are read as one
-    #[arg(value_name = "IN", required = true, num_args = 1..)]
-    pub input: Vec<PathBuf>,
-    /// File to write; `-` is standard output. Replaced when it is a recording, left alone when it is anything else
-    #[arg(value_name = "OUT")]
-    pub output: PathBuf,
+    /// Recording to read, and last the file to write; `-` is standard input or output. Several files of one run, or the
+    /// directory they are in, are read as one. What is written to is replaced when it is a recording, left alone when it is
+    /// anything else
+    // One list: of two, the parser takes what stands behind an option for too much, and it counts up to an option only.
+    #[arg(value_name = "FILE", required = true, num_args = 1..)]
+    pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub foreign: ForeignArgs,
     /// Format of the output [default: by its name]: rec, parquet, json_compressed, json, perf-script, record-v0,
@@ -360,6 +360,14 @@ pub struct ConvertArgs {
     /// Say nothing but errors
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+impl ConvertArgs {
+    /// What is written to, and what is read: the last file, and those before it, if there are any.
+    pub fn sides(&self) -> Option<(&Path, &[PathBuf])> {
+        let (output, inputs) = self.files.split_last()?;
+        (!inputs.is_empty()).then_some((output, inputs))
+    }
 }
 
 /// Bounds of access rates.

@@ -453,7 +453,11 @@ impl Change {
 
     /// That there is no difference: with what noise may hide, where that is much.
     pub(crate) fn none(&self) -> String {
-        if self.verdict.starts_with(NONE) { self.verdict.clone() } else { NONE.to_owned() }
+        match (self.outcome, self.p) {
+            (Outcome::Same, Some(_)) => self.verdict.clone(),
+            // Unclear, or too little to compare: of that the whole says no more.
+            _ => NONE.to_owned(),
+        }
     }
 }
 

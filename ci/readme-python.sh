@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# README's Python on Parquet, as printed there, run on a recording of a program and compared with what the reports say of the
+# same recording. Needs Python with venv, and PyPI for DuckDB, pandas and pyarrow. As root.
+#
+#   ci/readme-python.sh [ISOTHERM]     default: target/debug/isotherm, built when it is missing
+set -euo pipefail
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+need python3 python3
+isotherm=${1:-$root/target/debug/isotherm}
+[ -x "$isotherm" ] || (cd "$root" && cargo build --locked -p isotherm --bin isotherm)
+isotherm=$(realpath "$isotherm")
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+
+python3 -m venv venv || die 'python3 lacks venv; on Debian: apt-get install python3-venv'
+if ! venv/bin/pip install --quiet --disable-pip-version-check duckdb pandas pyarrow; then
+	skip 'DuckDB, pandas and pyarrow cannot be installed from PyPI'
+	exit 0
+fi
+
+# 8 of 32 MiB in use.
+cat >program.py <<'PYTHON'
+import time
+array = bytearray(32 << 20)
+end = time.time() + 6
+while time.time() < end:
+    for at in range(0, 8 << 20, 4096):
+        array[at] = 1
+    time.sleep(0.01)
+PYTHON
+"$isotherm" record --quiet -o redis.rec -- python3 program.py
+"$isotherm" convert --quiet redis.rec redis.parquet
+"$isotherm" report wss -i redis.rec --json >wss.json
+"$isotherm" report wss -i redis.rec --damo --json >damo.json
+"$isotherm" report access -i redis.rec --json --time 0s.. >access.json
+
+cat >check.py <<'PYTHON'
+import json, re, sys
+
+blocks = re.findall(r"^```python\n(.*?)^```", open(sys.argv[1]).read(), re.M | re.S)
+queries = [block for block in blocks if "duckdb" in block]
+frames = [block for block in blocks if "pandas" in block]
+assert len(queries) == len(frames) == 1, f"README has {len(queries)} and {len(frames)} of them"
+
+print(queries[0])
+exec(queries[0], {})
+found = {}
+exec(queries[0].replace(".show()", ".fetchall()").replace("duckdb.sql", "rows = duckdb.sql"), found)
+mapping, hz, mb = found["rows"][0]
+regions = [r for t in json.load(open("access.json"))["targets"] for r in t["regions"] if r["rate_hz"] is not None]
+hottest = max(regions, key=lambda r: r["rate_hz"])
+# Names of areas stand for mappings without one.
+assert mapping in ("[anon]", hottest["mapping"]), (mapping, hottest)
+assert hz >= hottest["rate_hz"] > 0, (hz, hottest)
+mean = json.load(open("wss.json"))["mean"] / 1e6
+assert mean / 1.3 < mb < mean * 1.1, f"{mb} MB, where the report has {mean} for all mappings"
+
+print(frames[0])
+names = {}
+exec(frames[0], names)
+regions = names["regions"]
+mean = names["used"].groupby(regions.snapshot).sum().mean()
+reported = json.load(open("damo.json"))
+assert abs(mean - reported["mean"]) < 0.1 * reported["mean"], (mean, reported["mean"])
+unknown = names["unknown"].groupby(regions.snapshot).sum()
+highest = max(p["value"] for p in reported["unknown_bytes"])
+assert unknown.max() >= 0.9 * highest, (unknown.max(), highest)
+PYTHON
+venv/bin/python check.py "$root/README.md"
+say 'README says in Python what the reports say'
