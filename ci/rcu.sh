@@ -46,7 +46,8 @@ miri() {
 	done
 	# Minutes; that Stacked Borrows passes too was seen by hand.
 	heading "Miri: address spaces"
-	MIRIFLAGS="$isolation -Zmiri-tree-borrows" must cargo +nightly miri test --locked -p isotherm-mm --test threads
+	MIRIFLAGS="$isolation -Zmiri-tree-borrows" must cargo +nightly miri test --locked -p isotherm-mm \
+		--lib --test threads -- shared:: faults_
 	heading "Miri: crossbeam-epoch"
 	MIRIFLAGS="$isolation -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-permissive-provenance" \
 		must cargo +nightly miri test --locked -p isotherm-rcu --test threads -- epochs

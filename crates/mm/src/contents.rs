@@ -3,48 +3,117 @@
 use core::ops::Range;
 
 use crate::error::Error;
-use crate::flags::VmFlags;
+use crate::object::BackingError;
+use crate::vma::{ObjectId, VmaInfo};
+
+/// Says that `mmap_lock` of the space is held for writing, and that the VMAs of the range are write-locked: no fault is under way
+/// in it, and none begins. Operations of [`AddressSpace`](crate::AddressSpace) alone have one, so nobody else can change the
+/// [`Contents`] of a space beside its faults:
+///
+/// ```compile_fail,E0423
+/// let held = isotherm_mm::Held(());
+/// ```
+#[derive(Debug)]
+pub struct Held(());
+
+impl Held {
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+}
 
 /// The contents of an address space: page tables and pages. `()` has none, for layouts alone.
 ///
-/// All methods are called with `mmap_lock` held for writing and the VMAs of the range write-locked: no fault is under way in
-/// it, and none begins.
+/// A VMA that is passed is one of the space, or a part of one.
 pub trait Contents {
-    /// The range is not mapped any more: its pages go, and tables that are empty.
-    fn unmap(&self, range: Range<u64>);
+    /// The address behind the last that can be mapped: a space ends there, whatever its
+    /// [`Config`](crate::Config) says.
+    fn limit(&self) -> u64 {
+        u64::MAX
+    }
 
-    /// The pages of the range go, and are found empty again (`MADV_DONTNEED`).
-    fn zap(&self, range: Range<u64>);
-
-    /// The flags of the range are these now; permissions may have changed.
-    fn protect(&self, range: Range<u64>, flags: VmFlags);
-
-    /// Moves the pages of the range to `to`, where nothing is. Ranges do not overlap.
+    /// Makes room for an object to be mapped at so many places more, until [`unreserve`](Self::unreserve): so that what
+    /// follows cannot fail.
     ///
     /// # Errors
-    /// [`Error::NoMemory`], and all is where it was.
-    fn relocate(&self, range: Range<u64>, to: u64) -> Result<(), Error>;
-
-    /// Copies the pages of the range, which permits what `flags` says, to a fork's child that has none there. When it
-    /// returns, nobody writes to a page that both have.
-    ///
-    /// # Errors
-    /// [`Error::NoMemory`]; the child has some of the pages then.
-    fn copy(&self, range: Range<u64>, flags: VmFlags, child: &mut Self) -> Result<(), Error>;
-}
-
-impl Contents for () {
-    fn unmap(&self, _: Range<u64>) {}
-
-    fn zap(&self, _: Range<u64>) {}
-
-    fn protect(&self, _: Range<u64>, _: VmFlags) {}
-
-    fn relocate(&self, _: Range<u64>, _: u64) -> Result<(), Error> {
+    /// [`Error::NoMemory`], [`Error::NoObject`].
+    fn reserve(&self, held: &Held, object: ObjectId, more: usize) -> Result<(), Error> {
+        let _ = (held, object, more);
         Ok(())
     }
 
-    fn copy(&self, _: Range<u64>, _: VmFlags, (): &mut Self) -> Result<(), Error> {
+    /// Takes back what was reserved, used or not.
+    fn unreserve(&self, held: &Held, object: ObjectId, more: usize) {
+        let _ = (held, object, more);
+    }
+
+    /// The VMA, which is of an object, is mapped from now on, or is a part of one that has grown. For one place there is room.
+    fn attach(&self, held: &Held, vma: &VmaInfo) {
+        let _ = (held, vma);
+    }
+
+    /// The VMA is mapped no more, of a space that ends.
+    fn detach(&self, held: &Held, vma: &VmaInfo) {
+        let _ = (held, vma);
+    }
+
+    /// These VMAs, which lie in `range`, are not mapped any more: their pages go, and the tables that are empty then. Nothing
+    /// else is mapped in `within`, which holds the range and the gaps beside it. If one is of an object, there is room for one
+    /// place more: the range may have split what was mapped.
+    fn unmap(
+        &self,
+        held: &Held,
+        vmas: &mut dyn Iterator<Item = VmaInfo>,
+        range: Range<u64>,
+        within: Range<u64>,
+    );
+
+    /// The pages of the VMA go, and are found empty again (`MADV_DONTNEED`).
+    fn zap(&self, held: &Held, vma: &VmaInfo);
+
+    /// The flags of the VMA are these now; permissions may have changed.
+    fn protect(&self, held: &Held, vma: &VmaInfo);
+
+    /// Moves the pages of the VMA to `to`, where nothing is. The ranges do not overlap.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], and all is where it was.
+    fn relocate(&self, held: &Held, vma: &VmaInfo, to: u64) -> Result<(), Error>;
+
+    /// Copies the pages of these VMAs to a fork's child that has none yet. When it returns, nobody writes to a page that both
+    /// have, unless writes are shared.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`]; the child has some of the pages then.
+    fn copy(
+        &self,
+        held: &Held,
+        vmas: &mut dyn Iterator<Item = VmaInfo>,
+        child: &mut Self,
+    ) -> Result<(), Error>;
+
+    /// Writes the dirty pages of an object to its storage. Called without `mmap_lock`.
+    ///
+    /// # Errors
+    /// [`BackingError`].
+    fn write_back(&self, object: ObjectId, pages: Range<u64>) -> Result<(), BackingError> {
+        let _ = (object, pages);
+        Ok(())
+    }
+}
+
+impl Contents for () {
+    fn unmap(&self, _: &Held, _: &mut dyn Iterator<Item = VmaInfo>, _: Range<u64>, _: Range<u64>) {}
+
+    fn zap(&self, _: &Held, _: &VmaInfo) {}
+
+    fn protect(&self, _: &Held, _: &VmaInfo) {}
+
+    fn relocate(&self, _: &Held, _: &VmaInfo, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn copy(&self, _: &Held, _: &mut dyn Iterator<Item = VmaInfo>, (): &mut Self) -> Result<(), Error> {
         Ok(())
     }
 }

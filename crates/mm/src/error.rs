@@ -31,6 +31,15 @@ pub enum Error {
     /// The object was mapped without this right (`EACCES`).
     #[error("the mapping may not be given this permission")]
     Access,
+    /// There is no such object (`EBADF`).
+    #[error("there is no object with this number")]
+    NoObject,
+    /// Pages that are locked cannot be dropped (`EBUSY`).
+    #[error("the pages are locked")]
+    Busy,
+    /// The storage of an object failed (`EIO`).
+    #[error("the storage of the object failed")]
+    Io,
     /// Below the lowest address that may be mapped (`EPERM`).
     #[error("below the lowest address that may be mapped")]
     TooLow,
@@ -42,10 +51,13 @@ impl Error {
     pub const fn errno(self) -> i32 {
         match self {
             Self::TooLow => 1,
+            Self::Io => 5,
+            Self::NoObject => 9,
             Self::LockedLimit => 11,
             Self::NoSpace | Self::Hole | Self::Limit | Self::NoMemory => 12,
             Self::Access => 13,
             Self::BadAddress => 14,
+            Self::Busy => 16,
             Self::Exists => 17,
             Self::Invalid => 22,
         }
@@ -55,5 +67,11 @@ impl Error {
 impl From<isotherm_maple::NoMemory> for Error {
     fn from(_: isotherm_maple::NoMemory) -> Self {
         Self::NoMemory
+    }
+}
+
+impl From<crate::object::BackingError> for Error {
+    fn from(_: crate::object::BackingError) -> Self {
+        Self::Io
     }
 }

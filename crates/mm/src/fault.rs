@@ -4,7 +4,8 @@ use isotherm_pagetable::{Access, Format, Machine};
 
 use crate::error::Error;
 use crate::flags::VmFlags;
-use crate::paged::Paged;
+use crate::object::{Objects, PageInError};
+use crate::paged::{Paged, Unresolved};
 use crate::space::{AddressSpace, Platform};
 
 /// Why a fault was not resolved.
@@ -17,10 +18,10 @@ pub enum FaultError {
     /// The VMA does not permit the access (`SEGV_ACCERR`).
     #[error("the mapping does not permit the access")]
     NotPermitted,
-    /// The VMA maps an object, whose pages are the caller's.
-    #[error("the page is an object's")]
-    Object,
-    /// No frame for a page or a page table. The space is as it was.
+    /// The VMA maps an object that ends before the page, or whose storage failed (`SIGBUS`).
+    #[error("the object has no such page, or its storage failed")]
+    Bus,
+    /// No frame for a page or a page table. The fault may be repeated; tables that were made for it stay.
     #[error("no frame for a page or a page table")]
     NoMemory,
 }
@@ -34,6 +35,13 @@ fn permits(flags: VmFlags, access: Access) -> bool {
     }
 }
 
+fn no_page(why: PageInError) -> FaultError {
+    match why {
+        PageInError::NoMemory => FaultError::NoMemory,
+        _ => FaultError::Bus,
+    }
+}
+
 fn error(why: Error) -> FaultError {
     match why {
         Error::NoMemory => FaultError::NoMemory,
@@ -41,16 +49,19 @@ fn error(why: Error) -> FaultError {
     }
 }
 
-impl<'m, P, F, M> AddressSpace<P>
+impl<'m, P, F, M, O> AddressSpace<P>
 where
-    P: Platform<Contents = Paged<'m, F, M>>,
-    F: Format,
+    P: Platform<Contents = Paged<'m, F, M, O>>,
+    F: Format + 'm,
     M: Machine + 'm,
+    O: Objects<'m, F, M>,
 {
     /// Resolves a page fault of a program: finds the VMA, by its own lock if it can, looks whether it permits the access, and
     /// maps a page. When it returns, the program tries again.
     ///
-    /// A first read maps the zero page, a first write a page of zeros, a write to a page that a fork shares a copy of it.
+    /// Of anonymous memory a first read maps the zero page, a first write a page of zeros, a write to a page that a fork
+    /// shares a copy of it. Of an object its page is mapped, which is brought in if it is not in memory, without `mmap_lock`
+    /// meanwhile; a write to a private mapping copies it.
     ///
     /// # Errors
     /// [`FaultError`].
@@ -62,17 +73,27 @@ where
             }
             vma.refuse();
         }
-        let vma = self.lock_mmap(address).map_err(error)?;
-        let info = vma.info();
-        if !permits(info.flags, access) {
-            return Err(FaultError::NotPermitted);
+        loop {
+            let vma = self.lock_mmap(address).map_err(error)?;
+            let info = vma.info();
+            if !permits(info.flags, access) {
+                return Err(FaultError::NotPermitted);
+            }
+            if access == Access::Write && !info.flags.contains(VmFlags::SHARED) {
+                vma.prepare_anon();
+            }
+            let Some(object) = info.object else {
+                return self.contents.resolve(&info, address, access, P::cpu()).map_err(error);
+            };
+            match self.contents.resolve_object(&info, object, address, access, P::cpu()) {
+                Ok(()) => return Ok(()),
+                Err(Unresolved::Failed(why)) => return Err(error(why)),
+                Err(Unresolved::Object(why)) => return Err(no_page(why)),
+                Err(Unresolved::NotCached(id, index)) => {
+                    drop(vma);
+                    self.contents.page_in(id, index).map_err(no_page)?;
+                }
+            }
         }
-        if info.object.is_some() {
-            return Err(FaultError::Object);
-        }
-        if access == Access::Write {
-            vma.prepare_anon();
-        }
-        self.contents.resolve(&info, address, access, P::cpu()).map_err(error)
     }
 }

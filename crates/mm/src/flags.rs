@@ -98,6 +98,19 @@ bitflags! {
     }
 }
 
+bitflags! {
+    /// Flags of `msync`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub struct MsyncFlags: u32 {
+        /// `MS_ASYNC`: nothing is waited for, so nothing is done.
+        const ASYNC = 1;
+        /// `MS_INVALIDATE`: other mappings see what was written, as they do anyway.
+        const INVALIDATE = 2;
+        /// `MS_SYNC`: what was written is in the storage afterwards.
+        const SYNC = 4;
+    }
+}
+
 /// Advice that changes VMAs (`madvise`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Advice {

@@ -26,6 +26,8 @@ impl<P: Platform> AddressSpace<P> {
         let writing = self.write();
         let mut vmas = Vec::new();
         let done = writing.copy_vmas(&mut vmas, &mut contents);
+        // When nothing is copied any more: a reverse map makes the child's pages everybody's.
+        let done = done.and_then(|()| writing.attach_copies(&vmas, &contents));
         let tree = done.and_then(|()| {
             let ranges = vmas.iter().map(|&vma| (vma.start()..=vma.end() - 1, vma));
             MapleTree::build(self.tree.rcu().clone(), ranges).map_err(|error| match error {
@@ -48,6 +50,9 @@ impl<P: Platform> AddressSpace<P> {
             }
             Err(error) => {
                 for vma in vmas {
+                    if vma.object().is_some() {
+                        contents.detach(&writing.held, &vma.info());
+                    }
                     // SAFETY: they were made above, and are in no tree.
                     unsafe { vma.free::<P::Alloc>() };
                 }
@@ -58,7 +63,19 @@ impl<P: Platform> AddressSpace<P> {
 }
 
 impl<P: Platform> Writing<'_, P> {
-    /// Makes the child's VMAs, in order, and copies what lies behind them.
+    /// Puts the child's VMAs into the reverse maps of their objects.
+    fn attach_copies(&self, vmas: &[VmaPtr], contents: &P::Contents) -> Result<(), Error> {
+        for vma in vmas {
+            if let Some(object) = vma.object() {
+                contents.reserve(&self.held, object, 1)?;
+                contents.attach(&self.held, &vma.info());
+                contents.unreserve(&self.held, object, 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the child's VMAs, in order, and copies what lies behind them: all with one flush.
     fn copy_vmas(&self, vmas: &mut Vec<VmaPtr>, contents: &mut P::Contents) -> Result<(), Error> {
         for found in self.tree.iter() {
             let vma = found.value;
@@ -75,10 +92,9 @@ impl<P: Platform> Writing<'_, P> {
             };
             vmas.try_reserve(1).map_err(|_| Error::NoMemory)?;
             vmas.push(VmaPtr::new::<P::Alloc>(&copy).ok_or(Error::NoMemory)?);
-            if !wiped {
-                self.space.contents.copy(this.start..this.end, this.flags, contents)?;
-            }
         }
-        Ok(())
+        let left_out = VmFlags::DONTCOPY | VmFlags::WIPEONFORK;
+        let copied = self.tree.iter().filter(|found| !found.value.flags().intersects(left_out));
+        self.space.contents.copy(&self.held, &mut copied.map(|found| found.value.info()), contents)
     }
 }

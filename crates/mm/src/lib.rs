@@ -4,10 +4,11 @@
 //! |---|---|
 //! | the address space and its operations | [`AddressSpace`] |
 //! | what the caller brings | [`Platform`], [`MmapLock`], [`Contents`], [`Config`] |
-//! | a mapping that is asked for | [`MapRequest`], [`Backing`] |
+//! | a mapping that is asked for | [`MapRequest`], [`Source`] |
 //! | a VMA as it was found | [`VmaInfo`] |
 //! | a VMA that is locked for a fault | [`AddressSpace::lock_vma`], [`VmaRead`]; [`AddressSpace::lock_mmap`], [`MmapRead`] |
-//! | private anonymous memory, and its faults | [`Paged`], [`AddressSpace::fault`] |
+//! | memory behind the VMAs, and faults | [`Paged`], [`AddressSpace::fault`] |
+//! | files and shared memory: pages, dirty, write-back, reverse map | [`Object`], [`Backing`], [`Objects`]; [`AddressSpace::msync`] |
 //!
 //! # Lock order
 //!
@@ -16,12 +17,15 @@
 //! | 1 | `mmap_lock` of a space, its parent's before its own | reading: by faults that find no VMA to lock, and looks; writing: by all that changes VMAs |
 //! | 2 | the lock of a VMA, for writing | until `mmap_lock` is released; any number of VMAs, in any order |
 //! | 2 | the lock of a VMA, for reading | one fault; one VMA, and **no** `mmap_lock` after it |
-//! | 3 | what [`Contents`] locks: page tables | |
-//! | 4 | what [`Platform::Alloc`] locks | |
+//! | 3 | the lock of an [`Object`], for reading | by faults on its pages, and by what takes pages out of a space |
+//! | 3 | the same for writing | by what changes the cache or where it is mapped; **no** lock of a space after it |
+//! | 4 | page tables | |
+//! | 5 | what [`Platform::Alloc`] locks | |
 //!
 //! Readers of a VMA's lock never wait for it: who is refused takes `mmap_lock` instead, after what it had is given back. So a
-//! writer that waits for readers of VMAs waits for faults that wait for 3 and 4 at most. A section of RCU is entered at any
-//! place, and nothing is waited for in one. VMAs and nodes are freed by callbacks of RCU, which take 4 alone. The protocol of the
+//! writer that waits for readers of VMAs waits for faults that wait for 3 to 5 at most. A section of RCU is entered at any
+//! place, and nothing is waited for in one. VMAs and nodes are freed by callbacks of RCU, which take 5 alone. Pages are
+//! brought in and written back without any lock. The protocol of the
 //! VMAs' locks is the essay at the top of `src/lock.rs`.
 //!
 //! Rules of locks are those of the series "Per-VMA locks" v2 (linux-mm, January 2023), called *the seed* here; rules of layout
@@ -42,11 +46,14 @@ mod lookup;
 mod map;
 mod merge;
 mod mmap_lock;
+mod msync;
+mod object;
 mod paged;
 mod place;
 mod protect;
 mod remap;
 mod sharded;
+mod shared;
 mod space;
 mod stack;
 mod stats;
@@ -57,14 +64,15 @@ mod vma;
 mod writing;
 
 pub use config::{Config, Limits};
-pub use contents::Contents;
+pub use contents::{Contents, Held};
 pub use error::Error;
 pub use fault::FaultError;
-pub use flags::{Advice, MapFlags, PAGE_SIZE, Prot, RemapFlags, VmFlags};
+pub use flags::{Advice, MapFlags, MsyncFlags, PAGE_SIZE, Prot, RemapFlags, VmFlags};
 pub use lookup::{MmapRead, VmaRead};
-pub use map::{Backing, MapRequest};
+pub use map::{MapRequest, Source};
 pub use mmap_lock::MmapLock;
-pub use paged::{Access, MmuFault, Paged};
+pub use object::{Backing, BackingError, Never, Object, ObjectKind, Objects, PageInError, Shmem};
+pub use paged::{Access, MmuFault, Paged, Rss};
 pub use space::{AddressSpace, Platform};
 pub use stats::LockStats;
 pub use usage::Usage;

@@ -55,12 +55,12 @@
 //! | it is taken out of the tree | 18 | `try_unmap`, `Writing::detach` |
 //! | its page tables are freed | 19 | the same, as they go with the VMA |
 //! | the gap beside it is unmapped into which it can grow | 20 | `try_unmap` |
-//! | the space ends | 21, 32 | drop of the space: it asserts that there are no readers, and frees without a grace period |
+//! | the space ends | 21, 32 | drop of the space: readers borrow the space, so there are none; it frees without a grace period |
 //!
 //! Beyond the seed, new VMAs are locked before they are found, a fork locks those that it copies, and `MADV_DONTNEED` those whose
 //! pages go, as the pages are counted.
 //!
-//! `tests/loom.rs` has the models.
+//! `tests/loom` has the models.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -117,11 +117,6 @@ impl VmaLock {
     /// `up_write`.
     fn end_write(&self) {
         self.readers.fetch_and(!WRITER, Ordering::Release);
-    }
-
-    /// Whether a reader has the lock. Others may just try.
-    pub(crate) fn is_read(&self) -> bool {
-        self.readers.load(Ordering::Acquire) & !WRITER != 0
     }
 }
 

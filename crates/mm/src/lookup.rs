@@ -5,6 +5,7 @@ use core::fmt;
 use isotherm_rcu::Rcu;
 
 use crate::error::Error;
+use crate::flags::VmFlags;
 use crate::mmap_lock::MmapLock;
 use crate::space::{AddressSpace, Platform};
 use crate::stats::{Event, LockStats};
@@ -139,8 +140,8 @@ impl<P: Platform> AddressSpace<P> {
         }
     }
 
-    /// The VMA of an address with `mmap_lock` held for reading (`lock_mm_and_find_vma`). A stack grows to the address, for
-    /// which the lock is taken for writing meanwhile.
+    /// The VMA of an address with `mmap_lock` held for reading (`lock_mm_and_find_vma`). A stack above grows to the address,
+    /// for which the lock is taken for writing meanwhile.
     ///
     /// # Errors
     /// Those of [`grow_stack`](Self::grow_stack).
@@ -150,6 +151,11 @@ impl<P: Platform> AddressSpace<P> {
             let found = self.tree.read().get(address);
             if let Some(vma) = found {
                 return Ok(MmapRead { space: self, vma, _lock: lock });
+            }
+            // Writers are not troubled, nor waited for, unless there is a stack that could grow.
+            let above = self.tree.read().find(address..=u64::MAX).map(|above| above.value);
+            if !above.is_some_and(|above| above.flags().contains(VmFlags::GROWSDOWN)) {
+                return Err(Error::BadAddress);
             }
             drop(lock);
             self.grow_stack(address)?;

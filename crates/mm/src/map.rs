@@ -10,7 +10,7 @@ use crate::writing::Writing;
 
 /// What is to be mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Backing {
+pub enum Source {
     /// Anonymous memory, private to the space.
     Anonymous,
     /// A file or shared memory.
@@ -37,14 +37,14 @@ pub struct MapRequest {
     /// How.
     pub flags: MapFlags,
     /// What.
-    pub backing: Backing,
+    pub source: Source,
 }
 
 impl MapRequest {
     /// Private anonymous memory anywhere.
     #[must_use]
     pub const fn anonymous(length: u64, prot: Prot) -> Self {
-        Self { address: 0, length, prot, flags: MapFlags::empty(), backing: Backing::Anonymous }
+        Self { address: 0, length, prot, flags: MapFlags::empty(), source: Source::Anonymous }
     }
 
     /// The same at this address, in the place of what is there (`MAP_FIXED`).
@@ -68,11 +68,11 @@ impl MapRequest {
             flags |= *flag;
         }
         let shared = flags.contains(VmFlags::SHARED);
-        match self.backing {
+        match self.source {
             // Shared memory has an identity, by which those who share it know each other.
-            Backing::Anonymous if shared => return Err(Error::Invalid),
-            Backing::Anonymous => {}
-            Backing::Object { rights, .. } => {
+            Source::Anonymous if shared => return Err(Error::Invalid),
+            Source::Anonymous => {}
+            Source::Object { rights, .. } => {
                 if flags.contains(VmFlags::GROWSDOWN) {
                     return Err(Error::Invalid);
                 }
@@ -105,7 +105,7 @@ pub(crate) fn is_accountable(flags: VmFlags) -> bool {
 impl<P: Platform> AddressSpace<P> {
     /// Maps memory, and returns where.
     ///
-    /// Neighbours that are alike become one VMA with it. Where [`Backing`] is an object, [`MapFlags::SHARED`] says whether
+    /// Neighbours that are alike become one VMA with it. Where [`Source`] is an object, [`MapFlags::SHARED`] says whether
     /// writes are; anonymous memory is private, and shared memory an object of the caller's.
     ///
     /// # Errors
@@ -137,9 +137,9 @@ impl<P: Platform> AddressSpace<P> {
 impl<P: Platform> Writing<'_, P> {
     fn mmap(&mut self, request: &MapRequest) -> Result<u64, Error> {
         let config = &self.space.config;
-        let aligned = match request.backing {
-            Backing::Anonymous => true,
-            Backing::Object { offset, .. } => is_page_aligned(offset),
+        let aligned = match request.source {
+            Source::Anonymous => true,
+            Source::Object { offset, .. } => is_page_aligned(offset),
         };
         if request.length == 0 || !aligned {
             return Err(Error::Invalid);
@@ -156,7 +156,7 @@ impl<P: Platform> Writing<'_, P> {
         if self.space.usage().maps > config.limits.maps {
             return Err(Error::Limit);
         }
-        let anonymous = request.backing == Backing::Anonymous && !request.flags.contains(MapFlags::SHARED);
+        let anonymous = request.source == Source::Anonymous && !request.flags.contains(MapFlags::SHARED);
         let start = self.place(Place { address, length, fixed, anonymous })?;
         let end = start + length;
         if request.flags.contains(MapFlags::FIXED_NOREPLACE) && self.first_in(start, end).is_some() {
@@ -170,26 +170,37 @@ impl<P: Platform> Writing<'_, P> {
         if !self.may_expand(flags, pages - self.pages_in(start, end) as i64) {
             return Err(Error::Limit);
         }
-        let (object, pgoff) = match request.backing {
-            Backing::Anonymous => (None, start >> PAGE_SHIFT),
-            Backing::Object { id, offset, .. } => (Some(id), offset >> PAGE_SHIFT),
+        let (object, pgoff) = match request.source {
+            Source::Anonymous => (None, start >> PAGE_SHIFT),
+            Source::Object { id, offset, .. } => (Some(id), offset >> PAGE_SHIFT),
         };
         if is_accountable(flags) {
             flags |= VmFlags::ACCOUNT;
         }
         let new = Desc { start, end, flags, pgoff, object, anon: Anon::NONE };
+        self.reserve(object, 1)?;
+        let done = self.map_at(&new);
+        self.unreserve(object, 1);
+        done?;
+        self.space.usage.pages(flags, pages);
+        Ok(start)
+    }
+
+    /// Maps it in the place of what is there.
+    fn map_at(&mut self, new: &Desc) -> Result<(), Error> {
+        let (start, end) = (new.start, new.end);
         // What is in the way is taken out only when nothing can fail any more.
         let mut spare = None;
         if self.first_in(start, end).is_some() {
-            spare = Some(self.spare(&new, 1)?);
+            spare = Some(self.spare(new, 1)?);
             if let Err(error) = self.unmap(start, end) {
                 self.give_back(spare);
                 return Err(error);
             }
         }
-        self.insert(&new, spare)?;
-        self.space.usage.pages(flags, pages);
-        Ok(start)
+        self.insert(new, spare)?;
+        self.attach(new);
+        Ok(())
     }
 
     pub(crate) fn munmap(&mut self, address: u64, length: u64) -> Result<(), Error> {

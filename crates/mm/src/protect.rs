@@ -64,9 +64,9 @@ impl<P: Platform> AddressSpace<P> {
             }
             // The seed leaves faults be while pages are zapped; here the pages are counted, exactly, by a second walk.
             writing.start_write(vma);
-            let from = at.max(vma.start());
-            at = vma.end();
-            self.contents.zap(from..at.min(end));
+            let this = vma.desc();
+            self.contents.zap(&writing.held, &this.part(at.max(this.start), this.end.min(end)).info());
+            at = this.end;
         }
         if at < end { Err(Error::Hole) } else { done }
     }
@@ -100,7 +100,8 @@ impl<P: Platform> AddressSpace<P> {
         let mut writing = self.write();
         if set.contains(VmFlags::LOCKED) {
             let limit = self.config.limits.locked >> 12;
-            if self.usage().locked.saturating_add(length >> 12) > limit {
+            let more = (length >> 12) - writing.locked_in(start, end).min(length >> 12);
+            if self.usage().locked.saturating_add(more) > limit {
                 return Err(Error::Limit);
             }
         }
@@ -165,8 +166,16 @@ impl<P: Platform> Writing<'_, P> {
             flags -= VmFlags::ACCOUNT;
         }
         self.change(vma, start, end, flags)?;
-        self.space.contents.protect(start..end, flags);
+        let part = Desc { flags, ..old.part(start, end) };
+        self.space.contents.protect(&self.held, &part.info());
         Ok(())
+    }
+
+    /// How many pages of the range are locked already (`count_mm_mlocked_page_nr`).
+    fn locked_in(&self, start: u64, end: u64) -> u64 {
+        let vmas = self.tree.range(start..=end - 1).map(|found| found.value);
+        let locked = vmas.filter(|vma| vma.flags().contains(VmFlags::LOCKED));
+        locked.map(|vma| (vma.end().min(end) - vma.start().max(start)) >> 12).sum()
     }
 
     fn madvise(

@@ -219,22 +219,44 @@ impl<P: Platform> Writing<'_, P> {
             // Nothing ties it to where it was: so it is as if it were mapped here.
             new.pgoff = remap.to >> PAGE_SHIFT;
         }
+        // One place for the new mapping, one if the source, or the new one again, leaves a hole in what is mapped.
+        self.reserve(this.object, 2)?;
+        let done = self.move_part(remap, &this, &new);
+        self.unreserve(this.object, 2);
+        done
+    }
+
+    /// Maps what is moved, moves its pages, and unmaps where it was.
+    fn move_part(&mut self, remap: Remap, this: &Desc, new: &Desc) -> Result<u64, Error> {
         // The source must go when its pages are gone.
-        let spare = self.spare(&this, 2)?;
-        if let Err(error) = self.insert(&new, None) {
+        let spare = self.spare(this, 2)?;
+        let beside =
+            [self.ending_at(new.start), self.starting_at(new.end)].map(|vma| vma.map(|vma| vma.anon()));
+        if let Err(error) = self.insert(new, None) {
             self.give_back(Some(spare));
             return Err(error);
         }
+        self.attach(new);
         self.space.usage.pages(new.flags, new.pages() as i64);
         let source = remap.address..remap.address + remap.old_len;
-        if let Err(error) = self.space.contents.relocate(source.clone(), remap.to) {
+        let moved = this.part(source.start, source.end).info();
+        if let Err(error) = self.space.contents.relocate(&self.held, &moved, remap.to) {
             self.unmap_with(new.start, new.end, Some(spare))?;
+            // A neighbour that it was merged with has the anonymous state that it had.
+            let now = [self.ending_at(new.start), self.starting_at(new.end)];
+            for (vma, anon) in now.into_iter().zip(beside) {
+                if let (Some(vma), Some(anon)) = (vma, anon)
+                    && vma.anon() != anon
+                {
+                    self.set(vma, &Desc { anon, ..vma.desc() });
+                }
+            }
             return Err(error);
         }
         if remap.flags.contains(RemapFlags::DONTUNMAP) || remap.old_len == 0 {
             self.give_back(Some(spare));
             if remap.old_len > 0 {
-                self.leave_behind(remap, &this);
+                self.leave_behind(remap, this);
             }
         } else {
             self.unmap_with(source.start, source.end, Some(spare))?;

@@ -7,7 +7,8 @@ use isotherm_maple::{MapleTree, NodeAlloc, Writer};
 use isotherm_rcu::Reclaim;
 
 use crate::config::Config;
-use crate::contents::Contents;
+use crate::contents::{Contents, Held};
+use crate::flags::PAGE_SIZE;
 use crate::lock::MmSeq;
 use crate::mmap_lock::MmapLock;
 use crate::stats::LockCounters;
@@ -52,7 +53,7 @@ pub struct AddressSpace<P: Platform> {
 }
 
 impl<P: Platform> AddressSpace<P> {
-    /// An empty one.
+    /// An empty one. It ends where the contents do ([`Contents::limit`]), or before.
     #[must_use]
     pub fn new(rcu: P::Rcu, lock: P::Lock, contents: P::Contents, config: Config) -> Self {
         Self::with_tree(MapleTree::new_in(rcu), lock, contents, config)
@@ -62,8 +63,10 @@ impl<P: Platform> AddressSpace<P> {
         tree: MapleTree<VmaPtr, P::Rcu, P::Alloc>,
         lock: P::Lock,
         contents: P::Contents,
-        config: Config,
+        mut config: Config,
     ) -> Self {
+        config.end = config.end.min(contents.limit() & !(PAGE_SIZE - 1));
+        config.top_down_base = config.top_down_base.min(config.end);
         Self {
             tree,
             lock,
@@ -77,7 +80,7 @@ impl<P: Platform> AddressSpace<P> {
         }
     }
 
-    /// What it was made with.
+    /// What it was made with, but for an end that was too high.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
@@ -132,9 +135,11 @@ impl<P: Platform> Drop for AddressSpace<P> {
         let writer = unsafe { self.tree.write_locked() };
         for found in writer.iter() {
             let vma = found.value;
-            // All who read it borrow the space (patch 21 of the seed).
-            debug_assert!(!vma.is_read(), "a VMA is locked in a space that ends");
-            // Without a grace period (patch 32 of the seed): who finds a VMA under RCU borrows the space.
+            if vma.object().is_some() {
+                self.contents.detach(&Held::new(), &vma.info());
+            }
+            // Without a grace period (patch 32 of the seed): who finds a VMA under RCU, or has it locked, borrows the space. One
+            // that is read-locked still (patch 21) was forgotten.
             // SAFETY: nobody uses it, and the tree's nodes are freed without looking at values.
             unsafe { vma.free::<P::Alloc>() };
         }

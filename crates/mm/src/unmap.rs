@@ -4,7 +4,7 @@ use isotherm_maple::Reserve;
 
 use crate::contents::Contents;
 use crate::error::Error;
-use crate::flags::VmFlags;
+use crate::flags::{PAGE_SIZE, VmFlags};
 use crate::space::Platform;
 use crate::vma::{Desc, VmaPtr};
 use crate::writing::{Spare, Writing};
@@ -15,14 +15,22 @@ impl<P: Platform> Writing<'_, P> {
         self.unmap_with(start, end, None)
     }
 
-    /// The same; with what was put aside for two stores it does not fail for want of memory.
+    /// The same; with what was put aside for two stores, and room for a place more in the reverse map of the first VMA's object,
+    /// it does not fail for want of memory.
     pub(crate) fn unmap_with(
         &mut self,
         start: u64,
         end: u64,
         mut spare: Option<Spare<P>>,
     ) -> Result<(), Error> {
-        let done = self.try_unmap(start, end, &mut spare);
+        // Only what reaches out at both ends is split in a reverse map: one object's.
+        let object = self.first_in(start, end).and_then(|vma| vma.object()).filter(|_| spare.is_none());
+        let reserved = self.reserve(object, 1);
+        let done = reserved.and_then(|()| {
+            let done = self.try_unmap(start, end, &mut spare);
+            self.unreserve(object, 1);
+            done
+        });
         self.give_back(spare);
         done
     }
@@ -61,13 +69,23 @@ impl<P: Platform> Writing<'_, P> {
             self.set(above, &whole.part(end, whole.end));
             self.set(first, &whole.part(whole.start, start));
             self.space.usage.maps(1);
-            self.space.usage.pages(whole.flags, -(whole.part(start, end).pages() as i64));
+            let gone = whole.part(start, end);
+            self.space.usage.pages(whole.flags, -(gone.pages() as i64));
+            self.unmap_contents(start, end, &mut core::iter::once(gone));
         } else {
             let nodes = spare.as_mut().map(|spare| core::mem::take(&mut spare.nodes));
             self.take_out(start, end, nodes)?;
         }
-        self.space.contents.unmap(start..end);
         Ok(())
+    }
+
+    /// What lies behind VMAs, or parts of them, goes, which have been taken out of the range.
+    fn unmap_contents(&self, start: u64, end: u64, gone: &mut dyn Iterator<Item = Desc>) {
+        // Tables are shared with what lies beside, up to which all is free (`free_pgtables`).
+        let below = self.before(start).map_or(0, |vma| vma.end());
+        let above = self.first_in(end, u64::MAX).map_or(!(PAGE_SIZE - 1), |vma| vma.start());
+        let mut gone = gone.map(|desc| desc.info());
+        self.space.contents.unmap(&self.held, &mut gone, start..end, below..above);
     }
 
     /// Takes out VMAs, the first and last perhaps in part, but none at both ends.
@@ -86,12 +104,13 @@ impl<P: Platform> Writing<'_, P> {
             Some(Ok(mut reserved)) => reserved.erase_range(start..=end - 1),
             _ => self.tree.erase_range(start..=end - 1)?,
         }
-        if let Some(low) = low {
-            self.shrink(low, |vma| vma.part(vma.start, start));
-        }
-        if let Some(high) = high {
-            self.shrink(high, |vma| vma.part(end, vma.end));
-        }
+        let low = low.map(|vma| {
+            self.shrink(vma, |whole| (whole.part(whole.start, start), whole.part(start, whole.end)))
+        });
+        let high = high
+            .map(|vma| self.shrink(vma, |whole| (whole.part(end, whole.end), whole.part(whole.start, end))));
+        let all = VmaPtr::each(whole).map(|vma| vma.desc());
+        self.unmap_contents(start, end, &mut low.into_iter().chain(all).chain(high));
         while let Some(vma) = VmaPtr::pop(&mut whole) {
             self.space.usage.pages(vma.flags(), -(vma.pages() as i64));
             self.detach(vma);
@@ -99,10 +118,11 @@ impl<P: Platform> Writing<'_, P> {
         Ok(())
     }
 
-    fn shrink(&self, vma: VmaPtr, rest: impl Fn(&Desc) -> Desc) {
-        let whole = vma.desc();
-        let rest = rest(&whole);
-        self.space.usage.pages(whole.flags, -((whole.pages() - rest.pages()) as i64));
+    /// Cuts a VMA into what is left and what goes; the latter.
+    fn shrink(&self, vma: VmaPtr, cut: impl Fn(&Desc) -> (Desc, Desc)) -> Desc {
+        let (rest, gone) = cut(&vma.desc());
+        self.space.usage.pages(gone.flags, -(gone.pages() as i64));
         self.set(vma, &rest);
+        gone
     }
 }

@@ -61,6 +61,16 @@ impl Desc {
         (self.end - self.start) >> PAGE_SHIFT
     }
 
+    pub(crate) fn info(&self) -> VmaInfo {
+        VmaInfo {
+            start: self.start,
+            end: self.end,
+            flags: self.flags,
+            object: self.object.map(|object| (object, self.pgoff)),
+            has_anon: self.anon.is_some(),
+        }
+    }
+
     /// The part within `start..end`.
     pub(crate) const fn part(&self, start: u64, end: u64) -> Self {
         Self { start, end, pgoff: self.pgoff + ((start - self.start) >> PAGE_SHIFT), ..*self }
@@ -215,6 +225,11 @@ impl VmaPtr {
         *list = Some(self);
     }
 
+    /// Those of a list.
+    pub(crate) fn each(list: Option<Self>) -> impl Iterator<Item = Self> {
+        core::iter::successors(list, |vma| NonNull::new(vma.next.load(Ordering::Relaxed)).map(Self))
+    }
+
     /// Takes the first of a list.
     pub(crate) fn pop(list: &mut Option<Self>) -> Option<Self> {
         let first = (*list)?;
@@ -284,14 +299,7 @@ impl Vma {
     }
 
     pub(crate) fn info(&self) -> VmaInfo {
-        let desc = self.desc();
-        VmaInfo {
-            start: desc.start,
-            end: desc.end,
-            flags: desc.flags,
-            object: desc.object.map(|object| (object, desc.pgoff)),
-            has_anon: desc.anon.is_some(),
-        }
+        self.desc().info()
     }
 
     /// `vma_start_read`.
@@ -311,10 +319,6 @@ impl Vma {
 
     pub(crate) fn is_write_locked(&self, mm: &MmSeq) -> bool {
         self.seq.is_write_locked(mm)
-    }
-
-    pub(crate) fn is_read(&self) -> bool {
-        self.lock().is_read()
     }
 
     pub(crate) fn is_detached(&self) -> bool {

@@ -5,19 +5,22 @@ use core::ops::Range;
 use isotherm_maple::{Reserve, Writer};
 use isotherm_rcu::Reclaim;
 
+use crate::contents::{Contents, Held};
 use crate::error::Error;
 use crate::flags::{PAGE_SHIFT, VmFlags};
 use crate::merge::{self, Merge};
 use crate::mmap_lock::MmapLock;
 use crate::space::{AddressSpace, Platform};
 use crate::usage::is_data;
-use crate::vma::{Desc, VmaPtr};
+use crate::vma::{Desc, ObjectId, VmaPtr};
 
 /// `mmap_lock` held for writing. When it is dropped, all VMAs are unlocked at once, and those that were taken out are freed
 /// after a grace period.
 pub(crate) struct Writing<'a, P: Platform + 'a> {
     pub(crate) space: &'a AddressSpace<P>,
     pub(crate) tree: Writer<'a, VmaPtr, P::Rcu, P::Alloc>,
+    /// For the contents, of VMAs that are write-locked.
+    pub(crate) held: Held,
     detached: Option<VmaPtr>,
     /// Released last.
     _lock: <P::Lock as MmapLock>::Write<'a>,
@@ -43,7 +46,7 @@ impl<'a, P: Platform> Writing<'a, P> {
         tree: Writer<'a, VmaPtr, P::Rcu, P::Alloc>,
         lock: <P::Lock as MmapLock>::Write<'a>,
     ) -> Self {
-        Self { space, tree, detached: None, _lock: lock }
+        Self { space, tree, held: Held::new(), detached: None, _lock: lock }
     }
 
     /// The VMA that an address lies in.
@@ -228,6 +231,24 @@ impl<'a, P: Platform> Writing<'a, P> {
         self.insert_as(new, merge, prev, None, &mut None).map(drop)
     }
 
+    /// Makes room in an object's reverse map, if it is one's.
+    pub(crate) fn reserve(&self, object: Option<ObjectId>, more: usize) -> Result<(), Error> {
+        object.map_or(Ok(()), |object| self.space.contents.reserve(&self.held, object, more))
+    }
+
+    pub(crate) fn unreserve(&self, object: Option<ObjectId>, more: usize) {
+        if let Some(object) = object {
+            self.space.contents.unreserve(&self.held, object, more);
+        }
+    }
+
+    /// What was mapped is in its object's reverse map, if it is one's. Room is reserved.
+    pub(crate) fn attach(&self, new: &Desc) {
+        if new.object.is_some() {
+            self.space.contents.attach(&self.held, &new.info());
+        }
+    }
+
     /// Grows a VMA over the gap behind it (`vma_merge_extend`), and over the next VMA if they adjoin and are alike
     /// then.
     pub(crate) fn extend(&mut self, vma: VmaPtr, end: u64) -> Result<(), Error> {
@@ -238,7 +259,13 @@ impl<'a, P: Platform> Writing<'a, P> {
             Merge::Both => Merge::Both,
             _ => Merge::Prev,
         };
-        self.insert_as(&new, merge, Some(vma), next, &mut None).map(drop)
+        self.reserve(new.object, 1)?;
+        let done = self.insert_as(&new, merge, Some(vma), next, &mut None);
+        if done.is_ok() {
+            self.attach(&new);
+        }
+        self.unreserve(new.object, 1);
+        done.map(drop)
     }
 
     /// Grows a stack over the gap below it, with what was put aside for a store.
@@ -274,6 +301,34 @@ impl<'a, P: Platform> Writing<'a, P> {
         }
         self.set(vma, &ours);
         self.space.usage.maps(1);
+        Ok(())
+    }
+
+    /// Splits a VMA at two addresses within it, or not at all; its own object keeps the part in the middle.
+    fn split_twice(&mut self, vma: VmaPtr, start: u64, end: u64) -> Result<(), Error> {
+        if self.space.usage().maps.saturating_add(1) >= self.space.config.limits.maps {
+            return Err(Error::Limit);
+        }
+        self.start_write(vma);
+        let whole = vma.desc();
+        let (low, high) = (whole.part(whole.start, start), whole.part(end, whole.end));
+        let Spare { vma: above, nodes } = self.spare(&high, 2)?;
+        let below = self.new_vma(&low);
+        match (below, self.tree.reserve_from(nodes, 2)) {
+            (Ok(below), Ok(mut reserved)) => {
+                reserved.store(low.start..=low.end - 1, below);
+                reserved.store(high.start..=high.end - 1, above);
+            }
+            (below, _) => {
+                for vma in below.into_iter().chain([above]) {
+                    // SAFETY: it was made above, and is in no tree.
+                    unsafe { vma.free::<P::Alloc>() };
+                }
+                return Err(Error::NoMemory);
+            }
+        }
+        self.set(vma, &whole.part(start, end));
+        self.space.usage.maps(2);
         Ok(())
     }
 
@@ -317,11 +372,11 @@ impl<'a, P: Platform> Writing<'a, P> {
                 self.shrink_or_detach(vma, &rest_below);
             }
             _ => {
-                if whole.start < start {
-                    self.split(vma, start, true)?;
-                }
-                if end < whole.end {
-                    self.split(vma, end, false)?;
+                match (whole.start < start, end < whole.end) {
+                    (true, true) => self.split_twice(vma, start, end)?,
+                    (true, false) => self.split(vma, start, true)?,
+                    (false, true) => self.split(vma, end, false)?,
+                    (false, false) => {}
                 }
                 self.set_flags(vma, flags);
             }

@@ -48,9 +48,8 @@ fn faults_of_each_kind() {
     assert_eq!(space.fault(at, Access::Execute), Err(FaultError::NotPermitted));
     assert_eq!(space.lock_stats().access, 2);
     assert_eq!(space.fault(at + 8 * PAGE, Access::Read), Err(FaultError::NotMapped));
-    let backing = Backing::Object { id: std::num::NonZeroU64::MIN, offset: 0, rights: Prot::all() };
-    let object = space.mmap(&MapRequest { backing, ..anonymous(1) }).unwrap();
-    assert_eq!(space.fault(object, Access::Read), Err(FaultError::Object));
+    let source = Source::Object { id: std::num::NonZeroU64::MIN, offset: 0, rights: Prot::all() };
+    assert_eq!(space.mmap(&MapRequest { source, ..anonymous(1) }), Err(Error::NoObject));
 }
 
 /// Threads fault in their own parts and in a common one, while one maps, protects, moves and unmaps, and forks.
@@ -152,6 +151,105 @@ fn threads_beside_a_mapper() {
 #[test]
 fn threads_beside_a_mapper_under_mmap_lock_alone() {
     beside_a_mapper(false);
+}
+
+/// A fork makes the parent's pages read-only in as many VMAs as there are, and waits for other CPUs once.
+#[test]
+fn a_fork_flushes_once() {
+    let machine = HostMachine::new(FRAMES);
+    let zero = zero(&machine);
+    let space = new_space::<X86_64>(&machine, zero.frame());
+    for page in (100..200).step_by(2) {
+        space.mmap(&anonymous(1).at(page * PAGE)).unwrap();
+        space.fault(page * PAGE, Access::Write).unwrap();
+    }
+    machine.reset_counts();
+    let child = Paged::new(&machine, 2, zero.frame()).unwrap();
+    let child = space.fork(RwLock::new(()), child).unwrap();
+    let counts = machine.counts();
+    assert_eq!((counts.tlb_ranges, counts.tlb_syncs, child.contents().resident()), (1, 1, 50));
+    machine.reset_counts();
+    space.munmap(100 * PAGE, 100 * PAGE).unwrap();
+    assert_eq!(machine.counts().tlb_syncs, 1, "so does munmap");
+}
+
+/// A program that maps, writes and unmaps a page in each 2 MiB, and then in each GiB, keeps no tables.
+#[test]
+fn tables_go_with_what_they_map() {
+    const HUGE: u64 = 2 << 20;
+    let machine = HostMachine::new(FRAMES);
+    let zero = zero(&machine);
+    let config = Config { end: 1 << 40, ..SMALL };
+    let space: Space<'_> =
+        Space::new(Epoch, RwLock::new(()), Paged::new(&machine, 1, zero.frame()).unwrap(), config);
+    let before = machine.free_frames();
+    for at in (1..20).map(|n| n * HUGE).chain((1..20).map(|n| n << 30)) {
+        space.mmap(&anonymous(1).at(at)).unwrap();
+        space.fault(at, Access::Write).unwrap();
+        space.munmap(at, PAGE).unwrap();
+        assert_eq!(machine.free_frames(), before, "after the page at {at:#x}");
+    }
+    // A table that another VMA has pages in stays, and goes with the last.
+    for page in [0, 2, 4] {
+        space.mmap(&anonymous(1).at(HUGE + page * PAGE)).unwrap();
+        assert_eq!(word(&machine, &space, HUGE + page * PAGE, Some(page + 1)), Ok(page + 1));
+    }
+    assert_eq!(machine.free_frames(), before - 6, "three tables below the root and three pages");
+    space.munmap(HUGE + 2 * PAGE, PAGE).unwrap();
+    space.munmap(HUGE, PAGE).unwrap();
+    assert_eq!(machine.free_frames(), before - 4);
+    assert_eq!(word(&machine, &space, HUGE + 4 * PAGE, None), Ok(5));
+    let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+    space.mremap(HUGE + 4 * PAGE, PAGE, PAGE, flags, 3 << 30).unwrap();
+    assert_eq!(machine.free_frames(), before - 4, "the old tables went, new ones came");
+    assert_eq!(word(&machine, &space, 3 << 30, None), Ok(5));
+    space.munmap(3 << 30, PAGE).unwrap();
+    assert_eq!(machine.free_frames(), before);
+}
+
+/// A space ends where its page tables do.
+#[test]
+fn nothing_is_mapped_beyond_what_the_format_translates() {
+    const END: u64 = 1 << 47;
+    let machine = HostMachine::new(FRAMES);
+    let zero = zero(&machine);
+    let config = Config { end: 1 << 48, top_down_base: 1 << 48, ..SMALL };
+    let space: Space<'_> =
+        Space::new(Epoch, RwLock::new(()), Paged::new(&machine, 1, zero.frame()).unwrap(), config);
+    assert_eq!(space.config().end, END);
+    assert_eq!(space.mmap(&anonymous(2).at(END - PAGE)), Err(Error::NoSpace));
+    let at = space.mmap(&anonymous(2)).unwrap();
+    assert_eq!(at, END - 2 * PAGE, "the highest gap");
+    assert_eq!(word(&machine, &space, END - 8, Some(7)), Ok(7));
+    space.munmap(at, 2 * PAGE).unwrap();
+    space.mmap(&anonymous(2).at(at)).unwrap();
+    assert_eq!((word(&machine, &space, END - 8, None), space.contents().resident()), (Ok(0), 0));
+}
+
+/// A move that fails leaves a neighbour of the target as it was.
+#[test]
+fn a_move_that_fails_gives_a_neighbour_no_anonymous_state() {
+    let machine = HostMachine::new(FRAMES);
+    let zero = zero(&machine);
+    let config = Config { end: 1 << 40, ..SMALL };
+    let space: Space<'_> =
+        Space::new(Epoch, RwLock::new(()), Paged::new(&machine, 1, zero.frame()).unwrap(), config);
+    let (low, far) = (30 * PAGE, 1 << 30);
+    let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+    space.mmap(&anonymous(4).at(low)).unwrap();
+    assert_eq!(word(&machine, &space, low, Some(7)), Ok(7));
+    space.mremap(low, 4 * PAGE, 4 * PAGE, flags, far).unwrap();
+    // What was never written below where it was: it continues there, so both would merge.
+    space.mmap(&anonymous(4).at(low - 4 * PAGE)).unwrap();
+    machine.set_budget(0, u64::MAX);
+    assert_eq!(space.mremap(far, 4 * PAGE, 4 * PAGE, flags, low), Err(Error::NoMemory));
+    machine.set_budget(u64::MAX, u64::MAX);
+    let beside = space.find(low - PAGE).unwrap();
+    assert_eq!((beside.range(), beside.has_anon), (low - 4 * PAGE..low, false));
+    assert_eq!(word(&machine, &space, far, None), Ok(7));
+    space.mremap(far, 4 * PAGE, 4 * PAGE, flags, low).unwrap();
+    assert_eq!(space.find(low).unwrap().range(), low - 4 * PAGE..low + 4 * PAGE);
+    assert_eq!(word(&machine, &space, low, None), Ok(7));
 }
 
 /// Each allocation of a fault or an operation fails once, and the space goes on.

@@ -11,9 +11,9 @@ use common::*;
 use isotherm_mm::*;
 
 fn object(id: u64, page: u64, pages: u64, at: u64) -> MapRequest {
-    let backing =
-        Backing::Object { id: NonZeroU64::new(id).unwrap(), offset: page * PAGE, rights: Prot::all() };
-    MapRequest { backing, ..anonymous(pages).at(at * PAGE) }
+    let source =
+        Source::Object { id: NonZeroU64::new(id).unwrap(), offset: page * PAGE, rights: Prot::all() };
+    MapRequest { source, ..anonymous(pages).at(at * PAGE) }
 }
 
 fn map(space: &Space, at: u64, pages: u64) {
@@ -148,6 +148,12 @@ fn limits_hold() {
     assert_eq!(space.mlock(30 * PAGE, 2 * PAGE, true), Err(Error::Limit));
     let locked = MapRequest { flags: MapFlags::LOCKED, ..anonymous(2) };
     assert_eq!(space.mmap(&locked), Err(Error::LockedLimit));
+    // What is locked already does not count again, however it is locked.
+    space.mlock(30 * PAGE, PAGE, false).unwrap();
+    assert_eq!(space.mlock(30 * PAGE, PAGE, true), Ok(()));
+    assert_eq!(space.mlock(30 * PAGE, 2 * PAGE, true), Err(Error::Limit), "one more");
+    assert_eq!(space.usage().locked, 1);
+    space.munlock(30 * PAGE, PAGE).unwrap();
     // One VMA, then two; a third is the last, and a fourth is not made.
     space.munmap(31 * PAGE, PAGE).unwrap();
     space.munmap(33 * PAGE, PAGE).unwrap();
@@ -168,6 +174,17 @@ fn limits_hold() {
 }
 
 #[test]
+fn a_limit_that_has_room_for_one_split_of_two_changes_nothing() {
+    let limits = Limits { maps: 2, ..Config::X86_64.limits };
+    let space = space(Config { limits, ..SMALL });
+    map(&space, 30, 4);
+    assert_eq!(space.mprotect(31 * PAGE, 2 * PAGE, Prot::READ), Err(Error::Limit));
+    assert_eq!((ranges(&space), space.usage().maps), (vec![(30, 34)], 1));
+    assert_eq!(space.mprotect(31 * PAGE, 3 * PAGE, Prot::READ), Ok(()));
+    assert_eq!(ranges(&space), [(30, 31), (31, 34)]);
+}
+
+#[test]
 fn bottom_up_places_from_the_base() {
     let space = space(Config { bottom_up: true, ..SMALL });
     assert_eq!(space.mmap(&anonymous(2)), Ok(100 * PAGE));
@@ -180,8 +197,8 @@ fn bottom_up_places_from_the_base() {
 fn what_may_not_be_permitted_is_not() {
     let space = space(SMALL);
     let rights = Prot::READ;
-    let backing = Backing::Object { id: NonZeroU64::MIN, offset: 0, rights };
-    let request = MapRequest { backing, prot: Prot::READ, flags: MapFlags::SHARED, ..anonymous(2) };
+    let source = Source::Object { id: NonZeroU64::MIN, offset: 0, rights };
+    let request = MapRequest { source, prot: Prot::READ, flags: MapFlags::SHARED, ..anonymous(2) };
     let at = space.mmap(&request).unwrap();
     assert_eq!(space.mprotect(at, PAGE, Prot::READ | Prot::WRITE), Err(Error::Access));
     assert_eq!(space.mprotect(at, PAGE, Prot::EXEC), Err(Error::Access));
@@ -198,7 +215,7 @@ fn what_may_not_be_permitted_is_not() {
 #[test]
 fn without_memory_nothing_changes() {
     type Act = fn(&Space) -> Result<(), Error>;
-    let acts: [(&str, Act); 9] = [
+    let acts: [(&str, Act); 11] = [
         ("mmap", |space| space.mmap(&anonymous(3)).map(drop)),
         ("mmap that replaces", |space| {
             space.mmap(&MapRequest { prot: Prot::READ, ..anonymous(9).at(31 * PAGE) }).map(drop)
@@ -209,6 +226,8 @@ fn without_memory_nothing_changes() {
         ("munmap in the middle", |space| space.munmap(32 * PAGE, PAGE)),
         ("munmap of many", |space| space.munmap(31 * PAGE, 8 * PAGE)),
         ("mprotect of a half", |space| space.mprotect(33 * PAGE, PAGE, Prot::EXEC)),
+        ("mprotect in the middle", |space| space.mprotect(31 * PAGE, 2 * PAGE, Prot::EXEC)),
+        ("mlock in the middle", |space| space.mlock(32 * PAGE, PAGE, true)),
         ("mremap", |space| space.mremap(36 * PAGE, 2 * PAGE, 4 * PAGE, RemapFlags::MAYMOVE, 0).map(drop)),
         ("grow", |space| space.grow_stack(58 * PAGE)),
         ("fork", |space| space.fork(RwLock::new(()), ()).map(drop)),

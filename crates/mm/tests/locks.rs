@@ -5,11 +5,14 @@
 mod common;
 
 use std::num::NonZeroU64;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use common::*;
+use isotherm_maple::Global;
 use isotherm_mm::*;
+use isotherm_rcu::Epoch;
 
 fn prepared(space: &Space, at: u64, pages: u64) {
     space.mmap(&anonymous(pages).at(at * PAGE)).unwrap();
@@ -27,8 +30,8 @@ fn lookups_are_refused_for_the_seeds_reasons() {
     let read = space.lock_vma(30 * PAGE).unwrap();
     assert_eq!(read.info().range(), 30 * PAGE..34 * PAGE);
     drop(read);
-    let backing = Backing::Object { id: NonZeroU64::MIN, offset: 0, rights: Prot::all() };
-    space.mmap(&MapRequest { backing, ..anonymous(2).at(40 * PAGE) }).unwrap();
+    let source = Source::Object { id: NonZeroU64::MIN, offset: 0, rights: Prot::all() };
+    space.mmap(&MapRequest { source, ..anonymous(2).at(40 * PAGE) }).unwrap();
     space.prepare_anon(40 * PAGE).unwrap();
     assert!(space.lock_vma(40 * PAGE).is_none(), "an object");
     space.lock_vma(31 * PAGE).unwrap().retry();
@@ -95,6 +98,54 @@ fn a_fault_below_a_stack_grows_it() {
     assert_eq!(space.lock_mmap(58 * PAGE).unwrap().info().range(), 58 * PAGE..62 * PAGE);
     assert_eq!(space.lock_mmap(70 * PAGE).unwrap_err(), Error::BadAddress);
     assert_eq!(space.lock_vma(58 * PAGE).unwrap().info().range(), 58 * PAGE..62 * PAGE);
+}
+
+/// `mmap_lock` that counts its writers.
+struct Counted {
+    lock: RwLock<()>,
+    writers: AtomicU64,
+}
+
+struct Counting;
+
+impl Platform for Counting {
+    type Rcu = Epoch;
+    type Lock = &'static Counted;
+    type Contents = ();
+    type Alloc = Global;
+}
+
+// SAFETY: that of the lock within.
+unsafe impl MmapLock for &'static Counted {
+    type Read<'a> = std::sync::RwLockReadGuard<'a, ()>;
+    type Write<'a> = std::sync::RwLockWriteGuard<'a, ()>;
+
+    fn read(&self) -> Self::Read<'_> {
+        self.lock.read().unwrap()
+    }
+
+    fn write(&self) -> Self::Write<'_> {
+        self.writers.fetch_add(1, Ordering::Relaxed);
+        self.lock.write().unwrap()
+    }
+}
+
+/// Who probes addresses at which nothing is keeps nobody else waiting.
+#[test]
+fn a_fault_where_nothing_is_mapped_only_reads() {
+    static LOCK: Counted = Counted { lock: RwLock::new(()), writers: AtomicU64::new(0) };
+    let space = AddressSpace::<Counting>::new(Epoch, &LOCK, (), SMALL);
+    space.mmap(&anonymous(4).at(40 * PAGE)).unwrap();
+    let stack = MapRequest { flags: MapFlags::FIXED | MapFlags::GROWSDOWN, ..anonymous(2).at(60 * PAGE) };
+    space.mmap(&stack).unwrap();
+    let writers = || LOCK.writers.load(Ordering::Relaxed);
+    let before = writers();
+    assert_eq!(space.lock_mmap(30 * PAGE).unwrap_err(), Error::BadAddress, "below memory");
+    assert_eq!(space.lock_mmap(70 * PAGE).unwrap_err(), Error::BadAddress, "above all");
+    assert_eq!(space.lock_mmap(40 * PAGE).unwrap().info().range(), 40 * PAGE..44 * PAGE);
+    assert_eq!(writers(), before);
+    assert_eq!(space.lock_mmap(58 * PAGE).unwrap().info().range(), 58 * PAGE..62 * PAGE);
+    assert_eq!(writers(), before + 1, "the stack grew");
 }
 
 /// Readers lock VMAs wherever they find one, while a writer maps, splits, merges, moves and unmaps. What a reader holds has the

@@ -152,23 +152,23 @@ fn map(space: &Space, naive: &mut Naive, op: &Op) {
         Kind::NoReplace => MapFlags::FIXED_NOREPLACE,
         Kind::Stack => MapFlags::FIXED | MapFlags::GROWSDOWN,
     };
-    let backing = match object {
-        _ if kind == Kind::Stack => Backing::Anonymous,
+    let source = match object {
+        _ if kind == Kind::Stack => Source::Anonymous,
         Some((id, offset)) => {
             flags.set(MapFlags::SHARED, id == 1);
-            Backing::Object { id: NonZeroU64::new(id).unwrap(), offset: offset * PAGE, rights: Prot::all() }
+            Source::Object { id: NonZeroU64::new(id).unwrap(), offset: offset * PAGE, rights: Prot::all() }
         }
-        None => Backing::Anonymous,
+        None => Source::Anonymous,
     };
     let address = if kind == Kind::Anywhere { 0 } else { at * PAGE };
-    let request = MapRequest { address, length: pages * PAGE, prot: prot(bits), flags, backing };
+    let request = MapRequest { address, length: pages * PAGE, prot: prot(bits), flags, source };
     let free = (at..at + pages).all(|page| !naive.pages.contains_key(&page));
     let got = space.mmap(&request);
     match kind {
         Kind::NoReplace if !free => return assert_eq!(got, Err(Error::Exists)),
         Kind::Hint if naive.fits(at, pages) => assert_eq!(got, Ok(at * PAGE)),
         Kind::Anywhere | Kind::Hint
-            if backing == Backing::Anonymous && pages == 32 && kind == Kind::Anywhere =>
+            if source == Source::Anonymous && pages == 32 && kind == Kind::Anywhere =>
         {
             // The kernel's rule is not the best fit: aligned if there is a gap with room for a huge page more.
             if naive.place(64).is_some() {
@@ -193,16 +193,48 @@ fn map(space: &Space, naive: &mut Naive, op: &Op) {
     }
 }
 
+/// Why the operation is refused, if it is. Where a VMA ends is the space's to say; what lies there is the naive map's.
+fn remap_error(space: &Space, naive: &Naive, op: &Op) -> Option<Error> {
+    let Op::Remap { at, old, new, flags, to } = *op else { unreachable!() };
+    let flags = RemapFlags::from_bits_truncate(flags);
+    let (fixed, stays) = (flags.contains(RemapFlags::FIXED), flags.contains(RemapFlags::DONTUNMAP));
+    let moves = flags.contains(RemapFlags::MAYMOVE);
+    let placed = fixed || stays;
+    if placed && (!moves || stays && old != new || at < to + new && to < at + old) {
+        return Some(Error::Invalid);
+    }
+    if !naive.pages.contains_key(&at) {
+        return Some(Error::BadAddress);
+    }
+    let end = space.find(at * PAGE).unwrap().end / PAGE;
+    if fixed && old == new || new <= old && !placed {
+        return None;
+    }
+    if at + old.min(new) > end {
+        return Some(Error::BadAddress);
+    }
+    if fixed {
+        return None;
+    }
+    let free = |from: u64, to: u64| naive.pages.range(from..to).next().is_none();
+    let in_place = !placed && at + old == end && free(end, at + new);
+    let hint = stays && naive.fits(to, new);
+    if in_place || hint {
+        return None;
+    }
+    if moves && naive.place(new).is_some() { None } else { Some(Error::NoSpace) }
+}
+
 fn remap(space: &Space, naive: &mut Naive, op: &Op) {
     let Op::Remap { at, old, new, flags, to } = *op else { unreachable!() };
     let flags = RemapFlags::from_bits_truncate(flags);
     let fixed = flags.contains(RemapFlags::FIXED);
     let before: Vec<Option<Page>> = (at..at + old).map(|page| naive.pages.get(&page).copied()).collect();
-    let Ok(got) = space.mremap(at * PAGE, old * PAGE, new * PAGE, flags, to * PAGE) else {
-        // What may have gone before it failed is as the space says.
-        *naive = Naive::of(space);
-        return;
-    };
+    let expected = remap_error(space, naive, op);
+    let got = space.mremap(at * PAGE, old * PAGE, new * PAGE, flags, to * PAGE);
+    assert_eq!(got.err(), expected);
+    // Without limits all that is refused is refused before anything has changed: the naive map stays as it is.
+    let Ok(got) = got else { return };
     let got = got / PAGE;
     if got == at && !fixed {
         if new < old {

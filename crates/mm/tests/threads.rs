@@ -1,18 +1,22 @@
-//! Threads that fault while one maps, with quiescent states for RCU: runs under ThreadSanitizer, and under Miri without leaks.
+//! Threads that fault while one maps, or takes pages of a file away, with quiescent states for RCU: runs under ThreadSanitizer,
+//! and under Miri without leaks.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod common;
 
 use std::marker::PhantomData;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
 use std::thread;
 
+use common::files::*;
 use common::host::zero;
 use common::{PAGE, SMALL, anonymous};
 use isotherm_maple::Global;
+use isotherm_mm::ObjectKind::{File, Shmem};
 use isotherm_mm::*;
+use isotherm_page::Frame;
 use isotherm_pagetable::X86_64;
 use isotherm_pagetable::host::HostMachine;
 use isotherm_rcu::{Qsbr, Threads};
@@ -98,6 +102,134 @@ fn faults_beside_a_mapper_with_quiescent_states() {
     space.munmap(SMALL.lowest, SMALL.end - SMALL.lowest).unwrap();
     assert_eq!((space.usage(), space.contents().resident()), (Usage::default(), 0));
     drop(space);
+    rcu.barrier();
+    assert_eq!(machine.free_frames(), before, "exit frees all");
+}
+
+struct Sharing<'w>(PhantomData<(&'w Rcu, &'w HostMachine)>);
+
+impl<'w> Platform for Sharing<'w> {
+    type Rcu = &'w Rcu;
+    type Lock = RwLock<()>;
+    type Contents = Paged<'w, X86_64, HostMachine, Arc<Files<'w, X86_64>>>;
+    type Alloc = Global;
+}
+
+/// An access of a CPU. Whoever takes pages away waits until it is over, as a flush of the TLB does.
+fn access(
+    (machine, gate): (&HostMachine, &RwLock<()>),
+    space: &AddressSpace<Sharing<'_>>,
+    page: u64,
+    write: Option<u64>,
+) -> u64 {
+    let access = if write.is_some() { Access::Write } else { Access::Read };
+    loop {
+        {
+            let _gate = gate.read().unwrap();
+            if let Ok(frame) = space.contents().access(page * PAGE, access) {
+                let at = frame.address() + WORD;
+                if let Some(value) = write {
+                    machine.write(at, value).unwrap();
+                }
+                return machine.read(at).unwrap();
+            }
+        }
+        space.fault(page * PAGE, access).unwrap();
+    }
+}
+
+/// A worker writes to two pages of the file, reads a third where it is mapped privately, copies it, and drops the copy.
+fn share(cpu: (&HostMachine, &RwLock<()>), space: &AddressSpace<Sharing<'_>>, worker: u64, n: u64) {
+    for page in 2 * worker..2 * worker + 2 {
+        assert_eq!(access(cpu, space, 100 + page, Some(n)), n);
+        assert_eq!(access(cpu, space, 100 + page, None), n, "nothing is lost");
+    }
+    access(cpu, space, 200 + worker, Some(n));
+    let own = 150 + 4 + worker;
+    assert_eq!(access(cpu, space, own, None), 1004 + worker);
+    assert_eq!(access(cpu, space, own, Some(n)), n);
+    space.discard(own * PAGE, PAGE).unwrap();
+}
+
+#[test]
+fn faults_on_files_beside_reclaim_with_quiescent_states() {
+    let machine = HostMachine::new(512);
+    let zero = zero(&machine);
+    let before = machine.free_frames();
+    let rcu = Rcu::for_threads();
+    let files = Files::<X86_64>::new(&machine, &[(File, 6), (Shmem, 2)]);
+    let paged = |asid| Paged::with_objects(&machine, asid, zero.frame(), Arc::clone(&files)).unwrap();
+    let space = AddressSpace::<Sharing<'_>>::new(&rcu, RwLock::new(()), paged(1), SMALL);
+    {
+        let _joined = rcu.join().unwrap();
+        for (id, pages, shared, at) in [(1, 6, true, 100), (1, 6, false, 150), (2, 2, true, 200)] {
+            space.mmap(&object(id, 0, pages, shared, at)).unwrap();
+        }
+    }
+    let (done, gate) = (AtomicBool::new(false), RwLock::new(()));
+    let cpu = (&machine, &gate);
+    let rounds: Vec<u64> = thread::scope(|scope| {
+        let workers = [0, 1].map(|worker| {
+            let (rcu, space, done) = (&rcu, &space, &done);
+            scope.spawn(move || {
+                let _joined = rcu.join().unwrap();
+                for n in 1.. {
+                    share(cpu, space, worker, n);
+                    rcu.quiescent();
+                    rcu.advance(usize::MAX);
+                    if done.load(Ordering::Relaxed) {
+                        return n;
+                    }
+                }
+                unreachable!()
+            })
+        });
+        // Miri writes a whole page at once when it is made, which this would read word by word.
+        if !cfg!(miri) {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for frame in 0..512 {
+                        // Refers to whatever page is there, for a moment.
+                        let _ = machine.read(Frame(frame).address() + WORD);
+                    }
+                }
+            });
+        }
+        let _joined = rcu.join().unwrap();
+        for n in 0..ROUNDS {
+            {
+                let _gate = gate.write().unwrap();
+                match n % 3 {
+                    0 => files.file(1).write_back(0..6).unwrap(),
+                    1 => drop(files.file(1).evict(0..6)),
+                    _ => files.file(2).resize(2),
+                }
+            }
+            let at = 30 + n % 5;
+            space.mmap(&object(1, 4, 2, n.is_multiple_of(2), at)).unwrap();
+            space.fault((at + 1) * PAGE, Access::Read).unwrap();
+            let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+            space.mremap(at * PAGE, PAGE, PAGE, flags, 42 * PAGE).unwrap();
+            space.munmap((at + 1) * PAGE, PAGE).unwrap();
+            if n.is_multiple_of(50) {
+                drop(space.fork(RwLock::new(()), paged(2)).unwrap());
+            }
+            rcu.quiescent();
+            rcu.advance(usize::MAX);
+        }
+        done.store(true, Ordering::Relaxed);
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    let _joined = rcu.join().unwrap();
+    files.file(1).write_back(0..6).unwrap();
+    for page in 0..4 {
+        assert_eq!(files.file(1).backing().get(page), rounds[page as usize / 2], "page {page}");
+    }
+    space.munmap(SMALL.lowest, SMALL.end - SMALL.lowest).unwrap();
+    assert_eq!((space.usage(), space.contents().resident()), (Usage::default(), 0));
+    let cached = files.file(1).cached();
+    assert_eq!((files.file(1).evict(0..6), files.file(1).cached()), (cached, 0), "nobody refers to a page");
+    drop((space, files));
     rcu.barrier();
     assert_eq!(machine.free_frames(), before, "exit frees all");
 }

@@ -32,6 +32,16 @@ pub enum FolioKind {
     File,
 }
 
+impl FolioKind {
+    #[inline(always)]
+    const fn kind(self) -> Kind {
+        match self {
+            FolioKind::Anon => Kind::Anon,
+            FolioKind::File => Kind::File,
+        }
+    }
+}
+
 /// The largest order of a folio: 2 MiB, what a PMD leaf maps with pages of 4 KiB.
 pub const MAX_FOLIO_ORDER: Order = Order::HUGE;
 
@@ -92,6 +102,21 @@ impl<'m> FolioView<'m> {
         let meta = pages.meta(frame)?;
         let info = meta.load();
         info.is_small_folio().then_some(Self { head: frame, info, offset: 0, meta })
+    }
+
+    /// The folio of a frame, if its order is 0 and it is of this kind.
+    #[inline(always)]
+    pub fn small_of<P: Pages + ?Sized>(pages: &'m P, frame: Frame, kind: FolioKind) -> Option<Self> {
+        let meta = pages.meta(frame)?;
+        let info = meta.load();
+        info.is_small(kind.kind()).then_some(Self { head: frame, info, offset: 0, meta })
+    }
+
+    /// Whether some of its pages are mapped, but not as many as it has: then the rest may lie idle, and a split would free it
+    /// (Linux' deferred split). A page that is mapped twice is counted twice.
+    #[must_use]
+    pub fn is_partly_mapped(&self) -> bool {
+        (1..self.order().frames()).contains(&u64::from(self.maps()))
     }
 
     /// The first frame.
@@ -317,11 +342,7 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
         if order > MAX_FOLIO_ORDER || !block.is_aligned() {
             return Err((PageError::Misaligned(*block), block));
         }
-        let page_kind = match kind {
-            FolioKind::Anon => Kind::Anon,
-            FolioKind::File => Kind::File,
-        };
-        if let Err(why) = set_kinds(pages, *block, page_kind) {
+        if let Err(why) = set_kinds(pages, *block, kind.kind()) {
             return Err((why, block));
         }
         let Some(meta) = pages.meta(head) else { return Err((PageError::Unknown, block)) };

@@ -93,6 +93,12 @@ impl Info {
         self.0 & (FOLIO | ORDER | OFFSET) == FOLIO
     }
 
+    /// A folio of order 0 and of this kind.
+    #[inline(always)]
+    pub const fn is_small(self, kind: Kind) -> bool {
+        self.0 & (KIND | ORDER | OFFSET) == kind as u32
+    }
+
     /// A folio of anonymous memory, given that it is a folio.
     #[inline]
     pub const fn is_anon(self) -> bool {
@@ -144,6 +150,9 @@ mod tests {
                             assert_eq!(info.is_folio(), matches!(kind, Kind::Anon | Kind::File));
                             assert_eq!(info.is_small_folio(), info.is_folio() && order == 0 && offset == 0);
                             assert_eq!(info.is_folio() && info.is_anon(), kind == Kind::Anon);
+                            for of in [Kind::Anon, Kind::File] {
+                                assert_eq!(info.is_small(of), info.is_small_folio() && kind == of);
+                            }
                             let dirty = Info(info.0 | DIRTY | REFERENCED);
                             assert_eq!(
                                 (dirty.kind(), dirty.order(), dirty.offset()),

@@ -8,10 +8,10 @@
 //! |---|---|
 //! | frames and ranges of them, orders, blocks | [`Frame`], [`FrameRange`], [`Order`], [`Block`] |
 //! | a block that an allocator handed out | [`OwnedBlock`] |
-//! | a block with one owner, and what it is used for | [`Unique`] with [`Unused`], [`Slab`], [`Reserved`] |
+//! | a block with one owner, and what it is used for | [`Unique`] with [`Unused`], [`Slab`], [`Table`], [`Reserved`] |
 //! | a reference to a folio, and one that counts as a pin | [`Folio`], [`Pinned`] |
 //! | what is known of a folio, without a reference | [`FolioView`] |
-//! | the metadata of a page that is a page table | [`TableMeta`] |
+//! | the metadata of a page that is a page table, and its lock | [`TableMeta`], [`TableGuard`] |
 //! | the metadata of all pages, in 32 bytes each | [`PageArray`], [`PageMeta`] |
 //! | lists of blocks, linked through the metadata | [`BlockList`] |
 //! | where a folio is mapped | [`ReverseMap`] |
@@ -24,13 +24,15 @@
 //!        ^                         |                        |   ^                           |
 //!        |                         |                        |   +---into_unused-------------+  last one dropped
 //!        +------------put----------+                        +--into_slab----> Unique<Slab>  |
+//!        |                                                  +--into_table---> Unique<Table> |
 //!        |                                                  +--into_reserved-> Unique<Reserved>
 //!        +------------------Pages::free, when the last handle is dropped ------------------+
 //! ```
 //!
-//! Page tables are made of blocks by `isotherm-pagetable` ([`PageMeta::make_table`]), which gives them back when no walk
-//! can be in them any more. They have no typed handle: that a page is a table, and who holds its lock, is the duty of
-//! whoever reaches its [`TableMeta`].
+//! A page table is a [`Unique<Table>`](Table) until it is linked into a tree ([`into_raw`](Unique::into_raw)), whose entry
+//! then stands for it. Only the [`TableGuard`] of its lock changes what is known of it. It leaves the tree by
+//! [`unlink`](TableGuard::unlink), and is a value again once no walk can be in it any more ([`from_raw`](Unique::from_raw)),
+//! which `isotherm-pagetable` sees to.
 //!
 //! **A page has one use at a time.** Its [`Kind`] is in its metadata, and the handle's type says the same: only
 //! [`Unused`] memory can be made something, by a method that consumes the handle. What two owners would have to agree on
@@ -60,7 +62,9 @@
 //! | [`Pages::free`] | no reference is left |
 //! | [`FolioView::add_mapped`], [`sub_mapped`](FolioView::sub_mapped) | there is, or was, an entry for it |
 //! | [`FolioView::mark`] | the entries' references are not given back yet |
-//! | [`PageMeta::make_table`], [`table`](PageMeta::table) | the page is the caller's; it is a table, and its lock's protocol is kept |
+//! | [`PageMeta::table`] | the page is a table |
+//! | [`TableGuard::remember`] | the entries are what is said of them |
+//! | [`TableMeta::end`], [`Unique::<Table>::from_raw`](Unique::from_raw) | the table is in no tree; for the latter, no walk is in it |
 //! | [`Unique<Reserved>::into_unused`](Unique) | it is mapped nowhere |
 //!
 //! # Without a lock
@@ -97,5 +101,5 @@ pub use list::BlockList;
 pub use meta::PageMeta;
 pub use order::Order;
 pub use pages::Pages;
-pub use table::{NotLocked, TableMeta};
-pub use unique::{Reserved, Slab, Unique, Unused, Use};
+pub use table::{NotLocked, TableGuard, TableMeta};
+pub use unique::{Reserved, Slab, Table, Unique, Unused, Use};

@@ -64,25 +64,26 @@ impl PageMeta {
     }
 
     pub(crate) fn take_flag(&self, flag: u32) -> bool {
-        self.info.fetch_and(!flag, Ordering::Relaxed) & flag != 0
+        // Acquire: what the page was written with before the mark is what is read after this.
+        self.info.fetch_and(!flag, Ordering::Acquire) & flag != 0
     }
 
     #[inline]
     pub(crate) fn mark(&self, dirty: bool, referenced: bool) {
         let bits = if dirty { DIRTY } else { 0 } | if referenced { REFERENCED } else { 0 };
-        // Most often it is known already, and then the line stays clean.
-        if self.info.load(Ordering::Relaxed) & bits != bits {
-            self.info.fetch_or(bits, Ordering::Relaxed);
+        // That the page was referenced is most often known already, and then the line stays clean. A dirty mark may be one
+        // that is being taken at this moment: whoever takes it reads what was written before this, or finds it again.
+        if dirty || self.info.load(Ordering::Relaxed) & bits != bits {
+            self.info.fetch_or(bits, Ordering::Release);
         }
     }
 
     /// Makes a page a table, unlocked; `None` if it is in use already, as a tail of a folio is.
     ///
     /// # Safety
-    /// The page is allocated and the caller alone owns it. [`TableMeta::end`] is called before it is freed. The duties of
-    /// [`table`](Self::table) hold for what is returned.
+    /// The page is allocated and the caller alone owns it. [`TableMeta::end`] is called before it is freed.
     #[inline]
-    pub unsafe fn make_table(&self) -> Option<&TableMeta> {
+    pub(crate) unsafe fn make_table(&self) -> Option<&TableMeta> {
         let info = self.load();
         if info.kind() != Kind::Unused {
             return None;
@@ -97,10 +98,6 @@ impl PageMeta {
     ///
     /// # Safety
     /// The page is a table, or was one that is unlinked and not reused yet, for as long as the reference is used.
-    ///
-    /// What [`TableMeta`] does is safe to call and not safe to call wrongly, so its protocol is a duty as well: only the
-    /// lock's holder unlocks it, changes the sequence, and says a progression, which is what the entries are; only who has
-    /// unlinked the table, or ended its tree, ends it.
     #[inline(always)]
     #[must_use]
     pub unsafe fn table(&self) -> &TableMeta {

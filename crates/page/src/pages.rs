@@ -1,4 +1,4 @@
-use crate::{Frame, OwnedBlock, PageMeta};
+use crate::{FolioView, Frame, OwnedBlock, PageMeta};
 
 /// Where pages' metadata is found, and where blocks go that nobody refers to any more: what the owned handles carry along, so
 /// that they can be given back by being dropped.
@@ -9,9 +9,8 @@ use crate::{Frame, OwnedBlock, PageMeta};
 /// - Nothing but the handles of this crate, and whoever was given a block by [`free`](Self::free) or has allocated it,
 ///   changes what the frames of a block are.
 pub unsafe trait Pages {
-    /// The metadata of a frame; `None` if it has none, as device memory. Of such memory nothing is known here: page tables
-    /// map it for anyone who asks, writable, without a count. Memory that must not be mapped so needs metadata, or a layer
-    /// above that refuses its frames.
+    /// The metadata of a frame; `None` if it has none, as a device's memory. Of such memory nothing is known here. Page tables
+    /// map it without a count, for anyone who asks, if the machine says that it is a device's, and else not at all.
     fn meta(&self, frame: Frame) -> Option<&PageMeta>;
 
     /// Takes a block back: no reference to it is left.
@@ -19,4 +18,11 @@ pub unsafe trait Pages {
     /// # Safety
     /// The block is one of this allocator's, was allocated as a whole, and is of no kind any more.
     unsafe fn free(&self, block: OwnedBlock);
+
+    /// Some pages of a folio were unmapped, and others are still [mapped](FolioView::is_partly_mapped): a candidate to be
+    /// split when memory is short (Linux' `deferred_split_folio`). The page tables call it when the TLB is flushed, with no
+    /// lock held and a reference to the folio; perhaps several times. By default nothing happens.
+    fn partly_mapped(&self, folio: &FolioView<'_>) {
+        let _ = folio;
+    }
 }

@@ -13,11 +13,29 @@ const ROTATION: u32 = 31;
 /// The metadata of a page that is a page table.
 ///
 /// The lock is a word: free, held, or stale, which says that the table was unlinked from its tree and whoever waited for
-/// the lock walks anew from the root. The holder's other fields are read and written with relaxed accesses, which the lock
-/// orders.
+/// the lock walks anew from the root. What only its holder may do are methods of the [`TableGuard`] that
+/// [`try_lock`](Self::try_lock) returns.
 ///
-/// There is no typed handle of a table, nor a guard of its lock: the methods do not check who calls them, and whoever got
-/// here has promised to keep the protocol ([`PageMeta::table`]).
+/// ```compile_fail,E0599
+/// # use isotherm_page::TableMeta;
+/// fn unlock_what_another_holds(table: &TableMeta) {
+///     table.unlock(); // only a guard unlocks, by being dropped
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use isotherm_page::TableMeta;
+/// fn count_a_change_without_the_lock(table: &TableMeta) {
+///     table.count_change();
+/// }
+/// ```
+///
+/// ```compile_fail,E0133
+/// # use isotherm_page::TableMeta;
+/// fn end_a_table_in_use(table: &TableMeta) {
+///     table.end(); // unsafe: it must be out of its tree
+/// }
+/// ```
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct TableMeta(PageMeta);
@@ -43,68 +61,106 @@ impl TableMeta {
     /// # Errors
     /// [`NotLocked`].
     #[inline]
-    pub fn try_lock(&self) -> Result<(), NotLocked> {
+    pub fn try_lock(&self) -> Result<TableGuard<'_>, NotLocked> {
         let word = self.0.word.load(Ordering::Relaxed);
         if word & STALE != 0 {
-            // Pairs with `unlock_stale`, so that the walk anew finds what replaced the table.
+            // Pairs with `unlink`, so that the walk anew finds what replaced the table.
             let _ = self.0.word.load(Ordering::Acquire);
             return Err(NotLocked::Stale);
         }
         if word == 0 && self.0.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
-            return Ok(());
+            return Ok(TableGuard(self));
         }
         Err(NotLocked::Held)
     }
 
-    /// Gives the lock back, which the caller holds.
-    #[inline]
-    pub fn unlock(&self) {
-        self.0.word.store(0, Ordering::Release);
-    }
-
-    /// Gives the lock back, which the caller holds, of a table that it has unlinked from the tree.
-    #[inline]
-    pub fn unlock_stale(&self) {
-        self.0.word.store(STALE, Ordering::Release);
-    }
-
     /// What the holder of the lock said of the entries last: if not 0, entry `n` is this plus `n` times what the format's
-    /// entries grow by from one page to the next.
+    /// entries grow by from one page to the next. Without the lock it may be outdated.
     #[inline(always)]
     #[must_use]
     pub fn progression(&self) -> u64 {
         self.0.counts.load(Ordering::Relaxed).rotate_right(ROTATION)
     }
 
-    /// Says it of the entries; 0 if it holds no longer. Only present entries, whose bit 0 is set in every format, are
-    /// remembered; of others nothing is known.
+    /// The page is no table any more, though its contents stay until walks without a lock are over. Its lock stays as it
+    /// is, stale if the table was unlinked.
+    ///
+    /// # Safety
+    /// No tree refers to the table: the caller has [unlinked](TableGuard::unlink) it, or its tree has ended, or it never
+    /// was in one. Nobody holds its lock.
+    #[inline]
+    pub unsafe fn end(&self) {
+        self.0.counts.store(0, Ordering::Relaxed);
+        self.0.set_kind(Kind::Unused, 0, 0);
+    }
+}
+
+/// The lock of a table, held by this thread; dropped, it is given back.
+///
+/// ```compile_fail,E0382
+/// # use isotherm_page::TableGuard;
+/// fn change_after_unlinking(guard: TableGuard<'_>) {
+///     guard.unlink();
+///     guard.count_change(); // moved already
+/// }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropped, the lock is given back"]
+pub struct TableGuard<'a>(&'a TableMeta);
+
+impl TableGuard<'_> {
+    /// What [`remember`](Self::remember) said last, 0 if it holds no longer.
     #[inline(always)]
-    pub fn set_progression(&self, raw: u64) {
-        let stored = if raw & 1 == 0 { 0 } else { raw.rotate_left(ROTATION) };
-        self.0.counts.store(stored, Ordering::Relaxed);
+    #[must_use]
+    pub fn progression(&self) -> u64 {
+        self.0.progression()
     }
 
-    /// A number that the holder of the lock counts up by [`change`](Self::change): a sequence count in Linux' words. If it is
-    /// the same as before, so is all that it stands for.
+    /// Remembers what the entries are, for whoever has the lock next need not read them. Only valid entries, whose bit 0 is
+    /// set in every format, are remembered; of others nothing is known.
+    ///
+    /// # Safety
+    /// Entry `n` is `raw` plus `n` times what the format's entries grow by, and hardware can change none of them. Whoever
+    /// changes one calls [`forget`](Self::forget) first.
+    #[inline(always)]
+    pub unsafe fn remember(&self, raw: u64) {
+        let stored = if raw & 1 == 0 { 0 } else { raw.rotate_left(ROTATION) };
+        self.0.0.counts.store(stored, Ordering::Relaxed);
+    }
+
+    /// Nothing is known of the entries any more.
+    #[inline(always)]
+    pub fn forget(&self) {
+        self.0.0.counts.store(0, Ordering::Relaxed);
+    }
+
+    /// A number that [`count_change`](Self::count_change) counts up: a sequence count in Linux' words. If it is the same as
+    /// before, so is all that it stands for.
     #[inline]
     #[must_use]
     pub fn sequence(&self) -> u32 {
-        self.0.load().sequence()
+        self.0.0.load().sequence()
     }
 
-    /// Counts the sequence up. The caller holds the lock.
+    /// Counts the sequence up.
     #[inline]
-    pub fn change(&self) {
-        self.0.store(self.0.load().next());
+    pub fn count_change(&self) {
+        self.0.0.store(self.0.0.load().next());
     }
 
-    /// The page is no table any more, though its contents stay until walks without a lock are over. Its lock stays as it
-    /// is, stale if the table was unlinked.
+    /// Gives the lock back of a table that the holder has taken out of its tree: from here on nobody gets it.
     #[inline]
-    pub fn end(&self) {
-        self.0.counts.store(0, Ordering::Relaxed);
-        self.0.set_kind(Kind::Unused, 0, 0);
+    pub fn unlink(self) {
+        self.0.0.word.store(STALE, Ordering::Release);
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for TableGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.0.word.store(0, Ordering::Release);
     }
 }
 
@@ -120,11 +176,18 @@ mod tests {
             let page = PageMeta::new();
             // SAFETY: the page is this test's alone.
             let table = unsafe { page.make_table() }.unwrap();
-            table.set_progression(raw | 1);
+            let guard = table.try_lock().unwrap();
+            // SAFETY: there are no entries.
+            unsafe { guard.remember(raw | 1) };
             prop_assert_eq!(table.progression(), raw | 1);
             let stored = page.counts.load(Ordering::Relaxed);
             prop_assert!(stored as u32 >= 1 << 31, "{stored:x} could be counts");
-            table.set_progression(raw & !1);
+            // SAFETY: as above.
+            unsafe { guard.remember(raw & !1) };
+            prop_assert_eq!(guard.progression(), 0);
+            // SAFETY: as above.
+            unsafe { guard.remember(raw | 1) };
+            guard.forget();
             prop_assert_eq!(table.progression(), 0);
         }
     }
@@ -134,16 +197,16 @@ mod tests {
         let page = PageMeta::new();
         // SAFETY: the page is this test's alone.
         let table = unsafe { page.make_table() }.unwrap();
-        assert_eq!(table.try_lock(), Ok(()));
-        assert_eq!(table.try_lock(), Err(NotLocked::Held));
-        table.unlock();
-        assert_eq!(table.try_lock(), Ok(()));
-        table.unlock_stale();
-        assert_eq!(table.try_lock(), Err(NotLocked::Stale));
+        let guard = table.try_lock().unwrap();
+        assert_eq!(table.try_lock().err(), Some(NotLocked::Held));
+        drop(guard);
+        table.try_lock().unwrap().unlink();
+        assert_eq!(table.try_lock().err(), Some(NotLocked::Stale));
         // SAFETY: as above.
         assert!(unsafe { page.make_table() }.is_none(), "it is a table already");
-        table.end();
+        // SAFETY: no tree refers to it.
+        unsafe { table.end() };
         // SAFETY: as above.
-        assert_eq!(unsafe { page.make_table() }.unwrap().try_lock(), Ok(()));
+        assert!(unsafe { page.make_table() }.unwrap().try_lock().is_ok());
     }
 }

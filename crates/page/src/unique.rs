@@ -6,7 +6,7 @@ use core::mem::ManuallyDrop;
 
 use crate::folio::{Folio, FolioKind};
 use crate::info::Kind;
-use crate::kinds::{clear_kinds, set_kinds};
+use crate::kinds::{clear_kinds, end_tables, make_tables, set_kinds};
 use crate::{Block, Frame, Order, OwnedBlock, PageError, Pages};
 
 mod sealed {
@@ -27,6 +27,9 @@ pub enum Unused {}
 /// Cut into objects by an allocator above.
 #[derive(Debug)]
 pub enum Slab {}
+/// A page table, of one page or of the format's larger granule.
+#[derive(Debug)]
+pub enum Table {}
 /// May be mapped without being counted, as [special](https://docs.kernel.org/mm/process_addrs.html) mappings are, and is
 /// therefore not freed by safe code: the zero page, firmware's memory.
 #[derive(Debug)]
@@ -37,6 +40,9 @@ impl sealed::Use for Unused {
 }
 impl sealed::Use for Slab {
     const KIND: Kind = Kind::Slab;
+}
+impl sealed::Use for Table {
+    const KIND: Kind = Kind::Table;
 }
 impl sealed::Use for Reserved {
     const KIND: Kind = Kind::Reserved;
@@ -52,6 +58,13 @@ impl sealed::Use for Reserved {
 /// # use isotherm_page::{FolioKind, Pages, Slab, Unique};
 /// fn map_a_slab<P: Pages>(slab: Unique<'_, P, Slab>) {
 ///     slab.into_folio(FolioKind::Anon); // only what is unused can be made a folio
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use isotherm_page::{FolioKind, Pages, Table, Unique};
+/// fn map_a_table<P: Pages>(table: Unique<'_, P, Table>) {
+///     table.into_folio(FolioKind::Anon);
 /// }
 /// ```
 ///
@@ -108,6 +121,17 @@ impl<'m, P: Pages + ?Sized> Unique<'m, P, Unused> {
         self.become_used()
     }
 
+    /// A page table that no tree refers to yet, unlocked, contents arbitrary.
+    ///
+    /// # Errors
+    /// The block comes back if a page has no metadata or is in use.
+    pub fn into_table(self) -> Result<Unique<'m, P, Table>, (PageError, Self)> {
+        match make_tables(self.pages, self.block) {
+            Ok(()) => Ok(self.retyped()),
+            Err(why) => Err((why, self)),
+        }
+    }
+
     fn become_used<U: Use>(self) -> Result<Unique<'m, P, U>, (PageError, Self)> {
         match set_kinds(self.pages, self.block, U::KIND) {
             Ok(()) => Ok(self.retyped()),
@@ -121,6 +145,30 @@ impl<'m, P: Pages + ?Sized> Unique<'m, P, Slab> {
     #[must_use]
     pub fn into_unused(self) -> Unique<'m, P, Unused> {
         clear_kinds(self.pages, self.block);
+        self.retyped()
+    }
+}
+
+impl<'m, P: Pages + ?Sized> Unique<'m, P, Table> {
+    /// The number alone, to be kept where a value cannot be: in an entry of the table above. The block stays a table.
+    #[must_use = "the number is all that is left of the table"]
+    pub fn into_raw(self) -> Block {
+        ManuallyDrop::new(self).block
+    }
+
+    /// The table again, of which [`into_raw`](Self::into_raw) gave the number.
+    ///
+    /// # Safety
+    /// The block is a table of these pages that no tree refers to, and no walk without a lock can be in it any more. It is
+    /// made a value once.
+    pub unsafe fn from_raw(pages: &'m P, block: Block) -> Self {
+        Self { pages, block, used_as: PhantomData }
+    }
+
+    /// Unused again: it is in no tree.
+    #[must_use]
+    pub fn into_unused(self) -> Unique<'m, P, Unused> {
+        end_tables(self.pages, self.block);
         self.retyped()
     }
 }
@@ -155,6 +203,12 @@ impl<'m, P: Pages + ?Sized, U: Use> Unique<'m, P, U> {
         (this.pages, unsafe { OwnedBlock::new(this.block) })
     }
 
+    /// The pages it is of.
+    #[must_use]
+    pub fn pages(&self) -> &'m P {
+        self.pages
+    }
+
     /// The first frame.
     #[must_use]
     pub fn frame(&self) -> Frame {
@@ -171,8 +225,10 @@ impl<'m, P: Pages + ?Sized, U: Use> Unique<'m, P, U> {
 impl<P: Pages + ?Sized, U: Use> Drop for Unique<'_, P, U> {
     fn drop(&mut self) {
         if U::FREES {
-            if U::KIND != Kind::Unused {
-                clear_kinds(self.pages, self.block);
+            match U::KIND {
+                Kind::Unused => {}
+                Kind::Table => end_tables(self.pages, self.block),
+                _ => clear_kinds(self.pages, self.block),
             }
             // SAFETY: this value is the only owner, and the block was allocated from these pages.
             unsafe { self.pages.free(OwnedBlock::new(self.block)) };

@@ -96,11 +96,11 @@ fn what_is_in_use_is_not_made_anything_else() {
     // Its tail is free as well.
     let tail = machine.block(9, 0).into_slab().unwrap();
     drop(tail);
-    // SAFETY: the page is this test's.
-    let table = unsafe { machine.metas[9].make_table() }.unwrap();
-    table.set_progression(u64::MAX);
+    let table = machine.block(9, 0).into_table().map_err(|(why, _)| why).unwrap();
+    // SAFETY: it is a table, which has no entries.
+    unsafe { machine.metas[9].table().try_lock().unwrap().remember(u64::MAX) };
     assert_eq!(Folio::get(&machine, Frame(FIRST + 9)).err(), Some(PageError::NotAFolio));
-    table.end();
+    drop(table);
 }
 
 #[test]
@@ -108,8 +108,9 @@ fn a_tail_is_in_use_as_long_as_its_folio_is() {
     let machine = Machine::new();
     let folio = machine.folio(8, 2);
     assert_eq!(machine.kinds(), 4);
-    // SAFETY: nothing is done with it.
-    assert!(unsafe { machine.metas[9].make_table() }.is_none());
+    let Err((why, lied)) = machine.block(9, 0).into_table() else { panic!("a table in a folio") };
+    assert!(matches!(why, PageError::InUse(_)));
+    std::mem::forget(lied);
     assert!(Folio::get(&machine, Frame(FIRST + 9)).is_ok());
     drop(folio);
     assert_eq!((machine.kinds(), machine.freed().len()), (0, 1));
@@ -250,4 +251,43 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_table_is_nothing_else_until_it_is_in_no_tree() {
+    let machine = Machine::new();
+    let table = machine.block(4, 2).into_table().map_err(|(why, _)| why).unwrap();
+    let frames = [4, 5, 6, 7].map(|n| Frame(FIRST + n));
+    for frame in frames {
+        assert_eq!(machine.meta(frame).unwrap().kind(), Kind::Table);
+        assert_eq!(Folio::get(&machine, frame).err(), Some(PageError::NotAFolio));
+    }
+    // Linked: the number is in an entry, and nothing that holds it gives the block back.
+    let linked = table.into_raw();
+    // SAFETY: a lie, which is found out: that is the test.
+    let again = unsafe { Unique::new(&machine, OwnedBlock::new(linked)) };
+    let Err((why, again)) = again.into_table() else { panic!("two tables in one frame") };
+    assert_eq!(why, PageError::InUse(linked));
+    std::mem::forget(again);
+    assert_eq!((machine.kinds(), machine.freed()), (4, vec![]));
+    // SAFETY: the frame is a table.
+    let meta = unsafe { machine.meta(frames[0]).unwrap().table() };
+    meta.try_lock().unwrap().unlink();
+    // SAFETY: it is unlinked, and nobody walks.
+    let table = unsafe { Unique::<_, Table>::from_raw(&machine, linked) };
+    let folio = table.into_unused().into_folio(FolioKind::File).map_err(|(why, _)| why).unwrap();
+    assert_eq!((folio.refs(), folio.pins()), (1, 0), "nothing is left of its lock");
+    drop(folio);
+    assert_eq!((machine.kinds(), machine.freed()), (0, vec![linked]));
+}
+
+#[test]
+fn a_block_of_which_a_page_is_in_use_is_made_no_table() {
+    let machine = Machine::new();
+    let slab = machine.block(6, 0).into_slab().map_err(|(why, _)| why).unwrap();
+    let Err((why, block)) = machine.block(4, 2).into_table() else { panic!("a slab in a table") };
+    assert!(matches!(why, PageError::InUse(_)));
+    assert_eq!(machine.kinds(), 1);
+    std::mem::forget(block);
+    drop(slab);
 }

@@ -10,7 +10,7 @@
 //! once, and a batch that starts or ends in its middle takes what is left of it.
 
 use crate::address::Level;
-use crate::folio::FolioView;
+use crate::folio::{FolioKind, FolioView};
 use crate::format::Format;
 use crate::machine::Machine;
 use crate::table::{Entry, Locked};
@@ -42,24 +42,35 @@ pub(crate) fn is_many<F: Format, B: Batching>(level: Level, raw: u64) -> bool {
     B::BATCHED && (level == Level::Pte || raw & F::SPECIAL != 0)
 }
 
-/// The folio of a leaf that is treated by itself: one of order 0, or without batches any, unless it is part of a
-/// contiguous block.
+/// The folio of a leaf that is treated by itself, if it is of this kind: one of order 0, or without batches any, unless it
+/// is part of a contiguous block. One kind at a time, so that a loop over such leaves counts them by their number.
 #[inline(always)]
 pub(crate) fn single<'m, F: Format, M: Machine, B: Batching>(
     machine: &'m M,
     raw: u64,
+    kind: FolioKind,
 ) -> Option<FolioView<'m>> {
     if F::GRANULE != 0 {
         // No folio of order 0 is mapped.
         None
-    } else if B::BATCHED {
-        FolioView::small(machine, F::frame(raw))
-    } else if F::CONTIGUOUS == 1 {
-        FolioView::of(machine, F::frame(raw)).ok()
+    } else if B::BATCHED || F::CONTIGUOUS > 1 {
+        // Without batches too, where blocks are folded and unfolded elsewhere.
+        FolioView::small_of(machine, F::frame(raw), kind)
     } else {
-        // Blocks are folded and unfolded elsewhere.
-        FolioView::small(machine, F::frame(raw))
+        FolioView::of(machine, F::frame(raw)).ok().filter(|folio| folio.kind() == kind)
     }
+}
+
+/// The other kind, if the leaf that ended a loop over small folios of `kind` is a small folio of that.
+#[inline]
+pub(crate) fn other_kind<F: Format, M: Machine, B: Batching>(
+    machine: &M,
+    raw: Option<u64>,
+    kind: FolioKind,
+) -> Option<FolioKind> {
+    let raw = raw.filter(|&raw| F::is_valid(raw) && raw & F::SPECIAL == 0)?;
+    let other = if kind == FolioKind::Anon { FolioKind::File } else { FolioKind::Anon };
+    single::<F, M, B>(machine, raw, other).map(|_| other)
 }
 
 /// A batch.
@@ -197,7 +208,7 @@ fn block<F: Format>(step: u64) -> usize {
 /// The OR and the AND of the block of the entry at `index`, its entries brought to the frame of that one, which was
 /// read before as `known`.
 #[inline]
-fn read_block<F: Format>(table: &[Entry], index: usize, known: u64, step: u64) -> (u64, u64) {
+pub(crate) fn read_block<F: Format>(table: &[Entry], index: usize, known: u64, step: u64) -> (u64, u64) {
     let block = block::<F>(step);
     let within = index % block;
     let (mut or, mut and) = (known, known);

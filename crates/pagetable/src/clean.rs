@@ -39,13 +39,13 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
         let mut bitmap = Bitmap(Some(bitmap));
         let mut dirty = 0;
-        self.for_windows(range, |window, _| {
+        self.for_windows(range, &mut 0, |window, _| {
             window.table.count_change();
             let mut index = window.index;
             while index < window.end {
                 let raw = F::load(window.table.entry(index));
                 if F::is_present(raw) && F::is_table(window.table.level, raw) {
-                    return Ok(Done::Until(window.page_of(index)));
+                    return Done::Until(window.page_of(index));
                 }
                 let cleaned = self.clean(&window, index, raw);
                 let page = window.page_of(index);
@@ -60,7 +60,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 }
                 index += cleaned.len;
             }
-            Ok(Done::Until(window.page_of(window.end)))
+            Done::Until(window.page_of(window.end))
         })?;
         Ok(dirty)
     }

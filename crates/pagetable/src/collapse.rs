@@ -45,7 +45,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// [`Error::NoTableFrame`], [`Error::NotCanonical`].
     pub fn split(&self, at: VirtAddr) -> Result<(), Error> {
         self.check_page(at.page())?;
-        self.split_leaf(at.page())
+        self.split_leaf(at.page()).map(drop)
     }
 
     /// Maps the 2 MiB around an address by a PMD leaf; where the format's are larger, no folio fills one.
@@ -194,20 +194,22 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         Ok(Attributes { dirty: true, exclusive: true, ..common })
     }
 
-    /// Makes the pages read-only and takes a reference of each; `held` are the entries from here on, those of which there
-    /// is a reference also if that fails.
+    /// Takes a reference of each page, then makes all read-only; `held` are the entries from here on, those of which there
+    /// is a reference also if that fails. Then none is read-only that was not.
     fn hold(&self, table: &Locked<'_, F, M>, held: &mut [u64; ENTRIES]) -> Result<(), Error> {
-        for (index, held) in held.iter_mut().enumerate() {
-            let raw = table.entry(index).relaxed();
-            if raw == 0 {
-                continue;
+        for (entry, held) in table.table().iter().zip(held.iter_mut()) {
+            let raw = entry.relaxed();
+            if raw != 0 {
+                let _held = Folio::get(self.machine, F::frame(raw))?.into_raw();
+                *held = raw;
             }
-            let _held = Folio::get(self.machine, F::frame(raw))?.into_raw();
-            if F::is_writable(raw) {
-                // Folded blocks are protected as a whole, so they stay folded.
-                table.change()[index].update::<F>(raw, F::write_protect);
+        }
+        // Folded blocks are protected as a whole, so they stay folded.
+        for (entry, held) in table.change().iter().zip(held.iter_mut()).filter(|(_, held)| **held != 0) {
+            if F::is_writable(*held) {
+                entry.update::<F>(*held, F::write_protect);
             }
-            *held = table.entry(index).relaxed();
+            *held = entry.relaxed();
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Faults on pages that are mapped: the copy of copy-on-write, or reuse; accessed and dirty where software keeps them.
 
-use crate::address::{Level, PageRange, VirtAddr};
+use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::batch::{Batching, get, with_state};
 use crate::entries::{break_run, run_of, set_run, unfold_ends};
 use crate::error::Error;
@@ -8,6 +8,7 @@ use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
 use crate::format::{Attributes, Format};
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
+use crate::query::Expected;
 use crate::space::AddressSpace;
 use crate::table::Locked;
 use crate::walk::{Step, Window};
@@ -68,11 +69,28 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// read-only must have flushed its gather before, or the copy lacks what other threads still write through their TLB;
     /// a lock of the address space sees to that, as `mmap_lock` does in Linux (see `mm_tlb_flush_pending` there).
     ///
+    /// `expected` is the frame that the caller saw; without one it is whatever is there.
+    ///
     /// # Errors
-    /// [`Error::NotMapped`] if nothing (or a token) is mapped; [`Error::NotPermitted`] if nobody may access the page;
+    /// [`Error::NotMapped`] if nothing (or a token) is mapped; [`Error::Changed`] if another frame is than was expected;
+    /// [`Error::NotPermitted`] if nobody may access the page;
     /// [`Error::NoFolioFrames`], [`Error::NoTableFrame`];
     /// [`Error::NotCanonical`] also if the address is out of bounds.
-    pub fn write_fault(&self, at: VirtAddr, fault: WriteFault) -> Result<Resolved, Error> {
+    pub fn write_fault(
+        &self,
+        at: VirtAddr,
+        expected: impl Into<Option<Frame>>,
+        fault: WriteFault,
+    ) -> Result<Resolved, Error> {
+        self.resolve_write(at, Expected::new(expected.into()), fault)
+    }
+
+    fn resolve_write(
+        &self,
+        at: VirtAddr,
+        expected: Expected,
+        mut fault: WriteFault,
+    ) -> Result<Resolved, Error> {
         let page = at.page();
         self.check_page(page)?;
         if !fault.bounds.contains(page) {
@@ -81,16 +99,16 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         loop {
             let decision = match self.step(page, page + 1) {
                 Step::Gap(_) => return Err(Error::NotMapped),
-                Step::Window(window) => self.decide(&window, page, &fault)?,
+                Step::Window(window) => self.decide(&window, page, expected, &fault)?,
             };
             match decision {
                 Decision::Done(resolved) => return Ok(resolved),
-                Decision::Split => self.split_leaf(page)?,
+                Decision::Split => drop(self.split_leaf(page)?),
                 Decision::Copy(plan) => match self.copy_on_write(page, &plan) {
                     Err(Error::Changed) => {}
                     // A page does if there is no room for a folio.
                     Err(Error::NoFolioFrames(order)) if order > base::<F>() && fault.whole_folio => {
-                        return self.write_fault(at, WriteFault { whole_folio: false, ..fault });
+                        fault.whole_folio = false;
                     }
                     other => return other,
                 },
@@ -102,6 +120,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         &self,
         window: &Window<'m, F, M>,
         page: u64,
+        expected: Expected,
         fault: &WriteFault,
     ) -> Result<Decision<'m, M>, Error> {
         let (table, level) = (&window.table, window.table.level);
@@ -109,6 +128,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if !F::is_present(raw) {
             return Err(Error::NotMapped);
         }
+        expected.check::<F>(level, page, raw)?;
         if !F::is_valid(raw) {
             return Err(Error::NotPermitted);
         }
@@ -297,6 +317,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             }
             // SAFETY: the entries that mapped it are broken above, and the TLB was flushed.
             unsafe { source.view().sub_mapped(self.machine, pages as usize) };
+            if pages < source.order().frames() && source.is_partly_mapped() {
+                self.machine.partly_mapped(source);
+            }
         }
         Ok(Resolved::Copied(pages))
     }
@@ -305,10 +328,17 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// asks for. A contiguous block stays folded. When it returns, no CPU uses a translation any more that refuses the
     /// write for want of the dirty bit; those of old pages are in no TLB.
     ///
+    /// `expected` is the frame that the caller saw; without one it is whatever is there.
+    ///
     /// # Errors
-    /// [`Error::NotMapped`]; [`Error::NotPermitted`] for a write to a read-only page, or if nobody may access it;
-    /// [`Error::NotCanonical`].
-    pub fn mark_accessed(&self, at: VirtAddr, write: bool) -> Result<(), Error> {
+    /// [`Error::NotMapped`]; [`Error::Changed`] if another frame is mapped than was expected; [`Error::NotPermitted`] for a
+    /// write to a read-only page, or if nobody may access it; [`Error::NotCanonical`].
+    pub fn mark_accessed(
+        &self,
+        at: VirtAddr,
+        expected: impl Into<Option<Frame>>,
+        write: bool,
+    ) -> Result<(), Error> {
         let page = at.page();
         self.check_page(page)?;
         let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::NotMapped) };
@@ -316,6 +346,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if !F::is_present(raw) {
             return Err(Error::NotMapped);
         }
+        Expected::new(expected.into()).check::<F>(window.table.level, page, raw)?;
         if !F::is_valid(raw) || write && !F::is_writable(raw) {
             return Err(Error::NotPermitted);
         }

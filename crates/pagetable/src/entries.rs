@@ -85,7 +85,8 @@ pub(crate) fn set_run<F: Format, M: Machine>(
     if F::CONTIGUOUS == 1 || !F::is_valid(raw) {
         store_all::<F>(&table.change()[index..(index + len).min(1 << F::TABLE_BITS)], raw, step);
         if len == 1 << F::TABLE_BITS && table.level == Level::Pte {
-            table.remember(raw);
+            // SAFETY: all entries were just stored so.
+            unsafe { table.remember(raw) };
         }
         return;
     }
@@ -107,7 +108,8 @@ pub(crate) fn set_run<F: Format, M: Machine>(
         }
     }
     if len == 1 << F::TABLE_BITS && table.level == Level::Pte && may_fold::<F>(table.level, raw) {
-        table.remember(raw | F::CONT);
+        // SAFETY: all entries were just stored so: block by block, as the whole may be folded.
+        unsafe { table.remember(raw | F::CONT) };
     }
 }
 
@@ -275,7 +277,8 @@ pub(crate) fn change_run<F: Format, M: Machine>(
         let raw = change(run.first);
         store_all::<F>(entries, raw, F::step(raw, table.level));
         if run.len == 1 << F::TABLE_BITS && table.level == Level::Pte {
-            table.remember(raw);
+            // SAFETY: all entries were just stored so.
+            unsafe { table.remember(raw) };
         }
         return (run.or, run.and);
     }

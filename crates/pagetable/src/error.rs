@@ -3,6 +3,7 @@
 use isotherm_page::{Order, PageError};
 
 use crate::address::VirtAddr;
+use crate::rss::RssStat;
 
 /// Why an operation did not do what was asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -21,10 +22,9 @@ pub enum Error {
     /// The frame is part of no folio, or is a page table.
     #[error("the frame belongs to no folio: make it part of one before it is mapped")]
     NotAFolio,
-    /// A special mapping of memory that has metadata and is not reserved: it could be freed while it is mapped.
-    #[error(
-        "special mappings are not counted: only memory without metadata, or reserved memory, may be mapped so"
-    )]
+    /// A special mapping of memory that has metadata and is not reserved: it could be freed while it is mapped. Or of memory
+    /// without metadata that the machine does not take for a [device's](crate::Memory::is_device).
+    #[error("special mappings are not counted: only a device's memory, or reserved memory, may be mapped so")]
     NotReserved,
     /// A frame of the allocator's is in use already.
     #[error("the allocator returned a frame that is in use")]
@@ -80,11 +80,18 @@ pub struct Stopped {
     /// The cause.
     #[source]
     pub why: Error,
+    /// What was done before.
+    pub done: RssStat,
 }
 
 impl Stopped {
     pub(crate) fn at_page(page: u64, why: Error) -> Stopped {
-        Stopped { at: VirtAddr::of_page(page), why }
+        Stopped { at: VirtAddr::of_page(page), why, done: RssStat::default() }
+    }
+
+    /// As it comes out of an operation that did this before.
+    pub(crate) fn after(self, done: RssStat) -> Stopped {
+        Stopped { done, ..self }
     }
 }
 

@@ -5,7 +5,7 @@
 //! once for all.
 
 use crate::address::{Level, PageRange};
-use crate::batch::{Batching, detect_in, is_many, single, with_state};
+use crate::batch::{Batching, detect_in, is_many, other_kind, single, with_state};
 use crate::entries::{change_run, unfold_ends, write_run};
 use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
@@ -13,6 +13,7 @@ use crate::format::Format;
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
+use crate::rss::RssStat;
 use crate::space::AddressSpace;
 use crate::table::{Entry, OwnEntries};
 use crate::tree::Preallocated;
@@ -124,6 +125,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// runs, and before a [write fault](Self::write_fault) of the parent copies a page, or the copy lacks what another
     /// thread of the parent writes to the page meanwhile. One gather may serve all ranges of a fork.
     ///
+    /// Returns what the child has got.
+    ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`], [`Error::NoFolioFrames`], [`Error::TooManyReferences`],
     /// [`Error::Occupied`] or [`Error::NotCanonical`]; what was copied stays, so that the child can be
@@ -134,15 +137,33 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         range: PageRange,
         rule: ForkRule,
         gather: &mut Gather<'_, M>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<RssStat, Stopped> {
         self.check(range)?;
         if !core::ptr::eq(self.machine, child.machine) {
             return Err(Stopped::at_page(range.first, Error::OtherMachine));
         }
-        let ForkRule::Copy(sharing) = rule else { return Ok(()) };
+        let ForkRule::Copy(sharing) = rule else { return Ok(RssStat::default()) };
         gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
-        let mut spare = Spare { machine: self.machine, page: None };
         let mut preallocated = Preallocated::new(self.machine);
+        let mut got = RssStat::default();
+        let done = self.copy_windows(child, range, sharing, gather, &mut preallocated, &mut got);
+        got.tables = preallocated.taken;
+        match done {
+            Ok(()) => Ok(got),
+            Err(stopped) => Err(stopped.after(got)),
+        }
+    }
+
+    fn copy_windows(
+        &self,
+        child: &mut AddressSpace<'m, F, M, B>,
+        range: PageRange,
+        sharing: Sharing,
+        gather: &mut Gather<'_, M>,
+        preallocated: &mut Preallocated<'m, F, M>,
+        got: &mut RssStat,
+    ) -> Result<(), Stopped> {
+        let mut spare = Spare { machine: self.machine, page: None };
         let mut cursor = Cursor::new();
         let stopped = |page| move |why| Stopped::at_page(page, why);
         let mut page = range.first;
@@ -155,7 +176,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Step::Window(window) => window,
             };
             let level = window.table.level;
-            let mut table = match child.table_exclusive(page, level, &mut preallocated) {
+            let mut table = match child.table_exclusive(page, level, preallocated) {
                 Ok((table, fresh)) => Child { table, fresh },
                 Err(Error::NoTableFrame) => {
                     drop(window);
@@ -168,8 +189,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             };
             table.leave_empty(0..window.index);
             let copied = match sharing {
-                Sharing::Private => self.copy_window::<true>(&window, &mut table, range, &mut spare, gather),
-                Sharing::Shared => self.copy_window::<false>(&window, &mut table, range, &mut spare, gather),
+                Sharing::Private => {
+                    self.copy_window::<true>(&window, &mut table, range, &mut spare, gather, got)
+                }
+                Sharing::Shared => {
+                    self.copy_window::<false>(&window, &mut table, range, &mut spare, gather, got)
+                }
             };
             let (Copied::Until(done) | Copied::Split(done) | Copied::Spare(done) | Copied::Failed(done, _)) =
                 copied;
@@ -181,7 +206,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Copied::Until(next) => next,
                 Copied::Split(at) => {
                     cursor.rest();
-                    self.split_leaf(at).map_err(stopped(at.max(page)))?;
+                    got.splits += u64::from(self.split_leaf(at).map_err(stopped(at.max(page)))?);
                     at.max(page)
                 }
                 Copied::Spare(at) => {
@@ -202,13 +227,25 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         range: PageRange,
         spare: &mut Spare<'_, M>,
         gather: &mut Gather<'_, M>,
+        got: &mut RssStat,
     ) -> Copied {
         let level = window.table.level;
         let mut index = window.index;
+        let mut kind = FolioKind::Anon;
+        // Where a larger folio was, another is likely.
+        let mut small = true;
         loop {
-            let raw = if level == Level::Pte && !window.is_known::<B>() {
-                let (until, raw) = self.copy_small::<PRIVATE>(window, index, child, gather);
+            let raw = if level == Level::Pte && small && !window.is_known::<B>() {
+                let (until, raw) = match kind {
+                    FolioKind::Anon => self.copy_small::<PRIVATE, false>(window, index, child, gather, got),
+                    FolioKind::File => self.copy_small::<PRIVATE, true>(window, index, child, gather, got),
+                };
+                got.count(Some(kind), (until - index) as u64);
                 index = until;
+                if let Some(other) = other_kind::<F, M, B>(self.machine, raw, kind) {
+                    kind = other;
+                    continue;
+                }
                 raw
             } else {
                 (index < window.end).then(|| window.read::<B>(index))
@@ -231,6 +268,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 }
                 self.machine.share_token(F::token_value(raw));
                 child.table.all_mut()[index].set(shared);
+                got.tokens += F::pages(level);
                 index += 1;
                 continue;
             }
@@ -241,12 +279,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 return Copied::Split(page);
             }
             let copied = if is_many::<F, B>(level, raw) {
-                self.copy_run::<PRIVATE, true>(window, index, page, raw, child, spare, gather)
+                self.copy_run::<PRIVATE, true>(window, index, page, raw, child, spare, gather, got)
             } else {
-                self.copy_run::<PRIVATE, false>(window, index, page, raw, child, spare, gather)
+                self.copy_run::<PRIVATE, false>(window, index, page, raw, child, spare, gather, got)
             };
             match copied {
-                Ok(len) => index += len,
+                Ok(len) => {
+                    index += len;
+                    small = len == 1;
+                }
                 Err(Pause::Split) => return Copied::Split(page),
                 Err(Pause::Spare) => return Copied::Spare(page),
                 Err(Pause::Failed(why)) => return Copied::Failed(page, why),
@@ -254,18 +295,20 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
     }
 
-    /// Copies entries from `index` on one by one as long as they are empty or map folios of order 0 that need nothing
+    /// Copies entries from `index` on one by one as long as they are empty or map folios of order 0 and one kind that need nothing
     /// special; returns where that ends and what was found there. Without batches, also larger folios. Small folios go
     /// through here whether the space works in batches or not, so batches cost them nothing but the look at the order,
     /// which is in the word that tells the kind.
     #[inline(never)]
-    fn copy_small<const PRIVATE: bool>(
+    fn copy_small<const PRIVATE: bool, const FILE: bool>(
         &self,
         window: &Window<'_, F, M>,
         from: usize,
         child: &mut Child<'_, F>,
         gather: &mut Gather<'_, M>,
+        got: &mut RssStat,
     ) -> (usize, Option<u64>) {
+        let kind = if FILE { FolioKind::File } else { FolioKind::Anon };
         let entries = &window.table.table()[..window.end];
         let mut protected = None;
         let mut index = from;
@@ -276,7 +319,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 if !F::is_valid(raw) || raw & F::SPECIAL != 0 {
                     break Some(raw);
                 }
-                let Some(folio) = single::<F, M, B>(self.machine, raw) else { break Some(raw) };
+                let Some(folio) = single::<F, M, B>(self.machine, raw, kind) else { break Some(raw) };
                 if PRIVATE && raw & F::EXCLUSIVE != 0 && folio.pins() > 0 {
                     break Some(raw);
                 }
@@ -305,6 +348,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 childs_entry.set(childs_raw);
             } else {
                 child.leave_empty(index..index + 1);
+                got.discount(kind);
             }
             index += 1;
         };
@@ -326,6 +370,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         child: &mut Child<'_, F>,
         spare: &mut Spare<'_, M>,
         gather: &mut Gather<'_, M>,
+        got: &mut RssStat,
     ) -> Result<usize, Pause> {
         let (table, level) = (&window.table, window.table.level);
         let most = window.end - index;
@@ -341,7 +386,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             && folio.pins() > 0
             && folio.kind() == FolioKind::Anon
         {
-            return self.copy_pinned(window, index, child, spare);
+            let copied = self.copy_pinned(window, index, child, spare)?;
+            got.count(Some(FolioKind::Anon), (copied as u64) << F::GRANULE);
+            return Ok(copied);
         }
         let limit = if MANY { limit.clamp(1, most) } else { 1 };
         // The child's are old, so young may differ; of a shared mapping they are clean as well.
@@ -371,6 +418,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
         let raw = childs::<F, PRIVATE>(raw);
         write_run::<F, M>(self.machine, &mut child.table, level, index, raw, run.len);
+        got.count(folio.map(|folio| folio.kind()), (run.len as u64) << F::shift(level));
         Ok(run.len)
     }
 

@@ -4,7 +4,7 @@ use isotherm_page::Order;
 
 use crate::address::{Frame, PageRange};
 use crate::error::Error;
-use crate::folio::FolioView;
+use crate::folio::{Folio, FolioView};
 use crate::machine::{Machine, SpaceId};
 use crate::tree::retire;
 
@@ -19,8 +19,10 @@ const TABLE: u64 = 0;
 /// What the entries said of the pages, above the frame, of which no format has so many.
 const DIRTY: u64 = 1 << 63;
 const YOUNG: u64 = 1 << 62;
-const FRAME: u64 = YOUNG - 1;
-/// In the place of the two bits, of a table: half its order.
+/// Others of the folio's pages may still be mapped.
+const PARTIAL: u64 = 1 << 61;
+const FRAME: u64 = PARTIAL - 1;
+/// In the place of the upper two bits, of a table: half its order.
 const ORDER: u32 = 62;
 
 impl Slot {
@@ -50,6 +52,8 @@ pub struct Gather<'g, M: Machine> {
     range: PageRange,
     tables: bool,
     whole: bool,
+    /// There may be slots of folios that are now partly mapped.
+    partial: bool,
     flushes: u64,
 }
 
@@ -67,6 +71,7 @@ impl<'g, M: Machine> Gather<'g, M> {
             range: NOTHING,
             tables: false,
             whole: false,
+            partial: false,
             flushes: 0,
         }
     }
@@ -112,13 +117,24 @@ impl<'g, M: Machine> Gather<'g, M> {
         self.push(Slot(frame.0 << COUNT_BITS | count as u64));
     }
 
+    /// As [`unmapped`](Self::unmapped), of some of the pages of a larger folio; `state` as for `unmapped_used`.
+    pub(crate) fn unmapped_part(&mut self, frame: Frame, count: usize, dirty: bool, young: bool) {
+        self.unmapped_used_and(frame, count, dirty, young, PARTIAL);
+        self.partial = true;
+    }
+
     /// As [`unmapped`](Self::unmapped), for the folio to remember what the entries said. It learns of it after the flush:
     /// as long as a CPU may go on writing through its TLB, nobody must take the folio for clean and write it back too soon
     /// (Linux flushes, or delays the removal of the reverse mapping, for the same reason).
     #[inline]
     pub(crate) fn unmapped_used(&mut self, frame: Frame, count: usize, dirty: bool, young: bool) {
+        self.unmapped_used_and(frame, count, dirty, young, 0);
+    }
+
+    #[inline(always)]
+    fn unmapped_used_and(&mut self, frame: Frame, count: usize, dirty: bool, young: bool, more: u64) {
         let state = if dirty { DIRTY } else { 0 } | if young { YOUNG } else { 0 };
-        self.push(Slot(frame.0 << COUNT_BITS | count as u64 | state));
+        self.push(Slot(frame.0 << COUNT_BITS | count as u64 | state | more));
     }
 
     /// A table that covered `pages` from `page` on was taken out of the tree.
@@ -163,6 +179,15 @@ impl<'g, M: Machine> Gather<'g, M> {
         for &slot in &slots[..self.used] {
             Self::release(self.machine, slot);
         }
+        // Once all are given back: a folio may be in several slots.
+        if self.partial {
+            for &slot in &slots[..self.used] {
+                if slot.0 & PARTIAL != 0 && slot.0 & COUNT != TABLE {
+                    note_partial(self.machine, Frame((slot.0 & FRAME) >> COUNT_BITS));
+                }
+            }
+            self.partial = false;
+        }
         self.used = 0;
     }
 
@@ -183,6 +208,16 @@ impl<'g, M: Machine> Gather<'g, M> {
                 }
             }
         }
+    }
+}
+
+/// Tells the machine of a folio that is partly mapped, if it is: it may be gone by now, or be another.
+#[cold]
+pub(crate) fn note_partial<M: Machine>(machine: &M, frame: Frame) {
+    if let Ok(folio) = Folio::get(machine, frame)
+        && folio.is_partly_mapped()
+    {
+        machine.partly_mapped(&folio);
     }
 }
 

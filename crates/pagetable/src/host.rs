@@ -273,25 +273,40 @@ impl HostMachine {
         }
     }
 
-    /// The word at a physical address (a multiple of 8), as a load of the CPU reads it. `None` outside of memory.
+    /// The word at a physical address (a multiple of 8), as a load of the CPU reads it. `None` outside of memory, and where
+    /// neither a folio nor reserved memory is: page tables are read by their operations only.
     ///
-    /// It is looked at without a lock: no other thread makes the frame a page table, or copies to it, at the same time.
+    /// For that time it holds a reference to the folio: the frame becomes nothing else meanwhile.
     #[must_use]
     pub fn read(&self, address: u64) -> Option<u64> {
+        let _held = self.hold(Frame::containing(address))?;
         Some(self.word(address)?.load(Ordering::Relaxed))
     }
 
-    /// Writes the word at a physical address (a multiple of 8). `None` outside of memory, and in page tables that are in a
-    /// tree, of which only the operations on them change the entries.
-    ///
-    /// The frame's kind is looked at once, before: no other thread makes it a page table, or copies to or from it, at the
-    /// same time; nor is it a table that was retired and that a walk may be in still.
+    /// Writes the word at a physical address (a multiple of 8). `None` where [`read`](Self::read) says so.
     pub fn write(&self, address: u64, value: u64) -> Option<()> {
-        if self.meta(Frame::containing(address))?.kind() == Kind::Table {
-            return None;
-        }
+        let _held = self.hold(Frame::containing(address))?;
         self.word(address)?.store(value, Ordering::Relaxed);
         Some(())
+    }
+
+    /// Writes the first word of each page of a block that is nothing yet: what is found there then was never written since, and
+    /// the operating system has memory there.
+    pub fn fill(block: &mut Unique<'_, HostMachine, Unused>, value: u64) {
+        for page in 0..block.order().frames() {
+            if let Some(word) = block.pages().word(block.frame().add(page).address()) {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Keeps the memory of a frame what it is, if safe code may access it at all.
+    fn hold(&self, frame: Frame) -> Option<Option<Folio<'_, HostMachine>>> {
+        match self.meta(frame)?.kind() {
+            // For good, as far as safe code goes.
+            Kind::Reserved => Some(None),
+            _ => Folio::get(self, frame).ok().map(Some),
+        }
     }
 
     fn word(&self, address: u64) -> Option<&AtomicU64> {
@@ -352,7 +367,8 @@ unsafe impl Pages for HostMachine {
     }
 }
 
-// SAFETY: a frame is always the same page of one allocation, which lives as long as the machine.
+// SAFETY: a frame is always the same page of one allocation, which lives as long as the machine. Beyond it there is no memory
+// that a mapping could harm.
 unsafe impl Memory for HostMachine {
     #[inline]
     fn table(&self, frame: Frame) -> NonNull<Table> {
@@ -392,6 +408,10 @@ unsafe impl Memory for HostMachine {
         for word in words {
             word.store(0, Ordering::Relaxed);
         }
+    }
+
+    fn is_device(&self, frame: Frame) -> bool {
+        frame.0 >= self.frames
     }
 
     fn relax(&self, tries: u32) {

@@ -11,6 +11,8 @@
 //! | folios and their counts, the metadata of a page | `isotherm-page`: [`Folio`], [`FolioView`], [`Pinned`], [`PageMeta`] |
 //! | the tree and its operations | [`AddressSpace`] |
 //! | one TLB flush for all that an operation frees | [`Gather`] |
+//! | what an operation on a range did, by kind | [`RssStat`] |
+//! | reading a tree without its locks | [`Reader`] |
 //! | batches or one page at a time | [`Batched`], [`PerPage`] |
 //! | a machine of ordinary memory that counts | `host` (feature `host`, needs std) |
 //!
@@ -18,6 +20,7 @@
 //! |---|---|
 //! | map folios, device memory, tokens | [`map`](AddressSpace::map), [`map_token`](AddressSpace::map_token) |
 //! | zap (`MADV_DONTNEED`), unmap, exit | [`zap`](AddressSpace::zap), [`unmap`](AddressSpace::unmap), [`exit`](AddressSpace::exit) |
+//! | tables of a gap (`free_pgtables`) | [`free_empty_tables`](AddressSpace::free_empty_tables) |
 //! | protect, write-protect | [`protect`](AddressSpace::protect), [`write_protect`](AddressSpace::write_protect) |
 //! | fork, and the write faults after it | [`copy_range`](AddressSpace::copy_range), [`write_fault`](AddressSpace::write_fault) |
 //! | collapse and split | [`collapse`](AddressSpace::collapse), [`split`](AddressSpace::split) |
@@ -25,7 +28,7 @@
 //! | dirty, for write-back; young, for reclaim | [`mkclean`](AddressSpace::mkclean), [`clear_flush_young`](AddressSpace::clear_flush_young) |
 //! | move | [`remap`](AddressSpace::remap) |
 //! | put a page in the place of a token or of another | [`replace`](AddressSpace::replace), [`swap_out`](AddressSpace::swap_out) |
-//! | look | [`lookup`](AddressSpace::lookup), [`query`](AddressSpace::query), [`runs`](AddressSpace::runs) |
+//! | look | [`lookup`](Reader::lookup), [`query`](AddressSpace::query), [`runs`](AddressSpace::runs) |
 //!
 //! Rules and figures are those of the series "Transparent Contiguous PTEs for User Mappings" v4 (linux-mm, December
 //! 2023), called *the seed* here, and of the discussion of its patch 2.
@@ -91,7 +94,7 @@
 //!
 //! # What safe code cannot do
 //!
-//! But for the cases at the end of this section, no sequence of safe calls frees or reuses memory that is mapped, is a page
+//! But for the case at the end of this section, no sequence of safe calls frees or reuses memory that is mapped, is a page
 //! table, or is referred to.
 //!
 //! - A reference is a [`Folio`], given back by being dropped; whoever has none can look ([`FolioView`]), or get one
@@ -99,6 +102,12 @@
 //! - [`map`](AddressSpace::map) takes references only of folios that are alive. Memory that has metadata is mapped without
 //!   references only if it is [`Reserved`](isotherm_page::Reserved).
 //! - What a gather collected goes back to its own machine, and so do a child's pages: operations refuse those of another.
+//! - A table is a [`Unique<Table>`](isotherm_page::Table) until it is linked, and what is known of it is changed through the
+//!   [guard](isotherm_page::TableGuard) of its lock.
+//! - A [`Reader`] looks at the tables of the one space that it holds.
+//! - Memory without metadata is mapped only if the machine says that it is a [device's](Memory::is_device).
+//! - The host machine's memory is read and written by safe code only where a folio is, to which a reference is held for that
+//!   time, or reserved memory: never in a table.
 //! - Giving back a table or a block by its number is `unsafe`, with the duty to own it.
 //!
 //! ```compile_fail,E0599
@@ -134,21 +143,23 @@
 //! }
 //! ```
 //!
-//! What types do not check is with the caller:
+//! A read-side section of one machine cannot serve another's tables, since only a space starts one for its lookups:
 //!
-//! - A space whose root a CPU has loaded is neither ended nor the child of a fork ([`AddressSpace::id`]).
-//! - The guard that [`lookup`](AddressSpace::lookup) and [`access`](AddressSpace::access) are given is one of the space's
-//!   machine. Another machine's, which has the same type, protects none of the tables that are walked through.
-//! - Frames without metadata are taken for device memory, which [`map`](AddressSpace::map) maps for anyone, also writable.
-//!   If a machine gives no metadata to its kernel's own memory, the layer above refuses these frames.
-//! - `HostMachine::read` and `write` check what a frame is before they access it, and not meanwhile: no other thread
-//!   makes the frame a page table at the same time.
-//! - The metadata of a table ([`PageMeta::table`]) is used by its protocol.
+//! ```compile_fail,E0061
+//! # use isotherm_pagetable::*;
+//! fn look_under_another_machines_guard<M: Machine>(space: &AddressSpace<'_, X86_64, M>, other: &M) {
+//!     let guard = other.read_lock();
+//!     let _ = space.read().lookup(&guard, VirtAddr(0));
+//! }
+//! ```
+//!
+//! What types do not check is with the caller: a space whose root a CPU has loaded, which only `unsafe` code can do, is neither
+//! ended nor the child of a fork ([`AddressSpace::id`]).
 //!
 //! # Failing
 //!
 //! Operations on ranges return [`Stopped`] with the page they came to: all before it is done, nothing from it on is
-//! changed. They fail for want of a frame, on an occupied or non-canonical range, never half-way through an entry.
+//! changed, and what was done is counted. They fail for want of a frame, on an occupied or non-canonical range, never half-way through an entry.
 //! Memory corruption of tables (a frame without metadata in an entry) is treated as a special mapping: not counted.
 #![cfg_attr(not(any(test, feature = "host", loom)), no_std)]
 
@@ -170,8 +181,10 @@ mod map;
 mod mmu;
 mod protect;
 mod query;
+mod reader;
 mod remap;
 mod replace;
+mod rss;
 mod space;
 mod sync;
 mod table;
@@ -200,7 +213,9 @@ pub use machine::{Event, Frames, Machine, Memory, Observe, Rcu, SpaceId, Tlb};
 pub use mmu::{Access, Fault};
 pub use protect::{Protection, Sharing};
 pub use query::{MappedRun, Mapping};
+pub use reader::Reader;
 pub use replace::{Replacement, Seen};
+pub use rss::RssStat;
 pub use space::AddressSpace;
 pub use table::{Entry, Table};
 

@@ -17,6 +17,8 @@ use crate::table::Table;
 /// - [`table`](Self::table) returns a pointer, aligned to 4096, to the frame's 4096 bytes, and of a table of more frames
 ///   ([`Format::GRANULE`](crate::Format::GRANULE)) to all of them in a row, valid for reads and writes as long as the frame is a page table (from [`Frames::alloc_table`] until its grace period after
 ///   [`Frames::retire_table`] is over), and always the same memory for the same frame.
+/// - [`is_device`](Self::is_device) is true only of frames whose memory no software relies on: writes to it through any
+///   mapping, at any time, harm nobody's memory.
 pub unsafe trait Memory {
     /// Where the page table in this frame can be reached.
     fn table(&self, frame: Frame) -> NonNull<Table>;
@@ -35,6 +37,14 @@ pub unsafe trait Memory {
     /// The frame was returned by [`Frames::alloc_folio`] or lies in such a folio, and nobody else reaches it.
     unsafe fn clear(&self, frame: Frame);
 
+    /// Whether a frame without metadata may be mapped for anyone who asks, writable too, with nobody counting: a device's
+    /// registers or memory. The kernel's own image, its firmware's tables and whatever else has no metadata is not. By default
+    /// there is none.
+    fn is_device(&self, frame: Frame) -> bool {
+        let _ = frame;
+        false
+    }
+
     /// What to do between two tries to take the lock of a table, `tries` counting from 0. A kernel leaves the default
     /// and holds preemption off around each operation.
     fn relax(&self, tries: u32) {
@@ -48,6 +58,8 @@ pub unsafe trait Memory {
 /// # Safety
 /// - A frame that is returned is nobody else's until it is given back, has metadata ([`Pages::meta`]), is of no
 ///   [`Kind`](isotherm_page::Kind), and a folio is aligned to its size.
+/// - What is allocated for tables and folios can also be given back by [`Pages::free`]: folios are, and tables that no tree
+///   ever referred to.
 /// - The frame of a retired table keeps its contents, and is not reused, until every [`Rcu::Guard`] that existed at the
 ///   time of the call is gone.
 pub unsafe trait Frames {

@@ -7,6 +7,7 @@ use crate::error::{Error, Stopped};
 use crate::folio::FolioView;
 use crate::format::{Attributes, Format, Token};
 use crate::machine::Machine;
+use crate::rss::RssStat;
 use crate::space::AddressSpace;
 
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
@@ -14,8 +15,10 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// taking a reference of its folio. Leaves are as large as alignment and folio allow, but not above `largest`:
     /// a folio of order 9 becomes a PMD leaf, or with [`Level::Pte`] 512 PTEs. Where a table is already, as a
     /// [`zap`](Self::zap) leaves it, they are the smaller ones of that table; [`unmap`](Self::unmap) leaves none. PUD
-    /// leaves are for [`Attributes::special`] mappings, which hold no references: they are of memory that has no metadata,
-    /// or is [`Reserved`](isotherm_page::Reserved).
+    /// leaves are for [`Attributes::special`] mappings, which hold no references: they are of memory that is
+    /// [`Reserved`](isotherm_page::Reserved), or has no metadata and is a [device's](crate::Memory::is_device).
+    ///
+    /// Returns what was mapped.
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::Occupied`], [`Error::NoTableFrame`], [`Error::NotAFolio`], [`Error::UnknownFrame`] (also of
@@ -28,7 +31,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         first: Frame,
         attributes: Attributes,
         largest: Level,
-    ) -> Result<(), Stopped> {
+    ) -> Result<RssStat, Stopped> {
         self.check(range)?;
         if first.0.checked_add(range.pages()).is_none_or(|end| end > F::FRAME_LIMIT) {
             return Err(Stopped::at_page(range.first, Error::UnknownFrame));
@@ -41,6 +44,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             return refuse(Error::MemoryType);
         }
         let mut page = range.first;
+        let mut done = RssStat::default();
         while page < range.end {
             let frame = first.add(page - range.first);
             page += self
@@ -50,10 +54,11 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                     frame,
                     attributes,
                     largest.min(F::LARGEST_LEAF),
+                    &mut done,
                 )
-                .map_err(|(done, why)| Stopped::at_page(page + done, why))?;
+                .map_err(|(pages, why)| Stopped::at_page(page + pages, why).after(done))?;
         }
-        Ok(())
+        Ok(done)
     }
 
     /// Maps what one table takes; how many pages.
@@ -64,6 +69,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         frame: Frame,
         attributes: Attributes,
         largest: Level,
+        stat: &mut RssStat,
     ) -> Result<u64, (u64, Error)> {
         let mut level = Level::Pte;
         while let Some(above) = level.above().filter(|&l| l <= largest) {
@@ -77,7 +83,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             level = above;
         }
         loop {
-            let done = self.map_at(page, level, pages, frame, attributes)?;
+            let done = self.map_at(page, level, pages, frame, attributes, stat)?;
             match level.below() {
                 // There is a table already.
                 Some(below) if done == 0 => level = below,
@@ -97,15 +103,16 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         pages: u64,
         frame: Frame,
         attributes: Attributes,
+        stat: &mut RssStat,
     ) -> Result<u64, (u64, Error)> {
-        let table = self.make(page, level).map_err(|why| (0, why))?;
+        let table = self.make(page, level, &mut stat.tables).map_err(|why| (0, why))?;
         let index = F::index(level, page);
         let most = (pages >> F::shift(level)).min(((1 << F::TABLE_BITS) - index) as u64) as usize;
         let mut done = 0;
         while done < most {
             let (at, frame) = (index + done, frame.add((done as u64) << F::shift(level)));
             let so_far = (done as u64) << F::shift(level);
-            let len = self.map_run(&table, page + so_far, at, frame, most - done, attributes);
+            let len = self.map_run(&table, page + so_far, at, frame, most - done, attributes, stat);
             match len {
                 Ok(0) => break,
                 Ok(len) => done += len,
@@ -115,12 +122,15 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         Ok((done as u64) << F::shift(level))
     }
 
-    /// How many of these frames may be mapped without being counted: all up to the first that has metadata and is not
-    /// reserved.
+    /// How many of these frames may be mapped without being counted: all up to the first that is neither reserved nor a
+    /// device's.
     pub(crate) fn uncounted(&self, frame: Frame, pages: u64) -> u64 {
         let may = |n: &u64| {
-            let meta = self.machine.meta(frame.add(*n));
-            meta.is_none_or(|meta| meta.kind() == isotherm_page::Kind::Reserved)
+            let frame = frame.add(*n);
+            match self.machine.meta(frame) {
+                Some(meta) => meta.kind() == isotherm_page::Kind::Reserved,
+                None => self.machine.is_device(frame),
+            }
         };
         (0..pages).take_while(may).count() as u64
     }
@@ -134,6 +144,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         Ok(folio.remaining() as u64 >= F::pages(level))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the state of the loop above")]
     /// Maps entries of one folio. 0 if the next folio wants larger or smaller leaves, or there is a table.
     fn map_run(
         &self,
@@ -143,6 +154,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         frame: Frame,
         most: usize,
         attributes: Attributes,
+        stat: &mut RssStat,
     ) -> Result<usize, Error> {
         let level = table.level;
         let mut len = most;
@@ -181,31 +193,36 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             }
         };
         set_run::<F, M>(table, self.id, page, F::leaf(level, frame, attributes), len);
+        stat.count(folio.map(|folio| folio.kind()), (len as u64) << F::shift(level));
         Ok(len)
     }
 
     /// Puts a token (a swap slot, say) into the empty entries of a range. It belongs to the space from then on:
     /// [`Frames::release_token`](crate::Frames::release_token) is called once for each page that loses it.
     ///
+    /// Returns what was put there.
+    ///
     /// # Errors
     /// [`Stopped`] with [`Error::BadToken`], [`Error::Occupied`], [`Error::NoTableFrame`] or [`Error::NotCanonical`].
-    pub fn map_token(&self, range: PageRange, token: impl Into<Token>) -> Result<(), Stopped> {
+    pub fn map_token(&self, range: PageRange, token: impl Into<Token>) -> Result<RssStat, Stopped> {
         self.check(range)?;
         let raw = token.into().encode::<F>().ok_or(Stopped::at_page(range.first, Error::BadToken))?;
         let mut page = range.first;
+        let mut done = RssStat::default();
         while page < range.end {
-            let stopped = |page| move |why| Stopped::at_page(page, why);
-            let table = self.make(page, Level::Pte).map_err(stopped(page))?;
+            let table = self.make(page, Level::Pte, &mut done.tables);
+            let table = table.map_err(|why| Stopped::at_page(page, why).after(done))?;
             let end = range.end.min((page | (F::table_pages(Level::Pte) - 1)) + 1);
             for page in (page..end).step_by(1 << F::GRANULE) {
                 let index = F::index(Level::Pte, page);
                 if table.entry(index).relaxed() != 0 {
-                    return Err(Stopped::at_page(page, Error::Occupied));
+                    return Err(Stopped::at_page(page, Error::Occupied).after(done));
                 }
                 table.change()[index].store(raw);
+                done.tokens += F::pages(Level::Pte);
             }
             page = end;
         }
-        Ok(())
+        Ok(done)
     }
 }

@@ -5,7 +5,7 @@ use crate::address::{Frame, VirtAddr};
 use crate::batch::Batching;
 use crate::format::Format;
 use crate::machine::Machine;
-use crate::space::AddressSpace;
+use crate::reader::Reader;
 
 /// An access of a user program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,31 +27,31 @@ pub enum Fault {
     /// The mapping does not permit the access.
     #[error("the mapping does not permit the access")]
     Protection,
-    /// The page is old and software keeps the accessed bit: [`AddressSpace::mark_accessed`] resolves it.
+    /// The page is old and software keeps the accessed bit: [`AddressSpace::mark_accessed`](crate::AddressSpace::mark_accessed) resolves it.
     #[error("the page is old, and the accessed bit is kept by software")]
     Old,
-    /// The page is writable but clean and software keeps the dirty bit: [`AddressSpace::mark_accessed`] resolves it.
+    /// The page is writable but clean and software keeps the dirty bit: [`AddressSpace::mark_accessed`](crate::AddressSpace::mark_accessed) resolves it.
     #[error("the page is clean, and the dirty bit is kept by software")]
     Clean,
 }
 
-impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+impl<F: Format, M: Machine, B: Batching> Reader<'_, '_, F, M, B> {
     /// Translates an access of a user program, setting the accessed and dirty bits if the format says that hardware
     /// does. Returns the frame of the page.
     ///
-    /// The guard protects the tables only. As with hardware, it is [`Tlb::sync`](crate::Tlb::sync) that ends the use of a
+    /// The reader protects the tables only. As with hardware, it is [`Tlb::sync`](crate::Tlb::sync) that ends the use of a
     /// translation: an emulator's must wait until each CPU is done with the access that it is at, from before this call
     /// to after its load or store. Else a page may be freed, or a collapse miss a dirty bit, in between.
     ///
     /// # Errors
     /// The [`Fault`] that the CPU would raise.
-    pub fn access(&self, guard: &M::Guard<'_>, at: VirtAddr, access: Access) -> Result<Frame, Fault> {
+    pub fn access(&self, at: VirtAddr, access: Access) -> Result<Frame, Fault> {
         let page = at.page();
-        if self.check_page(page).is_err() {
+        if self.space.check_page(page).is_err() {
             return Err(Fault::NotPresent);
         }
         loop {
-            let (level, index, raw, table) = self.walk(page, guard);
+            let (level, index, raw, table) = self.space.walk(page, &self.guard);
             if !F::is_valid(raw) {
                 return Err(Fault::NotPresent);
             }

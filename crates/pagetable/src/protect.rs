@@ -8,6 +8,7 @@ use crate::folio::{FolioKind, FolioView};
 use crate::format::{Attributes, Format};
 use crate::gather::Gather;
 use crate::machine::Machine;
+use crate::rss::RssStat;
 use crate::space::AddressSpace;
 use crate::walk::{Done, Window};
 
@@ -46,7 +47,8 @@ impl Protection {
 
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// Changes what the mapped pages of the range permit. CPUs may use the old permissions until the gather flushes: as
-    /// after a fork, no [write fault](Self::write_fault) may copy one of the pages before.
+    /// after a fork, no [write fault](Self::write_fault) may copy one of the pages before. Pages stay as they
+    /// are counted: only splits are returned.
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`](crate::Error::NoTableFrame) if a huge leaf at the border had to be
@@ -57,14 +59,12 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         protection: Protection,
         sharing: Sharing,
         gather: &mut Gather<'_, M>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<RssStat, Stopped> {
         gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
-        self.for_windows(range, |window, _| {
-            Ok(self.change_window(&window, range, gather, |raw, run_is_anon| {
-                let own = raw & F::EXCLUSIVE != 0 && run_is_anon;
-                let write = protection.write && (sharing == Sharing::Shared || own);
-                permit::<F>(raw, protection, write)
-            }))
+        self.change_windows(range, gather, |raw, run_is_anon| {
+            let own = raw & F::EXCLUSIVE != 0 && run_is_anon;
+            let write = protection.write && (sharing == Sharing::Shared || own);
+            permit::<F>(raw, protection, write)
         })
     }
 
@@ -74,13 +74,26 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     ///
     /// # Errors
     /// As [`protect`](Self::protect).
-    pub fn write_protect(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
+    pub fn write_protect(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<RssStat, Stopped> {
         gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
-        self.for_windows(range, |window, _| {
-            Ok(self.change_window(&window, range, gather, |raw, _| {
-                if F::is_writable(raw) { F::write_protect(raw) } else { raw }
-            }))
-        })
+        self.change_windows(
+            range,
+            gather,
+            |raw, _| if F::is_writable(raw) { F::write_protect(raw) } else { raw },
+        )
+    }
+
+    fn change_windows(
+        &self,
+        range: PageRange,
+        gather: &mut Gather<'_, M>,
+        change: impl Fn(u64, bool) -> u64,
+    ) -> Result<RssStat, Stopped> {
+        let mut changed = RssStat::default();
+        let done = self.for_windows(range, &mut changed.splits, |window, _| {
+            self.change_window(&window, range, gather, &change)
+        });
+        done.map(|()| changed).map_err(|stopped| stopped.after(changed))
     }
 
     fn change_window(
@@ -88,7 +101,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         window: &Window<'_, F, M>,
         range: PageRange,
         gather: &mut Gather<'_, M>,
-        change: impl Fn(u64, bool) -> u64,
+        change: &impl Fn(u64, bool) -> u64,
     ) -> Done {
         let (table, level) = (&window.table, window.table.level);
         // Also if nothing changes: a collapse under way has made the pages read-only itself, and must not make them
@@ -108,7 +121,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             if level != Level::Pte && (page < range.first || page + F::pages(level) > range.end) {
                 return Done::Split(page);
             }
-            index += self.change_one(window, index, page, raw, gather, &change);
+            index += self.change_one(window, index, page, raw, gather, change);
         }
         Done::Until(window.page_of(window.end))
     }

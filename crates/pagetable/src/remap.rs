@@ -7,6 +7,7 @@ use crate::error::{Error, Stopped};
 use crate::folio::FolioView;
 use crate::format::Format;
 use crate::machine::Machine;
+use crate::rss::RssStat;
 use crate::space::AddressSpace;
 use crate::table::{Locked, OneOrTwo};
 use crate::walk::Step;
@@ -26,10 +27,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// split; contiguous blocks are folded again where their alignment permits. Counts do not change. When it returns, no CPU uses the old
     /// translations.
     ///
+    /// Pages stay as they are counted: returned are
+    /// the tables that were added, and splits.
+    ///
     /// # Errors
     /// [`Stopped`] with [`Error::Occupied`], [`Error::Overlapping`], [`Error::NoTableFrame`] or
     /// [`Error::NotCanonical`], at a page of `from`; the pages before are at their new place.
-    pub fn remap(&self, from: PageRange, to: VirtAddr) -> Result<(), Stopped> {
+    pub fn remap(&self, from: PageRange, to: VirtAddr) -> Result<RssStat, Stopped> {
         let refuse = |why| Stopped::at_page(from.first, why);
         let target = PageRange::with_pages(to, from.pages()).map_err(refuse)?;
         self.check(from)?;
@@ -38,20 +42,24 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             return Err(refuse(Error::Overlapping));
         }
         let mut page = from.first;
+        let mut moved = RssStat::default();
         while page < from.end {
             match self.move_some(from, target, page) {
                 Moved::Until(next) => page = next,
                 Moved::Split(at) => {
-                    self.split_leaf(at).map_err(|why| Stopped::at_page(page, why))?;
+                    let split = self.split_leaf(at);
+                    let split = split.map_err(|why| Stopped::at_page(page, why).after(moved))?;
+                    moved.splits += u64::from(split);
                 }
                 Moved::Make(level) => {
                     let new = target.first + (page - from.first);
-                    self.make(new, level).map(drop).map_err(|why| Stopped::at_page(page, why))?;
+                    let made = self.make(new, level, &mut moved.tables).map(drop);
+                    made.map_err(|why| Stopped::at_page(page, why).after(moved))?;
                 }
-                Moved::Occupied(at) => return Err(Stopped::at_page(at, Error::Occupied)),
+                Moved::Occupied(at) => return Err(Stopped::at_page(at, Error::Occupied).after(moved)),
             }
         }
-        Ok(())
+        Ok(moved)
     }
 
     fn move_some(&self, from: PageRange, target: PageRange, page: u64) -> Moved {

@@ -39,7 +39,7 @@ pub enum Replacement {
 
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// Replaces what one page is mapped to, if that is still what the caller saw, under its table's lock: no fault finds the
-    /// page empty and fills it meanwhile. (A [`lookup`](Self::lookup) may see none for a moment where a page replaces a page.)
+    /// page empty and fills it meanwhile. (A [`lookup`](crate::Reader::lookup) may see none for a moment where a page replaces a page.)
     /// Returns what was replaced, with young and dirty as they were
     /// at last.
     ///
@@ -136,7 +136,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             }
         };
         if counted {
-            gather.unmapped_used(F::frame(last), 1 << F::GRANULE, F::is_dirty(last), F::is_young(last));
+            // Perhaps of a larger folio, which is partly mapped then.
+            gather.unmapped_part(F::frame(last), 1 << F::GRANULE, F::is_dirty(last), F::is_young(last));
         }
         Ok(describe::<F>(table.level, page, last))
     }

@@ -9,6 +9,7 @@ use crate::folio::base;
 use crate::format::{Format, Half};
 use crate::gather::{Gather, Slot};
 use crate::machine::{Machine, SpaceId};
+use crate::rss::RssStat;
 use crate::tree::new_table;
 
 /// A tree of page tables of format `F` on the machine `M`.
@@ -31,7 +32,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// # Errors
     /// [`Error::NoTableFrame`].
     pub fn new(machine: &'m M, asid: u16) -> Result<Self, Error> {
-        let root = new_table::<F, M>(machine)?;
+        let root = new_table::<F, M>(machine)?.into_raw().frame;
         Ok(AddressSpace { machine, id: SpaceId { root, asid }, kind: PhantomData })
     }
 
@@ -85,26 +86,31 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     /// Zaps everything and gives back all tables: what the exit of a process does. No CPU may have the space loaded any
     /// more. So what TLBs still hold of it is invalidated as a whole, before anything is given back, and a gather that
-    /// fills up again need not repeat it. Dropping does the same with a small gather.
-    pub fn exit(mut self, slots: &mut [Slot]) {
-        self.end(slots);
+    /// fills up again need not repeat it. Dropping does the same with a small gather. Returns what was mapped, and how many
+    /// tables there were.
+    pub fn exit(mut self, slots: &mut [Slot]) -> RssStat {
+        let gone = self.end(slots);
         core::mem::forget(self);
+        gone
     }
 
-    fn end(&mut self, slots: &mut [Slot]) {
+    fn end(&mut self, slots: &mut [Slot]) -> RssStat {
+        let mut gone = RssStat::default();
         let mut gather = Gather::new(self.machine, self.id, slots);
         for range in halves::<F>() {
             gather.whole_space();
             // Nothing in a whole half needs a split, so nothing can fail.
-            let _ = self.zap_into::<true>(range, &mut gather);
+            let _ = self.zap_into::<true>(range, &mut gather, &mut gone);
         }
-        self.free_tables(F::ROOT, self.id.root, &mut gather);
+        gone.tables = self.free_tables(F::ROOT, self.id.root, &mut gather);
         gather.whole_space();
         gather.flush();
+        gone
     }
 
-    /// Gives back a table of the tree that ends, and all below it. Leaves have been zapped.
-    fn free_tables(&self, level: Level, frame: Frame, gather: &mut Gather<'_, M>) {
+    /// Gives back a table of the tree that ends, and all below it; how many. Leaves have been zapped.
+    fn free_tables(&self, level: Level, frame: Frame, gather: &mut Gather<'_, M>) -> u64 {
+        let mut count = 1;
         if let Some(below) = level.below() {
             // SAFETY: the space ends, so the table is still in the tree and nobody else removes it.
             for entry in unsafe { self.table_at(frame) } {
@@ -112,13 +118,15 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 if F::is_valid(raw) && F::is_table(level, raw) {
                     if below == Level::Pte {
                         gather.retired(F::table_frame(raw), base::<F>());
+                        count += 1;
                     } else {
-                        self.free_tables(below, F::table_frame(raw), gather);
+                        count += self.free_tables(below, F::table_frame(raw), gather);
                     }
                 }
             }
         }
         gather.retired(frame, base::<F>());
+        count
     }
 }
 

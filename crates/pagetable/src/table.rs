@@ -1,9 +1,10 @@
 //! A page table in memory, its entries, and its lock.
 
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
-use isotherm_page::{NotLocked, TableMeta};
+use isotherm_page::{NotLocked, TableGuard};
 
 use crate::address::{ENTRIES, Frame, Level};
 use crate::format::Format;
@@ -229,7 +230,7 @@ pub(crate) struct Locked<'m, F: Format, M: Machine> {
     pub frame: Frame,
     pub level: Level,
     table: Entries<'m, F>,
-    meta: &'m TableMeta,
+    lock: TableGuard<'m>,
 }
 
 /// Two tables, both locked.
@@ -249,17 +250,17 @@ impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
         // SAFETY: the frame was found in a tree, and the guard keeps it a table, if a stale one.
         let meta = unsafe { meta.table() };
         let mut tries = 0;
-        loop {
+        let lock = loop {
             match meta.try_lock() {
-                Ok(()) => break,
+                Ok(lock) => break lock,
                 Err(NotLocked::Stale) => return Err(Stale),
                 Err(NotLocked::Held) => machine.relax(tries),
             }
             tries = tries.saturating_add(1);
-        }
+        };
         // SAFETY: the frame is a table of the tree, for it is not stale; `Memory::table` promises the rest.
         let table = unsafe { Entries::of(machine, frame) };
-        Ok(Locked { machine, frame, level, table, meta })
+        Ok(Locked { machine, frame, level, table, lock })
     }
 
     /// To read an entry.
@@ -281,7 +282,7 @@ impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
     /// To change entries: the progression is forgotten.
     #[inline(always)]
     pub fn change(&self) -> &'m [Entry] {
-        self.meta.set_progression(0);
+        self.lock.forget();
         self.table.all()
     }
 
@@ -289,14 +290,18 @@ impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
     /// that was filled in one batch knows that without looking, which spares the next batch to read it.
     #[inline(always)]
     pub fn progression(&self) -> u64 {
-        self.meta.progression()
+        self.lock.progression()
     }
 
     /// Every entry `n` is now `raw` plus `n` steps.
+    ///
+    /// # Safety
+    /// They are.
     #[inline]
-    pub fn remember(&self, raw: u64) {
+    pub unsafe fn remember(&self, raw: u64) {
         if F::settled(raw) {
-            self.meta.set_progression(raw);
+            // SAFETY: the caller's duty; hardware changes no settled entry, and `change` forgets it.
+            unsafe { self.lock.remember(raw) };
         }
     }
 
@@ -307,13 +312,13 @@ impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
     /// read-only again. Two equal counts do: then a page that was read-only at the first look and is read-only now was
     /// never writable. Counts repeat after 2^27 changes, also across a frame's lives as different tables.
     pub fn sequence(&self) -> u32 {
-        self.meta.sequence()
+        self.lock.sequence()
     }
 
     /// Counts the sequence up.
     #[inline]
     pub fn count_change(&self) {
-        self.meta.change();
+        self.lock.count_change();
     }
 
     pub fn machine(&self) -> &'m M {
@@ -322,16 +327,16 @@ impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
 
     /// Unlocks a table that was unlinked from the tree under its parent's lock: whoever waits for it walks again.
     pub fn unlink(self) -> Frame {
-        let frame = self.frame;
-        self.meta.unlock_stale();
-        core::mem::forget(self);
-        frame
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not used again but for the frame, so the guard is moved out of it once.
+        unsafe { core::ptr::read(&raw const this.lock) }.unlink();
+        this.frame
     }
 }
 
+#[cfg(all(debug_assertions, not(miri)))]
 impl<F: Format, M: Machine> Drop for Locked<'_, F, M> {
     fn drop(&mut self) {
-        #[cfg(all(debug_assertions, not(miri)))]
         if self.progression() != 0 {
             for (n, entry) in self.table().iter().enumerate() {
                 assert_eq!(
@@ -342,6 +347,5 @@ impl<F: Format, M: Machine> Drop for Locked<'_, F, M> {
                 );
             }
         }
-        self.meta.unlock();
     }
 }

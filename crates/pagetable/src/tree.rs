@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
-use isotherm_page::Order;
+use isotherm_page::{Block, Order, OwnedBlock, Table as PageTable, Unique};
 
 use crate::address::{Frame, Level, PageRange};
 use crate::batch::Batching;
@@ -20,6 +20,15 @@ use crate::walk::Step;
 /// How many tables a fork allocates at once at the most.
 const MOST: usize = 16;
 
+/// A table that no tree refers to, reached by nobody else. Dropped, it is free at once, for nobody can walk through it.
+pub(crate) type NewTable<'m, M> = Unique<'m, M, PageTable>;
+
+/// The entry that links a table into a tree, which it belongs to from here on.
+#[inline]
+fn link<F: Format, M: Machine>(table: NewTable<'_, M>) -> u64 {
+    F::table(table.into_raw().frame)
+}
+
 /// Frames for tables, allocated while no lock is held, for use under one. They are used in the order of the allocator,
 /// for CPUs that fetch ahead into the next page; what is left over goes back.
 pub(crate) struct Preallocated<'m, F: Format, M: Machine> {
@@ -28,13 +37,15 @@ pub(crate) struct Preallocated<'m, F: Format, M: Machine> {
     frames: [Frame; MOST],
     /// Those that are left.
     left: Range<usize>,
+    /// How many were taken.
+    pub taken: u64,
     /// How many to ask for the next time: more and more, so that little is asked for in vain.
     want: usize,
 }
 
 impl<'m, F: Format, M: Machine> Preallocated<'m, F, M> {
     pub fn new(machine: &'m M) -> Self {
-        Preallocated { machine, of: PhantomData, frames: [Frame(0); MOST], left: 0..0, want: 1 }
+        Preallocated { machine, of: PhantomData, frames: [Frame(0); MOST], left: 0..0, taken: 0, want: 1 }
     }
 
     /// Allocates tables, one at least and `most` at the most, unless some are left.
@@ -45,13 +56,17 @@ impl<'m, F: Format, M: Machine> Preallocated<'m, F, M> {
         let most = usize::try_from(most).unwrap_or(MOST).clamp(1, self.want);
         self.want = (self.want * 2).min(MOST);
         let got = alloc::<F, M>(self.machine, &mut self.frames[..most]).min(most);
-        // What the allocator should not have given stays where it is.
         let made = self.frames[..got].iter().take_while(|&&frame| {
-            (0..1 << F::GRANULE).all(|n| {
-                let meta = self.machine.meta(frame.add(n));
-                // SAFETY: `Frames` promises that the frames are ours alone; `retire` ends the table.
-                meta.is_some_and(|meta| unsafe { meta.make_table() }.is_some())
-            })
+            let block = Block::new(frame, base::<F>());
+            // SAFETY: `Frames` promises that the frames are ours alone, and of this machine.
+            match unsafe { Unique::new(self.machine, OwnedBlock::new(block)) }.into_table() {
+                Ok(table) => table.into_raw() == block,
+                Err((_, block)) => {
+                    // What the allocator should not have given stays where it is.
+                    core::mem::forget(block);
+                    false
+                }
+            }
         });
         let made = made.count();
         self.left = 0..made;
@@ -62,16 +77,18 @@ impl<'m, F: Format, M: Machine> Preallocated<'m, F, M> {
     }
 
     /// A table whose entries are still to be written, reached by nobody else.
-    fn take(&mut self) -> Result<Frame, Error> {
-        self.left.next().map(|n| self.frames[n]).ok_or(Error::NoTableFrame)
+    fn take(&mut self) -> Result<NewTable<'m, M>, Error> {
+        let frame = self.left.next().map(|n| self.frames[n]).ok_or(Error::NoTableFrame)?;
+        self.taken += 1;
+        // SAFETY: made a table by `fill`, given to nobody since, and linked nowhere.
+        Ok(unsafe { Unique::from_raw(self.machine, Block::new(frame, base::<F>())) })
     }
 }
 
 impl<F: Format, M: Machine> Drop for Preallocated<'_, F, M> {
     fn drop(&mut self) {
-        for &frame in &self.frames[self.left.clone()] {
-            // SAFETY: made a table by `fill`, and given to nobody.
-            unsafe { retire(self.machine, frame, base::<F>()) };
+        while let Ok(table) = self.take() {
+            drop(table);
         }
     }
 }
@@ -91,8 +108,9 @@ fn alloc<F: Format, M: Machine>(machine: &M, into: &mut [Frame]) -> usize {
 /// It is a table of this machine's of this order, no tree refers to it, and it is given back once.
 pub(crate) unsafe fn retire<M: Machine>(machine: &M, frame: Frame, order: Order) {
     for meta in (0..order.frames()).filter_map(|n| machine.meta(frame.add(n))) {
-        // SAFETY: it is a table. Walks that still go through it look at its entries and its lock only.
-        unsafe { meta.table() }.end();
+        // SAFETY: it is a table that no tree refers to, the caller says. Walks that still go through it look at its entries and
+        // its lock only.
+        unsafe { meta.table().end() };
     }
     // SAFETY: the caller's duty.
     unsafe { machine.retire_table_of(frame, order) };
@@ -101,8 +119,8 @@ pub(crate) unsafe fn retire<M: Machine>(machine: &M, frame: Frame, order: Order)
 impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// Walks to `page`, making tables, and locks the table of `level` that translates it.
     ///
-    /// Fails with [`Error::Occupied`] if a larger leaf is in the way.
-    pub(crate) fn make(&self, page: u64, target: Level) -> Result<Locked<'m, F, M>, Error> {
+    /// Fails with [`Error::Occupied`] if a larger leaf is in the way. Counts the tables that it adds.
+    pub(crate) fn make(&self, page: u64, target: Level, added: &mut u64) -> Result<Locked<'m, F, M>, Error> {
         loop {
             let guard = self.machine.read_lock();
             let (mut level, mut frame) = (F::ROOT, self.id.root);
@@ -126,7 +144,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 // Allocated before the lock is taken: the allocator may sleep or take locks of its own. The guard is
                 // what must not be held then, so the walk starts anew.
                 drop(guard);
-                self.add_table(page, level)?;
+                self.add_table(page, level, added)?;
                 continue;
             }
             if let Ok(table) = Locked::acquire(self.machine, frame, level) {
@@ -136,21 +154,17 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Puts an empty table below the empty entry of `level` at `page`, unless somebody was faster.
-    fn add_table(&self, page: u64, level: Level) -> Result<(), Error> {
-        let frame = new_table::<F, M>(self.machine)?;
-        match self.make(page, level) {
-            Ok(parent) if parent.entry(F::index(level, page)).relaxed() == 0 => {
-                parent.change()[F::index(level, page)].store(F::table(frame));
-                Ok(())
-            }
-            other => {
-                // Unlocked before the frame goes: allocators may sleep or take locks of their own.
-                let other = other.map(drop);
-                // SAFETY: made for this, and linked nowhere.
-                unsafe { retire(self.machine, frame, base::<F>()) };
-                other
-            }
+    fn add_table(&self, page: u64, level: Level, added: &mut u64) -> Result<(), Error> {
+        // Declared first and dropped last, if it is not used: allocators may sleep or take locks of their own, so it is not
+        // freed under the parent's lock.
+        let fresh = new_table::<F, M>(self.machine)?;
+        let parent = self.make(page, level, added)?;
+        let entry = parent.entry(F::index(level, page));
+        if entry.relaxed() == 0 {
+            parent.change()[F::index(level, page)].store(link::<F, M>(fresh));
+            *added += 1;
         }
+        Ok(())
     }
 
     /// The table of `target` level at `page` of a space that nobody else uses, without a lock. Missing tables come from
@@ -177,7 +191,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             let entry = &mut table.all_mut()[F::index(level, page)];
             fresh = entry.get() == 0;
             if fresh {
-                entry.set(F::table(preallocated.take()?));
+                entry.set(link::<F, M>(preallocated.take()?));
             }
             let raw = entry.get();
             if !F::is_table(level, raw) {
@@ -188,26 +202,16 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Replaces the huge leaf at `page` by a table of leaves of the level below, filled in one batch.
-    pub(crate) fn split_leaf(&self, page: u64) -> Result<(), Error> {
+    /// Whether there was one.
+    pub(crate) fn split_leaf(&self, page: u64) -> Result<bool, Error> {
+        // Dropped after the lock that is taken below, if it is not used.
         let fresh = new_table::<F, M>(self.machine)?;
-        let Step::Window(window) = self.step(page, page + 1) else {
-            // SAFETY: made for this, and linked nowhere.
-            unsafe { retire(self.machine, fresh, base::<F>()) };
-            return Ok(());
-        };
-        let level = window.table.level;
-        let (Some(below), index) = (level.below(), window.index) else {
-            drop(window);
-            // SAFETY: made for this, and linked nowhere.
-            unsafe { retire(self.machine, fresh, base::<F>()) };
-            return Ok(());
-        };
-        let table = window.table;
+        let Step::Window(window) = self.step(page, page + 1) else { return Ok(false) };
+        let (table, index) = (window.table, window.index);
+        let level = table.level;
+        let Some(below) = level.below() else { return Ok(false) };
         if !F::is_present(table.entry(index).relaxed()) {
-            drop(table);
-            // SAFETY: made for this, and linked nowhere.
-            unsafe { retire(self.machine, fresh, base::<F>()) };
-            return Ok(());
+            return Ok(false);
         }
         let first = page >> F::shift(level) << F::shift(level);
         unfold_ends::<F, M>(&table, self.id, first, 1);
@@ -216,54 +220,69 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         self.machine.invalidate_range(self.id, PageRange { first, end: first + F::pages(level) }, false);
         self.machine.sync();
         // SAFETY: nobody else has seen the fresh table.
-        let mut parts = unsafe { OwnEntries::<F>::of(self.machine, fresh) };
+        let mut parts = unsafe { OwnEntries::<F>::of(self.machine, fresh.frame()) };
         write_run::<F, M>(self.machine, &mut parts, below, 0, F::at_level(raw, below), 1 << F::TABLE_BITS);
-        table.change()[index].store(F::table(fresh));
+        table.change()[index].store(link::<F, M>(fresh));
         self.machine.event(Event::Split);
-        Ok(())
+        Ok(true)
     }
 
-    /// Takes the tables out of the tree that lie wholly in the range and are empty.
-    pub(crate) fn prune(&self, range: PageRange, gather: &mut Gather<'_, M>) {
+    /// Takes the tables out of the tree that have pages of the range, lie wholly within the other and are empty; how many.
+    pub(crate) fn prune(&self, range: PageRange, within: PageRange, gather: &mut Gather<'_, M>) -> u64 {
+        let mut gone = 0;
+        if range.first == range.end {
+            return gone;
+        }
         for level in [Level::Pmd, Level::Pud, Level::P4d, Level::Pgd] {
             if level > F::ROOT {
                 break;
             }
             // The entries of this level whose tables lie wholly inside.
-            let mut page = range.first.next_multiple_of(F::pages(level));
-            while page + F::pages(level) <= range.end {
+            let size = F::pages(level);
+            let mut page = range.first.max(within.first.next_multiple_of(size)) & !(size - 1);
+            let end = range.end.next_multiple_of(size).min(within.end);
+            while page + size <= end {
                 if gather.is_full() {
                     // Not under the lock of a table: the flush waits for other CPUs.
                     gather.flush();
                 }
                 page = match self.parent(page, level) {
                     Some((parent, child)) => {
-                        self.prune_one(&parent, page, child, gather);
-                        page + F::pages(level)
+                        gone += u64::from(self.prune_one(&parent, page, child, gather));
+                        page + size
                     }
                     None => self.skip(page, level),
                 };
             }
         }
+        gone
     }
 
-    fn prune_one(&self, parent: &Locked<'m, F, M>, page: u64, child: Frame, gather: &mut Gather<'_, M>) {
-        let Some(below) = parent.level.below() else { return };
+    fn prune_one(
+        &self,
+        parent: &Locked<'m, F, M>,
+        page: u64,
+        child: Frame,
+        gather: &mut Gather<'_, M>,
+    ) -> bool {
+        let Some(below) = parent.level.below() else { return false };
         // The parent is locked, so the child is in the tree: it cannot be stale.
-        let Ok(child) = Locked::<F, M>::acquire(self.machine, child, below) else { return };
-        if child.is_empty() {
+        let Ok(child) = Locked::<F, M>::acquire(self.machine, child, below) else { return false };
+        let empty = child.is_empty();
+        if empty {
             parent.change()[F::index(parent.level, page)].store(0);
             gather.unlinked(child.unlink(), base::<F>(), page, F::pages(parent.level));
         }
+        empty
     }
 }
 
-/// A frame for a table, all entries empty, reached by nobody else.
-pub(crate) fn new_table<F: Format, M: Machine>(machine: &M) -> Result<Frame, Error> {
+/// A table, all entries empty.
+pub(crate) fn new_table<F: Format, M: Machine>(machine: &M) -> Result<NewTable<'_, M>, Error> {
     let mut preallocated = Preallocated::<F, M>::new(machine);
     preallocated.fill(1)?;
-    let frame = preallocated.take()?;
+    let table = preallocated.take()?;
     // SAFETY: the allocator gave the frame to us alone, and it is a table from here on.
-    unsafe { OwnEntries::<F>::of(machine, frame) }.clear();
-    Ok(frame)
+    unsafe { OwnEntries::<F>::of(machine, table.frame()) }.clear();
+    Ok(table)
 }

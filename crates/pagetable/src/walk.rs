@@ -180,11 +180,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Walks over a range and hands what is mapped to `each`, table by table. `each` returns how far it came; it lets the
-    /// cursor rest before it does what may take long.
+    /// cursor rest before it does what may take long. Counts the huge leaves that are split.
     pub(crate) fn for_windows(
         &self,
         range: PageRange,
-        mut each: impl FnMut(Window<'m, F, M>, &mut Cursor<'m, M>) -> Result<Done, Stopped>,
+        splits: &mut u64,
+        mut each: impl FnMut(Window<'m, F, M>, &mut Cursor<'m, M>) -> Done,
     ) -> Result<(), Stopped> {
         self.check(range)?;
         let mut cursor = Cursor::new();
@@ -197,11 +198,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             }
             page = match self.step_on(&mut cursor, page, range.end) {
                 Step::Gap(next) => next,
-                Step::Window(window) => match each(window, &mut cursor)? {
+                Step::Window(window) => match each(window, &mut cursor) {
                     Done::Until(next) => next,
                     Done::Split(at) => {
                         cursor.rest();
-                        self.split_leaf(at).map_err(|why| Stopped::at_page(page.max(at), why))?;
+                        let split = self.split_leaf(at).map_err(|why| Stopped::at_page(page.max(at), why))?;
+                        *splits += u64::from(split);
                         page.max(at)
                     }
                 },

@@ -75,8 +75,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 
     fn young(&self, range: PageRange, clear: bool, mut bitmap: Bitmap<'_>) -> Result<u64, Stopped> {
         let mut young = 0;
-        self.for_windows(range, |window, _| {
-            Ok(if window.table.level == Level::Pte {
+        self.for_windows(range, &mut 0, |window, _| {
+            if window.table.level == Level::Pte {
                 young += if F::GRANULE == 0 {
                     harvest_ptes::<F, M, B>(&window, range, clear, &mut bitmap)
                 } else {
@@ -85,7 +85,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 Done::Until(window.page_of(window.end))
             } else {
                 harvest_huge::<F, M>(&window, range, clear, &mut bitmap, &mut young)
-            })
+            }
         })?;
         Ok(young)
     }

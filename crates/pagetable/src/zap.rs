@@ -1,38 +1,64 @@
 //! Zap: the mappings of a range go, the folios after the flush (`clear_ptes`, patches 3 and 16 of the seed's series).
 
 use crate::address::{Level, PageRange};
-use crate::batch::{Batching, detect_in, is_many, single};
+use crate::batch::{Batching, detect_in, is_many, other_kind, single};
 use crate::entries::{clear_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{FolioKind, FolioView};
 use crate::format::Format;
 use crate::gather::Gather;
 use crate::machine::Machine;
+use crate::rss::RssStat;
 use crate::space::AddressSpace;
 use crate::walk::{Done, Window};
 
 impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     /// Removes all mappings of the range and keeps the tables (`MADV_DONTNEED`). What the entries of file folios said
     /// of dirty and young is kept with the folio ([`Folio::take_dirty`](crate::Folio::take_dirty)), from when the gather
-    /// has flushed: until then CPUs may write to its pages. References are given back then, too.
+    /// has flushed: until then CPUs may write to its pages. References are given back then, too, and the machine hears of
+    /// folios that are [partly mapped](crate::Pages::partly_mapped) from then on. Returns what was removed.
     ///
     /// # Errors
     /// [`Stopped`] with [`Error::NoTableFrame`](crate::Error::NoTableFrame) if a huge leaf at the border had to be
     /// split, or [`Error::NotCanonical`](crate::Error::NotCanonical).
-    pub fn zap(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
+    pub fn zap(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<RssStat, Stopped> {
         gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
-        self.zap_into::<false>(range, gather)
+        let mut gone = RssStat::default();
+        match self.zap_into::<false>(range, gather, &mut gone) {
+            Ok(()) => Ok(gone),
+            Err(stopped) => Err(stopped.after(gone)),
+        }
     }
 
     /// Removes all mappings of the range and the tables that it leaves empty (`munmap`). A table that the range covers
-    /// only in part stays.
+    /// only in part stays. Returns what was removed.
     ///
     /// # Errors
     /// As [`zap`](Self::zap).
-    pub fn unmap(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<(), Stopped> {
-        self.zap(range, gather)?;
-        self.prune(range, gather);
-        Ok(())
+    pub fn unmap(&self, range: PageRange, gather: &mut Gather<'_, M>) -> Result<RssStat, Stopped> {
+        let mut gone = self.zap(range, gather)?;
+        gone.tables = self.prune(range, range, gather);
+        Ok(gone)
+    }
+
+    /// Takes out the tables that translate pages of the range and are empty, as far as they lie wholly in `within`, which
+    /// holds the range and of which nothing else is mapped, nor becomes mapped meanwhile: what `munmap` does with the gap
+    /// between two VMAs that it makes (`free_pgtables`). A table that `within` covers only in part stays. Returns the tables
+    /// that went; no pages do.
+    ///
+    /// # Errors
+    /// [`Stopped`] with [`Error::NotCanonical`](crate::Error::NotCanonical),
+    /// [`Error::Misaligned`](crate::Error::Misaligned) or [`Error::OtherMachine`](crate::Error::OtherMachine).
+    pub fn free_empty_tables(
+        &self,
+        range: PageRange,
+        within: PageRange,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<RssStat, Stopped> {
+        gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
+        self.check(range)?;
+        let tables = self.prune(range, within, gather);
+        Ok(RssStat { tables, ..RssStat::default() })
     }
 
     /// `ENDS`: the space ends, no CPU has it loaded and its tables go as they are, so entries need not be emptied.
@@ -40,18 +66,22 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         &self,
         range: PageRange,
         gather: &mut Gather<'_, M>,
+        gone: &mut RssStat,
     ) -> Result<(), Stopped> {
-        self.for_windows(range, |window, cursor| {
+        let mut splits = 0;
+        let done = self.for_windows(range, &mut splits, |window, cursor| {
             if gather.is_full() {
                 // Not under the lock of a table: the flush waits for other CPUs.
                 let page = window.page;
                 drop(window);
                 cursor.rest();
                 gather.flush();
-                return Ok(Done::Until(page));
+                return Done::Until(page);
             }
-            Ok(self.zap_window::<ENDS>(&window, range, gather))
-        })
+            self.zap_window::<ENDS>(&window, range, gather, gone)
+        });
+        gone.splits += splits;
+        done
     }
 
     fn zap_window<const ENDS: bool>(
@@ -59,14 +89,26 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         window: &Window<'_, F, M>,
         range: PageRange,
         gather: &mut Gather<'_, M>,
+        gone: &mut RssStat,
     ) -> Done {
         let table = &window.table;
         let level = table.level;
         let mut index = window.index;
+        let mut kind = FolioKind::Anon;
+        // Where a larger folio was, another is likely.
+        let mut small = true;
         loop {
-            let raw = if level == Level::Pte && !window.is_known::<B>() {
-                let (until, raw) = self.zap_small::<ENDS>(window, index, gather);
+            let raw = if level == Level::Pte && small && !window.is_known::<B>() {
+                let (until, raw) = match kind {
+                    FolioKind::Anon => self.zap_small::<ENDS, false>(window, index, gather, gone),
+                    FolioKind::File => self.zap_small::<ENDS, true>(window, index, gather, gone),
+                };
+                gone.count(Some(kind), (until - index) as u64);
                 index = until;
+                if let Some(other) = other_kind::<F, M, B>(self.machine, raw, kind) {
+                    kind = other;
+                    continue;
+                }
                 raw
             } else {
                 (index < window.end).then(|| window.read::<B>(index))
@@ -80,6 +122,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             if !F::is_present(raw) {
                 table.change()[index].store(0);
                 self.machine.release_token(F::token_value(raw));
+                gone.tokens += F::pages(level);
                 index += 1;
                 continue;
             }
@@ -92,23 +135,27 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             if gather.is_full() {
                 return Done::Until(page);
             }
-            index += if is_many::<F, B>(level, raw) {
-                self.zap_run::<ENDS, true>(window, index, page, raw, gather)
+            let len = if is_many::<F, B>(level, raw) {
+                self.zap_run::<ENDS, true>(window, index, page, raw, gather, gone)
             } else {
-                self.zap_run::<ENDS, false>(window, index, page, raw, gather)
+                self.zap_run::<ENDS, false>(window, index, page, raw, gather, gone)
             };
+            index += len;
+            small = len == 1;
         }
     }
 
-    /// Zaps entries from `index` on as long as they are empty or map folios of order 0; returns where that ends and what
-    /// was found there. Small folios go through here whether the space works in batches or not.
+    /// Zaps entries from `index` on as long as they are empty or map folios of order 0 of one kind; returns where that ends and
+    /// what was found there. Small folios go through here whether the space works in batches or not.
     #[inline(never)]
-    fn zap_small<const ENDS: bool>(
+    fn zap_small<const ENDS: bool, const FILE: bool>(
         &self,
         window: &Window<'_, F, M>,
         from: usize,
         gather: &mut Gather<'_, M>,
+        gone: &mut RssStat,
     ) -> (usize, Option<u64>) {
+        let kind = if FILE { FolioKind::File } else { FolioKind::Anon };
         let entries = &window.table.table()[..window.end];
         let mut zapped = None;
         let mut index = from;
@@ -119,8 +166,10 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 if !F::is_valid(raw) || raw & F::SPECIAL != 0 || gather.is_full() {
                     break Some(raw);
                 }
-                let Some(folio) = single::<F, M, B>(self.machine, raw) else { break Some(raw) };
-                if folio.kind() == FolioKind::File {
+                if single::<F, M, B>(self.machine, raw, kind).is_none() {
+                    break Some(raw);
+                }
+                if FILE {
                     let raw = if ENDS { raw } else { window.small::<B>(index).take::<F>(raw) };
                     gather.unmapped_used(F::frame(raw), 1, F::is_dirty(raw), F::is_young(raw));
                 } else {
@@ -131,6 +180,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                     gather.unmapped(F::frame(raw), 1);
                 }
                 zapped = Some((zapped.map_or(index, |(first, _)| first), index));
+            } else {
+                gone.discount(kind);
             }
             index += 1;
         };
@@ -151,6 +202,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         page: u64,
         raw: u64,
         gather: &mut Gather<'_, M>,
+        gone: &mut RssStat,
     ) -> usize {
         let table = &window.table;
         let level = table.level;
@@ -176,10 +228,16 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             (or, and) = clear_run::<F, M>(table, index, &run, file);
             gather.touch(page, pages as u64);
         }
-        if file {
-            gather.unmapped_used(F::frame(raw), pages, F::any_dirty(or, and), F::is_young(or));
-        } else if folio.is_some() {
-            gather.unmapped(F::frame(raw), pages);
+        gone.count(folio.map(|folio| folio.kind()), pages as u64);
+        let Some(folio) = folio else { return run.len };
+        let (dirty, young) = (file && F::any_dirty(or, and), file && F::is_young(or));
+        // Others of the folio's pages stay mapped here, or some of them elsewhere.
+        // A space that ends has pieces of a folio in many runs, and says it of none.
+        let (all, left) = (folio.order().frames(), u64::from(folio.maps()).wrapping_sub(pages as u64));
+        if if pages as u64 == all { (1..all).contains(&left) } else { !ENDS } {
+            gather.unmapped_part(F::frame(raw), pages, dirty, young);
+        } else {
+            gather.unmapped_used(F::frame(raw), pages, dirty, young);
         }
         run.len
     }

@@ -69,21 +69,19 @@ fn a_life<F: Format, B: Batching>() {
         (frame, machine.read(frame.address()).unwrap())
     };
     let at = VirtAddr::of_page(70);
-    let guard = Rcu::read_lock(&machine);
-    assert_eq!(child.access(&guard, at, Access::Write), Err(Fault::Protection));
-    drop(guard);
+    assert_eq!(child.read().access(at, Access::Write), Err(Fault::Protection));
     let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: false };
-    assert_eq!(child.write_fault(at, fault), Ok(Resolved::Copied(1)));
+    assert_eq!(child.write_fault(at, None, fault), Ok(Resolved::Copied(1)));
     let (frame, value) = word(&child, 70);
     assert_eq!(value, 106);
     machine.write(frame.address(), 7).unwrap();
     assert_eq!((word(&child, 70).1, word(&parent, 70).1), (7, 106));
     let whole = WriteFault { whole_folio: true, ..fault };
-    assert_eq!(parent.write_fault(at, whole), Ok(Resolved::Copied(32)));
+    assert_eq!(parent.write_fault(at, None, whole), Ok(Resolved::Copied(32)));
     assert_eq!(word(&parent, 95).1, 131);
     assert_eq!((f.refs(), f.maps()), (31, 31));
     // The child alone is left with the first folio.
-    assert!(matches!(child.write_fault(VirtAddr::of_page(80), fault), Ok(Resolved::Reused(1))));
+    assert!(matches!(child.write_fault(VirtAddr::of_page(80), None, fault), Ok(Resolved::Reused(1))));
     let mut bitmap = [0];
     assert_eq!(parent.harvest_young(range, &mut bitmap), Ok(32));
     assert_eq!(bitmap[0], 0xffff_ffff);
@@ -164,10 +162,10 @@ fn a_copy_without_memory_leaves_the_page_as_it_was() {
     let before = parent.query(range.start());
     machine.set_budget(u64::MAX, 0);
     let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
-    assert_eq!(parent.write_fault(range.start(), fault), Err(Error::NoFolioFrames(Order::BASE)));
+    assert_eq!(parent.write_fault(range.start(), None, fault), Err(Error::NoFolioFrames(Order::BASE)));
     assert_eq!(parent.query(range.start()), before);
     machine.set_budget(u64::MAX, 1);
-    assert_eq!(parent.write_fault(range.start(), fault), Ok(Resolved::Copied(16)));
+    assert_eq!(parent.write_fault(range.start(), None, fault), Ok(Resolved::Copied(16)));
     drop((parent, child));
     drop(f);
 }
@@ -179,7 +177,7 @@ fn a_pinned_page_stays_with_the_parent() {
     let f = folio(&machine, 0);
     parent.map(pages(1, 1), f.head(), Attributes::anonymous(), Level::Pte).unwrap();
     machine.write(f.head().address(), 5).unwrap();
-    let pinned = parent.pin(VirtAddr::of_page(1)).unwrap();
+    let pinned = parent.pin(VirtAddr::of_page(1), None).unwrap();
     let frame = pinned.frame();
     assert_eq!(frame, f.head());
     let mut child = AddressSpace::new(&machine, 2).unwrap();
@@ -213,7 +211,7 @@ fn a_page_that_somebody_else_refers_to_is_copied_and_not_reused() {
         // This test's own reference is what I/O holds on to that reads the page right now.
         assert_eq!((u64::from(f.refs()), u64::from(f.maps())), (range.pages() + 1, range.pages()));
         let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
-        assert_eq!(space.write_fault(range.start(), fault), Ok(Resolved::Copied(range.pages())));
+        assert_eq!(space.write_fault(range.start(), None, fault), Ok(Resolved::Copied(range.pages())));
         assert_eq!((f.refs(), f.maps()), (1, 0));
         drop(f);
     }
@@ -235,9 +233,9 @@ fn a_folio_that_is_mapped_elsewhere_too_is_copied_and_not_reused() {
     space.zap(pages(17, 3), &mut space.gather(&mut [])).unwrap();
     child.zap(pages(16, 1), &mut child.gather(&mut [])).unwrap();
     let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: false };
-    assert_eq!(space.write_fault(at(16), fault), Ok(Resolved::Copied(1)));
+    assert_eq!(space.write_fault(at(16), None, fault), Ok(Resolved::Copied(1)));
     // Now all are the child's.
-    assert_eq!(child.write_fault(at(18), fault), Ok(Resolved::Reused(1)));
+    assert_eq!(child.write_fault(at(18), None, fault), Ok(Resolved::Reused(1)));
 }
 
 /// Of memory that a device has and this machine has not, a private write gets a page of its own all the same.
@@ -249,7 +247,7 @@ fn a_private_write_to_a_device_gets_a_page() {
     let attributes = Attributes { special: true, ..Attributes::file() };
     space.map(pages(16, 2), Frame(1 << 30), attributes, Level::Pte).unwrap();
     let fault = WriteFault { sharing: Sharing::Private, bounds: pages(16, 2), whole_folio: true };
-    assert_eq!(space.write_fault(at(17), fault), Ok(Resolved::Copied(1)));
+    assert_eq!(space.write_fault(at(17), None, fault), Ok(Resolved::Copied(1)));
     let Mapping::Page { frame, attributes, .. } = space.query(at(17)) else { panic!("not mapped") };
     assert!(attributes.write && !attributes.special);
     assert_eq!(machine.read(frame.address()), Some(0));

@@ -98,7 +98,7 @@ fn operations<F: Format>() {
     });
     one_side_alone::<F>("write fault", read_only, 1, |space, range| {
         let middle = at(if range.contains(BORDER) { BORDER } else { BORDER - 1 });
-        let reused = space.write_fault(middle, fault(range, true)).unwrap();
+        let reused = space.write_fault(middle, None, fault(range, true)).unwrap();
         assert_eq!(reused, Resolved::Reused(range.pages()));
         assert!(look(space, range.start().page()).unwrap().2.write);
     });
@@ -111,7 +111,7 @@ fn operations<F: Format>() {
         assert_eq!(space.test_young(range, &mut [0]), Ok(range.pages()));
     });
     one_side_alone::<F>("mark accessed", own, 0, |space, range| {
-        space.mark_accessed(range.start(), true).unwrap();
+        space.mark_accessed(range.start(), None, true).unwrap();
     });
     one_side_alone::<F>("runs", own, 0, |space, range| {
         let mut seen = vec![];
@@ -143,7 +143,7 @@ fn copies_of_both_sides_are_their_own() {
     gather.flush();
     // A fork that goes mapping by mapping cuts the block, and unfolds it on the parent's side once.
     assert_eq!(machine.host.counts().unfolds, 1);
-    let copied = child.write_fault(at(BORDER), fault(right, false));
+    let copied = child.write_fault(at(BORDER), None, fault(right, false));
     assert_eq!(copied, Ok(Resolved::Copied(1)));
     let (frame, ..) = look(&child, BORDER).unwrap();
     assert_eq!(machine.host.read(frame.address()), Some(121));

@@ -61,7 +61,7 @@ fn copies_and_sizes<F: Format>() {
         let rule = ForkRule::Copy(Sharing::Private);
         space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
         machine.take_seen();
-        let copied = child.write_fault(at(FIRST + 3), fault(range, whole_folio)).unwrap();
+        let copied = child.write_fault(at(FIRST + 3), None, fault(range, whole_folio)).unwrap();
         let changed = if whole_folio { range } else { pages(FIRST + 3, 1) };
         assert_eq!(copied, Resolved::Copied(changed.pages()));
         broken(&child, changed, "copy");
@@ -119,7 +119,7 @@ fn a_folded_block_gets_permissions_while_empty() {
     let machine = machine::<Arm64Hafdbs>();
     let space = Space::<Arm64Hafdbs>::new(&machine, 1).unwrap();
     let range = map(&space, 4, false, Level::Pte);
-    assert_eq!(space.write_fault(at(FIRST), fault(range, true)), Ok(Resolved::Reused(16)));
+    assert_eq!(space.write_fault(at(FIRST), None, fault(range, true)), Ok(Resolved::Reused(16)));
     broken(&space, range, "write fault");
     space.write_protect(range, &mut space.gather(&mut [])).unwrap();
     machine.take_seen();
@@ -140,6 +140,6 @@ fn a_folded_block_after_one_that_is_not_gets_permissions_while_empty_too() {
     let folded = |page| matches!(space.query(at(page)), Mapping::Page { contiguous: true, .. });
     assert!(!folded(FIRST) && folded(FIRST + 16));
     machine.take_seen();
-    assert_eq!(space.write_fault(at(FIRST + 3), fault(range, true)), Ok(Resolved::Reused(32)));
+    assert_eq!(space.write_fault(at(FIRST + 3), None, fault(range, true)), Ok(Resolved::Reused(32)));
     broken(&space, pages(FIRST + 16, 16), "write fault");
 }

@@ -74,7 +74,7 @@ fn is_found<F: Format>() {
         assert_eq!(found, 512, "runs");
         assert_eq!(space.test_young(range, &mut [0; 8]), Ok(512), "young");
         let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
-        assert!(space.write_fault(range.start(), fault).is_ok(), "write fault");
+        assert!(space.write_fault(range.start(), None, fault).is_ok(), "write fault");
     });
 }
 
@@ -86,11 +86,11 @@ fn is_found_while_copied<F: Format>() {
         let rule = ForkRule::Copy(Sharing::Private);
         space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
         let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
-        assert_eq!(space.write_fault(at(FIRST), fault), Ok(Resolved::Copied(512)));
+        assert_eq!(space.write_fault(at(FIRST), None, fault), Ok(Resolved::Copied(512)));
     };
     both::<F>(change, |space, range| {
         assert!(matches!(space.query(range.start()), Mapping::Page { .. }), "query");
-        assert!(space.mark_accessed(range.start(), false).is_ok(), "fault");
+        assert!(space.mark_accessed(range.start(), None, false).is_ok(), "fault");
         let occupied = space.map_token(pages(FIRST, 1), 7).unwrap_err();
         assert_eq!(occupied.why, Error::Occupied);
     });

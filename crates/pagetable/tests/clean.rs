@@ -21,10 +21,9 @@ fn mapped<F: Format>(machine: &HostMachine, order: u8, number: u64) -> AddressSp
 }
 
 fn write<F: Format>(space: &AddressSpace<'_, F, HostMachine>, page: u64) -> Result<(), Fault> {
-    let guard = space.machine().read_lock();
-    match space.access(&guard, at(page), Access::Write) {
+    match space.read().access(at(page), Access::Write) {
         Err(Fault::Old | Fault::Clean) => {
-            space.mark_accessed(at(page), true).unwrap();
+            space.mark_accessed(at(page), None, true).unwrap();
             Ok(())
         }
         other => other.map(drop),
@@ -54,7 +53,7 @@ fn each_write_is_found_once<F: Format>(order: u8, block: u64) {
     // Whoever writes faults first.
     assert_eq!(write(&space, 64 + 3), Err(Fault::Protection));
     let fault = WriteFault { sharing: Sharing::Shared, bounds: range, whole_folio: false };
-    assert_eq!(space.write_fault(at(64 + 3), fault), Ok(Resolved::Reused(1)));
+    assert_eq!(space.write_fault(at(64 + 3), None, fault), Ok(Resolved::Reused(1)));
     assert_eq!(harvest(pages(64 + 8, 56)), (0, 0));
     assert_eq!(harvest(pages(64, 8)), (1 << 3, 1));
 }
@@ -89,9 +88,7 @@ fn what_is_not_in_the_range_stays_as_it_is() {
 fn an_access_after_the_flush_is_seen_again() {
     let machine = HostMachine::new(512);
     let space = mapped::<X86_64>(&machine, 0, 64);
-    let guard = machine.read_lock();
-    space.access(&guard, at(64 + 5), Access::Read).unwrap();
-    drop(guard);
+    space.read().access(at(64 + 5), Access::Read).unwrap();
     let clear = |range| {
         let (mut bitmap, mut slots) = ([0], [Slot::default(); 1]);
         let mut gather = space.gather(&mut slots);

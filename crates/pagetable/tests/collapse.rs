@@ -60,7 +60,7 @@ fn after_a_child<F: Format>() {
         assert_eq!(machine.read(frame(&space, FIRST + page).address()), Some(value), "page {page}");
     }
     // It is this space's alone: no copy for the next write.
-    assert_eq!(space.write_fault(at(FIRST), fault(all)), Ok(Resolved::Reused(512)));
+    assert_eq!(space.write_fault(at(FIRST), None, fault(all)), Ok(Resolved::Reused(512)));
     drop(space);
     assert_eq!(machine.free_frames(), free);
 }
@@ -79,7 +79,7 @@ fn pages_whose_other_owners_are_gone_collapse_on_arm64() {
 
 /// Writes a page as a program does: through a write fault, since the collapse made it read-only.
 fn write(space: &AddressSpace<'_, X86_64, Busy>, page: u64) {
-    space.write_fault(at(page), fault(pages(FIRST, 512))).unwrap();
+    space.write_fault(at(page), None, fault(pages(FIRST, 512))).unwrap();
     space.machine().host.write(frame(space, page).address(), 1234).unwrap();
 }
 
@@ -102,7 +102,7 @@ const HIDDEN: [(&str, Meanwhile); 7] = [
     }),
     ("move away, write, write-protect, move back", |space| {
         space.remap(pages(FIRST, 1), at(4096)).unwrap();
-        space.write_fault(at(4096), fault(pages(4096, 1))).unwrap();
+        space.write_fault(at(4096), None, fault(pages(4096, 1))).unwrap();
         space.machine().host.write(frame(space, 4096).address(), 1234).unwrap();
         space.write_protect(pages(4096, 1), &mut space.gather(&mut [])).unwrap();
         space.remap(pages(4096, 1), at(FIRST)).unwrap();
@@ -113,13 +113,13 @@ const HIDDEN: [(&str, Meanwhile); 7] = [
         space.unmap(here, &mut space.gather(&mut [])).unwrap();
         // The table's frame is the next that is taken.
         let _ = space.machine().host.free_frames();
-        space.write_fault(at(4096), fault(there)).unwrap();
+        space.write_fault(at(4096), None, fault(there)).unwrap();
         space.machine().host.write(frame(space, 4096).address(), 1234).unwrap();
         space.write_protect(pages(4096, 1), &mut space.gather(&mut [])).unwrap();
         space.remap(there, here.start()).unwrap();
     }),
     ("pin, write by a device, unpin", |space| {
-        let pinned = space.pin(at(FIRST)).unwrap();
+        let pinned = space.pin(at(FIRST), None).unwrap();
         space.machine().host.write(pinned.frame().address(), 1234).unwrap();
     }),
     ("write, another collapse", |space| {
@@ -205,7 +205,38 @@ fn a_collapse_that_cannot_hold_a_page_holds_none() {
     counts.fetch_sub(many, Ordering::Relaxed);
     assert_eq!((last.refs(), FolioView::of(&machine, frame(&space, FIRST)).unwrap().refs()), (1, 1));
     let all = pages(FIRST, 512);
-    assert_eq!(space.write_fault(at(FIRST), fault(all)), Ok(Resolved::Reused(1)));
+    assert_eq!(
+        space.write_fault(at(FIRST), None, fault(all)),
+        Ok(Resolved::Writable),
+        "nothing was made read-only"
+    );
     drop(space);
     assert_eq!(machine.free_frames(), free);
+}
+
+/// A folded block of which a reference is refused half-way: a block that is read-only in part only is none, for the hardware.
+#[test]
+#[cfg_attr(miri, ignore = "512 entries")]
+fn what_cannot_be_held_as_a_whole_is_not_made_read_only() {
+    let machine = HostMachine::new(4096);
+    let space = AddressSpace::<Arm64Hafdbs, _>::new(&machine, 1).unwrap();
+    map(&space, &machine, FIRST, 4, 7);
+    map(&space, &machine, FIRST + 16, 4, 7);
+    let last = FolioView::of(&machine, frame(&space, FIRST + 16)).unwrap();
+    let meta = machine.meta(last.head()).unwrap();
+    // SAFETY: 16 bytes of which the first 8 are an atomic word.
+    let counts = unsafe { &*std::ptr::from_ref(meta).cast::<AtomicU64>() };
+    // References up to 2^30 are given: to half of the block's pages.
+    let many = (1 << 30) - u64::from(last.refs()) - 9;
+    counts.fetch_add(many, Ordering::Relaxed);
+    let failed = space.collapse(at(FIRST), 511, &mut space.gather(&mut []));
+    assert_eq!(failed, Err(Error::TooManyReferences));
+    for page in 0..32 {
+        let Mapping::Page { contiguous, attributes, .. } = space.query(at(FIRST + page)) else { panic!() };
+        assert!(contiguous && attributes.write, "page {page}: {attributes:?}");
+        let read = space.read();
+        assert!(read.access(at(FIRST + page), Access::Write).is_ok());
+    }
+    counts.fetch_sub(many, Ordering::Relaxed);
+    assert_eq!((last.refs(), machine.counts().unfolds), (16, 0));
 }

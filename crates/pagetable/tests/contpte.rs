@@ -82,11 +82,9 @@ fn fork_of_folded_memory_unfolds_nothing_and_flushes_once_a_table_at_most() {
     assert!(folded(&child, all).iter().all(|&folded| folded));
     // Again, with young and dirty as hardware leaves them: set in some entries, cleared in others.
     space.clear_young(all).unwrap();
-    let guard = Rcu::read_lock(&machine);
     for page in (3..tables * 512).step_by(160) {
-        space.access(&guard, VirtAddr::of_page(page), Access::Read).unwrap();
+        space.read().access(VirtAddr::of_page(page), Access::Read).unwrap();
     }
-    drop(guard);
     machine.reset_counts();
     reads();
     let child = fork(&space, all);
@@ -131,9 +129,7 @@ fn a_gather_reads_each_of_the_sixteen_once() {
     let space = Space::new(&machine, 1).unwrap();
     map(&space, 512, 4);
     space.clear_young(pages(512, 16)).unwrap();
-    let guard = Rcu::read_lock(&machine);
-    space.access(&guard, VirtAddr::of_page(519), Access::Write).unwrap();
-    drop(guard);
+    space.read().access(VirtAddr::of_page(519), Access::Write).unwrap();
     reads();
     for page in 512..528 {
         let Mapping::Page { attributes, .. } = space.query(VirtAddr::of_page(page)) else { panic!() };
@@ -160,9 +156,7 @@ fn an_unfolded_block_keeps_what_its_entries_gathered() {
     let clean = Attributes { write: true, young: false, ..Attributes::file() };
     space.map(pages(512, 32), folio.head(), clean, Level::Pte).unwrap();
     // Hardware sets the bits in one entry, of which the sixteen are young and dirty together.
-    let guard = Rcu::read_lock(&machine);
-    space.access(&guard, VirtAddr::of_page(521), Access::Write).unwrap();
-    drop(guard);
+    space.read().access(VirtAddr::of_page(521), Access::Write).unwrap();
     space.write_protect(pages(514, 2), &mut space.gather(&mut [])).unwrap();
     for page in 512..544 {
         let Mapping::Page { attributes, contiguous, .. } = space.query(VirtAddr::of_page(page)) else {
@@ -193,10 +187,8 @@ fn a_block_that_two_mappings_share_is_taken_in_parts() {
     assert!(matches!(child.query(VirtAddr::of_page(519)), Mapping::Page { contiguous: false, .. }));
     assert!(matches!(child.query(VirtAddr::of_page(528)), Mapping::Page { contiguous: true, .. }));
     // What the left mapping may write it still may; the block was unfolded for that.
-    let guard = Rcu::read_lock(&machine);
-    space.access(&guard, VirtAddr::of_page(518), Access::Write).unwrap();
-    assert_eq!(space.access(&guard, VirtAddr::of_page(519), Access::Write), Err(Fault::Protection));
-    drop(guard);
+    space.read().access(VirtAddr::of_page(518), Access::Write).unwrap();
+    assert_eq!(space.read().access(VirtAddr::of_page(519), Access::Write), Err(Fault::Protection));
     space.zap(left, &mut space.gather(&mut [])).unwrap();
     assert_eq!(space.query(VirtAddr::of_page(518)), Mapping::None);
     assert!(matches!(space.query(VirtAddr::of_page(519)), Mapping::Page { .. }));

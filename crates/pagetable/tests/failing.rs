@@ -63,7 +63,7 @@ fn map_fails<F: Format, B: Batching>() {
         machine.set_budget(budget, NO_LIMIT);
         let result = space.map(range, head, Attributes::anonymous(), Level::Pte);
         machine.set_budget(NO_LIMIT, NO_LIMIT);
-        let done = result.map_or_else(|stopped| stopped.at.page() - range.start().page(), |()| range.pages());
+        let done = result.map_or_else(|stopped| stopped.at.page() - range.start().page(), |_| range.pages());
         let mapped = look(&space, range);
         for (n, page) in mapped.iter().enumerate() {
             let expected = (head.add(n as u64), Attributes::anonymous());
@@ -96,7 +96,7 @@ fn populate<'m, F: Format, B: Batching>(
         space.map(pages(first, 16), small.head(), Attributes::anonymous(), Level::Pte).unwrap();
         drop(small);
     }
-    space.pin(at(BORDER + 515)).unwrap()
+    space.pin(at(BORDER + 515), None).unwrap()
 }
 
 fn fork_fails<F: Format, B: Batching>() {
@@ -115,7 +115,7 @@ fn fork_fails<F: Format, B: Batching>() {
             let result = parent.copy_range(&mut child, range, rule, &mut parent.gather(&mut []));
             machine.set_budget(NO_LIMIT, NO_LIMIT);
             let first = range.start().page();
-            let done = result.map_or_else(|stopped| stopped.at.page() - first, |()| range.pages());
+            let done = result.map_or_else(|stopped| stopped.at.page() - first, |_| range.pages());
             check_fork(&parent, &child, range, &before, done as usize);
             if let Err(stopped) = result {
                 let no_copy = stopped.why == Error::NoFolioFrames(Order::BASE);
@@ -130,7 +130,7 @@ fn fork_fails<F: Format, B: Batching>() {
             assert_eq!(machine.free_frames(), free);
             // Without a frame for the copy of the pinned page it never comes further.
             match result {
-                Ok(()) => true,
+                Ok(_) => true,
                 Err(stopped) => stopped.why == Error::NoFolioFrames(Order::BASE),
             }
         });
@@ -193,7 +193,7 @@ fn remap_fails<F: Format, B: Batching>() {
             }
         };
         let first = from.start().page();
-        moved(result.map_or_else(|stopped| stopped.at.page() - first, |()| from.pages()) as usize);
+        moved(result.map_or_else(|stopped| stopped.at.page() - first, |_| from.pages()) as usize);
         if let Err(stopped) = result {
             assert_eq!(stopped.why, Error::NoTableFrame);
             let done = stopped.at.page() - first;
@@ -212,7 +212,7 @@ fn border_fails<F: Format, B: Batching>() {
         &AddressSpace<'_, F, HostMachine, B>,
         PageRange,
         &mut Gather<'_, HostMachine>,
-    ) -> Result<(), Stopped>;
+    ) -> Result<RssStat, Stopped>;
     let operations: [Operation<F, B>; 4] = [
         |space, range, gather| space.zap(range, gather),
         |space, range, gather| space.unmap(range, gather),
@@ -239,7 +239,7 @@ fn border_fails<F: Format, B: Batching>() {
                     }
                 };
                 let end = range.start().page() + range.pages();
-                changed_until(result.map_or_else(|stopped| stopped.at.page(), |()| end));
+                changed_until(result.map_or_else(|stopped| stopped.at.page(), |_| end));
                 if let Err(stopped) = result {
                     assert_eq!(stopped.why, Error::NoTableFrame);
                     operation(&space, rest(range, stopped.at), &mut space.gather(&mut [])).unwrap();
@@ -289,12 +289,12 @@ fn write_fault_fails<F: Format, B: Batching>() {
         let before = look(&space, HUGE);
         let fault = WriteFault { sharing: Sharing::Private, bounds: HUGE, whole_folio };
         machine.set_budget(tables, folios);
-        let result = space.write_fault(page, fault);
+        let result = space.write_fault(page, None, fault);
         machine.set_budget(NO_LIMIT, NO_LIMIT);
         assert_eq!(result, expected, "{tables} tables, {folios} folios, whole: {whole_folio}");
         if result.is_err() {
             assert_eq!(look(&space, HUGE), before, "{tables} tables, {folios} folios");
-            assert!(matches!(space.write_fault(page, fault), Ok(Resolved::Copied(_))));
+            assert!(matches!(space.write_fault(page, None, fault), Ok(Resolved::Copied(_))));
         }
         let now = look(&space, HUGE);
         let changed = before.iter().zip(&now).filter(|(before, now)| before != now).count() as u64;
@@ -340,7 +340,10 @@ fn collapse_fails<F: Format, B: Batching>() {
     assert_eq!(space.collapse(at(BORDER), 511, &mut space.gather(&mut [])), no_room);
     // The pages may have become read-only; a write gets them back without a copy.
     let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
-    assert!(matches!(space.write_fault(at(BORDER), fault), Ok(Resolved::Reused(16) | Resolved::Writable)));
+    assert!(matches!(
+        space.write_fault(at(BORDER), None, fault),
+        Ok(Resolved::Reused(16) | Resolved::Writable)
+    ));
     assert_eq!(look(&space, range), before);
     machine.set_budget(0, 1);
     let collapsed = space.collapse(at(BORDER), 511, &mut space.gather(&mut []));

@@ -129,13 +129,13 @@ fn other_operations_flush_once<F: Format>() {
     assert_eq!(tlb(&machine), [0; 4], "harvest");
     // A write fault on a page, which belongs to this space alone.
     let fault = WriteFault { sharing: Sharing::Private, bounds: all, whole_folio: true };
-    assert_eq!(space.write_fault(at(7), fault), Ok(Resolved::Reused(512)));
+    assert_eq!(space.write_fault(at(7), None, fault), Ok(Resolved::Reused(512)));
     assert_eq!(tlb(&machine), [0, 1, 0, 1], "write fault on a folio");
     map(&space, 1 << 20, 0, Level::Pte);
     space.write_protect(pages(1 << 20, 1), &mut space.gather(&mut [])).unwrap();
     tlb(&machine);
     let fault = WriteFault { bounds: pages(1 << 20, 1), ..fault };
-    assert_eq!(space.write_fault(at(1 << 20), fault), Ok(Resolved::Reused(1)));
+    assert_eq!(space.write_fault(at(1 << 20), None, fault), Ok(Resolved::Reused(1)));
     assert_eq!(tlb(&machine), [1, 0, 0, 1], "write fault on a page");
     // Moved table by table, the old translations gone before the new can be zapped.
     space.remap(pages(0, 1024), at(1 << 21)).unwrap();

@@ -44,7 +44,7 @@ fn a_block<F: Format>() {
     let mut bitmap = [0; 8];
     assert_eq!(space.harvest_young(pages::<F>(512, 512), &mut bitmap), Ok(512));
     assert_eq!(bitmap, [u64::MAX; 8]);
-    space.mark_accessed(at::<F>(600), false).unwrap();
+    space.mark_accessed(at::<F>(600), None, false).unwrap();
     let mut bitmap = [0; 8];
     assert_eq!(space.test_young(pages::<F>(512 + 2 * leaf, leaf), &mut bitmap), Ok(leaf));
     assert_eq!(bitmap, [(1 << leaf) - 1, 0, 0, 0, 0, 0, 0, 0]);
@@ -56,17 +56,17 @@ fn a_block<F: Format>() {
     assert_eq!(frame_at(&child, 512), Some((head, Level::Pte, true)));
     let fault =
         |whole_folio| WriteFault { sharing: Sharing::Private, bounds: pages::<F>(512, 512), whole_folio };
-    assert_eq!(child.write_fault(at::<F>(513), fault(false)), Ok(Resolved::Copied(leaf)));
+    assert_eq!(child.write_fault(at::<F>(513), None, fault(false)), Ok(Resolved::Copied(leaf)));
     assert_eq!(u64::from(folio.maps()), 1024 - leaf);
     assert_eq!(frame_at(&child, 512 + leaf), Some((head.add(leaf), Level::Pte, false)));
-    assert_eq!(space.write_fault(at::<F>(513), fault(true)), Ok(Resolved::Copied(512)));
+    assert_eq!(space.write_fault(at::<F>(513), None, fault(true)), Ok(Resolved::Copied(512)));
     assert_eq!(u64::from(folio.maps()), 512 - leaf);
     child.zap(pages::<F>(512, 256), &mut child.gather(&mut [])).unwrap();
     assert_eq!(folio.maps(), 256);
     drop((child, folio));
     // And what this space has alone is reused, as one.
     space.write_protect(pages::<F>(512, 512), &mut space.gather(&mut [])).unwrap();
-    assert_eq!(space.write_fault(at::<F>(800), fault(true)), Ok(Resolved::Reused(512)));
+    assert_eq!(space.write_fault(at::<F>(800), None, fault(true)), Ok(Resolved::Reused(512)));
     drop(space);
     assert_eq!(machine.free_frames(), free);
 }

@@ -53,11 +53,9 @@ fn mapped<'m>(machine: &'m HostMachine, kind: FolioKind, attributes: Attributes)
     drop(folio);
     // As hardware leaves it: all was aged, then a page here and there was used.
     space.clear_young(pages(FIRST, PAGES)).unwrap();
-    let guard = Rcu::read_lock(machine);
     for page in [3, 21, 40] {
-        space.access(&guard, at(FIRST + page), Access::Read).unwrap();
+        space.read().access(at(FIRST + page), Access::Read).unwrap();
     }
-    drop(guard);
     let Mapping::Page { contiguous: true, .. } = space.query(at(FIRST)) else { panic!("not folded") };
     space
 }
@@ -86,7 +84,7 @@ const FAULT: Limits = Limits { extra: 32, most: 3, cut: 3 };
 fn fault(space: &Space<'_>, range: PageRange, whole_folio: bool) {
     let middle = at(range.start().page() + range.pages() / 2);
     let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio };
-    space.write_fault(middle, fault).unwrap();
+    space.write_fault(middle, None, fault).unwrap();
 }
 
 fn fork(space: &Space<'_>, range: PageRange, sharing: Sharing) {
@@ -120,9 +118,11 @@ const OPERATIONS: [(&str, Limits, Operation); 15] = [
     ("write fault on a page", FAULT, |space, range| fault(space, range, false)),
     ("write fault on the folio", FAULT, |space, range| fault(space, range, true)),
     ("mark accessed", Limits { extra: 1, most: 2, cut: 2 }, |space, range| {
-        space.mark_accessed(range.start(), false).unwrap();
+        space.mark_accessed(range.start(), None, false).unwrap();
     }),
-    ("remap", STATE_ENDS_RUN, |space, range| space.remap(range, at(range.start().page() + 4096)).unwrap()),
+    ("remap", STATE_ENDS_RUN, |space, range| {
+        let _ = space.remap(range, at(range.start().page() + 4096)).unwrap();
+    }),
     ("swap out", Limits { cut: 2, ..ONCE }, |space, range| {
         let Mapping::Page { frame, .. } = space.query(range.start()) else { panic!("not mapped") };
         // Those of the query.
@@ -182,10 +182,9 @@ fn a_file_is_read_once() {
 fn a_lookup_without_lock_reads_each_entry_once() {
     let machine = HostMachine::new(4096);
     let space = mapped(&machine, FolioKind::Anon, Attributes::anonymous());
-    let guard = Rcu::read_lock(&machine);
     reads();
     for page in 0..PAGES {
-        let Mapping::Page { attributes, .. } = space.lookup(&guard, at(FIRST + page)) else { panic!() };
+        let Mapping::Page { attributes, .. } = space.read().lookup(at(FIRST + page)) else { panic!() };
         assert_eq!(attributes.young, page / 16 < 3, "page {page}");
         // Its own was read by the walk.
         assert_eq!(reads(), (15, 1), "page {page}");

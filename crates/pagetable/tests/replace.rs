@@ -38,8 +38,7 @@ fn nobody_may_access<F: Format>() {
         };
         protect(Protection::NONE);
         for access in [Access::Read, Access::Write, Access::Execute] {
-            let guard = machine.read_lock();
-            assert_eq!(space.access(&guard, at(512), access), Err(Fault::NotPresent));
+            assert_eq!(space.read().access(at(512), access), Err(Fault::NotPresent));
         }
         // It is mapped all the same: with its frame, its bits and its references.
         let expected = Attributes { no_access: true, write: false, ..Attributes::anonymous() };
@@ -50,9 +49,9 @@ fn nobody_may_access<F: Format>() {
         let Mapping::Page { frame, .. } = before else { panic!("not mapped") };
         assert_eq!(FolioView::of(&machine, frame).unwrap().maps(), 1 << order);
         let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
-        assert_eq!(space.write_fault(at(512), fault), Err(Error::NotPermitted));
-        assert_eq!(space.mark_accessed(at(512), false), Err(Error::NotPermitted));
-        assert_eq!(space.pin(at(512)).err(), Some(Error::NotPermitted));
+        assert_eq!(space.write_fault(at(512), None, fault), Err(Error::NotPermitted));
+        assert_eq!(space.mark_accessed(at(512), None, false), Err(Error::NotPermitted));
+        assert_eq!(space.pin(at(512), None).err(), Some(Error::NotPermitted));
         // A fork copies it as it is.
         let mut child = AddressSpace::new(&machine, 2).unwrap();
         let rule = ForkRule::Copy(Sharing::Private);
@@ -162,7 +161,7 @@ fn a_page_takes_the_place_of_another_that_is_not_written_meanwhile() {
     let root = Replacement::Page { frame: space.id().root, attributes };
     assert_eq!(replace(Seen::Page(old), root), Err(Error::NotAFolio));
     assert_eq!(FolioView::of(&machine, old).unwrap().maps(), 16);
-    let pinned = space.pin(at(20)).unwrap();
+    let pinned = space.pin(at(20), None).unwrap();
     assert_eq!(replace(Seen::Page(old), by), Err(Error::Pinned));
     drop(pinned);
     assert!(matches!(replace(Seen::Page(old), by), Ok(Mapping::Page { frame, .. }) if frame == old));

@@ -66,7 +66,7 @@ fn failures_and_repetitions() {
     }
     machine.set_budget(1, 0);
     space.map(pages(3, 1), head, Attributes::anonymous(), Level::Pte).unwrap();
-    let pinned = space.pin(at(3)).unwrap();
+    let pinned = space.pin(at(3), None).unwrap();
     machine.set_budget(u64::MAX, 0);
     let mut child = AddressSpace::new(&machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
@@ -121,13 +121,12 @@ fn a_lookup_while_tables_come_and_go() {
         });
         scope.spawn(|| {
             for _ in 0..rounds * 20 {
-                let guard = machine.read_lock();
-                match space.lookup(&guard, at(21)) {
+                match space.read().lookup(at(21)) {
                     Mapping::None => {}
                     Mapping::Page { frame, .. } => assert_eq!(frame, folio.head().add(5)),
                     Mapping::Token(_) => panic!("a token"),
                 }
-                let _ = space.access(&guard, at(22), Access::Write);
+                let _ = space.read().access(at(22), Access::Write);
             }
         });
     });

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use common::{at, pages, prepare, take};
-use isotherm_page::OwnedBlock;
+use isotherm_page::{OwnedBlock, Unique};
 use isotherm_pagetable::host::HostMachine;
 use isotherm_pagetable::*;
 
@@ -76,7 +76,7 @@ impl Cpus {
         if let Some(known) = known.filter(|c| c.write || access == Access::Read) {
             return Ok(then(known.frame));
         }
-        let frame = space.access(&self.read_lock(), at(page), access)?;
+        let frame = space.read().access(at(page), access)?;
         tlb.retain(|c| c.page != page || c.space != space.id());
         if tlb.len() == ENTRIES {
             tlb.remove(0);
@@ -98,11 +98,9 @@ unsafe impl Pages for Cpus {
             let reached = self.tlb(cpu).iter().any(|cached| freed.contains(&cached.frame.0));
             assert!(!reached, "{:?} is freed, and the TLB of CPU {cpu} reaches it", *block);
         }
-        for frame in freed {
-            self.host.write(Frame(frame).address(), FREED).unwrap();
-        }
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.host.free(block) };
+        // SAFETY: the block is the host's, and nobody refers to it. Dropped, it is free.
+        let mut block = unsafe { Unique::new(&self.host, block) };
+        HostMachine::fill(&mut block, FREED);
     }
 }
 
@@ -110,6 +108,9 @@ unsafe impl Pages for Cpus {
 unsafe impl Memory for Cpus {
     fn table(&self, frame: Frame) -> NonNull<Table> {
         self.host.table(frame)
+    }
+    fn is_device(&self, frame: Frame) -> bool {
+        self.host.is_device(frame)
     }
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
         // SAFETY: the caller's promise is passed on.
@@ -236,9 +237,9 @@ impl<'m, F: Format> World<'m, F> {
                 let whole_folio = random.below(2) == 0;
                 let fault = WriteFault { sharing: Sharing::Private, bounds, whole_folio };
                 let _no_fork = self.mmap.read().unwrap();
-                self.space.write_fault(at(page), fault).map(drop)
+                self.space.write_fault(at(page), None, fault).map(drop)
             }
-            Fault::Old | Fault::Clean => self.space.mark_accessed(at(page), write),
+            Fault::Old | Fault::Clean => self.space.mark_accessed(at(page), None, write),
             Fault::NotPresent => {
                 let there = matches!(self.space.query(at(page)), Mapping::Page { .. });
                 if there { Ok(()) } else { Err(Error::NotMapped) }
@@ -290,7 +291,7 @@ impl<'m, F: Format> World<'m, F> {
             match self.machine().access(cpu, &self.space, page, Access::Read, read) {
                 Ok(found) => assert_eq!(found, Some(0), "page {page} was freed"),
                 Err(Fault::Old) => {
-                    let _gone = self.space.mark_accessed(at(page), false);
+                    let _gone = self.space.mark_accessed(at(page), None, false);
                 }
                 Err(_) => {}
             }
@@ -339,7 +340,9 @@ impl<'m, F: Format> World<'m, F> {
                 Err(why) => panic!("collapse: {why}"),
             },
             2 => space.split(at(FIRST)).unwrap(),
-            3 => space.write_protect(range, &mut gather).unwrap(),
+            3 => {
+                space.write_protect(range, &mut gather).unwrap();
+            }
             4 | 5 => {
                 let protection = [Protection::READ, Protection::READ_WRITE][random.below(2) as usize];
                 space.protect(range, protection, Sharing::Private, &mut gather).unwrap();
@@ -351,11 +354,15 @@ impl<'m, F: Format> World<'m, F> {
             8 | 9 => {
                 self.map(scratch & !3, [0, 2][random.below(2) as usize]);
             }
-            10 => space.zap(scratches, &mut gather).unwrap(),
+            10 => {
+                space.zap(scratches, &mut gather).unwrap();
+            }
             11 => {
                 let _moved = space.remap(pages(scratch, 1), at(SCRATCH + random.below(SCRATCHES)));
             }
-            _ => space.unmap(pages(SCRATCH, 512), &mut gather).unwrap(),
+            _ => {
+                space.unmap(pages(SCRATCH, 512), &mut gather).unwrap();
+            }
         }
     }
 }

@@ -46,6 +46,10 @@ const FILES: u64 = if cfg!(miri) { 8 } else { 64 };
 
 type Space<'m, F, B> = AddressSpace<'m, F, HostMachine, B>;
 
+fn done(result: Result<RssStat, Stopped>) {
+    result.unwrap();
+}
+
 fn a_range(random: &mut Random) -> PageRange {
     let first = random.below(PAGES);
     let len = match random.below(4) {
@@ -88,7 +92,7 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
         let access = if write { Access::Write } else { Access::Read };
         let file = random.below(2) == 0;
         let page = if file { FILE + random.below(FILES * 4) } else { FIRST + random.below(PAGES) };
-        let result = self.space.access(&self.machine().read_lock(), at(page), access);
+        let result = self.space.read().access(at(page), access);
         match result {
             Ok(_) if file => {
                 let n = ((page - FILE) / 4) as usize;
@@ -104,13 +108,13 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
                     bounds: pages(FILE, FILES * 4),
                     whole_folio: random.below(2) == 0,
                 };
-                let result = self.space.write_fault(at(page), fault);
+                let result = self.space.write_fault(at(page), None, fault);
                 // Meanwhile nobody may access it any more.
                 assert!(matches!(result, Ok(_) | Err(Error::NotMapped | Error::NotPermitted)), "{result:?}");
             }
             Err(Fault::Protection) => {
                 let fault = WriteFault { whole_folio: random.below(2) == 0, ..FAULT };
-                let result = self.space.write_fault(at(page), fault);
+                let result = self.space.write_fault(at(page), None, fault);
                 assert!(
                     matches!(
                         result,
@@ -120,7 +124,7 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
                 );
             }
             Err(Fault::Old | Fault::Clean) => {
-                let result = self.space.mark_accessed(at(page), write);
+                let result = self.space.mark_accessed(at(page), None, write);
                 assert!(matches!(result, Ok(()) | Err(Error::NotMapped | Error::NotPermitted)), "{result:?}");
             }
         }
@@ -141,7 +145,7 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
         let len = (1 << order).min(FIRST + PAGES - page);
         let largest = if random.below(2) == 0 { Level::Pmd } else { Level::Pte };
         let result = self.space.map(pages(page, len), head, Attributes::anonymous(), largest);
-        assert!(result.is_ok_and(|()| true) || result.is_err_and(|stopped| stopped.why == Error::Occupied));
+        assert!(result.is_ok() || result.is_err_and(|stopped| stopped.why == Error::Occupied));
         drop(folio);
         let n = random.below(FILES);
         let clean = Attributes { write: true, young: false, ..Attributes::file() };
@@ -158,7 +162,7 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
         drop(gather);
         for _ in 0..random.below(8) {
             let page = FIRST + random.below(PAGES);
-            let _ = child.write_fault(at(page), FAULT);
+            let _ = child.write_fault(at(page), None, FAULT);
         }
         if random.below(2) == 0 {
             child.zap(a_range(random), &mut child.gather(&mut slots)).unwrap();
@@ -173,15 +177,15 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
         let range = a_range(random);
         let file = pages(FILE + random.below(FILES * 4 - 8), 1 + random.below(8));
         match random.below(9) {
-            0 => self.space.zap(range, gather).unwrap(),
-            1 => self.space.unmap(range, gather).unwrap(),
-            2 => self.space.zap(file, gather).unwrap(),
-            3 => self.space.write_protect(range, gather).unwrap(),
-            4 => self.space.write_protect(file, gather).unwrap(),
+            0 => done(self.space.zap(range, gather)),
+            1 => done(self.space.unmap(range, gather)),
+            2 => done(self.space.zap(file, gather)),
+            3 => done(self.space.write_protect(range, gather)),
+            4 => done(self.space.write_protect(file, gather)),
             5 => {
                 let how = [Protection::READ, Protection::READ_WRITE, Protection::NONE];
                 let how = how[random.below(3) as usize];
-                self.space.protect(range, how, Sharing::Private, gather).unwrap();
+                done(self.space.protect(range, how, Sharing::Private, gather));
             }
             6 => self.space.split(range.start()).unwrap(),
             7 => {
@@ -199,7 +203,7 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
         let range = a_range(random);
         let to = ELSEWHERE + range.start().page();
         let back = match self.space.remap(range, at(to)) {
-            Ok(()) => range.pages(),
+            Ok(_) => range.pages(),
             Err(stopped) => stopped.at.page() - range.start().page(),
         };
         // Others may have mapped what was left: those pages stay where they are.
@@ -215,15 +219,15 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
             self.found[page / 4].store(1, Ordering::Relaxed);
         }
         self.space.clear_young(a_range(random)).unwrap();
-        let guard = self.machine().read_lock();
+        let reader = self.space.read();
         for _ in 0..8 {
             let page = FILE + random.below(FILES * 4);
-            if let Mapping::Page { frame, .. } = self.space.lookup(&guard, at(page)) {
+            if let Mapping::Page { frame, .. } = reader.lookup(at(page)) {
                 let expected = self.files[((page - FILE) / 4) as usize].head().add((page - FILE) % 4);
                 assert_eq!(frame, expected, "half of a mapping was seen");
             }
         }
-        drop(guard);
+        drop(reader);
         let mut seen = 0;
         self.space.runs(FAULT.bounds, |run| seen += run.pages).unwrap();
         assert!(seen <= PAGES);

@@ -3,10 +3,9 @@
 
 use super::beside::{Loop, Shaped};
 use super::contradiction::{Checked, Contradiction, ensure};
-use super::hardware::HARDWARE;
 use super::{linger, tlb};
 use core::sync::atomic::{AtomicU64, Ordering};
-use isotherm_pagetable::{Error, Format, Level, Mapping, PageRange, Rcu, Slot};
+use isotherm_pagetable::{Error, Format, Level, Mapping, PageRange, Slot};
 
 /// Times that pages are split, collapsed and so on.
 const RESIZED: u64 = 40;
@@ -44,7 +43,9 @@ pub fn resized_while_written<F: Format>(order: u8, largest: Level) -> Checked {
                     Err(Error::NotCollapsible(_)) if order < 9 => {}
                     Err(why) => return Err(why.into()),
                 },
-                _ => space.write_protect(shaped.rules.bounds, &mut gather)?,
+                _ => {
+                    space.write_protect(shaped.rules.bounds, &mut gather)?;
+                }
             }
             drop(gather);
             drop(lock);
@@ -61,9 +62,7 @@ pub fn looked_up_while_unmapped<F: Format>() -> Checked {
     let shaped = Shaped::<F>::new(0, Level::Pte, false)?;
     let (space, start, found) = (&shaped.process.space, shaped.rules.bounds.start(), AtomicU64::new(0));
     let step = |_| {
-        let guard = HARDWARE.read_lock();
-        let mapping = space.lookup(&guard, start);
-        drop(guard);
+        let mapping = space.read().lookup(start);
         match mapping {
             Mapping::None => Ok(()),
             Mapping::Page { level: Level::Pte, attributes, .. }

@@ -10,7 +10,8 @@ use super::{PER_LEAF, World};
 use alloc::vec::Vec;
 use core::ops::Range;
 use isotherm_pagetable::{
-    Attributes, Collapsed, Error, Format, Gather, Level, PageRange, Protection, Sharing, Slot, Stopped, Tlb,
+    Attributes, Collapsed, Error, Format, Gather, Level, PageRange, Protection, RssStat, Sharing, Slot,
+    Stopped, Tlb,
 };
 
 impl<F: Format> Subject<F> {
@@ -63,7 +64,7 @@ impl<F: Format> Subject<F> {
     fn on_range(
         &mut self,
         pages: &Range<usize>,
-        act: impl FnOnce(&Self, PageRange, &mut Gather<'_, Hardware>) -> Result<(), Stopped>,
+        act: impl FnOnce(&Self, PageRange, &mut Gather<'_, Hardware>) -> Result<RssStat, Stopped>,
     ) -> Checked {
         let mut slots = [Slot::default(); 8];
         let mut gather = self.process.space.gather(&mut slots);

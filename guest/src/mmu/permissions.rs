@@ -133,7 +133,8 @@ fn single<F: Format>(state: Attributes) -> Checked<(Process<F>, PageRange)> {
 fn permit<F: Format>(process: &Process<F>, page: PageRange, protection: Protection) -> Checked {
     let mut slots = [Slot::default(); 1];
     let mut gather = process.space.gather(&mut slots);
-    Ok(process.space.protect(page, protection, Sharing::Private, &mut gather)?)
+    process.space.protect(page, protection, Sharing::Private, &mut gather)?;
+    Ok(())
 }
 
 /// Code is fetched only from pages that may be executed.

@@ -105,7 +105,7 @@ impl<F: Format> Resolve for Faults<'_, F> {
         let _lock = self.process.lock();
         let Rules { bounds, whole_folio, .. } = self.rules;
         let fault = WriteFault { sharing: Sharing::Private, bounds, whole_folio };
-        match self.process.space.write_fault(VirtAddr(address), fault) {
+        match self.process.space.write_fault(VirtAddr(address), None, fault) {
             Ok(resolved) => {
                 match resolved {
                     Resolved::Copied(_) => count(Figure::Copied, 1),

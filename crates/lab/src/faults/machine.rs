@@ -1,7 +1,7 @@
 //! A machine for the faults: memory of this process, a zone with caches of CPUs, and no TLB.
 
 use isotherm_frames::{Config, FrameRange, Mobility, Zone, metadata_size};
-use isotherm_page::{Frame, Order, OwnedBlock, PageMeta, Pages};
+use isotherm_page::{Block, Frame, Order, OwnedBlock, PageMeta, Pages, Unique};
 use isotherm_pagetable::{Frames, Memory, Observe, PAGE_SIZE, PageRange, Rcu, SpaceId, Table, Tlb};
 use isotherm_rcu::{Qsbr, QsbrGuard, RcuHead, Reclaim, Threads};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -58,9 +58,15 @@ impl<'m> Machine<'m> {
         let zone = unsafe { Zone::new(&config, &[FrameRange::new(1, frames)], books) }.ok()?;
         // SAFETY: the size is not 0, or the zone would have had no frames.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        // Frame 0 has no metadata: it is nobody's, so it may be mapped as the zero page.
         let meta = (0..frames).map(|_| PageMeta::new()).collect();
-        Some(Self { memory, layout, meta, zone, rcu })
+        let machine = Self { memory, layout, meta, zone, rcu };
+        let zero = Block::new(Frame(0), Order::BASE);
+        // SAFETY: the zone has not got it, so it is nobody's. It is reserved for good.
+        let zero = unsafe { Unique::new(&machine, OwnedBlock::new(zero)) }.into_reserved();
+        let reserved = zero.is_ok();
+        // What cannot be reserved is not the zone's to take back either.
+        std::mem::forget(zero);
+        reserved.then_some(machine)
     }
 
     fn at(&self, frame: Frame) -> NonNull<u8> {
@@ -92,7 +98,7 @@ impl Drop for Machine<'_> {
 // SAFETY: metadata is one array.
 unsafe impl Pages for Machine<'_> {
     fn meta(&self, frame: Frame) -> Option<&PageMeta> {
-        if frame.0 == 0 { None } else { self.meta.get(usize::try_from(frame.0).ok()?) }
+        self.meta.get(usize::try_from(frame.0).ok()?)
     }
 
     unsafe fn free(&self, block: OwnedBlock) {
@@ -145,7 +151,7 @@ unsafe fn give_back(head: NonNull<RcuHead>) {
     // SAFETY: whoever has a machine waits for all callbacks before it goes.
     let machine = unsafe { &*retired.machine.cast::<Machine<'_>>() };
     // SAFETY: the table was the caller's, and nobody sees it any more.
-    unsafe { machine.free(OwnedBlock::new(isotherm_page::Block::new(retired.frame, Order::BASE))) };
+    unsafe { machine.free(OwnedBlock::new(Block::new(retired.frame, Order::BASE))) };
 }
 
 // SAFETY: the zone hands out each block once; retired tables wait for a grace period.

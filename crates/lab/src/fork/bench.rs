@@ -4,7 +4,7 @@ use super::memory::Memory;
 use super::{Error, Layout, PAGE, Setup};
 use crate::Watch;
 use crate::statistics::median;
-use isotherm_page::{Block, OwnedBlock};
+use isotherm_page::{Block, OwnedBlock, Unique, Unused};
 use isotherm_pagetable::host::{Counts, HostMachine};
 use isotherm_pagetable::{
     AddressSpace, Attributes, Batched, Batching, FolioKind, ForkRule, Format, Frame, Level, Order, PageRange,
@@ -74,14 +74,17 @@ impl Bench {
         drop(Memory::new((frames as usize).saturating_mul(PAGE))?);
         let machine = HostMachine::new(frames);
         let singles = if layout == Layout::Order0 { machine.free_frames() } else { tables };
-        let singles: Vec<Frame> = (0..singles).filter_map(|_| single(&machine)).collect();
         // Any of them may become a table: all must be there, or the system would have to find some while the clock runs.
-        for (n, frame) in (0..).zip(&singles) {
+        let mut taken = Vec::new();
+        for n in 0..singles {
             if n % (64 * MIB) == 0 {
                 watch.go_on()?;
             }
-            machine.write(frame.0 * PAGE as u64, 0).ok_or(Error::NoFrames)?;
+            let Some(mut block) = machine.take(Order::BASE) else { break };
+            HostMachine::fill(&mut block, 0);
+            taken.push(kept(block));
         }
+        let singles = taken;
         let (slots, bitmap) = (vec![Slot::default(); 512], vec![0; pages.div_ceil(64) as usize]);
         Ok(Bench { machine, layout, pages, slots, bitmap, singles })
     }
@@ -148,7 +151,7 @@ impl Bench {
             parent.copy_range(&mut child, all, ForkRule::Copy(Sharing::Private), &mut gather)
         });
         done?;
-        let (exit, ()) = timed(machine, || child.exit(slots));
+        let (exit, _) = timed(machine, || child.exit(slots));
         bitmap.fill(0);
         let (harvest, done) = timed(machine, || parent.harvest_young(all, bitmap));
         done?;
@@ -194,10 +197,14 @@ fn page_faults() -> u64 {
 
 /// A frame of the machine's, by its number alone.
 fn single(machine: &HostMachine) -> Option<Frame> {
-    let block = machine.take(Order::BASE)?;
+    machine.take(Order::BASE).map(kept)
+}
+
+/// Keeps the number alone.
+fn kept(block: Unique<'_, HostMachine, Unused>) -> Frame {
     let frame = block.frame();
     std::mem::forget(block);
-    Some(frame)
+    frame
 }
 
 fn populate<F: Format, B: Batching>(

@@ -49,12 +49,17 @@ pub fn new_space<F: Format>(machine: &HostMachine, zero: Frame) -> Space<'_, F> 
 }
 
 /// A word of a program's memory, as its CPU comes to it: by the tables, and by faults.
-pub fn word<F: Format>(
+pub fn word<'m, F, O, P>(
     machine: &HostMachine,
-    space: &Space<'_, F>,
+    space: &AddressSpace<P>,
     address: u64,
     write: Option<u64>,
-) -> Result<u64, FaultError> {
+) -> Result<u64, FaultError>
+where
+    F: Format + 'm,
+    O: Objects<'m, F, HostMachine>,
+    P: Platform<Contents = Paged<'m, F, HostMachine, O>>,
+{
     let access = if write.is_some() { Access::Write } else { Access::Read };
     for _ in 0..100 {
         match space.contents().access(address, access) {

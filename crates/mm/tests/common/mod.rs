@@ -2,6 +2,8 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests; what fails here fails the test")]
 
 #[cfg(not(loom))]
+pub mod files;
+#[cfg(not(loom))]
 pub mod host;
 
 use std::alloc::Layout;
@@ -73,7 +75,7 @@ pub const SMALL: Config = Config {
     ..Config::X86_64
 };
 
-pub fn mappings(space: &Space) -> Vec<VmaInfo> {
+pub fn mappings<P: Platform>(space: &AddressSpace<P>) -> Vec<VmaInfo> {
     let mut all = Vec::new();
     space.for_each(0..u64::MAX, |vma| all.push(vma));
     all

@@ -230,6 +230,9 @@ unsafe fn perform(setup: &Setup<'_>, op: &Op) -> i64 {
             }
             Op::Mlock { address, length } => call(libc::SYS_mlock2, [address, length, 1, 0, 0, 0]),
             Op::Munlock { address, length } => call(libc::SYS_munlock, [address, length, 0, 0, 0, 0]),
+            Op::Msync { address, length, flags } => {
+                call(libc::SYS_msync, [address, length, flags as u64, 0, 0, 0])
+            }
             Op::Touch { address } => call(libc::SYS_read, [setup.zeros as u64, address, 1, 0, 0, 0]),
             Op::Brk { offset } => call(libc::SYS_brk, [setup.heap + offset, 0, 0, 0, 0, 0]),
         }

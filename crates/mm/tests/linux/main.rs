@@ -136,9 +136,9 @@ impl World {
             [(LOWEST, self.heap & !(PAGE - 1)), (heap_end, self.arena), (self.arena + ARENA, TASK_END)];
         for (n, (start, end)) in (1..).zip(filler) {
             let id = NonZeroU64::new(u64::MAX - n).unwrap();
-            let backing = Backing::Object { id, offset: 0, rights: Prot::all() };
+            let source = Source::Object { id, offset: 0, rights: Prot::all() };
             let request =
-                MapRequest { backing, ..MapRequest::anonymous(end - start, Prot::empty()).at(start) };
+                MapRequest { source, ..MapRequest::anonymous(end - start, Prot::empty()).at(start) };
             space.mmap(&request).unwrap();
         }
         Model { space, heap: self.heap, shared: Vec::new() }

@@ -56,6 +56,11 @@ pub enum Op {
         address: u64,
         length: u64,
     },
+    Msync {
+        address: u64,
+        length: u64,
+        flags: i32,
+    },
     /// Writes a byte, by a system call, so that it fails with `EFAULT` where it may not.
     Touch {
         address: u64,
@@ -135,7 +140,8 @@ pub fn random_op(random: &mut Random, arena: u64) -> Op {
         }
         82..85 => Op::Mlock { address: at, length: len },
         85..87 => Op::Munlock { address: at, length: len },
-        87..97 => Op::Touch { address: at },
+        87..89 => Op::Msync { address: at, length: len, flags: random.below(9) as i32 },
+        89..97 => Op::Touch { address: at },
         _ => {
             let offset = random.below(HEAP / PAGE + 8) * PAGE;
             Op::Brk { offset: if random.chance(30) { offset + random.below(PAGE) } else { offset } }
@@ -256,6 +262,10 @@ impl Model {
             }
             Op::Mlock { address, length } => space.mlock(address, length, true).map(|()| 0),
             Op::Munlock { address, length } => space.munlock(address, length).map(|()| 0),
+            Op::Msync { address, length, flags } => {
+                let flags = MsyncFlags::from_bits(flags as u32).ok_or(Error::Invalid)?;
+                space.msync(address, length, flags).map(|()| 0)
+            }
             Op::Touch { address } => self.touch(address),
             Op::Brk { offset } => Ok(space.brk(self.heap + offset)),
         }
@@ -284,8 +294,8 @@ impl Model {
         }
         let shared = raw & 3 == libc::MAP_SHARED;
         flags.set(MapFlags::SHARED, shared);
-        let backing = match file {
-            Some(file) => Backing::Object {
+        let source = match file {
+            Some(file) => Source::Object {
                 id: NonZeroU64::new(1 + file).unwrap(),
                 offset: offset as u64,
                 rights: Prot::all(),
@@ -293,17 +303,17 @@ impl Model {
             None if shared => {
                 self.shared.push(length.div_ceil(PAGE));
                 let id = NonZeroU64::new(SHARED + self.shared.len() as u64 - 1).unwrap();
-                Backing::Object { id, offset: 0, rights: Prot::all() }
+                Source::Object { id, offset: 0, rights: Prot::all() }
             }
-            None => Backing::Anonymous,
+            None => Source::Anonymous,
         };
         let prot = Prot::from_bits_truncate(prot as u64);
-        let request = MapRequest { address, length, prot, flags, backing };
+        let request = MapRequest { address, length, prot, flags, source };
         if no_type {
             // It fails, later than what is refused for other reasons: found by a request that is refused last of all.
             let bad = MapRequest {
                 flags: flags | MapFlags::SHARED | MapFlags::GROWSDOWN,
-                backing: Backing::Object { id: NonZeroU64::MAX, offset: offset as u64, rights: Prot::all() },
+                source: Source::Object { id: NonZeroU64::MAX, offset: offset as u64, rights: Prot::all() },
                 ..request
             };
             return self.space.mmap(&bad);

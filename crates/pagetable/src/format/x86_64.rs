@@ -21,7 +21,7 @@
 
 use super::token::Place;
 use super::{Attributes, Format, Half, MemoryType};
-use crate::address::{Frame, Level, TABLE_BITS};
+use crate::address::{Frame, Level, PAGE_SHIFT, TABLE_BITS};
 
 const PRESENT: u64 = 1 << 0;
 const WRITE: u64 = 1 << 1;
@@ -66,7 +66,7 @@ pub struct X86_64;
 pub struct X86_64La57;
 
 macro_rules! x86_64 {
-    ($name:ty, $text:literal, $root:expr, $bits:literal) => {
+    ($name:ty, $text:literal, $root:expr) => {
         // SAFETY: the frame stands at bits 12..=51, so frames are added to linearly; hardware sets only A, and D if the
         // entry is writable; tables are the entries above the PTE level without the leaf bit.
         unsafe impl Format for $name {
@@ -75,7 +75,7 @@ macro_rules! x86_64 {
             const LARGEST_LEAF: Level = Level::Pud;
             const GRANULE: u32 = 0;
             const TABLE_BITS: u32 = TABLE_BITS;
-            const VA_BITS: u32 = $bits;
+            const VA_BITS: u32 = PAGE_SHIFT + ($root as u32 + 1) * TABLE_BITS;
             const HALF: Half = Half::Both;
             const CONTIGUOUS: usize = 1;
             const CONTIGUOUS_PMD: usize = 1;
@@ -229,5 +229,5 @@ macro_rules! x86_64 {
     };
 }
 
-x86_64!(X86_64, "x86-64, 4 levels", Level::P4d, 48);
-x86_64!(X86_64La57, "x86-64, 5 levels", Level::Pgd, 57);
+x86_64!(X86_64, "x86-64, 4 levels", Level::P4d);
+x86_64!(X86_64La57, "x86-64, 5 levels", Level::Pgd);

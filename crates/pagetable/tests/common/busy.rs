@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 
 use isotherm_page::OwnedBlock;
 use isotherm_pagetable::host::HostMachine;
@@ -18,11 +19,16 @@ thread_local! {
 /// See the [module](self).
 pub struct Busy {
     pub host: HostMachine,
+    /// The heads of folios that the page tables said are partly mapped.
+    pub partly_mapped: Mutex<Vec<Frame>>,
 }
 
 impl Busy {
+    /// The frame of the kernel's own image, which has no metadata and is no device's.
+    pub const IMAGE: Frame = Frame(1 << 20);
+
     pub fn new(frames: u64) -> Busy {
-        Busy { host: HostMachine::new(frames) }
+        Busy { host: HostMachine::new(frames), partly_mapped: Mutex::default() }
     }
 
     /// Does `one`, and `other` while that copies its first page.
@@ -47,12 +53,19 @@ unsafe impl Pages for Busy {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.host.free(block) };
     }
+    fn partly_mapped(&self, folio: &FolioView<'_>) {
+        assert!(folio.refs() > folio.maps(), "a reference is held");
+        self.partly_mapped.lock().unwrap().push(folio.head());
+    }
 }
 
 // SAFETY: all is forwarded to a machine that keeps the rules.
 unsafe impl Memory for Busy {
     fn table(&self, frame: Frame) -> NonNull<Table> {
         self.host.table(frame)
+    }
+    fn is_device(&self, frame: Frame) -> bool {
+        frame != Busy::IMAGE && self.host.is_device(frame)
     }
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
         // SAFETY: the caller's promise is passed on.

@@ -59,7 +59,7 @@ fn a_lookup_sees_all_of_a_mapping_or_nothing() {
                 .unmap(PageRange::with_pages(VirtAddr::of_page(2), 2).unwrap(), &mut space.gather(&mut []))
                 .unwrap();
         });
-        match space.lookup(&(), VirtAddr::of_page(2)) {
+        match space.read().lookup(VirtAddr::of_page(2)) {
             Mapping::None => {}
             Mapping::Page { frame: found, attributes, .. } => {
                 assert_eq!((found, attributes), (frame, Attributes::anonymous()));
@@ -99,7 +99,7 @@ fn bits_that_hardware_sets_are_not_lost() {
         let frame = folio(&machine, 0, FolioKind::File);
         let clean = Attributes { write: true, young: false, ..Attributes::file() };
         space.map(one(0), frame, clean, Level::Pte).unwrap();
-        let hardware = beside(&space, move |space| space.access(&(), VirtAddr(0), Access::Write).is_ok());
+        let hardware = beside(&space, move |space| space.read().access(VirtAddr(0), Access::Write).is_ok());
         let mut slots = [Slot::default(); 2];
         let mut gather = space.gather(&mut slots);
         space.write_protect(one(0), &mut gather).unwrap();
@@ -123,7 +123,7 @@ fn bits_that_hardware_sets_in_a_batch_are_not_lost() {
         let clean = Attributes { write: true, young: false, ..Attributes::file() };
         space.map(both(), head, clean, Level::Pte).unwrap();
         let hardware =
-            beside(&space, move |space| space.access(&(), VirtAddr::of_page(1), Access::Write).is_ok());
+            beside(&space, move |space| space.read().access(VirtAddr::of_page(1), Access::Write).is_ok());
         space.zap(both(), &mut space.gather(&mut [])).unwrap();
         let written = hardware.join().unwrap();
         let folio = Folio::get(&*machine, head).unwrap();
@@ -143,7 +143,7 @@ fn fork_while_written(order: u8) {
         let clean = Attributes { dirty: false, ..Attributes::anonymous() };
         space.map(range, head, clean, Level::Pte).unwrap();
         let last = VirtAddr::of_page(range.pages() - 1);
-        let hardware = beside(&space, move |space| space.access(&(), last, Access::Write).is_ok());
+        let hardware = beside(&space, move |space| space.read().access(last, Access::Write).is_ok());
         let mut child = space_of(&machine, 2);
         space
             .copy_range(&mut child, range, ForkRule::Copy(Sharing::Private), &mut space.gather(&mut []))
@@ -175,7 +175,7 @@ fn an_access_is_seen_by_this_harvest_or_the_next() {
         let frame = folio(&machine, 0, FolioKind::File);
         let old = Attributes { write: true, young: false, ..Attributes::file() };
         space.map(one(0), frame, old, Level::Pte).unwrap();
-        let hardware = beside(&space, move |space| space.access(&(), VirtAddr(0), Access::Write).is_ok());
+        let hardware = beside(&space, move |space| space.read().access(VirtAddr(0), Access::Write).is_ok());
         let mut bitmap = [0];
         let first = space.harvest_young(one(0), &mut bitmap).unwrap();
         assert!(hardware.join().unwrap());
@@ -234,7 +234,7 @@ fn a_store_during_a_collapse_is_not_lost() {
 #[test]
 fn a_write_fault_during_a_collapse_is_waited_for_or_ends_it() {
     collapse_while(|machine, space| {
-        let resolved = space.write_fault(VirtAddr(0), fault());
+        let resolved = space.write_fault(VirtAddr(0), None, fault());
         assert!(matches!(resolved, Ok(Resolved::Writable | Resolved::Reused(_))), "{resolved:?}");
         machine.store(space, 0).is_ok()
     });
@@ -334,7 +334,7 @@ fn a_fork_and_a_write_fault_share_or_own_but_not_both() {
         let frame = folio(&machine, 0, FolioKind::Anon);
         space.map(one(0), frame, Attributes { write: false, ..Attributes::anonymous() }, Level::Pte).unwrap();
         let fault = WriteFault { sharing: Sharing::Private, bounds: one(0), whole_folio: false };
-        let writer = beside(&space, move |space| space.write_fault(VirtAddr(0), fault));
+        let writer = beside(&space, move |space| space.write_fault(VirtAddr(0), None, fault));
         let mut child = space_of(&machine, 2);
         space
             .copy_range(&mut child, one(0), ForkRule::Copy(Sharing::Private), &mut space.gather(&mut []))

@@ -53,7 +53,7 @@ impl Tiny {
     pub fn store(&self, space: &Space, page: u64) -> Result<(), Fault> {
         self.stores.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let frame = space.access(&(), VirtAddr::of_page(page), Access::Write);
+        let frame = space.read().access(VirtAddr::of_page(page), Access::Write);
         let stored = frame.map(|frame| self.words[frame.0 as usize].store(1, Ordering::Relaxed));
         self.stores.fetch_sub(1, Ordering::SeqCst);
         stored

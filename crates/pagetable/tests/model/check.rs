@@ -36,10 +36,9 @@ impl<F: Format, B: Batching> World<'_, F, B> {
                 space.real.runs(Self::span(region.first, region.pages), each).expect("runs");
             }
             assert_eq!(seen, space.model.len(), "pages of space {s}");
-            let guard = self.machine.read_lock();
             for (page, _) in space.model.iter().step_by(97) {
                 let at = Self::at(page);
-                assert_eq!(space.real.lookup(&guard, at), space.real.query(at));
+                assert_eq!(space.real.read().lookup(at), space.real.query(at));
             }
         }
         for (&head, &count) in &maps {

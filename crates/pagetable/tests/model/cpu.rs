@@ -147,10 +147,10 @@ impl Cpu {
                 Permitted::Walk => {}
             }
         }
-        let guard = self.read_lock();
         let at = VirtAddr::of_page(page);
-        let frame = space.access(&guard, at, access)?;
-        if let Mapping::Page { level, contiguous, attributes, .. } = space.lookup(&guard, at) {
+        let reader = space.read();
+        let frame = reader.access(at, access)?;
+        if let Mapping::Page { level, contiguous, attributes, .. } = reader.lookup(at) {
             let pages = F::pages(level) * if contiguous { F::contiguous(level) as u64 } else { 1 };
             let mut tlb = self.tlb();
             // What did not permit the access is replaced.
@@ -196,6 +196,9 @@ unsafe impl Pages for Cpu {
 unsafe impl Memory for Cpu {
     fn table(&self, frame: Frame) -> NonNull<Table> {
         self.host.table(frame)
+    }
+    fn is_device(&self, frame: Frame) -> bool {
+        self.host.is_device(frame)
     }
     unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
         // SAFETY: the caller's promise is passed on.

@@ -3,6 +3,7 @@
 use isotherm_pagetable::*;
 
 use super::naive::{Contents, Place};
+use super::range::tally;
 use super::{SPACES, Space, World};
 
 impl<F: Format, B: Batching> World<'_, F, B> {
@@ -25,7 +26,9 @@ impl<F: Format, B: Batching> World<'_, F, B> {
             let own = |place: &Place| !matches!(place, Place::Page(page) if matches!(page.contents, Contents::Shared(_)));
             let refault = refault && !Self::pages(range).filter_map(|page| model.get(page)).any(own);
             let rule = if refault { ForkRule::Refault } else { ForkRule::Copy(sharing) };
-            space.real.copy_range(&mut child, range, rule, &mut gather).expect("copied");
+            let got = space.real.copy_range(&mut child, range, rule, &mut gather).expect("copied");
+            let found = tally(self.machine, &child, range);
+            assert_eq!(RssStat { tables: 0, splits: 0, ..got }, found);
             if refault {
                 Self::pages(range).for_each(|at| drop(model.take(at)));
             }
@@ -56,7 +59,12 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         if dropped {
             drop(real);
         } else {
-            real.exit(&mut vec![Slot::default(); self.slots]);
+            let mut mapped = RssStat::default();
+            for region in Self::regions() {
+                mapped += tally(self.machine, &real, Self::span(region.first, region.pages));
+            }
+            let gone = real.exit(&mut vec![Slot::default(); self.slots]);
+            assert_eq!(RssStat { tables: 0, ..gone }, mapped);
         }
     }
 
@@ -103,7 +111,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
                     self.write_fault(s, page, fault);
                 }
                 Err(Fault::Old | Fault::Clean) => {
-                    space.real.mark_accessed(Self::at(page), write).expect("marked");
+                    space.real.mark_accessed(Self::at(page), None, write).expect("marked");
                 }
             }
         };
@@ -125,7 +133,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
 
     fn write_fault(&mut self, s: usize, page: u64, fault: WriteFault) {
         let space = &mut self.spaces[s];
-        let resolved = space.real.write_fault(Self::at(page), fault);
+        let resolved = space.real.write_fault(Self::at(page), None, fault);
         let (copied, alone, reached) = match resolved {
             Ok(Resolved::Copied(n)) if n == 1 << F::GRANULE => (true, true, "page copied"),
             Ok(Resolved::Copied(_)) => (true, false, "folio copied"),
@@ -164,7 +172,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         }
         let s = self.space();
         let page = self.a_page(s);
-        match self.spaces[s].real.pin(Self::at(page)) {
+        match self.spaces[s].real.pin(Self::at(page), None) {
             Ok(pinned) => self.pins.push(pinned),
             Err(why) => assert!(matches!(why, Error::NotMapped | Error::NotPermitted), "{why}"),
         }

@@ -3,7 +3,28 @@
 use isotherm_pagetable::*;
 
 use super::naive::{Contents, Page, Place};
-use super::{Cpu, Region, TOKENS, Use, World, ZEROS_ORDER, prepare, take};
+use super::{Cpu, Region, Space, TOKENS, Use, World, ZEROS_ORDER, prepare, take};
+
+/// What is mapped in a range, by a walk of its own.
+pub(super) fn tally<F: Format, B: Batching>(
+    machine: &Cpu,
+    space: &AddressSpace<'_, F, Cpu, B>,
+    range: PageRange,
+) -> RssStat {
+    let mut stat = RssStat::default();
+    let each = |run: MappedRun| match run.mapping {
+        Mapping::Page { attributes, .. } if attributes.special => stat.special += run.pages,
+        Mapping::Page { frame, .. } => match FolioView::of(machine, frame).map(|folio| folio.kind()) {
+            Ok(FolioKind::Anon) => stat.anon += run.pages,
+            Ok(FolioKind::File) => stat.file += run.pages,
+            Err(why) => panic!("{frame} is mapped: {why}"),
+        },
+        Mapping::Token(_) => stat.tokens += run.pages,
+        Mapping::None => {}
+    };
+    space.runs(range, each).expect("a walk");
+    stat
+}
 
 impl<'m, F: Format, B: Batching> World<'m, F, B> {
     pub(super) fn map(&mut self) {
@@ -39,15 +60,16 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
         let result = self.spaces[s].real.map(range, first, attributes, largest);
         let start = Self::first(range);
         let model = &mut self.spaces[s].model;
-        let done = match result {
-            Ok(()) => Self::count(range),
+        let (done, stat) = match result {
+            Ok(stat) => (Self::count(range), stat),
             Err(stopped) => {
                 assert_eq!(stopped.why, Error::Occupied);
                 let at = Self::page_of(stopped.at);
                 assert!(model.get(at).is_some(), "{stopped}, but nothing is there");
-                at - start
+                (at - start, stopped.done)
             }
         };
+        assert_eq!((stat.resident() + stat.special, stat.tokens), (done << F::GRANULE, 0));
         for n in 0..done {
             model.put(start + n, Place::Page(Page::new(contents(n), attributes.dirty)));
         }
@@ -163,14 +185,15 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
 
     pub(super) fn zap_range(&mut self, s: usize, range: PageRange, unmap: bool) {
         let mut slots = vec![Slot::default(); self.slots];
-        let real = &self.spaces[s].real;
+        let Space { real, model } = &self.spaces[s];
+        let expected = tally(self.machine, real, range);
+        let places = Self::pages(range).filter(|&page| model.get(page).is_some()).count() as u64;
+        assert_eq!(expected.resident() + expected.special + expected.tokens, places << F::GRANULE);
         let mut gather = real.gather(&mut slots);
-        if unmap {
-            real.unmap(range, &mut gather).expect("unmapped");
-        } else {
-            real.zap(range, &mut gather).expect("zapped");
-        }
+        let gone = if unmap { real.unmap(range, &mut gather) } else { real.zap(range, &mut gather) };
+        let gone = gone.expect("zapped");
         drop(gather);
+        assert_eq!(RssStat { tables: 0, splits: 0, ..gone }, expected);
         for page in Self::pages(range) {
             self.spaces[s].model.take(page);
         }
@@ -229,8 +252,8 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
         let space = &mut self.spaces[s];
         let start = Self::first(from);
         let done = match space.real.remap(from, Self::at(to)) {
-            Ok(()) => Self::count(from),
-            Err(Stopped { why: Error::Overlapping, at }) => {
+            Ok(_) => Self::count(from),
+            Err(Stopped { why: Error::Overlapping, at, .. }) => {
                 assert!(at == from.start() && to.abs_diff(start) < Self::count(from));
                 0
             }
@@ -267,7 +290,7 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
         let space = &mut self.spaces[s];
         let start = Self::first(range);
         let done = match space.real.map_token(range, token) {
-            Ok(()) => Self::count(range),
+            Ok(_) => Self::count(range),
             Err(stopped) => {
                 assert_eq!(stopped.why, Error::Occupied);
                 assert!(

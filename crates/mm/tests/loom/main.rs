@@ -1,9 +1,12 @@
 //! The locks of VMAs in every interleaving that loom makes: `RUSTFLAGS='--cfg loom' cargo test --release --test loom`.
 //!
-//! What lies behind the VMAs is a cell a page. Operations write to the cells of the pages that they change, a reader who
+//! Here, what lies behind the VMAs is a cell a page. Operations write to the cells of the pages that they change, a reader who
 //! has locked a VMA reads that of its page: loom reports accesses that nothing orders. Memory that is freed is overwritten.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod objects;
+mod tiny;
 
 use std::alloc::Layout;
 use std::cell::RefCell;
@@ -90,27 +93,28 @@ impl Cells {
 }
 
 impl Contents for Cells {
-    fn unmap(&self, range: Range<u64>) {
+    fn unmap(&self, _: &Held, _: &mut dyn Iterator<Item = VmaInfo>, range: Range<u64>, _: Range<u64>) {
         self.write(range);
     }
 
-    fn zap(&self, range: Range<u64>) {
-        self.write(range);
+    fn zap(&self, _: &Held, vma: &VmaInfo) {
+        self.write(vma.range());
     }
 
-    fn protect(&self, range: Range<u64>, _: VmFlags) {
-        self.write(range);
+    fn protect(&self, _: &Held, vma: &VmaInfo) {
+        self.write(vma.range());
     }
 
-    fn relocate(&self, range: Range<u64>, to: u64) -> Result<(), Error> {
+    fn relocate(&self, _: &Held, vma: &VmaInfo, to: u64) -> Result<(), Error> {
+        let range = vma.range();
         let length = range.end - range.start;
         self.write(range);
         self.write(to..to + length);
         Ok(())
     }
 
-    fn copy(&self, range: Range<u64>, _: VmFlags, _: &mut Self) -> Result<(), Error> {
-        self.write(range);
+    fn copy(&self, _: &Held, vmas: &mut dyn Iterator<Item = VmaInfo>, _: &mut Self) -> Result<(), Error> {
+        vmas.for_each(|vma| self.write(vma.range()));
         Ok(())
     }
 }
@@ -158,12 +162,17 @@ fn read_write(pages: u64) -> MapRequest {
     MapRequest::anonymous(pages * PAGE, Prot::READ | Prot::WRITE)
 }
 
-/// A stack and three VMAs: pages 0 and 1 (page 0 with anonymous state, that the others then have too), 2 and 3, 5.
-fn world() -> Arc<World> {
+/// Gives back what the model before has freed.
+fn free_all() {
     for (memory, layout) in FREED.take() {
         // SAFETY: it came from `Global`, and the model that could find it is over.
         unsafe { Global::free(memory, layout) };
     }
+}
+
+/// A stack and three VMAs: pages 0 and 1 (page 0 with anonymous state, that the others then have too), 2 and 3, 5.
+fn world() -> Arc<World> {
+    free_all();
     let rcu = Box::into_raw(Box::new(Qsbr::new(Machine)));
     let config = Config {
         lowest: PAGE,

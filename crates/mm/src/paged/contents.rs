@@ -1,0 +1,149 @@
+//! What operations of a space do to its page tables.
+
+use core::ops::Range;
+
+use isotherm_pagetable::{ForkRule, Format, Half, Machine, PageRange, Protection, Sharing, VirtAddr};
+
+use super::Paged;
+use super::mm::pages;
+use crate::contents::{Contents, Held};
+use crate::error::Error;
+use crate::flags::VmFlags;
+use crate::object::{BackingError, ObjectKind, Objects};
+use crate::shared::Shared;
+use crate::vma::{ObjectId, VmaInfo};
+
+fn protection(flags: VmFlags) -> Protection {
+    Protection {
+        user: flags.intersects(VmFlags::ACCESS),
+        write: flags.contains(VmFlags::WRITE),
+        execute: flags.contains(VmFlags::EXEC),
+    }
+}
+
+impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, O> {
+    /// Does something to the pages of a VMA while no reverse map does: with the lock of its object, if it has one.
+    fn with_pages(&self, vma: &VmaInfo, act: impl FnOnce(PageRange, Option<ObjectKind>)) {
+        let Some(pages) = pages(&vma.range()) else { return };
+        match vma.object.and_then(|(id, _)| self.objects.get(id)) {
+            Some(object) => {
+                let _inner = object.read();
+                act(pages, Some(object.kind()));
+            }
+            None => act(pages, None),
+        }
+    }
+}
+
+impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Paged<'m, F, M, O> {
+    /// All that a tree of the format translates from address 0 on.
+    fn limit(&self) -> u64 {
+        match F::HALF {
+            Half::Lower => 1 << F::VA_BITS,
+            Half::Both => 1 << (F::VA_BITS - 1),
+            Half::Upper => 0,
+        }
+    }
+
+    fn reserve(&self, _: &Held, id: ObjectId, more: usize) -> Result<(), Error> {
+        self.objects.get(id).ok_or(Error::NoObject)?.reserve(more)
+    }
+
+    fn unreserve(&self, _: &Held, id: ObjectId, more: usize) {
+        if let Some(object) = self.objects.get(id) {
+            object.unreserve(more);
+        }
+    }
+
+    fn attach(&self, _: &Held, vma: &VmaInfo) {
+        if let Some((id, pgoff)) = vma.object
+            && let Some(object) = self.objects.get(id)
+        {
+            object.attach(&self.mm, vma, pgoff);
+        }
+    }
+
+    fn detach(&self, _: &Held, vma: &VmaInfo) {
+        if let Some(object) = vma.object.and_then(|(id, _)| self.objects.get(id)) {
+            object.detach(&self.mm, vma);
+        }
+    }
+
+    fn unmap(
+        &self,
+        held: &Held,
+        vmas: &mut dyn Iterator<Item = VmaInfo>,
+        range: Range<u64>,
+        within: Range<u64>,
+    ) {
+        self.mm.with_gather(|gather| {
+            for vma in vmas {
+                self.with_pages(&vma, |pages, kind| self.mm.zap_in(pages, kind, gather));
+                self.detach(held, &vma);
+            }
+            if let (Some(range), Some(within)) = (pages(&range), pages(&within)) {
+                let freed = self.mm.tables.free_empty_tables(range, within, gather);
+                debug_assert!(freed.is_ok(), "{freed:?}");
+            }
+        });
+    }
+
+    fn zap(&self, _: &Held, vma: &VmaInfo) {
+        self.mm.with_gather(|gather| {
+            self.with_pages(vma, |pages, kind| self.mm.zap_in(pages, kind, gather));
+        });
+    }
+
+    fn protect(&self, _: &Held, vma: &VmaInfo) {
+        let object = vma.object.and_then(|(id, _)| self.objects.get(id));
+        let shared = vma.flags.contains(VmFlags::SHARED);
+        let mut protection = protection(vma.flags);
+        if shared && object.is_some_and(|object| object.kind() == ObjectKind::File) {
+            // The next write marks the page dirty.
+            protection.write = false;
+        }
+        let sharing = if shared { Sharing::Shared } else { Sharing::Private };
+        let Some(pages) = pages(&vma.range()) else { return };
+        let done = self.mm.with_gather(|gather| self.mm.tables.protect(pages, protection, sharing, gather));
+        debug_assert!(done.is_ok(), "{done:?}");
+    }
+
+    fn relocate(&self, _: &Held, vma: &VmaInfo, to: u64) -> Result<(), Error> {
+        let mut done = Ok(());
+        // A reverse map that is gone through meanwhile would find a page neither here nor there.
+        self.with_pages(vma, |pages, _| {
+            let Err(stopped) = self.mm.tables.remap(pages, VirtAddr(to)) else { return };
+            // What was moved goes back, where its tables still are.
+            let moved = stopped.at.0 - vma.start;
+            let back =
+                PageRange::new(to, to + moved).map(|back| self.mm.tables.remap(back, VirtAddr(vma.start)));
+            debug_assert!(matches!(back, Ok(Ok(_))));
+            done = Err(Error::NoMemory);
+        });
+        done
+    }
+
+    fn copy(&self, _: &Held, vmas: &mut dyn Iterator<Item = VmaInfo>, child: &mut Self) -> Result<(), Error> {
+        // No reverse map has the child yet.
+        let child = Shared::get_mut(&mut child.mm).ok_or(Error::Invalid)?;
+        let rule = ForkRule::Copy(Sharing::Private);
+        self.mm.with_gather(|gather| {
+            for vma in vmas {
+                if vma.object.is_some() && !vma.has_anon {
+                    // The child's faults find the pages in the object (`vma_needs_copy`).
+                    continue;
+                }
+                let Some(pages) = pages(&vma.range()) else { continue };
+                let kind = vma.object.and_then(|(id, _)| self.objects.get(id)).map(|object| object.kind());
+                let copied = self.mm.tables.copy_range(&mut child.tables, pages, rule, gather);
+                child.came(0, copied.unwrap_or_else(|stopped| stopped.done), kind);
+                copied.map_err(|_| Error::NoMemory)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn write_back(&self, id: ObjectId, pages: Range<u64>) -> Result<(), BackingError> {
+        self.objects.get(id).map_or(Ok(()), |object| object.write_back(pages))
+    }
+}

@@ -1,0 +1,90 @@
+//! Memory behind the VMAs: page tables, and the pages that they map, counted by kind.
+
+mod contents;
+mod mm;
+mod resolve;
+
+use core::fmt;
+
+use isotherm_page::Frame;
+use isotherm_pagetable::{AddressSpace as Tables, Format, Machine, SpaceId, VirtAddr};
+
+use crate::error::Error;
+use crate::object::Objects;
+use crate::shared::Shared;
+
+pub(crate) use mm::Mm;
+pub use mm::Rss;
+pub(crate) use resolve::Unresolved;
+
+/// An access of a program, and what the MMU says of it.
+pub use isotherm_pagetable::{Access, Fault as MmuFault};
+
+/// Page tables of format `F` on a machine `M`, with pages of order 0: private anonymous memory, and those of the objects that
+/// `O` has.
+pub struct Paged<'m, F: Format, M: Machine, O = ()> {
+    /// The reverse maps of objects have it too.
+    mm: Shared<Mm<'m, F, M>>,
+    zero: Frame,
+    objects: O,
+}
+
+impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
+    /// Empty page tables, of a format whose smallest leaf is a page of 4 KiB, for anonymous memory. `zero` is a frame of zeros
+    /// that stays what it is, mapped wherever only reads came so far: a [`Reserved`](isotherm_page::Reserved) one. `asid` is
+    /// the caller's tag for the TLB.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn new(machine: &'m M, asid: u16, zero: Frame) -> Result<Self, Error> {
+        Self::with_objects(machine, asid, zero, ())
+    }
+}
+
+impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, O> {
+    /// The same, with objects that can be mapped. Other spaces that map them find them there too.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn with_objects(machine: &'m M, asid: u16, zero: Frame, objects: O) -> Result<Self, Error> {
+        const { assert!(F::GRANULE == 0, "pages here are of 4 KiB, as the smallest leaves are") };
+        let tables = Tables::new(machine, asid).map_err(|_| Error::NoMemory)?;
+        Ok(Self { mm: Shared::new(Mm::new(tables))?, zero, objects })
+    }
+}
+
+impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
+    /// What the TLB operations are called with; its root is what the CPU loads. No CPU may have it loaded when the space is
+    /// dropped.
+    #[must_use]
+    pub fn id(&self) -> SpaceId {
+        self.mm.tables.id()
+    }
+
+    /// How many pages are mapped, by kind. Exact while no fault or operation is under way.
+    #[must_use]
+    pub fn rss(&self) -> Rss {
+        self.mm.rss()
+    }
+
+    /// How many pages are mapped but for the zero page.
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        self.rss().total()
+    }
+
+    /// The frame of a page, as the MMU finds it, which sets the accessed and dirty bits; for emulators and tests. Nothing keeps
+    /// the page from being unmapped when this returns but what the caller knows.
+    ///
+    /// # Errors
+    /// What the CPU would raise: then the space's [`fault`](crate::AddressSpace::fault) resolves it.
+    pub fn access(&self, address: u64, access: Access) -> Result<Frame, MmuFault> {
+        self.mm.tables.read().access(VirtAddr(address), access)
+    }
+}
+
+impl<F: Format, M: Machine, O> fmt::Debug for Paged<'_, F, M, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Paged").field("rss", &self.rss()).finish_non_exhaustive()
+    }
+}

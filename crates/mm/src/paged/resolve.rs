@@ -1,0 +1,230 @@
+//! What a fault does once its VMA is found.
+
+use isotherm_page::{Block, Folio, FolioKind, FolioView, Frame, Order, OwnedBlock};
+use isotherm_pagetable::{
+    Access, Attributes, Error as TableError, Format, Level, Machine, Mapping, PageRange, Resolved, Sharing,
+    VirtAddr, WriteFault,
+};
+
+use super::Paged;
+use super::mm::Kind;
+use crate::error::Error;
+use crate::flags::{PAGE_SHIFT, PAGE_SIZE, VmFlags};
+use crate::object::{Cached, ObjectKind, Objects, PageInError};
+use crate::vma::{ObjectId, VmaInfo};
+
+/// Why a page is not mapped.
+pub(crate) enum Unresolved {
+    Failed(Error),
+    /// This page of an object is to be brought in, without `mmap_lock`.
+    NotCached(ObjectId, u64),
+    Object(PageInError),
+}
+
+impl From<Error> for Unresolved {
+    fn from(why: Error) -> Self {
+        Self::Failed(why)
+    }
+}
+
+/// A fault: the page, and the VMA that it lies in.
+#[derive(Clone, Copy)]
+struct Fault {
+    at: VirtAddr,
+    page: PageRange,
+    bounds: PageRange,
+    flags: VmFlags,
+    write: bool,
+    /// Chooses a counter.
+    cpu: usize,
+}
+
+impl Fault {
+    fn new(vma: &VmaInfo, address: u64, access: Access, cpu: usize) -> Result<Self, Error> {
+        let at = VirtAddr(address & !(PAGE_SIZE - 1));
+        let page = PageRange::with_pages(at, 1).map_err(|_| Error::BadAddress)?;
+        let bounds = PageRange::new(vma.start, vma.end).map_err(|_| Error::BadAddress)?;
+        Ok(Self { at, page, bounds, flags: vma.flags, write: access == Access::Write, cpu })
+    }
+
+    fn executable(&self) -> bool {
+        self.flags.contains(VmFlags::EXEC)
+    }
+}
+
+/// Whether to look again: another fault on the page was faster, or has come half-way.
+fn again(done: Result<(), TableError>) -> Result<bool, Error> {
+    match done {
+        Ok(()) => Ok(false),
+        Err(
+            TableError::Occupied | TableError::NotMapped | TableError::NotPermitted | TableError::Changed,
+        ) => Ok(true),
+        Err(TableError::NoTableFrame | TableError::NoFolioFrames(_)) => Err(Error::NoMemory),
+        Err(_) => Err(Error::BadAddress),
+    }
+}
+
+impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
+    fn lookup(&self, at: VirtAddr) -> Mapping {
+        self.mm.tables.read().lookup(at)
+    }
+
+    /// Resolves a fault in a VMA of anonymous memory that permits the access and stays as it is meanwhile.
+    pub(crate) fn resolve(
+        &self,
+        vma: &VmaInfo,
+        address: u64,
+        access: Access,
+        cpu: usize,
+    ) -> Result<(), Error> {
+        let fault = Fault::new(vma, address, access, cpu)?;
+        loop {
+            let done = match self.lookup(fault.at) {
+                Mapping::None if fault.write => self.map_new(&fault),
+                Mapping::None => self.map_zero(&fault),
+                Mapping::Page { frame, attributes, .. } if fault.write && !attributes.write => {
+                    // What was copied is this frame, the zero page or not.
+                    self.copy_page(&fault, frame).map(|copied| {
+                        if copied && attributes.special {
+                            self.mm.add(fault.cpu, None, 1);
+                        }
+                    })
+                }
+                Mapping::Page { frame, .. } => self.mm.tables.mark_accessed(fault.at, frame, fault.write),
+                // There is no swap.
+                Mapping::Token(_) => return Err(Error::BadAddress),
+            };
+            if !again(done)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A page of zeros of its own.
+    fn map_new(&self, fault: &Fault) -> Result<(), TableError> {
+        let machine = self.mm.tables.machine();
+        let frame = machine.alloc_folio(Order::BASE).ok_or(TableError::NoFolioFrames(Order::BASE))?;
+        // SAFETY: it was just allocated.
+        let block = unsafe { OwnedBlock::new(Block::new(frame, Order::BASE)) };
+        // SAFETY: it came from this machine.
+        let folio = unsafe { Folio::new(machine, block, FolioKind::Anon) }.map_err(|(why, block)| {
+            // SAFETY: nothing was made of it.
+            unsafe { machine.free(block) };
+            TableError::from(why)
+        })?;
+        // SAFETY: it is ours alone.
+        unsafe { machine.clear(frame) };
+        let attributes = Attributes { execute: fault.executable(), ..Attributes::anonymous() };
+        self.map(fault, folio.head(), attributes, None)
+    }
+
+    fn map_zero(&self, fault: &Fault) -> Result<(), TableError> {
+        let attributes = Attributes { execute: fault.executable(), special: true, ..Attributes::file() };
+        let tables = &self.mm.tables;
+        tables.map(fault.page, self.zero, attributes, Level::Pte).map(drop).map_err(|stopped| stopped.why)
+    }
+
+    fn map(&self, fault: &Fault, frame: Frame, attributes: Attributes, kind: Kind) -> Result<(), TableError> {
+        let tables = &self.mm.tables;
+        let mapped = tables.map(fault.page, frame, attributes, Level::Pte);
+        self.mm.came(fault.cpu, mapped.map_err(|stopped| stopped.why)?, kind);
+        Ok(())
+    }
+
+    /// A page of a private mapping that may not be written yet: of the parent's too, an object's, or the zero page. Whether
+    /// it was copied. `frame` is the one that was seen.
+    fn copy_page(&self, fault: &Fault, frame: Frame) -> Result<bool, TableError> {
+        let private = WriteFault { sharing: Sharing::Private, bounds: fault.bounds, whole_folio: false };
+        let resolved = self.mm.tables.write_fault(fault.at, frame, private)?;
+        Ok(matches!(resolved, Resolved::Copied(_)))
+    }
+
+    /// A page of the object, whose lock is held: nobody takes it away meanwhile.
+    fn map_object(&self, fault: &Fault, page: Cached<'_>, kind: ObjectKind) -> Result<(), TableError> {
+        // A page of a file may be written only after it is marked dirty; a private one never.
+        let write = fault.flags.contains(VmFlags::SHARED)
+            && fault.flags.contains(VmFlags::WRITE)
+            && (fault.write || kind == ObjectKind::Shmem);
+        if write {
+            page.set_dirty();
+        }
+        let attributes = Attributes {
+            execute: fault.executable(),
+            write,
+            dirty: write && fault.write,
+            ..Attributes::file()
+        };
+        self.map(fault, page.frame, attributes, Some(kind))
+    }
+
+    /// The first write to a page of a shared mapping since it was clean.
+    fn write_shared(&self, fault: &Fault, page: Cached<'_>) -> Result<(), TableError> {
+        page.set_dirty();
+        let shared = WriteFault { sharing: Sharing::Shared, bounds: fault.bounds, whole_folio: false };
+        // Only the page that was marked becomes writable.
+        self.mm.tables.write_fault(fault.at, page.frame, shared).map(drop)
+    }
+
+    /// A write to a page of a private mapping of an object.
+    fn write_private(&self, fault: &Fault, was: Mapping, kind: ObjectKind) -> Result<(), TableError> {
+        let Mapping::Page { frame, .. } = was else { return Err(TableError::NotMapped) };
+        // The object's lock keeps its pages what they are; what is copied is this frame.
+        let anon =
+            FolioView::of(self.mm.tables.machine(), frame).is_ok_and(|folio| folio.kind() == FolioKind::Anon);
+        if self.copy_page(fault, frame)? && !anon {
+            self.mm.add(fault.cpu, Some(kind), -1);
+            self.mm.add(fault.cpu, None, 1);
+        }
+        Ok(())
+    }
+}
+
+impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, O> {
+    /// Resolves a fault in a VMA of an object that permits the access and stays as it is meanwhile.
+    pub(crate) fn resolve_object(
+        &self,
+        vma: &VmaInfo,
+        (id, pgoff): (ObjectId, u64),
+        address: u64,
+        access: Access,
+        cpu: usize,
+    ) -> Result<(), Unresolved> {
+        let fault = Fault::new(vma, address, access, cpu)?;
+        let index = pgoff + ((fault.at.0 - vma.start) >> PAGE_SHIFT);
+        let object = self.objects.get(id).ok_or(Unresolved::Object(PageInError::BeyondEnd))?;
+        let kind = object.kind();
+        let shared = vma.flags.contains(VmFlags::SHARED);
+        let inner = object.read();
+        loop {
+            let found = self.lookup(fault.at);
+            let page = || match inner.page(index) {
+                Ok(Some(page)) => Ok(page),
+                Ok(None) => Err(Unresolved::NotCached(id, index)),
+                Err(why) => Err(Unresolved::Object(why)),
+            };
+            let done = match found {
+                Mapping::None => self.map_object(&fault, page()?, kind),
+                Mapping::Page { attributes, .. } if fault.write && !attributes.write => {
+                    if shared {
+                        // What is mapped is in the cache, as the object's lock is held.
+                        self.write_shared(&fault, page()?)
+                    } else {
+                        self.write_private(&fault, found, kind)
+                    }
+                }
+                Mapping::Page { frame, .. } => self.mm.tables.mark_accessed(fault.at, frame, fault.write),
+                Mapping::Token(_) => return Err(Error::BadAddress.into()),
+            };
+            // A private page that is to be written is mapped first, and copied then.
+            let copies = matches!(found, Mapping::None) && fault.write && !shared && done.is_ok();
+            if !again(done)? && !copies {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Brings in a page that a fault needs.
+    pub(crate) fn page_in(&self, id: ObjectId, index: u64) -> Result<(), PageInError> {
+        self.objects.get(id).ok_or(PageInError::BeyondEnd)?.page_in(index)
+    }
+}
