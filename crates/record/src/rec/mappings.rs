@@ -133,14 +133,19 @@ impl Known {
 
     /// Keeps the mappings of a target, unless they are too many: then it has those that it had.
     fn keep(&mut self, target: u64, state: State) -> bool {
-        let before = self.targets.get(&target).map_or(0, |before| before.mappings.maps.len());
-        let held = self.held - before + state.mappings.maps.len();
+        let held = self.would_hold(target, state.mappings.maps.len());
         let fits = held <= MAX_MAPPINGS;
         if fits {
             self.held = held;
             self.targets.insert(target, state);
         }
         fits
+    }
+
+    /// Mappings of all targets when this one has so many.
+    fn would_hold(&self, target: u64, count: usize) -> usize {
+        let before = self.targets.get(&target).map_or(0, |before| before.mappings.maps.len());
+        self.held - before + count
     }
 
     /// Takes in what was read whole.
@@ -158,6 +163,11 @@ impl Known {
             }
         };
         let known = known.ok_or(Left::Orphan)?;
+        // Not made first and looked at then: what a few bytes ask for is not to cost as much as it says.
+        let least = (known.mappings.maps.len() + change.new.len()).saturating_sub(change.gone.len());
+        if self.would_hold(change.target, least) > MAX_MAPPINGS {
+            return Err(Left::TooMany);
+        }
         let mappings = change.apply(&known.mappings);
         let state = State { serial: change.serial, whole_ns: known.whole_ns, mappings: mappings.clone() };
         if self.keep(change.target, state) { Ok(mappings) } else { Err(Left::TooMany) }
