@@ -3,8 +3,8 @@
 use crate::Accumulate;
 use crate::names::printable;
 use crate::provenance::Provenance;
-use crate::rate::interval_ns;
-use crate::units::{counted, format_share, format_size, format_time, significant};
+use crate::rate::{GAP_S, interval_ns};
+use crate::units::{SECOND_NS, counted, format_share, format_size, format_time, significant};
 use isotherm_damon::Snapshot;
 use isotherm_record::{Item, RecordedAttrs};
 use serde::Serialize;
@@ -289,7 +289,9 @@ pub fn write_text(report: &InfoReport, targets: bool, out: &mut impl Write) -> i
     }
     fact("started", report.started.as_deref().unwrap_or("unknown"))?;
     let gap = match report.longest_gap_ns {
-        gap if gap > 2_000_000_000 => format!("; longest gap between snapshots {}", format_time(gap)),
+        gap if gap as f64 > GAP_S * SECOND_NS => {
+            format!("; longest gap between snapshots {}", format_time(gap))
+        }
         _ => String::new(),
     };
     fact("duration", &format!("{}{gap}", format_time(report.duration_ns)))?;

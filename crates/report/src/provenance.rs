@@ -166,7 +166,11 @@ impl Provenance {
 
     /// Counts a snapshot.
     pub fn snapshot(&mut self, snapshot: &Snapshot) {
-        let (start, end) = interval_ns(snapshot);
+        self.standing(snapshot, interval_ns(snapshot));
+    }
+
+    /// Counts a snapshot that stands for the time from `start` to `end`, ns.
+    pub(crate) fn standing(&mut self, snapshot: &Snapshot, (start, end): (u64, u64)) {
         self.first_ns = if self.snapshots == 0 { start } else { self.first_ns.min(start) };
         self.last_ns = self.last_ns.max(end);
         self.snapshots += 1;

@@ -166,6 +166,17 @@ impl Window {
         };
         let distance = |ns: u64| format_time(ns.saturating_sub(origin));
         let (from, to) = (distance(first), distance(last));
+        let (asked_from, asked_to) = match self.when {
+            When::Within(bounds) => (bounds.min, bounds.max),
+            _ => (None, None),
+        };
+        let inside = |time: Option<Duration>| time.is_some_and(|t| (first..=last).contains(&at(origin, t)));
+        if inside(asked_from) && inside(asked_to) {
+            return Some(format!(
+                "nothing was recorded {asked}: it spans {from} to {to}, but no snapshot was taken then, or the recorder stood \
+                 still; choose another time"
+            ));
+        }
         Some(format!("nothing was recorded {asked}: it spans {from} to {to}; choose a time within"))
     }
 }

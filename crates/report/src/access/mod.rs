@@ -218,13 +218,13 @@ impl AccessAnalysis {
         if shared_start >= shared_end {
             return;
         }
-        let weight = (shared_end - shared_start) as f64 / (end - start) as f64;
+        let seconds = (shared_end - shared_start) as f64 / SECOND_NS;
         let wanted = wanted(&self.options);
         match self.options.by {
             Grouping::Target => self.space.by_target(snapshot, wanted, &mut self.mapped),
             Grouping::Object => self.space.by_object(snapshot, wanted, &mut self.mapped),
         }
-        segments::of_snapshot(&self.mapped, weight, |_| true, &mut self.spare);
+        segments::of_snapshot(&self.mapped, seconds, |_| true, &mut self.spare);
         let targets = Vec::new();
         self.held = Snapshot { targets, ..*snapshot };
         self.pile.add(&self.spare, 2 * MAX_SEGMENTS);
