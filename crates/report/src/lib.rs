@@ -36,6 +36,7 @@ pub mod heatmap;
 pub mod holdings;
 pub mod html;
 pub mod info;
+pub mod json;
 pub mod lines;
 pub mod names;
 pub mod provenance;

@@ -5,6 +5,8 @@ use isotherm_record::{Item, Mapping, Mappings};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
+pub use isotherm_record::printable;
+
 /// Mappings gone from a target of which the name is still remembered.
 const MAX_FORMER: usize = 1024;
 /// Ended targets of which the mappings are still remembered.
@@ -206,15 +208,6 @@ pub fn short_name(mapping: &Mapping) -> Cow<'_, str> {
         name
     };
     printable(file)
-}
-
-/// `text` without what would disturb a terminal: a process may call itself anything.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    if text.chars().any(char::is_control) {
-        Cow::Owned(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
-    } else {
-        Cow::Borrowed(text)
-    }
 }
 
 /// `text` cut to `width` characters, the last a `~` when something is missing.

@@ -10,6 +10,7 @@
 
 mod text;
 
+use crate::json;
 use crate::names::printable;
 use crate::provenance::Provenance;
 use crate::rate::{RateScale, recorded_ns};
@@ -68,7 +69,7 @@ struct RawItem<'a, T: Serialize> {
 }
 
 fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
+    json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")
 }
 

@@ -1,7 +1,7 @@
 //! The report on holdings as a table, and as comma-separated values.
 
 use super::{By, COLD_NAMES, Figures, HOT_S, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
-use crate::names::shortened;
+use crate::names::{printable, shortened};
 use crate::units::{counted, format_address, format_seconds, format_size, format_time};
 use std::io::{self, Write};
 
@@ -432,10 +432,11 @@ impl Row {
 }
 
 fn quoted(text: &str) -> String {
+    let text = printable(text);
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {
-        text.to_owned()
+        text.into_owned()
     }
 }
 
@@ -466,5 +467,6 @@ mod tests {
     fn what_would_break_a_line_is_quoted() {
         assert_eq!(quoted("a,b \"c\""), "\"a,b \"\"c\"\"\"");
         assert_eq!(quoted("libc.so.6"), "libc.so.6");
+        assert_eq!(quoted("a\u{1b}[2J\n"), "a?[2J?");
     }
 }
