@@ -6,7 +6,7 @@ mod common;
 use common::{Done, run};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{
-    Backend, End, Format, Header, Item, Mapping, Mappings, RecordedAttrs, SchemeAction, TargetEnd,
+    Backend, Cost, End, Format, Header, Item, Mapping, Mappings, RecordedAttrs, SchemeAction, TargetEnd,
     TargetInfo, create,
 };
 use std::path::Path;
@@ -139,4 +139,39 @@ fn no_name_reaches_the_terminal_as_an_escape_sequence() {
     // What JSON escapes is there for whoever reads it.
     let info = run(dir.path(), &["report", "info", "-i", "a.rec", "--json"]).json();
     assert_eq!(info["provenance"]["kernel"], evil("kernel"));
+}
+
+#[test]
+fn what_was_done_and_spent_at_other_times_is_not_in_a_report_on_some_seconds() {
+    let dir = tempdir().unwrap();
+    let maps = [mapping(0x20_0000, 256, "/x/file", 7)];
+    let mut items = vec![Item::Header(header()), target(5, "sh"), mappings(5, &maps)];
+    items.extend((0..60).map(|i| taken(i, &[(5, &maps)])));
+    let time_ns = SECOND + 59 * SECOND / 10;
+    let (scheme, action) = ("prcl".to_owned(), "pageout".to_owned());
+    let (start, end, tried, applied) = (0x20_0000, 0x21_0000, 0x1_0000, 0x1_0000);
+    items.push(Item::Action(SchemeAction { time_ns, target: 5, start, end, scheme, action, tried, applied }));
+    items.push(Item::Cost(Cost { time_ns, wall_ns: SECOND, samples_missed: 77, ..Cost::default() }));
+    items.push(Item::End(End { time_ns: 7 * SECOND, reason: "enough".to_owned(), blind_spots: Vec::new() }));
+    write(dir.path(), "isotherm.rec", items);
+    let reports: [(&[&str], &[&str]); 5] = [
+        (&["heatmap", "--area", "all"], &["--time", "..2s"]),
+        (&["wss"], &["--time", "..2s"]),
+        (&["access"], &["--time", "..2s"]),
+        (&["access"], &["--time", "2s"]),
+        (&["summary"], &["--at", "2s"]),
+    ];
+    for (report, part) in reports {
+        let said = |more: &[&str]| run(dir.path(), &[&["report"], report, more].concat()).ok();
+        assert!(said(&[]).contains("77 of"), "{report:?}: {}", said(&[]));
+        assert!(!said(part).contains("missed"), "{report:?}: {}", said(part));
+    }
+    let page = |file: &str, more: &[&str]| {
+        run(dir.path(), &[&["report", "html", "-o", file], more].concat()).ok();
+        std::fs::read_to_string(dir.path().join(file)).unwrap()
+    };
+    let whole = page("whole.html", &[]);
+    assert!(whole.contains("77 of") && whole.contains("pageout"));
+    let part = page("part.html", &["--time", "..2s"]);
+    assert!(!part.contains("77 of") && !part.contains("pageout"));
 }

@@ -363,7 +363,8 @@ impl Provenance {
         });
         let parts: Vec<String> = more.into_iter().chain(waiting).chain(unreached).collect();
         let were = if seen == 1 { "was" } else { "were" };
-        (!parts.is_empty()).then(|| format!("processes: {seen} {were} observed, {}", parts.join(", ")))
+        (!parts.is_empty())
+            .then(|| format!("processes: {seen} {were} found and observed, {}", parts.join(", ")))
     }
 
     /// What has to be said of sampling intervals that the monitor missed, and what to do where they were many.
@@ -501,7 +502,7 @@ mod tests {
         assert_eq!(foot(&[(3, Some(0), 2), (1, Some(0), 0)]), None);
         let said = foot(&[(3, Some(1900), 7), (1, Some(98), 2)]).unwrap();
         assert!(
-            said.contains("4 were observed, 1998 more") && said.contains("2 more still waited"),
+            said.contains("4 were found and observed, 1998 more") && said.contains("2 more still waited"),
             "{said}"
         );
         let said = foot(&[(3, Some(1), 0), (1, None, 0)]).unwrap();
