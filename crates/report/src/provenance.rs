@@ -7,9 +7,12 @@ use crate::units::{counted, format_share, format_size, format_time};
 use isotherm_damon::{Snapshot, TargetId};
 use isotherm_record::{Backend, Cost, Header, Item, Processes, RecordedAttrs, SchemeAction, TargetInfo};
 use serde::Serialize;
+use std::collections::{HashSet, VecDeque};
 
 /// Targets described by name; more are counted only.
 const MAX_TARGETS: usize = 1024;
+/// Of those counted only, so many that ended are still known: one that leaves a control group may come back.
+const MAX_ENDED: usize = 1 << 16;
 /// From this share of missed sampling intervals on, reports say what to do about it. A guess.
 const MANY_MISSED: f64 = 0.1;
 /// Most characters of a report's first line where no width is given.
@@ -136,6 +139,9 @@ pub struct Provenance {
     pub targets: Vec<TargetInfo>,
     /// How many targets there were.
     pub nr_targets: u64,
+    /// Those that are counted only.
+    #[serde(skip)]
+    counted: Counted,
     /// Snapshots read.
     pub snapshots: u64,
     /// Regions read, all snapshots and targets.
@@ -153,6 +159,32 @@ pub struct Provenance {
     pub end: Option<String>,
     /// In what way the recording is incomplete, a clause; `None` when it is whole.
     pub truncated: Option<String>,
+}
+
+/// Ids of targets that are not described, so that each counts once.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Counted {
+    ids: HashSet<u64>,
+    /// Of those, the ones that ended, the oldest first.
+    ended: VecDeque<u64>,
+}
+
+impl Counted {
+    /// Whether it is a new one.
+    fn add(&mut self, id: u64) -> bool {
+        self.ids.insert(id)
+    }
+
+    fn end(&mut self, id: u64) {
+        if self.ids.contains(&id) {
+            self.ended.push_back(id);
+        }
+        if self.ended.len() > MAX_ENDED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+    }
 }
 
 impl Provenance {
@@ -181,16 +213,7 @@ impl Provenance {
     pub fn note(&mut self, item: &Item) {
         match item {
             Item::Header(header) => self.header(header),
-            Item::Target(info) => match self.targets.iter_mut().find(|t| t.id == info.id) {
-                // It runs another program now.
-                Some(known) => known.clone_from(info),
-                None => {
-                    self.nr_targets += 1;
-                    if self.targets.len() < MAX_TARGETS {
-                        self.targets.push(info.clone());
-                    }
-                }
-            },
+            Item::Target(info) => self.target(info),
             Item::Attrs { attrs, .. } => {
                 self.attrs_changed |= self.attrs != *attrs;
                 self.attrs = *attrs;
@@ -203,7 +226,20 @@ impl Provenance {
                     self.backend.blind_spots.clone_from(&end.blind_spots);
                 }
             }
-            Item::Mappings(_) | Item::TargetEnd(_) | Item::Snapshot(_) => {}
+            Item::TargetEnd(end) => self.counted.end(end.target),
+            Item::Mappings(_) | Item::Snapshot(_) => {}
+        }
+    }
+
+    fn target(&mut self, info: &TargetInfo) {
+        if let Some(known) = self.targets.iter_mut().find(|t| t.id == info.id) {
+            // It runs another program now.
+            known.clone_from(info);
+        } else if self.targets.len() < MAX_TARGETS {
+            self.nr_targets += 1;
+            self.targets.push(info.clone());
+        } else {
+            self.nr_targets += u64::from(self.counted.add(info.id));
         }
     }
 
@@ -435,7 +471,7 @@ impl Provenance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_record::End;
+    use isotherm_record::{End, TargetEnd};
 
     fn recorded() -> Provenance {
         let mut provenance = Provenance::default();
@@ -485,6 +521,29 @@ mod tests {
         }
         assert_eq!(provenance.nr_targets, 1);
         assert_eq!(provenance.target_name(TargetId(7)), "sleep (pid 7)");
+    }
+
+    #[test]
+    fn each_of_many_targets_counts_once_however_often_it_runs_another_program() {
+        let mut provenance = recorded();
+        for comm in ["sh", "make", "cc"] {
+            for id in 0..3_000 {
+                let info = TargetInfo { id, comm: comm.to_owned(), ..TargetInfo::default() };
+                provenance.note(&Item::Target(info));
+            }
+        }
+        assert_eq!((provenance.nr_targets, provenance.targets.len()), (3_000, MAX_TARGETS));
+        // One that leaves a control group and comes back is the same, and what ended long ago takes no memory.
+        let end = |target| Item::TargetEnd(TargetEnd { target, ..TargetEnd::default() });
+        provenance.note(&end(2_999));
+        provenance.note(&Item::Target(TargetInfo { id: 2_999, ..TargetInfo::default() }));
+        assert_eq!(provenance.nr_targets, 3_000);
+        for id in 3_000..3_000 + 2 * MAX_ENDED as u64 {
+            provenance.note(&Item::Target(TargetInfo { id, ..TargetInfo::default() }));
+            provenance.note(&end(id));
+        }
+        assert_eq!(provenance.nr_targets, 3_000 + 2 * MAX_ENDED as u64);
+        assert!(provenance.counted.ids.len() < 3_000 + MAX_ENDED);
     }
 
     #[test]
