@@ -3,7 +3,8 @@
 use isotherm_damon::{AddrRange, TargetId};
 use isotherm_record::{Item, Mapping, Mappings};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 pub use isotherm_record::printable;
 
@@ -115,18 +116,16 @@ impl NameBook {
 
     /// The name of `range` in `target`; `None` where no known mapping is.
     pub fn name(&self, target: TargetId, range: AddrRange) -> Option<RangeName> {
-        let mut bytes: Vec<(Cow<'_, str>, u64)> = Vec::new();
+        // Of each name the bytes, and where among the names it comes.
+        let mut bytes: HashMap<Cow<'_, str>, (u64, usize)> = HashMap::new();
         for (_, mapping) in self.mappings(Some(target), range) {
             let size = AddrRange::new(mapping.start, mapping.end).intersection(range).size();
-            let name = short_name(mapping);
-            match bytes.iter_mut().find(|(n, _)| *n == name) {
-                Some((_, total)) => *total += size,
-                None => bytes.push((name, size)),
-            }
+            let nth = bytes.len();
+            bytes.entry(short_name(mapping)).or_insert((0, nth)).0 += size;
         }
         let others = bytes.len().saturating_sub(1);
         // The first of equals: the lower address.
-        let (name, _) = bytes.into_iter().rev().max_by_key(|(_, size)| *size)?;
+        let (name, _) = bytes.into_iter().max_by_key(|(_, (size, nth))| (*size, Reverse(*nth)))?;
         Some(RangeName { name: name.into_owned(), others })
     }
 
@@ -279,6 +278,19 @@ mod tests {
         assert_eq!(name(5, 60).as_deref(), Some("anon (+1)"));
         assert_eq!(name(200, 300), None);
         assert_eq!(names.name(TargetId(2), AddrRange::new(0, 10)), None);
+    }
+
+    #[test]
+    fn a_region_over_very_many_mappings_is_named_in_one_pass() {
+        // Each name against all others would take minutes.
+        const MANY: u64 = 300_000;
+        let mut names = NameBook::default();
+        let maps = (0..MANY).map(|i| map(10 * i, 10 * i + 1 + u64::from(i == 777), &format!("/d/{i}")));
+        names.note(&book(0, maps.collect()));
+        let name = names.name(TargetId(1), AddrRange::new(0, 10 * MANY)).unwrap();
+        assert_eq!(name, RangeName { name: "777".to_owned(), others: MANY as usize - 1 });
+        let equal = names.name(TargetId(1), AddrRange::new(0, 5000)).unwrap();
+        assert_eq!(equal.to_string(), "0 (+499)", "the first of equals");
     }
 
     #[test]
