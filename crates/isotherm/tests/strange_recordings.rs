@@ -175,3 +175,29 @@ fn what_was_done_and_spent_at_other_times_is_not_in_a_report_on_some_seconds() {
     let part = page("part.html", &["--time", "..2s"]);
     assert!(!part.contains("77 of") && !part.contains("pageout"));
 }
+
+#[test]
+fn comma_separated_values_hold_no_formula_and_tell_objects_of_one_name_apart() {
+    let dir = tempdir().unwrap();
+    let maps = [
+        mapping(0x20_0000, 256, "/x/=cmd|calc,\"q\"", 7),
+        mapping(0x40_0000, 256, "/y/same", 8),
+        mapping(0x60_0000, 256, "/z/same", 9),
+    ];
+    let mut items = vec![Item::Header(header()), target(5, "=1+1"), mappings(5, &maps)];
+    items.extend((0..20).map(|i| taken(i, &[(5, &maps)])));
+    write(dir.path(), "isotherm.rec", items);
+    let csv = |by: &str| run(dir.path(), &["report", "summary", "--csv", "--by", by]).ok();
+    for by in ["process", "mapping", "object"] {
+        let text = csv(by);
+        assert!(text.contains("'=1+1") && text.contains("\"'=cmd|calc,\"\"q\"\"\""), "{by}: {text}");
+        assert!(!text.contains(",=") && !text.contains(",\"="), "{by}: {text}");
+    }
+    let objects = csv("object");
+    let ids = |name: &str| {
+        let lines = objects.lines().filter(|line| line.contains(name));
+        lines.map(|line| line.rsplit(',').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(objects.lines().next().unwrap().ends_with(",unknown,id"), "{objects}");
+    assert_eq!(ids(",same,"), ["8:1:8", "8:1:9"]);
+}

@@ -3,6 +3,7 @@
 use super::{By, COLD_NAMES, Figures, HOT_S, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
 use crate::names::{printable, shortened};
 use crate::units::{counted, format_address, format_seconds, format_size, format_time};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// Columns from which on sizes are written in full.
@@ -341,7 +342,9 @@ pub fn short_size(bytes: u64) -> String {
 }
 
 /// Writes comma-separated values (RFC 4180): a header, a line a process, mapping and object, and one of the total. Bytes
-/// are whole numbers; what is not known is empty. The columns of figures have the names that they have in JSON.
+/// are whole numbers; what is not known is empty. The columns of figures have the names that they have in JSON. The last column,
+/// `id`, is of objects: their device and inode, which tell two of one name apart. A name that a spreadsheet would take for a
+/// formula has a `'` before it.
 ///
 /// # Errors
 /// Those of `out`.
@@ -354,7 +357,7 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
     for name in COLD_NAMES {
         write!(out, ",{name}")?;
     }
-    writeln!(out, ",unknown")?;
+    writeln!(out, ",unknown,id")?;
     let process = |p: &ProcessHoldings, kind: &str| Row {
         kind: kind.to_owned(),
         target: Some(p.target),
@@ -381,8 +384,13 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
         mapping_row(m, row).write(&m.figures, out)?;
     }
     for o in &report.objects {
-        let row =
-            Row { kind: "object".to_owned(), name: o.name.clone(), path: o.path.clone(), ..Row::default() };
+        let row = Row {
+            kind: "object".to_owned(),
+            name: o.name.clone(),
+            path: o.path.clone(),
+            id: o.id.clone(),
+            ..Row::default()
+        };
         row.write(&o.figures, out)?;
     }
     Row { kind: "total".to_owned(), ..Row::default() }.write(&report.totals, out)
@@ -403,6 +411,7 @@ struct Row {
     path: String,
     range: Option<(u64, u64)>,
     ended: String,
+    id: String,
 }
 
 impl Row {
@@ -414,12 +423,12 @@ impl Row {
             self.kind.clone(),
             or_empty(self.target),
             or_empty(self.pid),
-            quoted(&self.process),
-            quoted(&self.name),
-            quoted(&self.path),
+            text_cell(&self.process),
+            text_cell(&self.name),
+            text_cell(&self.path),
             or_empty(self.range.map(|r| format_address(r.0))),
             or_empty(self.range.map(|r| format_address(r.1))),
-            quoted(&self.ended),
+            text_cell(&self.ended),
             f.mapped.to_string(),
             or_empty(f.resident),
         ];
@@ -427,12 +436,16 @@ impl Row {
         cells.push(or_empty(f.known_hot()));
         cells.extend(f.cold().map(or_empty));
         cells.push(or_empty(f.unknown));
+        cells.push(self.id.clone());
         writeln!(out, "{}", cells.join(","))
     }
 }
 
-fn quoted(text: &str) -> String {
+/// A name as a cell: nothing in it ends the cell or the line, disturbs a terminal, or is a formula to a spreadsheet.
+fn text_cell(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let text = printable(text);
+    let text = if formula { Cow::Owned(format!("'{text}")) } else { text };
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {
@@ -465,8 +478,23 @@ mod tests {
 
     #[test]
     fn what_would_break_a_line_is_quoted() {
-        assert_eq!(quoted("a,b \"c\""), "\"a,b \"\"c\"\"\"");
-        assert_eq!(quoted("libc.so.6"), "libc.so.6");
-        assert_eq!(quoted("a\u{1b}[2J\n"), "a?[2J?");
+        assert_eq!(text_cell("a,b \"c\""), "\"a,b \"\"c\"\"\"");
+        assert_eq!(text_cell("libc.so.6"), "libc.so.6");
+        assert_eq!(text_cell("a\u{1b}[2J\n"), "a?[2J?");
+    }
+
+    #[test]
+    fn no_name_is_a_formula() {
+        assert_eq!(text_cell("=cmd|calc,\"q\""), "\"'=cmd|calc,\"\"q\"\"\"");
+        for (name, cell) in [
+            ("-bash", "'-bash"),
+            ("+1", "'+1"),
+            ("@x", "'@x"),
+            ("\t=1", "'?=1"),
+            ("\r=1", "'?=1"),
+            ("a=1", "a=1"),
+        ] {
+            assert_eq!(text_cell(name), cell);
+        }
     }
 }
