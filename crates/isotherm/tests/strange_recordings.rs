@@ -201,3 +201,27 @@ fn comma_separated_values_hold_no_formula_and_tell_objects_of_one_name_apart() {
     assert!(objects.lines().next().unwrap().ends_with(",unknown,id"), "{objects}");
     assert_eq!(ids(",same,"), ["8:1:8", "8:1:9"]);
 }
+
+#[test]
+fn names_in_wide_characters_leave_columns_where_they_are() {
+    let dir = tempdir().unwrap();
+    let maps = |at: u64, name: &str| [mapping(at, 256, name, 0)];
+    let (wide, narrow) = (maps(0x20_0000, "/x/日本語日本語日本語"), maps(0x20_0000, "/x/plain"));
+    let mut items = vec![Item::Header(header())];
+    items.extend([target(5, "日本語日本"), mappings(5, &wide), target(6, "sh"), mappings(6, &narrow)]);
+    items.extend((0..20).map(|i| taken(i, &[(5, &wide), (6, &narrow)])));
+    write(dir.path(), "isotherm.rec", items);
+    for columns in ["40", "80", "160"] {
+        let text = run(dir.path(), &["report", "summary", "--width", columns]).ok();
+        let lines: Vec<&str> =
+            text.lines().filter(|l| l.contains('日') || l.contains("sh 6") || l.contains("plain")).collect();
+        // Characters of two columns are one of these each: where they end is where they end for the others.
+        let ends = |line: &&str| {
+            let figures = line.find("1.0M").or_else(|| line.find("1.0 MiB")).unwrap();
+            let wide = line.split_at(figures).0.chars().map(|c| if c.is_ascii() { 1 } else { 2 });
+            wide.sum::<usize>()
+        };
+        let places: Vec<usize> = lines.iter().skip_while(|l| l.contains("pid")).map(ends).collect();
+        assert!(places.len() == 4 && places.iter().all(|at| *at == places[0]), "{places:?} {text}");
+    }
+}

@@ -1,6 +1,7 @@
 //! What a recording holds: who made it where and when, how, of what, how long, how large, and whether it is whole.
 
 use crate::Accumulate;
+use crate::columns::padded;
 use crate::names::printable;
 use crate::provenance::Provenance;
 use crate::rate::{GAP_S, interval_ns};
@@ -380,10 +381,10 @@ fn write_targets(report: &InfoReport, out: &mut impl Write) -> io::Result<()> {
             |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| format_time(ns.saturating_sub(origin)));
         let mean = target.regions as f64 / target.snapshots.max(1) as f64;
         let line = format!(
-            "{:>10} {:>8} {:<16} {:>10} {:>10} {:>10} {:>8}  {}; {}",
+            "{:>10} {:>8} {} {:>10} {:>10} {:>10} {:>8}  {}; {}",
             target.id,
             target.pid,
-            printable(&target.comm),
+            padded(&printable(&target.comm), 16),
             at(target.first_ns),
             at(target.last_ns),
             significant(mean, 4),

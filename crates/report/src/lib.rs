@@ -31,6 +31,7 @@
 pub mod access;
 pub mod canvas;
 pub mod colour;
+pub mod columns;
 pub mod diff;
 pub mod heatmap;
 pub mod holdings;

@@ -209,50 +209,6 @@ pub fn short_name(mapping: &Mapping) -> Cow<'_, str> {
     printable(file)
 }
 
-/// `text` cut to `width` characters, the last a `~` when something is missing.
-pub(crate) fn shortened(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(std::iter::once('~')).take(width).collect()
-}
-
-/// `text` cut to `width` characters: what is too much is taken from its middle, since a command's program and its last
-/// arguments tell most.
-pub(crate) fn elided(text: &str, width: usize) -> String {
-    const GAP: &str = " ... ";
-    let length = text.chars().count();
-    if length <= width {
-        return text.to_owned();
-    }
-    if width < 3 * GAP.len() {
-        return shortened(text, width);
-    }
-    let kept = width - GAP.len();
-    let front: String = text.chars().take(kept.div_ceil(2)).collect();
-    let back: String = text.chars().skip(length - kept / 2).collect();
-    // At the ends of words, unless a word takes most of the room.
-    let front =
-        front.rsplit_once(' ').map_or(&*front, |(f, _)| if 2 * f.len() > front.len() { f } else { &front });
-    let back = back.split_once(' ').map_or(&*back, |(_, b)| if 2 * b.len() > back.len() { b } else { &back });
-    format!("{}{GAP}{}", front.trim_end(), back.trim_start())
-}
-
-/// `text` in lines of at most `width` characters, broken at spaces where there are any.
-pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(elided(word, width)),
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,24 +279,6 @@ mod tests {
         let mut names = NameBook::default();
         names.note(&book(0, vec![map(0, 10, "/tmp/\u{1b}[2Jgone")]));
         assert_eq!(names.name(TargetId(1), AddrRange::new(0, 10)).unwrap().name, "?[2Jgone");
-    }
-
-    #[test]
-    fn long_notes_are_wrapped_not_lost() {
-        let lines = wrapped("blind spot: pages mapped by several processes", 20);
-        assert_eq!(lines, ["blind spot: pages", "mapped by several", "processes"]);
-        assert_eq!(lines.join(" "), "blind spot: pages mapped by several processes");
-    }
-
-    #[test]
-    fn what_is_too_long_loses_its_middle() {
-        assert_eq!(elided("redis-server --port 6379", 24), "redis-server --port 6379");
-        assert_eq!(elided("redis-server --save 60 1 --port 6379", 30), "redis-server ... --port 6379");
-        assert_eq!(elided("redis-server-of-mine=port-6379", 24), "redis-serv ... port-6379");
-        assert_eq!(elided("redis-server", 4), "red~");
-        for width in 0..50 {
-            assert!(elided("a b c d e f g h i j k l m n o p", width).chars().count() <= width);
-        }
     }
 
     #[test]

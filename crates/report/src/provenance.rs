@@ -1,7 +1,8 @@
 //! Where a report comes from: every report says which backend saw the accesses, what it could not see, what the
 //! overhead budget cut, and whether the recording is whole.
 
-use crate::names::{elided, printable};
+use crate::columns::{self, elided};
+use crate::names::printable;
 use crate::rate::interval_ns;
 use crate::units::{counted, format_share, format_size, format_time};
 use isotherm_damon::{Snapshot, TargetId};
@@ -327,7 +328,7 @@ impl Provenance {
             counted(self.snapshots, "snapshot"),
             counted(self.regions, "region")
         );
-        elided(&what, width.saturating_sub(figures.chars().count()).max(20)) + &figures
+        elided(&what, width.saturating_sub(columns::width(&figures)).max(20)) + &figures
     }
 
     /// The head of a report: what was recorded where, and by which backend. A line each.

@@ -1,7 +1,8 @@
 //! The report on holdings as a table, and as comma-separated values.
 
 use super::{By, COLD_NAMES, Figures, HOT_S, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
-use crate::names::{printable, shortened};
+use crate::columns::{self, padded, shortened};
+use crate::names::printable;
 use crate::units::{counted, format_address, format_seconds, format_size, format_time};
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -43,7 +44,7 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
     }
     let at = format_seconds(report.time_ns.saturating_sub(report.origin_ns));
     let name = format!("total at {at} s");
-    let fits = name.chars().count() <= table.name;
+    let fits = columns::width(&name) <= table.name;
     let name = if fits { name } else { "total".to_owned() };
     table.line(&Line { name, figures: Some(report.totals), ..Line::default() }, out)?;
     for remark in remarks(report, &lines) {
@@ -226,7 +227,7 @@ impl Table {
         }
         let figures = taken(&columns);
         let longest =
-            |of: fn(&Line) -> &String| lines.iter().map(|l| of(l).chars().count()).max().unwrap_or(0);
+            |of: fn(&Line) -> &String| lines.iter().map(|l| columns::width(of(l))).max().unwrap_or(0);
         let place = longest(|l| &l.place);
         // Where it begins is of less use than its name.
         let place = if place > 0 && figures + 24 + 2 + place <= width { place + 2 } else { 0 };
@@ -270,7 +271,7 @@ impl Table {
     }
 
     fn line(&self, line: &Line, out: &mut impl Write) -> io::Result<()> {
-        let mut text = format!("{:w$}", shortened(&line.name, self.name), w = self.name);
+        let mut text = padded(&shortened(&line.name, self.name), self.name);
         if let Some(f) = &line.figures {
             let size = |bytes: u64| if self.wide { format_size(bytes) } else { short_size(bytes) };
             let known =

@@ -19,9 +19,9 @@ mod tests;
 pub use grid::Canvas;
 pub use page::SIGNATURE;
 
+use crate::columns::elided;
 use crate::heatmap::Scale;
 use crate::holdings::Holdings;
-use crate::names::elided;
 use crate::provenance::Provenance;
 use crate::trend::TrendReport;
 use crate::units::{format_share, format_size};
