@@ -14,7 +14,7 @@ use std::process::ExitCode;
 pub fn run(json: bool) -> anyhow::Result<ExitCode> {
     let report = probe();
     let text = if json {
-        let mut text = serde_json::to_string_pretty(&report)?;
+        let mut text = isotherm_report::json::to_string_pretty(&report)?;
         text.push('\n');
         text
     } else {

@@ -4,7 +4,7 @@
 /// when it is not.
 macro_rules! say {
     ($($text:tt)*) => {{
-        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($text)*)));
+        crate::say_line(&format!($($text)*));
     }};
 }
 
@@ -39,6 +39,7 @@ mod terminal;
 mod top;
 
 use clap::FromArgMatches;
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -57,6 +58,12 @@ fn main() -> ExitCode {
             if error.is::<Misuse>() { ExitCode::from(MISUSED) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// Writes a line, or several, to standard error. Names of processes, hosts and files may stand in it: nothing of them reaches
+/// the terminal as an escape sequence.
+fn say_line(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", isotherm_record::printable_lines(text));
 }
 
 /// The status for a command line that is wrong, as of one that cannot be parsed.

@@ -6,7 +6,7 @@ use crate::Misuse;
 use crate::args::InputArgs;
 use anyhow::bail;
 use isotherm_damon::TargetId;
-use isotherm_record::{Error, Format, Item, ItemReader, ReadOptions, Warning, open_joined};
+use isotherm_record::{Error, Format, Item, ItemReader, ReadOptions, Warning, open_joined, printable};
 use isotherm_report::Accumulate;
 use isotherm_report::units::Bounds;
 use std::collections::BTreeSet;
@@ -276,7 +276,8 @@ fn is_flaw(warning: &Warning) -> bool {
 
 fn list(known: &[(u64, u32, String)], seen: &BTreeSet<u64>) -> String {
     const MOST: usize = 20;
-    let mut names: Vec<String> = known.iter().map(|(_, pid, comm)| format!("{comm} (pid {pid})")).collect();
+    let mut names: Vec<String> =
+        known.iter().map(|(_, pid, comm)| format!("{} (pid {pid})", printable(comm))).collect();
     if names.is_empty() {
         names = seen.iter().map(u64::to_string).collect();
     }

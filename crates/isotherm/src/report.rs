@@ -15,6 +15,7 @@ use isotherm_report::access::{self, AccessAnalysis, AccessOptions, Pattern, Sele
 use isotherm_report::heatmap::{
     self, AreaChoice, GridSpec, Heatmap, PictureOptions, Raster, Survey, SurveyOptions, TerminalOptions,
 };
+use isotherm_report::json;
 use isotherm_report::raw::{RawFormat, RawWriter};
 use isotherm_report::trend::{self, ChartOptions, Measure, TextOptions, TrendAnalysis, TrendOptions};
 use isotherm_report::units::{Bounds, Rate, format_rate};
@@ -247,9 +248,9 @@ pub fn print(write: impl FnOnce(&mut BufWriter<io::StdoutLock<'_>>) -> io::Resul
 pub fn print_json(value: &impl Serialize, pretty: bool) -> anyhow::Result<()> {
     print(|out| {
         if pretty {
-            serde_json::to_writer_pretty(&mut *out, value)?;
+            json::to_writer_pretty(&mut *out, value)?;
         } else {
-            serde_json::to_writer(&mut *out, value)?;
+            json::to_writer(&mut *out, value)?;
         }
         out.write_all(b"\n")
     })

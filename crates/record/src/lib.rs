@@ -17,6 +17,7 @@ mod json;
 mod model;
 mod parquet;
 mod perf_script;
+mod printable;
 pub mod rec;
 mod replace;
 mod spool;
@@ -28,6 +29,7 @@ pub use format::{Format, UnknownFormatName};
 use isotherm_damon::Snapshot;
 pub use joined::open_joined;
 pub use model::*;
+pub use printable::{disturbs, printable, printable_lines};
 pub use replace::{PRIVATE, Placement, Replacement, holds_something, is_being_written};
 pub use spool::RecordChoice;
 

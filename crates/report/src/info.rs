@@ -1,10 +1,11 @@
 //! What a recording holds: who made it where and when, how, of what, how long, how large, and whether it is whole.
 
 use crate::Accumulate;
+use crate::columns::padded;
 use crate::names::printable;
 use crate::provenance::Provenance;
-use crate::rate::interval_ns;
-use crate::units::{counted, format_share, format_size, format_time, significant};
+use crate::rate::{GAP_S, interval_ns};
+use crate::units::{SECOND_NS, counted, format_share, format_size, format_time, significant};
 use isotherm_damon::Snapshot;
 use isotherm_record::{Item, RecordedAttrs};
 use serde::Serialize;
@@ -289,7 +290,9 @@ pub fn write_text(report: &InfoReport, targets: bool, out: &mut impl Write) -> i
     }
     fact("started", report.started.as_deref().unwrap_or("unknown"))?;
     let gap = match report.longest_gap_ns {
-        gap if gap > 2_000_000_000 => format!("; longest gap between snapshots {}", format_time(gap)),
+        gap if gap as f64 > GAP_S * SECOND_NS => {
+            format!("; longest gap between snapshots {}", format_time(gap))
+        }
         _ => String::new(),
     };
     fact("duration", &format!("{}{gap}", format_time(report.duration_ns)))?;
@@ -378,10 +381,10 @@ fn write_targets(report: &InfoReport, out: &mut impl Write) -> io::Result<()> {
             |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| format_time(ns.saturating_sub(origin)));
         let mean = target.regions as f64 / target.snapshots.max(1) as f64;
         let line = format!(
-            "{:>10} {:>8} {:<16} {:>10} {:>10} {:>10} {:>8}  {}; {}",
+            "{:>10} {:>8} {} {:>10} {:>10} {:>10} {:>8}  {}; {}",
             target.id,
             target.pid,
-            printable(&target.comm),
+            padded(&printable(&target.comm), 16),
             at(target.first_ns),
             at(target.last_ns),
             significant(mean, 4),

@@ -31,11 +31,13 @@
 pub mod access;
 pub mod canvas;
 pub mod colour;
+pub mod columns;
 pub mod diff;
 pub mod heatmap;
 pub mod holdings;
 pub mod html;
 pub mod info;
+pub mod json;
 pub mod lines;
 pub mod names;
 pub mod provenance;

@@ -3,7 +3,10 @@
 use isotherm_damon::{AddrRange, TargetId};
 use isotherm_record::{Item, Mapping, Mappings};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+pub use isotherm_record::printable;
 
 /// Mappings gone from a target of which the name is still remembered.
 const MAX_FORMER: usize = 1024;
@@ -113,18 +116,16 @@ impl NameBook {
 
     /// The name of `range` in `target`; `None` where no known mapping is.
     pub fn name(&self, target: TargetId, range: AddrRange) -> Option<RangeName> {
-        let mut bytes: Vec<(Cow<'_, str>, u64)> = Vec::new();
+        // Of each name the bytes, and where among the names it comes.
+        let mut bytes: HashMap<Cow<'_, str>, (u64, usize)> = HashMap::new();
         for (_, mapping) in self.mappings(Some(target), range) {
             let size = AddrRange::new(mapping.start, mapping.end).intersection(range).size();
-            let name = short_name(mapping);
-            match bytes.iter_mut().find(|(n, _)| *n == name) {
-                Some((_, total)) => *total += size,
-                None => bytes.push((name, size)),
-            }
+            let nth = bytes.len();
+            bytes.entry(short_name(mapping)).or_insert((0, nth)).0 += size;
         }
         let others = bytes.len().saturating_sub(1);
         // The first of equals: the lower address.
-        let (name, _) = bytes.into_iter().rev().max_by_key(|(_, size)| *size)?;
+        let (name, _) = bytes.into_iter().max_by_key(|(_, (size, nth))| (*size, Reverse(*nth)))?;
         Some(RangeName { name: name.into_owned(), others })
     }
 
@@ -208,59 +209,6 @@ pub fn short_name(mapping: &Mapping) -> Cow<'_, str> {
     printable(file)
 }
 
-/// `text` without what would disturb a terminal: a process may call itself anything.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    if text.chars().any(char::is_control) {
-        Cow::Owned(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
-    } else {
-        Cow::Borrowed(text)
-    }
-}
-
-/// `text` cut to `width` characters, the last a `~` when something is missing.
-pub(crate) fn shortened(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(std::iter::once('~')).take(width).collect()
-}
-
-/// `text` cut to `width` characters: what is too much is taken from its middle, since a command's program and its last
-/// arguments tell most.
-pub(crate) fn elided(text: &str, width: usize) -> String {
-    const GAP: &str = " ... ";
-    let length = text.chars().count();
-    if length <= width {
-        return text.to_owned();
-    }
-    if width < 3 * GAP.len() {
-        return shortened(text, width);
-    }
-    let kept = width - GAP.len();
-    let front: String = text.chars().take(kept.div_ceil(2)).collect();
-    let back: String = text.chars().skip(length - kept / 2).collect();
-    // At the ends of words, unless a word takes most of the room.
-    let front =
-        front.rsplit_once(' ').map_or(&*front, |(f, _)| if 2 * f.len() > front.len() { f } else { &front });
-    let back = back.split_once(' ').map_or(&*back, |(_, b)| if 2 * b.len() > back.len() { b } else { &back });
-    format!("{}{GAP}{}", front.trim_end(), back.trim_start())
-}
-
-/// `text` in lines of at most `width` characters, broken at spaces where there are any.
-pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(elided(word, width)),
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,6 +234,19 @@ mod tests {
         assert_eq!(name(5, 60).as_deref(), Some("anon (+1)"));
         assert_eq!(name(200, 300), None);
         assert_eq!(names.name(TargetId(2), AddrRange::new(0, 10)), None);
+    }
+
+    #[test]
+    fn a_region_over_very_many_mappings_is_named_in_one_pass() {
+        // Each name against all others would take minutes.
+        const MANY: u64 = 300_000;
+        let mut names = NameBook::default();
+        let maps = (0..MANY).map(|i| map(10 * i, 10 * i + 1 + u64::from(i == 777), &format!("/d/{i}")));
+        names.note(&book(0, maps.collect()));
+        let name = names.name(TargetId(1), AddrRange::new(0, 10 * MANY)).unwrap();
+        assert_eq!(name, RangeName { name: "777".to_owned(), others: MANY as usize - 1 });
+        let equal = names.name(TargetId(1), AddrRange::new(0, 5000)).unwrap();
+        assert_eq!(equal.to_string(), "0 (+499)", "the first of equals");
     }
 
     #[test]
@@ -318,24 +279,6 @@ mod tests {
         let mut names = NameBook::default();
         names.note(&book(0, vec![map(0, 10, "/tmp/\u{1b}[2Jgone")]));
         assert_eq!(names.name(TargetId(1), AddrRange::new(0, 10)).unwrap().name, "?[2Jgone");
-    }
-
-    #[test]
-    fn long_notes_are_wrapped_not_lost() {
-        let lines = wrapped("blind spot: pages mapped by several processes", 20);
-        assert_eq!(lines, ["blind spot: pages", "mapped by several", "processes"]);
-        assert_eq!(lines.join(" "), "blind spot: pages mapped by several processes");
-    }
-
-    #[test]
-    fn what_is_too_long_loses_its_middle() {
-        assert_eq!(elided("redis-server --port 6379", 24), "redis-server --port 6379");
-        assert_eq!(elided("redis-server --save 60 1 --port 6379", 30), "redis-server ... --port 6379");
-        assert_eq!(elided("redis-server-of-mine=port-6379", 24), "redis-serv ... port-6379");
-        assert_eq!(elided("redis-server", 4), "red~");
-        for width in 0..50 {
-            assert!(elided("a b c d e f g h i j k l m n o p", width).chars().count() <= width);
-        }
     }
 
     #[test]

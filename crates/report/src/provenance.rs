@@ -1,15 +1,19 @@
 //! Where a report comes from: every report says which backend saw the accesses, what it could not see, what the
 //! overhead budget cut, and whether the recording is whole.
 
-use crate::names::{elided, printable};
+use crate::columns::{self, elided};
+use crate::names::printable;
 use crate::rate::interval_ns;
 use crate::units::{counted, format_share, format_size, format_time};
 use isotherm_damon::{Snapshot, TargetId};
 use isotherm_record::{Backend, Cost, Header, Item, Processes, RecordedAttrs, SchemeAction, TargetInfo};
 use serde::Serialize;
+use std::collections::{HashSet, VecDeque};
 
 /// Targets described by name; more are counted only.
 const MAX_TARGETS: usize = 1024;
+/// Of those counted only, so many that ended are still known: one that leaves a control group may come back.
+const MAX_ENDED: usize = 1 << 16;
 /// From this share of missed sampling intervals on, reports say what to do about it. A guess.
 const MANY_MISSED: f64 = 0.1;
 /// Most characters of a report's first line where no width is given.
@@ -136,6 +140,9 @@ pub struct Provenance {
     pub targets: Vec<TargetInfo>,
     /// How many targets there were.
     pub nr_targets: u64,
+    /// Those that are counted only.
+    #[serde(skip)]
+    counted: Counted,
     /// Snapshots read.
     pub snapshots: u64,
     /// Regions read, all snapshots and targets.
@@ -155,6 +162,32 @@ pub struct Provenance {
     pub truncated: Option<String>,
 }
 
+/// Ids of targets that are not described, so that each counts once.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Counted {
+    ids: HashSet<u64>,
+    /// Of those, the ones that ended, the oldest first.
+    ended: VecDeque<u64>,
+}
+
+impl Counted {
+    /// Whether it is a new one.
+    fn add(&mut self, id: u64) -> bool {
+        self.ids.insert(id)
+    }
+
+    fn end(&mut self, id: u64) {
+        if self.ids.contains(&id) {
+            self.ended.push_back(id);
+        }
+        if self.ended.len() > MAX_ENDED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+    }
+}
+
 impl Provenance {
     /// Takes what an item says about the recording.
     pub fn item(&mut self, item: &Item) {
@@ -166,7 +199,11 @@ impl Provenance {
 
     /// Counts a snapshot.
     pub fn snapshot(&mut self, snapshot: &Snapshot) {
-        let (start, end) = interval_ns(snapshot);
+        self.standing(snapshot, interval_ns(snapshot));
+    }
+
+    /// Counts a snapshot that stands for the time from `start` to `end`, ns.
+    pub(crate) fn standing(&mut self, snapshot: &Snapshot, (start, end): (u64, u64)) {
         self.first_ns = if self.snapshots == 0 { start } else { self.first_ns.min(start) };
         self.last_ns = self.last_ns.max(end);
         self.snapshots += 1;
@@ -177,16 +214,7 @@ impl Provenance {
     pub fn note(&mut self, item: &Item) {
         match item {
             Item::Header(header) => self.header(header),
-            Item::Target(info) => match self.targets.iter_mut().find(|t| t.id == info.id) {
-                // It runs another program now.
-                Some(known) => known.clone_from(info),
-                None => {
-                    self.nr_targets += 1;
-                    if self.targets.len() < MAX_TARGETS {
-                        self.targets.push(info.clone());
-                    }
-                }
-            },
+            Item::Target(info) => self.target(info),
             Item::Attrs { attrs, .. } => {
                 self.attrs_changed |= self.attrs != *attrs;
                 self.attrs = *attrs;
@@ -199,7 +227,20 @@ impl Provenance {
                     self.backend.blind_spots.clone_from(&end.blind_spots);
                 }
             }
-            Item::Mappings(_) | Item::TargetEnd(_) | Item::Snapshot(_) => {}
+            Item::TargetEnd(end) => self.counted.end(end.target),
+            Item::Mappings(_) | Item::Snapshot(_) => {}
+        }
+    }
+
+    fn target(&mut self, info: &TargetInfo) {
+        if let Some(known) = self.targets.iter_mut().find(|t| t.id == info.id) {
+            // It runs another program now.
+            known.clone_from(info);
+        } else if self.targets.len() < MAX_TARGETS {
+            self.nr_targets += 1;
+            self.targets.push(info.clone());
+        } else {
+            self.nr_targets += u64::from(self.counted.add(info.id));
         }
     }
 
@@ -287,7 +328,7 @@ impl Provenance {
             counted(self.snapshots, "snapshot"),
             counted(self.regions, "region")
         );
-        elided(&what, width.saturating_sub(figures.chars().count()).max(20)) + &figures
+        elided(&what, width.saturating_sub(columns::width(&figures)).max(20)) + &figures
     }
 
     /// The head of a report: what was recorded where, and by which backend. A line each.
@@ -359,7 +400,8 @@ impl Provenance {
         });
         let parts: Vec<String> = more.into_iter().chain(waiting).chain(unreached).collect();
         let were = if seen == 1 { "was" } else { "were" };
-        (!parts.is_empty()).then(|| format!("processes: {seen} {were} observed, {}", parts.join(", ")))
+        (!parts.is_empty())
+            .then(|| format!("processes: {seen} {were} found and observed, {}", parts.join(", ")))
     }
 
     /// What has to be said of sampling intervals that the monitor missed, and what to do where they were many.
@@ -430,7 +472,7 @@ impl Provenance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_record::End;
+    use isotherm_record::{End, TargetEnd};
 
     fn recorded() -> Provenance {
         let mut provenance = Provenance::default();
@@ -483,6 +525,29 @@ mod tests {
     }
 
     #[test]
+    fn each_of_many_targets_counts_once_however_often_it_runs_another_program() {
+        let mut provenance = recorded();
+        for comm in ["sh", "make", "cc"] {
+            for id in 0..3_000 {
+                let info = TargetInfo { id, comm: comm.to_owned(), ..TargetInfo::default() };
+                provenance.note(&Item::Target(info));
+            }
+        }
+        assert_eq!((provenance.nr_targets, provenance.targets.len()), (3_000, MAX_TARGETS));
+        // One that leaves a control group and comes back is the same, and what ended long ago takes no memory.
+        let end = |target| Item::TargetEnd(TargetEnd { target, ..TargetEnd::default() });
+        provenance.note(&end(2_999));
+        provenance.note(&Item::Target(TargetInfo { id: 2_999, ..TargetInfo::default() }));
+        assert_eq!(provenance.nr_targets, 3_000);
+        for id in 3_000..3_000 + 2 * MAX_ENDED as u64 {
+            provenance.note(&Item::Target(TargetInfo { id, ..TargetInfo::default() }));
+            provenance.note(&end(id));
+        }
+        assert_eq!(provenance.nr_targets, 3_000 + 2 * MAX_ENDED as u64);
+        assert!(provenance.counted.ids.len() < 3_000 + MAX_ENDED);
+    }
+
+    #[test]
     fn processes_that_were_not_seen_are_told_and_unknown_is_not_none() {
         let foot = |costs: &[(u64, Option<u64>, u64)]| {
             let mut provenance = recorded();
@@ -497,7 +562,7 @@ mod tests {
         assert_eq!(foot(&[(3, Some(0), 2), (1, Some(0), 0)]), None);
         let said = foot(&[(3, Some(1900), 7), (1, Some(98), 2)]).unwrap();
         assert!(
-            said.contains("4 were observed, 1998 more") && said.contains("2 more still waited"),
+            said.contains("4 were found and observed, 1998 more") && said.contains("2 more still waited"),
             "{said}"
         );
         let said = foot(&[(3, Some(1), 0), (1, None, 0)]).unwrap();

@@ -43,9 +43,25 @@ impl RateScale {
     }
 }
 
-/// The time a snapshot stands for, `(start, end)` in ns with `start < end`. Where a recording gives no length (a
-/// single snapshot of a format without start times), the aggregation interval before its end, at least 1 ns.
+/// Time that is missing beyond this, seconds, is a time in which nothing is known: between snapshots, or inside one. A guess:
+/// more than a late aggregation, less than the shortest time after which anything is called cold.
+pub const GAP_S: f64 = 2.0;
+
+/// The time a snapshot stands for, `(start, end)` in ns with `start < end`.
+///
+/// Most often that is what [`recorded_ns`] returns. A snapshot that took more than [`GAP_S`] longer than its sampling
+/// intervals stood still on the way, with the recorder or the machine: nothing was observed then. It stands for the
+/// aggregation interval before its end, and the rest of it is a gap.
 pub fn interval_ns(snapshot: &Snapshot) -> (u64, u64) {
+    let (start, end) = recorded_ns(snapshot);
+    let aggr = snapshot.sample_ns.saturating_mul(u64::from(snapshot.max_nr_accesses));
+    let late = (end - start).saturating_sub(aggr) as f64 > GAP_S * crate::units::SECOND_NS;
+    if aggr > 0 && late { (end - aggr, end) } else { (start, end) }
+}
+
+/// From when to when a snapshot was taken, `(start, end)` in ns with `start < end`. Where a recording gives no length (a
+/// single snapshot of a format without start times), the aggregation interval before its end, at least 1 ns.
+pub fn recorded_ns(snapshot: &Snapshot) -> (u64, u64) {
     if snapshot.start_ns < snapshot.end_ns {
         return (snapshot.start_ns, snapshot.end_ns);
     }
@@ -93,5 +109,33 @@ mod tests {
         assert_eq!(interval_ns(&snapshot), (1, 5));
         snapshot.end_ns = 0;
         assert_eq!(interval_ns(&snapshot), (0, 1));
+    }
+
+    #[test]
+    fn a_snapshot_that_stood_still_stands_for_its_last_aggregation_interval() {
+        let taken = |end_ns, sample_ns| Snapshot {
+            start_ns: 1_000_000_000,
+            end_ns,
+            sample_ns,
+            max_nr_accesses: 20,
+            targets: Vec::new(),
+        };
+        let second = 1_000_000_000;
+        assert_eq!(interval_ns(&taken(61 * second, 5_000_000)), (60_900_000_000, 61 * second));
+        assert_eq!(
+            interval_ns(&taken(3 * second, 5_000_000)),
+            (second, 3 * second),
+            "late, as on a busy machine"
+        );
+        assert_eq!(
+            interval_ns(&taken(61 * second, 3 * second)),
+            (second, 61 * second),
+            "long sampling intervals"
+        );
+        assert_eq!(
+            interval_ns(&taken(61 * second, 0)),
+            (second, 61 * second),
+            "a format without sampling intervals"
+        );
     }
 }

@@ -10,9 +10,10 @@
 
 mod text;
 
+use crate::json;
 use crate::names::printable;
 use crate::provenance::Provenance;
-use crate::rate::{RateScale, interval_ns};
+use crate::rate::{RateScale, recorded_ns};
 use crate::units::SECOND_NS;
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use isotherm_record::Item;
@@ -68,7 +69,7 @@ struct RawItem<'a, T: Serialize> {
 }
 
 fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
+    json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")
 }
 
@@ -96,7 +97,7 @@ impl<W: Write> RawWriter<W> {
     pub fn snapshot(&mut self, snapshot: &Snapshot) -> io::Result<()> {
         self.provenance.snapshot(snapshot);
         let scale = RateScale::of(snapshot);
-        let (start_ns, end_ns) = interval_ns(snapshot);
+        let (start_ns, end_ns) = recorded_ns(snapshot);
         let origin = self.provenance.origin_ns() as f64;
         let seconds = |ns: u64| (ns as f64 - origin) / SECOND_NS;
         let (from, to) = (seconds(start_ns), seconds(end_ns));

@@ -95,17 +95,16 @@ impl Segment {
 }
 
 /// Replaces `out` by the segments of `snapshot`, sorted and disjoint, neighbours of equal count and age joined. Each
-/// stands for `weight` times the snapshot's length.
+/// stands for so many `seconds`.
 pub(crate) fn of_snapshot(
     snapshot: &Snapshot,
-    weight: f64,
+    seconds: f64,
     mut wanted: impl FnMut(TargetId) -> bool,
     out: &mut Vec<Segment>,
 ) {
     out.clear();
     let scale = RateScale::of(snapshot);
     let (start, end) = interval_ns(snapshot);
-    let seconds = (end - start) as f64 / crate::units::SECOND_NS * weight;
     let aggr_s = match snapshot.sample_ns.saturating_mul(u64::from(snapshot.max_nr_accesses)) {
         0 => (end - start) as f64 / crate::units::SECOND_NS,
         ns => ns as f64 / crate::units::SECOND_NS,

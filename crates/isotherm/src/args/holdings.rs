@@ -129,7 +129,8 @@ pub struct SummaryArgs {
     /// Print JSON; sizes are bytes
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,
-    /// Print comma-separated values; sizes are bytes
+    /// Print comma-separated values; sizes are bytes, `id` is the device and inode of an object, and a name that a
+    /// spreadsheet would take for a formula (it begins with = + - @) has a ' before it
     #[arg(long)]
     pub csv: bool,
 }

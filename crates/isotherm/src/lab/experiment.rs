@@ -49,7 +49,7 @@ impl<S: Serialize, R: Serialize> Report<S, R> {
     where
         anyhow::Error: From<E>,
     {
-        let text = if json { serde_json::to_string_pretty(self)? + "\n" } else { text(self) };
+        let text = if json { isotherm_report::json::to_string_pretty(self)? + "\n" } else { text(self) };
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot print the report")?;
         if self.interrupted {

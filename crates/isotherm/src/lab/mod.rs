@@ -79,7 +79,7 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&runs)?);
+        println!("{}", isotherm_report::json::to_string_pretty(&runs)?);
     } else {
         print!("{}", summary_table(&runs));
     }
@@ -102,7 +102,7 @@ fn against_scan(args: &AccuracyArgs, bench: &Bench) -> anyhow::Result<ExitCode> 
         Err(error) => return Err(error),
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&run)?);
+        println!("{}", isotherm_report::json::to_string_pretty(&run)?);
     } else {
         print!("{}", against_table(&run));
     }
@@ -264,7 +264,7 @@ fn measure(
 
 fn tell_overhead(report: &OverheadReport, json: bool) -> anyhow::Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(report)?);
+        println!("{}", isotherm_report::json::to_string_pretty(report)?);
     } else if !report.results.is_empty() {
         print!("{}", table(&report.results));
     }

@@ -20,7 +20,8 @@ pub(super) enum When {
 }
 
 /// Lets pass what lies in a stretch of time, and what was known at its end: names, mappings and ends from after that are of
-/// another time.
+/// another time. What monitoring cost is of the stretch of time as far as the items overlap it that say so, and actions are
+/// those within it.
 pub(super) struct Window {
     when: When,
     /// Start of the recording, once known.
@@ -87,6 +88,9 @@ impl Window {
                 return Ok(());
             }
             other => {
+                if self.origin_ns.is_some_and(|origin| !self.lets_pass(origin, other)) {
+                    return Ok(());
+                }
                 let past = self.origin_ns.zip(said_at(other)).is_some_and(|(o, ns)| self.is_past(o, ns));
                 if past && !self.over {
                     self.late.push(other.clone());
@@ -116,13 +120,29 @@ impl Window {
     /// Hands on what was held. Its header now says when the recording began, or times would count from the window's
     /// start.
     pub fn release(&mut self, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> io::Result<()> {
-        for mut item in self.held.drain(..) {
+        for mut item in std::mem::take(&mut self.held) {
             if let (Item::Header(header), Some(origin)) = (&mut item, self.origin_ns) {
                 header.started_ns = origin;
             }
-            sink(&item)?;
+            if self.origin_ns.is_none_or(|origin| self.lets_pass(origin, &item)) {
+                sink(&item)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether what was done or spent at some time, if `item` is that, was so within the stretch of time.
+    fn lets_pass(&self, origin_ns: u64, item: &Item) -> bool {
+        let (start, end) = match item {
+            Item::Action(action) => (action.time_ns, action.time_ns.saturating_add(1)),
+            Item::Cost(cost) => (cost.time_ns.saturating_sub(cost.wall_ns), cost.time_ns),
+            _ => return true,
+        };
+        match self.when {
+            // What others take from it is of that moment, and so is the rest.
+            When::At(_) => !self.is_past(origin_ns, start),
+            _ => self.overlaps(origin_ns, start, end.max(start.saturating_add(1))),
+        }
     }
 
     fn overlaps(&self, origin_ns: u64, start: u64, end: u64) -> bool {
@@ -166,6 +186,17 @@ impl Window {
         };
         let distance = |ns: u64| format_time(ns.saturating_sub(origin));
         let (from, to) = (distance(first), distance(last));
+        let (asked_from, asked_to) = match self.when {
+            When::Within(bounds) => (bounds.min, bounds.max),
+            _ => (None, None),
+        };
+        let inside = |time: Option<Duration>| time.is_some_and(|t| (first..=last).contains(&at(origin, t)));
+        if inside(asked_from) && inside(asked_to) {
+            return Some(format!(
+                "nothing was recorded {asked}: it spans {from} to {to}, but no snapshot was taken then, or the recorder stood \
+                 still; choose another time"
+            ));
+        }
         Some(format!("nothing was recorded {asked}: it spans {from} to {to}; choose a time within"))
     }
 }
@@ -291,6 +322,49 @@ mod tests {
         // Which of the snapshots is that of the moment, others decide.
         assert_eq!(passed(When::At(Duration::from_millis(2100))), "sh 10 11 env 12 13");
         assert_eq!(passed(When::At(Duration::ZERO)), "sh 10 11 12 13");
+    }
+
+    #[test]
+    fn costs_and_actions_are_those_of_the_window() {
+        let second = 1_000_000_000;
+        let mut items = vec![Item::Header(Header { started_ns: 10 * second, ..Header::default() })];
+        for s in 10..20 {
+            let (start_ns, end_ns) = (s * second, (s + 1) * second);
+            items.push(Item::Snapshot(Snapshot { start_ns, end_ns, ..Snapshot::default() }));
+            // Written later than they happened.
+            let (time_ns, wall_ns) = (end_ns, second);
+            items.push(Item::Cost(isotherm_record::Cost { time_ns, wall_ns, ..Default::default() }));
+            let time_ns = start_ns + second / 2;
+            items.push(Item::Action(isotherm_record::SchemeAction { time_ns, ..Default::default() }));
+        }
+        let passed = |when: When, items: &[Item]| {
+            let (mut window, mut passed) = (Window::new(when), Vec::new());
+            let mut sink = |item: &Item| {
+                match item {
+                    Item::Cost(cost) => passed.push(format!("c{}", cost.time_ns / second - 11)),
+                    Item::Action(action) => passed.push(format!("a{}", action.time_ns / second - 10)),
+                    _ => {}
+                }
+                Ok(())
+            };
+            items.iter().for_each(|item| window.item(item, &mut sink).unwrap());
+            window.release(&mut sink).unwrap();
+            passed.join(" ")
+        };
+        let within =
+            |text: &str, items: &[Item]| passed(When::Within(parse_bounds(text, parse_time).unwrap()), items);
+        assert_eq!(within("2s..4s", &items), "c2 a2 c3 a3");
+        assert_eq!(within("..1400ms", &items), "c0 a0 c1");
+        assert_eq!(within("8600ms..", &items), "c8 c9 a9");
+        assert_eq!(passed(When::Until(Duration::from_secs(2)), &items), "c0 a0 c1 a1");
+        assert_eq!(passed(When::At(Duration::from_millis(1200)), &items), "c0 a0 c1");
+        assert_eq!(passed(When::Always, &items).split(' ').count(), 20);
+        // One that does not say when it began holds them back until it is known.
+        let mut dateless = items.clone();
+        dateless[0] = Item::Header(Header::default());
+        dateless.swap(1, 2);
+        dateless.swap(2, 3);
+        assert_eq!(within("2s..3s", &dateless), "c2 a2");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub fn head(
     }
     let since = head.kept.map_or(0, |(_, last)| last.saturating_sub(head.started_ns));
     let right = format!("{mark}{}", format_time(since / 1_000_000_000 * 1_000_000_000));
-    let wide = (right.chars().count() as u16).min(area.width);
+    let wide = table::wide(&right).min(area.width);
     put(buffer, line(0), area.width - wide, wide, &right, true, look.bold());
     let what = match process {
         Some((process, _)) => {

@@ -21,7 +21,14 @@ pub struct Material {
 
 impl Material {
     /// Hands it to a report in order of time; of regions and mappings only what touches one of `ranges`, if there are any.
-    fn play(&self, id: TargetId, ranges: &[AddrRange], to: &mut impl Accumulate) {
+    /// `standing` hands on regions with the time that they stood.
+    fn play<T: Accumulate>(
+        &self,
+        id: TargetId,
+        ranges: &[AddrRange],
+        to: &mut T,
+        standing: impl Fn(&mut T, &Snapshot, (u64, u64)),
+    ) {
         let touches = |range: AddrRange| ranges.is_empty() || ranges.iter().any(|r| r.intersects(range));
         let mut maps = self.maps.iter().peekable();
         let mut first = true;
@@ -37,7 +44,7 @@ impl Material {
             let regions: Vec<RegionSnapshot> =
                 span.regions.iter().filter(|r| touches(r.range)).copied().collect();
             let snapshot: Snapshot = span.moment.snapshot(vec![TargetSnapshot::new(id, regions)]);
-            to.snapshot(&snapshot);
+            standing(to, &snapshot, (snapshot.start_ns, snapshot.end_ns));
         }
     }
 
@@ -46,7 +53,7 @@ impl Material {
         let options =
             SurveyOptions { every_snapshot: true, slices: 8, segments: 256, ..SurveyOptions::default() };
         let mut survey = Survey::new(options);
-        self.play(id, &[], &mut survey);
+        self.play(id, &[], &mut survey, Survey::standing);
         let mut areas = survey.areas(&AreaChoice::Hot, most).unwrap_or_default();
         areas.sort_by(|a, b| b.heat_share.unwrap_or(0.0).total_cmp(&a.heat_share.unwrap_or(0.0)));
         areas
@@ -166,7 +173,7 @@ impl Heat {
         };
         let mut raster = Raster::new(&spec);
         let ranges: Vec<AddrRange> = self.key.panels.iter().map(|(area, _)| area.range()).collect();
-        material.play(TargetId(self.key.id), &ranges, &mut raster);
+        material.play(TargetId(self.key.id), &ranges, &mut raster, Raster::standing);
         let map: Heatmap = raster.finish_beside(self.scale_hz);
         for at in first..=last {
             let column = (at - first) as usize;

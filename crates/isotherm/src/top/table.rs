@@ -140,7 +140,7 @@ pub fn put(buffer: &mut Buffer, area: Rect, x: u16, wide: u16, text: &str, left:
 
 /// As many whole items of a line as there is room for, the first in any case. Sizes are shortened (`64.7M`) where that helps.
 pub fn fit(text: &str, wide: u16, separator: &str) -> String {
-    let long = |text: &str| text.chars().count() > usize::from(wide);
+    let long = |text: &str| self::wide(text) > wide;
     if !long(text) {
         return text.to_owned();
     }

@@ -5,6 +5,7 @@
 
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetSnapshot};
 use isotherm_record::Mapping;
+use isotherm_report::rate::{GAP_S, interval_ns};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -18,13 +19,9 @@ pub struct Moment {
 }
 
 impl Moment {
-    pub const fn of(snapshot: &Snapshot) -> Self {
-        Self {
-            start_ns: snapshot.start_ns,
-            end_ns: snapshot.end_ns,
-            sample_ns: snapshot.sample_ns,
-            max_nr_accesses: snapshot.max_nr_accesses,
-        }
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let (start_ns, end_ns) = interval_ns(snapshot);
+        Self { start_ns, end_ns, sample_ns: snapshot.sample_ns, max_nr_accesses: snapshot.max_nr_accesses }
     }
 
     /// A snapshot of one target at this moment.
@@ -73,20 +70,28 @@ pub struct Timeline {
     bytes: usize,
 }
 
+/// Whether what begins at `start_ns` comes right after what ended at `end_ns`.
+fn follows(end_ns: u64, start_ns: u64) -> bool {
+    start_ns.saturating_sub(end_ns) as f64 <= GAP_S * 1e9
+}
+
 /// Lists of mappings that are kept at most: a program that maps and unmaps all the time shall not fill the memory.
 const MOST_LISTS: usize = 32;
 
 impl Timeline {
     /// Takes what a snapshot says about the target.
     pub fn push(&mut self, moment: Moment, target: &TargetSnapshot) {
-        if target.steady
-            && let Some(last) = self.spans.back_mut()
-        {
-            last.moment.end_ns = moment.end_ns;
-            last.snapshots = last.snapshots.saturating_add(1);
-            return;
-        }
-        let span = Span { moment, regions: target.regions.as_slice().into(), snapshots: 1 };
+        let regions: Arc<[RegionSnapshot]> = match self.spans.back_mut().filter(|_| target.steady) {
+            Some(last) if follows(last.moment.end_ns, moment.start_ns) => {
+                last.moment.end_ns = moment.end_ns;
+                last.snapshots = last.snapshots.saturating_add(1);
+                return;
+            }
+            // Nothing was seen in between, so what stood before does not stand for that time.
+            Some(last) => last.aged(last.snapshots).into(),
+            None => target.regions.as_slice().into(),
+        };
+        let span = Span { moment, regions, snapshots: 1 };
         self.bytes += span.bytes();
         self.spans.push_back(span);
     }
@@ -181,6 +186,25 @@ mod tests {
             (1, 100_000)
         );
         assert!(timeline.bytes() <= bytes);
+    }
+
+    #[test]
+    fn what_stood_before_a_stop_does_not_stand_for_it() {
+        const SECOND: u64 = 1_000_000_000;
+        let taken = |start_ns, end_ns| {
+            let (sample_ns, max_nr_accesses) = (5_000_000, 20);
+            Moment::of(&Snapshot { start_ns, end_ns, sample_ns, max_nr_accesses, targets: Vec::new() })
+        };
+        let mut timeline = Timeline::default();
+        timeline.push(taken(0, SECOND / 10), &TargetSnapshot::new(TargetId(1), vec![region(0, 10)]));
+        timeline.push(taken(SECOND / 10, SECOND / 5), &steady(1));
+        // The recorder was stopped for a minute.
+        timeline.push(taken(SECOND / 5, 60 * SECOND), &steady(1));
+        timeline.push(taken(60 * SECOND, 60 * SECOND + SECOND / 10), &steady(1));
+        let spans: Vec<_> = timeline.between(0, u64::MAX).collect();
+        let times = spans.iter().map(|span| (span.moment.start_ns, span.moment.end_ns, span.regions[0].age));
+        let after = (60 * SECOND - SECOND / 10, 60 * SECOND + SECOND / 10, 2);
+        assert_eq!(times.collect::<Vec<_>>(), [(0, SECOND / 5, 0), after]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! In which order the files of a run are read, and which of them are of one boot.
 
-use crate::{Error, Header, Item, ReadOptions, Warning, open_with};
+use crate::{Error, Header, Item, ReadOptions, Warning, open_with, printable};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
@@ -80,9 +80,9 @@ fn one_machine(parts: &[Part]) -> Result<(), Error> {
             file: other.path.display().to_string(),
             why: format!(
                 "recorded on {}, but {} on {}: these are no parts of one run",
-                other.header.host,
+                printable(&other.header.host),
                 first.path.display(),
-                first.header.host
+                printable(&first.header.host)
             ),
         });
     }
@@ -100,7 +100,8 @@ fn recorded(command: &[String]) -> String {
     if command.is_empty() {
         return "processes that ran already".to_owned();
     }
-    let whole: String = command.join(" ").chars().filter(|c| !c.is_control()).collect();
+    let whole = command.join(" ");
+    let whole = printable(&whole);
     match whole.char_indices().nth(MOST_SHOWN) {
         Some((end, _)) => format!("`{}...`", whole.get(..end).unwrap_or(&whole)),
         None => format!("`{whole}`"),
@@ -153,4 +154,21 @@ fn notices(parts: &VecDeque<Part>) -> Result<Vec<Warning>, Error> {
         }
     }
     Ok(notices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_files_say_of_themselves_sends_no_escape_sequences() {
+        let part = |host: &str| Part {
+            path: "x.rec".into(),
+            header: Header { host: host.to_owned(), ..Header::default() },
+            boot: 0,
+        };
+        let error = one_machine(&[part("a\u{1b}[2J"), part("b\u{9b}2J\u{202e}")]).unwrap_err().to_string();
+        assert!(error.contains("recorded on b?2J?, but x.rec on a?[2J:"), "{error}");
+        assert_eq!(recorded(&["a\u{1b}[m".to_owned()]), "`a?[m`");
+    }
 }

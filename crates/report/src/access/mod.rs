@@ -19,7 +19,7 @@ use crate::units::{SECOND_NS, counted};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::Item;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use totals::Sum;
 
@@ -218,13 +218,13 @@ impl AccessAnalysis {
         if shared_start >= shared_end {
             return;
         }
-        let weight = (shared_end - shared_start) as f64 / (end - start) as f64;
+        let seconds = (shared_end - shared_start) as f64 / SECOND_NS;
         let wanted = wanted(&self.options);
         match self.options.by {
             Grouping::Target => self.space.by_target(snapshot, wanted, &mut self.mapped),
             Grouping::Object => self.space.by_object(snapshot, wanted, &mut self.mapped),
         }
-        segments::of_snapshot(&self.mapped, weight, |_| true, &mut self.spare);
+        segments::of_snapshot(&self.mapped, seconds, |_| true, &mut self.spare);
         let targets = Vec::new();
         self.held = Snapshot { targets, ..*snapshot };
         self.pile.add(&self.spare, 2 * MAX_SEGMENTS);
@@ -275,12 +275,13 @@ impl AccessAnalysis {
         };
         let mut shown = shown;
         self.options.sort.sort_by(&mut shown, self.options.descending, |(row, _)| row);
+        let mappers = self.mappers();
         for rows in shown.chunk_by(|a, b| a.0.target == b.0.target) {
             let Some(id) = rows.first().map(|(row, _)| TargetId(row.target)) else { continue };
             let object = self.space.object(id);
             report.targets.push(TargetAccess {
                 target: id.0,
-                name: self.group_name(id),
+                name: self.group_name(id, &mappers),
                 object: object.map(|o| o.id.to_string()),
                 totals: self.totals(rows, ceiling_hz),
                 regions: rows.iter().map(|(row, _)| row.clone()).collect(),
@@ -290,16 +291,23 @@ impl AccessAnalysis {
         report
     }
 
-    fn group_name(&self, id: TargetId) -> String {
+    /// How many of the targets of the report map each object; of none where it is not by object.
+    fn mappers(&self) -> HashMap<TargetId, usize> {
+        if self.options.by != Grouping::Object {
+            return HashMap::new();
+        }
+        // Of a moment: those of then; over a stretch of time: all that came by.
+        let then: BTreeSet<TargetId> = self.held.targets.iter().map(|t| t.id).collect();
+        let chosen = wanted(&self.options);
+        self.space.mappers(|t| chosen(t) && (then.is_empty() || then.contains(&t)))
+    }
+
+    fn group_name(&self, id: TargetId, mappers: &HashMap<TargetId, usize>) -> String {
         let target = || self.provenance.target_name(id);
         match (self.space.object(id), self.options.by) {
             (Some(object), _) => {
-                // Of a moment: those of then; over a stretch of time: all that came by.
-                let then: BTreeSet<TargetId> = self.held.targets.iter().map(|t| t.id).collect();
-                let chosen = wanted(&self.options);
-                let counts = |t: TargetId| chosen(t) && (then.is_empty() || then.contains(&t));
-                let mappers = self.space.mappers(id, counts);
-                format!("{}, mapped by {}", object.title(), counted(mappers as u64, "target"))
+                let mappers = mappers.get(&id).map_or(0, |n| *n as u64);
+                format!("{}, mapped by {}", object.title(), counted(mappers, "target"))
             }
             (None, Grouping::Object) => format!("{}: memory of its own", target()),
             (None, Grouping::Target) => target(),

@@ -202,6 +202,24 @@ fn a_shared_segment_appears_once_and_counts_once() {
 }
 
 #[test]
+fn very_many_objects_are_looked_through_once() {
+    // Those who map it looked for anew for each object would take minutes.
+    const MANY: u64 = 60_000;
+    let options = AccessOptions { by: Grouping::Object, ..AccessOptions::default() };
+    let mut analysis = AccessAnalysis::new(options);
+    for target in [1, 2] {
+        let maps = (1..=MANY).map(|i| mapping(i << 13, (i << 13) + 4096, "r--p", "/d/f", i, 0));
+        analysis.note(&mappings(target, maps.collect()));
+    }
+    let mut both = snapshot(0, 1, vec![region(0, (MANY + 1) << 13, 2)]);
+    both.targets.push(TargetSnapshot::new(TargetId(2), both.targets[0].regions.clone()));
+    analysis.snapshot(&both);
+    let report = analysis.finish();
+    assert_eq!(report.targets.len() as u64, MANY);
+    assert!(report.targets.iter().all(|object| object.name.ends_with("mapped by 2 targets")));
+}
+
+#[test]
 fn the_end_is_that_of_the_targets() {
     let mut list = stairs(0, 10);
     let end = list.len() as u64;

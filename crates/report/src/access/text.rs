@@ -1,7 +1,7 @@
 //! The access report as a table.
 
 use super::{AccessReport, Totals};
-use crate::names::shortened;
+use crate::columns::shortened;
 use crate::space::UNKNOWN_MAPPING;
 use crate::units::{
     counted, format_address, format_rate, format_seconds, format_share, format_size, format_time,

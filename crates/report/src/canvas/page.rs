@@ -4,7 +4,7 @@
 //! and stands whole among the notes.
 
 use super::{Canvas, TextSize, TextStyle};
-use crate::names::{elided, wrapped};
+use crate::columns::{elided, wrapped};
 use crate::provenance::Provenance;
 
 /// Free space at the left and right edge, pixels.

@@ -6,6 +6,7 @@
 //! improbable as noise *and* as large as asked for *and* not explained by memory that is unknown in one recording
 //! and known in the other.
 
+mod areas;
 mod matching;
 mod profile;
 mod statistics;

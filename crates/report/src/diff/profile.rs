@@ -1,15 +1,15 @@
 //! One recording, as it is compared: what each stretch of memory did in each block of time.
 
+use super::areas::{Area, Areas, Closed, Known, MAX_AREAS, OTHERS};
 use crate::Accumulate;
-use crate::names::{printable, short_name};
+use crate::names::printable;
 use crate::provenance::Provenance;
 use crate::rate::{BP, RateScale, interval_ns};
 use crate::space::Space;
-use crate::space::UNKNOWN_MAPPING;
 use crate::units::SECOND_NS;
-use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId};
-use isotherm_record::{Item, Mappings};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
+use isotherm_record::{Item, Mappings, ObjectId};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Slots of time at most; when there are more, two become one.
 const MAX_SLOTS: usize = 128;
@@ -30,8 +30,8 @@ const MORE_UNKNOWN: f64 = 0.02;
 /// Blocks at most.
 const MAX_BLOCKS: usize = 16;
 
-/// Areas kept apart at most; more are put together.
-const MAX_AREAS: usize = 4096;
+/// Targets that ended and are still kept apart.
+const MAX_ENDED: usize = 256;
 
 /// Anonymous memory below this size is put together, bytes.
 const SMALL: u64 = 256 << 10;
@@ -57,20 +57,6 @@ impl Sums {
         let by = |x: f64| if seconds > 0.0 { x / seconds } else { 0.0 };
         Self { ws: by(self.ws), heat: by(self.heat), seen: by(self.seen), unknown: by(self.unknown) }
     }
-}
-
-/// Memory that is compared as one.
-#[derive(Clone, Debug, Default)]
-struct Area {
-    /// `None`: a file or shared memory, which is no target's.
-    target: Option<u64>,
-    name: String,
-    /// Anonymous, and where.
-    anonymous: Option<AddrRange>,
-    size: u64,
-    slots: Vec<Sums>,
-    /// It turned out to be part of another.
-    part_of: Option<usize>,
 }
 
 /// Memory of a program that is compared as one.
@@ -101,21 +87,25 @@ pub(super) struct RunProfile {
     pub areas: Vec<AreaProfile>,
 }
 
-/// Collects a recording to be compared, in memory that does not grow with its length.
+/// Collects a recording to be compared, in memory that does not grow with its length, nor with targets that ended.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     targets: Vec<TargetId>,
     provenance: Provenance,
     space: Space,
     mapped: Snapshot,
-    layouts: BTreeMap<u64, Vec<(AddrRange, usize)>>,
-    areas: Vec<Area>,
-    named: HashMap<(u64, String), usize>,
-    /// The anonymous areas of each target that are no part of another, by start. No two of them touch.
-    runs: HashMap<u64, BTreeMap<u64, usize>>,
-    objects: HashMap<u64, usize>,
-    programs: BTreeMap<u64, String>,
-    seen_targets: BTreeSet<u64>,
+    areas: Areas,
+    known: BTreeMap<u64, Known>,
+    /// Those that ended, the oldest first: one that leaves a control group may come back.
+    ended: VecDeque<u64>,
+    closed: Closed,
+    /// Of those that ended, so many are kept apart.
+    remembered: usize,
+    objects: HashMap<ObjectId, usize>,
+    /// What is known of the objects beyond the most that are kept apart.
+    other_objects: Option<usize>,
+    /// Objects when those that nobody maps any more were forgotten the last time.
+    objects_left: usize,
     /// Seconds observed in each slot.
     seconds: Vec<f64>,
     slot_s: f64,
@@ -126,7 +116,20 @@ pub struct Profile {
 impl Profile {
     /// Of these targets; of all where the list is empty.
     pub fn new(targets: Vec<TargetId>) -> Self {
-        Self { targets, slot_s: SLOT_S, ..Self::default() }
+        Self { targets, slot_s: SLOT_S, remembered: MAX_ENDED, ..Self::default() }
+    }
+
+    /// Another number of targets that ended is kept apart.
+    #[cfg(test)]
+    pub(super) fn remembering(self, remembered: usize) -> Self {
+        Self { remembered, ..self }
+    }
+
+    /// What takes memory: areas, targets, programs of those that ended, objects.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> [usize; 4] {
+        let objects = self.objects.len().max(self.space.nr_objects());
+        [self.areas.len(), self.known.len(), self.closed.len(), objects]
     }
 
     /// For a recording that was cut: in what way, a clause.
@@ -140,115 +143,38 @@ impl Profile {
     }
 
     fn take_mappings(&mut self, mappings: &Mappings) {
-        let mut maps: Vec<_> = mappings.maps.iter().filter(|m| m.start < m.end).collect();
-        maps.sort_by_key(|m| m.start);
-        let mut layout: Vec<(AddrRange, usize)> = Vec::new();
-        let mut sizes: HashMap<usize, u64> = HashMap::new();
-        let mut run: Option<AddrRange> = None;
-        let mut runs: Vec<AddrRange> = Vec::new();
-        for map in maps {
-            let floor = layout.last().map_or(0, |l| l.0.end).max(run.map_or(0, |r| r.end));
-            let range = AddrRange::new(map.start.max(floor), map.end);
-            if range.is_empty() {
-                continue;
-            }
-            if map.name.is_empty() {
-                match &mut run {
-                    Some(last) if last.end == range.start => last.end = range.end,
-                    _ => runs.extend(run.replace(range)),
-                }
-                continue;
-            }
-            let area = self.named(mappings.target, short_name(map).into_owned());
-            *sizes.entry(area).or_default() += range.size();
-            layout.push((range, area));
-        }
-        runs.extend(run);
-        for range in runs {
-            let area = self.anonymous(mappings.target, range);
-            layout.push((range, area));
-        }
-        layout.sort_by_key(|(range, _)| range.start);
-        for (area, size) in sizes {
-            self.areas[area].size = self.areas[area].size.max(size);
-        }
-        self.layouts.insert(mappings.target, layout);
+        self.ended.retain(|id| *id != mappings.target);
+        let known = self.known.entry(mappings.target).or_default();
+        known.take_mappings(mappings, &mut self.areas);
+        self.space.forget_unmapped(&mut self.objects_left);
     }
 
-    fn named(&mut self, target: u64, name: String) -> usize {
-        if let Some(at) = self.named.get(&(target, name.clone())) {
-            return *at;
+    /// A target has ended: of those that did so long ago only what they add up to is kept.
+    fn end(&mut self, target: u64) {
+        if !self.known.contains_key(&target) || self.ended.contains(&target) {
+            return;
         }
-        let name = if self.areas.len() < MAX_AREAS { name } else { "others".to_owned() };
-        if let Some(at) = self.named.get(&(target, name.clone())) {
-            return *at;
+        self.ended.push_back(target);
+        if self.ended.len() > self.remembered
+            && let Some(known) = self.ended.pop_front().and_then(|oldest| self.known.remove(&oldest))
+        {
+            self.closed.add(known, &mut self.areas);
         }
-        self.areas.push(Area { target: Some(target), name: name.clone(), ..Area::default() });
-        self.named.insert((target, name), self.areas.len() - 1);
-        self.areas.len() - 1
-    }
-
-    /// The area of a run of anonymous memory: what overlaps it or touches it was the same before.
-    fn anonymous(&mut self, target: u64, range: AddrRange) -> usize {
-        let mut found: Option<usize> = None;
-        let runs = self.runs.entry(target).or_default();
-        // They do not touch each other, so what touches the range are the last that start in it or below.
-        let near: Vec<(u64, usize)> = runs
-            .range(..=range.end)
-            .rev()
-            .map(|(start, at)| (*start, *at))
-            .take_while(|(_, at)| self.areas[*at].anonymous.is_some_and(|a| range.start <= a.end))
-            .collect();
-        for (start, _) in &near {
-            runs.remove(start);
-        }
-        for (_, at) in near.into_iter().rev() {
-            let Some(first) = found else {
-                found = Some(at);
-                continue;
-            };
-            let other = std::mem::take(&mut self.areas[at].slots);
-            self.areas[at].part_of = Some(first);
-            let hull = self.areas[at].anonymous;
-            let area = &mut self.areas[first];
-            area.size += hull.map_or(0, |h| h.size());
-            area.slots.resize(area.slots.len().max(other.len()), Sums::default());
-            area.slots.iter_mut().zip(&other).for_each(|(slot, more)| slot.add(more));
-            if let (Some(mine), Some(hull)) = (&mut area.anonymous, hull) {
-                *mine = AddrRange::new(mine.start.min(hull.start), mine.end.max(hull.end));
-            }
-        }
-        let at = match found {
-            Some(at) => at,
-            None if self.areas.len() < MAX_AREAS => {
-                let name = "anon".to_owned();
-                self.areas.push(Area {
-                    target: Some(target),
-                    name,
-                    anonymous: Some(range),
-                    ..Area::default()
-                });
-                self.areas.len() - 1
-            }
-            None => return self.named(target, "anon, others".to_owned()),
-        };
-        let area = &mut self.areas[at];
-        area.size = area.size.max(range.size());
-        if let Some(mine) = &mut area.anonymous {
-            *mine = AddrRange::new(mine.start.min(range.start), mine.end.max(range.end));
-            self.runs.entry(target).or_default().insert(mine.start, at);
-        }
-        at
     }
 
     fn object(&mut self, id: TargetId) -> usize {
-        if let Some(at) = self.objects.get(&id.0) {
+        let object = self.space.object(id);
+        if let Some(at) = object.and_then(|o| self.objects.get(&o.id)).or(self.other_objects.as_ref()) {
             return *at;
         }
-        let name = self.space.object(id).map_or_else(|| "?".to_owned(), |o| o.name.clone());
-        self.areas.push(Area { target: None, name, ..Area::default() });
-        self.objects.insert(id.0, self.areas.len() - 1);
-        self.areas.len() - 1
+        let Some(object) = object.filter(|_| self.objects.len() < MAX_AREAS) else {
+            let at = self.areas.add(Area::called(OTHERS));
+            self.other_objects = Some(at);
+            return at;
+        };
+        let at = self.areas.add(Area::called(&object.name));
+        self.objects.insert(object.id, at);
+        at
     }
 
     fn slot(&mut self, at_s: f64) -> usize {
@@ -260,14 +186,7 @@ impl Profile {
             }
             self.slot_s *= 2.0;
             self.seconds = self.seconds.chunks(2).map(|pair| pair.iter().sum()).collect();
-            for area in &mut self.areas {
-                let halved = area.slots.chunks(2).map(|pair| {
-                    let mut sum = Sums::default();
-                    pair.iter().for_each(|slot| sum.add(slot));
-                    sum
-                });
-                area.slots = halved.collect();
-            }
+            self.areas.halve();
         }
     }
 
@@ -310,55 +229,22 @@ impl Profile {
                 let area = self.object(target.id);
                 let end = target.regions.last().map_or(0, |r| r.range.end);
                 let first = target.regions.first().map_or(end, |r| r.range.start);
-                self.areas[area].size = self.areas[area].size.max(end - first);
+                self.areas.reaches(area, end - first);
                 for region in &target.regions {
-                    self.add(area, slot, &figures(region), region.range.size() as f64 * seconds);
+                    self.areas.add_to(area, slot, &figures(region), region.range.size() as f64 * seconds);
                 }
                 continue;
             }
-            self.seen_targets.insert(target.id.0);
-            let layout = self.layouts.remove(&target.id.0).unwrap_or_default();
+            let known = self.known.entry(target.id.0).or_default();
+            known.seen = true;
             for region in &target.regions {
                 let each = figures(region);
-                let mut at = region.range.start;
-                let first = layout.partition_point(|(range, _)| range.end <= at);
-                for (range, area) in &layout[first..] {
-                    if range.start >= region.range.end {
-                        break;
-                    }
-                    let inside = range.intersection(AddrRange::new(at, region.range.end));
-                    if at < inside.start {
-                        let rest = self.named(target.id.0, UNKNOWN_MAPPING.to_owned());
-                        self.add(rest, slot, &each, (inside.start - at) as f64 * seconds);
-                    }
-                    self.add(*area, slot, &each, inside.size() as f64 * seconds);
-                    at = inside.end;
-                }
-                if at < region.range.end {
-                    let rest = self.named(target.id.0, UNKNOWN_MAPPING.to_owned());
-                    self.add(rest, slot, &each, (region.range.end - at) as f64 * seconds);
-                }
+                known.share_out(region.range, &mut self.areas, |areas, area, bytes| {
+                    areas.add_to(area, slot, &each, bytes as f64 * seconds);
+                });
             }
-            self.layouts.insert(target.id.0, layout);
         }
         self.mapped = mapped;
-    }
-
-    fn add(&mut self, mut area: usize, slot: usize, each: &Sums, by: f64) {
-        while let Some(whole) = self.areas[area].part_of {
-            // The way is halved each time it is gone.
-            if let Some(next) = self.areas[whole].part_of {
-                self.areas[area].part_of = Some(next);
-            }
-            area = whole;
-        }
-        let slots = &mut self.areas[area].slots;
-        if slots.len() <= slot {
-            slots.resize(slot + 1, Sums::default());
-        }
-        let sums =
-            Sums { ws: each.ws * by, heat: each.heat * by, seen: each.seen * by, unknown: each.unknown * by };
-        slots[slot].add(&sums);
     }
 
     /// The recording in blocks, without the first `settle_s` seconds of it, or the first fifth where it is short. Time in
@@ -367,22 +253,25 @@ impl Profile {
         let Blocks { of_slot, seconds: blocks_s, settled_s } = Blocks::new(&self.seconds, settle_s);
         let nr = blocks_s.len();
         let mut pooled: BTreeMap<(String, u8, String, u64), AreaProfile> = BTreeMap::new();
-        let alone = self.seen_targets.len() == 1;
-        let mut of_program: HashMap<&str, usize> = HashMap::new();
-        for target in &self.seen_targets {
-            *of_program.entry(self.programs.get(target).map_or("", String::as_str)).or_default() += 1;
+        let (mut seen, mut of_program) = (0, self.closed.processes());
+        for known in self.known.values().filter(|known| known.seen) {
+            *of_program.entry(&known.program).or_default() += 1;
         }
-        for area in self.areas.iter().filter(|a| a.part_of.is_none()) {
-            let name = area.target.and_then(|t| self.programs.get(&t)).map_or("", String::as_str);
+        of_program.values().for_each(|processes| seen += processes);
+        let alone = seen == 1;
+        let objects = self.objects.values().chain(&self.other_objects).map(|at| (None, *at));
+        let targets = self.known.values().flat_map(Known::areas).chain(self.closed.areas());
+        for (name, at) in objects.chain(targets.map(|(name, at)| (Some(name), at))) {
+            let Some(area) = self.areas.get(at) else { continue };
             // Of several processes of one program nobody knows which is which.
-            let one = of_program.get(name) == Some(&1);
-            let program = if area.target.is_none() || alone { String::new() } else { name.to_owned() };
+            let one = name.is_some_and(|name| of_program.get(name) == Some(&1));
+            let program = name.filter(|_| !alone).unwrap_or_default().to_owned();
             let place = area.anonymous.filter(|_| one && area.size >= SMALL).map(|a| a.start);
-            let rank = u8::from(area.target.is_some());
+            let rank = u8::from(name.is_some());
             let key = (program.clone(), rank, area.name.clone(), place.unwrap_or(0));
             let profile = pooled.entry(key).or_insert_with(|| AreaProfile {
                 program,
-                object: area.target.is_none(),
+                object: name.is_none(),
                 name: match (area.anonymous, one && area.size < SMALL) {
                     (Some(_), true) => "anon, small".to_owned(),
                     _ => area.name.clone(),
@@ -492,9 +381,11 @@ impl Accumulate for Profile {
         self.space.note(item);
         match item {
             Item::Target(info) => {
-                self.programs.insert(info.id, printable(&info.comm).into_owned());
+                self.ended.retain(|id| *id != info.id);
+                self.known.entry(info.id).or_default().program = printable(&info.comm).into_owned();
             }
             Item::Mappings(mappings) => self.take_mappings(mappings),
+            Item::TargetEnd(end) => self.end(end.target),
             _ => {}
         }
     }

@@ -1,5 +1,7 @@
 //! What differs, and what only seems to.
 
+mod lives;
+
 use super::*;
 use crate::Accumulate;
 use crate::synthetic::{MIB, mapping, mappings, region, snapshot, unknown};

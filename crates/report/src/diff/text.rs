@@ -1,7 +1,7 @@
 //! The comparison as a table.
 
 use super::{Compared, DiffReport, DiffRow, MISSED, Outcome};
-use crate::names::{shortened, wrapped};
+use crate::columns::{self, padded, shortened, wrapped};
 use crate::units::{counted, format_share, format_size, format_time, significant};
 use std::io::{self, Write};
 
@@ -19,7 +19,7 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
             let head = one.provenance.head_within(width - 3);
             let head = head.first().map_or("", String::as_str);
             let line = format!("{side}: {}: {head}", one.file);
-            if line.chars().count() <= width {
+            if columns::width(&line) <= width {
                 writeln!(out, "{line}")?;
             } else {
                 // A path stays whole: it is there to be copied.
@@ -106,7 +106,7 @@ fn line(row: &DiffRow, title: &str, (name, width): (usize, usize), out: &mut imp
     let figures = format!("{:>11} {:>11} {change:>9}", size(ws.a), size(ws.b));
     match name {
         0 => writeln!(out, "{}\n  {figures}", shortened(title, width))?,
-        _ => writeln!(out, "{:name$} {figures}", shortened(title, name))?,
+        _ => writeln!(out, "{} {figures}", padded(&shortened(title, name), name))?,
     }
     say(&verdict, width, 4, out)
 }

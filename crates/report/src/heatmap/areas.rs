@@ -185,13 +185,14 @@ pub(super) fn choose(
             inside.filter_map(|s| s.first()).map(|s| area(s.target, *range, name(s.target))).collect()
         }
         AreaChoice::Object(part) => {
+            let mappers = space.mappers(&wanted);
             let found = targets.iter().filter_map(|segments| {
                 let (first, last) = (segments.first()?, segments.last()?);
                 let object = space.object(first.target).filter(|o| o.is_called(part))?;
                 let range = AddrRange::new(first.range.start, last.range.end);
-                let mappers = match space.mappers(first.target, &wanted) {
-                    0 => String::new(),
-                    n => format!(", mapped by {}", counted(n as u64, "target")),
+                let mappers = match mappers.get(&first.target) {
+                    None => String::new(),
+                    Some(n) => format!(", mapped by {}", counted(*n as u64, "target")),
                 };
                 Some(area(first.target, range, object.title() + &mappers))
             });

@@ -5,7 +5,7 @@ use crate::canvas::{
     Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, MARGIN, Page, Rect, Svg, TextSize, TextStyle, VOID,
 };
 use crate::colour;
-use crate::names::shortened;
+use crate::columns::shortened;
 use crate::units::{format_address, format_rate, format_size_tick};
 use std::io::{self, Write};
 

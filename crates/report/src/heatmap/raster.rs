@@ -311,10 +311,10 @@ fn finish(
     }
 }
 
-impl Accumulate for Raster {
-    fn snapshot(&mut self, snapshot: &Snapshot) {
-        self.provenance.snapshot(snapshot);
-        let (start, end) = interval_ns(snapshot);
+impl Raster {
+    /// Draws a snapshot that stands for the time from `start` to `end`, ns: several of the same regions, put together.
+    pub fn standing(&mut self, snapshot: &Snapshot, (start, end): (u64, u64)) {
+        self.provenance.standing(snapshot, (start, end));
         let hz_per_bp = RateScale::of(snapshot).hz_per_bp();
         let Self { space, targets, time, grids, shown, .. } = self;
         shown.each(
@@ -328,6 +328,12 @@ impl Accumulate for Raster {
                 });
             },
         );
+    }
+}
+
+impl Accumulate for Raster {
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        self.standing(snapshot, interval_ns(snapshot));
     }
 
     fn note(&mut self, item: &Item) {

@@ -12,6 +12,7 @@ use crate::provenance::Provenance;
 use crate::rate::interval_ns;
 use crate::segments::{self, Segment};
 use crate::space::{Space, is_object};
+use crate::units::SECOND_NS;
 use isotherm_damon::{Snapshot, TargetId};
 use isotherm_record::Item;
 
@@ -219,9 +220,10 @@ impl Survey {
     }
 }
 
-impl Accumulate for Survey {
-    fn snapshot(&mut self, snapshot: &Snapshot) {
-        self.provenance.snapshot(snapshot);
+impl Survey {
+    /// Takes a snapshot that stands for the time from `start` to `end`, ns: several of the same regions, put together.
+    pub fn standing(&mut self, snapshot: &Snapshot, (start, end): (u64, u64)) {
+        self.provenance.standing(snapshot, (start, end));
         if !self.options.every_snapshot {
             if self.skipped + 1 < self.stride {
                 self.skipped += 1;
@@ -234,7 +236,6 @@ impl Accumulate for Survey {
                 self.stride *= 2;
             }
         }
-        let (start, end) = interval_ns(snapshot);
         let options = &self.options;
         let wanted = |id| options.targets.is_empty() || options.targets.contains(&id);
         let weight = if options.every_snapshot { 1.0 } else { self.stride as f64 };
@@ -247,8 +248,15 @@ impl Accumulate for Survey {
         }
         self.targets = self.targets.max(self.mapped.targets.len());
         let shown = |id| is_object(id) == options.by_object;
-        segments::of_snapshot(&self.mapped, weight, shown, &mut self.spare.0);
+        let seconds = end.saturating_sub(start) as f64 / SECOND_NS * weight;
+        segments::of_snapshot(&self.mapped, seconds, shown, &mut self.spare.0);
         self.place(start, end);
+    }
+}
+
+impl Accumulate for Survey {
+    fn snapshot(&mut self, snapshot: &Snapshot) {
+        self.standing(snapshot, interval_ns(snapshot));
     }
 
     fn note(&mut self, item: &Item) {

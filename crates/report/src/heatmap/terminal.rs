@@ -5,7 +5,7 @@
 
 use super::{Area, GridSpec, Heatmap, Level, Panel, Scale, Tick};
 use crate::colour::{self, Colour, ColourMode};
-use crate::names::shortened;
+use crate::columns::{self, shortened};
 use crate::units::{format_rate, format_share, format_size};
 use std::io::{self, Write};
 
@@ -120,7 +120,7 @@ pub(super) fn title(map: &Heatmap, panel: &Panel, width: usize) -> String {
     };
     let choices =
         [figures(&[Some(&size), Some(&row), share.as_ref()]), figures(&[Some(&size), share.as_ref()]), size];
-    let fits = |figures: &&String| title.chars().count() + 2 + figures.chars().count() <= width;
+    let fits = |figures: &&String| columns::width(&title) + 2 + columns::width(figures) <= width;
     match choices.iter().find(fits) {
         Some(figures) => format!("{title}: {figures}"),
         None => shortened(&title, width),

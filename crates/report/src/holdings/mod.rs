@@ -23,9 +23,8 @@
 //!
 //! What ended is no part of the totals. Its figures are those of its last snapshot. What ended after the last snapshot
 //! counts as running: how things stood then is what is reported. Memory keeps its history as long as its addresses belong
-//! to the same object, or to none. A gap of more than [`GAP_S`] between snapshots ends all knowledge of what was idle. So does
-//! one inside a snapshot that took so much longer than its sampling intervals: the recorder was stopped, or the machine was
-//! suspended. Such a snapshot stands for the aggregation interval before its end.
+//! to the same object, or to none. A gap of more than [`GAP_S`] between snapshots, or inside one ([`interval_ns`]), ends all
+//! knowledge of what was idle.
 
 mod figures;
 mod history;
@@ -47,7 +46,7 @@ pub use text::{short_size, write_csv, write_table, write_text};
 
 use crate::Accumulate;
 use crate::names::short_name;
-use crate::rate::{BP, RateScale, interval_ns};
+use crate::rate::{BP, GAP_S, RateScale, interval_ns};
 use crate::space::Space;
 use crate::units::SECOND_NS;
 use isotherm_damon::{AddrRange, Snapshot, TargetId, TargetSnapshot};
@@ -57,10 +56,6 @@ use objects::Scale;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stock::{Found, LastStock};
-
-/// Snapshots further apart than this, seconds, leave a time in which nothing is known. A guess: more than a late
-/// aggregation, less than the shortest time after which anything is called cold.
-pub const GAP_S: f64 = 2.0;
 
 /// Over how many seconds memory is hot on the mean. A guess: long enough that neither a pause of the program nor the first
 /// second, in which rates are guessed from few looks, decides; shorter than the time after which anything is cold.
@@ -151,10 +146,9 @@ impl Holdings {
             imported: self.scale.imported,
         };
         self.now = self.now.max(end);
-        let observed = if end - start - self.scale.aggr_s > GAP_S { end - self.scale.aggr_s } else { start };
         for target in &snapshot.targets {
             if self.wanted(target.id) {
-                self.take_target(target, snapshot.max_nr_accesses, rates, (observed, end));
+                self.take_target(target, snapshot.max_nr_accesses, rates, (start, end));
             }
         }
     }

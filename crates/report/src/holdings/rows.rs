@@ -152,7 +152,7 @@ impl Holdings {
                     let row = MappingHoldings {
                         target: id.0,
                         pid: info.map_or(0, |i| i.pid),
-                        process: info.map_or_else(String::new, |i| i.comm.clone()),
+                        process: info.map_or_else(String::new, |i| printable(&i.comm).into_owned()),
                         name: name.map_or_else(|| UNKNOWN_MAPPING.to_owned(), |n| (*n.name).to_owned()),
                         path: printable(path).into_owned(),
                         start: piece.start,

@@ -1,8 +1,10 @@
 //! The report on holdings as a table, and as comma-separated values.
 
 use super::{By, COLD_NAMES, Figures, HOT_S, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
-use crate::names::shortened;
+use crate::columns::{self, padded, shortened};
+use crate::names::printable;
 use crate::units::{counted, format_address, format_seconds, format_size, format_time};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// Columns from which on sizes are written in full.
@@ -42,7 +44,7 @@ pub fn write_table(report: &HoldingsReport, width: usize, out: &mut impl Write) 
     }
     let at = format_seconds(report.time_ns.saturating_sub(report.origin_ns));
     let name = format!("total at {at} s");
-    let fits = name.chars().count() <= table.name;
+    let fits = columns::width(&name) <= table.name;
     let name = if fits { name } else { "total".to_owned() };
     table.line(&Line { name, figures: Some(report.totals), ..Line::default() }, out)?;
     for remark in remarks(report, &lines) {
@@ -225,7 +227,7 @@ impl Table {
         }
         let figures = taken(&columns);
         let longest =
-            |of: fn(&Line) -> &String| lines.iter().map(|l| of(l).chars().count()).max().unwrap_or(0);
+            |of: fn(&Line) -> &String| lines.iter().map(|l| columns::width(of(l))).max().unwrap_or(0);
         let place = longest(|l| &l.place);
         // Where it begins is of less use than its name.
         let place = if place > 0 && figures + 24 + 2 + place <= width { place + 2 } else { 0 };
@@ -269,7 +271,7 @@ impl Table {
     }
 
     fn line(&self, line: &Line, out: &mut impl Write) -> io::Result<()> {
-        let mut text = format!("{:w$}", shortened(&line.name, self.name), w = self.name);
+        let mut text = padded(&shortened(&line.name, self.name), self.name);
         if let Some(f) = &line.figures {
             let size = |bytes: u64| if self.wide { format_size(bytes) } else { short_size(bytes) };
             let known =
@@ -341,7 +343,9 @@ pub fn short_size(bytes: u64) -> String {
 }
 
 /// Writes comma-separated values (RFC 4180): a header, a line a process, mapping and object, and one of the total. Bytes
-/// are whole numbers; what is not known is empty. The columns of figures have the names that they have in JSON.
+/// are whole numbers; what is not known is empty. The columns of figures have the names that they have in JSON. The last column,
+/// `id`, is of objects: their device and inode, which tell two of one name apart. A name that a spreadsheet would take for a
+/// formula has a `'` before it.
 ///
 /// # Errors
 /// Those of `out`.
@@ -354,7 +358,7 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
     for name in COLD_NAMES {
         write!(out, ",{name}")?;
     }
-    writeln!(out, ",unknown")?;
+    writeln!(out, ",unknown,id")?;
     let process = |p: &ProcessHoldings, kind: &str| Row {
         kind: kind.to_owned(),
         target: Some(p.target),
@@ -381,8 +385,13 @@ pub fn write_csv(report: &HoldingsReport, out: &mut impl Write) -> io::Result<()
         mapping_row(m, row).write(&m.figures, out)?;
     }
     for o in &report.objects {
-        let row =
-            Row { kind: "object".to_owned(), name: o.name.clone(), path: o.path.clone(), ..Row::default() };
+        let row = Row {
+            kind: "object".to_owned(),
+            name: o.name.clone(),
+            path: o.path.clone(),
+            id: o.id.clone(),
+            ..Row::default()
+        };
         row.write(&o.figures, out)?;
     }
     Row { kind: "total".to_owned(), ..Row::default() }.write(&report.totals, out)
@@ -403,6 +412,7 @@ struct Row {
     path: String,
     range: Option<(u64, u64)>,
     ended: String,
+    id: String,
 }
 
 impl Row {
@@ -414,12 +424,12 @@ impl Row {
             self.kind.clone(),
             or_empty(self.target),
             or_empty(self.pid),
-            quoted(&self.process),
-            quoted(&self.name),
-            quoted(&self.path),
+            text_cell(&self.process),
+            text_cell(&self.name),
+            text_cell(&self.path),
             or_empty(self.range.map(|r| format_address(r.0))),
             or_empty(self.range.map(|r| format_address(r.1))),
-            quoted(&self.ended),
+            text_cell(&self.ended),
             f.mapped.to_string(),
             or_empty(f.resident),
         ];
@@ -427,15 +437,20 @@ impl Row {
         cells.push(or_empty(f.known_hot()));
         cells.extend(f.cold().map(or_empty));
         cells.push(or_empty(f.unknown));
+        cells.push(self.id.clone());
         writeln!(out, "{}", cells.join(","))
     }
 }
 
-fn quoted(text: &str) -> String {
+/// A name as a cell: nothing in it ends the cell or the line, disturbs a terminal, or is a formula to a spreadsheet.
+fn text_cell(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let text = printable(text);
+    let text = if formula { Cow::Owned(format!("'{text}")) } else { text };
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {
-        text.to_owned()
+        text.into_owned()
     }
 }
 
@@ -464,7 +479,23 @@ mod tests {
 
     #[test]
     fn what_would_break_a_line_is_quoted() {
-        assert_eq!(quoted("a,b \"c\""), "\"a,b \"\"c\"\"\"");
-        assert_eq!(quoted("libc.so.6"), "libc.so.6");
+        assert_eq!(text_cell("a,b \"c\""), "\"a,b \"\"c\"\"\"");
+        assert_eq!(text_cell("libc.so.6"), "libc.so.6");
+        assert_eq!(text_cell("a\u{1b}[2J\n"), "a?[2J?");
+    }
+
+    #[test]
+    fn no_name_is_a_formula() {
+        assert_eq!(text_cell("=cmd|calc,\"q\""), "\"'=cmd|calc,\"\"q\"\"\"");
+        for (name, cell) in [
+            ("-bash", "'-bash"),
+            ("+1", "'+1"),
+            ("@x", "'@x"),
+            ("\t=1", "'?=1"),
+            ("\r=1", "'?=1"),
+            ("a=1", "a=1"),
+        ] {
+            assert_eq!(text_cell(name), cell);
+        }
     }
 }

@@ -19,9 +19,9 @@ mod tests;
 pub use grid::Canvas;
 pub use page::SIGNATURE;
 
+use crate::columns::elided;
 use crate::heatmap::Scale;
 use crate::holdings::Holdings;
-use crate::names::elided;
 use crate::provenance::Provenance;
 use crate::trend::TrendReport;
 use crate::units::{format_share, format_size};
@@ -94,8 +94,7 @@ pub fn write(mut canvas: Canvas, contents: &Contents, out: &mut impl Write) -> R
     let mut blocks = Blocks::default();
     let mut model = Model::new(&canvas, contents, (highest_hz, scale), &heights(&canvas.grids), &mut blocks)?;
     // Markup, words and all but the tiles. A tile's place in the page takes some twenty characters besides its bytes.
-    let fixed =
-        page::frame_len() + blocks.len() + serde_json::to_string(&model).map_err(io::Error::from)?.len();
+    let fixed = page::frame_len() + blocks.len() + crate::json::to_string(&model)?.len();
     let fixed = fixed + words.head.iter().chain(&words.foot).map(|l| 2 * l.len()).sum::<usize>() + 1024;
     let most = usize::try_from(contents.max_bytes).unwrap_or(usize::MAX);
     if !pyramid::fit(&mut pyramids, most.saturating_sub(fixed)) {

@@ -7,6 +7,7 @@
 
 use super::pyramid::base64_len;
 use crate::canvas::base64;
+use isotherm_record::disturbs;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::io::{self, Write};
@@ -112,10 +113,10 @@ fn policy() -> String {
 
 /// JSON that can stand in a script element: HTML ends that at `</script`, and enters a state of its own at `<!--`.
 fn json(model: &impl Serialize) -> io::Result<String> {
-    Ok(serde_json::to_string(model)?.replace('<', "\\u003c"))
+    Ok(crate::json::to_string(model)?.replace('<', "\\u003c"))
 }
 
-/// `text` as HTML character data or in a quoted attribute; control characters become `?`.
+/// `text` as HTML character data or in a quoted attribute; what would disturb a terminal becomes `?`.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -125,7 +126,7 @@ pub(super) fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.push('?'),
+            c if disturbs(c) => out.push('?'),
             c => out.push(c),
         }
     }

@@ -72,6 +72,16 @@ fn decoded(level: &pyramid::Level) -> Vec<Vec<[u8; 3]>> {
     cells
 }
 
+#[test]
+fn what_stood_still_was_not_observed() {
+    let regions = || vec![region(0, MIB, 20)];
+    let stopped = Snapshot { end_ns: 600 * AGGR_NS, ..snapshot(1, 1, regions()) };
+    let list = [snapshot(0, 1, regions()), stopped, snapshot(600, 1, regions())];
+    let canvas = drawn(vec![area(0, MIB)], (0, 601 * AGGR_NS), &list);
+    let seen: f32 = canvas.grids[0].sums.iter().map(|sum| sum.seen).sum();
+    assert!(near(seen, 0.3 * MIB as f64), "{seen}");
+}
+
 proptest! {
     #[test]
     fn every_cell_has_the_heat_of_its_addresses_and_time(list in any_snapshots(), start in 0u64..300) {

@@ -176,7 +176,7 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::interval_ns;
+    use crate::rate::recorded_ns;
     use isotherm_damon::{AddrRange, Snapshot};
     use proptest::prelude::*;
 
@@ -236,7 +236,7 @@ mod tests {
                     targets: Vec::new(),
                 };
                 let scale = RateScale::of(&snapshot);
-                let (from, to) = interval_ns(&snapshot);
+                let (from, to) = recorded_ns(&snapshot);
                 let (from, to) = (from as f64 / 1e9, to as f64 / 1e9);
                 lines.begin(from, to, snapshot.max_nr_accesses, scale);
                 for id in [7, u64::MAX] {

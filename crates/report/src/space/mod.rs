@@ -21,6 +21,7 @@ use isotherm_damon::{AddrRange, PAGE_SIZE, RegionSnapshot, Snapshot, TargetId, T
 use isotherm_record::{Item, Mapping, Mappings, ObjectId};
 pub(crate) use shared::Multiset;
 use shared::Share;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Ended targets of which the mappings are still remembered.
@@ -181,21 +182,30 @@ impl Space {
         self.objects.get(&index)
     }
 
-    /// How many of the targets wanted map the object of this id, as far as their mappings are remembered.
-    pub fn mappers(&self, id: TargetId, wanted: impl Fn(TargetId) -> bool) -> usize {
-        let maps = |layout: &&Layout| {
-            layout.pieces.iter().any(|p| p.object.is_some_and(|(at, _)| at as u64 | OBJECT == id.0))
-        };
-        let wanted = self.targets.iter().filter(|(id, _)| wanted(TargetId(**id)));
-        wanted.map(|(_, layout)| layout).filter(maps).count()
+    /// How many of the targets wanted map each object, as far as their mappings are remembered; objects that none maps are left
+    /// out.
+    pub fn mappers(&self, wanted: impl Fn(TargetId) -> bool) -> HashMap<TargetId, usize> {
+        // Of each object how many map it, and the last of them: one that maps it twice counts once.
+        let mut found: HashMap<usize, (usize, u64)> = HashMap::new();
+        for (target, layout) in self.targets.iter().filter(|(id, _)| wanted(TargetId(**id))) {
+            for (object, _) in layout.pieces.iter().filter_map(|piece| piece.object) {
+                match found.get_mut(&object) {
+                    Some((_, last)) if last == target => {}
+                    Some((count, last)) => (*count, *last) = (*count + 1, *target),
+                    None => {
+                        found.insert(object, (1, *target));
+                    }
+                }
+            }
+        }
+        found.into_iter().map(|(at, (count, _))| (TargetId(at as u64 | OBJECT), count)).collect()
     }
 
     /// Paths of objects, for messages: those that several targets map first, at most `limit`.
     pub fn object_names(&self, limit: usize) -> Vec<String> {
+        let mappers = self.mappers(|_| true);
         let mut all: Vec<(usize, &Object)> = self.objects.iter().map(|(at, object)| (*at, object)).collect();
-        all.sort_by_cached_key(|(at, _)| {
-            std::cmp::Reverse(self.mappers(TargetId(*at as u64 | OBJECT), |_| true))
-        });
+        all.sort_by_key(|(at, _)| Reverse(mappers.get(&TargetId(*at as u64 | OBJECT)).copied()));
         all.into_iter().take(limit).map(|(_, o)| format!("{} ({})", o.name, o.id)).collect()
     }
 
@@ -515,8 +525,10 @@ mod tests {
         assert_eq!((ranges(&out.targets[1]), ranges(&out.targets[2])), (vec![(100, 110)], vec![(0, 10)]));
         assert!(space.object(TargetId(1)).is_none());
         assert!(space.object(out.targets[2].id).unwrap().is_called("0:8:8"));
-        assert_eq!(space.mappers(out.targets[2].id, |_| true), 1);
-        assert_eq!(space.mappers(out.targets[2].id, |id| id.0 != 1), 0);
+        space.note(&mappings(2, vec![mapping(0, 5, "r--s", "/x", 8, 0), mapping(6, 9, "r--s", "/x", 8, 8)]));
+        let mappers = space.mappers(|_| true);
+        assert_eq!((mappers.get(&out.targets[1].id), mappers.get(&out.targets[2].id)), (Some(&1), Some(&2)));
+        assert_eq!(space.mappers(|id| id.0 != 1).get(&out.targets[1].id), None);
     }
 
     #[test]

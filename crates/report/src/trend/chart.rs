@@ -5,8 +5,8 @@ use crate::canvas::{
     Anchor, Bitmap, Canvas, FAINT, HAIRLINE, INK, MARGIN, Page, Rect, Svg, TextSize, TextStyle, byte_axis,
 };
 use crate::colour::Colour;
+use crate::columns::shortened;
 use crate::heatmap::{frame, most_ticks, ticks, time_axis, time_ticks};
-use crate::names::shortened;
 use std::io::{self, Write};
 
 /// How large to draw.

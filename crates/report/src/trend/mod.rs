@@ -217,6 +217,8 @@ pub struct TrendAnalysis {
     /// Figure of the snapshots that ended last, and the unknown bytes beside it: foreign recordings may hold one snapshot
     /// a target for one moment.
     pending: Option<(u64, u64, (u64, u64))>,
+    /// Time that went into the figures, ns.
+    observed_ns: u64,
 }
 
 /// The distribution of a figure, and how it moved.
@@ -272,10 +274,9 @@ impl TrendReport {
         })
     }
 
-    /// What has to be said of a window that is longer than what was recorded.
-    fn window_remark(&self) -> Option<String> {
+    /// What has to be said of a window that is longer than the `recorded` time, ns.
+    fn window_remark(&self, recorded: u64) -> Option<String> {
         let Measure::WorkingSet(Definition::Window(window)) = self.measure else { return None };
-        let recorded = self.provenance.length_ns();
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
         // The last aggregation ends a little before or after its time.
         let shorter = self.provenance.snapshots > 0 && recorded.saturating_add(recorded / 20) < window;
@@ -322,6 +323,7 @@ impl TrendAnalysis {
             series,
             unknown_series,
             pending: None,
+            observed_ns: 0,
         }
     }
 
@@ -332,6 +334,7 @@ impl TrendAnalysis {
 
     fn flush(&mut self) {
         if let Some((start, end, (value, unknown))) = self.pending.take() {
+            self.observed_ns = self.observed_ns.saturating_add(end - start);
             self.distribution.add(value, end - start);
             self.unknown.add(unknown, end - start);
             self.series.add(value, start, end);
@@ -368,7 +371,7 @@ impl TrendAnalysis {
             },
             provenance: self.provenance,
         };
-        report.remarks.extend(report.window_remark());
+        report.remarks.extend(report.window_remark(self.observed_ns));
         report.remarks.extend(report.threshold_remark());
         if matches!(report.measure, Measure::WorkingSet(_)) && !report.provenance.tells_unknown() {
             report.remarks.push(crate::holdings::NOT_TOLD.to_owned());

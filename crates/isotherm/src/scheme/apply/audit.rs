@@ -97,7 +97,7 @@ fn write(
     loop {
         match actions.recv_timeout(LATENCY) {
             Ok(applied) => {
-                serde_json::to_writer(&mut out, &line(&applied, names, offset))?;
+                isotherm_report::json::to_writer(&mut out, &line(&applied, names, offset))?;
                 out.write_all(b"\n")?;
             }
             Err(RecvTimeoutError::Timeout) => out.flush()?,

@@ -2,6 +2,7 @@
 
 use isotherm_damon::schemes::{Action, Latencies, Status};
 use isotherm_linux::schemes::{Halt, KernelCounters, SchemeReport};
+use isotherm_report::columns;
 use isotherm_report::units::{counted, format_size, format_time};
 use std::fmt::Write;
 use std::time::Duration;
@@ -147,7 +148,7 @@ pub fn table(reports: &[SchemeReport]) -> Vec<String> {
         ]);
     }
     let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count()).max().unwrap_or(0)
+        rows.iter().filter_map(|row| row.get(column)).map(|text| columns::width(text)).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..heads.len()).map(width).collect();
     let last = heads.len() - 1;
@@ -155,7 +156,7 @@ pub fn table(reports: &[SchemeReport]) -> Vec<String> {
         .iter()
         .map(|row| {
             let cells = row.iter().zip(&widths).enumerate().map(|(column, (text, width))| match column {
-                0 => format!("{text:<width$}"),
+                0 => columns::padded(text, *width),
                 _ if column == last => text.clone(),
                 _ => format!("{text:>width$}"),
             });
