@@ -187,7 +187,7 @@ applied() {
 rates=(0 0.05 0.1 0.2 0.5 2 10 50)
 
 psi() {
-	local unified=/sys/fs/cgroup before now second=0
+	local unified=/sys/fs/cgroup start now=0
 	[ -e $unified/cgroup.controllers ] || unified=/sys/fs/cgroup/unified
 	group=$unified/isotherm-psi-$$
 	mkdir "$group"
@@ -211,27 +211,29 @@ psi() {
 	# At 1 % of a CPU, the default, rates of what changed are known half a minute later on a busy machine: most of a phase.
 	"$isotherm" scheme apply scheme.toml --pid "$workload" --overhead 5% --duration 150s --stats-every 30s >apply.txt &
 	children+=($!)
-	before=$(sed -n 's/^some .*total=//p' "$group/memory.pressure")
 	: >seconds
-	while [ $second -lt 145 ]; do
+	start=${EPOCHREALTIME//[!0-9]/}
+	# By the clock: a second of sleep is longer on a busy machine.
+	while [ $now -lt 145000000 ] && [ -e "/proc/$workload/exe" ]; do
 		sleep 1
-		second=$((second + 1))
-		now=$(sed -n 's/^some .*total=//p' "$group/memory.pressure")
-		printf '%s %s %s %s\n' $second $((now - before)) "$(kb "$workload" Swap)" "$(sed -n 's/^pswpin //p' /proc/vmstat)" >>seconds
-		before=$now
+		now=$((${EPOCHREALTIME//[!0-9]/} - start))
+		printf '%s %s %s %s\n' $now "$(sed -n 's/^some .*total=//p' "$group/memory.pressure")" "$(kb "$workload" Swap)" \
+			"$(sed -n 's/^pswpin //p' /proc/vmstat)" >>seconds
 	done
 	# The first thirty seconds are the tuner's. An oracle knows the rates, pages out what is slowest the moment it is slow, and again
 	# whenever it came back, as much as the stall aimed at pays for at what a page cost here. It pays for the change of places, too:
 	# what was out and is faster then comes back, all of it once a phase.
 	awk -v list="${rates[*]}" '
-		$1 == 30 { swapped_in = $4 }
-		$1 > 30 { us += $2; out += $3; n++; ten[int($1 / 10)] += $2; last = $4 }
+		{ now = $1 / 1e6 }
+		now > 30 && from { block = int(now / 10); us[block] += $2 - total; lasted[block] += now - at; out += $3 * (now - at) }
+		now > 30 && !from { from = now; stalled = $2; swapped_in = $4 }
+		{ at = now; total = $2; pages = $4 }
 		END {
-			for (block in ten) { blocks++; off += ten[block] / 10 < 3500 || ten[block] / 10 > 6500 }
-			out /= n * 1024
+			for (block in us) { blocks++; off += us[block] / lasted[block] < 3500 || us[block] / lasted[block] > 6500 }
+			out /= (at - from) * 1024; stalled = total - stalled
 			printf "stall %.2f ms a second, aimed at 5 (bar: 3.5 to 6.5); %d of %d stretches of ten seconds outside\n",
-				us / n / 1000, off, blocks
-			cost = us / (last - swapped_in + 1); left = 5000 * 40 / cost; split(list, rate, " ")
+				stalled / (at - from) / 1000, off, blocks
+			cost = stalled / (pages - swapped_in + 1); left = 5000 * 40 / cost; split(list, rate, " ")
 			for (i = 1; i <= 8; i++) {
 				takes = (rate[i] * 40 + (rate[9 - i] > rate[i])) * 12288; share = takes <= left ? 1 : left / takes
 				oracle += 48 * share; left -= takes * share

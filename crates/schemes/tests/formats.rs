@@ -267,7 +267,7 @@ fn a_goal_of_pressure_has_the_tuner_pi_in_isotherms_own_files_only() {
     assert_eq!(tuner(&write(&parse(&damo, None).unwrap().entries, Format::Toml).0), GoalTuner::Consist);
     assert!(parse(&damo.replace("\"consist\"", "\"pi\""), None).is_err(), "damo has no such tuner");
     assert_eq!(
-        preset("reclaim:quota_mem_pressure_us=10000").unwrap()[0].scheme.quota.tuner,
+        presets::preset("reclaim:quota_mem_pressure_us=10000").unwrap()[0].scheme.quota.tuner,
         GoalTuner::Consist
     );
     assert!(explain(&parse(BY_PRESSURE, None).unwrap().entries[0]).contains("proportional-integral control"));
