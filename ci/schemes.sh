@@ -19,14 +19,15 @@
 #   --kills N          default 100
 #   --scale-time F     length of the patterns' phases in predict, default 1
 #   --patterns LIST    patterns of predict, separated by commas; default all
+#   --tuner NAME       of psi, default pi
 set -euo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-isotherm=$root/target/release/isotherm pairs=5 minutes=60 kills=100 scale=1 patterns=''
+isotherm=$root/target/release/isotherm pairs=5 minutes=60 kills=100 scale=1 patterns='' tuner=pi
 while [ $# -gt 0 ]; do
 	case $1 in
-	--isotherm | --pairs | --minutes | --kills | --patterns)
+	--isotherm | --pairs | --minutes | --kills | --patterns | --tuner)
 		[ $# -ge 2 ] || die "$1 needs a value"
 		printf -v "${1#--}" '%s' "$2"
 		shift 2
@@ -186,7 +187,7 @@ applied() {
 rates=(0 0.05 0.1 0.2 0.5 2 10 50)
 
 psi() {
-	local unified=/sys/fs/cgroup before now second=0 swapped_in
+	local unified=/sys/fs/cgroup start now=0
 	[ -e $unified/cgroup.controllers ] || unified=/sys/fs/cgroup/unified
 	group=$unified/isotherm-psi-$$
 	mkdir "$group"
@@ -205,35 +206,38 @@ psi() {
 	workload turns.toml
 	echo "$workload" >"$group/cgroup.procs"
 	printf '[[scheme]]\nname = "goal"\naction = "pageout"\nmin_age = "500ms"\nquota.size = "128M/500ms"\nquota.weights = { access = 1, age = 1 }\n' >scheme.toml
+	printf 'quota.tuner = "%s"\n' "$tuner" >>scheme.toml
 	printf 'quota.goals = [{ metric = "some_mem_psi_us", target = "2500us", cgroup = "%s" }]\n' "$group" >>scheme.toml
-	"$isotherm" scheme apply scheme.toml --pid "$workload" --duration 150s --stats-every 30s >apply.txt &
+	# At 1 % of a CPU, the default, rates of what changed are known half a minute later on a busy machine: most of a phase.
+	"$isotherm" scheme apply scheme.toml --pid "$workload" --overhead 5% --duration 150s --stats-every 30s >apply.txt &
 	children+=($!)
-	before=$(sed -n 's/^some .*total=//p' "$group/memory.pressure")
-	swapped_in=$(sed -n 's/^pswpin //p' /proc/vmstat)
 	: >seconds
-	while [ $second -lt 145 ]; do
+	start=${EPOCHREALTIME//[!0-9]/}
+	# By the clock: a second of sleep is longer on a busy machine.
+	while [ $now -lt 145000000 ] && [ -e "/proc/$workload/exe" ]; do
 		sleep 1
-		second=$((second + 1))
-		now=$(sed -n 's/^some .*total=//p' "$group/memory.pressure")
-		printf '%s %s %s\n' $second $((now - before)) "$(kb "$workload" Rss)" >>seconds
-		before=$now
+		now=$((${EPOCHREALTIME//[!0-9]/} - start))
+		printf '%s %s %s %s\n' $now "$(sed -n 's/^some .*total=//p' "$group/memory.pressure")" "$(kb "$workload" Swap)" \
+			"$(sed -n 's/^pswpin //p' /proc/vmstat)" >>seconds
 	done
-	swapped_in=$(($(sed -n 's/^pswpin //p' /proc/vmstat) - swapped_in))
-	# The first thirty seconds are the tuner's. An oracle keeps out what is slowest, as much as the stall aimed at pays for at what a
-	# page cost here.
-	awk -v swapped_in="$swapped_in" -v list="${rates[*]}" '
-		{ all += $2 }
-		$1 > 30 { us += $2; rss += $3; n++; ten[int($1 / 10)] += $2 }
+	# The first thirty seconds are the tuner's. An oracle knows the rates, pages out what is slowest the moment it is slow, and again
+	# whenever it came back, as much as the stall aimed at pays for at what a page cost here. It pays for the change of places, too:
+	# what was out and is faster then comes back, all of it once a phase.
+	awk -v list="${rates[*]}" '
+		{ now = $1 / 1e6 }
+		now > 30 && from { block = int(now / 10); us[block] += $2 - total; lasted[block] += now - at; out += $3 * (now - at) }
+		now > 30 && !from { from = now; stalled = $2; swapped_in = $4 }
+		{ at = now; total = $2; pages = $4 }
 		END {
-			for (block in ten) { blocks++; off += ten[block] / 10 < 3500 || ten[block] / 10 > 6500 }
-			printf "stall %.2f ms a second, aimed at 5 (bar: 3.5 to 6.5); %d of %d stretches of ten seconds outside; resident %.0f MiB\n",
-				us / n / 1000, off, blocks, rss / n / 1024
-			cost = all / (swapped_in + 1); left = 5000 / cost; split(list, rate, " ")
+			for (block in us) { blocks++; off += us[block] / lasted[block] < 3500 || us[block] / lasted[block] > 6500 }
+			out /= (at - from) * 1024; stalled = total - stalled
+			printf "stall %.2f ms a second, aimed at 5 (bar: 3.5 to 6.5); %d of %d stretches of ten seconds outside\n",
+				stalled / (at - from) / 1000, off, blocks
+			cost = stalled / (pages - swapped_in + 1); left = 5000 * 40 / cost; split(list, rate, " ")
 			for (i = 1; i <= 8; i++) {
-				takes = rate[i] * 12288; share = takes <= left ? 1 : left / takes
+				takes = (rate[i] * 40 + (rate[9 - i] > rate[i])) * 12288; share = takes <= left ? 1 : left / takes
 				oracle += 48 * share; left -= takes * share
 			}
-			out = 8 * 48 + 12 - rss / n / 1024
 			printf "a page read back stalls for %.1f us; out %.0f MiB, of %.0f that an oracle would have: %.0f %% (bar: 80)\n", cost, out, oracle, out * 100 / oracle
 		}' seconds
 	tail -n 3 apply.txt

@@ -1,7 +1,9 @@
 //! One scheme of a file: the core's, and what only whoever applies it needs.
 
 use crate::error::{FileError, Problem, Sink, invalid, key_of};
-use isotherm_damon::schemes::{AccessPattern, Action, Age, Frequency, GoalMetric, Quota, Scheme};
+use isotherm_damon::schemes::{
+    AccessPattern, Action, Age, Frequency, Goal, GoalMetric, GoalTuner, Quota, Scheme,
+};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -164,6 +166,22 @@ fn ages_overlap(a: AccessPattern, b: AccessPattern) -> bool {
 /// What is the default anyway, so that nothing is lost where it cannot be said: windows of a quota that limits nothing.
 pub(crate) fn normal(quota: Quota) -> Quota {
     if quota.is_limited() { quota } else { Quota::default() }
+}
+
+/// The tuner of a scheme in a TOML file that names none: the kernel's, but Isotherm's own for pressure, which shows what was
+/// done late and noisily.
+pub(crate) fn usual_tuner(goals: &[Goal]) -> GoalTuner {
+    let by_pressure = goals.iter().any(|goal| matches!(goal.metric, GoalMetric::SomeMemPsiUs { .. }));
+    if by_pressure { GoalTuner::Pi } else { GoalTuner::Consist }
+}
+
+/// A tuner's name: the kernel's where it has it.
+pub(crate) const fn tuner_name(tuner: GoalTuner) -> &'static str {
+    match tuner {
+        GoalTuner::Temporal => "temporal",
+        GoalTuner::Pi => "pi",
+        _ => "consist",
+    }
 }
 
 /// The kernel's name of a goal's metric.

@@ -172,6 +172,7 @@ fn goals(quota: &Quota) -> Option<String> {
     let goals: Vec<String> = quota.goals.iter().map(goal).collect();
     let how = match quota.tuner {
         GoalTuner::Temporal => "and that only until",
+        GoalTuner::Pi => "and only as much, by proportional-integral control, as it takes that",
         _ => "and only as much as it takes that",
     };
     (!goals.is_empty()).then(|| format!("{how} {}", goals.join(" or ")))

@@ -238,6 +238,41 @@ fn what_is_lost_is_said_by_scheme_and_field() {
     assert!(!damo.iter().any(|lost| lost.contains("watermarks") || lost.starts_with('2')), "{damo:?}");
 }
 
+const BY_PRESSURE: &str = "[[scheme]]
+action = \"pageout\"
+quota.goals = [{ metric = \"some_mem_psi_us\", target = \"10ms\" }]
+";
+
+#[test]
+fn a_goal_of_pressure_has_the_tuner_pi_in_isotherms_own_files_only() {
+    let tuner = |text: &str| parse(text, None).unwrap().entries[0].scheme.quota.tuner;
+    assert_eq!(tuner(BY_PRESSURE), GoalTuner::Pi);
+    for (name, named) in
+        [("consist", GoalTuner::Consist), ("temporal", GoalTuner::Temporal), ("pi", GoalTuner::Pi)]
+    {
+        let text = format!("{BY_PRESSURE}quota.tuner = \"{name}\"\n");
+        assert_eq!(tuner(&text), named);
+        // Also when it is written again.
+        assert_eq!(tuner(&write(&parse(&text, None).unwrap().entries, Format::Toml).0), named);
+    }
+    let others = BY_PRESSURE.replace("some_mem_psi_us\", target = \"10ms", "active_mem_bp\", target = \"40%");
+    assert_eq!(tuner(&others), GoalTuner::Consist);
+    // What means the kernel's schemes means its tuner.
+    let (damo, losses) = write(&parse(BY_PRESSURE, None).unwrap().entries, Format::Damo);
+    assert_eq!(tuner(&damo), GoalTuner::Consist);
+    assert!(
+        losses.iter().any(|loss| loss.field == "quota.tuner" && loss.what.contains("consist")),
+        "{losses:?}"
+    );
+    assert_eq!(tuner(&write(&parse(&damo, None).unwrap().entries, Format::Toml).0), GoalTuner::Consist);
+    assert!(parse(&damo.replace("\"consist\"", "\"pi\""), None).is_err(), "damo has no such tuner");
+    assert_eq!(
+        presets::preset("reclaim:quota_mem_pressure_us=10000").unwrap()[0].scheme.quota.tuner,
+        GoalTuner::Consist
+    );
+    assert!(explain(&parse(BY_PRESSURE, None).unwrap().entries[0]).contains("proportional-integral control"));
+}
+
 #[test]
 fn schemes_are_explained_in_a_sentence() {
     let said: Vec<String> = parse(PRINTED, None).unwrap().entries.iter().map(explain).collect();

@@ -1,8 +1,7 @@
 //! Goals: a quota that tunes itself until a figure of the system is what it should be.
 //!
-//! A goal's score is its metric by its target, in basis points: 10000 is met. Of several goals the best-met rules. `consist`
-//! looks for the quota that keeps the goal met; `temporal` spends all it may until it is met, and then nothing (kernel design
-//! document, "Aim-oriented Feedback-driven Auto-tuning").
+//! A goal's score is its metric by its target, in basis points: 10000 is met. Of several goals the best-met rules. What becomes
+//! of a score is the tuner's business (`tuner.rs`).
 
 use super::Metrics;
 use super::error::{Field, SchemeError};
@@ -57,17 +56,6 @@ pub struct Goal {
     pub metric: GoalMetric,
     /// What it should be, in the metric's unit; not 0.
     pub target: u64,
-}
-
-/// How goals make a quota.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum GoalTuner {
-    /// Find the quota that keeps the goal met.
-    #[default]
-    Consist,
-    /// All the quota until the goal is met, then none.
-    Temporal,
 }
 
 /// What is remembered of a goal between windows.
@@ -155,44 +143,10 @@ pub(super) fn feedback(
     all
 }
 
-/// The least tuned size, in 1/10000 of a byte: from less, steps would be of nothing.
-pub(super) const LEAST_BP: u64 = 10_000;
-
-/// The next size that `consist` tries after `last`, both in 1/10000 of a byte: changed by the distance of the score from
-/// [`MET`], in proportion. Twice the goal or more: the least there is.
-pub(super) fn next_size(last: u64, score: u64) -> u64 {
-    if score >= 2 * MET {
-        return LEAST_BP;
-    }
-    let step = u128::from(last) * u128::from(score.abs_diff(MET)) / u128::from(MET);
-    let step = u64::try_from(step).unwrap_or(u64::MAX);
-    if score > MET { last.saturating_sub(step).max(LEAST_BP) } else { last.saturating_add(step) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use alloc::vec;
-
-    // The kernel's unit test "damon_test_feed_loop_next_input": 900000 and the scores 200, 2000 and 250000000.
-    #[test]
-    fn the_feedback_loop_follows_the_kernels_unit_test() {
-        assert!(next_size(900_000, 200) > 900_000);
-        assert!(next_size(900_000, 250_000_000) < 900_000);
-        assert!(next_size(900_000, 200) > next_size(900_000, 2000));
-    }
-
-    #[test]
-    fn the_feedback_loop_in_numbers() {
-        assert_eq!(next_size(1_000_000, 10_000), 1_000_000);
-        assert_eq!(next_size(1_000_000, 0), 2_000_000);
-        assert_eq!(next_size(1_000_000, 5_000), 1_500_000);
-        assert_eq!(next_size(1_000_000, 15_000), 500_000);
-        assert_eq!(next_size(1_000_000, 18_000), 200_000);
-        assert_eq!(next_size(1_000_000, 20_000), LEAST_BP);
-        assert_eq!(next_size(11_000, 19_999), LEAST_BP);
-        assert_eq!(next_size(u64::MAX, 0), u64::MAX);
-    }
 
     struct Totals(vec::IntoIter<Option<u64>>);
 

@@ -60,7 +60,8 @@
 //! | quota windows, time | `quota.rs` |
 //! | how long a call is going to take | `pace.rs` |
 //! | scores | `priority.rs` |
-//! | goals and their tuners | `goal.rs` |
+//! | goals | `goal.rs` |
+//! | their tuners | `tuner.rs`, `pi.rs` |
 //! | watermarks | `watermark.rs` |
 //! | filters of both layers | `filter.rs` |
 //! | statistics, tried regions | `stats.rs` |
@@ -129,21 +130,24 @@ mod filter;
 mod goal;
 mod pace;
 mod pattern;
+mod pi;
 mod priority;
 mod quota;
 mod scheme;
 mod set;
 mod stats;
+mod tuner;
 mod watermark;
 
 pub use actions::{Actions, Metrics, Outcome, Refusal, Request};
 pub use error::{CommitError, Field, Reason, SchemeError};
 pub use filter::{CoreFilter, CoreKind, Filter, Filters, OpsFilter, PageKind, passes};
-pub use goal::{Goal, GoalMetric, GoalTuner, MET};
+pub use goal::{Goal, GoalMetric, MET};
 pub use pace::Pace;
 pub use pattern::{AccessPattern, Age, Bounds, Frequency};
 pub use quota::{FailCharge, Quota, Weights};
 pub use scheme::{Action, Node, Scheme};
 pub use set::{Driver, Schemes, Status};
 pub use stats::{Latencies, Stats, TriedRegion};
+pub use tuner::GoalTuner;
 pub use watermark::{WatermarkMetric, Watermarks};

@@ -4,7 +4,9 @@
 //! "Prioritization"; the kernel's common score function):
 //! - frequency: `nr_accesses` by the highest possible one;
 //! - age: the bit length of the age in seconds, up to 32, negated where the frequency is 0: the longer a region has not been
-//!   accessed, the colder it is;
+//!   accessed, the colder it is. [`Watch`](crate::Watch) knows rates of far less than an access an aggregation, of which the
+//!   kernel counts 0 most of the time. Memory that is accessed every 5 s has not been idle for longer than that, however long it
+//!   has been accessed at that rate: its age counts as no more than the time between two accesses of a page;
 //! - size: the bit length of the size in least regions, up to 32. The kernel takes this weight and does not use it; here
 //!   larger regions come first, whatever the action.
 //!
@@ -50,8 +52,12 @@ pub(super) fn score(action: Action, weights: Weights, moment: &Moment<'_>, regio
     let (w_size, w_frequency, w_age) =
         (u64::from(weights.size), u64::from(weights.frequency), u64::from(weights.age));
     let most = u64::from(moment.attrs.max_nr_accesses()) * 10_000;
-    let frequency = moment.nr_accesses_bp(region) * 100 / most;
-    let seconds = moment.attrs.aggr.as_micros() * u128::from(region.age) / 1_000_000;
+    let accesses_bp = moment.nr_accesses_bp(region);
+    let frequency = accesses_bp * 100 / most;
+    let aggr_us = moment.attrs.aggr.as_micros();
+    let between_us = (aggr_us * 10_000).checked_div(u128::from(accesses_bp)).filter(|_| frequency == 0);
+    let idle_us = (aggr_us * u128::from(region.age)).min(between_us.unwrap_or(u128::MAX));
+    let seconds = idle_us / 1_000_000;
     let bits = u64::from(u128::BITS - seconds.leading_zeros()).min(AGE_BITS);
     let bits = if frequency == 0 { AGE_BITS - bits } else { AGE_BITS + bits };
     let age = bits * 100 / AGE_BITS / 2;
@@ -73,9 +79,14 @@ mod tests {
 
     /// Frequency in samples of 20, age in aggregations of 100 ms.
     fn score_of(action: Action, weights: (u32, u32, u32), nr_accesses: u32, age: u32, pages: u64) -> u8 {
+        fine_score_of(action, weights, nr_accesses * 10_000, age, pages)
+    }
+
+    /// Frequency in 1/10000 of a sample.
+    fn fine_score_of(action: Action, weights: (u32, u32, u32), bp: u32, age: u32, pages: u64) -> u8 {
         let region = Region {
-            nr_accesses,
-            nr_accesses_bp: nr_accesses * 10_000,
+            nr_accesses: bp / 10_000,
+            nr_accesses_bp: bp,
             age,
             ..Region::new(AddrRange::new(0, pages * 4096))
         };
@@ -99,6 +110,19 @@ mod tests {
         assert_eq!(hot(20, u32::MAX), 96);
         let cold = |nr, age| score_of(Action::Pageout, (0, 1, 1), nr, age, 1);
         assert_eq!((cold(0, 0), cold(0, 100), cold(10, 100)), (99 - 24, 99 - 20, 99 - 52));
+    }
+
+    #[test]
+    fn what_is_accessed_seldom_is_idle_for_no_longer_than_accesses_are_apart() {
+        let cold = |bp, age| fine_score_of(Action::Pageout, (0, 1, 1), bp, age, 1);
+        // Of 0.05, 0.1, 0.2, 0.5 and 2 Hz, all for minutes, and idle as long.
+        let seldom = [50, 100, 200, 500, 1900].map(|bp| cold(bp, 3000));
+        assert!(seldom.is_sorted_by(|a, b| a >= b) && seldom[0] > seldom[3], "{seldom:?}");
+        assert!(cold(0, 3000) > seldom[0]);
+        // Accessed every 20 s: as if idle for 20 s; before that, for as long as it is.
+        assert_eq!([3000, 40].map(|age| cold(50, age)), [200, 40].map(|age| cold(0, age)));
+        // What the kernel counts is scored as the kernel does.
+        assert!(cold(10_000, 3000) < cold(10_000, 0));
     }
 
     #[test]

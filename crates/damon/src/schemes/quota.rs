@@ -24,8 +24,9 @@
 //! higher: one call that was slow by chance does not count for long.
 
 use super::error::{Field, SchemeError};
-use super::goal::{Feedback, Goal, GoalTuner, LEAST_BP, MET, next_size};
+use super::goal::{Feedback, Goal};
 use super::pace::{Pace, SKIPPED_SHARE};
+use super::tuner::{GoalTuner, Range, Tuned};
 use crate::PAGE_SIZE;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
@@ -163,8 +164,8 @@ pub(super) struct Window {
     pass_spent_ns: u64,
     /// What comes next is left for the next pass.
     rests: bool,
-    /// What goals tuned, in 1/10000 of a byte.
-    tuned_bp: u64,
+    /// What goals tuned.
+    tuned: Tuned,
 }
 
 impl Window {
@@ -210,7 +211,8 @@ impl Window {
         (self.skipped, self.used, self.closed) = (0, false, false);
         self.effective = quota.bytes.unwrap_or(u64::MAX);
         if let Some(feedback) = feedback {
-            self.effective = self.effective.min(self.tuned(quota, feedback, monitored));
+            let range = Range { least: min_region, most: self.most(quota, monitored) };
+            self.effective = self.effective.min(self.tuned.next(quota.tuner, feedback, was_full, range));
         }
         self.limit = self.effective;
         if let Some(allowed) = self.time_ns.filter(|&allowed| allowed > 0) {
@@ -221,33 +223,11 @@ impl Window {
         was_full
     }
 
-    /// A size tuned beyond what has any effect would take as many windows to come down again.
-    fn limit_tuned(&mut self, quota: &Quota, monitored: u64) {
+    /// More than this a window cannot do, whatever goals say.
+    fn most(&self, quota: &Quota, monitored: u64) -> u64 {
         let in_time = quota.time_ns().map_or(u64::MAX, |time| self.bytes_in(time));
         let most = quota.bytes.unwrap_or(u64::MAX).min(in_time);
-        let most = if monitored == 0 { most } else { most.min(monitored) };
-        self.tuned_bp = self.tuned_bp.min(most.max(1).saturating_mul(MET));
-    }
-
-    fn tuned(&mut self, quota: &Quota, feedback: Feedback, monitored: u64) -> u64 {
-        match (feedback, quota.tuner) {
-            // What it does to the system cannot be seen, so nothing is done.
-            (Feedback::Blind, _) => 0,
-            (Feedback::Later, GoalTuner::Consist) => self.tuned_bp.max(LEAST_BP) / MET,
-            (Feedback::Score(score), GoalTuner::Consist) => {
-                self.tuned_bp = next_size(self.tuned_bp.max(LEAST_BP), score);
-                self.limit_tuned(quota, monitored);
-                self.tuned_bp / MET
-            }
-            (Feedback::Later, GoalTuner::Temporal) => 0,
-            (Feedback::Score(score), GoalTuner::Temporal) => {
-                if score >= MET {
-                    0
-                } else {
-                    u64::MAX
-                }
-            }
-        }
+        if monitored == 0 { most } else { most.min(monitored) }
     }
 
     /// Bytes that can be tried in so much time.

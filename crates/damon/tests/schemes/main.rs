@@ -5,6 +5,7 @@
 mod commits;
 mod filters;
 mod passes;
+mod plant;
 mod quotas;
 mod selftests;
 mod starvation;

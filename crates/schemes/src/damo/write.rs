@@ -1,7 +1,7 @@
 //! Writing schemes as damo's JSON.
 
 use crate::convert::{Loss, beyond_damo};
-use crate::entry::{Entry, metric_name, normal, place_of};
+use crate::entry::{Entry, metric_name, normal, place_of, tuner_name};
 use crate::values::{show_percent, show_size, show_time};
 use isotherm_damon::schemes::{
     Action, Age, CoreKind, Frequency, Goal, GoalMetric, GoalTuner, PageKind, Quota, Scheme,
@@ -79,6 +79,11 @@ fn quota(quota: &Quota, lose: &mut dyn FnMut(&str, String)) -> Value {
     let goals: Vec<Value> = quota.goals.iter().enumerate().map(|(index, g)| goal(g, index, lose)).collect();
     // damo's default where nothing is limited.
     let every = if quota.is_limited() { time(quota.reset_interval) } else { "max".to_owned() };
+    let mut tuner = quota.tuner;
+    if tuner == GoalTuner::Pi {
+        tuner = GoalTuner::Consist;
+        lose("quota.tuner", "pi becomes consist: the kernel has no other that looks for a quota".to_owned());
+    }
     let mut weight = |name: &str, weight: u32| {
         if weight > 1000 {
             lose("quota.weights", format!("{name} = {weight} becomes 1000, the most in permil"));
@@ -92,7 +97,7 @@ fn quota(quota: &Quota, lose: &mut dyn FnMut(&str, String)) -> Value {
         "fail_charge_num": quota.fail_charge.map_or(0, |charge| charge.num),
         "fail_charge_denom": quota.fail_charge.map_or(0, |charge| charge.denom.get()),
         "goals": goals,
-        "goal_tuner": if quota.tuner == GoalTuner::Temporal { "temporal" } else { "consist" },
+        "goal_tuner": tuner_name(tuner),
         "weights": {
             "sz_permil": weight("size", quota.weights.size),
             "nr_accesses_permil": weight("access", quota.weights.frequency),

@@ -202,16 +202,18 @@ fn quota(table: &Table<'_, '_>) -> (Quota, BTreeMap<usize, Source>) {
         let weight = |key: &str| table.number(key, u64::from(u32::MAX)).unwrap_or(0) as u32;
         Weights { size: weight("size"), frequency: weight("access"), age: weight("age") }
     });
-    let tuner = match table.word("tuner", &["consist", "temporal"]) {
-        Some("temporal") => GoalTuner::Temporal,
-        _ => GoalTuner::Consist,
-    };
     let (mut goals, mut sources) = (Vec::new(), BTreeMap::new());
     for goal_table in table.tables("goals") {
         let Some((goal, source)) = goal(&goal_table) else { continue };
         sources.extend(source.map(|source| (goals.len(), source)));
         goals.push(goal);
     }
+    let tuner = match table.word("tuner", &["consist", "temporal", "pi"]) {
+        Some("temporal") => GoalTuner::Temporal,
+        Some("pi") => GoalTuner::Pi,
+        Some(_) => GoalTuner::Consist,
+        None => crate::entry::usual_tuner(&goals),
+    };
     let quota = Quota {
         bytes,
         time,

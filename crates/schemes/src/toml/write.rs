@@ -1,9 +1,9 @@
 //! Writing scheme files in TOML. What is read of them is what was written.
 
-use crate::entry::{Entry, Source, metric_name, place_of};
+use crate::entry::{Entry, Source, metric_name, place_of, tuner_name, usual_tuner};
 use crate::values::{quoted, show_permil, show_share, show_size, show_time};
 use isotherm_damon::schemes::{
-    Age, CoreFilter, CoreKind, Frequency, Goal, GoalMetric, GoalTuner, OpsFilter, PageKind, Quota, Scheme,
+    Age, CoreFilter, CoreKind, Frequency, Goal, GoalMetric, OpsFilter, PageKind, Quota, Scheme,
 };
 use std::fmt::Write;
 use std::time::Duration;
@@ -141,8 +141,8 @@ fn quota(entry: &Entry, out: &mut String) {
     if let Some(charge) = quota.fail_charge {
         text(out, "quota.fail_charge", &format!("{}/{}", charge.num, charge.denom));
     }
-    if quota.tuner == GoalTuner::Temporal {
-        text(out, "quota.tuner", "temporal");
+    if quota.tuner != usual_tuner(&quota.goals) {
+        text(out, "quota.tuner", tuner_name(quota.tuner));
     }
     let goals: Vec<String> =
         quota.goals.iter().enumerate().map(|(at, g)| goal(g, entry.sources.get(&at))).collect();

@@ -87,10 +87,10 @@ fn quota() -> impl Strategy<Value = Quota> {
     let fail = (any::<u32>(), 1u32..1000)
         .prop_map(|(num, denom)| FailCharge { num, denom: NonZeroU32::new(denom).unwrap() });
     let limits = (of(1u64..u64::MAX), of(time()), time());
-    (limits, weights, vec(goal(), 0..3), any::<bool>(), of(fail)).prop_map(
-        |((bytes, time, every), weights, goals, temporal, fail_charge)| {
+    (limits, weights, vec(goal(), 0..3), 0..3usize, of(fail)).prop_map(
+        |((bytes, time, every), weights, goals, tuner, fail_charge)| {
             let limited = bytes.is_some() || time.is_some() || !goals.is_empty();
-            let tuner = if temporal { GoalTuner::Temporal } else { GoalTuner::Consist };
+            let tuner = [GoalTuner::Consist, GoalTuner::Temporal, GoalTuner::Pi][tuner];
             let quota = Quota { bytes, time, reset_interval: every, weights, goals, tuner, fail_charge };
             if limited { quota } else { Quota::default() }
         },
