@@ -1,6 +1,7 @@
 //! The moment in which schemes act: the regions as they stand, at the end of an aggregation or between two.
 
-use crate::{AddrRange, Attrs, PAGE_SIZE, Region, RegionSnapshot, Target};
+use crate::{AddrRange, Attrs, PAGE_SIZE, Region, RegionSnapshot, Target, TargetId};
+use alloc::vec::Vec;
 
 /// The state of a context in a sampling interval, open for change by [`Callbacks::act`](crate::Callbacks::act).
 ///
@@ -24,6 +25,8 @@ pub struct Moment<'a> {
     pub(crate) passed_bp: u32,
     pub(crate) nr_regions: Option<usize>,
     pub(crate) reshaped: bool,
+    /// Where Accessed bits of pages that were accessed were cleared, with a flush.
+    pub(crate) cleared: Vec<(TargetId, AddrRange)>,
 }
 
 impl<'a> Moment<'a> {
@@ -41,6 +44,7 @@ impl<'a> Moment<'a> {
             passed_bp: 10_000,
             nr_regions: None,
             reshaped: false,
+            cleared: Vec::new(),
         }
     }
 

@@ -9,8 +9,8 @@
 
 use crate::ranges::{initial_regions, update_regions};
 use crate::{
-    Allowance, Attrs, AttrsError, Callbacks, IntervalsGoal, Moment, Operations, Rng, Sampler, Snapshot, Step,
-    Tally, Target, TargetId, TargetSnapshot, adapt, tuning::Tuner,
+    AddrRange, Allowance, Attrs, AttrsError, Callbacks, IntervalsGoal, Moment, Operations, Rng, Sampler,
+    Snapshot, Step, Tally, Target, TargetId, TargetSnapshot, adapt, tuning::Tuner,
 };
 use alloc::vec::Vec;
 
@@ -51,6 +51,8 @@ pub struct Monitor<O, S> {
     aggregation_start_ns: u64,
     next_update_ns: u64,
     last_nr_regions: usize,
+    /// Where schemes cleared Accessed bits, until the sampler is told.
+    cleared: Vec<(TargetId, AddrRange)>,
     /// Looks done in the running sampling interval.
     checked: usize,
     /// Calls that made them, and surveys.
@@ -83,6 +85,7 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
             aggregation_start_ns: 0,
             next_update_ns: 0,
             last_nr_regions: 0,
+            cleared: Vec::new(),
             checked: 0,
             called: 0,
             snapshot: Snapshot::default(),
@@ -241,6 +244,12 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
             }
             callbacks.after_update(&self.targets);
         }
+        if !self.cleared.is_empty() {
+            let mut cleared = core::mem::take(&mut self.cleared);
+            self.with_sampler(allowance, |sampler, step| sampler.cleared(step, &cleared));
+            cleared.clear();
+            self.cleared = cleared;
+        }
         if ends || updates || reshaped {
             self.with_sampler(allowance, |sampler, step| sampler.plan(step, ends));
         }
@@ -314,9 +323,12 @@ impl<O: Operations, S: Sampler<O>> Monitor<O, S> {
             passed_bp,
             nr_regions: None,
             reshaped: false,
+            cleared: core::mem::take(&mut self.cleared),
         };
         callbacks.act(&mut moment);
-        moment.reshaped
+        let (reshaped, cleared) = (moment.reshaped, moment.cleared);
+        self.cleared = cleared;
+        reshaped
     }
 
     fn take_snapshot(&mut self, now_ns: u64, max_nr_accesses: u32) {

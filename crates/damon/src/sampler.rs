@@ -1,8 +1,8 @@
 //! How checks become `nr_accesses`: the interface between the monitor's loop and an estimator.
 
 use crate::{
-    Attrs, BlockLook, BlockOperations, Check, Cleared, Operations, PAGE_SIZE, Ran, RangeClear, Rng, Sweep,
-    Target, TargetId, watch,
+    AddrRange, Attrs, BlockLook, BlockOperations, Check, Cleared, Operations, PAGE_SIZE, Ran, RangeClear,
+    Rng, Sweep, Target, TargetId, watch,
 };
 use alloc::vec::Vec;
 
@@ -233,6 +233,9 @@ pub trait Sampler<O: Operations> {
     /// Regions have changed: because a new `aggregation` begins (after merge, reset, split), or else because a regions
     /// update came in the middle of one.
     fn plan(&mut self, step: &mut Step<'_, O>, aggregation: bool);
+
+    /// Accessed bits were cleared by others in these ranges just now, of pages that were accessed, and translations flushed.
+    fn cleared(&mut self, _step: &mut Step<'_, O>, _ranges: &[(TargetId, AddrRange)]) {}
 
     /// Whether regions adapt by merging and blind splits, and counts begin anew with each aggregation.
     fn adapts_regions(&self) -> bool;

@@ -5,6 +5,7 @@ use super::goal::GoalMetric;
 use super::scheme::{Action, Node};
 use super::watermark::WatermarkMetric;
 use crate::{AddrRange, RegionSnapshot, TargetId};
+use alloc::vec::Vec;
 
 /// One action on one range.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +77,10 @@ pub trait Actions {
     /// # Errors
     /// When nothing was done, and nothing tried.
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, Refusal>;
+
+    /// Appends where actions cleared the Accessed bits of pages that were accessed, and flushed their translations, since this
+    /// was last called: to a sampler that is as good as a clear of its own, and it would lose what it had yet to see.
+    fn take_cleared(&mut self, _cleared: &mut Vec<(TargetId, AddrRange)>) {}
 }
 
 /// Measures what goals and watermarks go by. `None`: it cannot be read; what depends on it does nothing then.

@@ -173,6 +173,7 @@ impl Schemes {
                 pass(scheme, index, state, &mut self.scratch, moment, actions, metrics);
             }
         }
+        actions.take_cleared(&mut moment.cleared);
     }
 
     /// For [`Callbacks::next_act`]: the sampling interval in which a scheme with an interval of its own is due next.

@@ -48,6 +48,7 @@ mod queue;
 mod segment;
 mod shown;
 mod target;
+mod told;
 mod tuning;
 mod turns;
 
@@ -404,6 +405,20 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             .min()
             .unwrap_or(end)
             .clamp(now + 1, end.max(now + 1))
+    }
+
+    fn cleared(&mut self, step: &mut Step<'_, O>, ranges: &[(TargetId, AddrRange)]) {
+        let mut ranges = ranges.to_vec();
+        ranges.sort_unstable_by_key(|(id, range)| (*id, range.start));
+        for of_one in ranges.chunk_by(|a, b| a.0 == b.0) {
+            let Some((id, _)) = of_one.first() else { continue };
+            let Some(target) = self.index.get(id).and_then(|i| self.targets.get_mut(*i)) else { continue };
+            if target.is_forgotten || target.id != *id {
+                continue;
+            }
+            let ranges: Vec<AddrRange> = of_one.iter().map(|(_, range)| *range).collect();
+            target.cleared_by_others(step, &ranges, &self.tuning);
+        }
     }
 
     fn forget(&mut self, target: TargetId) {

@@ -8,7 +8,7 @@ use crate::maps::MapList;
 use crate::process::Process;
 use crate::pte::Inspected;
 use isotherm_damon::schemes::{Refusal, Request};
-use isotherm_damon::{AddrRange, BLOCK_SIZE, PAGE_SIZE};
+use isotherm_damon::{AddrRange, BLOCK_SIZE, PAGE_SIZE, TargetId};
 use std::ops::Range;
 
 impl Acting {
@@ -142,6 +142,9 @@ pub(super) struct Acted<'a> {
     pub selection: &'a Selection,
 }
 
+/// Ranges that are told of between two looks, the most: what is more is found out as if nobody had told. A guess.
+const MOST_CLEARED: usize = 4096;
+
 impl Acted<'_> {
     fn advise(&self, advice: Advice) -> Result<Vec<Advised>, Refusal> {
         self.advise_runs(&self.selection.runs, advice)
@@ -167,12 +170,20 @@ impl Acted<'_> {
         }
     }
 
-    /// Clears the Accessed bits of what was accessed, so that the next look shows whether it still is.
-    pub fn clear_young(&self) {
-        if !self.selection.young.is_empty() {
-            // What cannot be cleared stays as it is, and so does what it was left alone for.
-            let _ = self.advise_runs(&self.selection.young, Advice::Cold);
+    /// Clears the Accessed bits of what was accessed, so that the next look shows whether it still is, and appends where that was.
+    pub fn clear_young(&self, cleared: &mut Vec<(TargetId, AddrRange)>, target: TargetId) {
+        if self.selection.young.is_empty() {
+            return;
         }
+        // What cannot be cleared stays as it is, and so does what it was left alone for.
+        let Ok(outcome) = self.advise_runs(&self.selection.young, Advice::Cold) else { return };
+        let addr = |page: usize| self.range.start + page as u64 * PAGE_SIZE;
+        let taken =
+            self.selection.young.iter().zip(outcome).filter(|(_, advised)| *advised == Advised::Taken);
+        let room = MOST_CLEARED.saturating_sub(cleared.len());
+        cleared.extend(
+            taken.map(|(run, _)| (target, AddrRange::new(addr(run.start), addr(run.end)))).take(room),
+        );
     }
 
     fn present_in(&self, run: &Range<usize>) -> u64 {

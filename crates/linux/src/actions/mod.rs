@@ -122,6 +122,8 @@ pub struct Acting {
     cpu: Duration,
     pages: Vec<Inspected>,
     after: Vec<(bool, bool)>,
+    /// Where Accessed bits were cleared that were set.
+    cleared: Vec<(TargetId, AddrRange)>,
 }
 
 /// Memory that is acted on at a time, the most: 16 MiB.
@@ -168,6 +170,7 @@ impl Acting {
             cpu: Duration::ZERO,
             pages: Vec::new(),
             after: Vec::new(),
+            cleared: Vec::new(),
         }
     }
 
@@ -325,7 +328,7 @@ impl Acting {
         let acted = Acted { process: &process, range, pages, selection: &selection };
         outcome.applied = match request.action {
             Action::Pageout => {
-                acted.clear_young();
+                acted.clear_young(&mut self.cleared, request.target);
                 self.pageout(request, &acted, left)?
             }
             Action::Cold | Action::LruDeprio => self.cold(request, &acted, left)?,
@@ -365,6 +368,10 @@ fn absent(action: Action, start: u64, pages: &[Inspected]) -> u64 {
 }
 
 impl Actions for Acting {
+    fn take_cleared(&mut self, cleared: &mut Vec<(TargetId, AddrRange)>) {
+        cleared.append(&mut self.cleared);
+    }
+
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, Refusal> {
         let needs_pages = request.action != Action::Willneed;
         if !self.subjects.contains_key(&request.target) {
