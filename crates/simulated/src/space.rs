@@ -110,6 +110,8 @@ pub struct Simulated {
     pub runs: u64,
     /// Pages that others map too: only sweeps clear them.
     pub shared: Vec<AddrRange>,
+    /// What was paged out, by target and page, and when it is accessed next.
+    swapped: BTreeMap<TargetId, BTreeMap<u64, u64>>,
 }
 
 impl Simulated {
@@ -126,6 +128,49 @@ impl Simulated {
             tells_who_runs: false,
             runs: 0,
             shared: Vec::new(),
+            swapped: BTreeMap::new(),
+        }
+    }
+
+    /// What a scheme does that pages out: pages of the range that were not accessed since their bits were cleared go, of the
+    /// others the bits are cleared. Not counted among the clears, as it is not the sampler that pays for it.
+    pub fn page_out(&mut self, target: TargetId, range: AddrRange) {
+        let (pattern, now, salt) = (self.pattern.clone(), self.now, self.clears);
+        let mut gone = Vec::new();
+        for page in (range.start..range.end).step_by(PAGE as usize) {
+            let block = self.blocks(target).get_mut(&(page & !(BLOCK_SIZE - 1)));
+            let Some((present, young_from)) =
+                block.and_then(|block| block.get_mut((page % BLOCK_SIZE / PAGE) as usize))
+            else {
+                continue;
+            };
+            if *present && *young_from <= now {
+                *young_from = pattern.next(page, now, salt);
+            } else if *present {
+                *present = false;
+                gone.push((page, *young_from));
+            }
+        }
+        self.swapped.entry(target).or_default().extend(gone);
+    }
+
+    /// Bytes that were paged out and not accessed since.
+    pub fn paged_out(&self, target: TargetId) -> u64 {
+        let gone =
+            self.swapped.get(&target).map_or(0, |gone| gone.values().filter(|at| **at > self.now).count());
+        gone as u64 * PAGE
+    }
+
+    /// What was paged out and accessed since comes back, young.
+    fn page_in(&mut self, target: TargetId) {
+        let now = self.now;
+        let Some(gone) = self.swapped.get_mut(&target) else { return };
+        let back: Vec<(u64, u64)> = gone.extract_if(.., |_, at| *at <= now).collect();
+        for (page, at) in back {
+            let block = self.blocks(target).get_mut(&(page & !(BLOCK_SIZE - 1)));
+            if let Some(slot) = block.and_then(|block| block.get_mut((page % BLOCK_SIZE / PAGE) as usize)) {
+                *slot = (true, at);
+            }
         }
     }
 
@@ -240,6 +285,7 @@ impl BlockOperations for Simulated {
     fn survey(&mut self, target: TargetId, found: &mut Vec<u64>) -> bool {
         self.runs += 1;
         self.advance(target);
+        self.page_in(target);
         found.clear();
         found.extend(self.blocks(target).keys());
         true
@@ -248,6 +294,7 @@ impl BlockOperations for Simulated {
     fn look(&mut self, target: TargetId, blocks: &mut [BlockLook]) -> bool {
         self.runs += 1;
         self.advance(target);
+        self.page_in(target);
         let now = self.asleep.get(&target).copied().unwrap_or(self.now);
         let huge = self.pattern.unit == BLOCK_SIZE;
         let all = self.blocks(target);

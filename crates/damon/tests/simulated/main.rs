@@ -1,6 +1,7 @@
 //! The monitor over simulated address spaces, whose access rates are known page by page.
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
 
+mod acted;
 mod asleep;
 mod patterns;
 mod rates;
