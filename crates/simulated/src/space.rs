@@ -165,7 +165,9 @@ impl Simulated {
     fn page_in(&mut self, target: TargetId) {
         let now = self.now;
         let Some(gone) = self.swapped.get_mut(&target) else { return };
-        let back: Vec<(u64, u64)> = gone.extract_if(.., |_, at| *at <= now).collect();
+        let back: Vec<(u64, u64)> =
+            gone.iter().filter(|(_, at)| **at <= now).map(|(page, at)| (*page, *at)).collect();
+        gone.retain(|_, at| *at > now);
         for (page, at) in back {
             let block = self.blocks(target).get_mut(&(page & !(BLOCK_SIZE - 1)));
             if let Some(slot) = block.and_then(|block| block.get_mut((page % BLOCK_SIZE / PAGE) as usize)) {
