@@ -259,3 +259,18 @@ fn a_recording_is_not_lost_to_the_conversion_of_another() {
     run(dir.path(), &["convert", "1.rec", "2.rec"]).ok();
     assert_eq!(names(dir.path()), ["1.rec", "2.rec", "2.rec.old", "3.rec"]);
 }
+
+#[test]
+fn who_asked_for_quiet_is_told_where_the_recording_is_if_not_where_it_was_to_be() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let good = fs::read(made_up(dir.path(), "isotherm.rec", Format::Rec)).unwrap();
+    // Nothing can take this name.
+    fs::create_dir(dir.path().join("isotherm.rec.old")).unwrap();
+    let target = sleeper();
+    run(dir.path(), &["record", "-q", "-d", "500ms", "--pid", &target.pid().to_string()])
+        .fails(1, &["isotherm.rec could not be replaced", ".partial"]);
+    assert_eq!(fs::read(dir.path().join("isotherm.rec")).unwrap(), good);
+}

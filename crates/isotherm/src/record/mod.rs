@@ -82,6 +82,12 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     // The recording is complete, however the command fared.
     let nothing = !finished.holds_something;
     let lost_line = finished.lost_line.take();
+    let elsewhere = finished.placement.as_ref().and_then(|placement| placement.instead.clone());
+    if let Some((path, why)) = &elsewhere
+        && args.quiet
+    {
+        summary::tell_elsewhere(&args.output, path, why);
+    }
     if nothing {
         summary::tell_nothing(args, &finished);
     } else if !args.quiet {
@@ -98,7 +104,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     Ok(match waited? {
         Some(Waited::Left) => ExitCode::from(stop.code().unwrap_or(130)),
         Some(Waited::Ended(status)) if !status.success() => code_of(status),
-        _ if nothing => ExitCode::FAILURE,
+        _ if nothing || elsewhere.is_some() => ExitCode::FAILURE,
         Some(Waited::Ended(_)) => ExitCode::SUCCESS,
         None => stop.code_but_ctrl_c().map_or(ExitCode::SUCCESS, ExitCode::from),
     })

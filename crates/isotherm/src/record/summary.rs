@@ -22,6 +22,11 @@ const LINES: usize = 12;
 /// After so long it is said what is waited for. Usually the summary is made by then, since it is made while recording.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The recording is not where it was to be.
+pub fn tell_elsewhere(output: &Path, path: &Path, why: &str) {
+    say!("isotherm: {} could not be replaced ({why}); the recording is {}", output.display(), path.display());
+}
+
 /// Tells the gist of what was written, as it was read back: that it can be is part of the message. Who presses Ctrl-C
 /// meanwhile, or ends the program otherwise, wants no more than to know where it is: more signals than `before`.
 pub fn tell(args: &RecordArgs, mut finished: Finished, stop: &Stop, before: usize) {
@@ -70,11 +75,7 @@ pub fn tell(args: &RecordArgs, mut finished: Finished, stop: &Stop, before: usiz
         }
     }
     if let Some((path, why)) = &placement.instead {
-        say!(
-            "isotherm: {} could not be replaced ({why}); the recording is {}",
-            args.output.display(),
-            path.display()
-        );
+        tell_elsewhere(&args.output, path, why);
     }
     if let Some(old) = &placement.old {
         say!("isotherm: the recording that was there is now {}", old.display());

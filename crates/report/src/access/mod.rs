@@ -147,6 +147,27 @@ pub struct AccessReport {
     pub targets: Vec<TargetAccess>,
     /// Sums over all shown.
     pub totals: Totals,
+    /// Where no mapping is called what [`Pattern::mapping`] asks for: what the largest are called.
+    #[serde(skip)]
+    pub called_otherwise: Vec<String>,
+}
+
+/// How many names are told of where none is what was asked for.
+const MAX_NAMES: usize = 8;
+
+/// What the largest mappings are called, if none has the name that was asked for.
+fn called_otherwise(rows: &[Row], asked: &str) -> Vec<String> {
+    let mut sizes: HashMap<&str, u64> = HashMap::new();
+    for (row, _) in rows {
+        let Some(name) = &row.mapping else { continue };
+        if asked.is_empty() || name.contains(asked) {
+            return Vec::new();
+        }
+        *sizes.entry(name).or_default() += row.size;
+    }
+    let mut names: Vec<(u64, &str)> = sizes.into_iter().map(|(name, size)| (size, name)).collect();
+    names.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+    names.into_iter().take(MAX_NAMES).map(|(_, name)| name.to_owned()).collect()
 }
 
 /// Keeps the regions of the selected time.
@@ -257,6 +278,7 @@ impl AccessAnalysis {
             // Those of other targets were left out before the rest was added up.
             pattern.targets.clear();
         }
+        let called_otherwise = called_otherwise(&rows, &pattern.mapping);
         let (shown, hidden): (Vec<Row>, Vec<Row>) =
             rows.into_iter().partition(|(row, _)| pattern.matches(row, ceiling_hz));
         let hidden_totals = self.totals(&hidden, ceiling_hz);
@@ -272,6 +294,7 @@ impl AccessAnalysis {
             totals: self.totals(&shown, ceiling_hz),
             targets: Vec::new(),
             provenance: Provenance::default(),
+            called_otherwise,
         };
         let mut shown = shown;
         self.options.sort.sort_by(&mut shown, self.options.descending, |(row, _)| row);
