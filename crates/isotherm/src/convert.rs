@@ -19,19 +19,20 @@ use std::time::{Duration, Instant};
 /// How often it is looked whether the user has it end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Of a series named by a pattern the last file is easily taken for the output, and would be lost.
-fn refuse_one_of_the_series(files: &[PathBuf], output: &Path) -> anyhow::Result<()> {
+/// Of a series named by a pattern the last file is easily taken for the output, and would be lost. Returns whether what is there
+/// was made of these files before, so that it can be made again.
+fn refuse_one_of_the_series(files: &[PathBuf], output: &Path) -> anyhow::Result<bool> {
     let is_there = !output::is_standard(output)
         && output.metadata().is_ok_and(|there| there.is_file() && there.len() > 0);
     if !is_there {
-        return Ok(());
+        return Ok(false);
     }
     let parts: Vec<(String, u64)> =
         files.iter().filter(|file| !output::is_standard(file)).filter_map(|file| part_of(file)).collect();
     let name = output.display();
     match part_of(output) {
-        // What was made of them before begins as one of them does, and may be made anew.
-        Some(there) if parts.contains(&there) => {}
+        // What was made of them begins as one of them does.
+        Some(there) if parts.contains(&there) => return Ok(true),
         Some(there) if parts.iter().any(|(run, _)| *run == there.0) => misuse!(
             "{name}: it is another part of the recording that is to be converted, and would be lost; name last what is to be \
              written, a file that is not there yet"
@@ -42,7 +43,7 @@ fn refuse_one_of_the_series(files: &[PathBuf], output: &Path) -> anyhow::Result<
         ),
         _ => {}
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Which run of the recorder a file is of, and which part of that. A pipe is not opened: that would wait for its other end.
@@ -74,14 +75,7 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
             misuse!("{}: input and output are the same file; write to another one", file.display());
         }
     }
-    refuse_one_of_the_series(recording.files(), output)?;
-    // Made of the same recording, it can be made again.
-    let is_made_anew = part_of(output).is_some_and(|there| {
-        recording
-            .files()
-            .iter()
-            .any(|file| !output::is_standard(file) && part_of(file).as_ref() == Some(&there))
-    });
+    let is_made_anew = refuse_one_of_the_series(recording.files(), output)?;
     let reader = recording.open()?;
     let stop = Stop::install().context("cannot catch Ctrl-C")?;
     let draft = Draft::new(output)?;
