@@ -68,12 +68,12 @@ fn fails(output: Output, told: &[&str]) {
 
 #[test]
 fn what_is_missing_is_named_with_the_remedy() {
-    fails(
-        xtask(&["--guest", "/nonexistent"]).output().unwrap(),
-        &["/nonexistent", "cargo xtask guest --build"],
-    );
-    let no_qemu = xtask(&["--guest", "/dev/null", "--qemu", "/nonexistent/qemu"]).output().unwrap();
-    fails(no_qemu, &["/nonexistent/qemu", "qemu-system-x86"]);
+    // Below a file there is nothing, whatever a machine holds; a folder is no guest program either.
+    for program in ["/dev/null/guest", "/dev"] {
+        fails(xtask(&["--guest", program]).output().unwrap(), &[program, "cargo xtask guest --build"]);
+    }
+    let no_qemu = xtask(&["--guest", "/dev/null", "--qemu", "/dev/null/qemu"]).output().unwrap();
+    fails(no_qemu, &["/dev/null/qemu", "qemu-system-x86"]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn what_cannot_be_done_is_refused_before_anything_boots() {
     fails(1, &["--scale", "0.001"], &["MiB are available", "--scale"]);
     fails(2, &["--scale", "1e-300"], &["cannot touch"]);
     fails(2, &["--scale", "40", "--touch", "1G"], &["cannot touch 1024 MiB"]);
-    fails(1, &["--scale", "40", "--qemu", "/nonexistent/qemu"], &["/nonexistent/qemu", "qemu-system-x86"]);
+    fails(1, &["--scale", "40", "--qemu", "/dev/null/qemu"], &["/dev/null/qemu", "qemu-system-x86"]);
 }
 
 #[test]

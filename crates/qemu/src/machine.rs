@@ -93,10 +93,12 @@ impl Machine {
     }
 
     pub(crate) fn check_program(&self) -> Result<(), Error> {
-        match std::fs::File::open(&self.program) {
-            Ok(_) => Ok(()),
-            Err(source) => Err(Error::NoProgram { path: self.program.clone(), source }),
+        let opened = std::fs::File::open(&self.program).and_then(|file| file.metadata());
+        match opened {
+            Ok(found) if found.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
+            other => other.map(drop),
         }
+        .map_err(|source| Error::NoProgram { path: self.program.clone(), source })
     }
 
     /// QEMU's arguments. `monitor` is the number of an open socket it inherits.

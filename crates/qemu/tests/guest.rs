@@ -157,10 +157,10 @@ fn a_guest_that_is_dropped_leaves_no_process() {
 
 #[test]
 fn what_cannot_be_booted_says_what_would_help() {
-    let no_program = Machine::new("/nonexistent/guest", 128 * MIB);
+    let no_program = Machine::new("/dev/null/guest", 128 * MIB);
     let error = Guest::boot(&no_program, || false).unwrap_err().to_string();
-    assert!(error.contains("/nonexistent/guest") && error.contains("cargo xtask guest --build"), "{error}");
-    let no_qemu = Machine { qemu: "/nonexistent/qemu".into(), program: "/dev/null".into(), ..no_program };
+    assert!(error.contains("/dev/null/guest") && error.contains("cargo xtask guest --build"), "{error}");
+    let no_qemu = Machine { qemu: "/dev/null/qemu".into(), program: "/dev/null".into(), ..no_program };
     let error = Guest::boot(&no_qemu, || false).unwrap_err().to_string();
-    assert!(error.contains("/nonexistent/qemu") && error.contains("qemu-system-x86"), "{error}");
+    assert!(error.contains("/dev/null/qemu") && error.contains("qemu-system-x86"), "{error}");
 }
