@@ -6,6 +6,7 @@
 
 use crate::{AddrRange, Operations, PAGE_SIZE, TargetId};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 /// Bytes of a block: what a page table of the lowest level, or a huge page, maps.
 pub const BLOCK_SIZE: u64 = 2 << 20;
@@ -164,6 +165,12 @@ pub trait BlockOperations: Operations {
     /// makes no difference, 0.
     fn mappings(&mut self, _target: TargetId) -> Option<usize> {
         Some(0)
+    }
+
+    /// For how long the target's address space has been there, at most; `None`: not known. What is found accessed in a young
+    /// one was so not long ago.
+    fn age(&mut self, _target: TargetId) -> Option<Duration> {
+        None
     }
 
     /// Whether each of the targets runs, and a mark of how long it has. One that did not run accessed nothing, which costs next

@@ -13,6 +13,7 @@ struct Fixed {
     ranges: Vec<AddrRange>,
     hot: Vec<AddrRange>,
     prepared: u64,
+    age: Option<Duration>,
 }
 
 impl Operations for Fixed {
@@ -73,6 +74,9 @@ impl BlockOperations for Fixed {
     }
     fn sweep(&mut self, _target: TargetId, _kind: Sweep) -> bool {
         false
+    }
+    fn age(&mut self, _target: TargetId) -> Option<Duration> {
+        self.age
     }
 }
 
@@ -412,7 +416,7 @@ impl BlockOperations for Blind {
 
 #[test]
 fn memory_whose_page_tables_cannot_be_read_is_unknown_not_absent() {
-    let fixed = Fixed { ranges: vec![pages(0, 4096)], hot: vec![pages(0, 512)], prepared: 0 };
+    let fixed = Fixed { ranges: vec![pages(0, 4096)], hot: vec![pages(0, 512)], prepared: 0, age: None };
     let mut monitor = Monitor::new(Attrs::default(), Blind(fixed), Watch::new(), 1).unwrap();
     monitor.add_target(TargetId(1)).unwrap();
     let mut last = Last::default();
@@ -424,6 +428,32 @@ fn memory_whose_page_tables_cannot_be_read_is_unknown_not_absent() {
         }
     }
     assert!(!last.0.is_empty());
+}
+
+#[test]
+fn what_a_young_address_space_is_found_to_have_accessed_was_so_just_now() {
+    // Bytes of each half that are known, and of those that are accessed, without a single clear.
+    let found = |age: Option<Duration>| {
+        let (touched, copied) = (pages(0, 4096), pages(4096, 4096));
+        let fixed = Fixed { ranges: vec![pages(0, 8192)], hot: vec![touched], age, ..Fixed::default() };
+        let mut monitor = Monitor::new(Attrs::default(), fixed, Watch::new(), 1).unwrap();
+        monitor.add_target(TargetId(1)).unwrap();
+        let mut last = Last::default();
+        let allowance = Allowance { prepares: 0, ..Allowance::UNLIMITED };
+        for at in 0..60u64 {
+            monitor.tick(at * 5_000_000, allowance, &mut last);
+        }
+        [touched, copied].map(|half| {
+            let known = last.0.iter().filter(|r| !r.is_unknown());
+            let inside =
+                |r: &RegionSnapshot| r.range.end.min(half.end).saturating_sub(r.range.start.max(half.start));
+            let hot = known.clone().filter(|r| r.nr_accesses_bp > 0).map(inside).sum::<u64>();
+            (known.map(inside).sum::<u64>() / PAGE, hot / PAGE)
+        })
+    };
+    assert_eq!(found(Some(ms(100))), [(4096, 4096), (0, 0)], "what nobody touched since may be a copy");
+    assert_eq!(found(Some(ms(3000))), [(0, 0); 2], "whenever that was");
+    assert_eq!(found(None), [(0, 0); 2]);
 }
 
 /// The regions of the last snapshot.

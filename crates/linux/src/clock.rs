@@ -8,6 +8,11 @@ pub fn monotonic_ns() -> u64 {
     to_ns(clock_gettime(ClockId::Monotonic))
 }
 
+/// Nanoseconds since boot, those in which the machine was suspended too: the clock of processes' start times.
+pub fn boottime_ns() -> u64 {
+    to_ns(clock_gettime(ClockId::Boottime))
+}
+
 pub(crate) fn to_ns(time: Timespec) -> u64 {
     let (s, ns) = (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0));
     s * 1_000_000_000 + ns

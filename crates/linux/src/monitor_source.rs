@@ -146,6 +146,10 @@ impl<O: BlockOperations> BlockOperations for Timed<O> {
         self.inner.mappings(target)
     }
 
+    fn age(&mut self, target: TargetId) -> Option<Duration> {
+        self.inner.age(target)
+    }
+
     fn ran(&mut self, targets: &[TargetId], found: &mut Vec<Option<Ran>>) {
         self.timed(|spent| &mut spent.asking, |inner| inner.ran(targets, found));
     }

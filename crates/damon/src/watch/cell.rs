@@ -178,11 +178,12 @@ impl Cell {
         match self.state {
             State::Absent => {
                 self.state = State::Unseen;
-                if gap == 0 {
+                let accessed = appeared & young;
+                if gap == 0 || accessed == 0 {
                     return Told::Changed;
                 }
                 // What was not there and is there now was accessed since, and it took no clear to see.
-                let share = pages(appeared) / 64.0;
+                let share = pages(accessed) / 64.0;
                 self.appeared = Some(Appeared { at: now, share, within: gap as f32 });
                 (self.tried, self.shown) = (present, present);
                 Told::Appeared

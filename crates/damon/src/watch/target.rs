@@ -21,12 +21,19 @@ pub(super) struct Block {
     pub huge: bool,
     /// When it was last looked at, or known to be absent; `None`: never.
     pub looked: Option<u64>,
+    /// It was not looked at yet, and is there since its address space began at the earliest.
+    pub is_first: bool,
     pub cells: [Cell; CELLS],
 }
 
 impl Block {
     pub(super) fn new(addr: u64, absent_at: Option<u64>) -> Self {
-        Self { addr, huge: false, looked: absent_at, cells: [Cell::default(); CELLS] }
+        Self { addr, huge: false, looked: absent_at, is_first: false, cells: [Cell::default(); CELLS] }
+    }
+
+    /// Of an address space that began at `born`, so that nothing was there before, and found at its first survey.
+    fn born(addr: u64, born: Option<u64>) -> Self {
+        Self { is_first: born.is_some(), ..Self::new(addr, born) }
     }
 
     /// The cells that stand for something, with their first address and size.
@@ -157,6 +164,7 @@ impl Watched {
             return;
         }
         let before = self.surveyed.replace(step.now);
+        let born = if before.is_none() { self.began(step, tuning) } else { None };
         self.mappings = step.ops.mappings(self.id);
         if self.blocks.iter().map(|b| b.addr).eq(scratch.iter().copied()) {
             return;
@@ -169,10 +177,11 @@ impl Watched {
         for &addr in scratch.iter() {
             while old.next_if(|b| b.addr < addr).is_some() {}
             let block = old.next_if(|b| b.addr == addr).unwrap_or_else(|| {
-                if before.is_some() {
-                    self.fronts.push(addr);
-                }
                 self.has_new = true;
+                if before.is_none() {
+                    return Block::born(addr, born);
+                }
+                self.fronts.push(addr);
                 Block::new(addr, before)
             });
             self.blocks.push(block);
@@ -182,6 +191,13 @@ impl Watched {
         if self.look_from > 0 {
             self.look_from = turn.map_or(0, |addr| self.blocks.partition_point(|b| b.addr < addr));
         }
+    }
+
+    /// When its address space began, if that is so short a time ago that what was accessed since counts as accessed now.
+    fn began<O: BlockOperations>(&self, step: &mut Step<'_, O>, tuning: &Tuning) -> Option<u64> {
+        let age = step.ops.age(self.id)?.as_nanos() / step.attrs.sample.as_nanos().max(1);
+        let age = u64::try_from(age).ok().filter(|age| *age <= tuning.appeared)?;
+        Some(step.now.saturating_sub(age))
     }
 
     /// Looks where memory appears, as far as it goes on there, with at most `most` looks. Returns how many it took.
@@ -260,12 +276,15 @@ impl Watched {
         }
         let gap = block.looked.map_or(0, |at| now.saturating_sub(at).max(1));
         block.looked = Some(now);
+        let is_first = core::mem::take(&mut block.is_first);
         let base = block.addr;
         let (mut hit, mut grows, block_is_huge) = (false, false, block.huge);
         for (i, cell) in block.used().iter_mut().enumerate() {
             let (present, young) =
                 if look.mapped == Mapped::Absent { (0, 0) } else { (look.present.0[i], look.young.0[i]) };
             cell.writable = look.writable.0[i] != 0;
+            // What was not there before was accessed, also if another has cleared that since. What fork copied was not.
+            let young = if is_first { young } else { young | (present & !cell.present) };
             let before = cell.evidence;
             let told = cell.looked(present, young, moment, gap, longest, tuning);
             let window = match told {

@@ -110,6 +110,11 @@ impl Process {
         self.start_time
     }
 
+    /// When it started, in nanoseconds of CLOCK_BOOTTIME; exact to a clock tick, most often 10 ms.
+    pub fn start_ns(&self) -> u64 {
+        self.start_time.saturating_mul(NS_PER_SEC / clock_ticks_per_second())
+    }
+
     /// Its name when it was opened: what is known of a process that ended before it could be asked more.
     pub fn first_comm(&self) -> &str {
         &self.first_comm
@@ -162,7 +167,7 @@ impl Process {
             comm: stat.comm,
             cmdline,
             exe,
-            start_ns: stat.start_time.saturating_mul(NS_PER_SEC / clock_ticks_per_second()),
+            start_ns: self.start_ns(),
         })
     }
 

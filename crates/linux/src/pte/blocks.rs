@@ -10,6 +10,7 @@
 use super::clear::{Page, advise_cold, pieces};
 use super::walk::{Entry, Found, MAX_PROCESSES, MAX_TABLES, bit};
 use super::{Pte, decode};
+use crate::clock::boottime_ns;
 use crate::process::raw;
 use isotherm_damon::{
     AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, Pages, Ran,
@@ -17,6 +18,7 @@ use isotherm_damon::{
 };
 use std::io::Write;
 use std::ops::Range;
+use std::time::Duration;
 
 /// With so many targets it may be cheaper to list all processes than to ask each target, ...
 const WORTH_A_LIST: usize = 64;
@@ -363,6 +365,11 @@ impl BlockOperations for Pte {
 
     fn mappings(&mut self, id: TargetId) -> Option<usize> {
         self.targets.get(&id)?.mappings
+    }
+
+    fn age(&mut self, id: TargetId) -> Option<Duration> {
+        let born_ns = self.targets.get(&id)?.born_ns;
+        Some(Duration::from_nanos(boottime_ns().saturating_sub(born_ns)))
     }
 
     fn sweep(&mut self, id: TargetId, kind: Sweep) -> bool {

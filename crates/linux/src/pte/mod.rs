@@ -29,6 +29,7 @@ pub(crate) use inspect::{Inspected, of_pagemap};
 pub use lives::{Lives, Seen};
 pub use walk::WalkError;
 
+use crate::clock::boottime_ns;
 use crate::frames::Folio;
 use crate::pagemap::PagemapCache;
 use crate::process::Process;
@@ -74,6 +75,10 @@ struct Target {
     mappings: Option<usize>,
     /// Identity of its mm at the last walk; 0 before the first.
     mm: u64,
+    /// When that began at the earliest, in nanoseconds of CLOCK_BOOTTIME: its process did, or the one before was last walked.
+    born_ns: u64,
+    /// When it was last walked.
+    walked_ns: Option<u64>,
     /// It died, or refused to be observed.
     lost: bool,
 }
@@ -127,7 +132,9 @@ impl Pte {
 
     /// Adds a process, as yet without ranges.
     pub fn add(&mut self, id: TargetId, process: Arc<Process>) {
-        self.targets.insert(id, Target { process, ranges: Vec::new(), mappings: None, mm: 0, lost: false });
+        let born_ns = process.start_ns();
+        let (ranges, mappings, walked_ns) = (Vec::new(), None, None);
+        self.targets.insert(id, Target { process, ranges, mappings, mm: 0, born_ns, walked_ns, lost: false });
     }
 
     /// Lists all processes of the machine but kernel threads, in the order of their birth, some 0.2 us each. False where that
@@ -177,6 +184,7 @@ impl Pte {
         if let Some(target) = self.targets.get_mut(&id) {
             target.ranges.clear();
             (target.mappings, target.mm) = (None, 0);
+            target.born_ns = target.walked_ns.take().unwrap_or(target.born_ns);
             self.changed.insert(id);
             // A page map stays that of the address space it was opened on.
             self.pagemaps.remove(id);
@@ -231,7 +239,7 @@ impl Pte {
         for _ in 0..TRIES {
             match read(&mut self.walker, target.process.pidfd()) {
                 Ok(Walked::Done { mm }) if target.mm == mm || target.mm == 0 => {
-                    target.mm = mm;
+                    (target.mm, target.walked_ns) = (mm, Some(boottime_ns()));
                     return true;
                 }
                 Ok(Walked::Done { mm }) => {
