@@ -111,6 +111,8 @@ pub(super) struct Cell {
     pub appeared: Option<Appeared>,
     /// Was shared when it was last tried: it takes a sweep to observe it.
     pub shared: bool,
+    /// Was cleared by itself when it was last cleared, so nobody else maps it.
+    pub own: bool,
     /// Some of its pages are writable: likely its own, where memory is shared since a fork.
     pub writable: bool,
     /// It appeared, a second ago or longer, and nothing was heard of it since.
@@ -283,7 +285,7 @@ impl Cell {
         let length = self.evidence.window_length(tuning, longest);
         self.unbroken = self.hit_at != 0 && now.saturating_sub(self.hit_at) <= 2 * longest;
         (self.first, self.is_rest, self.opened_at) = (true, false, now);
-        self.was_new = false;
+        (self.was_new, self.own) = (false, flushed);
         (self.window, self.opened) = (pages, pages);
         self.state = State::Watching {
             since: moment.at,

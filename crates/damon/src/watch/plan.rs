@@ -491,7 +491,7 @@ impl Watch {
     /// The target of which a sweep shows most for its price, of those there is enough for.
     fn whom_to_sweep<O: BlockOperations>(&self, step: &Step<'_, O>) -> Option<usize> {
         let (now, tuning, credit, looks) = (step.now, &self.tuning, self.sweep_credit, step.checks_left());
-        let telling = |t: &Watched| t.census.shared + t.census.unseen;
+        let telling = |t: &Watched| t.census.shared + t.census.unseen + t.census.lit_shared;
         let fits = |t: &Watched| {
             price_of_sweep(t, step) <= credit
                 && t.entries() <= tuning.longest_sweep
@@ -505,7 +505,7 @@ impl Watch {
             // Of what grows, a sweep shows what there was.
             .filter(|(_, t)| t.swept != 0 || t.census.shared > 0 || has_settled(t, step))
             // What is hot and its own shows worse for a while after a sweep.
-            .filter(|(_, t)| telling(t) > t.census.lit)
+            .filter(|(_, t)| telling(t) > t.census.lit - t.census.lit_shared)
             .max_by_key(|(_, t)| {
                 telling(t) as u64 * 1000 / price_of_sweep(t, step) as u64 * waited(t).min(1 << 20)
             });

@@ -68,8 +68,10 @@ pub(super) struct Census {
     pub watching: usize,
     /// Only a sweep shows: mapped by others too.
     pub shared: usize,
-    /// Were accessed and show nothing more, and can be cleared alone.
+    /// Were accessed and show nothing more, and can be cleared alone, as far as is known.
     pub lit: usize,
+    /// Those of them that likely only a sweep shows: a sweep did, and of what was tried alone so many are shared.
+    pub lit_shared: usize,
     /// Showed any access, of those above.
     pub touched: usize,
     /// Entries of page tables present.
@@ -363,6 +365,7 @@ impl Watched {
         }
         self.counted = now;
         let mut census = Census::default();
+        let (mut own, mut shared, mut lit_by_sweep) = (0, 0, 0);
         for block in &mut self.blocks {
             let huge = block.huge;
             for cell in block.used() {
@@ -384,10 +387,15 @@ impl Watched {
                         census.unseen_writable += usize::from(cell.writable);
                     }
                     State::Watching { .. } => census.watching += 1,
-                    State::Lit => census.lit += usize::from(!cell.shared),
+                    State::Lit => {
+                        census.lit += usize::from(!cell.shared);
+                        lit_by_sweep += usize::from(!cell.shared && !cell.own);
+                    }
                     State::Blind(Blind::Unclearable) => {}
                     State::Blind(Blind::Shared) => census.shared += 1,
                 }
+                own += usize::from(cell.own);
+                shared += usize::from(cell.shared);
                 census.touched += usize::from(cell.state == State::Lit || cell.evidence.hits > 0.0);
                 let shows_more = cell.state != State::Unseen && cell.wants_clear(now, tuning);
                 census.shared += usize::from(cell.shared && shows_more);
@@ -395,6 +403,7 @@ impl Watched {
                 census.present += if huge { 1 } else { cell.present.count_ones() as usize };
             }
         }
+        census.lit_shared = lit_by_sweep * shared / (own + shared).max(1);
         self.census = census;
     }
 

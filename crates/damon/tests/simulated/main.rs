@@ -19,7 +19,16 @@ struct Run {
 
 /// Runs `phases`, each for its number of aggregations, at a budget of `prepares` a sampling interval.
 fn run<S: Sampler<Simulated>>(sampler: S, phases: &[(Pattern, u32)], prepares: usize) -> Run {
-    let ops = Simulated::new(phases[0].0.clone());
+    run_on(Simulated::new(phases[0].0.clone()), sampler, phases, prepares)
+}
+
+/// The same on what was prepared.
+fn run_on<S: Sampler<Simulated>>(
+    ops: Simulated,
+    sampler: S,
+    phases: &[(Pattern, u32)],
+    prepares: usize,
+) -> Run {
     let mut monitor = Monitor::new(Attrs::default(), ops, sampler, 7).unwrap();
     monitor.add_target(TargetId(1)).unwrap();
     let mut keep = Keep::default();
