@@ -64,6 +64,22 @@ fn files_that_are_not_one_recording_are_an_error_of_info_too() {
 }
 
 #[test]
+fn info_tells_of_a_stump_in_a_directory_and_describes_the_rest() {
+    let dir = tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("series")).unwrap();
+    made_up(dir.path(), "series/a.rec", Format::Rec);
+    let whole = std::fs::read(dir.path().join("series/a.rec")).unwrap();
+    std::fs::write(dir.path().join("series/b.rec"), &whole[..10]).unwrap();
+    let done = run(dir.path(), &["report", "info", "-i", "series"]);
+    assert!(done.err.contains("series/b.rec is not a recording, or nothing of it is left"), "{done:?}");
+    assert!(done.out.contains("snapshots") && done.out.contains("series/a.rec"), "{done:?}");
+    done.ok();
+    // Where nothing else is there, it is an error.
+    std::fs::remove_file(dir.path().join("series/a.rec")).unwrap();
+    run(dir.path(), &["report", "info", "-i", "series"]).fails(1, &["b.rec", "nothing of it is left"]);
+}
+
+#[test]
 fn a_series_is_converted_as_one() {
     if !pte_works() {
         return;

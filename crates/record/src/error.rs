@@ -91,7 +91,7 @@ pub enum Error {
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            " (free some space; what was written before stays readable)"
+            " (free some space; what was saved before, if anything, stays readable)"
         }
         io::ErrorKind::PermissionDenied => " (choose a path you may use, or change its permissions)",
         io::ErrorKind::NotFound => " (check the path)",

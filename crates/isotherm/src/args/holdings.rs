@@ -28,7 +28,8 @@ Columns (K, M and G are KiB, MiB and GiB):
 
 A line stands for all mappings of a file or name in a process, or for a run of anonymous ones; \"unknown mapping\" for
 memory in use that lies outside of all that are known. In the total, and by object,
-what several processes map counts once, with the accesses of all of them.";
+a file or shared memory that several processes map counts once, with the accesses of all of them. Memory of its own that
+a process got by fork counts in parent and child, also while they share its pages.";
 
 /// What a line is of.
 #[derive(Clone, Copy, Debug, ValueEnum)]

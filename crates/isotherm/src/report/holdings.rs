@@ -69,8 +69,19 @@ pub fn info(args: &InfoArgs) -> anyhow::Result<()> {
     if all.is_stream() {
         misuse!("a stream can be read once: give it alone, or save it to a file first");
     }
-    let each = files.iter().map(|file| info_of(args, vec![file.clone()], file.display().to_string(), false));
-    let mut each = each.collect::<anyhow::Result<Vec<_>>>()?;
+    let read = files.iter().map(|file| info_of(args, vec![file.clone()], file.display().to_string(), false));
+    // What a recorder that was killed at once has left makes the others no worse.
+    let (mut each, mut unreadable) = (Vec::new(), Vec::new());
+    for report in read {
+        match report {
+            Ok(report) => each.push(report),
+            Err(error) => unreadable.push(error),
+        }
+    }
+    if each.is_empty() {
+        return Err(unreadable.swap_remove(0));
+    }
+    unreadable.iter().for_each(crate::tell);
     each.sort_by_key(|report| report.provenance.started_unix_ns);
     let ordered = each.iter().map(|report| PathBuf::from(&report.file.path)).collect();
     // What is wrong with each was told.

@@ -57,7 +57,7 @@ pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> 
         }
         writeln!(out)?;
         if report.targets.len() > 1 {
-            writeln!(out, "all of it; what several targets map counts once")?;
+            writeln!(out, "all of it; files and shared memory count once, memory of a fork in each target")?;
         }
         write_totals(&report.totals, report.ceiling_hz, out)?;
         if report.hidden_regions > 0 {

@@ -97,7 +97,9 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
         remarks.push("*: ended before, as it stood then; not in the total".to_owned());
     }
     if report.nr_processes > 1 {
-        remarks.push("in the total, what several processes map counts once".to_owned());
+        remarks.push(
+            "in the total, files and shared memory count once, memory of a fork in each process".to_owned(),
+        );
     }
     if report.hidden > 0 {
         let what = match report.by {
