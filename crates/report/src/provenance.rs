@@ -415,9 +415,10 @@ impl Provenance {
         };
         if share >= MANY_MISSED {
             line.push_str(
-                ". Accesses in them were seen later, several as one, so high rates read too low. A sampling interval is too \
-                 short for what is to be looked at in it, or the machine too busy: record with a longer --sample (and --aggr), \
-                 fewer --max-regions, or a higher --overhead",
+                ". Accesses in them were seen later, several as one, so high rates read too low. Unless the \
+                 recorder was stopped or the machine suspended, a sampling interval is too short for what is to be looked at in \
+                 it, or the machine too busy: record with a longer --sample (and --aggr), fewer --max-regions, or a higher \
+                 --overhead",
             );
         }
         line

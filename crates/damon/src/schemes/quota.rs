@@ -96,6 +96,12 @@ const PASS_SHARE: (u64, u64) = (3, 4);
 /// Throughput is measured over so many windows' time: what is older counts for half.
 const REMEMBERED: u64 = 8;
 
+/// Share of a window's time in which no call is begun any more.
+const RESERVE: u64 = 10;
+
+/// It is no more than this: so long a busy machine keeps a thread waiting, mostly.
+const LONGEST_WAIT_NS: u64 = 5_000_000;
+
 impl Quota {
     /// Whether there is any limit.
     pub fn is_limited(&self) -> bool {
@@ -149,8 +155,10 @@ pub(super) struct Window {
     used: bool,
     /// What comes next does not fit.
     closed: bool,
-    /// Nanoseconds it may take.
+    /// Nanoseconds in which calls are made.
     time_ns: Option<u64>,
+    /// What is kept back beside them: a call that is preempted, or waits, takes longer than anybody can know before.
+    reserve_ns: u64,
     spent_ns: u64,
     /// Taken beyond the time of earlier windows, and not yet made up for.
     overrun_ns: u64,
@@ -193,14 +201,15 @@ impl Window {
         let elapsed = self.elapsed_ns(now_ns);
         let asked = quota.time_ns();
         if let Some(asked) = asked {
-            let over = self.time_ns.map_or(0, |allowed| self.spent_ns.saturating_sub(allowed));
+            let over = self.allowed_ns().map_or(0, |allowed| self.spent_ns.saturating_sub(allowed));
             // Windows in which there was no pass made up for some of it.
             let windows = elapsed.checked_div(ns(quota.reset_interval)).unwrap_or(1);
             let idle = windows.saturating_sub(1);
             let owed = self.overrun_ns.saturating_add(over).saturating_sub(idle.saturating_mul(asked));
             let allowed = asked.saturating_sub(owed);
             self.overrun_ns = owed - (asked - allowed);
-            self.time_ns = Some(allowed);
+            self.reserve_ns = (allowed / RESERVE).min(LONGEST_WAIT_NS);
+            self.time_ns = Some(allowed - self.reserve_ns);
             if self.took_ns / REMEMBERED > asked {
                 (self.tried, self.took_ns) = (self.tried / 2, self.took_ns / 2);
             }
@@ -215,7 +224,7 @@ impl Window {
             self.effective = self.effective.min(self.tuned.next(quota.tuner, feedback, was_full, range));
         }
         self.limit = self.effective;
-        if let Some(allowed) = self.time_ns.filter(|&allowed| allowed > 0) {
+        if let Some(allowed) = self.allowed_ns().filter(|&allowed| allowed > 0) {
             // The least there is is done once, however long it takes.
             let by_time = self.bytes_in(allowed).max(self.pace.known_bytes_in(allowed).unwrap_or(0));
             self.effective = self.effective.min(by_time.max(min_region));
@@ -254,6 +263,11 @@ impl Window {
     pub fn begin_pass(&mut self, interval: Duration) {
         (self.pass_ns, self.pass_spent_ns, self.rests) =
             (ns(interval) / PASS_SHARE.1 * PASS_SHARE.0, 0, false);
+    }
+
+    /// Nanoseconds that it may take, where time is limited.
+    fn allowed_ns(&self) -> Option<u64> {
+        self.time_ns.map(|time| time + self.reserve_ns)
     }
 
     /// Nanoseconds left for actions in the window, where time is limited.
