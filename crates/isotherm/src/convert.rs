@@ -119,6 +119,10 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
             output.display()
         );
     }
+    // Of what comes to less than what is there both are kept: a file that was cut off since, fewer files than before.
+    let is_made_anew = is_made_anew
+        && !reader.warnings().iter().any(reading::is_flaw)
+        && output::nr_snapshots(output, snapshots + 1) <= snapshots;
     let old = if is_made_anew { draft.keep().map(|()| None) } else { draft.keep_both() }?;
     reading::tell(input, reader.warnings());
     if let Some(old) = old {

@@ -136,14 +136,21 @@ pub fn check_replaceable_by(new: Content, path: &Path) -> anyhow::Result<()> {
 
 /// Whether the file at `path` is a recording that holds a snapshot.
 pub fn holds_snapshot(path: &Path) -> bool {
-    let Ok(mut reader) = open(path) else { return false };
-    loop {
+    nr_snapshots(path, 1) > 0
+}
+
+/// How many snapshots the file at `path` has, counted up to `most`.
+pub fn nr_snapshots(path: &Path, most: u64) -> u64 {
+    let Ok(mut reader) = open(path) else { return 0 };
+    let mut count = 0;
+    while count < most {
         match reader.next_ref() {
-            Ok(Some(isotherm_record::Item::Snapshot(_))) => return true,
+            Ok(Some(isotherm_record::Item::Snapshot(_))) => count += 1,
             Ok(Some(_)) => {}
-            Ok(None) | Err(_) => return false,
+            Ok(None) | Err(_) => break,
         }
     }
+    count
 }
 
 /// Mode of what is made to be shown around: pictures and pages. The file mode creation mask is taken off.

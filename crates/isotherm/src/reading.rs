@@ -118,7 +118,7 @@ impl Recording {
 
     /// Whether it can be read only once.
     pub fn is_stream(&self) -> bool {
-        self.files.iter().any(|path| path.as_os_str() == "-" || !path.metadata().is_ok_and(|m| m.is_file()))
+        self.files.iter().any(|path| path.as_os_str() == "-" || path.metadata().is_ok_and(|m| !m.is_file()))
     }
 
     /// Reads from its start to its end. The first time, what is wrong with it is told on standard error.
@@ -248,13 +248,26 @@ fn files_of(path: &Path) -> Vec<PathBuf> {
 /// When neither a header nor a snapshot was found in it.
 pub fn check_content(path: &Path, snapshots: u64, warnings: &[Warning]) -> anyhow::Result<()> {
     if snapshots == 0 && warnings.contains(&Warning::HeaderLost) {
-        bail!(
-            "{} is not a recording, or nothing of it is left; check the path, or name the format with --from",
-            path.display()
-        );
+        return Err(NoRecording(path.to_owned()).into());
     }
     Ok(())
 }
+
+/// A file that only has the name of a recording.
+#[derive(Debug)]
+pub struct NoRecording(PathBuf);
+
+impl std::fmt::Display for NoRecording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} is not a recording, or nothing of it is left; check the path, or name the format with --from",
+            self.0.display()
+        )
+    }
+}
+
+impl std::error::Error for NoRecording {}
 
 /// Says what is wrong with a file, and what was chosen from it.
 pub fn tell(path: &Path, warnings: &[Warning]) {
@@ -270,7 +283,7 @@ pub fn tell(path: &Path, warnings: &[Warning]) {
 }
 
 /// Whether something is missing, as opposed to worked out or chosen.
-fn is_flaw(warning: &Warning) -> bool {
+pub fn is_flaw(warning: &Warning) -> bool {
     !matches!(warning, Warning::Assumed { .. } | Warning::Skipped { .. } | Warning::Records { .. })
 }
 

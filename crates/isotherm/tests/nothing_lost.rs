@@ -261,6 +261,22 @@ fn a_recording_is_not_lost_to_the_conversion_of_another() {
 }
 
 #[test]
+fn a_conversion_that_comes_to_less_than_what_is_there_keeps_both() {
+    let dir = tempdir().unwrap();
+    made_up(dir.path(), "a.rec", Format::Rec);
+    run(dir.path(), &["convert", "a.rec", "copy.rec"]).ok();
+    let good = fs::read(dir.path().join("copy.rec")).unwrap();
+    let all = snapshots(&read(&dir.path().join("copy.rec")).unwrap());
+    // The original loses its end, and somebody makes the copy again.
+    let whole = fs::read(dir.path().join("a.rec")).unwrap();
+    fs::write(dir.path().join("a.rec"), &whole[..whole.len() * 6 / 10]).unwrap();
+    let told = run(dir.path(), &["convert", "a.rec", "copy.rec"]);
+    assert!(told.err.contains("copy.rec is kept as copy.rec.old"), "{}", told.err);
+    assert_eq!(fs::read(dir.path().join("copy.rec.old")).unwrap(), good);
+    assert!(snapshots(&read(&dir.path().join("copy.rec")).unwrap()) < all);
+}
+
+#[test]
 fn who_asked_for_quiet_is_told_where_the_recording_is_if_not_where_it_was_to_be() {
     if !pte_works() {
         return;

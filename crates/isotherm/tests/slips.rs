@@ -74,6 +74,12 @@ fn info_tells_of_a_stump_in_a_directory_and_describes_the_rest() {
     assert!(done.err.contains("series/b.rec is not a recording, or nothing of it is left"), "{done:?}");
     assert!(done.out.contains("snapshots") && done.out.contains("series/a.rec"), "{done:?}");
     done.ok();
+    let json = run(dir.path(), &["report", "info", "--json", "-i", "series"]).json();
+    assert!(json["unreadable"][0].as_str().unwrap().contains("series/b.rec"), "{json}");
+    // What is named is to be read.
+    run(dir.path(), &["report", "info", "-i", "series/a.rec", "series/b.rec"]).fails(1, &["series/b.rec"]);
+    run(dir.path(), &["report", "info", "-i", "series/a.rec", "missing"])
+        .fails(1, &["there is no recording"]);
     // Where nothing else is there, it is an error.
     std::fs::remove_file(dir.path().join("series/a.rec")).unwrap();
     run(dir.path(), &["report", "info", "-i", "series"]).fails(1, &["b.rec", "nothing of it is left"]);

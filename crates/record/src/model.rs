@@ -1,7 +1,7 @@
 //! What a recording consists of, whatever the file format.
 
 use isotherm_damon::{AddrRange, Snapshot};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -131,6 +131,7 @@ pub struct Mapping {
     /// First address past it.
     pub end: u64,
     /// Permissions as the kernel prints them, `rw-p`.
+    #[serde(deserialize_with = "permissions")]
     pub perms: Cow<'static, str>,
     /// Path, or `[heap]`, `[stack]`, `[anon:name]`; empty for anonymous memory.
     pub name: Arc<str>,
@@ -143,6 +144,18 @@ pub struct Mapping {
     /// Where in the file it begins, bytes.
     #[serde(skip_serializing_if = "is_default")]
     pub offset: u64,
+}
+
+/// Reads permissions. There are few, so that they take no memory of their own; of anything else only as much is kept as the
+/// kernel would print.
+fn permissions<'de, D: Deserializer<'de>>(from: D) -> Result<Cow<'static, str>, D::Error> {
+    const ALL: [&str; 16] = [
+        "---p", "---s", "--xp", "--xs", "-w-p", "-w-s", "-wxp", "-wxs", "r--p", "r--s", "r-xp", "r-xs",
+        "rw-p", "rw-s", "rwxp", "rwxs",
+    ];
+    let read = Cow::<'de, str>::deserialize(from)?;
+    let known = ALL.iter().find(|known| **known == read);
+    Ok(known.map_or_else(|| read.chars().take(4).collect::<String>().into(), |known| Cow::Borrowed(*known)))
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -324,4 +337,23 @@ pub enum Item {
     Action(SchemeAction),
     /// The recording ends.
     End(End),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_kept_as_the_kernel_prints_them_and_no_longer() {
+        let read = |perms: &str| {
+            let text = serde_json::json!({"start": 1, "end": 2, "perms": perms}).to_string();
+            serde_json::from_str::<Mapping>(&text).unwrap().perms
+        };
+        assert!(matches!(read("rw-p"), Cow::Borrowed("rw-p")), "no memory for each");
+        assert_eq!(read("r-xs"), "r-xs");
+        assert_eq!(read(&"x".repeat(200_000)), "xxxx");
+        assert_eq!(read(""), "");
+        let none: Mapping = serde_json::from_str("{}").unwrap();
+        assert_eq!(none.perms, "");
+    }
 }

@@ -6,7 +6,8 @@
 //! is looked for. At no moment is there neither. What another recorder is writing is nobody's to replace or to rename.
 //!
 //! Recordings tell where in memory things lie and how programs were started, which the kernel shows their user alone: a new
-//! file can be read by its owner only (mode 0600). One that takes another's place has that one's mode and owner.
+//! file can be read by its owner only (mode 0600). One that takes another's place has that one's mode and owner, but not what a
+//! stranger left in a directory such as `/tmp`.
 //!
 //! | output | until then |
 //! |---|---|
@@ -99,7 +100,7 @@ impl Replacement {
             Ok((file, draft)) => Ok(Self { file, state: State::Draft { target, draft }, name }),
             Err(_) if target.exists() => {
                 let file = OpenOptions::new().write(true).open(&target).map_err(failed)?;
-                Ok(Self { file, state: State::Waiting { target, written: Vec::new() }, name })
+                in_place(file, target, name)
             }
             Err(error) => Err(failed(error)),
         }
@@ -181,7 +182,8 @@ impl Replacement {
     /// recording that was there is kept as [`Self::publish`] does. Returns where.
     ///
     /// # Errors
-    /// [`Error::Io`]; then there is no file, and what was there still is.
+    /// [`Error::BeingWritten`] when a recorder has begun to write to it meanwhile; [`Error::Io`]. Then there is no file, and what
+    /// was there still is.
     pub fn replace(&mut self, keeps: bool) -> Result<Option<PathBuf>, Error> {
         let failed = |e| Error::io("write", &self.name, e);
         let State::Draft { target, draft } = std::mem::replace(&mut self.state, State::Placed) else {
@@ -191,11 +193,15 @@ impl Replacement {
             Some(draft) => draft,
             None => name_file(&self.file, &target).map_err(failed)?,
         };
-        let kept = if keeps { keep_old(&target) } else { Ok(None) };
-        kept.and_then(|old| std::fs::rename(&draft, &target).map(|()| old)).map_err(|error| {
-            let _ = std::fs::remove_file(&draft);
-            failed(error)
-        })
+        let placed = match is_being_written(&target) {
+            // It was not when this one began.
+            true => Err(Error::BeingWritten { file: self.name.clone() }),
+            false => {
+                let kept = if keeps { keep_old(&target) } else { Ok(None) };
+                kept.and_then(|old| std::fs::rename(&draft, &target).map(|()| old)).map_err(failed)
+            }
+        };
+        placed.inspect_err(|_| drop(std::fs::remove_file(&draft)))
     }
 
     /// Gives the file to a user, where it is a file and this user may. One that is to take another's place stays that one's
@@ -317,13 +323,13 @@ fn end_of_links(path: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
     Ok(None)
 }
 
-/// Whether a link in `dir` may be followed. In a directory such as `/tmp` anyone could make one that leads to a file of the one
-/// who records. The rule is the kernel's (Documentation/admin-guide/sysctl/fs.rst, `protected_symlinks`), which does not apply
+/// Whether a link in `dir` may be followed, or a file be taken for one's own. In a directory such as `/tmp` anyone could make one
+/// that leads to a file of the one who records, or that the recording is then readable through. The rule is the kernel's (Documentation/admin-guide/sysctl/fs.rst, `protected_symlinks`), which does not apply
 /// to links that are read one by one, as they are here.
-fn is_trusted(link: &Metadata, dir: &Path) -> bool {
+fn is_trusted(there: &Metadata, dir: &Path) -> bool {
     let Ok(dir) = dir.metadata() else { return false };
     let shared = dir.mode() & STICKY != 0 && dir.mode() & WRITABLE_BY_ALL != 0;
-    !shared || [rustix::process::geteuid().as_raw(), dir.uid()].contains(&link.uid())
+    !shared || [rustix::process::geteuid().as_raw(), dir.uid()].contains(&there.uid())
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -362,7 +368,8 @@ fn new_file_beside(target: &Path, mode: u32) -> io::Result<(File, Option<PathBuf
         }
         Err(error) => return Err(error.into()),
     };
-    if let Ok(there) = target.metadata() {
+    // What another user left in a directory such as `/tmp` gives nobody a claim to what is recorded under its name.
+    if let Some(there) = target.metadata().ok().filter(|there| is_trusted(there, directory_of(target))) {
         // The mode last: to change the owner takes bits of it away, and who may not do that keeps it to themselves.
         let given = std::os::unix::fs::fchown(&file, Some(there.uid()), Some(there.gid()));
         let same = given.is_ok()
@@ -374,6 +381,14 @@ fn new_file_beside(target: &Path, mode: u32) -> io::Result<(File, Option<PathBuf
     // Where the file system knows no locks it goes without: see [`is_being_written`].
     let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
     Ok((file, draft))
+}
+
+/// For what cannot but be overwritten where it is. Nobody else may write to it meanwhile.
+fn in_place(file: File, target: PathBuf, name: String) -> Result<Replacement, Error> {
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(Error::BeingWritten { file: name }),
+        _ => Ok(Replacement { file, state: State::Waiting { target, written: Vec::new() }, name }),
+    }
 }
 
 /// Whether a recorder that runs has `path` open: it holds a lock (flock(2)) on what it writes, until it is closed.
@@ -637,6 +652,39 @@ mod tests {
     }
 
     #[test]
+    fn what_began_before_a_recorder_did_does_not_take_its_files_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        for keeps in [false, true] {
+            let mut conversion = record(Replacement::create(&path).unwrap(), 3);
+            let mut recorder = record(Replacement::create(&path).unwrap(), 2);
+            recorder.publish().unwrap();
+            let before = fs::read(&path).unwrap();
+            let refused = conversion.replace(keeps).unwrap_err();
+            assert!(matches!(refused, Error::BeingWritten { .. }), "{refused}");
+            assert_eq!((fs::read(&path).unwrap(), names(dir.path()).len()), (before, 1));
+            drop(recorder);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_overwritten_in_place_is_one_recorders() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        drop(record(Replacement::create(&path).unwrap(), 2).publish());
+        let waiting = |path: &Path| {
+            let file = OpenOptions::new().write(true).open(path).unwrap();
+            in_place(file, path.to_owned(), "a".to_owned())
+        };
+        let first = waiting(&path).unwrap();
+        let refused = waiting(&path).unwrap_err();
+        assert!(matches!(refused, Error::BeingWritten { .. }), "{refused}");
+        drop(first);
+        assert!(waiting(&path).is_ok());
+    }
+
+    #[test]
     fn a_recording_is_its_owners_alone_and_has_the_mode_of_what_it_replaces() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.rec");
@@ -656,6 +704,12 @@ mod tests {
         record(Replacement::create(&path).unwrap(), 2).publish().unwrap();
         let owner = path.metadata().unwrap();
         assert_eq!((owner.uid(), owner.gid(), mode()), (NOBODY, NOBODY, 0o600));
+        // Where everyone may make files, one that was laid there before is no claim.
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        record(Replacement::create(&path).unwrap(), 2).publish().unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!((path.metadata().unwrap().uid(), mode()), (own, 0o600));
     }
 
     #[test]

@@ -208,13 +208,12 @@ impl Window {
             let owed = self.overrun_ns.saturating_add(over).saturating_sub(idle.saturating_mul(asked));
             let allowed = asked.saturating_sub(owed);
             self.overrun_ns = owed - (asked - allowed);
-            self.reserve_ns = (allowed / RESERVE).min(LONGEST_WAIT_NS);
-            self.time_ns = Some(allowed - self.reserve_ns);
+            self.allow(allowed);
             if self.took_ns / REMEMBERED > asked {
                 (self.tried, self.took_ns) = (self.tried / 2, self.took_ns / 2);
             }
         } else {
-            (self.time_ns, self.overrun_ns) = (None, 0);
+            (self.time_ns, self.reserve_ns, self.overrun_ns) = (None, 0, 0);
         }
         (self.opened_ns, self.charged, self.spent_ns) = (Some(now_ns), 0, 0);
         (self.skipped, self.used, self.closed) = (0, false, false);
@@ -263,6 +262,12 @@ impl Window {
     pub fn begin_pass(&mut self, interval: Duration) {
         (self.pass_ns, self.pass_spent_ns, self.rests) =
             (ns(interval) / PASS_SHARE.1 * PASS_SHARE.0, 0, false);
+    }
+
+    /// It may take so many nanoseconds.
+    fn allow(&mut self, allowed: u64) {
+        self.reserve_ns = (allowed / RESERVE).min(LONGEST_WAIT_NS);
+        self.time_ns = Some(allowed - self.reserve_ns);
     }
 
     /// Nanoseconds that it may take, where time is limited.
@@ -366,7 +371,7 @@ impl Window {
         self.effective = self.effective.min(quota.bytes.unwrap_or(u64::MAX));
         self.limit = self.limit.min(quota.bytes.unwrap_or(u64::MAX));
         if let Some(time) = quota.time_ns().filter(|_| self.opened_ns.is_some()) {
-            self.time_ns = Some(self.time_ns.map_or(time, |before| before.min(time)));
+            self.allow(self.allowed_ns().map_or(time, |before| before.min(time)));
         }
     }
 }

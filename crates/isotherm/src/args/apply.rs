@@ -18,7 +18,7 @@ Examples:
 
 What would keep a scheme from doing what it says (no swap, a missing capability, a pattern that matches nothing) is said before \
 the first action; a scheme set that could do nothing is refused. A pageout scheme without quota and watermarks gets a quota of \
-256 MiB and 750 ms a second. Memory whose access rate is unknown is left alone unless a scheme says `unknown = true`; \
+512 MiB and 750 ms a second. Memory whose access rate is unknown is left alone unless a scheme says `unknown = true`; \
 so is memory that several processes map, locked memory, and that of hugetlbfs.
 
 SIGHUP, or a change of the file, has it read again: regions keep their ages, schemes their statistics and quotas. A file that is \

@@ -2,7 +2,7 @@
 
 use super::{print, print_json};
 use crate::args::{InfoArgs, InputArgs, SummaryArgs};
-use crate::reading::Recording;
+use crate::reading::{NoRecording, Recording};
 use crate::terminal;
 use anyhow::Context;
 use isotherm_record::rec::version_of;
@@ -70,11 +70,13 @@ pub fn info(args: &InfoArgs) -> anyhow::Result<()> {
         misuse!("a stream can be read once: give it alone, or save it to a file first");
     }
     let read = files.iter().map(|file| info_of(args, vec![file.clone()], file.display().to_string(), false));
-    // What a recorder that was killed at once has left makes the others no worse.
+    // What a recorder that was killed at once has left in a directory makes the others no worse. What was named is to be read.
+    let is_named = |report: &Path| args.input.iter().any(|named| named == report);
     let (mut each, mut unreadable) = (Vec::new(), Vec::new());
-    for report in read {
+    for (file, report) in files.iter().zip(read) {
         match report {
             Ok(report) => each.push(report),
+            Err(error) if is_named(file) || !error.is::<NoRecording>() => return Err(error),
             Err(error) => unreadable.push(error),
         }
     }
@@ -85,11 +87,16 @@ pub fn info(args: &InfoArgs) -> anyhow::Result<()> {
     each.sort_by_key(|report| report.provenance.started_unix_ns);
     let ordered = each.iter().map(|report| PathBuf::from(&report.file.path)).collect();
     // What is wrong with each was told.
-    let name = format!("{}, read as one", counted(files.len() as u64, "file"));
+    let name = format!("{}, read as one", counted(each.len() as u64, "file"));
     let together = info_of(args, ordered, name, true);
     if args.json {
         let why = together.as_ref().err().map(|error| format!("{error:#}"));
-        let report = serde_json::json!({"files": each, "together": together.as_ref().ok(), "not_one": why});
+        let report = serde_json::json!({
+            "files": each,
+            "unreadable": unreadable.iter().map(|error| format!("{error:#}")).collect::<Vec<_>>(),
+            "together": together.as_ref().ok(),
+            "not_one": why,
+        });
         print_json(&report, true)?;
         return together.map(|_| ());
     }

@@ -45,14 +45,14 @@ impl fmt::Display for Finding {
 
 /// Of a pageout scheme that names no limit, which the seeds' prcl does not: bytes and time a second. Memory that is cold should
 /// soon be out, and what its paging out costs the program is the same sooner or later (flushes of its TLB, one a dirty page), so
-/// the limit is there for devices and for other programs. The bytes are twice what the kernel's DAMON_RECLAIM takes, which is meant
-/// to go unnoticed for ever; its 10 ms would be 3 MiB a second where a page takes 14 us (`isotherm lab schemes`, zram, a virtual
-/// machine). The time is as much as passes may take in any case.
-const DEFAULT_BYTES: u64 = 256 << 20;
+/// the limit is there for devices and for other programs. The bytes are four times what the kernel's DAMON_RECLAIM takes, which is meant
+/// to go unnoticed for ever; its 10 ms would be 3 MiB a second where a page takes 4 to 14 us (`isotherm lab schemes`, zram, a
+/// virtual machine). The time is as much as passes may take in any case.
+const DEFAULT_BYTES: u64 = 512 << 20;
 const DEFAULT_TIME: Duration = Duration::from_millis(750);
 
 /// The same in words.
-pub const DEFAULT_QUOTA: &str = "256 MiB and 750 ms a second";
+pub const DEFAULT_QUOTA: &str = "512 MiB and 750 ms a second";
 
 /// The quota that a pageout scheme without quota and watermarks gets; none for others.
 pub fn default_quota(scheme: &Scheme) -> Option<Quota> {

@@ -16,8 +16,8 @@ use std::collections::HashMap;
 /// Recorded time after which mappings go out whole again.
 const WHOLE_AFTER_NS: u64 = 60_000_000_000;
 
-/// Mappings of all targets at one time. Those who read keep some 400 bytes of each between them, so this is 200 MiB: a thousand
-/// processes of 500 mappings each, or eight of the most that Linux allows by default (65,530).
+/// Mappings of all targets at one time, a list counted as one more. Those who read keep some 400 bytes of each between them, so
+/// this is 200 MiB: a thousand processes of 500 mappings each, or eight of the most that Linux allows by default (65,530).
 pub(super) const MAX_MAPPINGS: usize = 1 << 19;
 
 /// A target's mappings as they stand in a file: whole.
@@ -144,8 +144,11 @@ impl Known {
 
     /// Mappings of all targets when this one has so many.
     fn would_hold(&self, target: u64, count: usize) -> usize {
-        let before = self.targets.get(&target).map_or(0, |before| before.mappings.maps.len());
-        self.held - before + count
+        self.held - self.held_by(target) + 1 + count
+    }
+
+    fn held_by(&self, target: u64) -> usize {
+        self.targets.get(&target).map_or(0, |state| 1 + state.mappings.maps.len())
     }
 
     /// Takes in what was read whole.
@@ -175,7 +178,8 @@ impl Known {
 
     /// A target ended.
     pub(super) fn forget(&mut self, target: u64) {
-        self.held -= self.targets.remove(&target).map_or(0, |state| state.mappings.maps.len());
+        self.held -= self.held_by(target);
+        self.targets.remove(&target);
         self.parents.remove(&target);
     }
 }
@@ -317,7 +321,7 @@ mod tests {
     #[test]
     fn mappings_of_many_forks_end_at_a_limit_and_begin_again_when_some_ended() {
         let maps: Vec<Mapping> =
-            (0..1 << 14).map(|at| Mapping { start: at, end: at + 1, ..Mapping::default() }).collect();
+            (0..(1 << 14) - 1).map(|at| Mapping { start: at, end: at + 1, ..Mapping::default() }).collect();
         let of = |target| Mappings { target, time_ns: 1, maps: maps.clone(), ..Mappings::default() };
         let (mut writer, mut reader) = (Known::default(), Known::default());
         let mut pass = |target: u64, reader: &mut Known| {
@@ -329,11 +333,14 @@ mod tests {
             .map(|read| read.maps.len())
         };
         for target in 1..=32 {
-            assert_eq!(pass(target, &mut reader), Ok(1 << 14));
+            assert_eq!(pass(target, &mut reader), Ok((1 << 14) - 1));
         }
         assert_eq!(pass(33, &mut reader), Err(Left::TooMany));
         assert_eq!(reader.held, MAX_MAPPINGS);
+        // A list of nothing takes memory too.
+        let empty = Whole { serial: 0, mappings: Mappings { target: 99, ..Mappings::default() } };
+        assert_eq!(reader.whole(empty), Err(Left::TooMany));
         reader.forget(7);
-        assert_eq!(pass(34, &mut reader), Ok(1 << 14));
+        assert_eq!(pass(34, &mut reader), Ok((1 << 14) - 1));
     }
 }

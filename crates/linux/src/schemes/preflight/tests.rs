@@ -37,7 +37,7 @@ fn pageout_without_limits_gets_some() {
     let told = add_safe_defaults(&mut rules);
     assert_eq!(told.len(), 1);
     assert!(told[0].to_string().starts_with("scheme pageout: it has neither quota nor watermarks"));
-    assert_eq!(rules[0].scheme.quota.bytes, Some(256 << 20));
+    assert_eq!(rules[0].scheme.quota.bytes, Some(512 << 20));
     assert_eq!(rules[0].scheme.validate(), Ok(()));
     assert_eq!((&rules[1], &rules[2]), (&limited, &rule(Action::Cold)));
 }
