@@ -167,6 +167,40 @@ fn no_window_gets_more_than_its_quota() {
     assert!(out <= windows.len() as u64 * MIB, "{out} in {} windows", windows.len());
 }
 
+/// Huge pages that went to swap whole since boot; `None` where the kernel does not count them.
+fn written_whole() -> Option<u64> {
+    let counts = fs::read_to_string("/proc/vmstat").unwrap();
+    counts.lines().find_map(|line| line.strip_prefix("thp_swpout ")?.parse().ok())
+}
+
+/// A block goes with one flush of the TLB, and leaves no huge page behind that nobody asked for.
+#[test]
+fn blocks_that_are_cold_as_a_whole_go_as_huge_pages() {
+    let Some(_swap) = swap() else { return };
+    let rule = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let (Some(before), true) = (written_whole(), rule.contains("[madvise]")) else {
+        skip("huge pages are forbidden here, or come unasked");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (running, areas) = workload(dir, THIRDS);
+    let pid = running.pid();
+    let (from, to) = areas["cold"];
+    let scheme = "[[scheme]]\nname = \"all\"\naction = \"pageout\"\nmax_access = \"1%\"\nmin_age = \"1s\"\n\
+         quota.size = \"1G\"\nfilters = [{ reject = \"not anon\" }]\n";
+    let applying = apply(dir, scheme, pid, &["--overhead", "0"]);
+    wait_until("the cold area is out", || smaps(pid, from, to, "Swap") >= 22 * MIB);
+    ended(applying).ok();
+    let whole_blocks = written_whole().unwrap() - before;
+    assert!(whole_blocks >= 6, "{whole_blocks} of 11 blocks or more went as huge pages");
+    assert_eq!(whole(pid, "AnonHugePages"), 0, "what stays or comes back is as it was");
+    // What goes is what smaps says, however it goes.
+    let applied: u64 = log(dir).iter().map(|line| number(line, "applied")).sum();
+    let out = whole(pid, "Swap");
+    assert!(applied.abs_diff(out) <= out / 50, "{applied} applied, {out} out");
+}
+
 /// Bar 6: what is said to have been applied is what smaps says.
 #[test]
 fn what_was_applied_is_what_smaps_says() {

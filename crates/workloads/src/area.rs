@@ -10,6 +10,8 @@ use crate::truth::Page;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 use std::ffi::c_void;
+use std::path::Path;
+use std::sync::OnceLock;
 
 /// Left free above an area that grows. The kernel places new mappings at the top of the highest hole that fits, so
 /// thread stacks and allocator arenas of the workload itself eat from the far end of it.
@@ -127,6 +129,8 @@ impl Area {
 
     fn advise(&self, start: usize, size: usize) -> Result<(), Errno> {
         let advice = match self.page {
+            // Most programs say nothing of it, and what they do not forbid may be done to them.
+            Page::Base if !large_unasked() => return Ok(()),
             Page::Base => Advice::LinuxNoHugepage,
             Page::Huge => Advice::LinuxHugepage,
         };
@@ -180,6 +184,21 @@ pub(crate) fn backing(smaps: &str, start: u64, end: u64) -> (u64, u64) {
         }
     }
     (resident, huge)
+}
+
+/// Whether this machine gives large folios to memory for which nobody asked for any.
+fn large_unasked() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let base = Path::new("/sys/kernel/mm/transparent_hugepage");
+        let by_size = std::fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
+        let by_size = by_size.filter(|path| path.is_dir()).map(|path| path.join("enabled"));
+        ["enabled", "shmem_enabled"]
+            .map(|name| base.join(name))
+            .into_iter()
+            .chain(by_size)
+            .any(|rule| std::fs::read_to_string(rule).is_ok_and(|rule| rule.contains("[always]")))
+    })
 }
 
 #[cfg(test)]

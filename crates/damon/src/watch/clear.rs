@@ -130,8 +130,7 @@ impl Watched {
 
     /// Looks that a sweep takes at most.
     pub fn looks_of_sweep(&self) -> usize {
-        let huge = self.blocks.iter().filter(|b| b.huge).count();
-        2 * self.blocks.len() - huge + huge.min(self.census.watching)
+        self.blocks.len() + self.blocks.iter().filter(|b| b.is_watched()).count()
     }
 
     /// Clears all memory of a kind, and opens a window over each cell that is clear afterwards. What was accessed until now is
@@ -148,9 +147,7 @@ impl Watched {
     ) -> bool {
         self.swept = step.now;
         // What was accessed until now would be lost, where it is watched.
-        let watches = |b: &Block| {
-            !anew && (!b.huge || b.parts().any(|(_, _, c)| matches!(c.state, State::Watching { .. })))
-        };
+        let watches = |b: &Block| !anew && b.is_watched();
         let unlooked =
             self.blocks.iter().enumerate().filter(|(_, b)| b.looked != Some(step.now) && watches(b));
         let unlooked: Vec<usize> = unlooked.map(|(i, _)| i).collect();

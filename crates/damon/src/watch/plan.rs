@@ -143,8 +143,11 @@ impl Watch {
             let whole = t.blocks.len().min(t.census.unseen) + t.census.unseen / 2;
             t.runs()
                 && t.census.unseen > seen(t)
-                && 16 * seen(t) > t.census.unseen
-                && 8 * t.census.touched < seen(t)
+                // Either most of what was seen is idle, or it has built its memory before anybody's eyes and nothing of it was seen yet.
+                && match 16 * seen(t) > t.census.unseen {
+                    true => 8 * t.census.touched < seen(t),
+                    false => t.grew != 0,
+                }
                 && has_settled(t, step)
                 && t.entries() <= tuning.longest_sweep
                 && price > an_aggregation

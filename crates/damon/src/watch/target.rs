@@ -43,6 +43,11 @@ impl Block {
         self.cells.iter().take(count).enumerate().map(move |(i, c)| (self.addr + i as u64 * size, size, c))
     }
 
+    /// A look would tell of some of it whether it was accessed.
+    pub fn is_watched(&self) -> bool {
+        self.parts().any(|(_, _, cell)| matches!(cell.state, State::Watching { .. }))
+    }
+
     /// As [`Self::parts`], to change them.
     pub fn used(&mut self) -> &mut [Cell] {
         let count = if self.huge { 1 } else { CELLS };

@@ -31,6 +31,7 @@
 
 mod advise;
 mod effects;
+mod gather;
 mod kinds;
 mod look;
 mod place;
@@ -47,6 +48,7 @@ use crate::maps::MapList;
 use crate::process::{Process, raw};
 use crate::pte::Inspected;
 use effects::{Acted, migrate, willneed};
+use gather::{Gather, Machine, Turn, Whole, whole};
 use isotherm_damon::schemes::{Action, Actions, Outcome, Pace, PageKind, Refusal, Request};
 use isotherm_damon::{AddrRange, BLOCK_SIZE, PAGE_SIZE, TargetId};
 use kinds::Kinds;
@@ -97,6 +99,8 @@ struct Subject {
     maps: Arc<MapList>,
     /// How long actions take on its memory.
     paces: HashMap<Action, Pace>,
+    /// ... and if it is paged out in huge pages.
+    gather: Gather,
 }
 
 /// What is kept of a scheme's actions.
@@ -118,6 +122,8 @@ pub struct Acting {
     split: bool,
     /// Whether what was accessed since its bit was last cleared is spared by `pageout`.
     spare_young: bool,
+    /// Whether blocks are paged out as huge pages.
+    machine: Machine,
     audit: Option<Audit>,
     cpu: Duration,
     pages: Vec<Inspected>,
@@ -166,6 +172,7 @@ impl Acting {
             accounts: Vec::new(),
             split,
             spare_young: false,
+            machine: Machine::default(),
             audit: None,
             cpu: Duration::ZERO,
             pages: Vec::new(),
@@ -190,7 +197,12 @@ impl Acting {
     /// A target, as yet without mappings.
     pub fn target(&mut self, id: TargetId, process: &Arc<Process>) {
         self.look.add(id, process);
-        let subject = Subject { process: Arc::clone(process), maps: Arc::default(), paces: HashMap::new() };
+        let subject = Subject {
+            process: Arc::clone(process),
+            maps: Arc::default(),
+            paces: HashMap::new(),
+            gather: Gather::default(),
+        };
         self.subjects.insert(id, subject);
     }
 
@@ -263,10 +275,51 @@ impl Acting {
         subject.and_then(|subject| subject.paces.get(&request.action)).copied().unwrap_or_default()
     }
 
-    fn learn(&mut self, request: &Request<'_>, tried: u64, skipped: u64, took_ns: u64) {
+    fn learn(&mut self, request: &Request<'_>, tried: u64, skipped: u64, took_ns: u64, gathered: bool) {
         if let Some(subject) = self.subjects.get_mut(&request.target) {
-            subject.paces.entry(request.action).or_default().learn(tried, skipped, took_ns);
+            let pace = match gathered {
+                true => &mut subject.gather.pace,
+                false => subject.paces.entry(request.action).or_default(),
+            };
+            pace.learn(tried, skipped, took_ns);
         }
+    }
+
+    /// What is to be done at `at`: with a block as a whole, if it is likely to be paged out as a huge page, and in the time that
+    /// is left, however long its pages would take one by one.
+    fn turn(&mut self, request: &Request<'_>, at: u64, time_left: Option<u64>, now_ns: u64) -> Turn {
+        let start = at & !(BLOCK_SIZE - 1);
+        let block = AddrRange::new(start, start.saturating_add(BLOCK_SIZE));
+        let (range, matches) = (request.range, request.matches);
+        let in_time = |gather: &Gather| {
+            let most = time_left.map_or(u64::MAX, |left| gather.pace.bytes_in(left / DOUBT));
+            gather.is_on(now_ns) && most >= BLOCK_SIZE
+        };
+        let may_be = request.action == Action::Pageout
+            && (at == start || at == range.start)
+            && start >= matches.start
+            && block.end <= matches.end.max(range.end)
+            && self.subjects.get(&request.target).is_some_and(|subject| in_time(&subject.gather))
+            && self.machine.allows(BLOCK_SIZE, now_ns);
+        if !may_be {
+            return Turn::Pages;
+        }
+        let mut pages = std::mem::take(&mut self.pages);
+        let read = self.look.pages(request.target, block, &mut pages);
+        let is_whole = read && whole(&pages, self.spare_young) != Whole::Not;
+        self.pages = pages;
+        match is_whole {
+            false => Turn::Pages,
+            true if at != start => Turn::Rest(block.end.min(range.end)),
+            true if block.end > range.end => Turn::Cut(block),
+            true => Turn::Block,
+        }
+    }
+
+    /// Whether blocks of the request's target are dealt with as a whole.
+    fn gathers(&self, request: &Request<'_>, now_ns: u64) -> bool {
+        request.action == Action::Pageout
+            && self.subjects.get(&request.target).is_some_and(|subject| subject.gather.is_on(now_ns))
     }
 
     /// Acts on one chunk of a request.
@@ -316,7 +369,10 @@ impl Acting {
             kinds.pass(request.filters, addr, pages, folio, &maps)
         };
         let mapping = |addr| maps.find(addr).map(|mapping| mapping.range);
-        let selection = select(range.start, pages, rules, around, passes, mapping);
+        let mut selection = select(range.start, pages, rules, around, passes, mapping);
+        if request.action == Action::Pageout && whole(pages, rules.young_stays) == Whole::Waits {
+            selection.wait();
+        }
         let addr = |index: usize| range.start + index as u64 * PAGE_SIZE;
         let cut = selection.cut.clone().map(|cut| AddrRange::new(addr(cut.start), addr(cut.end)));
         let until = selection.cut.as_ref().map_or(pages.len(), |cut| cut.start);
@@ -394,8 +450,22 @@ impl Actions for Acting {
             let first = at == request.range.start;
             let pace = self.pace(request);
             let time_left = request.time_left_ns.map(|all| all.saturating_sub(now - began));
+            let turn = self.turn(request, at, time_left, now);
+            match turn {
+                Turn::Pages | Turn::Block => {}
+                Turn::Rest(end) => {
+                    (outcome.skipped, at) = (outcome.skipped + (end - at), end);
+                    continue;
+                }
+                Turn::Cut(block) => {
+                    outcome.cut = Some(block);
+                    break;
+                }
+            }
+            let gathered = turn == Turn::Block;
             let need = least.max(least_end.saturating_sub(at));
             let size = match chunk_size(&pace, least, need, time_left) {
+                _ if gathered => BLOCK_SIZE,
                 Some(size) => size,
                 // Whether it is worth a least call the caller has decided.
                 None if first => least,
@@ -406,6 +476,9 @@ impl Actions for Acting {
             };
             // Chunks end at borders of their size, or of blocks, so that few folios are cut by them.
             let end = ((at + size) & !(size.min(BLOCK_SIZE) - 1)).max(least_end).min(request.range.end);
+            // The next block may be one to be dealt with as a whole.
+            let border = (at & !(BLOCK_SIZE - 1)) + BLOCK_SIZE;
+            let end = if self.gathers(request, now) { end.min(border.max(least_end)) } else { end };
             let range = AddrRange::new(at, end);
             // What begins before a later chunk was met with in the one before it.
             let around = Around {
@@ -438,7 +511,7 @@ impl Actions for Acting {
             let took = monotonic_ns().saturating_sub(now);
             now = now.saturating_add(took);
             let skipped = outcome.skipped - skipped;
-            self.learn(request, (at - from).saturating_sub(skipped), skipped, took);
+            self.learn(request, (at - from).saturating_sub(skipped), skipped, took, gathered);
             if over {
                 break;
             }

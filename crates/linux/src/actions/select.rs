@@ -41,6 +41,14 @@ pub(super) struct Selection {
     pub rest: u64,
 }
 
+impl Selection {
+    /// What was accessed stays, and the rest of it with that.
+    pub(super) fn wait(&mut self) {
+        self.left.add(Reason::Young, self.present);
+        (self.present, self.runs) = (0, Vec::new());
+    }
+}
+
 /// How many pages around those that are looked at match as well, so that a folio may reach beyond them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Around {

@@ -415,7 +415,24 @@ impl AccessAnalysis {
             };
             (row, region)
         };
-        segments.iter().map(row).collect()
+        if self.options.by == Grouping::Target {
+            return segments.iter().map(row).collect();
+        }
+        // The accesses of the first moments, in which nobody knew yet whose memory it was, are few: that it would count twice is worse.
+        let own = |segment: &Segment| {
+            let parts = match is_object(segment.target) {
+                true => vec![segment.range],
+                false => self.space.without_objects(segment.target, segment.range),
+            };
+            let whole = segment.range.size().max(1) as f64;
+            let part = |range: AddrRange| Segment {
+                range,
+                size: segment.size * range.size() as f64 / whole,
+                ..*segment
+            };
+            parts.into_iter().map(part).collect::<Vec<_>>()
+        };
+        segments.iter().flat_map(own).map(|segment| row(&segment)).collect()
     }
 
     /// Sums over some rows. What several targets map is put together first.

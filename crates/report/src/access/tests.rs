@@ -202,6 +202,26 @@ fn a_shared_segment_appears_once_and_counts_once() {
 }
 
 #[test]
+fn a_file_that_was_seen_before_its_mapping_was_known_counts_once() {
+    let mean = Selection::Between(Duration::ZERO, Duration::MAX);
+    let options = AccessOptions { by: Grouping::Object, ..select(mean) };
+    let mut analysis = AccessAnalysis::new(options);
+    let heap = mapping(0, 40_960, "rw-p", "[heap]", 0, 0);
+    analysis.note(&mappings(1, vec![heap.clone()]));
+    let (file, end) = (1 << 30, (1 << 30) + 100 * MIB);
+    // One region over the end of the file and memory of its own behind it.
+    let seen = |at| snapshot(at, 1, vec![region(0, 40_960, 2), region(file, end + 8192, 10)]);
+    analysis.snapshot(&seen(0));
+    let own = mapping(end, end + 8192, "rw-p", "", 0, 0);
+    analysis.note(&mappings(1, vec![heap, mapping(file, end, "r--s", "/d/big", 7, 0), own]));
+    (1..10).for_each(|at| analysis.snapshot(&seen(at)));
+    let report = analysis.finish();
+    assert_eq!(report.totals.bytes, 100 * MIB + 40_960 + 8192);
+    let sizes: Vec<u64> = report.targets.iter().map(|target| target.totals.bytes).collect();
+    assert_eq!(sizes, [40_960 + 8192, 100 * MIB]);
+}
+
+#[test]
 fn very_many_objects_are_looked_through_once() {
     // Those who map it looked for anew for each object would take minutes.
     const MANY: u64 = 60_000;

@@ -229,6 +229,26 @@ impl Space {
         }
     }
 
+    /// What of a range of a target's addresses is no object's, as mappings were last known. Memory that is met with before the
+    /// list of mappings that has it was read belongs to nothing at first.
+    pub fn without_objects(&self, target: TargetId, range: AddrRange) -> Vec<AddrRange> {
+        let pieces = self.targets.get(&target.0).map_or(&[][..], |layout| &layout.pieces);
+        let first = pieces.partition_point(|piece| piece.range.end <= range.start);
+        let inside = pieces.get(first..).unwrap_or_default().iter();
+        let objects = inside
+            .take_while(|piece| piece.range.start < range.end)
+            .filter(|piece| piece.object.is_some())
+            .map(|piece| piece.range.intersection(range));
+        let (mut own, mut at) = (Vec::new(), range.start);
+        for object in objects {
+            own.push(AddrRange::new(at, object.start.max(at)));
+            at = object.end.max(at);
+        }
+        own.push(AddrRange::new(at, range.end));
+        own.retain(|range| !range.is_empty());
+        own
+    }
+
     /// How much of a region is mapped, and from where to where: `(bytes, hull)`; `None` when nothing is.
     pub fn mapped(&self, target: TargetId, region: &RegionSnapshot) -> Option<(u64, AddrRange)> {
         let mut found: Option<(u64, AddrRange)> = None;

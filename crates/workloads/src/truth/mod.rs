@@ -27,7 +27,7 @@ const MAX_LINE: u64 = 64 << 20;
 /// Size of the pages that back an area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Page {
-    /// Order-0 pages (MADV_NOHUGEPAGE).
+    /// Order-0 pages (MADV_NOHUGEPAGE, where large ones come unasked).
     #[default]
     #[serde(rename = "4k")]
     Base,
