@@ -5,7 +5,9 @@ use isotherm_record::{Format, PRIVATE, Replacement, is_being_written, open};
 use isotherm_report::html::SIGNATURE;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Whether `path` means standard input or output.
 pub fn is_standard(path: &Path) -> bool {
@@ -151,6 +153,37 @@ pub fn nr_snapshots(path: &Path, most: u64) -> u64 {
         }
     }
     count
+}
+
+/// Waits until somebody reads the pipe that `path` may be the name of: to open it would wait, too, and hear no signal. Returns its
+/// end to be kept until the file is open, or nothing where it is none, or once `asked` to stop.
+///
+/// # Errors
+/// It may not be opened.
+pub fn wait_for_reader(path: &Path, asked: impl Fn() -> bool) -> anyhow::Result<Option<File>> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    if is_standard(path) || !path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+        return Ok(None);
+    }
+    let mut told = false;
+    while !asked() {
+        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        match File::options().write(true).custom_flags(flags).open(path) {
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {}
+            opened => {
+                return opened.map(Some).with_context(|| format!("cannot write to {}", path.display()));
+            }
+        }
+        if !told {
+            say!(
+                "isotherm: {} is a pipe that nobody reads yet; waiting for somebody who does",
+                path.display()
+            );
+            told = true;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(None)
 }
 
 /// Mode of what is made to be shown around: pictures and pages. The file mode creation mask is taken off.

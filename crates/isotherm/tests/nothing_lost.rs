@@ -9,6 +9,7 @@ use common::{
     wait_for_snapshots, wait_until, with_own_mounts,
 };
 use isotherm_record::{Format, Item};
+use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -143,6 +144,16 @@ fn what_is_no_file_is_written_to_as_ever() {
     assert!(reader.0.wait().unwrap().success());
     assert!(snapshots(&read(&dir.path().join("copy.rec")).unwrap()) > 0);
     assert_eq!(names(dir.path()), ["copy.rec", "fifo", "piped.rec", "redirected.rec"]);
+
+    // While nobody reads it, it can be ended.
+    let mut command = isotherm(dir.path(), &["record", "--pid", &pid, "-o", "fifo"]);
+    command.stderr(fs::File::create(dir.path().join("err")).unwrap());
+    let waiting = Running::start(command);
+    let told = || fs::read_to_string(dir.path().join("err")).unwrap_or_default();
+    wait_until("it says what it waits for", || told().contains("a pipe that nobody reads yet"));
+    waiting.signal(Signal::TERM);
+    let mut waiting = waiting;
+    assert_eq!(waiting.0.wait().unwrap().code(), Some(143), "{}", told());
 }
 
 #[test]

@@ -18,7 +18,8 @@ Examples:
 Columns (K, M and G are KiB, MiB and GiB):
   mapped       mapped and monitored
   resid.       of that, present in memory; ? where the recording does not say. It is known by region: of one that lies
-               over several mappings each has its share by size, so single mappings may be off by a few percent
+               over several mappings each has its share by size, so a mapping that is all there beside one that is not
+               may be far off (the sum is right)
   working set  accessed at least once (Denning's): within 1 s at the rates of the last aggregation; in the last 10 s and
                60 s as observed; - where less was observed (--json has what there is, and observed_ns)
   hot          accessed in at least 10 % of the sampling intervals, on the mean of the last 5 s

@@ -51,6 +51,10 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     if series.is_none() {
         output::check_replaceable(&args.output)?;
     }
+    let _reader = output::wait_for_reader(&args.output, || stop.asked())?;
+    if let Some(code) = stop.code().filter(|_| stop.asked()) {
+        return Ok(ExitCode::from(code));
+    }
     let source = live::open_source(&args.monitor, attrs, args.quiet)?;
     // Held before it runs, so that nothing has happened yet when the file cannot be written.
     let held = match args.targets.command.is_empty() {
