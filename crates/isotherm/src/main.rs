@@ -81,8 +81,13 @@ impl std::fmt::Display for Misuse {
 
 impl std::error::Error for Misuse {}
 
-/// Says what went wrong and why. Many errors name their cause in their own sentence; it is not said twice.
+/// Says what went wrong and why.
 fn tell(error: &anyhow::Error) {
+    say!("isotherm: {}", words(error));
+}
+
+/// What went wrong and why. Many errors name their cause in their own sentence; it is not said twice.
+fn words(error: &anyhow::Error) -> String {
     let mut said = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if !said.contains(&cause) {
@@ -91,7 +96,7 @@ fn tell(error: &anyhow::Error) {
         }
     }
     let remedy = remedy(error.chain()).filter(|_| !said.contains("ulimit")).unwrap_or_default();
-    say!("isotherm: {said}{remedy}");
+    said + remedy
 }
 
 /// What helps against an error that may come from anything that opens a file.

@@ -99,7 +99,8 @@ impl Process {
             pid: target.info.pid,
             name: printable(&target.info.comm).into_owned(),
             command: printable(&target.info.cmdline.join(" ")).into_owned(),
-            figures: target.figures,
+            // Those of the list may be of a moment before: they are added up as seldom as many processes allow.
+            figures: model.holdings.figures(id).or(target.figures),
             ended: target.ended.as_ref().map(|(_, how)| how.clone()),
             mappings,
             hull: target.timeline.last().and_then(|span| {

@@ -173,12 +173,12 @@ impl Ui {
         let path = PathBuf::from(name);
         let said = if path.extension().is_some_and(|e| e == "txt") {
             let lines: Vec<String> = lines(shown);
-            save::write_text(&path, &lines).unwrap_or_else(|error| format!("{error:#}"))
+            save::write_text(&path, &lines).unwrap_or_else(|error| crate::words(&error))
         } else {
             let kept = Kept::of(&screen.known().lock());
             let write = move |unwanted: &Unwanted| kept.write(&path, unwanted);
             self.saving
-                .start(name, move |unwanted| write(unwanted).unwrap_or_else(|error| format!("{error:#}")))
+                .start(name, move |unwanted| write(unwanted).unwrap_or_else(|error| crate::words(&error)))
         };
         screen.state.message = Some(said);
     }

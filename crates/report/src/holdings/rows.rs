@@ -123,6 +123,11 @@ impl Holdings {
         })
     }
 
+    /// The figures of a process, those of the same moment as its mappings; `None` when it is not under observation.
+    pub fn figures(&self, id: TargetId) -> Option<Figures> {
+        self.process(id, false).map(|process| process.figures)
+    }
+
     /// The mappings of a process, by address.
     pub fn mappings(&self, id: TargetId) -> Vec<MappingHoldings> {
         let Some(held) = self.held.get(&id.0) else {

@@ -183,3 +183,18 @@ fn the_trend_of_what_could_not_be_observed_is_not_known() {
     let trend = |id| model.targets[&TargetId(id)].trend.clone();
     assert_eq!((trend(1), trend(2)), (VecDeque::from([Some(0.0)]), VecDeque::from([None])));
 }
+
+#[test]
+fn the_head_of_an_entered_process_is_of_the_moment_that_its_mappings_are_of() {
+    let mut model = Model::new(rec::Header::default(), Keep { time_ns: 600 * SECOND, bytes: 1 << 20 });
+    model.target(info(1, 4));
+    model.mappings(TargetId(1), vec![mapping(1 << 20)], 0);
+    model.snapshot(&snapshot(0, vec![seen(1, 10)]));
+    model.add_up();
+    // The list's figures are not added up again yet.
+    let hot = RegionSnapshot { nr_accesses: 20, nr_accesses_bp: 200_000, ..seen(1, 1).regions[0] };
+    model.snapshot(&snapshot(1, vec![TargetSnapshot::new(TargetId(1), vec![hot])]));
+    let process = crate::top::gather::Process::of(&model, TargetId(1)).unwrap();
+    let mappings: u64 = process.mappings.iter().map(|row| row.figures.ws_1s).sum();
+    assert_eq!((process.figures.unwrap().ws_1s, mappings), (4096, 4096));
+}
