@@ -39,6 +39,7 @@
 
 mod activity;
 mod cell;
+mod choose;
 mod clear;
 mod draw;
 mod evidence;
@@ -47,6 +48,7 @@ mod plan;
 mod queue;
 mod segment;
 mod shown;
+mod spread;
 mod target;
 mod told;
 mod tuning;
@@ -58,10 +60,10 @@ pub use tuning::{Constant, Tuning};
 use crate::{AddrRange, BlockOperations, Sampler, Step, Target, TargetId, adapt};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use cell::{Cell, State};
+use cell::State;
 use draw::{Stretch, draw, regions};
-use evidence::{Evidence, Verdict};
-use target::{At, Block, CELLS, Watched};
+use spread::spread_results;
+use target::{Block, Watched};
 
 /// The estimator; see the module's essay.
 #[derive(Clone, Debug, Default)]
@@ -163,132 +165,6 @@ impl Watch {
             target.was_swept_anew &= again;
             target.due.retain(|(at, addr)| *at > now || again && *addr > beyond);
             target.look(step, &blocks, &self.tuning);
-        }
-    }
-}
-
-/// What checks showed is taken to be so of all of a stretch, unless they disagree.
-fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
-    if target.results.is_empty() {
-        return;
-    }
-    let mut changed = false;
-    let mut results = core::mem::take(&mut target.results);
-    results.sort_unstable_by_key(|(cell, _)| cell.start);
-    let mut rest = results.as_slice();
-    for stretch in &mut target.stretches {
-        let start = rest.partition_point(|(cell, _)| cell.start < stretch.range.start);
-        let end = rest.partition_point(|(cell, _)| cell.start < stretch.range.end);
-        let mine = rest.get(start..end).unwrap_or_default();
-        rest = rest.get(end..).unwrap_or_default();
-        if mine.is_empty() || !stretch.is_hot(tuning) {
-            continue;
-        }
-        let hits = mine.iter().filter(|(_, w)| w.share > 0.0).count();
-        let silent = mine.iter().filter(|(_, w)| w.verdict == Verdict::Silent).count();
-        stretch.suspect = silent > 0;
-        if silent >= 2 && silent > hits {
-            // It fell silent as a whole, as far as is known.
-
-            stretch.suspect = false;
-            changed = true;
-            stretch.places.clear();
-            let exposure = mean(mine.iter().map(|(_, w)| w.length));
-            for_cells(&mut target.blocks, stretch.range, |_, cell| {
-                if cell.state == State::Lit {
-                    cell.fell_silent(exposure, now);
-                }
-            });
-        }
-        let believed = stretch.evidence.rate();
-        // Found accessed where that was to be expected long before, it tells nothing of the rate; beside windows that were looked at in
-        // time it would stand for many intervals with one access.
-        let late = |w: &cell::Window| w.share > 0.97 && believed * w.length > 1.0;
-        let any_in_time = mine.iter().any(|(_, w)| w.counts && !late(w));
-        let counted = || mine.iter().map(|(_, w)| w).filter(|w| w.counts && !(any_in_time && late(w)));
-        // It is accessed, but far less often than was believed, or not everywhere. The time until the first access of each check, or
-        // until it fell silent, tells roughly how often: what was believed stands in the way of what checks will tell.
-        let total = |of: fn(&cell::Window) -> f32| mine.iter().map(|(_, w)| of(w)).sum::<f32>();
-        let (shown, watched) = (total(|w| w.share), total(|w| w.length));
-        let few = mine.len() <= 3 * tuning.checks_unsettled * tuning.checks_fast;
-        let is_mixed = few && silent > 0 && silent <= hits && 2.0 * shown < believed * watched;
-        if !is_mixed && (silent > 0 || counted().next().is_none()) {
-            continue;
-        }
-        if is_mixed {
-            stretch.evidence = Evidence { luck: 1.0, ..Evidence::of(1.0, watched / shown, false, now) };
-            changed = true;
-        } else {
-            // Checks made at one moment meet a loop at one point: together they are one observation.
-            let (share, length) = (mean(counted().map(|w| w.share)), mean(counted().map(|w| w.length)));
-            let surprises = counted().filter(|w| w.verdict == Verdict::Surprise).count();
-            if 2 * surprises > counted().count() {
-                changed = true;
-                stretch.evidence.begin(share, length, now, tuning);
-            } else if stretch.evidence.is_late(length) && counted().any(|w| w.late) {
-                stretch.evidence.take_late(share, length, now, tuning);
-            } else if stretch.evidence.add_in_a_row(share, length, now, tuning) == Verdict::Surprise {
-                changed = true;
-                stretch.places.clear();
-            }
-        }
-        // A check that ended too late to tell more than that it is accessed says nothing of where, nor does a sweep of all of
-        // it: what a loop has passed since looks like another rate than what it has yet to reach.
-        let few = counted().count() <= tuning.checks_unsettled * tuning.checks_fast;
-        let telling = |w: &cell::Window| few && w.counts && (w.share < 0.97 || believed * w.length <= 1.0);
-        for (cell, w) in mine.iter().filter(|(_, w)| telling(w)) {
-            // By its middle, as it will be told.
-            stretch.places.add(cell.start.midpoint(cell.end), w.share, w.length, tuning);
-        }
-        if let Some(split) = stretch.places.split(tuning) {
-            changed = true;
-            stretch.places.clear();
-            stretch.split = Some(split);
-        }
-        // Until it is drawn anew, what checks show is of one side each: the next drawing is to find them as they are.
-        let split = stretch.split;
-        let evidence = stretch.evidence;
-        let side = |(hits, exposure): (f32, f32)| {
-            let kept = (tuning.side_hits / hits).min(tuning.most_exposure / exposure).min(1.0);
-            Evidence { luck: 1.0, ..Evidence::of(hits * kept, exposure * kept, false, now) }
-        };
-        for_cells(&mut target.blocks, stretch.range, |addr, cell| {
-            // What was seen of its cells since it was drawn may set some of them apart.
-            let is_checked = is_mixed && mine.iter().any(|(checked, _)| checked.contains(addr));
-            if is_checked || cell.evidence.hits > 0.0 && cell.evidence.is_like(believed, tuning) {
-                let of = match split {
-                    Some(split) if addr < split.at => side(split.left),
-                    Some(split) => side(split.right),
-                    None => evidence,
-                };
-                cell.evidence = Evidence { idle: cell.evidence.idle, ..of };
-            }
-        });
-    }
-    target.changed |= changed;
-    results.clear();
-    target.results = results;
-}
-
-fn mean(values: impl Iterator<Item = f32>) -> f32 {
-    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
-    sum / count.max(1) as f32
-}
-
-/// Calls `each` with the cells that lie in the range for the most part, and their middles.
-fn for_cells(blocks: &mut [Block], range: AddrRange, mut each: impl FnMut(u64, &mut Cell)) {
-    let first = blocks.partition_point(|b| b.addr + crate::BLOCK_SIZE <= range.start);
-    for block in blocks.get_mut(first..).unwrap_or_default() {
-        if block.addr >= range.end {
-            break;
-        }
-        let (addr, huge) = (block.addr, block.huge);
-        let (size, count) = if huge { (crate::BLOCK_SIZE, 1) } else { (target::CELL_SIZE, CELLS) };
-        for (i, cell) in block.cells.iter_mut().take(count).enumerate() {
-            let middle = addr + i as u64 * size + size / 2;
-            if range.contains(middle) {
-                each(middle, cell);
-            }
         }
     }
 }
@@ -477,106 +353,12 @@ fn covered(ranges: &[AddrRange], blocks: &[Block]) -> Vec<AddrRange> {
     all
 }
 
-impl Watched {
-    /// The cell that starts at `addr`.
-    fn at(&self, addr: u64) -> Option<At> {
-        let block = self.blocks.binary_search_by_key(&(addr & !(crate::BLOCK_SIZE - 1)), |b| b.addr).ok()?;
-        Some(At { block, cell: (addr % crate::BLOCK_SIZE / target::CELL_SIZE) as usize })
-    }
-
-    /// Notes the cells beside borders of hot stretches that wait to be seen page by page.
-    fn find_edges(&mut self, tuning: &Tuning) {
-        let mut edges = core::mem::take(&mut self.edges);
-        edges.clear();
-        for pair in self.stretches.windows(2) {
-            let [left, right] = pair else { continue };
-            if left.is_hot(tuning) == right.is_hot(tuning) || left.range.end != right.range.start {
-                continue;
-            }
-            for addr in [left.range.end - 1, left.range.end] {
-                let addr = addr & !(target::CELL_SIZE - 1);
-                let cell = self.at(addr).and_then(|at| self.blocks.get(at.block)?.cells.get(at.cell));
-                if cell.is_some_and(|c| {
-                    c.tried == 0 && !c.shared && matches!(c.state, State::Unseen | State::Lit)
-                }) {
-                    edges.push(addr);
-                }
-            }
-        }
-        self.edges = edges;
-    }
-
-    /// A random one of the cells of a range that are wanted: the first from a random place on.
-    fn any_of(&self, range: AddrRange, rng: &mut crate::Rng, wanted: impl Fn(&Cell) -> bool) -> Option<At> {
-        let first = self.blocks.partition_point(|b| b.addr + crate::BLOCK_SIZE <= range.start);
-        let end = self.blocks.partition_point(|b| b.addr < range.end);
-        let count = end.checked_sub(first).filter(|n| *n > 0)?;
-        let (start, turn) = (rng.below(count as u64) as usize, rng.below(CELLS as u64) as usize);
-        (0..=count).find_map(|i| {
-            let index = first + (start + i) % count;
-            let block = self.blocks.get(index)?;
-            let used = if block.huge { 1 } else { CELLS };
-            let inside = |cell: usize| {
-                block
-                    .parts()
-                    .nth(cell)
-                    .is_some_and(|(addr, size, c)| range.contains(addr + size / 2) && wanted(c))
-            };
-            let cell = (0..used).map(|i| (i + turn) % used).find(|cell| inside(*cell))?;
-            Some(At { block: index, cell })
-        })
-    }
-
-    /// Up to `most` of the cells that are wanted, spread evenly over the blocks, in order. Goes on where it stopped the
-    /// last time: every block has its turn before one has its second.
-    fn spread(&mut self, most: usize, wanted: impl Fn(&Cell) -> bool) -> Vec<At> {
-        let count = self.blocks.len();
-        let mut found: Vec<At> = Vec::new();
-        // A stride that visits all, and as evenly as may be whenever it is stopped: the golden ratio.
-        let mut stride = (count * 618 / 1000).max(1);
-        while gcd(stride, count) > 1 {
-            stride += 1;
-        }
-        // First one of each block, then the others.
-        let rounds = if most >= count { CELLS } else { 1 };
-        for _ in 0..count {
-            let index = self.spread_turn.wrapping_mul(stride) % count;
-            let offset = self.spread_turn / count.max(1) + index;
-            self.spread_turn = (self.spread_turn + 1) % (count * CELLS);
-            let Some(block) = self.blocks.get(index) else { continue };
-            let used = if block.huge { 1 } else { CELLS };
-            let cells = (0..used).map(|c| (c + offset) % used);
-            let unseen = cells.filter(|c| block.cells.get(*c).is_some_and(&wanted));
-            found.extend(unseen.take(rounds).map(|cell| At { block: index, cell }));
-            if found.len() >= most {
-                found.truncate(most);
-                break;
-            }
-        }
-        found.sort_unstable();
-        found
-    }
-}
-
-const fn gcd(mut a: usize, mut b: usize) -> usize {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}
-
 impl Target {
     /// Takes new regions in the place of the old; what is known of time passes over to those that lie where they lay.
     fn redraw(&mut self, regions: Vec<crate::Region>) {
         let old = core::mem::replace(&mut self.regions, regions);
         adapt::inherit(&old, &mut self.regions);
         self.steady = false;
-    }
-}
-
-impl Stretch {
-    fn is_hot(&self, tuning: &Tuning) -> bool {
-        self.rate() > tuning.active
     }
 }
 

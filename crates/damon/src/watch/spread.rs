@@ -1,0 +1,133 @@
+//! What the checks of a stretch showed, taken to be so of all of it.
+
+use super::cell::{self, Cell, State};
+use super::evidence::{Evidence, Verdict};
+use super::target::{self, Block, CELLS, Watched};
+use super::tuning::Tuning;
+use crate::AddrRange;
+
+/// What checks showed is taken to be so of all of a stretch, unless they disagree.
+pub(super) fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
+    if target.results.is_empty() {
+        return;
+    }
+    let mut changed = false;
+    let mut results = core::mem::take(&mut target.results);
+    results.sort_unstable_by_key(|(cell, _)| cell.start);
+    let mut rest = results.as_slice();
+    for stretch in &mut target.stretches {
+        let start = rest.partition_point(|(cell, _)| cell.start < stretch.range.start);
+        let end = rest.partition_point(|(cell, _)| cell.start < stretch.range.end);
+        let mine = rest.get(start..end).unwrap_or_default();
+        rest = rest.get(end..).unwrap_or_default();
+        if mine.is_empty() || !stretch.is_hot(tuning) {
+            continue;
+        }
+        let hits = mine.iter().filter(|(_, w)| w.share > 0.0).count();
+        let silent = mine.iter().filter(|(_, w)| w.verdict == Verdict::Silent).count();
+        stretch.suspect = silent > 0;
+        if silent >= 2 && silent > hits {
+            // It fell silent as a whole, as far as is known.
+
+            stretch.suspect = false;
+            changed = true;
+            stretch.places.clear();
+            let exposure = mean(mine.iter().map(|(_, w)| w.length));
+            for_cells(&mut target.blocks, stretch.range, |_, cell| {
+                if cell.state == State::Lit {
+                    cell.fell_silent(exposure, now);
+                }
+            });
+        }
+        let believed = stretch.evidence.rate();
+        // Found accessed where that was to be expected long before, it tells nothing of the rate; beside windows that were looked at in
+        // time it would stand for many intervals with one access.
+        let late = |w: &cell::Window| w.share > 0.97 && believed * w.length > 1.0;
+        let any_in_time = mine.iter().any(|(_, w)| w.counts && !late(w));
+        let counted = || mine.iter().map(|(_, w)| w).filter(|w| w.counts && !(any_in_time && late(w)));
+        // It is accessed, but far less often than was believed, or not everywhere. The time until the first access of each check, or
+        // until it fell silent, tells roughly how often: what was believed stands in the way of what checks will tell.
+        let total = |of: fn(&cell::Window) -> f32| mine.iter().map(|(_, w)| of(w)).sum::<f32>();
+        let (shown, watched) = (total(|w| w.share), total(|w| w.length));
+        let few = mine.len() <= 3 * tuning.checks_unsettled * tuning.checks_fast;
+        let is_mixed = few && silent > 0 && silent <= hits && 2.0 * shown < believed * watched;
+        if !is_mixed && (silent > 0 || counted().next().is_none()) {
+            continue;
+        }
+        if is_mixed {
+            stretch.evidence = Evidence { luck: 1.0, ..Evidence::of(1.0, watched / shown, false, now) };
+            changed = true;
+        } else {
+            // Checks made at one moment meet a loop at one point: together they are one observation.
+            let (share, length) = (mean(counted().map(|w| w.share)), mean(counted().map(|w| w.length)));
+            let surprises = counted().filter(|w| w.verdict == Verdict::Surprise).count();
+            if 2 * surprises > counted().count() {
+                changed = true;
+                stretch.evidence.begin(share, length, now, tuning);
+            } else if stretch.evidence.is_late(length) && counted().any(|w| w.late) {
+                stretch.evidence.take_late(share, length, now, tuning);
+            } else if stretch.evidence.add_in_a_row(share, length, now, tuning) == Verdict::Surprise {
+                changed = true;
+                stretch.places.clear();
+            }
+        }
+        // A check that ended too late to tell more than that it is accessed says nothing of where, nor does a sweep of all of
+        // it: what a loop has passed since looks like another rate than what it has yet to reach.
+        let few = counted().count() <= tuning.checks_unsettled * tuning.checks_fast;
+        let telling = |w: &cell::Window| few && w.counts && (w.share < 0.97 || believed * w.length <= 1.0);
+        for (cell, w) in mine.iter().filter(|(_, w)| telling(w)) {
+            // By its middle, as it will be told.
+            stretch.places.add(cell.start.midpoint(cell.end), w.share, w.length, tuning);
+        }
+        if let Some(split) = stretch.places.split(tuning) {
+            changed = true;
+            stretch.places.clear();
+            stretch.split = Some(split);
+        }
+        // Until it is drawn anew, what checks show is of one side each: the next drawing is to find them as they are.
+        let split = stretch.split;
+        let evidence = stretch.evidence;
+        let side = |(hits, exposure): (f32, f32)| {
+            let kept = (tuning.side_hits / hits).min(tuning.most_exposure / exposure).min(1.0);
+            Evidence { luck: 1.0, ..Evidence::of(hits * kept, exposure * kept, false, now) }
+        };
+        for_cells(&mut target.blocks, stretch.range, |addr, cell| {
+            // What was seen of its cells since it was drawn may set some of them apart.
+            let is_checked = is_mixed && mine.iter().any(|(checked, _)| checked.contains(addr));
+            if is_checked || cell.evidence.hits > 0.0 && cell.evidence.is_like(believed, tuning) {
+                let of = match split {
+                    Some(split) if addr < split.at => side(split.left),
+                    Some(split) => side(split.right),
+                    None => evidence,
+                };
+                cell.evidence = Evidence { idle: cell.evidence.idle, ..of };
+            }
+        });
+    }
+    target.changed |= changed;
+    results.clear();
+    target.results = results;
+}
+
+fn mean(values: impl Iterator<Item = f32>) -> f32 {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    sum / count.max(1) as f32
+}
+
+/// Calls `each` with the cells that lie in the range for the most part, and their middles.
+fn for_cells(blocks: &mut [Block], range: AddrRange, mut each: impl FnMut(u64, &mut Cell)) {
+    let first = blocks.partition_point(|b| b.addr + crate::BLOCK_SIZE <= range.start);
+    for block in blocks.get_mut(first..).unwrap_or_default() {
+        if block.addr >= range.end {
+            break;
+        }
+        let (addr, huge) = (block.addr, block.huge);
+        let (size, count) = if huge { (crate::BLOCK_SIZE, 1) } else { (target::CELL_SIZE, CELLS) };
+        for (i, cell) in block.cells.iter_mut().take(count).enumerate() {
+            let middle = addr + i as u64 * size + size / 2;
+            if range.contains(middle) {
+                each(middle, cell);
+            }
+        }
+    }
+}
