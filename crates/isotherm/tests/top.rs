@@ -313,7 +313,7 @@ fn a_command_is_watched_to_its_end_and_then_shows_what_it_printed() {
     assert!(!tty.has("printed-by-it"));
     tty.press("q");
     assert_eq!(tty.end().code(), Some(3));
-    assert!(tty.has("printed-by-it"), "{:#?}", tty.lines());
+    tty.wait_until("its last words", |tty| tty.has("printed-by-it"));
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn what_a_command_prints_after_top_is_over_is_shown_too() {
     tty.wait_for("early-word");
     std::fs::write(dir.path().join("go"), "").unwrap();
     assert_eq!(tty.end().code(), Some(4));
-    assert!(tty.has("late-word"), "{:#?}", tty.lines());
+    tty.wait_until("its last words", |tty| tty.has("late-word"));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn that_a_command_cannot_be_run_is_seen() {
     std::fs::write(dir.path().join("no-program"), "").unwrap();
     let mut tty = top(dir.path(), &["--", "./no-program"], (100, 24));
     assert_eq!(tty.end().code(), Some(126));
-    assert!(tty.has("isotherm: ") && tty.has("no-program"), "{:#?}", tty.lines());
+    tty.wait_until("its last words", |tty| tty.has("isotherm: ") && tty.has("no-program"));
 }
 
 #[test]

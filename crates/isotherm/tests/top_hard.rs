@@ -271,7 +271,7 @@ fn a_zombie_is_not_shown_as_living() {
     command.env("TERM", "xterm");
     let mut tty = Tty::start(command, 100, 24);
     assert_eq!(tty.end().code(), Some(1));
-    assert!(tty.has(&child.to_string()), "{:#?}", tty.lines());
+    tty.wait_until("it names the process", |tty| tty.has(&child.to_string()));
 }
 
 #[test]
@@ -288,7 +288,8 @@ fn a_terminal_that_cannot_be_drawn_on_or_is_unknown_is_refused() {
         command.args(["--pid", &std::process::id().to_string()]);
         let mut tty = Tty::start(command, 200, 24);
         assert_eq!(tty.end().code(), Some(1), "{kind:?}");
-        assert!(tty.has(told) && tty.has("isotherm record"), "{kind:?}: {:#?}", tty.lines());
+        // What it wrote last may still be on its way when it has ended.
+        tty.wait_until("it says why", |tty| tty.has(told) && tty.has("isotherm record"));
         assert!(
             !tty.raw.contains(&0x1b),
             "{kind:?}: nothing but words: {:?}",

@@ -146,7 +146,7 @@ impl Watch {
                 // Either most of what was seen is idle, or it has built its memory before anybody's eyes and nothing of it was seen yet.
                 && match 16 * seen(t) > t.census.unseen {
                     true => 8 * t.census.touched < seen(t),
-                    false => t.grew != 0,
+                    false => t.grew != 0 && now <= t.grew + 2 * tuning.appeared,
                 }
                 && has_settled(t, step)
                 && t.entries() <= tuning.longest_sweep

@@ -1,7 +1,6 @@
 //! The actions themselves: the call for each, and how much of its memory it took effect on.
 
 use super::advise::{Advice, Advised, OutOfReach, advise};
-use super::gather::{is_gatherable, whole_in};
 use super::select::{Selection, blocks};
 use super::{Acting, LeftAlone, Reason, place};
 use crate::clock::monotonic_ns;
@@ -22,16 +21,9 @@ impl Acting {
         if acted.selection.runs.is_empty() {
             return Ok(0);
         }
-        let gathered = self.gather(request, acted)?;
         let advised = acted.advise(Advice::Pageout)?;
         if !self.look.present(request.target, acted.range, &mut self.after) {
             return Err(Refusal::Target);
-        }
-        if gathered > 0
-            && !self.machine.writes_whole(gathered)
-            && let Some(subject) = self.subjects.get_mut(&request.target)
-        {
-            subject.gather.failed(monotonic_ns());
         }
         let after = &self.after;
         let is_out = |i: &usize| {
@@ -52,26 +44,6 @@ impl Acting {
             account.refaults.paged_out(request.target, addrs, due);
         }
         Ok(bytes)
-    }
-
-    /// Collapses the blocks that are about to be paged out whole. Returns how many.
-    fn gather(&mut self, request: &Request<'_>, acted: &Acted<'_>) -> Result<usize, Refusal> {
-        let began = monotonic_ns();
-        if !self.subjects.get(&request.target).is_some_and(|subject| subject.gather.is_on(began)) {
-            return Ok(0);
-        }
-        let mut blocks = whole_in(&acted.selection.runs, blocks(acted.range.start, acted.pages.len()));
-        blocks.retain(|block| acted.pages.get(block.clone()).is_some_and(is_gatherable));
-        if blocks.is_empty() || !self.machine.allows(blocks.len() as u64 * BLOCK_SIZE, began) {
-            return Ok(0);
-        }
-        let advised = acted.advise_runs(&blocks, Advice::Collapse)?;
-        let collapsed = advised.iter().filter(|advised| **advised == Advised::Taken).count();
-        if let Some(subject) = self.subjects.get_mut(&request.target) {
-            let now = monotonic_ns();
-            subject.gather.took(blocks.len(), collapsed, now.saturating_sub(began), now);
-        }
-        Ok(collapsed)
     }
 
     pub(super) fn cold(

@@ -7,20 +7,29 @@
 //! lost a tenth of its speed for a seventh of the time. What comes back does so page by page, as otherwise.
 //!
 //! So whole blocks are dealt with as large folios are: one that begins in a range and ends behind it, in memory that matches as
-//! well, has a call of its own; what of one lies before a range is left to the range that it begins in. And since a block with
-//! holes cannot be gathered, one that was accessed for the most part waits as a whole until that is known not to go on.
+//! well, has a call of its own; what of one lies before a range is left to the range that it begins in, once. And since a block
+//! with holes cannot be gathered, one that was accessed for the most part waits as a whole, once, to show whether that goes on.
 //!
-//! A block is collapsed only if all of it is there, anonymous, the target's alone, and about to be paged out, so that nothing
-//! grows and nobody's copy is made; if the machine has memory to spare, room in swap, and does not forbid huge pages
-//! (`never` in `/sys/kernel/mm/transparent_hugepage/enabled`). Where the kernel cannot do it, or takes long (compaction, a
-//! control group at its limit), or does not write huge pages whole, it is let be for a while, longer each time.
+//! A block is collapsed only if all of it is there, anonymous, the target's alone, of one writable mapping without a file, and
+//! about to be paged out, so that nothing grows and nobody's copy is made; what was given up with MADV_FREE is not, since it would
+//! come to be worth keeping. The machine must have memory to spare, as must the target's control group, and room in swap; it
+//! must not forbid huge pages (`never` in `/sys/kernel/mm/transparent_hugepage/enabled`), nor have more than 64 CPUs, all of which a
+//! collapse waits for. Where the kernel cannot do it, or takes long (compaction), or does not write huge pages whole, it is let be
+//! for a while, longer each time.
 
-use crate::pte::Inspected;
-use isotherm_damon::schemes::Pace;
+use super::advise::{Advice, Advised, advise};
+use super::{Acting, DOUBT};
+use crate::clock::monotonic_ns;
+use crate::frames::flag;
+use crate::process::Process;
+use crate::pte::{Inspected, kernel_is_at_least};
+use isotherm_damon::schemes::{Action, Pace, PageKind, Request};
 use isotherm_damon::{AddrRange, BLOCK_SIZE, PAGE_SIZE};
-use std::ops::Range;
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
 
-/// A collapse that takes longer than this, a block, had to make room first. A guess: it takes 0.6 ms where there is some.
+/// A collapse that takes longer than this had to make room first. A guess: it takes 0.6 ms where there is some.
 const SLOW_NS: u64 = 5_000_000;
 
 /// For so long it is let be after a failure, doubled with each ...
@@ -32,36 +41,116 @@ const MOST_DOUBLINGS: u32 = 6;
 /// Blocks after which it is looked up whether the kernel writes them whole.
 const LOOK_AFTER: u32 = 64;
 
-/// How often the machine's rule for huge pages is read.
+/// How often the machine's rules for huge pages are read.
 const RULE_NS: u64 = 10_000_000_000;
+
+/// How often the room in the target's control group is looked up, and how much there must be.
+const ROOM_NS: u64 = 1_000_000_000;
+const ROOM: u64 = 64 << 20;
+
+/// After so long that it was slow is forgotten: nothing else would show that it is not.
+const FORGET_NS: u64 = 10_000_000_000;
+
+/// Each collapse waits for work on all CPUs. A guess: measured on two.
+const MOST_CPUS: usize = 64;
+
+/// Blocks, or mappings, that are kept in mind, the most.
+const MOST_KNOWN: usize = 4096;
+
+/// A pause that doubles with each failure in a row.
+#[derive(Debug, Default)]
+struct Backoff {
+    until_ns: u64,
+    failures: u32,
+}
+
+impl Backoff {
+    fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.until_ns
+    }
+
+    fn failed(&mut self, now_ns: u64) {
+        self.until_ns = now_ns.saturating_add(PAUSE_NS << self.failures.min(MOST_DOUBLINGS));
+        self.failures = self.failures.saturating_add(1);
+    }
+}
+
+/// Blocks, or mappings, by their first addresses. Full, it begins anew.
+#[derive(Debug, Default)]
+struct Known(HashSet<u64>);
+
+impl Known {
+    /// Whether it is new.
+    fn add(&mut self, addr: u64) -> bool {
+        if self.0.len() >= MOST_KNOWN {
+            self.0.clear();
+        }
+        self.0.insert(addr)
+    }
+}
 
 /// Whether one target's blocks are gathered, and how long it takes.
 #[derive(Debug, Default)]
 pub(super) struct Gather {
     /// How long it takes to gather and page out.
-    pub pace: Pace,
-    off_until_ns: u64,
-    failures: u32,
+    pace: Pace,
+    /// When that was learned.
+    learned_ns: u64,
+    pause: Backoff,
+    /// Blocks that waited, or were left to the range that they begin in.
+    waited: Known,
+    left: Known,
+    /// Mappings whose memory is not collapsed.
+    refused: Known,
+    /// Whether the target's control group has room, and until when that holds.
+    room: (bool, u64),
 }
 
 impl Gather {
-    pub fn is_on(&self, now_ns: u64) -> bool {
-        now_ns >= self.off_until_ns
+    pub fn learn(&mut self, bytes: u64, took_ns: u64, now_ns: u64) {
+        self.pace.learn(bytes, 0, took_ns);
+        self.learned_ns = now_ns;
     }
 
-    /// Blocks were collapsed, of those `asked`, in so long, as far as the kernel did.
-    pub fn took(&mut self, asked: usize, collapsed: usize, took_ns: u64, now_ns: u64) {
-        if collapsed == 0 || took_ns / asked.max(1) as u64 > SLOW_NS {
-            self.failed(now_ns);
-        } else {
-            self.failures = 0;
+    fn is_in_time(&mut self, left_ns: Option<u64>, now_ns: u64) -> bool {
+        let Some(left) = left_ns else { return true };
+        let fits = |pace: &Pace| pace.bytes_in(left / DOUBT) >= BLOCK_SIZE;
+        if !fits(&self.pace) && now_ns.saturating_sub(self.learned_ns) >= FORGET_NS {
+            self.pace = Pace::new();
+        }
+        fits(&self.pace)
+    }
+
+    /// A block that was collapsed is out, or not.
+    pub fn settled(&mut self, is_out: bool, now_ns: u64) {
+        match is_out {
+            true => self.pause.failures = 0,
+            false => self.pause.failed(now_ns),
         }
     }
 
-    pub fn failed(&mut self, now_ns: u64) {
-        self.off_until_ns = now_ns.saturating_add(PAUSE_NS << self.failures.min(MOST_DOUBLINGS));
-        self.failures = self.failures.saturating_add(1);
+    fn has_room(&mut self, process: &Process, now_ns: u64) -> bool {
+        if now_ns >= self.room.1 {
+            let group = std::fs::read_to_string(process.path("cgroup")).unwrap_or_default();
+            let group = group.lines().find_map(|line| line.strip_prefix("0::/"));
+            let room = group.is_none_or(|group| room_below(Path::new("/sys/fs/cgroup"), group) >= ROOM);
+            self.room = (room, now_ns.saturating_add(ROOM_NS));
+        }
+        self.room.0
     }
+}
+
+/// Bytes that a control group, and those it lies in, may still take: without a limit all there are.
+fn room_below(mount: &Path, group: &str) -> u64 {
+    let number =
+        |dir: &Path, name: &str| std::fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok();
+    let dirs =
+        Path::new(group).ancestors().filter(|dir| !dir.as_os_str().is_empty()).map(|dir| mount.join(dir));
+    let room = |dir: std::path::PathBuf| {
+        let limit = ["memory.max", "memory.high"].iter().filter_map(|name| number(&dir, name)).min()?;
+        Some(limit.saturating_sub(number(&dir, "memory.current").unwrap_or(0)))
+    };
+    dirs.filter_map(room).min().unwrap_or(u64::MAX)
 }
 
 /// What of the machine decides.
@@ -69,36 +158,142 @@ impl Gather {
 pub(super) struct Machine {
     read_ns: Option<u64>,
     allows: bool,
+    pause: Backoff,
     /// Blocks since it was last looked up what became of them; huge pages written whole and in pieces as of then.
     blocks: u32,
     written: Option<(u64, u64)>,
 }
 
 impl Machine {
-    /// Whether blocks may be collapsed for so many bytes to be paged out.
-    pub fn allows(&mut self, bytes: u64, now_ns: u64) -> bool {
+    /// Whether its rules allow it.
+    pub fn is_on(&mut self, now_ns: u64) -> bool {
         if self.read_ns.is_none_or(|read| now_ns.saturating_sub(read) >= RULE_NS) {
             self.read_ns = Some(now_ns);
-            let rule = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-            self.allows = rule.is_ok_and(|rule| !rule.contains("[never]"));
+            let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+            let rule = read("/sys/kernel/mm/transparent_hugepage/enabled");
+            // Before, it sent huge pages past its pool to the device.
+            let zswap =
+                read("/sys/module/zswap/parameters/enabled").starts_with('Y') && !kernel_is_at_least(6, 13);
+            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+            self.allows = !rule.is_empty() && !rule.contains("[never]") && !zswap && cpus <= MOST_CPUS;
         }
+        self.allows && self.pause.is_over(now_ns)
+    }
+
+    /// Whether it has memory and swap to spare for a block.
+    fn has_room() -> bool {
         let memory = rustix::system::sysinfo();
         let unit = u64::from(memory.mem_unit.max(1));
         let (free, all, swap) = (memory.freeram * unit, memory.totalram * unit, memory.freeswap * unit);
-        self.allows && free >= (64 << 20) + all / 64 && swap >= 2 * bytes
+        free >= ROOM + all / 64 && swap >= 2 * BLOCK_SIZE
     }
 
-    /// So many blocks were paged out. False when the kernel wrote none of them whole, as far as it counts.
-    pub fn writes_whole(&mut self, blocks: usize) -> bool {
-        let is_first = self.written.is_none();
-        self.blocks = self.blocks.saturating_add(u32::try_from(blocks).unwrap_or(u32::MAX));
-        if !is_first && self.blocks < LOOK_AFTER {
-            return true;
+    /// A block was paged out as a huge page, as far as one can tell: now and then it is looked up whether the kernel wrote most of
+    /// them whole.
+    pub fn paged_out(&mut self, now_ns: u64) {
+        self.blocks += 1;
+        if self.written.is_some() && self.blocks < LOOK_AFTER {
+            return;
         }
         self.blocks = 0;
-        let Some(now) = written() else { return true };
-        let before = self.written.replace(now);
-        before.is_none_or(|before| now.0 > before.0 || now.1 == before.1)
+        let Some(now) = written() else { return };
+        if let Some(before) = self.written.replace(now) {
+            match now.1.saturating_sub(before.1) > now.0.saturating_sub(before.0) {
+                true => self.pause.failed(now_ns),
+                false => self.pause.failures = 0,
+            }
+        }
+    }
+}
+
+impl Acting {
+    /// What is to be done at `at`: with a block as a whole, if it can be paged out as a huge page, and in the time that is left,
+    /// however long its pages would take one by one. It is one then.
+    pub(super) fn turn(
+        &mut self,
+        request: &Request<'_>,
+        at: u64,
+        time_left: Option<u64>,
+        now_ns: u64,
+    ) -> Turn {
+        let start = at & !(BLOCK_SIZE - 1);
+        let block = AddrRange::new(start, start.saturating_add(BLOCK_SIZE));
+        let (range, matches) = (request.range, request.matches);
+        let may_be = (at == start || at == range.start)
+            && start >= matches.start
+            && block.end <= matches.end.max(range.end)
+            && request.filters.iter().all(|filter| filter.kind == PageKind::Anon);
+        if !may_be || !self.gathers(request, now_ns) {
+            return Turn::Pages;
+        }
+        let Some(subject) = self.subjects.get_mut(&request.target) else { return Turn::Pages };
+        let (process, maps) = (Arc::clone(&subject.process), Arc::clone(&subject.maps));
+        let around =
+            maps.find(start).filter(|mapping| mapping.range.start <= start && block.end <= mapping.range.end);
+        let Some(mapping) = around.filter(|mapping| mapping.inode == 0 && mapping.perms.write()) else {
+            return Turn::Pages;
+        };
+        let first = mapping.range.start;
+        if subject.gather.refused.0.contains(&first)
+            || !subject.gather.has_room(&process, now_ns)
+            || !Machine::has_room()
+        {
+            return Turn::Pages;
+        }
+        let mut pages = std::mem::take(&mut self.pages);
+        let read = self.look.pages(request.target, block, &mut pages);
+        let passes = read
+            && pages.first().is_some_and(|page| {
+                let folio = page.folio;
+                self.kinds.pass(request.filters, start, std::slice::from_ref(page), folio.as_ref(), &maps)
+            });
+        let whole = if passes { whole(&pages, self.spare_young) } else { Whole::Not };
+        self.pages = pages;
+        let Some(subject) = self.subjects.get_mut(&request.target) else { return Turn::Pages };
+        let gather = &mut subject.gather;
+        if whole == Whole::Not {
+            return Turn::Pages;
+        }
+        if at != start {
+            return if gather.left.add(start) { Turn::Rest(block.end.min(range.end)) } else { Turn::Pages };
+        }
+        if whole == Whole::Waits && gather.waited.0.contains(&start) {
+            return Turn::Pages;
+        }
+        if block.end > range.end {
+            return Turn::Cut(block);
+        }
+        gather.left.0.remove(&start);
+        if whole == Whole::Waits {
+            gather.waited.add(start);
+            return Turn::Wait;
+        }
+        gather.waited.0.remove(&start);
+        if !gather.is_in_time(time_left, now_ns) {
+            // Torn apart it could not be gathered any more.
+            return if at == range.start { Turn::Pages } else { Turn::Late };
+        }
+        let (began, mut outcome) = (monotonic_ns(), Vec::new());
+        let taken = advise(process.pidfd(), &[(start, BLOCK_SIZE)], Advice::Collapse, &mut outcome).is_ok();
+        let now = monotonic_ns();
+        match outcome.first() {
+            Some(Advised::Taken) if taken => {
+                if now.saturating_sub(began) > SLOW_NS {
+                    gather.pause.failed(now);
+                }
+                return Turn::Block;
+            }
+            Some(Advised::Refused) => drop(gather.refused.add(first)),
+            _ => gather.pause.failed(now),
+        }
+        Turn::Pages
+    }
+
+    /// Whether blocks of the request's target are dealt with as a whole.
+    pub(super) fn gathers(&mut self, request: &Request<'_>, now_ns: u64) -> bool {
+        request.action == Action::Pageout
+            && self.subjects.get(&request.target).is_some_and(|subject| subject.gather.pause.is_over(now_ns))
+            && self.machine.is_on(now_ns)
     }
 }
 
@@ -111,21 +306,24 @@ fn written() -> Option<(u64, u64)> {
     Some((count("thp_swpout")?, count("thp_swpout_fallback")?))
 }
 
-/// Whether a whole block of pages may be collapsed: all there, and the target's own.
-pub(super) fn is_gatherable(pages: &[Inspected]) -> bool {
+/// Whether a whole block of pages may be collapsed: all there, the target's own, and worth keeping.
+fn is_gatherable(pages: &[Inspected]) -> bool {
     let suits = |page: &Inspected| {
         page.present
             && !page.huge
             && !page.file
             && page.exclusive
-            && page.folio.is_some_and(|folio| folio.order < 9)
+            && page.folio.is_some_and(|folio| {
+                let kept = flag::UNEVICTABLE | flag::MLOCKED;
+                folio.order < 9 && folio.flags & flag::SWAP_BACKED != 0 && folio.flags & kept == 0
+            })
     };
     pages.len() as u64 * PAGE_SIZE == BLOCK_SIZE && pages.iter().all(suits)
 }
 
 /// Whether a block has its turn as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whole {
+enum Whole {
     /// It is paged out.
     Goes,
     /// Most of it was accessed: it stays until its turn comes again.
@@ -135,7 +333,7 @@ pub(super) enum Whole {
 }
 
 /// What becomes of a block, where what was accessed stays, or not.
-pub(super) fn whole(pages: &[Inspected], young_stays: bool) -> Whole {
+fn whole(pages: &[Inspected], young_stays: bool) -> Whole {
     if !is_gatherable(pages) {
         return Whole::Not;
     }
@@ -151,20 +349,16 @@ pub(super) fn whole(pages: &[Inspected], young_stays: bool) -> Whole {
 pub(super) enum Turn {
     /// A chunk.
     Pages,
-    /// The block that begins here.
+    /// The block that begins here: it is a huge page now.
     Block,
+    /// The block that begins here was accessed for the most part: it stays, and shows whether that goes on.
+    Wait,
+    /// The block that begins here is one for a later pass.
+    Late,
     /// Nothing until there: it goes with the block that began before the range.
     Rest(u64),
     /// The block that begins here goes on behind the range.
     Cut(AddrRange),
-}
-
-/// Those of `blocks` that lie whole in one of the runs.
-pub(super) fn whole_in(
-    runs: &[Range<usize>],
-    blocks: impl Iterator<Item = Range<usize>>,
-) -> Vec<Range<usize>> {
-    blocks.filter(|block| runs.iter().any(|run| run.start <= block.start && block.end <= run.end)).collect()
 }
 
 #[cfg(test)]
@@ -173,21 +367,47 @@ mod tests {
     use crate::frames::Folio;
 
     #[test]
-    fn what_fails_or_is_slow_is_let_be_longer_each_time() {
+    fn what_fails_is_let_be_longer_each_time() {
         const S: u64 = 1_000_000_000;
         let mut gather = Gather::default();
-        assert!(gather.is_on(0));
-        gather.took(4, 4, 4 * 600_000, 0);
-        assert!(gather.is_on(0));
-        gather.took(4, 0, 100_000, 0);
-        assert!(!gather.is_on(S - 1) && gather.is_on(S));
-        gather.took(1, 1, SLOW_NS + 1, S);
-        assert!(!gather.is_on(3 * S - 1) && gather.is_on(3 * S));
-        gather.took(1, 1, 600_000, 3 * S);
-        gather.failed(3 * S);
-        assert!(gather.is_on(4 * S), "what works again begins anew");
-        (0..100).for_each(|_| gather.failed(0));
-        assert!(gather.is_on(64 * S));
+        let is_on = |gather: &Gather, at: u64| gather.pause.is_over(at);
+        assert!(is_on(&gather, 0));
+        gather.settled(false, 0);
+        assert!(!is_on(&gather, S - 1) && is_on(&gather, S));
+        gather.settled(false, S);
+        assert!(!is_on(&gather, 3 * S - 1) && is_on(&gather, 3 * S));
+        gather.settled(true, 3 * S);
+        gather.settled(false, 3 * S);
+        assert!(is_on(&gather, 4 * S), "what works again begins anew");
+        (0..100).for_each(|_| gather.settled(false, 0));
+        assert!(!is_on(&gather, 64 * S - 1) && is_on(&gather, 64 * S));
+    }
+
+    #[test]
+    fn one_slow_block_does_not_turn_it_off_for_ever() {
+        let mut gather = Gather::default();
+        assert!(gather.is_in_time(Some(1), 0), "nothing is known yet");
+        gather.learn(BLOCK_SIZE, 3_000_000, 0);
+        assert!(gather.is_in_time(Some(7_000_000), 1) && !gather.is_in_time(Some(5_000_000), 1));
+        assert!(gather.is_in_time(None, 1));
+        assert!(gather.is_in_time(Some(5_000_000), FORGET_NS), "it may be faster by now");
+    }
+
+    #[test]
+    fn the_room_in_a_control_group_is_that_of_the_tightest_around_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("a/b");
+        std::fs::create_dir_all(&inner).unwrap();
+        let write = |file: &str, text: &str| std::fs::write(dir.path().join(file), text).unwrap();
+        assert_eq!(room_below(dir.path(), "a/b"), u64::MAX);
+        write("a/b/memory.max", "max\n");
+        write("a/b/memory.current", "1000\n");
+        assert_eq!(room_below(dir.path(), "a/b"), u64::MAX);
+        write("a/memory.max", "9000\n");
+        write("a/memory.current", "3000\n");
+        assert_eq!(room_below(dir.path(), "a/b"), 6000);
+        write("a/b/memory.high", "1500\n");
+        assert_eq!(room_below(dir.path(), "a/b"), 500);
     }
 
     #[test]
@@ -196,7 +416,7 @@ mod tests {
             present: true,
             exclusive: true,
             young: Some(false),
-            folio: Some(Folio { head: 0, order: 0, flags: 0 }),
+            folio: Some(Folio { head: 0, order: 0, flags: flag::SWAP_BACKED }),
             ..Inspected::default()
         };
         let mut pages = vec![page; 512];
@@ -213,12 +433,12 @@ mod tests {
         assert!(!other(&|page| page.huge = true));
         assert!(!other(&|page| page.young = Some(true)));
         assert!(!other(&|page| page.folio = None));
+        let flags = |flags| move |page: &mut Inspected| page.folio = Some(Folio { head: 0, order: 0, flags });
+        assert!(!other(&flags(0)), "given up by MADV_FREE");
+        assert!(!other(&flags(flag::SWAP_BACKED | flag::MLOCKED)));
         pages[5].young = Some(true);
         assert_eq!((whole(&pages, true), whole(&pages, false)), (Whole::Not, Whole::Goes));
         pages[..256].iter_mut().for_each(|page| page.young = Some(true));
         assert_eq!((whole(&pages, true), whole(&pages, false)), (Whole::Waits, Whole::Goes));
-        let blocks = || [0..512, 512..1024, 1024..1536].into_iter();
-        assert_eq!(whole_in(&[0..600, 600..1536], blocks()), [0..512, 1024..1536]);
-        assert_eq!(whole_in(&[3..1023, 1023..1200], blocks()), []);
     }
 }

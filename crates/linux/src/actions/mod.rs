@@ -48,7 +48,7 @@ use crate::maps::MapList;
 use crate::process::{Process, raw};
 use crate::pte::Inspected;
 use effects::{Acted, migrate, willneed};
-use gather::{Gather, Machine, Turn, Whole, whole};
+use gather::{Gather, Machine, Turn};
 use isotherm_damon::schemes::{Action, Actions, Outcome, Pace, PageKind, Refusal, Request};
 use isotherm_damon::{AddrRange, BLOCK_SIZE, PAGE_SIZE, TargetId};
 use kinds::Kinds;
@@ -275,51 +275,22 @@ impl Acting {
         subject.and_then(|subject| subject.paces.get(&request.action)).copied().unwrap_or_default()
     }
 
-    fn learn(&mut self, request: &Request<'_>, tried: u64, skipped: u64, took_ns: u64, gathered: bool) {
+    fn learn(&mut self, request: &Request<'_>, tried: u64, skipped: u64, took_ns: u64) {
         if let Some(subject) = self.subjects.get_mut(&request.target) {
-            let pace = match gathered {
-                true => &mut subject.gather.pace,
-                false => subject.paces.entry(request.action).or_default(),
-            };
-            pace.learn(tried, skipped, took_ns);
+            subject.paces.entry(request.action).or_default().learn(tried, skipped, took_ns);
         }
     }
 
-    /// What is to be done at `at`: with a block as a whole, if it is likely to be paged out as a huge page, and in the time that
-    /// is left, however long its pages would take one by one.
-    fn turn(&mut self, request: &Request<'_>, at: u64, time_left: Option<u64>, now_ns: u64) -> Turn {
-        let start = at & !(BLOCK_SIZE - 1);
-        let block = AddrRange::new(start, start.saturating_add(BLOCK_SIZE));
-        let (range, matches) = (request.range, request.matches);
-        let in_time = |gather: &Gather| {
-            let most = time_left.map_or(u64::MAX, |left| gather.pace.bytes_in(left / DOUBT));
-            gather.is_on(now_ns) && most >= BLOCK_SIZE
-        };
-        let may_be = request.action == Action::Pageout
-            && (at == start || at == range.start)
-            && start >= matches.start
-            && block.end <= matches.end.max(range.end)
-            && self.subjects.get(&request.target).is_some_and(|subject| in_time(&subject.gather))
-            && self.machine.allows(BLOCK_SIZE, now_ns);
-        if !may_be {
-            return Turn::Pages;
+    /// A block that was made a huge page was tried.
+    fn gathered(&mut self, request: &Request<'_>, tried: u64, applied: u64, took_ns: u64, now_ns: u64) {
+        let is_out = applied >= BLOCK_SIZE;
+        if let Some(subject) = self.subjects.get_mut(&request.target) {
+            subject.gather.learn(tried, took_ns, now_ns);
+            subject.gather.settled(is_out, now_ns);
         }
-        let mut pages = std::mem::take(&mut self.pages);
-        let read = self.look.pages(request.target, block, &mut pages);
-        let is_whole = read && whole(&pages, self.spare_young) != Whole::Not;
-        self.pages = pages;
-        match is_whole {
-            false => Turn::Pages,
-            true if at != start => Turn::Rest(block.end.min(range.end)),
-            true if block.end > range.end => Turn::Cut(block),
-            true => Turn::Block,
+        if is_out {
+            self.machine.paged_out(now_ns);
         }
-    }
-
-    /// Whether blocks of the request's target are dealt with as a whole.
-    fn gathers(&self, request: &Request<'_>, now_ns: u64) -> bool {
-        request.action == Action::Pageout
-            && self.subjects.get(&request.target).is_some_and(|subject| subject.gather.is_on(now_ns))
     }
 
     /// Acts on one chunk of a request.
@@ -328,11 +299,13 @@ impl Acting {
         request: &Request<'_>,
         range: AddrRange,
         around: Around,
+        turn: Turn,
         left: &mut LeftAlone,
     ) -> Result<Outcome, Refusal> {
         let mut pages = std::mem::take(&mut self.pages);
         let read = self.look.pages(request.target, range, &mut pages);
-        let done = if read { self.act(request, range, &pages, around, left) } else { Err(Refusal::Target) };
+        let done =
+            if read { self.act(request, range, &pages, (around, turn), left) } else { Err(Refusal::Target) };
         self.pages = pages;
         done
     }
@@ -342,7 +315,7 @@ impl Acting {
         request: &Request<'_>,
         range: AddrRange,
         pages: &[Inspected],
-        around: Around,
+        (around, turn): (Around, Turn),
         left: &mut LeftAlone,
     ) -> Result<Outcome, Refusal> {
         let Some(subject) = self.subjects.get(&request.target) else { return Err(Refusal::Target) };
@@ -356,7 +329,11 @@ impl Acting {
         let migrates = matches!(request.action, Action::MigrateHot | Action::MigrateCold);
         let asks_young = request.filters.iter().any(|filter| filter.kind == PageKind::Young);
         let rules = Rules {
-            young_stays: self.spare_young && request.action == Action::Pageout && !asks_young,
+            // A block that was made a huge page was looked at before: to make it one counts as an access.
+            young_stays: self.spare_young
+                && request.action == Action::Pageout
+                && !asks_young
+                && turn != Turn::Block,
             no_swap: request.action == Action::Pageout && rustix::system::sysinfo().freeswap == 0,
             exclusive: !matches!(request.action, Action::Willneed | Action::Stat),
             // What splits a part of a huge page splits all of it, so it has its turn where it begins.
@@ -370,7 +347,7 @@ impl Acting {
         };
         let mapping = |addr| maps.find(addr).map(|mapping| mapping.range);
         let mut selection = select(range.start, pages, rules, around, passes, mapping);
-        if request.action == Action::Pageout && whole(pages, rules.young_stays) == Whole::Waits {
+        if turn == Turn::Wait {
             selection.wait();
         }
         let addr = |index: usize| range.start + index as u64 * PAGE_SIZE;
@@ -452,20 +429,24 @@ impl Actions for Acting {
             let time_left = request.time_left_ns.map(|all| all.saturating_sub(now - began));
             let turn = self.turn(request, at, time_left, now);
             match turn {
-                Turn::Pages | Turn::Block => {}
+                Turn::Pages | Turn::Block | Turn::Wait => {}
                 Turn::Rest(end) => {
-                    (outcome.skipped, at) = (outcome.skipped + (end - at), end);
+                    (outcome.skipped, at, now) = (outcome.skipped + (end - at), end, monotonic_ns());
                     continue;
                 }
                 Turn::Cut(block) => {
-                    outcome.cut = Some(block);
+                    (outcome.cut, now) = (Some(block), monotonic_ns());
+                    break;
+                }
+                Turn::Late => {
+                    (outcome.until, now) = (Some(at), monotonic_ns());
                     break;
                 }
             }
-            let gathered = turn == Turn::Block;
+            let is_block = matches!(turn, Turn::Block | Turn::Wait);
             let need = least.max(least_end.saturating_sub(at));
             let size = match chunk_size(&pace, least, need, time_left) {
-                _ if gathered => BLOCK_SIZE,
+                _ if is_block => BLOCK_SIZE,
                 Some(size) => size,
                 // Whether it is worth a least call the caller has decided.
                 None if first => least,
@@ -485,9 +466,9 @@ impl Actions for Acting {
                 before: if first { pages(request.matches.start, at) } else { 0 },
                 behind: pages(end, request.matches.end.max(request.range.end)),
             };
-            let (from, skipped) = (at, outcome.skipped);
+            let (from, skipped, applied) = (at, outcome.skipped, outcome.applied);
             let mut over = false;
-            match self.chunk(request, range, around, &mut left) {
+            match self.chunk(request, range, around, turn, &mut left) {
                 Ok(done) => {
                     outcome.applied += done.applied;
                     outcome.passed += done.passed;
@@ -511,7 +492,11 @@ impl Actions for Acting {
             let took = monotonic_ns().saturating_sub(now);
             now = now.saturating_add(took);
             let skipped = outcome.skipped - skipped;
-            self.learn(request, (at - from).saturating_sub(skipped), skipped, took, gathered);
+            let tried = (at - from).saturating_sub(skipped);
+            match turn {
+                Turn::Block => self.gathered(request, tried, outcome.applied - applied, took, now),
+                _ => self.learn(request, tried, skipped, took),
+            }
             if over {
                 break;
             }

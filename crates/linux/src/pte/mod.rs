@@ -324,7 +324,7 @@ impl Operations for Pte {
     }
 }
 
-fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+pub(crate) fn kernel_is_at_least(major: u32, minor: u32) -> bool {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();
     let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|p| p.parse::<u32>().unwrap_or(0));
