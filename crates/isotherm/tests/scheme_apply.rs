@@ -97,7 +97,11 @@ fn what_is_not_used_goes_and_the_log_says_how_much() {
         let entry: serde_json::Value = serde_json::from_str(line).unwrap();
         let number = |name: &str| entry[name].as_u64().unwrap();
         assert_eq!((entry["scheme"].as_str(), entry["action"].as_str()), (Some("idle"), Some("pageout")));
-        assert_eq!(number("pid"), u64::from(std::process::id()));
+        if number("pid") != u64::from(std::process::id()) {
+            // Of another test's command, which is a fork of this process at first.
+            *windows.entry(number("window_ns")).or_default() += number("tried");
+            continue;
+        }
         let (start, end) = (number("start"), number("end"));
         assert!(number("tried") <= end - start && number("applied") <= number("tried"), "{line}");
         if (addr..addr + SIZE).contains(&start) {
