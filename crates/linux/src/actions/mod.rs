@@ -3,7 +3,7 @@
 //!
 //! | action | how | took effect on |
 //! |---|---|---|
-//! | `pageout` | MADV_PAGEOUT | pages that were mapped before and are not after |
+//! | `pageout` | MADV_PAGEOUT; of whole blocks after MADV_COLLAPSE | pages that were mapped before and are not after |
 //! | `cold`, `lru_deprio` | MADV_COLD | pages that are mapped after the kernel took the advice for them |
 //! | `willneed` | MADV_WILLNEED | pages not mapped, for which the kernel took the advice: it reads them in later |
 //! | `collapse`, `hugepage` | MADV_COLLAPSE | blocks of 2 MiB that were no huge page before and are one after |
@@ -21,7 +21,8 @@
 //! # Time
 //! Where there is a quota, a request is gone through in chunks that should take a millisecond, and no more than half of what is
 //! left of its time, by the pace of that action on that target; the clock is looked at after each. It ends before a chunk of
-//! 64 KiB that would be late if it took twice as long as the pace says. So a window exceeds its time by no more than what its last
+//! 64 KiB that would be late if it took twice as long as the pace says, and before a block that is to go as a whole and would be
+//! late by the pace of those. So a window exceeds its time by no more than what its last
 //! chunk takes longer than twice that, or by one folio that alone takes longer than all of a window; the next windows make up for
 //! it. Time is the clock's, as the kernel's: that of waiting for a device, a lock or the CPU counts.
 //!
