@@ -29,7 +29,7 @@ echo "resident before: $before kB"
 isotherm scheme apply prcl --pid "$pid" $attrs --duration 2s >/tmp/out 2>/tmp/errors
 is "status without swap" $? 0
 is "it is said that there is none" "$(grep -c 'there is no swap: anonymous memory stays' /tmp/errors)" 1
-is "a quota is added, and told" "$(grep -c 'gets a quota of 256 MiB' /tmp/errors)" 1
+is "a quota is added, and told" "$(grep -c 'gets a quota of 512 MiB' /tmp/errors)" 1
 
 swap_in_zram 512M
 is "swap" "$(grep -c zram0 /proc/swaps)" 1
