@@ -4,7 +4,8 @@
 //! `pageout`, mm/vmscan.c): that interrupts, page by page, every CPU on which the target runs. Measured on two CPUs with zram:
 //! 17 us a page, in which a program that ran on the other CPU lost more than half of its speed. A block of 2 MiB that is collapsed
 //! before is written as one folio with one flush (CONFIG_THP_SWAP): 2.8 us a page, the collapse included, and the program
-//! lost a tenth of its speed for a seventh of the time. What comes back does so page by page, as otherwise.
+//! lost a tenth of its speed for a seventh of the time. What comes back comes as
+//! the kernel reads it back, page by page unless it was told to read large folios.
 //!
 //! So whole blocks are dealt with as large folios are: one that begins in a range and ends behind it, in memory that matches as
 //! well, has a call of its own; what of one lies before a range is left to the range that it begins in, once. And since a block
@@ -124,7 +125,9 @@ impl Gather {
     /// A block that was collapsed is out, or not.
     pub fn settled(&mut self, is_out: bool, now_ns: u64) {
         match is_out {
-            true => self.pause.failures = 0,
+            // One that took too long began a pause, though it is out.
+            true if self.pause.is_over(now_ns) => self.pause.failures = 0,
+            true => {}
             false => self.pause.failed(now_ns),
         }
     }
