@@ -11,7 +11,7 @@ mod score;
 mod space;
 
 pub use patterns::{areas, worker, zipf};
-pub use price::{Phase, Purse, Run, run, tick};
+pub use price::{Pace, Phase, Purse, Run, run, run_at, tick};
 pub use score::{HotBytes, Second, told};
 pub use space::{Kind, Pattern, Simulated};
 

@@ -1,6 +1,7 @@
 //! What looks, clears and wake-ups cost on a virtual machine, and what the default ceiling of 1 % of a CPU gives.
 
 use crate::{Keep, Pattern, Simulated};
+use core::time::Duration;
 use isotherm_damon::{Allowance, Attrs, Monitor, Snapshot, TargetId, Watch};
 
 /// CPU time of a wake-up, of a run of the program that looks and of a block in it, and of a clear, ns.
@@ -10,16 +11,40 @@ const OF_TARGET: f64 = 1_000.0;
 const RUN: f64 = 3_000.0;
 const LOOK: f64 = 1_000.0;
 const CLEAR: f64 = 12_000.0;
-/// CPU ns a sampling interval of 5 ms that 1 % gives.
-const EARNED: f64 = 50_000.0;
+/// Share of a CPU that may be used: 1 %.
+const SHARE: f64 = 0.01;
 /// ... and what can be saved up.
 const HOLDS: f64 = 10e6;
 /// Targets from which on looks that are due do not wait for the purse, as the governor has it.
 const MANY: u64 = 16;
 
+/// How time passes: attributes that are a whole number of the simulation's units, and what a unit is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// The monitor's attributes.
+    pub attrs: Attrs,
+    /// Unit of [`Simulated::now`] and of a [`Pattern`]'s rates, ns; the sampling interval is a multiple of it.
+    pub unit_ns: u64,
+}
+
+impl Default for Pace {
+    /// DAMON's defaults, with a unit of one sampling interval.
+    fn default() -> Self {
+        Self { attrs: Attrs::default(), unit_ns: 5_000_000 }
+    }
+}
+
+impl Pace {
+    /// Units of a time.
+    fn units(&self, time: Duration) -> u64 {
+        time.as_nanos() as u64 / self.unit_ns
+    }
+}
+
 /// What there is to spend.
 #[derive(Clone, Copy, Debug)]
 pub struct Purse {
+    pace: Pace,
     left: f64,
     wake_up: f64,
     has_many: bool,
@@ -33,14 +58,34 @@ impl Purse {
     /// All that it holds, for so many targets.
     #[must_use]
     pub fn full(targets: u64) -> Self {
+        Self::at(targets, Pace::default())
+    }
+
+    /// The same for other attributes.
+    #[must_use]
+    pub fn at(targets: u64, pace: Pace) -> Self {
         let wake_up = WAKE_UP + OF_TARGET * targets as f64;
-        Self { left: HOLDS, wake_up, has_many: targets >= MANY, spent_ns: 0.0, wake_ups: 0 }
+        Self { pace, left: HOLDS, wake_up, has_many: targets >= MANY, spent_ns: 0.0, wake_ups: 0 }
+    }
+
+    /// The monitor's attributes are others from now on.
+    ///
+    /// # Panics
+    /// When the sampling interval is no whole number of units.
+    pub fn set_attrs(&mut self, attrs: Attrs) {
+        assert!(attrs.sample.as_nanos().is_multiple_of(u128::from(self.pace.unit_ns)), "whole units");
+        self.pace.attrs = attrs;
+    }
+
+    /// CPU ns that are earned in so many units.
+    fn earned(&self, units: u64) -> f64 {
+        units as f64 * self.pace.unit_ns as f64 * SHARE
     }
 
     fn allowance(&self, concludes: bool) -> Allowance {
         let left = (self.left - self.wake_up).max(0.0);
         let least = if self.has_many && !concludes { 32 + 5 * (RUN / LOOK) as usize } else { 0 };
-        let plannable = EARNED * 20.0 * 0.6;
+        let plannable = self.earned(self.pace.units(self.pace.attrs.aggr)) * 0.6;
         Allowance {
             checks: ((left / LOOK) as usize).max(least),
             prepares: (left * 0.75 / CLEAR) as usize,
@@ -49,24 +94,27 @@ impl Purse {
             checks_per_aggr: (plannable * 0.3 / LOOK) as usize,
             prepares_per_aggr: (plannable * 0.6 / CLEAR) as usize,
             swept_a_prepare: 220,
-            wake_ups_per_aggr: (EARNED * 20.0 * 0.6 / self.wake_up) as usize,
+            wake_ups_per_aggr: (plannable / self.wake_up) as usize,
             asked_per_aggr: 64,
         }
     }
 }
 
-/// One tick at the sampling interval `now`, later if there is nothing left for one, and what it costs.
+/// One tick at the moment `now`, in units, later if there is nothing left for one, and what it costs.
 pub fn tick(monitor: &mut Monitor<Simulated, Watch>, now: &mut u64, purse: &mut Purse, keep: &mut Keep) {
-    let promised = purse.has_many && !monitor.concludes_at(*now * 5_000_000);
+    let unit_ns = purse.pace.unit_ns;
+    let promised = purse.has_many && !monitor.concludes_at(*now * unit_ns);
     if purse.left < 0.0 && !promised {
-        let wait = (-purse.left / EARNED) as u64 + 10;
+        let wait =
+            (-purse.left / purse.earned(1)) as u64 + purse.pace.units(Duration::from_millis(50)).max(1);
         *now += wait;
-        purse.left += wait as f64 * EARNED;
+        purse.left += purse.earned(wait);
         monitor.ops().now = *now;
     }
     let before = (*monitor.tally(), monitor.ops().runs);
-    let concludes = monitor.concludes_at(*now * 5_000_000);
-    let due = monitor.tick(*now * 5_000_000, purse.allowance(concludes), keep);
+    let concludes = monitor.concludes_at(*now * unit_ns);
+    let intervals = monitor.tick(*now * unit_ns, purse.allowance(concludes), keep);
+    let due = intervals * purse.pace.units(purse.pace.attrs.sample).max(1);
     let after = (*monitor.tally(), monitor.ops().runs);
     let spent = purse.wake_up
         + (after.1 - before.1) as f64 * RUN
@@ -75,7 +123,7 @@ pub fn tick(monitor: &mut Monitor<Simulated, Watch>, now: &mut u64, purse: &mut 
     purse.left -= spent;
     purse.spent_ns += spent;
     purse.wake_ups += 1;
-    purse.left = (purse.left + due as f64 * EARNED).min(HOLDS);
+    purse.left = (purse.left + purse.earned(due)).min(HOLDS);
     *now += due;
     monitor.ops().now = *now;
 }
@@ -85,7 +133,7 @@ pub fn tick(monitor: &mut Monitor<Simulated, Watch>, now: &mut u64, purse: &mut 
 pub struct Phase {
     /// Where they access memory, and how often.
     pub pattern: Pattern,
-    /// For so many aggregations of 100 ms.
+    /// For so many aggregations: 100 ms each by default.
     pub aggregations: u32,
     /// None of them runs, whatever the pattern says; told to a sampler that is told who runs.
     pub asleep: bool,
@@ -110,7 +158,7 @@ pub struct Run {
     pub wake_ups: u64,
     /// What it cost, CPU ns.
     pub spent_ns: f64,
-    /// How long it took, in sampling intervals of 5 ms.
+    /// How long it took, in units: sampling intervals of 5 ms by default.
     pub intervals: u64,
     /// Most checks in one of them.
     pub max_checks: u64,
@@ -128,11 +176,26 @@ pub fn run(
     sampler: Watch,
     seed: u64,
 ) -> Run {
+    run_at(Pace::default(), phases, targets, (tells, runs), sampler, seed)
+}
+
+/// The same with other attributes.
+///
+/// # Panics
+/// Without a phase, and with attributes that are not valid.
+#[must_use]
+pub fn run_at(
+    pace: Pace,
+    phases: &[Phase],
+    targets: u64,
+    (tells, runs): (bool, &dyn Fn(TargetId) -> bool),
+    sampler: Watch,
+    seed: u64,
+) -> Run {
     let first = phases.first().expect("a run has a phase");
     let mut ops = Simulated::new(first.pattern.clone());
     ops.tells_who_runs = tells;
-    let mut monitor =
-        Monitor::new(Attrs::default(), ops, sampler, seed).expect("the default attributes are valid");
+    let mut monitor = Monitor::new(pace.attrs, ops, sampler, seed).expect("the attributes are valid");
     for id in (1..=targets).map(TargetId) {
         monitor.add_target(id).expect("there is room for targets");
         if !runs(id) {
@@ -141,7 +204,7 @@ pub fn run(
     }
     let mut snapshots = Vec::new();
     let (mut now, mut end) = (0u64, 0u64);
-    let mut purse = Purse::full(targets);
+    let mut purse = Purse::at(targets, pace);
     for (index, phase) in phases.iter().enumerate() {
         monitor.ops().change(phase.pattern.clone());
         for id in (1..=targets).map(TargetId).filter(|id| runs(*id)) {
@@ -151,7 +214,7 @@ pub fn run(
                 monitor.ops().asleep.entry(id).or_insert(now);
             }
         }
-        end += u64::from(phase.aggregations) * 20;
+        end += u64::from(phase.aggregations) * pace.units(pace.attrs.aggr);
         while now < end {
             let mut keep = Keep::default();
             tick(&mut monitor, &mut now, &mut purse, &mut keep);

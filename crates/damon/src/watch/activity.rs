@@ -9,6 +9,7 @@
 use super::Watched;
 use super::cell::{Moment, State};
 use super::evidence::Evidence;
+use super::rescale::Rescale;
 use super::shown::Shown;
 use super::tuning::Tuning;
 use crate::Ran;
@@ -47,6 +48,14 @@ impl Activity {
             self.settled = true;
             self.credited = moment;
         }
+    }
+
+    /// The sampling interval has another length from now on.
+    pub fn rescale(&mut self, by: Rescale) {
+        self.busy.iter_mut().for_each(|busy| by.each(busy));
+        self.still_since.iter_mut().for_each(|since| by.exact(since));
+        by.moment(&mut self.asked);
+        by.moment(&mut self.credited);
     }
 
     /// The interval to which evidence reaches without fading: of a target that rests, nothing changes.
@@ -182,10 +191,10 @@ mod tests {
         let mut target = Watched::new(TargetId(1));
         target.blocks.push(block);
         for (now, mark) in [(40, 7), (60, 7), (200, 7)] {
-            target.told_of_running(ran(mark), at(now), &Tuning::DEFAULT);
+            target.told_of_running(ran(mark), at(now), &super::super::tuning::AT_5_MS);
         }
         assert!(target.activity.is_still() && !target.activity.is_resting());
-        target.told_of_running(ran(9), at(330), &Tuning::DEFAULT);
+        target.told_of_running(ran(9), at(330), &super::super::tuning::AT_5_MS);
         let states: Vec<State> =
             target.blocks.iter().flat_map(|b| &b.cells).take(2).map(|c| c.state).collect();
         assert_eq!(states, [watching(10_000), watching(200_000)]);

@@ -369,7 +369,7 @@ fn pages(set: u64) -> f32 {
 mod tests {
     use super::*;
 
-    const T: Tuning = Tuning::DEFAULT;
+    use super::super::tuning::AT_5_MS as T;
 
     fn at(now: u64) -> Moment {
         Moment { now, at: now * 1000 }

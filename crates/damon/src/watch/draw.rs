@@ -573,7 +573,7 @@ mod tests {
         if let Some(block) = watched.blocks.get_mut(16) {
             block.cells[3] = own;
         }
-        draw(&watched, &[AddrRange::new(0, 32 * BLOCK_SIZE)], 1000, &Tuning::DEFAULT)
+        draw(&watched, &[AddrRange::new(0, 32 * BLOCK_SIZE)], 1000, &super::super::tuning::AT_5_MS)
     }
 
     #[test]

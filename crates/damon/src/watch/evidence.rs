@@ -254,7 +254,7 @@ pub(super) fn hits_of(share: f32, length: f32) -> f32 {
 mod tests {
     use super::*;
 
-    const T: Tuning = Tuning::DEFAULT;
+    use super::super::tuning::AT_5_MS as T;
 
     fn after(mut evidence: Evidence, shown: Shown, length: f32) -> (Verdict, f32) {
         let verdict = evidence.take(shown, length, true, 1000, &T);

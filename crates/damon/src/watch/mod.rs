@@ -46,6 +46,7 @@ mod evidence;
 mod places;
 mod plan;
 mod queue;
+mod rescale;
 mod segment;
 mod shown;
 mod spread;
@@ -61,14 +62,19 @@ use crate::{AddrRange, BlockOperations, Sampler, Step, Target, TargetId, adapt};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cell::State;
+use core::time::Duration;
 use draw::{Stretch, draw, regions};
+use rescale::Rescale;
 use spread::spread_results;
 use target::{Block, Watched};
 
 /// The estimator; see the module's essay.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
+    /// As given, and with times in sampling intervals of so long.
+    given: Tuning,
     tuning: Tuning,
+    sample: Duration,
     sweeps: bool,
     targets: Vec<Watched>,
     index: BTreeMap<TargetId, usize>,
@@ -125,12 +131,19 @@ impl Watch {
 
     /// One with other numbers than [`Tuning::DEFAULT`].
     pub fn with_tuning(tuning: Tuning) -> Self {
-        Self { tuning, sweep_credit: tuning.first_sweeps, ..Self::new() }
+        Self { given: tuning, sweep_credit: tuning.first_sweeps, ..Self::new() }
     }
 
     /// Whether memory that other processes map too may be swept; without, its rates stay unknown.
     pub fn set_sweeps(&mut self, on: bool) {
         self.sweeps = on;
+    }
+
+    /// Times are counted in intervals of the length that they have now.
+    fn count_in(&mut self, sample: Duration) {
+        if self.sample != sample {
+            (self.sample, self.tuning) = (sample, self.given.in_intervals(sample));
+        }
     }
 
     fn reindex(&mut self) {
@@ -171,6 +184,7 @@ impl Watch {
 
 impl<O: BlockOperations> Sampler<O> for Watch {
     fn sample(&mut self, step: &mut Step<'_, O>) {
+        self.count_in(step.attrs.sample);
         self.woken += 1;
         self.look_at_due(step);
         if self.sweep_at.is_some_and(|at| step.now >= at) {
@@ -182,6 +196,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
     }
 
     fn conclude(&mut self, step: &mut Step<'_, O>) {
+        self.count_in(step.attrs.sample);
         self.ask_who_ran(step);
         self.look_by_turns(step);
         let now = step.now;
@@ -234,6 +249,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
         if !aggregation {
             return;
         }
+        self.count_in(step.attrs.sample);
         // Mostly nothing has changed, or some were added.
         let differs = self.targets.iter().zip(step.targets.iter()).any(|(a, b)| a.id != b.id);
         if !differs && self.targets.len() <= step.targets.len() {
@@ -284,6 +300,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
     }
 
     fn cleared(&mut self, step: &mut Step<'_, O>, ranges: &[(TargetId, AddrRange)]) {
+        self.count_in(step.attrs.sample);
         let mut ranges = ranges.to_vec();
         ranges.sort_unstable_by_key(|(id, range)| (*id, range.start));
         for of_one in ranges.chunk_by(|a, b| a.0 == b.0) {
@@ -307,20 +324,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
     }
 
     fn rescale(&mut self, old: u64, new: u64, now: u64) {
-        let ratio = old as f32 / new.max(1) as f32;
-        for target in &mut self.targets {
-            (target.dirty, target.changed) = (true, true);
-            target.due.clear();
-            for cell in target.blocks.iter_mut().flat_map(|b| &mut b.cells) {
-                cell.evidence.exposure *= ratio;
-                cell.evidence.idle *= ratio;
-                if let State::Watching { .. } = cell.state {
-                    // A window of another length begins; what it showed so far is not counted.
-                    cell.state = State::Unseen;
-                }
-            }
-            target.take_census(now, &self.tuning);
-        }
+        self.rescale_all(Rescale::new(old, new, now));
     }
 }
 

@@ -157,7 +157,7 @@ mod tests {
 
     const START: u64 = 1 << 30;
     const CELL: u64 = 256 << 10;
-    const T: Tuning = Tuning::DEFAULT;
+    use super::super::tuning::AT_5_MS as T;
 
     /// Places of `cells` cells of 256 KiB, each checked `times` times at the rate that `rate` says, in windows of 2 intervals.
     fn checked(cells: u64, times: usize, rate: impl Fn(u64) -> f32) -> Places {

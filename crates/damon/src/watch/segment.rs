@@ -136,7 +136,7 @@ mod tests {
             };
             Piece { word, price: 6.0 }
         };
-        segment(&cells.iter().map(piece).collect::<Vec<_>>(), &Tuning::DEFAULT)
+        segment(&cells.iter().map(piece).collect::<Vec<_>>(), &super::super::tuning::AT_5_MS)
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
         words.push(Word::Seen { hits: 1.0, exposure: 12.0, cells: 1.0 });
         words.extend([seen(16.0); 100]);
         let pieces: Vec<Piece> = words.into_iter().map(|word| Piece { word, price: 3.0 }).collect();
-        let rungs = segment(&pieces, &Tuning::DEFAULT);
+        let rungs = segment(&pieces, &super::super::tuning::AT_5_MS);
         assert!(rungs[count..count + 30].iter().all(|r| usize::from(*r) == UNKNOWN), "unknown is not hot");
         assert!(rungs[count + 40..].iter().all(|r| *r == rungs[0]), "a change has its price");
     }

@@ -55,7 +55,7 @@ fn changes(window: u64, shown: u64) -> u32 {
 mod tests {
     use super::*;
 
-    const T: Tuning = Tuning::DEFAULT;
+    use super::super::tuning::AT_5_MS as T;
 
     #[test]
     fn runs_are_counted_among_the_pages_of_the_window() {

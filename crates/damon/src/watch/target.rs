@@ -134,7 +134,7 @@ pub(super) struct Watched {
     pub changed: bool,
     pub census: Census,
     /// When it was taken.
-    counted: u64,
+    pub counted: u64,
     /// When its stretches were last drawn.
     pub drawn: u64,
     /// All its blocks had a look, or the first part of them.

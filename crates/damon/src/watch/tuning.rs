@@ -4,6 +4,8 @@
 //! without it, or at half and double where there is no without, and prints what that does to accuracy and cost; without a NAME,
 //! of all of the table. `tests/simulated` holds what came of it.
 
+use core::time::Duration;
+
 /// Clears that are as dear as clearing a range of so many pages. Measured: a range costs 10 us for its flush when the
 /// target runs on another processor, and 75 ns a page.
 pub(super) const PAGES_A_CLEAR: usize = 128;
@@ -23,8 +25,10 @@ pub struct Constant {
     pub name: &'static str,
     /// What it is, and the reason or the experiment that set it.
     pub reason: &'static str,
-    /// The value in use.
+    /// The value in use; in milliseconds, where `least` says so.
     pub default: f64,
+    /// A time in milliseconds, of no fewer sampling intervals than that however long they are; `None`: no time.
+    pub least: Option<u32>,
     /// The value that takes away what it stands for; `None` where there is no without.
     pub without: Option<f64>,
     /// Its value.
@@ -66,6 +70,15 @@ impl Number for f32 {
     }
 }
 
+macro_rules! least {
+    (ms $least:literal) => {
+        Some($least)
+    };
+    () => {
+        None
+    };
+}
+
 macro_rules! without {
     (without $value:expr) => {
         Some($value)
@@ -77,8 +90,9 @@ macro_rules! without {
 
 /// Of each row of the table a field, its default, and its entry in the list.
 macro_rules! table {
-    ($($(#[doc = $reason:literal])+ $name:ident: $type:ty = $default:expr, $how:ident $($without:expr)?;)+) => {
-        /// The numbers of [`super::Watch`]. Times are in sampling intervals.
+    ($($(#[doc = $reason:literal])+ $name:ident: $type:ty = $default:expr, $how:ident $($without:expr)? $(, ms $least:literal)?;)+) => {
+        /// The numbers of [`super::Watch`]. Times, which have an `ms` in the table, are in milliseconds; in sampling intervals
+        /// once they were taken over into those ([`Self::in_intervals`]).
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub struct Tuning {
             $($(#[doc = $reason])+ pub $name: $type,)+
@@ -94,6 +108,7 @@ macro_rules! table {
                     name: stringify!($name),
                     reason: concat!($($reason),+),
                     default: $default as f64,
+                    least: least!($(ms $least)?),
                     without: without!($how $($without)?),
                     get: |tuning| tuning.$name.value(),
                     set: |tuning, value| tuning.$name = <$type>::of(value),
@@ -144,7 +159,7 @@ table! {
     /// spread of a rate is a quarter (1/sqrt(16)).
     most_hits: f32 = 16.0, without INFINITE;
     /// Exposure that idle memory is credited with at most. Past it an access is a surprise anyway.
-    most_exposure: f32 = 2000.0, without INFINITE;
+    most_exposure: f32 = 10000.0, without INFINITE, ms 200;
     /// A window is as long as it takes for this many accesses to be expected. Short windows make no difference between
     /// periodic and random accesses: of both, a share of rate x length is hit; past 1 they differ by up to 2.
     /// Shorter ones than 0.4 take more wake-ups and find changes later.
@@ -153,7 +168,7 @@ table! {
     /// half, pages at even distances would be met a third too early; at three quarters, a sixth.
     rest_share: f32 = 0.75, without 1.0;
     /// For so long after a clear they tell a rate: 1 s, the window of working sets.
-    rest_counts: u64 = 200, without NEVER;
+    rest_counts: u64 = 1000, without NEVER, ms 20;
     /// A hit, or a row of them, that was expected with so low a probability is a change of pattern.
     surprise_hit: f32 = 1e-6, without 0.0;
     /// ... of a stretch's checks: there are fewer stretches than cells.
@@ -176,24 +191,24 @@ table! {
     checks_share: usize = 30, without 100.0;
     /// Cells that could not be observed are tried again after so long: 2 s, the time in which all must be seen again after
     /// a fork.
-    retry: u64 = 400, variants;
+    retry: u64 = 2000, variants, ms 20;
     /// Half-life of evidence that nothing renews, of so many targets that run, or fewer. Of more it is as many times longer, up
     /// to so many times: each has its turn less often, and what was hot when it was last looked at is more likely hot than not.
-    half_life: f32 = 400.0, without INFINITE;
+    half_life: f32 = 2000.0, without INFINITE, ms 100;
     /// What was accessed and not heard of for so long is cleared again if there is nothing better to do: a quarter of the
     /// half-life, before what is known of it means little.
-    forgotten: u64 = 100, without NEVER;
+    forgotten: u64 = 500, without NEVER, ms 25;
     /// See [`Self::half_life`].
     half_life_for: usize = 8, variants;
     /// See [`Self::half_life`].
     half_life_most: f32 = 16.0, without 1.0;
     /// For so long a page that appeared counts as accessed, and as unknown from then on unless it was cleared.
-    appeared: u64 = 200, without 0.0;
+    appeared: u64 = 1000, without 0.0, ms 1;
     /// How often a target in which nothing appears is asked whether something does.
-    survey_pause: u64 = 60, without 0.0;
+    survey_pause: u64 = 300, without 0.0, ms 3;
     /// After a sweep, which flushes no translations, memory that was hot and shows idle may be in a TLB for so long: 0.55 s
     /// is the longest that was measured (a loop over 1 MiB).
-    stale: u64 = 110, without 0.0;
+    stale: u64 = 550, without 0.0, ms 1;
     /// Nats a change of rate costs where none was drawn before. With 6, and with windows of half an access, neighbours of 10 to
     /// 50 Hz were told 39 % wrong on average instead of 28 % (`tests/simulated/rates.rs`), and hot memory was found no better;
     /// with 3 and 1.5 where one was drawn, a loop that passes over all of its memory at once 45 % instead of 38 %.
@@ -203,17 +218,17 @@ table! {
     /// Share of the looks and clears an aggregation may spend on sweeps, percent.
     sweep_share: usize = 40, without 0.0;
     /// Shortest time between two sweeps of a target.
-    sweep_pause: u64 = 200, without 0.0;
+    sweep_pause: u64 = 1000, without 0.0, ms 20;
     /// Targets with more pages than this, 1.5 GiB, are not swept, a mapping counted as a dozen: from Linux 6.5 on, all page faults
     /// of the target wait until a sweep is through, 15 to 20 ms for a GiB of small pages.
     longest_sweep: usize = 3 << 17, without NEVER;
     /// How often memory of a target that does not run is credited with having been idle: it takes time in proportion to what
     /// there is, and nothing waits for it.
-    rest_pause: u64 = 100, without 0.0;
+    rest_pause: u64 = 500, without 0.0, ms 1;
     /// For so long a target must not have run so that its unwatched memory counts as idle.
-    rest_least: f32 = 200.0, without 0.0;
+    rest_least: f32 = 1000.0, without 0.0, ms 1;
     /// How often a target that does not run is looked at all the same.
-    rest_look: u64 = 6000, without NEVER;
+    rest_look: u64 = 30000, without NEVER, ms 1;
     /// What is set aside for sweeps from the start, in clears: about half of the first second's budget.
     first_sweeps: usize = 400, without 0.0;
     /// Aggregations' clears that a sweep of a target that was hardly seen may take on credit.
@@ -245,9 +260,9 @@ table! {
     /// So many times must the two differ: what is closer lies on one rung of the ladder.
     apart_sides: f32 = 1.6, without 1.0;
     /// How often checks may come at once because something changed, rather than at a random moment: once a second.
-    hurries: u64 = 200, without 1.0;
+    hurries: u64 = 1000, without 1.0, ms 1;
     /// Neighbours of different rates are drawn as two for so long, 4 s, also while the rates that are known of them are alike.
-    apart_for: u64 = 800, without 0.0;
+    apart_for: u64 = 4000, without 0.0, ms 200;
     /// Checks that a side must have had.
     checks_a_side: f32 = 3.0, without 1.0;
     /// Checks of a side differ by so much of their mean, at least: how many of a few pages are met differs by chance.
@@ -257,7 +272,7 @@ table! {
     /// Hits that what is known of a side is worth at most: part of them are of the time when neither rate was known.
     side_hits: f32 = 3.0, without INFINITE;
     /// Exposure that memory which is not present is credited with: twice the longest window at the default attributes.
-    absent: f32 = 40.0, variants;
+    absent: f32 = 200.0, variants, ms 2;
     /// How many times as large as what is present memory that is not must be for a stretch to be mostly that.
     mostly: u64 = 32, without NEVER;
     /// What appeared counts as accessed once in the time it appeared within and an eighth of the time since: at the end of
@@ -267,7 +282,7 @@ table! {
     bound: f32 = 0.4, without 1.0;
     /// ... of a window of so many intervals or more: often all that is known for seconds, and one window without a hit is not to
     /// make nothing of it.
-    bound_long: f32 = 15.0, without INFINITE;
+    bound_long: f32 = 75.0, without INFINITE, ms 2;
     /// See [`Self::bound_long`].
     bound_long_weight: f32 = 0.75, variants;
     /// Changes along a cell from pages accessed to pages not, that a loop with two fronts makes.
@@ -281,17 +296,17 @@ table! {
     /// Windows of more than so many aggregations, in which memory that was idle was accessed, tell next to nothing of its rate.
     late_look: f32 = 2.0, without INFINITE;
     /// Exposure that counts of a cell, at most, where rates change: past it a few cells would outweigh all around them.
-    most_telling: f32 = 400.0, without INFINITE;
+    most_telling: f32 = 2000.0, without INFINITE, ms 40;
     /// ... and for the mean rate of cells of different rates. Between 20, where a loop's first hits would count three times over, and
     /// 200, where what is idle outweighs what is accessed now and then. Without a limit changes of rate show too late.
-    weight: f32 = 100.0, without INFINITE;
+    weight: f32 = 500.0, without INFINITE, ms 10;
     /// Counting takes time in proportion to what there is: of so many blocks, it is done once a sampling interval at most.
     blocks_a_count: u64 = 8, without NEVER;
     /// Blocks that are drawn anew in every aggregation; of so many times as many, in one of as many aggregations.
     blocks_a_drawing: u64 = 128, without NEVER;
     /// Intervals after which a target is drawn anew in which nothing but small changes of rates was found: drawing is a sixth of all
     /// cost if it is done in every aggregation.
-    redrawn: u64 = 100, without 0.0;
+    redrawn: u64 = 500, without 0.0, ms 20;
     /// So many times sooner where memory appears: it counts as accessed for a second only.
     grows_sooner: u64 = 4, without 1.0;
     /// Nats by which a cell without evidence is likelier to lie in an unknown stretch than in a known one.
@@ -309,15 +324,32 @@ table! {
     /// See [`Self::likelier_hit`].
     hits_at_most: f32 = 3.0, variants;
     /// Exposure from which on idle cells are all alike.
-    long_idle: f32 = 200.0, variants;
+    long_idle: f32 = 1000.0, variants, ms 20;
     /// Hits from which, or exposure from which, the sum of a stretch's evidence makes its rate known: about one access, or as
     /// much exposure as half an aggregation of DAMON's defaults has looks at a page.
     known_hits: f32 = 0.7, variants;
     /// See [`Self::known_hits`].
-    known_exposure: f32 = 10.0, variants;
+    known_exposure: f32 = 50.0, variants, ms 1;
 }
 
 impl Tuning {
+    /// With times in sampling intervals of so long.
+    ///
+    /// They are rounded, and never fewer intervals than the table says: what is believed for a while must outlast a few
+    /// aggregations, however long those are.
+    pub(super) fn in_intervals(mut self, sample: Duration) -> Self {
+        let intervals_a_ms = 1e6 / (sample.as_nanos().max(1) as f64);
+        for constant in Self::CONSTANTS {
+            let Some(least) = constant.least else { continue };
+            let ms = (constant.get)(&self);
+            // Nothing stays nothing: that is without.
+            if ms > 0.0 {
+                (constant.set)(&mut self, (ms * intervals_a_ms).max(f64::from(least)));
+            }
+        }
+        self
+    }
+
     /// With the half-life of evidence for so many targets that run.
     pub(super) fn for_targets(self, running: usize) -> Self {
         let times = running as f32 / self.half_life_for.max(1) as f32;
@@ -330,6 +362,11 @@ impl Default for Tuning {
         Self::DEFAULT
     }
 }
+
+/// The numbers in use, with times in the sampling intervals that are the default.
+#[cfg(test)]
+pub(super) static AT_5_MS: std::sync::LazyLock<Tuning> =
+    std::sync::LazyLock::new(|| Tuning::DEFAULT.in_intervals(Duration::from_millis(5)));
 
 #[cfg(test)]
 mod tests {
@@ -349,5 +386,15 @@ mod tests {
             (constant.set)(&mut tuning, constant.default);
             assert_eq!(tuning, Tuning::DEFAULT, "{}", constant.name);
         }
+    }
+
+    #[test]
+    fn times_are_the_same_at_every_interval_and_no_shorter_than_it_takes_to_hear_of_anything() {
+        let at = |us: u64| Tuning::DEFAULT.in_intervals(Duration::from_micros(us));
+        assert_eq!([at(1000).appeared, at(5000).appeared, at(50_000).appeared], [1000, 200, 20]);
+        assert_eq!([at(1000).half_life, at(20_000).half_life, at(50_000).half_life], [2000.0, 100.0, 100.0]);
+        assert_eq!((at(10_000_000).appeared, at(1).stale), (1, 550_000));
+        let without = Tuning { stale: 0, ..Tuning::DEFAULT };
+        assert_eq!(without.in_intervals(Duration::from_millis(5)).stale, 0);
     }
 }

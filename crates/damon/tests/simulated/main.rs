@@ -3,6 +3,7 @@
 
 mod acted;
 mod asleep;
+mod intervals;
 mod patterns;
 mod rates;
 mod seconds;
@@ -207,20 +208,6 @@ fn watch_clears_little() {
 fn classic_finds_a_hot_half() {
     let pattern = process(200, &[(0, 100 * 1024, 5.0)]);
     let run = run(Classic::new(), &[(pattern.clone(), 100)], usize::MAX / 40);
-    for k in [30, 40, 60, 79] {
-        for r in &run.snapshots[k].targets[0].regions {
-            if r.rate_hz(5_000_000, 20) > 0.0 {
-                println!(
-                    "DBG {k} {:#x}+{} KiB nr {} hz {:.4} age {}",
-                    r.range.start,
-                    r.range.size() >> 10,
-                    r.nr_accesses,
-                    r.rate_hz(5_000_000, 20),
-                    r.age
-                );
-            }
-        }
-    }
     let f = f1(&run.snapshots[40..], &pattern);
     assert!(f > 0.9, "F1 {f}");
     assert!(run.tally.max_checks_per_sample <= 1000);
