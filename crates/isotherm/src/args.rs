@@ -107,7 +107,7 @@ Examples:
   isotherm record --cgroup system.slice/redis.service -o redis.rec
   isotherm record --overhead 0.3% --pid 1234        at most 0.3 % of one CPU
   isotherm record --all --duration 1m               every process of the machine, as they come and go
-  isotherm record --pid 1234 --follow=10s | jq .total.ws_1s
+  isotherm record --pid 1234 --follow=10s | jq .totals.ws_1s
                                                     the working set in bytes, every ten seconds
   isotherm record --all --every 10m --keep 1G       for good: a file every ten minutes, a GiB plus the file under way
 

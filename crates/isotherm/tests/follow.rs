@@ -74,9 +74,9 @@ fn a_line_an_interval_tells_how_things_stand() {
         line = next();
     }
     assert!(known(&line).is_some(), "{line}");
-    assert!(line["total"]["ws_1s"].as_u64().unwrap() > 3 << 20, "{line}");
+    assert!(line["totals"]["ws_1s"].as_u64().unwrap() > 3 << 20, "{line}");
     for key in ["resident", "cold_10s", "unknown"] {
-        assert!(line["total"].get(key).is_some(), "{key} in {line}");
+        assert!(line["totals"].get(key).is_some(), "{key} in {line}");
     }
     // Costs are told once a second, the lines twice, and at a machine's leisure.
     for _ in 0..200 {

@@ -61,7 +61,7 @@ struct Line {
     elapsed_s: f64,
     snapshots: u64,
     processes: Vec<ProcessLine>,
-    total: Figures,
+    totals: Figures,
     /// Processes met with so far; absent before the first second is over.
     seen: Option<u64>,
     too_short: Option<u64>,
@@ -138,7 +138,7 @@ impl Follower {
             processes: living
                 .map(|process| ProcessLine { pid: process.pid, name: process.name, figures: process.figures })
                 .collect(),
-            total: self.holdings.totals(),
+            totals: self.holdings.totals(),
             seen: self.met.map(|met| met.seen),
             too_short: self.met.and_then(|met| met.too_short),
             unreached: self.met.map(|met| met.unreached),
