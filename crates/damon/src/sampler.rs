@@ -83,6 +83,10 @@ pub struct Tally {
     pub blind_locked: u64,
     /// Pages that were left alone since clearing them would split a large folio, or it is not known whether it would.
     pub blind_split: u64,
+    /// Pages whose Accessed bits were left set, each time that they were looked at again.
+    pub left_set: u64,
+    /// Those of them whose bits were found clear: others had cleared them.
+    pub found_clear: u64,
 }
 
 /// What a sampler works with during one step.

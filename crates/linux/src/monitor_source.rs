@@ -451,7 +451,22 @@ fn blind_to(tally: &Tally, sweeps: bool) -> Vec<String> {
     let tried = tally.pages_cleared + tally.blind_shared + tally.blind_locked + tally.blind_split;
     let shared = if sweeps { 0 } else { tally.blind_shared };
     let spots = [(shared, SHARED), (tally.blind_locked, LOCKED), (tally.blind_split, SPLIT)];
-    spots.iter().filter_map(|(count, what)| blind_spot(*count, tried, what)).collect()
+    let spots = spots.iter().filter_map(|(count, what)| blind_spot(*count, tried, what));
+    spots.chain(taken(tally)).collect()
+}
+
+/// Share of the bits left set that must be found clear for it to be told: a hundredth hides next to nothing.
+const TAKEN: f64 = 0.01;
+
+/// What others cleared between two looks.
+fn taken(tally: &Tally) -> Option<String> {
+    let share = tally.found_clear as f64 / tally.left_set.max(1) as f64;
+    (share >= TAKEN).then(|| {
+        format!(
+            "others clear Accessed bits: {:.1} % of those left set were found clear; rates allow for accesses that this hides",
+            share * 100.0
+        )
+    })
 }
 
 fn blind_spot(count: u64, tried: u64, what: &str) -> Option<String> {
@@ -547,5 +562,13 @@ mod tests {
         assert_eq!(blind_to(&tally, true), std::slice::from_ref(&locked));
         assert_eq!(blind_to(&tally, false), [format!("{SHARED}: 20.0 % of the pages looked at"), locked]);
         assert!(blind_to(&Tally { pages_cleared: 9, ..Tally::default() }, false).is_empty());
+    }
+
+    #[test]
+    fn bits_that_others_cleared_are_told_if_they_are_not_few() {
+        let of = |found_clear| Tally { left_set: 1000, found_clear, ..Tally::default() };
+        assert!(blind_to(&of(9), true).is_empty());
+        let told = blind_to(&of(125), true);
+        assert!(told.len() == 1 && told[0].contains("12.5 % of those left set"), "{told:?}");
     }
 }

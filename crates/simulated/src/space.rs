@@ -110,6 +110,10 @@ pub struct Simulated {
     pub runs: u64,
     /// Pages that others map too: only sweeps clear them.
     pub shared: Vec<AddrRange>,
+    /// Somebody else clears all Accessed bits that often, in units.
+    pub thief: Option<u64>,
+    /// When he last did, by target.
+    stolen: BTreeMap<TargetId, u64>,
     /// What was paged out, by target and page, and when it is accessed next.
     swapped: BTreeMap<TargetId, BTreeMap<u64, u64>>,
 }
@@ -128,6 +132,8 @@ impl Simulated {
             tells_who_runs: false,
             runs: 0,
             shared: Vec::new(),
+            thief: None,
+            stolen: BTreeMap::new(),
             swapped: BTreeMap::new(),
         }
     }
@@ -172,6 +178,21 @@ impl Simulated {
             let block = self.blocks(target).get_mut(&(page & !(BLOCK_SIZE - 1)));
             if let Some(slot) = block.and_then(|block| block.get_mut((page % BLOCK_SIZE / PAGE) as usize)) {
                 *slot = (true, at);
+            }
+        }
+    }
+
+    /// Clears the bits that the thief cleared since the last look.
+    fn steal(&mut self, target: TargetId) {
+        let Some(every) = self.thief else { return };
+        let (last, pattern) = (self.now - self.now % every, self.pattern.clone());
+        if self.stolen.insert(target, last) == Some(last) {
+            return;
+        }
+        for (addr, pages) in self.blocks(target) {
+            for (i, (_, young_from)) in pages.iter_mut().enumerate().filter(|(_, page)| page.1 <= last) {
+                let page = (addr + i as u64 * PAGE) & !(pattern.unit - 1);
+                *young_from = pattern.next(page, last, target.0);
             }
         }
     }
@@ -297,6 +318,7 @@ impl BlockOperations for Simulated {
         self.runs += 1;
         self.advance(target);
         self.page_in(target);
+        self.steal(target);
         let now = self.asleep.get(&target).copied().unwrap_or(self.now);
         let huge = self.pattern.unit == BLOCK_SIZE;
         let all = self.blocks(target);

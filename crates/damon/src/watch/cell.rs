@@ -23,6 +23,7 @@
 
 use super::evidence::{Evidence, Verdict};
 use super::shown::{Shown, observations};
+use super::theft::Theft;
 use super::tuning::{SHORTEST, Tuning};
 
 /// When something was done.
@@ -89,6 +90,8 @@ pub(super) struct Cell {
     pub state: State,
     /// Pages present as of the last look.
     pub present: u64,
+    /// Those of them whose bits were set then, and that we did not clear since; of a window, at any look since it was opened.
+    pub young: u64,
     /// Pages of the open window, and those it began with: what was accessed leaves it, the others go on.
     pub window: u64,
     pub opened: u64,
@@ -150,24 +153,48 @@ pub(super) struct Window {
     pub late: bool,
 }
 
+/// A look, and what is to be known of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look<'a> {
+    pub moment: Moment,
+    /// Intervals since the last look at what is present.
+    pub gap: u64,
+    /// The longest a window is to be.
+    pub longest: u64,
+    /// Who else clears bits.
+    pub theft: Theft,
+    pub tuning: &'a Tuning,
+}
+
 impl Cell {
     /// Access probability an interval; 0 when nothing is known.
     pub fn rate(&self) -> f32 {
         self.evidence.rate()
     }
 
-    /// Takes in a look: `present` and `young` are the pages' bits, `gap` the intervals since the last look at what is
-    /// present.
-    pub fn looked(
-        &mut self,
-        present: u64,
-        young: u64,
-        moment: Moment,
-        gap: u64,
-        longest: u64,
-        tuning: &Tuning,
-    ) -> Told {
+    /// How many of the pages whose bits were left set are there, and of how many of those the bits are clear now, so that somebody
+    /// else cleared them; `None` where windows are open, or nothing was left.
+    pub fn taken(&self, present: u64, young: u64) -> Option<(u32, u32)> {
+        let left = match self.state {
+            State::Unseen | State::Lit | State::Blind(_) => self.young & present,
+            State::Absent | State::Watching { .. } => 0,
+        };
+        (left != 0).then(|| (left.count_ones(), (left & !young).count_ones()))
+    }
+
+    /// Takes in which bits are set, of a look that tells nothing else.
+    pub fn left(&mut self, present: u64, young: u64) {
+        let before = if matches!(self.state, State::Watching { .. }) { self.young } else { 0 };
+        self.young = (before | young) & present;
+    }
+
+    /// Takes in a look: `present` and `young` are the pages' bits.
+    pub fn looked(&mut self, present: u64, young: u64, look: &Look<'_>) -> Told {
+        let Look { moment, gap, longest, theft, tuning } = *look;
         let now = moment.now;
+        self.left(present, young);
+        // What was seen set at a look since the window was opened was accessed, also if another has cleared it meanwhile.
+        let young = young | self.young;
         let appeared = present & !self.present;
         let changed = present != self.present;
         let absent = !self.present;
@@ -211,6 +238,7 @@ impl Cell {
                 let watched = if appeared == 0 { self.window } else { self.window | absent };
                 let share = pages(shown) / pages(watched);
                 let length = (moment.at.saturating_sub(since) as f32 / 1000.0).max(SHORTEST);
+                let length = theft.covered(length);
                 // Not flushed, it may show late what came early. But most of what shows late comes late, and if only what comes early
                 // counted, rates would only ever rise.
                 let late = self.shared && self.first && doubtful_until != 0 && shown != 0;
@@ -287,6 +315,7 @@ impl Cell {
         (self.first, self.is_rest, self.opened_at) = (true, false, now);
         (self.was_new, self.own) = (false, flushed);
         (self.window, self.opened) = (pages, pages);
+        self.young &= !pages;
         self.state = State::Watching {
             since: moment.at,
             due: now + length,
@@ -375,6 +404,10 @@ mod tests {
         Moment { now, at: now * 1000 }
     }
 
+    fn seen(moment: Moment, gap: u64, longest: u64) -> Look<'static> {
+        Look { moment, gap, longest, theft: Theft::default(), tuning: &T }
+    }
+
     /// Rate after windows of the cell's own choosing over pages that are all accessed at the intervals `accessed` says.
     fn settle(accessed: impl Fn(u64, u64) -> bool, windows: u64) -> f32 {
         let mut cell = Cell { present: u64::MAX, state: State::Unseen, ..Cell::default() };
@@ -384,7 +417,7 @@ mod tests {
             cell.open(u64::MAX, true, at(now), 20, &T);
             let State::Watching { since, due, .. } = cell.state else { panic!("not watching") };
             let young = if accessed(since, due) { u64::MAX } else { 0 };
-            cell.looked(u64::MAX, young, at(due), 1, 20, &T);
+            cell.looked(u64::MAX, young, &seen(at(due), 1, 20));
             // Windows begin anywhere in an aggregation.
             now = due + rng.below(23);
             sum += if index >= windows / 4 { cell.rate() } else { 0.0 };
@@ -419,7 +452,7 @@ mod tests {
     fn what_is_first_found_accessed_after_too_long_is_to_be_seen_anew_once() {
         let closed = |cell: &mut Cell, from: u64, length: u64| {
             cell.open(u64::MAX, true, at(from), 20, &T);
-            cell.looked(u64::MAX, u64::MAX, at(from + length), 1, 20, &T);
+            cell.looked(u64::MAX, u64::MAX, &seen(at(from + length), 1, 20));
             cell.state
         };
         let unseen = Cell { present: u64::MAX, state: State::Unseen, ..Cell::default() };
@@ -434,15 +467,15 @@ mod tests {
     #[test]
     fn a_page_that_appears_was_accessed_and_is_unknown_later() {
         let mut cell = Cell::default();
-        assert_eq!(cell.looked(0, 0, at(10), 10, 20, &T), Told::Nothing);
-        assert_eq!(cell.looked(0xff, 0xff, at(20), 10, 20, &T), Told::Appeared);
+        assert_eq!(cell.looked(0, 0, &seen(at(10), 10, 20)), Told::Nothing);
+        assert_eq!(cell.looked(0xff, 0xff, &seen(at(20), 10, 20)), Told::Appeared);
         assert_eq!(cell.known(20, &T), (0.125, 10.0));
         assert_eq!(cell.known(30, &T), (0.125, 10.0 + 10.0 / T.new_fades));
-        assert_eq!(cell.looked(0xff_ffff, 0xff_ffff, at(40), 20, 20, &T), Told::Appeared);
+        assert_eq!(cell.looked(0xff_ffff, 0xff_ffff, &seen(at(40), 20, 20)), Told::Appeared);
         assert_eq!(cell.known(41, &T), (0.375, 30.0 + 1.0 / T.new_fades));
         let mut cell = Cell::default();
-        assert_eq!(cell.looked(0, 0, at(10), 10, 20, &T), Told::Nothing);
-        assert_eq!(cell.looked(u64::MAX, u64::MAX, at(20), 10, 20, &T), Told::Appeared);
+        assert_eq!(cell.looked(0, 0, &seen(at(10), 10, 20)), Told::Nothing);
+        assert_eq!(cell.looked(u64::MAX, u64::MAX, &seen(at(20), 10, 20)), Told::Appeared);
         assert_eq!(cell.known(30, &T), (1.0, 10.0 + 10.0 / T.new_fades));
         assert_eq!(cell.known(20 + T.appeared + 1, &T), (0.0, 0.0), "unknown, not cold");
     }
@@ -450,10 +483,10 @@ mod tests {
     #[test]
     fn what_was_written_once_counts_as_accessed_for_a_while_also_if_it_is_idle_since() {
         let mut cell = Cell::default();
-        cell.looked(0, 0, at(10), 10, 20, &T);
-        cell.looked(u64::MAX, u64::MAX, at(20), 10, 20, &T);
+        cell.looked(0, 0, &seen(at(10), 10, 20));
+        cell.looked(u64::MAX, u64::MAX, &seen(at(20), 10, 20));
         cell.open(u64::MAX, true, at(25), 20, &T);
-        cell.looked(u64::MAX, 0, at(45), 20, 20, &T);
+        cell.looked(u64::MAX, 0, &seen(at(45), 20, 20));
         assert_eq!(cell.known(46, &T), (1.0, 10.0 + 26.0 / T.new_fades));
         let (hits, exposure) = cell.known(20 + T.appeared + 1, &T);
         assert_eq!(hits, 0.0);
@@ -463,7 +496,7 @@ mod tests {
     #[test]
     fn what_was_there_at_the_first_look_was_not_seen_to_appear() {
         let mut cell = Cell::default();
-        assert_eq!(cell.looked(0xff, 0xff, at(20), 0, 20, &T), Told::Changed);
+        assert_eq!(cell.looked(0xff, 0xff, &seen(at(20), 0, 20)), Told::Changed);
         assert_eq!(cell.known(20, &T), (0.0, 0.0));
     }
 
@@ -490,7 +523,7 @@ mod tests {
             while let (State::Watching { due, .. }, true) = (cell.state, now < 2000) {
                 now = due;
                 let young = (0..64).filter(|i| young_from[*i] <= now as f32).fold(0, |all, i| all | 1 << i);
-                cell.looked(u64::MAX, young, at(now), 1, 20, &T);
+                cell.looked(u64::MAX, young, &seen(at(now), 1, 20));
             }
             sum += cell.rate();
             until += now;
@@ -513,10 +546,10 @@ mod tests {
     fn pages_that_vanish_are_no_access() {
         let mut cell = Cell { present: u64::MAX, state: State::Unseen, ..Cell::default() };
         cell.open(u64::MAX, true, at(0), 20, &T);
-        cell.looked(u64::MAX >> 30, 0, at(20), 20, 20, &T);
+        cell.looked(u64::MAX >> 30, 0, &seen(at(20), 20, 20));
         assert!(matches!(cell.state, State::Watching { .. }), "{:?}", cell.state);
         assert_eq!((cell.shown, cell.is_rest, cell.evidence.hits), (0, false, 0.0));
-        cell.looked(u64::MAX, !(u64::MAX >> 30), at(30), 10, 20, &T);
+        cell.looked(u64::MAX, !(u64::MAX >> 30), &seen(at(30), 10, 20));
         assert!(!cell.is_rest, "what appears before the window ends is no hit of an earlier one");
     }
 
@@ -524,14 +557,14 @@ mod tests {
     fn what_was_accessed_is_cleared_again_although_the_rest_is_watched() {
         let mut cell = Cell { present: u64::MAX, state: State::Unseen, ..Cell::default() };
         cell.open(u64::MAX, true, at(0), 20, &T);
-        cell.looked(u64::MAX, 0b11, at(20), 20, 20, &T);
+        cell.looked(u64::MAX, 0b11, &seen(at(20), 20, 20));
         assert!(cell.is_rest && !cell.wants_clear(21, &T));
         for now in (40..200).step_by(20) {
-            cell.looked(u64::MAX, 0b11, at(now), 20, 20, &T);
+            cell.looked(u64::MAX, 0b11, &seen(at(now), 20, 20));
         }
         assert!(cell.wants_clear(200, &T));
         let mut cell = Cell { window: 0b11, opened: 0b111, is_rest: true, ..cell };
-        cell.looked(0b100, 0, at(200), 20, 20, &T);
+        cell.looked(0b100, 0, &seen(at(200), 20, 20));
         assert_eq!(cell.state, State::Lit, "all that was watched is gone, what is left was accessed");
     }
 
@@ -554,21 +587,21 @@ mod tests {
         let mut cell = Cell { present: 1, state: State::Unseen, ..Cell::default() };
         cell.open(1, true, at(0), 20, &T);
         for now in (20..400).step_by(20) {
-            assert_eq!(verdict(cell.looked(1, 0, at(now), 20, 20, &T)), Verdict::Expected);
+            assert_eq!(verdict(cell.looked(1, 0, &seen(at(now), 20, 20))), Verdict::Expected);
         }
-        assert_eq!(verdict(cell.looked(1, 1, at(400), 20, 20, &T)), Verdict::Surprise);
+        assert_eq!(verdict(cell.looked(1, 1, &seen(at(400), 20, 20))), Verdict::Surprise);
         assert!(cell.rate() > 0.04, "{}", cell.rate());
         for now in 401..410 {
             cell.open(1, true, at(now - 1), 20, &T);
             let State::Watching { due, .. } = cell.state else { panic!("not watching") };
-            cell.looked(1, 1, at(due), 1, 20, &T);
+            cell.looked(1, 1, &seen(at(due), 1, 20));
         }
         assert!(cell.rate() > 0.9, "{}", cell.rate());
         cell.open(1, true, at(1000), 20, &T);
         let mut now = 1000;
         while cell.rate() > 0.0 {
             now += 1;
-            cell.looked(1, 0, at(now), 1, 20, &T);
+            cell.looked(1, 0, &seen(at(now), 1, 20));
         }
         assert!(now < 1010, "it took {} idle intervals", now - 1000);
     }
@@ -578,8 +611,8 @@ mod tests {
         let evidence = Evidence::of(10.0, 10.0, false, 100);
         let mut cell = Cell { present: 1, state: State::Lit, evidence, ..Cell::default() };
         cell.open(1, false, at(100), 20, &T);
-        assert_eq!(cell.looked(1, 0, at(110), 10, 20, &T), Told::Nothing);
+        assert_eq!(cell.looked(1, 0, &seen(at(110), 10, 20)), Told::Nothing);
         assert!(cell.rate() > 0.9);
-        assert_eq!(verdict(cell.looked(1, 0, at(100 + T.stale), 10, 20, &T)), Verdict::Silent);
+        assert_eq!(verdict(cell.looked(1, 0, &seen(at(100 + T.stale), 10, 20))), Verdict::Silent);
     }
 }

@@ -46,6 +46,12 @@ impl Watched {
         if ranges.is_empty() {
             return;
         }
+        for (at, pages) in cells {
+            let Some(block) = self.blocks.get_mut(at.block) else { continue };
+            // A huge page is cleared whole.
+            let pages = if block.huge { u64::MAX } else { *pages };
+            block.cells.get_mut(at.cell).into_iter().for_each(|cell| cell.young &= !pages);
+        }
         let before = moment_of(step);
         step.clear(self.id, &mut ranges);
         let after = moment_of(step);
@@ -61,6 +67,7 @@ impl Watched {
         if !step.look(self.id, &mut looks) {
             return;
         }
+        self.see_left(&indices, &looks, step.now, tuning);
         for &(at, pages) in cells {
             let Ok(position) = indices.binary_search(&at.block) else { continue };
             let (Some(look), Some(block)) = (looks.get(position), self.blocks.get_mut(at.block)) else {
@@ -122,6 +129,20 @@ impl Watched {
         }
     }
 
+    /// Takes in what looks after a clear show of what was not cleared.
+    pub(super) fn see_left(&mut self, indices: &[usize], looks: &[BlockLook], now: u64, tuning: &Tuning) {
+        for (index, look) in indices.iter().zip(looks) {
+            let Some(block) = self.blocks.get_mut(*index) else { continue };
+            if look.mapped != if block.huge { Mapped::Huge } else { Mapped::Table } {
+                continue;
+            }
+            block.find_taken(look, now, &mut self.theft, tuning);
+            for (i, cell) in block.used().iter_mut().enumerate() {
+                cell.left(look.present.0[i], look.young.0[i]);
+            }
+        }
+    }
+
     /// What a sweep goes through, in pages.
     pub fn entries(&self) -> usize {
         let mappings = self.mappings.map_or(usize::MAX, |count| count.saturating_mul(PAGES_A_MAPPING));
@@ -162,6 +183,7 @@ impl Watched {
             return false;
         }
         let after = moment_of(step);
+        self.blocks.iter_mut().flat_map(|b| &mut b.cells).for_each(|cell| cell.young = 0);
         let mut looks: Vec<BlockLook> = self.blocks.iter().map(|b| BlockLook::at(b.addr)).collect();
         if !step.look(self.id, &mut looks) {
             return false;
@@ -175,8 +197,10 @@ impl Watched {
                 continue;
             }
             let (addr, block_looked) = (block.addr, block.looked);
+            block.left_at = step.now;
             for (i, cell) in block.used().iter_mut().enumerate() {
                 cell.writable = look.writable.0[i] != 0;
+                cell.left(look.present.0[i], look.young.0[i]);
                 let clear = look.present.0[i] & !look.young.0[i];
                 let is_unlooked = anew && block_looked != Some(step.now);
                 let wants = cell.wants_clear(step.now, tuning)

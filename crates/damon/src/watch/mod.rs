@@ -36,6 +36,10 @@
 //! However many targets there are, none costs anything but in its turn. One that does not run accesses nothing: it is asked
 //! now and then whether it ran, and until it did, its memory is idle without a look or a clear ([`activity`]). Of many targets
 //! those that run most come first ([`turns`]), and to see something of each comes before all of any.
+//!
+//! # Who else clears
+//! Bits that were left set and are found clear were taken by others. How often that happens is estimated, and rates allow for the
+//! accesses that it hides ([`theft`]).
 
 mod activity;
 mod cell;
@@ -51,6 +55,7 @@ mod segment;
 mod shown;
 mod spread;
 mod target;
+mod theft;
 mod told;
 mod tuning;
 mod turns;
@@ -218,7 +223,11 @@ impl<O: BlockOperations> Sampler<O> for Watch {
                 // Nobody knows yet what it has.
                 continue;
             }
-            spread_results(watched, now, &self.tuning);
+            watched.theft.conclude(now, &self.tuning);
+            let (left, taken) = watched.theft.take_counts();
+            step.tally.left_set += left;
+            step.tally.found_clear += taken;
+            spread_results(watched, now, u64::from(max_nr_accesses), &self.tuning);
             // Drawing takes time in proportion to what there is: of a large target it is done less often.
             let mut pause =
                 watched.blocks.len() as u64 / tuning.blocks_a_drawing.max(1) * u64::from(max_nr_accesses);

@@ -83,12 +83,14 @@ impl Rescale {
     fn target(self, target: &mut Watched) {
         for block in &mut target.blocks {
             block.looked.iter_mut().for_each(|at| self.time(at));
+            self.time(&mut block.left_at);
             block.cells.iter_mut().for_each(|cell| self.cell(cell));
         }
         target.stretches.iter_mut().for_each(|stretch| self.stretch(stretch));
         target.due.iter_mut().for_each(|(at, _)| self.time(at));
         target.results.clear();
         target.activity.rescale(self);
+        target.theft.rescale(self);
         target.surveyed.iter_mut().chain(&mut target.turned).for_each(|at| self.time(at));
         target.turn_began.iter_mut().for_each(|at| self.exact(at));
         for at in [

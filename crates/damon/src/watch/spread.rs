@@ -7,9 +7,13 @@ use super::tuning::Tuning;
 use crate::AddrRange;
 
 /// What checks showed is taken to be so of all of a stretch, unless they disagree.
-pub(super) fn spread_results(target: &mut Watched, now: u64, tuning: &Tuning) {
+pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tuning: &Tuning) {
     if target.results.is_empty() {
         return;
+    }
+    if target.theft.is_new(now, longest) {
+        // What fell silent just when others began to clear bits is likelier to be in use than not.
+        target.results.retain(|(_, window)| window.verdict != Verdict::Silent);
     }
     let mut changed = false;
     let mut results = core::mem::take(&mut target.results);

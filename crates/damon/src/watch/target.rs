@@ -1,10 +1,11 @@
 //! What is known of one target: its blocks, and the flow of looks through them.
 
 use super::activity::Activity;
-use super::cell::{Blind, Cell, Moment, State, Told, Window};
+use super::cell::{Blind, Cell, Look, Moment, State, Told, Window};
 use super::draw::{Stretch, step_at};
 use super::evidence::Verdict;
 use super::queue::Queue;
+use super::theft::Theft;
 use super::tuning::Tuning;
 use crate::{AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Mapped, PAGE_SIZE, Pages, Step, TargetId};
 use alloc::vec::Vec;
@@ -21,6 +22,8 @@ pub(super) struct Block {
     pub huge: bool,
     /// When it was last looked at, or known to be absent; `None`: never.
     pub looked: Option<u64>,
+    /// When it was last seen which bits are set.
+    pub left_at: u64,
     /// It was not looked at yet, and is there since its address space began at the earliest.
     pub is_first: bool,
     pub cells: [Cell; CELLS],
@@ -28,7 +31,14 @@ pub(super) struct Block {
 
 impl Block {
     pub(super) fn new(addr: u64, absent_at: Option<u64>) -> Self {
-        Self { addr, huge: false, looked: absent_at, is_first: false, cells: [Cell::default(); CELLS] }
+        Self {
+            addr,
+            huge: false,
+            looked: absent_at,
+            left_at: 0,
+            is_first: false,
+            cells: [Cell::default(); CELLS],
+        }
     }
 
     /// Of an address space that began at `born`, so that nothing was there before, and found at its first survey.
@@ -41,6 +51,20 @@ impl Block {
         let size = if self.huge { BLOCK_SIZE } else { CELL_SIZE };
         let count = if self.huge { 1 } else { CELLS };
         self.cells.iter().take(count).enumerate().map(move |(i, c)| (self.addr + i as u64 * size, size, c))
+    }
+
+    /// Finds out what others took since the bits were last seen, before the look is taken in or something is cleared.
+    pub fn find_taken(&mut self, look: &BlockLook, now: u64, theft: &mut Theft, tuning: &Tuning) {
+        let gap = now.saturating_sub(core::mem::replace(&mut self.left_at, now));
+        if gap == 0 || look.mapped == Mapped::Absent {
+            return;
+        }
+        for (i, cell) in self.used().iter().enumerate() {
+            let Some((left, taken)) = cell.taken(look.present.0[i], look.young.0[i]) else { continue };
+            let rate = (cell.evidence.exposure > 0.0).then(|| cell.rate());
+            theft.saw(left, taken, gap as f32, rate);
+        }
+        theft.notice(now, tuning);
     }
 
     /// A look would tell of some of it whether it was accessed.
@@ -94,6 +118,8 @@ pub(super) struct Watched {
     pub surveyed: Option<u64>,
     /// Which block the next turn to be looked at begins with.
     pub look_from: usize,
+    /// Where the next block to be looked at for what others cleared is looked for.
+    control_from: usize,
     /// Mappings it has; `None`: not known yet.
     pub mappings: Option<usize>,
     /// When memory last appeared; 0: not yet.
@@ -107,6 +133,7 @@ pub(super) struct Watched {
     /// How often a sweep that could not be paid was put off.
     pub put_off: usize,
     pub activity: Activity,
+    pub theft: Theft,
     /// Any of its stretches may be hot.
     pub is_hot: bool,
     /// What was last drawn of it.
@@ -285,6 +312,8 @@ impl Watched {
         block.looked = Some(now);
         let is_first = core::mem::take(&mut block.is_first);
         let base = block.addr;
+        block.find_taken(look, now, &mut self.theft, tuning);
+        let theft = self.theft;
         let (mut hit, mut grows, block_is_huge) = (false, false, block.huge);
         for (i, cell) in block.used().iter_mut().enumerate() {
             let (present, young) =
@@ -293,7 +322,7 @@ impl Watched {
             // What was not there before was accessed, also if another has cleared that since. What fork copied was not.
             let young = if is_first { young } else { young | (present & !cell.present) };
             let before = cell.evidence;
-            let told = cell.looked(present, young, moment, gap, longest, tuning);
+            let told = cell.looked(present, young, &Look { moment, gap, longest, theft, tuning });
             let window = match told {
                 Told::Nothing => continue,
                 Told::Changed => {
@@ -410,6 +439,16 @@ impl Watched {
         }
         census.lit_shared = lit_by_sweep * shared / (own + shared).max(1);
         self.census = census;
+    }
+
+    /// Another block each time whose bits are left set and that nothing else is to be seen of: it tells whether others clear them.
+    pub fn control(&mut self) -> Option<usize> {
+        let count = self.blocks.len();
+        let is_left = |b: &Block| !b.is_watched() && b.parts().any(|(_, _, cell)| cell.young != 0);
+        let (tail, head) = (self.control_from.min(count)..count, 0..self.control_from.min(count));
+        let next = tail.chain(head).find(|i| self.blocks.get(*i).is_some_and(is_left));
+        self.control_from = next.map_or(0, |i| i + 1);
+        next
     }
 
     /// The first `most` blocks from `from` on with cells that a look may tell something of.

@@ -3,7 +3,7 @@
 //! What was accessed since it was watched would be lost with the bits, so it is taken in first. From then on it is a clear as good
 //! as one's own, and costs a look: a scheme that goes over all of a large target shows all of it at once.
 
-use super::cell::State;
+use super::cell::{Look, State};
 use super::target::{CELL_SIZE, Watched, moment_of};
 use super::tuning::Tuning;
 use crate::{AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Mapped, PAGE_SIZE, Step};
@@ -31,6 +31,7 @@ impl Watched {
         }
         let moment = moment_of(step);
         let longest = u64::from(step.attrs.max_nr_accesses());
+        let theft = self.theft;
         for (look, index) in looks.iter().zip(indices) {
             let Some(block) = self.blocks.get_mut(index) else { continue };
             let expected = if block.huge { Mapped::Huge } else { Mapped::Table };
@@ -48,8 +49,9 @@ impl Watched {
                     && told & cell.window != 0
                 {
                     (*due, *doubtful_until) = (moment.now, 0);
-                    cell.looked(cell.present, told, moment, 1, longest, tuning);
+                    cell.looked(cell.present, told, &Look { moment, gap: 1, longest, theft, tuning });
                 }
+                cell.left(look.present.0[i] & !told, look.young.0[i]);
                 (self.dirty, self.changed) = (true, true);
                 let present = look.present.0[i] & told;
                 let clear = present & !look.young.0[i];

@@ -323,6 +323,8 @@ table! {
     likelier_hit: f32 = 2.0, without 0.0;
     /// See [`Self::likelier_hit`].
     hits_at_most: f32 = 3.0, variants;
+    /// Pages whose bits others took, of late, from which on that is believed: a guess.
+    few_taken: f32 = 32.0, without INFINITE;
     /// Exposure from which on idle cells are all alike.
     long_idle: f32 = 1000.0, variants, ms 20;
     /// Hits from which, or exposure from which, the sum of a stretch's evidence makes its rate known: about one access, or as

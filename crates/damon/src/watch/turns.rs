@@ -123,6 +123,7 @@ impl Watch {
         allowed: &mut usize,
         step: &mut Step<'_, O>,
     ) -> Turned {
+        let is_few = self.targets.len() < self.tuning.many;
         let Some(target) = self.targets.get_mut(index).filter(|t| !t.is_forgotten) else {
             return Turned::Whole;
         };
@@ -158,6 +159,10 @@ impl Watch {
         target.looked_once = true;
         let whole = blocks.len() <= most;
         blocks.truncate(most);
+        if is_few && let Some(control) = target.control() {
+            let place = blocks.partition_point(|i| *i < control);
+            blocks.insert(place, control);
+        }
         if !blocks.is_empty() && !target.look(step, &blocks, &self.tuning) {
             target.turn_began = None;
         }

@@ -8,6 +8,7 @@ mod patterns;
 mod rates;
 mod seconds;
 mod shared;
+mod stolen;
 
 use isotherm_damon::*;
 use isotherm_simulated::{Keep, Kind, MIB, PAGE, Pattern, Simulated};
