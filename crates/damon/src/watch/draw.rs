@@ -494,10 +494,16 @@ pub(super) fn regions(
     for region in regions {
         let size = region.range.size();
         let pieces = size.div_ceil(max_size.max(PAGE_SIZE)).min(size / PAGE_SIZE).max(1);
-        let step = (size / pieces).next_multiple_of(PAGE_SIZE);
+        let pages = size / PAGE_SIZE;
         let mut start = region.range.start;
-        while start < region.range.end {
-            let end = start.saturating_add(step).min(region.range.end);
+        for piece in 1..=pieces {
+            // As many as there are to be, so none is rounded up at the cost of the last.
+            let whole = u128::from(pages) * u128::from(piece) / u128::from(pieces);
+            let end = if piece == pieces {
+                region.range.end
+            } else {
+                region.range.start + whole as u64 * PAGE_SIZE
+            };
             let share = |bytes: u64| (u128::from(bytes) * u128::from(end - start) / u128::from(size)) as u64;
             cut.push(Region {
                 range: AddrRange::new(start, end),
@@ -590,5 +596,28 @@ mod tests {
         let stretches = one_cell_of_many(own);
         let known: u64 = stretches.iter().filter(|s| s.known).map(|s| s.range.size()).sum();
         assert_eq!(known, CELL_SIZE, "{stretches:?}");
+    }
+
+    #[test]
+    fn what_is_cut_adds_up_to_the_least_number_of_regions() {
+        let known = Evidence::of(0.0, 100.0, false, 990);
+        for pages in [61u64, 100, 1399, 1400, 1500, 100_000] {
+            // In two parts, of which one is small.
+            let borders = [0, pages / 9, pages];
+            let stretch = |pair: &[u64]| Stretch {
+                range: AddrRange::new(pair[0] * PAGE_SIZE, pair[1] * PAGE_SIZE),
+                evidence: known,
+                seen: 1,
+                known: true,
+                ..Stretch::default()
+            };
+            let stretches: Vec<Stretch> = borders.windows(2).map(stretch).collect();
+            let cut = regions(&stretches, pages * PAGE_SIZE / 60, 1000, 20, &super::super::tuning::AT_5_MS);
+            assert!((60..=62).contains(&cut.len()), "{} regions of {pages} pages", cut.len());
+            assert_eq!(cut.iter().map(|r| r.range.size()).sum::<u64>(), pages * PAGE_SIZE);
+            assert!(cut.windows(2).all(|pair| pair[0].range.end == pair[1].range.start));
+            let sizes = cut.iter().map(|r| r.range.size());
+            assert!(sizes.clone().max() <= sizes.min().map(|size| 2 * size), "about alike");
+        }
     }
 }

@@ -1,0 +1,113 @@
+//! Processes whose memory is not like most: reserved and hardly used, changed from beside. The test is the process.
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up has failed")]
+
+mod common;
+
+use common::*;
+use isotherm_damon::{RegionSnapshot, Snapshot};
+use isotherm_record::Item;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+/// Memory of this process, reserved and not given back until it ends.
+fn reserve(bytes: u64) -> u64 {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping, where the kernel likes.
+    let start = unsafe {
+        mmap_anonymous(std::ptr::null_mut(), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags)
+    };
+    start.unwrap() as u64
+}
+
+/// Writes to each page of some memory that [`reserve`] gave, some 50 times a second, until told to stop.
+fn use_memory(range: &Range<u64>, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        for page in range.clone().step_by(4096) {
+            // SAFETY: the range was reserved and belongs to this thread alone.
+            unsafe { std::ptr::write_volatile(page as *mut u8, 1) };
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Snapshots of this process, while it uses some memory.
+fn record_oneself(hot: &Range<u64>, options: &[&str]) -> Vec<Snapshot> {
+    let dir = tempfile::tempdir().unwrap();
+    let pid = std::process::id().to_string();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| use_memory(hot, &stop));
+        let args = [&["record", "-q", "--pid", &pid, "-o", "own.rec"][..], options].concat();
+        let done = run(dir.path(), &args);
+        stop.store(true, Ordering::Relaxed);
+        done.ok();
+    });
+    let items = read(&dir.path().join("own.rec")).unwrap();
+    let of = |item| match item {
+        Item::Snapshot(snapshot) => Some(snapshot),
+        _ => None,
+    };
+    items.into_iter().filter_map(of).collect()
+}
+
+/// The regions of the last snapshot.
+fn last(snapshots: &[Snapshot]) -> impl Iterator<Item = &RegionSnapshot> {
+    snapshots.last().unwrap().targets.iter().flat_map(|target| &target.regions)
+}
+
+fn common(region: &RegionSnapshot, range: &Range<u64>) -> u64 {
+    let end = region.range.end.min(range.end);
+    end.saturating_sub(region.range.start.max(range.start))
+}
+
+#[test]
+fn what_is_used_of_a_reserved_terabyte_is_found_and_the_rest_counts_as_nothing() {
+    if !pte_works() {
+        return;
+    }
+    let start = reserve(1 << 40);
+    let all = start..start + (1 << 40);
+    let hot = start + (700 << 30)..start + (700 << 30) + 64 * MIB;
+    let snapshots = record_oneself(&hot, &["--duration", "6s"]);
+    let used: u64 =
+        last(&snapshots).filter(|region| region.nr_accesses > 0).map(|region| common(region, &hot)).sum();
+    assert!(used > 60 * MIB, "{} of 64 MiB are told as accessed", used / MIB);
+    let resident = |region: &RegionSnapshot| match common(region, &all) {
+        0 => 0,
+        _ => region.resident.expect("pte tells what is resident"),
+    };
+    let resident: u64 = last(&snapshots).map(resident).sum();
+    assert!((60 * MIB..72 * MIB).contains(&resident), "{} MiB resident", resident / MIB);
+    // Beyond it nothing is accessed, as what is not there cannot be.
+    let beside: u64 = last(&snapshots)
+        .filter(|region| region.nr_accesses > 0)
+        .map(|region| common(region, &all) - common(region, &hot))
+        .sum();
+    assert!(beside < 8 * MIB, "{} MiB beside are told as accessed", beside / MIB);
+}
+
+#[test]
+fn every_process_has_the_least_number_of_regions() {
+    if !pte_works() {
+        return;
+    }
+    let start = reserve(32 * MIB);
+    let other = sleeper();
+    let more = other.pid().to_string();
+    let hot = start..start + 32 * MIB;
+    let snapshots = record_oneself(&hot, &["--duration", "3s", "--min-regions", "60", "--pid", &more]);
+    // Those that have just come, with next to nothing mapped, cannot have so many.
+    let large = |size: u64| size > MIB;
+    let counts: Vec<usize> = snapshots
+        .iter()
+        .flat_map(|snapshot| &snapshot.targets)
+        .filter(|target| large(target.regions.iter().map(|region| region.range.size()).sum()))
+        .map(|target| target.regions.len())
+        .collect();
+    assert!(counts.len() > snapshots.len(), "both were seen");
+    assert!(counts.iter().all(|count| *count >= 60), "{counts:?} regions, at least 60 were asked for");
+}
