@@ -45,6 +45,7 @@ impl Pace {
 #[derive(Clone, Copy, Debug)]
 pub struct Purse {
     pace: Pace,
+    share: f64,
     left: f64,
     wake_up: f64,
     has_many: bool,
@@ -65,7 +66,15 @@ impl Purse {
     #[must_use]
     pub fn at(targets: u64, pace: Pace) -> Self {
         let wake_up = WAKE_UP + OF_TARGET * targets as f64;
-        Self { pace, left: HOLDS, wake_up, has_many: targets >= MANY, spent_ns: 0.0, wake_ups: 0 }
+        Self {
+            pace,
+            share: SHARE,
+            left: HOLDS,
+            wake_up,
+            has_many: targets >= MANY,
+            spent_ns: 0.0,
+            wake_ups: 0,
+        }
     }
 
     /// The monitor's attributes are others from now on.
@@ -77,9 +86,15 @@ impl Purse {
         self.pace.attrs = attrs;
     }
 
+    /// Only `share` of a CPU is left for looks, clears and wake-ups: the rest of the ceiling goes elsewhere.
+    #[must_use]
+    pub fn with_share(self, share: f64) -> Self {
+        Self { share, ..self }
+    }
+
     /// CPU ns that are earned in so many units.
     fn earned(&self, units: u64) -> f64 {
-        units as f64 * self.pace.unit_ns as f64 * SHARE
+        units as f64 * self.pace.unit_ns as f64 * self.share
     }
 
     fn allowance(&self, concludes: bool) -> Allowance {

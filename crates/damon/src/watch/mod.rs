@@ -99,6 +99,8 @@ pub struct Watch {
     cannot_ask: bool,
     /// Targets that may be asked whether they ran, saved up until all may.
     ask_credit: usize,
+    /// Aggregations since a few targets were last asked.
+    unasked: usize,
     most_run: bool,
     /// When the sweep of this aggregation is made, if there is to be one.
     sweep_at: Option<u64>,
@@ -350,6 +352,11 @@ fn covered(ranges: &[AddrRange], blocks: &[Block]) -> Vec<AddrRange> {
     };
     for block in blocks {
         let whole = AddrRange::new(block.addr, block.addr + crate::BLOCK_SIZE);
+        // As nearly all are.
+        let first = ranges.partition_point(|r| r.end <= whole.start);
+        if ranges.get(first).is_some_and(|r| r.start <= whole.start && r.end >= whole.end) {
+            continue;
+        }
         if is_outside(whole) {
             add(whole);
             continue;

@@ -23,6 +23,8 @@ pub(super) struct Places {
     seen: [Seen; PLACES],
     /// It may be of two rates: more checks will tell.
     pub doubtful: bool,
+    /// Counts rounds of checks.
+    round: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -33,6 +35,8 @@ struct Seen {
     /// Sums of the checks' rates, and of their squares.
     rates: f32,
     squares: f32,
+    /// In which of the last rounds they were made, a bit each: what was checked at one moment may be one observation.
+    rounds: u32,
 }
 
 /// Where a stretch falls apart, with hits and exposure of either side.
@@ -51,6 +55,7 @@ impl Seen {
             exposure: self.exposure + other.exposure,
             rates: self.rates + other.rates,
             squares: self.squares + other.squares,
+            rounds: self.rounds | other.rounds,
         }
     }
 
@@ -61,6 +66,7 @@ impl Seen {
             exposure: self.exposure * by,
             rates: self.rates * by,
             squares: self.squares * by,
+            rounds: self.rounds,
         }
     }
 
@@ -87,6 +93,12 @@ impl Places {
         (self.seen, self.doubtful) = (Default::default(), false);
     }
 
+    /// The checks that follow are of another moment.
+    pub fn begin_round(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.seen.iter_mut().for_each(|seen| seen.rounds &= !(1 << (self.round % 32)));
+    }
+
     /// A check at `addr` during which `share` of the pages were hit in `length` intervals.
     pub fn add(&mut self, addr: u64, share: f32, length: f32, tuning: &Tuning) {
         let size = (self.range.size() / PLACES as u64).max(1);
@@ -100,6 +112,7 @@ impl Places {
                 exposure: length,
                 rates: rate,
                 squares: rate * rate,
+                rounds: 1 << (self.round % 32),
             };
             *seen = seen.add(check);
         }
@@ -119,7 +132,10 @@ impl Places {
         for place in 1..PLACES {
             let (left, right) = self.seen.split_at(place);
             let (left, right) = (sum(left), sum(right));
-            if left.checks < tuning.checks_a_side || right.checks < tuning.checks_a_side {
+            let few = |side: Seen| {
+                side.checks < tuning.checks_a_side || (side.rounds.count_ones() as f32) < tuning.rounds_a_side
+            };
+            if few(left) || few(right) {
                 continue;
             }
             let within = left.spread() + right.spread() + least;
@@ -163,6 +179,7 @@ mod tests {
     fn checked(cells: u64, times: usize, rate: impl Fn(u64) -> f32) -> Places {
         let mut places = Places::default().carried_to(AddrRange::new(START, START + cells * CELL));
         for _ in 0..times {
+            places.begin_round();
             (0..cells).for_each(|i| places.add(START + i * CELL + CELL / 2, rate(i) * 2.0, 2.0, &T));
         }
         places
@@ -202,6 +219,7 @@ mod tests {
         let mut splits = 0;
         for _ in 0..rounds {
             let hit = rng.below(10) == 0;
+            places.begin_round();
             places.add(START + rng.below(64) * CELL, f32::from(u8::from(hit)), 2.0, &T);
             splits += u32::from(places.split(&T).is_some());
         }

@@ -71,7 +71,13 @@ impl Watch {
             self.hurried = step.now;
         }
         let needed = if changes { self.round / 2 } else { self.round };
-        let share = if waiting > 0 { tuning.checks_share / part } else { 100 };
+        // The less waits, the less of what there is goes to it.
+        let seen: usize = self.targets.iter().map(|t| t.census.watching + t.census.lit).sum();
+        let share = match waiting {
+            0 => 100,
+            _ if 8 * waiting < seen => (100 + tuning.checks_share) / 2,
+            _ => tuning.checks_share / part,
+        };
         let mut for_checks = (spend * share / 100).max(1);
         if crowded {
             // Saved up, as a share may come to less than one.
@@ -95,6 +101,10 @@ impl Watch {
             self.checking = false;
         }
         let rest = spend.saturating_sub(chosen * 5 / 4);
+        // Neither does it keep what was hot and is known no more from being seen again.
+        let for_forgotten = if crowded { 0 } else { rest * tuning.forgotten_share / 100 };
+        let rest = rest - for_forgotten;
+        let rest = rest + self.watch_the_forgotten(step, for_forgotten);
         // What changes comes first, but never keeps others from being seen at all. In a crowd it has its turn now and then: each of
         // these takes a wake-up of its own for its look, of which all that is swept takes one.
         self.crowded_for = if crowded { self.crowded_for + 1 } else { 0 };
@@ -425,7 +435,7 @@ impl Watch {
     }
 
     /// Chooses memory that was accessed when it was last heard of, which is long ago, by turns.
-    fn watch_the_forgotten<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) {
+    fn watch_the_forgotten<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, mut rest: usize) -> usize {
         let (now, tuning, count) = (step.now, self.tuning, self.targets.len());
         for _ in 0..count {
             let most = rest * 2 / 3;
@@ -451,6 +461,7 @@ impl Watch {
             rest = rest.saturating_sub(chosen.len() * 3 / 2);
             target.chosen.extend(chosen);
         }
+        rest
     }
 
     /// Clears what was chosen: all of a target at once, as each call costs as much as several ranges.
@@ -504,11 +515,12 @@ impl Watch {
         let waited = |t: &Watched| now.saturating_sub(t.swept);
         let best = targets
             .filter(|(_, t)| telling(t) > 0 && (t.swept == 0 || waited(t) >= tuning.sweep_pause))
-            .filter(|(_, t)| fits(t))
-            // Of what grows, a sweep shows what there was.
-            .filter(|(_, t)| t.swept != 0 || t.census.shared > 0 || has_settled(t, step))
             // What is hot and its own shows worse for a while after a sweep.
             .filter(|(_, t)| telling(t) > t.census.lit - t.census.lit_shared)
+            // Of what grows, a sweep shows what there was.
+            .filter(|(_, t)| t.swept != 0 || t.census.shared > 0 || has_settled(t, step))
+            // Last, as it goes through all blocks.
+            .filter(|(_, t)| fits(t))
             .max_by_key(|(_, t)| {
                 telling(t) as u64 * 1000 / price_of_sweep(t, step) as u64 * waited(t).min(1 << 20)
             });

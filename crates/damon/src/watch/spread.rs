@@ -79,6 +79,7 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
         // it: what a loop has passed since looks like another rate than what it has yet to reach.
         let few = counted().count() <= tuning.checks_unsettled * tuning.checks_fast;
         let telling = |w: &cell::Window| few && w.counts && (w.share < 0.97 || believed * w.length <= 1.0);
+        stretch.places.begin_round();
         for (cell, w) in mine.iter().filter(|(_, w)| telling(w)) {
             // By its middle, as it will be told.
             stretch.places.add(cell.start.midpoint(cell.end), w.share, w.length, tuning);
@@ -105,6 +106,10 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
                     None => evidence,
                 };
                 cell.evidence = Evidence { idle: cell.evidence.idle, ..of };
+                if of.hits <= 0.0 && cell.state == State::Lit {
+                    // What is thought to be idle is watched, so that it shows if it is not.
+                    cell.state = State::Unseen;
+                }
             }
         });
     }

@@ -189,6 +189,8 @@ table! {
     checks_fast: usize = 2, without 1.0;
     /// Share of what may be cleared that checks of hot memory may take while other memory waits to be seen at all, percent.
     checks_share: usize = 30, without 100.0;
+    /// Of what checks leave, the share that what was accessed and is forgotten gets before anything else, percent.
+    forgotten_share: usize = 50, without 0.0;
     /// Cells that could not be observed are tried again after so long: 2 s, the time in which all must be seen again after
     /// a fork.
     retry: u64 = 2000, variants, ms 20;
@@ -265,6 +267,8 @@ table! {
     apart_for: u64 = 4000, without 0.0, ms 200;
     /// Checks that a side must have had.
     checks_a_side: f32 = 3.0, without 1.0;
+    /// ... at so many different moments: a loop that passes over all of its memory at once is met at one point by all checks of one.
+    rounds_a_side: f32 = 3.0, without 1.0;
     /// Checks of a side differ by so much of their mean, at least: how many of a few pages are met differs by chance.
     alike_sides: f32 = 0.2, without 0.0;
     /// Checks of an eighth of a stretch that are remembered, before all fade.

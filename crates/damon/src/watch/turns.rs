@@ -22,6 +22,13 @@ impl Watch {
         if count == 0 || self.cannot_ask {
             return;
         }
+        // Where most of a few run, they are known to: it is asked whether one still does.
+        if self.most_run && count < self.tuning.many {
+            self.unasked = (self.unasked + 1) % self.tuning.asked_less.max(1);
+            if self.unasked != 0 {
+                return;
+            }
+        }
         let asked: Vec<usize> =
             (0..count).filter(|i| self.targets.get(*i).is_some_and(|t| !t.is_forgotten)).collect();
         if asked.is_empty() {

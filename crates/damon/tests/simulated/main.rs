@@ -5,6 +5,7 @@ mod acted;
 mod asleep;
 mod intervals;
 mod patterns;
+mod poor;
 mod rates;
 mod seconds;
 mod shared;
