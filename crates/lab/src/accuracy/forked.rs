@@ -8,7 +8,7 @@
 use super::overlay::overlay;
 use super::second::SECOND_NS;
 use super::table::percent_of;
-use crate::table::Table;
+use crate::table::{Table, percent};
 use isotherm_damon::{RegionSnapshot, Snapshot};
 use isotherm_workloads::truth::{Segment, Truth};
 use serde::Serialize;
@@ -22,6 +22,8 @@ const SEEN: f64 = 0.95;
 const COLD: f64 = 0.05;
 /// A rate that is at least this share of the real one reads hot.
 const HOT: f64 = 0.5;
+/// Time after a child's end, and snapshots of the default attributes, after which all hot memory is to be seen again.
+const SOON: (u64, u64) = (2 * SECOND_NS, 20);
 /// Seconds before a fork that are told.
 const BEFORE_NS: u64 = 3 * SECOND_NS;
 
@@ -112,6 +114,9 @@ pub struct Forked {
     pub seen_after_ms: Option<f64>,
     /// The same in snapshots with hot memory to judge, that one included: a machine that holds the monitor up makes them longer.
     pub seen_after_snapshots: Option<u64>,
+    /// Share of the hot memory that was unknown or cold in the worst snapshot from the second second after the child's end on, and the
+    /// twentieth snapshot; `None`: there is none.
+    pub worst_unseen_later: Option<f64>,
 }
 
 /// Sums for one child.
@@ -130,6 +135,7 @@ struct Life {
     /// Since when all was seen in each snapshot, and in which that began.
     since: Option<(u64, u64)>,
     seen: Option<(u64, u64)>,
+    worst_later: Option<f64>,
 }
 
 /// Takes snapshots in time order.
@@ -154,6 +160,7 @@ impl Lives {
                 after: 0,
                 since: None,
                 seen: None,
+                worst_later: None,
             })
         };
         Self(truth.processes.iter().filter_map(life).collect())
@@ -251,6 +258,9 @@ impl Life {
                 {
                     self.seen = Some((first - self.gone_ns, snapshots));
                 }
+                if end - self.gone_ns > SOON.0 && self.after > SOON.1 {
+                    self.worst_later = Some(self.worst_later.unwrap_or(0.0).max(1.0 - seen));
+                }
             }
         }
     }
@@ -272,6 +282,7 @@ impl Life {
             worst_unknown_share: self.worst_unknown,
             seen_after_ms: self.seen.map(|(ns, _)| ns as f64 / 1e6),
             seen_after_snapshots: self.seen.map(|(_, snapshots)| snapshots),
+            worst_unseen_later: self.worst_later,
         }
     }
 }
@@ -284,12 +295,13 @@ impl Forked {
             |ms| format!("all of it seen again {ms:.0} ms after its end"),
         );
         format!(
-            "{} lived {:.1} s; of hot memory at most {} read cold ({:.1} s from the fork) and {} unknown; {after}",
+            "{} lived {:.1} s; of hot memory at most {} read cold ({:.1} s from the fork) and {} unknown; {after}; from 2 s on at most {} not seen",
             self.child,
             self.lived_ms / 1e3,
             percent_of(self.worst_cold_share),
             self.worst_cold_at_ms / 1e3,
             percent_of(self.worst_unknown_share),
+            percent(self.worst_unseen_later, 1),
         )
     }
 

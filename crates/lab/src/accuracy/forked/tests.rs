@@ -111,6 +111,7 @@ fn a_record_that_stays_right_is_right_in_each_second() {
     assert!(got.seen_before);
     assert_eq!((got.child.as_str(), got.lived_ms, got.worst_cold_share), ("child", 2010.0, 0.0));
     assert_eq!((got.seen_after_ms, got.seen_after_snapshots), (Some(90.0), Some(1)));
+    assert_eq!(got.worst_unseen_later, Some(0.0));
     let keys: Vec<_> = got.seconds.iter().map(|s| (s.when, s.second)).collect();
     // The first second of the truth has no second before it, and its end none after.
     let (before, during, after) = (When::Before, When::During, When::After);
@@ -173,6 +174,16 @@ fn nothing_is_asked_of_memory_that_the_program_left_alone() {
     assert_eq!(cold_from(3700, 4500).worst_cold_share, 0.0);
     // As soon as it goes on for a second at its rate, 0 Hz is wrong.
     assert_eq!(cold_from(3700, 5400).worst_cold_share, 1.0);
+}
+
+#[test]
+fn what_is_lost_again_later_is_told() {
+    let got = judged(&truth(0..0), |end| {
+        // The third second after its end, and before that.
+        let lost = if (7100..7300).contains(&end) { 40 } else { u64::from(end == 6900) * 80 };
+        vec![region(0, lost.max(1), None), region(lost, 100, Some(20))]
+    });
+    assert_eq!((got.seen_after_ms, got.worst_unseen_later), (Some(90.0), Some(0.4)));
 }
 
 #[test]
