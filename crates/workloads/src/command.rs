@@ -30,7 +30,7 @@ enum PageArg {
 #[derive(Clone, Debug, Parser)]
 #[command(name = "isotherm-workload", version, arg_required_else_help = true)]
 pub struct Args {
-    /// A built-in pattern, or a file that ends in .toml
+    /// A built-in pattern (--list tells which there are and what they do), or a file that ends in .toml
     #[arg(required_unless_present = "list")]
     pattern: Option<String>,
     /// List the built-in patterns and their parameters

@@ -1,7 +1,8 @@
-//! Child processes: forked once the first process has its areas, told about phases through shared memory, answering
-//! through one pipe.
+//! Child processes: forked once the first process has its areas, or for one phase each; told about phases through shared
+//! memory, answering through one pipe.
 //!
-//! They are forked while the first process has a single thread. A child dies with its parent (PR_SET_PDEATHSIG) and leaves
+//! Those of the first kind are forked while the first process has a single thread, those of the second between two phases, while
+//! its other threads wait for work. A child dies with its parent (PR_SET_PDEATHSIG) and leaves
 //! signals to it: Ctrl-C reaches the whole process group, and the parent ends the phase for all. One that never works
 //! sleeps until the end without waking up.
 
@@ -17,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -42,9 +44,9 @@ pub(crate) enum Said {
 }
 
 struct Child {
-    /// Index in the plan.
-    process: usize,
     pid: Pid,
+    /// Whether it ends with a phase instead of with the workload.
+    brief: bool,
     ended: bool,
     message: Vec<u8>,
 }
@@ -53,46 +55,95 @@ struct Child {
 pub(crate) struct Family<'a> {
     plan: &'a Plan,
     control: &'a Control,
-    children: Vec<Child>,
+    /// Those that are there, by their index in the plan.
+    children: BTreeMap<usize, Child>,
     pipe: OwnedFd,
+    their_end: OwnedFd,
     buffer: Vec<u8>,
     checked: Instant,
 }
 
 impl<'a> Family<'a> {
-    /// Forks all children of the plan; they inherit `areas`. Their order, and so that of their pids, is shuffled by the
+    /// Forks all children of the plan that live as long as the workload; they inherit `areas`. Their order, and so that of their pids, is shuffled by the
     /// plan's seed: a monitor must not find the busy ones by looking at the first.
     pub(crate) fn fork(plan: &'a Plan, control: &'a Control, areas: &mut Areas) -> Result<Self, RunError> {
         let (pipe, their_end) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(RunError::Fork)?;
-        let mut family =
-            Self { plan, control, children: Vec::new(), pipe, buffer: Vec::new(), checked: Instant::now() };
-        let mut order: Vec<usize> = (1..plan.processes.len()).collect();
+        let (children, buffer, checked) = (BTreeMap::new(), Vec::new(), Instant::now());
+        let mut family = Self { plan, control, children, pipe, their_end, buffer, checked };
+        let mut order: Vec<usize> = plan.lasting.iter().copied().filter(|process| *process != 0).collect();
         let mut rng = Rng::new(plan.seed, u64::MAX);
         for last in (1..order.len()).rev() {
             order.swap(last, rng.below(last as u64 + 1) as usize);
         }
-        let parent = rustix::process::getpid();
         for process in order {
-            // SAFETY: the child only returns from here by `_exit`. Of this process's threads it has this one alone, which
-            // holds no lock; others exist in tests only, where glibc makes its allocator safe to use after a fork.
-            match unsafe { libc::fork() } {
-                -1 => return Err(RunError::Fork(last_error())),
-                0 => live(plan, process, control, areas, &their_end, parent),
-                pid => {
-                    let pid = Pid::from_raw(pid).ok_or(RunError::Fork(Errno::CHILD))?;
-                    family.children.push(Child { process, pid, ended: false, message: Vec::new() });
-                }
-            }
+            family.fork_one(process, None, areas)?;
         }
-        family.children.sort_by_key(|c| c.process);
         Ok(family)
     }
 
-    /// The pid of a process of the plan.
-    pub(crate) fn pid(&self, process: usize) -> u32 {
-        let child = process.checked_sub(1).and_then(|i| self.children.get(i));
-        child.map_or(std::process::id(), |c| c.pid.as_raw_nonzero().get().unsigned_abs())
+    /// Forks the children that the phase of this index needs.
+    pub(crate) fn fork_for(&mut self, phase: usize, areas: &mut Areas) -> Result<(), RunError> {
+        let plan = self.plan;
+        let forks = plan.phases.get(phase).map_or(&[][..], |p| &p.forks);
+        forks.iter().try_for_each(|&process| self.fork_one(process, Some(phase), areas))
+    }
+
+    fn fork_one(&mut self, process: usize, phase: Option<usize>, areas: &mut Areas) -> Result<(), RunError> {
+        let parent = rustix::process::getpid();
+        // SAFETY: the child only returns from here by `_exit`. Of this process's threads it has this one alone, which holds no
+        // lock. Where there are others, they wait for their share of a phase, on channels that the child does not use, and
+        // the C library makes its allocator safe to use after a fork.
+        match unsafe { libc::fork() } {
+            -1 => Err(RunError::Fork(last_error())),
+            0 => live(self.plan, (process, phase), self.control, areas, &self.their_end, parent),
+            pid => {
+                let pid = Pid::from_raw(pid).ok_or(RunError::Fork(Errno::CHILD))?;
+                let child = Child { pid, brief: phase.is_some(), ended: false, message: Vec::new() };
+                self.children.insert(process, child);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until these children, whose phase is over, are gone.
+    pub(crate) fn await_end(&mut self, processes: &[usize]) -> Result<(), RunError> {
+        let until = Instant::now() + GRACE;
+        for process in processes {
+            while let Some(child) = self.children.get(process).filter(|c| !c.ended) {
+                match waitpid(Some(child.pid), WaitOptions::NOHANG) {
+                    Ok(None) if Instant::now() > until => {
+                        return Err(
+                            self.failed(*process, format!("did not end within {} s", GRACE.as_secs()))
+                        );
+                    }
+                    Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+                    Err(Errno::INTR) => {}
+                    ended => {
+                        self.children.remove(process);
+                        if let Ok(Some((_, status))) = ended
+                            && status.exit_status() != Some(0)
+                        {
+                            return Err(self.failed(*process, format!("ended badly: {status:?}")));
+                        }
+                    }
+                }
+            }
+            self.children.remove(process);
+        }
+        Ok(())
+    }
+
+    fn failed(&self, process: usize, how: String) -> RunError {
+        RunError::Child { name: self.plan.processes.get(process).cloned().unwrap_or_default(), how }
+    }
+
+    /// The pid of a process of the plan; `None` when it is not there.
+    pub(crate) fn pid(&self, process: usize) -> Option<u32> {
+        if process == 0 {
+            return Some(std::process::id());
+        }
+        self.children.get(&process).map(|c| c.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
     /// Waits for what the next child says; `None` when none said anything in time.
@@ -116,10 +167,8 @@ impl<'a> Family<'a> {
             }
             let mut bytes = [0; 16 * FRAME];
             match rustix::io::read(&self.pipe, &mut bytes) {
-                Ok(0) => {
-                    self.must_live()?;
-                    return Err(RunError::Child { name: "all".to_owned(), how: "ended".to_owned() });
-                }
+                // Not while this process can write to it too.
+                Ok(0) => return Err(RunError::Worker),
                 Ok(n) => self.buffer.extend(bytes.iter().take(n)),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(RunError::Fork(error)),
@@ -135,16 +184,14 @@ impl<'a> Family<'a> {
             let (process, length) =
                 (u32::from_le_bytes([a, b, c, d]) as usize, usize::from(u16::from_le_bytes([low, high])));
             let Some(body) = rest.get(..length) else { return Ok(None) };
-            let child =
-                process.checked_sub(1).and_then(|i| self.children.get_mut(i)).ok_or(RunError::Worker)?;
+            let child = self.children.get_mut(&process).ok_or(RunError::Worker)?;
             child.message.extend_from_slice(body);
             let message = (last != 0).then(|| std::mem::take(&mut child.message));
             self.buffer.drain(..HEAD + length);
             if let Some(message) = message {
-                let name = || self.plan.processes.get(process).cloned().unwrap_or_default();
-                let how = |e: serde_json::Error| RunError::Child { name: name(), how: e.to_string() };
-                return match serde_json::from_slice(&message).map_err(how)? {
-                    Said::Failed(how) => Err(RunError::Child { name: name(), how }),
+                let malformed = |e: serde_json::Error| self.failed(process, e.to_string());
+                return match serde_json::from_slice(&message).map_err(malformed)? {
+                    Said::Failed(how) => Err(self.failed(process, how)),
                     said => Ok(Some((process, said))),
                 };
             }
@@ -153,11 +200,14 @@ impl<'a> Family<'a> {
 
     /// Finds out about children that ended by themselves.
     fn must_live(&mut self) -> Result<(), RunError> {
-        for child in self.children.iter_mut().filter(|c| !c.ended) {
+        for (process, child) in self.children.iter_mut().filter(|(_, c)| !c.ended) {
             if let Ok(Some((_, status))) = waitpid(Some(child.pid), WaitOptions::NOHANG) {
                 child.ended = true;
-                let name = self.plan.processes.get(child.process).cloned().unwrap_or_default();
-                return Err(RunError::Child { name, how: format!("ended early: {status:?}") });
+                // One that ends with its phase has said what it did, and the pipe has it.
+                if !(child.brief && status.exit_status() == Some(0)) {
+                    let process = *process;
+                    return Err(self.failed(process, format!("ended early: {status:?}")));
+                }
             }
         }
         Ok(())
@@ -167,7 +217,7 @@ impl<'a> Family<'a> {
     pub(crate) fn end(&mut self) {
         self.control.finish();
         let until = Instant::now() + GRACE;
-        for child in &mut self.children {
+        for child in self.children.values_mut() {
             while !child.ended && Instant::now() < until {
                 match waitpid(Some(child.pid), WaitOptions::NOHANG) {
                     Ok(None) => std::thread::sleep(Duration::from_millis(1)),
@@ -182,11 +232,11 @@ impl<'a> Family<'a> {
 impl Drop for Family<'_> {
     fn drop(&mut self) {
         self.control.finish();
-        for child in self.children.iter().filter(|c| !c.ended) {
+        for child in self.children.values().filter(|c| !c.ended) {
             // Not waited for, so the pid is still the child's, alive or not.
             let _ = kill_process(child.pid, Signal::KILL);
         }
-        for child in self.children.iter().filter(|c| !c.ended) {
+        for child in self.children.values().filter(|c| !c.ended) {
             let _ = waitpid(Some(child.pid), WaitOptions::empty());
         }
     }
@@ -196,15 +246,22 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::AGAIN)
 }
 
-/// A child's whole life.
-fn live(plan: &Plan, process: usize, control: &Control, areas: &mut Areas, pipe: &OwnedFd, parent: Pid) -> ! {
+/// A child's whole life; of one with a phase, that phase.
+fn live(
+    plan: &Plan,
+    (process, phase): (usize, Option<usize>),
+    control: &Control,
+    areas: &mut Areas,
+    pipe: &OwnedFd,
+    parent: Pid,
+) -> ! {
     let life = || {
         // Ends with SIGKILL: the parent's death is the end of the workload, and there is nobody left to answer.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(RunError::Fork)?;
         if rustix::process::getppid() != Some(parent) {
             return Ok(());
         }
-        work_through(plan, process, control, areas, pipe)
+        work_through(plan, (process, phase), control, areas, pipe)
     };
     // Unwinding must not reach what this process shares with its parent's code.
     let status = match std::panic::catch_unwind(AssertUnwindSafe(life)) {
@@ -221,7 +278,7 @@ fn live(plan: &Plan, process: usize, control: &Control, areas: &mut Areas, pipe:
 
 fn work_through(
     plan: &Plan,
-    process: usize,
+    (process, only): (usize, Option<usize>),
     control: &Control,
     areas: &mut Areas,
     pipe: &OwnedFd,
@@ -235,14 +292,16 @@ fn work_through(
     } else {
         Vec::new()
     };
-    say(pipe, process, &Said::Ready(lines)).map_err(RunError::Fork)?;
+    if only.is_none() {
+        say(pipe, process, &Said::Ready(lines)).map_err(RunError::Fork)?;
+    }
     if !plan.threads.iter().any(|t| t.process == process) {
         control.wait_for_end();
         return Ok(());
     }
     std::thread::scope(|scope| {
         let crew = Crew::start(scope, plan, process)?;
-        let mut seen = 0;
+        let mut seen = only.unwrap_or(0);
         while let Some(next) = control.next_phase(seen) {
             seen = next.index + 1;
             let Some(phase) = plan.phases.get(next.index) else { break };
@@ -260,6 +319,9 @@ fn work_through(
             }
             if waiting > 0 {
                 say(pipe, process, &Said::Done { tallies, last_ns }).map_err(RunError::Fork)?;
+            }
+            if only.is_some() {
+                break;
             }
         }
         Ok(())

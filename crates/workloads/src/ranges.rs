@@ -35,8 +35,9 @@ pub(crate) fn course(
     let touches_a_page =
         if stream.touch == Touch::Line && !stream.order.is_random() { (page / LINE).max(1) } else { 1 };
     let (start, size, order) = (start + stream.offset, stream.size, stream.order);
-    let mean_hz = mean_hz(tally, seconds);
-    Some(Course { start, size, page, unit, order, touches_a_page, mean_hz, points: tally.points.clone() })
+    let (mean_hz, logged) = (mean_hz(tally, seconds), tally.logged);
+    let points = tally.points.clone();
+    Some(Course { start, size, page, unit, order, touches_a_page, mean_hz, logged, points })
 }
 
 /// Accesses a second to each page.
@@ -128,6 +129,7 @@ mod tests {
             work_touches: 0,
             units: None,
             passes: None,
+            course: false,
         }
     }
 

@@ -145,11 +145,11 @@ pub fn run(
     let mut lines = area_lines(plan, 0, &areas, |_| true)?;
     // Forked while this process has a single thread.
     let mut family = Family::fork(plan, &control, &mut areas)?;
-    for (process, name) in plan.processes.iter().enumerate() {
-        out.tell(&Line::Process(ProcessLine { name: name.clone(), pid: family.pid(process) }))?;
+    for &process in &plan.lasting {
+        out.process(plan, process, family.pid(process), None)?;
     }
     let mut ready = 1;
-    while ready < plan.processes.len() && !stop.load(Ordering::Relaxed) {
+    while ready < plan.lasting.len() && !stop.load(Ordering::Relaxed) {
         if let Some((_, Said::Ready(of_child))) = family.listen(NAP)? {
             lines.extend(of_child);
             ready += 1;
@@ -229,6 +229,17 @@ impl Out<'_> {
         Ok(self.out.flush()?)
     }
 
+    fn process(
+        &mut self,
+        plan: &Plan,
+        process: usize,
+        pid: Option<u32>,
+        phase: Option<u32>,
+    ) -> Result<(), RunError> {
+        let name = plan.processes.get(process).cloned().unwrap_or_default();
+        pid.map_or(Ok(()), |pid| self.tell(&Line::Process(ProcessLine { name, pid, phase })))
+    }
+
     fn area(&mut self, line: AreaLine) -> Result<(), RunError> {
         if !line.backed_as_asked && !self.outcome.backed_otherwise.contains(&line.name) {
             self.outcome.backed_otherwise.push(line.name.clone());
@@ -285,6 +296,10 @@ impl<'a> Show<'a> {
         stop: &AtomicBool,
     ) -> Result<(), RunError> {
         let number = u32::try_from(index).unwrap_or(u32::MAX);
+        self.family.fork_for(index, &mut self.areas)?;
+        for &process in &phase.forks {
+            self.out.process(self.plan, process, self.family.pid(process), Some(number))?;
+        }
         let start_ns = now_ns();
         self.out.tell(&Line::PhaseBegin(PhaseBegin { index: number, name: phase.name.clone(), start_ns }))?;
         let end_ns = phase.duration.map(|d| start_ns.saturating_add(d));
@@ -336,7 +351,16 @@ impl<'a> Show<'a> {
         let seconds = last_ns.saturating_sub(start_ns) as f64 / 1e9;
         let (ranges, courses) = self.ranges(phase, &tallies, seconds);
         let (index, name, end_ns) = (number, phase.name.clone(), last_ns);
-        self.out.tell(&Line::Phase(PhaseLine { index, name, start_ns, end_ns, complete, ranges, courses }))
+        self.out.tell(&Line::Phase(PhaseLine {
+            index,
+            name,
+            start_ns,
+            end_ns,
+            complete,
+            ranges,
+            courses,
+        }))?;
+        self.family.await_end(&phase.forks)
     }
 
     fn tell_work(&mut self, phase: u32, plan: &PhasePlan, tallies: &[Tally]) -> Result<(), RunError> {
@@ -366,8 +390,9 @@ impl<'a> Show<'a> {
         // By process and area. An area of the first process is part of its children too, accessed or not.
         let mut streams: BTreeMap<(usize, usize), Vec<Told<'_>>> = BTreeMap::new();
         for (index, area) in self.plan.areas.iter().enumerate() {
-            let last = if area.process == 0 { self.plan.processes.len() - 1 } else { area.process };
-            streams.extend((area.process..=last).map(|process| ((process, index), Vec::new())));
+            let there = self.plan.lasting.iter().chain(&phase.forks);
+            let having = there.filter(|process| area.process == 0 || area.process == **process);
+            streams.extend(having.map(|&process| ((process, index), Vec::new())));
         }
         for (stream, tally) in phase.streams.iter().zip(tallies) {
             let start = self.extents.get(&stream.area).map_or(0, |e| e.0);
@@ -384,7 +409,8 @@ impl<'a> Show<'a> {
             else {
                 continue;
             };
-            let (pid, shared, unit) = (self.family.pid(process), area.shared, self.plan.unit);
+            let Some(pid) = self.family.pid(process) else { continue };
+            let (shared, unit) = (area.shared, self.plan.unit);
             let extent = Extent { name: &area.name, start, size: end - start, unit, pid, shared };
             lines.extend(of_area(extent, &streams, seconds, self.plan.hot_hz));
         }

@@ -83,8 +83,10 @@ pub(crate) struct Tally {
     pub(crate) max_gap_ns: u64,
     /// Each piece of work.
     pub(crate) work: Vec<Piece>,
-    /// For slow passes: nanoseconds since the start of the phase, touches until then.
+    /// For slow passes, and where the plan wants it: nanoseconds since the start of the phase, touches until then.
     pub(crate) points: Vec<(u64, u64)>,
+    /// Whether the points are there only because the plan wants them.
+    pub(crate) logged: bool,
 }
 
 /// When a piece of work was done and what it took.
@@ -193,7 +195,9 @@ impl Runner {
             Order::Zipf(p) => Some(Zipf::new(&p, job.size as u64 / p.grain.max(1))),
             _ => None,
         };
-        let tally = Tally { index: job.index, touches_per_pass: per_pass as u64, ..Tally::default() };
+        let logged = job.stream.course && !tracked && !order.is_random();
+        let tracked = tracked || logged;
+        let tally = Tally { index: job.index, touches_per_pass: per_pass as u64, logged, ..Tally::default() };
         Self { job, pace, start_ns, touches_per_pass, position: 0, zipf, tracked, tally, done: false }
     }
 

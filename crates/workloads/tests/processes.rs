@@ -101,6 +101,7 @@ fn the_kernel_sees_what_moves_and_what_is_drawn() {
         &["size=64M", "idle=4M", "speed=32M", "touch=page", "stride=1M", "phases=1", "phase=1s"],
         0.1,
     );
+    compare_with_the_kernel("bgsave", &[&SAVES[..], &["saves=1", "before=1s", "slow=20Hz"]].concat(), 0.1);
     compare_with_the_kernel("zipf", &["size=16M", "grain=256K", "rate=1Hz", "phase=1s", "idle=1M"], 0.1);
 }
 
@@ -157,6 +158,97 @@ fn forked_children_copy_what_they_write_to() {
     }
     // The parent, whose heap it is, does nothing to it.
     assert_eq!(accessed(coverage.of(truth.workload.pid), 0, u64::MAX), 0.0);
+}
+
+/// Small and short.
+const SAVES: [&str; 9] = [
+    "size=16M",
+    "written=4M",
+    "read=4M",
+    "read_at=4M",
+    "seldom=4M",
+    "seldom_at=8M",
+    "speed=16M",
+    "before=600ms",
+    "after=200ms",
+];
+
+#[test]
+fn a_child_of_a_phase_shares_the_memory_reads_all_of_it_and_is_gone_before_the_next() {
+    let mut run = start("bgsave", &SAVES);
+    let data: serde_json::Value =
+        serde_json::from_str(run.text.lines().find(|l| l.contains("area")).unwrap()).unwrap();
+    let data = data["start"].as_u64().unwrap();
+    let shared = |pid: u32| {
+        let vmas = smaps(pid, "Shared_Dirty");
+        vmas.iter().find(|v| v.0 == data).unwrap().2
+    };
+    assert_eq!(processes(&run).len(), 1);
+    run.go();
+    let mut saves = Vec::new();
+    for phase in [1, 4] {
+        run.read_until(&format!("phase_begin\",\"index\":{phase}"));
+        let (name, pid) = processes(&run).pop().unwrap();
+        assert_eq!(name, "child");
+        std::thread::sleep(Duration::from_millis(300));
+        saves.push((pid, shared(run.pid()), now_ns()));
+        run.read_until(&format!("phase_begin\",\"index\":{}", phase + 1));
+        assert!(!lives(pid));
+        assert_eq!(shared(run.pid()), 0);
+    }
+    let (truth, ok) = run.end();
+    assert!(ok);
+    let born: Vec<_> = truth.processes.iter().map(|p| p.phase).collect();
+    assert_eq!(born, [None, Some(1), Some(4)]);
+    let main = truth.workload.pid;
+    for (phase, (pid, shared, at)) in [1, 4].into_iter().zip(saves) {
+        let phase = &truth.phases[phase];
+        // Of 16 MiB the parent has its own copy of the 4 it writes to at 20 Hz, unless it was held up.
+        let looked_in_time = at < phase.end_ns;
+        let until = truth.coverage(phase.start_ns..at);
+        let mut written = until.of(main).iter().filter(|s| s.end <= data + (4 << 20));
+        let copied = written.all(|s| s.accessed >= 1.0);
+        assert!(!looked_in_time || !copied || shared == 12 << 20, "{shared} bytes are shared");
+        let all = truth.coverage(phase.start_ns..phase.end_ns);
+        assert_eq!(accessed(all.of(pid), 0, u64::MAX), f64::from(16 << 20), "what the child reads");
+        assert!(all.of(main).iter().map(Segment::size).sum::<u64>() == 16 << 20);
+    }
+    for (index, phase) in truth.phases.iter().enumerate() {
+        let pids: std::collections::BTreeSet<_> = phase.ranges.iter().map(|r| r.pid).collect();
+        assert_eq!(pids.len(), if index % 3 == 1 { 2 } else { 1 });
+    }
+}
+
+#[test]
+fn the_log_of_a_fast_stream_has_its_rate_in_any_window() {
+    let mut run = start("bgsave", &[&SAVES[..], &["saves=1"]].concat());
+    run.go();
+    let (truth, ok) = run.end();
+    assert!(ok);
+    for phase in &truth.phases {
+        for range in phase.ranges.iter().filter(|r| r.pid == truth.workload.pid && r.hot) {
+            let [course] = range.courses[..] else { panic!("one course: {range:?}") };
+            let course = &phase.courses[course];
+            assert!(course.logged && course.points.len() as u64 >= range.touches / (4 << 20 >> 12));
+            // Whatever the windows, their accesses add up; and it is no memory in motion.
+            let window = (phase.end_ns - phase.start_ns) / 7;
+            let hz: f64 = (0..7)
+                .map(|i| phase.start_ns + i * window)
+                .map(|from| {
+                    let coverage = truth.coverage(from..from + window);
+                    let segments =
+                        coverage.of(range.pid).iter().filter(|s| s.start < range.end && s.end > range.start);
+                    let segment = segments.copied().next().unwrap();
+                    assert!(!segment.moving);
+                    segment.hz
+                })
+                .sum();
+            assert!(
+                (hz / 7.0 - range.achieved_hz).abs() < 0.02 * range.achieved_hz + 0.01,
+                "{hz}, {range:?}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -259,6 +351,26 @@ fn what_processes_cannot_do_is_refused() {
             "[[process]]\nname = \"p\"\n[[area]]\nname = \"a\"\nsize = 1\n\
              [[phase]]\nduration = 1\nresize = [{ area = \"a\", size = 9 }]\n",
             "cannot change their size",
+        ),
+        (
+            "[[process]]\nname = \"p\"\nphase = \"save\"\n[[area]]\nname = \"a\"\nsize = 1\n\
+             [[phase]]\nname = \"safe\"\nduration = 1\n",
+            "no phase `save`",
+        ),
+        (
+            "[[process]]\nname = \"p\"\nphase = \"save\"\n[[area]]\nname = \"a\"\nsize = 1\n\
+             [[phase]]\nname = \"save\"\nduration = 1\n",
+            "no access there",
+        ),
+        (
+            "[[process]]\nname = \"p\"\nphase = \"save\"\n[[area]]\nname = \"a\"\nsize = 1\nprocess = \"p\"\n\
+             [[phase]]\nname = \"save\"\nduration = 1\n",
+            "maps nothing of its own",
+        ),
+        (
+            "[[process]]\nname = \"p\"\nphase = \"save\"\n[[area]]\nname = \"a\"\nsize = 1\n\
+             [[phase]]\nduration = 1\naccess = [{ area = \"a\", process = \"p\", rate = 1 }]\n",
+            "not there in this phase",
         ),
         (
             "[[area]]\nname = \"a\"\nsize = \"1M\"\n[[phase]]\nduration = 1\n\

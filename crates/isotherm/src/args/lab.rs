@@ -17,9 +17,12 @@ const ACCURACY_EXAMPLES: &str = "\
 Examples:
   isotherm lab accuracy rates threads --runs 3              two patterns, three times
   isotherm lab accuracy swarm --pages 4k --settle 10s       scores from the tenth second on
+  isotherm lab accuracy bgsave --details                    around a fork: what memory in use was called, each second
   isotherm lab accuracy --against scan -p 1234              any program: against a slow scan of all its pages
 
-F1 is that of hot bytes; memory in motion has no rate to be hot by and is judged by the bytes accessed within a second.";
+F1 is that of hot bytes; memory in motion has no rate to be hot by and is judged by the bytes accessed within a second.
+Of bgsave, which forks a child now and then, it also prints what its hot memory was called around that; with --details second by
+second: hot (at half its rate or more), lukewarm, cold (below a twentieth of it: memory in use that reads cold), unknown.";
 
 /// Record programs that know the truth about themselves and compare, byte by byte.
 #[derive(Debug, Args)]

@@ -27,9 +27,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Patterns that `lab accuracy` runs unless told otherwise: those with a truth worth comparing.
-const PATTERNS: [&str; 13] = [
+const PATTERNS: [&str; 14] = [
     "stairs", "zigzag", "hotspot", "rates", "heap", "threads", "front", "sweep", "zipf", "shm", "prefork",
-    "swarm", "fft",
+    "bgsave", "swarm", "fft",
 ];
 
 /// `isotherm lab accuracy`.
@@ -148,6 +148,9 @@ fn tell_accuracy(run: &AccuracyRun, details: bool) {
         run.samples_missed,
         run.snapshots_lost
     );
+    for forked in &run.accuracy.forked {
+        say!("  {}", forked.summary());
+    }
 }
 
 /// The shortest slice that holds enough work and one account of the monitor's cost.

@@ -13,9 +13,11 @@
 //! that a stream moves through slowly: hot is a rate, and theirs changes while one looks. Both are left out and their
 //! share is reported. What the record calls unknown is left out too, and told apart.
 //!
-//! Memory in motion is judged by [`Second`] instead: which bytes were accessed at least once in a second.
+//! Memory in motion is judged by [`Second`] instead: which bytes were accessed at least once in a second. Where the workload
+//! forks a child for a phase, [`Forked`] tells what its hot memory was called around that.
 
 pub mod against;
+mod forked;
 mod hot;
 mod live;
 mod overlay;
@@ -25,6 +27,7 @@ mod score;
 mod second;
 mod table;
 
+pub use forked::{Forked, ForkedSecond, Told, When};
 pub use live::{AccuracyRun, Subject, judge};
 pub use result::{Accuracy, Bounds, Convergence, Found, PhaseScore, RateScore, Windows, Wss};
 pub use score::Score;
@@ -32,6 +35,7 @@ pub use second::Second;
 pub use table::summary_table;
 
 use crate::Quartiles;
+use forked::Lives;
 use hot::{Class, Heat, Recorded};
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use isotherm_workloads::truth::{PhaseLine, RangeLine, Segment, Truth};
@@ -146,6 +150,7 @@ pub struct Judge<'a> {
     phases: Vec<PhaseSums>,
     rates: Rates,
     seconds: Seconds,
+    lives: Lives,
     wss_inside: Vec<u64>,
     wss_truth: Vec<u64>,
     wss_process: Vec<u64>,
@@ -185,6 +190,7 @@ impl<'a> Judge<'a> {
             phases: vec![PhaseSums::default(); truth.phases.len()],
             rates: Rates::default(),
             seconds: Seconds::default(),
+            lives: Lives::of(truth),
             wss_inside: Vec::new(),
             wss_truth: Vec::new(),
             wss_process: Vec::new(),
@@ -203,6 +209,8 @@ impl<'a> Judge<'a> {
             return;
         };
         let regions = self.by_process(snapshot);
+        let of_first = regions.get(&truth.workload.pid).map_or(&[][..], Vec::as_slice);
+        self.lives.add(truth, of_first, snapshot);
         let heat = Heat::new(&self.options, snapshot);
         let hot = |r: &&RegionSnapshot| heat.of_region(r) == Recorded::Hot;
         self.wss_process.push(regions.values().flatten().filter(hot).map(|r| r.range.size()).sum());
@@ -320,6 +328,7 @@ impl<'a> Judge<'a> {
             windows: Windows { phase_ns, ..self.windows },
             score: self.tally.score(),
             second: self.seconds.verdict(),
+            forked: self.lives.verdict(),
             found: Found::of(self.found.values().copied()),
             convergence: Convergence::of(&phases),
             phases,

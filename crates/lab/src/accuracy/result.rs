@@ -1,6 +1,6 @@
 //! The verdict: a serialisable value.
 
-use super::{Options, Score, Second};
+use super::{Forked, Options, Score, Second};
 use crate::Quartiles;
 use isotherm_workloads::truth::{Arrivals, Page, Stated};
 use serde::Serialize;
@@ -24,6 +24,9 @@ pub struct Accuracy {
     pub score: Score,
     /// Bytes accessed within a second; `None` when no second was judged.
     pub second: Option<Second>,
+    /// Children that were forked for a phase, and what the hot memory of the first process was called around that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forked: Vec<Forked>,
     /// Processes with hot memory.
     pub found: Found,
     /// How fast the record followed changes of phase.

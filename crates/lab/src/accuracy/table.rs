@@ -95,6 +95,9 @@ impl Accuracy {
                 ms(found.max_ms)
             ));
         }
+        for forked in &self.forked {
+            text.push_str(&format!("\n{}", forked.details()));
+        }
         let mut table = Table::new(&["rate", "achieved", "countable", "recorded", "error", "relative"]);
         for r in &self.rates {
             let stated = match r.stated {
@@ -114,6 +117,11 @@ impl Accuracy {
         text.push_str(&table.render());
         text
     }
+}
+
+/// A share that is there.
+pub(super) fn percent_of(share: f64) -> String {
+    percent(Some(share), 1)
 }
 
 fn number(value: Option<f64>) -> String {

@@ -53,7 +53,7 @@ fn truth(pattern: &str, phases: Vec<PhaseLine>) -> Truth {
             hot_hz: 10.0,
             params: serde_json::Value::Null,
         },
-        processes: vec![ProcessLine { name: "main".into(), pid: PID as u32 }],
+        processes: vec![ProcessLine { name: "main".into(), pid: PID as u32, phase: None }],
         areas: Vec::<AreaLine>::new(),
         phases,
         work: Vec::new(),
@@ -447,7 +447,7 @@ fn processes_are_judged_together_each_by_its_own_target() {
         .chain(of(PID + 2, vec![range(0, 100, 200.0)]));
     let mut truth = truth("t", vec![phase(0, 0, 1000, ranges.collect())]);
     for pid in [PID + 1, PID + 2] {
-        truth.processes.push(ProcessLine { name: "child".into(), pid: pid as u32 });
+        truth.processes.push(ProcessLine { name: "child".into(), pid: pid as u32, phase: None });
     }
     let record = |start, first| {
         let mut s = snapshot(start, start + 100, vec![region(0, 100, first), region(100, 200, 0)]);

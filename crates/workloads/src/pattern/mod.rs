@@ -77,7 +77,7 @@ macro_rules! builtin {
 
 builtin!(
     "stairs", "zigzag", "hotspot", "rates", "heap", "threads", "membound", "front", "sweep", "zipf", "shm",
-    "prefork", "swarm", "fft", "build",
+    "prefork", "bgsave", "swarm", "fft", "build",
 );
 
 /// How an access goes through its range.
@@ -133,7 +133,7 @@ pub enum Touch {
 /// A pattern file after substitution of its parameters.
 ///
 /// A pattern has *areas* (separate mappings) and *phases* (spans of time in which a fixed set of accesses goes on). It may
-/// have *processes*: children that are forked once the areas of the first process are populated.
+/// have *processes*: children that are forked once the areas of the first process are populated, or for one phase each.
 /// All numbers a user may want to change stand under `[params]`; a string that consists of `$name` is replaced by the
 /// parameter of that name before anything else is read. All keys are those of [`Pattern`], [`ProcessSpec`], [`AreaSpec`],
 /// [`PhaseSpec`], [`ResizeSpec`] and [`AccessSpec`].
@@ -210,6 +210,10 @@ pub struct ProcessSpec {
     /// How many.
     #[serde(default = "one")]
     pub count: u32,
+    /// It is forked whenever a phase of this name begins, and ends with that phase; may hold `{i}`. It maps nothing of its
+    /// own. Default: it lives as long as the workload.
+    #[serde(default)]
+    pub phase: String,
 }
 
 /// One or several like mappings.
@@ -312,6 +316,10 @@ pub struct AccessSpec {
     /// With kind `zipf`: bytes that are equally popular, rounded up to whole pages; default: a page.
     #[serde(default)]
     pub grain: Size,
+    /// Tell the course of a stream also when it makes five passes a second or more, for which its mean rate does: then the truth
+    /// knows when a machine that is busy held it up.
+    #[serde(default)]
+    pub course: bool,
     /// The stream ends after so many passes.
     pub passes: Option<u32>,
     /// When random accesses come.

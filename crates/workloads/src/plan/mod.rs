@@ -93,6 +93,8 @@ pub struct Stream {
     pub units: Option<u32>,
     /// Passes after which it ends; `None`: it ends with the phase.
     pub passes: Option<u32>,
+    /// Whether its course is told, however fast it is.
+    pub course: bool,
 }
 
 impl Stream {
@@ -120,6 +122,8 @@ pub struct PhasePlan {
     pub resize: Vec<(usize, u64)>,
     /// Areas whose memory is given back before it.
     pub discard: Vec<usize>,
+    /// Processes that are forked for it and end with it.
+    pub forks: Vec<usize>,
     /// What goes on in it.
     pub streams: Vec<Stream>,
 }
@@ -145,6 +149,8 @@ pub struct Plan {
     pub params: toml::Table,
     /// Names of the processes; the first is the one that forks the others.
     pub processes: Vec<String>,
+    /// Those that live from before the first phase to the end.
+    pub lasting: Vec<usize>,
     /// Mappings.
     pub areas: Vec<AreaPlan>,
     /// The threads that do the accesses.

@@ -31,6 +31,8 @@ struct Planner<'a> {
     base_page: u64,
     processes: BTreeMap<String, usize>,
     process_names: Vec<String>,
+    /// The phase for which each is forked; empty: it lives as long as the workload.
+    process_phases: Vec<String>,
     names: BTreeMap<String, usize>,
     areas: Vec<AreaPlan>,
     thread_names: BTreeMap<(usize, String), usize>,
@@ -55,6 +57,7 @@ impl Plan {
             base_page: pages.base,
             processes: BTreeMap::new(),
             process_names: vec![FIRST.to_owned()],
+            process_phases: vec![String::new()],
             names: BTreeMap::new(),
             areas: Vec::new(),
             thread_names: BTreeMap::new(),
@@ -79,6 +82,7 @@ impl Plan {
         if phases.is_empty() {
             return Err(planner.error("phases", "there is none; add a [[phase]] (and cycles >= 1)"));
         }
+        planner.check_forks(&phases)?;
         Ok(Self {
             pattern: pattern.name.clone(),
             page,
@@ -88,6 +92,7 @@ impl Plan {
             time_scale,
             hot_hz: pattern.hot_hz,
             params: pattern.params.clone(),
+            lasting: planner.lasting(),
             processes: planner.process_names,
             areas: planner.areas,
             threads: planner.threads,
@@ -100,11 +105,14 @@ impl Plan {
         self.areas.iter().fold(0, |sum, a| sum.saturating_add(a.max_size))
     }
 
-    /// Bytes that children copy of inherited areas by writing to them, at most.
+    /// Bytes of inherited areas that are copied because a child, or its parent while a child shares them, writes to them, at
+    /// most.
     pub(crate) fn copied_bytes(&self) -> u64 {
-        let copied = |stream: &Stream, duration: Option<u64>| {
-            let inherited =
-                self.areas.get(stream.area).is_some_and(|a| a.process != stream.process && !a.shared);
+        let copied = |stream: &Stream, duration: Option<u64>, forks: bool| {
+            let inherited = self
+                .areas
+                .get(stream.area)
+                .is_some_and(|a| (forks || a.process != stream.process) && !a.shared);
             let seconds = duration.map_or(f64::INFINITY, |ns| ns as f64 / 1e9);
             let passes = match stream.rate {
                 Rate::Hz(hz) => (hz * seconds).min(1.0),
@@ -112,8 +120,12 @@ impl Plan {
             };
             if inherited && stream.write { (passes * stream.size as f64) as u64 } else { 0 }
         };
-        let of_phase = |p: &PhasePlan| p.streams.iter().map(|s| copied(s, p.duration)).sum::<u64>();
-        self.phases.iter().map(of_phase).fold(0, u64::saturating_add)
+        let of_phase =
+            |p: &PhasePlan| p.streams.iter().map(|s| copied(s, p.duration, !p.forks.is_empty())).sum::<u64>();
+        // A child that ends with its phase gives its share back.
+        let (brief, lasting): (Vec<_>, Vec<_>) = self.phases.iter().partition(|p| !p.forks.is_empty());
+        let lasting = lasting.into_iter().map(of_phase).fold(0, u64::saturating_add);
+        lasting.saturating_add(brief.into_iter().map(of_phase).max().unwrap_or(0))
     }
 }
 
@@ -147,6 +159,36 @@ impl Planner<'_> {
                     return Err(self.error(&place, format!("there are two processes called {name}")));
                 }
                 self.process_names.push(name);
+                self.process_phases.push(spec.phase.replace("{i}", &i.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    fn lasting(&self) -> Vec<usize> {
+        let phases = self.process_phases.iter().enumerate();
+        phases.filter(|(_, phase)| phase.is_empty()).map(|(process, _)| process).collect()
+    }
+
+    /// Processes that are forked for the phase `name`.
+    fn forks(&self, name: &str) -> Vec<usize> {
+        let phases = self.process_phases.iter().enumerate();
+        phases.filter(|(_, phase)| !phase.is_empty() && *phase == name).map(|(process, _)| process).collect()
+    }
+
+    /// Each process that is forked for a phase needs such a phase, and something to do in it.
+    fn check_forks(&self, phases: &[PhasePlan]) -> Result<(), PatternError> {
+        for (process, phase) in self.process_phases.iter().enumerate().filter(|(_, phase)| !phase.is_empty())
+        {
+            let name = self.process_names.get(process).map_or("", String::as_str);
+            let place = format!("process {name}");
+            let mut its = phases.iter().filter(|p| p.forks.contains(&process)).peekable();
+            if its.peek().is_none() {
+                return Err(self.error(&place, format!("there is no phase `{phase}`")));
+            }
+            if its.any(|p| !p.streams.iter().any(|s| s.process == process)) {
+                let message = format!("it is forked for the phase `{phase}` and has no access there");
+                return Err(self.error(&place, message));
             }
         }
         Ok(())
@@ -181,6 +223,10 @@ impl Planner<'_> {
                     return Err(self.error(&place, format!("there are two areas called {name}")));
                 }
                 let process = self.find_process(&place, &spec.process.replace("{i}", &i.to_string()))?;
+                if self.process_phases.get(process).is_some_and(|phase| !phase.is_empty()) {
+                    let message = "its process is forked for a phase, and such a one maps nothing of its own";
+                    return Err(self.error(&place, message));
+                }
                 let (shared, populate) = (spec.shared, spec.populate);
                 self.areas.push(AreaPlan { name, size, max_size: size, process, shared, populate });
                 self.sizes.push(size);
@@ -253,7 +299,16 @@ impl Planner<'_> {
                     let message = "it has no end; give it a duration above 0, or an access `work` and `units`, or `passes`";
                     return Err(self.error(&place, message));
                 }
-                phases.push(PhasePlan { name, duration, resize, discard, streams });
+                let forks = self.forks(&name);
+                let absent = streams.iter().map(|s| s.process).find(|process| {
+                    let brief = self.process_phases.get(*process).is_some_and(|phase| !phase.is_empty());
+                    brief && !forks.contains(process)
+                });
+                if let Some(process) = absent {
+                    let name = self.process_names.get(process).map_or("", String::as_str);
+                    return Err(self.error(&place, format!("the process {name} is not there in this phase")));
+                }
+                phases.push(PhasePlan { name, duration, resize, discard, forks, streams });
             }
         }
         Ok(())
@@ -351,6 +406,7 @@ impl Planner<'_> {
             work_touches,
             units: spec.units,
             passes: spec.passes,
+            course: spec.course,
         }))
     }
 

@@ -84,3 +84,26 @@ fn what_cannot_be_carried_out_is_refused_by_name() {
     let over = Overrides { time_scale: Some(f64::NAN), ..Overrides::default() };
     assert!(plan(&format!("{head}duration = 1"), &over).is_err());
 }
+
+#[test]
+fn a_child_of_a_phase_is_planned_for_each_phase_of_that_name() {
+    let pattern = Pattern::load("bgsave", &[("saves".to_owned(), "3".to_owned())]).unwrap();
+    let plan = Plan::new(&pattern, &Overrides::default(), PAGES).unwrap();
+    assert_eq!(
+        (&plan.processes[..], &plan.lasting[..]),
+        (&["main".to_owned(), "child".to_owned()][..], &[0][..])
+    );
+    let forks: Vec<_> = plan.phases.iter().map(|p| (p.name.as_str(), p.forks.len())).collect();
+    assert_eq!(forks, [("before", 0), ("saving", 1), ("after", 0)].repeat(3));
+    // The parent may have to copy what it writes to, once for each child, and each time only while that lives.
+    assert_eq!(plan.copied_bytes(), 16 << 20);
+    let named = "[[process]]\nname = \"p{i}\"\ncount = 2\nphase = \"save{i}\"\n[[area]]\nname = \"a\"\nsize = 1\n\
+                 [[phase]]\nname = \"save{i}\"\nrepeat = 2\nduration = 1\n\
+                 access = [{ process = \"p{i}\", area = \"a\", rate = 1 }]\n";
+    let plan = plan_of(named);
+    assert_eq!(plan.phases.iter().map(|p| &p.forks[..]).collect::<Vec<_>>(), [[1], [2]]);
+}
+
+fn plan_of(text: &str) -> Plan {
+    plan(&format!("name = \"own\"\n{text}"), &Overrides::default()).unwrap()
+}

@@ -22,6 +22,10 @@ pub struct Course {
     pub touches_a_page: u64,
     /// Accesses a second to each page: the mean over the range and the phase.
     pub mean_hz: f64,
+    /// Whether its mean rate would do, since it goes through its range many times a second: it is told because its pattern asks
+    /// for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub logged: bool,
     /// For passes: nanoseconds from the start of the phase, and touches done until then. Both rise; between two of them
     /// touches came evenly. At most some 5 ms apart while something was touched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -60,7 +64,7 @@ impl Course {
 
     /// Whether it moves through its range, so that no rate of a page describes a short time.
     pub(super) fn moves(&self) -> bool {
-        !self.order.is_random()
+        !self.order.is_random() && !self.logged
     }
 
     /// What it did in `window`, nanoseconds from the start of the phase: the whole range in address order, in pieces.

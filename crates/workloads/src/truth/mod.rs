@@ -1,8 +1,9 @@
 //! The truth a workload tells about itself: JSON lines, one [`Line`] each.
 //!
 //! In order: `workload` (what was asked for), a `process` for each process, an `area` for each mapping once it is populated,
-//! `ready`; then for each phase a `phase_begin` when it starts, `work` for each timed piece of work and `phase` when it is over; `end` last.
-//! Setup, the wait for a monitor and changes of an area's size lie outside phases: nothing is claimed for them.
+//! `ready`; then for each phase a `process` for each that is forked for it, a `phase_begin` when it starts, `work` for each timed
+//! piece of work and `phase` when it is over; `end` last. Setup, the wait for a monitor, changes of an area's size, forks and the
+//! ends of processes lie outside phases: nothing is claimed for them.
 //!
 //! A `phase` covers every byte of every area mapped in it, process by process: its ranges are sorted and disjoint, and a
 //! byte in none of them was not mapped. So for any byte of an area and any time in a phase the truth says how often it was
@@ -99,6 +100,10 @@ pub struct ProcessLine {
     pub name: String,
     /// Its process id.
     pub pid: u32,
+    /// The phase for which it was forked, by its index: it came just before it began and was gone before the next one did.
+    /// `None`: it lived as long as the workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<u32>,
 }
 
 /// A mapping, populated.
@@ -331,7 +336,7 @@ impl Truth {
         // A truth of version 1 names its process once.
         let pid = workload.pid;
         if processes.is_empty() {
-            processes.push(ProcessLine { name: "main".to_owned(), pid });
+            processes.push(ProcessLine { name: "main".to_owned(), pid, phase: None });
         }
         let pids = (areas.iter_mut().map(|a| &mut a.pid))
             .chain(phases.iter_mut().flat_map(|p| &mut p.ranges).map(|r| &mut r.pid));

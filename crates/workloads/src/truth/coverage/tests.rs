@@ -46,7 +46,7 @@ fn truth(phases: Vec<PhaseLine>) -> Truth {
 
 /// A course over `size` bytes of one-byte pages.
 fn course(order: Order, size: u64, mean_hz: f64, points: Vec<(u64, u64)>) -> Course {
-    Course { start: 1000, size, page: 1, unit: 1, order, touches_a_page: 1, mean_hz, points }
+    Course { start: 1000, size, page: 1, unit: 1, order, touches_a_page: 1, mean_hz, logged: false, points }
 }
 
 const S: u64 = 1_000_000_000;
