@@ -102,7 +102,13 @@ impl Watch {
         }
         let rest = spend.saturating_sub(chosen * 5 / 4);
         // Neither does it keep what was hot and is known no more from being seen again.
-        let for_forgotten = if crowded { 0 } else { rest * tuning.forgotten_share / 100 };
+        // By how much of it there may be: what was never heard of is rather idle.
+        let (unheard, lit) = self
+            .targets
+            .iter()
+            .fold((0, 0), |(unheard, lit), t| (unheard + t.census.unheard, lit + 4 * t.census.lit));
+        let percent = (100 * lit / (lit + unheard).max(1)).min(tuning.forgotten_share);
+        let for_forgotten = if crowded { 0 } else { rest * percent / 100 };
         let rest = rest - for_forgotten;
         let rest = rest + self.watch_the_forgotten(step, for_forgotten);
         // What changes comes first, but never keeps others from being seen at all. In a crowd it has its turn now and then: each of
@@ -153,9 +159,9 @@ impl Watch {
             let whole = t.blocks.len().min(t.census.unseen) + t.census.unseen / 2;
             t.runs()
                 && t.census.unseen > seen(t)
-                // Either most of what was seen is idle, or it has built its memory before anybody's eyes and nothing of it was seen yet.
+                // Either much of what was seen is idle, or it has built its memory before anybody's eyes and nothing of it was seen yet.
                 && match 16 * seen(t) > t.census.unseen {
-                    true => 8 * t.census.touched < seen(t),
+                    true => 2 * t.census.touched < seen(t),
                     false => t.grew != 0 && now <= t.grew + 2 * tuning.appeared,
                 }
                 && has_settled(t, step)

@@ -93,6 +93,8 @@ pub(super) struct Census {
     pub unseen: usize,
     /// Those of them that are writable.
     pub unseen_writable: usize,
+    /// Those of them of which nothing was ever known, or nothing is since they were lost.
+    pub unheard: usize,
     /// Show something at the next look.
     pub watching: usize,
     /// Only a sweep shows: mapped by others too.
@@ -419,6 +421,7 @@ impl Watched {
                     State::Unseen => {
                         census.unseen += 1;
                         census.unseen_writable += usize::from(cell.writable);
+                        census.unheard += usize::from(cell.evidence.exposure <= 0.0);
                     }
                     State::Watching { .. } => census.watching += 1,
                     State::Lit => {
