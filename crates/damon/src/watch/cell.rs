@@ -149,6 +149,8 @@ pub(super) struct Window {
     /// Its pages are those that others of their cell left.
     pub is_rest: bool,
     pub verdict: Verdict,
+    /// The cell's rate, as it was believed before.
+    pub believed: f32,
     /// It showed after a clear that flushed nothing, later than it was to end.
     pub late: bool,
 }
@@ -232,7 +234,7 @@ impl Cell {
                 }
                 let left = self.window & !shown;
                 let is_rest = self.is_rest;
-                let was_idle = self.evidence.hits <= 0.0;
+                let (was_idle, believed) = (self.evidence.hits <= 0.0, self.rate());
                 let counts = self.first || self.unbroken || self.evidence.hits <= 0.0;
                 // Where pages appear, those that might have are among those watched.
                 let watched = if appeared == 0 { self.window } else { self.window | absent };
@@ -290,7 +292,7 @@ impl Cell {
                     self.state = if is_vague { State::Unseen } else { State::Lit };
                     self.window = 0;
                 }
-                Told::Closed(Window { share, length, counts, is_rest, late, verdict })
+                Told::Closed(Window { share, length, counts, is_rest, late, verdict, believed })
             }
             State::Unseen if appeared != 0 && self.appeared.is_some_and(|a| a.at + longest * 2 >= now) => {
                 let before = self.appeared.unwrap_or_default();

@@ -127,6 +127,8 @@ pub struct Watch {
     sweep_credit: usize,
     /// No other sweep is made on credit until then.
     lent_until: u64,
+    /// A target ended since the last plan: what it shared with others may be theirs alone now.
+    one_ended: bool,
     scratch: Vec<u64>,
 }
 
@@ -261,6 +263,10 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             return;
         }
         self.count_in(step.attrs.sample);
+        if core::mem::take(&mut self.one_ended) && self.targets.len() < self.tuning.many {
+            // A child that was forked to save what there is, and is gone: all is to be seen again at once.
+            self.targets.iter_mut().for_each(|target| target.retry_shared(&self.tuning));
+        }
         // Mostly nothing has changed, or some were added.
         let differs = self.targets.iter().zip(step.targets.iter()).any(|(a, b)| a.id != b.id);
         if !differs && self.targets.len() <= step.targets.len() {
@@ -331,6 +337,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
         if let Some(gone) = self.index.get(&target).and_then(|i| self.targets.get_mut(*i)) {
             *gone = Watched::new(target);
             gone.is_forgotten = true;
+            self.one_ended = true;
         }
     }
 

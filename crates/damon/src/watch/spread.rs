@@ -28,7 +28,10 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
             continue;
         }
         let hits = mine.iter().filter(|(_, w)| w.share > 0.0).count();
-        let silent = mine.iter().filter(|(_, w)| w.verdict == Verdict::Silent).count();
+        // A cell that was thought to be much hotter is silent sooner: that says nothing of the others.
+        let rate = stretch.evidence.rate();
+        let tells = |w: &cell::Window| w.verdict == Verdict::Silent && w.believed <= rate * tuning.like;
+        let silent = mine.iter().filter(|(_, w)| tells(w)).count();
         stretch.suspect = silent > 0;
         if silent >= 2 && silent > hits {
             // It fell silent as a whole, as far as is known.

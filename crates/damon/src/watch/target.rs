@@ -389,6 +389,16 @@ impl Watched {
         self.census.watching += cells;
     }
 
+    /// What could not be cleared because others map it is tried again at the next census, which is due.
+    pub fn retry_shared(&mut self, tuning: &Tuning) {
+        for cell in self.blocks.iter_mut().flat_map(Block::used) {
+            if cell.state == State::Blind(Blind::Shared) {
+                cell.blind_since = cell.blind_since.saturating_sub(tuning.retry);
+            }
+        }
+        self.counted = 0;
+    }
+
     /// Counts anew where its cells stand, and gives those another try that could not be observed for a while.
     pub fn take_census(&mut self, now: u64, tuning: &Tuning) {
         let least = if self.dirty {

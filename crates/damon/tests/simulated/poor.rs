@@ -32,19 +32,29 @@ fn told_at(kind: Kind, share: f64, seed: u64) -> Vec<(f64, f64)> {
     pattern.areas.iter().map(|(area, _)| of(*area)).collect()
 }
 
+/// Half of what was hot was unknown at 0.4 %: what was accessed now and then took all that there was.
 #[test]
-fn poor() {
+fn what_is_hot_stays_known_where_there_is_little_to_spend() {
     for kind in [Kind::Sweep, Kind::InOrder, Kind::Random] {
-        for share in [0.01, 0.004, 0.0025, 0.0015] {
-            let runs: Vec<_> =
-                [11, 23, 35, 47, 59, 61].iter().map(|seed| told_at(kind, share, *seed)).collect();
+        for (share, most_unknown, factor) in [(0.01, 0.05, 1.8), (0.004, 0.15, 2.0)] {
+            let seeds = [11, 23, 35, 47, 59, 61];
+            let runs: Vec<_> = seeds.iter().map(|seed| told_at(kind, share, *seed)).collect();
             let mean = |i: usize, of: fn(&(f64, f64)) -> f64| {
                 runs.iter().map(|run| of(&run[i])).sum::<f64>() / runs.len() as f64
             };
-            let row: Vec<String> = (0..6)
-                .map(|i| format!("{:6.1} Hz ({:2.0} %)", mean(i, |o| o.0), mean(i, |o| o.1) * 100.0))
-                .collect();
-            println!("{kind:?} at {:.2} %: {}", share * 100.0, row.join("  "));
+            for (i, hz) in [200.0, 50.0, 10.0].into_iter().enumerate() {
+                let (rate, unknown) = (mean(i, |area| area.0), mean(i, |area| area.1));
+                // Two accesses within one interval are one.
+                let countable = if kind == Kind::Random { 200.0 * (1.0 - f64::exp(-hz / 200.0)) } else { hz };
+                println!(
+                    "{kind:?} at {share}: {rate:.1} of {countable:.1} Hz, {:.0} % unknown",
+                    unknown * 100.0
+                );
+                assert!(unknown < most_unknown, "{hz} Hz, {kind:?} at {share}: {unknown} of it unknown");
+                let off = rate / countable;
+                assert!(off < factor && off > 1.0 / factor, "{rate} of {hz} Hz, {kind:?} at {share}");
+            }
+            assert!(mean(5, |area| area.0) < 0.05, "what is idle is told as that");
         }
     }
 }

@@ -41,6 +41,26 @@ fn pages_shared_with_a_child_are_counted_as_unseen_and_seen_again_after_its_end(
 }
 
 #[test]
+fn what_a_child_shared_is_tried_again_as_soon_as_it_ends() {
+    let pattern = process(16, &[(0, 16 * 1024, 0.5)]);
+    let heap = pattern.ranges[1];
+    let mut ops = Simulated::new(pattern);
+    ops.shared.push(heap);
+    let mut sampler = Watch::new();
+    sampler.set_sweeps(false);
+    let mut monitor = Monitor::new(Attrs::default(), ops, sampler, 7).unwrap();
+    monitor.add_target(TargetId(1)).unwrap();
+    monitor.add_target(TargetId(2)).unwrap();
+    let (mut keep, mut now) = (Keep::default(), 0);
+    // Tried in vain just before.
+    go(&mut monitor, &mut keep, &mut now, 23);
+    monitor.ops().shared.clear();
+    monitor.remove_target(TargetId(2));
+    go(&mut monitor, &mut keep, &mut now, 6);
+    assert!(seen(&keep.0, heap) > 0.99, "{} is seen after 0.6 s", seen(&keep.0, heap));
+}
+
+#[test]
 fn what_was_found_accessed_by_a_sweep_and_turns_out_to_be_shared_is_swept_again() {
     // A parent that goes over all of its memory 20 times a second; of most of it a child has a mapping too.
     let pattern = process(100, &[(0, 100 * 1024, 0.1)]);
