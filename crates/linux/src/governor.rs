@@ -24,9 +24,9 @@ const PROMISED: f64 = 0.1;
 const LEAST_LOOKS: (usize, usize) = (32, 4);
 /// Share of the earnings that pays back what one step overspent, beyond the bucket's size (a system call may have to
 /// wait, spinning, for a lock that the target holds): monitoring goes on with the rest.
-const PAID_BACK: f64 = 0.15;
-/// ... and of what starting cost: that is when most is to be found out. At a ceiling of 1 %, 15 ms are made good in 20 s.
-const START_PAID_BACK: f64 = 0.08;
+const PAID_BACK: f64 = 0.25;
+/// ... and of what starting cost: that is when most is to be found out. At a ceiling of 1 %, 15 ms are made good in 13 s.
+const START_PAID_BACK: f64 = 0.12;
 /// Seconds of earnings that the deficit is at most: from then on all that comes in pays back, or ticks that are each dearer than the
 /// bucket would never be paid for.
 const MOST_DEFICIT: f64 = 10.0;
