@@ -6,7 +6,7 @@ use super::places::{Places, Split};
 use super::segment::{Piece, UNKNOWN, Word, rung_of, segment};
 use super::target::{CELL_SIZE, Watched};
 use super::tuning::Tuning;
-use crate::{AddrRange, BLOCK_SIZE, PAGE_SIZE, Region};
+use crate::{AddrRange, BLOCK_SIZE, PAGE_SIZE};
 use alloc::vec::Vec;
 
 /// Neighbouring cells of one rate.
@@ -476,91 +476,6 @@ fn carry(old: &[Stretch], new: &mut [Stretch]) {
     }
 }
 
-/// The regions of a target: its stretches, none larger than `max_size`, as few as `most` need to be.
-pub(super) fn regions(
-    stretches: &[Stretch],
-    max_size: u64,
-    most: usize,
-    max_nr_accesses: u32,
-    tuning: &Tuning,
-) -> Vec<Region> {
-    let mut regions: Vec<Region> = stretches.iter().map(|s| region_of(s, max_nr_accesses, tuning)).collect();
-    merge_to(&mut regions, most.max(1));
-    let large = |r: &Region| r.range.size() > max_size;
-    if !regions.iter().any(large) {
-        return regions;
-    }
-    let mut cut = Vec::with_capacity(regions.len() + 16);
-    for region in regions {
-        let size = region.range.size();
-        let pieces = size.div_ceil(max_size.max(PAGE_SIZE)).min(size / PAGE_SIZE).max(1);
-        let pages = size / PAGE_SIZE;
-        let mut start = region.range.start;
-        for piece in 1..=pieces {
-            // As many as there are to be, so none is rounded up at the cost of the last.
-            let whole = u128::from(pages) * u128::from(piece) / u128::from(pieces);
-            let end = if piece == pieces {
-                region.range.end
-            } else {
-                region.range.start + whole as u64 * PAGE_SIZE
-            };
-            let share = |bytes: u64| (u128::from(bytes) * u128::from(end - start) / u128::from(size)) as u64;
-            cut.push(Region {
-                range: AddrRange::new(start, end),
-                resident: region.resident.map(share),
-                ..region
-            });
-            start = end;
-        }
-    }
-    cut
-}
-
-/// Merges neighbours until there are no more than `most`, where that displaces least heat. What is known and what is not
-/// stay apart, even if more remain.
-fn merge_to(regions: &mut Vec<Region>, most: usize) {
-    let apart = |l: &Region, r: &Region| l.range.end != r.range.start || (l.seen_bp == 0) != (r.seen_bp == 0);
-    let displaced = |l: &Region, r: &Region| {
-        u128::from(l.accesses_bp().abs_diff(r.accesses_bp())) * u128::from(l.range.size().min(r.range.size()))
-    };
-    while let Some(surplus) = regions.len().checked_sub(most).filter(|n| *n > 0) {
-        let pairs = regions.windows(2).filter_map(|pair| match pair {
-            [l, r] if !apart(l, r) => Some(displaced(l, r)),
-            _ => None,
-        });
-        let mut costs: Vec<u128> = pairs.collect();
-        let Some(last) = costs.len().checked_sub(1) else { return };
-        let (_, limit, _) = costs.select_nth_unstable((surplus - 1).min(last));
-        let limit = *limit;
-        crate::adapt::merge_regions(regions, u32::MAX, u64::MAX, |l, r| {
-            apart(l, r) || displaced(l, r) > limit
-        });
-    }
-}
-
-fn region_of(stretch: &Stretch, max_nr_accesses: u32, tuning: &Tuning) -> Region {
-    let max = max_nr_accesses as f32;
-    // What one cell beside 100 MiB of nothing may have shown is not the rate of all of it.
-    let (hits, exposure) = (stretch.evidence.hits, stretch.evidence.exposure);
-    let diluted = hits / (exposure + (exposure + tuning.absent) * stretch.nothing).max(1.0);
-    let rate = if stretch.nothing > 0.0 { stretch.rate().min(diluted) } else { stretch.rate() };
-    let tried = (stretch.seen + stretch.blind).max(1);
-    let seen_bp = (u64::from(stretch.seen) * 10_000 / u64::from(tried)).max(1) as u16;
-    Region {
-        nr_accesses: (rate * max + 0.5) as u32,
-        // Saturates: who reads it goes by the whole count then.
-        nr_accesses_bp: (f64::from(rate) * f64::from(max) * 10_000.0) as u32,
-        seen_bp: if stretch.known { seen_bp } else { 0 },
-        exposure: if stretch.known {
-            (stretch.evidence.exposure * stretch.seen as f32).clamp(1.0, 4e9) as u32
-        } else {
-            0
-        },
-        resident: Some(stretch.resident.min(stretch.range.size())),
-        ..Region::new(stretch.range)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::target::Block;
@@ -596,28 +511,5 @@ mod tests {
         let stretches = one_cell_of_many(own);
         let known: u64 = stretches.iter().filter(|s| s.known).map(|s| s.range.size()).sum();
         assert_eq!(known, CELL_SIZE, "{stretches:?}");
-    }
-
-    #[test]
-    fn what_is_cut_adds_up_to_the_least_number_of_regions() {
-        let known = Evidence::of(0.0, 100.0, false, 990);
-        for pages in [61u64, 100, 1399, 1400, 1500, 100_000] {
-            // In two parts, of which one is small.
-            let borders = [0, pages / 9, pages];
-            let stretch = |pair: &[u64]| Stretch {
-                range: AddrRange::new(pair[0] * PAGE_SIZE, pair[1] * PAGE_SIZE),
-                evidence: known,
-                seen: 1,
-                known: true,
-                ..Stretch::default()
-            };
-            let stretches: Vec<Stretch> = borders.windows(2).map(stretch).collect();
-            let cut = regions(&stretches, pages * PAGE_SIZE / 60, 1000, 20, &super::super::tuning::AT_5_MS);
-            assert!((60..=62).contains(&cut.len()), "{} regions of {pages} pages", cut.len());
-            assert_eq!(cut.iter().map(|r| r.range.size()).sum::<u64>(), pages * PAGE_SIZE);
-            assert!(cut.windows(2).all(|pair| pair[0].range.end == pair[1].range.start));
-            let sizes = cut.iter().map(|r| r.range.size());
-            assert!(sizes.clone().max() <= sizes.min().map(|size| 2 * size), "about alike");
-        }
     }
 }

@@ -50,10 +50,12 @@ mod evidence;
 mod places;
 mod plan;
 mod queue;
+mod regions;
 mod rescale;
 mod segment;
 mod shown;
 mod spread;
+mod sweep;
 mod target;
 mod theft;
 mod told;
@@ -68,7 +70,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use cell::State;
 use core::time::Duration;
-use draw::{Stretch, draw, regions};
+use draw::{Stretch, draw};
+use regions::regions;
 use rescale::Rescale;
 use spread::spread_results;
 use target::{Block, Watched};
@@ -254,6 +257,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
             watched.is_hot = watched.stretches.iter().any(|s| s.is_hot(&self.tuning));
             let size: u64 = watched.stretches.iter().map(|s| s.range.size()).sum();
             let max_size = (size / step.attrs.min_nr_regions as u64).max(step.min_region);
+            let most = (most, most.max(spare + step.attrs.min_nr_regions));
             target.redraw(regions(&watched.stretches, max_size, most, max_nr_accesses, &tuning));
         }
     }

@@ -166,7 +166,10 @@ impl Watch {
         target.looked_once = true;
         let whole = blocks.len() <= most;
         blocks.truncate(most);
-        if is_few && let Some(control) = target.control() {
+        if is_few
+            && blocks.len() < most
+            && let Some(control) = target.control()
+        {
             let place = blocks.partition_point(|i| *i < control);
             blocks.insert(place, control);
         }
