@@ -17,6 +17,7 @@
 mod shared;
 
 use crate::names::{printable, short_name};
+use crate::rate::BP;
 use isotherm_damon::{AddrRange, PAGE_SIZE, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mapping, Mappings, ObjectId};
 pub(crate) use shared::Multiset;
@@ -418,6 +419,24 @@ impl Piece {
     fn within(&self, address: u64) -> Option<(usize, u64)> {
         self.object.map(|(object, offset)| (object, offset.saturating_add(address - self.range.start)))
     }
+}
+
+/// What may be said of each byte of a region of which a share of `seen` could be observed, and a share of `resident` is
+/// present (`None`: not known): the share that may have been accessed and would be known to have been, and the share that is
+/// unknown. Pages that are not there are not accessed, so no working set holds more of a region than is resident; and what is
+/// not there could not be observed either, but is known for all that.
+pub(crate) fn accessible(seen: f64, resident: Option<f64>) -> (f64, f64) {
+    let there = resident.unwrap_or(1.0).min(1.0);
+    let unknown = (1.0 - seen).max(0.0).min(there);
+    (there - unknown, unknown)
+}
+
+/// The same of `region`, with the share that could be observed before them.
+pub(crate) fn accessible_of(region: &RegionSnapshot) -> (f64, f64, f64) {
+    let seen = (f64::from(region.seen_bp) / BP).min(1.0);
+    let size = region.range.size().max(1) as f64;
+    let (present, unknown) = accessible(seen, region.resident.map(|bytes| bytes as f64 / size));
+    (seen, present, unknown)
 }
 
 /// What counts of a region that lies outside of all mappings, if it is memory for all that, and no gap.
