@@ -121,7 +121,8 @@ pub struct SummaryArgs {
     /// Most lines [default: 20 on the terminal, all with --json and --csv; 0: all]
     #[arg(short = 'n', long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Most mappings below a process [default: 4 on the terminal, all with --json and --csv]
+    /// Most mappings below a process [default: 4 on the terminal, all with --json and --csv]; of a process that ended the 8
+    /// largest are kept, and the others together as `other mappings`
     #[arg(long, value_name = "N")]
     pub mappings: Option<usize>,
     /// Columns to use [default: those of the terminal]; from 150 on sizes are written in full, below 78 some
