@@ -31,15 +31,21 @@ const MAX_ENDED: usize = 256;
 /// So many objects are never looked through for those that nobody maps any more.
 const FEW_OBJECTS: usize = 1024;
 
-/// Set in the ids that [`Space::by_object`] gives to objects. No target's id has it: it is a pid, or counts from there.
-const OBJECT: u64 = 1 << 63;
+/// From here on are the ids that [`Space::by_object`] gives to objects, as many as there are below twice that: JSON's readers hold
+/// numbers in 53 bits. No target's id is there: it is a pid, or counts from there, or is an address in the kernel.
+const OBJECT: u64 = 1 << 52;
 
 /// What reports call memory of which no mapping is known.
 pub const UNKNOWN_MAPPING: &str = "unknown mapping";
 
 /// Whether an id is that of an object.
 pub(crate) const fn is_object(id: TargetId) -> bool {
-    id.0 & OBJECT != 0
+    id.0 / OBJECT == 1
+}
+
+/// The id of the object with this number.
+const fn object_id(number: usize) -> TargetId {
+    TargetId(OBJECT + number as u64 % OBJECT)
 }
 
 /// A file or shared memory that a target of the recording maps.
@@ -175,7 +181,7 @@ impl Space {
         if !is_object(id) {
             return None;
         }
-        self.objects.get(&usize::try_from(id.0 & !OBJECT).ok()?)
+        self.objects.get(&usize::try_from(id.0 - OBJECT).ok()?)
     }
 
     /// The object that [`Self::parts`] gave this index.
@@ -199,14 +205,14 @@ impl Space {
                 }
             }
         }
-        found.into_iter().map(|(at, (count, _))| (TargetId(at as u64 | OBJECT), count)).collect()
+        found.into_iter().map(|(at, (count, _))| (object_id(at), count)).collect()
     }
 
     /// Paths of objects, for messages: those that several targets map first, at most `limit`.
     pub fn object_names(&self, limit: usize) -> Vec<String> {
         let mappers = self.mappers(|_| true);
         let mut all: Vec<(usize, &Object)> = self.objects.iter().map(|(at, object)| (*at, object)).collect();
-        all.sort_by_key(|(at, _)| Reverse(mappers.get(&TargetId(*at as u64 | OBJECT)).copied()));
+        all.sort_by_key(|(at, _)| Reverse(mappers.get(&object_id(*at)).copied()));
         all.into_iter().take(limit).map(|(_, o)| format!("{} ({})", o.name, o.id)).collect()
     }
 
@@ -320,8 +326,7 @@ impl Space {
             }
         }
         shared::add_up(&mut shares, snapshot.max_nr_accesses, |object, regions| {
-            let id = TargetId(object as u64 | OBJECT);
-            targets.push(TargetSnapshot::new(id, regions));
+            targets.push(TargetSnapshot::new(object_id(object), regions));
         });
         self.shares = shares;
         *out = Snapshot { targets, ..*snapshot };
