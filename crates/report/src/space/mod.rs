@@ -7,7 +7,8 @@
 //! add up there).
 //!
 //! A recording need not have mappings (those of other programs do not). Then a region counts whole. Where a list of
-//! mappings is incomplete, only what it names as an object's is told apart. A complete one may be older than the memory: a
+//! mappings is incomplete, and it is not known what is resident of a region, only what the list names as an object's is told
+//! apart. A complete one may be older than the memory: a
 //! region that lies outside of all mappings, and was accessed or is resident, is memory of which the mapping is not known,
 //! and reports call it [`UNKNOWN_MAPPING`]. What is resident of it counts, a page at least where it was accessed; all of it where
 //! that is not known. (What several
@@ -268,7 +269,7 @@ impl Space {
 
     /// Whether regions of `target` have to be cut.
     pub fn cuts(&self, target: TargetId) -> bool {
-        self.targets.get(&target.0).is_some_and(|l| !l.pieces.is_empty() && !l.partial)
+        self.targets.get(&target.0).is_some_and(|l| !l.pieces.is_empty())
     }
 
     /// Replaces `out` by the regions of `target`, cut to what is mapped of them.
@@ -349,11 +350,13 @@ impl Cutter<'_> {
             part(*region, None);
             return;
         }
+        // What is resident outside of what is listed is counted there: that tells a gap from memory.
+        let partial = self.partial && region.resident.is_none();
         self.advance(region.range.start);
         let rest = self.pieces.get(self.at..).unwrap_or_default();
         // The common case: all of it lies in one piece.
         if let Some(piece) = rest.first()
-            && !self.partial
+            && !partial
             && piece.range.start <= region.range.start
             && region.range.end <= piece.range.end
             && !region.range.is_empty()
@@ -363,7 +366,7 @@ impl Cutter<'_> {
             return;
         }
         let inside = rest.iter().take_while(|p| p.range.start < region.range.end);
-        if !self.partial && inside.clone().next().is_none() {
+        if !partial && inside.clone().next().is_none() {
             if let Some(range) = memory_outside(region) {
                 part(RegionSnapshot { range, ..*region }, None);
             }
@@ -371,7 +374,6 @@ impl Cutter<'_> {
         }
         // Resident bytes are known of the whole region only: each part has its share.
         let mapped = match region.resident {
-            Some(_) if self.partial => region.range.size(),
             Some(_) => inside.clone().map(|p| p.range.intersection(region.range).size()).sum(),
             None => 0,
         };
@@ -386,7 +388,7 @@ impl Cutter<'_> {
         let mut at = region.range.start;
         for piece in inside {
             let range = piece.range.intersection(region.range);
-            if self.partial {
+            if partial {
                 if piece.object.is_none() {
                     continue;
                 }
@@ -397,7 +399,7 @@ impl Cutter<'_> {
             }
             part(cut(range), piece.within(range.start));
         }
-        if self.partial && at < region.range.end {
+        if partial && at < region.range.end {
             part(cut(AddrRange::new(at, region.range.end)), None);
         }
     }
@@ -536,6 +538,42 @@ mod tests {
         space.by_object(&list, |_| true, &mut out);
         assert_eq!(ranges(&out.targets[0]), [(10, 30), (200, 300), (300, 400)]);
         assert_eq!(space.mapped(TargetId(1), &there), Some((100, AddrRange::new(300, 400))));
+    }
+
+    /// A list that is read in parts names the beginning: what is there beyond is memory, and gaps are none.
+    #[test]
+    fn of_an_incomplete_list_what_is_resident_beyond_is_memory() {
+        let with = |bytes, region| RegionSnapshot { resident: Some(bytes), ..region };
+        let list = snapshot(
+            0,
+            1,
+            vec![with(20, region(10, 30, 1)), with(100, region(300, 900, 0)), region(900, 950, 0)],
+        );
+        let mut out = Snapshot::default();
+        for (partial, beyond) in [(true, vec![(300, 400), (900, 950)]), (false, vec![(300, 400)])] {
+            space(partial).by_target(&list, |_| true, &mut out);
+            assert_eq!(ranges(&out.targets[0]), [vec![(10, 30)], beyond].concat(), "{partial}");
+        }
+    }
+
+    /// JSON's readers (jq, JavaScript) hold numbers in 53 bits.
+    #[test]
+    fn ids_of_objects_are_numbers_that_json_can_hold() {
+        let mut out = Snapshot::default();
+        let mut space = space(false);
+        let addresses = u64::MAX << 20;
+        space.by_object(&snapshot(0, addresses, vec![region(0, 100, 3)]), |_| true, &mut out);
+        assert!(
+            !is_object(TargetId(addresses))
+                && !is_object(TargetId(u64::MAX))
+                && !is_object(TargetId(1 << 22))
+        );
+        space.by_object(&snapshot(0, 1, vec![region(0, 100, 3)]), |_| true, &mut out);
+        let ids: Vec<u64> = out.targets.iter().map(|t| t.id.0).collect();
+        let mut held: Vec<u64> = ids.iter().map(|id| (*id as f64) as u64).collect();
+        held.dedup();
+        assert!(held == ids && ids.iter().all(|id| *id < 1 << 53) && ids.len() == 3, "{ids:?}");
+        assert_eq!(ids.iter().filter(|id| is_object(TargetId(**id))).count(), 2);
     }
 
     #[test]
