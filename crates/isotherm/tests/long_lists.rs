@@ -71,7 +71,7 @@ fn a_recording_says_that_a_list_was_not_read_to_its_end() {
     wait_until("its mappings", || target.count() >= 60_000);
     let dir = tempdir().unwrap();
     let pid = target.0.to_string();
-    run(dir.path(), &["record", "-q", "--overhead", "0.1%", "-d", "1s", "--pid", &pid]).ok();
+    run(dir.path(), &["record", "-q", "-d", "3s", "--pid", &pid]).ok();
     let items = read(&dir.path().join("isotherm.rec")).unwrap();
     let lists =
         items.iter().filter_map(|item| if let Item::Mappings(list) = item { Some(list) } else { None });
