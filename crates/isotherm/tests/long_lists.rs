@@ -73,9 +73,9 @@ fn a_recording_says_that_a_list_was_not_read_to_its_end() {
     let pid = target.0.to_string();
     run(dir.path(), &["record", "-q", "-d", "3s", "--pid", &pid]).ok();
     let items = read(&dir.path().join("isotherm.rec")).unwrap();
-    let lists =
+    let mut lists =
         items.iter().filter_map(|item| if let Item::Mappings(list) = item { Some(list) } else { None });
-    let last = lists.last().unwrap();
+    let last = lists.next_back().unwrap();
     assert!(last.maps.len() < 60_000 && last.partial, "{} mappings", last.maps.len());
     let text = run(dir.path(), &["report", "summary"]).ok();
     assert!(text.contains("not known to the end of the list") && text.contains("unknown mapping"), "{text}");
