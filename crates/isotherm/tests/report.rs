@@ -239,6 +239,8 @@ fn what_two_processes_share_is_reported_once() {
     assert_eq!(groups.len(), 3, "{json}");
     assert_eq!(groups[2]["object"], "0:0:99");
     assert_eq!(groups[2]["regions"][0]["start"], 0, "offsets, not addresses");
+    let id = groups[2]["regions"][0]["target"].as_u64().unwrap();
+    assert!(id < 1 << 53 && groups[..2].iter().all(|g| g["regions"][0]["target"] != id), "{json}");
     assert_eq!(json["totals"]["bytes"], 102_u64 << 20);
     assert_eq!(run(dir, &["report", "access", "--json"]).json()["totals"]["bytes"], 102_u64 << 20);
     let text = run(dir, &["report", "access", "--by", "object"]).ok();

@@ -267,6 +267,52 @@ fn a_summary_of_a_moment_has_the_names_and_mappings_of_then() {
     }
 }
 
+/// A process of which the list of mappings was read in part only when the recording ended.
+#[test]
+fn reports_say_whose_mappings_are_not_known_to_the_end() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    let recording = |partial| {
+        let mut writer = create(&dir.join(DEFAULT), Format::Rec).unwrap();
+        let mut write = |item: Item| writer.write(&item).unwrap();
+        write(Item::Header(Header { overhead_limit: 0.01, ..Header::default() }));
+        write(Item::Target(TargetInfo { id: 1, pid: 7, comm: "server".to_owned(), ..TargetInfo::default() }));
+        let maps = vec![Mapping { start: MIB, end: 2 * MIB, name: "[heap]".into(), ..Mapping::default() }];
+        write(Item::Mappings(Mappings { target: 1, maps, partial, ..Mappings::default() }));
+        let region = |from: u64, to: u64| RegionSnapshot {
+            range: AddrRange::new(from * MIB, to * MIB),
+            nr_accesses: 20,
+            nr_accesses_bp: 200_000,
+            resident: Some((to - from) * MIB),
+            ..RegionSnapshot::default()
+        };
+        for i in 0..20 {
+            write(Item::Snapshot(Snapshot {
+                start_ns: i * 100_000_000,
+                end_ns: (i + 1) * 100_000_000,
+                sample_ns: 5_000_000,
+                max_nr_accesses: 20,
+                targets: vec![TargetSnapshot::new(TargetId(1), vec![region(1, 2), region(10, 14)])],
+            }));
+        }
+        writer.finish().unwrap();
+    };
+    let told = "the mappings of one process are not known to the end of the list";
+    let reports = [["report", "info"], ["report", "summary"], ["report", "access"], ["report", "heatmap"]];
+    recording(true);
+    for args in reports {
+        let text = run(dir, &args).ok();
+        assert!(text.contains(told) && text.contains("--overhead"), "{args:?}: {text}");
+    }
+    let json = run(dir, &["report", "summary", "--json"]).json();
+    assert_eq!(json["provenance"]["incomplete_mappings"], 1);
+    assert_eq!(json["totals"]["mapped"], 5 * MIB, "what is there beyond counts, gaps do not");
+    recording(false);
+    for args in reports {
+        assert!(!run(dir, &args).ok().contains("the mappings of"), "{args:?}");
+    }
+}
+
 #[test]
 fn info_tells_what_a_file_of_any_format_holds() {
     let dir = tempdir().unwrap();

@@ -7,11 +7,17 @@ mod words;
 use crate::rate::interval_ns;
 use counted::Counted;
 use isotherm_damon::Snapshot;
-use isotherm_record::{Backend, Cost, Header, Item, Processes, RecordedAttrs, SchemeAction, TargetInfo};
+use isotherm_record::{
+    Backend, Cost, Header, Item, Mappings, Processes, RecordedAttrs, SchemeAction, TargetInfo,
+};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// Targets described by name; more are counted only.
 const MAX_TARGETS: usize = 1024;
+
+/// Targets with an incomplete list of mappings that are counted.
+const MAX_INCOMPLETE: usize = 1 << 16;
 
 /// Sums of the [`Cost`] items of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -133,6 +139,11 @@ pub struct Provenance {
     pub last_ns: u64,
     /// What monitoring cost.
     pub cost: CostTotals,
+    /// Targets whose list of mappings is not known to its end; what they map beyond is `unknown mapping`.
+    pub incomplete_mappings: u64,
+    /// Which these are.
+    #[serde(skip)]
+    incomplete: BTreeSet<u64>,
     /// What schemes did while it was recorded, a line a scheme and action.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<ActionTotals>,
@@ -182,7 +193,8 @@ impl Provenance {
                 }
             }
             Item::TargetEnd(end) => self.counted.end(end.target),
-            Item::Mappings(_) | Item::Snapshot(_) => {}
+            Item::Mappings(mappings) => self.mappings(mappings),
+            Item::Snapshot(_) => {}
         }
     }
 
@@ -196,6 +208,15 @@ impl Provenance {
         } else {
             self.nr_targets += u64::from(self.counted.add(info.id));
         }
+    }
+
+    fn mappings(&mut self, mappings: &Mappings) {
+        if !mappings.partial {
+            self.incomplete.remove(&mappings.target);
+        } else if self.incomplete.len() < MAX_INCOMPLETE {
+            self.incomplete.insert(mappings.target);
+        }
+        self.incomplete_mappings = self.incomplete.len() as u64;
     }
 
     fn action(&mut self, action: &SchemeAction) {

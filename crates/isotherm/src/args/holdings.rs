@@ -19,7 +19,8 @@ Columns (K, M and G are KiB, MiB and GiB):
   mapped       mapped and monitored
   resid.       of that, present in memory; ? where the recording does not say. It is known by region: of one that lies
                over several mappings each has its share by size, so a mapping that is all there beside one that is not
-               may be far off (the sum is right)
+               may be far off (the sum is right). Pages read but never written are the kernel's page of zeroes: in the
+               page tables they are resident, and unknown; the Rss of smaps leaves them out
   working set  accessed at least once (Denning's): within 1 s at the rates of the last aggregation; in the last 10 s and
                60 s as observed; - where less was observed (--json has what there is, and observed_ns)
   hot          accessed in at least 10 % of the sampling intervals, on the mean of the last 5 s
@@ -121,7 +122,8 @@ pub struct SummaryArgs {
     /// Most lines [default: 20 on the terminal, all with --json and --csv; 0: all]
     #[arg(short = 'n', long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Most mappings below a process [default: 4 on the terminal, all with --json and --csv]
+    /// Most mappings below a process [default: 4 on the terminal, all with --json and --csv]; of a process that ended the 8
+    /// largest are kept, and the others together as `other mappings`
     #[arg(long, value_name = "N")]
     pub mappings: Option<usize>,
     /// Columns to use [default: those of the terminal]; from 150 on sizes are written in full, below 78 some

@@ -174,8 +174,9 @@ impl Observer for Follower {
     }
 
     fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
+        let partial = !maps.is_complete();
         let maps = live::recorded_mappings(maps);
-        self.holdings.note(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial: false }));
+        self.holdings.note(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial }));
     }
 
     fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {

@@ -411,8 +411,9 @@ impl Observer for Recorder {
     }
 
     fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
+        let partial = !maps.is_complete();
         let maps = live::recorded_mappings(maps);
-        let maps = rec::Mappings { target: id.0, time_ns, maps, partial: false };
+        let maps = rec::Mappings { target: id.0, time_ns, maps, partial };
         if let Some(rolling) = &mut self.rolling {
             rolling.remember_mappings(&maps);
         }

@@ -80,6 +80,8 @@ impl Seconds {
         // Both cut alike, by the truth's pieces and the record's regions.
         let (mut real, mut recorded) = (Coverage::default(), Coverage::default());
         for (&pid, regions) in regions {
+            let first = recorded.segments.len();
+            let mut whose: Vec<Option<&RegionSnapshot>> = Vec::new();
             overlay(truth.of(pid), regions, |piece, region, part| {
                 let piece = Segment { start: part.start, end: part.end, ..*piece };
                 self.all += piece.size() as f64;
@@ -90,7 +92,9 @@ impl Seconds {
                 let accessed = region.map_or(0.0, |r| accessed_within(r, SECOND_NS, snapshot));
                 real.segments.push(piece);
                 recorded.segments.push(Segment { accessed, ..piece });
+                whose.push(region);
             });
+            no_more_than_resident(recorded.segments.get_mut(first..).unwrap_or_default(), &whose);
         }
         let (mut common, mut both) = (0.0, (0.0, 0.0));
         let mut compare = |real: &Segment, recorded: &Segment| {
@@ -129,6 +133,23 @@ impl Seconds {
             ratio: ratios.get(ratios.len() / 2).copied(),
             unknown_share: ratio(self.unknown, self.all).unwrap_or(0.0),
         })
+    }
+}
+
+/// Scales what was recorded as accessed down to what of its region is resident, as reports do: a page that is not there is
+/// not accessed. Of each piece the region that it is of, or none.
+fn no_more_than_resident(pieces: &mut [Segment], whose: &[Option<&RegionSnapshot>]) {
+    let mut rest = pieces;
+    for regions in whose.chunk_by(|a, b| a.map(|r| r.range) == b.map(|r| r.range)) {
+        let (pieces, after) = std::mem::take(&mut rest).split_at_mut(regions.len());
+        rest = after;
+        let Some(resident) = regions.first().copied().flatten().and_then(|region| region.resident) else {
+            continue;
+        };
+        let accessed: f64 = pieces.iter().map(|p| p.size() as f64 * p.accessed).sum();
+        if accessed > resident as f64 {
+            pieces.iter_mut().for_each(|p| p.accessed *= resident as f64 / accessed);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::Accumulate;
 use crate::names::printable;
 use crate::provenance::Provenance;
 use crate::rate::{BP, RateScale, interval_ns};
-use crate::space::Space;
+use crate::space::{Space, accessible_of};
 use crate::units::SECOND_NS;
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use isotherm_record::{Item, Mappings, ObjectId};
@@ -214,15 +214,14 @@ impl Profile {
         let max_bp = f64::from(snapshot.max_nr_accesses) * BP;
         let samples = SECOND_NS / snapshot.sample_ns.max(1) as f64;
         let figures = |region: &RegionSnapshot| {
-            let seen = f64::from(region.seen_bp) / BP;
-            let there = region.resident.map_or(1.0, |b| b as f64 / region.range.size().max(1) as f64);
+            let (seen, present, unknown) = accessible_of(region);
             let met = if snapshot.sample_ns > 0 && max_bp > 0.0 {
                 1.0 - (1.0 - region.accesses_bp() as f64 / max_bp).max(0.0).powf(samples)
             } else {
                 -(-scale.hz(region)).exp_m1()
             };
             let heat = seen * scale.hz(region);
-            Sums { ws: seen * met, heat, seen, unknown: (1.0 - seen).min(there) }
+            Sums { ws: (seen * met).min(present), heat, seen, unknown }
         };
         for target in &mapped.targets {
             if crate::space::is_object(target.id) {

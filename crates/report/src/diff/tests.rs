@@ -58,6 +58,20 @@ fn diff(a: Vec<Profile>, b: Vec<Profile>) -> DiffReport {
     compare(named(a), named(b), &DiffOptions::default())
 }
 
+/// A quarter of the memory is there, all of which is in use.
+#[test]
+fn what_is_not_there_is_in_no_working_set() {
+    let mut profile = Profile::new(Vec::new());
+    profile.note(&mappings(1, vec![mapping(0, 64 * MIB, "rw-p", "[heap]", 0, 0)]));
+    for i in 0..100 {
+        let part = RegionSnapshot { resident: Some(16 * MIB), ..region(0, 64 * MIB, 20) };
+        profile.snapshot(&snapshot(i, 1, vec![part]));
+    }
+    let run = profile.finish(0.0);
+    let most = run.areas.iter().flat_map(|area| &area.blocks).map(|block| block.ws).fold(0.0, f64::max);
+    assert!((most / MIB as f64 - 16.0).abs() < 0.01, "{most}");
+}
+
 #[test]
 fn a_program_does_not_differ_from_itself() {
     for seed in 1..40 {

@@ -2,6 +2,7 @@
 
 use super::layer::Segment;
 use super::objects::Scale;
+use crate::space::accessible;
 use serde::Serialize;
 
 /// Windows of the working sets, seconds.
@@ -223,13 +224,7 @@ impl Density {
 
     /// Sums of one byte.
     pub fn sums(&self) -> Sums {
-        let unknown = if self.seen < 1.0 {
-            // What is not there could not be observed either, and is known for all that.
-            (1.0 - self.seen).min(self.resident.unwrap_or(1.0))
-        } else {
-            0.0
-        };
-        let present = (self.resident.unwrap_or(1.0) - unknown).max(0.0);
+        let (present, unknown) = accessible(self.seen, self.resident);
         Sums {
             mapped: 1.0,
             resident: self.resident,

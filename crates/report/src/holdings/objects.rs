@@ -2,8 +2,8 @@
 //!
 //! The rule is that of [`crate::space`], applied to windows: a byte is left alone for a time if all who map it leave it
 //! alone, independently of each other. Those of which nothing is known are left out of that. It is seen as much as it says
-//! there (without an access: no more than who sees least of it), present as much as the one who has most of it present, and
-//! cold only as far as all who map it are known to have left it alone.
+//! there (without an access: no more than who sees least of it), present as far as any of them has it present, independently
+//! of each other, and cold only as far as all who map it are known to have left it alone.
 
 use super::figures::{Density, HOT_SHARE, Sums};
 use crate::space::Multiset;
@@ -147,7 +147,8 @@ struct Weight {
     seen: i64,
     /// In billionths.
     seen_share: u32,
-    resident: Option<u32>,
+    /// Of what is not resident.
+    absent: Option<i64>,
     is_rated: bool,
     idle: [Option<i64>; 3],
     per_s: i64,
@@ -162,7 +163,7 @@ impl Weight {
             knows: one.seen > 0.0,
             seen: log(one.seen),
             seen_share: billionths(one.seen),
-            resident: one.resident.map(billionths),
+            absent: one.resident.map(|share| log(1.0 - share.min(1.0))),
             is_rated: one.hot.is_some(),
             idle: one.idle.map(|idle| idle.map(log)),
             per_s: fixed(one.per_s),
@@ -180,10 +181,10 @@ struct All {
     /// Those for whom the highest rate is known, presence, and idleness for each time.
     rated: i64,
     present: i64,
+    absent: i64,
     watched: [i64; 3],
     seen: i64,
     most_seen: Multiset,
-    resident: Multiset,
     per_s: i64,
     mean_per_s: i64,
     missed: [i64; 3],
@@ -195,9 +196,9 @@ impl All {
         self.mappers += by;
         self.most_seen.change(one.seen_share, by > 0);
         self.rated += by * i64::from(one.is_rated);
-        if let Some(resident) = one.resident {
+        if let Some(absent) = one.absent {
             self.present += by;
-            self.resident.change(resident, by > 0);
+            self.absent += by * absent;
         }
         for ((watched, idle), one) in self.watched.iter_mut().zip(&mut self.idle).zip(one.idle) {
             if let Some(one) = one {
@@ -229,7 +230,7 @@ impl All {
         let seen = all + (highest(&self.most_seen) - all) * accessed;
         Density {
             seen,
-            resident: (self.present > 0).then(|| highest(&self.resident)),
+            resident: (self.present == self.mappers).then(|| 1.0 - exp(self.absent)),
             per_s,
             mean_per_s,
             hot: if self.rated == self.mappers { scale.hot(mean_per_s) } else { None },

@@ -11,8 +11,11 @@ use isotherm_damon::{AddrRange, TargetId};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
-/// Mappings kept of a target that ended: the largest.
+/// Mappings kept of a target that ended: the largest, and [`OTHER_MAPPINGS`].
 const KEPT_OF_ENDED: usize = 8;
+
+/// What reports call the mappings of a process that ended beyond the largest, all of them together.
+const OTHER_MAPPINGS: &str = "other mappings";
 
 /// What a process holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -87,7 +90,8 @@ impl Holdings {
             .collect()
     }
 
-    /// Every process with its mappings, by address; of those that ended the largest only.
+    /// Every process with its mappings, by address; of those that ended the largest, and the others as one. They add up to the
+    /// process.
     pub fn processes_with_mappings(&self) -> Vec<ProcessHoldings> {
         let with = |id: &u64| {
             let mut process = self.process(TargetId(*id), false)?;
@@ -107,9 +111,11 @@ impl Holdings {
         let info = self.infos.get(&id.0);
         let mut mappings = Vec::new();
         if at_its_end {
-            mappings = self.mappings(id);
-            mappings.sort_by_key(|m| std::cmp::Reverse((m.figures.resident, m.figures.mapped)));
-            mappings.truncate(KEPT_OF_ENDED);
+            let mut rows = self.mapping_rows(id, held);
+            rows.sort_by_key(|(m, _)| std::cmp::Reverse((m.figures.resident, m.figures.mapped)));
+            let others = rows.split_off(rows.len().min(KEPT_OF_ENDED));
+            mappings = rows.into_iter().map(|(row, _)| row).collect();
+            mappings.extend(self.together(held, others));
         }
         Some(ProcessHoldings {
             target: id.0,
@@ -134,6 +140,26 @@ impl Holdings {
             let gone = self.gone.iter().rev().find(|p| p.target == id.0);
             return gone.map_or_else(Vec::new, |p| p.mappings.clone());
         };
+        self.mapping_rows(id, held).into_iter().map(|(row, _)| row).collect()
+    }
+
+    /// Several mappings of a target as one; nothing where there are none.
+    fn together(&self, held: &Held, rows: Vec<(MappingHoldings, Sums)>) -> Option<MappingHoldings> {
+        let mut sums = Sums::default();
+        rows.iter().for_each(|(_, of_row)| sums.add(of_row, 1.0));
+        let one = rows.into_iter().map(|(row, _)| row).reduce(|one, row| MappingHoldings {
+            start: one.start.min(row.start),
+            end: one.end.max(row.end),
+            ranges: one.ranges + row.ranges,
+            shared: one.shared || row.shared,
+            ..one
+        })?;
+        let figures = sums.figures(held.observed_s(), &self.scale);
+        Some(MappingHoldings { name: OTHER_MAPPINGS.to_owned(), path: String::new(), figures, ..one })
+    }
+
+    /// The mappings of a target, by address, and their sums.
+    fn mapping_rows(&self, id: TargetId, held: &Held) -> Vec<(MappingHoldings, Sums)> {
         let named = self.names.get(&id.0).map_or(&[][..], Vec::as_slice);
         let info = self.infos.get(&id.0);
         let mut rows: Vec<(MappingHoldings, Sums)> = Vec::new();
@@ -183,9 +209,9 @@ impl Holdings {
                 sums.add(&density.sums(), piece.size() as f64);
             });
         });
-        let figures = |sums: Sums| sums.figures(held.observed_s(), &self.scale);
-        let done = |(row, sums): (MappingHoldings, Sums)| MappingHoldings { figures: figures(sums), ..row };
-        rows.into_iter().map(done).collect()
+        let figures = |sums: &Sums| sums.figures(held.observed_s(), &self.scale);
+        rows.iter_mut().for_each(|(row, sums)| row.figures = figures(sums));
+        rows
     }
 
     /// Every file and shared memory.

@@ -278,6 +278,30 @@ fn what_ended_keeps_its_last_figures_and_leaves_the_totals() {
 }
 
 #[test]
+fn the_mappings_kept_of_what_ended_add_up_to_it() {
+    let mut holdings = Holdings::default();
+    let place = |i: u64| (i * 4 * MIB, i * 4 * MIB + MIB * (1 + i % 3));
+    let map = |i| mapping(place(i).0, place(i).1, "rw-p", &format!("/lib/{i}.so"), 0, 0);
+    holdings.note(&mappings(1, (0..20).map(map).collect()));
+    let part =
+        |i| RegionSnapshot { resident: Some(MIB / 2), ..region(place(i).0, place(i).1, (i % 5) as u32) };
+    for i in 0..20 {
+        holdings.snapshot(&snapshot(i, 1, (0..20).map(part).collect()));
+    }
+    holdings.note(&Item::TargetEnd(TargetEnd { target: 1, ..TargetEnd::default() }));
+    holdings.snapshot(&snapshot(20, 2, vec![region(0, MIB, 0)]));
+    let processes = holdings.processes_with_mappings();
+    let gone = processes.iter().find(|p| p.target == 1).unwrap();
+    assert_eq!(gone.mappings.len(), 9, "eight, and the rest");
+    let rest = gone.mappings.last().unwrap();
+    assert_eq!((&*rest.name, rest.ranges), ("other mappings", 12));
+    let sum = |pick: fn(&Figures) -> u64| gone.mappings.iter().map(|m| pick(&m.figures)).sum::<u64>();
+    assert_eq!(sum(|f| f.mapped), gone.figures.mapped);
+    assert_eq!(sum(|f| f.resident.unwrap()), gone.figures.resident.unwrap());
+    assert!(sum(|f| f.ws_1s).abs_diff(gone.figures.ws_1s) < 10, "but for rounding");
+}
+
+#[test]
 fn memory_does_not_grow_with_the_recording_nor_with_targets_that_ended() {
     let mut holdings = Holdings::default();
     let mut at = 12345_u64;

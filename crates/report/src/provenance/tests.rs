@@ -42,6 +42,29 @@ fn the_end_replaces_blind_spots_only_when_it_knows_better() {
 }
 
 #[test]
+fn lists_of_mappings_that_were_not_read_to_their_end_are_told() {
+    let list = |target, partial| {
+        Item::Mappings(Mappings {
+            target,
+            partial,
+            maps: vec![isotherm_record::Mapping::default()],
+            time_ns: 0,
+        })
+    };
+    let mut provenance = recorded();
+    provenance.note(&list(1, true));
+    provenance.note(&list(2, true));
+    provenance.note(&list(3, false));
+    let foot = provenance.foot().join("\n");
+    assert!(foot.contains("the mappings of 2 processes are not known"), "{foot}");
+    assert!(foot.contains("longer recording") && foot.contains("--overhead"), "{foot}");
+    provenance.note(&list(2, false));
+    assert!(provenance.foot().join("\n").contains("the mappings of one process are not known"));
+    provenance.note(&list(1, false));
+    assert!(!provenance.foot().join("\n").contains("the mappings of"), "it was read on");
+}
+
+#[test]
 fn a_target_that_runs_another_program_is_still_one() {
     let mut provenance = recorded();
     for comm in ["sh", "sleep"] {

@@ -3,6 +3,7 @@
 use super::{ActionTotals, Provenance};
 use crate::columns::{self, elided};
 use crate::names::printable;
+use crate::space::UNKNOWN_MAPPING;
 use crate::units::{counted, format_share, format_size, format_time};
 use isotherm_damon::TargetId;
 use isotherm_record::Processes;
@@ -142,6 +143,25 @@ impl Provenance {
             .then(|| format!("processes: {seen} {were} found and observed, {}", parts.join(", ")))
     }
 
+    /// What has to be said of lists of mappings that were not read to their end.
+    fn unlisted(&self) -> Option<String> {
+        let (of, rest) = match self.incomplete_mappings {
+            0 => return None,
+            1 => ("one process", "it maps"),
+            _ => ("processes", "they map"),
+        };
+        let nr = if self.incomplete_mappings == 1 {
+            String::new()
+        } else {
+            format!("{} ", self.incomplete_mappings)
+        };
+        let more = if self.overhead_limit > 0.0 { ", and a higher --overhead sooner" } else { "" };
+        Some(format!(
+            "the mappings of {nr}{of} are not known to the end of the list, which is long and read in parts: what {rest} beyond is \
+             `{UNKNOWN_MAPPING}`. A longer recording reads on{more}"
+        ))
+    }
+
     /// What has to be said of sampling intervals that the monitor missed, and what to do where they were many.
     fn late(&self) -> String {
         let missed = self.cost.samples_missed;
@@ -201,6 +221,7 @@ impl Provenance {
             lines.push(format!("a slow observer lost {}", counted(cost.snapshots_lost, "snapshot")));
         }
         lines.extend(self.cost.processes.and_then(|processes| self.unseen(processes)));
+        lines.extend(self.unlisted());
         if let Some(truncated) = &self.truncated {
             lines.push(format!("incomplete recording: {}", printable(truncated)));
         }

@@ -7,7 +7,8 @@
 //! add up there).
 //!
 //! A recording need not have mappings (those of other programs do not). Then a region counts whole. Where a list of
-//! mappings is incomplete, only what it names as an object's is told apart. A complete one may be older than the memory: a
+//! mappings is incomplete, and it is not known what is resident of a region, only what the list names as an object's is told
+//! apart. A complete one may be older than the memory: a
 //! region that lies outside of all mappings, and was accessed or is resident, is memory of which the mapping is not known,
 //! and reports call it [`UNKNOWN_MAPPING`]. What is resident of it counts, a page at least where it was accessed; all of it where
 //! that is not known. (What several
@@ -17,6 +18,7 @@
 mod shared;
 
 use crate::names::{printable, short_name};
+use crate::rate::BP;
 use isotherm_damon::{AddrRange, PAGE_SIZE, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mapping, Mappings, ObjectId};
 pub(crate) use shared::Multiset;
@@ -30,15 +32,21 @@ const MAX_ENDED: usize = 256;
 /// So many objects are never looked through for those that nobody maps any more.
 const FEW_OBJECTS: usize = 1024;
 
-/// Set in the ids that [`Space::by_object`] gives to objects. No target's id has it: it is a pid, or counts from there.
-const OBJECT: u64 = 1 << 63;
+/// From here on are the ids that [`Space::by_object`] gives to objects, as many as there are below twice that: JSON's readers hold
+/// numbers in 53 bits. No target's id is there: it is a pid, or counts from there, or is an address in the kernel.
+const OBJECT: u64 = 1 << 52;
 
 /// What reports call memory of which no mapping is known.
 pub const UNKNOWN_MAPPING: &str = "unknown mapping";
 
 /// Whether an id is that of an object.
 pub(crate) const fn is_object(id: TargetId) -> bool {
-    id.0 & OBJECT != 0
+    id.0 / OBJECT == 1
+}
+
+/// The id of the object with this number.
+const fn object_id(number: usize) -> TargetId {
+    TargetId(OBJECT + number as u64 % OBJECT)
 }
 
 /// A file or shared memory that a target of the recording maps.
@@ -174,7 +182,7 @@ impl Space {
         if !is_object(id) {
             return None;
         }
-        self.objects.get(&usize::try_from(id.0 & !OBJECT).ok()?)
+        self.objects.get(&usize::try_from(id.0 - OBJECT).ok()?)
     }
 
     /// The object that [`Self::parts`] gave this index.
@@ -198,14 +206,14 @@ impl Space {
                 }
             }
         }
-        found.into_iter().map(|(at, (count, _))| (TargetId(at as u64 | OBJECT), count)).collect()
+        found.into_iter().map(|(at, (count, _))| (object_id(at), count)).collect()
     }
 
     /// Paths of objects, for messages: those that several targets map first, at most `limit`.
     pub fn object_names(&self, limit: usize) -> Vec<String> {
         let mappers = self.mappers(|_| true);
         let mut all: Vec<(usize, &Object)> = self.objects.iter().map(|(at, object)| (*at, object)).collect();
-        all.sort_by_key(|(at, _)| Reverse(mappers.get(&TargetId(*at as u64 | OBJECT)).copied()));
+        all.sort_by_key(|(at, _)| Reverse(mappers.get(&object_id(*at)).copied()));
         all.into_iter().take(limit).map(|(_, o)| format!("{} ({})", o.name, o.id)).collect()
     }
 
@@ -261,7 +269,7 @@ impl Space {
 
     /// Whether regions of `target` have to be cut.
     pub fn cuts(&self, target: TargetId) -> bool {
-        self.targets.get(&target.0).is_some_and(|l| !l.pieces.is_empty() && !l.partial)
+        self.targets.get(&target.0).is_some_and(|l| !l.pieces.is_empty())
     }
 
     /// Replaces `out` by the regions of `target`, cut to what is mapped of them.
@@ -319,8 +327,7 @@ impl Space {
             }
         }
         shared::add_up(&mut shares, snapshot.max_nr_accesses, |object, regions| {
-            let id = TargetId(object as u64 | OBJECT);
-            targets.push(TargetSnapshot::new(id, regions));
+            targets.push(TargetSnapshot::new(object_id(object), regions));
         });
         self.shares = shares;
         *out = Snapshot { targets, ..*snapshot };
@@ -343,11 +350,13 @@ impl Cutter<'_> {
             part(*region, None);
             return;
         }
+        // What is resident outside of what is listed is counted there: that tells a gap from memory.
+        let partial = self.partial && region.resident.is_none();
         self.advance(region.range.start);
         let rest = self.pieces.get(self.at..).unwrap_or_default();
         // The common case: all of it lies in one piece.
         if let Some(piece) = rest.first()
-            && !self.partial
+            && !partial
             && piece.range.start <= region.range.start
             && region.range.end <= piece.range.end
             && !region.range.is_empty()
@@ -357,7 +366,7 @@ impl Cutter<'_> {
             return;
         }
         let inside = rest.iter().take_while(|p| p.range.start < region.range.end);
-        if !self.partial && inside.clone().next().is_none() {
+        if !partial && inside.clone().next().is_none() {
             if let Some(range) = memory_outside(region) {
                 part(RegionSnapshot { range, ..*region }, None);
             }
@@ -365,7 +374,6 @@ impl Cutter<'_> {
         }
         // Resident bytes are known of the whole region only: each part has its share.
         let mapped = match region.resident {
-            Some(_) if self.partial => region.range.size(),
             Some(_) => inside.clone().map(|p| p.range.intersection(region.range).size()).sum(),
             None => 0,
         };
@@ -380,7 +388,7 @@ impl Cutter<'_> {
         let mut at = region.range.start;
         for piece in inside {
             let range = piece.range.intersection(region.range);
-            if self.partial {
+            if partial {
                 if piece.object.is_none() {
                     continue;
                 }
@@ -391,7 +399,7 @@ impl Cutter<'_> {
             }
             part(cut(range), piece.within(range.start));
         }
-        if self.partial && at < region.range.end {
+        if partial && at < region.range.end {
             part(cut(AddrRange::new(at, region.range.end)), None);
         }
     }
@@ -418,6 +426,24 @@ impl Piece {
     fn within(&self, address: u64) -> Option<(usize, u64)> {
         self.object.map(|(object, offset)| (object, offset.saturating_add(address - self.range.start)))
     }
+}
+
+/// What may be said of each byte of a region of which a share of `seen` could be observed, and a share of `resident` is
+/// present (`None`: not known): the share that may have been accessed and would be known to have been, and the share that is
+/// unknown. Pages that are not there are not accessed, so no working set holds more of a region than is resident; and what is
+/// not there could not be observed either, but is known for all that.
+pub(crate) fn accessible(seen: f64, resident: Option<f64>) -> (f64, f64) {
+    let there = resident.unwrap_or(1.0).min(1.0);
+    let unknown = (1.0 - seen).max(0.0).min(there);
+    (there - unknown, unknown)
+}
+
+/// The same of `region`, with the share that could be observed before them.
+pub(crate) fn accessible_of(region: &RegionSnapshot) -> (f64, f64, f64) {
+    let seen = (f64::from(region.seen_bp) / BP).min(1.0);
+    let size = region.range.size().max(1) as f64;
+    let (present, unknown) = accessible(seen, region.resident.map(|bytes| bytes as f64 / size));
+    (seen, present, unknown)
 }
 
 /// What counts of a region that lies outside of all mappings, if it is memory for all that, and no gap.
@@ -512,6 +538,42 @@ mod tests {
         space.by_object(&list, |_| true, &mut out);
         assert_eq!(ranges(&out.targets[0]), [(10, 30), (200, 300), (300, 400)]);
         assert_eq!(space.mapped(TargetId(1), &there), Some((100, AddrRange::new(300, 400))));
+    }
+
+    /// A list that is read in parts names the beginning: what is there beyond is memory, and gaps are none.
+    #[test]
+    fn of_an_incomplete_list_what_is_resident_beyond_is_memory() {
+        let with = |bytes, region| RegionSnapshot { resident: Some(bytes), ..region };
+        let list = snapshot(
+            0,
+            1,
+            vec![with(20, region(10, 30, 1)), with(100, region(300, 900, 0)), region(900, 950, 0)],
+        );
+        let mut out = Snapshot::default();
+        for (partial, beyond) in [(true, vec![(300, 400), (900, 950)]), (false, vec![(300, 400)])] {
+            space(partial).by_target(&list, |_| true, &mut out);
+            assert_eq!(ranges(&out.targets[0]), [vec![(10, 30)], beyond].concat(), "{partial}");
+        }
+    }
+
+    /// JSON's readers (jq, JavaScript) hold numbers in 53 bits.
+    #[test]
+    fn ids_of_objects_are_numbers_that_json_can_hold() {
+        let mut out = Snapshot::default();
+        let mut space = space(false);
+        let addresses = u64::MAX << 20;
+        space.by_object(&snapshot(0, addresses, vec![region(0, 100, 3)]), |_| true, &mut out);
+        assert!(
+            !is_object(TargetId(addresses))
+                && !is_object(TargetId(u64::MAX))
+                && !is_object(TargetId(1 << 22))
+        );
+        space.by_object(&snapshot(0, 1, vec![region(0, 100, 3)]), |_| true, &mut out);
+        let ids: Vec<u64> = out.targets.iter().map(|t| t.id.0).collect();
+        let mut held: Vec<u64> = ids.iter().map(|id| (*id as f64) as u64).collect();
+        held.dedup();
+        assert!(held == ids && ids.iter().all(|id| *id < 1 << 53) && ids.len() == 3, "{ids:?}");
+        assert_eq!(ids.iter().filter(|id| is_object(TargetId(**id))).count(), 2);
     }
 
     #[test]

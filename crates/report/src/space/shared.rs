@@ -10,6 +10,11 @@
 //! any of them shows it. What is not accessed is seen to the product of their shares (each sees some of the bytes, and which
 //! is independent of what the others see): never more than who sees least, and nothing where one of them knows nothing.
 //! Between the two it goes by the probability of an access. A byte has stood still for as long as the one that moved last.
+//!
+//! A byte can be accessed by those who have it in their page tables, and each may have others: what is *resident* of it is
+//! `1 - product(1 - share)` over the shares that each has, as if who has which were independent, too. That is never less than
+//! the largest share, nor more than their sum or the size. The largest alone would say of memory of which ten processes use a
+//! tenth each that a tenth is in use. Where one of them does not say what is resident, it is not known of the byte.
 
 use crate::rate::BP;
 use isotherm_damon::{AddrRange, RegionSnapshot};
@@ -117,11 +122,14 @@ struct Sum {
     /// Of those who know, the sum of -ln(share seen) in the same fixed point.
     seen_log: i64,
     ages: Multiset,
-    /// Resident bytes a page of 4096.
-    resident: Multiset,
+    /// Those who say what is resident, those who have all of it, and of the others the sum of -ln(1 - share) in the same
+    /// fixed point.
+    told: usize,
+    whole: usize,
+    absent_log: i64,
 }
 
-/// One in the fixed point of [`Sum::log`] and [`Sum::seen_log`].
+/// One in the fixed point of the sums of logarithms.
 const ONE: f64 = (1_u64 << 40) as f64;
 
 impl Sum {
@@ -136,7 +144,10 @@ impl Sum {
         self.ages.change(region.age, begins);
         if let Some(bytes) = region.resident {
             let share = bytes as f64 / region.range.size().max(1) as f64;
-            self.resident.change((share * 4096.0).round() as u32, begins);
+            let log = if share < 1.0 { (-(-share).ln_1p() * ONE) as i64 } else { 0 };
+            count(&mut self.told, true);
+            count(&mut self.whole, share >= 1.0);
+            self.absent_log += if begins { log } else { -log };
         }
         if region.is_unknown() {
             return;
@@ -181,10 +192,8 @@ impl Sum {
         let seen = idle + (f64::from(self.seen.highest().unwrap_or(0)) - idle) * accessed;
         // However rare the access that is known: its rate is.
         let seen_bp = (seen.round() as u16).max(u16::from(bp > 0.0 || self.accessing > 0));
-        let resident = self
-            .resident
-            .highest()
-            .map(|share| (range.size() as f64 * f64::from(share) / 4096.0).round() as u64);
+        let share = if self.whole > 0 { 1.0 } else { -(-(self.absent_log as f64) / ONE).exp_m1() };
+        let resident = (self.told == self.mappers).then(|| (range.size() as f64 * share).round() as u64);
         RegionSnapshot {
             range,
             nr_accesses: ((bp / BP).round() as u32).max(u32::from(self.accessing > 0)),
@@ -321,6 +330,19 @@ mod tests {
             found[0].nr_accesses.abs_diff(800_000) <= 1 && found[0].nr_accesses_bp == u32::MAX,
             "{found:?}"
         );
+    }
+
+    /// Ten who have a tenth each may have all of it between them, and two who have none have none.
+    #[test]
+    fn who_has_which_bytes_is_independent() {
+        let has = |bytes| RegionSnapshot { resident: Some(bytes), ..region(0, 1000, 20) };
+        let resident = |shares: &[RegionSnapshot]| summed(shares)[0].resident;
+        assert_eq!(resident(&[has(500), has(500)]), Some(750));
+        assert_eq!(resident(&[has(100); 10]), Some(651));
+        assert_eq!(resident(&[has(1000), has(10)]), Some(1000));
+        assert_eq!(resident(&[has(0), has(300)]), Some(300));
+        assert_eq!(resident(&[has(0), has(0)]), Some(0));
+        assert_eq!(resident(&[has(500), region(0, 1000, 20)]), None, "one may have any");
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub use text::{TextOptions, write_text};
 use crate::Accumulate;
 use crate::provenance::Provenance;
 use crate::rate::{BP, RateScale, interval_ns};
-use crate::space::Space;
+use crate::space::{Space, accessible_of};
 use crate::units::{self, Rate, format_rate, format_share, format_size, format_size_tick, significant};
 use distribution::Distribution;
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
@@ -56,7 +56,8 @@ impl std::fmt::Display for Threshold {
 pub enum Definition {
     /// The bytes accessed at least once within a window of this length (P. J. Denning, "The Working Set Model for Program
     /// Behavior", 1968), estimated from rates: of a region that is accessed in a share `p` of the sampling intervals, a
-    /// window of `n` of them meets `1 - (1 - p)^n`. Not the same as the window's pages counted: accesses are taken to
+    /// window of `n` of them meets `1 - (1 - p)^n`, and no more than its resident bytes where these are known: a page that is
+    /// not there is not accessed. Not the same as the window's pages counted: accesses are taken to
     /// come independently of each other.
     Window(Duration),
     /// The bytes of the regions that reach a threshold in an aggregation, as far as they are mapped and were seen.
@@ -101,37 +102,37 @@ impl Definition {
         let (mut known, mut unknown) = (0.0, 0.0);
         for region in snapshot.targets.iter().flat_map(|t| &t.regions) {
             let size = region.range.size() as f64;
-            let seen = size * f64::from(region.seen_bp) / BP;
-            if region.seen_bp < SEEN_ALL {
-                // What is not there could not be observed either, and is known for all that.
-                let there = region.resident.map_or(size, |bytes| bytes as f64);
-                unknown += (size - seen).min(there);
-            }
+            let (seen, present, not_seen) = accessible_of(region);
+            unknown += size * not_seen;
             if region.accesses_bp() == 0 && self != Self::Threshold(Threshold::Accesses(0)) {
                 continue;
             }
-            known += seen
+            let share = match self {
+                // Of the regions as recorded, which these are not: `damo_bytes`.
+                Self::Damo => 0.0,
+                Self::Window(window) if snapshot.sample_ns > 0 && max_bp > 0.0 => {
+                    let missed = (1.0 - region.accesses_bp() as f64 / max_bp).max(0.0);
+                    1.0 - missed.powf(window.as_nanos() as f64 / snapshot.sample_ns as f64)
+                }
+                // Without intervals only the rate is known; this is the limit of the above for short intervals.
+                Self::Window(window) => -(-scale.hz(region) * window.as_secs_f64()).exp_m1(),
+                Self::Threshold(Threshold::Accesses(least)) => {
+                    f64::from(u8::from(region.nr_accesses >= least && !region.is_unknown()))
+                }
+                Self::Threshold(Threshold::Rate(rate)) => {
+                    let least_bp = match rate {
+                        Rate::Hz(hz) => hz / scale.hz_per_bp(),
+                        Rate::Share(share) => share * max_bp,
+                    };
+                    // A rate asked for in decimals must not miss the count it is meant to name.
+                    let least_bp = least_bp * (1.0 - 1e-9);
+                    f64::from(u8::from(region.accesses_bp() as f64 >= least_bp))
+                }
+            };
+            known += size
                 * match self {
-                    // Of the regions as recorded, which these are not: `damo_bytes`.
-                    Self::Damo => 0.0,
-                    Self::Window(window) if snapshot.sample_ns > 0 && max_bp > 0.0 => {
-                        let missed = (1.0 - region.accesses_bp() as f64 / max_bp).max(0.0);
-                        1.0 - missed.powf(window.as_nanos() as f64 / snapshot.sample_ns as f64)
-                    }
-                    // Without intervals only the rate is known; this is the limit of the above for short intervals.
-                    Self::Window(window) => -(-scale.hz(region) * window.as_secs_f64()).exp_m1(),
-                    Self::Threshold(Threshold::Accesses(least)) => {
-                        f64::from(u8::from(region.nr_accesses >= least && !region.is_unknown()))
-                    }
-                    Self::Threshold(Threshold::Rate(rate)) => {
-                        let least_bp = match rate {
-                            Rate::Hz(hz) => hz / scale.hz_per_bp(),
-                            Rate::Share(share) => share * max_bp,
-                        };
-                        // A rate asked for in decimals must not miss the count it is meant to name.
-                        let least_bp = least_bp * (1.0 - 1e-9);
-                        f64::from(u8::from(region.accesses_bp() as f64 >= least_bp))
-                    }
+                    Self::Window(_) => (seen * share).min(present),
+                    _ => seen * share,
                 };
         }
         (known.round() as u64, unknown.round() as u64)
@@ -144,9 +145,6 @@ fn damo_bytes(snapshot: &Snapshot, wanted: impl Fn(TargetId) -> bool) -> u64 {
     let accessed = regions.filter(|r| r.nr_accesses >= 1);
     accessed.fold(0, |sum, region| sum.saturating_add(region.range.size()))
 }
-
-/// `seen_bp` of a region all of which could be observed.
-const SEEN_ALL: u16 = 10_000;
 
 /// What is counted in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq)]

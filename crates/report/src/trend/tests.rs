@@ -101,6 +101,42 @@ fn a_window_meets_what_is_accessed_within_it() {
     assert_eq!(found, 100 + (1000.0 * (1.0 - (-1.0_f64).exp())).round() as u64);
 }
 
+/// However long the window: of a region with 10 of 1000 bytes there no more than these are met.
+#[test]
+fn what_is_not_there_is_in_no_working_set() {
+    let with = |bytes, region| RegionSnapshot { resident: Some(bytes), ..region };
+    let rare = RegionSnapshot { nr_accesses_bp: 1000, ..region(5000, 6000, 0) };
+    let half = RegionSnapshot { seen_bp: 5000, ..region(8000, 9000, 20) };
+    let list = [with(10, region(0, 1000, 20)), with(900, rare), region(6000, 6100, 20), with(600, half)];
+    let list = [snapshot(0, 1, list.to_vec())];
+    // Of what is half seen 500 bytes may be unknown, and no more than 600 are there.
+    for (seconds, expected) in [(1.0, 10.0 + 1000.0 * (1.0 - 0.995_f64.powi(200))), (1000.0, 10.0 + 900.0)] {
+        let found = report(window(seconds), &list);
+        assert_eq!(found.percentile(50), Some(100 + 100 + expected.round() as u64), "{seconds} s");
+        assert_eq!(found.unknown_bytes[0].value, 500, "{seconds} s");
+    }
+    assert_eq!(report(DAMO, &list).percentile(50), Some(2100), "damo's reports know nothing of it");
+}
+
+/// Two who have different halves of a file use all of it between them, or half if it is the same: three quarters on the
+/// mean. Of one process it is the half that it has.
+#[test]
+fn what_nobody_has_of_an_object_is_in_no_working_set() {
+    let half = RegionSnapshot { resident: Some(500), ..region(0, 1000, 20) };
+    let mut list = snapshot(0, 1, vec![half]);
+    list.targets.push(TargetSnapshot::new(TargetId(2), vec![half]));
+    let found = |targets| {
+        let options = TrendOptions { targets, ..TrendOptions::new(window(30.0)) };
+        let mut analysis = TrendAnalysis::new(options);
+        for id in [1, 2] {
+            analysis.note(&mappings(id, vec![mapping(0, 1000, "rw-s", "/dev/shm/x", 9, 0)]));
+        }
+        analysis.snapshot(&list);
+        analysis.finish().percentile(50)
+    };
+    assert_eq!((found(vec![]), found(vec![TargetId(2)])), (Some(750), Some(500)));
+}
+
 #[test]
 fn what_is_unknown_is_neither_in_nor_forgotten() {
     let half = RegionSnapshot { seen_bp: 5000, ..region(3000, 4000, 20) };

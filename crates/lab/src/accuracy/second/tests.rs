@@ -143,3 +143,12 @@ proptest! {
         prop_assert!((seconds.recorded - recorded).abs() < 1e-6);
     }
 }
+
+#[test]
+fn no_more_than_is_resident_was_accessed() {
+    let half = RegionSnapshot { resident: Some(1000), ..region(0, 2000, 1.0) };
+    let there = RegionSnapshot { resident: Some(500), ..region(2000, 2500, 1.0) };
+    let phase = phase(vec![range(1, 0, 1000, 100.0, false), range(1, 1000, 2500, 0.0, false)]);
+    let found = judged(&phase, &[(1, vec![half, there])]).unwrap();
+    assert_eq!((found.truth.p50, found.recorded.p50), (1000, 1500));
+}
