@@ -31,7 +31,7 @@ pub struct Area {
     pub end: u64,
     /// `heap`, `mmap`, `stack`, or the name of a mapping.
     pub name: String,
-    /// Share of the heat of all targets looked at that lies in it, 0..=1; `None` when unknown.
+    /// Share of all recorded heat that lies in it, also of what was not looked at, 0..=1; `None` when unknown.
     pub heat_share: Option<f64>,
 }
 
@@ -146,6 +146,8 @@ pub(super) struct Seen<'a> {
     pub space: &'a Space,
     /// Heat that the profile does not hold.
     pub lost_heat: f64,
+    /// Heat of what was not looked at: of other targets, and beside objects of the memory that is a target's own.
+    pub other_heat: f64,
 }
 
 /// The areas for `choice`, at most `most`, from the coldest target to the hottest, by address within a target.
@@ -155,7 +157,7 @@ pub(super) fn choose(
     wanted: impl Fn(TargetId) -> bool,
     most: usize,
 ) -> Result<Vec<Area>, AreaError> {
-    let Seen { profile, names, space, lost_heat, .. } = *seen;
+    let Seen { profile, names, space, lost_heat, other_heat, .. } = *seen;
     if profile.is_empty() {
         return Err(match choice {
             AreaChoice::Object(part) => no_object(part, space),
@@ -205,9 +207,10 @@ pub(super) fn choose(
             _ => nothing(choice, &whole(), names),
         });
     }
+    let recorded = total + other_heat;
     for area in &mut areas {
         let heat = heat_in(profile, area);
-        area.heat_share = Some(if total > 0.0 { heat / total } else { 0.0 });
+        area.heat_share = Some(if recorded > 0.0 { heat / recorded } else { 0.0 });
     }
     areas.sort_by(|a, b| b.heat_share.unwrap_or(0.0).total_cmp(&a.heat_share.unwrap_or(0.0)));
     if *choice == AreaChoice::Hot {
