@@ -20,6 +20,9 @@ const MIN_PANEL: u64 = 64 << 10;
 /// randomised, those between a program, its heap and its libraries are mostly larger. A guess.
 const HUGE_GAP: u64 = 64 << 20;
 
+/// The share of an area from which on gaps between mappings are worth a word. A guess.
+const GAPS: f64 = 0.1;
+
 /// A stretch of addresses to show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Area {
@@ -33,9 +36,23 @@ pub struct Area {
     pub name: String,
     /// Share of all recorded heat that lies in it, also of what was not looked at, 0..=1; `None` when unknown.
     pub heat_share: Option<f64>,
+    /// Bytes of it that were memory: gaps between mappings are none. `None` when unknown.
+    pub mapped: Option<u64>,
 }
 
 impl Area {
+    /// How large it is, for its title: `2.1 MiB in 763.7 MiB of addresses` where a good part of it is no memory.
+    pub fn extent(&self) -> String {
+        let span = self.range().size();
+        match self.mapped {
+            Some(mapped) if (mapped as f64) < (1.0 - GAPS) * span as f64 => {
+                let of = if self.is_object() { "offsets" } else { "addresses" };
+                format!("{} in {} of {of}", units::format_size(mapped), units::format_size(span))
+            }
+            _ => units::format_size(span),
+        }
+    }
+
     /// Its addresses.
     pub fn range(&self) -> AddrRange {
         AddrRange::new(self.start, self.end)
@@ -211,6 +228,7 @@ pub(super) fn choose(
     for area in &mut areas {
         let heat = heat_in(profile, area);
         area.heat_share = Some(if recorded > 0.0 { heat / recorded } else { 0.0 });
+        area.mapped = Some(mapped_in(profile, area).round() as u64);
     }
     areas.sort_by(|a, b| b.heat_share.unwrap_or(0.0).total_cmp(&a.heat_share.unwrap_or(0.0)));
     if *choice == AreaChoice::Hot {
@@ -231,7 +249,7 @@ pub(super) fn choose(
 }
 
 fn area(target: TargetId, range: AddrRange, name: String) -> Area {
-    Area { target: Some(target.0), start: range.start, end: range.end, name, heat_share: None }
+    Area { target: Some(target.0), start: range.start, end: range.end, name, heat_share: None, mapped: None }
 }
 
 fn no_object(part: &str, space: &Space) -> AreaError {
@@ -267,11 +285,21 @@ fn nothing(choice: &AreaChoice, whole: &[Area], names: &NameBook) -> AreaError {
 
 /// Heat of `profile` inside `area`, Hz x bytes x seconds.
 fn heat_in(profile: &[Segment], area: &Area) -> f64 {
+    sum_in(profile, area, |segment| segment.heat)
+}
+
+/// Bytes of `area` that were mapped, at one time or another.
+fn mapped_in(profile: &[Segment], area: &Area) -> f64 {
+    sum_in(profile, area, |segment| segment.size)
+}
+
+/// A segment that lies in `area` in part has that part of the figure there.
+fn sum_in(profile: &[Segment], area: &Area, figure: impl Fn(&Segment) -> f64) -> f64 {
     let range = area.range();
     profile
         .iter()
         .filter(|s| area.target.is_none_or(|t| t == s.target.0))
-        .map(|s| s.heat * s.range.intersection(range).size() as f64 / s.range.size().max(1) as f64)
+        .map(|s| figure(s) * s.range.intersection(range).size() as f64 / s.range.size().max(1) as f64)
         .sum()
 }
 

@@ -215,3 +215,31 @@ fn the_share_is_of_all_recorded_heat_whatever_is_looked_at() {
         near(&survey, &AreaChoice::Hot, shares.1);
     }
 }
+
+#[test]
+fn gaps_are_no_memory_and_a_title_says_how_much_is() {
+    let (first, second, end) = (HEAP, HEAP + 762 * MIB, HEAP + 764 * MIB);
+    let mut survey = Survey::new(SurveyOptions::default());
+    let heap = |start, end| mapping(start, end, "rw-p", "[heap]", 0, 0);
+    survey.note(&mappings(1, vec![heap(first, first + MIB), heap(second, end)]));
+    survey.snapshot(&snapshot(0, 1, vec![region(first, end, 10)]));
+    let everything = AddrRange::new(0, u64::MAX);
+    for (range, extent) in [
+        (AddrRange::new(first, end), "3.0 MiB in 764.0 MiB of addresses"),
+        (everything, "3.0 MiB in 16.0 EiB of addresses"),
+        // What is as good as all of it is not worth a word.
+        (AddrRange::new(second - 4096, end), "2.0 MiB"),
+        (AddrRange::new(second, end), "2.0 MiB"),
+    ] {
+        let areas = survey.areas(&AreaChoice::Address(range), 9).unwrap();
+        assert_eq!((areas.len(), areas[0].extent().as_str()), (1, extent));
+    }
+    // Of an object, offsets.
+    let options = SurveyOptions { by_object: true, ..SurveyOptions::default() };
+    let mut survey = Survey::new(options);
+    let pool = |at, offset| mapping(at, at + MIB, "rw-s", "/dev/shm/pool", 5, offset);
+    survey.note(&mappings(1, vec![pool(MIB, 0), pool(8 * MIB, 99 * MIB)]));
+    survey.snapshot(&snapshot(0, 1, vec![region(MIB, 9 * MIB, 10)]));
+    let areas = survey.areas(&AreaChoice::Object("pool".to_owned()), 9).unwrap();
+    assert_eq!(areas[0].extent(), "2.0 MiB in 100.0 MiB of offsets");
+}
