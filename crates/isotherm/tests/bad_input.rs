@@ -101,6 +101,19 @@ fn a_target_that_ends_at_once_is_told_and_fails() {
 }
 
 #[test]
+fn a_ceiling_that_pays_for_no_snapshot_is_what_is_named() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let sleeper = common::sleeper();
+    let pid = sleeper.pid().to_string();
+    let done = run(dir.path(), &["record", "-d", "1s", "--overhead", "0.001%", "--pid", &pid]);
+    assert!(!done.err.contains("within the first aggregation interval"), "{}", done.err);
+    done.fails(1, &["nothing was recorded: in ", "--overhead 0.001 % did not pay", "make it higher"]);
+}
+
+#[test]
 fn no_file_but_a_recording_is_replaced() {
     let dir = tempdir().unwrap();
     for (name, content) in [("notes.txt", "buy milk"), ("package.json", "{\"name\": 1}")] {

@@ -80,6 +80,29 @@ fn a_share_of_the_highest_rate_needs_no_sampling_interval() {
 }
 
 #[test]
+fn an_aggregation_interval_that_does_not_fit_the_snapshots_is_doubted() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    common::made_up(dir, "isotherm.rec", isotherm_record::Format::Rec);
+    run(dir, &["convert", "-q", "isotherm.rec", "trace.txt"]).ok();
+    for report in ["wss", "access", "heatmap"] {
+        let said = |told: &[&str]| {
+            let told = [&["report", report, "-i", "trace.txt"], told].concat();
+            let text = run(dir, &told).ok();
+            text.lines().map(str::trim).collect::<Vec<_>>().join(" ")
+        };
+        let short = said(&["--sample", "1ms", "--aggr", "20ms"]);
+        assert!(short.contains("its snapshots are 100 ms apart, and --aggr says 20 ms"), "{short}");
+        assert!(short.contains("rates are up to 5.0 times too high"), "{short}");
+        let long = said(&["--sample", "5ms", "--aggr", "1s"]);
+        assert!(long.contains("rates are up to 10.0 times too low"), "{long}");
+        for right in [&["--sample", "5ms", "--aggr", "100ms"][..], &["--sample", "5ms"], &[]] {
+            assert!(!said(right).contains("apart"), "{right:?}");
+        }
+    }
+}
+
+#[test]
 fn what_the_next_format_has_no_place_for_is_said_of_imports_too() {
     let dir = tempdir().unwrap();
     let dir = dir.path();

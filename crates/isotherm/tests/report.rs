@@ -256,6 +256,23 @@ fn what_two_processes_share_is_reported_once() {
 }
 
 #[test]
+fn a_title_says_how_much_of_the_addresses_is_memory() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    two_on_one_segment(dir);
+    let all = ["report", "heatmap", "--target", "11", "--address", "0x0-0xffffffffffffffff"];
+    let said = "101.0 MiB in 16.0 EiB of addresses";
+    assert!(run(dir, &all).ok().contains(said));
+    let json = run(dir, &[&all[..], &["--json"]].concat()).json();
+    assert_eq!(json["panels"][0]["mapped"], 101_u64 << 20, "{}", json["panels"][0]["name"]);
+    run(dir, &[&all[..], &["-o", "all.svg"]].concat()).ok();
+    assert!(std::fs::read_to_string(dir.join("all.svg")).unwrap().contains(said));
+    // Where all of it is, there is nothing to say.
+    let text = run(dir, &["report", "heatmap", "--area", "pool"]).ok();
+    assert!(text.contains(": 100.0 MiB, ") && !text.contains("of addresses"), "{text}");
+}
+
+#[test]
 fn a_window_of_time_leaves_out_the_rest() {
     let dir = tempdir().unwrap();
     made_up(dir.path(), DEFAULT, Format::Rec);

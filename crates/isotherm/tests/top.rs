@@ -286,6 +286,10 @@ fn what_is_kept_is_written_to_a_recording_and_the_screen_to_text() {
     assert!(snapshots(&read(&dir.path().join("isotherm-top.rec")).unwrap()) > 0);
     tty.press("w\r");
     tty.wait_for("is there already");
+    // No picture: nothing is written, and it is said what can be.
+    tty.press("w\x15x.png\r");
+    tty.wait_for("x.png: end the name in .rec (a recording) or .txt (this screen)");
+    assert!(!dir.path().join("x.png").exists());
     let name = "screen.txt";
     tty.press("w");
     // Ctrl-U: another name altogether.

@@ -168,6 +168,8 @@ pub struct MonitorSource<O, S> {
     monitor: Monitor<Timed<O>, S>,
     governor: Governor,
     samples_missed: u64,
+    /// Sampling intervals that passed while the governor had it wait.
+    samples_waited: u64,
     next_ns: u64,
     schemes: Option<SharedEngine>,
     /// When watermarks are looked at next.
@@ -213,6 +215,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> MonitorSource<O, S> {
             monitor,
             governor: Governor::new(overhead),
             samples_missed: 0,
+            samples_waited: 0,
             next_ns: 0,
             schemes: None,
             marks_ns: 0,
@@ -369,6 +372,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         if wait > 0 {
             let skipped = wait.div_ceil(sample_ns);
             self.samples_missed += skipped;
+            self.samples_waited += skipped;
             self.next_ns += (skipped - 1) * sample_ns;
             return Ok(self.next_ns);
         }
@@ -433,6 +437,11 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
             clears_cut: tally.prepares_cut,
             samples_missed: self.samples_missed,
         }
+    }
+
+    fn waited(&self) -> Duration {
+        let intervals = u32::try_from(self.samples_waited).unwrap_or(u32::MAX);
+        self.monitor.attrs().sample.saturating_mul(intervals)
     }
 
     fn blind_spots(&mut self) -> Vec<String> {

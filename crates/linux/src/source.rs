@@ -174,6 +174,12 @@ pub trait Source {
     /// What it has done so far.
     fn counters(&self) -> Counters;
 
+    /// For how long it did not sample, since its overhead ceiling had nothing left for that. A source without a budget of its own
+    /// never waits for it.
+    fn waited(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Whether it sees whole VMAs only.
     fn is_coarse(&self) -> bool {
         false

@@ -9,7 +9,7 @@ mod pile;
 pub(crate) use pile::Pile;
 
 use crate::rate::{BP, RateScale, interval_ns};
-use isotherm_damon::{AddrRange, Snapshot, TargetId};
+use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId};
 use std::cmp::Ordering;
 
 /// How far apart in Hz known memory and unknown memory are taken to be, when segments have to be joined: as far as cold
@@ -154,6 +154,17 @@ pub(crate) fn of_snapshot(
         floor = Some((segment.target, segment.range.end));
     }
     out.retain(|s| !s.range.is_empty());
+}
+
+/// Heat of `snapshot`, which stands for so many `seconds`: Hz x bytes x seconds.
+pub(crate) fn heat(snapshot: &Snapshot, seconds: f64, wanted: impl Fn(TargetId) -> bool) -> f64 {
+    let scale = RateScale::of(snapshot);
+    let targets = snapshot.targets.iter().filter(|target| wanted(target.id));
+    let known = targets.flat_map(|target| &target.regions).filter(|region| region.accesses_bp() > 0);
+    let of = |region: &RegionSnapshot| {
+        region.range.size() as f64 * (f64::from(region.seen_bp) / BP).min(1.0) * scale.hz(region)
+    };
+    known.map(of).sum::<f64>() * seconds
 }
 
 /// Replaces `out` by both lists, each sorted and disjoint, laid over each other: where both have a segment, sums add

@@ -203,9 +203,10 @@ Examples:
   isotherm report wss --threshold 5%         bytes of regions at 5 % of the highest rate and more
 
 The working set of a window is estimated from access rates: of a region accessed in a share p of the sampling intervals,
-a window of n of them meets 1 - (1 - p)^n. Only mapped bytes count, those that several targets map once. What could not
-be observed is not in it; how much that is stands beside it. A window longer than the recording is extrapolated from
-the rates seen, and the report says so.";
+a window of n of them meets 1 - (1 - p)^n. The rates are those of each snapshot: what is used in turn, for seconds each, is
+not added up over the window. Only mapped bytes count, those that several targets map once. What could not be observed
+is not in it; how much that is stands beside it. A window longer than the recording is extrapolated from the rates seen,
+and the report says so.";
 
 /// The working-set size: its distribution, and over time.
 #[derive(Debug, Args)]

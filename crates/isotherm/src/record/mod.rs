@@ -31,7 +31,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use teller::Teller;
 use waiting::Waited;
 
@@ -238,6 +238,7 @@ fn observe(
             return Ok((Err(error).context("cannot start a thread to write the recording"), running));
         }
     };
+    let began = Instant::now();
     let ends = || stop.asked() || failed.is_set() || unread.load(Ordering::Relaxed);
     let ended = session.start().and_then(|()| {
         if !args.quiet {
@@ -245,6 +246,7 @@ fn observe(
         }
         session.run(&mut { ends })
     });
+    let (length, waited) = (began.elapsed(), session.waited());
     let signals = stop.count();
     let mut blind_spots = session.blind_spots();
     let pids = session.pids().clone();
@@ -274,7 +276,8 @@ fn observe(
             Err(lost.map_or_else(|| anyhow::anyhow!("the command cannot be observed"), Into::into))
         }
         (Ok(finished), Ok(ended)) => {
-            Ok(Finished { on_request: ended != Ended::NoTargets, lost_line, signals, ..finished })
+            let on_request = ended != Ended::NoTargets;
+            Ok(Finished { on_request, length, waited, lost_line, signals, ..finished })
         }
     };
     Ok((recorded, running))

@@ -48,6 +48,10 @@ pub struct Finished {
     pub digest: Option<Digest>,
     /// Whether it ended because the user wanted it to, not because all targets did.
     pub on_request: bool,
+    /// For how long it was recorded.
+    pub length: Duration,
+    /// For how much of that nothing was sampled, since the overhead ceiling had nothing left.
+    pub waited: Duration,
     /// Signals that had asked to end when it ended.
     pub signals: usize,
     /// Why lines of --follow were not written, if they were not.
@@ -286,6 +290,8 @@ impl Recorder {
             series,
             digest,
             on_request: false,
+            length: Duration::ZERO,
+            waited: Duration::ZERO,
             signals: 0,
             lost_line: None,
         })

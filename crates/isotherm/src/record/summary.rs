@@ -2,7 +2,7 @@
 
 use super::recorder::Finished;
 use super::rolling::Done;
-use crate::args::RecordArgs;
+use crate::args::{MonitorArgs, RecordArgs};
 use crate::reading::Recording;
 use crate::stop::Stop;
 use crate::terminal;
@@ -10,7 +10,7 @@ use isotherm_report::Accumulate;
 use isotherm_report::colour::ColourChoice;
 use isotherm_report::heatmap::{Scale, TerminalOptions};
 use isotherm_report::summary::{SummaryAnalysis, write_text};
-use isotherm_report::units::{counted, format_size, format_time_exactly};
+use isotherm_report::units::{counted, format_share, format_size, format_time, format_time_exactly};
 use std::cell::Cell;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -120,19 +120,15 @@ fn tell_series(args: &RecordArgs, finished: &Finished, done: &Done) {
 
 /// Says that nothing was recorded, why, what helps, and what became of the file.
 pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
-    let aggr = format_time_exactly(args.monitor.aggr);
-    let why = match (finished.snapshots, finished.on_request) {
-        (0, false) => format!(
-            "the target ended within the first aggregation interval ({aggr}); give it more to do, or make --aggr (and \
-             --sample) shorter"
-        ),
-        (0, true) => format!("it was ended within the first aggregation interval ({aggr})"),
-        (snapshots, _) => {
+    let why = match finished.snapshots {
+        0 => no_snapshot(&args.monitor, finished.on_request, (finished.length, finished.waited)),
+        snapshots => {
             let what = if args.targets.cgroup.is_empty() {
                 "no memory of any target was known"
             } else {
                 "no process was in the control group"
             };
+            let aggr = format_time_exactly(args.monitor.aggr);
             format!("{what} in any of {snapshots} aggregations ({aggr} each)")
         }
     };
@@ -141,5 +137,66 @@ pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
         None if finished.series.is_some() => say!("isotherm: nothing was recorded: {why}"),
         None => say!("isotherm: nothing was recorded: {why}. {file} is the recording that it was before"),
         Some(_) => say!("isotherm: nothing was recorded: {why}"),
+    }
+}
+
+/// Why there is no snapshot, and what helps: what was recorded for so long, and `waited` for its ceiling for so much of that.
+fn no_snapshot(monitor: &MonitorArgs, on_request: bool, (length, waited): (Duration, Duration)) -> String {
+    let aggr = format_time_exactly(monitor.aggr);
+    let after = format_time(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+    match (length >= monitor.aggr, on_request) {
+        (true, _) if !waited.is_zero() => format!(
+            "in {after} --overhead {} did not pay for the first aggregation ({aggr}); make it higher, or record for longer",
+            format_share(monitor.overhead)
+        ),
+        (true, false) => format!(
+            "the target ended after {after}, before the first aggregation ({aggr}) was complete; give it more to do, or make \
+             --aggr (and --sample) shorter"
+        ),
+        (true, true) => format!(
+            "it was ended after {after}, before the first aggregation ({aggr}) was complete; record for longer, or make --aggr \
+             (and --sample) shorter"
+        ),
+        (false, false) => format!(
+            "the target ended within the first aggregation interval ({aggr}); give it more to do, or make --aggr (and \
+             --sample) shorter"
+        ),
+        (false, true) => {
+            format!("it was ended within the first aggregation interval ({aggr}); record for longer")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        monitor: MonitorArgs,
+    }
+
+    #[test]
+    fn why_there_is_no_snapshot_is_what_really_kept_it_from_being_taken() {
+        let ms = Duration::from_millis;
+        let said = |on_request, length, waited| {
+            let monitor = Line::parse_from(["record", "--overhead", "0.001%"]).monitor;
+            no_snapshot(&monitor, on_request, (ms(length), ms(waited)))
+        };
+        for on_request in [false, true] {
+            let ceiling = said(on_request, 1000, 900);
+            assert!(ceiling.starts_with("in 1 s --overhead 0.001 % did not pay"), "{ceiling}");
+            assert!(!ceiling.contains("within the first"), "{ceiling}");
+        }
+        assert!(
+            said(false, 60, 0).contains("the target ended within the first aggregation interval (100 ms)")
+        );
+        assert!(said(true, 60, 50).contains("it was ended within the first aggregation interval (100 ms)"));
+        assert!(
+            said(true, 120, 0).contains("it was ended after 120 ms, before the first aggregation (100 ms)")
+        );
+        assert!(said(false, 120, 0).contains("the target ended after 120 ms, before the first"));
     }
 }

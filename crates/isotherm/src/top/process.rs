@@ -193,7 +193,7 @@ pub fn draw_heat(heat: &Heat, grid: &Grid, last: u64, origin_ns: u64, look: Look
 }
 
 fn draw_title((area, rows): &(Area, usize), line: Rect, look: Look, buffer: &mut Buffer) {
-    let (size, row) = (format_size(area.range().size()), area.range().size() / (*rows).max(1) as u64);
+    let (size, row) = (area.extent(), area.range().size() / (*rows).max(1) as u64);
     let heat = area.heat_share.map(|share| format!(", {} % of the heat", significant(share * 100.0, 2)));
     let text = format!("{}: {size}, {} a row{}", area.name, format_size(row), heat.unwrap_or_default());
     table::put(buffer, line, 0, line.width, &text, true, look.bold());

@@ -169,10 +169,35 @@ impl<'a> Playback<'a> {
     }
 }
 
-fn refuse_existing(path: &Path) -> anyhow::Result<()> {
+/// What the name of a file says is to be written to it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum What {
+    Recording,
+    Screen,
+}
+
+impl What {
+    /// # Errors
+    /// It says neither: whoever asks for a picture is not to be given a recording of that name.
+    pub fn of(path: &Path) -> anyhow::Result<Self> {
+        refuse_standard(path)?;
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("rec") => Ok(Self::Recording),
+            Some("txt") => Ok(Self::Screen),
+            _ => bail!("{}: end the name in .rec (a recording) or .txt (this screen)", path.display()),
+        }
+    }
+}
+
+fn refuse_standard(path: &Path) -> anyhow::Result<()> {
     if is_standard(path) {
         bail!("- stands for standard output, which is the screen; choose another name");
     }
+    Ok(())
+}
+
+fn refuse_existing(path: &Path) -> anyhow::Result<()> {
+    refuse_standard(path)?;
     if path.symlink_metadata().is_ok() {
         bail!("{} is there already; choose another name", path.display());
     }
@@ -252,6 +277,18 @@ mod tests {
         }
         let (before, after) = (["sh at 100", "4096 mapped at 100"], ["sleep at 105", "8192 mapped at 105"]);
         assert_eq!(said, [&before[..], &["snapshots"], &after[..], &["snapshots"]].concat());
+    }
+
+    #[test]
+    fn only_names_that_say_what_is_written_are_written_to() {
+        let of = |name: &str| What::of(Path::new(name));
+        assert_eq!(of("x.rec").unwrap(), What::Recording);
+        assert_eq!(of("dir/x.png.txt").unwrap(), What::Screen);
+        for name in ["x.png", "x", "x.rec.json", ".rec", "x.", ""] {
+            let said = of(name).unwrap_err().to_string();
+            assert!(said.starts_with(name) && said.contains(".rec (a recording) or .txt"), "{said}");
+        }
+        assert!(of("-").unwrap_err().to_string().contains("standard output"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::model::Shared;
 use super::output::Keeper;
 use super::pace::Pace;
 use super::paint::paint;
-use super::save::{self, Kept};
+use super::save::{self, Kept, What};
 use super::saving::{Saving, Unwanted};
 use super::screen::Screen;
 use super::state::Effect;
@@ -171,14 +171,18 @@ impl Ui {
     /// Writes a file. A recording takes a while, so it is written beside.
     fn save(&self, name: &str, shown: &Buffer, screen: &mut Screen) {
         let path = PathBuf::from(name);
-        let said = if path.extension().is_some_and(|e| e == "txt") {
-            let lines: Vec<String> = lines(shown);
-            save::write_text(&path, &lines).unwrap_or_else(|error| crate::words(&error))
-        } else {
-            let kept = Kept::of(&screen.known().lock());
-            let write = move |unwanted: &Unwanted| kept.write(&path, unwanted);
-            self.saving
-                .start(name, move |unwanted| write(unwanted).unwrap_or_else(|error| crate::words(&error)))
+        let said = match What::of(&path) {
+            Ok(What::Screen) => {
+                let lines: Vec<String> = lines(shown);
+                save::write_text(&path, &lines).unwrap_or_else(|error| crate::words(&error))
+            }
+            Ok(What::Recording) => {
+                let kept = Kept::of(&screen.known().lock());
+                let write = move |unwanted: &Unwanted| kept.write(&path, unwanted);
+                self.saving
+                    .start(name, move |unwanted| write(unwanted).unwrap_or_else(|error| crate::words(&error)))
+            }
+            Err(error) => crate::words(&error),
         };
         screen.state.message = Some(said);
     }

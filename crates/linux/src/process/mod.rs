@@ -179,19 +179,13 @@ impl Process {
         Ok(String::from_utf8_lossy(self.read("comm")?.trim_ascii_end()).into_owned())
     }
 
-    /// Its command line; empty if it has none or overwrote it.
+    /// Its command line; empty if it has none or overwrote it. Without empty arguments at its end: a program that writes a title
+    /// there, as redis does, leaves the rest empty, and what was an argument is not told from that.
     ///
     /// # Errors
     /// When it has exited or may not be read.
     pub fn cmdline(&self) -> Result<Vec<String>, ProcessError> {
-        let cmdline = self.read("cmdline")?;
-        let cmdline = cmdline
-            .strip_suffix(b"\0")
-            .unwrap_or(&cmdline)
-            .split(|&b| b == 0)
-            .map(|arg| String::from_utf8_lossy(arg).into_owned())
-            .collect::<Vec<_>>();
-        Ok(if cmdline.iter().all(String::is_empty) { Vec::new() } else { cmdline })
+        Ok(arguments(&self.read("cmdline")?))
     }
 
     /// How much memory it holds.
@@ -290,6 +284,13 @@ pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     // An interrupted poll tells nothing; the next look will.
     matches!(poll(&mut fds, Some(&at_once)), Ok(n) if n > 0)
+}
+
+/// The arguments in `/proc/PID/cmdline`, without empty ones at the end.
+fn arguments(text: &[u8]) -> Vec<String> {
+    let Some(last) = text.iter().rposition(|&b| b != 0) else { return Vec::new() };
+    let words = text.get(..=last).unwrap_or_default().split(|&b| b == 0);
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 const NS_PER_SEC: u64 = 1_000_000_000;

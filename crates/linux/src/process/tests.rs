@@ -41,6 +41,20 @@ fn a_live_process_tells_who_it_is() {
 }
 
 #[test]
+fn what_a_title_leaves_empty_is_no_arguments() {
+    for (text, words) in [
+        (&b"sleep\x001000\0"[..], &["sleep", "1000"][..]),
+        (b"redis-server *:6379\0\0\0\0\0\0", &["redis-server *:6379"]),
+        (b"nginx: master process", &["nginx: master process"]),
+        (b"sh\0-c\0\0x\0", &["sh", "-c", "", "x"]),
+        (b"\0\0\0", &[]),
+        (b"", &[]),
+    ] {
+        assert_eq!(arguments(text), words);
+    }
+}
+
+#[test]
 fn memory_is_what_the_process_holds() {
     let process = Process::open(rustix::process::getpid()).unwrap();
     let before = process.resident_pages().unwrap();

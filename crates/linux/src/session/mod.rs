@@ -328,6 +328,11 @@ impl Session {
         self.source.suspects()
     }
 
+    /// For how long nothing was sampled, since the overhead ceiling had nothing left for that.
+    pub fn waited(&self) -> Duration {
+        self.source.waited()
+    }
+
     /// What the source did so far.
     pub fn counters(&self) -> Counters {
         self.source.counters()

@@ -86,6 +86,9 @@ impl SpoolReader {
             }
             backend.blind_spots.push(spot);
         }
+        let told = options.intervals.aggr_us;
+        let gap = used().filter(|s| of(s).aggr_us == told).filter_map(|s| s.ends?.mean()).min();
+        backend.blind_spots.extend(gap.and_then(|ns| doubt(told, ns / 1000)));
         let first_starts = first_starts(&streams, attrs);
         let outputs = outputs
             .into_iter()
@@ -174,6 +177,29 @@ impl SpoolReader {
         self.last_ns = self.last_ns.max(self.snapshot.end_ns);
         Ok(true)
     }
+}
+
+/// The least ratio of the aggregation interval that is told to the distance of snapshots, either way, at which one of them is
+/// doubted: monitors come late. A guess.
+const DOUBT: f64 = 1.5;
+
+/// What has to be said of an aggregation interval that is told and does not fit the distance of the snapshots, both in us.
+fn doubt(told: u64, gap: u64) -> Option<String> {
+    if told == 0 || gap == 0 {
+        return None;
+    }
+    let ratio = gap as f64 / told as f64;
+    let (times, way) = if ratio > 1.0 { (ratio, "high") } else { (1.0 / ratio, "low") };
+    let ms = |us: u64| (us as f64 / 100.0).round() / 10.0;
+    (times >= DOUBT).then(|| {
+        format!(
+            "its snapshots are {} ms apart, and --aggr says {} ms: if aggregations were as long as that distance, rates are up to {:.1} \
+             times too {way}",
+            ms(gap),
+            ms(told),
+            times
+        )
+    })
 }
 
 /// Completes what a snapshot does not say of its intervals.

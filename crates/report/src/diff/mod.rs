@@ -258,11 +258,12 @@ fn verdict(total: &DiffRow, rows: &[DiffRow]) -> String {
         return parts.join("; ");
     }
     if total.working_set.outcome == Outcome::Unclear {
-        return format!("unclear, no significant difference: all of it {}", total.working_set.verdict);
+        let why = total.working_set.verdict.trim_start_matches("unclear: ");
+        return format!("unclear whether the working set differs: {why}");
     }
     match rows.iter().filter(|row| row.working_set.outcome == Outcome::Unclear).count() {
         0 => total.working_set.none(),
-        n => format!("unclear, no significant difference: whether the working set of {} differs", number(n)),
+        n => format!("unclear whether the working set of {} differs", number(n)),
     }
 }
 

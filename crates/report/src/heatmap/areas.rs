@@ -20,6 +20,9 @@ const MIN_PANEL: u64 = 64 << 10;
 /// randomised, those between a program, its heap and its libraries are mostly larger. A guess.
 const HUGE_GAP: u64 = 64 << 20;
 
+/// The share of an area from which on gaps between mappings are worth a word. A guess.
+const GAPS: f64 = 0.1;
+
 /// A stretch of addresses to show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Area {
@@ -31,11 +34,25 @@ pub struct Area {
     pub end: u64,
     /// `heap`, `mmap`, `stack`, or the name of a mapping.
     pub name: String,
-    /// Share of the heat of all targets looked at that lies in it, 0..=1; `None` when unknown.
+    /// Share of all recorded heat that lies in it, also of what was not looked at, 0..=1; `None` when unknown.
     pub heat_share: Option<f64>,
+    /// Bytes of it that were memory: gaps between mappings are none. `None` when unknown.
+    pub mapped: Option<u64>,
 }
 
 impl Area {
+    /// How large it is, for its title: `2.1 MiB in 763.7 MiB of addresses` where a good part of it is no memory.
+    pub fn extent(&self) -> String {
+        let span = self.range().size();
+        match self.mapped {
+            Some(mapped) if (mapped as f64) < (1.0 - GAPS) * span as f64 => {
+                let of = if self.is_object() { "offsets" } else { "addresses" };
+                format!("{} in {} of {of}", units::format_size(mapped), units::format_size(span))
+            }
+            _ => units::format_size(span),
+        }
+    }
+
     /// Its addresses.
     pub fn range(&self) -> AddrRange {
         AddrRange::new(self.start, self.end)
@@ -146,6 +163,8 @@ pub(super) struct Seen<'a> {
     pub space: &'a Space,
     /// Heat that the profile does not hold.
     pub lost_heat: f64,
+    /// Heat of what was not looked at: of other targets, and beside objects of the memory that is a target's own.
+    pub other_heat: f64,
 }
 
 /// The areas for `choice`, at most `most`, from the coldest target to the hottest, by address within a target.
@@ -155,7 +174,7 @@ pub(super) fn choose(
     wanted: impl Fn(TargetId) -> bool,
     most: usize,
 ) -> Result<Vec<Area>, AreaError> {
-    let Seen { profile, names, space, lost_heat, .. } = *seen;
+    let Seen { profile, names, space, lost_heat, other_heat, .. } = *seen;
     if profile.is_empty() {
         return Err(match choice {
             AreaChoice::Object(part) => no_object(part, space),
@@ -205,9 +224,11 @@ pub(super) fn choose(
             _ => nothing(choice, &whole(), names),
         });
     }
+    let recorded = total + other_heat;
     for area in &mut areas {
         let heat = heat_in(profile, area);
-        area.heat_share = Some(if total > 0.0 { heat / total } else { 0.0 });
+        area.heat_share = Some(if recorded > 0.0 { heat / recorded } else { 0.0 });
+        area.mapped = Some(mapped_in(profile, area).round() as u64);
     }
     areas.sort_by(|a, b| b.heat_share.unwrap_or(0.0).total_cmp(&a.heat_share.unwrap_or(0.0)));
     if *choice == AreaChoice::Hot {
@@ -228,7 +249,7 @@ pub(super) fn choose(
 }
 
 fn area(target: TargetId, range: AddrRange, name: String) -> Area {
-    Area { target: Some(target.0), start: range.start, end: range.end, name, heat_share: None }
+    Area { target: Some(target.0), start: range.start, end: range.end, name, heat_share: None, mapped: None }
 }
 
 fn no_object(part: &str, space: &Space) -> AreaError {
@@ -264,11 +285,21 @@ fn nothing(choice: &AreaChoice, whole: &[Area], names: &NameBook) -> AreaError {
 
 /// Heat of `profile` inside `area`, Hz x bytes x seconds.
 fn heat_in(profile: &[Segment], area: &Area) -> f64 {
+    sum_in(profile, area, |segment| segment.heat)
+}
+
+/// Bytes of `area` that were mapped, at one time or another.
+fn mapped_in(profile: &[Segment], area: &Area) -> f64 {
+    sum_in(profile, area, |segment| segment.size)
+}
+
+/// A segment that lies in `area` in part has that part of the figure there.
+fn sum_in(profile: &[Segment], area: &Area, figure: impl Fn(&Segment) -> f64) -> f64 {
     let range = area.range();
     profile
         .iter()
         .filter(|s| area.target.is_none_or(|t| t == s.target.0))
-        .map(|s| s.heat * s.range.intersection(range).size() as f64 / s.range.size().max(1) as f64)
+        .map(|s| figure(s) * s.range.intersection(range).size() as f64 / s.range.size().max(1) as f64)
         .sum()
 }
 

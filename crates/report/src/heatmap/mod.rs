@@ -220,7 +220,7 @@ pub struct Heatmap {
 }
 
 impl Heatmap {
-    /// Share of the recording's heat that lies in the panels; `None` when the areas were given, not surveyed.
+    /// Share of all recorded heat, of all targets, that lies in the panels; `None` when the areas were given, not surveyed.
     pub fn heat_share(&self) -> Option<f64> {
         self.panels.iter().map(|p| p.area.heat_share).sum()
     }

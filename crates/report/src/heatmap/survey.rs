@@ -78,6 +78,8 @@ pub struct Survey {
     skipped: u64,
     /// Heat of targets dropped because there were too many.
     lost_heat: f64,
+    /// Heat of what is not looked at: of other targets, and beside objects of the memory that is a target's own.
+    other_heat: f64,
     spare: (Vec<Segment>, Vec<Segment>),
     mapped: Snapshot,
 }
@@ -100,6 +102,7 @@ impl Survey {
             taken: 0,
             skipped: 0,
             lost_heat: 0.0,
+            other_heat: 0.0,
             spare: (Vec::new(), Vec::new()),
             mapped: Snapshot::default(),
         }
@@ -137,6 +140,7 @@ impl Survey {
             names: &self.names,
             space: &self.space,
             lost_heat: self.lost_heat,
+            other_heat: self.other_heat,
         };
         areas::choose(choice, &seen, wanted, most.max(1))
     }
@@ -239,16 +243,30 @@ impl Survey {
         let options = &self.options;
         let wanted = |id| options.targets.is_empty() || options.targets.contains(&id);
         let weight = if options.every_snapshot { 1.0 } else { self.stride as f64 };
-        match options.by_object {
-            true => self.space.by_object(snapshot, wanted, &mut self.mapped),
-            false => self.space.by_target(snapshot, wanted, &mut self.mapped),
+        let seconds = end.saturating_sub(start) as f64 / SECOND_NS * weight;
+        let shown = |id| is_object(id) == options.by_object;
+        let mut other_heat = 0.0;
+        if options.by_object && !options.targets.is_empty() {
+            // What others access of an object is no sum of its own: of what all access, that of those looked at is taken.
+            self.space.by_object(snapshot, |_| true, &mut self.mapped);
+            other_heat += segments::heat(&self.mapped, seconds, |_| true);
+            self.space.by_object(snapshot, wanted, &mut self.mapped);
+            other_heat -= segments::heat(&self.mapped, seconds, shown);
+        } else if options.by_object {
+            self.space.by_object(snapshot, wanted, &mut self.mapped);
+            other_heat += segments::heat(&self.mapped, seconds, |id| !shown(id));
+        } else {
+            if !options.targets.is_empty() {
+                self.space.by_target(snapshot, |id| !wanted(id), &mut self.mapped);
+                other_heat += segments::heat(&self.mapped, seconds, |_| true);
+            }
+            self.space.by_target(snapshot, wanted, &mut self.mapped);
         }
+        self.other_heat += other_heat.max(0.0);
         if !options.by_object {
             self.layouts.snapshot(&self.mapped, &self.names);
         }
         self.targets = self.targets.max(self.mapped.targets.len());
-        let shown = |id| is_object(id) == options.by_object;
-        let seconds = end.saturating_sub(start) as f64 / SECOND_NS * weight;
         segments::of_snapshot(&self.mapped, seconds, shown, &mut self.spare.0);
         self.place(start, end);
     }

@@ -112,14 +112,19 @@ pub(super) fn title(map: &Heatmap, panel: &Panel, width: usize) -> String {
     {
         title.push_str(&format!(" of {}", map.provenance.target_name(target)));
     }
-    let size = format_size(panel.area.range().size());
+    let size = panel.area.extent();
     let row = format!("{} a row", format_size(panel.row_bytes()));
     let share = panel.area.heat_share.map(|share| format!("{} of the heat", format_share(share)));
     let figures = |list: &[Option<&String>]| {
         list.iter().flatten().map(|figure| figure.as_str()).collect::<Vec<_>>().join(", ")
     };
-    let choices =
-        [figures(&[Some(&size), Some(&row), share.as_ref()]), figures(&[Some(&size), share.as_ref()]), size];
+    let mapped = panel.area.mapped.map_or_else(|| size.clone(), format_size);
+    let choices = [
+        figures(&[Some(&size), Some(&row), share.as_ref()]),
+        figures(&[Some(&size), share.as_ref()]),
+        size,
+        mapped,
+    ];
     let fits = |figures: &&String| columns::width(&title) + 2 + columns::width(figures) <= width;
     match choices.iter().find(fits) {
         Some(figures) => format!("{title}: {figures}"),
@@ -331,6 +336,7 @@ mod tests {
             end: 0x7f00_0000_0000 + 110 * MIB,
             name: "mmap".to_owned(),
             heat_share: Some(1.0),
+            mapped: None,
         };
         let spec = options.grid(vec![area], (0, 10_000_000_000));
         let mut raster = Raster::new(&spec);

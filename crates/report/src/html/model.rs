@@ -150,7 +150,7 @@ fn since(at: u64, origin: u64) -> i64 {
 
 fn area(canvas: &Canvas, grid: &Grid, height: u32) -> AreaModel {
     let Grid { area, rows, .. } = grid;
-    let mut facts = vec![format_size(area.range().size()), format!("from {}", format_address(area.start))];
+    let mut facts = vec![area.extent(), format!("from {}", format_address(area.start))];
     let mut title = area.name.clone();
     let mut command = String::new();
     let object = area.target().and_then(|id| canvas.space.object(id));

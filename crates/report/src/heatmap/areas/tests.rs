@@ -3,8 +3,8 @@
 use super::*;
 use crate::Accumulate;
 use crate::heatmap::{Survey, SurveyOptions};
-use crate::synthetic::{MIB, region, snapshot};
-use isotherm_damon::RegionSnapshot;
+use crate::synthetic::{MIB, mapping, mappings, region, snapshot};
+use isotherm_damon::{RegionSnapshot, TargetSnapshot};
 use isotherm_record::{Item, Mapping, Mappings};
 
 const HEAP: u64 = 0x5555_0000_0000;
@@ -174,4 +174,72 @@ fn words_become_choices() {
     assert_eq!("libc".parse(), Ok(AreaChoice::Named("libc".to_owned())));
     assert_eq!("0x10-0x20".parse(), Ok(AreaChoice::Address(AddrRange::new(16, 32))));
     assert!("0x10".parse::<AreaChoice>().is_err() && "".parse::<AreaChoice>().is_err());
+}
+
+/// Two targets with a heap of 18 MiB each and 4 MiB of shared memory, all of it as hot, which the first one alone accesses.
+fn two_with_an_object(options: SurveyOptions) -> Survey {
+    let mut survey = Survey::new(options);
+    for target in [1, 2] {
+        let maps = vec![
+            mapping(MIB, 19 * MIB, "rw-p", "[heap]", 0, 0),
+            mapping(1 << 30, (1 << 30) + 4 * MIB, "rw-s", "/dev/shm/pool", 5, 0),
+        ];
+        survey.note(&mappings(target, maps));
+    }
+    for i in 0..10 {
+        let of = |nr| vec![region(MIB, 19 * MIB, 10), region(1 << 30, (1 << 30) + 4 * MIB, nr)];
+        let mut all = snapshot(i, 1, of(10));
+        all.targets.push(TargetSnapshot::new(TargetId(2), of(0)));
+        survey.snapshot(&all);
+    }
+    survey
+}
+
+#[test]
+fn the_share_is_of_all_recorded_heat_whatever_is_looked_at() {
+    let near = |survey: &Survey, choice: &AreaChoice, share: f64| {
+        let areas = survey.areas(choice, 9).unwrap();
+        let found: f64 = areas.iter().filter_map(|a| a.heat_share).sum();
+        assert!((found - share).abs() < 1e-9, "{choice:?}: {found} and not {share}: {areas:?}");
+    };
+    for targets in [vec![], vec![TargetId(1)]] {
+        let options = SurveyOptions { targets, by_object: true, ..SurveyOptions::default() };
+        near(&two_with_an_object(options), &AreaChoice::Object("pool".to_owned()), 0.1);
+    }
+    for (targets, shares) in
+        [(vec![], (0.9, 1.0)), (vec![TargetId(1)], (0.45, 0.55)), (vec![TargetId(2)], (0.45, 0.45))]
+    {
+        let survey = two_with_an_object(SurveyOptions { targets, ..SurveyOptions::default() });
+        near(&survey, &AreaChoice::Named("[heap]".to_owned()), shares.0);
+        near(&survey, &AreaChoice::All, shares.1);
+        near(&survey, &AreaChoice::Hot, shares.1);
+    }
+}
+
+#[test]
+fn gaps_are_no_memory_and_a_title_says_how_much_is() {
+    let (first, second, end) = (HEAP, HEAP + 762 * MIB, HEAP + 764 * MIB);
+    let mut survey = Survey::new(SurveyOptions::default());
+    let heap = |start, end| mapping(start, end, "rw-p", "[heap]", 0, 0);
+    survey.note(&mappings(1, vec![heap(first, first + MIB), heap(second, end)]));
+    survey.snapshot(&snapshot(0, 1, vec![region(first, end, 10)]));
+    let everything = AddrRange::new(0, u64::MAX);
+    for (range, extent) in [
+        (AddrRange::new(first, end), "3.0 MiB in 764.0 MiB of addresses"),
+        (everything, "3.0 MiB in 16.0 EiB of addresses"),
+        // What is as good as all of it is not worth a word.
+        (AddrRange::new(second - 4096, end), "2.0 MiB"),
+        (AddrRange::new(second, end), "2.0 MiB"),
+    ] {
+        let areas = survey.areas(&AreaChoice::Address(range), 9).unwrap();
+        assert_eq!((areas.len(), areas[0].extent().as_str()), (1, extent));
+    }
+    // Of an object, offsets.
+    let options = SurveyOptions { by_object: true, ..SurveyOptions::default() };
+    let mut survey = Survey::new(options);
+    let pool = |at, offset| mapping(at, at + MIB, "rw-s", "/dev/shm/pool", 5, offset);
+    survey.note(&mappings(1, vec![pool(MIB, 0), pool(8 * MIB, 99 * MIB)]));
+    survey.snapshot(&snapshot(0, 1, vec![region(MIB, 9 * MIB, 10)]));
+    let areas = survey.areas(&AreaChoice::Object("pool".to_owned()), 9).unwrap();
+    assert_eq!(areas[0].extent(), "2.0 MiB in 100.0 MiB of offsets");
 }
