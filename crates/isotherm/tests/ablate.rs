@@ -39,7 +39,8 @@ fn what_never_comes_into_play_is_marked() {
 fn the_list_tells_defaults_and_reasons_and_simulates_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let told = run(dir.path(), &["lab", "ablate", "--list"]).ok();
-    for word in ["surprise_row = 1e-4 (without: 0)", "retry = 400", "2 s, the time in which all must be seen"]
+    for word in
+        ["surprise_row = 1e-4 (without: 0)", "retry = 2000 ms", "2 s, the time in which all must be seen"]
     {
         assert!(told.contains(word), "{told}");
     }

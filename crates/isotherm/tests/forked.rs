@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{pte_works, run};
+use common::{pte_works, run, skip_but_in_ci};
 
 /// Share of the hot memory that may read cold in a snapshot. Regions begin and end at multiples of 256 KiB, those of the workload
 /// at any page, so a piece of up to 256 KiB at each of three borders of 16 MiB of hot memory may be told as its neighbour; half
@@ -32,7 +32,7 @@ fn memory_in_use_never_reads_cold_around_a_fork_and_all_is_seen_again_soon() {
     // What a program that was not built for speed can see within the usual budget is not the question.
     let args = ["lab", "accuracy", "bgsave", "--pages", "4k", "--overhead", "5%", "--json"];
     let args: Vec<&str> = args.into_iter().chain(sets).collect();
-    let mut wrong = Vec::new();
+    let (mut wrong, mut busy) = (Vec::new(), None);
     for _ in 0..TRIES {
         let report = run(dir.path(), &args).json();
         let forked = &report[0]["forked"][0];
@@ -43,8 +43,8 @@ fn memory_in_use_never_reads_cold_around_a_fork_and_all_is_seen_again_soon() {
             .into_iter()
             .find(|when| !seconds.iter().any(|s| s["when"] == *when));
         if let Some(when) = idle {
-            println!("skipped: the machine is too busy: nothing was in use {when} the fork");
-            return;
+            busy = Some(format!("the machine is too busy: nothing was in use {when} the fork"));
+            continue;
         }
         let right = forked["seen_before"] == true
             && forked["worst_cold_share"].as_f64().unwrap() <= COLD
@@ -54,6 +54,9 @@ fn memory_in_use_never_reads_cold_around_a_fork_and_all_is_seen_again_soon() {
             return;
         }
         wrong.push(forked.clone());
+    }
+    if let Some(busy) = busy.filter(|_| wrong.is_empty()) {
+        return skip_but_in_ci(&busy);
     }
     panic!("each time: {wrong:#?}");
 }

@@ -6,21 +6,36 @@ mod common;
 use common::*;
 use isotherm_damon::{RegionSnapshot, Snapshot};
 use isotherm_record::Item;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// Memory of this process, reserved and not given back until it ends.
-fn reserve(bytes: u64) -> u64 {
+/// One test at a time: each is the process that is recorded, and two recorders clear each other's bits.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Memory of this process.
+struct Reserved(Range<u64>);
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let size = (self.0.end - self.0.start) as usize;
+        // SAFETY: the mapping made by `reserve`, which nobody uses any more.
+        unsafe { munmap(self.0.start as *mut _, size) }.unwrap();
+    }
+}
+
+fn reserve(bytes: u64) -> Reserved {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new mapping, where the kernel likes.
     let start = unsafe {
         mmap_anonymous(std::ptr::null_mut(), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags)
     };
-    start.unwrap() as u64
+    let start = start.unwrap() as u64;
+    Reserved(start..start + bytes)
 }
 
 /// Writes to each page of some memory that [`reserve`] gave, some 50 times a second, until told to stop.
@@ -69,12 +84,17 @@ fn what_is_used_of_a_reserved_terabyte_is_found_and_the_rest_counts_as_nothing()
     if !pte_works() {
         return;
     }
-    let start = reserve(1 << 40);
-    let all = start..start + (1 << 40);
+    let _alone = ALONE.lock();
+    let reserved = reserve(1 << 40);
+    let (all, start) = (reserved.0.clone(), reserved.0.start);
     let hot = start + (700 << 30)..start + (700 << 30) + 64 * MIB;
     let snapshots = record_oneself(&hot, &["--duration", "6s"]);
-    let used: u64 =
-        last(&snapshots).filter(|region| region.nr_accesses > 0).map(|region| common(region, &hot)).sum();
+    // On a machine that does other things, a moment says little.
+    let found = |snapshot: &Snapshot| -> u64 {
+        let regions = snapshot.targets.iter().flat_map(|target| &target.regions);
+        regions.filter(|region| region.nr_accesses > 0).map(|region| common(region, &hot)).sum()
+    };
+    let used = snapshots.iter().rev().take(20).map(found).max().unwrap();
     assert!(used > 60 * MIB, "{} of 64 MiB are told as accessed", used / MIB);
     let resident = |region: &RegionSnapshot| match common(region, &all) {
         0 => 0,
@@ -95,10 +115,11 @@ fn every_process_has_the_least_number_of_regions() {
     if !pte_works() {
         return;
     }
-    let start = reserve(32 * MIB);
+    let _alone = ALONE.lock();
+    let reserved = reserve(32 * MIB);
     let other = sleeper();
     let more = other.pid().to_string();
-    let hot = start..start + 32 * MIB;
+    let hot = reserved.0.clone();
     let snapshots = record_oneself(&hot, &["--duration", "3s", "--min-regions", "60", "--pid", &more]);
     // Those that have just come, with next to nothing mapped, cannot have so many.
     let large = |size: u64| size > MIB;

@@ -190,13 +190,12 @@ impl Cell {
         self.young = (before | young) & present;
     }
 
-    /// Takes in a look: `present` and `young` are the pages' bits.
+    /// Takes in a look: `present` and `young` are the pages' bits; [`Self::left`] was told of them.
     pub fn looked(&mut self, present: u64, young: u64, look: &Look<'_>) -> Told {
         let Look { moment, gap, longest, theft, tuning } = *look;
         let now = moment.now;
-        self.left(present, young);
         // What was seen set at a look since the window was opened was accessed, also if another has cleared it meanwhile.
-        let young = young | self.young;
+        let young = young | if matches!(self.state, State::Watching { .. }) { self.young } else { 0 };
         let appeared = present & !self.present;
         let changed = present != self.present;
         let absent = !self.present;
@@ -239,8 +238,8 @@ impl Cell {
                 // Where pages appear, those that might have are among those watched.
                 let watched = if appeared == 0 { self.window } else { self.window | absent };
                 let share = pages(shown) / pages(watched);
-                let length = (moment.at.saturating_sub(since) as f32 / 1000.0).max(SHORTEST);
-                let length = theft.covered(length);
+                let passed = moment.at.saturating_sub(since) as f32 / 1000.0;
+                let length = theft.covered(passed).max(SHORTEST);
                 // Not flushed, it may show late what came early. But most of what shows late comes late, and if only what comes early
                 // counted, rates would only ever rise.
                 let late = self.shared && self.first && doubtful_until != 0 && shown != 0;
@@ -288,7 +287,7 @@ impl Cell {
                     self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
                 } else {
                     // Looked at so late, that it was accessed says next to nothing of how hot it is: it is to be seen anew, once.
-                    let is_vague = was_idle && !self.shared && length > tuning.late_look * longest as f32;
+                    let is_vague = was_idle && !self.shared && passed > tuning.late_look * longest as f32;
                     self.state = if is_vague { State::Unseen } else { State::Lit };
                     self.window = 0;
                 }

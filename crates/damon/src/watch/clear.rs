@@ -183,7 +183,9 @@ impl Watched {
             return false;
         }
         let after = moment_of(step);
-        self.blocks.iter_mut().flat_map(|b| &mut b.cells).for_each(|cell| cell.young = 0);
+        // What open windows have shown so far is theirs.
+        let closed = |cell: &&mut Cell| !matches!(cell.state, State::Watching { .. });
+        self.blocks.iter_mut().flat_map(|b| &mut b.cells).filter(closed).for_each(|cell| cell.young = 0);
         let mut looks: Vec<BlockLook> = self.blocks.iter().map(|b| BlockLook::at(b.addr)).collect();
         if !step.look(self.id, &mut looks) {
             return false;

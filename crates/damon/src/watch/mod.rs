@@ -269,7 +269,7 @@ impl<O: BlockOperations> Sampler<O> for Watch {
         self.count_in(step.attrs.sample);
         if core::mem::take(&mut self.one_ended) && self.targets.len() < self.tuning.many {
             // A child that was forked to save what there is, and is gone: all is to be seen again at once.
-            self.targets.iter_mut().for_each(|target| target.retry_shared(&self.tuning));
+            self.targets.iter_mut().for_each(|target| target.retry_shared(step.now, &self.tuning));
         }
         // Mostly nothing has changed, or some were added.
         let differs = self.targets.iter().zip(step.targets.iter()).any(|(a, b)| a.id != b.id);

@@ -99,6 +99,7 @@ impl Rescale {
             &mut target.counted,
             &mut target.drawn,
             &mut target.swept,
+            &mut target.retried,
         ] {
             self.time(at);
         }

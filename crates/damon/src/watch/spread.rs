@@ -35,7 +35,6 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
         stretch.suspect = silent > 0;
         if silent >= 2 && silent > hits {
             // It fell silent as a whole, as far as is known.
-
             stretch.suspect = false;
             changed = true;
             stretch.places.clear();

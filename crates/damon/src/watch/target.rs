@@ -59,9 +59,12 @@ impl Block {
         if gap == 0 || look.mapped == Mapped::Absent {
             return;
         }
+        let huge = self.huge;
         for (i, cell) in self.used().iter().enumerate() {
             let Some((left, taken)) = cell.taken(look.present.0[i], look.young.0[i]) else { continue };
             let rate = (cell.evidence.exposure > 0.0).then(|| cell.rate());
+            // A huge page has one bit.
+            let (left, taken) = if huge { (1, u32::from(2 * taken > left)) } else { (left, taken) };
             theft.saw(left, taken, gap as f32, rate);
         }
         theft.notice(now, tuning);
@@ -173,6 +176,8 @@ pub(super) struct Watched {
     /// How many turns blocks have had to be seen, and to be seen again.
     pub spread_turn: usize,
     pub forgotten_turn: usize,
+    /// When what others map was last tried again because one ended.
+    pub retried: u64,
     /// When it was last swept.
     pub swept: u64,
     /// All of it was, and not all was looked at since.
@@ -322,9 +327,15 @@ impl Watched {
                 if look.mapped == Mapped::Absent { (0, 0) } else { (look.present.0[i], look.young.0[i]) };
             cell.writable = look.writable.0[i] != 0;
             // What was not there before was accessed, also if another has cleared that since. What fork copied was not.
+            let set = young;
             let young = if is_first { young } else { young | (present & !cell.present) };
+            cell.left(present, set);
             let before = cell.evidence;
             let told = cell.looked(present, young, &Look { moment, gap, longest, theft, tuning });
+            if !matches!(cell.state, State::Watching { .. }) {
+                // From now on it counts what is left set, not what was seen while a window was open.
+                cell.young = set & present;
+            }
             let window = match told {
                 Told::Nothing => continue,
                 Told::Changed => {
@@ -389,11 +400,17 @@ impl Watched {
         self.census.watching += cells;
     }
 
-    /// What could not be cleared because others map it is tried again at the next census, which is due.
-    pub fn retry_shared(&mut self, tuning: &Tuning) {
+    /// What could not be cleared because others map it is tried again at once: one of them ended.
+    /// Where others come and go all the time, no more often than twice as often as without.
+    pub fn retry_shared(&mut self, now: u64, tuning: &Tuning) {
+        if self.retried != 0 && now < self.retried + tuning.retry / 2 {
+            return;
+        }
+        self.retried = now;
         for cell in self.blocks.iter_mut().flat_map(Block::used) {
             if cell.state == State::Blind(Blind::Shared) {
-                cell.blind_since = cell.blind_since.saturating_sub(tuning.retry);
+                cell.recover();
+                self.dirty = true;
             }
         }
         self.counted = 0;

@@ -18,6 +18,9 @@ const CLASSES: [f32; 4] = [0.0, 0.05, 0.3, 1.0];
 /// So many of what is thought to be hot may be found clear: beyond that it is likelier that it is hot no more.
 const MOST_OF_HOT: f32 = 0.9;
 
+/// So many of a group must be: others that clear bits do so everywhere.
+const LEAST_SHARE: f32 = 0.02;
+
 /// How often others take the bits of a target's pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Theft {
@@ -74,8 +77,7 @@ impl Theft {
     /// Somebody began to take bits: from now on windows are judged by that, and what ended before it was seen is doubtful.
     pub fn notice(&mut self, now: u64, tuning: &Tuning) {
         if self.rate <= 0.0 && self.untold.1 as f32 >= tuning.few_taken {
-            self.explain(tuning);
-            self.noticed = if self.rate > 0.0 { now } else { self.noticed };
+            self.explain(now, tuning);
         }
     }
 
@@ -84,11 +86,15 @@ impl Theft {
         self.noticed != 0 && now <= self.noticed + longest
     }
 
-    fn explain(&mut self, tuning: &Tuning) {
+    fn explain(&mut self, now: u64, tuning: &Tuning) {
+        let before = self.rate;
         // Each group says no less than that: what is taken for idle may be in use, and not show it for being taken.
         let (idle, hot) = self.classes.split_at(1);
         let of = |group: &[Seen], most| explaining(group, most, tuning);
         self.rate = of(hot, MOST_OF_HOT).max(of(idle, 1.0)).max(of(&[self.unknown], 1.0));
+        if before <= 0.0 && self.rate > 0.0 {
+            self.noticed = now;
+        }
     }
 
     /// An aggregation is over: what was seen long ago counts less, and the rate is what explains the rest.
@@ -98,7 +104,7 @@ impl Theft {
         let kept = 1.0 / (1.0 + halvings * (0.7 + halvings * 0.45));
         let all = self.classes.iter_mut().chain([&mut self.unknown]);
         all.flat_map(Seen::values).for_each(|value| *value *= kept);
-        self.explain(tuning);
+        self.explain(now, tuning);
     }
 
     /// Pages that were left set, and those of them that were found clear, since that was last asked.
@@ -127,8 +133,8 @@ impl Theft {
 fn explaining(seen: &[Seen], most: f32, tuning: &Tuning) -> f32 {
     let left: f32 = seen.iter().map(|seen| seen.left).sum();
     let taken = seen.iter().map(|seen| seen.taken).sum::<f32>().min(left * most);
-    // Few may be pages that went and others that came in their place.
-    if taken < tuning.few_taken {
+    // Few may be pages that went and others that came in their place, or what the target itself has let go.
+    if taken < tuning.few_taken || taken < left * LEAST_SHARE {
         return 0.0;
     }
     // More often than that, nothing can be seen at all; less often than that, nothing is lost.

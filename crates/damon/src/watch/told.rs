@@ -23,6 +23,15 @@ impl Watched {
         };
         let mut indices: Vec<usize> =
             self.blocks.iter().enumerate().filter(|(_, b)| touched(b.addr)).map(|(i, _)| i).collect();
+        for index in &indices {
+            let Some(block) = self.blocks.get_mut(*index) else { continue };
+            let (addr, huge) = (block.addr, block.huge);
+            for (i, cell) in block.used().iter_mut().enumerate() {
+                let told =
+                    if huge { whole(ranges, addr) } else { pages_of(ranges, addr + i as u64 * CELL_SIZE) };
+                cell.young &= !told;
+            }
+        }
         indices.truncate(step.checks_left());
         let mut looks: Vec<BlockLook> =
             indices.iter().filter_map(|i| self.blocks.get(*i)).map(|b| BlockLook::at(b.addr)).collect();

@@ -169,8 +169,8 @@ impl Watch {
         if is_few
             && blocks.len() < most
             && let Some(control) = target.control()
+            && let Err(place) = blocks.binary_search(&control)
         {
-            let place = blocks.partition_point(|i| *i < control);
             blocks.insert(place, control);
         }
         if !blocks.is_empty() && !target.look(step, &blocks, &self.tuning) {

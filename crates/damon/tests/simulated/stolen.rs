@@ -1,7 +1,7 @@
 //! Somebody else clears Accessed bits, often and of all memory: a profiler, another monitor, the kernel's reclaim.
 
 use isotherm_damon::*;
-use isotherm_simulated::{Keep, Kind, MIB, Purse, Simulated, areas, tick, told};
+use isotherm_simulated::{Keep, Kind, MIB, PAGE, Pattern, Purse, Simulated, areas, tick, told};
 
 /// Mean rates, Hz, of three areas of 50, 20 and 2 Hz from the third second on, and bytes of the idle one told as accessed at 1 Hz or
 /// more, beside a thief.
@@ -41,5 +41,25 @@ fn rates_allow_for_accesses_that_others_hid() {
             }
             assert!(runs.iter().all(|(_, warm)| *warm < MIB), "{runs:?}");
         }
+    }
+}
+
+/// As behind another recorder, or in a child that was forked.
+#[test]
+fn what_was_clear_from_the_start_was_taken_by_nobody() {
+    for unit in [PAGE, 2 * MIB] {
+        let pattern = Pattern { unit, ..areas(&[(0, 20480, 20.0), (0, 40960, 0.0)]) };
+        let mut ops = Simulated::new(pattern.clone());
+        let all = |(range, _): &(AddrRange, f64)| RangeClear { range: *range, cleared: Cleared::NotDone };
+        let mut ranges: Vec<RangeClear> = pattern.areas.iter().map(all).collect();
+        ops.clear(TargetId(1), &mut ranges);
+        let mut monitor = Monitor::new(Attrs::default(), ops, Watch::new(), 7).unwrap();
+        monitor.add_target(TargetId(1)).unwrap();
+        let (mut now, mut purse, mut keep) = (0, Purse::full(1), Keep::default());
+        while now < 20 * 60 {
+            tick(&mut monitor, &mut now, &mut purse, &mut keep);
+        }
+        let tally = monitor.tally();
+        assert!(tally.left_set > 0 && tally.found_clear == 0, "{} byte pages: {tally:?}", unit);
     }
 }

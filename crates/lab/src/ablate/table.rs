@@ -124,7 +124,8 @@ pub fn constants_table<'a>(constants: impl IntoIterator<Item = &'a Constant>) ->
             Some(_) => changed(constant, Change::Without),
             None => "tried at parts and multiples".into(),
         };
-        text.push_str(&format!("{} = {} ({change})\n", constant.name, number(constant.default)));
+        let unit = if constant.least.is_some() { " ms" } else { "" };
+        text.push_str(&format!("{} = {}{unit} ({change})\n", constant.name, number(constant.default)));
         text.push_str(&format!("   {}\n", plain(constant.reason.trim())));
     }
     text

@@ -346,6 +346,31 @@ struct Cutter<'a> {
 impl Cutter<'_> {
     /// The mapped parts of a region, in order, each with the object it belongs to.
     fn parts(&mut self, region: &RegionSnapshot, mut part: impl FnMut(RegionSnapshot, Option<(usize, u64)>)) {
+        // A list that was not read to its end says nothing of what lies beyond.
+        let known_to = self.pieces.last().map_or(0, |piece| piece.range.end);
+        if let Some(bytes) = region.resident.filter(|_| self.partial)
+            && (region.range.start + 1..region.range.end).contains(&known_to)
+        {
+            let before = AddrRange::new(region.range.start, known_to);
+            let inside = self.pieces.iter().rev().take_while(|p| p.range.end > before.start);
+            let listed: u64 = inside.map(|p| p.range.intersection(before).size()).sum();
+            let there = bytes.min(listed);
+            self.parts_of(&RegionSnapshot { range: before, resident: Some(there), ..*region }, &mut part);
+            let beyond = AddrRange::new(known_to, region.range.end);
+            let rest = RegionSnapshot { range: beyond, resident: Some(bytes - there), ..*region };
+            if let Some(range) = memory_outside(&rest) {
+                part(RegionSnapshot { range, ..rest }, None);
+            }
+            return;
+        }
+        self.parts_of(region, &mut part);
+    }
+
+    fn parts_of(
+        &mut self,
+        region: &RegionSnapshot,
+        part: &mut impl FnMut(RegionSnapshot, Option<(usize, u64)>),
+    ) {
         if self.pieces.is_empty() {
             part(*region, None);
             return;
@@ -554,6 +579,17 @@ mod tests {
             space(partial).by_target(&list, |_| true, &mut out);
             assert_eq!(ranges(&out.targets[0]), [vec![(10, 30)], beyond].concat(), "{partial}");
         }
+    }
+
+    #[test]
+    fn a_region_over_the_end_of_an_incomplete_list_loses_nothing() {
+        let over = RegionSnapshot { resident: Some(500), ..region(90, 900, 1) };
+        let mut out = Snapshot::default();
+        space(true).by_target(&snapshot(0, 1, vec![over]), |_| true, &mut out);
+        // The last mapping, and what is resident beyond it.
+        let found: Vec<_> =
+            out.targets[0].regions.iter().map(|r| (r.range.start, r.range.end, r.resident)).collect();
+        assert_eq!(found, [(90, 100, Some(10)), (100, 590, Some(490))]);
     }
 
     /// JSON's readers (jq, JavaScript) hold numbers in 53 bits.
