@@ -586,10 +586,10 @@ mod tests {
         let over = RegionSnapshot { resident: Some(500), ..region(90, 900, 1) };
         let mut out = Snapshot::default();
         space(true).by_target(&snapshot(0, 1, vec![over]), |_| true, &mut out);
-        // The last mapping, and what is resident beyond it.
+        // What lies in the last mapping and what is resident beyond it, joined as neighbours are.
         let found: Vec<_> =
             out.targets[0].regions.iter().map(|r| (r.range.start, r.range.end, r.resident)).collect();
-        assert_eq!(found, [(90, 100, Some(10)), (100, 590, Some(490))]);
+        assert_eq!(found, [(90, 590, Some(500))]);
     }
 
     /// JSON's readers (jq, JavaScript) hold numbers in 53 bits.
