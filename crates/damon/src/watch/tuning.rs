@@ -92,7 +92,7 @@ macro_rules! without {
 macro_rules! table {
     ($($(#[doc = $reason:literal])+ $name:ident: $type:ty = $default:expr, $how:ident $($without:expr)? $(, ms $least:literal)?;)+) => {
         /// The numbers of [`super::Watch`]. Times, which have an `ms` in the table, are in milliseconds; in sampling intervals
-        /// once they were taken over into those ([`Self::in_intervals`]).
+        /// once the estimator has taken them over.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub struct Tuning {
             $($(#[doc = $reason])+ pub $name: $type,)+
