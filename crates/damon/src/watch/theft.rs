@@ -29,7 +29,7 @@ pub(super) struct Theft {
     unknown: Seen,
     /// What explains it.
     rate: f32,
-    /// When it was last found out that there is somebody; 0: never.
+    /// When it was last found out that there is somebody, or that it is several times as much; 0: never.
     noticed: u64,
     /// Pages since they were last told: left set, and found clear.
     untold: (u64, u64),
@@ -76,7 +76,8 @@ impl Theft {
 
     /// Somebody began to take bits: from now on windows are judged by that, and what ended before it was seen is doubtful.
     pub fn notice(&mut self, now: u64, tuning: &Tuning) {
-        if self.rate <= 0.0 && self.untold.1 as f32 >= tuning.few_taken {
+        // Also where others took some before: it may be far more now.
+        if self.untold.1 as f32 >= tuning.few_taken {
             self.explain(now, tuning);
         }
     }
@@ -92,7 +93,7 @@ impl Theft {
         let (idle, hot) = self.classes.split_at(1);
         let of = |group: &[Seen], most| explaining(group, most, tuning);
         self.rate = of(hot, MOST_OF_HOT).max(of(idle, 1.0)).max(of(&[self.unknown], 1.0));
-        if before <= 0.0 && self.rate > 0.0 {
+        if self.rate > 4.0 * before {
             self.noticed = now;
         }
     }
