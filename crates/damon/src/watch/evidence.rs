@@ -236,11 +236,16 @@ impl Evidence {
 
     /// What is left of it when nothing renewed it: hits and exposure.
     pub fn faded(&self, now: u64, tuning: &Tuning) -> (f32, f32) {
-        let halvings = now.saturating_sub(self.last) as f32 / tuning.half_life;
-        // 2^-x, near enough.
-        let kept = 1.0 / (1.0 + halvings * (0.7 + halvings * 0.45));
+        let kept = kept(now.saturating_sub(self.last), tuning);
         (self.hits * kept, self.exposure * kept)
     }
+}
+
+/// The part of what was known so many intervals ago that still counts: half after each half-life, near enough.
+pub(super) fn kept(intervals: u64, tuning: &Tuning) -> f32 {
+    let halvings = intervals as f32 / tuning.half_life;
+    // 2^-x.
+    1.0 / (1.0 + halvings * (0.7 + halvings * 0.45))
 }
 
 /// Hits of a window of which `share` of the pages were accessed. Of pages that are accessed at random, fewer are hit than

@@ -1,4 +1,5 @@
-//! From stretches to the regions that are handed out: no more than there may be, none larger than it may be.
+//! From stretches to the regions that are handed out: no more than there may be, and cut where they are large, so that there are as
+//! many as there must be.
 
 use super::draw::Stretch;
 use super::tuning::Tuning;

@@ -10,6 +10,8 @@
 //!
 //! Of memory whose rate is not known nothing is known but that t is no less than if it were idle.
 
+use super::evidence::kept;
+use super::rescale::Rescale;
 use super::tuning::Tuning;
 
 /// Rates up to which pages are of the classes but the last, an interval: idle, and three of hot memory.
@@ -100,9 +102,8 @@ impl Theft {
 
     /// An aggregation is over: what was seen long ago counts less, and the rate is what explains the rest.
     pub fn conclude(&mut self, now: u64, tuning: &Tuning) {
-        let halvings = now.saturating_sub(self.faded) as f32 / tuning.half_life;
+        let kept = kept(now.saturating_sub(self.faded), tuning);
         self.faded = now;
-        let kept = 1.0 / (1.0 + halvings * (0.7 + halvings * 0.45));
         let all = self.classes.iter_mut().chain([&mut self.unknown]);
         all.flat_map(Seen::values).for_each(|value| *value *= kept);
         self.explain(now, tuning);
@@ -119,7 +120,7 @@ impl Theft {
     }
 
     /// The sampling interval is another one.
-    pub fn rescale(&mut self, by: super::rescale::Rescale) {
+    pub fn rescale(&mut self, by: Rescale) {
         for seen in self.classes.iter_mut().chain([&mut self.unknown]) {
             by.length(&mut seen.gaps);
             by.each(&mut seen.rates);

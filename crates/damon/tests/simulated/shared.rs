@@ -18,8 +18,8 @@ fn seen(snapshots: &[Snapshot], range: AddrRange) -> f64 {
     known.sum::<f64>() / 10_000.0 / range.size() as f64
 }
 
-#[test]
-fn pages_shared_with_a_child_are_counted_as_unseen_and_seen_again_after_its_end() {
+/// A monitor without sweeps, and memory of its target that another maps too.
+fn sharing() -> (Monitor<Simulated, Watch>, AddrRange) {
     let pattern = process(16, &[(0, 16 * 1024, 0.5)]);
     let heap = pattern.ranges[1];
     let mut ops = Simulated::new(pattern);
@@ -28,6 +28,12 @@ fn pages_shared_with_a_child_are_counted_as_unseen_and_seen_again_after_its_end(
     sampler.set_sweeps(false);
     let mut monitor = Monitor::new(Attrs::default(), ops, sampler, 7).unwrap();
     monitor.add_target(TargetId(1)).unwrap();
+    (monitor, heap)
+}
+
+#[test]
+fn pages_shared_with_a_child_are_counted_as_unseen_and_seen_again_after_its_end() {
+    let (mut monitor, heap) = sharing();
     let (mut keep, mut now) = (Keep::default(), 0);
     go(&mut monitor, &mut keep, &mut now, 20);
     assert!(seen(&keep.0, heap) < 0.01, "{} of shared memory was seen", seen(&keep.0, heap));
@@ -42,14 +48,7 @@ fn pages_shared_with_a_child_are_counted_as_unseen_and_seen_again_after_its_end(
 
 #[test]
 fn what_a_child_shared_is_tried_again_as_soon_as_it_ends() {
-    let pattern = process(16, &[(0, 16 * 1024, 0.5)]);
-    let heap = pattern.ranges[1];
-    let mut ops = Simulated::new(pattern);
-    ops.shared.push(heap);
-    let mut sampler = Watch::new();
-    sampler.set_sweeps(false);
-    let mut monitor = Monitor::new(Attrs::default(), ops, sampler, 7).unwrap();
-    monitor.add_target(TargetId(1)).unwrap();
+    let (mut monitor, heap) = sharing();
     monitor.add_target(TargetId(2)).unwrap();
     let (mut keep, mut now) = (Keep::default(), 0);
     // Tried in vain just before.
