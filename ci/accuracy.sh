@@ -24,9 +24,9 @@ failed=0
 printf '%-8s %-4s %6s %8s %10s %6s\n' pattern page F1 'F1 (1 s)' '10..50 Hz' CPU
 for pattern; do
 	read -r key least <<<"${judged[$pattern]:?no bar for this pattern}"
-	pages=4k,thp rows=0
-	# A thousand processes in huge pages start for ten seconds.
-	[ "$pattern" != swarm ] || pages=4k
+	pages=4k,thp settle=0 rows=0
+	# A thousand processes in huge pages start for ten seconds, and so long it takes until all were seen.
+	[ "$pattern" != swarm ] || { pages=4k settle=10s; }
 	while read -r page f1 second error cpu cold unseen; do
 		mark='' rows=$((rows + 1))
 		value=$f1
@@ -39,7 +39,7 @@ for pattern; do
 		[ -z "$mark" ] || failed=1
 		printf '%-8s %-4s %6.3f %8.3f %10s %5.2f%%%s\n' "$pattern" "$page" "$f1" "$second" "$error" \
 			"$(awk -v c="$cpu" 'BEGIN { print 100 * c }')" "${mark:+  FAILED:$mark}"
-	done < <("$isotherm" lab accuracy "$pattern" --pages "$pages" --runs "${RUNS:-3}" --json 2>/dev/null |
+	done < <("$isotherm" lab accuracy "$pattern" --pages "$pages" --settle "$settle" --runs "${RUNS:-3}" --json 2>/dev/null |
 		jq -r '.[] | [.page, .score.f1 // 0, .second.f1 // 0,
 			(if .rate_error_10_to_50_hz then (.rate_error_10_to_50_hz * 100 | round / 100) else "-" end), .cpu_share,
 			([.forked[]?.worst_cold_share] | max // 0), ([.forked[]? | .worst_unseen_later // 1] | max // 0)] | map(tostring) | join(" ")')

@@ -116,6 +116,8 @@ pub(super) struct Cell {
     pub shared: bool,
     /// Was cleared by itself when it was last cleared, so nobody else maps it.
     pub own: bool,
+    /// A part of it could not be cleared without splitting a folio.
+    pub whole: bool,
     /// Some of its pages are writable: likely its own, where memory is shared since a fork.
     pub writable: bool,
     /// It appeared, a second ago or longer, and nothing was heard of it since.

@@ -82,6 +82,13 @@ impl Watched {
             let first = base + u64::from(pages.trailing_zeros().min(63)) * PAGE_SIZE;
             match refused(if block.huge { block.addr } else { first }) {
                 Some(Cleared::Done) => {}
+                // Of a larger folio: to be cleared with the rest of it, next time.
+                Some(Cleared::WouldSplit)
+                    if !block.huge && pages != look.present.0[at.cell] && !cell.whole =>
+                {
+                    cell.whole = true;
+                    continue;
+                }
                 Some(why @ (Cleared::Refused | Cleared::WouldSplit)) => {
                     let tried =
                         if block.huge { BLOCK_SIZE / PAGE_SIZE } else { u64::from(pages.count_ones()) };
@@ -283,12 +290,17 @@ pub(super) const fn all_of(cell: &Cell) -> u64 {
     cell.present
 }
 
-/// At most `most` neighbouring pages of a cell, from the half that has more of them.
-pub(super) fn some_of(cell: &Cell, most: u32, upper: bool) -> u64 {
-    if cell.present.count_ones() <= most {
+/// About `most` neighbouring pages of a cell, the run of them that `from` says, or the next one that is no emptier than others by
+/// half; all where folios are larger than that.
+pub(super) fn some_of(cell: &Cell, most: u32, from: u64) -> u64 {
+    if cell.whole || cell.present.count_ones() <= most {
         return cell.present;
     }
-    let (low, high) = (cell.present & u64::from(u32::MAX), cell.present & !u64::from(u32::MAX));
-    let (first, second) = if upper { (high, low) } else { (low, high) };
-    if first.count_ones() * 2 >= second.count_ones() { first } else { second }
+    let most = most.clamp(1, 64);
+    let run = u64::MAX >> (64 - most);
+    let count = u64::from(64 / most).max(1);
+    let runs = (0..count).map(|i| (from + i) % count).map(|i| cell.present & run << (i * u64::from(most)));
+    // The first that is not much emptier than others.
+    let least = runs.clone().map(u64::count_ones).max().unwrap_or(0).div_ceil(2);
+    runs.clone().find(|pages| pages.count_ones() >= least).unwrap_or(cell.present)
 }

@@ -6,8 +6,12 @@
 //! cells are given what was seen there, and the next drawing finds the border. One that lies within an eighth is found to
 //! the eighth first; what is left over then disagrees with the rest of its new stretch, and so on.
 //!
-//! How much better is judged by how much checks of one side differ among themselves: pages that are accessed at random, each
-//! for itself, show nearly the same in every check, and pages that are accessed together all or nothing.
+//! What is judged is by how much the sides of a border differ at one moment. A loop that passes over all of a side at once is met
+//! by all checks of it or by none: from moment to moment its share differs far more than the sides do at any. A loop whose front
+//! stands now here, now there sets its neighbours apart at each moment, all at once, and the other way round at another. So
+//! each moment at which two checks or more of either side were made is one observation, of the mean of one side less that of the
+//! other; where there are fewer, those of the next moments are added. Two rates are so much likelier than one as those
+//! observations lie closer to their mean than to zero.
 
 use super::evidence::hits_of;
 use super::segment::rung_of;
@@ -16,27 +20,57 @@ use crate::AddrRange;
 
 const PLACES: usize = 8;
 
-/// The checks in each eighth of a range.
+/// The checks in each eighth of a range, and what they say of the borders between those.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Places {
     range: AddrRange,
     seen: [Seen; PLACES],
+    borders: [Border; PLACES - 1],
     /// It may be of two rates: more checks will tell.
     pub doubtful: bool,
-    /// Counts rounds of checks.
-    round: u32,
 }
 
+/// A check, as far as it tells where accesses are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Checked {
+    /// Middle of what was checked.
+    pub at: u64,
+    /// Share of its pages that were hit.
+    pub share: f32,
+    /// In intervals.
+    pub length: f32,
+    /// It tells a rate: where it was hit, that was not to be expected long before.
+    pub in_time: bool,
+}
+
+/// What tells a rate, the older the less.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Seen {
-    checks: f32,
     hits: f32,
     exposure: f32,
-    /// Sums of the checks' rates, and of their squares.
-    rates: f32,
+}
+
+/// By how much the sides of a border differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Border {
+    /// All checks of either side, and those since the last observation.
+    all: (Side, Side),
+    left: Side,
+    right: Side,
+    /// Observations, sums of them and of their squares, and of how much chance there is in each.
+    count: f32,
+    sum: f32,
     squares: f32,
-    /// In which of the last rounds they were made, a bit each: what was checked at one moment may be one observation.
-    rounds: u32,
+    chance: f32,
+}
+
+/// Checks of one side: how many, the sums of what they showed beyond what was expected, of its squares, and of shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Side {
+    checks: f32,
+    beyond: f32,
+    squares: f32,
+    shares: f32,
 }
 
 /// Where a stretch falls apart, with hits and exposure of either side.
@@ -49,34 +83,89 @@ pub(super) struct Split {
 
 impl Seen {
     fn add(self, other: Self) -> Self {
-        Self {
-            checks: self.checks + other.checks,
-            hits: self.hits + other.hits,
-            exposure: self.exposure + other.exposure,
-            rates: self.rates + other.rates,
-            squares: self.squares + other.squares,
-            rounds: self.rounds | other.rounds,
-        }
-    }
-
-    fn times(self, by: f32) -> Self {
-        Self {
-            checks: self.checks * by,
-            hits: self.hits * by,
-            exposure: self.exposure * by,
-            rates: self.rates * by,
-            squares: self.squares * by,
-            rounds: self.rounds,
-        }
+        Self { hits: self.hits + other.hits, exposure: self.exposure + other.exposure }
     }
 
     fn rate(self) -> f32 {
         if self.exposure > 0.0 { self.hits / self.exposure } else { 0.0 }
     }
+}
 
-    /// Sum of the squares of what checks differ from their mean rate.
+impl Side {
+    fn add(&mut self, beyond: f32, share: f32) {
+        self.checks += 1.0;
+        self.beyond += beyond;
+        self.squares += beyond * beyond;
+        self.shares += share;
+    }
+
+    fn fade(&mut self) {
+        for sum in [&mut self.checks, &mut self.beyond, &mut self.squares, &mut self.shares] {
+            *sum /= 2.0;
+        }
+    }
+
+    fn mean(self) -> f32 {
+        self.beyond / self.checks.max(1.0)
+    }
+
+    /// Sum of the squares of what checks differ from their mean.
     fn spread(self) -> f32 {
-        if self.checks > 0.0 { (self.squares - self.rates * self.rates / self.checks).max(0.0) } else { 0.0 }
+        (self.squares - self.beyond * self.mean()).max(0.0)
+    }
+}
+
+impl Border {
+    fn add(&mut self, is_left: bool, beyond: f32, share: f32) {
+        let (all, recent) =
+            if is_left { (&mut self.all.0, &mut self.left) } else { (&mut self.all.1, &mut self.right) };
+        all.add(beyond, share);
+        recent.add(beyond, share);
+    }
+
+    /// Makes an observation of what was checked since the last one, if that is enough.
+    fn observe(&mut self, tuning: &Tuning) {
+        let (left, right) = (self.left, self.right);
+        if left.checks.min(right.checks) < tuning.checks_a_side {
+            return;
+        }
+        let checks = left.checks + right.checks;
+        let difference = left.mean() - right.mean();
+        let within = (left.spread() + right.spread()) / (checks - 2.0).max(1.0);
+        let alike = tuning.alike_sides * (left.shares + right.shares) / checks;
+        self.count += 1.0;
+        self.sum += difference;
+        self.squares += difference * difference;
+        self.chance += within * (1.0 / left.checks + 1.0 / right.checks) + alike * alike;
+        (self.left, self.right) = (Side::default(), Side::default());
+        if self.count > tuning.most_moments {
+            for sum in [&mut self.count, &mut self.sum, &mut self.squares, &mut self.chance] {
+                *sum /= 2.0;
+            }
+        }
+    }
+
+    /// Nats by which two rates explain the checks better than one, if each is an observation of its own.
+    fn gain(&self, tuning: &Tuning) -> f32 {
+        let (left, right) = self.all;
+        let checks = left.checks + right.checks;
+        if left.checks.min(right.checks) < 3.0 {
+            return 0.0;
+        }
+        let alike = tuning.alike_sides * (left.shares + right.shares) / checks;
+        let least = checks * alike * alike;
+        let mean = (left.beyond + right.beyond) / checks;
+        let whole = (left.squares + right.squares - mean * mean * checks).max(0.0);
+        -ln(((left.spread() + right.spread() + least) / (whole + least).max(1e-9)).min(1.0)) * checks / 2.0
+    }
+
+    /// Nats by which they explain the moments better.
+    fn gain_of_moments(&self, tuning: &Tuning) -> f32 {
+        if self.count < tuning.moments {
+            return 0.0;
+        }
+        let around = (self.squares - self.sum * self.sum / self.count).max(0.0) + self.chance;
+        -ln((around / (self.squares + self.chance).max(1e-9)).min(1.0)) * self.count / 2.0
     }
 }
 
@@ -90,69 +179,77 @@ impl Places {
 
     /// All that was seen is of another pattern.
     pub fn clear(&mut self) {
-        (self.seen, self.doubtful) = (Default::default(), false);
+        *self = Self { range: self.range, ..Self::default() };
     }
 
-    /// The checks that follow are of another moment.
-    pub fn begin_round(&mut self) {
-        self.round = self.round.wrapping_add(1);
-        self.seen.iter_mut().for_each(|seen| seen.rounds &= !(1 << (self.round % 32)));
-    }
-
-    /// A check at `addr` during which `share` of the pages were hit in `length` intervals.
-    pub fn add(&mut self, addr: u64, share: f32, length: f32, tuning: &Tuning) {
-        let size = (self.range.size() / PLACES as u64).max(1);
-        let place = (addr.saturating_sub(self.range.start) / size).min(PLACES as u64 - 1);
-        let length = length.max(share);
-        let rate = if length > 0.0 { share / length } else { 0.0 };
-        if let Some(seen) = self.seen.get_mut(place as usize) {
-            let check = Seen {
-                checks: 1.0,
-                hits: hits_of(share, length),
-                exposure: length,
-                rates: rate,
-                squares: rate * rate,
-                rounds: 1 << (self.round % 32),
-            };
-            *seen = seen.add(check);
+    /// Takes in the checks of one moment; `expected` is the access probability an interval that was believed.
+    pub fn add(&mut self, checks: &[Checked], expected: f32, tuning: &Tuning) {
+        for seen in &mut self.seen {
+            // Of when the rate was believed to be another one, and windows had lengths that tell it less well.
+            seen.hits *= tuning.side_fades;
+            seen.exposure *= tuning.side_fades;
         }
-        // Forgotten at one pace.
-        if self.seen.iter().any(|s| s.checks > tuning.most_a_place) {
-            self.seen.iter_mut().for_each(|s| *s = s.times(0.5));
+        let size = (self.range.size() / PLACES as u64).max(1);
+        for check in checks {
+            let place = (check.at.saturating_sub(self.range.start) / size).min(PLACES as u64 - 1) as usize;
+            if check.in_time
+                && let Some(seen) = self.seen.get_mut(place)
+            {
+                let exposure = check.length.max(check.share);
+                *seen = seen.add(Seen { hits: hits_of(check.share, check.length), exposure });
+            }
+            // What windows of other lengths showed is not to be compared.
+            let alike = || checks.iter().filter(|c| class(c.length) == class(check.length));
+            let (count, sum) = alike().fold((0.0, 0.0), |(n, sum), c| (n + 1.0, sum + c.share));
+            let alone = count <= 1.0;
+            let mean = if alone { (expected * check.length).min(1.0) } else { sum / count };
+            // Where all were hit, or none, one rate and two say the same.
+            if alone || alike().any(|c| (c.share - mean).abs() > 0.03) {
+                for (i, border) in self.borders.iter_mut().enumerate() {
+                    border.add(place <= i, check.share - mean, check.share);
+                }
+            }
+        }
+        for border in &mut self.borders {
+            border.observe(tuning);
+            if border.all.0.checks + border.all.1.checks > tuning.most_checks {
+                border.all.0.fade();
+                border.all.1.fade();
+            }
         }
     }
 
     /// The likeliest split in two, if two rates are much likelier than one.
     pub fn split(&mut self, tuning: &Tuning) -> Option<Split> {
         let sum = |part: &[Seen]| part.iter().fold(Seen::default(), |a, b| a.add(*b));
-        let whole = sum(&self.seen);
-        let mean = whole.rates / whole.checks.max(1.0);
-        let least = whole.checks * (mean * tuning.alike_sides) * (mean * tuning.alike_sides);
         let mut best: Option<(f32, Split)> = None;
-        for place in 1..PLACES {
-            let (left, right) = self.seen.split_at(place);
+        let mut best_is_firm = false;
+        for (i, border) in self.borders.iter().enumerate() {
+            let gain = border.gain(tuning);
+            let firm = border.gain_of_moments(tuning) >= tuning.price_moments;
+            let (left, right) = self.seen.split_at(i + 1);
             let (left, right) = (sum(left), sum(right));
-            let few = |side: Seen| {
-                side.checks < tuning.checks_a_side || (side.rounds.count_ones() as f32) < tuning.rounds_a_side
-            };
-            if few(left) || few(right) {
-                continue;
-            }
-            let within = left.spread() + right.spread() + least;
-            let gain = whole.checks / 2.0 * ln((within / (whole.spread() + least)).min(1.0)).abs();
             let (a, b) = (left.hits * right.exposure, right.hits * left.exposure);
             // Of one rung, they would be drawn as one again.
             let apart = (a > b * tuning.apart_sides || b > a * tuning.apart_sides)
+                && (a > b) == (border.sum > 0.0)
                 && rung_of(left.rate()) != rung_of(right.rate());
             if apart && best.is_none_or(|(g, _)| gain > g) {
-                let at = self.range.start + self.range.size() / PLACES as u64 * place as u64;
+                let at = self.range.start + self.range.size() / PLACES as u64 * (i as u64 + 1);
                 let of = |s: Seen| (s.hits, s.exposure);
                 best = Some((gain, Split { at, left: of(left), right: of(right) }));
+                best_is_firm = firm;
             }
         }
         self.doubtful = best.is_some_and(|(gain, _)| gain > tuning.price_sides / 3.0);
-        best.filter(|(gain, _)| *gain > tuning.price_sides).map(|(_, split)| split)
+        best.filter(|(gain, _)| best_is_firm && *gain > tuning.price_sides).map(|(_, split)| split)
     }
+}
+
+/// Windows of one class are of about one length: planned ones are powers of two.
+fn class(length: f32) -> u32 {
+    // The exponent of a float: within a factor of the square root of two of a power.
+    (length * core::f32::consts::SQRT_2).to_bits() >> 23
 }
 
 /// Natural logarithm of what lies between 0 and 1: core has none.
@@ -170,6 +267,7 @@ fn ln(x: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     const START: u64 = 1 << 30;
     const CELL: u64 = 256 << 10;
@@ -179,8 +277,13 @@ mod tests {
     fn checked(cells: u64, times: usize, rate: impl Fn(u64) -> f32) -> Places {
         let mut places = Places::default().carried_to(AddrRange::new(START, START + cells * CELL));
         for _ in 0..times {
-            places.begin_round();
-            (0..cells).for_each(|i| places.add(START + i * CELL + CELL / 2, rate(i) * 2.0, 2.0, &T));
+            let check = |i: u64| Checked {
+                at: START + i * CELL + CELL / 2,
+                share: rate(i) * 2.0,
+                length: 2.0,
+                in_time: true,
+            };
+            places.add(&(0..cells).map(check).collect::<Vec<_>>(), 0.1, &T);
         }
         places
     }
@@ -219,11 +322,54 @@ mod tests {
         let mut splits = 0;
         for _ in 0..rounds {
             let hit = rng.below(10) == 0;
-            places.begin_round();
-            places.add(START + rng.below(64) * CELL, f32::from(u8::from(hit)), 2.0, &T);
+            let share = f32::from(u8::from(hit));
+            places.add(
+                &[Checked { at: START + rng.below(64) * CELL, share, length: 2.0, in_time: true }],
+                0.05,
+                &T,
+            );
             splits += u32::from(places.split(&T).is_some());
         }
         assert!(splits * 100 < rounds, "{splits} of {rounds}");
+    }
+
+    /// Moments of 16 checks each until there is a split, of at most 200; `hit`: whether the cell of 64 is, at the moment.
+    fn moments_until_split(mut hit: impl FnMut(u64, u64, &mut crate::Rng) -> bool) -> Option<(u64, Split)> {
+        let mut rng = crate::Rng::new(5);
+        let mut places = Places::default().carried_to(AddrRange::new(START, START + 64 * CELL));
+        for moment in 0..200 {
+            let cells: Vec<u64> = (0..16).map(|_| rng.below(64)).collect();
+            let check =
+                |cell: u64, share| Checked { at: START + cell * CELL, share, length: 1.0, in_time: true };
+            let checks: Vec<_> =
+                cells.iter().map(|c| check(*c, f32::from(u8::from(hit(moment, *c, &mut rng))))).collect();
+            places.add(&checks, 0.4, &T);
+            if let Some(split) = places.split(&T) {
+                return Some((moment, split));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn two_loops_that_are_met_whole_or_not_at_all_are_told_apart_within_a_second() {
+        // At 200 Hz the one, at 50 Hz the other: of 5 ms each shows in all, or in one of four.
+        let mut now = (u64::MAX, false);
+        let found = moments_until_split(|moment, cell, rng| {
+            if now.0 != moment {
+                now = (moment, rng.below(4) == 0);
+            }
+            cell < 24 || now.1
+        });
+        let (moments, split) = found.unwrap();
+        assert!(moments <= 10 && split.at == START + 24 * CELL, "after {moments}: {split:?}");
+    }
+
+    #[test]
+    fn where_a_loops_front_stands_is_no_border() {
+        // A loop over all of it, of which each moment meets another eighth.
+        let found = moments_until_split(|moment, cell, _| (cell + 64 - moment * 23 % 64) % 64 < 8);
+        assert_eq!(found, None);
     }
 
     #[test]

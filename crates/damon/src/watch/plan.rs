@@ -20,6 +20,8 @@ struct Candidate {
     suspect: bool,
     /// It is accessed several times an aggregation: of what is slower, checks made at one moment tell much the same.
     fast: bool,
+    /// It has so many cells that checks of them show something of all.
+    many: bool,
     /// How much a check is worth: the longer ago the last one, the larger the stretch, the less is known of it.
     worth: u64,
 }
@@ -164,7 +166,8 @@ impl Watch {
                 let worth = waited * size * if unsettled { 4 } else { 1 };
                 let (range, suspect) = (stretch.range, stretch.suspect);
                 let fast = stretch.rate() >= tuning.fast && stretch.range.size() >= 2 * crate::BLOCK_SIZE;
-                all.push(Candidate { target: target.id, range, unsettled, suspect, fast, worth });
+                let many = stretch.own >= 32;
+                all.push(Candidate { target: target.id, range, unsettled, suspect, fast, many, worth });
             }
         }
         all.sort_unstable_by_key(|c| (core::cmp::Reverse(c.worth), c.range.start));
@@ -180,6 +183,7 @@ impl Watch {
                 true if waiting == 0 => of_each,
                 true if candidate.suspect => of_each.div_ceil(2).max(2),
                 true => of_each.div_ceil(2),
+                false if waiting == 0 && candidate.fast && candidate.many => tuning.checks_settled,
                 false => 1,
             };
             for _ in 0..times {
@@ -238,7 +242,7 @@ impl Watch {
                     let pages = if cell.tried == 0 {
                         all_of(cell)
                     } else {
-                        some_of(cell, self.tuning.check_pages, step.rng.below(2) == 1)
+                        some_of(cell, self.tuning.check_pages, step.rng.below(64))
                     };
                     cells.push((at, pages));
                 }

@@ -2,9 +2,11 @@
 
 use super::cell::{self, Cell, State};
 use super::evidence::{Evidence, Verdict};
+use super::places::Checked;
 use super::target::{self, Block, CELLS, Watched};
 use super::tuning::Tuning;
 use crate::AddrRange;
+use alloc::vec::Vec;
 
 /// What checks showed is taken to be so of all of a stretch, unless they disagree.
 pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tuning: &Tuning) {
@@ -77,14 +79,17 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
                 stretch.places.clear();
             }
         }
-        // A check that ended too late to tell more than that it is accessed says nothing of where, nor does a sweep of all of
-        // it: what a loop has passed since looks like another rate than what it has yet to reach.
-        let few = counted().count() <= tuning.checks_unsettled * tuning.checks_fast;
-        let telling = |w: &cell::Window| few && w.counts && (w.share < 0.97 || believed * w.length <= 1.0);
-        stretch.places.begin_round();
-        for (cell, w) in mine.iter().filter(|(_, w)| telling(w)) {
-            // By its middle, as it will be told.
-            stretch.places.add(cell.start.midpoint(cell.end), w.share, w.length, tuning);
+        // A sweep of all of it says nothing of where: what a loop has passed since looks like another rate than what it has yet to reach.
+        if counted().count() <= tuning.checks_told {
+            let checked = |(cell, w): &(AddrRange, cell::Window)| Checked {
+                // By its middle, as it will be told.
+                at: cell.start.midpoint(cell.end),
+                share: w.share,
+                length: w.length,
+                in_time: w.share < 0.97 || believed * w.length <= 1.2,
+            };
+            let checks: Vec<Checked> = mine.iter().filter(|(_, w)| w.counts).map(checked).collect();
+            stretch.places.add(&checks, believed, tuning);
         }
         if let Some(split) = stretch.places.split(tuning) {
             changed = true;

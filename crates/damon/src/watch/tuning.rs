@@ -178,8 +178,10 @@ table! {
     /// Access probability an interval from which memory is checked by turns instead of being watched without end: below
     /// it (1 Hz) cleared pages stay clear for whole aggregations and show each access by themselves.
     active: f32 = 0.005, variants;
-    /// Pages of a check. Past 33 pages the kernel flushes all of a processor's translations instead of one by one.
-    check_pages: u32 = 32, without 64.0;
+    /// Pages of a check. Each takes the monitor some 0.2 us, as what the kernel keeps of it is in no cache, and past 33 the kernel flushes
+    /// all of a processor's translations instead of one by one. With 8, 16 or 32 rates are told as well (`tests/simulated/rates.rs`);
+    /// 16 are a folio of 64 KiB.
+    check_pages: u32 = 16, without 64.0;
     /// Checks of a stretch of which little is known, and of one whose last check was a surprise.
     checks_unsettled: usize = 6, without 1.0;
     /// Of what is accessed at least so often, 6 Hz, and spans 4 MiB, so many times as many checks: where neighbours lie together in it,
@@ -187,6 +189,9 @@ table! {
     fast: f32 = 0.03, without INFINITE;
     /// How many times as many; see [`Self::fast`].
     checks_fast: usize = 2, without 1.0;
+    /// Checks of a stretch that is as fast, if nothing is unsettled about it: two of one moment tell what one each at two do not, whether
+    /// its parts differ.
+    checks_settled: usize = 3, without 1.0;
     /// Share of what may be cleared that checks of hot memory may take while other memory waits to be seen at all, percent.
     checks_share: usize = 30, without 100.0;
     /// Of what checks leave, the share that what was accessed and is forgotten gets before anything else, percent.
@@ -206,7 +211,7 @@ table! {
     half_life_most: f32 = 16.0, without 1.0;
     /// For so long a page that appeared counts as accessed, and as unknown from then on unless it was cleared.
     appeared: u64 = 1000, without 0.0, ms 1;
-    /// How often a target in which nothing appears is asked whether something does.
+    /// How often a target that runs and in which nothing appears is asked whether something does: 60 us each time.
     survey_pause: u64 = 300, without 0.0, ms 3;
     /// After a sweep, which flushes no translations, memory that was hot and shows idle may be in a TLB for so long: 0.55 s
     /// is the longest that was measured (a loop over 1 MiB).
@@ -265,14 +270,23 @@ table! {
     hurries: u64 = 1000, without 1.0, ms 1;
     /// Neighbours of different rates are drawn as two for so long, 4 s, also while the rates that are known of them are alike.
     apart_for: u64 = 4000, without 0.0, ms 200;
-    /// Checks that a side must have had.
-    checks_a_side: f32 = 3.0, without 1.0;
-    /// ... at so many different moments: a loop that passes over all of its memory at once is met at one point by all checks of one.
-    rounds_a_side: f32 = 3.0, without 1.0;
-    /// Checks of a side differ by so much of their mean, at least: how many of a few pages are met differs by chance.
+    /// Checks of either side of a border that make an observation of how much those differ. With one, a loop's front that is met by it
+    /// sets it apart from all others.
+    checks_a_side: f32 = 2.0, without 1.0;
+    /// Observations there must be: a loop that passes over all of its memory at once is met at one point by all checks of one moment.
+    moments: f32 = 3.0, without 1.0;
+    /// Nats by which they must speak for two rates.
+    price_moments: f32 = 3.0, without 0.0;
+    /// Checks of a stretch that are remembered.
+    most_checks: f32 = 128.0, without INFINITE;
+    /// Observations of a border that are remembered, before all fade.
+    most_moments: f32 = 32.0, without INFINITE;
+    /// What the sides of a border differ by at one moment is chance by so much of the mean share, at least.
     alike_sides: f32 = 0.2, without 0.0;
-    /// Checks of an eighth of a stretch that are remembered, before all fade.
-    most_a_place: f32 = 32.0, without INFINITE;
+    /// Checks of one moment of a stretch that tell where it is accessed; more are a sweep.
+    checks_told: usize = 64, without 0.0;
+    /// What is left of a side's hits and exposure with each later moment of checks.
+    side_fades: f32 = 0.85, without 1.0;
     /// Hits that what is known of a side is worth at most: part of them are of the time when neither rate was known.
     side_hits: f32 = 3.0, without INFINITE;
     /// Exposure that memory which is not present is credited with: twice the longest window at the default attributes.

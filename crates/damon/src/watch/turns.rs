@@ -146,7 +146,11 @@ impl Watch {
             }
             target.turned = Some(step.now);
             let began = step.moment();
-            if target.surveyed != Some(step.now) {
+            // Reading the upper levels of page tables costs as much as looking at 50 blocks.
+            let runs_as_before = target.runs()
+                && target.surveyed.is_some_and(|at| step.now < at + self.tuning.survey_pause)
+                && (target.grew == 0 || step.now > target.grew + self.tuning.appeared);
+            if target.surveyed != Some(step.now) && !runs_as_before {
                 target.survey(step, &mut self.scratch, &self.tuning);
             }
             target.turn_began = (target.surveyed == Some(step.now)).then_some(began);
