@@ -110,6 +110,8 @@ pub struct Simulated {
     pub runs: u64,
     /// Pages that others map too: only sweeps clear them.
     pub shared: Vec<AddrRange>,
+    /// Pages of a folio: what is cleared must begin and end where one does.
+    pub folio: u64,
     /// Somebody else clears all Accessed bits that often, in units.
     pub thief: Option<u64>,
     /// When he last did, by target.
@@ -132,6 +134,7 @@ impl Simulated {
             tells_who_runs: false,
             runs: 0,
             shared: Vec::new(),
+            folio: 1,
             thief: None,
             stolen: BTreeMap::new(),
             swapped: BTreeMap::new(),
@@ -344,6 +347,11 @@ impl BlockOperations for Simulated {
         let step = self.pattern.unit.max(PAGE);
         for range in ranges {
             self.clears += 1;
+            let whole = |addr: u64| addr.is_multiple_of(self.folio * PAGE);
+            if !whole(range.range.start) || !whole(range.range.end) {
+                range.cleared = Cleared::WouldSplit;
+                continue;
+            }
             for addr in (range.range.start..range.range.end).step_by(step as usize) {
                 if !self.shared.iter().any(|shared| shared.contains(addr)) {
                     self.clear_page(target, addr);

@@ -3,6 +3,7 @@
 
 mod acted;
 mod asleep;
+mod folios;
 mod intervals;
 mod patterns;
 mod poor;
