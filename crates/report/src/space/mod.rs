@@ -453,14 +453,14 @@ impl Piece {
     }
 }
 
-/// What may be said of each byte of a region of which a share of `seen` could be observed, and a share of `resident` is
-/// present (`None`: not known): the share that may have been accessed and would be known to have been, and the share that is
-/// unknown. Pages that are not there are not accessed, so no working set holds more of a region than is resident; and what is
-/// not there could not be observed either, but is known for all that.
+/// What may be said of each byte of a region of which a share of `resident` is present (`None`: not known, it may be all of it)
+/// and of that a share of `seen` could be observed: the share that may have been accessed and would be known to have been, and
+/// the share that is unknown. Pages that are not there are not accessed, so no working set holds more of a region than is
+/// resident; and what is not there could not be observed either, but is known for all that.
 pub(crate) fn accessible(seen: f64, resident: Option<f64>) -> (f64, f64) {
     let there = resident.unwrap_or(1.0).min(1.0);
-    let unknown = (1.0 - seen).max(0.0).min(there);
-    (there - unknown, unknown)
+    let present = there * seen.clamp(0.0, 1.0);
+    (present, there - present)
 }
 
 /// The same of `region`, with the share that could be observed before them.
