@@ -229,7 +229,7 @@ impl Space {
 
     /// Cuts the regions of a target to what is mapped of them.
     fn cutter(&self, target: TargetId) -> Cutter<'_> {
-        let layout = self.targets.get(&target.0).filter(|l| !l.pieces.is_empty());
+        let layout = self.targets.get(&target.0);
         Cutter {
             pieces: layout.map_or(&[], |l| &l.pieces),
             partial: layout.is_some_and(|l| l.partial),
@@ -269,7 +269,7 @@ impl Space {
 
     /// Whether regions of `target` have to be cut.
     pub fn cuts(&self, target: TargetId) -> bool {
-        self.targets.get(&target.0).is_some_and(|l| !l.pieces.is_empty())
+        self.targets.get(&target.0).is_some_and(|l| l.partial || !l.pieces.is_empty())
     }
 
     /// Replaces `out` by the regions of `target`, cut to what is mapped of them.
@@ -372,7 +372,11 @@ impl Cutter<'_> {
         part: &mut impl FnMut(RegionSnapshot, Option<(usize, u64)>),
     ) {
         if self.pieces.is_empty() {
-            part(*region, None);
+            // Of a list that is known to be one what is resident is counted, as beyond the end of any.
+            let range = if self.partial { memory_beyond(region) } else { Some(region.range) };
+            if let Some(range) = range {
+                part(RegionSnapshot { range, ..*region }, None);
+            }
             return;
         }
         // What is resident outside of what is listed is counted there: that tells a gap from memory.
@@ -488,6 +492,11 @@ fn memory_outside(region: &RegionSnapshot) -> Option<AddrRange> {
         None => accessed.then_some(region.range),
     }
     .filter(|range| !range.is_empty())
+}
+
+/// The same of one for which there may be mappings that are not listed: all of it, where it is not known what is resident.
+fn memory_beyond(region: &RegionSnapshot) -> Option<AddrRange> {
+    if region.resident.is_some() { memory_outside(region) } else { Some(region.range) }
 }
 
 /// Whether what follows `last` without a gap is the same memory going on.
