@@ -417,9 +417,7 @@ impl Observer for Recorder {
     }
 
     fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
-        let partial = !maps.is_complete();
-        let maps = live::recorded_mappings(maps);
-        let maps = rec::Mappings { target: id.0, time_ns, maps, partial };
+        let maps = live::recorded_mappings(id, maps, time_ns);
         if let Some(rolling) = &mut self.rolling {
             rolling.remember_mappings(&maps);
         }
