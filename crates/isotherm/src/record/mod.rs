@@ -66,7 +66,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     };
     let output = match &series {
         None => Output::create(&args.output)?,
-        Some(series) => Output::create_new(&series.next())?,
+        Some(series) => Output::create_new(&series.at(live::wall_at(isotherm_linux::monotonic_ns())))?,
     };
     let mut recorder = Recorder::new(output, args, &attrs, source.name(), source.is_coarse());
     if let (Some(series), Some(every)) = (series, args.every) {

@@ -180,11 +180,12 @@ impl Recorder {
     }
 
     /// Ends the file and begins another, which says again what holds at its beginning.
-    fn roll(&mut self, path: &Path, time_ns: u64) -> Result<(), rec::Error> {
+    fn roll(&mut self, path: &Path, time_ns: u64, unix_ns: u64) -> Result<(), rec::Error> {
         // First, since it may fail: then the series does not go on.
         let Output(next, path) = Output::create_new(path)?;
         let reason = "the series goes on in another file".to_owned();
         let blind_spots = self.spots_so_far();
+        self.path = series.at(self.header.started_unix_ns);
         self.writer.write(&Item::End(rec::End { time_ns, reason, blind_spots }))?;
         // What ended while the file before was written is nothing of the next one's.
         self.clearers.begin_file(&self.pids());
@@ -201,7 +202,7 @@ impl Recorder {
         }
         self.header.started_ns = time_ns;
         self.header.part += 1;
-        self.header.started_unix_ns = live::wall_at(time_ns);
+        self.header.started_unix_ns = unix_ns;
         self.writer.write(&Item::Header(self.header.clone()))?;
         for known in self.known.values() {
             self.writer.write(&Item::Target(rec::TargetInfo { time_ns, ..known.info.clone() }))?;
@@ -448,8 +449,9 @@ impl Observer for Recorder {
             let is_named = self.placement.is_some();
             if rolling.is_due(snapshot) && is_named {
                 whole = Some(rolling.whole(snapshot));
-                let path = rolling.series.next();
-                let rolled = self.roll(&path, snapshot.start_ns);
+                let unix_ns = live::wall_at(snapshot.start_ns);
+                let path = rolling.series.at(unix_ns);
+                let rolled = self.roll(&path, snapshot.start_ns, unix_ns);
                 self.note(rolled);
             }
         }
