@@ -25,7 +25,7 @@ use isotherm_linux::targets::{CommandError, HeldCommand, RunningCommand, Tracker
 use isotherm_linux::{Ended, FeedLimits, Session, SessionOptions, Source};
 use isotherm_record::End;
 use isotherm_report::units::format_time_exactly;
-use recorder::{Finished, Output, Recorder};
+use recorder::{Finished, Output, Recorder, Unsampled};
 use series::Series;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -257,9 +257,14 @@ fn observe(
         if !args.quiet {
             crate::live::tell_of_isotherms(&mut session);
         }
+        began = Instant::now();
         session.run(&mut { ends })
     });
-    let (length, waited) = (began.elapsed(), session.waited());
+    let length = began.elapsed();
+    let missed = u32::try_from(session.counters().samples_missed).unwrap_or(u32::MAX);
+    let waited = session.waited();
+    let late = args.monitor.sample.saturating_mul(missed).saturating_sub(waited);
+    let unsampled = Unsampled { waited, late };
     let signals = stop.count();
     let mut blind_spots = session.blind_spots();
     let pids = session.pids().clone();
@@ -290,7 +295,7 @@ fn observe(
         }
         (Ok(finished), Ok(ended)) => {
             let on_request = ended != Ended::NoTargets;
-            Ok(Finished { on_request, length, waited, lost_line, signals, ..finished })
+            Ok(Finished { on_request, length, unsampled, lost_line, signals, ..finished })
         }
     };
     Ok((recorded, running))

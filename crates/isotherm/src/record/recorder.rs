@@ -32,6 +32,15 @@ impl Failed {
     }
 }
 
+/// Time in which nothing was sampled, by what kept the recorder from it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unsampled {
+    /// The overhead ceiling had nothing left.
+    pub waited: Duration,
+    /// It came late.
+    pub late: Duration,
+}
+
 /// What became of a recording.
 pub struct Finished {
     /// Snapshots taken.
@@ -50,8 +59,8 @@ pub struct Finished {
     pub on_request: bool,
     /// For how long it was recorded.
     pub length: Duration,
-    /// For how much of that nothing was sampled, since the overhead ceiling had nothing left.
-    pub waited: Duration,
+    /// For how much of that nothing was sampled.
+    pub unsampled: Unsampled,
     /// Signals that had asked to end when it ended.
     pub signals: usize,
     /// Why lines of --follow were not written, if they were not.
@@ -176,6 +185,7 @@ impl Recorder {
     /// From now on another file of `series` is begun every so often; the present one is its first.
     pub fn roll_every(&mut self, every: Duration, series: Series) {
         let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+        self.path = series.at(self.header.started_unix_ns);
         self.rolling = Some(Rolling::new(series, every_ns, self.header.started_ns));
     }
 
@@ -185,7 +195,6 @@ impl Recorder {
         let Output(next, path) = Output::create_new(path)?;
         let reason = "the series goes on in another file".to_owned();
         let blind_spots = self.spots_so_far();
-        self.path = series.at(self.header.started_unix_ns);
         self.writer.write(&Item::End(rec::End { time_ns, reason, blind_spots }))?;
         // What ended while the file before was written is nothing of the next one's.
         self.clearers.begin_file(&self.pids());
@@ -292,7 +301,7 @@ impl Recorder {
             digest,
             on_request: false,
             length: Duration::ZERO,
-            waited: Duration::ZERO,
+            unsampled: Unsampled::default(),
             signals: 0,
             lost_line: None,
         })
