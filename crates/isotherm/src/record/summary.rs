@@ -123,10 +123,10 @@ pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
     let why = match finished.snapshots {
         0 => no_snapshot(&args.monitor, finished.on_request, finished.length, finished.unsampled),
         snapshots => {
-            let what = if args.targets.cgroup.is_empty() {
-                "no memory of any target was known"
-            } else {
-                "no process was in the control group"
+            let what = match &args.targets {
+                targets if !targets.cgroup.is_empty() => "no process was in the control group",
+                targets if targets.has_rule() => "no process matched --comm, --cmdline and --user",
+                _ => "no memory of any target was known",
             };
             let aggr = format_time_exactly(args.monitor.aggr);
             format!("{what} in any of {snapshots} aggregations ({aggr} each)")
