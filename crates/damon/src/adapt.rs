@@ -152,6 +152,26 @@ mod tests {
         assert_eq!(regions[0].range, AddrRange::new(0, 300));
     }
 
+    /// A heap of 10 pages of which half could be observed, beside 90 that are not there.
+    #[test]
+    fn what_was_seen_is_a_share_of_what_is_there() {
+        let part = |start, end, seen_bp, resident| Region {
+            seen_bp,
+            resident: Some(resident),
+            ..region(start, end, 0, 0)
+        };
+        let seen = |parts: [Region; 2]| {
+            let mut regions = parts.to_vec();
+            merge_regions(&mut regions, 0, u64::MAX, |_, _| false);
+            assert_eq!(regions.len(), 1);
+            (regions[0].seen_bp, regions[0].resident)
+        };
+        assert_eq!(seen([part(0, 10, 5000, 10), part(10, 100, 10_000, 0)]), (5000, Some(10)));
+        assert_eq!(seen([part(0, 10, 5000, 10), part(10, 100, 10_000, 40)]), (9000, Some(50)));
+        assert_eq!(seen([part(0, 10, 5000, 0), part(10, 100, 10_000, 0)]), (9500, Some(0)), "by size");
+        assert_eq!(seen([part(0, 10, 1, 1000), part(10, 100, 10_000, 0)]).0, 1, "not unknown");
+    }
+
     // The kernel's unit test "damon_test_merge_regions_of".
     #[test]
     fn merging_follows_the_kernels_unit_test() {

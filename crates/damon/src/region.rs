@@ -64,7 +64,8 @@ impl Region {
         crate::snapshot::accesses_bp(self.nr_accesses, self.nr_accesses_bp)
     }
 
-    /// Takes in the right-hand neighbour: counts and ages become size-weighted integer means.
+    /// Takes in the right-hand neighbour: counts and ages become size-weighted integer means, and so
+    /// does what was seen, of what is there.
     pub(crate) fn absorb(&mut self, right: &Self) {
         let (l, r) = (u128::from(self.range.size()), u128::from(right.range.size()));
         let mean = |a: u32, b: u32| ((u128::from(a) * l + u128::from(b) * r) / (l + r).max(1)) as u32;
@@ -75,7 +76,12 @@ impl Region {
         self.nr_accesses_bp = u32::try_from(fine).unwrap_or(u32::MAX);
         self.last_nr_accesses = mean(self.last_nr_accesses, right.last_nr_accesses);
         self.age = mean(self.age, right.age);
-        self.seen_bp = mean(u32::from(self.seen_bp), u32::from(right.seen_bp)) as u16;
+        // Of what is not there nothing was tried.
+        let there = self.resident.zip(right.resident).filter(|(a, b)| a.saturating_add(*b) > 0);
+        let (l, r) = there.map_or((l, r), |(a, b)| (u128::from(a), u128::from(b)));
+        let seen = (u128::from(self.seen_bp) * l + u128::from(right.seen_bp) * r) / (l + r).max(1);
+        // What is known in part is not unknown.
+        self.seen_bp = (seen as u16).max(u16::from(self.seen_bp > 0 && right.seen_bp > 0));
         self.exposure = self.exposure.saturating_add(right.exposure);
         self.resident = self.resident.zip(right.resident).map(|(a, b)| a.saturating_add(b));
         self.range.end = right.range.end;

@@ -3,7 +3,7 @@
 use crate::terminal;
 use anyhow::Context;
 use isotherm_linux::probe::{AccessedBitClearers, Capability, CapabilityKind, KernelFacts, Report, probe};
-use isotherm_report::units::format_size;
+use isotherm_report::units::{counted, format_size};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -94,10 +94,10 @@ fn facts(facts: &KernelFacts) -> String {
         (uid, false) => format!("uid {uid} with {}", facts.capabilities.join(", ")),
     };
     format!(
-        "Linux {} {}, {} CPUs, {} pages, huge pages: {}, {swap}, cgroup {}, lockdown {}, {user}\n",
+        "Linux {} {}, {}, {} pages, huge pages: {}, {swap}, cgroup {}, lockdown {}, {user}\n",
         facts.release,
         facts.machine,
-        facts.cpus,
+        counted(facts.cpus.into(), "CPU"),
         format_size(facts.page_size),
         facts.thp.as_deref().unwrap_or("none"),
         facts.cgroup,

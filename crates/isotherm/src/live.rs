@@ -240,8 +240,8 @@ pub fn recorded_cost(cost: &isotherm_linux::Cost) -> rec::Cost {
     }
 }
 
-/// Mappings as recordings have them.
-pub fn recorded_mappings(maps: &isotherm_linux::maps::MapList) -> Vec<rec::Mapping> {
+/// The mappings of a target as recordings have them.
+pub fn recorded_mappings(id: TargetId, maps: &isotherm_linux::maps::MapList, time_ns: u64) -> rec::Mappings {
     let recorded = |m: &isotherm_linux::maps::Mapping| rec::Mapping {
         start: m.range.start,
         end: m.range.end,
@@ -251,7 +251,8 @@ pub fn recorded_mappings(maps: &isotherm_linux::maps::MapList) -> Vec<rec::Mappi
         inode: m.inode,
         offset: m.offset,
     };
-    maps.mappings().iter().map(recorded).collect()
+    let partial = !maps.is_complete();
+    rec::Mappings { target: id.0, time_ns, maps: maps.mappings().iter().map(recorded).collect(), partial }
 }
 
 /// A process's name and its command line. One that has ended still has the name it was found under.

@@ -30,6 +30,7 @@ mod lab;
 mod live;
 mod manual;
 mod output;
+mod reader;
 mod reading;
 mod record;
 mod report;
@@ -45,20 +46,39 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let matches = help::command(terminal::size(std::io::stdout()).0).get_matches();
     let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    if !matches!(cli.command, args::Command::Record(_)) {
-        // A closed pipe (`isotherm report raw | head`) ends the program quietly, as it does others. Recording goes on
-        // to its proper end instead, for the sake of the command.
+    if !has_much_to_put_away(&cli.command) {
+        // A closed pipe (`isotherm report raw | head`) ends the program quietly, as it does others.
         // SAFETY: before any thread is started; SIG_DFL is a valid disposition.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     }
     match commands::run(cli) {
         Ok(code) => code,
+        Err(error) if error.is::<Unread>() => ExitCode::from(reader::LEFT),
         Err(error) => {
             tell(&error);
             if error.is::<Misuse>() { ExitCode::from(MISUSED) } else { ExitCode::FAILURE }
         }
     }
 }
+
+/// Whether a command ends properly when nobody reads its standard output any more ([`reader`]): it has a recording to finish, a
+/// command to wait for, processes to give back as they were.
+fn has_much_to_put_away(command: &args::Command) -> bool {
+    use args::{Command, SchemeCommand};
+    matches!(command, Command::Record(_) | Command::Lab(_) | Command::Scheme(SchemeCommand::Apply(_)))
+}
+
+/// Nobody reads standard output any more: nothing is left to say, and nobody to be told.
+#[derive(Debug)]
+struct Unread;
+
+impl std::fmt::Display for Unread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("nobody reads standard output any more")
+    }
+}
+
+impl std::error::Error for Unread {}
 
 /// Writes a line, or several, to standard error. Names of processes, hosts and files may stand in it: nothing of them reaches
 /// the terminal as an escape sequence.

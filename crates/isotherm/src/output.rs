@@ -186,9 +186,6 @@ pub fn wait_for_reader(path: &Path, asked: impl Fn() -> bool) -> anyhow::Result<
     Ok(None)
 }
 
-/// Mode of what is made to be shown around: pictures and pages. The file mode creation mask is taken off.
-const PUBLIC: u32 = 0o666;
-
 /// Has a new file belong to the one who called this program by sudo: root alone could read the recording otherwise.
 pub fn hand_over(file: &Replacement) {
     let id = |name| std::env::var(name).ok()?.parse::<u32>().ok();
@@ -226,8 +223,8 @@ impl Draft {
         // A link goes on to point where it did.
         let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let special = is_standard(path) || target.metadata().is_ok_and(|m| !m.is_file());
-        let mode = if content == Content::Recording { PRIVATE } else { PUBLIC };
-        let file = (!special).then(|| Replacement::create_new(&target, mode)).transpose()?;
+        // Pictures, pages and screens name programs with their arguments, as recordings do: they are no less private.
+        let file = (!special).then(|| Replacement::create_new(&target, PRIVATE)).transpose()?;
         file.iter().for_each(hand_over);
         Ok(Self { target, file, content })
     }
@@ -370,12 +367,33 @@ mod tests {
         drop(draft);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         for text in ["whole", "another, in its place"] {
-            let file = Some(Replacement::create_new(&path, PUBLIC).unwrap());
+            let file = Some(Replacement::create_new(&path, PRIVATE).unwrap());
             let draft = Draft { target: path.clone(), file, content: Content::Text };
             write(&draft, text);
             draft.keep().unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
+    }
+
+    /// What is made of a recording tells as much of who did what; one that replaces another keeps that one's mode.
+    #[test]
+    fn nobody_else_reads_what_is_made_of_a_recording() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        for (content, text) in
+            [(Content::Page, SIGNATURE), (Content::Picture, "<svg/>"), (Content::Text, "a screen")]
+        {
+            let path = dir.path().join(format!("{content:?}"));
+            let write = || {
+                let draft = Draft::of(content, &path).unwrap();
+                draft.open().unwrap().write_all(text.as_bytes()).unwrap();
+                draft.keep().unwrap();
+                path.metadata().unwrap().permissions().mode() & 0o777
+            };
+            assert_eq!(write(), 0o600, "{content}");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+            assert_eq!(write(), 0o644, "{content}: shown around");
         }
     }
 

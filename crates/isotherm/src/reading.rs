@@ -138,10 +138,10 @@ impl Recording {
             self.told = true;
             tell(&self.path, warnings);
         }
-        if let Some(why) = window.nothing().filter(|_| !self.may_be_empty) {
+        let flaws: Vec<String> = warnings.iter().filter(|w| is_flaw(w)).map(Warning::to_string).collect();
+        if let Some(why) = window.nothing(flaws.is_empty()).filter(|_| !self.may_be_empty) {
             bail!("{}: {why}", self.path.display());
         }
-        let flaws: Vec<String> = warnings.iter().filter(|w| is_flaw(w)).map(Warning::to_string).collect();
         Ok(Ended {
             truncated: (!flaws.is_empty()).then(|| flaws.join("; ")),
             format: reader.format(),

@@ -18,6 +18,8 @@ pub struct Stop {
     hears_hangups: bool,
     /// Whether SIGHUP asks to end.
     hangup_ends: bool,
+    /// Whether it is asked to end when nobody reads standard output any more.
+    hears_reader: bool,
 }
 
 impl Stop {
@@ -40,6 +42,7 @@ impl Stop {
     fn install_with(hangup_ends: bool) -> std::io::Result<Self> {
         let stop = Self {
             hangup_ends,
+            hears_reader: false,
             interrupts: Arc::default(),
             terminations: Arc::default(),
             hangups: Arc::default(),
@@ -65,9 +68,19 @@ impl Stop {
         catch(SIGQUIT, &self.quits)
     }
 
-    /// Whether any came.
+    /// From now on it asks to end, too, that nobody reads standard output any more ([`crate::reader`]).
+    pub fn hear_reader(&mut self) {
+        self.hears_reader = true;
+    }
+
+    /// Whether nobody reads standard output any more, where that asks to end.
+    pub fn reader_left(&self) -> bool {
+        self.hears_reader && crate::reader::has_left()
+    }
+
+    /// Whether it is asked to end.
     pub fn asked(&self) -> bool {
-        self.count() > 0
+        self.count() > 0 || self.reader_left()
     }
 
     /// How many came so far that ask to end.

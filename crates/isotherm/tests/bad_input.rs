@@ -4,7 +4,7 @@
 mod common;
 
 use common::{isotherm, made_up, pte_works, run, sleeper, with_own_mounts};
-use isotherm_record::Format;
+use isotherm_record::{Format, ItemWriter};
 use std::fs;
 use tempfile::tempdir;
 
@@ -111,6 +111,34 @@ fn a_ceiling_that_pays_for_no_snapshot_is_what_is_named() {
     let done = run(dir.path(), &["record", "-d", "1s", "--overhead", "0.001%", "--pid", &pid]);
     assert!(!done.err.contains("within the first aggregation interval"), "{}", done.err);
     done.fails(1, &["nothing was recorded: in ", "--overhead 0.001 % did not pay", "make it higher"]);
+}
+
+#[test]
+fn a_rule_that_nothing_matched_is_what_is_named() {
+    if !pte_works() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let nobody = "no-such-program";
+    run(dir.path(), &["record", "-d", "1s", "--comm", nobody])
+        .fails(1, &["nothing was recorded: no process matched --comm, --cmdline and --user in any of"]);
+}
+
+/// The first snapshots are lost with the beginning of a block: it was not recorded for too short a time.
+#[test]
+fn a_recording_cut_before_its_first_snapshot_is_not_said_to_have_been_short() {
+    let dir = tempdir().unwrap();
+    let made = made_up(dir.path(), "whole.rec", Format::Rec);
+    let mut writer = isotherm_record::rec::Writer::new(Vec::new(), "cut.rec".to_owned()).unwrap();
+    writer.write(&isotherm_record::Item::Header(isotherm_record::Header::default())).unwrap();
+    writer.flush().unwrap();
+    let mut cut = writer.into_inner().unwrap();
+    // The beginning of a block that is not whole.
+    cut.extend(&fs::read(made).unwrap()[..500]);
+    fs::write(dir.path().join("cut.rec"), cut).unwrap();
+    let done = run(dir.path(), &["report", "wss", "-i", "cut.rec"]);
+    assert!(!done.err.contains("before the first aggregation interval"), "{}", done.err);
+    done.fails(1, &["cut.rec: it holds no snapshot: what is left"]);
 }
 
 #[test]

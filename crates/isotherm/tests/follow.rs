@@ -167,6 +167,11 @@ fn a_series_is_complete_file_by_file_and_one_recording_together() {
         let items = read(file).unwrap();
         let Item::Header(header) = &items[0] else { panic!("{file:?}") };
         runs.insert((header.boot.clone(), header.run.clone()));
+        // It is named after the time that it begins at, to the second.
+        let clock = file.file_stem().unwrap().to_str().unwrap().split('T').nth(1).unwrap();
+        let clock: u64 = clock.get(..6).unwrap().parse().unwrap();
+        let second = header.started_unix_ns / 1_000_000_000 % 86_400;
+        assert_eq!(clock, second / 3600 * 10_000 + second / 60 % 60 * 100 + second % 60, "{file:?}");
         assert!(
             header.part == part as u64 && !header.boot.is_empty() && !header.run.is_empty(),
             "{header:?}"

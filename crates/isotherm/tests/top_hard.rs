@@ -5,8 +5,8 @@ mod common;
 mod tty;
 
 use common::{Group, Running, isotherm, pte_works, skip, skip_but_in_ci, wait_until};
+use isotherm_testing::{ManyMappings, Writes};
 use std::fs;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::tempdir;
@@ -87,57 +87,6 @@ fn thousands_of_processes_come_and_go_and_the_list_is_of_those_there_are() {
     }
 }
 
-/// A process of so many mappings, pages of no file and of this test's program in turn, so that none joins its neighbours.
-struct Mapped(libc::pid_t);
-
-impl Mapped {
-    fn start(mappings: usize) -> Self {
-        const PAGE: usize = 4096;
-        let program = fs::File::open("/proc/self/exe").unwrap();
-        let size = mappings * PAGE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let both = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a mapping of one's own at a place of the kernel's choice.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), size, both, flags, -1, 0) };
-        assert_ne!(base, libc::MAP_FAILED);
-        // SAFETY: the child makes nothing but system calls, and writes to pages that it mapped itself.
-        let pid = unsafe { libc::fork() };
-        assert!(pid >= 0);
-        if pid == 0 {
-            for page in (1..mappings).step_by(2) {
-                let (flags, fd) = (libc::MAP_PRIVATE | libc::MAP_FIXED, program.as_raw_fd());
-                // SAFETY: within the mapping made above, to which nothing here refers.
-                unsafe { libc::mmap(base.byte_add(page * PAGE), PAGE, libc::PROT_READ, flags, fd, 0) };
-            }
-            loop {
-                for page in (0..mappings.min(2000)).step_by(2) {
-                    // SAFETY: within the mapping, of a page that may be written to.
-                    unsafe { base.cast::<u8>().add(page * PAGE).write_volatile(1) };
-                }
-                // SAFETY: without descriptors poll only waits.
-                unsafe { libc::poll(std::ptr::null_mut(), 0, 10) };
-            }
-        }
-        // SAFETY: the mapping made above, which nothing here refers to.
-        unsafe { libc::munmap(base, size) };
-        Self(pid)
-    }
-
-    fn count(&self) -> usize {
-        fs::read_to_string(format!("/proc/{}/maps", self.0)).unwrap().lines().count()
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: a child of this process that nobody else waits for.
-        unsafe {
-            libc::kill(self.0, libc::SIGKILL);
-            libc::waitpid(self.0, std::ptr::null_mut(), 0);
-        }
-    }
-}
-
 /// The addresses that the list of mappings shows, from top to bottom.
 fn addresses(tty: &Tty) -> Vec<u64> {
     let lines = tty.lines();
@@ -154,14 +103,13 @@ fn a_process_of_65000_mappings_is_entered_and_its_mappings_scroll() {
     if !pte_works() {
         return;
     }
-    let most = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
-    if most.trim().parse::<usize>().unwrap() < 65_500 {
+    if ManyMappings::most().unwrap() < 65_500 {
         return skip_but_in_ci("a process may not have so many mappings here (vm.max_map_count)");
     }
     let dir = tempdir().unwrap();
-    let target = Mapped::start(65_000);
-    wait_until("its mappings", || target.count() >= 65_000);
-    let pid = target.0.to_string();
+    let target = ManyMappings::start(65_000, Writes::FirstOften(2000)).unwrap();
+    wait_until("its mappings", || target.count().unwrap() >= 65_000);
+    let pid = target.pid().to_string();
     let mut tty = top(dir.path(), &["--pid", &pid], (100, 40));
     tty.wait_until("its figures", |tty| {
         tty.lines().iter().any(|line| line.trim_start().starts_with(&pid) && line.contains("iB"))

@@ -188,7 +188,7 @@ pub struct Mappings {
     pub time_ns: u64,
     /// Sorted by address.
     pub maps: Vec<Mapping>,
-    /// There are more than these: the list was cut, or not yet read to its end.
+    /// There are more than these: the list was cut, or not yet read to its end. Of none it is not known which there are.
     #[serde(skip_serializing_if = "is_default")]
     pub partial: bool,
 }

@@ -208,6 +208,62 @@ fn a_sampling_interval_in_the_wrong_unit_is_seen_through() {
     }
 }
 
+/// Snapshots of a file of damo's, of so many sampling intervals of their own (0: not said) and lengths, in ms, beside what it
+/// says of all: 5 ms and 100 ms.
+fn taken(snapshots: &[(u64, u64)]) -> (Vec<(u64, u32)>, Vec<String>) {
+    let mut end = 0;
+    let mut one = |(sample, length): &(u64, u64)| {
+        let start = end;
+        end += length * 1_000_000;
+        let sample = if *sample == 0 { "null".to_owned() } else { format!("\"{}\"", sample * 1000) };
+        let region =
+            r#"{"start": 0, "end": 4096, "nr_accesses": {"samples": 3}, "age": {"aggr_intervals": 1}}"#;
+        format!(
+            r#"{{"start_time": {start}, "end_time": {end}, "sample_interval_us": {sample}, "regions": [{region}]}}"#
+        )
+    };
+    let list: Vec<String> = snapshots.iter().map(&mut one).collect();
+    let text = format!(
+        r#"[{{"intervals": {{"sample_us": 5000, "aggr_us": 100000}}, "target_id": 7, "snapshots": [{}]}}]"#,
+        list.join(",")
+    );
+    let (mut found, mut spots) = (Vec::new(), Vec::new());
+    for item in read_bytes(text.as_bytes(), RecordedAttrs::default()).unwrap().0 {
+        match item {
+            Item::Snapshot(s) => found.push((s.sample_ns / 1_000_000, s.max_nr_accesses)),
+            Item::Header(header) => spots = header.backend.blind_spots,
+            _ => {}
+        }
+    }
+    (found, spots)
+}
+
+/// What a snapshot may count is what fits into the time that it took: else reports take the rest of it for a stop of the recorder.
+#[test]
+fn snapshots_longer_than_the_file_says_are_aggregations_of_their_own_length() {
+    // Tuned by the kernel while recording: both intervals grow alike.
+    let (found, spots) = taken(&[(5, 100), (5, 103), (250, 5000), (250, 5010)]);
+    assert_eq!((found, spots), (vec![(5, 20), (5, 20), (250, 20), (250, 20)], vec![]));
+    // One is late, or others before it are missing: then what the file says holds.
+    let (found, spots) = taken(&[(0, 100), (0, 5000), (0, 100)]);
+    assert_eq!((found, spots), (vec![(5, 20); 3], vec![]));
+    // Not one of them is as short as the file says.
+    for own in [0, 5] {
+        let (found, spots) = taken(&[(own, 5000), (own, 4000), (own, 6000)]);
+        assert_eq!(found, [(5, 1000), (5, 800), (5, 1200)]);
+        assert!(
+            spots[0].contains("takes 100 ms") && spots[0].contains("4000 ms and more, 5000 ms"),
+            "{spots:?}"
+        );
+    }
+    // Where the file does not say, --aggr does, and is doubted.
+    let text = r#"[{"target_id": 7, "snapshots": [{"start_time": 0, "end_time": 5000000000, "regions": []},
+                                                  {"start_time": 5000000000, "end_time": 10000000000, "regions": []}]}]"#;
+    let (items, _) = read_bytes(text.as_bytes(), defaults()).unwrap();
+    let Some(Item::Header(header)) = items.first() else { panic!("{items:?}") };
+    assert!(header.backend.blind_spots[0].contains("5000 ms apart, and --aggr says 100 ms"), "{header:?}");
+}
+
 /// damo writes one target after another; what happened at the same time belongs together.
 #[test]
 fn targets_that_come_one_after_another_are_merged_by_time() {

@@ -1,5 +1,9 @@
 //! What the tests of several crates need.
 
+mod mapped;
+
+pub use mapped::{ManyMappings, Writes};
+
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

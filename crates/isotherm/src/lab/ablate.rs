@@ -1,12 +1,10 @@
 //! `isotherm lab ablate`.
 
-use super::experiment::{Report, stop_on_signals};
+use super::experiment::{Report, print, stop_on_signals};
 use crate::args::AblateArgs;
-use anyhow::Context;
 use isotherm_damon::{Constant, Tuning};
 use isotherm_lab::Watch;
 use isotherm_lab::ablate::{Ablations, Pattern, Setup, constant, constants_table, pattern, table};
-use std::io::Write;
 use std::process::ExitCode;
 
 /// Simulates with all constants that are asked for changed, one after the other.
@@ -28,9 +26,7 @@ pub fn run(args: &AblateArgs) -> anyhow::Result<ExitCode> {
         constants.extend(Tuning::CONSTANTS);
     }
     if args.list {
-        let mut out = std::io::stdout().lock();
-        let text = constants_table(constants);
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot print the list")?;
+        print(&constants_table(constants))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut patterns: Vec<Pattern> = Vec::new();

@@ -8,16 +8,26 @@ use std::sync::Arc;
 
 use crate::stop::Stop;
 
-/// What stops an experiment: Ctrl-C, or another signal that asks to end.
+/// What stops an experiment: Ctrl-C, another signal that asks to end, or that nobody reads its report.
 pub type Stopped = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Catches the signals that ask to end, from now on.
+/// Catches the signals that ask to end, from now on, and hears of a reader who leaves.
 ///
 /// # Errors
 /// When the system refuses.
 pub fn stop_on_signals() -> anyhow::Result<Stopped> {
-    let stop = Stop::install().context("cannot catch Ctrl-C")?;
+    let stop = stop()?;
     Ok(Arc::new(move || stop.asked()))
+}
+
+/// The same, for who has to know which it was.
+///
+/// # Errors
+/// As [`stop_on_signals`].
+pub fn stop() -> anyhow::Result<Stop> {
+    let mut stop = Stop::install().context("cannot catch Ctrl-C")?;
+    stop.hear_reader();
+    Ok(stop)
 }
 
 /// What an experiment found.
@@ -50,8 +60,7 @@ impl<S: Serialize, R: Serialize> Report<S, R> {
         anyhow::Error: From<E>,
     {
         let text = if json { isotherm_report::json::to_string_pretty(self)? + "\n" } else { text(self) };
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot print the report")?;
+        print(&text)?;
         if self.interrupted {
             return Ok(interrupted(name));
         }
@@ -60,8 +69,24 @@ impl<S: Serialize, R: Serialize> Report<S, R> {
     }
 }
 
+/// Prints a report, or part of it.
+///
+/// # Errors
+/// It cannot be printed; nobody reads it any more.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if printed.is_err() && crate::reader::has_left() {
+        return Err(crate::Unread.into());
+    }
+    printed.context("cannot print the report")
+}
+
 /// Says that the experiment ended before its time; the status for that.
 pub fn interrupted(name: &str) -> ExitCode {
+    if crate::reader::has_left() {
+        return ExitCode::from(crate::reader::LEFT);
+    }
     say!("lab {name}: interrupted; what was measured until then is all there is");
     ExitCode::from(130)
 }

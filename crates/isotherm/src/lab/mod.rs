@@ -13,7 +13,7 @@ use crate::args::{AccuracyArgs, OverheadArgs, ReferenceName};
 use crate::stop::Stop;
 use anyhow::Context;
 use clap::ValueEnum;
-use experiment::interrupted;
+use experiment::{interrupted, print};
 use isotherm_lab::accuracy::against::{Scan, Watched, against_table};
 use isotherm_lab::accuracy::{AccuracyRun, Options, Subject, summary_table};
 use isotherm_lab::machine::shortage;
@@ -61,7 +61,7 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
     let options = workload_options(&args.set, args.scale_time);
     let settle_ns = u64::try_from(args.settle.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX);
     let judging = Options { settle_ns, ..Options::default() };
-    let stop = Stop::install().context("cannot catch Ctrl-C")?;
+    let stop = experiment::stop()?;
     let mut runs = Vec::new();
     let subjects = patterns.iter().flat_map(|pattern| args.pages.iter().map(move |page| (pattern, page)));
     let all = (0..args.runs.max(1)).flat_map(|_| subjects.clone());
@@ -71,7 +71,7 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
             Subject { pattern: pattern.clone(), page: Some(page.clone()), options: options.clone() };
         match bench.accuracy(&subject, judging, &|| stop.asked()) {
             Ok(run) => {
-                tell_accuracy(&run, args.details);
+                tell_accuracy(&run, args.details)?;
                 runs.push(run);
             }
             Err(error) if error.is::<Interrupted>() => break,
@@ -79,9 +79,9 @@ pub fn accuracy(args: &AccuracyArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        println!("{}", isotherm_report::json::to_string_pretty(&runs)?);
+        print(&(isotherm_report::json::to_string_pretty(&runs)? + "\n"))?;
     } else {
-        print!("{}", summary_table(&runs));
+        print(&summary_table(&runs))?;
     }
     Ok(if stop.asked() { interrupted("accuracy") } else { ExitCode::SUCCESS })
 }
@@ -91,7 +91,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 
 /// `isotherm lab accuracy --against scan`.
 fn against_scan(args: &AccuracyArgs, bench: &Bench) -> anyhow::Result<ExitCode> {
-    let stop = Stop::install().context("cannot catch Ctrl-C")?;
+    let stop = experiment::stop()?;
     let mut scan = Scan::new(&args.pid)?;
     let settle = args.settle.unwrap_or(SETTLE);
     let watched = Watched { pids: args.pid.clone(), settle, duration: args.duration, pass: args.pass };
@@ -102,9 +102,9 @@ fn against_scan(args: &AccuracyArgs, bench: &Bench) -> anyhow::Result<ExitCode> 
         Err(error) => return Err(error),
     };
     if args.json {
-        println!("{}", isotherm_report::json::to_string_pretty(&run)?);
+        print(&(isotherm_report::json::to_string_pretty(&run)? + "\n"))?;
     } else {
-        print!("{}", against_table(&run));
+        print(&against_table(&run))?;
     }
     Ok(if stop.asked() { interrupted("accuracy") } else { ExitCode::SUCCESS })
 }
@@ -132,9 +132,9 @@ fn check_pattern(pattern: &str, set: &[String]) -> anyhow::Result<()> {
 }
 
 /// What is known as soon as one run is over.
-fn tell_accuracy(run: &AccuracyRun, details: bool) {
+fn tell_accuracy(run: &AccuracyRun, details: bool) -> anyhow::Result<()> {
     if details {
-        println!("{}", run.accuracy.details());
+        print(&(run.accuracy.details() + "\n"))?;
     }
     let f1 = |f1: Option<f64>| f1.map_or("-".into(), |f| format!("{f:.4}"));
     say!(
@@ -151,6 +151,7 @@ fn tell_accuracy(run: &AccuracyRun, details: bool) {
     for forked in &run.accuracy.forked {
         say!("  {}", forked.summary());
     }
+    Ok(())
 }
 
 /// The shortest slice that holds enough work and one account of the monitor's cost.
@@ -184,7 +185,7 @@ pub fn overhead(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
         let (slice, least) = (format_time_exactly(args.slice), format_time_exactly(least));
         misuse!("--slice {slice} is too short to tell anything; the least is {least} here");
     }
-    let stop = Stop::install().context("cannot catch Ctrl-C")?;
+    let stop = experiment::stop()?;
     let bench = Bench {
         isotherm: std::env::current_exe().context("cannot find this program's own file")?,
         monitor: args.monitor.to_options(),
@@ -267,9 +268,9 @@ fn measure(
 
 fn tell_overhead(report: &OverheadReport, json: bool) -> anyhow::Result<()> {
     if json {
-        println!("{}", isotherm_report::json::to_string_pretty(report)?);
+        print(&(isotherm_report::json::to_string_pretty(report)? + "\n"))?;
     } else if !report.results.is_empty() {
-        print!("{}", table(&report.results));
+        print(&table(&report.results))?;
     }
     Ok(())
 }

@@ -158,12 +158,14 @@ impl Window {
         min.is_none_or(|min| end > min) && max.is_none_or(|max| start < max)
     }
 
-    /// Why there is nothing to report, a sentence.
-    pub fn nothing(&self) -> Option<String> {
+    /// Why there is nothing to report of a recording, which may be `whole`, a sentence.
+    pub fn nothing(&self, whole: bool) -> Option<String> {
         if self.snapshots == 0 {
-            let why =
-                "it holds no snapshot: the recording ended before the first aggregation interval was over";
-            return Some(why.to_owned());
+            let why = match whole {
+                true => "the recording ended before the first aggregation interval was over",
+                false => "what is left of the recording ends before the first",
+            };
+            return Some(format!("it holds no snapshot: {why}"));
         }
         let origin = self.origin_ns.unwrap_or(self.span.0);
         let (first, last) = self.span;

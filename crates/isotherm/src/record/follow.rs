@@ -174,9 +174,7 @@ impl Observer for Follower {
     }
 
     fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
-        let partial = !maps.is_complete();
-        let maps = live::recorded_mappings(maps);
-        self.holdings.note(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial }));
+        self.holdings.note(&Item::Mappings(live::recorded_mappings(id, maps, time_ns)));
     }
 
     fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {

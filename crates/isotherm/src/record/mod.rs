@@ -25,7 +25,7 @@ use isotherm_linux::targets::{CommandError, HeldCommand, RunningCommand, Tracker
 use isotherm_linux::{Ended, FeedLimits, Session, SessionOptions, Source};
 use isotherm_record::End;
 use isotherm_report::units::format_time_exactly;
-use recorder::{Finished, Output, Recorder};
+use recorder::{Finished, Output, Recorder, Unsampled};
 use series::Series;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -66,7 +66,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     };
     let output = match &series {
         None => Output::create(&args.output)?,
-        Some(series) => Output::create_new(&series.next())?,
+        Some(series) => Output::create_new(&series.at(live::wall_at(isotherm_linux::monotonic_ns())))?,
     };
     let mut recorder = Recorder::new(output, args, &attrs, source.name(), source.is_coarse());
     if let (Some(series), Some(every)) = (series, args.every) {
@@ -76,13 +76,24 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         Ok(done) => done,
         Err(error) => return Ok(not_run(error)),
     };
+    // Of a recording that nobody reads to its end nothing is to be said.
+    let is_unread = output::is_standard(&args.output) && crate::reader::has_left();
     // Why it failed is said at once: the command may run for hours.
-    let recorded = recorded.inspect_err(crate::tell).ok();
+    let recorded = match is_unread {
+        true => None,
+        false => recorded.inspect_err(crate::tell).ok(),
+    };
     let over = if recorded.is_some() { "the recording is finished" } else { "nothing is recorded any more" };
     // A command must not be left without its parent because the disk is full: it is still waited for.
-    let over = (!args.quiet).then_some(over);
+    let over = (!args.quiet && !is_unread).then_some(over);
     let waited = running.map(|running| waiting::wait_for(running, &stop, over, || {})).transpose();
-    let Some(mut finished) = recorded else { return Ok(failed_at(waited.ok().flatten())) };
+    let Some(mut finished) = recorded else {
+        return Ok(match waited.ok().flatten() {
+            Some(Waited::Ended(status)) if !status.success() => code_of(status),
+            None if is_unread => ExitCode::from(crate::reader::LEFT),
+            waited => failed_at(waited),
+        });
+    };
     // The recording is complete, however the command fared.
     let nothing = !finished.holds_something;
     let lost_line = finished.lost_line.take();
@@ -238,15 +249,22 @@ fn observe(
             return Ok((Err(error).context("cannot start a thread to write the recording"), running));
         }
     };
-    let began = Instant::now();
-    let ends = || stop.asked() || failed.is_set() || unread.load(Ordering::Relaxed);
+    let mut began = Instant::now();
+    let to_stdout = args.follow.is_some() || output::is_standard(&args.output);
+    let is_unread = || unread.load(Ordering::Relaxed) || (to_stdout && crate::reader::has_left());
+    let ends = || stop.asked() || failed.is_set() || is_unread();
     let ended = session.start().and_then(|()| {
         if !args.quiet {
             crate::live::tell_of_isotherms(&mut session);
         }
+        began = Instant::now();
         session.run(&mut { ends })
     });
-    let (length, waited) = (began.elapsed(), session.waited());
+    let length = began.elapsed();
+    let missed = u32::try_from(session.counters().samples_missed).unwrap_or(u32::MAX);
+    let waited = session.waited();
+    let late = args.monitor.sample.saturating_mul(missed).saturating_sub(waited);
+    let unsampled = Unsampled { waited, late };
     let signals = stop.count();
     let mut blind_spots = session.blind_spots();
     let pids = session.pids().clone();
@@ -262,7 +280,7 @@ fn observe(
     let reason = match &ended {
         Ok(Ended::Duration) => "duration reached".to_owned(),
         Ok(Ended::Stopped) if failed.is_set() => "the recording could not be written".to_owned(),
-        Ok(Ended::Stopped) if !stop.asked() => "nobody reads the lines of --follow any more".to_owned(),
+        Ok(Ended::Stopped) if !stop.asked() => "nobody reads standard output any more".to_owned(),
         Ok(Ended::Stopped) => "interrupted".to_owned(),
         Ok(Ended::NoTargets) => "all targets ended".to_owned(),
         Err(error) => format!("failed: {error}"),
@@ -277,7 +295,7 @@ fn observe(
         }
         (Ok(finished), Ok(ended)) => {
             let on_request = ended != Ended::NoTargets;
-            Ok(Finished { on_request, length, waited, lost_line, signals, ..finished })
+            Ok(Finished { on_request, length, unsampled, lost_line, signals, ..finished })
         }
     };
     Ok((recorded, running))

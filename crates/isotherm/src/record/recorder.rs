@@ -32,6 +32,15 @@ impl Failed {
     }
 }
 
+/// Time in which nothing was sampled, by what kept the recorder from it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unsampled {
+    /// The overhead ceiling had nothing left.
+    pub waited: Duration,
+    /// It came late.
+    pub late: Duration,
+}
+
 /// What became of a recording.
 pub struct Finished {
     /// Snapshots taken.
@@ -50,8 +59,8 @@ pub struct Finished {
     pub on_request: bool,
     /// For how long it was recorded.
     pub length: Duration,
-    /// For how much of that nothing was sampled, since the overhead ceiling had nothing left.
-    pub waited: Duration,
+    /// For how much of that nothing was sampled.
+    pub unsampled: Unsampled,
     /// Signals that had asked to end when it ended.
     pub signals: usize,
     /// Why lines of --follow were not written, if they were not.
@@ -176,11 +185,12 @@ impl Recorder {
     /// From now on another file of `series` is begun every so often; the present one is its first.
     pub fn roll_every(&mut self, every: Duration, series: Series) {
         let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+        self.path = series.at(self.header.started_unix_ns);
         self.rolling = Some(Rolling::new(series, every_ns, self.header.started_ns));
     }
 
     /// Ends the file and begins another, which says again what holds at its beginning.
-    fn roll(&mut self, path: &Path, time_ns: u64) -> Result<(), rec::Error> {
+    fn roll(&mut self, path: &Path, time_ns: u64, unix_ns: u64) -> Result<(), rec::Error> {
         // First, since it may fail: then the series does not go on.
         let Output(next, path) = Output::create_new(path)?;
         let reason = "the series goes on in another file".to_owned();
@@ -201,7 +211,7 @@ impl Recorder {
         }
         self.header.started_ns = time_ns;
         self.header.part += 1;
-        self.header.started_unix_ns = live::wall_at(time_ns);
+        self.header.started_unix_ns = unix_ns;
         self.writer.write(&Item::Header(self.header.clone()))?;
         for known in self.known.values() {
             self.writer.write(&Item::Target(rec::TargetInfo { time_ns, ..known.info.clone() }))?;
@@ -291,7 +301,7 @@ impl Recorder {
             digest,
             on_request: false,
             length: Duration::ZERO,
-            waited: Duration::ZERO,
+            unsampled: Unsampled::default(),
             signals: 0,
             lost_line: None,
         })
@@ -417,9 +427,7 @@ impl Observer for Recorder {
     }
 
     fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
-        let partial = !maps.is_complete();
-        let maps = live::recorded_mappings(maps);
-        let maps = rec::Mappings { target: id.0, time_ns, maps, partial };
+        let maps = live::recorded_mappings(id, maps, time_ns);
         if let Some(rolling) = &mut self.rolling {
             rolling.remember_mappings(&maps);
         }
@@ -450,8 +458,9 @@ impl Observer for Recorder {
             let is_named = self.placement.is_some();
             if rolling.is_due(snapshot) && is_named {
                 whole = Some(rolling.whole(snapshot));
-                let path = rolling.series.next();
-                let rolled = self.roll(&path, snapshot.start_ns);
+                let unix_ns = live::wall_at(snapshot.start_ns);
+                let path = rolling.series.at(unix_ns);
+                let rolled = self.roll(&path, snapshot.start_ns, unix_ns);
                 self.note(rolled);
             }
         }

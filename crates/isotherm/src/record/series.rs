@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 /// What is kept of a series; the oldest files go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +82,9 @@ impl Series {
         })
     }
 
-    /// A name for a file that begins now, as yet nobody's.
-    pub fn next(&self) -> PathBuf {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time = Utc::from_ns(u64::try_from(unix.as_nanos()).unwrap_or(0)).for_name();
+    /// A name for a file that begins at this time, ns since 1970, as yet nobody's.
+    pub fn at(&self, unix_ns: u64) -> PathBuf {
+        let time = Utc::from_ns(unix_ns).for_name();
         let first = self.numbered(&time, 1);
         self.names(&first).into_iter().find(|path| !path.exists()).unwrap_or(first)
     }
@@ -295,17 +294,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let series = Series::new(&dir.path().join("x.y.rec"), Keep::Files(1)).unwrap();
         let mut names = Vec::new();
-        for _ in 0..3 {
-            let path = series.next();
+        for _ in 0..2 {
+            // The last moment of the second.
+            let path = series.at(1_785_585_600_999_999_999);
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            assert!(
-                name.starts_with("x.y-") && name.ends_with(".rec") && series.time_in(&name).is_some(),
-                "{name}"
-            );
+            assert!(series.time_in(&name).is_some());
             fs::write(&path, "").unwrap();
-            assert!(!names.contains(&name));
             names.push(name);
         }
+        assert_eq!(names, ["x.y-20260801T120000Z.rec", "x.y-20260801T120000Z-2.rec"]);
         assert!(Series::new(dir.path(), Keep::Files(1)).is_err());
     }
 }

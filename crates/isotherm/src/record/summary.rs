@@ -1,6 +1,6 @@
 //! What `isotherm record` ends with. It goes to standard error, since standard output belongs to the command.
 
-use super::recorder::Finished;
+use super::recorder::{Finished, Unsampled};
 use super::rolling::Done;
 use crate::args::{MonitorArgs, RecordArgs};
 use crate::reading::Recording;
@@ -121,12 +121,12 @@ fn tell_series(args: &RecordArgs, finished: &Finished, done: &Done) {
 /// Says that nothing was recorded, why, what helps, and what became of the file.
 pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
     let why = match finished.snapshots {
-        0 => no_snapshot(&args.monitor, finished.on_request, (finished.length, finished.waited)),
+        0 => no_snapshot(&args.monitor, finished.on_request, finished.length, finished.unsampled),
         snapshots => {
-            let what = if args.targets.cgroup.is_empty() {
-                "no memory of any target was known"
-            } else {
-                "no process was in the control group"
+            let what = match &args.targets {
+                targets if !targets.cgroup.is_empty() => "no process was in the control group",
+                targets if targets.has_rule() => "no process matched --comm, --cmdline and --user",
+                _ => "no memory of any target was known",
             };
             let aggr = format_time_exactly(args.monitor.aggr);
             format!("{what} in any of {snapshots} aggregations ({aggr} each)")
@@ -140,14 +140,21 @@ pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
     }
 }
 
-/// Why there is no snapshot, and what helps: what was recorded for so long, and `waited` for its ceiling for so much of that.
-fn no_snapshot(monitor: &MonitorArgs, on_request: bool, (length, waited): (Duration, Duration)) -> String {
+/// Why there is no snapshot, and what helps: of a recording of this length.
+fn no_snapshot(monitor: &MonitorArgs, on_request: bool, length: Duration, unsampled: Unsampled) -> String {
     let aggr = format_time_exactly(monitor.aggr);
     let after = format_time(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+    let Unsampled { waited, late } = unsampled;
+    // One of them is to blame where the rest of the time would not have been enough.
+    let too_short_without = |lost: Duration| !lost.is_zero() && length.saturating_sub(lost) < monitor.aggr;
     match (length >= monitor.aggr, on_request) {
-        (true, _) if !waited.is_zero() => format!(
+        (true, _) if waited >= late && too_short_without(waited) => format!(
             "in {after} --overhead {} did not pay for the first aggregation ({aggr}); make it higher, or record for longer",
             format_share(monitor.overhead)
+        ),
+        (true, _) if too_short_without(late) => format!(
+            "in {after} the recorder came too late, too often, to complete the first aggregation ({aggr}): the machine was busy, \
+             or it was stopped; record for longer"
         ),
         (true, false) => format!(
             "the target ended after {after}, before the first aggregation ({aggr}) was complete; give it more to do, or make \
@@ -181,14 +188,23 @@ mod tests {
     #[test]
     fn why_there_is_no_snapshot_is_what_really_kept_it_from_being_taken() {
         let ms = Duration::from_millis;
-        let said = |on_request, length, waited| {
+        let of = |on_request, length, waited, late| {
             let monitor = Line::parse_from(["record", "--overhead", "0.001%"]).monitor;
-            no_snapshot(&monitor, on_request, (ms(length), ms(waited)))
+            no_snapshot(&monitor, on_request, ms(length), Unsampled { waited: ms(waited), late: ms(late) })
         };
+        let said = |on_request, length, waited| of(on_request, length, waited, 0);
         for on_request in [false, true] {
-            let ceiling = said(on_request, 1000, 900);
-            assert!(ceiling.starts_with("in 1 s --overhead 0.001 % did not pay"), "{ceiling}");
-            assert!(!ceiling.contains("within the first"), "{ceiling}");
+            for waited in [901, 5000] {
+                let ceiling = said(on_request, 1000, waited);
+                assert!(ceiling.starts_with("in 1 s --overhead 0.001 % did not pay"), "{ceiling}");
+                assert!(!ceiling.contains("within the first"), "{ceiling}");
+            }
+            // One short wait, which left more than it takes.
+            for (length, waited) in [(130, 5), (1000, 900)] {
+                assert!(!said(on_request, length, waited).contains("--overhead"), "{length} {waited}");
+            }
+            let busy = of(on_request, 300, 5, 250);
+            assert!(busy.contains("came too late") && !busy.contains("--overhead"), "{busy}");
         }
         assert!(
             said(false, 60, 0).contains("the target ended within the first aggregation interval (100 ms)")

@@ -46,7 +46,8 @@ pub fn head(
     let what = match process {
         Some((process, _)) => {
             let ended = process.ended.as_ref().map(|how| format!(" ({how})")).unwrap_or_default();
-            format!("{} (pid {}){ended}: {}", process.name, process.pid, process.command)
+            let list = if process.incomplete { ", list of mappings incomplete" } else { "" };
+            format!("{} (pid {}){ended}{list}: {}", process.name, process.pid, process.command)
         }
         None => {
             let refused = match head.refused.0 {
@@ -56,7 +57,12 @@ pub fn head(
             };
             let ended = if head.is_past && head.processes > 0 { " that ended" } else { "" };
             let processes = counted(head.processes as u64, "process");
-            format!("isotherm top: {processes}{ended} on {}{refused}", head.host)
+            let lists = match head.incomplete {
+                0 => String::new(),
+                1 => ", 1 list of mappings incomplete".to_owned(),
+                n => format!(", {n} lists of mappings incomplete"),
+            };
+            format!("isotherm top: {processes}{ended} on {}{lists}{refused}", head.host)
         }
     };
     put(buffer, line(0), 0, area.width.saturating_sub(wide + 1), &what, true, look.bold());
@@ -178,7 +184,7 @@ pub fn foot(state: &State, line: Rect, look: Look, buffer: &mut Buffer) {
     }
 }
 
-const HELP: [&str; 21] = [
+const HELP: [&str; 22] = [
     "Up Down PgUp PgDn Home End  select (wheel; click)",
     "Enter       open a process; show a mapping in the heatmap",
     "Esc         back: the hot areas, then the list          q  quit",
@@ -200,6 +206,7 @@ const HELP: [&str; 21] = [
     "UNKNOWN     could not be observed: it is not cold",
     "TREND       working set (1 s), a bar a second, against its own highest",
     "Rows count shared memory in each process, the head counts it once.",
+    "incomplete  a long list of mappings, read in parts: `unknown mapping` beyond",
 ];
 
 /// Draws help over what is there.

@@ -18,6 +18,8 @@ pub struct Head {
     pub backend: String,
     pub limit: f64,
     pub processes: usize,
+    /// Of them, those whose list of mappings is not known to its end.
+    pub incomplete: usize,
     /// These have ended, and the figures are their last: those of the last snapshot, not all that ever ended.
     pub is_past: bool,
     /// None as long as nothing was added up.
@@ -41,6 +43,7 @@ impl Head {
             backend: model.header.backend.name.clone(),
             limit: model.header.overhead_limit,
             processes: if model.is_of_the_past() { model.last_watched().len() } else { model.alive() },
+            incomplete: model.incomplete(),
             is_past: model.is_of_the_past(),
             sum: model.totals,
             refused: model.refused.clone(),
@@ -83,6 +86,8 @@ pub struct Process {
     /// None as long as they were not added up.
     pub figures: Option<Figures>,
     pub ended: Option<String>,
+    /// Its list of mappings is long, and was not read to its end.
+    pub incomplete: bool,
     pub mappings: Vec<MappingRow>,
     /// Stretches that can be shown, with their names and paths.
     names: Vec<(AddrRange, String, String)>,
@@ -107,7 +112,8 @@ impl Process {
                 let (first, last) = span.regions.first().zip(span.regions.last())?;
                 Some(AddrRange::new(first.range.start, last.range.end))
             }),
-            maps: target.timeline.maps().cloned(),
+            incomplete: target.timeline.maps().is_some_and(|list| list.partial),
+            maps: target.timeline.maps().map(|list| Arc::clone(&list.maps)),
         })
     }
 
@@ -116,7 +122,9 @@ impl Process {
         if let Some(maps) = &self.maps
             && let (Some(first), Some(last)) = (maps.first(), maps.iter().rfind(|m| m.end <= USER))
         {
-            return Some(AddrRange::new(first.start, last.end));
+            // Beyond the end of an incomplete list there is more.
+            let end = self.hull.filter(|hull| self.incomplete && hull.end <= USER).map_or(0, |hull| hull.end);
+            return Some(AddrRange::new(first.start, last.end.max(end)));
         }
         self.hull
     }

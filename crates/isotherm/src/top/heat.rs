@@ -33,12 +33,16 @@ impl Material {
         let mut maps = self.maps.iter().peekable();
         let mut first = true;
         for span in &self.spans {
-            while let Some((since, list)) =
-                maps.next_if(|(since, _)| std::mem::take(&mut first) || *since <= span.moment.start_ns)
+            while let Some(list) =
+                maps.next_if(|list| std::mem::take(&mut first) || list.since_ns <= span.moment.start_ns)
             {
-                let maps = list.iter().filter(|m| touches(m.range())).cloned().collect();
-                let mappings = Mappings { target: id.0, time_ns: *since, maps, partial: false };
-                to.note(&Item::Mappings(mappings));
+                let (time_ns, partial) = (list.since_ns, list.partial);
+                // The last says how far an incomplete list goes.
+                let last = list.maps.len().saturating_sub(1);
+                let wanted = list.maps.iter().enumerate();
+                let wanted = wanted.filter(|(i, m)| touches(m.range()) || (partial && *i == last));
+                let maps = wanted.map(|(_, m)| m.clone()).collect();
+                to.note(&Item::Mappings(Mappings { target: id.0, time_ns, maps, partial }));
             }
             first = false;
             let regions: Vec<RegionSnapshot> =

@@ -3,7 +3,7 @@
 //! A thread of its own folds in what the session tells ([`Folder`]). The screen takes the lock for as long as it takes to
 //! copy what it shows, and never while it draws or writes; sampling waits for neither.
 
-use super::timeline::{Moment, Timeline};
+use super::timeline::{MapsSince, Moment, Timeline};
 use crate::live;
 use isotherm_damon::{Attrs, Snapshot, TargetId};
 use isotherm_linux::maps::MapList;
@@ -142,10 +142,11 @@ impl Model {
         }
     }
 
-    pub fn mappings(&mut self, id: TargetId, maps: Vec<rec::Mapping>, time_ns: u64) {
-        let Some(target) = self.targets.get_mut(&id).filter(|target| target.ended.is_none()) else { return };
-        target.timeline.map(time_ns, maps.as_slice().into());
-        self.holdings.note(&Item::Mappings(rec::Mappings { target: id.0, time_ns, maps, partial: false }));
+    pub fn mappings(&mut self, list: rec::Mappings) {
+        let target = self.targets.get_mut(&TargetId(list.target));
+        let Some(target) = target.filter(|target| target.ended.is_none()) else { return };
+        target.timeline.map(MapsSince::of(&list));
+        self.holdings.note(&Item::Mappings(list));
     }
 
     pub fn snapshot(&mut self, snapshot: &Snapshot) {
@@ -267,6 +268,12 @@ impl Model {
         held.map(|process| TargetId(process.target)).collect()
     }
 
+    /// Processes of now whose list of mappings is not known to its end.
+    pub fn incomplete(&self) -> usize {
+        let alive = self.targets.values().filter(|t| t.ended.is_none());
+        alive.filter(|t| t.timeline.maps().is_some_and(|list| list.partial)).count()
+    }
+
     /// Processes there are now.
     pub fn alive(&self) -> usize {
         self.targets.values().filter(|t| t.ended.is_none()).count()
@@ -360,8 +367,8 @@ impl Observer for Folder {
     }
 
     fn mappings(&mut self, id: TargetId, maps: &MapList, time_ns: u64) {
-        let maps = live::recorded_mappings(maps);
-        self.model.lock().mappings(id, maps, time_ns);
+        let list = live::recorded_mappings(id, maps, time_ns);
+        self.model.lock().mappings(list);
     }
 
     fn execed(&mut self, id: TargetId, process: &Process, time_ns: u64) {

@@ -77,11 +77,11 @@ impl Kept {
                 }
                 events.push((time_ns, 0, Item::Target(rec::TargetInfo { time_ns, ..info.clone() })));
             }
-            for (since, maps) in timeline.maps_between(start, u64::MAX) {
+            for list in timeline.maps_between(start, u64::MAX) {
                 // Nothing of it was written before it was watched; what it is called by then changes nothing.
-                let time_ns = (*since).max(watched_ns);
-                let maps = maps.to_vec();
-                let mappings = rec::Mappings { target: id.0, time_ns, maps, partial: false };
+                let time_ns = list.since_ns.max(watched_ns);
+                let (maps, partial) = (list.maps.to_vec(), list.partial);
+                let mappings = rec::Mappings { target: id.0, time_ns, maps, partial };
                 events.push((time_ns, 1, Item::Mappings(mappings)));
             }
             if let Some((time_ns, reason)) = ended {
@@ -230,14 +230,17 @@ mod tests {
         let id = TargetId(7);
         let (comm, time_ns) = ("sh".to_owned(), 100 * SECOND);
         model.target(rec::TargetInfo { id: 7, pid: 7, comm, time_ns, ..rec::TargetInfo::default() });
-        let heap = |start: u64| {
-            vec![rec::Mapping { start, end: start + 4096, name: "[heap]".into(), ..rec::Mapping::default() }]
+        // The list of the program before is long, and was not read to its end.
+        let heap = |start: u64, time_ns| {
+            let (end, name) = (start + 4096, "[heap]".into());
+            let maps = vec![rec::Mapping { start, end, name, ..rec::Mapping::default() }];
+            rec::Mappings { target: 7, time_ns, maps, partial: start == 4096 }
         };
-        model.mappings(id, heap(4096), 100 * SECOND);
+        model.mappings(heap(4096, 100 * SECOND));
         for second in 100..110 {
             if second == 105 {
                 model.renamed(id, "sleep".to_owned(), vec!["sleep".to_owned()], 105 * SECOND);
-                model.mappings(id, heap(8192), 105 * SECOND);
+                model.mappings(heap(8192, 105 * SECOND));
             }
             let at = if second < 105 { 4096 } else { 8192 };
             let range = isotherm_damon::AddrRange::new(at, at + 4096);
@@ -266,7 +269,8 @@ mod tests {
             match item {
                 Item::Target(info) => said.push(format!("{} at {}", info.comm, info.time_ns / SECOND)),
                 Item::Mappings(maps) => {
-                    said.push(format!("{} mapped at {}", maps.maps[0].start, maps.time_ns / SECOND));
+                    let more = if maps.partial { " and more" } else { "" };
+                    said.push(format!("{}{more} mapped at {}", maps.maps[0].start, maps.time_ns / SECOND));
                 }
                 Item::Snapshot(snapshot) if said.last().is_none_or(|last| last != "snapshots") => {
                     assert_eq!(snapshot.targets[0].regions.len(), 1);
@@ -275,7 +279,8 @@ mod tests {
                 _ => {}
             }
         }
-        let (before, after) = (["sh at 100", "4096 mapped at 100"], ["sleep at 105", "8192 mapped at 105"]);
+        let (before, after) =
+            (["sh at 100", "4096 and more mapped at 100"], ["sleep at 105", "8192 mapped at 105"]);
         assert_eq!(said, [&before[..], &["snapshots"], &after[..], &["snapshots"]].concat());
     }
 

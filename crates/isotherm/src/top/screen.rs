@@ -152,7 +152,7 @@ impl Screen {
         }
         chrome::foot(&self.state, foot, self.look, &mut buffer);
         if self.state.help {
-            chrome::help(body, self.look, &mut buffer);
+            chrome::help(area, self.look, &mut buffer);
             // What lies over the heatmap does not move with it.
             self.drawn = None;
             scrolls.clear();

@@ -4,7 +4,7 @@
 //! by reference, so that drawing and saving need no copy of them.
 
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetSnapshot};
-use isotherm_record::Mapping;
+use isotherm_record::{Mapping, Mappings};
 use isotherm_report::rate::{GAP_S, interval_ns};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -60,7 +60,19 @@ impl Span {
 }
 
 /// Mappings, and since when.
-pub type MapsSince = (u64, Arc<[Mapping]>);
+#[derive(Clone, Debug)]
+pub struct MapsSince {
+    pub since_ns: u64,
+    pub maps: Arc<[Mapping]>,
+    /// There are more than these: the list is long and was not read to its end.
+    pub partial: bool,
+}
+
+impl MapsSince {
+    pub fn of(list: &Mappings) -> Self {
+        Self { since_ns: list.time_ns, maps: list.maps.as_slice().into(), partial: list.partial }
+    }
+}
 
 /// A target's past.
 #[derive(Clone, Debug, Default)]
@@ -97,9 +109,9 @@ impl Timeline {
     }
 
     /// Takes a new list of mappings.
-    pub fn map(&mut self, since_ns: u64, maps: Arc<[Mapping]>) {
-        self.bytes += size_of_val(&*maps);
-        self.maps.push_back((since_ns, maps));
+    pub fn map(&mut self, list: MapsSince) {
+        self.bytes += size_of_val(&*list.maps);
+        self.maps.push_back(list);
         if self.maps.len() > MOST_LISTS {
             self.forget_list();
         }
@@ -110,13 +122,13 @@ impl Timeline {
         while self.spans.front().is_some_and(|span| span.moment.end_ns < ns) {
             self.bytes -= self.spans.pop_front().map_or(0, |span| span.bytes());
         }
-        while self.maps.get(1).is_some_and(|(since, _)| *since <= ns) {
+        while self.maps.get(1).is_some_and(|list| list.since_ns <= ns) {
             self.forget_list();
         }
     }
 
     fn forget_list(&mut self) {
-        self.bytes -= self.maps.pop_front().map_or(0, |(_, maps)| size_of_val(&*maps));
+        self.bytes -= self.maps.pop_front().map_or(0, |list| size_of_val(&*list.maps));
     }
 
     /// Memory it takes, about.
@@ -141,13 +153,13 @@ impl Timeline {
 
     /// The list of mappings in force at `from`, and those that follow before `to`.
     pub fn maps_between(&self, from: u64, to: u64) -> impl Iterator<Item = &MapsSince> + Clone {
-        let first = self.maps.partition_point(|(since, _)| *since <= from).saturating_sub(1);
-        self.maps.range(first.min(self.maps.len())..).take_while(move |(since, _)| *since < to)
+        let first = self.maps.partition_point(|list| list.since_ns <= from).saturating_sub(1);
+        self.maps.range(first.min(self.maps.len())..).take_while(move |list| list.since_ns < to)
     }
 
     /// The mappings last read.
-    pub fn maps(&self) -> Option<&Arc<[Mapping]>> {
-        self.maps.back().map(|(_, maps)| maps)
+    pub fn maps(&self) -> Option<&MapsSince> {
+        self.maps.back()
     }
 }
 
@@ -210,18 +222,21 @@ mod tests {
     #[test]
     fn mappings_are_those_of_their_time() {
         let mut timeline = Timeline::default();
-        let list = |n: u64| Arc::from([Mapping { start: n, end: n + 1, ..Mapping::default() }]);
+        let list = |n: u64| {
+            let maps = Arc::from([Mapping { start: n, end: n + 1, ..Mapping::default() }]);
+            MapsSince { since_ns: n, maps, partial: false }
+        };
         for since in [10, 20, 30] {
-            timeline.map(since, list(since));
+            timeline.map(list(since));
         }
-        let of = |from, to| timeline.maps_between(from, to).map(|(since, _)| *since).collect::<Vec<_>>();
+        let of = |from, to| timeline.maps_between(from, to).map(|list| list.since_ns).collect::<Vec<_>>();
         assert_eq!(of(0, 5), [] as [u64; 0]);
         assert_eq!(of(0, 15), [10]);
         assert_eq!(of(25, 100), [20, 30]);
         assert_eq!(of(40, 100), [30]);
         timeline.forget(25);
         assert_eq!(timeline.maps_between(0, 100).count(), 2);
-        (0..100).for_each(|i| timeline.map(100 + i, list(i)));
+        (0..100).for_each(|i| timeline.map(list(100 + i)));
         assert_eq!(timeline.maps_between(0, 1000).count(), MOST_LISTS);
     }
 }

@@ -147,7 +147,7 @@ pub(super) fn regions(
 }
 
 /// Joins neighbours until at most `max` are left, first those that lie closest together and then those most alike.
-/// Means weigh by size, as in DAMON's merge.
+/// Means weigh by size, as in DAMON's merge; what was seen, by what is there.
 fn merge_down_to(regions: Vec<RegionSnapshot>, max: usize) -> Vec<RegionSnapshot> {
     if regions.len() <= max {
         return regions;
@@ -186,8 +186,13 @@ fn joined(a: RegionSnapshot, b: RegionSnapshot) -> RegionSnapshot {
     let total = (size_a + size_b).max(1);
     // A weighted mean lies between both and so fits.
     let mean = |x: u32, y: u32| ((u128::from(x) * size_a + u128::from(y) * size_b) / total) as u32;
-    // The rate is that of what was seen.
-    let (seen_a, seen_b) = (size_a * u128::from(a.seen_bp), size_b * u128::from(b.seen_bp));
+    // What is not there could not be observed; the rate is that of what was.
+    let (there_a, there_b) = match (a.resident.unwrap_or(0), b.resident.unwrap_or(0)) {
+        (0, 0) => (size_a, size_b),
+        (a, b) => (u128::from(a), u128::from(b)),
+    };
+    let (seen_a, seen_b) = (there_a * u128::from(a.seen_bp), there_b * u128::from(b.seen_bp));
+    let seen_bp = (seen_a + seen_b) / (there_a + there_b).max(1);
     let of_seen = |x: u32, y: u32| {
         ((u128::from(x) * seen_a + u128::from(y) * seen_b) / (seen_a + seen_b).max(1)) as u32
     };
@@ -196,7 +201,7 @@ fn joined(a: RegionSnapshot, b: RegionSnapshot) -> RegionSnapshot {
         nr_accesses: of_seen(a.nr_accesses, b.nr_accesses),
         nr_accesses_bp: of_seen(a.nr_accesses_bp, b.nr_accesses_bp),
         age: mean(a.age, b.age),
-        seen_bp: mean(a.seen_bp.into(), b.seen_bp.into()) as u16,
+        seen_bp: seen_bp as u16,
         exposure: a.exposure.saturating_add(b.exposure).min(RegionSnapshot::COUNTED - 1),
         resident: Some(a.resident.unwrap_or(0) + b.resident.unwrap_or(0)),
     }
@@ -281,9 +286,9 @@ mod tests {
         );
         assert_eq!((mixed.seen_bp, mixed.nr_accesses, mixed.exposure), (7000, 10, 70));
         assert!(libc.is_unknown() && libc.nr_accesses_bp == 0 && libc.resident == Some(100 * PAGE));
-        // Joined, the rate is that of what was seen.
+        // Joined, the rate is that of what was seen, and half of what is there was.
         let joined = joined(own, RegionSnapshot { range: AddrRange::new(100 * PAGE, 400 * PAGE), ..libc });
-        assert_eq!((joined.seen_bp, joined.nr_accesses, joined.resident), (2500, 10, Some(200 * PAGE)));
+        assert_eq!((joined.seen_bp, joined.nr_accesses, joined.resident), (5000, 10, Some(200 * PAGE)));
     }
 
     #[test]

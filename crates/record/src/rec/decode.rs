@@ -24,8 +24,8 @@ pub(super) enum Step {
     Unknown,
     /// A change of mappings whose beginning was not read; it was passed over.
     Orphan,
-    /// Mappings beyond what is kept at one time; they were passed over.
-    Crowded,
+    /// Mappings beyond what is kept at one time; they were passed over. Where the target has none, that is said by this item.
+    Crowded(Option<Box<Item>>),
     /// The block is at its end.
     BlockEnd,
     /// The block contradicts itself; no more can be had from it.

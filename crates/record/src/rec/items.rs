@@ -47,7 +47,7 @@ impl Notes {
     /// `None` when it is not known, rests on an item that was not decoded, or is of more mappings than are kept.
     pub(crate) fn decode(&mut self, kind: u64, json: &[u8]) -> Option<Item> {
         match decode(kind, json, &mut self.0) {
-            Step::Other(item) => Some(*item),
+            Step::Other(item) | Step::Crowded(Some(item)) => Some(*item),
             _ => None,
         }
     }
@@ -91,7 +91,7 @@ pub(super) fn decode(kind: u64, json: &[u8], known: &mut Known) -> Step {
     };
     match mappings {
         Some(Ok(mappings)) => Step::Other(Box::new(Item::Mappings(mappings))),
-        Some(Err(Left::TooMany)) => Step::Crowded,
+        Some(Err(Left::TooMany(none))) => Step::Crowded(none.map(|none| Box::new(Item::Mappings(none)))),
         Some(Err(Left::Orphan)) => Step::Orphan,
         None if kind == MAPPINGS_CHANGE => Step::Orphan,
         None => Step::Unknown,

@@ -7,7 +7,8 @@
 //!
 //! A change takes a few bytes, and compression takes what is left of a list that is repeated: a small file can stand for more
 //! mappings than memory holds. So those in force at one time are limited ([`MAX_MAPPINGS`]); lists beyond are passed over, and
-//! counted.
+//! counted. A target of which none was read has an empty list then that says that there is more, so that no report takes what it
+//! has for all that its addresses could hold.
 
 use crate::{Mapping, Mappings};
 use serde::{Deserialize, Serialize};
@@ -65,12 +66,13 @@ struct Base {
 }
 
 /// Why mappings were not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Left {
     /// What they change was not read.
     Orphan,
-    /// Together with those of the other targets they are more than [`MAX_MAPPINGS`].
-    TooMany,
+    /// Together with those of the other targets they are more than [`MAX_MAPPINGS`]. The target has the list that it had before,
+    /// if it had one; else this, an empty one.
+    TooMany(Option<Mappings>),
 }
 
 /// What to write.
@@ -154,7 +156,8 @@ impl Known {
     /// Takes in what was read whole.
     pub(super) fn whole(&mut self, Whole { serial, mappings }: Whole) -> Result<Mappings, Left> {
         let state = State { serial, whole_ns: mappings.time_ns, mappings: mappings.clone() };
-        if self.keep(mappings.target, state) { Ok(mappings) } else { Err(Left::TooMany) }
+        let (target, time_ns) = (mappings.target, mappings.time_ns);
+        if self.keep(target, state) { Ok(mappings) } else { Err(self.too_many(target, time_ns)) }
     }
 
     /// Takes in a change.
@@ -169,11 +172,17 @@ impl Known {
         // Not made first and looked at then: what a few bytes ask for is not to cost as much as it says.
         let least = (known.mappings.maps.len() + change.new.len()).saturating_sub(change.gone.len());
         if self.would_hold(change.target, least) > MAX_MAPPINGS {
-            return Err(Left::TooMany);
+            return Err(self.too_many(change.target, change.time_ns));
         }
         let mappings = change.apply(&known.mappings);
         let state = State { serial: change.serial, whole_ns: known.whole_ns, mappings: mappings.clone() };
-        if self.keep(change.target, state) { Ok(mappings) } else { Err(Left::TooMany) }
+        let kept = self.keep(change.target, state);
+        if kept { Ok(mappings) } else { Err(self.too_many(change.target, change.time_ns)) }
+    }
+
+    fn too_many(&self, target: u64, time_ns: u64) -> Left {
+        let none = Mappings { target, time_ns, maps: Vec::new(), partial: true };
+        Left::TooMany((!self.targets.contains_key(&target)).then_some(none))
     }
 
     /// A target ended.
@@ -335,11 +344,16 @@ mod tests {
         for target in 1..=32 {
             assert_eq!(pass(target, &mut reader), Ok((1 << 14) - 1));
         }
-        assert_eq!(pass(33, &mut reader), Err(Left::TooMany));
+        let none = |target, time_ns| Mappings { target, time_ns, partial: true, ..Mappings::default() };
+        assert_eq!(pass(33, &mut reader), Err(Left::TooMany(Some(none(33, 1)))));
         assert_eq!(reader.held, MAX_MAPPINGS);
+        let mut more = of(7);
+        more.maps.push(Mapping { start: 1 << 20, end: 1 << 21, ..Mapping::default() });
+        let more = Whole { serial: 9, mappings: more };
+        assert_eq!(reader.whole(more), Err(Left::TooMany(None)), "it has what it had");
         // A list of nothing takes memory too.
         let empty = Whole { serial: 0, mappings: Mappings { target: 99, ..Mappings::default() } };
-        assert_eq!(reader.whole(empty), Err(Left::TooMany));
+        assert_eq!(reader.whole(empty), Err(Left::TooMany(Some(none(99, 0)))));
         reader.forget(7);
         assert_eq!(pass(34, &mut reader), Ok((1 << 14) - 1));
     }

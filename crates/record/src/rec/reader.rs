@@ -80,9 +80,12 @@ impl<R: Read> Reader<R> {
                     self.blocks.orphans += 1;
                     continue;
                 }
-                Step::Crowded => {
+                Step::Crowded(instead) => {
                     self.blocks.crowded += 1;
-                    continue;
+                    match instead {
+                        Some(item) => return Ok(Step::Other(item)),
+                        None => continue,
+                    }
                 }
                 step => {
                     if let Step::Snapshot = step {
@@ -329,7 +332,10 @@ impl<R: Read> Blocks<R> {
         for (count, what) in [
             (std::mem::take(&mut self.skipped), "parts of a kind this version does not know"),
             (std::mem::take(&mut self.orphans), "changes of mappings that rest on a lost part"),
-            (std::mem::take(&mut self.crowded), "lists of mappings of which all at once would be too many"),
+            (
+                std::mem::take(&mut self.crowded),
+                "lists of mappings beyond those that are kept at a time (half a million mappings of all targets)",
+            ),
             (std::mem::take(&mut self.more_warnings), "further stretches of damage"),
         ] {
             if count > 0 {

@@ -55,6 +55,8 @@ struct Stream {
     /// Some of its snapshots do not say the sampling interval.
     no_interval: bool,
     snapshots: u64,
+    /// Where snapshots say from when to when they were taken.
+    lengths: Lengths,
     /// Where the file holds only ends: the first, the last, and how many there were.
     ends: Option<Ends>,
 }
@@ -71,6 +73,28 @@ impl Ends {
     /// The mean distance between two, if there are two.
     fn mean(self) -> Option<u64> {
         self.last_ns.saturating_sub(self.first_ns).checked_div(self.count - 1).filter(|&gap| gap > 0)
+    }
+}
+
+/// The lengths of snapshots that say from when to when they were taken, ns.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lengths {
+    shortest_ns: u64,
+    sum_ns: u128,
+    count: u64,
+}
+
+impl Lengths {
+    fn add(&mut self, ns: u64) {
+        self.shortest_ns = if self.count == 0 { ns } else { self.shortest_ns.min(ns) };
+        self.sum_ns += u128::from(ns);
+        self.count += 1;
+    }
+
+    /// The mean, if there is any.
+    fn mean(self) -> Option<u64> {
+        let mean = self.sum_ns.checked_div(u128::from(self.count))?;
+        u64::try_from(mean).ok().filter(|&ns| ns > 0)
     }
 }
 
@@ -138,6 +162,7 @@ impl Spool {
             highest: 0,
             no_interval: false,
             snapshots: 0,
+            lengths: Lengths::default(),
             ends: None,
         });
         Some(TargetId(self.streams.len() as u64 - 1))
@@ -204,6 +229,9 @@ impl Spool {
             stream.highest = stream.highest.max(highest);
             stream.no_interval |= snapshot.sample_ns == 0;
             stream.snapshots += 1;
+            if stream.ends.is_none() && snapshot.start_ns < snapshot.end_ns {
+                stream.lengths.add(snapshot.end_ns - snapshot.start_ns);
+            }
         }
         self.held_weight += weight(&snapshot);
         self.held.push(snapshot);

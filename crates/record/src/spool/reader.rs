@@ -20,6 +20,8 @@ struct Output {
     target: Option<u64>,
     /// Start of its first snapshot, where the file does not say; gone once used.
     first_start: Option<u64>,
+    /// No snapshot is as short as the file says that an aggregation is: each is an aggregation of its own length.
+    by_length: bool,
 }
 
 /// Hands out what a [`Spool`] took.
@@ -87,13 +89,26 @@ impl SpoolReader {
             backend.blind_spots.push(spot);
         }
         let told = options.intervals.aggr_us;
-        let gap = used().filter(|s| of(s).aggr_us == told).filter_map(|s| s.ends?.mean()).min();
-        backend.blind_spots.extend(gap.and_then(|ns| doubt(told, ns / 1000)));
+        let gap = |s: &Stream| s.ends.map_or_else(|| s.lengths.mean(), Ends::mean);
+        let gaps = used().filter(|s| of(s).aggr_us == told).filter_map(gap).min();
+        backend.blind_spots.extend(gaps.and_then(|ns| doubt(told, ns / 1000)));
+        let by_length = |s: &Stream| of(s).aggr_us != told && s.is_longer_than(of(s));
+        if let Some((said, found)) = used().filter(|s| by_length(s)).find_map(|s| Some((of(s), gap(s)?))) {
+            backend.blind_spots.push(format!(
+                "the file says that an aggregation takes {} ms, but its snapshots take {} ms and more, {} ms on the mean: each is \
+                 taken to be an aggregation of its own length",
+                ms(said.aggr_us),
+                ms(used().filter(|s| by_length(s)).map(|s| s.lengths.shortest_ns).min().unwrap_or(0) / 1000),
+                ms(found / 1000)
+            ));
+            attrs.aggr_us = found / 1000;
+        }
+        let by_length: Vec<bool> = streams.iter().map(by_length).collect();
         let first_starts = first_starts(&streams, attrs);
         let outputs = outputs
             .into_iter()
-            .zip(first_starts)
-            .map(|(output, first_start)| Output { first_start, ..output })
+            .zip(first_starts.into_iter().zip(by_length))
+            .map(|(output, (first_start, by_length))| Output { first_start, by_length, ..output })
             .collect();
         let whole =
             !warnings.iter().any(|w| matches!(w, Warning::Truncated { .. } | Warning::Stopped { .. }));
@@ -136,6 +151,9 @@ impl SpoolReader {
                 let Some(id) = output.target else { return false };
                 target.id = TargetId(id);
                 intervals = self.intervals.get(stream.intervals as usize).copied().unwrap_or_default();
+                if output.by_length {
+                    intervals.aggr_us = 0;
+                }
                 if let Some(start) = output.first_start.take() {
                     start_ns = start_ns.min(start);
                 }
@@ -190,7 +208,6 @@ fn doubt(told: u64, gap: u64) -> Option<String> {
     }
     let ratio = gap as f64 / told as f64;
     let (times, way) = if ratio > 1.0 { (ratio, "high") } else { (1.0 / ratio, "low") };
-    let ms = |us: u64| (us as f64 / 100.0).round() / 10.0;
     (times >= DOUBT).then(|| {
         format!(
             "its snapshots are {} ms apart, and --aggr says {} ms: if aggregations were as long as that distance, rates are up to {:.1} \
@@ -202,8 +219,23 @@ fn doubt(told: u64, gap: u64) -> Option<String> {
     })
 }
 
+/// Milliseconds, to a tenth.
+fn ms(us: u64) -> f64 {
+    (us as f64 / 100.0).round() / 10.0
+}
+
+impl Stream {
+    /// Whether not even the shortest of its snapshots is as short as an aggregation is said to be. A few that are longer were
+    /// late, or others between them are missing; where all are, it is what is said that is not so.
+    fn is_longer_than(&self, intervals: RecordedAttrs) -> bool {
+        let said = intervals.aggr_us.saturating_mul(1000) as f64;
+        said > 0.0 && self.lengths.shortest_ns as f64 >= said * DOUBT
+    }
+}
+
 /// Completes what a snapshot does not say of its intervals.
 fn complete(snapshot: &mut Snapshot, intervals: RecordedAttrs, highest: u32) {
+    let own = snapshot.sample_ns;
     if snapshot.sample_ns == 0 {
         snapshot.sample_ns = intervals.sample_us.saturating_mul(1000);
     }
@@ -214,14 +246,27 @@ fn complete(snapshot: &mut Snapshot, intervals: RecordedAttrs, highest: u32) {
         snapshot.max_nr_accesses = highest;
         return;
     }
-    let length = match intervals.aggr_us {
-        0 => snapshot.end_ns.saturating_sub(snapshot.start_ns),
-        us => us.saturating_mul(1000),
+    let taken = snapshot.end_ns.saturating_sub(snapshot.start_ns);
+    let length = match intervals.aggr_us.saturating_mul(1000) {
+        0 => taken,
+        aggr_ns => tuned(aggr_ns, intervals.sample_us.saturating_mul(1000), own, taken),
     };
     // The intervals of a file are not always those of each snapshot; counts beyond the maximum make no sense.
     let seen = snapshot.targets.iter().flat_map(|t| &t.regions).map(|r| r.nr_accesses).max();
     let max = u32::try_from(length / snapshot.sample_ns).unwrap_or(u32::MAX);
     snapshot.max_nr_accesses = max.max(1).max(seen.unwrap_or(0));
+}
+
+/// The aggregation interval of a snapshot that says its own sampling interval, `own` (else 0), where the file says both. The
+/// kernel tunes them together and keeps their ratio, others change one: what is nearer to the time it took is right.
+fn tuned(aggr_ns: u64, sample_ns: u64, own: u64, taken: u64) -> u64 {
+    if own == 0 || own == sample_ns || sample_ns == 0 || taken == 0 {
+        return aggr_ns;
+    }
+    let scaled = aggr_ns as f64 * (own as f64 / sample_ns as f64);
+    let off = |length: f64| (taken as f64 / length).ln().abs();
+    // Casts from float saturate.
+    if off(scaled) < off(aggr_ns as f64) { scaled.round() as u64 } else { aggr_ns }
 }
 
 /// Whether two snapshots are the same moment of different targets.
@@ -238,11 +283,11 @@ fn outputs(records: &[Record], streams: &[Stream], chosen: Option<usize>) -> (Ve
     let mut free = u64::from(u32::MAX);
     let outputs = streams.iter().map(|stream| {
         if chosen.is_some_and(|record| record != stream.record as usize) || stream.snapshots == 0 {
-            return Output { target: None, first_start: None };
+            return Output { target: None, first_start: None, by_length: false };
         }
         let key = (stream.record, stream.target);
         if let Some(&known) = ids.get(&key) {
-            return Output { target: Some(known), first_start: None };
+            return Output { target: Some(known), first_start: None, by_length: false };
         }
         // The same target in another record needs an id of its own.
         let mut id = stream.target;
@@ -258,7 +303,7 @@ fn outputs(records: &[Record], streams: &[Stream], chosen: Option<usize>) -> (Ve
         // Kernel addresses stand for targets in old traces; they are no pids.
         let pid = u32::try_from(stream.target).ok().filter(|&p| i32::try_from(p).is_ok()).unwrap_or(0);
         targets.push(TargetInfo { id, pid, comm, ..TargetInfo::default() });
-        Output { target: Some(id), first_start: None }
+        Output { target: Some(id), first_start: None, by_length: false }
     });
     let outputs = outputs.collect();
     targets.reverse();

@@ -201,6 +201,33 @@ fn a_shared_segment_appears_once_and_counts_once() {
     assert!((one.targets[1].regions[0].rate_hz.unwrap() - 100.0).abs() < 1e-3, "only the chosen target's");
 }
 
+/// As after the first second of a recording of processes that sleep.
+#[test]
+fn what_stood_still_since_before_the_time_asked_for_is_in_it() {
+    let pattern =
+        Pattern { min_rate: Some(Rate::Hz(0.0)), max_rate: Some(Rate::Hz(0.0)), ..Pattern::default() };
+    let selection = Selection::Between(Duration::from_secs(1), Duration::from_secs(2));
+    let by = Grouping::Object;
+    let mut analysis =
+        AccessAnalysis::new(AccessOptions { selection, pattern, by, ..AccessOptions::default() });
+    for target in 1..=3 {
+        let maps = vec![
+            mapping(0, 100 * MIB, "rw-p", "[heap]", 0, 0),
+            mapping(200 * MIB, 201 * MIB, "r-xp", "/lib/x.so", 7, 0),
+        ];
+        analysis.note(&Item::Mappings(Mappings { target, time_ns: 0, maps, partial: false }));
+    }
+    for i in 0..30 {
+        let regions = vec![region(0, 100 * MIB, 0), region(200 * MIB, 201 * MIB, 0)];
+        let mut all = snapshot(i, 1, regions.clone());
+        all.targets.extend((2..=3).map(|id| TargetSnapshot::new(TargetId(id), regions.clone())));
+        all.targets.iter_mut().for_each(|target| target.steady = i > 0);
+        analysis.snapshot(&all);
+    }
+    let report = analysis.finish();
+    assert_eq!((report.targets.len(), report.totals.bytes), (4, 301 * MIB), "three heaps, and one file");
+}
+
 #[test]
 fn a_file_that_was_seen_before_its_mapping_was_known_counts_once() {
     let mean = Selection::Between(Duration::ZERO, Duration::MAX);

@@ -56,6 +56,8 @@ pub(super) struct MeanRate {
     /// The least and the most of what was joined.
     ends: (f64, f64),
     over_s: f64,
+    /// The shortest and the longest time of what was joined.
+    times: (f64, f64),
 }
 
 impl MeanRate {
@@ -64,29 +66,32 @@ impl MeanRate {
         if seconds <= 0.0 {
             return self;
         }
-        let over_s = (self.over_s + seconds).min(HOT_S);
+        let longer = |time: f64| (time + seconds).min(HOT_S);
+        let (over_s, times) = (longer(self.over_s), (longer(self.times.0), longer(self.times.1)));
         let share = (seconds / over_s).min(1.0);
         let towards = |mean: f64| mean + (hz - mean) * share;
-        Self { hz: towards(self.hz), ends: (towards(self.ends.0), towards(self.ends.1)), over_s }
+        Self { hz: towards(self.hz), ends: (towards(self.ends.0), towards(self.ends.1)), over_s, times }
     }
 
     /// Of two stretches of memory of so many bytes.
     fn joined(self, bytes: f64, other: Self, others: f64) -> Self {
         let share = others / (bytes + others).max(1.0);
         let mix = |a: f64, b: f64| a + (b - a) * share;
-        let ends = self.ends_with(other);
-        Self { hz: mix(self.hz, other.hz), ends, over_s: mix(self.over_s, other.over_s) }
+        let (ends, times) = self.ends_with(other);
+        Self { hz: mix(self.hz, other.hz), ends, over_s: mix(self.over_s, other.over_s), times }
     }
 
-    fn ends_with(self, other: Self) -> (f64, f64) {
-        (self.ends.0.min(other.ends.0), self.ends.1.max(other.ends.1))
+    /// The ends of both, and their times.
+    fn ends_with(self, other: Self) -> ((f64, f64), (f64, f64)) {
+        let both = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
+        (both(self.ends, other.ends), both(self.times, other.times))
     }
 
     /// By how much the means of two differ, and all that was joined to either: a share of the highest. Means of times that
     /// are not as long differ soon.
     fn apart(self, other: Self) -> f64 {
-        let (least, most) = self.ends_with(other);
-        let times = (self.over_s - other.over_s).abs() / self.over_s.max(other.over_s).max(f64::MIN_POSITIVE);
+        let ((least, most), (shortest, longest)) = self.ends_with(other);
+        let times = (longest - shortest) / longest.max(f64::MIN_POSITIVE);
         (most - least) / most.max(SELDOM_HZ) + if most > SELDOM_HZ { times } else { 0.0 }
     }
 }
@@ -275,5 +280,29 @@ fn reduce(segments: &mut Vec<Segment>, max: usize, now: f64) {
             Some(last) if cost(last, &segment).is_some_and(|c| c <= limit) => join(last, segment, now),
             _ => segments.push(segment),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known_for(seconds: f64) -> MeanRate {
+        MeanRate::default().after(2.0, seconds)
+    }
+
+    /// A few bytes known for 0.7 s vanish among those of a second; after the next jump of the rate their mean is half as high
+    /// again, and so it is that of what would join them next.
+    #[test]
+    fn stretches_join_by_all_the_times_in_them_not_by_their_mean() {
+        let few = known_for(0.7).joined(4096.0, known_for(1.0), 9.0 * 4096.0);
+        assert!(few.over_s > 0.96);
+        let next = known_for(1.38);
+        assert!(known_for(1.0).apart(next) < RATES_ALIKE, "these two may");
+        assert!(few.apart(next) > RATES_ALIKE, "{}", few.apart(next));
+        let rates = [0.7, 1.38].map(|seconds| known_for(seconds).after(200.0, 0.1).hz);
+        assert!(rates[0] > 1.5 * rates[1], "{rates:?}");
+        // Whoever has known all for as long as the mean looks back is alike again.
+        assert!(few.after(2.0, HOT_S).apart(next.after(2.0, HOT_S)) < 1e-9);
     }
 }

@@ -157,8 +157,8 @@ impl Provenance {
         };
         let more = if self.overhead_limit > 0.0 { ", and a higher --overhead sooner" } else { "" };
         Some(format!(
-            "the mappings of {nr}{of} are not known to the end of the list, which is long and read in parts: what {rest} beyond is \
-             `{UNKNOWN_MAPPING}`. A longer recording reads on{more}"
+            "the mappings of {nr}{of} are not known to the end of the list: what {rest} beyond is `{UNKNOWN_MAPPING}`. Long lists \
+             are read in parts: a longer recording reads on{more}"
         ))
     }
 

@@ -229,7 +229,7 @@ impl Space {
 
     /// Cuts the regions of a target to what is mapped of them.
     fn cutter(&self, target: TargetId) -> Cutter<'_> {
-        let layout = self.targets.get(&target.0).filter(|l| !l.pieces.is_empty());
+        let layout = self.targets.get(&target.0);
         Cutter {
             pieces: layout.map_or(&[], |l| &l.pieces),
             partial: layout.is_some_and(|l| l.partial),
@@ -269,7 +269,7 @@ impl Space {
 
     /// Whether regions of `target` have to be cut.
     pub fn cuts(&self, target: TargetId) -> bool {
-        self.targets.get(&target.0).is_some_and(|l| !l.pieces.is_empty())
+        self.targets.get(&target.0).is_some_and(|l| l.partial || !l.pieces.is_empty())
     }
 
     /// Replaces `out` by the regions of `target`, cut to what is mapped of them.
@@ -372,7 +372,11 @@ impl Cutter<'_> {
         part: &mut impl FnMut(RegionSnapshot, Option<(usize, u64)>),
     ) {
         if self.pieces.is_empty() {
-            part(*region, None);
+            // Of a list that is known to be one what is resident is counted, as beyond the end of any.
+            let range = if self.partial { memory_beyond(region) } else { Some(region.range) };
+            if let Some(range) = range {
+                part(RegionSnapshot { range, ..*region }, None);
+            }
             return;
         }
         // What is resident outside of what is listed is counted there: that tells a gap from memory.
@@ -453,14 +457,14 @@ impl Piece {
     }
 }
 
-/// What may be said of each byte of a region of which a share of `seen` could be observed, and a share of `resident` is
-/// present (`None`: not known): the share that may have been accessed and would be known to have been, and the share that is
-/// unknown. Pages that are not there are not accessed, so no working set holds more of a region than is resident; and what is
-/// not there could not be observed either, but is known for all that.
+/// What may be said of each byte of a region of which a share of `resident` is present (`None`: not known, it may be all of it)
+/// and of that a share of `seen` could be observed: the share that may have been accessed and would be known to have been, and
+/// the share that is unknown. Pages that are not there are not accessed, so no working set holds more of a region than is
+/// resident; and what is not there could not be observed either, but is known for all that.
 pub(crate) fn accessible(seen: f64, resident: Option<f64>) -> (f64, f64) {
     let there = resident.unwrap_or(1.0).min(1.0);
-    let unknown = (1.0 - seen).max(0.0).min(there);
-    (there - unknown, unknown)
+    let present = there * seen.clamp(0.0, 1.0);
+    (present, there - present)
 }
 
 /// The same of `region`, with the share that could be observed before them.
@@ -488,6 +492,11 @@ fn memory_outside(region: &RegionSnapshot) -> Option<AddrRange> {
         None => accessed.then_some(region.range),
     }
     .filter(|range| !range.is_empty())
+}
+
+/// The same of one for which there may be mappings that are not listed: all of it, where it is not known what is resident.
+fn memory_beyond(region: &RegionSnapshot) -> Option<AddrRange> {
+    if region.resident.is_some() { memory_outside(region) } else { Some(region.range) }
 }
 
 /// Whether what follows `last` without a gap is the same memory going on.

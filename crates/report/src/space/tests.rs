@@ -83,6 +83,21 @@ fn a_region_over_the_end_of_an_incomplete_list_loses_nothing() {
     assert_eq!(found, [(90, 590, Some(500))]);
 }
 
+/// A reader that could not keep a list says that there is one: what is resident counts, not all that could be.
+#[test]
+fn of_a_list_that_is_not_known_at_all_what_is_resident_is_memory() {
+    let mut space = Space::default();
+    space.note(&Item::Mappings(Mappings { target: 1, partial: true, ..Mappings::default() }));
+    let there = RegionSnapshot { resident: Some(40), ..region(0, 1000, 0) };
+    let empty = RegionSnapshot { resident: Some(0), ..region(1000, 9000, 0) };
+    let list = snapshot(0, 1, vec![there, empty, region(9000, 9100, 0)]);
+    let mut out = Snapshot::default();
+    space.by_target(&list, |_| true, &mut out);
+    assert_eq!(ranges(&out.targets[0]), [(0, 40), (9000, 9100)]);
+    space.by_object(&list, |_| true, &mut out);
+    assert_eq!(ranges(&out.targets[0]), [(0, 40), (9000, 9100)]);
+}
+
 /// JSON's readers (jq, JavaScript) hold numbers in 53 bits.
 #[test]
 fn ids_of_objects_are_numbers_that_json_can_hold() {

@@ -52,7 +52,10 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     let loaded = rules::load(&args)?;
     look_before(&args, &loaded, &attrs)?;
     let tracker = live::targets(&args.targets)?;
-    let stop = Stop::install_for_service().context("cannot catch Ctrl-C")?;
+    let mut stop = Stop::install_for_service().context("cannot catch Ctrl-C")?;
+    if args.targets.command.is_empty() {
+        stop.hear_reader();
+    }
     if let Some(Err(error)) = args.targets.command.first().map(|program| stop::check_program(program)) {
         return Ok(not_run(error));
     }
@@ -252,6 +255,7 @@ fn apply(
     let reason = match &ended {
         Ok(Ended::Duration) => "duration reached".to_owned(),
         Ok(Ended::Stopped) if failed.is_set() => "the recording could not be written".to_owned(),
+        Ok(Ended::Stopped) if stop.count() == 0 => "nobody reads standard output any more".to_owned(),
         Ok(Ended::Stopped) => "interrupted".to_owned(),
         Ok(Ended::NoTargets) => "all targets ended".to_owned(),
         Err(error) => format!("failed: {error}"),

@@ -13,6 +13,10 @@ fn mapping(start: u64) -> rec::Mapping {
     rec::Mapping { start, end: start + (1 << 20), perms, name, ..rec::Mapping::default() }
 }
 
+fn listed(target: u64, maps: Vec<rec::Mapping>, time_ns: u64) -> rec::Mappings {
+    rec::Mappings { target, time_ns, maps, partial: false }
+}
+
 fn seen(id: u64, regions: u64) -> TargetSnapshot {
     let region = |i| RegionSnapshot {
         range: AddrRange::new((1 << 20) * id + i * 4096, (1 << 20) * id + (i + 1) * 4096),
@@ -47,7 +51,7 @@ fn thousands_of_processes_that_come_and_go_leave_no_more_than_the_bounds() {
         next += a_second;
         for id in ids.clone() {
             model.target(info(id, 20));
-            model.mappings(TargetId(id), vec![mapping((1 << 20) * id)], second * SECOND);
+            model.mappings(listed(id, vec![mapping((1 << 20) * id)], second * SECOND));
         }
         let targets = std::iter::once(seen(1, 50)).chain(ids.clone().map(|id| seen(id, 10)));
         model.snapshot(&snapshot(second, targets.collect()));
@@ -55,7 +59,7 @@ fn thousands_of_processes_that_come_and_go_leave_no_more_than_the_bounds() {
         for id in ids {
             model.target_end(TargetId(id), "exited".into(), (second + 1) * SECOND);
             // What came late of one that ended is not kept either.
-            model.mappings(TargetId(id), vec![mapping(0)], (second + 1) * SECOND);
+            model.mappings(listed(id, vec![mapping(0)], (second + 1) * SECOND));
         }
         let time_ns = (second + 1) * SECOND;
         model.add_up();
@@ -188,7 +192,7 @@ fn the_trend_of_what_could_not_be_observed_is_not_known() {
 fn the_head_of_an_entered_process_is_of_the_moment_that_its_mappings_are_of() {
     let mut model = Model::new(rec::Header::default(), Keep { time_ns: 600 * SECOND, bytes: 1 << 20 });
     model.target(info(1, 4));
-    model.mappings(TargetId(1), vec![mapping(1 << 20)], 0);
+    model.mappings(listed(1, vec![mapping(1 << 20)], 0));
     model.snapshot(&snapshot(0, vec![seen(1, 10)]));
     model.add_up();
     // The list's figures are not added up again yet.

@@ -8,6 +8,8 @@ use isotherm_linux::Cost;
 use isotherm_record as rec;
 use isotherm_report::colour::ColourMode;
 
+mod incomplete;
+
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 const HEAP: u64 = 0x5555_0000_0000;
@@ -20,6 +22,10 @@ fn region(start: u64, end: u64, nr: u32) -> RegionSnapshot {
         resident: Some(end - start),
         ..RegionSnapshot::default()
     }
+}
+
+fn listed(target: u64, maps: Vec<rec::Mapping>, time_ns: u64) -> rec::Mappings {
+    rec::Mappings { target, time_ns, maps, partial: false }
 }
 
 /// A quarter hot, half cold, a quarter unknown.
@@ -49,7 +55,7 @@ impl Made {
                 name: name.into(),
                 ..rec::Mapping::default()
             };
-            model.mappings(TargetId(id), vec![map(HEAP, 16 * MIB * id, "[heap]")], 0);
+            model.mappings(listed(id, vec![map(HEAP, 16 * MIB * id, "[heap]")], 0));
         }
         let mut made = Self { model: Shared::new(model), tenths: 0 };
         made.pass(seconds * 10);
@@ -314,7 +320,7 @@ fn of_mappings_far_apart_each_part_is_shown_and_not_what_lies_between() {
             map(FAR, "/twice"),
             map(FAR + 1024 * MIB, "[stack]"),
         ];
-        model.mappings(TargetId(1), maps.to_vec(), 0);
+        model.mappings(listed(1, maps.to_vec(), 0));
         for i in 0..200 {
             let all = [regions(HEAP, 16 * MIB), regions(HEAP + 512 * MIB, 16 * MIB), regions(FAR, 16 * MIB)];
             model.snapshot(&Snapshot {
@@ -447,7 +453,7 @@ fn names_of_all_kinds_keep_to_their_columns() {
             model.target(rec::TargetInfo { id, pid, comm, cmdline, ..rec::TargetInfo::default() });
             let mapping =
                 rec::Mapping { start: HEAP, end: HEAP + MIB, name: (*name).into(), ..Default::default() };
-            model.mappings(TargetId(id), vec![mapping], 0);
+            model.mappings(listed(id, vec![mapping], 0));
         }
     }
     let mut made = made;

@@ -66,3 +66,19 @@ fn a_pid_that_nobody_knows_is_empty_in_comma_separated_values() {
         "{csv}"
     );
 }
+
+/// Of a heap of 64 MiB 8 are there, half of them could be observed: the other half is unknown, and no more.
+#[test]
+fn what_is_there_and_was_seen_of_a_sparse_heap_is_not_unknown() {
+    let half = |nr| RegionSnapshot { seen_bp: 5000, resident: Some(8 * MIB), ..region(0, 64 * MIB, nr) };
+    let list = |nr| span(0, 20, &[half(nr)]);
+    let busy = held(&list(20)).totals();
+    assert_eq!((busy.resident, busy.unknown), (Some(8 * MIB), Some(4 * MIB)));
+    assert_eq!((busy.ws_1s, busy.ws_10s, busy.hot), (4 * MIB, Some(4 * MIB), Some(4 * MIB)));
+    let idle = held(&list(0)).totals();
+    assert_eq!((idle.cold_10s, idle.unknown, idle.ws_10s), (Some(4 * MIB), Some(4 * MIB), Some(0)));
+    let mut trend = TrendAnalysis::new(TrendOptions::new(Measure::WorkingSet(Definition::default())));
+    list(20).iter().for_each(|s| trend.snapshot(s));
+    let trend = trend.finish();
+    assert_eq!((trend.percentile(50), trend.unknown_bytes[0].value), (Some(4 * MIB), 4 * MIB));
+}
