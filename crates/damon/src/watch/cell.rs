@@ -329,6 +329,7 @@ impl Cell {
     /// It can be tried again. What was known before it was lost says nothing of what comes.
     pub fn recover(&mut self) {
         (self.state, self.evidence, self.observations) = (State::Unseen, Evidence::default(), 0);
+        self.whole = false;
     }
 
     /// Clearing it would show something: it is not watched, or pages of it are not, as they were accessed, long ago.

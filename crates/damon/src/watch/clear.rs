@@ -87,6 +87,7 @@ impl Watched {
                     if !block.huge && pages != look.present.0[at.cell] && !cell.whole =>
                 {
                     cell.whole = true;
+                    self.whole = self.whole.saturating_add(1);
                     continue;
                 }
                 Some(why @ (Cleared::Refused | Cleared::WouldSplit)) => {
@@ -292,13 +293,13 @@ pub(super) const fn all_of(cell: &Cell) -> u64 {
 
 /// About `most` neighbouring pages of a cell, the run of them that `from` says, or the next one that is no emptier than others by
 /// half; all where folios are larger than that.
-pub(super) fn some_of(cell: &Cell, most: u32, from: u64) -> u64 {
-    if cell.whole || cell.present.count_ones() <= most {
+pub(super) fn some_of(cell: &Cell, whole: bool, most: u32, from: u64) -> u64 {
+    if whole || cell.whole || cell.present.count_ones() <= most {
         return cell.present;
     }
     let most = most.clamp(1, 64);
     let run = u64::MAX >> (64 - most);
-    let count = u64::from(64 / most).max(1);
+    let count = u64::from(64u32.div_ceil(most));
     let runs = (0..count).map(|i| (from + i) % count).map(|i| cell.present & run << (i * u64::from(most)));
     // The first that is not much emptier than others.
     let least = runs.clone().map(u64::count_ones).max().unwrap_or(0).div_ceil(2);

@@ -10,15 +10,18 @@
 //! by all checks of it or by none: from moment to moment its share differs far more than the sides do at any. A loop whose front
 //! stands now here, now there sets its neighbours apart at each moment, all at once, and the other way round at another. So
 //! each moment at which two checks or more of either side were made is one observation, of the mean of one side less that of the
-//! other; where there are fewer, those of the next moments are added. Two rates are so much likelier than one as those
-//! observations lie closer to their mean than to zero.
+//! other; where there are fewer, those of the next moments are added. Where a stretch falls apart, and that it does, is told by its
+//! checks, each for itself; that it is no passing front, by those observations: they must lie much closer to their mean than to zero.
 
 use super::evidence::hits_of;
 use super::segment::rung_of;
 use super::tuning::Tuning;
 use crate::AddrRange;
+use alloc::vec::Vec;
 
 const PLACES: usize = 8;
+/// Shares that differ by less are the same: two pages of 64.
+const ALIKE: f32 = 0.03;
 
 /// The checks in each eighth of a range, and what they say of the borders between those.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -92,11 +95,11 @@ impl Seen {
 }
 
 impl Side {
-    fn add(&mut self, beyond: f32, share: f32) {
-        self.checks += 1.0;
-        self.beyond += beyond;
-        self.squares += beyond * beyond;
-        self.shares += share;
+    fn add(&mut self, beyond: f32, share: f32, weight: f32) {
+        self.checks += weight;
+        self.beyond += beyond * weight;
+        self.squares += beyond * beyond * weight;
+        self.shares += share * weight;
     }
 
     fn fade(&mut self) {
@@ -116,11 +119,13 @@ impl Side {
 }
 
 impl Border {
-    fn add(&mut self, is_left: bool, beyond: f32, share: f32) {
+    /// Takes in a check; one of n that were compared with their mean counts as (n - 1) / n, as that mean is of them.
+    fn add(&mut self, is_left: bool, beyond: f32, share: f32, weight: f32) {
         let (all, recent) =
             if is_left { (&mut self.all.0, &mut self.left) } else { (&mut self.all.1, &mut self.right) };
-        all.add(beyond, share);
-        recent.add(beyond, share);
+        all.add(beyond, share, weight);
+        // How much the sides differ at one moment is of all checks of it.
+        recent.add(beyond, share, 1.0);
     }
 
     /// Makes an observation of what was checked since the last one, if that is enough.
@@ -149,7 +154,7 @@ impl Border {
     fn gain(&self, tuning: &Tuning) -> f32 {
         let (left, right) = self.all;
         let checks = left.checks + right.checks;
-        if left.checks.min(right.checks) < 3.0 {
+        if left.checks.min(right.checks) < tuning.checks_a_side {
             return 0.0;
         }
         let alike = tuning.alike_sides * (left.shares + right.shares) / checks;
@@ -165,7 +170,7 @@ impl Border {
             return 0.0;
         }
         let around = (self.squares - self.sum * self.sum / self.count).max(0.0) + self.chance;
-        -ln((around / (self.squares + self.chance).max(1e-9)).min(1.0)) * self.count / 2.0
+        -ln((around / (self.squares + self.chance).max(1e-9)).min(1.0)) * (self.count - 1.0) / 2.0
     }
 }
 
@@ -184,29 +189,42 @@ impl Places {
 
     /// Takes in the checks of one moment; `expected` is the access probability an interval that was believed.
     pub fn add(&mut self, checks: &[Checked], expected: f32, tuning: &Tuning) {
-        for seen in &mut self.seen {
-            // Of when the rate was believed to be another one, and windows had lengths that tell it less well.
-            seen.hits *= tuning.side_fades;
-            seen.exposure *= tuning.side_fades;
+        // What is old is of when the rate was believed to be another one, and windows had lengths that tell it less well.
+        if self.seen.iter().map(|s| s.hits).sum::<f32>() > tuning.sides_hits {
+            for seen in &mut self.seen {
+                seen.hits *= tuning.side_fades;
+                seen.exposure *= tuning.side_fades;
+            }
         }
         let size = (self.range.size() / PLACES as u64).max(1);
-        for check in checks {
-            let place = (check.at.saturating_sub(self.range.start) / size).min(PLACES as u64 - 1) as usize;
-            if check.in_time
-                && let Some(seen) = self.seen.get_mut(place)
-            {
+        let place_of =
+            |c: &Checked| (c.at.saturating_sub(self.range.start) / size).min(PLACES as u64 - 1) as usize;
+        for check in checks.iter().filter(|c| c.in_time) {
+            if let Some(seen) = self.seen.get_mut(place_of(check)) {
                 let exposure = check.length.max(check.share);
                 *seen = seen.add(Seen { hits: hits_of(check.share, check.length), exposure });
             }
-            // What windows of other lengths showed is not to be compared.
-            let alike = || checks.iter().filter(|c| class(c.length) == class(check.length));
+        }
+        // What windows of other lengths showed is not to be compared.
+        let mut classes: Vec<u32> = checks.iter().map(|c| class(c.length)).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        for of in classes {
+            let alike = || checks.iter().filter(|c| class(c.length) == of);
             let (count, sum) = alike().fold((0.0, 0.0), |(n, sum), c| (n + 1.0, sum + c.share));
-            let alone = count <= 1.0;
-            let mean = if alone { (expected * check.length).min(1.0) } else { sum / count };
+            // One that was made alone is compared with what was expected, a straggler with nothing.
+            let (mean, weight) = match checks {
+                [only] => ((expected * only.length).min(1.0), 1.0),
+                _ => (sum / count, (count - 1.0) / count),
+            };
             // Where all were hit, or none, one rate and two say the same.
-            if alone || alike().any(|c| (c.share - mean).abs() > 0.03) {
+            if checks.len() > 1 && alike().all(|c| (c.share - mean).abs() <= ALIKE) {
+                continue;
+            }
+            for check in alike() {
+                let place = place_of(check);
                 for (i, border) in self.borders.iter_mut().enumerate() {
-                    border.add(place <= i, check.share - mean, check.share);
+                    border.add(place <= i, check.share - mean, check.share, weight);
                 }
             }
         }
@@ -223,10 +241,11 @@ impl Places {
     pub fn split(&mut self, tuning: &Tuning) -> Option<Split> {
         let sum = |part: &[Seen]| part.iter().fold(Seen::default(), |a, b| a.add(*b));
         let mut best: Option<(f32, Split)> = None;
-        let mut best_is_firm = false;
+        let (mut best_is_firm, mut may_be) = (false, false);
         for (i, border) in self.borders.iter().enumerate() {
             let gain = border.gain(tuning);
-            let firm = border.gain_of_moments(tuning) >= tuning.price_moments;
+            let of_moments = border.gain_of_moments(tuning);
+            let firm = of_moments >= tuning.price_moments;
             let (left, right) = self.seen.split_at(i + 1);
             let (left, right) = (sum(left), sum(right));
             let (a, b) = (left.hits * right.exposure, right.hits * left.exposure);
@@ -239,9 +258,10 @@ impl Places {
                 let of = |s: Seen| (s.hits, s.exposure);
                 best = Some((gain, Split { at, left: of(left), right: of(right) }));
                 best_is_firm = firm;
+                may_be = border.count < tuning.moments || of_moments > tuning.price_moments / 3.0;
             }
         }
-        self.doubtful = best.is_some_and(|(gain, _)| gain > tuning.price_sides / 3.0);
+        self.doubtful = may_be && best.is_some_and(|(gain, _)| gain > tuning.price_sides / 3.0);
         best.filter(|(gain, _)| best_is_firm && *gain > tuning.price_sides).map(|(_, split)| split)
     }
 }
@@ -267,7 +287,6 @@ fn ln(x: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
     const START: u64 = 1 << 30;
     const CELL: u64 = 256 << 10;
@@ -334,8 +353,11 @@ mod tests {
     }
 
     /// Moments of 16 checks each until there is a split, of at most 200; `hit`: whether the cell of 64 is, at the moment.
-    fn moments_until_split(mut hit: impl FnMut(u64, u64, &mut crate::Rng) -> bool) -> Option<(u64, Split)> {
-        let mut rng = crate::Rng::new(5);
+    fn moments_until_split(
+        seed: u64,
+        mut hit: impl FnMut(u64, u64, &mut crate::Rng) -> bool,
+    ) -> Option<(u64, Split)> {
+        let mut rng = crate::Rng::new(seed);
         let mut places = Places::default().carried_to(AddrRange::new(START, START + 64 * CELL));
         for moment in 0..200 {
             let cells: Vec<u64> = (0..16).map(|_| rng.below(64)).collect();
@@ -355,7 +377,7 @@ mod tests {
     fn two_loops_that_are_met_whole_or_not_at_all_are_told_apart_within_a_second() {
         // At 200 Hz the one, at 50 Hz the other: of 5 ms each shows in all, or in one of four.
         let mut now = (u64::MAX, false);
-        let found = moments_until_split(|moment, cell, rng| {
+        let found = moments_until_split(5, |moment, cell, rng| {
             if now.0 != moment {
                 now = (moment, rng.below(4) == 0);
             }
@@ -367,15 +389,35 @@ mod tests {
 
     #[test]
     fn where_a_loops_front_stands_is_no_border() {
-        // A loop over all of it, of which each moment meets another eighth.
-        let found = moments_until_split(|moment, cell, _| (cell + 64 - moment * 23 % 64) % 64 < 8);
-        assert_eq!(found, None);
+        // Loops over all of it, of which each moment meets another part. A split now and then is chance.
+        for width in [4, 8, 16, 32] {
+            let splits = (0..20).filter(|seed| {
+                let mut now = (u64::MAX, 0);
+                let found = moments_until_split(*seed, |moment, cell, rng| {
+                    if now.0 != moment {
+                        now = (moment, rng.below(64));
+                    }
+                    (cell + 64 - now.1) % 64 < width
+                });
+                found.is_some_and(|(moments, _)| moments < 50)
+            });
+            let splits = splits.count();
+            assert!(splits <= 5, "{splits} of 20 within 50 moments, {width} of 64");
+        }
     }
 
     #[test]
     fn rates_of_one_rung_are_left_together() {
-        let mut places = checked(64, 30, |i| if i < 32 { 0.0090 } else { 0.0160 });
-        assert_eq!(places.split(&T), None);
+        let rung = |low: f32, high: f32| {
+            let mut places = Places::default().carried_to(AddrRange::new(START, START + 64 * CELL));
+            let share = |i: u64| if i < 32 { low * 16.0 } else { high * 16.0 };
+            let check =
+                |i: u64| Checked { at: START + i * CELL, share: share(i), length: 16.0, in_time: true };
+            (0..30).for_each(|_| places.add(&(0..64).map(check).collect::<Vec<_>>(), 0.0125, &T));
+            places.split(&T)
+        };
+        assert_eq!(rung(0.0090, 0.0150), None);
+        assert!(rung(0.0090, 0.0300).is_some());
     }
 
     #[test]

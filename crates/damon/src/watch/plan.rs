@@ -166,12 +166,14 @@ impl Watch {
                 let worth = waited * size * if unsettled { 4 } else { 1 };
                 let (range, suspect) = (stretch.range, stretch.suspect);
                 let fast = stretch.rate() >= tuning.fast && stretch.range.size() >= 2 * crate::BLOCK_SIZE;
-                let many = stretch.own >= 32;
+                let many = stretch.own >= tuning.settled_cells;
                 all.push(Candidate { target: target.id, range, unsettled, suspect, fast, many, worth });
             }
         }
         all.sort_unstable_by_key(|c| (core::cmp::Reverse(c.worth), c.range.start));
         self.checks.clear();
+        // Where there are fewer, each stretch has its turn first.
+        let roomy = tuning.checks_settled * all.len();
         let mut longest = 0;
         for candidate in &all {
             if self.checks.len() >= most {
@@ -183,7 +185,9 @@ impl Watch {
                 true if waiting == 0 => of_each,
                 true if candidate.suspect => of_each.div_ceil(2).max(2),
                 true => of_each.div_ceil(2),
-                false if waiting == 0 && candidate.fast && candidate.many => tuning.checks_settled,
+                false if waiting == 0 && candidate.fast && candidate.many && most >= roomy => {
+                    tuning.checks_settled
+                }
                 false => 1,
             };
             for _ in 0..times {
@@ -242,7 +246,12 @@ impl Watch {
                     let pages = if cell.tried == 0 {
                         all_of(cell)
                     } else {
-                        some_of(cell, self.tuning.check_pages, step.rng.below(64))
+                        some_of(
+                            cell,
+                            target.whole >= self.tuning.larger_folios,
+                            self.tuning.check_pages,
+                            step.rng.below(64),
+                        )
                     };
                     cells.push((at, pages));
                 }

@@ -34,8 +34,9 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
         let rate = stretch.evidence.rate();
         let tells = |w: &cell::Window| w.verdict == Verdict::Silent && w.believed <= rate * tuning.like;
         let silent = mine.iter().filter(|(_, w)| tells(w)).count();
-        stretch.suspect = silent > 0;
-        if silent >= 2 && silent > hits {
+        // Checks of one moment may all have met a pause: those of another one, or of many cells, are to say the same.
+        let before = core::mem::replace(&mut stretch.suspect, silent > 0);
+        if silent >= 2 && silent > hits && (before || mine.len() > tuning.checks_settled) {
             // It fell silent as a whole, as far as is known.
             stretch.suspect = false;
             changed = true;
@@ -80,13 +81,13 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
             }
         }
         // A sweep of all of it says nothing of where: what a loop has passed since looks like another rate than what it has yet to reach.
-        if counted().count() <= tuning.checks_told {
+        if mine.len() <= tuning.checks_told {
             let checked = |(cell, w): &(AddrRange, cell::Window)| Checked {
                 // By its middle, as it will be told.
                 at: cell.start.midpoint(cell.end),
                 share: w.share,
                 length: w.length,
-                in_time: w.share < 0.97 || believed * w.length <= 1.2,
+                in_time: w.share < 0.97 || believed * w.length <= 1.0,
             };
             let checks: Vec<Checked> = mine.iter().filter(|(_, w)| w.counts).map(checked).collect();
             stretch.places.add(&checks, believed, tuning);

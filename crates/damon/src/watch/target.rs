@@ -171,6 +171,8 @@ pub(super) struct Watched {
     pub drawn: u64,
     /// All its blocks had a look, or the first part of them.
     pub looked_once: bool,
+    /// Cells of which a part could not be cleared without splitting a folio.
+    pub whole: u32,
     /// Blocks came since its last turn.
     pub has_new: bool,
     /// How many turns blocks have had to be seen, and to be seen again.

@@ -192,6 +192,11 @@ table! {
     /// Checks of a stretch that is as fast, if nothing is unsettled about it: two of one moment tell what one each at two do not, whether
     /// its parts differ.
     checks_settled: usize = 3, without 1.0;
+    /// ... if it has so many cells: of fewer, those that were just hit would be asked again and again.
+    settled_cells: u32 = 32, without 1.0;
+    /// Cells of a target whose folios are larger than a check, from which on all its checks are of whole cells: each finds out by a
+    /// check that tells nothing.
+    larger_folios: u32 = 8, without 1e9;
     /// Share of what may be cleared that checks of hot memory may take while other memory waits to be seen at all, percent.
     checks_share: usize = 30, without 100.0;
     /// Of what checks leave, the share that what was accessed and is forgotten gets before anything else, percent.
@@ -285,7 +290,9 @@ table! {
     alike_sides: f32 = 0.2, without 0.0;
     /// Checks of one moment of a stretch that tell where it is accessed; more are a sweep.
     checks_told: usize = 64, without 0.0;
-    /// What is left of a side's hits and exposure with each later moment of checks.
+    /// Hits of checks of a stretch that are remembered as they are.
+    sides_hits: f32 = 9.0, without INFINITE;
+    /// What is left of them, and of exposure, with each later moment of checks.
     side_fades: f32 = 0.85, without 1.0;
     /// Hits that what is known of a side is worth at most: part of them are of the time when neither rate was known.
     side_hits: f32 = 3.0, without INFINITE;

@@ -152,6 +152,8 @@ impl Watch {
                 && (target.grew == 0 || step.now > target.grew + self.tuning.appeared);
             if target.surveyed != Some(step.now) && !runs_as_before {
                 target.survey(step, &mut self.scratch, &self.tuning);
+            } else {
+                target.mappings = step.ops.mappings(target.id);
             }
             target.turn_began = (target.surveyed == Some(step.now)).then_some(began);
             *allowed = allowed.saturating_sub(step.allowance.checks_a_call).max(1);
