@@ -80,7 +80,8 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
                 stretch.places.clear();
             }
         }
-        // A sweep of all of it says nothing of where: what a loop has passed since looks like another rate than what it has yet to reach.
+        // So many windows are a sweep, which says nothing of where: what a loop has passed since looks like another rate than what it
+        // has yet to reach.
         if mine.len() <= tuning.checks_told {
             let checked = |(cell, w): &(AddrRange, cell::Window)| Checked {
                 // By its middle, as it will be told.

@@ -178,9 +178,9 @@ table! {
     /// Access probability an interval from which memory is checked by turns instead of being watched without end: below
     /// it (1 Hz) cleared pages stay clear for whole aggregations and show each access by themselves.
     active: f32 = 0.005, variants;
-    /// Pages of a check. Each takes the monitor some 0.2 us, as what the kernel keeps of it is in no cache, and past 33 the kernel flushes
-    /// all of a processor's translations instead of one by one. With 8, 16 or 32 rates are told as well (`tests/simulated/rates.rs`);
-    /// 16 are a folio of 64 KiB.
+    /// Pages of a check. Of each the kernel's record is read, which is in no cache: with 32 a tenth of all cost, by a profile. Past 33
+    /// the kernel flushes all of a processor's translations instead of one by one. With 8, 16 or 32 rates are told as well
+    /// (`tests/simulated/rates.rs`); 16 are a folio of 64 KiB.
     check_pages: u32 = 16, without 64.0;
     /// Checks of a stretch of which little is known, and of one whose last check was a surprise.
     checks_unsettled: usize = 6, without 1.0;
@@ -216,7 +216,8 @@ table! {
     half_life_most: f32 = 16.0, without 1.0;
     /// For so long a page that appeared counts as accessed, and as unknown from then on unless it was cleared.
     appeared: u64 = 1000, without 0.0, ms 1;
-    /// How often a target that runs and in which nothing appears is asked whether something does: 60 us each time.
+    /// How often a target that runs and in which nothing appears is asked whether something does. In each
+    /// aggregation that was 7 % of all cost, by a profile.
     survey_pause: u64 = 300, without 0.0, ms 3;
     /// After a sweep, which flushes no translations, memory that was hot and shows idle may be in a TLB for so long: 0.55 s
     /// is the longest that was measured (a loop over 1 MiB).

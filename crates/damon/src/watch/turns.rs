@@ -146,7 +146,7 @@ impl Watch {
             }
             target.turned = Some(step.now);
             let began = step.moment();
-            // Reading the upper levels of page tables costs as much as looking at 50 blocks.
+            // Reading the upper levels of page tables costs as much as the looks themselves.
             let runs_as_before = target.runs()
                 && target.surveyed.is_some_and(|at| step.now < at + self.tuning.survey_pause)
                 && (target.grew == 0 || step.now > target.grew + self.tuning.appeared);

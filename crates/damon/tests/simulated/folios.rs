@@ -3,7 +3,7 @@
 use isotherm_damon::*;
 use isotherm_simulated::{Keep, Kind, Purse, Simulated, areas, tick, told};
 
-/// A check is of fewer pages than a folio may have. It was left alone for good then.
+/// A check is of fewer pages than a folio may have; where that is refused, the next ones are of whole cells.
 #[test]
 fn folios_up_to_256_kib_are_known_as_small_pages_are() {
     for pages in [1, 16, 32, 64] {
