@@ -7,6 +7,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod split;
 mod tiny;
 
 use common::prepare;
