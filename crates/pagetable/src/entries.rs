@@ -17,6 +17,8 @@
 //! Young and dirty of a block are the OR over its entries, since the TLB sets them in any one. Hence PMD blocks, whose
 //! entries are folios of their own, are folded only over special mappings, of which nobody asks for young and dirty.
 
+use core::ops::Range;
+
 use crate::address::{Level, PageRange};
 use crate::batch::{Run, with_state};
 use crate::folio::one_folio;
@@ -123,11 +125,38 @@ fn goes_on<F: Format, M: Machine>(table: &Locked<'_, F, M>, at: usize, raw: u64)
     (table.entry(at + distance).relaxed() ^ expected) & !F::STATE == 0
 }
 
-/// [`set_run`] for a table that nobody else can reach, as a fork builds it for the child.
+/// A table of a space that no CPU has loaded, in which entries change without a flush.
+pub(crate) trait Unloaded<F: Format> {
+    fn all(&self) -> &[Entry];
+    /// Stores the progression from `raw` on.
+    fn fill(&mut self, entries: Range<usize>, raw: u64, step: u64);
+}
+
+impl<F: Format> Unloaded<F> for OwnEntries<'_, F> {
+    #[inline(always)]
+    fn all(&self) -> &[Entry] {
+        self.all()
+    }
+    #[inline(always)]
+    fn fill(&mut self, entries: Range<usize>, raw: u64, step: u64) {
+        write_all(&mut self.all_mut()[entries], raw, step);
+    }
+}
+
+impl<F: Format, M: Machine> Unloaded<F> for Locked<'_, F, M> {
+    fn all(&self) -> &[Entry] {
+        self.table()
+    }
+    fn fill(&mut self, entries: Range<usize>, raw: u64, step: u64) {
+        store_all::<F>(&self.change()[entries], raw, step);
+    }
+}
+
+/// [`set_run`] for a table of a space that no CPU has loaded, as a fork builds it for the child.
 #[inline]
 pub(crate) fn write_run<F: Format, M: Machine>(
     machine: &M,
-    table: &mut OwnEntries<'_, F>,
+    table: &mut impl Unloaded<F>,
     level: Level,
     index: usize,
     raw: u64,
@@ -136,7 +165,7 @@ pub(crate) fn write_run<F: Format, M: Machine>(
     let step = F::step(raw, level);
     let raw = raw & !F::CONT;
     if F::CONTIGUOUS == 1 || !F::is_valid(raw) {
-        write_all(&mut table.all_mut()[index..index + len], raw, step);
+        table.fill(index..index + len, raw, step);
         return;
     }
     let block = F::contiguous(level);
@@ -144,16 +173,14 @@ pub(crate) fn write_run<F: Format, M: Machine>(
     while done < len {
         let (at, value) = (index + done, nth(raw, done, step));
         if at.is_multiple_of(block) && len - done >= block && may_fold::<F>(level, value) {
-            write_all(&mut table.all_mut()[at..at + block], value | F::CONT, step);
+            table.fill(at..at + block, value | F::CONT, step);
             done += block;
         } else {
-            table.all_mut()[at].set(value);
+            table.fill(at..at + 1, value, step);
             if at % block == block - 1 {
                 let block = at + 1 - block;
                 if let Some(folded) = folded::<F, M>(machine, table.all(), level, block) {
-                    for (n, entry) in table.all_mut()[block..=at].iter_mut().enumerate() {
-                        entry.set(nth(folded, n, step));
-                    }
+                    table.fill(block..at + 1, folded, step);
                 }
             }
             done += 1;

@@ -78,10 +78,9 @@
 //! be taken on a frame that was found without one.
 //!
 //! **Lock order.** Parent before child; several tables of one level (remap, split of a folio) in the order of their
-//! frames. A fork holds one
-//! lock of the parent's; the child is borrowed exclusively and needs none. No operation but the split of a folio, which
-//! holds those of all tables that map it, holds locks of more than two
-//! tables, none allocates memory under a lock, and no lock is held while folios are given back.
+//! frames. A fork waits for locks of the parent's only, one at a time, and tries those of the child's; so a child may be known
+//! to reverse maps while it is made. No operation but the split of a folio, which holds the locks of all tables that map it,
+//! holds those of more than two tables, none allocates memory under a lock, and no lock is held while folios are given back.
 //!
 //! **The TLB before the memory.** [`Gather`] collects what a change removes: mapping, then flush, then the reference
 //! that might free the folio. Where two translations of one page must not coexist (copy of a write fault, fold and
@@ -93,7 +92,7 @@
 //!
 //! What two operations on the same pages at once *mean* is left to the locks of address spaces above; whatever they do,
 //! the tree stays consistent and all counts exact. The protocol is modelled with loom on the code itself
-//! (`tests/loom`). Not modelled are the guards of lookups, as the model reuses no table, and a pin beside a fork.
+//! (`tests/loom`). Not modelled are the guards of lookups, as the model reuses no table.
 //!
 //! # What safe code cannot do
 //!

@@ -28,9 +28,9 @@ fn fork<'m, F: Format, M: Machine>(
     space: &AddressSpace<'m, F, M>,
     range: PageRange,
 ) -> AddressSpace<'m, F, M> {
-    let mut child = AddressSpace::new(space.machine(), 2).unwrap();
+    let child = AddressSpace::new(space.machine(), 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
-    space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+    space.copy_range(&child, range, rule, &mut space.gather(&mut [])).unwrap();
     child
 }
 

@@ -154,12 +154,12 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
     }
 
     fn fork(&self, random: &mut Random) {
-        let mut child = Space::new(self.machine(), 7).unwrap();
+        let child = Space::new(self.machine(), 7).unwrap();
         let mut slots = [Slot::default(); 16];
         let mut gather = self.space.gather(&mut slots);
         let (private, shared) = (ForkRule::Copy(Sharing::Private), ForkRule::Copy(Sharing::Shared));
-        self.space.copy_range(&mut child, FAULT.bounds, private, &mut gather).unwrap();
-        self.space.copy_range(&mut child, pages(FILE, FILES * 4), shared, &mut gather).unwrap();
+        self.space.copy_range(&child, FAULT.bounds, private, &mut gather).unwrap();
+        self.space.copy_range(&child, pages(FILE, FILES * 4), shared, &mut gather).unwrap();
         drop(gather);
         for _ in 0..random.below(8) {
             let page = FIRST + random.below(PAGES);

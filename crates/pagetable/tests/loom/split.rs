@@ -62,9 +62,9 @@ fn split_beside<T: 'static>(
 #[test]
 fn a_folio_is_split_before_or_after_it_is_forked() {
     let fork = |space: &Space| {
-        let mut child = Space::new(space.machine(), 2).unwrap();
+        let child = Space::new(space.machine(), 2).unwrap();
         let rule = ForkRule::Copy(Sharing::Private);
-        space.copy_range(&mut child, both(), rule, &mut space.gather(&mut [])).unwrap();
+        space.copy_range(&child, both(), rule, &mut space.gather(&mut [])).unwrap();
         child
     };
     split_beside(fork, |_| [0; 2], |child| Some(child));
