@@ -7,10 +7,10 @@
 //!
 //! All this runs at privilege level 0, on pages that user programs may access. What is different from level 3: a
 //! read-only page faults only since CR0.WP is set, a page that user programs may not access does not fault, and error
-//! codes lack the user bit. [`super::permissions`] looks at the user bit through SMAP instead.
+//! codes lack the user bit. [`crate::mmu::permissions`] looks at the user bit through SMAP instead.
 
-use super::figures::{Figure, count};
-use crate::faults::Frame;
+use crate::arch::faults::Frame;
+use crate::mmu::figures::{Figure, count};
 use core::cell::Cell;
 use core::ffi::c_void;
 use x86_64::registers::control::Cr2;
