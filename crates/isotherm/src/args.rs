@@ -25,7 +25,7 @@ use std::time::Duration;
 pub use ablate::AblateArgs;
 pub use apply::ApplyArgs;
 pub use diff::DiffArgs;
-pub use faults::FaultsArgs;
+pub use faults::{FaultsArgs, FaultsPart};
 pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
 pub use holdings::{InfoArgs, SummaryArgs};

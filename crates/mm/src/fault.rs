@@ -68,10 +68,13 @@ where
     pub fn fault(&self, address: u64, access: Access) -> Result<(), FaultError> {
         if let Some(vma) = self.lock_vma(address) {
             let info = vma.info();
-            if permits(info.flags, access) {
+            if !permits(info.flags, access) {
+                vma.refuse();
+            } else if access == Access::Write && !info.has_anon && !vma.prepare_anon() {
+                vma.retry();
+            } else {
                 return self.contents.resolve(&info, address, access, P::cpu()).map_err(error);
             }
-            vma.refuse();
         }
         loop {
             let vma = self.lock_mmap(address).map_err(error)?;

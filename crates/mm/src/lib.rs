@@ -35,6 +35,7 @@
 extern crate alloc;
 
 mod anon;
+mod biased;
 mod config;
 mod contents;
 mod error;
@@ -50,6 +51,7 @@ mod msync;
 mod object;
 mod paged;
 mod place;
+mod pool;
 mod protect;
 mod remap;
 mod sharded;
@@ -63,7 +65,7 @@ mod usage;
 mod vma;
 mod writing;
 
-pub use config::{Config, Limits};
+pub use config::{Config, Limits, VmaLocking};
 pub use contents::{Contents, Held};
 pub use error::Error;
 pub use fault::FaultError;

@@ -6,11 +6,13 @@ use core::ops::Range;
 use isotherm_maple::{MapleTree, NodeAlloc, Writer};
 use isotherm_rcu::Reclaim;
 
+use crate::biased::Slots;
 use crate::config::Config;
 use crate::contents::{Contents, Held};
 use crate::flags::PAGE_SIZE;
 use crate::lock::MmSeq;
 use crate::mmap_lock::MmapLock;
+use crate::pool::Pool;
 use crate::stats::LockCounters;
 use crate::sync::counter::{AtomicU64, Ordering};
 use crate::usage::{Counters, Usage};
@@ -43,6 +45,8 @@ pub struct AddressSpace<P: Platform> {
     pub(crate) tree: MapleTree<VmaPtr, P::Rcu, P::Alloc>,
     pub(crate) lock: P::Lock,
     pub(crate) seq: MmSeq,
+    pub(crate) slots: Slots,
+    pub(crate) pool: Pool,
     pub(crate) contents: P::Contents,
     pub(crate) config: Config,
     pub(crate) usage: Counters,
@@ -71,6 +75,8 @@ impl<P: Platform> AddressSpace<P> {
             tree,
             lock,
             seq: MmSeq::new(),
+            slots: Slots::new(),
+            pool: Pool::new(),
             contents,
             config,
             usage: Counters::new(),
@@ -143,6 +149,8 @@ impl<P: Platform> Drop for AddressSpace<P> {
             // SAFETY: nobody uses it, and the tree's nodes are freed without looking at values.
             unsafe { vma.free::<P::Alloc>() };
         }
+        // SAFETY: as above.
+        unsafe { self.pool.free::<P::Alloc>() };
     }
 }
 

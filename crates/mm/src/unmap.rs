@@ -59,8 +59,7 @@ impl<P: Platform> Writing<'_, P> {
                 None => self.spare(&whole, 2)?,
             };
             let Ok(mut reserved) = self.tree.reserve_from(nodes, 2) else {
-                // SAFETY: it was put aside, and is in no tree.
-                unsafe { above.free::<P::Alloc>() };
+                self.free(above);
                 return Err(Error::NoMemory);
             };
             reserved.store(end..=whole.end - 1, above);
