@@ -1,5 +1,6 @@
 //! Readers of VMAs that a writer finds in a slot of their CPU: see "Beyond the seed" in `src/lock.rs`.
 
+use alloc::vec::Vec;
 use core::ptr::null_mut;
 
 use crate::sharded::Padded;
@@ -7,11 +8,9 @@ use crate::sync::counter::AtomicU64;
 use crate::sync::{AtomicPtr, Ordering, fence};
 use crate::vma::{Vma, VmaPtr};
 
-/// So many CPUs can be in slots at once; others, and a second fault on a CPU, go by the counter.
-#[cfg(not(loom))]
-const SLOTS: usize = 16;
-#[cfg(loom)]
-const SLOTS: usize = 2;
+/// So many CPUs can be in slots of [`VmaLocking::Biased`](crate::VmaLocking::Biased) at once; others, and a second fault on a CPU, go by
+/// the VMA's counter.
+pub const SLOTS: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// One reader's place.
 pub(crate) struct Slot {
@@ -21,12 +20,18 @@ pub(crate) struct Slot {
     entries: AtomicU64,
 }
 
-pub(crate) struct Slots([Padded<Slot>; SLOTS]);
+/// The slots, or none: then all go by the counter.
+pub(crate) struct Slots(Vec<Padded<Slot>>);
 
 impl Slots {
-    pub(crate) fn new() -> Self {
-        let slot = || Slot { vma: AtomicPtr::new(null_mut()), entries: AtomicU64::new(0) };
-        Self(core::array::from_fn(|_| Padded(slot())))
+    /// None unless they are used, or if there is no memory.
+    pub(crate) fn new(used: bool) -> Self {
+        let slot = || Padded(Slot { vma: AtomicPtr::new(null_mut()), entries: AtomicU64::new(0) });
+        let mut slots = Vec::new();
+        if used && slots.try_reserve_exact(SLOTS).is_ok() {
+            slots.resize_with(SLOTS, slot);
+        }
+        Self(slots)
     }
 
     /// Says in the slot of this CPU that the VMA is read, unless the slot is taken. Whoever looks at the VMA afterwards sees

@@ -24,6 +24,9 @@ pub struct Config {
     pub per_vma_locks: bool,
     /// How faults lock a VMA.
     pub vma_lock: VmaLocking,
+    /// A read fault on a page of an object maps so many bytes around it that are in memory too: a power of two from a page to
+    /// 2 MiB (`fault_around_bytes`). A page: only that one.
+    pub fault_around: u64,
     /// Limits.
     pub limits: Limits,
 }
@@ -72,6 +75,7 @@ impl Config {
         huge_page: 2 << 20,
         per_vma_locks: true,
         vma_lock: VmaLocking::Sequence,
+        fault_around: 64 << 10,
         limits: Limits {
             maps: 65530,
             address_space: u64::MAX,

@@ -206,6 +206,9 @@ impl<P: Platform> AddressSpace<P> {
         if vma.object().is_some() {
             return Err(Event::Object);
         }
+        if vma.flags().intersects(VmFlags::USER) {
+            return Err(Event::User);
+        }
         // A fault that must make it looks at the neighbours.
         if self.config.vma_lock == VmaLocking::Sequence && !vma.anon().is_some() {
             return Err(Event::NoAnon);

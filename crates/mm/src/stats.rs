@@ -21,6 +21,8 @@ pub struct LockStats {
     pub object: u64,
     /// Aborts: no page of the VMA was written to yet.
     pub no_anon: u64,
+    /// Aborts: faults in the VMA are somebody else's ([`UserFaults`](crate::UserFaults)).
+    pub user: u64,
     /// Aborts: the VMA is write-locked, or is about to be.
     pub locked: u64,
     /// Aborts: the VMA does not hold the address any more.
@@ -37,12 +39,13 @@ pub(crate) enum Event {
     NotMapped,
     Object,
     NoAnon,
+    User,
     Locked,
     Moved,
     Access,
 }
 
-const EVENTS: usize = 8;
+const EVENTS: usize = 9;
 
 /// As faults would meet in a common counter, there are several.
 #[derive(Debug)]
@@ -84,6 +87,7 @@ impl LockCounters {
             not_mapped: sum(Event::NotMapped),
             object: sum(Event::Object),
             no_anon: sum(Event::NoAnon),
+            user: sum(Event::User),
             locked: sum(Event::Locked),
             moved: sum(Event::Moved),
             access: sum(Event::Access),
@@ -95,7 +99,7 @@ impl LockStats {
     /// All aborts.
     #[must_use]
     pub const fn aborts(&self) -> u64 {
-        self.not_mapped + self.object + self.no_anon + self.locked + self.moved
+        self.not_mapped + self.object + self.no_anon + self.user + self.locked + self.moved
     }
 
     /// All lookups.

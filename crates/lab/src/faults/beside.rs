@@ -195,7 +195,7 @@ impl Run {
 impl Experiment for Run {
     type Outcome = f64;
 
-    fn run<'w>(&self, space: &Space<'w, '_>, rcu: &'w ThreadRcu) -> Result<f64, Error> {
+    fn run<'w>(&self, [space, _]: [&Space<'w, '_>; 2], rcu: &'w ThreadRcu) -> Result<f64, Error> {
         linux::for_own_maps(|request| space.mmap(&request).map(drop))?;
         self.timed(|thread, go_on| {
             let _joined = rcu.join().map_err(|_| Error::Memory)?;

@@ -16,6 +16,7 @@
 
 mod bars;
 mod beside;
+mod costs;
 mod linux;
 mod machine;
 mod own;
@@ -27,6 +28,7 @@ mod table;
 mod way;
 
 pub use beside::{Beside, Sequence};
+pub use costs::{BATCH, Costs, Measured};
 pub use own::{Faults, Rate};
 pub use price::Price;
 pub use storm::{Storm, Stormed};
@@ -133,7 +135,8 @@ impl Results {
 /// `0..count`, begun at another place in each round, and every second round backwards.
 fn in_turn(round: u32, count: usize) -> impl Iterator<Item = usize> {
     let (round, first) = (round as usize, round as usize / 2 % count);
-    (0..count).map(move |n| if round % 2 == 0 { (first + n) % count } else { (first + count - n) % count })
+    (0..count)
+        .map(move |n| if round.is_multiple_of(2) { (first + n) % count } else { (first + count - n) % count })
 }
 
 #[cfg(test)]

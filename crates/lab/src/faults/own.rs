@@ -74,7 +74,7 @@ impl Faults {
                 for way in super::in_turn(round, Way::ALL.len()) {
                     watch.go_on()?;
                     let Cell { threads, mapper, one_vma } = *cell;
-                    let run = Run { threads, mapper, one_vma, way: Way::ALL[way], slice: setup.slice };
+                    let run = Run { threads, mapper, one_vma, way: Way::ALL[way], ..Run::alone(setup.slice) };
                     outcomes[way].push(run.go()?);
                 }
             }

@@ -126,7 +126,7 @@ fn in_linux(slice: Duration) -> Result<Times, Error> {
 impl Experiment for Here {
     type Outcome = Times;
 
-    fn run<'w>(&self, space: &Space<'w, '_>, rcu: &'w ThreadRcu) -> Result<Times, Error> {
+    fn run<'w>(&self, [space, _]: [&Space<'w, '_>; 2], rcu: &'w ThreadRcu) -> Result<Times, Error> {
         linux::for_own_maps(|request| space.mmap(&request).map(drop))?;
         let at = space.mmap(&read_write(PAGES))?;
         on_a_thread(|| {

@@ -23,6 +23,8 @@ pub(super) struct Run {
     pub(super) mapper: bool,
     /// All threads fault in one VMA.
     pub(super) one_vma: bool,
+    /// Every second thread faults in another space: they share the machine alone.
+    pub(super) apart: bool,
     pub(super) way: Way,
     pub(super) slice: Duration,
 }
@@ -34,6 +36,8 @@ pub(super) struct Outcome {
     pub(super) faults: f64,
     /// Rounds of the mapper a second.
     pub(super) mapped: f64,
+    /// The share of the time in which the mapper was in operations that hold `mmap_lock` for writing.
+    pub(super) held: f64,
     /// Faults, also the mapper's.
     pub(super) calls: u64,
     pub(super) stats: LockStats,
@@ -42,6 +46,11 @@ pub(super) struct Outcome {
 }
 
 impl Run {
+    /// One thread, under the series' locks, and no mapper.
+    pub(super) const fn alone(slice: Duration) -> Self {
+        Self { threads: 1, mapper: false, one_vma: false, apart: false, way: Way::Sequence, slice }
+    }
+
     /// Does it for the slice.
     pub(super) fn go(&self) -> Result<Outcome, Error> {
         on_a_machine(self, self.way, OWN * self.threads as u64, 0)
@@ -57,8 +66,11 @@ impl Run {
 impl Experiment for Run {
     type Outcome = Outcome;
 
-    fn run<'w>(&self, space: &Space<'w, '_>, rcu: &'w ThreadRcu) -> Result<Outcome, Error> {
+    fn run<'w>(&self, spaces: [&Space<'w, '_>; 2], rcu: &'w ThreadRcu) -> Result<Outcome, Error> {
+        let [space, _] = spaces;
+        let of = |worker: usize| spaces[if self.apart { worker % 2 } else { 0 }];
         for worker in 0..self.threads {
+            let space = of(worker);
             space.mmap(&read_write(OWN).at(self.own(worker)))?;
             // The first fault takes mmap_lock in some ways; it is not what is measured.
             space.fault(self.own(worker), Access::Write)?;
@@ -66,7 +78,7 @@ impl Experiment for Run {
         let before = space.lock_stats();
         let (stop, barrier) =
             (AtomicBool::new(false), Barrier::new(self.threads + 1 + usize::from(self.mapper)));
-        let rounds = AtomicU64::new(0);
+        let (rounds, held) = (AtomicU64::new(0), AtomicU64::new(0));
         let alone = self.threads == 1 && !self.mapper;
         let (started, done) = std::thread::scope(|scope| {
             let worker = |worker| {
@@ -79,12 +91,12 @@ impl Experiment for Run {
                     let Ok(_joined) = joined else { return Done::default() };
                     // Alone it waits for nobody, so what others do with its CPU need not be counted.
                     let clock = if alone { own_time } else { time };
-                    fault(space, rcu, self.own(worker), stop, clock)
+                    fault(of(worker), rcu, self.own(worker), stop, clock)
                 })
             };
             let workers: Vec<_> = (0..self.threads).map(worker).collect();
             if self.mapper {
-                let (stop, barrier, rounds) = (&stop, &barrier, &rounds);
+                let (stop, barrier, rounds, held) = (&stop, &barrier, &rounds, &held);
                 let thread = self.threads;
                 scope.spawn(move || {
                     // If there is one more.
@@ -93,7 +105,7 @@ impl Experiment for Run {
                     let joined = rcu.join();
                     barrier.wait();
                     let Ok(_joined) = joined else { return };
-                    rounds.fetch_add(map(space, rcu, stop), Ordering::Relaxed);
+                    rounds.fetch_add(map(space, rcu, stop, held), Ordering::Relaxed);
                 });
             }
             barrier.wait();
@@ -111,9 +123,13 @@ impl Experiment for Run {
         Ok(Outcome {
             faults: done.iter().map(|one| one.faults as f64 / one.time.as_secs_f64().max(1e-9)).sum(),
             mapped: rounds as f64 / seconds,
+            held: held.into_inner() as f64 / 1e9 / seconds,
             calls: done.iter().map(|one| one.faults).sum::<u64>() + rounds,
             stats,
-            resident: (space.contents().resident(), there(space)),
+            resident: (
+                spaces.iter().map(|space| space.contents().resident()).sum(),
+                spaces.iter().map(|space| there(space)).sum(),
+            ),
         })
     }
 }
@@ -174,20 +190,27 @@ fn touch(space: &Space<'_, '_>, rcu: &ThreadRcu, start: u64, stop: &AtomicBool, 
     false
 }
 
-/// Maps, touches a page, protects a half and unmaps, again and again. How often it touched one.
-fn map(space: &Space<'_, '_>, rcu: &ThreadRcu, stop: &AtomicBool) -> u64 {
+/// Maps, touches a page, protects a half and unmaps, again and again. How often it touched one; `held` grows by the ns for
+/// which it was in operations that hold `mmap_lock` for writing.
+fn map(space: &Space<'_, '_>, rcu: &ThreadRcu, stop: &AtomicBool, held: &AtomicU64) -> u64 {
     let request = MapRequest { flags: MapFlags::NORESERVE, ..read_write(MAPPED) };
-    let mut rounds = 0;
+    let (mut rounds, mut time) = (0, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
+        let start = Instant::now();
         let Ok(at) = space.mmap(&request) else { break };
+        let mapped = start.elapsed();
         rounds += 1;
         let touched = space.fault(at, Access::Write);
+        let start = Instant::now();
         let protected = space.mprotect(at, MAPPED / 2 * PAGE, Prot::READ);
-        if touched.is_err() || protected.is_err() || space.munmap(at, MAPPED * PAGE).is_err() {
+        let unmapped = space.munmap(at, MAPPED * PAGE);
+        time += mapped + start.elapsed();
+        if touched.is_err() || protected.is_err() || unmapped.is_err() {
             break;
         }
         rcu.quiescent();
         rcu.advance(QUIET as usize);
     }
+    held.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     rounds
 }

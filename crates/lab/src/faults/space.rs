@@ -49,7 +49,7 @@ impl<'w, 'm> Platform for Process<'w, 'm> {
 
 pub(super) type Space<'w, 'm> = AddressSpace<Process<'w, 'm>>;
 
-/// An experiment on a space of its own, with frames that the system has there.
+/// An experiment on a space, or on two of one machine, with frames that the system has there.
 pub(super) trait Experiment {
     type Outcome;
 
@@ -57,7 +57,7 @@ pub(super) trait Experiment {
     ///
     /// # Errors
     /// Any.
-    fn run<'w>(&self, space: &Space<'w, '_>, rcu: &'w ThreadRcu) -> Result<Self::Outcome, Error>;
+    fn run<'w>(&self, spaces: [&Space<'w, '_>; 2], rcu: &'w ThreadRcu) -> Result<Self::Outcome, Error>;
 }
 
 /// Runs it on a machine of so many frames beyond the spare ones, of which shared memory has so many.
@@ -87,13 +87,20 @@ fn on<'w, 'm, E: Experiment>(
     pages: u64,
 ) -> Result<E::Outcome, Error> {
     let _joined = rcu.join().map_err(|_| Error::Memory)?;
-    let shared = Object::new(machine, Shmem, RwLock::new(()), pages);
+    let shared = || -> Result<_, Error> {
+        let shared = Object::new(machine, Shmem, RwLock::new(()), pages);
+        Ok(Arc::new(Files(shared)))
+    };
+    let space = |asid, files| -> Result<Space<'w, 'm>, Error> {
+        let contents = Paged::with_objects(machine, asid, Frame(0), files)?;
+        Ok(AddressSpace::new(rcu, RwLock::new(()), contents, way.config()))
+    };
+    let files = shared()?;
     for index in 0..pages {
-        shared.page_in(index).map_err(|_| Error::Memory)?;
+        files.0.page_in(index).map_err(|_| Error::Memory)?;
     }
-    let contents = Paged::with_objects(machine, 1, Frame(0), Arc::new(Files(shared)))?;
-    let space: Space<'w, 'm> = AddressSpace::new(rcu, RwLock::new(()), contents, way.config());
-    experiment.run(&space, rcu)
+    let spaces = [space(1, files)?, space(2, shared()?)?];
+    experiment.run(spaces.each_ref(), rcu)
 }
 
 impl Way {
@@ -139,6 +146,7 @@ pub(super) fn since(now: LockStats, before: LockStats) -> LockStats {
         not_mapped: now.not_mapped - before.not_mapped,
         object: now.object - before.object,
         no_anon: now.no_anon - before.no_anon,
+        user: now.user - before.user,
         locked: now.locked - before.locked,
         moved: now.moved - before.moved,
         access: now.access - before.access,
@@ -147,7 +155,7 @@ pub(super) fn since(now: LockStats, before: LockStats) -> LockStats {
 
 /// A quiescent state now and then, in a loop.
 pub(super) fn quiet(rcu: &ThreadRcu, step: u64) {
-    if step % QUIET == 0 {
+    if step.is_multiple_of(QUIET) {
         rcu.quiescent();
         rcu.advance(QUIET as usize);
     }

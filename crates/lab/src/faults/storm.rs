@@ -96,7 +96,7 @@ fn judge(outcomes: &[Vec<Outcome>; Way::ALL.len()]) -> Option<Storm> {
 impl Experiment for Once {
     type Outcome = Outcome;
 
-    fn run<'w>(&self, space: &Space<'w, '_>, rcu: &'w ThreadRcu) -> Result<Outcome, Error> {
+    fn run<'w>(&self, [space, _]: [&Space<'w, '_>; 2], rcu: &'w ThreadRcu) -> Result<Outcome, Error> {
         let barrier = Barrier::new(THREADS + 1);
         let (failed, faults) = (AtomicBool::new(false), AtomicU64::new(0));
         let last = AtomicU64::new(0);

@@ -1,6 +1,6 @@
 //! What was measured, for people.
 
-use super::{Beside, Faults, Lookups, Price, Results, Storm, Way};
+use super::{Beside, Faults, Lookups, Price, Results, Storm};
 use crate::Estimate;
 use crate::experiment::bars_table;
 use crate::table::{Table, percent};
@@ -142,6 +142,5 @@ mod tests {
         assert_eq!(reasons(&Lookups::default()), "-");
         let lookups = Lookups { faults: 15, success: 2, no_anon: 3, locked: 10, ..Lookups::default() };
         assert_eq!(reasons(&lookups), "write-locked 10, first write 3");
-        assert_eq!(Way::Biased.name(), "per-VMA, biased");
     }
 }

@@ -48,6 +48,8 @@ pub struct Lookups {
     pub object: u64,
     /// Nothing was written to the VMA before.
     pub no_anon: u64,
+    /// Faults in the VMA are somebody else's.
+    pub user: u64,
     /// The VMA was write-locked.
     pub locked: u64,
     /// The VMA did not have the address any more.
@@ -66,6 +68,7 @@ impl Lookups {
         self.not_mapped += stats.not_mapped;
         self.object += stats.object;
         self.no_anon += stats.no_anon;
+        self.user += stats.user;
         self.locked += stats.locked;
         self.moved += stats.moved;
         self.access += stats.access;
@@ -74,12 +77,13 @@ impl Lookups {
 
     /// All that were not handled under the VMA's lock, by their reasons.
     #[must_use]
-    pub const fn reasons(&self) -> [(&'static str, u64); 7] {
+    pub const fn reasons(&self) -> [(&'static str, u64); 8] {
         [
             ("retried", self.retry),
             ("not mapped", self.not_mapped),
             ("shared memory", self.object),
             ("first write", self.no_anon),
+            ("registered", self.user),
             ("write-locked", self.locked),
             ("moved", self.moved),
             ("not permitted", self.access),
