@@ -135,7 +135,8 @@ impl VmaLock {
 
     /// `__refcount_inc_not_zero_limited_acquire`: never writes to the counter of a VMA that is refused.
     fn try_count(&self) -> Counted {
-        let mut word = self.0.load(Ordering::Relaxed);
+        // Acquire: who finds it detached and looks again does not find it in the tree once more.
+        let mut word = self.0.load(Ordering::Acquire);
         loop {
             let readers = word & (WRITER | READERS);
             if readers == 0 {
@@ -145,7 +146,7 @@ impl VmaLock {
                 return Counted::Refused;
             }
             let more = word.wrapping_add(ENTRY + 1);
-            match self.0.compare_exchange_weak(word, more, Ordering::Acquire, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(word, more, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Counted::In,
                 Err(now) => word = now,
             }

@@ -94,7 +94,7 @@ where
     /// From here on faults of these kinds in the range are somebody else's (`UFFDIO_REGISTER`). Marks of an earlier registration go.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty range or no kind, for files, and for [`UserFaults::MINOR`] of what is no shared memory;
+    /// [`Error::Invalid`] for an empty range or no kind, for files, and for [`UserFaults::MINOR`] where no shared memory is mapped as shared;
     /// [`Error::Hole`]; nothing is registered then that was not. [`Error::Limit`], [`Error::NoMemory`]: what lies before is.
     pub fn register(&self, address: u64, length: u64, kinds: UserFaults) -> Result<(), Error> {
         let range = pages(address, length)?;
@@ -109,7 +109,7 @@ where
                 Some(id) if self.contents.is_shmem(id) => true,
                 Some(_) => return Err(Error::Invalid),
             };
-            if kinds.contains(UserFaults::MINOR) && !shmem {
+            if kinds.contains(UserFaults::MINOR) && !(shmem && this.flags.contains(VmFlags::SHARED)) {
                 return Err(Error::Invalid);
             }
             Ok(())
@@ -175,7 +175,7 @@ where
             let _lock = self.lock.read();
             let tree = self.tree.read();
             let vma = tree.get(address).ok_or(Error::BadAddress)?;
-            if vma.object().is_none() {
+            if !vma.flags().contains(VmFlags::SHARED) {
                 self.prepare(|address| tree.get(address), vma);
             }
             let info = vma.info();
@@ -189,7 +189,9 @@ where
             return Err(Error::BadAddress);
         }
         writing.start_write(vma);
-        self.prepare(|address| writing.at(address), vma);
+        if !vma.flags().contains(VmFlags::SHARED) {
+            self.prepare(|address| writing.at(address), vma);
+        }
         let marked = writing.is_marked(address);
         writing.mark(&page)?;
         let filled = self.fill_at(&vma.info(), address, true, Filled::With(fill));

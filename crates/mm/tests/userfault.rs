@@ -134,6 +134,15 @@ fn what_shared_memory_has_already_is_a_minor_fault() {
     assert_eq!(word(&machine, &space, AT + PAGE, None), Ok(7));
     files.file(1).with_page(1, false, |frame| assert_eq!(machine.read(frame.address()), Some(7))).unwrap();
     assert_eq!(space.contents().rss(), Rss { shmem: 2, ..Rss::default() });
+    // What a private mapping is filled with is nobody else's.
+    space.mmap(&object(1, 2, 2, false, 50)).unwrap();
+    let private = 50 * PAGE;
+    assert_eq!(space.register(private, PAGE, UserFaults::MINOR), Err(Error::Invalid));
+    space.register(private, 2 * PAGE, UserFaults::MISSING).unwrap();
+    assert_eq!(space.fault(private, Access::Read), Err(FaultError::Missing));
+    space.fill(private, false, |frame| machine.write(frame.address(), 9).unwrap()).unwrap();
+    assert_eq!(word(&machine, &space, private, Some(10)), Ok(10));
+    assert_eq!((files.file(1).cached(), space.contents().rss().anon), (2, 1));
 }
 
 /// A program runs on the new host while its memory comes over: each page is asked for once it is missing, by whichever thread.

@@ -125,44 +125,50 @@ fn spin() -> f64 {
     nanoseconds(start) / f64::from(TIMES)
 }
 
-/// An addition, and one to a line that another CPU wrote last.
+/// Alone on its cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// An addition, and one to a line that another CPU wrote last: by two threads that do other things between, as who faults does,
+/// on a common line and on lines of their own.
 fn lines() -> (f64, f64) {
     const LOCAL: u64 = 200_000;
-    const TURNS: u64 = 20_000;
-    let line = AtomicU64::new(0);
+    let line = Line::default();
     let start = Instant::now();
     for _ in 0..LOCAL {
-        line.fetch_add(1, Ordering::AcqRel);
+        line.0.fetch_add(1, Ordering::AcqRel);
     }
     let local = nanoseconds(start) / LOCAL as f64;
-    line.store(0, Ordering::Relaxed);
+    let (own, common) = (additions(false), additions(true));
+    (local, local + (common - own).max(0.0))
+}
+
+/// ns of a round of other things and an addition, of two threads at a time.
+fn additions(common: bool) -> f64 {
+    const ROUNDS: u32 = 50_000;
+    let lines = [Line::default(), Line::default()];
     let barrier = Barrier::new(2);
-    let play = |parity: u64| {
-        pin(parity as usize);
+    let play = |cpu: usize| {
+        let line = if common { &lines[0] } else { &lines[cpu] };
+        pin(cpu);
         barrier.wait();
         let start = Instant::now();
-        for turn in (parity..2 * TURNS).step_by(2) {
-            let mut tries = 0u32;
-            while line.load(Ordering::Acquire) != turn {
-                tries += 1;
-                std::hint::spin_loop();
-                if tries.is_multiple_of(10_000) {
-                    // The other may be waiting for this CPU.
-                    std::thread::yield_now();
-                }
+        for round in 0..ROUNDS {
+            line.0.fetch_add(1, Ordering::AcqRel);
+            // Some 100 ns.
+            let mut other = u64::from(round);
+            for _ in 0..100 {
+                other = std::hint::black_box(other).wrapping_mul(3);
             }
-            line.fetch_add(1, Ordering::AcqRel);
         }
-        nanoseconds(start) / (2 * TURNS) as f64
+        nanoseconds(start) / f64::from(ROUNDS)
     };
-    let transfer = std::thread::scope(|scope| {
-        let other = scope.spawn(|| play(1));
-        let own = scope.spawn(|| play(0));
-        let times =
-            [other, own].map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        times[0].max(times[1])
+    let times = std::thread::scope(|scope| {
+        let threads = [scope.spawn(|| play(0)), scope.spawn(|| play(1))];
+        threads.map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    (local, transfer)
+    times[0].max(times[1])
 }
 
 /// A batch of frames from the zone.

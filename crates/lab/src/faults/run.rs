@@ -1,7 +1,7 @@
 //! One run: threads that fault, and perhaps one that maps.
 
 use super::machine::{ThreadRcu, set_cpu};
-use super::space::{Experiment, PAGE, QUIET, Space, on_a_machine, quiet, read_write, since, there};
+use super::space::{Experiment, PAGE, Space, on_a_machine, quiet, read_write, since, there};
 use super::{Error, Way};
 use crate::machine::pin;
 use isotherm_mm::{Access, LockStats, MapFlags, MapRequest, Prot};
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const OWN: u64 = 8192;
 /// Pages that the mapper maps.
 const MAPPED: u64 = 16;
+/// Rounds of the mapper between two looks at whether grace periods are over.
+const BATCH: u64 = 16;
 /// Between the parts of two threads that have a VMA of their own each.
 const APART: u64 = 1 << 30;
 
@@ -194,7 +196,7 @@ fn touch(space: &Space<'_, '_>, rcu: &ThreadRcu, start: u64, stop: &AtomicBool, 
 /// which it was in operations that hold `mmap_lock` for writing.
 fn map(space: &Space<'_, '_>, rcu: &ThreadRcu, stop: &AtomicBool, held: &AtomicU64) -> u64 {
     let request = MapRequest { flags: MapFlags::NORESERVE, ..read_write(MAPPED) };
-    let (mut rounds, mut time) = (0, Duration::ZERO);
+    let (mut rounds, mut time) = (0u64, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
         let start = Instant::now();
         let Ok(at) = space.mmap(&request) else { break };
@@ -209,7 +211,10 @@ fn map(space: &Space<'_, '_>, rcu: &ThreadRcu, stop: &AtomicBool, held: &AtomicU
             break;
         }
         rcu.quiescent();
-        rcu.advance(QUIET as usize);
+        // What it frees is freed in batches, as in kernels: or it would do little else.
+        if rounds.is_multiple_of(BATCH) {
+            rcu.advance(usize::MAX);
+        }
     }
     held.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     rounds

@@ -64,7 +64,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         }
         let fault = Fault::new(vma, address, Access::Read, cpu)?;
         let write = vma.flags.contains(VmFlags::WRITE);
-        let Some((id, pgoff)) = vma.object else {
+        // What is private to the space is none of the object's.
+        let shared = vma.object.filter(|_| vma.flags.contains(VmFlags::SHARED));
+        let Some((id, pgoff)) = shared else {
             return match how {
                 Filled::With(fill) => self.fill_anonymous(&fault, write, fill),
                 Filled::Zeros => self.map_zero(&fault).map_err(error),
@@ -80,7 +82,6 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         }
         let inner = object.read();
         let page = inner.page(index).map_err(no_page)?.ok_or(Error::BadAddress)?;
-        let write = write && vma.flags.contains(VmFlags::SHARED);
         if write {
             page.set_dirty();
         }

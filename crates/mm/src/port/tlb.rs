@@ -12,19 +12,18 @@
 //!
 //! Of the two fences one comes first. If it is the port's, its odd count is seen, and its section waited for. If it is the
 //! other's, the port finds the new generation, acquires what came before it, and finds the tables changed. Nothing is waited for in a
-//! section: faults, which may invalidate, are handled outside.
-
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+//! section: faults, which may invalidate, are handled outside. `tests/loom/ports.rs` has the models.
 
 use isotherm_page::Frame;
 use isotherm_pagetable::{Access, PageRange, SpaceId, Tlb};
 
 use crate::sharded::Padded;
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// Translations of one port. A guess: an emulator's own code has as many pages in use within a few thousand instructions.
 const ENTRIES: usize = 64;
 /// Generations, which spaces share if there are more.
-const SPACES: usize = 64;
+const SPACES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// One translation.
 #[derive(Clone, Copy)]
@@ -86,7 +85,13 @@ struct Seat {
 }
 
 impl Seat {
+    #[cfg(not(loom))]
     const fn new() -> Padded<Self> {
+        Padded(Self { taken: AtomicBool::new(false), count: AtomicU64::new(0) })
+    }
+
+    #[cfg(loom)]
+    fn new() -> Padded<Self> {
         Padded(Self { taken: AtomicBool::new(false), count: AtomicU64::new(0) })
     }
 }
@@ -102,6 +107,7 @@ pub struct SoftTlbs<const PORTS: usize> {
 impl<const PORTS: usize> SoftTlbs<PORTS> {
     /// Without ports. `relax` is what to do between two looks at whether a port has left its section, with the number of looks:
     /// sections are a page's copy long, if the port's thread has a CPU.
+    #[cfg(not(loom))]
     #[must_use]
     pub const fn new(relax: fn(u32)) -> Self {
         Self {
@@ -109,6 +115,14 @@ impl<const PORTS: usize> SoftTlbs<PORTS> {
             generations: [const { AtomicU64::new(0) }; SPACES],
             relax,
         }
+    }
+
+    /// The same, of loom's atomics.
+    #[cfg(loom)]
+    #[must_use]
+    pub fn new(relax: fn(u32)) -> Self {
+        let zero = |_| AtomicU64::new(0);
+        Self { seats: core::array::from_fn(|_| Seat::new()), generations: core::array::from_fn(zero), relax }
     }
 
     pub(super) fn join(&self, space: SpaceId) -> Option<Place<'_, PORTS>> {
@@ -167,7 +181,8 @@ impl<'t, const PORTS: usize> Place<'t, PORTS> {
     /// From here until it is dropped, what `entries` has, and what the tables say, is true.
     pub(super) fn enter(&self, entries: &mut Entries) -> Section<'t> {
         let count = self.seat.count.load(Ordering::Relaxed);
-        self.seat.count.store(count.wrapping_add(1), Ordering::Relaxed);
+        // Release: who waits for the section before may find this count, and has what was done in that one behind him.
+        self.seat.count.store(count.wrapping_add(1), Ordering::Release);
         fence(Ordering::SeqCst);
         let generation = self.generation.load(Ordering::Acquire);
         if entries.generation != generation {

@@ -6,6 +6,14 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod objects;
+mod ports;
+/// Of the crate, for the module that `ports` has of it.
+#[allow(dead_code, reason = "of all that is there it needs little")]
+#[path = "../../src/sharded.rs"]
+mod sharded;
+#[allow(dead_code, unused_imports, reason = "as above")]
+#[path = "../../src/sync.rs"]
+mod sync;
 mod tiny;
 
 use std::alloc::Layout;
