@@ -21,6 +21,15 @@ pub enum FaultError {
     /// The VMA maps an object that ends before the page, or whose storage failed (`SIGBUS`).
     #[error("the object has no such page, or its storage failed")]
     Bus,
+    /// The page is missing, and somebody else fills it: see [`UserFaults`](crate::UserFaults).
+    #[error("the page is missing, and is to be filled by who has registered for it")]
+    Missing,
+    /// The page is marked as write-protected, and somebody else is to know of the write.
+    #[error("the page is write-protected by who has registered for it")]
+    WriteProtected,
+    /// The object has the page, and somebody else is to have it mapped.
+    #[error("the page is not mapped yet, and is to be by who has registered for it")]
+    Minor,
     /// No frame for a page or a page table. The fault may be repeated; tables that were made for it stay.
     #[error("no frame for a page or a page table")]
     NoMemory,
@@ -61,17 +70,21 @@ where
     ///
     /// Of anonymous memory a first read maps the zero page, a first write a page of zeros, a write to a page that a fork
     /// shares a copy of it. Of an object its page is mapped, which is brought in if it is not in memory, without `mmap_lock`
-    /// meanwhile; a write to a private mapping copies it.
+    /// meanwhile; a write to a private mapping copies it. A read maps what is in memory around it too
+    /// ([`Config::fault_around`](crate::Config::fault_around)).
     ///
     /// # Errors
     /// [`FaultError`].
     pub fn fault(&self, address: u64, access: Access) -> Result<(), FaultError> {
         if let Some(vma) = self.lock_vma(address) {
             let info = vma.info();
-            if permits(info.flags, access) {
+            if !permits(info.flags, access) {
+                vma.refuse();
+            } else if access == Access::Write && !info.has_anon && !vma.prepare_anon() {
+                vma.retry();
+            } else {
                 return self.contents.resolve(&info, address, access, P::cpu()).map_err(error);
             }
-            vma.refuse();
         }
         loop {
             let vma = self.lock_mmap(address).map_err(error)?;
@@ -79,13 +92,16 @@ where
             if !permits(info.flags, access) {
                 return Err(FaultError::NotPermitted);
             }
+            let info = self.intercept(info, address, access)?;
             if access == Access::Write && !info.flags.contains(VmFlags::SHARED) {
                 vma.prepare_anon();
             }
+            // What is somebody else's is mapped page by page.
+            let around = if info.flags.intersects(VmFlags::USER) { 0 } else { self.config.fault_around };
             let Some(object) = info.object else {
                 return self.contents.resolve(&info, address, access, P::cpu()).map_err(error);
             };
-            match self.contents.resolve_object(&info, object, address, access, P::cpu()) {
+            match self.contents.resolve_object(&info, object, address, access, (P::cpu(), around)) {
                 Ok(()) => return Ok(()),
                 Err(Unresolved::Failed(why)) => return Err(error(why)),
                 Err(Unresolved::Object(why)) => return Err(no_page(why)),

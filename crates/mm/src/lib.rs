@@ -8,6 +8,8 @@
 //! | a VMA as it was found | [`VmaInfo`] |
 //! | a VMA that is locked for a fault | [`AddressSpace::lock_vma`], [`VmaRead`]; [`AddressSpace::lock_mmap`], [`MmapRead`] |
 //! | memory behind the VMAs, and faults | [`Paged`], [`AddressSpace::fault`] |
+//! | a program's reads, writes and atomics, for emulators | [`Port`], [`SoftTlbs`] |
+//! | faults that a VMM resolves: post-copy, snapshots | [`UserFaults`] |
 //! | files and shared memory: pages, dirty, write-back, reverse map | [`Object`], [`Backing`], [`Objects`]; [`AddressSpace::msync`] |
 //!
 //! # Lock order
@@ -35,6 +37,7 @@
 extern crate alloc;
 
 mod anon;
+mod biased;
 mod config;
 mod contents;
 mod error;
@@ -50,6 +53,8 @@ mod msync;
 mod object;
 mod paged;
 mod place;
+mod pool;
+mod port;
 mod protect;
 mod remap;
 mod sharded;
@@ -60,10 +65,12 @@ mod stats;
 mod sync;
 mod unmap;
 mod usage;
+mod userfault;
 mod vma;
 mod writing;
 
-pub use config::{Config, Limits};
+pub use biased::SLOTS;
+pub use config::{Config, Limits, VmaLocking};
 pub use contents::{Contents, Held};
 pub use error::Error;
 pub use fault::FaultError;
@@ -73,9 +80,12 @@ pub use map::{MapRequest, Source};
 pub use mmap_lock::MmapLock;
 pub use object::{Backing, BackingError, Never, Object, ObjectKind, Objects, PageInError, Shmem};
 pub use paged::{Access, MmuFault, Paged, Rss};
+pub use port::{AtomicError, Port, PortError, PortStats, Ram, SoftTlbs, Width};
+pub use sharded::SHARDS;
 pub use space::{AddressSpace, Platform};
 pub use stats::LockStats;
 pub use usage::Usage;
+pub use userfault::UserFaults;
 pub use vma::{ObjectId, VmaInfo};
 
 #[cfg(all(doctest, feature = "std"))]

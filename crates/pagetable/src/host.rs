@@ -5,9 +5,10 @@
 //! the copy of one is zeros. Nothing here executes a privileged instruction.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::Duration;
 
 use isotherm_page::{Block, Kind, Order, OwnedBlock, PageMeta, Pages, Unique, Unused};
@@ -143,6 +144,17 @@ pub struct HostMachine {
     lists: Mutex<FreeLists>,
     readers: RwLock<()>,
     counters: Counters,
+    tlb: Beside,
+}
+
+/// A TLB that is no part of the machine, if there is one.
+#[derive(Default)]
+struct Beside(OnceLock<Arc<dyn Tlb + Send + Sync>>);
+
+impl fmt::Debug for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Beside").field(&self.0.get().is_some()).finish()
+    }
 }
 
 // SAFETY: the memory is owned, and reached through `Table`s of atomics or by `copy`, `clear`, `read` and `write`, whose
@@ -191,7 +203,18 @@ impl HostMachine {
             lists: Mutex::new(lists),
             readers: RwLock::new(()),
             counters: Counters::default(),
+            tlb: Beside::default(),
         }
+    }
+
+    /// Passes invalidations on to a TLB, of an emulator say: from now on and for good. `false`, and nothing changes, if there is
+    /// one.
+    pub fn set_tlb(&self, tlb: Arc<dyn Tlb + Send + Sync>) -> bool {
+        self.tlb.0.set(tlb).is_ok()
+    }
+
+    fn tlb(&self) -> Option<&(dyn Tlb + Send + Sync)> {
+        self.tlb.0.get().map(|tlb| &**tlb)
     }
 
     fn lists(&self) -> MutexGuard<'_, FreeLists> {
@@ -491,22 +514,34 @@ unsafe impl Frames for HostMachine {
     }
 }
 
-// SAFETY: there is no TLB.
+// SAFETY: there is no TLB but the one beside, which does what is asked.
 unsafe impl Tlb for HostMachine {
-    fn invalidate_page(&self, _: SpaceId, _: u64) {
+    fn invalidate_page(&self, space: SpaceId, page: u64) {
         self.counters.tlb[0].fetch_add(1, Ordering::Relaxed);
+        if let Some(tlb) = self.tlb() {
+            tlb.invalidate_page(space, page);
+        }
     }
 
-    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {
+    fn invalidate_range(&self, space: SpaceId, range: PageRange, tables: bool) {
         self.counters.tlb[1].fetch_add(1, Ordering::Relaxed);
+        if let Some(tlb) = self.tlb() {
+            tlb.invalidate_range(space, range, tables);
+        }
     }
 
-    fn invalidate_space(&self, _: SpaceId) {
+    fn invalidate_space(&self, space: SpaceId) {
         self.counters.tlb[2].fetch_add(1, Ordering::Relaxed);
+        if let Some(tlb) = self.tlb() {
+            tlb.invalidate_space(space);
+        }
     }
 
     fn sync(&self) {
         self.counters.tlb[3].fetch_add(1, Ordering::Relaxed);
+        if let Some(tlb) = self.tlb() {
+            tlb.sync();
+        }
     }
 }
 

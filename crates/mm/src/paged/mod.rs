@@ -1,6 +1,8 @@
 //! Memory behind the VMAs: page tables, and the pages that they map, counted by kind.
 
+mod around;
 mod contents;
+mod fill;
 mod mm;
 mod resolve;
 
@@ -13,6 +15,7 @@ use crate::error::Error;
 use crate::object::Objects;
 use crate::shared::Shared;
 
+pub(crate) use fill::Filled;
 pub(crate) use mm::Mm;
 pub use mm::Rss;
 pub(crate) use resolve::Unresolved;
@@ -59,6 +62,10 @@ impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
     #[must_use]
     pub fn id(&self) -> SpaceId {
         self.mm.tables.id()
+    }
+
+    pub(crate) fn machine(&self) -> &M {
+        self.mm.tables.machine()
     }
 
     /// How many pages are mapped, by kind. Exact while no fault or operation is under way.
