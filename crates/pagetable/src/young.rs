@@ -7,9 +7,10 @@
 
 use crate::address::{Level, PageRange};
 use crate::batch::Batching;
+use crate::entries::unfold_ends;
 use crate::error::Stopped;
 use crate::format::Format;
-use crate::machine::Machine;
+use crate::machine::{Machine, SpaceId};
 use crate::space::AddressSpace;
 use crate::table::{Entry, Locked};
 use crate::walk::{Done, Window};
@@ -84,7 +85,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 };
                 Done::Until(window.page_of(window.end))
             } else {
-                harvest_huge::<F, M>(&window, range, clear, &mut bitmap, &mut young)
+                harvest_huge::<F, M>(&window, self.id, range, clear, &mut bitmap, &mut young)
             }
         })?;
         Ok(young)
@@ -93,6 +94,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 
 fn harvest_huge<F: Format, M: Machine>(
     window: &Window<'_, F, M>,
+    space: SpaceId,
     range: PageRange,
     clear: bool,
     bitmap: &mut Bitmap<'_>,
@@ -109,7 +111,12 @@ fn harvest_huge<F: Format, M: Machine>(
             continue;
         }
         if clear {
-            window.table.change()[index].update::<F>(raw, |raw| raw & !F::YOUNG);
+            if raw & F::CONT != 0 && raw & F::SPECIAL == 0 {
+                // The block's other leaves are folios of their own.
+                unfold_ends::<F, M>(&window.table, space, page & !(F::pages(level) - 1), 1);
+            }
+            let entry = &window.table.change()[index];
+            entry.update::<F>(entry.relaxed(), |raw| raw & !F::YOUNG);
         }
         let (first, end) = (page.max(range.first), (page + F::pages(level)).min(range.end));
         *young += end - first;
