@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Group, Running, applying, ended, pte_works, run, skip, skip_but_in_ci, sleeper, wait_until};
+use common::{
+    Group, Running, applying, ended, isotherm, pte_works, run, skip, skip_but_in_ci, sleeper, wait_until,
+};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -168,6 +170,35 @@ fn when_the_cgroup_of_a_goal_is_removed_it_is_said_and_statistics_are_kept() {
     ended(running).ok();
     let last = out().lines().rev().find(|line| line.starts_with("idle  ")).unwrap().to_owned();
     assert!(last.ends_with("waits: no goal can be read") && !last.contains("idle  0 B"), "{last}");
+}
+
+#[test]
+fn when_the_cgroup_of_the_targets_is_removed_it_is_said_and_statistics_are_kept() {
+    if !can_act() {
+        return;
+    }
+    let Some(group) = Group::new("targets") else {
+        skip("no cgroup can be made");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let target = sleeper();
+    group.add(target.pid());
+    let path = group.0.to_str().unwrap().to_owned();
+    let mut command =
+        isotherm(dir, &["scheme", "apply", "stat", "--cgroup", &path, "--stats-every", "100ms"]);
+    command.stdout(fs::File::create(dir.join("out")).unwrap());
+    command.stderr(fs::File::create(dir.join("errors")).unwrap());
+    let running = Running::start(command);
+    let out = || fs::read_to_string(dir.join("out")).unwrap();
+    wait_until("it acts", || out().contains("1 process "));
+    ended(target);
+    drop(group);
+    running.end().ok();
+    let errors = fs::read_to_string(dir.join("errors")).unwrap();
+    assert!(errors.contains(&format!("cgroup {path} was removed")), "{errors}");
+    assert!(out().lines().any(|line| line.starts_with("stat  ")), "{}", out());
 }
 
 #[test]

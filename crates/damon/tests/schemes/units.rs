@@ -51,7 +51,7 @@ impl Actions for Folios {
                 outcome.applied += bytes;
             } else if around.start <= unit.start
                 && unit.end <= around.end
-                && !(self.divides && !self.present[unit.start as usize])
+                && (!self.divides || self.present[unit.start as usize])
             {
                 if unit.start >= range.start {
                     outcome.cut = Some(AddrRange::new(unit.start * PAGE, unit.end * PAGE));

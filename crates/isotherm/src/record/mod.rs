@@ -226,6 +226,7 @@ fn observe(
         overhead: args.monitor.overhead,
         // Loading the walker and finding the targets is part of what recording costs.
         cpu_before: isotherm_linux::process_cpu(),
+        ..SessionOptions::default()
     };
     let failed = recorder.failed();
     let mut session = Session::new(source, tracker, options);

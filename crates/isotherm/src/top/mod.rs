@@ -148,6 +148,7 @@ fn watch(
         update: args.monitor.update,
         overhead: args.monitor.overhead,
         cpu_before: isotherm_linux::process_cpu(),
+        ..SessionOptions::default()
     };
     let mut session = Session::new(source, tracker, options);
     Ok((session_and_screen(&mut session, ui, model, stop, lost.as_ref()), running))

@@ -20,7 +20,8 @@ pub struct Look {
     /// Bytes of them in swap (VmSwap).
     pub swapped: u64,
     /// Page faults for which pages were read, from swap for the most part (fields 12 and 13 of `/proc/PID/stat`), since each
-    /// process began; those of children that ended are among them.
+    /// process began; those of children that ended are among them. Pages that are read ahead beside one, as the kernel does of memory
+    /// that a fork left in swap for both, are not.
     pub major_faults: u64,
 }
 

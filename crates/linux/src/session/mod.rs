@@ -14,7 +14,7 @@ pub use crate::clock::monotonic_ns;
 pub use feed::{Feed, FeedLimits};
 pub use observer::{Cost, Observer, Refusals, SessionEvent};
 
-use crate::clock::to_ns;
+use crate::clock::{self, to_ns};
 use crate::maps::Maps;
 use crate::process::{Process, raise_descriptor_limit, raw};
 use crate::schemes::{Engine, SharedEngine, lock};
@@ -53,11 +53,19 @@ pub struct SessionOptions {
     /// CPU time that this process spent on the session's behalf before there was one: told with the first costs, and made
     /// good in the seconds that follow.
     pub cpu_before: Duration,
+    /// All that this process does is this session's: what threads that observe nothing use of the CPU comes out of the budget as well.
+    pub alone: bool,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { duration: None, update: Attrs::default().update, overhead: 0.01, cpu_before: Duration::ZERO }
+        Self {
+            duration: None,
+            update: Attrs::default().update,
+            overhead: 0.01,
+            cpu_before: Duration::ZERO,
+            alone: false,
+        }
     }
 }
 
@@ -104,6 +112,8 @@ pub struct Session {
     schemes: Option<SharedEngine>,
     /// CPU time of acting as of the last costs.
     acted: Duration,
+    /// CPU time of other threads up to the last costs.
+    beside: Duration,
     cost_at_ns: u64,
     cost_cpu: Duration,
     cost_counters: Counters,
@@ -126,6 +136,11 @@ fn is_covered(covered: Option<(u64, u64)>, asked_ns: u64, attrs: &Attrs, has_tar
 /// CPU time that this process, all its threads, has used so far.
 pub fn process_cpu() -> Duration {
     Duration::from_nanos(to_ns(clock_gettime(ClockId::ProcessCPUTime)))
+}
+
+/// CPU time that all threads but this one have used so far.
+fn beside() -> Duration {
+    process_cpu().saturating_sub(clock::of_this_thread())
 }
 
 /// Longest sleep, so that a stop, and the end of a target, are heeded soon also when sampling intervals are long.
@@ -175,6 +190,7 @@ impl Session {
             first_refusal: None,
             schemes: None,
             acted: Duration::ZERO,
+            beside: beside(),
             cost_at_ns: now,
             cost_cpu: process_cpu().saturating_sub(options.cpu_before),
             cost_counters: Counters::default(),
@@ -536,7 +552,9 @@ impl Session {
             self.outlets.tell(&SessionEvent::Refused(refusals));
         }
         self.outlets.blind_spots(self.source.blind_spots());
-        self.source.charge(self.outlets.take_cpu());
+        let (observers, beside) = (self.outlets.take_cpu(), beside());
+        let others = beside.saturating_sub(std::mem::replace(&mut self.beside, beside));
+        self.source.charge(if self.options.alone { others } else { observers });
         let cpu = process_cpu();
         let acted = self.schemes.as_ref().map_or(Duration::ZERO, |engine| lock(engine).cpu());
         let acted_since = acted.saturating_sub(self.acted);

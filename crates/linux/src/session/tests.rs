@@ -10,6 +10,7 @@ use std::rc::Rc;
 /// A source that hands out a snapshot of all its targets every 10 ms, a region each, and does as it is told.
 #[derive(Default)]
 struct State {
+    charged: Duration,
     targets: BTreeMap<TargetId, (Arc<Process>, Vec<AddrRange>)>,
     refuses: BTreeSet<u32>,
     lost: Vec<(TargetId, SourceError)>,
@@ -25,6 +26,10 @@ struct State {
 struct Fake(Rc<RefCell<State>>);
 
 impl Source for Fake {
+    fn charge(&mut self, cpu: Duration) {
+        self.0.borrow_mut().charged += cpu;
+    }
+
     fn name(&self) -> &'static str {
         "fake"
     }
@@ -270,6 +275,29 @@ fn a_session_without_any_budget_left_ends_with_its_last_target() {
     let ended = run_until(&mut session, &mut feed, &mut seen, |_| false).unwrap();
     assert_eq!(ended, Ended::NoTargets);
     assert!(has(&seen, &format!("end of {} Exited(Some", child.pid())), "{seen:?}");
+}
+
+#[test]
+fn what_threads_that_observe_nothing_use_comes_out_of_the_budget_of_a_session_that_is_alone() {
+    const SPUN: Duration = Duration::from_millis(200);
+    let charged = |alone| {
+        let (fake, child) = (Fake::default(), Sleeper::sleep());
+        let mut tracker = Tracker::new(TrackerOptions::default());
+        tracker.add(process(child.pid())).unwrap();
+        let mut session = Session::new(
+            Box::new(fake.clone()),
+            tracker,
+            SessionOptions { alone, ..SessionOptions::default() },
+        );
+        let mut feed = session.subscribe(FeedLimits::default());
+        session.start().unwrap();
+        std::thread::spawn(|| while clock::of_this_thread() < SPUN {}).join().unwrap();
+        run_until(&mut session, &mut feed, &mut Vec::new(), |seen| has(seen, "cost")).unwrap();
+        let charged = fake.0.borrow().charged;
+        charged
+    };
+    assert!(charged(true) >= SPUN);
+    assert_eq!(charged(false), Duration::ZERO, "nobody observed on a thread of its own");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! A recording does not say which pages several processes map, but what each target has mapped, and how much of that is in its page
 //! table. Taken to be shared is
 //! - a part of a file, or of shared memory, as far as another target has it in its page table;
-//! - private memory that a child has from its parent, likewise, as long as both live and have it mapped. What either has written to
+//! - private memory that a child has from its parent, likewise, as long as both live and have it mapped; a child of which no
+//!   mappings are known is taken to have its parent's. What either has written to
 //!   since is its own; a recording does not say what that is, and it is what is in use and stays anyway;
 //! - a library (`.so`), and what the kernel maps into every process (`[vdso]`): some other process has it.
 
@@ -63,10 +64,8 @@ impl Mapped {
 
     /// Bytes of `range` that a target has mapped; all of it, if nothing is known of its mappings.
     pub fn bytes(&self, target: TargetId, range: AddrRange) -> u64 {
-        let Some(known) = self.targets.get(&target.0).filter(|known| !known.maps.is_empty()) else {
-            return range.size();
-        };
-        touching(&known.maps, range).map(|mapping| mapping.range().intersection(range).size()).sum()
+        let known = self.targets.get(&target.0).map(|known| known.maps.as_slice());
+        bytes_of(known.unwrap_or_default(), range)
     }
 
     /// Share of what a target has in `range` that is its own at a snapshot, 0..=1.
@@ -74,7 +73,7 @@ impl Mapped {
         if std::mem::take(&mut self.stale) {
             self.find_shared();
         }
-        let mapped = self.bytes(target, range);
+        let mapped = bytes_of(self.maps_of(target.0), range);
         let Some(known) = self.targets.get(&target.0).filter(|_| mapped > 0) else { return 1.0 };
         let first = known.shared.partition_point(|shared| shared.range.end <= range.start);
         let touching = known.shared.iter().skip(first).take_while(|shared| shared.range.start < range.end);
@@ -82,23 +81,36 @@ impl Mapped {
         (1.0 - shared / mapped as f64).max(0.0)
     }
 
+    /// A target's mappings; those of its parent, where nothing is known of its own.
+    fn maps_of(&self, id: u64) -> &[Mapping] {
+        let known = self.targets.get(&id);
+        let parent = known.and_then(|known| self.targets.get(&known.parent?));
+        let own = known.filter(|known| !known.maps.is_empty());
+        own.or(parent).map(|known| known.maps.as_slice()).unwrap_or_default()
+    }
+
+    /// What targets have from their parents, of which that is not settled yet.
+    fn inherited(&self) -> BTreeMap<u64, Vec<AddrRange>> {
+        let unsettled = self.targets.iter().filter(|(_, known)| known.inherited.is_none());
+        let inherited = unsettled.filter_map(|(id, known)| {
+            let parent = self.targets.get(&known.parent?).filter(|parent| !parent.maps.is_empty())?;
+            Some((*id, common(&own_ranges(self.maps_of(*id)), &own_ranges(&parent.maps))))
+        });
+        inherited.collect()
+    }
+
     fn find_shared(&mut self) {
-        let ids: Vec<u64> = self.targets.keys().copied().collect();
-        for id in &ids {
-            let parent =
-                self.targets.get(id).filter(|known| known.inherited.is_none() && !known.maps.is_empty());
-            let parent = parent.and_then(|known| self.targets.get(&known.parent?));
-            let Some(parent) = parent.filter(|parent| !parent.maps.is_empty()) else { continue };
-            let (parents, own) =
-                (own_ranges(&parent.maps), self.targets.get(id).map(|own| own_ranges(&own.maps)));
-            if let Some(known) = self.targets.get_mut(id) {
-                known.inherited = own.map(|own| common(&own, &parents));
+        let inherited = self.inherited();
+        for (id, ranges) in &inherited {
+            if let Some(known) = self.targets.get_mut(id).filter(|known| !known.maps.is_empty()) {
+                known.inherited = Some(ranges.clone());
             }
         }
         let mut shared: BTreeMap<u64, Vec<Shared>> = BTreeMap::new();
         let mut objects: BTreeMap<ObjectId, Vec<(u64, &Mapping)>> = BTreeMap::new();
         for (id, known) in &self.targets {
-            for mapping in &known.maps {
+            let maps = self.maps_of(*id);
+            for mapping in maps {
                 if is_everybodys(mapping) {
                     let of = Shared { range: mapping.range(), others: Vec::new(), by_strangers: true };
                     shared.entry(*id).or_default().push(of);
@@ -107,8 +119,9 @@ impl Mapped {
                 }
             }
             let parent = known.parent.and_then(|parent| Some((parent, self.targets.get(&parent)?)));
-            if let (Some((parent, of_parent)), Some(inherited)) = (parent, &known.inherited) {
-                let still = common(inherited, &own_ranges(&known.maps));
+            let inherited = known.inherited.as_ref().or_else(|| inherited.get(id));
+            if let (Some((parent, of_parent)), Some(inherited)) = (parent, inherited) {
+                let still = common(inherited, &own_ranges(maps));
                 for range in common(&still, &own_ranges(&of_parent.maps)) {
                     for (of, other) in [(parent, *id), (*id, parent)] {
                         let found = shared.entry(of).or_default();
@@ -196,6 +209,13 @@ fn others_of(id: u64, mapping: &Mapping, users: &[(u64, &Mapping)]) -> Vec<(u64,
         (!common.is_empty()).then(|| (*other, there, AddrRange::new(here, here + common.size())))
     });
     others.take(MOST_OTHERS).collect()
+}
+
+fn bytes_of(maps: &[Mapping], range: AddrRange) -> u64 {
+    if maps.is_empty() {
+        return range.size();
+    }
+    touching(maps, range).map(|mapping| mapping.range().intersection(range).size()).sum()
 }
 
 fn touching(maps: &[Mapping], range: AddrRange) -> impl Iterator<Item = &Mapping> {
@@ -312,6 +332,10 @@ mod tests {
         let maps = vec![heap(100), later()];
         mapped.mappings(Mappings { target: 1, maps, ..Mappings::default() });
         assert_eq!(own(&mut mapped, 2, 200, 300), 1.0);
+        // Of one nothing is known yet.
+        mapped.target(&TargetInfo { id: 4, parent: Some(1), ..TargetInfo::default() });
+        assert_eq!((own(&mut mapped, 4, 0, 100), own(&mut mapped, 4, 400, 500)), (0.0, 1.0));
+        mapped.gone(4);
         // One gives a part of it back, the other ends.
         mapped.mappings(Mappings { target: 2, maps: vec![heap(50)], ..Mappings::default() });
         mapped.gone(3);

@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 const MOST: usize = 8192;
 
 /// Memory of which less than this part was there at the last snapshot has grown since. A guess: borders of regions move by less.
-const GREW: f64 = 0.9;
+const GREW: f64 = 0.97;
+
+/// ... and where less than this part was there, regions say nothing of where in them it was. A guess.
+const ELSEWHERE: f64 = 0.5;
 
 /// What one scheme left of a piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -25,11 +28,14 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// So much of the piece is present now. What came to be since the action is not as that left it.
+    /// So much of the piece is present now. What came to be since the action is not as that left it. Where most of what is there
+    /// came to be, the rest was elsewhere in a region that is as good as empty here.
     pub fn settle(&mut self, density: f64) {
         if density > self.density && density > 0.0 {
-            self.share *= self.density / density;
-            self.seen *= self.density / density;
+            let before = self.density / density;
+            let before = if before < ELSEWHERE { 0.0 } else { before };
+            self.share *= before;
+            self.seen *= before;
         }
         self.density = density;
     }
@@ -241,6 +247,18 @@ mod tests {
         memory.within(AddrRange::new(0, 100), mark(0.0));
         memory.join(1.0);
         assert_eq!(pieces(&memory), []);
+    }
+
+    #[test]
+    fn what_came_to_be_is_not_out() {
+        let settled = |density| {
+            let mut mark = Mark { share: 0.8, density: 0.4, ..Mark::default() };
+            mark.settle(density);
+            mark.share
+        };
+        assert_eq!((settled(0.4), settled(0.2), settled(0.5)), (0.8, 0.8, 0.8 * (0.4 / 0.5)));
+        // Four fifths of an empty region were out: not a third of what is written there now.
+        assert_eq!(settled(1.0), 0.0);
     }
 
     #[test]

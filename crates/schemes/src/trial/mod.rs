@@ -7,7 +7,7 @@
 //!   (Denning; the estimate of `isotherm report wss`), as far as the evidence for `p` goes. Where
 //!   the rate has just changed it is `p` itself, since a region's borders follow a change only after a while. What comes back is a
 //!   change of its rate that no monitor misses: the age of memory of which a tenth came back begins anew. What comes to be for the
-//!   first time was not out: for the second for which that counts as accessed nothing comes back.
+//!   first time was not out: while that counts as accessed nothing comes back.
 //! - **An action lets ages begin anew.** The age of a region is the least of the recorded one and the time since the action, the
 //!   mean by size where only a part was acted on, as regions merge. When the recording shows another rate, its age holds again.
 //! - **Stale rates.** Where a rate stands still, nobody looked; what the next look found is taken, five seconds ahead at most, if

@@ -28,8 +28,8 @@ pub(super) fn accessed(region: &RegionSnapshot, max_nr_accesses: u32) -> f64 {
 /// guess: estimates that remember for ten aggregations fall so.
 const FADING: f64 = 0.1;
 
-/// For so long what appeared counts as accessed (the monitor's rule), ns.
-pub(super) const APPEARED_NS: u64 = 1_000_000_000;
+/// For a second what appeared counts as accessed (the monitor's rule), and about as long again its region shows that, ns.
+pub(super) const APPEARED_NS: u64 = 2_000_000_000;
 
 /// Part of memory that is accessed at random, where programs go over the rest in loops: a recording does not say which is which.
 /// Fitted: with 0.1 what was predicted of the patterns `sweep` and `fft`, which are loops, and of `zipf`, which is random, was within

@@ -180,6 +180,8 @@ fn apply(
         update: args.monitor.update,
         overhead: args.monitor.overhead,
         cpu_before: isotherm_linux::process_cpu(),
+        // The screen, the log, the values of goals.
+        alone: true,
     };
     // Dropped before it is released, a held command never runs.
     if !source.set_schemes(&engine) {
@@ -275,6 +277,9 @@ fn apply(
     if let (Some(_), Some(path)) = (written?, &args.output) {
         say!("isotherm: wrote {}", path.display());
     }
+    if ended == Ended::NoTargets && args.targets.command.is_empty() && !args.quiet {
+        say!("isotherm: {}", why_none(&args.targets.cgroup));
+    }
     if ended == Ended::NoTargets
         && let Some(error) = lost.filter(|error| !is_gone(error))
     {
@@ -286,6 +291,17 @@ fn apply(
         Some(Waited::Ended(_)) => ExitCode::SUCCESS,
         None => stop.code_but_ctrl_c().map_or(ExitCode::SUCCESS, ExitCode::from),
     })
+}
+
+/// Why there are no targets any more.
+fn why_none(cgroups: &[String]) -> String {
+    let removed: Vec<&str> =
+        cgroups.iter().filter(|name| Cgroup::find(name).is_err()).map(String::as_str).collect();
+    match removed.as_slice() {
+        [] => "all targets have ended".to_owned(),
+        [one] => format!("all targets have ended, and cgroup {one} was removed"),
+        several => format!("all targets have ended, and cgroups {} were removed", several.join(", ")),
+    }
 }
 
 /// The table at the end.

@@ -42,6 +42,11 @@ impl Notify {
         Self { to, watchdog }
     }
 
+    /// Whether anybody hears it.
+    pub const fn is_heard(&self) -> bool {
+        self.to.is_some()
+    }
+
     /// How often [`Self::alive`] is to be called: twice as often as the manager waits.
     pub fn alive_every(&self) -> Option<Duration> {
         self.to.as_ref().and(self.watchdog).map(|time| time / 2)

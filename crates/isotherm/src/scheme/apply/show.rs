@@ -132,7 +132,7 @@ impl Show {
                 watched = (Instant::now(), beats);
                 self.notify.alive();
             }
-            if status.elapsed() >= STATUS {
+            if self.notify.is_heard() && status.elapsed() >= STATUS {
                 status = Instant::now();
                 self.notify.status(&head(&self.standing()));
             }
