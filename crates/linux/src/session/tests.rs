@@ -293,8 +293,7 @@ fn what_threads_that_observe_nothing_use_comes_out_of_the_budget_of_a_session_th
         session.start().unwrap();
         std::thread::spawn(|| while clock::of_this_thread() < SPUN {}).join().unwrap();
         run_until(&mut session, &mut feed, &mut Vec::new(), |seen| has(seen, "cost")).unwrap();
-        let charged = fake.0.borrow().charged;
-        charged
+        fake.0.take().charged
     };
     assert!(charged(true) >= SPUN);
     assert_eq!(charged(false), Duration::ZERO, "nobody observed on a thread of its own");
