@@ -24,7 +24,7 @@ unsafe impl Pages for Machine<'_> {
 }
 
 const FIRST: u64 = 512;
-const RAM: [FrameRange; 1] = [FrameRange::new(FIRST, FIRST + 512)];
+const RAM: [FrameRange; 1] = [FrameRange::new(FIRST, FIRST + 64)];
 
 fn with_machine<T>(test: impl FnOnce(&Machine<'_>) -> T) -> T {
     let mut memory = vec![MaybeUninit::uninit(); page_array_size(&RAM)];
