@@ -9,7 +9,7 @@ use crate::vma::{Desc, VmaPtr};
 use crate::writing::Writing;
 
 /// `start..end` of a system call: aligned, or `Invalid`; `None` if empty.
-fn pages(address: u64, length: u64, overflow: Error) -> Result<Option<(u64, u64)>, Error> {
+pub(crate) fn pages(address: u64, length: u64, overflow: Error) -> Result<Option<(u64, u64)>, Error> {
     if !is_page_aligned(address) {
         return Err(Error::Invalid);
     }
@@ -106,8 +106,13 @@ impl<P: Platform> AddressSpace<P> {
             }
         }
         writing.each_part(start, end, |writing, vma, from, to| {
-            let old = vma.flags();
-            writing.change(vma, from, to, (old - VmFlags::LOCKED_MASK) | set)
+            let old = vma.desc();
+            let flags = (old.flags - VmFlags::LOCKED_MASK) | set;
+            writing.change(vma, from, to, flags)?;
+            if (old.flags ^ flags).contains(VmFlags::LOCKED) {
+                writing.space.contents.lock(&writing.held, &Desc { flags, ..old.part(from, to) }.info());
+            }
+            Ok(())
         })
     }
 }

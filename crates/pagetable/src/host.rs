@@ -5,16 +5,17 @@
 //! the copy of one is zeros. Nothing here executes a privileged instruction.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::Duration;
 
 use isotherm_page::{Block, Kind, Order, OwnedBlock, PageMeta, Pages, Unique, Unused};
 
 use crate::address::{Frame, PAGE_SIZE, PageRange};
 use crate::folio::{Folio, FolioKind, MAX_ORDER};
-use crate::machine::{Event, Frames, Memory, Observe, Rcu, SpaceId, Tlb};
+use crate::machine::{Event, Frames, Memory, Observe, Rcu, SpaceId, Tlb, Tokens};
 use crate::table::Table;
 
 /// How many operations of each kind the machine was asked for.
@@ -133,7 +134,6 @@ const PATIENCE: u32 = 5_000;
 const WAIT: Duration = Duration::from_micros(100);
 
 /// See the [module](self).
-#[derive(Debug)]
 pub struct HostMachine {
     memory: NonNull<u8>,
     allocation: NonNull<u8>,
@@ -143,6 +143,13 @@ pub struct HostMachine {
     lists: Mutex<FreeLists>,
     readers: RwLock<()>,
     counters: Counters,
+    tokens: OnceLock<Arc<dyn Tokens>>,
+}
+
+impl fmt::Debug for HostMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostMachine").field("frames", &self.frames).finish_non_exhaustive()
+    }
 }
 
 // SAFETY: the memory is owned, and reached through `Table`s of atomics or by `copy`, `clear`, `read` and `write`, whose
@@ -191,7 +198,13 @@ impl HostMachine {
             lists: Mutex::new(lists),
             readers: RwLock::new(()),
             counters: Counters::default(),
+            tokens: OnceLock::new(),
         }
+    }
+
+    /// Passes on what is said of tokens from here on, to the first for whom this is called.
+    pub fn set_tokens(&self, tokens: Arc<dyn Tokens>) {
+        let _ = self.tokens.set(tokens);
     }
 
     fn lists(&self) -> MutexGuard<'_, FreeLists> {
@@ -287,6 +300,24 @@ impl HostMachine {
     pub fn write(&self, address: u64, value: u64) -> Option<()> {
         let _held = self.hold(Frame::containing(address))?;
         self.word(address)?.store(value, Ordering::Relaxed);
+        Some(())
+    }
+
+    /// The bytes of a frame. `None` where [`read`](Self::read) says so.
+    pub fn read_page(&self, frame: Frame, into: &mut [u8; PAGE_SIZE as usize]) -> Option<()> {
+        let _held = self.hold(frame)?;
+        for (bytes, word) in into.as_chunks_mut().0.iter_mut().zip(self.words(frame)) {
+            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        Some(())
+    }
+
+    /// Writes the bytes of a frame. `None` where [`read`](Self::read) says so.
+    pub fn write_page(&self, frame: Frame, from: &[u8; PAGE_SIZE as usize]) -> Option<()> {
+        let _held = self.hold(frame)?;
+        for (bytes, word) in from.as_chunks().0.iter().zip(self.words(frame)) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
         Some(())
     }
 
@@ -482,12 +513,20 @@ unsafe impl Frames for HostMachine {
         let mut lists = self.lists();
         let held = lists.tokens.entry(token).or_default();
         *held = held.wrapping_add(1);
+        drop(lists);
+        if let Some(tokens) = self.tokens.get() {
+            tokens.share(token);
+        }
     }
 
     fn release_token(&self, token: u64) {
         let mut lists = self.lists();
         let held = lists.tokens.entry(token).or_default();
         *held = held.wrapping_sub(1);
+        drop(lists);
+        if let Some(tokens) = self.tokens.get() {
+            tokens.release(token);
+        }
     }
 }
 

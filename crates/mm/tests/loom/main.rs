@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod objects;
+mod swapping;
 mod tiny;
 
 use std::alloc::Layout;
