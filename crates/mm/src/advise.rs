@@ -7,10 +7,17 @@ use crate::fault::FaultError;
 use crate::flags::{PAGE_SHIFT, PAGE_SIZE, VmFlags};
 use crate::mmap_lock::MmapLock;
 use crate::object::Objects;
-use crate::paged::{Paged, Wanted};
+use crate::paged::{HUGE, Paged, Wanted};
 use crate::protect::pages;
 use crate::space::{AddressSpace, Platform};
 use crate::vma::VmaInfo;
+
+/// Where the aligned 2 MiB begin that lie in a VMA.
+fn blocks_of(vma: &VmaInfo) -> impl Iterator<Item = u64> {
+    let first = vma.start.checked_next_multiple_of(HUGE).unwrap_or(vma.end);
+    let end = vma.end;
+    (first..end).step_by(HUGE as usize).filter(move |at| end - at >= HUGE)
+}
 
 impl<'m, P, F, M, O> AddressSpace<P>
 where
@@ -102,6 +109,59 @@ where
             }
         }
         Ok(brought << PAGE_SHIFT)
+    }
+
+    /// `MADV_COLLAPSE`: maps each aligned 2 MiB of private anonymous memory in the range by a huge leaf, where its pages allow it:
+    /// all are this space's alone, none is in swap, and at most `max_none` are missing (Linux' `max_ptes_none`), which become
+    /// zeros. Unless they are one folio already they are copied into one. Returns how many bytes are mapped so.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]; [`Error::Hole`] if a part of the range is not mapped; [`Error::NoMemory`] if there was no folio for
+    /// one: those before are done.
+    pub fn collapse(&self, address: u64, length: u64, max_none: u64) -> Result<u64, Error> {
+        let Some((start, end)) = pages(address, length, Error::Invalid)? else { return Ok(0) };
+        let mut failed = Ok(());
+        let (blocks, done) = self.each_vma(start, end, |part| {
+            let mut collapsed = 0;
+            for at in blocks_of(part) {
+                match self.contents.collapse(part, at, max_none) {
+                    Ok(done) => collapsed += u64::from(done),
+                    Err(why) => failed = Err(why),
+                }
+            }
+            collapsed
+        });
+        failed.and(done).map(|()| blocks * HUGE)
+    }
+
+    /// A step of a scanner that the caller drives (`khugepaged`): looks at so many aligned 2 MiB of memory at most for which
+    /// [`Folios`](crate::Folios) wants huge pages, from an address on, and collapses those it can, as
+    /// [`collapse`](Self::collapse) does. Returns where the next step begins, 0 after the last VMA, and how many bytes were
+    /// collapsed or were huge already.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`] if there was no folio.
+    pub fn collapse_step(&self, from: u64, blocks: usize, max_none: u64) -> Result<(u64, u64), Error> {
+        let (mut left, mut next, mut failed) = (blocks, 0, Ok(()));
+        let (done, _) = self.each_vma(from & !(PAGE_SIZE - 1), self.config.end, |part| {
+            let mut collapsed = 0;
+            if !self.contents.wants_huge(part) || next != 0 || failed.is_err() {
+                return 0;
+            }
+            for at in blocks_of(part) {
+                if left == 0 {
+                    next = at;
+                    break;
+                }
+                left -= 1;
+                match self.contents.collapse(part, at, max_none) {
+                    Ok(done) => collapsed += u64::from(done),
+                    Err(why) => failed = Err(why),
+                }
+            }
+            collapsed
+        });
+        failed.map(|()| (next, done * HUGE))
     }
 
     /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`: what faults on each page of the range would do.

@@ -71,6 +71,16 @@ pub trait Contents {
         within: Range<u64>,
     );
 
+    /// A VMA is about to begin or end at an address, or pages of one to be dropped or moved up to there: nothing that is mapped as
+    /// one reaches across.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], and nothing has changed.
+    fn split(&self, held: &Held, at: u64) -> Result<(), Error> {
+        let _ = (held, at);
+        Ok(())
+    }
+
     /// The pages of the VMA go, and are found empty again (`MADV_DONTNEED`).
     fn zap(&self, held: &Held, vma: &VmaInfo);
 

@@ -82,7 +82,7 @@ pub use lookup::{MmapRead, VmaRead};
 pub use map::{MapRequest, Source};
 pub use mmap_lock::MmapLock;
 pub use object::{Backing, BackingError, Never, Object, ObjectKind, Objects, PageInError, Shmem};
-pub use paged::{Access, MmuFault, Paged, Rss};
+pub use paged::{Access, Folios, MmuFault, Paged, Rss};
 pub use space::{AddressSpace, Platform};
 pub use stats::LockStats;
 pub use swap::*;

@@ -277,6 +277,9 @@ fn without_frames_a_swapped_page_stays_where_it_is() {
         space.page_out(AT, PAGE).unwrap();
         machine.set_budget(u64::MAX, 0);
         assert_eq!(space.fault(AT, Access::Write), Err(FaultError::NoMemory));
+        assert_eq!(swapped(&space), (0, 2), "it made room as long as it could");
+        machine.set_budget(u64::MAX, u64::MAX);
+        word(&machine, &space, AT + PAGE, None).unwrap();
         assert_eq!((swapped(&space), swap.area.used()), ((1, 1), 1));
         for failures in 0.. {
             machine.set_budget(failures, u64::MAX);

@@ -14,6 +14,9 @@ use crate::object::Objects;
 use crate::paged::Paged;
 use crate::space::{AddressSpace, Platform};
 
+/// Missing pages that a collapse makes zeros: Linux' default of `max_ptes_none`.
+const MAX_NONE: u64 = 511;
+
 /// Whether the pages of a run are of a kind.
 fn is<M: Machine>(machine: &M, run: &MappedRun, kind: &PageKind) -> bool {
     let Mapping::Page { frame, attributes, .. } = run.mapping else { return false };
@@ -82,6 +85,7 @@ where
         Action::Willneed => space.will_need(start, size).unwrap_or(0),
         Action::Hugepage => advise(Advice::HugePage),
         Action::Nohugepage => advise(Advice::NoHugePage),
+        Action::Collapse => space.collapse(start, size, MAX_NONE).unwrap_or(0),
         // There is one node.
         _ => 0,
     }

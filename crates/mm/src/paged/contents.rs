@@ -8,6 +8,7 @@ use isotherm_pagetable::{
 };
 
 use super::Paged;
+use super::folios::HUGE;
 use super::mm::pages;
 use crate::contents::{Contents, Held};
 use crate::error::Error;
@@ -102,6 +103,13 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
         });
     }
 
+    fn split(&self, _: &Held, at: u64) -> Result<(), Error> {
+        if !self.mm.has_huge() || at & (HUGE - 1) == 0 {
+            return Ok(());
+        }
+        self.mm.tables.split(VirtAddr(at)).map_err(|_| Error::NoMemory)
+    }
+
     fn zap(&self, _: &Held, vma: &VmaInfo) {
         self.mm.with_gather(|gather| {
             self.with_pages(vma, |pages, kind| self.mm.zap_in(pages, kind, gather));
@@ -158,6 +166,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
             (None, None) => {}
             _ => return Err(Error::Invalid),
         }
+        child.folios = self.folios;
         self.copy_pages(vmas, child)?;
         if let Some(kin) = &mut child.kin {
             kin.join(&child.mm);
@@ -176,6 +185,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         let child = Shared::get_mut(&mut child.mm).ok_or(Error::Invalid)?;
         if self.kin.is_some() {
             child.moved = Spin::new(self.mm.moved.lock().copy()?);
+        }
+        if self.mm.has_huge() {
+            child.set_huge();
         }
         let rule = ForkRule::Copy(Sharing::Private);
         self.mm.with_gather(|gather| {

@@ -1,6 +1,7 @@
 //! Page tables with their counts: what both the operations of a space and the reverse maps change.
 
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use isotherm_page::{FolioKind, FolioView};
 use isotherm_pagetable::{
@@ -48,6 +49,8 @@ pub(crate) struct Mm<'m, F: Format, M: Machine> {
     swap: Sharded,
     /// Where anonymous pages are that were moved, for the reverse map.
     pub(crate) moved: Spin<MovedList>,
+    /// There may be huge leaves.
+    huge: AtomicBool,
 }
 
 /// The pages of a range of addresses.
@@ -58,13 +61,30 @@ pub(crate) fn pages(range: &Range<u64>) -> Option<PageRange> {
 impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
     pub(crate) fn new(tables: Tables<'m, F, M>) -> Self {
         let [anon, file, shmem, swap] = core::array::from_fn(|_| Sharded::new());
-        Self { tables, anon, file, shmem, swap, moved: Spin::new(MovedList::new()) }
+        Self {
+            tables,
+            anon,
+            file,
+            shmem,
+            swap,
+            moved: Spin::new(MovedList::new()),
+            huge: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn rss(&self) -> Rss {
         let [anon, file, shmem, swap] =
             [&self.anon, &self.file, &self.shmem, &self.swap].map(|counter| counter.get());
         Rss { anon, file, shmem, swap }
+    }
+
+    /// Whether there may be huge leaves: who is about to split one has excluded those who make them.
+    pub(crate) fn has_huge(&self) -> bool {
+        self.huge.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_huge(&self) {
+        self.huge.store(true, Ordering::Relaxed);
     }
 
     /// So many pages more, or less, are in swap.
@@ -108,7 +128,7 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
     /// The pages of a range go, of which no fault, and no reverse map of an object, changes any meanwhile. Pages that are no anonymous ones are
     /// of `kind`.
     pub(crate) fn zap_in(&self, range: PageRange, kind: Kind, gather: &mut Gather<'_, M>) {
-        // All leaves are small, so none must be split.
+        // No huge leaf reaches across the borders.
         let done = self.tables.zap(range, gather);
         debug_assert!(done.is_ok(), "{done:?}");
         let gone = done.unwrap_or_else(|stopped| stopped.done);

@@ -1,6 +1,7 @@
 //! Memory behind the VMAs: page tables, and the pages that they map, counted by kind.
 
 mod contents;
+mod folios;
 mod mm;
 mod page_out;
 mod resolve;
@@ -17,6 +18,8 @@ use crate::object::Objects;
 use crate::shared::Shared;
 use crate::system::{Kin, System};
 
+pub use folios::Folios;
+pub(crate) use folios::HUGE;
 pub(crate) use mm::Mm;
 pub use mm::Rss;
 pub(crate) use resolve::Unresolved;
@@ -26,8 +29,8 @@ pub(crate) use will_need::Wanted;
 /// An access of a program, and what the MMU says of it.
 pub use isotherm_pagetable::{Access, Fault as MmuFault};
 
-/// Page tables of format `F` on a machine `M`, with pages of order 0: private anonymous memory, and those of the objects that
-/// `O` has.
+/// Page tables of format `F` on a machine `M`, for private anonymous memory, whose folios are as large as [`Folios`] says, and for
+/// objects that `O` has, with pages of order 0.
 pub struct Paged<'m, F: Format, M: Machine, O = ()> {
     /// The reverse maps of objects have it too.
     mm: Shared<Mm<'m, F, M>>,
@@ -35,6 +38,7 @@ pub struct Paged<'m, F: Format, M: Machine, O = ()> {
     objects: O,
     /// Of a space in a system.
     kin: Option<Kin<'m, F, M>>,
+    folios: Folios,
 }
 
 impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
@@ -57,7 +61,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
     pub fn with_objects(machine: &'m M, asid: u16, zero: Frame, objects: O) -> Result<Self, Error> {
         const { assert!(F::GRANULE == 0, "pages here are of 4 KiB, as the smallest leaves are") };
         let tables = Tables::new(machine, asid).map_err(|_| Error::NoMemory)?;
-        Ok(Self { mm: Shared::new(Mm::new(tables))?, zero, objects, kin: None })
+        Ok(Self { mm: Shared::new(Mm::new(tables))?, zero, objects, kin: None, folios: Folios::SMALL })
     }
 
     /// The same in a system: its anonymous pages are found from below, and may be swapped out. A fork's child is of the same

@@ -111,8 +111,11 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
         }
     }
 
-    /// A page of zeros of its own.
+    /// A page of zeros of its own, or a larger folio around it.
     fn map_new(&self, fault: &Fault) -> Result<(), TableError> {
+        if self.map_large(&fault.vma, fault.at, fault.cpu)? {
+            return Ok(());
+        }
         let folio = self.new_anon()?;
         // SAFETY: it is ours alone.
         unsafe { self.mm.tables.machine().clear(folio.head()) };

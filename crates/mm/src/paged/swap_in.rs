@@ -45,12 +45,17 @@ pub(crate) enum NotRead {
 }
 
 impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
-    /// A frame that is nobody's yet.
+    /// A page that is nobody's yet.
     pub(super) fn new_anon(&self) -> Result<Folio<'m, M>, TableError> {
+        self.new_folio(Order::BASE)
+    }
+
+    /// A folio that is nobody's yet.
+    pub(super) fn new_folio(&self, order: Order) -> Result<Folio<'m, M>, TableError> {
         let machine = self.mm.tables.machine();
-        let frame = machine.alloc_folio(Order::BASE).ok_or(TableError::NoFolioFrames(Order::BASE))?;
+        let frame = machine.alloc_folio(order).ok_or(TableError::NoFolioFrames(order))?;
         // SAFETY: it was just allocated.
-        let block = unsafe { OwnedBlock::new(Block::new(frame, Order::BASE)) };
+        let block = unsafe { OwnedBlock::new(Block::new(frame, order)) };
         // SAFETY: it came from this machine.
         unsafe { Folio::new(machine, block, FolioKind::Anon) }.map_err(|(why, block)| {
             // SAFETY: nothing was made of it.
