@@ -1,31 +1,24 @@
 //! The serial line: lines in, lines out.
 
+use crate::serial::Port;
 use core::fmt::{self, Write};
 use spin::Mutex;
-use uart_16550::backend::PioBackend;
-use uart_16550::spec::registers::IER;
-use uart_16550::{Config, Uart16550};
 
 /// Longest line taken; what is beyond is dropped, and the line refused.
 pub const LINE: usize = 256;
 
-static PORT: Mutex<Option<Uart16550<PioBackend>>> = Mutex::new(None);
+static PORT: Mutex<Option<Port>> = Mutex::new(None);
 
-/// Opens COM1.
+/// Opens the serial line.
 pub fn open() {
-    // SAFETY: COM1's ports, which nothing else uses.
-    let Ok(mut port) = (unsafe { Uart16550::new_port(0x3f8) }) else { return };
-    let config = Config { interrupts: IER::DATA_READY, ..Config::default() };
-    if port.init(config).is_ok() {
-        *PORT.lock() = Some(port);
-    }
+    *PORT.lock() = Port::open();
 }
 
-struct Out<'a>(&'a mut Uart16550<PioBackend>);
+struct Out<'a>(&'a mut Port);
 
 impl Write for Out<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.send_bytes_exact(text.as_bytes());
+        self.0.send(text.as_bytes());
         Ok(())
     }
 }
@@ -50,8 +43,8 @@ pub fn write_line_in_distress(line: fmt::Arguments<'_>) {
         }
         core::hint::spin_loop();
     }
-    // SAFETY: COM1 is initialised; whoever holds it is this very processor, or has hung.
-    if let Ok(mut port) = unsafe { Uart16550::new_port(0x3f8) } {
+    // Whoever holds it is this very processor, or has hung.
+    if let Some(mut port) = Port::take() {
         let _ = Out(&mut port).write_fmt(format_args!("\n{line}\n"));
     }
 }
@@ -80,7 +73,7 @@ impl LineReader {
     /// Takes what has come in; hands a complete line to `then`.
     pub fn poll<R>(&mut self, then: impl FnOnce(Result<&str, LineError>) -> R) -> Option<R> {
         loop {
-            let byte = PORT.lock().as_mut()?.try_receive_byte().ok()?;
+            let byte = PORT.lock().as_mut()?.receive()?;
             match byte {
                 b'\n' | b'\r' => {
                     let length = core::mem::take(&mut self.length);

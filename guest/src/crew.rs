@@ -1,12 +1,11 @@
 //! The processors at work together: processor 0 hands out jobs and serves the host, the others wait for jobs.
 
-use crate::apic;
+use crate::arch::{interrupts, wake};
 use crate::boot::MAX_CPUS;
 use crate::worker::{Moment, Outcome, Worker};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use isotherm_guest::job::Job;
 use spin::Mutex;
-use x86_64::instructions::interrupts;
 
 /// Something for another processor to do while its giver waits or does something else.
 type Errand = &'static (dyn Fn() + Sync);
@@ -88,7 +87,7 @@ pub fn work(job: impl Fn(usize) -> Job, between: &mut dyn FnMut(Moment)) -> Outc
     let others = || (1..).zip(&DESKS[1..]).filter(|(_, desk)| desk.present.load(Ordering::Acquire));
     for (cpu, desk) in others() {
         *desk.job.lock() = Some(job(cpu));
-        apic::wake(cpu);
+        wake(cpu);
     }
     let mut total = DESKS[0].worker.lock().work(job(0), between);
     for (_, desk) in others() {
@@ -116,7 +115,7 @@ pub fn beside<R>(aside: &(dyn Fn() + Sync), here: impl FnOnce() -> R) -> Option<
     let errand = unsafe { core::mem::transmute::<&(dyn Fn() + Sync), Errand>(aside) };
     desk.away.store(true, Ordering::Release);
     *desk.errand.lock() = Some(errand);
-    apic::wake(1);
+    wake(1);
     let result = here();
     while desk.away.load(Ordering::Acquire) {
         core::hint::spin_loop();

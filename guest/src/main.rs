@@ -9,23 +9,17 @@
 
 extern crate alloc;
 
-mod apic;
-mod boot;
-mod clock;
+mod arch;
 mod console;
 mod crew;
-mod faults;
+mod ending;
 mod heap;
-mod host;
 mod ledger;
 mod memory;
 mod mmu;
-mod paging;
-mod power;
-mod processor;
-mod start_info;
 mod worker;
 
+use arch::{boot, clock, host, interrupts, paging, power, processor, serial};
 use clock::Clock;
 use console::{LineError, LineReader};
 use core::fmt::Display;
@@ -35,12 +29,7 @@ use isotherm_guest::command::{Command, Crash, HELP, Lapse};
 use isotherm_guest::job::Job;
 use power::{End, end};
 use worker::Moment;
-use x86_64::instructions::interrupts;
 
-/// How often the host is looked at when nothing else wakes this program, in microseconds.
-const TICK: u64 = 20_000;
-/// How long processors may take to start, in microseconds.
-const START: u64 = 2_000_000;
 /// Rounds between two lines that tell of progress.
 const PROGRESS: u64 = 100;
 
@@ -50,28 +39,8 @@ struct Guest {
     ram: u64,
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn boot_main(start_info: u32) -> ! {
-    processor::set(0);
-    console::open();
-    faults::prepare();
-    faults::load(0);
-    let ram = start_info::ram(start_info);
-    apic::mask_legacy();
-    let clock = Clock::measure();
-    let cpus = usize::from(power::cpu_count()).clamp(1, boot::MAX_CPUS);
-    let ram = memory::prepare(ram, cpus);
-
-    apic::enable(0);
-    crew::arrive(0);
-    apic::start_others(&clock);
-    let until = clock.now_us() + START;
-    while crew::present() < cpus && clock.now_us() < until {
-        core::hint::spin_loop();
-    }
-    apic::start_tick(&clock, TICK);
-    apic::route_serial();
-
+/// What the first processor does when all are there.
+fn serve(clock: Clock, ram: u64, cpus: usize) -> ! {
     let host = Host::find(ram).unwrap_or_else(|error| {
         line!("unfit: {error}");
         end(End::Unfit)
@@ -85,16 +54,6 @@ extern "C" fn boot_main(start_info: u32) -> ! {
     );
     line!("ok ram={ram} cpus={}", crew::present());
     Guest { clock, host, ram }.run()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn ap_main(cpu: u32) -> ! {
-    let cpu = cpu as usize;
-    processor::set(cpu);
-    faults::load(cpu);
-    apic::enable(cpu);
-    crew::arrive(cpu);
-    crew::wait_for_jobs(cpu)
 }
 
 impl Guest {

@@ -1,6 +1,6 @@
 //! All RAM as one zone of frames, and the metadata of its pages, taken from the same RAM.
 
-use crate::boot::{self, MAX_CPUS, TRAMPOLINE};
+use crate::boot::{self, MAX_CPUS};
 use crate::paging;
 use crate::power::{End, end};
 use core::mem::MaybeUninit;
@@ -14,9 +14,6 @@ use spin::Once;
 
 static ZONE: Once<Zone<'static>> = Once::new();
 static PAGES: Once<PageArray<'static>> = Once::new();
-
-/// The first address that is not mapped from the start.
-const MAPPED: u64 = 4 << 30;
 
 /// The guest's reporting: soon, for its experiments wait for what is seen from outside, and down to the last block, as
 /// in Linux, which has no threshold either.
@@ -33,14 +30,8 @@ pub fn prepare(mut ram: RamMap, cpus: usize) -> u64 {
     }
     ram.remove(Range { start: paging::REACH, end: u64::MAX });
     let all = ram.clone();
-    for taken in [
-        Range { start: 0, end: FRAME_SIZE },
-        Range { start: TRAMPOLINE, end: TRAMPOLINE + FRAME_SIZE },
-        Range { start: &raw const boot::image_start as u64, end: &raw const boot::image_end as u64 },
-    ] {
-        ram.remove(taken);
-    }
-    let tables = carve(&mut ram, paging::tables_needed(&all), MAPPED);
+    boot::taken().into_iter().for_each(|taken| ram.remove(taken));
+    let tables = carve(&mut ram, paging::tables_needed(&all), paging::MAPPED);
     zero(tables);
     paging::complete(&all, tables);
 
@@ -102,7 +93,7 @@ fn carve(ram: &mut RamMap, bytes: u64, below: u64) -> Range {
 
 fn zero(range: Range) {
     for address in range.start..range.end {
-        // SAFETY: RAM below 4 GiB, mapped from the start, just taken out of the map.
+        // SAFETY: RAM mapped from the start, just taken out of the map.
         unsafe { (address as *mut u8).write_volatile(0) };
     }
 }

@@ -15,13 +15,14 @@ const HELP: &str = "\
 Examples:
   cargo xtask guest                       microvm, 1 GiB, all steps: about a minute
   cargo xtask guest --machine q35 --backing memfd --rounds 100
+  cargo xtask guest --machine virt        arm64: its page tables, walked by its processors
   cargo xtask guest --build               only build it, and say where it is
   cargo xtask guest --shell               speak to the guest yourself; `help` lists its commands
 
 Each step's verdict is `ok` when, within 3 s, QEMU's resident set is within 10 % + 32 MiB of what the guest really
 uses, and every page the guest looked at held what was written to it. The status is 0 when all steps are ok, 1
-otherwise, 130 after Ctrl-C. Needs QEMU (Debian: qemu-system-x86) and `rustup target add x86_64-unknown-none`; neither
-root nor KVM.";
+otherwise, 130 after Ctrl-C. Needs QEMU (Debian: qemu-system-x86) and `rustup target add x86_64-unknown-none`, for arm64
+qemu-system-arm and aarch64-unknown-none; neither root nor KVM.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum MachineName {
@@ -29,6 +30,8 @@ enum MachineName {
     Microvm,
     /// A PC with PCI Express: the balloon on virtio-pci
     Q35,
+    /// arm64, without a balloon: its page tables, and its memory
+    Virt,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -78,9 +81,9 @@ pub struct Args {
     /// Rounds of allocate, stamp, check, free, report
     #[arg(long, value_name = "N", default_value_t = 1000)]
     rounds: u64,
-    /// The emulator
-    #[arg(long, value_name = "PROGRAM", default_value = "qemu-system-x86_64")]
-    qemu: PathBuf,
+    /// The emulator, if it is not the machine's
+    #[arg(long, value_name = "PROGRAM")]
+    qemu: Option<PathBuf>,
     /// Connect the guest's serial line to this terminal and run no steps
     #[arg(long, conflicts_with_all = ["build", "json"])]
     shell: bool,
@@ -106,22 +109,24 @@ struct Report<'a> {
 /// # Errors
 /// When the guest does not build, boot or answer, with the reason; a verdict is no error.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let kind = match args.machine {
+        MachineName::Microvm => Kind::Microvm,
+        MachineName::Q35 => Kind::Q35,
+        MachineName::Virt => Kind::Virt,
+    };
     let program = match &args.guest {
         Some(program) => program.clone(),
-        None => build::guest_program()?,
+        None => build::guest_program(kind)?,
     };
     if args.build {
         println!("{}", program.display());
         return Ok(ExitCode::SUCCESS);
     }
     let mut machine = Machine::new(program, args.memory << 20);
-    machine.qemu.clone_from(&args.qemu);
+    machine.qemu = args.qemu.clone().unwrap_or_else(|| kind.emulator().into());
     machine.cpus = args.cpus;
     machine.five_levels = args.five_levels;
-    machine.kind = match args.machine {
-        MachineName::Microvm => Kind::Microvm,
-        MachineName::Q35 => Kind::Q35,
-    };
+    machine.kind = kind;
     machine.backing = match args.backing {
         BackingName::Anonymous => Backing::Anonymous,
         BackingName::Memfd => Backing::Memfd,
@@ -148,7 +153,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         booted => booted?,
     };
     let mut done = Vec::new();
-    let outcome = steps::run(&mut guest, args.memory << 20, args.rounds, &mut |step| {
+    let outcome = steps::run(&mut guest, kind, args.memory << 20, args.rounds, &mut |step| {
         eprintln!("guest: {}: {}", step.name, step.verdict());
         done.push(step);
     });

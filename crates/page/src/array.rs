@@ -180,6 +180,35 @@ impl<'m> PageArray<'m> {
         Ok(())
     }
 
+    /// Before a folio is [split](Folio::split) into folios of `order`: lets each of these be found where its pages are, `n`
+    /// pages on in the same object.
+    ///
+    /// # Errors
+    /// As of [`set_reverse_map`](Self::set_reverse_map), of the last that would not fit. Nothing is set then.
+    pub fn spread_reverse_map<P: Pages + ?Sized>(
+        &self,
+        folio: &Folio<'_, P>,
+        order: Order,
+    ) -> Result<(), ReverseMap> {
+        let Some(at) = self.reverse_map(folio.head()) else { return Err(ReverseMap::default()) };
+        let nth = |n: u64| ReverseMap { index: at.index + n, ..at };
+        let last = nth(folio.order().frames() - 1);
+        last.pack().ok_or(last)?;
+        // Of this array?
+        self.set_reverse_map(folio, at)?;
+        for n in (0..folio.order().frames()).step_by(order.frames() as usize) {
+            let (Some(local), Some((word, high))) = (self.local(folio.head().add(n)), nth(n).pack()) else {
+                continue;
+            };
+            // Tails' are nobody's.
+            if let (Some(mapping), Some(index)) = (self.mappings.get(local), self.indices.get(local)) {
+                mapping.store(word, Ordering::Relaxed);
+                index.store(high, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
     /// Where a folio is mapped, as it was set last for its head. While another thread sets it, the index may be half of
     /// each: whoever follows it holds the lock under which it is set (in Linux the folio's).
     #[must_use]

@@ -41,6 +41,9 @@ pub enum PageError {
     /// The frame is part of no folio.
     #[error("the frame is part of no folio: it is free, a page table, a slab or reserved")]
     NotAFolio,
+    /// A folio that is to be split has other mappings or references than the caller accounts for.
+    #[error("the folio has other mappings or references than those that are accounted for")]
+    Referenced,
     /// A folio is referred to so often that one reference more could overflow its count.
     #[error("the folio has too many references to take another")]
     TooManyReferences,

@@ -63,10 +63,10 @@ const MOST_AT_ONCE: usize = 1 << MAX_FOLIO_ORDER.get();
 /// of a table that maps the folio, it may be outdated, which harms nobody, for only [`Folio`]s give references back.
 #[derive(Clone, Copy)]
 pub struct FolioView<'m> {
-    head: Frame,
-    info: Info,
-    offset: u32,
-    meta: &'m PageMeta,
+    pub(crate) head: Frame,
+    pub(crate) info: Info,
+    pub(crate) offset: u32,
+    pub(crate) meta: &'m PageMeta,
 }
 
 impl<'m> FolioView<'m> {
@@ -320,8 +320,8 @@ impl fmt::Debug for FolioView<'_> {
 /// }
 /// ```
 pub struct Folio<'m, P: Pages + ?Sized> {
-    pages: &'m P,
-    view: FolioView<'m>,
+    pub(crate) pages: &'m P,
+    pub(crate) view: FolioView<'m>,
 }
 
 impl<'m, P: Pages + ?Sized> Folio<'m, P> {

@@ -11,6 +11,7 @@
 //! | a block with one owner, and what it is used for | [`Unique`] with [`Unused`], [`Slab`], [`Table`], [`Reserved`] |
 //! | a reference to a folio, and one that counts as a pin | [`Folio`], [`Pinned`] |
 //! | what is known of a folio, without a reference | [`FolioView`] |
+//! | a folio split into smaller ones | [`Folio::split`], [`Splitting`], [`Pieces`] |
 //! | the metadata of a page that is a page table, and its lock | [`TableMeta`], [`TableGuard`] |
 //! | the metadata of all pages, in 32 bytes each | [`PageArray`], [`PageMeta`] |
 //! | lists of blocks, linked through the metadata | [`BlockList`] |
@@ -62,6 +63,7 @@
 //! | [`Pages::free`] | no reference is left |
 //! | [`FolioView::add_mapped`], [`sub_mapped`](FolioView::sub_mapped) | there is, or was, an entry for it |
 //! | [`FolioView::mark`] | the entries' references are not given back yet |
+//! | [`Folio::begin_split`] | all its mappings are known, and neither come nor go |
 //! | [`PageMeta::table`] | the page is a table |
 //! | [`TableGuard::remember`] | the entries are what is said of them |
 //! | [`TableMeta::end`], [`Unique::<Table>::from_raw`](Unique::from_raw) | the table is in no tree; for the latter, no walk is in it |
@@ -87,6 +89,7 @@ mod meta;
 mod order;
 mod pages;
 pub mod spans;
+mod split;
 mod sync;
 mod table;
 mod unique;
@@ -101,5 +104,6 @@ pub use list::BlockList;
 pub use meta::PageMeta;
 pub use order::Order;
 pub use pages::Pages;
+pub use split::{Pieces, Splitting};
 pub use table::{NotLocked, TableGuard, TableMeta};
 pub use unique::{Reserved, Slab, Table, Unique, Unused, Use};

@@ -146,6 +146,70 @@ fn a_folio_ends_by_its_only_holder_or_goes_on() {
     });
 }
 
+/// A folio of two is split while a stale look refers to its second page: the look gets a reference to the folio, and it stays
+/// whole, or to the second piece, or none. What it refers to is not freed meanwhile, and each page is freed once.
+#[test]
+fn a_look_finds_the_folio_or_a_piece_of_it() {
+    for seen in [Frame(0), Frame(1)] {
+        loom::model(move || {
+            let machine = Machine::new();
+            let folio = machine.folio(1);
+            let other = machine.clone();
+            let there = thread::spawn(move || {
+                let found = Folio::get(&*other, seen).ok()?;
+                assert_eq!(found.frame(), seen);
+                // SAFETY: the reference keeps the page; loom checks that it is not freed meanwhile.
+                let contents = other.contents[seen.0 as usize].with(|page| unsafe { *page });
+                Some((found.order().get(), found.head(), contents))
+            });
+            let split = match folio.split(Order::BASE) {
+                // The pieces are freed.
+                Ok(pieces) => pieces.map(drop).count(),
+                Err((why, folio)) => {
+                    assert_eq!(why, PageError::Referenced);
+                    drop(folio);
+                    1
+                }
+            };
+            if let Some((order, head, contents)) = there.join().unwrap() {
+                assert_eq!((order, head), if order == 0 { (0, seen) } else { (1, Frame(0)) });
+                assert_eq!(contents, 1);
+            }
+            assert_eq!(machine.freed.load(Ordering::Relaxed), split);
+        });
+    }
+}
+
+/// Pages are mapped by a stale look while the folio is split: as one of the folio, which stays whole, or not at all.
+#[test]
+fn a_mapping_that_comes_during_a_split_is_of_the_folio_or_fails() {
+    loom::model(|| {
+        let machine = Machine::new();
+        let folio = machine.folio(1);
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            let Ok(view) = FolioView::of(&*other, Frame(1)) else { return false };
+            let order = view.order().get();
+            // SAFETY: it is given back below.
+            if unsafe { view.try_add_mapped(&*other, 1) }.is_err() {
+                return false;
+            }
+            let now = FolioView::of(&*other, Frame(1)).unwrap();
+            assert_eq!((now.order().get(), now.head()), (order, view.head()));
+            // SAFETY: it was added above.
+            unsafe { now.sub_mapped(&*other, 1) };
+            true
+        });
+        let split = folio.split(Order::BASE).map(|pieces| pieces.map(std::mem::forget).count());
+        there.join().unwrap();
+        for frame in [Frame(0), Frame(1)] {
+            let view = FolioView::of(&*machine, frame).unwrap();
+            assert_eq!((view.refs(), view.maps()), (1, 0));
+            assert_eq!(view.order().get(), u8::from(split.is_err()));
+        }
+    });
+}
+
 /// Whoever holds a pin writes to the page; whoever holds a reference and finds no pin, as a collapse does, copies it.
 #[test]
 fn what_was_written_under_a_pin_is_seen_when_there_is_none() {

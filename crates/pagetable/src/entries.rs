@@ -14,8 +14,13 @@
 //!   is flushed, and they are stored anew with what was gathered. A lock-free lookup meanwhile finds nothing there, and
 //!   a fault waits for the lock.
 //!
-//! Young and dirty of a block are the OR over its entries, since the TLB sets them in any one. Hence PMD blocks, whose
-//! entries are folios of their own, are folded only over special mappings, of which nobody asks for young and dirty.
+//! Young and dirty of a block are the OR over its entries, since the TLB sets them in any one. The entries of a PMD block are
+//! folios of their own, each of which is asked about alone. So over these a block is folded only while they are all *at rest*:
+//! equal, young, and dirty or read-only, so that no access has anything left to set, and each entry says what is true of its
+//! folio. Whatever makes one of them old, clean or otherwise different unfolds the block first. Special mappings, of which
+//! nobody asks for young and dirty, are folded as they are.
+
+use core::ops::Range;
 
 use crate::address::{Level, PageRange};
 use crate::batch::{Run, with_state};
@@ -60,12 +65,24 @@ fn nth(raw: u64, n: usize, step: u64) -> u64 {
     raw.wrapping_add(step.wrapping_mul(n as u64))
 }
 
+/// Whether the leaves of a block of this level are folios of their own.
+#[inline]
+fn are_folios<F: Format>(level: Level, raw: u64) -> bool {
+    level != Level::Pte && raw & F::SPECIAL == 0
+}
+
+/// Whether no access changes the leaf, whoever sets the bits.
+#[inline]
+fn is_at_rest<F: Format>(raw: u64) -> bool {
+    F::is_young(raw) && (F::is_dirty(raw) || !F::is_writable(raw))
+}
+
 /// Whether a block that starts with this leaf may be folded, if its entries are as one.
 #[inline]
 fn may_fold<F: Format>(level: Level, raw: u64) -> bool {
     F::is_valid(raw)
-        && (level == Level::Pte || raw & F::SPECIAL != 0)
         && F::contiguous(level) > 1
+        && (!are_folios::<F>(level, raw) || is_at_rest::<F>(raw))
         && F::frame(raw).0 & (F::pages(level) * F::contiguous(level) as u64 - 1) == 0
 }
 
@@ -123,11 +140,38 @@ fn goes_on<F: Format, M: Machine>(table: &Locked<'_, F, M>, at: usize, raw: u64)
     (table.entry(at + distance).relaxed() ^ expected) & !F::STATE == 0
 }
 
-/// [`set_run`] for a table that nobody else can reach, as a fork builds it for the child.
+/// A table of a space that no CPU has loaded, in which entries change without a flush.
+pub(crate) trait Unloaded<F: Format> {
+    fn all(&self) -> &[Entry];
+    /// Stores the progression from `raw` on.
+    fn fill(&mut self, entries: Range<usize>, raw: u64, step: u64);
+}
+
+impl<F: Format> Unloaded<F> for OwnEntries<'_, F> {
+    #[inline(always)]
+    fn all(&self) -> &[Entry] {
+        self.all()
+    }
+    #[inline(always)]
+    fn fill(&mut self, entries: Range<usize>, raw: u64, step: u64) {
+        write_all(&mut self.all_mut()[entries], raw, step);
+    }
+}
+
+impl<F: Format, M: Machine> Unloaded<F> for Locked<'_, F, M> {
+    fn all(&self) -> &[Entry] {
+        self.table()
+    }
+    fn fill(&mut self, entries: Range<usize>, raw: u64, step: u64) {
+        store_all::<F>(&self.change()[entries], raw, step);
+    }
+}
+
+/// [`set_run`] for a table of a space that no CPU has loaded, as a fork builds it for the child.
 #[inline]
 pub(crate) fn write_run<F: Format, M: Machine>(
     machine: &M,
-    table: &mut OwnEntries<'_, F>,
+    table: &mut impl Unloaded<F>,
     level: Level,
     index: usize,
     raw: u64,
@@ -136,7 +180,7 @@ pub(crate) fn write_run<F: Format, M: Machine>(
     let step = F::step(raw, level);
     let raw = raw & !F::CONT;
     if F::CONTIGUOUS == 1 || !F::is_valid(raw) {
-        write_all(&mut table.all_mut()[index..index + len], raw, step);
+        table.fill(index..index + len, raw, step);
         return;
     }
     let block = F::contiguous(level);
@@ -144,16 +188,14 @@ pub(crate) fn write_run<F: Format, M: Machine>(
     while done < len {
         let (at, value) = (index + done, nth(raw, done, step));
         if at.is_multiple_of(block) && len - done >= block && may_fold::<F>(level, value) {
-            write_all(&mut table.all_mut()[at..at + block], value | F::CONT, step);
+            table.fill(at..at + block, value | F::CONT, step);
             done += block;
         } else {
-            table.all_mut()[at].set(value);
+            table.fill(at..at + 1, value, step);
             if at % block == block - 1 {
                 let block = at + 1 - block;
                 if let Some(folded) = folded::<F, M>(machine, table.all(), level, block) {
-                    for (n, entry) in table.all_mut()[block..=at].iter_mut().enumerate() {
-                        entry.set(nth(folded, n, step));
-                    }
+                    table.fill(block..at + 1, folded, step);
                 }
             }
             done += 1;
@@ -170,6 +212,7 @@ fn folded<F: Format, M: Machine>(machine: &M, table: &[Entry], level: Level, blo
         || first & F::CONT != 0
         || !may_fold::<F>(level, first)
         || (first & F::SPECIAL == 0
+            && level == Level::Pte
             && !one_folio(machine, F::frame(first), F::contiguous(level) << F::GRANULE))
     {
         return None;
@@ -180,7 +223,8 @@ fn folded<F: Format, M: Machine>(machine: &M, table: &[Entry], level: Level, blo
         or |= raw;
         and &= raw;
     }
-    ((or ^ and) & !F::STATE == 0).then(|| with_state::<F>(first, or, and) | F::CONT)
+    let may_differ = if are_folios::<F>(level, first) { 0 } else { F::STATE };
+    ((or ^ and) & !may_differ == 0).then(|| with_state::<F>(first, or, and) | F::CONT)
 }
 
 fn try_fold<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId, page: u64) {

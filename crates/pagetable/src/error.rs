@@ -56,6 +56,12 @@ pub enum Error {
     /// A folio is referred to so often that one reference more could overflow its count.
     #[error("the folio has too many references to take another")]
     TooManyReferences,
+    /// A folio that is to be split is referred to by somebody else than the caller and its mappings.
+    #[error("somebody else refers to the folio: try again when they no longer do")]
+    Referenced,
+    /// More tables than the caller supplied room for.
+    #[error("more tables may map the folio than there is room for their locks: supply more")]
+    TooManyTables,
     /// The folio is pinned for I/O, so it cannot be replaced by a copy.
     #[error("the folio is pinned for I/O: try again when the pin is gone")]
     Pinned,
@@ -102,6 +108,7 @@ impl From<PageError> for Error {
             PageError::Unknown => Error::UnknownFrame,
             PageError::InUse(_) => Error::InUse,
             PageError::TooManyReferences => Error::TooManyReferences,
+            PageError::Referenced => Error::Referenced,
             _ => Error::NotAFolio,
         }
     }

@@ -3,6 +3,20 @@
 //! For every batch the counts of its folio move once, the parent's entries are write-protected in one go, and the
 //! child's are written in one go; each entry of the parent is read once. The parent's TLB is flushed when the gather is,
 //! once for all.
+//!
+//! # A child that is seen while it is made
+//!
+//! No CPU has the child loaded, but reverse maps may know it already (Linux links a child's VMA before it copies the pages).
+//! Whoever walks one visits the parent's mapping first and then the child's, and must find each mapping that there is, once:
+//!
+//! - an entry of the parent's is copied, and the child's is in its tree, before the lock of the parent's table goes. So
+//!   whoever had that lock before has changed what is copied (a page that was swapped out is a token in both), and whoever
+//!   gets it after finds the child's entry when he comes there.
+//! - a table that the child has not yet is filled while nobody knows it, with plain stores, and linked as a whole; one that it
+//!   has is changed under its lock.
+//!
+//! With the lock of the parent's table held no other lock is waited for: those of the child's are tried, and if somebody has
+//! one, all is let go and begun anew. So a fork waits in no circle, in whatever order others take locks of both.
 
 use crate::address::{Level, PageRange};
 use crate::batch::{Batching, detect_in, is_many, other_kind, single, with_state};
@@ -15,8 +29,8 @@ use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
 use crate::rss::RssStat;
 use crate::space::AddressSpace;
-use crate::table::{Entry, OwnEntries};
-use crate::tree::Preallocated;
+use crate::table::{Locked, OwnEntries};
+use crate::tree::{NewTable, Preallocated, Vacant, link};
 use crate::walk::{Cursor, Step, Window};
 use isotherm_page::Order;
 
@@ -44,9 +58,11 @@ enum Copied {
 }
 
 /// A batch that was not copied.
-enum Pause {
+pub(crate) enum Pause {
     Split,
     Spare,
+    /// Somebody has the lock of a table of the child's.
+    Busy,
     Failed(Error),
 }
 
@@ -64,29 +80,51 @@ struct Spare<'m, M: Machine> {
 }
 
 /// A table of the child's.
-struct Child<'c, F: Format> {
-    table: OwnEntries<'c, F>,
-    /// What its entries hold was never written: each must be, also with nothing.
-    fresh: bool,
+pub(crate) enum Child<'m, F: Format, M: Machine> {
+    /// It is in the child's tree, and locked.
+    Linked(Locked<'m, F, M>),
+    /// It is not yet, and what its entries hold was never written: each must be, also with nothing.
+    Fresh { place: Vacant<'m, F, M>, table: NewTable<'m, M>, entries: OwnEntries<'m, F> },
 }
 
-impl<F: Format> Child<'_, F> {
+impl<F: Format, M: Machine> Child<'_, F, M> {
+    /// What an entry holds.
+    #[inline(always)]
+    fn raw(&self, index: usize) -> u64 {
+        match self {
+            Child::Linked(table) => table.entry(index).relaxed(),
+            Child::Fresh { .. } => 0,
+        }
+    }
+
+    /// Writes an entry that is empty, or was never written.
+    #[inline(always)]
+    fn set(&mut self, index: usize, raw: u64) {
+        match self {
+            Child::Linked(table) => table.change()[index % (1 << F::TABLE_BITS)].store(raw),
+            Child::Fresh { entries, .. } => entries.all_mut()[index % (1 << F::TABLE_BITS)].set(raw),
+        }
+    }
+
     /// Whether entries are empty.
     #[inline(always)]
-    fn vacant(&mut self, index: usize, len: usize) -> bool {
-        self.fresh
-            || self.table.all_mut()[index..index + len].iter_mut().fold(0, |or, entry| or | entry.get()) == 0
+    fn vacant(&self, index: usize, len: usize) -> bool {
+        match self {
+            Child::Linked(table) => {
+                table.table()[index..index + len].iter().fold(0, |or, entry| or | entry.relaxed()) == 0
+            }
+            Child::Fresh { .. } => true,
+        }
     }
 
     /// How many of some entries are empty, before the first that is not. If that is the first: a leaf cannot be copied
     /// there, but where a table is, its parts can.
     #[cold]
-    fn vacancy(&mut self, level: Level, index: usize, len: usize) -> Result<usize, Pause> {
-        let entries = &mut self.table.all_mut()[index..index + len];
-        match entries.iter_mut().map(Entry::get).position(|raw| raw != 0) {
+    fn vacancy(&self, level: Level, index: usize, len: usize) -> Result<usize, Pause> {
+        match (index..index + len).position(|index| self.raw(index) != 0) {
             None => Ok(len),
             Some(0) => {
-                let raw = entries[0].get();
+                let raw = self.raw(index);
                 let table = F::is_valid(raw) && F::is_table(level, raw);
                 Err(if table { Pause::Split } else { Error::Occupied.into() })
             }
@@ -96,10 +134,15 @@ impl<F: Format> Child<'_, F> {
 
     #[inline(always)]
     fn leave_empty(&mut self, entries: core::ops::Range<usize>) {
-        if self.fresh {
-            for entry in &mut self.table.all_mut()[entries] {
-                entry.set(0);
-            }
+        if let Child::Fresh { entries: all, .. } = self {
+            all.all_mut()[entries].iter_mut().for_each(|entry| entry.set(0));
+        }
+    }
+
+    /// Lets others see it: all entries are written.
+    fn finish(self) {
+        if let Child::Fresh { place, table, .. } = self {
+            place.fill(link::<F, M>(table));
         }
     }
 }
@@ -115,6 +158,8 @@ impl<M: Machine> Spare<'_, M> {
 
 impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// Copies the mappings of the range to `child`, in which the range must be unmapped and which no CPU has loaded yet.
+    /// Others may know the child already, by a reverse map: see the text at the top of `fork.rs` for what they find. They
+    /// neither map nor unmap there.
     ///
     /// - Private: writable pages become read-only on both sides, anonymous pages shared; the child's are old and as
     ///   dirty as the parent's. A pinned exclusive page stays as it is, and the child gets a copy.
@@ -133,7 +178,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// [ended](Self::exit) or the rest copied.
     pub fn copy_range(
         &self,
-        child: &mut AddressSpace<'m, F, M, B>,
+        child: &AddressSpace<'m, F, M, B>,
         range: PageRange,
         rule: ForkRule,
         gather: &mut Gather<'_, M>,
@@ -141,6 +186,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         self.check(range)?;
         if !core::ptr::eq(self.machine, child.machine) {
             return Err(Stopped::at_page(range.first, Error::OtherMachine));
+        }
+        if self.id.root == child.id.root {
+            return Err(Stopped::at_page(range.first, Error::Occupied));
         }
         let ForkRule::Copy(sharing) = rule else { return Ok(RssStat::default()) };
         gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
@@ -156,7 +204,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     fn copy_windows(
         &self,
-        child: &mut AddressSpace<'m, F, M, B>,
+        child: &AddressSpace<'m, F, M, B>,
         range: PageRange,
         sharing: Sharing,
         gather: &mut Gather<'_, M>,
@@ -167,6 +215,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let mut cursor = Cursor::new();
         let stopped = |page| move |why| Stopped::at_page(page, why);
         let mut page = range.first;
+        let mut tries = 0;
         while page < range.end {
             let window = match self.step_on(&mut cursor, page, range.end) {
                 Step::Gap(next) => {
@@ -176,17 +225,25 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Step::Window(window) => window,
             };
             let level = window.table.level;
-            let mut table = match child.table_exclusive(page, level, preallocated) {
-                Ok((table, fresh)) => Child { table, fresh },
-                Err(Error::NoTableFrame) => {
+            let mut table = match child.table_of_child(page, level, preallocated) {
+                Ok(table) => table,
+                Err(Pause::Failed(Error::NoTableFrame)) => {
                     drop(window);
                     cursor.rest();
                     let tables = (range.end - page) / F::table_pages(level) + LEVELS;
                     preallocated.fill(tables).map_err(stopped(page))?;
                     continue;
                 }
-                Err(why) => return Err(stopped(page)(why)),
+                Err(Pause::Failed(why)) => return Err(stopped(page)(why)),
+                Err(_) => {
+                    drop(window);
+                    cursor.rest();
+                    self.machine.relax(tries);
+                    tries = tries.saturating_add(1);
+                    continue;
+                }
             };
+            tries = 0;
             table.leave_empty(0..window.index);
             let copied = match sharing {
                 Sharing::Private => {
@@ -201,6 +258,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             // All before `done` was written.
             let left = if done <= page { window.index } else { F::index(level, done - 1) + 1 };
             table.leave_empty(left..1 << F::TABLE_BITS);
+            // Before the parent's lock goes.
+            table.finish();
             drop(window);
             page = match copied {
                 Copied::Until(next) => next,
@@ -223,7 +282,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     fn copy_window<const PRIVATE: bool>(
         &self,
         window: &Window<'_, F, M>,
-        child: &mut Child<'_, F>,
+        child: &mut Child<'_, F, M>,
         range: PageRange,
         spare: &mut Spare<'_, M>,
         gather: &mut Gather<'_, M>,
@@ -267,7 +326,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                     window.table.change()[index].store(shared);
                 }
                 self.machine.share_token(F::token_value(raw));
-                child.table.all_mut()[index].set(shared);
+                child.set(index, shared);
                 got.tokens += F::pages(level);
                 index += 1;
                 continue;
@@ -289,7 +348,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                     small = len == 1;
                 }
                 Err(Pause::Split) => return Copied::Split(page),
-                Err(Pause::Spare) => return Copied::Spare(page),
+                Err(Pause::Spare | Pause::Busy) => return Copied::Spare(page),
                 Err(Pause::Failed(why)) => return Copied::Failed(page, why),
             }
         }
@@ -304,7 +363,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         &self,
         window: &Window<'_, F, M>,
         from: usize,
-        child: &mut Child<'_, F>,
+        child: &mut Child<'_, F, M>,
         gather: &mut Gather<'_, M>,
         got: &mut RssStat,
     ) -> (usize, Option<u64>) {
@@ -323,8 +382,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 if PRIVATE && raw & F::EXCLUSIVE != 0 && folio.pins() > 0 {
                     break Some(raw);
                 }
-                let Some(childs_entry) = child.table.all_mut().get_mut(index) else { break Some(raw) };
-                if !child.fresh && childs_entry.get() != 0 {
+                if child.raw(index) != 0 {
                     break Some(raw);
                 }
                 // SAFETY: the parent's entry has a reference and is locked; the child's, stored below, gives this one back.
@@ -345,7 +403,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                         protected = Some((protected.map_or(index, |(first, _)| first), index));
                     }
                 }
-                childs_entry.set(childs_raw);
+                child.set(index, childs_raw);
             } else {
                 child.leave_empty(index..index + 1);
                 got.discount(kind);
@@ -367,7 +425,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         index: usize,
         page: u64,
         raw: u64,
-        child: &mut Child<'_, F>,
+        child: &mut Child<'_, F, M>,
         spare: &mut Spare<'_, M>,
         gather: &mut Gather<'_, M>,
         got: &mut RssStat,
@@ -417,7 +475,12 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             }
         }
         let raw = childs::<F, PRIVATE>(raw);
-        write_run::<F, M>(self.machine, &mut child.table, level, index, raw, run.len);
+        match child {
+            Child::Linked(table) => write_run::<F, M>(self.machine, table, level, index, raw, run.len),
+            Child::Fresh { entries, .. } => {
+                write_run::<F, M>(self.machine, entries, level, index, raw, run.len);
+            }
+        }
         got.count(folio.map(|folio| folio.kind()), (run.len as u64) << F::shift(level));
         Ok(run.len)
     }
@@ -428,7 +491,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         &self,
         window: &Window<'_, F, M>,
         index: usize,
-        child: &mut Child<'_, F>,
+        child: &mut Child<'_, F, M>,
         spare: &mut Spare<'_, M>,
     ) -> Result<usize, Pause> {
         if window.table.level != Level::Pte {
@@ -447,7 +510,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         self.machine.event(Event::Copy);
         let attributes =
             crate::Attributes { young: false, dirty: true, exclusive: true, ..F::attributes(raw) };
-        child.table.all_mut()[index].set(F::leaf(Level::Pte, frame, attributes));
+        child.set(index, F::leaf(Level::Pte, frame, attributes));
         Ok(1)
     }
 }

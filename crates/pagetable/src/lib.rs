@@ -24,6 +24,7 @@
 //! | protect, write-protect | [`protect`](AddressSpace::protect), [`write_protect`](AddressSpace::write_protect) |
 //! | fork, and the write faults after it | [`copy_range`](AddressSpace::copy_range), [`write_fault`](AddressSpace::write_fault) |
 //! | collapse and split | [`collapse`](AddressSpace::collapse), [`split`](AddressSpace::split) |
+//! | split a folio, mapped by several spaces or not | [`split_folio`] |
 //! | young, for DAMON | [`harvest_young`](AddressSpace::harvest_young), [`harvest_frames`](AddressSpace::harvest_frames) |
 //! | dirty, for write-back; young, for reclaim | [`mkclean`](AddressSpace::mkclean), [`clear_flush_young`](AddressSpace::clear_flush_young) |
 //! | move | [`remap`](AddressSpace::remap) |
@@ -76,9 +77,10 @@
 //! child's lock sees the mark, and walks again from the root. So a locked table is in the tree: that is why the lock may
 //! be taken on a frame that was found without one.
 //!
-//! **Lock order.** Parent before child; two tables of one level (remap) in the order of their frames. A fork holds one
-//! lock of the parent's; the child is borrowed exclusively and needs none. No operation holds locks of more than two
-//! tables, none allocates memory under a lock, and no lock is held while folios are given back.
+//! **Lock order.** Parent before child; several tables of one level (remap, split of a folio) in the order of their
+//! frames. A fork waits for locks of the parent's only, one at a time, and tries those of the child's; so a child may be known
+//! to reverse maps while it is made. No operation but the split of a folio, which holds the locks of all tables that map it,
+//! holds those of more than two tables, none allocates memory under a lock, and no lock is held while folios are given back.
 //!
 //! **The TLB before the memory.** [`Gather`] collects what a change removes: mapping, then flush, then the reference
 //! that might free the folio. Where two translations of one page must not coexist (copy of a write fault, fold and
@@ -90,7 +92,7 @@
 //!
 //! What two operations on the same pages at once *mean* is left to the locks of address spaces above; whatever they do,
 //! the tree stays consistent and all counts exact. The protocol is modelled with loom on the code itself
-//! (`tests/loom`). Not modelled are the guards of lookups, as the model reuses no table, and a pin beside a fork.
+//! (`tests/loom`). Not modelled are the guards of lookups, as the model reuses no table.
 //!
 //! # What safe code cannot do
 //!
@@ -186,6 +188,7 @@ mod remap;
 mod replace;
 mod rss;
 mod space;
+mod split;
 mod sync;
 mod table;
 mod tree;
@@ -193,7 +196,7 @@ mod walk;
 mod young;
 mod zap;
 
-pub use isotherm_page::{Order, PageMeta, Pages};
+pub use isotherm_page::{Order, PageMeta, Pages, Pieces};
 
 pub use address::{ENTRIES, Frame, Level, PAGE_SHIFT, PAGE_SIZE, PageRange, TABLE_BITS, VirtAddr};
 pub use batch::{Batched, Batching, PerPage};
@@ -217,6 +220,7 @@ pub use reader::Reader;
 pub use replace::{Replacement, Seen};
 pub use rss::RssStat;
 pub use space::AddressSpace;
+pub use split::{MappedIn, TableSlot, split_folio};
 pub use table::{Entry, Table};
 
 #[cfg(all(doctest, feature = "host"))]

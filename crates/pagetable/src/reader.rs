@@ -17,22 +17,6 @@ use crate::space::AddressSpace;
 ///     let _ = reader.lookup(VirtAddr(0));
 /// }
 /// ```
-///
-/// A child's tables are written without locks, so nobody reads them meanwhile:
-///
-/// ```compile_fail,E0502
-/// # use isotherm_pagetable::*;
-/// fn look_at_a_child_that_is_made<'m, M: Machine>(
-///     parent: &AddressSpace<'m, X86_64, M>,
-///     child: &mut AddressSpace<'m, X86_64, M>,
-///     range: PageRange,
-/// ) {
-///     let reader = child.read();
-///     let rule = ForkRule::Copy(Sharing::Private);
-///     let _ = parent.copy_range(child, range, rule, &mut parent.gather(&mut []));
-///     let _ = reader.lookup(VirtAddr(0));
-/// }
-/// ```
 #[must_use = "dropped, the section ends"]
 pub struct Reader<'s, 'm, F: Format, M: Machine, B: Batching = Batched> {
     pub(crate) space: &'s AddressSpace<'m, F, M, B>,

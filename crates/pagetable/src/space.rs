@@ -14,7 +14,7 @@ use crate::tree::new_table;
 
 /// A tree of page tables of format `F` on the machine `M`.
 ///
-/// All operations but fork's child, [`exit`](Self::exit) and dropping take `&self` and may run at the same time on
+/// All operations but [`exit`](Self::exit) and dropping take `&self` and may run at the same time on
 /// different threads; each holds the lock of one table at a time, see the essay at the top of the crate. What two
 /// operations on the *same* pages at the same time mean is for the caller's lock of the address space to decide
 /// (`mmap_lock`, per-VMA locks): here the tree and all counts stay consistent, whichever comes first.

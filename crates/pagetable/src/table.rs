@@ -82,17 +82,6 @@ impl Entry {
 
     /// Nobody else can reach the table.
     #[inline]
-    pub(crate) fn get(&mut self) -> u64 {
-        #[cfg(not(loom))]
-        {
-            *self.0.get_mut()
-        }
-        #[cfg(loom)]
-        self.0.with_mut(|own| *own)
-    }
-
-    /// Nobody else can reach the table.
-    #[inline]
     pub(crate) fn set(&mut self, raw: u64) {
         #[cfg(not(loom))]
         {
@@ -245,19 +234,24 @@ pub(crate) struct Stale;
 impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
     /// Locks a table of the tree. The caller's guard protects the frame until the lock is held.
     pub fn acquire(machine: &'m M, frame: Frame, level: Level) -> Result<Self, Stale> {
-        // Every table's frame has metadata, for `Preallocated` looked at it.
-        let meta = machine.meta(frame).ok_or(Stale)?;
-        // SAFETY: the frame was found in a tree, and the guard keeps it a table, if a stale one.
-        let meta = unsafe { meta.table() };
         let mut tries = 0;
-        let lock = loop {
-            match meta.try_lock() {
-                Ok(lock) => break lock,
+        loop {
+            match Self::try_acquire(machine, frame, level) {
+                Ok(locked) => return Ok(locked),
                 Err(NotLocked::Stale) => return Err(Stale),
                 Err(NotLocked::Held) => machine.relax(tries),
             }
             tries = tries.saturating_add(1);
-        };
+        }
+    }
+
+    /// One try to.
+    #[inline]
+    pub fn try_acquire(machine: &'m M, frame: Frame, level: Level) -> Result<Self, NotLocked> {
+        // Every table's frame has metadata, for `Preallocated` looked at it.
+        let meta = machine.meta(frame).ok_or(NotLocked::Stale)?;
+        // SAFETY: the frame was found in a tree, and the guard keeps it a table, if a stale one.
+        let lock = unsafe { meta.table() }.try_lock()?;
         // SAFETY: the frame is a table of the tree, for it is not stale; `Memory::table` promises the rest.
         let table = unsafe { Entries::of(machine, frame) };
         Ok(Locked { machine, frame, level, table, lock })

@@ -10,6 +10,7 @@ use crate::batch::Batching;
 use crate::entries::{unfold_ends, write_run};
 use crate::error::Error;
 use crate::folio::base;
+use crate::fork::{Child, Pause};
 use crate::format::Format;
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
@@ -25,8 +26,21 @@ pub(crate) type NewTable<'m, M> = Unique<'m, M, PageTable>;
 
 /// The entry that links a table into a tree, which it belongs to from here on.
 #[inline]
-fn link<F: Format, M: Machine>(table: NewTable<'_, M>) -> u64 {
+pub(crate) fn link<F: Format, M: Machine>(table: NewTable<'_, M>) -> u64 {
     F::table(table.into_raw().frame)
+}
+
+/// An empty entry of a table that is locked as long.
+pub(crate) struct Vacant<'m, F: Format, M: Machine> {
+    table: Locked<'m, F, M>,
+    index: usize,
+}
+
+impl<F: Format, M: Machine> Vacant<'_, F, M> {
+    /// Fills it, and gives the lock back.
+    pub fn fill(self, raw: u64) {
+        self.table.change()[self.index].store(raw);
+    }
 }
 
 /// Frames for tables, allocated while no lock is held, for use under one. They are used in the order of the allocator,
@@ -167,37 +181,51 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         Ok(())
     }
 
-    /// The table of `target` level at `page` of a space that nobody else uses, without a lock. Missing tables come from
-    /// the preallocated. `true` if this one did: then the caller must write all its entries.
+    /// The table of `target` level at `page` of a child that is being forked, locked, or, if there is none, one of the
+    /// preallocated that is not linked yet. No lock is waited for, as the caller has one of the parent's.
     ///
     /// Fails with [`Error::NoTableFrame`] if the preallocated is used up; what was added stays, so that a call with more goes
-    /// on. Fails with [`Error::Occupied`] if a larger leaf is in the way.
+    /// on. Fails with [`Error::Occupied`] if a larger leaf is in the way, and with [`Pause::Busy`] if somebody has a lock.
     #[inline]
-    pub(crate) fn table_exclusive(
-        &mut self,
+    pub(crate) fn table_of_child(
+        &self,
         page: u64,
         target: Level,
-        preallocated: &mut Preallocated<'_, F, M>,
-    ) -> Result<(OwnEntries<'_, F>, bool), Error> {
-        let (mut level, mut frame, mut fresh) = (F::ROOT, self.id.root, false);
+        preallocated: &mut Preallocated<'m, F, M>,
+    ) -> Result<Child<'m, F, M>, Pause> {
+        let _guard = self.machine.read_lock();
+        let (mut level, mut frame) = (F::ROOT, self.id.root);
         loop {
-            // SAFETY: `&mut self` is the only way to this space's tables, so nobody holds a reference into them, and the
-            // documentation of `copy_range` demands that no CPU has loaded the space.
-            let mut table = unsafe { OwnEntries::<F>::of(self.machine, frame) };
-            let Some(below) = level.below().filter(|_| level > target) else { return Ok((table, fresh)) };
-            if fresh {
-                table.clear();
+            let Some(below) = level.below().filter(|_| level > target) else {
+                let table = Locked::try_acquire(self.machine, frame, level).map_err(|_| Pause::Busy)?;
+                return Ok(Child::Linked(table));
+            };
+            let index = F::index(level, page);
+            // SAFETY: `_guard` is older than the load that found `frame`.
+            let raw = unsafe { self.table_at(frame) }[index].load();
+            if raw == CHANGING {
+                return Err(Pause::Busy);
             }
-            let entry = &mut table.all_mut()[F::index(level, page)];
-            fresh = entry.get() == 0;
-            if fresh {
-                entry.set(link::<F, M>(preallocated.take()?));
+            if raw != 0 {
+                if !F::is_table(level, raw) {
+                    return Err(Error::Occupied.into());
+                }
+                (level, frame) = (below, F::table_frame(raw));
+                continue;
             }
-            let raw = entry.get();
-            if !F::is_table(level, raw) {
-                return Err(Error::Occupied);
+            let table = Locked::try_acquire(self.machine, frame, level).map_err(|_| Pause::Busy)?;
+            if table.entry(index).relaxed() != 0 {
+                continue;
             }
-            (level, frame) = (below, F::table_frame(raw));
+            let fresh = preallocated.take()?;
+            // SAFETY: the allocator gave the frame to us alone, and it is a table from here on.
+            let mut entries = unsafe { OwnEntries::<F>::of(self.machine, fresh.frame()) };
+            let place = Vacant { table, index };
+            if below == target {
+                return Ok(Child::Fresh { place, table: fresh, entries });
+            }
+            entries.clear();
+            place.fill(link::<F, M>(fresh));
         }
     }
 

@@ -7,9 +7,10 @@
 
 use crate::address::{Frame, Level, PageRange, TABLE_BITS, VirtAddr};
 use crate::batch::Batching;
+use crate::entries::unfold_ends;
 use crate::error::{Error, Stopped};
 use crate::format::Format;
-use crate::machine::Machine;
+use crate::machine::{Machine, SpaceId};
 use crate::space::AddressSpace;
 use crate::table::{Entry, Locked};
 use crate::walk::{Done, Window};
@@ -93,7 +94,6 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             let level = window.table.level;
             let first = window.page_of(window.index).max(range.first);
             let here = PageRange { first, end: window.page_of(window.end).min(range.end) };
-            // Of the entries of a table, or of as many huge leaves as are young before a table comes.
             let mut bits = [0; (1 << TABLE_BITS) / WORD + 1];
             if level == Level::Pte {
                 let found = harvest_ptes::<F, M, B>(&window, here, true, &mut Bitmap(Some(&mut bits)));
@@ -108,20 +108,10 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 }
                 return Done::Until(window.page_of(window.end));
             }
-            for index in window.index..window.end {
-                let page = window.page_of(index);
-                let raw = F::load(window.table.entry(index));
-                if F::is_valid(raw) && F::is_table(level, raw) {
-                    return Done::Until(page);
-                }
-                if !F::is_present(raw) || harvest_entry::<F, M>(&window.table, index, true) == 0 {
-                    continue;
-                }
-                let (first, end) = (page.max(range.first), (page + F::pages(level)).min(range.end));
+            harvest_huge::<F, M>(&window, self.id, range, true, |page, raw, first, end| {
                 young += end - first;
                 each(VirtAddr::of_page(first), F::frame(raw).add(first - page), end - first);
-            }
-            Done::Until(window.page_of(window.end))
+            })
         })?;
         Ok(young)
     }
@@ -137,19 +127,23 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 };
                 Done::Until(window.page_of(window.end))
             } else {
-                harvest_huge::<F, M>(&window, range, clear, &mut bitmap, &mut young)
+                harvest_huge::<F, M>(&window, self.id, range, clear, |_, _, first, end| {
+                    young += end - first;
+                    bitmap.set_all(first - range.first, end - range.first);
+                })
             }
         })?;
         Ok(young)
     }
 }
 
+/// Calls `each` for each leaf that is young: its first page, the leaf, and which of its pages are in the range.
 fn harvest_huge<F: Format, M: Machine>(
     window: &Window<'_, F, M>,
+    space: SpaceId,
     range: PageRange,
     clear: bool,
-    bitmap: &mut Bitmap<'_>,
-    young: &mut u64,
+    mut each: impl FnMut(u64, u64, u64, u64),
 ) -> Done {
     let level = window.table.level;
     for index in window.index..window.end {
@@ -162,11 +156,15 @@ fn harvest_huge<F: Format, M: Machine>(
             continue;
         }
         if clear {
-            window.table.change()[index].update::<F>(raw, |raw| raw & !F::YOUNG);
+            if raw & F::CONT != 0 && raw & F::SPECIAL == 0 {
+                // The block's other leaves are folios of their own.
+                unfold_ends::<F, M>(&window.table, space, page & !(F::pages(level) - 1), 1);
+            }
+            let entry = &window.table.change()[index];
+            entry.update::<F>(entry.relaxed(), |raw| raw & !F::YOUNG);
         }
         let (first, end) = (page.max(range.first), (page + F::pages(level)).min(range.end));
-        *young += end - first;
-        bitmap.set_all(first - range.first, end - range.first);
+        each(page, raw, first, end);
     }
     Done::Until(window.page_of(window.end))
 }

@@ -30,11 +30,9 @@ fn a_large_folio_comes_back_when_its_last_mapping_is_gone() {
     space.map(range, f.head(), Attributes::anonymous(), Level::Pte).unwrap();
     assert_eq!((f.refs(), f.maps()), (513, 512));
     let f = view_and_drop(f);
-    let mut child = AddressSpace::<X86_64, _>::new(&machine, 2).unwrap();
+    let child = AddressSpace::<X86_64, _>::new(&machine, 2).unwrap();
     let mut slots = [Slot::default(); 8];
-    space
-        .copy_range(&mut child, range, ForkRule::Copy(Sharing::Private), &mut space.gather(&mut slots))
-        .unwrap();
+    space.copy_range(&child, range, ForkRule::Copy(Sharing::Private), &mut space.gather(&mut slots)).unwrap();
     assert_eq!((f.refs(), f.maps()), (1024, 1024));
     drop(child);
     assert_eq!((f.refs(), f.maps()), (512, 512));
@@ -56,10 +54,10 @@ fn a_life<F: Format, B: Batching>() {
     }
     parent.map(range, f.head(), Attributes::anonymous(), Level::Pmd).unwrap();
     let f = view_and_drop(f);
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
     let mut slots = [Slot::default(); 2];
     parent
-        .copy_range(&mut child, range, ForkRule::Copy(Sharing::Private), &mut parent.gather(&mut slots))
+        .copy_range(&child, range, ForkRule::Copy(Sharing::Private), &mut parent.gather(&mut slots))
         .unwrap();
     assert_eq!((f.refs(), f.maps()), (64, 64));
     let word = |space: &AddressSpace<'_, F, HostMachine, B>, page| {
@@ -119,13 +117,13 @@ fn a_fork_that_finds_no_table_says_how_far_it_came_and_can_go_on() {
         parent.map(pages(table * 512 + 8, 8), f.head(), Attributes::anonymous(), Level::Pte).unwrap();
     }
     let f = view_and_drop(f);
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
     // Tables for the levels above, and for two of the four.
     machine.set_budget(5, u64::MAX);
     let all = pages(0, 2048);
     let mut slots = [Slot::default(); 4];
     let rule = ForkRule::Copy(Sharing::Private);
-    let stopped = parent.copy_range(&mut child, all, rule, &mut parent.gather(&mut slots)).unwrap_err();
+    let stopped = parent.copy_range(&child, all, rule, &mut parent.gather(&mut slots)).unwrap_err();
     assert_eq!(stopped.why, Error::NoTableFrame);
     let reached = stopped.at.page();
     assert!(reached > 16 && reached < 2048, "{reached}");
@@ -138,7 +136,7 @@ fn a_fork_that_finds_no_table_says_how_far_it_came_and_can_go_on() {
     }
     machine.set_budget(u64::MAX, u64::MAX);
     let rest = pages(reached, 2048 - reached);
-    parent.copy_range(&mut child, rest, rule, &mut parent.gather(&mut slots)).unwrap();
+    parent.copy_range(&child, rest, rule, &mut parent.gather(&mut slots)).unwrap();
     assert_eq!(f.maps(), 64);
     drop(child);
     assert_eq!(f.maps(), 32);
@@ -154,9 +152,9 @@ fn a_copy_without_memory_leaves_the_page_as_it_was() {
     let range = pages(16, 16);
     parent.map(range, f.head(), Attributes::anonymous(), Level::Pte).unwrap();
     let child = {
-        let mut child = AddressSpace::new(&machine, 2).unwrap();
+        let child = AddressSpace::new(&machine, 2).unwrap();
         let rule = ForkRule::Copy(Sharing::Private);
-        parent.copy_range(&mut child, range, rule, &mut parent.gather(&mut [])).unwrap();
+        parent.copy_range(&child, range, rule, &mut parent.gather(&mut [])).unwrap();
         child
     };
     let before = parent.query(range.start());
@@ -180,9 +178,9 @@ fn a_pinned_page_stays_with_the_parent() {
     let pinned = parent.pin(VirtAddr::of_page(1), None).unwrap();
     let frame = pinned.frame();
     assert_eq!(frame, f.head());
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
-    parent.copy_range(&mut child, pages(1, 1), rule, &mut parent.gather(&mut [])).unwrap();
+    parent.copy_range(&child, pages(1, 1), rule, &mut parent.gather(&mut [])).unwrap();
     let Mapping::Page { frame: copy, attributes, .. } = child.query(VirtAddr::of_page(1)) else { panic!() };
     assert!(copy != frame && attributes.write);
     assert_eq!(machine.read(copy.address()), Some(5));
@@ -204,9 +202,9 @@ fn a_page_that_somebody_else_refers_to_is_copied_and_not_reused() {
         let range = pages(16, 1 << order);
         space.map(range, f.head(), Attributes::anonymous(), Level::Pte).unwrap();
         // A child came and went, so the page is not known to be this space's alone.
-        let mut child = AddressSpace::new(&machine, 2).unwrap();
+        let child = AddressSpace::new(&machine, 2).unwrap();
         let rule = ForkRule::Copy(Sharing::Private);
-        space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+        space.copy_range(&child, range, rule, &mut space.gather(&mut [])).unwrap();
         drop(child);
         // This test's own reference is what I/O holds on to that reads the page right now.
         assert_eq!((u64::from(f.refs()), u64::from(f.maps())), (range.pages() + 1, range.pages()));
@@ -226,9 +224,9 @@ fn a_folio_that_is_mapped_elsewhere_too_is_copied_and_not_reused() {
     let range = pages(16, 4);
     space.map(range, f.head(), Attributes::anonymous(), Level::Pte).unwrap();
     drop(f);
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
-    space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+    space.copy_range(&child, range, rule, &mut space.gather(&mut [])).unwrap();
     // Each space has some of the pages left: all references are mappings, but not all are here.
     space.zap(pages(17, 3), &mut space.gather(&mut [])).unwrap();
     child.zap(pages(16, 1), &mut child.gather(&mut [])).unwrap();

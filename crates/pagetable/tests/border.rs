@@ -83,16 +83,16 @@ fn operations<F: Format>() {
         space.write_protect(range, &mut space.gather(&mut [])).unwrap();
     });
     one_side_alone::<F>("fork", own, 1, |space, range| {
-        let mut child = Space::new(space.machine(), 2).unwrap();
+        let child = Space::new(space.machine(), 2).unwrap();
         let rule = ForkRule::Copy(Sharing::Private);
-        space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+        space.copy_range(&child, range, rule, &mut space.gather(&mut [])).unwrap();
         let mapped = (FIRST..END).filter(|&page| look(&child, page).is_some());
         assert_eq!(mapped.count() as u64, range.pages());
     });
     one_side_alone::<F>("fork of shared memory", own, 0, |space, range| {
-        let mut child = Space::new(space.machine(), 2).unwrap();
+        let child = Space::new(space.machine(), 2).unwrap();
         let rule = ForkRule::Copy(Sharing::Shared);
-        space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+        space.copy_range(&child, range, rule, &mut space.gather(&mut [])).unwrap();
         let mapped = (FIRST..END).filter(|&page| look(&child, page).is_some());
         assert_eq!(mapped.count() as u64, range.pages());
     });
@@ -134,12 +134,12 @@ fn operations_on_one_side_leave_the_other_with_software_bits() {
 fn copies_of_both_sides_are_their_own() {
     let machine = Cpu::new(4096);
     let space = mapped::<Arm64Hafdbs>(&machine, Attributes::anonymous());
-    let mut child = Space::new(&machine, 2).unwrap();
+    let child = Space::new(&machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
     let (left, right) = (pages(FIRST, BORDER - FIRST), pages(BORDER, END - BORDER));
     let mut gather = space.gather(&mut []);
-    space.copy_range(&mut child, left, rule, &mut gather).unwrap();
-    space.copy_range(&mut child, right, rule, &mut gather).unwrap();
+    space.copy_range(&child, left, rule, &mut gather).unwrap();
+    space.copy_range(&child, right, rule, &mut gather).unwrap();
     gather.flush();
     // A fork that goes mapping by mapping cuts the block, and unfolds it on the parent's side once.
     assert_eq!(machine.host.counts().unfolds, 1);

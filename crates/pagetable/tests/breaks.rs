@@ -57,9 +57,9 @@ fn copies_and_sizes<F: Format>() {
         let machine = machine::<F>();
         let space = Space::<F>::new(&machine, 1).unwrap();
         let range = map(&space, 4, true, Level::Pte);
-        let mut child = Space::new(&machine, 2).unwrap();
+        let child = Space::new(&machine, 2).unwrap();
         let rule = ForkRule::Copy(Sharing::Private);
-        space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+        space.copy_range(&child, range, rule, &mut space.gather(&mut [])).unwrap();
         machine.take_seen();
         let copied = child.write_fault(at(FIRST + 3), None, fault(range, whole_folio)).unwrap();
         let changed = if whole_folio { range } else { pages(FIRST + 3, 1) };

@@ -82,9 +82,9 @@ fn is_found<F: Format>() {
 fn is_found_while_copied<F: Format>() {
     let change = |space: &AddressSpace<'_, F, Cpu>| {
         let range = pages(FIRST, 512);
-        let mut child = AddressSpace::new(space.machine(), 2).unwrap();
+        let child = AddressSpace::new(space.machine(), 2).unwrap();
         let rule = ForkRule::Copy(Sharing::Private);
-        space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+        space.copy_range(&child, range, rule, &mut space.gather(&mut [])).unwrap();
         let fault = WriteFault { sharing: Sharing::Private, bounds: range, whole_folio: true };
         assert_eq!(space.write_fault(at(FIRST), None, fault), Ok(Resolved::Copied(512)));
     };
@@ -136,9 +136,9 @@ fn tables_beside_are_made_and_pruned() {
 #[test]
 fn a_fork_copies_all_of_it() {
     meanwhile::<X86_64>(|space, range| {
-        let mut child = AddressSpace::new(space.machine(), 2).unwrap();
+        let child = AddressSpace::new(space.machine(), 2).unwrap();
         let rule = ForkRule::Copy(Sharing::Shared);
-        space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+        space.copy_range(&child, range, rule, &mut space.gather(&mut [])).unwrap();
         let mut found = 0;
         child.runs(range, |run| found += run.pages).unwrap();
         assert_eq!(found, 512);

@@ -48,9 +48,9 @@ fn after_a_child<F: Format>() {
         map(&space, &machine, FIRST + page, 0, 70 + page);
     }
     map(&space, &machine, FIRST + 16, 4, 7);
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
     let all = pages(FIRST, 512);
-    space.copy_range(&mut child, all, RULE, &mut space.gather(&mut [])).unwrap();
+    space.copy_range(&child, all, RULE, &mut space.gather(&mut [])).unwrap();
     let shared = space.collapse(at(FIRST), 511, &mut space.gather(&mut []));
     assert!(matches!(shared, Err(Error::NotCollapsible(_))), "{shared:?}");
     drop(child);

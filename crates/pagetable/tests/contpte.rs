@@ -51,10 +51,10 @@ fn folded(space: &Space<'_>, range: PageRange) -> Vec<bool> {
 }
 
 fn fork<'m>(space: &Space<'m>, range: PageRange) -> Space<'m> {
-    let mut child = Space::new(space.machine(), 2).unwrap();
+    let child = Space::new(space.machine(), 2).unwrap();
     let mut slots = [Slot::default(); 64];
     let mut gather = space.gather(&mut slots);
-    space.copy_range(&mut child, range, ForkRule::Copy(Sharing::Private), &mut gather).unwrap();
+    space.copy_range(&child, range, ForkRule::Copy(Sharing::Private), &mut gather).unwrap();
     child
 }
 

@@ -108,11 +108,11 @@ fn fork_fails<F: Format, B: Batching>() {
             let free = machine.free_frames();
             let parent = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
             let pinned = populate(&parent);
-            let mut child = AddressSpace::<F, _, B>::new(&machine, 2).unwrap();
+            let child = AddressSpace::<F, _, B>::new(&machine, 2).unwrap();
             let before = look(&parent, range);
             machine.set_budget(budget, folios);
             let rule = ForkRule::Copy(Sharing::Private);
-            let result = parent.copy_range(&mut child, range, rule, &mut parent.gather(&mut []));
+            let result = parent.copy_range(&child, range, rule, &mut parent.gather(&mut []));
             machine.set_budget(NO_LIMIT, NO_LIMIT);
             let first = range.start().page();
             let done = result.map_or_else(|stopped| stopped.at.page() - first, |_| range.pages());
@@ -122,7 +122,7 @@ fn fork_fails<F: Format, B: Batching>() {
                 assert!(no_copy || stopped.why == Error::NoTableFrame, "{stopped}");
                 assert!(!no_copy || folios == 0 && stopped.at == at(BORDER + 512), "{stopped}");
                 let rest = rest(range, stopped.at);
-                parent.copy_range(&mut child, rest, rule, &mut parent.gather(&mut [])).unwrap();
+                parent.copy_range(&child, rest, rule, &mut parent.gather(&mut [])).unwrap();
                 check_fork(&parent, &child, range, &before, before.len());
             }
             drop(pinned);
@@ -259,9 +259,9 @@ fn shared<F: Format, B: Batching>(
 ) -> (AddressSpace<'_, F, HostMachine, B>, AddressSpace<'_, F, HostMachine, B>) {
     let space = AddressSpace::<F, _, B>::new(machine, 1).unwrap();
     drop(populate(&space));
-    let mut child = AddressSpace::<F, _, B>::new(machine, 2).unwrap();
+    let child = AddressSpace::<F, _, B>::new(machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
-    space.copy_range(&mut child, HUGE, rule, &mut space.gather(&mut [])).unwrap();
+    space.copy_range(&child, HUGE, rule, &mut space.gather(&mut [])).unwrap();
     (space, child)
 }
 

@@ -88,13 +88,13 @@ fn fork_flushes_once<F: Format>() {
         let space = gigabyte::<F, Batched>(&machine, largest);
         let rule = ForkRule::Copy(Sharing::Private);
         let fork = || {
-            let mut child = AddressSpace::new(&machine, 2).unwrap();
+            let child = AddressSpace::new(&machine, 2).unwrap();
             let mut slots = [Slot::default(); 8];
             let mut gather = space.gather(&mut slots);
             // Mapping by mapping, as fork goes over VMAs.
             for vma in 0..16 {
                 let pages = pages(vma * TABLES * 32, TABLES * 32);
-                space.copy_range(&mut child, pages, rule, &mut gather).unwrap();
+                space.copy_range(&child, pages, rule, &mut gather).unwrap();
                 assert_eq!(gather.flushes(), 0);
             }
             assert_eq!(tlb(&machine), [0; 4]);
@@ -108,10 +108,10 @@ fn fork_flushes_once<F: Format>() {
         // The child was never loaded: its own end alone flushes.
         drop((first, second));
         machine.reset_counts();
-        let mut shared = AddressSpace::new(&machine, 2).unwrap();
+        let shared = AddressSpace::new(&machine, 2).unwrap();
         let all = pages(0, TABLES * 512);
         let rule = ForkRule::Copy(Sharing::Shared);
-        space.copy_range(&mut shared, all, rule, &mut space.gather(&mut [])).unwrap();
+        space.copy_range(&shared, all, rule, &mut space.gather(&mut [])).unwrap();
         assert_eq!(tlb(&machine), [0; 4], "shared memory stays writable");
     }
 }

@@ -100,9 +100,9 @@ fn a_pin_of_the_folio_keeps_it_and_not_the_mapping() {
     let space: AddressSpace<'_, X86_64, HostMachine> = AddressSpace::new(&machine, 1).unwrap();
     let folio = prepare(&machine, take(&machine, 0).unwrap(), 0, FolioKind::Anon).unwrap();
     space.map(pages(16, 1), folio.head(), Attributes::anonymous(), Level::Pte).unwrap();
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
-    space.copy_range(&mut child, pages(16, 1), rule, &mut space.gather(&mut [])).unwrap();
+    space.copy_range(&child, pages(16, 1), rule, &mut space.gather(&mut [])).unwrap();
     assert_eq!(space.pin(at(16), None).err(), Some(Error::NotPermitted));
     let pinned = folio.pin();
     let fault = WriteFault { sharing: Sharing::Private, bounds: pages(16, 1), whole_folio: false };

@@ -54,6 +54,17 @@ fn round_trips<F: Format>() {
         assert_eq!(F::is_writable(raw), attributes.write);
         assert_eq!(raw & F::EXCLUSIVE != 0, attributes.exclusive);
         assert_eq!(raw & F::SPECIAL != 0, attributes.special);
+        if attributes.young && (attributes.dirty || !attributes.write) {
+            assert!(F::settled(raw), "at rest, and an access changes it");
+        }
+        if F::CONT != 0 {
+            let folded = raw | F::CONT;
+            assert_eq!((raw & F::CONT, F::frame(folded), F::attributes(folded)), (0, frame, attributes));
+            assert_eq!(F::settled(folded), F::settled(raw));
+            for change in [F::write_protect, F::make_writable, F::make_clean, F::make_dirty] {
+                assert_eq!(change(folded), change(raw) | F::CONT);
+            }
+        }
         for other in LEVELS {
             if other != level && frame.0 % F::pages(other) == 0 && F::supports(other, attributes.memory) {
                 assert_eq!(F::at_level(raw, other), F::leaf(other, frame, attributes));

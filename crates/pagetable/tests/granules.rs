@@ -49,9 +49,9 @@ fn a_block<F: Format>() {
     assert_eq!(space.test_young(pages::<F>(512 + 2 * leaf, leaf), &mut bitmap), Ok(leaf));
     assert_eq!(bitmap, [(1 << leaf) - 1, 0, 0, 0, 0, 0, 0, 0]);
     // A fork shares it, and a write copies one leaf, or the folio.
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
-    space.copy_range(&mut child, pages::<F>(0, 2048), rule, &mut space.gather(&mut [])).unwrap();
+    space.copy_range(&child, pages::<F>(0, 2048), rule, &mut space.gather(&mut [])).unwrap();
     assert_eq!((folio.maps(), machine.counts().unfolds), (1024, 0));
     assert_eq!(frame_at(&child, 512), Some((head, Level::Pte, true)));
     let fault =
@@ -122,8 +122,8 @@ fn beyond_48_bits<F: Format>() {
     };
     all(&space);
     space.write_protect(range, &mut space.gather(&mut [])).unwrap();
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
-    space.copy_range(&mut child, range, ForkRule::Copy(Sharing::Shared), &mut space.gather(&mut [])).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
+    space.copy_range(&child, range, ForkRule::Copy(Sharing::Shared), &mut space.gather(&mut [])).unwrap();
     all(&space);
     all(&child);
     assert!(

@@ -88,6 +88,7 @@ fn the_random_operations_get_everywhere() {
         "exchanged",
         "collapsed in place",
         "collapsed by copying",
+        "folio split",
         "folds",
         "unfolds",
         "splits",

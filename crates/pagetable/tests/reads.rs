@@ -88,8 +88,8 @@ fn fault(space: &Space<'_>, range: PageRange, whole_folio: bool) {
 }
 
 fn fork(space: &Space<'_>, range: PageRange, sharing: Sharing) {
-    let mut child = Space::new(space.machine(), 2).unwrap();
-    space.copy_range(&mut child, range, ForkRule::Copy(sharing), &mut space.gather(&mut [])).unwrap();
+    let child = Space::new(space.machine(), 2).unwrap();
+    space.copy_range(&child, range, ForkRule::Copy(sharing), &mut space.gather(&mut [])).unwrap();
     // Only the fork is counted, not the child's end.
     let counted = READS.with_borrow_mut(std::mem::take);
     drop(child);

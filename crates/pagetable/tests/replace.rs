@@ -53,9 +53,9 @@ fn nobody_may_access<F: Format>() {
         assert_eq!(space.mark_accessed(at(512), None, false), Err(Error::NotPermitted));
         assert_eq!(space.pin(at(512), None).err(), Some(Error::NotPermitted));
         // A fork copies it as it is.
-        let mut child = AddressSpace::new(&machine, 2).unwrap();
+        let child = AddressSpace::new(&machine, 2).unwrap();
         let rule = ForkRule::Copy(Sharing::Private);
-        space.copy_range(&mut child, range, rule, &mut space.gather(&mut [])).unwrap();
+        space.copy_range(&child, range, rule, &mut space.gather(&mut [])).unwrap();
         assert!(attributes(&child, 511 + (1 << order)).no_access);
         assert_eq!(FolioView::of(&machine, frame).unwrap().maps(), 2 << order);
         drop(child);
@@ -128,10 +128,10 @@ fn what_was_exclusive_is_so_again_when_it_comes_back_unless_there_was_a_fork() {
         assert_eq!(swap_out(&space, at(16), 77, &mut space.gather(&mut [])), Ok(true));
         let seen = token(&space, 16);
         assert_eq!(seen, Token { value: 77, exclusive: true });
-        let mut child = AddressSpace::new(&machine, 2).unwrap();
+        let child = AddressSpace::new(&machine, 2).unwrap();
         if forked {
             let rule = ForkRule::Copy(Sharing::Private);
-            space.copy_range(&mut child, pages(0, 64), rule, &mut space.gather(&mut [])).unwrap();
+            space.copy_range(&child, pages(0, 64), rule, &mut space.gather(&mut [])).unwrap();
             assert_eq!((token(&space, 16), token(&child, 16)), (Token::from(77), Token::from(77)));
         }
         let page = folio(&machine, 0);

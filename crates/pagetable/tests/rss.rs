@@ -44,8 +44,8 @@ fn mixed<F: Format>() {
     assert_eq!((mapped, mapped.resident()), (expected, 28), "mapped");
 
     let all = pages(512, 512);
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
-    let got = space.copy_range(&mut child, all, PRIVATE, &mut space.gather(&mut [])).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
+    let got = space.copy_range(&child, all, PRIVATE, &mut space.gather(&mut [])).unwrap();
     assert_eq!(got, expected, "the child");
     // What changes no count.
     let protected = space.protect(all, Protection::READ, Sharing::Private, &mut space.gather(&mut []));
@@ -78,9 +78,9 @@ fn leaves_that_are_split_are_counted() {
     let machine = HostMachine::new(4096);
     let space = AddressSpace::<X86_64, _>::new(&machine, 1).unwrap();
     map(&space, &machine, 512, 9, FolioKind::Anon);
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
     let half = pages(512, 256);
-    let got = space.copy_range(&mut child, half, PRIVATE, &mut space.gather(&mut [])).unwrap();
+    let got = space.copy_range(&child, half, PRIVATE, &mut space.gather(&mut [])).unwrap();
     assert_eq!(got, RssStat { anon: 256, tables: 3, splits: 1, ..RssStat::default() });
     map(&space, &machine, 1024, 9, FolioKind::Anon);
     let gone = space.zap(pages(1000, 30), &mut space.gather(&mut [])).unwrap();
@@ -95,10 +95,10 @@ fn what_was_done_before_a_failure_is_said() {
     map(&space, &machine, 510, 0, FolioKind::File);
     map(&space, &machine, 511, 0, FolioKind::Anon);
     map(&space, &machine, 512, 0, FolioKind::Anon);
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
     // For the first table and those above it, and no more.
     machine.set_budget(3, 0);
-    let stopped = space.copy_range(&mut child, pages(0, 1024), PRIVATE, &mut space.gather(&mut []));
+    let stopped = space.copy_range(&child, pages(0, 1024), PRIVATE, &mut space.gather(&mut []));
     let done = RssStat { anon: 1, file: 1, tables: 3, ..RssStat::default() };
     assert_eq!(stopped, Err(Stopped { at: at(512), why: Error::NoTableFrame, done }));
     let stopped = space.map_token(pages(508, 4), 7);
@@ -140,8 +140,8 @@ fn the_machine_hears_of_folios_that_are_partly_mapped() {
 
     // A child has all of it still.
     let shared = map(16);
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
-    space.copy_range(&mut child, pages(0, 512), PRIVATE, &mut space.gather(&mut [])).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
+    space.copy_range(&child, pages(0, 512), PRIVATE, &mut space.gather(&mut [])).unwrap();
     zap(pages(16, 1));
     assert_eq!(heard(), [], "as often mapped as it has pages");
     let fault = WriteFault { sharing: Sharing::Private, bounds: pages(0, 512), whole_folio: false };

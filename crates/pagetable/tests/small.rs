@@ -68,12 +68,12 @@ fn failures_and_repetitions() {
     space.map(pages(3, 1), head, Attributes::anonymous(), Level::Pte).unwrap();
     let pinned = space.pin(at(3), None).unwrap();
     machine.set_budget(u64::MAX, 0);
-    let mut child = AddressSpace::new(&machine, 2).unwrap();
+    let child = AddressSpace::new(&machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
-    let stopped = space.copy_range(&mut child, pages(0, 8), rule, &mut space.gather(&mut [])).unwrap_err();
+    let stopped = space.copy_range(&child, pages(0, 8), rule, &mut space.gather(&mut [])).unwrap_err();
     assert_eq!((stopped.at, stopped.why), (at(3), Error::NoFolioFrames(Order::BASE)));
     machine.set_budget(u64::MAX, u64::MAX);
-    space.copy_range(&mut child, pages(3, 5), rule, &mut space.gather(&mut [])).unwrap();
+    space.copy_range(&child, pages(3, 5), rule, &mut space.gather(&mut [])).unwrap();
     assert!(matches!(child.query(at(3)), Mapping::Page { frame, .. } if frame != head));
     drop(pinned);
     drop((space, child));

@@ -45,14 +45,11 @@ fn what_is_gathered_goes_back_to_its_own_machine() {
     assert_eq!(space.swap_out(at(16), frame, 7, &mut gather).map(drop), refused.map(drop));
     assert_eq!(space.collapse(at(16), 511, &mut gather).map(drop), refused.map(drop));
     let rule = ForkRule::Copy(Sharing::Private);
-    let mut child = Space::new(&one, 2).unwrap();
-    assert_eq!(
-        space.copy_range(&mut child, range, rule, &mut gather).map_err(|stopped| stopped.why),
-        refused
-    );
+    let child = Space::new(&one, 2).unwrap();
+    assert_eq!(space.copy_range(&child, range, rule, &mut gather).map_err(|stopped| stopped.why), refused);
     drop(gather);
-    let mut foreign = Space::new(&other, 2).unwrap();
-    let copied = space.copy_range(&mut foreign, range, rule, &mut space.gather(&mut []));
+    let foreign = Space::new(&other, 2).unwrap();
+    let copied = space.copy_range(&foreign, range, rule, &mut space.gather(&mut []));
     assert_eq!(copied.map_err(|stopped| stopped.why), refused);
     drop((foreign, child));
     assert_eq!((one.free_frames(), other.free_frames()), free);

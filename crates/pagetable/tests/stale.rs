@@ -300,12 +300,12 @@ impl<'m, F: Format> World<'m, F> {
 
     fn fork(&self, range: PageRange) {
         let machine = self.machine();
-        let mut child = AddressSpace::new(machine, 2).unwrap();
+        let child = AddressSpace::new(machine, 2).unwrap();
         let mut slots = [Slot::default(); 8];
         {
             let _no_faults = self.mmap.write().unwrap();
             let gather = &mut self.space.gather(&mut slots);
-            self.space.copy_range(&mut child, pages(FIRST, PAGES), RULE, gather).unwrap();
+            self.space.copy_range(&child, pages(FIRST, PAGES), RULE, gather).unwrap();
             gather.flush();
         }
         let seen = || {

@@ -1,5 +1,5 @@
-//! Threads that do everything at once to one address space: fork, zap, map, protect, harvest, split and collapse, move,
-//! swap, lookups without a lock, and accesses that set bits as hardware does. No lock of the caller's orders them, so
+//! Threads that do everything at once to one address space: fork, zap, map, protect, harvest, split and collapse, of
+//! folios too, move, swap, lookups without a lock, and accesses that set bits as hardware does. No lock of the caller's orders them, so
 //! what a page maps to is open; what must hold at rest is not: counts are exact, every frame comes back, and no access
 //! that was permitted is forgotten.
 
@@ -70,6 +70,7 @@ struct Shared<'m, F: Format, B: Batching> {
     written: Vec<AtomicU64>,
     found: Vec<AtomicU64>,
     tokens: AtomicU64,
+    folio_splits: AtomicU64,
 }
 
 const FAULT: WriteFault = WriteFault {
@@ -153,12 +154,12 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
     }
 
     fn fork(&self, random: &mut Random) {
-        let mut child = Space::new(self.machine(), 7).unwrap();
+        let child = Space::new(self.machine(), 7).unwrap();
         let mut slots = [Slot::default(); 16];
         let mut gather = self.space.gather(&mut slots);
         let (private, shared) = (ForkRule::Copy(Sharing::Private), ForkRule::Copy(Sharing::Shared));
-        self.space.copy_range(&mut child, FAULT.bounds, private, &mut gather).unwrap();
-        self.space.copy_range(&mut child, pages(FILE, FILES * 4), shared, &mut gather).unwrap();
+        self.space.copy_range(&child, FAULT.bounds, private, &mut gather).unwrap();
+        self.space.copy_range(&child, pages(FILE, FILES * 4), shared, &mut gather).unwrap();
         drop(gather);
         for _ in 0..random.below(8) {
             let page = FIRST + random.below(PAGES);
@@ -176,7 +177,7 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
         let gather = &mut self.space.gather(slots);
         let range = a_range(random);
         let file = pages(FILE + random.below(FILES * 4 - 8), 1 + random.below(8));
-        match random.below(9) {
+        match random.below(10) {
             0 => done(self.space.zap(range, gather)),
             1 => done(self.space.unmap(range, gather)),
             2 => done(self.space.zap(file, gather)),
@@ -191,11 +192,31 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
             7 => {
                 let _ = self.space.collapse(at(512), 511, gather);
             }
+            8 => self.split_folio(range.start(), random),
             _ => {
                 if common::swap_out(&self.space, range.start(), 1, gather).is_ok() {
                     self.tokens.fetch_add(1, Ordering::Relaxed);
                 }
             }
+        }
+    }
+
+    /// The folio of a page becomes smaller ones, if it is mapped here alone and nobody is at it.
+    fn split_folio(&self, at: VirtAddr, random: &mut Random) {
+        let Ok(folio) = self.space.reference(at, None) else { return };
+        let mapped = [FAULT.bounds, pages(ELSEWHERE + FIRST, PAGES)];
+        let mapped = mapped.map(|range| MappedIn { space: &self.space, range });
+        let order = Order::new([0, 0, 2, 4][random.below(4) as usize]).unwrap();
+        let larger = folio.order() > order;
+        let mut slots = std::array::from_fn::<_, 8, _>(|_| TableSlot::default());
+        match split_folio(folio, order, &mapped, &mut slots) {
+            Ok(pieces) => {
+                self.folio_splits.fetch_add(u64::from(larger), Ordering::Relaxed);
+                for piece in pieces {
+                    assert!(piece.order() <= order && piece.refs() > piece.maps());
+                }
+            }
+            Err((why, _)) => assert!(matches!(why, Error::Changed | Error::Referenced), "{why}"),
         }
     }
 
@@ -266,6 +287,7 @@ fn everything_at_once<F: Format, B: Batching>(seed: u64) {
         written: none(),
         found: none(),
         tokens: AtomicU64::new(0),
+        folio_splits: AtomicU64::new(0),
     };
     type Task<F, B> = fn(&Shared<'_, F, B>, &mut Random);
     let tasks: [(Task<F, B>, u64); 8] = [
@@ -295,8 +317,9 @@ fn everything_at_once<F: Format, B: Batching>(seed: u64) {
         let counts = machine.counts();
         assert!(counts.copies > 0 && counts.splits > 0, "{counts:?}");
         assert!(F::CONTIGUOUS == 1 || counts.unfolds > 0, "{counts:?}");
+        assert!(shared.folio_splits.load(Ordering::Relaxed) > 0);
     }
-    let Shared { space, files, accessed, written, found, tokens } = shared;
+    let Shared { space, files, accessed, written, found, tokens, .. } = shared;
     space.exit(&mut [Slot::default(); 4]);
     assert_eq!(machine.token_balance(1) + tokens.into_inner() as i64, 0, "tokens");
     for (n, folio) in files.into_iter().enumerate() {

@@ -65,10 +65,10 @@ fn huge_leaves_over_empty_tables<F: Format, B: Batching>() {
     assert_eq!(space.query(at(512)), Mapping::None);
 
     // And copied to a child that has such a table.
-    let mut child = Space::new(&machine, 2).unwrap();
+    let child = Space::new(&machine, 2).unwrap();
     leave_table(&child, 1536 + 300);
     let rule = ForkRule::Copy(Sharing::Private);
-    space.copy_range(&mut child, pages(1536, 512), rule, &mut space.gather(&mut [])).unwrap();
+    space.copy_range(&child, pages(1536, 512), rule, &mut space.gather(&mut [])).unwrap();
     assert_eq!(mapped(&child, pages(1536, 512)).0, frames, "copied");
     assert_eq!((huge.refs(), huge.maps()), (1 + 3 * 512, 3 * 512));
     drop((space, child));

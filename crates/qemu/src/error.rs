@@ -8,7 +8,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Error {
     /// There is no QEMU.
-    #[error("cannot run {program}: {source}; on Debian it is in the package qemu-system-x86", program = .program.display())]
+    #[error("cannot run {program}: {source}; on Debian it is in the package qemu-system-x86 or qemu-system-arm", program = .program.display())]
     NoQemu {
         /// What was to be run.
         program: PathBuf,

@@ -35,7 +35,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// From QEMU's exit status: `isa-debug-exit` makes it twice the guest's code plus one, so that 0 is never the
+    /// From QEMU's exit status: `isa-debug-exit`, and on arm64 the guest, makes it twice the guest's code plus one, so that 0 is never the
     /// guest's (but that of a reset, as after a triple fault).
     pub(crate) fn from_status(status: ExitStatus) -> Self {
         match status.code() {

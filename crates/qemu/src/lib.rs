@@ -15,6 +15,6 @@ mod resident;
 pub use console::Reply;
 pub use error::Error;
 pub use guest::{Ended, Guest};
-pub use machine::{Accel, Backing, DEFAULT_PROGRAM, Kind, Machine};
+pub use machine::{Accel, Backing, DEFAULT_PROGRAM, DEFAULT_PROGRAM_ARM64, Kind, Machine};
 pub use monitor::{GuestStats, Monitor};
 pub use resident::Resident;

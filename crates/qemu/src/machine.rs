@@ -7,6 +7,8 @@ use std::process::Command;
 
 /// Where `cargo xtask guest --build` leaves the guest program, from the repository's root.
 pub const DEFAULT_PROGRAM: &str = "target/guest-program/x86_64-unknown-none/release/isotherm-guest";
+/// The same for [`Kind::Virt`].
+pub const DEFAULT_PROGRAM_ARM64: &str = "target/guest-program/aarch64-unknown-none/release/isotherm-guest";
 
 /// The kind of machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -16,6 +18,19 @@ pub enum Kind {
     Microvm,
     /// `q35`: a PC with PCI Express, the balloon on virtio-pci.
     Q35,
+    /// `virt`: arm64, without a balloon. Its processors set access flags and dirty state.
+    Virt,
+}
+
+impl Kind {
+    /// The emulator of such machines.
+    #[must_use]
+    pub const fn emulator(self) -> &'static str {
+        match self {
+            Self::Microvm | Self::Q35 => "qemu-system-x86_64",
+            Self::Virt => "qemu-system-aarch64",
+        }
+    }
 }
 
 /// What executes the guest's instructions.
@@ -57,9 +72,9 @@ pub struct Machine {
     pub reporting: bool,
     /// Whether it offers free page hinting, which QEMU asks for when it migrates the machine.
     pub hinting: bool,
-    /// The emulator.
+    /// The emulator: [`Kind::emulator`]'s, or another.
     pub qemu: PathBuf,
-    /// The guest program, an ELF file with a PVH note.
+    /// The guest program, an ELF file, for x86-64 with a PVH note.
     pub program: PathBuf,
 }
 
@@ -76,7 +91,7 @@ impl Machine {
             backing: Backing::Anonymous,
             reporting: true,
             hinting: false,
-            qemu: "qemu-system-x86_64".into(),
+            qemu: Kind::Microvm.emulator().into(),
             program: program.into(),
         }
     }
@@ -119,14 +134,16 @@ impl Machine {
                 "q35,mem-merge=off,memory-backend=ram",
                 format!("virtio-balloon-pci,disable-legacy=on,{features}"),
             ),
+            Kind::Virt => ("virt,gic-version=2,mem-merge=off,memory-backend=ram", String::new()),
         };
+        let virt = self.kind == Kind::Virt;
         // A small buffer for translations: its default, up to 1 GiB, would hide what is measured.
         let (accel, cpu) = match self.accel {
             Accel::Tcg => ("tcg,thread=multi,tb-size=32", "max"),
             // In a virtual machine the register of these capabilities may refuse to be written, which ends QEMU.
             Accel::Kvm => ("kvm", "host,arch-capabilities=off"),
         };
-        let cpu = format!("{cpu}{}", if self.five_levels { "" } else { ",la57=off" });
+        let cpu = format!("{cpu}{}", if self.five_levels || virt { "" } else { ",la57=off" });
         let backend = match self.backing {
             Backing::Anonymous => format!("memory-backend-ram,id=ram,size={},share=off", self.memory),
             Backing::Memfd => format!("memory-backend-memfd,id=ram,size={},share=on", self.memory),
@@ -139,8 +156,6 @@ impl Machine {
             "none",
             "-machine",
             machine,
-            "-global",
-            "virtio-mmio.force-legacy=false",
             "-accel",
             accel,
             "-cpu",
@@ -151,13 +166,6 @@ impl Machine {
             &format!("{}M", self.memory >> 20),
             "-object",
             &backend,
-            // Hints are taken by a thread of their own.
-            "-object",
-            "iothread,id=hints",
-            "-device",
-            &balloon,
-            "-device",
-            "isa-debug-exit,iobase=0xf4,iosize=4",
             "-chardev",
             if monitor.is_some() { "stdio,id=serial,signal=off" } else { "stdio,id=serial" },
             "-serial",
@@ -166,6 +174,19 @@ impl Machine {
         ];
         let mut arguments: Vec<_> = words.iter().map(OsString::from).collect();
         arguments.push(self.program.clone().into());
+        // Hints are taken by a thread of their own.
+        let pc = [
+            "-global",
+            "virtio-mmio.force-legacy=false",
+            "-object",
+            "iothread,id=hints",
+            "-device",
+            &balloon,
+            "-device",
+            "isa-debug-exit,iobase=0xf4,iosize=4",
+        ];
+        let virts = ["-semihosting-config", "enable=on,target=native"];
+        arguments.extend(if virt { &virts[..] } else { &pc[..] }.iter().map(OsString::from));
         if let Some(fd) = monitor {
             let socket = format!("socket,id=monitor,fd={fd}");
             arguments

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{MIB, Speak, boot, machine};
-use isotherm_qemu::Machine;
+use isotherm_qemu::{Guest, Kind, Machine};
 
 #[test]
 #[ignore = "needs the guest program: ci/guest.sh"]
@@ -68,5 +68,52 @@ fn without_room_it_says_how_much_it_needs() {
     assert!(error.contains("are needed"), "{error}");
     guest.say("free all");
     guest.say("paging 1 10");
+    guest.exit().unwrap();
+}
+
+/// arm64 with so many processors, the program of `ISOTHERM_GUEST_ARM64`. Fewer operations than on x86-64: it is emulated, and
+/// a machine for tests has two processors at the most.
+fn arm64(cpus: u32) -> Guest {
+    let program =
+        std::env::var_os("ISOTHERM_GUEST_ARM64").expect("ISOTHERM_GUEST_ARM64 names the guest program");
+    let kind = Kind::Virt;
+    boot(&Machine { kind, qemu: kind.emulator().into(), cpus, ..Machine::new(program, 256 * MIB) })
+}
+
+#[test]
+#[ignore = "needs the guest program: ci/guest.sh"]
+fn an_arm64_processor_and_the_page_tables_agree() {
+    let mut guest = arm64(2);
+    guest.say("alloc 16M 3");
+    guest.say("touch");
+    let free = guest.stat("free");
+    let found = guest.say("paging 7 600");
+    assert_eq!((found.get("levels").unwrap(), found.get("operations").unwrap()), (4, 600));
+    for figure in
+        ["touches", "faults", "refused", "copied", "reused", "forks", "young", "splits", "shootdowns"]
+    {
+        assert!(found.get(figure).unwrap() > 10, "{figure} of {}", found.text);
+    }
+    assert!(found.get("folds").unwrap() >= 40 && found.get("unfolds").unwrap() >= 40, "{}", found.text);
+    assert_eq!(guest.stat("free"), free, "frames are not back");
+    guest.say("check");
+    guest.exit().unwrap();
+}
+
+#[test]
+#[ignore = "needs the guest program: ci/guest.sh"]
+fn what_an_arm64_kernel_leaves_out_is_noticed() {
+    let mut guest = arm64(2);
+    let free = guest.stat("free");
+    for (lapse, told) in [
+        ("flush", "its entry says old"),
+        ("copy", "holds"),
+        ("shootdown", "after the fork|no moment of its parent|was read|were written|after a fork|was stored"),
+        ("free", "free bytes"),
+    ] {
+        let error = guest.refused(&format!("paging 7 20 without {lapse}"));
+        assert!(told.split('|').any(|told| error.contains(told)), "without {lapse}: {error}");
+    }
+    assert_eq!(guest.stat("free"), free);
     guest.exit().unwrap();
 }

@@ -110,6 +110,10 @@ pub struct Simulated {
     pub runs: u64,
     /// Pages that others map too: only sweeps clear them.
     pub shared: Vec<AddrRange>,
+    /// Memory of files, which may not be written: sweeps of anonymous memory leave it out.
+    pub files: Vec<AddrRange>,
+    /// Whom sweeps were made of, and which.
+    pub swept: Vec<(TargetId, Sweep)>,
     /// Pages of a folio: what is cleared must begin and end where one does.
     pub folio: u64,
     /// Somebody else clears all Accessed bits that often, in units.
@@ -134,6 +138,8 @@ impl Simulated {
             tells_who_runs: false,
             runs: 0,
             shared: Vec::new(),
+            files: Vec::new(),
+            swept: Vec::new(),
             folio: 1,
             thief: None,
             stolen: BTreeMap::new(),
@@ -324,6 +330,7 @@ impl BlockOperations for Simulated {
         self.steal(target);
         let now = self.asleep.get(&target).copied().unwrap_or(self.now);
         let huge = self.pattern.unit == BLOCK_SIZE;
+        let files = self.files.clone();
         let all = self.blocks(target);
         for look in blocks {
             let Some(pages) = all.get(&look.addr) else {
@@ -334,6 +341,9 @@ impl BlockOperations for Simulated {
             for (i, (present, from)) in pages.iter().enumerate() {
                 if *present || huge {
                     look.present.insert(i);
+                    if !files.iter().any(|file| file.contains(look.addr + i as u64 * PAGE)) {
+                        look.writable.insert(i);
+                    }
                     if *from <= now {
                         look.young.insert(i);
                     }
@@ -382,12 +392,16 @@ impl BlockOperations for Simulated {
         }
     }
 
-    fn sweep(&mut self, target: TargetId, _kind: Sweep) -> bool {
-        let (pattern, now) = (self.pattern.clone(), self.now);
+    fn sweep(&mut self, target: TargetId, kind: Sweep) -> bool {
+        self.swept.push((target, kind));
+        let (pattern, now, files) = (self.pattern.clone(), self.now, self.files.clone());
         for (addr, pages) in self.blocks(target) {
             for (i, (_, young_from)) in pages.iter_mut().enumerate() {
-                *young_from =
-                    pattern.next((addr + i as u64 * PAGE) & !(pattern.unit - 1), now, target.0 * 77);
+                let page = addr + i as u64 * PAGE;
+                let is_file = files.iter().any(|file| file.contains(page));
+                if kind == Sweep::All || is_file == (kind == Sweep::Mapped) {
+                    *young_from = pattern.next(page & !(pattern.unit - 1), now, target.0 * 77);
+                }
             }
         }
         true

@@ -6,12 +6,12 @@ use super::contradiction::{Checked, Contradiction, ensure};
 use super::hardware::HARDWARE;
 use super::process::{Process, Rules};
 use super::{OLD, PAGE, World, changed, harvested, tlb};
-use crate::{apic, crew};
+use crate::arch::{interrupts, wake};
+use crate::crew;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use isotherm_pagetable::{Format, Level, Mapping, PageRange, Slot, VirtAddr};
 use spin::Mutex;
-use x86_64::instructions::interrupts;
 
 /// Forks, protections and zaps of each shape.
 const TIMES: u64 = 8;
@@ -48,12 +48,12 @@ impl<'a> Loop<'a> {
             }
             if let Err(found) = (self.step)(turn) {
                 *self.failure.lock() = Some(found);
-                apic::wake(0);
+                wake(0);
                 return;
             }
             self.done.store(turn, Ordering::SeqCst);
             if turn == self.awaited.load(Ordering::SeqCst) {
-                apic::wake(0);
+                wake(0);
             }
         }
     }

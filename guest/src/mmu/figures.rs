@@ -31,9 +31,13 @@ pub enum Figure {
     Tables,
     /// Operations of the random part.
     Operations,
+    /// Contiguous blocks folded while they were in use.
+    Folds,
+    /// Contiguous blocks unfolded.
+    Unfolds,
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 14] = [
     "touches",
     "faults",
     "refused",
@@ -46,7 +50,11 @@ const NAMES: [&str; 12] = [
     "shootdowns",
     "tables",
     "operations",
+    "folds",
+    "unfolds",
 ];
+/// Those behind have only some processors.
+const COMMON: usize = Figure::Folds as usize;
 
 static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 
@@ -55,15 +63,23 @@ pub fn count(figure: Figure, n: u64) {
     COUNTS[figure as usize].fetch_add(n, Ordering::Relaxed);
 }
 
+/// How many so far.
+pub fn counted(figure: Figure) -> u64 {
+    COUNTS[figure as usize].load(Ordering::Relaxed)
+}
+
 /// From zero again.
 pub fn reset() {
     COUNTS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
 }
 
-/// `name=figure` of all, a blank before each.
+/// `name=figure` of all that this processor has, a blank before each.
 pub fn tell() -> String {
-    NAMES.iter().zip(&COUNTS).fold(String::new(), |mut text, (name, count)| {
-        let _ = write!(text, " {name}={}", count.load(Ordering::Relaxed));
+    NAMES.iter().zip(&COUNTS).enumerate().fold(String::new(), |mut text, (n, (name, count))| {
+        let count = count.load(Ordering::Relaxed);
+        if n < COMMON || count > 0 {
+            let _ = write!(text, " {name}={count}");
+        }
         text
     })
 }

@@ -185,8 +185,11 @@ unsafe impl Frames for Hardware {
 
 impl Observe for Hardware {
     fn event(&self, event: Event) {
-        if event == Event::Split {
-            count(Figure::Splits, 1);
+        match event {
+            Event::Split => count(Figure::Splits, 1),
+            Event::Fold => count(Figure::Folds, 1),
+            Event::Unfold => count(Figure::Unfolds, 1),
+            _ => {}
         }
     }
 }

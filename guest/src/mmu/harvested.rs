@@ -12,6 +12,7 @@ use super::hardware::HARDWARE;
 use super::process::{Process, Rules};
 use super::{OLD, PAGE, World};
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use isotherm_guest::stamp::Random;
 use isotherm_pagetable::{Format, Level, Mapping, PageRange, Slot, Tlb, VirtAddr};
@@ -35,6 +36,13 @@ fn seen(counters: &[AtomicU64]) -> Vec<u64> {
 /// Whether the page is ever written.
 fn is_written(page: u64) -> bool {
     page.is_multiple_of(3)
+}
+
+/// The pages that are young and dirty together with this one: of folios of order 4 a folded block, where there are any.
+fn together<F: Format>(page: usize) -> Range<usize> {
+    let size = if page < PAGES as usize / 2 { 1 } else { F::CONTIGUOUS };
+    let first = page - page % size;
+    first..first + size
 }
 
 /// All of it.
@@ -108,7 +116,8 @@ fn watch<F: Format>(process: &Process<F>, rules: Rules, random: Random) -> Check
                     found || over_before[page] <= begun_at_flush[page],
                     "an access of page {page} was lost"
                 );
-                ensure!(!found || begun_after[page] > over_at_harvest[page], "page {page} is young unasked");
+                let accessed = together::<F>(page).any(|page| begun_after[page] > over_at_harvest[page]);
+                ensure!(!found || accessed, "page {page} is young unasked");
             }
             (begun_at_flush, over_at_harvest) = (seen(&begun), over_before);
         }
@@ -118,11 +127,12 @@ fn watch<F: Format>(process: &Process<F>, rules: Rules, random: Random) -> Check
         Ok(())
     })?;
     for page in 0..PAGES {
+        let written = together::<F>(page as usize).any(|page| is_written(page as u64));
         match process.space.query(VirtAddr(rules.bounds.start().0 + page * PAGE)) {
             Mapping::Page { attributes, .. } => ensure!(
-                attributes.dirty == is_written(page),
+                attributes.dirty == written,
                 "page {page} was{} written, and its entry says {attributes:?}",
-                if is_written(page) { "" } else { " not" }
+                if written { "" } else { " not" }
             ),
             other => {
                 return Err(Contradiction(alloc::format!("page {page} is mapped to {other:?}")));

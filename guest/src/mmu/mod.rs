@@ -3,26 +3,31 @@
 //! | what | where |
 //! |---|---|
 //! | memory, frames | [`hardware`] |
-//! | TLB: INVLPG, CR3, interrupts to the other processors | [`tlb`] |
+//! | TLB: on x86-64 INVLPG, CR3, interrupts to the other processors; on arm64 TLBI | [`tlb`] |
 //! | RCU | [`readers`] |
 //! | loads and stores that may fault, and the page fault handler | [`access`] |
 //! | an address space with this program in it | [`process`] |
 //! | a process beside a naive account of its pages | [`subject`], [`operations`], [`contents`] |
 //! | what is looked at | [`accessed`], [`forks`], [`permissions`], [`beside`], [`changed`], [`harvested`], [`random`] |
+//! | contiguous blocks, folded and unfolded | [`contiguous`] |
+//! | what only one kind of processor has | [`machine`] |
 //! | duties left out to show that it is noticed | [`lapse`] |
 //! | walks that are slow on purpose | [`linger`] |
 //!
-//! Where the processor has 5 levels, `boot.s` has switched to them, and the experiment is about [`X86_64La57`], else about
-//! [`X86_64`].
+//! On x86-64 with 5 levels `boot.s` has switched to them, and the experiment is about `X86_64La57`, else about `X86_64`; on
+//! arm64 it is about `Arm64Hafdbs`, whose processors set access flag and dirty state, and hold contiguous blocks as one.
 //!
 //! A processor may set accessed bits for accesses that it only speculates on (Intel SDM vol. 3, 4.8). QEMU's translator
 //! does not, and there every page that nobody accessed must stay old. With KVM the experiment may find one that did not.
 
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/access.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/access.rs")]
 mod access;
 mod accessed;
 mod beside;
 mod changed;
 mod contents;
+mod contiguous;
 mod contradiction;
 mod figures;
 mod forks;
@@ -30,12 +35,17 @@ mod hardware;
 mod harvested;
 mod lapse;
 mod linger;
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/machine.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/machine.rs")]
+mod machine;
 mod operations;
 mod permissions;
 mod process;
 mod random;
 mod readers;
 mod subject;
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/tlb.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/tlb.rs")]
 mod tlb;
 
 pub use access::page_fault;
@@ -46,8 +56,7 @@ use contradiction::{Checked, ensure};
 use isotherm_frames::FRAME_SIZE;
 use isotherm_guest::command::Lapse;
 use isotherm_guest::stamp::Random;
-use isotherm_pagetable::{Attributes, Format, X86_64, X86_64La57};
-use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
+use isotherm_pagetable::{Attributes, Format};
 
 /// Bytes of a page.
 const PAGE: u64 = isotherm_pagetable::PAGE_SIZE;
@@ -85,33 +94,21 @@ impl World {
 /// # Errors
 /// The first contradiction, or that the machine is not one it can be done on, in words.
 pub fn run(seed: u64, operations: u64, lapse: Option<Lapse>) -> Result<String, String> {
-    let flags = (Cr0::read(), Cr4::read());
-    let levels = if flags.1.contains(Cr4Flags::L5_PAGING) { 5 } else { 4 };
-    let refused = checked_machine(flags).and_then(|()| {
+    let done = checked_machine().and_then(|()| {
         figures::reset();
         lapse::set(lapse);
-        let done = match levels {
-            5 => measured::<X86_64La57>(seed, operations),
-            _ => measured::<X86_64>(seed, operations),
-        };
+        let done = machine::measured(seed, operations);
         lapse::set(None);
         done
     });
-    match refused {
-        Ok(()) => Ok(alloc::format!("levels={levels} seed={seed}{}", figures::tell())),
+    match done {
+        Ok(levels) => Ok(alloc::format!("levels={levels} seed={seed}{}", figures::tell())),
         Err(found) => Err(found.0),
     }
 }
 
-fn checked_machine((cr0, cr4): (Cr0Flags, Cr4Flags)) -> Checked {
-    ensure!(
-        cr0.contains(Cr0Flags::WRITE_PROTECT),
-        "CR0.WP is clear: this program could write read-only pages"
-    );
-    let hidden = Cr4Flags::PCID
-        | Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION
-        | Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION;
-    ensure!(!cr4.intersects(hidden), "CR4 has more set than this program did: {cr4:?}");
+fn checked_machine() -> Checked {
+    machine::check()?;
     let needed = NEEDED + memory::RESERVE.min * FRAME_SIZE;
     let free = memory::zone().free_frames() * FRAME_SIZE;
     ensure!(free >= needed, "{free} bytes are free, and {needed} are needed; free some");
@@ -138,6 +135,7 @@ fn parts<F: Format>(seed: u64, operations: u64) -> Checked {
     accessed::run::<F>(&mut world)?;
     forks::run::<F>(&mut world)?;
     permissions::run::<F>(&mut world)?;
+    contiguous::run::<F>(&mut world)?;
     beside::run::<F>(&mut world)?;
     random::run::<F>(&mut world, operations)
 }

@@ -6,7 +6,7 @@ use super::contradiction::{Checked, ensure};
 use super::figures::{Figure, count};
 use super::hardware::{HARDWARE, Hardware};
 use super::subject::{Page, Subject, around};
-use super::{PER_LEAF, World};
+use super::{PAGES, PER_LEAF, World};
 use alloc::vec::Vec;
 use core::ops::Range;
 use isotherm_pagetable::{
@@ -38,10 +38,11 @@ impl<F: Format> Subject<F> {
         result?;
         let wished = largest >= Level::Pmd && order == 9 && first.is_multiple_of(PER_LEAF);
         let huge = wished && self.is_huge(first);
-        for (page, generation) in self.pages[pages].iter_mut().zip(generations) {
+        for (page, generation) in self.pages[pages.clone()].iter_mut().zip(generations) {
             let Attributes { write, young, dirty, .. } = state;
             *page = Page { generation, mapped: true, write, young, dirty, huge };
         }
+        self.merge(pages);
         Ok(())
     }
 
@@ -57,7 +58,9 @@ impl<F: Format> Subject<F> {
     pub fn fork(&self) -> Checked<Self> {
         let process = self.process.fork(Self::range(0, self.pages.len())?, 2)?;
         let pages = self.pages.iter().map(|&page| Page { young: false, ..page }).collect();
-        Ok(Self { process, pages })
+        let mut child = Self { process, pages };
+        child.merge(0..PAGES);
+        Ok(child)
     }
 
     /// Does `act`, with a gather, to a range, whose borders part huge leaves.
@@ -75,6 +78,7 @@ impl<F: Format> Subject<F> {
                 self.part(border);
             }
         }
+        self.merge(0..PAGES);
         Ok(())
     }
 
@@ -133,7 +137,7 @@ impl<F: Format> Subject<F> {
         }
         ensure!(young == expected, "{young} pages were harvested, {expected} accessed");
         for page in pages {
-            let cleared = if self.pages[page].huge { around(page) } else { page..page + 1 };
+            let cleared = self.together(page);
             self.pages[cleared].iter_mut().for_each(|page| page.young = false);
         }
         Ok(young)
@@ -146,6 +150,7 @@ impl<F: Format> Subject<F> {
     pub fn split(&mut self, page: usize) -> Checked {
         self.process.space.split(Self::address(page))?;
         self.part(page);
+        self.merge(0..PAGES);
         Ok(())
     }
 
@@ -211,6 +216,7 @@ impl<F: Format> Subject<F> {
                 self.part(page);
             }
         }
+        self.merge(0..PAGES);
         Ok(())
     }
 }

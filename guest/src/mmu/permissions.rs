@@ -6,12 +6,11 @@ use super::contradiction::{Checked, ensure};
 use super::forks::check;
 use super::process::Process;
 use super::subject::Subject;
-use super::{OLD, PER_LEAF, World, hardware::HARDWARE};
+use super::{OLD, PER_LEAF, World, hardware::HARDWARE, machine};
 use crate::memory;
 use isotherm_pagetable::{
     Attributes, Collapsed, Format, Level, PageRange, Protection, Sharing, Slot, VirtAddr,
 };
-use x86_64::registers::control::{Cr4, Cr4Flags};
 
 /// All of it.
 pub fn run<F: Format>(world: &mut World) -> Checked {
@@ -123,8 +122,8 @@ fn single<F: Format>(state: Attributes) -> Checked<(Process<F>, PageRange)> {
     let process = Process::<F>::new(3)?;
     let page = PageRange::with_pages(VirtAddr::of_page(Process::<F>::FIRST), 1)?;
     let folio = HARDWARE.folio(0)?;
-    // SAFETY: the folio is this function's. A page that begins with a `ret`.
-    unsafe { memory::write(folio.head().address(), 0xc3) };
+    // SAFETY: the folio is this function's. A page that begins with what ends a call.
+    unsafe { memory::write(folio.head().address(), machine::RETURN) };
     process.space.map(page, folio.head(), state, Level::Pte)?;
     drop(folio);
     Ok((process, page))
@@ -144,7 +143,7 @@ fn executed<F: Format>() -> Checked {
     let at = page.start().0;
     for execute in [false, true, false] {
         permit(&process, page, Protection { execute, ..Protection::READ })?;
-        // SAFETY: a `ret` stands there.
+        // SAFETY: what ends a call stands there.
         let touched = unsafe { process.call(at, rules) }?;
         let expected = if execute { (false, 0) } else { (true, code::PRESENT | code::FETCH) };
         ensure!(
@@ -158,7 +157,7 @@ fn executed<F: Format>() -> Checked {
 }
 
 /// A page that nobody may access is not present, for the kernel neither: this program cannot read it. And the user bit, seen
-/// the other way round: with SMAP set, this program may access only what users may not.
+/// the other way round: where the processor can refuse users' pages, this program may access only what users may not.
 fn kept_from_all<F: Format>() -> Checked {
     let (process, page) = single::<F>(OLD)?;
     let rules = super::process::Rules { write: true, bounds: page, whole_folio: false };
@@ -174,18 +173,16 @@ fn kept_from_all<F: Format>() -> Checked {
     for user in [true, false, true] {
         load(user, (!user, 0))?;
     }
-    if core::arch::x86_64::__cpuid_count(7, 0).ebx & (1 << 20) == 0 {
-        crate::line!("note: no SMAP on this processor, so the user bit was not looked at");
-    } else {
-        // SAFETY: no page of this program is one that users may access, and flag AC is clear since the start.
-        unsafe { Cr4::update(|flags| flags.insert(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION)) };
-        let mut result = Ok(());
-        for user in [true, false, true] {
-            result = result.and_then(|()| load(user, (true, if user { code::PRESENT } else { 0 })));
-        }
-        // SAFETY: it was clear before.
-        unsafe { Cr4::update(|flags| flags.remove(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION)) };
-        result?;
+    let seen = machine::without_users_pages(|| {
+        [true, false, true]
+            .into_iter()
+            .try_for_each(|user| load(user, (true, if user { code::PRESENT } else { 0 })))
+    });
+    match seen {
+        Some(result) => result?,
+        None => crate::line!(
+            "note: this processor cannot refuse users' pages, so the user bit was not looked at so"
+        ),
     }
     process.exit();
     Ok(())

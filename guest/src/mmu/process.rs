@@ -1,7 +1,7 @@
 //! An address space as a process has it: page tables of its own, this program in the root's first entry, and a lock for
 //! what operations on the same pages mean (Linux' `mmap_lock`).
 //!
-//! The first entry is the kernel's: supervisor only, shared by all processes, never global, so that loading CR3 drops
+//! The first entry is the kernel's: supervisor only, shared by all processes, never global, so that loading another root drops
 //! every translation. The library does not know of it: operations stay in the user's range, and it is taken out before
 //! the tree goes, for the tables below it are not the process'.
 
@@ -22,7 +22,7 @@ use spin::{Mutex, MutexGuard};
 static KERNEL: spin::Once<u64> = spin::Once::new();
 
 fn kernel() -> u64 {
-    *KERNEL.call_once(tlb::cr3)
+    *KERNEL.call_once(tlb::root)
 }
 
 /// The kernel's part of a root table.
@@ -167,12 +167,12 @@ impl<F: Format> Process<F> {
     /// # Errors
     /// There are no frames for tables.
     pub fn fork(&self, range: PageRange, asid: u16) -> Checked<Self> {
-        let mut child = Self::new(asid)?;
+        let child = Self::new(asid)?;
         let mut slots = [Slot::default(); 16];
         let _lock = self.lock();
         let mut gather = self.space.gather(&mut slots);
         let rule = ForkRule::Copy(Sharing::Private);
-        self.space.copy_range(&mut child.space, range, rule, &mut gather)?;
+        self.space.copy_range(&child.space, range, rule, &mut gather)?;
         gather.flush();
         count(Figure::Forks, 1);
         Ok(child)

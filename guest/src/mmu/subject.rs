@@ -41,6 +41,8 @@ pub struct Leaf {
     pub frame: Frame,
     pub level: Level,
     pub attributes: Attributes,
+    /// Part of a folded contiguous block, whose pages are young and dirty together.
+    pub contiguous: bool,
 }
 
 /// The pages of the huge leaf, or of the table, that a page lies in.
@@ -70,7 +72,9 @@ impl<F: Format> Subject<F> {
     /// What the library says of a page.
     pub fn leaf(&self, page: usize) -> Option<Leaf> {
         match self.process.space.query(Self::address(page)) {
-            Mapping::Page { frame, level, attributes, .. } => Some(Leaf { frame, level, attributes }),
+            Mapping::Page { frame, level, attributes, contiguous } => {
+                Some(Leaf { frame, level, attributes, contiguous })
+            }
             _ => None,
         }
     }
@@ -207,12 +211,45 @@ impl<F: Format> Subject<F> {
         first..last + 1
     }
 
-    /// Pages became young, and dirty if they were written: with a huge leaf all of its pages.
+    /// Pages became young, and dirty if they were written: with a huge leaf, or a folded block, all of its pages.
     pub fn mark(&mut self, pages: Range<usize>, write: bool) {
         let pages = if self.pages[pages.start].huge { around(pages.start) } else { pages };
-        for page in &mut self.pages[pages] {
+        for page in &mut self.pages[pages.clone()] {
             page.young = true;
             page.dirty |= write;
+        }
+        self.merge(pages);
+    }
+
+    /// The pages that are young and dirty together with this one.
+    pub fn together(&self, page: usize) -> Range<usize> {
+        if self.pages[page].huge {
+            around(page)
+        } else if F::CONTIGUOUS > 1 && self.leaf(page).is_some_and(|leaf| leaf.contiguous) {
+            let first = page - page % F::CONTIGUOUS;
+            first..first + F::CONTIGUOUS
+        } else {
+            page..page + 1
+        }
+    }
+
+    /// After an operation on these pages: those of blocks that are folded now are young if one of them was, and dirty.
+    pub fn merge(&mut self, pages: Range<usize>) {
+        if F::CONTIGUOUS == 1 {
+            return;
+        }
+        let first = pages.start - pages.start % F::CONTIGUOUS;
+        for first in (first..pages.end.min(PAGES)).step_by(F::CONTIGUOUS) {
+            let page = self.pages[first];
+            if !page.mapped || page.huge {
+                continue;
+            }
+            let block = self.together(first);
+            if block.len() > 1 {
+                let block = &mut self.pages[block];
+                let (young, dirty) = (block.iter().any(|p| p.young), block.iter().any(|p| p.dirty));
+                block.iter_mut().for_each(|page| (page.young, page.dirty) = (young, dirty));
+            }
         }
     }
 

@@ -248,7 +248,7 @@ impl Cell {
                 let verdict = if late && self.evidence.is_late(length) {
                     self.evidence.take_late(share, length, now, tuning);
                     Verdict::Expected
-                } else if is_rest && now.saturating_sub(self.opened_at) > tuning.rest_counts {
+                } else if is_rest && since / 1000 > self.opened_at + tuning.rest_counts {
                     self.evidence.take_late_rest(share, length, now, tuning)
                 } else if is_rest {
                     self.evidence.take_rest(share, length, now, tuning);

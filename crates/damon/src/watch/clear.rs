@@ -152,9 +152,18 @@ impl Watched {
     }
 
     /// What a sweep goes through, in pages.
-    pub fn entries(&self) -> usize {
+    pub fn entries(&self, kind: Sweep) -> usize {
         let mappings = self.mappings.map_or(usize::MAX, |count| count.saturating_mul(PAGES_A_MAPPING));
-        self.census.present.saturating_add(mappings).min(usize::MAX / 2)
+        self.pages(kind).saturating_add(mappings).min(usize::MAX / 2)
+    }
+
+    /// Pages that a sweep clears, as far as is known.
+    fn pages(&self, kind: Sweep) -> usize {
+        match kind {
+            // Most of what may be written has no file.
+            Sweep::Anonymous => self.census.present_writable,
+            Sweep::Mapped | Sweep::All => self.census.present,
+        }
     }
 
     /// Looks that a sweep takes at most.
@@ -187,7 +196,7 @@ impl Watched {
             return false;
         }
         let before = moment_of(step);
-        if !step.sweep(self.id, kind, self.census.present, self.entries()) {
+        if !step.sweep(self.id, kind, self.pages(kind), self.entries(kind)) {
             return false;
         }
         let after = moment_of(step);

@@ -5,8 +5,12 @@
 //! pace, so that the rate stands on about the last [`Tuning::most_hits`] hits. A window, or a row of them, that can hardly
 //! come from the rate so far is a change of pattern, and evidence starts anew with it.
 
+use super::places::ln;
 use super::shown::Shown;
 use super::tuning::Tuning;
+
+/// Of 64 pages all but half a one: where all were accessed, it was no less.
+const MOST_OF_REST: f32 = 1.0 - 0.5 / 64.0;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Evidence {
@@ -208,12 +212,12 @@ impl Evidence {
     pub fn take_rest(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) {
         if share > 0.0 {
             self.idle = 0.0;
-            self.add(share, length, now, tuning);
-        } else {
-            self.exposure += length;
-            (self.last, self.floor) = (now, false);
-            self.forget_beyond(tuning);
         }
+        // Each goes by itself, as where they were left alone, so of those that are left the same share is accessed in each moment.
+        self.hits += -ln(1.0 - share.min(MOST_OF_REST));
+        self.exposure += length;
+        (self.last, self.floor) = (now, false);
+        self.forget_beyond(tuning);
     }
 
     /// The same long after the clear. Where pages differ, those that are left are the less accessed the longer ago that is: they

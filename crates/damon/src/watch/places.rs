@@ -273,7 +273,7 @@ fn class(length: f32) -> u32 {
 }
 
 /// Natural logarithm of what lies between 0 and 1: core has none.
-fn ln(x: f32) -> f32 {
+pub(super) fn ln(x: f32) -> f32 {
     let (mut x, mut halvings) = (x.clamp(1e-9, 1.0), 0.0);
     while x < 0.5 {
         (x, halvings) = (x * 2.0, halvings + 1.0);

@@ -7,7 +7,7 @@ use super::sweep::{longest, price_of_sweep};
 use super::target::At;
 use super::tuning::PAGES_A_CLEAR;
 use super::{Stretch, Watch, Watched};
-use crate::{AddrRange, BlockOperations, Step, Sweep, TargetId};
+use crate::{AddrRange, BlockOperations, Step, TargetId};
 use alloc::vec::Vec;
 
 /// A stretch that may be checked.
@@ -336,13 +336,15 @@ impl Watch {
     fn see_the_unseen<O: BlockOperations>(&mut self, step: &mut Step<'_, O>, rest: usize) -> usize {
         let count = self.targets.len();
         let busiest = core::mem::take(&mut self.busiest);
+        let is_new = |t: &Watched| !t.had_its_turn && t.census.unseen > 0 && t.runs();
+        let has_new = count >= self.tuning.many && self.targets.iter().any(is_new);
         let mut left = if busiest.is_empty() { 0 } else { rest / 2 };
         let mut rest = rest - left;
         for &index in &busiest {
             if left == 0 {
                 break;
             }
-            left = self.see_unseen_of(index, step, left);
+            left = self.see_unseen_of(index, step, left, has_new);
         }
         rest += left;
         self.busiest = busiest;
@@ -351,26 +353,31 @@ impl Watch {
                 break;
             }
             self.clear_turn = (self.clear_turn + 1) % count;
-            rest = self.see_unseen_of(self.clear_turn, step, rest);
+            rest = self.see_unseen_of(self.clear_turn, step, rest, has_new);
         }
         rest
     }
 
-    /// The same of one target. Returns what is left to spend.
+    /// The same of one target, unless it had its turn and others did not (`has_new`). Returns what is left to spend.
     fn see_unseen_of<O: BlockOperations>(
         &mut self,
         index: usize,
         step: &mut Step<'_, O>,
         mut rest: usize,
+        has_new: bool,
     ) -> usize {
         let count = self.targets.len();
         let telling = |t: &&mut Watched| t.census.unseen > 0 && !t.activity.is_still();
+        let Some(kind) = self.targets.get(index).map(|t| self.kind_of_sweep(t)) else { return rest };
         let Some(target) = self.targets.get_mut(index).filter(telling) else { return rest };
+        if has_new && target.had_its_turn {
+            return rest;
+        }
         target.mappings = step.ops.mappings(target.id);
         let unseen = target.census.unseen;
         // By the block, a cell costs a fifth of what it costs by itself.
         let whole = target.blocks.len().min(unseen) + unseen / 2;
-        let swept = price_of_sweep(target, step);
+        let swept = price_of_sweep(target, kind, step);
         // Of many targets a few clears of each would tell little of any: all of one now, and of the next one later.
         let may_borrow = count >= self.tuning.many && self.borrowed == 0;
         let allowed = if may_borrow { step.allowance.prepares } else { rest };
@@ -379,7 +386,7 @@ impl Watch {
         let is_best = self.sweeps
             && swept < whole
             && target.census.lit * 4 < unseen
-            && target.entries() <= self.tuning.longest_sweep;
+            && target.entries(kind) <= self.tuning.longest_sweep;
         let soon = swept <= step.allowance.prepares_per_aggr.saturating_mul(self.tuning.soon)
             && 2 * looks <= step.attrs.max_nr_regions
             && target.put_off < self.tuning.put_off;
@@ -389,10 +396,11 @@ impl Watch {
             return rest;
         }
         target.put_off = 0;
+        target.had_its_turn = true;
         if is_best && fits {
             // Small processes: all at once is cheaper.
             let before = step.allowance.prepares;
-            if target.sweep(step, Sweep::All, false, longest(step, count, &self.tuning), &self.tuning) {
+            if target.sweep(step, kind, false, longest(step, count, &self.tuning), &self.tuning) {
                 target.take_census(step.now, &self.tuning);
                 let spent = before.saturating_sub(step.allowance.prepares);
                 self.borrowed += spent.saturating_sub(rest);

@@ -18,7 +18,7 @@ impl Watch {
         let most = an_aggregation.saturating_mul(tuning.lent);
         let seen = |t: &Watched| t.census.watching + t.census.lit;
         let wants = |t: &Watched| {
-            let price = price_of_sweep(t, step);
+            let price = price_of_sweep(t, Sweep::All, step);
             let whole = t.blocks.len().min(t.census.unseen) + t.census.unseen / 2;
             t.runs()
                 && t.census.unseen > seen(t)
@@ -28,14 +28,14 @@ impl Watch {
                     false => t.grew != 0 && now <= t.grew + 2 * tuning.appeared,
                 }
                 && has_settled(t, step)
-                && t.entries() <= tuning.longest_sweep
+                && t.entries(Sweep::All) <= tuning.longest_sweep
                 && price > an_aggregation
                 && price < whole.min(most)
                 && t.blocks.len() <= step.checks_on_credit()
         };
         let Some(index) = self.targets.iter().position(wants) else { return };
         let Some(target) = self.targets.get_mut(index) else { return };
-        let aggregations = (price_of_sweep(target, step) / an_aggregation) as u64;
+        let aggregations = (price_of_sweep(target, Sweep::All, step) / an_aggregation) as u64;
         self.lent_until = now + 2 * aggregations * u64::from(step.attrs.max_nr_accesses());
         if target.sweep(step, Sweep::All, true, u64::from(step.attrs.max_nr_accesses()), &tuning) {
             target.take_census(now, &tuning);
@@ -63,9 +63,10 @@ impl Watch {
     fn whom_to_sweep<O: BlockOperations>(&self, step: &Step<'_, O>) -> Option<usize> {
         let (now, tuning, credit, looks) = (step.now, &self.tuning, self.sweep_credit, step.checks_left());
         let telling = |t: &Watched| t.census.shared + t.census.unseen + t.census.lit_shared;
+        let kind = |t: &Watched| self.kind_of_sweep(t);
         let fits = |t: &Watched| {
-            price_of_sweep(t, step) <= credit
-                && t.entries() <= tuning.longest_sweep
+            price_of_sweep(t, kind(t), step) <= credit
+                && t.entries(Sweep::All) <= tuning.longest_sweep
                 && t.looks_of_sweep() <= looks
         };
         let targets = self.targets.iter().enumerate().filter(|(_, t)| t.runs());
@@ -79,18 +80,27 @@ impl Watch {
             // Last, as it goes through all blocks.
             .filter(|(_, t)| fits(t))
             .max_by_key(|(_, t)| {
-                telling(t) as u64 * 1000 / price_of_sweep(t, step) as u64 * waited(t).min(1 << 20)
+                telling(t) as u64 * 1000 / price_of_sweep(t, kind(t), step) as u64 * waited(t).min(1 << 20)
             });
         best.map(|(i, _)| i)
+    }
+
+    /// What a sweep of a target clears. Of many, the first one leaves files out, which are half of what a small process has, and the
+    /// same half of all of them: what each has for itself is seen the sooner.
+    pub(super) fn kind_of_sweep(&self, target: &Watched) -> Sweep {
+        let is_first = target.swept == 0 && target.census.unseen_writable > 0;
+        if is_first && self.targets.len() >= self.tuning.many { Sweep::Anonymous } else { Sweep::All }
     }
 
     /// Makes the sweep that was planned.
     pub(super) fn make_sweep<O: BlockOperations>(&mut self, step: &mut Step<'_, O>) {
         self.sweep_at = None;
         let longest = longest(step, self.targets.len(), &self.tuning);
-        let Some(target) = self.whom_to_sweep(step).and_then(|i| self.targets.get_mut(i)) else { return };
-        self.sweep_credit = self.sweep_credit.saturating_sub(price_of_sweep(target, step));
-        if target.sweep(step, Sweep::All, false, longest, &self.tuning) {
+        let Some(index) = self.whom_to_sweep(step) else { return };
+        let Some(kind) = self.targets.get(index).map(|t| self.kind_of_sweep(t)) else { return };
+        let Some(target) = self.targets.get_mut(index) else { return };
+        self.sweep_credit = self.sweep_credit.saturating_sub(price_of_sweep(target, kind, step));
+        if target.sweep(step, kind, false, longest, &self.tuning) {
             target.take_census(step.now, &self.tuning);
         }
     }
@@ -108,6 +118,6 @@ fn has_settled<O>(target: &Watched, step: &Step<'_, O>) -> bool {
 }
 
 /// In the unit of [`crate::Allowance::prepares`].
-pub(super) fn price_of_sweep<O>(target: &Watched, step: &Step<'_, O>) -> usize {
-    1 + target.entries() / step.allowance.swept_a_prepare.max(1)
+pub(super) fn price_of_sweep<O>(target: &Watched, kind: Sweep, step: &Step<'_, O>) -> usize {
+    1 + target.entries(kind) / step.allowance.swept_a_prepare.max(1)
 }

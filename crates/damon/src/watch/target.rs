@@ -110,6 +110,8 @@ pub(super) struct Census {
     pub touched: usize,
     /// Entries of page tables present.
     pub present: usize,
+    /// Those of them in cells that are writable.
+    pub present_writable: usize,
 }
 
 /// One target.
@@ -135,6 +137,8 @@ pub(super) struct Watched {
     pub turn_began: Option<u64>,
     /// There is nothing in it that was accessed and is forgotten, until then.
     pub none_forgotten_until: u64,
+    /// It had a turn to be seen, if only in part.
+    pub had_its_turn: bool,
     /// How often a sweep that could not be paid was put off.
     pub put_off: usize,
     pub activity: Activity,
@@ -466,7 +470,9 @@ impl Watched {
                 let shows_more = cell.state != State::Unseen && cell.wants_clear(now, tuning);
                 census.shared += usize::from(cell.shared && shows_more);
                 // A huge page is one entry of a page table.
-                census.present += if huge { 1 } else { cell.present.count_ones() as usize };
+                let present = if huge { 1 } else { cell.present.count_ones() as usize };
+                census.present += present;
+                census.present_writable += if cell.writable { present } else { 0 };
             }
         }
         census.lit_shared = lit_by_sweep * shared / (own + shared).max(1);

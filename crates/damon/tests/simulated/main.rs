@@ -3,6 +3,7 @@
 
 mod acted;
 mod asleep;
+mod crowd;
 mod folios;
 mod intervals;
 mod patterns;

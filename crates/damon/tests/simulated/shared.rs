@@ -1,6 +1,7 @@
 //! Memory that others map too, which cannot be cleared alone.
 
 use super::*;
+use isotherm_simulated::{Purse, areas, tick};
 
 /// Runs for so many aggregations.
 fn go(monitor: &mut Monitor<Simulated, Watch>, keep: &mut Keep, now: &mut u64, aggregations: u64) {
@@ -69,4 +70,38 @@ fn what_was_found_accessed_by_a_sweep_and_turns_out_to_be_shared_is_swept_again(
     let run = run_on(ops, Watch::new(), &[(pattern, 70)], 4);
     let known = seen(&run.snapshots, heap);
     assert!(known > 0.9, "after 7 s {known} of it is known, {:?}", run.tally);
+}
+
+#[test]
+fn of_pages_that_differ_within_each_cell_a_working_set_is_told_also_where_looks_come_late() {
+    // As a database's buffers: of 64 neighbours two are hot, eight in use, the others seldom.
+    let kinds = [(8, 20.0), (32, 1.5), (216, 0.19)];
+    let list: Vec<_> =
+        (0..512).flat_map(|i| kinds.map(|(kib, hz)| (u64::from(i == 0 && kib == 8) * 8, kib, hz))).collect();
+    let pattern = Pattern { kind: Kind::Random, ..areas(&list) };
+    let buffers = AddrRange::new(pattern.areas[0].0.start, pattern.areas.last().unwrap().0.end);
+    let within_a_second = |hz: f64| 1.0 - (-hz).exp();
+    let truth = kinds.iter().map(|(kib, hz)| *kib as f64 / 256.0 * within_a_second(*hz)).sum::<f64>();
+    for share in [0.01, 0.004, 0.002] {
+        let mut ops = Simulated::new(pattern.clone());
+        ops.shared.push(buffers);
+        let mut monitor = Monitor::new(Attrs::default(), ops, Watch::new(), 3).unwrap();
+        for id in 1..=4 {
+            monitor.add_target(TargetId(id)).unwrap();
+        }
+        let (mut now, mut purse, mut keep) = (0, Purse::full(4).with_share(share), Keep::default());
+        while now < 20 * 100 {
+            tick(&mut monitor, &mut now, &mut purse, &mut keep);
+        }
+        let (mut known, mut used) = (0.0, 0.0);
+        for snapshot in keep.0.iter().filter(|s| s.end_ns > 3_000_000_000) {
+            for region in snapshot.targets.iter().flat_map(|t| &t.regions).filter(|r| !r.is_unknown()) {
+                let bytes = region.range.intersection(buffers).size() as f64;
+                known += bytes;
+                used += bytes * within_a_second(region.rate_hz(snapshot.sample_ns, snapshot.max_nr_accesses));
+            }
+        }
+        let told = used / known;
+        assert!((told / truth - 1.0).abs() < 0.1, "with {share} of a CPU {told:.3}, true {truth:.3}");
+    }
 }

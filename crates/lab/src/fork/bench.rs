@@ -145,10 +145,10 @@ impl Bench {
         let parent = AddressSpace::<F, HostMachine, B>::new(machine, 1)?;
         populate(&parent, *layout, *pages)?;
         let all = PageRange::with_pages(VirtAddr(0), *pages)?;
-        let mut child = AddressSpace::<F, HostMachine, B>::new(machine, 2)?;
+        let child = AddressSpace::<F, HostMachine, B>::new(machine, 2)?;
         let (fork, done) = timed(machine, || {
             let mut gather = parent.gather(slots);
-            parent.copy_range(&mut child, all, ForkRule::Copy(Sharing::Private), &mut gather)
+            parent.copy_range(&child, all, ForkRule::Copy(Sharing::Private), &mut gather)
         });
         done?;
         let (exit, _) = timed(machine, || child.exit(slots));

@@ -198,7 +198,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
                 }
                 let Some(pages) = pages(&vma.range()) else { continue };
                 let kind = vma.object.and_then(|(id, _)| self.objects.get(id)).map(|object| object.kind());
-                let copied = self.mm.tables.copy_range(&mut child.tables, pages, rule, gather);
+                let copied = self.mm.tables.copy_range(&child.tables, pages, rule, gather);
                 child.came(0, copied.unwrap_or_else(|stopped| stopped.done), kind);
                 copied.map_err(|_| Error::NoMemory)?;
             }

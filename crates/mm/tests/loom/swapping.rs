@@ -232,7 +232,7 @@ fn swap_out(world: &World) {
 
 #[test]
 fn swap_out_against_a_read() {
-    model(3, written, [swap_out, |world| assert!(world.load(AT) > 0)], |world| {
+    model(2, written, [swap_out, |world| assert!(world.load(AT) > 0)], |world| {
         // What was stored last, unless the page never left.
         assert!(
             world.load(AT) == 1
@@ -244,7 +244,7 @@ fn swap_out_against_a_read() {
 
 #[test]
 fn swap_out_against_a_write() {
-    model(3, nothing, [swap_out, |world| world.store(AT, 9)], |world| {
+    model(2, nothing, [swap_out, |world| world.store(AT, 9)], |world| {
         assert_eq!((world.load(AT), world.counts()), (9, (1, 0, 0)));
     });
 }
@@ -256,7 +256,7 @@ fn swap_out_against_a_fork() {
         let child = world.space().fork(Lock(RwLock::new(())), contents).unwrap();
         *world.child.lock().unwrap() = Some(std::sync::Arc::new(child));
     };
-    model(3, nothing, [swap_out, fork], |world| {
+    model(2, nothing, [swap_out, fork], |world| {
         let child = std::sync::Arc::clone(world.child.lock().unwrap().as_ref().unwrap());
         if let Ok(folio) = FolioView::of(world.machine(), world.frame()) {
             let places = world.system().find(world.frame()).unwrap();
@@ -275,7 +275,7 @@ fn swap_out_against_a_move() {
         let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
         world.space().mremap(AT, PAGE, PAGE, flags, TO).unwrap();
     };
-    model(3, nothing, [swap_out, relocate], |world| {
+    model(2, nothing, [swap_out, relocate], |world| {
         assert_eq!((world.load(TO), world.counts()), (7, (1, 0, 0)));
     });
 }
@@ -288,24 +288,24 @@ fn search_against_a_move() {
         world.space().mremap(AT, PAGE, PAGE, flags, TO).unwrap();
     };
     let find = |world: &World| assert_eq!(world.system().find(world.frame()).unwrap().len(), 1);
-    model(3, nothing, [find, relocate], |world| assert_eq!(world.load(TO), 7));
+    model(2, nothing, [find, relocate], |world| assert_eq!(world.load(TO), 7));
 }
 
 #[test]
 fn swap_out_against_discard() {
     let discard = |world: &World| world.space().discard(AT, PAGE).unwrap();
-    model(3, nothing, [swap_out, discard], |world| assert_eq!(world.counts(), (0, 0, 0)));
+    model(2, nothing, [swap_out, discard], |world| assert_eq!(world.counts(), (0, 0, 0)));
 }
 
 #[test]
 fn swap_out_against_exit() {
     let exit = |world: &World| drop(world.space.lock().unwrap().take());
-    model(3, nothing, [swap_out, exit], |world| assert_eq!(world.area.used(), 0));
+    model(2, nothing, [swap_out, exit], |world| assert_eq!(world.area.used(), 0));
 }
 
 #[test]
 fn two_who_swap_out() {
-    model(3, nothing, [swap_out, swap_out], |world| {
+    model(2, nothing, [swap_out, swap_out], |world| {
         assert_eq!((world.load(AT), world.counts()), (7, (1, 0, 0)));
     });
 }
@@ -313,7 +313,7 @@ fn two_who_swap_out() {
 #[test]
 fn two_who_swap_in() {
     model(
-        3,
+        2,
         |world| world.system().swap_out(world.frame()).unwrap(),
         [|world| world.store(AT, 9), |world| assert!(world.load(AT) > 0)],
         |world| assert_eq!((world.load(AT), world.counts()), (9, (1, 0, 0))),

@@ -7,7 +7,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod split;
 mod tiny;
+mod walked;
 
 use common::prepare;
 use isotherm_pagetable::*;
@@ -144,9 +146,9 @@ fn fork_while_written(order: u8) {
         space.map(range, head, clean, Level::Pte).unwrap();
         let last = VirtAddr::of_page(range.pages() - 1);
         let hardware = beside(&space, move |space| space.read().access(last, Access::Write).is_ok());
-        let mut child = space_of(&machine, 2);
+        let child = space_of(&machine, 2);
         space
-            .copy_range(&mut child, range, ForkRule::Copy(Sharing::Private), &mut space.gather(&mut []))
+            .copy_range(&child, range, ForkRule::Copy(Sharing::Private), &mut space.gather(&mut []))
             .unwrap();
         let written = hardware.join().unwrap();
         // Whichever side is left then knows that the page differs from what was swapped out, say.
@@ -335,9 +337,9 @@ fn a_fork_and_a_write_fault_share_or_own_but_not_both() {
         space.map(one(0), frame, Attributes { write: false, ..Attributes::anonymous() }, Level::Pte).unwrap();
         let fault = WriteFault { sharing: Sharing::Private, bounds: one(0), whole_folio: false };
         let writer = beside(&space, move |space| space.write_fault(VirtAddr(0), None, fault));
-        let mut child = space_of(&machine, 2);
+        let child = space_of(&machine, 2);
         space
-            .copy_range(&mut child, one(0), ForkRule::Copy(Sharing::Private), &mut space.gather(&mut []))
+            .copy_range(&child, one(0), ForkRule::Copy(Sharing::Private), &mut space.gather(&mut []))
             .unwrap();
         let resolved = writer.join().unwrap();
         let Mapping::Page { attributes: own, .. } = space.query(VirtAddr(0)) else { panic!() };

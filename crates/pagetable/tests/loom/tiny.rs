@@ -22,6 +22,8 @@ pub struct Tiny {
     next_folio: AtomicUsize,
     pub retired: AtomicUsize,
     pub freed: AtomicUsize,
+    /// Tokens that a fork copied.
+    pub shared: AtomicUsize,
     /// Stores of hardware that have begun to walk and are not over.
     stores: AtomicUsize,
 }
@@ -36,6 +38,7 @@ impl Tiny {
             next_folio: AtomicUsize::new(0),
             retired: AtomicUsize::new(0),
             freed: AtomicUsize::new(0),
+            shared: AtomicUsize::new(0),
             stores: AtomicUsize::new(0),
         })
     }
@@ -96,6 +99,9 @@ unsafe impl Frames for Tiny {
     }
     unsafe fn retire_table(&self, _: Frame) {
         self.retired.fetch_add(1, Ordering::Relaxed);
+    }
+    fn share_token(&self, _: u64) {
+        self.shared.fetch_add(1, Ordering::Relaxed);
     }
     fn alloc_folio(&self, order: Order) -> Option<Frame> {
         (order.get() == 1 && self.next_folio.fetch_add(1, Ordering::Relaxed) == 0).then(|| self.copies())

@@ -16,7 +16,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
         let refault = self.random.one_in(3);
         let pinned = !self.pins.is_empty();
         let space = &self.spaces[s];
-        let mut child = AddressSpace::new(self.machine, asid).expect("a space");
+        let child = AddressSpace::new(self.machine, asid).expect("a space");
         let mut model = space.model.clone();
         let mut slots = [Slot::default(); 4];
         let mut gather = space.real.gather(&mut slots);
@@ -26,7 +26,7 @@ impl<F: Format, B: Batching> World<'_, F, B> {
             let own = |place: &Place| !matches!(place, Place::Page(page) if matches!(page.contents, Contents::Shared(_)));
             let refault = refault && !Self::pages(range).filter_map(|page| model.get(page)).any(own);
             let rule = if refault { ForkRule::Refault } else { ForkRule::Copy(sharing) };
-            let got = space.real.copy_range(&mut child, range, rule, &mut gather).expect("copied");
+            let got = space.real.copy_range(&child, range, rule, &mut gather).expect("copied");
             let found = tally(self.machine, &child, range);
             assert_eq!(RssStat { tables: 0, splits: 0, ..got }, found);
             if refault {

@@ -6,7 +6,7 @@
 //! | `cpu.rs` | the machine, with a TLB that holds on to what it was told |
 //! | `range.rs` | operations on ranges: map, zap, protect, remap, tokens |
 //! | `life.rs` | fork, exit, accesses with their faults, pins |
-//! | `table.rs` | young harvest, split and collapse |
+//! | `table.rs` | young harvest, split and collapse, also of folios |
 //! | `check.rs` | the comparison |
 
 // The example uses the model as well, without the comparison of two worlds.
@@ -356,8 +356,9 @@ impl<'m, F: Format, B: Batching> World<'m, F, B> {
             88..=91 => self.remap(),
             92..=94 => self.token(),
             95..=97 => self.pin(),
+            98 => self.split_folio(),
             _ => {
-                if self.random.one_in(8) {
+                if self.random.one_in(4) {
                     self.check();
                 }
             }

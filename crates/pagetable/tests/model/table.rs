@@ -1,4 +1,4 @@
-//! Operations that look at tables as a whole: young harvest, split and collapse.
+//! Operations that look at tables as a whole: young harvest, split and collapse, of folios too.
 
 use isotherm_pagetable::*;
 
@@ -111,6 +111,55 @@ impl<F: Format, B: Batching> World<'_, F, B> {
                 }
             }
             self.note("collapsed by copying");
+        }
+    }
+
+    /// The folio of a page becomes smaller ones, in all spaces. None of them notices.
+    pub(super) fn split_folio(&mut self) {
+        let s = self.space();
+        let page = self.a_page(s);
+        let Mapping::Page { frame, attributes, .. } = self.spaces[s].real.query(Self::at(page)) else {
+            return;
+        };
+        if attributes.special {
+            return;
+        }
+        let view = FolioView::of(self.machine, frame).expect("a folio");
+        let (head, whole) = (view.head(), view.order());
+        let order = Self::order(self.random.below(u64::from(whole.get()) - u64::from(F::GRANULE) + 1) as u8);
+        let order = Order::new(order).expect("an order");
+        let cached = self.files.iter().position(|(folio, _)| folio.head() == head);
+        let (folio, cells) = match cached.map(|n| self.files.swap_remove(n)) {
+            Some((folio, cells)) => (folio, Some(cells)),
+            None => (self.spaces[s].real.reference(Self::at(page), frame).expect("a reference"), None),
+        };
+        let mapped: Vec<_> = self
+            .spaces
+            .iter()
+            .flat_map(|space| {
+                Self::regions().map(|region| MappedIn {
+                    space: &space.real,
+                    range: Self::span(region.first, region.pages),
+                })
+            })
+            .collect();
+        let mut slots: Vec<_> = (0..256).map(|_| TableSlot::default()).collect();
+        match (split_folio(folio, order, &mapped, &mut slots), cells) {
+            (Ok(pieces), None) => drop(pieces),
+            (Ok(pieces), Some(cells)) => {
+                let size = (order.frames() >> F::GRANULE) as usize;
+                self.files
+                    .extend(pieces.zip(cells.chunks(size)).map(|(piece, cells)| (piece, cells.to_vec())));
+            }
+            (Err((why, folio)), cells) => {
+                assert_eq!(why, Error::Pinned);
+                assert!(self.pins.iter().any(|pin| pin.head() == head));
+                self.files.extend(cells.map(|cells| (folio, cells)));
+                return;
+            }
+        }
+        if order < whole {
+            self.note("folio split");
         }
     }
 }

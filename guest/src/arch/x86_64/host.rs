@@ -1,6 +1,6 @@
 //! The host as the guest sees it: QEMU's virtio-balloon, and all that is done with it.
 
-use crate::clock::Clock;
+use super::clock::Clock;
 use crate::memory::{RESERVE, free_bytes, get_reserve, order_of, put, zone};
 use core::ptr::NonNull;
 use isotherm_balloon::{Balloon, DirectMap, Error, Options, Stat, Stats, Step, ZoneSource};
@@ -133,7 +133,7 @@ impl Host {
     pub fn find(ram: u64) -> Result<Self, Error> {
         let transport = on_mmio().or_else(on_pci);
         // SAFETY: all RAM is mapped at its own address for ever, and `Machine::share` adds nothing.
-        let memory = unsafe { DirectMap::new(0, crate::paging::REACH / FRAME_SIZE) };
+        let memory = unsafe { DirectMap::new(0, super::paging::REACH / FRAME_SIZE) };
         let options = Options { stats: statistics(ram), ..Options::default() };
         let balloon = match transport {
             // SAFETY: blocks come from the zone, which gives them to nobody else until they are back.

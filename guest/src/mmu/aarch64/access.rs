@@ -1,21 +1,17 @@
 //! Loads, stores and calls through page tables under test, and the page faults that come of them.
 //!
-//! The instructions that may fault stand in routines of their own, which keep in a register what the fault handler has
-//! to know: an [`Attempt`]. So the handler needs no state of its own, and a page fault anywhere else stays a bug that
-//! ends the run. A fault is handed to the attempt's [`Resolve`]; if that resolves it, the handler returns and the
-//! processor repeats the instruction; if not, the routine returns at once, as `copy_from_user` of a kernel does.
-//!
-//! All this runs at privilege level 0, on pages that user programs may access. What is different from level 3: a
-//! read-only page faults only since CR0.WP is set, a page that user programs may not access does not fault, and error
-//! codes lack the user bit. [`super::permissions`] looks at the user bit through SMAP instead.
+//! Loads and stores are LDTR and STTR, which are permitted what a user program is; a call goes to EL0, and what is called
+//! comes back by SVC. They stand in routines of their own, which keep in a register what the fault handler has to know: an
+//! [`Attempt`]. So the handler needs no state of its own, and a page fault anywhere else stays a bug that ends the run. A
+//! fault is handed to the attempt's [`Resolve`]; if that resolves it, the handler returns and the processor repeats the
+//! instruction; if not, the routine returns at once, as `copy_from_user` of a kernel does.
 
-use super::figures::{Figure, count};
-use crate::faults::Frame;
+use crate::arch::faults::{Frame, OWN, USERS};
+use crate::mmu::figures::{Figure, count};
 use core::cell::Cell;
 use core::ffi::c_void;
-use x86_64::registers::control::Cr2;
 
-/// Bits of a page fault's error code (Intel SDM vol. 3, 4.7).
+/// Why a page fault came, in the bits that x86-64 has for it (Intel SDM vol. 3, 4.7).
 pub mod code {
     /// The page was there, but not for this.
     pub const PRESENT: u64 = 1;
@@ -23,6 +19,8 @@ pub mod code {
     pub const WRITE: u64 = 1 << 1;
     /// It was an instruction fetch.
     pub const FETCH: u64 = 1 << 4;
+    /// Neither permission nor a missing page: an access flag that hardware did not set, a conflict in the TLB.
+    pub const ODD: u64 = 1 << 8;
 }
 
 /// More faults than this on one instruction are a fault that is never resolved.
@@ -41,27 +39,34 @@ pub struct Attempt<'a> {
     address: u64,
     /// Faults that were raised.
     pub faults: Cell<u32>,
-    /// The error code of the last.
+    /// The code of the last.
     pub code: Cell<u64>,
     /// Whether it was given up.
     pub refused: Cell<bool>,
 }
 
 core::arch::global_asm!(
-    "user_load:", // %rdi: address; %rsi: attempt
-    "    movq (%rdi), %rax",
+    "user_load:", // x0: address; x1: attempt
+    "    ldtr x0, [x0]",
     "    ret",
-    "user_store:", // %rdx: what
-    "    movq %rdx, (%rdi)",
+    "user_store:", // x2: what
+    "    sttr x2, [x0]",
     "user_refused:",
     "    ret",
     "user_call:",
-    "    subq $8, %rsp",
-    "    callq *%rdi",
+    "    mrs x3, daif",
+    "    msr daifset, #15",
+    "    dsb ish",
+    "    ic ialluis",
+    "    dsb ish",
+    "    msr elr_el1, x0",
+    "    mov x4, #0x3c0", // EL0, interrupts held back
+    "    msr spsr_el1, x4",
+    "    isb",
+    "    eret",
     "user_called:",
-    "    addq $8, %rsp",
+    "    msr daif, x3",
     "    ret",
-    options(att_syntax)
 );
 
 unsafe extern "C" {
@@ -97,46 +102,59 @@ impl<'a> Attempt<'a> {
         unsafe { user_store(self.address, (&raw const *self).cast(), word) }
     }
 
-    /// Calls the code at the address.
+    /// Calls the code at the address, as a user program.
     ///
     /// # Safety
-    /// The tables that are loaded map nothing there, or a `ret`.
+    /// The tables that are loaded map nothing there, or an `svc #0`.
     pub unsafe fn call(&self) {
         // SAFETY: as in `load`.
         unsafe { user_call(self.address, (&raw const *self).cast()) }
     }
 }
 
+/// EL1 on SP_EL0, interrupts held back: how `user_call` goes on.
+const BACK: u64 = 0x3c4;
+/// Classes of exceptions (Arm ARM, ESR_EL1.EC).
+const SVC: u64 = 0x15;
+const USERS_FETCH: u64 = 0x20;
+const OWN_DATA: u64 = 0x25;
+
 /// Resolves the page fault, or lets the routine return; `false` if it was not one of the routines here.
-pub fn page_fault(frame: &mut Frame) -> bool {
+pub fn page_fault(frame: &mut Frame, vector: u64) -> bool {
     let (load, store) = (user_load as *const () as u64, user_store as *const () as u64);
-    let called = &raw const user_called as u64;
-    let address = Cr2::read_raw();
-    // Of a fetch the instruction pointer says where to; where from stands on the stack.
-    // SAFETY: a fetch that faulted right at the address that was called has pushed nothing after the call.
-    let fetch = frame.rip == address
-        && address == frame.rdi
-        && frame.error & code::FETCH != 0
-        && unsafe { (frame.rsp as *const u64).read() } == called;
-    if frame.rip != load && frame.rip != store && !fetch {
-        return false;
-    }
+    let fetch = match (vector, frame.class()) {
+        (USERS, SVC) => {
+            (frame.elr, frame.spsr) = (&raw const user_called as u64, BACK);
+            return true;
+        }
+        (USERS, USERS_FETCH) => true,
+        (OWN, OWN_DATA) if frame.elr == load || frame.elr == store => false,
+        _ => return false,
+    };
+    let address = frame.far;
     // SAFETY: the routines have it in this register until after the instruction that faulted, and it lives as long.
-    let attempt = unsafe { &*(frame.rsi as *const Attempt<'_>) };
+    let attempt = unsafe { &*(frame.x[1] as *const Attempt<'_>) };
     count(Figure::Faults, 1);
     attempt.faults.set(attempt.faults.get() + 1);
-    attempt.code.set(frame.error);
+    // The level of the table is in the lower two bits.
+    let why = match frame.esr >> 2 & 0xf {
+        1 => 0,
+        3 => code::PRESENT,
+        _ => code::ODD,
+    };
+    let write = !fetch && frame.esr & 1 << 6 != 0;
+    let code = why | if write { code::WRITE } else { 0 } | if fetch { code::FETCH } else { 0 };
+    attempt.code.set(code);
     let expected = address == attempt.address && attempt.faults.get() < MOST;
-    if expected && attempt.resolver.resolve(address, frame.error) {
+    if expected && attempt.resolver.resolve(address, code) {
         return true;
     }
     count(Figure::Refused, 1);
     attempt.refused.set(true);
     if fetch {
-        frame.rsp += 8;
-        frame.rip = called;
+        (frame.elr, frame.spsr) = (&raw const user_called as u64, BACK);
     } else {
-        frame.rip = &raw const user_refused as u64;
+        frame.elr = &raw const user_refused as u64;
     }
     true
 }

@@ -1,11 +1,10 @@
 //! Exceptions and panics: told in words, then the end of the run; but page faults of the experiment with page tables are
 //! resolved there.
 
-use crate::boot::{self, MAX_CPUS};
+use super::boot::{self, MAX_CPUS};
+use super::power::{End, end};
 use crate::console::write_line_in_distress;
 use crate::mmu;
-use crate::power::{End, end};
-use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Once;
 use x86_64::instructions::segmentation::{CS, Segment};
@@ -86,9 +85,9 @@ pub fn prepare() {
     for vector in 0..EXCEPTIONS {
         set_gate(vector, &raw const boot::exception_stubs as u64 + 16 * vector as u64, 1);
     }
-    set_gate(crate::apic::WAKE_VECTOR.into(), &raw const boot::wake_interrupt as u64, 0);
-    set_gate(crate::apic::SHOOTDOWN_VECTOR.into(), &raw const boot::shootdown_interrupt as u64, 0);
-    set_gate(crate::apic::SPURIOUS_VECTOR.into(), &raw const boot::spurious_interrupt as u64, 0);
+    set_gate(super::apic::WAKE_VECTOR.into(), &raw const boot::wake_interrupt as u64, 0);
+    set_gate(super::apic::SHOOTDOWN_VECTOR.into(), &raw const boot::shootdown_interrupt as u64, 0);
+    set_gate(super::apic::SPURIOUS_VECTOR.into(), &raw const boot::spurious_interrupt as u64, 0);
 }
 
 /// Gives processor `cpu` the table and a stack for exceptions. Once a processor.
@@ -190,14 +189,4 @@ fn tell(frame: &Frame) -> ! {
         frame.rflags
     ));
     end(End::Fault)
-}
-
-#[panic_handler]
-fn panic(info: &PanicInfo<'_>) -> ! {
-    let message = info.message();
-    match info.location() {
-        Some(at) => write_line_in_distress(format_args!("panic: {message} at {}:{}", at.file(), at.line())),
-        None => write_line_in_distress(format_args!("panic: {message}")),
-    }
-    end(End::Panic)
 }

@@ -1,7 +1,7 @@
 //! The interrupt controllers: waking processors, starting them, a periodic tick.
 
-use crate::boot::{self, MAX_CPUS, TRAMPOLINE};
-use crate::clock::Clock;
+use super::boot::{self, MAX_CPUS, TRAMPOLINE};
+use super::clock::Clock;
 use core::sync::atomic::{AtomicU32, Ordering};
 use x86_64::instructions::port::Port;
 

@@ -1,22 +1,7 @@
 //! Ending the run with a code that the one who started QEMU sees.
 
+pub use crate::ending::End;
 use x86_64::instructions::{hlt, interrupts, port::Port};
-
-/// How a run ends. QEMU's exit status is twice the code plus one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum End {
-    /// As asked for.
-    Done = 0,
-    /// The program found itself wrong.
-    Panic = 1,
-    /// The processor raised an exception.
-    Fault = 2,
-    /// A page no longer held what was written to it.
-    Lost = 3,
-    /// The machine is not one this program can run on.
-    Unfit = 4,
-}
 
 /// Ends the run: through QEMU's `isa-debug-exit` at port 0xf4; where there is none, this processor sleeps for ever.
 pub fn end(end: End) -> ! {

@@ -2,6 +2,7 @@
 
 use core::arch::global_asm;
 use core::sync::atomic::AtomicU64;
+use isotherm_guest::ram::Range;
 
 /// Processors that have a stack and a place in every table. Further ones sleep.
 pub const MAX_CPUS: usize = 8;
@@ -49,6 +50,16 @@ pub fn stack_guards() -> impl Iterator<Item = u64> {
     (0..MAX_CPUS as u64).map(|cpu| &raw const STACKS as u64 + (cpu << STACK_SHIFT))
 }
 
+/// What of RAM is taken from the start: page 0, the trampoline, this program.
+pub fn taken() -> [Range; 3] {
+    let page = |start| Range { start, end: start + 4096 };
+    [
+        page(0),
+        page(TRAMPOLINE),
+        Range { start: &raw const image_start as u64, end: &raw const image_end as u64 },
+    ]
+}
+
 unsafe extern "C" {
     /// First byte of the code a further processor starts with.
     pub safe static ap_trampoline: u8;
@@ -79,6 +90,6 @@ global_asm!(
     cpus = const MAX_CPUS,
     shift = const STACK_SHIFT,
     trampoline = const TRAMPOLINE,
-    eoi = const crate::apic::END_OF_INTERRUPT,
+    eoi = const super::apic::END_OF_INTERRUPT,
     options(att_syntax)
 );

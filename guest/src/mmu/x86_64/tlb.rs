@@ -11,11 +11,11 @@
 //! A processor that waits, for an answer, a lock or the end of something, with interrupts or without, answers others
 //! meanwhile: two processors may flush at the same time, and a fault handler may wait for a lock that a flusher holds.
 
-use super::figures::{Figure, count};
-use super::hardware::Hardware;
-use super::lapse::{self, Lapse};
-use crate::apic::{self, SHOOTDOWN_VECTOR};
+use crate::arch::{SHOOTDOWN_VECTOR, interrupt};
 use crate::boot::MAX_CPUS;
+use crate::mmu::figures::{Figure, count};
+use crate::mmu::hardware::Hardware;
+use crate::mmu::lapse::{self, Lapse};
 use crate::processor;
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -49,11 +49,16 @@ static OWED: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 static LOADED: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 
 /// CR3: the address of the root, and two bits of caching that stay 0.
-pub fn cr3() -> u64 {
+fn cr3() -> u64 {
     let root;
     // SAFETY: reading CR3 has no effect.
     unsafe { asm!("mov {}, cr3", out(reg) root, options(nomem, nostack, preserves_flags)) };
     root
+}
+
+/// The address of the root that this processor has loaded.
+pub fn root() -> u64 {
+    cr3()
 }
 
 /// # Safety
@@ -168,7 +173,7 @@ fn flush_others() {
     for (cpu, loaded) in LOADED.iter().enumerate().filter(|&(cpu, _)| cpu != me) {
         if loaded.load(Ordering::SeqCst) == root {
             OWED[cpu].fetch_or(1 << me, Ordering::Release);
-            apic::interrupt(cpu, SHOOTDOWN_VECTOR);
+            interrupt(cpu, SHOOTDOWN_VECTOR);
             count(Figure::Shootdowns, 1);
         }
     }

@@ -1,7 +1,7 @@
 //! The identity map: every byte of RAM at its own address, but nothing at address 0 and below the stacks, and no
 //! writing to code.
 
-use crate::boot::{self, PD, PDPT, PT, Table};
+use super::boot::{self, PD, PDPT, PT, Table};
 use core::sync::atomic::Ordering;
 use isotherm_guest::ram::{RamMap, Range};
 use x86_64::instructions::tlb;
@@ -13,6 +13,8 @@ const UNCACHED: u64 = 1 << 4;
 const LEAF: u64 = 1 << 7;
 const HUGE: u64 = 2 << 20;
 const GIANT: u64 = 1 << 30;
+/// The first address that is not mapped from the start.
+pub const MAPPED: u64 = 4 << 30;
 /// Bytes that one PDPT covers, and so the most this program maps.
 pub const REACH: u64 = 512 * GIANT;
 

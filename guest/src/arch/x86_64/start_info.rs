@@ -1,7 +1,7 @@
 //! What the PVH boot protocol leaves in memory: the map of RAM and the command line (Xen's
 //! `include/public/arch-x86/hvm/start_info.h`).
 
-use crate::power::{End, end};
+use super::power::{End, end};
 use isotherm_guest::ram::RamMap;
 
 const MAGIC: u32 = 0x336e_c578;

@@ -1,6 +1,6 @@
 //! Which processor this is: a word that each finds at the base of its GS segment.
 
-use crate::boot::MAX_CPUS;
+use super::boot::MAX_CPUS;
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::GsBase;
 

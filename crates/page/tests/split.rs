@@ -1,0 +1,166 @@
+//! A folio split into smaller ones: what the pieces are, who refers to them, and what is refused.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use std::mem::MaybeUninit;
+use std::sync::Mutex;
+
+use isotherm_page::*;
+use proptest::prelude::*;
+
+struct Machine<'m> {
+    array: PageArray<'m>,
+    freed: Mutex<Vec<Block>>,
+}
+
+// SAFETY: the array has one record a frame.
+unsafe impl Pages for Machine<'_> {
+    fn meta(&self, frame: Frame) -> Option<&PageMeta> {
+        self.array.meta(frame)
+    }
+    unsafe fn free(&self, block: OwnedBlock) {
+        self.freed.lock().unwrap().push(block.into_block());
+    }
+}
+
+const FIRST: u64 = 512;
+const RAM: [FrameRange; 1] = [FrameRange::new(FIRST, FIRST + 512)];
+
+fn with_machine<T>(test: impl FnOnce(&Machine<'_>) -> T) -> T {
+    let mut memory = vec![MaybeUninit::uninit(); page_array_size(&RAM)];
+    test(&Machine { array: PageArray::new(&RAM, 0, &mut memory).unwrap(), freed: Mutex::default() })
+}
+
+impl Machine<'_> {
+    fn folio(&self, order: u8, kind: FolioKind) -> Folio<'_, Self> {
+        let block = Block::new(Frame(FIRST), Order::new(order).unwrap());
+        // SAFETY: each test uses it once at a time.
+        unsafe { Folio::new(self, OwnedBlock::new(block), kind) }.unwrap()
+    }
+
+    fn freed(&self) -> Vec<Block> {
+        std::mem::take(&mut *self.freed.lock().unwrap())
+    }
+}
+
+fn order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
+#[test]
+fn every_piece_is_a_folio_of_its_own() {
+    for (from, to) in [(1, 0), (4, 0), (4, 2), (5, 5), (2, 3)] {
+        with_machine(|machine| {
+            let folio = machine.folio(from, FolioKind::File);
+            // SAFETY: a reference is held.
+            unsafe { folio.mark(true, true) };
+            machine.array.set_reverse_map(&folio, ReverseMap { mapping: 7, index: 100 }).unwrap();
+            machine.array.spread_reverse_map(&folio, order(to)).unwrap();
+            let pieces: Vec<_> = folio.split(order(to)).unwrap().collect();
+            let size = 1 << to.min(from);
+            assert_eq!(pieces.len() as u64 * size, 1 << from);
+            for (n, piece) in (0..).map(|n| n * size).zip(&pieces) {
+                assert_eq!(piece.head(), Frame(FIRST + n));
+                assert_eq!((piece.order(), piece.kind()), (order(to.min(from)), FolioKind::File));
+                assert_eq!((piece.refs(), piece.maps(), piece.pins()), (1, 0, 0));
+                assert!(piece.take_dirty() && piece.take_referenced(), "whose the marks were nobody knows");
+                assert_eq!(
+                    machine.array.reverse_map(piece.head()),
+                    Some(ReverseMap { mapping: 7, index: 100 + n })
+                );
+                let last = Folio::get(machine, piece.head().add(size - 1)).unwrap();
+                assert_eq!((last.head(), last.remaining()), (piece.head(), 1));
+            }
+            assert_eq!(machine.freed(), []);
+            drop(pieces);
+            assert_eq!(machine.freed().len() as u64 * size, 1 << from);
+            assert_eq!(Folio::get(machine, Frame(FIRST)).err(), Some(PageError::NotAFolio));
+        });
+    }
+}
+
+#[test]
+fn whoever_else_refers_to_the_folio_keeps_it_whole() {
+    with_machine(|machine| {
+        let folio = machine.folio(3, FolioKind::Anon);
+        let other = Folio::get(machine, Frame(FIRST + 5)).unwrap();
+        let (why, folio) = folio.split(Order::BASE).unwrap_err();
+        assert_eq!((why, folio.order(), folio.refs()), (PageError::Referenced, order(3), 2));
+        let other = other.pin();
+        let (_, folio) = folio.split(Order::BASE).unwrap_err();
+        drop(other);
+        // SAFETY: the folio is referred to; the mappings are given back below.
+        unsafe { folio.add_mapped(2) }.unwrap();
+        let (why, folio) = folio.split(Order::BASE).unwrap_err();
+        assert_eq!((why, folio.refs(), folio.maps()), (PageError::Referenced, 3, 2));
+        // SAFETY: as above.
+        unsafe { folio.view().sub_mapped(machine, 2) };
+        drop(folio.split(Order::BASE).unwrap());
+        assert_eq!(machine.freed().len(), 8);
+    });
+}
+
+#[test]
+fn a_reverse_map_that_does_not_fit_for_all_is_set_for_none() {
+    with_machine(|machine| {
+        let folio = machine.folio(2, FolioKind::Anon);
+        let at = ReverseMap { mapping: 1, index: (1 << 36) - 2 };
+        machine.array.set_reverse_map(&folio, at).unwrap();
+        assert!(machine.array.spread_reverse_map(&folio, Order::BASE).is_err());
+        assert_eq!(machine.array.reverse_map(Frame(FIRST + 1)), Some(ReverseMap::default()));
+        // Larger pieces fit, as the last of them begins earlier, but not their last page.
+        assert!(machine.array.spread_reverse_map(&folio, order(1)).is_err());
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
+    /// Against a naive model, which has a count for each page.
+    #[test]
+    fn each_piece_has_the_mappings_of_its_pages(
+        from in 0u8..6,
+        to in 0u8..6,
+        mapped in prop::collection::vec((0u64..32, 1u32..5), 0..20),
+        kept in prop::collection::vec(any::<bool>(), 32),
+    ) {
+        with_machine(|machine| {
+            let folio = machine.folio(from, FolioKind::Anon);
+            let mut maps = vec![0u32; 1 << from];
+            for &(page, times) in &mapped {
+                maps[page as usize % (1 << from)] += times;
+            }
+            let all: u32 = maps.iter().sum();
+            // SAFETY: the folio is referred to; the mappings are given back below.
+            unsafe { folio.add_mapped(all as usize) }.unwrap();
+            // SAFETY: there are so many, and nobody changes them.
+            let (_, folio) = unsafe { folio.begin_split(order(to), all + 1) }.unwrap_err();
+            // SAFETY: as above.
+            let mut splitting = unsafe { folio.begin_split(order(to), all) }.unwrap();
+            prop_assert_eq!(Folio::get(machine, Frame(FIRST)).err(), Some(PageError::NotAFolio));
+            for (n, &times) in maps.iter().enumerate() {
+                splitting.mapped(Frame(FIRST + n as u64), times);
+                prop_assert_eq!(Folio::get(machine, Frame(FIRST + n as u64)).err(), Some(PageError::NotAFolio));
+            }
+            let size = 1 << to.min(from);
+            let pieces: Vec<_> = splitting.finish().collect();
+            for (piece, maps) in pieces.iter().zip(maps.chunks(size)) {
+                let own: u32 = maps.iter().sum();
+                prop_assert_eq!((piece.maps(), piece.refs()), (own, own + 1));
+            }
+            // Some references go before the mappings, some after.
+            let pieces = pieces.into_iter().zip(maps.chunks(size)).zip(&kept);
+            let held: Vec<_> = pieces.filter_map(|((piece, maps), kept)| {
+                let (view, own) = (piece.view(), maps.iter().sum::<u32>());
+                let piece = kept.then_some(piece);
+                if own > 0 {
+                    // SAFETY: they were added above.
+                    unsafe { view.sub_mapped(machine, own as usize) };
+                }
+                piece
+            }).collect();
+            prop_assert_eq!(machine.freed().len() + held.len(), (1 << from) / size);
+            Ok(())
+        })?;
+    }
+}
