@@ -134,6 +134,18 @@ where
         failed.and(done).map(|()| blocks * HUGE)
     }
 
+    /// Splits large folios of anonymous memory in the range into pages, wherever they are mapped, so that what nobody maps of them is
+    /// free, and parts can leave: as when huge pages are not wanted any more. Of a space in a [`System`](crate::System). Returns
+    /// how many.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]; [`Error::Hole`] if a part of the range is not mapped.
+    pub fn split(&self, address: u64, length: u64) -> Result<u64, Error> {
+        let Some((start, end)) = pages(address, length, Error::Invalid)? else { return Ok(0) };
+        let (folios, done) = self.each_vma(start, end, |part| self.contents.split_folios(part));
+        done.map(|()| folios)
+    }
+
     /// A step of a scanner that the caller drives (`khugepaged`): looks at so many aligned 2 MiB of memory at most for which
     /// [`Folios`](crate::Folios) wants huge pages, from an address on, and collapses those it can, as
     /// [`collapse`](Self::collapse) does. Returns where the next step begins, 0 after the last VMA, and how many bytes were

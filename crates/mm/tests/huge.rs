@@ -209,3 +209,39 @@ fn what_is_there_is_collapsed() {
     drop(space);
     assert_eq!(machine.free_frames(), before);
 }
+
+/// Of a folio that is mapped in part the rest becomes free, when memory is short or by advice.
+#[test]
+fn folios_are_split_on_demotion() {
+    let (machine, swap) = machine_with_swap(FRAMES, 1024);
+    let zero = zero(&machine);
+    let before = machine.free_frames();
+    let system = system::<X86_64>(&machine, &swap);
+    let space: Space<'_> = Space::new(Epoch, RwLock::new(()), paged(&system, zero.frame(), 9, 9), WIDE);
+    space.mmap(&anonymous(1024).at(AT)).unwrap();
+    words(&machine, &space, AT..AT + 2 * HUGE, 0, true);
+    assert_eq!(space.split(AT + 5 * PAGE, PAGE), Ok(1));
+    assert_eq!((folio(&machine, &space, AT), folio(&machine, &space, AT + HUGE)), (0, 9));
+    // Each piece is found, and leaves alone.
+    let frame = space.contents().access(AT + 9 * PAGE, Access::Read).unwrap();
+    assert_eq!(system.find(frame).unwrap().len(), 1);
+    assert_eq!(space.page_out(AT + 9 * PAGE, PAGE), Ok(PAGE));
+    words(&machine, &space, AT..AT + 2 * HUGE, 0, false);
+    // Half of the other goes; its frames do when somebody needs some, also where a child maps the rest.
+    let child = fork_in(&space, zero.frame()).unwrap();
+    for space in [&space, &child] {
+        space.munmap(AT + HUGE, HUGE / 2).unwrap();
+    }
+    let free = machine.free_frames();
+    system.age();
+    system.age();
+    let done = system.reclaim(&(), 100);
+    assert!(done.split == 256 && machine.free_frames() >= free + 256, "{done:?}");
+    assert_eq!(space.split(AT + HUGE + HUGE / 2, HUGE / 2), Ok(0), "these are pages now");
+    for space in [&space, &child] {
+        words(&machine, space, AT..AT + HUGE, 0, false);
+        words(&machine, space, AT + HUGE + HUGE / 2..AT + 2 * HUGE, 0, false);
+    }
+    drop((space, child));
+    assert_eq!((machine.free_frames(), swap.area.used()), (before, 0));
+}

@@ -51,13 +51,13 @@ fn young_frames_are_named() {
                 space.mark_accessed(at(page), None, false).unwrap();
             }
         }
-        let first = named(pages(0, 100));
+        let first = named(pages(0, 96));
         let frame = |page: u64| match space.query(at(page)) {
             Mapping::Page { frame, .. } => frame,
             other => panic!("{other:?}"),
         };
         assert_eq!(first, (64..64 + block).map(|page| (page, frame(page))).collect::<Vec<_>>());
-        let second: Vec<u64> = named(pages(100, 500)).iter().map(|one| one.0).collect();
+        let second: Vec<u64> = named(pages(96, 500)).iter().map(|one| one.0).collect();
         let start = 100 / block * block;
         assert_eq!(second, (100..start + block).collect::<Vec<_>>());
         assert_eq!(named(pages(0, 600)), []);

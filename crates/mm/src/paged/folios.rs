@@ -1,14 +1,17 @@
 //! Large folios: how large those are that a first write maps, and huge leaves made of what is mapped.
 
-use isotherm_page::{FolioKind, Order};
+use isotherm_page::{FolioKind, FolioView, Frame, Order};
 use isotherm_pagetable::{
-    Attributes, Collapsed, Error as TableError, Format, Level, Machine, PageRange, Slot, VirtAddr,
+    Attributes, Collapsed, Error as TableError, Format, Level, Machine, Mapping, PageRange, Slot, VirtAddr,
 };
 
 use super::Paged;
 use crate::error::Error;
 use crate::flags::{PAGE_SHIFT, VmFlags};
 use crate::vma::VmaInfo;
+
+/// So many folios are split after one look.
+const SPLITS: usize = 32;
 
 /// What a huge leaf maps.
 pub(crate) const HUGE: u64 = 2 << 20;
@@ -109,6 +112,36 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
                 if stopped.at.page() > at.page() { Ok(true) } else { Err(stopped.why) }
             }
         }
+    }
+
+    /// Splits the large folios of a VMA that stays as it is meanwhile into pages; how many folios.
+    pub(crate) fn split_folios(&self, vma: &VmaInfo) -> u64 {
+        let Some(kin) = &self.kin else { return 0 };
+        let (system, mut page, end) = (kin.system().inner(), vma.start >> PAGE_SHIFT, vma.end >> PAGE_SHIFT);
+        let mut count = 0;
+        while page < end {
+            let Ok(range) = PageRange::with_pages(VirtAddr::of_page(page), end - page) else { break };
+            let (mut found, mut len, mut next) = ([Frame(0); SPLITS], 0, end);
+            let done = self.mm.tables.runs(range, |run| {
+                let Mapping::Page { frame, attributes, .. } = run.mapping else { return };
+                let folio = FolioView::of(system.machine, frame);
+                if let (Ok(folio), false) = (folio, attributes.special)
+                    && folio.order() > Order::BASE
+                    && folio.kind() == FolioKind::Anon
+                {
+                    match found.get_mut(len) {
+                        Some(place) => (*place, len) = (frame, len + 1),
+                        None => next = next.min(run.at.page()),
+                    }
+                }
+            });
+            debug_assert!(done.is_ok(), "{done:?}");
+            // What is in several runs is whole once.
+            let split = |frame: &&Frame| system.split(**frame).is_ok();
+            count += found.get(..len).unwrap_or_default().iter().filter(split).count() as u64;
+            page = next;
+        }
+        count
     }
 
     /// Maps the 2 MiB at an address, which lie in a VMA that stays as it is meanwhile, by a huge leaf; whether that is so then.

@@ -8,6 +8,7 @@ mod family;
 mod kin;
 mod reclaim;
 mod records;
+mod split;
 mod swap_out;
 
 use alloc::sync::Arc;

@@ -34,6 +34,8 @@ pub struct Reclaimed {
     pub anon: u64,
     /// Pages of objects that were evicted.
     pub file: u64,
+    /// Frames of large folios of which others are mapped still.
+    pub split: u64,
     /// Pages that were old enough.
     pub tried: u64,
 }
@@ -42,7 +44,7 @@ impl Reclaimed {
     /// Frames that are free now.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.anon + self.file
+        self.anon + self.file + self.split
     }
 }
 
@@ -50,6 +52,7 @@ impl AddAssign for Reclaimed {
     fn add_assign(&mut self, other: Self) {
         self.anon += other.anon;
         self.file += other.file;
+        self.split += other.split;
         self.tried += other.tried;
     }
 }
@@ -280,6 +283,14 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
             Owner::Family(_) => {
                 // The pages of a larger folio go one after the other.
                 let Some(order) = self.folio_at(head) else { return };
+                let partly = |folio: FolioView<'_>| (1..order.frames()).contains(&u64::from(folio.maps()));
+                if order > Order::BASE && FolioView::of(self.machine, head).is_ok_and(partly) {
+                    // Its other pages are the next that the hand passes.
+                    if let Ok(freed) = self.split(head) {
+                        done.split += freed;
+                        return;
+                    }
+                }
                 for n in 0..order.frames() {
                     if batch.is_full() {
                         done.anon += batch.swap_out().0;

@@ -85,6 +85,15 @@ impl Records {
         }
     }
 
+    /// What is known of a folio is known of its pages, which it is about to become.
+    pub(crate) fn spread(&self, head: Frame, frames: u64) {
+        let (Some((owner, index)), Some((_, age))) = (self.get(head), self.at(head)) else { return };
+        let age = age.load(Ordering::Relaxed);
+        for n in 1..frames {
+            self.set(head.add(n), owner, index + n, age & LOCKED != 0, u64::from(age & !LOCKED));
+        }
+    }
+
     fn at(&self, head: Frame) -> Option<(&AtomicU64, &AtomicU8)> {
         let at = usize::try_from(head.0).ok()?;
         Some((self.owners.get(at)?, self.ages.get(at)?))

@@ -33,6 +33,9 @@ pub enum Kept {
     /// It is locked, pinned, referred to by somebody, or was written to meanwhile.
     #[error("the page is locked, pinned, referred to, or was written to meanwhile")]
     InUse,
+    /// A table that is to be split, or a list of places, finds no room.
+    #[error("no room for a page table, or for the places where the page is mapped")]
+    NoMemory,
     /// Swap is full or has failed.
     #[error(transparent)]
     Swap(#[from] SwapError),
