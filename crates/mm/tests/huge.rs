@@ -235,7 +235,7 @@ fn folios_are_split_on_demotion() {
     let free = machine.free_frames();
     system.age();
     system.age();
-    let done = system.reclaim(&(), 100);
+    let done = system.reclaim(&(), 2000);
     assert!(done.split == 256 && machine.free_frames() >= free + 256, "{done:?}");
     assert_eq!(space.split(AT + HUGE + HUGE / 2, HUGE / 2), Ok(0), "these are pages now");
     for space in [&space, &child] {

@@ -33,7 +33,7 @@ fn leaves<F: Format>(n: u64, count: u64) -> PageRange {
 /// Sixteen folios in a row, aligned as a block, that stay the test's.
 fn folios(machine: &HostMachine) -> Vec<Folio<'_, HostMachine>> {
     let mut head = take(machine, 9).unwrap();
-    while head.0 % BLOCK != 0 {
+    while !head.0.is_multiple_of(BLOCK) {
         head = take(machine, 9).unwrap();
     }
     let heads = std::iter::once(head).chain((1..LEAVES).map(|_| take(machine, 9).unwrap()));

@@ -34,7 +34,7 @@ pub struct Reclaimed {
     pub anon: u64,
     /// Pages of objects that were evicted.
     pub file: u64,
-    /// Frames of large folios of which others are mapped still.
+    /// Frames of large folios that nobody mapped, while others of the folio were.
     pub split: u64,
     /// Pages that were old enough.
     pub tried: u64,
@@ -281,17 +281,20 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         }
         match owner {
             Owner::Family(_) => {
-                // The pages of a larger folio go one after the other.
                 let Some(order) = self.folio_at(head) else { return };
-                let partly = |folio: FolioView<'_>| (1..order.frames()).contains(&u64::from(folio.maps()));
-                if order > Order::BASE && FolioView::of(self.machine, head).is_ok_and(partly) {
-                    // Its other pages are the next that the hand passes.
+                // Each page of a large folio leaves for itself, and what nobody maps of it is free at once. Its other pages are the
+                // next that the hand passes.
+                let mut pages = order.frames();
+                if pages > 1 {
+                    if !want.spare_none && self.take_young(head) {
+                        return self.records.touch(head, self.now());
+                    }
                     if let Ok(freed) = self.split(head) {
                         done.split += freed;
-                        return;
+                        pages = 1;
                     }
                 }
-                for n in 0..order.frames() {
+                for n in 0..pages {
                     if batch.is_full() {
                         done.anon += batch.swap_out().0;
                     }
@@ -307,6 +310,24 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
                 done.file += self.evict(objects, id, index, head, want);
             }
         }
+    }
+
+    /// Whether the first page of an anonymous folio was accessed anywhere since this was last taken.
+    fn take_young(&self, head: Frame) -> bool {
+        let Ok(folio) = Folio::get(self.machine, head) else { return false };
+        let Some((family, index)) = self.anonymous(&folio) else { return false };
+        let mut young = false;
+        let walked = family.walk(
+            head,
+            index,
+            false,
+            || {},
+            |mm, at| {
+                let page = PageRange::with_pages(at, 1);
+                young |= page.is_ok_and(|page| mm.tables.clear_young(page).is_ok_and(|pages| pages > 0));
+            },
+        );
+        walked.is_err() || young
     }
 
     fn evict<O: Objects<'m, F, M>>(

@@ -61,7 +61,8 @@ type Slot = Mutex<Option<std::sync::Arc<Space>>>;
 struct World {
     space: Slot,
     child: Slot,
-    system: Mutex<Option<System<'static, X86_64, Tiny>>>,
+    /// No lock of the model's is taken with these held: nobody would go on.
+    system: Mutex<Option<std::sync::Arc<System<'static, X86_64, Tiny>>>>,
     /// Which the page was when all began.
     frame: AtomicUsize,
     area: std::sync::Arc<SwapArea>,
@@ -102,7 +103,7 @@ impl World {
         let world = Self {
             space: Mutex::new(Some(std::sync::Arc::new(space))),
             child: Mutex::default(),
-            system: Mutex::new(Some(system)),
+            system: Mutex::new(Some(std::sync::Arc::new(system))),
             frame: AtomicUsize::new(0),
             area,
             rcu,
@@ -128,8 +129,8 @@ impl World {
         std::sync::Arc::clone(self.space.lock().unwrap().as_ref().unwrap())
     }
 
-    fn system(&self) -> System<'static, X86_64, Tiny> {
-        self.system.lock().unwrap().as_ref().unwrap().clone()
+    fn system(&self) -> std::sync::Arc<System<'static, X86_64, Tiny>> {
+        std::sync::Arc::clone(self.system.lock().unwrap().as_ref().unwrap())
     }
 
     fn frame(&self) -> Frame {
