@@ -19,5 +19,5 @@ fi
 nightly miri rust-src || exit 0
 for model in '' -Zmiri-tree-borrows; do
 	CARGO_TARGET_DIR=$target/miri CARGO_INCREMENTAL=0 MIRIFLAGS="-Zmiri-disable-isolation $model" \
-		cargo +nightly miri test --locked -p isotherm-page --lib --test handles
+		cargo +nightly miri test --locked -p isotherm-page --lib --test handles --test split
 done

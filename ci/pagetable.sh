@@ -27,11 +27,13 @@ loom() {
 # |---|---|
 # | walks, with and without a lock, at 4 and 5 levels; locks; tables that come | all |
 # | tables that go, retired while they are walked through | small: a_lookup_while_tables_come_and_go; threads |
-# | the child's tables, written without a lock; tables that a failure leaves | basics: lives; small: failures |
+# | the child's new tables, written without a lock; tables that a failure leaves | basics: lives; small: failures |
 # | copies for write faults, of a page and of a folio; reuse | basics: lives, a_copy_without_memory |
 # | the copy of a pinned page | basics: a_pinned_page; small: failures |
 # | split; collapse by copying and in place | small: huge_leaves |
 # | two locks at once (remap) | small: moves_between_tables |
+# | all locks of a folio, which is split | split |
+# | a child's tables, linked when they are whole, and locked | visible |
 # | fold and unfold | contpte; basics: a_life_on_arm64 |
 # | all of it by several threads | threads |
 # | all of it in some order, compared with the naive model | random: short runs |
@@ -40,7 +42,7 @@ loom() {
 #
 # Not executed: the prefetch instructions, which Miri does not know. Tests of thousands of entries are ignored there.
 # Data races are the same in both models, so what is there for their sake runs in one.
-interpreted=(--test basics --test small --test contpte --test sound)
+interpreted=(--test basics --test small --test contpte --test sound --test split --test visible)
 once=(--test threads --test random)
 
 # interpret NAME FLAGS TEST...: the order of memory is loom's affair; here it would only take time.

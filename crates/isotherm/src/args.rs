@@ -12,6 +12,7 @@ mod monitor;
 mod report;
 mod saving;
 mod scheme;
+mod sim;
 mod targets;
 mod top;
 mod tree;
@@ -25,7 +26,7 @@ use std::time::Duration;
 pub use ablate::AblateArgs;
 pub use apply::ApplyArgs;
 pub use diff::DiffArgs;
-pub use faults::FaultsArgs;
+pub use faults::{FaultsArgs, FaultsPart};
 pub use fork::ForkArgs;
 pub use frames::{FramesArgs, FramesPart};
 pub use holdings::{InfoArgs, SummaryArgs};
@@ -36,6 +37,7 @@ pub use report::{
 };
 pub use saving::SavingArgs;
 pub use scheme::{CheckArgs, SchemeCommand, SchemeConvertArgs, TryArgs};
+pub use sim::SimArgs;
 pub use targets::TargetArgs;
 pub use top::TopArgs;
 pub use tree::{TreeArgs, TreePart};
@@ -188,8 +190,10 @@ pub enum LabCommand {
     Fork(ForkArgs),
     /// Time the range tree beside others, and readers beside a writer
     Tree(TreeArgs),
-    /// Time page faults under per-VMA locks, beside a thread that maps, and under mmap_lock alone
+    /// Time page faults under per-VMA locks and under mmap_lock alone, in a start storm, and beside Linux
     Faults(FaultsArgs),
+    /// Model page faults on up to 64 cores, by lock costs that are measured here
+    Sim(SimArgs),
     /// Simulate the sampler without each of its constants: what accuracy and cost are then
     Ablate(AblateArgs),
     /// Run programs with and without schemes, in turn: memory saved, time lost

@@ -19,6 +19,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Lab(LabCommand::Fork(args)) => lab::fork::run(&args),
         Command::Lab(LabCommand::Tree(args)) => lab::tree::run(&args),
         Command::Lab(LabCommand::Faults(args)) => lab::faults::run(&args),
+        Command::Lab(LabCommand::Sim(args)) => lab::sim::run(&args),
         Command::Lab(LabCommand::Ablate(args)) => lab::ablate::run(&args),
         Command::Lab(LabCommand::Schemes(args)) => lab::saving::run(&args),
         Command::Report(command) => report::run(&command),

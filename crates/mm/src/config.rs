@@ -22,8 +22,28 @@ pub struct Config {
     pub huge_page: u64,
     /// Whether faults try the lock of the VMA before `mmap_lock`. `false` turns the mechanism off, for comparison.
     pub per_vma_locks: bool,
+    /// How faults lock a VMA.
+    pub vma_lock: VmaLocking,
+    /// A read fault on a page of an object maps so many bytes around it that are in memory too: a power of two from a page to
+    /// 2 MiB (`fault_around_bytes`). A page: only that one.
+    pub fault_around: u64,
     /// Limits.
     pub limits: Limits,
+}
+
+/// How faults lock a VMA. Who changes VMAs does the same for all.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum VmaLocking {
+    /// As the seed has it: sequence numbers, a counter of readers, and a grace period before memory of a VMA is used again.
+    /// The first write to a VMA takes `mmap_lock`.
+    #[default]
+    Sequence,
+    /// As Linux has it since 6.15: a count of references, and memory of a VMA that is used again at once. The first write too
+    /// goes under the VMA's lock unless `mmap_lock` is held for writing.
+    Counted,
+    /// As [`Sequence`](Self::Sequence), with the first write as in [`Counted`](Self::Counted); but readers write to nothing that
+    /// other CPUs write to ([`Platform::cpu`](crate::Platform::cpu)), once a VMA had a fault since it was write-locked last.
+    Biased,
 }
 
 /// Limits of an address space, in bytes but for the first.
@@ -54,6 +74,8 @@ impl Config {
         stack_guard: 256 << 12,
         huge_page: 2 << 20,
         per_vma_locks: true,
+        vma_lock: VmaLocking::Sequence,
+        fault_around: 64 << 10,
         limits: Limits {
             maps: 65530,
             address_space: u64::MAX,

@@ -22,6 +22,15 @@ pub enum FaultError {
     /// (`SIGBUS`).
     #[error("the object has no such page, or its storage or that of swap failed")]
     Bus,
+    /// The page is missing, and somebody else fills it: see [`UserFaults`](crate::UserFaults).
+    #[error("the page is missing, and is to be filled by who has registered for it")]
+    Missing,
+    /// The page is marked as write-protected, and somebody else is to know of the write.
+    #[error("the page is write-protected by who has registered for it")]
+    WriteProtected,
+    /// The object has the page, and somebody else is to have it mapped.
+    #[error("the page is not mapped yet, and is to be by who has registered for it")]
+    Minor,
     /// No frame for a page or a page table. The fault may be repeated; tables that were made for it stay.
     #[error("no frame for a page or a page table")]
     NoMemory,
@@ -65,7 +74,8 @@ where
     ///
     /// Of anonymous memory a first read maps the zero page, a first write a page of zeros, a write to a page that a fork
     /// shares a copy of it. Of an object its page is mapped, which is brought in if it is not in memory, without `mmap_lock`
-    /// meanwhile; a write to a private mapping copies it.
+    /// meanwhile; a write to a private mapping copies it. A read maps what is in memory around it too
+    /// ([`Config::fault_around`](crate::Config::fault_around)).
     ///
     /// If there is no frame, and the space is in a [`System`](crate::System), some are reclaimed, and it is tried again.
     ///
@@ -85,15 +95,17 @@ where
     fn fault_once(&self, address: u64, access: Access) -> Result<(), FaultError> {
         if let Some(vma) = self.lock_vma(address) {
             let info = vma.info();
-            if permits(info.flags, access) {
+            if !permits(info.flags, access) {
+                vma.refuse();
+            } else if access == Access::Write && !info.has_anon && !vma.prepare_anon() {
+                vma.retry();
+            } else {
                 match self.contents.resolve(&info, address, access, P::cpu(), &None) {
                     Ok(()) => return Ok(()),
                     Err(Unresolved::Failed(why)) => return Err(error(why)),
                     // As in the seed, swap is for `mmap_lock`.
                     Err(_) => vma.retry(),
                 }
-            } else {
-                vma.refuse();
             }
         }
         let mut incoming = None;
@@ -101,7 +113,7 @@ where
             match self.try_fault(address, access, &incoming) {
                 Ok(()) => return Ok(()),
                 Err(Unresolved::Failed(why)) => return Err(error(why)),
-                Err(Unresolved::Denied) => return Err(FaultError::NotPermitted),
+                Err(Unresolved::Fault(why)) => return Err(why),
                 Err(Unresolved::Object(why)) => return Err(no_page(why)),
                 Err(Unresolved::NotCached(id, index)) => self.contents.page_in(id, index).map_err(no_page)?,
                 Err(Unresolved::Swapped(token)) => {
@@ -128,13 +140,18 @@ where
         let vma = self.lock_mmap(address)?;
         let info = vma.info();
         if !permits(info.flags, access) {
-            return Err(Unresolved::Denied);
+            return Err(FaultError::NotPermitted.into());
         }
+        let info = self.intercept(info, address, access)?;
         if access == Access::Write && !info.flags.contains(VmFlags::SHARED) {
             vma.prepare_anon();
         }
+        // What is somebody else's is mapped page by page.
+        let around = if info.flags.intersects(VmFlags::USER) { 0 } else { self.config.fault_around };
         match info.object {
-            Some(object) => self.contents.resolve_object(&info, object, address, access, P::cpu(), incoming),
+            Some(object) => {
+                self.contents.resolve_object(&info, object, address, access, (P::cpu(), around), incoming)
+            }
             None => self.contents.resolve(&info, address, access, P::cpu(), incoming),
         }
     }

@@ -24,6 +24,10 @@ bitflags! {
         const MAY_SHARE = 1 << 7;
         /// A stack, which grows down into the gap below it.
         const GROWSDOWN = 1 << 8;
+        /// Faults on missing pages are somebody else's ([`UserFaults`](crate::UserFaults)).
+        const USER_MISSING = 1 << 9;
+        /// Writes to marked pages are somebody else's faults.
+        const USER_WP = 1 << 12;
         /// Pages stay in memory.
         const LOCKED = 1 << 13;
         /// Expected to be read in order.
@@ -48,6 +52,8 @@ bitflags! {
         const HUGEPAGE = 1 << 29;
         /// Huge pages are not wanted.
         const NOHUGEPAGE = 1 << 30;
+        /// Faults on pages that are in memory, and not mapped, are somebody else's.
+        const USER_MINOR = 1 << 41;
     }
 }
 
@@ -143,6 +149,8 @@ impl VmFlags {
     pub const ACCESS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
     /// What `mprotect` may set.
     pub const MAY: Self = Self::MAY_READ.union(Self::MAY_WRITE).union(Self::MAY_EXEC);
+    /// Some faults are somebody else's.
+    pub const USER: Self = Self::USER_MISSING.union(Self::USER_WP).union(Self::USER_MINOR);
     pub(crate) const LOCKED_MASK: Self = Self::LOCKED.union(Self::LOCKONFAULT);
 
     /// Flags with these permissions.

@@ -86,7 +86,7 @@ impl<P: Platform> Writing<'_, P> {
             }
             let wiped = this.flags.contains(VmFlags::WIPEONFORK);
             let copy = Desc {
-                flags: this.flags - VmFlags::LOCKED_MASK,
+                flags: this.flags - VmFlags::LOCKED_MASK - VmFlags::USER,
                 anon: if wiped { Anon::NONE } else { this.anon },
                 ..this
             };

@@ -8,6 +8,8 @@
 //! | a VMA as it was found | [`VmaInfo`] |
 //! | a VMA that is locked for a fault | [`AddressSpace::lock_vma`], [`VmaRead`]; [`AddressSpace::lock_mmap`], [`MmapRead`] |
 //! | memory behind the VMAs, and faults | [`Paged`], [`AddressSpace::fault`] |
+//! | a program's reads, writes and atomics, for emulators | [`Port`], [`SoftTlbs`] |
+//! | faults that a VMM resolves: post-copy, snapshots | [`UserFaults`] |
 //! | files and shared memory: pages, dirty, write-back, reverse map | [`Object`], [`Backing`], [`Objects`]; [`AddressSpace::msync`] |
 //! | all spaces of a machine: reverse maps of anonymous memory, swap, reclaim | [`System`], [`Paged::in_system`]; [`Swap`], [`SwapArea`]; [`AddressSpace::page_out`] |
 //! | DAMON (feature `damon`) | `damon` |
@@ -40,6 +42,7 @@ extern crate alloc;
 
 mod advise;
 mod anon;
+mod biased;
 mod config;
 mod contents;
 #[cfg(feature = "damon")]
@@ -57,6 +60,8 @@ mod msync;
 mod object;
 mod paged;
 mod place;
+mod pool;
+mod port;
 mod protect;
 mod remap;
 mod sharded;
@@ -70,10 +75,12 @@ mod sync;
 mod system;
 mod unmap;
 mod usage;
+mod userfault;
 mod vma;
 mod writing;
 
-pub use config::{Config, Limits};
+pub use biased::SLOTS;
+pub use config::{Config, Limits, VmaLocking};
 pub use contents::{Contents, Held};
 pub use error::Error;
 pub use fault::FaultError;
@@ -83,11 +90,14 @@ pub use map::{MapRequest, Source};
 pub use mmap_lock::MmapLock;
 pub use object::{Backing, BackingError, Never, Object, ObjectKind, Objects, PageInError, Shmem};
 pub use paged::{Access, Folios, MmuFault, Paged, Rss};
+pub use port::{AtomicError, Port, PortError, PortStats, Ram, SoftTlbs, Width};
+pub use sharded::SHARDS;
 pub use space::{AddressSpace, Platform};
 pub use stats::LockStats;
 pub use swap::*;
 pub use system::{Kept, Reclaimed, System, SystemStats, Watermarks};
 pub use usage::Usage;
+pub use userfault::UserFaults;
 pub use vma::{ObjectId, VmaInfo};
 
 #[cfg(all(doctest, feature = "std"))]

@@ -60,22 +60,57 @@
 //! Beyond the seed, new VMAs are locked before they are found, a fork locks those that it copies, and `MADV_DONTNEED` those whose
 //! pages go, as the pages are counted.
 //!
-//! `tests/loom` has the models.
+//! # Beyond the seed
+//!
+//! [`VmaLocking`](crate::VmaLocking) chooses how readers get in. Writers do the same for all.
+//!
+//! *[`Counted`](crate::VmaLocking::Counted): as in Linux since 6.15.* The tree has a reference of its own, so the counter is 1 without
+//! readers, and 0 of a VMA that is in no tree (*detached*). Step 3 adds 1 unless the counter is 0. So memory of a VMA may be used
+//! for the next one **without a grace period** (*type-safe reuse*, `src/pool.rs`): a reader that found the old one under RCU either
+//! finds 0 and leaves, or has locked the new one, which step 5 tells by its address. What it looked at before it had the lock is
+//! looked at again then. Memory is used again only when the counter is 0, and as long as it is, nobody adds to it; it becomes 1
+//! after the new VMA is write-locked. A VMA without anonymous state is served too: a fault that makes that takes `mmap_lock` for
+//! reading if nobody has it for writing (`MmapLock::try_read`), else it starts again.
+//!
+//! *[`Biased`](crate::VmaLocking::Biased): readers write to nothing that others write to.* The counter is a cache line that all CPUs that fault
+//! in one VMA take from each other. Here a reader puts the VMA's address into a slot of its CPU (`src/biased.rs`), and who
+//! write-locks the VMA looks at all slots: *biased locking* (Dice and Kogan, BRAVO, USENIX ATC 2019). Most VMAs have few faults
+//! between two writers, for which looking at all slots would be dear. So a VMA begins unbiased; a reader that came in by
+//! the counter biases it, and a writer takes that back. In the order of time:
+//!
+//! - a reader stores its slot, fences, and looks whether the VMA is biased and not write-locked: if not, it clears the slot;
+//! - a writer, who has waited for the counter, takes the bias away, sets the number, fences, and waits until no slot has the VMA.
+//!
+//! Of the two fences one comes first: either the writer finds the slot, or the reader finds the number. (A reader that loads
+//! a later number of the VMA than the space's it loads next is impossible: the first load acquires.) A writer that finds the VMA
+//! unbiased need not look: who was in a slot then had seen it biased by a reader of the counter, which the writer has waited for.
+//! Clearing the slot touches the VMA no more, so it needs no RCU.
+//!
+//! `tests/loom` has the models, of all three.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
+
+/// Readers that have the lock, in the lowest bits.
+const READERS: u64 = WRITER - 1;
 
 /// The writer waits for readers, or has the lock.
-const WRITER: u32 = 1 << 31;
+const WRITER: u64 = 1 << 19;
 
 /// So many readers are refused: the counter must never reach the writer's bit, however many are forgotten.
-const MOST_READERS: u32 = 1 << 30;
+const MOST_READERS: u64 = 1 << 18;
+
+/// What the counter is without readers: VMAs in the tree have a reference of their own, which [`VmaLock::detach`] takes away.
+const ATTACHED: u64 = 1;
+
+/// Above the writer's bit: how many readers there ever were, but for those that gave up. So a fault needs no counter beside
+/// the lock's to be counted. After 2^44 the count of one VMA would begin anew.
+const ENTRIES: u32 = 20;
+const ENTRY: u64 = 1 << ENTRIES;
 
 /// The lock of one VMA: a counter of readers, and a bit for the writer. It lies apart from the VMA, on a cache line of its
 /// own: faults write to it all the time, and others only read the VMA (patch 33 of the seed).
 #[repr(align(64))]
-pub(crate) struct VmaLock {
-    readers: AtomicU32,
-}
+pub(crate) struct VmaLock(AtomicU64);
 
 /// The sequence number of an address space. It is changed only by who holds `mmap_lock` for writing.
 pub(crate) struct MmSeq(AtomicU64);
@@ -85,39 +120,106 @@ pub(crate) struct VmaSeq(AtomicU64);
 
 impl VmaLock {
     pub(crate) fn new() -> Self {
-        Self { readers: AtomicU32::new(0) }
+        Self(AtomicU64::new(ATTACHED))
     }
 
     /// `down_read_trylock`.
     fn try_read(&self) -> bool {
         // No writer's bit, and room for as many threads as there may be beside this one.
-        if self.readers.fetch_add(1, Ordering::Acquire) < MOST_READERS {
+        if self.0.fetch_add(ENTRY + 1, Ordering::Acquire) & (WRITER | READERS) < MOST_READERS {
             return true;
         }
-        self.readers.fetch_sub(1, Ordering::Release);
+        self.cancel_read();
         false
+    }
+
+    /// `__refcount_inc_not_zero_limited_acquire`: never writes to the counter of a VMA that is refused.
+    fn try_count(&self) -> Counted {
+        // Acquire: who finds it detached and looks again does not find it in the tree once more.
+        let mut word = self.0.load(Ordering::Acquire);
+        loop {
+            let readers = word & (WRITER | READERS);
+            if readers == 0 {
+                return Counted::Detached;
+            }
+            if readers >= MOST_READERS {
+                return Counted::Refused;
+            }
+            let more = word.wrapping_add(ENTRY + 1);
+            match self.0.compare_exchange_weak(word, more, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Counted::In,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// `vma_mark_detached`: takes the reference away that the tree had, of a VMA that is write-locked or that nobody can find.
+    /// When it returns nobody refers to the VMA, and nobody can any more. Those who tried to leave at once.
+    pub(crate) fn detach(&self, relax: impl Fn(u32)) {
+        self.0.fetch_sub(ATTACHED, Ordering::AcqRel);
+        self.wait(0, relax);
+    }
+
+    /// `vma_mark_attached`: readers may come in from now on, and see what was done before.
+    pub(crate) fn attach(&self) {
+        self.0.store(ATTACHED, Ordering::Release);
     }
 
     /// `up_read`.
     pub(crate) fn end_read(&self) {
-        self.readers.fetch_sub(1, Ordering::Release);
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+
+    /// The same by a reader that is not counted.
+    pub(crate) fn cancel_read(&self) {
+        self.0.fetch_sub(ENTRY + 1, Ordering::Release);
+    }
+
+    /// How many readers there were, also those that have the lock.
+    pub(crate) fn entries(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) >> ENTRIES
+    }
+
+    /// The same of a VMA that is in no tree: those who have found it and give up are waited for.
+    pub(crate) fn all_entries(&self, relax: impl Fn(u32)) -> u64 {
+        self.wait(ATTACHED, relax) >> ENTRIES
     }
 
     /// `down_write`: waits until no reader is left. Others are refused meanwhile.
     fn write(&self, relax: impl Fn(u32)) {
-        let mut readers = self.readers.fetch_or(WRITER, Ordering::Acquire) & !WRITER;
+        if self.0.fetch_or(WRITER, Ordering::Acquire) & READERS > ATTACHED {
+            self.wait(ATTACHED, relax);
+        }
+    }
+
+    /// Waits until there are no more than so many readers.
+    fn wait(&self, most: u64, relax: impl Fn(u32)) -> u64 {
         let mut tries = 0;
-        while readers != 0 {
+        loop {
+            let word = self.0.load(Ordering::Acquire);
+            if word & READERS <= most {
+                return word;
+            }
             relax(tries);
-            tries = tries.saturating_add(1);
-            readers = self.readers.load(Ordering::Acquire) & !WRITER;
+            tries = u32::saturating_add(tries, 1);
         }
     }
 
     /// `up_write`.
     fn end_write(&self) {
-        self.readers.fetch_and(!WRITER, Ordering::Release);
+        self.0.fetch_and(!WRITER, Ordering::Release);
     }
+}
+
+/// How a reader's attempt ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Counted {
+    /// It has the lock.
+    In,
+    /// The VMA is write-locked, or about to be.
+    Refused,
+    /// The VMA is in no tree.
+    Detached,
 }
 
 impl MmSeq {
@@ -156,22 +258,47 @@ impl VmaSeq {
         }
         // Acquire: what a writer did before it unlocked is seen by who finds the number changed.
         if self.0.load(Ordering::Relaxed) == mm.0.load(Ordering::Acquire) {
-            lock.end_read();
+            lock.cancel_read();
             return false;
         }
         true
     }
 
-    /// `vma_start_write`: locks the VMA until the space's number changes. Waits for readers. Called by who holds `mmap_lock`
-    /// for writing, as often as he likes.
-    pub(crate) fn start_write(&self, lock: &VmaLock, mm: &MmSeq, relax: impl Fn(u32)) {
+    /// The same of a VMA whose memory may have become another's meanwhile, which was in no tree between.
+    pub(crate) fn start_read_counted(&self, lock: &VmaLock, mm: &MmSeq) -> Counted {
+        if self.0.load(Ordering::Relaxed) == mm.0.load(Ordering::Relaxed) {
+            return Counted::Refused;
+        }
+        let counted = lock.try_count();
+        if counted == Counted::In && self.0.load(Ordering::Relaxed) == mm.0.load(Ordering::Acquire) {
+            lock.cancel_read();
+            return Counted::Refused;
+        }
+        counted
+    }
+
+    /// Whether the VMA is write-locked, for a reader that a writer can see.
+    pub(crate) fn is_locked_for(&self, mm: &MmSeq) -> bool {
+        // Acquire: whoever sees a VMA's number sees that the space had it.
+        self.0.load(Ordering::Acquire) == mm.0.load(Ordering::Acquire)
+    }
+
+    /// `vma_start_write`: locks the VMA until the space's number changes. Waits for readers; `wait` for those that the counter
+    /// does not know, once the number is set. Called by who holds `mmap_lock` for writing, as often as he likes.
+    pub(crate) fn start_write(&self, lock: &VmaLock, mm: &MmSeq, relax: impl Fn(u32), wait: impl FnOnce()) {
         let number = mm.0.load(Ordering::Relaxed);
         if self.0.load(Ordering::Relaxed) == number {
             return;
         }
         lock.write(relax);
-        self.0.store(number, Ordering::Relaxed);
+        self.0.store(number, Ordering::Release);
+        wait();
         lock.end_write();
+    }
+
+    /// Of a VMA that is made of the memory of one that is gone: it is write-locked from the start.
+    pub(crate) fn begin_locked(&self, mm: &MmSeq) {
+        self.0.store(mm.0.load(Ordering::Relaxed), Ordering::Release);
     }
 
     /// Whether the VMA is write-locked. Asked by who holds `mmap_lock` for writing.

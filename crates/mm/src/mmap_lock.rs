@@ -22,6 +22,12 @@ pub unsafe trait MmapLock {
     /// Takes the lock for writing, alone.
     fn write(&self) -> Self::Write<'_>;
 
+    /// Takes the lock for reading if that needs no waiting. `None` without trying is allowed: then faults that need it while
+    /// they have a VMA locked start again.
+    fn try_read(&self) -> Option<Self::Read<'_>> {
+        None
+    }
+
     /// What a writer does between two looks at whether the readers of a VMA are gone, `tries` counting from 0: page
     /// faults, each of which ends without waiting for the writer.
     fn relax(&self, tries: u32) {
@@ -42,6 +48,14 @@ unsafe impl MmapLock for std::sync::RwLock<()> {
 
     fn write(&self) -> Self::Write<'_> {
         Self::write(self).unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn try_read(&self) -> Option<Self::Read<'_>> {
+        match Self::try_read(self) {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(why)) => Some(why.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
     }
 
     fn relax(&self, tries: u32) {

@@ -119,7 +119,7 @@ impl<P: Platform> AddressSpace<P> {
 
 impl<P: Platform> Writing<'_, P> {
     /// Does it for each part of a VMA that lies in the range, which has no holes.
-    fn each_part(
+    pub(crate) fn each_part(
         &mut self,
         start: u64,
         end: u64,
@@ -136,7 +136,7 @@ impl<P: Platform> Writing<'_, P> {
     }
 
     /// Sets the flags of a part of a VMA, and what is counted by flags.
-    fn change(&mut self, vma: VmaPtr, start: u64, end: u64, flags: VmFlags) -> Result<(), Error> {
+    pub(crate) fn change(&mut self, vma: VmaPtr, start: u64, end: u64, flags: VmFlags) -> Result<(), Error> {
         let old = vma.flags();
         if old == flags {
             return Ok(());
@@ -173,6 +173,7 @@ impl<P: Platform> Writing<'_, P> {
         self.change(vma, start, end, flags)?;
         let part = Desc { flags, ..old.part(start, end) };
         self.space.contents.protect(&self.held, &part.info());
+        self.protect_marked(&part);
         Ok(())
     }
 

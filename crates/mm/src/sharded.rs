@@ -1,14 +1,24 @@
 //! Counters that CPUs do not meet in.
 
+use core::ops::Deref;
+
 use crate::sync::counter::{AtomicU64, Ordering};
 
-/// Shards of a counter.
-pub(crate) const SHARDS: usize = 8;
+/// Shards of a counter: CPUs whose numbers differ by a multiple of it meet in its cache lines.
+pub const SHARDS: usize = 8;
 
 /// Alone on its cache lines (two, since x86-64 prefetches them in pairs).
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
+
+impl<T> Deref for Padded<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
 
 /// A sum. A shard may be below zero.
 #[derive(Debug)]

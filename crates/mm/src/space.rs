@@ -6,14 +6,18 @@ use core::ops::Range;
 use isotherm_maple::{MapleTree, NodeAlloc, Writer};
 use isotherm_rcu::Reclaim;
 
-use crate::config::Config;
+use crate::biased::Slots;
+use crate::config::{Config, VmaLocking};
 use crate::contents::{Contents, Held};
 use crate::flags::PAGE_SIZE;
 use crate::lock::MmSeq;
 use crate::mmap_lock::MmapLock;
+use crate::pool::Pool;
+use crate::sharded::Padded;
 use crate::stats::LockCounters;
 use crate::sync::counter::{AtomicU64, Ordering};
 use crate::usage::{Counters, Usage};
+use crate::userfault::Mark;
 use crate::vma::{Anon, VmaInfo, VmaPtr};
 use crate::writing::Writing;
 
@@ -41,15 +45,20 @@ pub trait Platform {
 /// Addresses and lengths are in bytes, ranges half open. All methods take `&self` and may be called by any threads at once.
 pub struct AddressSpace<P: Platform> {
     pub(crate) tree: MapleTree<VmaPtr, P::Rcu, P::Alloc>,
-    pub(crate) lock: P::Lock,
-    pub(crate) seq: MmSeq,
+    // Who maps and unmaps writes to the padded ones each time. Faults read all the others, and of these `seq` alone.
+    pub(crate) lock: Padded<P::Lock>,
+    pub(crate) seq: Padded<MmSeq>,
+    pub(crate) slots: Slots,
+    pub(crate) pool: Padded<Pool>,
     pub(crate) contents: P::Contents,
     pub(crate) config: Config,
-    pub(crate) usage: Counters,
+    pub(crate) usage: Padded<Counters>,
     pub(crate) stats: LockCounters,
-    anons: AtomicU64,
+    /// Pages of which somebody else is to know when they are written. Changed under `mmap_lock`, held for writing.
+    pub(crate) marks: MapleTree<Mark, P::Rcu, P::Alloc>,
+    anons: Padded<AtomicU64>,
     /// The end of the heap, as `brk` was asked for it.
-    pub(crate) brk: AtomicU64,
+    pub(crate) brk: Padded<AtomicU64>,
 }
 
 impl<P: Platform> AddressSpace<P> {
@@ -67,17 +76,21 @@ impl<P: Platform> AddressSpace<P> {
     ) -> Self {
         contents.begin();
         config.end = config.end.min(contents.limit() & !(PAGE_SIZE - 1));
+        let marks = MapleTree::new_in(tree.rcu().clone());
         config.top_down_base = config.top_down_base.min(config.end);
         Self {
             tree,
-            lock,
-            seq: MmSeq::new(),
+            lock: Padded(lock),
+            seq: Padded(MmSeq::new()),
+            slots: Slots::new(config.vma_lock == VmaLocking::Biased),
+            pool: Padded(Pool::new()),
             contents,
             config,
-            usage: Counters::new(),
+            usage: Padded(Counters::new()),
             stats: LockCounters::new(),
-            anons: AtomicU64::new(0),
-            brk: AtomicU64::new(config.heap),
+            marks,
+            anons: Padded(AtomicU64::new(0)),
+            brk: Padded(AtomicU64::new(config.heap)),
         }
     }
 
@@ -150,6 +163,8 @@ impl<P: Platform> Drop for AddressSpace<P> {
             // SAFETY: nobody uses it, and the tree's nodes are freed without looking at values.
             unsafe { vma.free::<P::Alloc>() };
         }
+        // SAFETY: as above.
+        unsafe { self.pool.free::<P::Alloc>() };
     }
 }
 

@@ -59,8 +59,7 @@ impl<P: Platform> Writing<'_, P> {
                 None => self.spare(&whole, 2)?,
             };
             let Ok(mut reserved) = self.tree.reserve_from(nodes, 2) else {
-                // SAFETY: it was put aside, and is in no tree.
-                unsafe { above.free::<P::Alloc>() };
+                self.free(above);
                 return Err(Error::NoMemory);
             };
             reserved.store(end..=whole.end - 1, above);
@@ -80,7 +79,9 @@ impl<P: Platform> Writing<'_, P> {
     }
 
     /// What lies behind VMAs, or parts of them, goes, which have been taken out of the range.
-    fn unmap_contents(&self, start: u64, end: u64, gone: &mut dyn Iterator<Item = Desc>) {
+    fn unmap_contents(&mut self, start: u64, end: u64, gone: &mut dyn Iterator<Item = Desc>) {
+        // Without memory for it marks stay, which harms nobody: see `src/userfault.rs`.
+        let _ = self.unmark(&(start..end));
         // Tables are shared with what lies beside, up to which all is free (`free_pgtables`).
         let below = self.before(start).map_or(0, |vma| vma.end());
         let above = self.first_in(end, u64::MAX).map_or(!(PAGE_SIZE - 1), |vma| vma.start());

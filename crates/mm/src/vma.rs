@@ -8,8 +8,9 @@ use core::ptr::{NonNull, null_mut};
 use isotherm_maple::{NodeAlloc, Value};
 use isotherm_rcu::RcuHead;
 
+use crate::biased::Slots;
 use crate::flags::{PAGE_SHIFT, VmFlags};
-use crate::lock::{MmSeq, VmaLock, VmaSeq};
+use crate::lock::{Counted, MmSeq, VmaLock, VmaSeq};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// The identity of what a VMA maps, if it is not private anonymous memory: a file, or a piece of shared memory. The numbers
@@ -119,6 +120,8 @@ pub(crate) struct Vma {
     anon: AtomicU64,
     seq: VmaSeq,
     detached: AtomicBool,
+    /// Whether readers may be in slots.
+    biased: AtomicBool,
     /// Of the list of VMAs that are freed when `mmap_lock` is released.
     next: AtomicPtr<Vma>,
     lock: NonNull<VmaLock>,
@@ -184,6 +187,7 @@ impl VmaPtr {
                 anon: AtomicU64::new(0),
                 seq: VmaSeq::new(),
                 detached: AtomicBool::new(false),
+                biased: AtomicBool::new(false),
                 next: AtomicPtr::new(null_mut()),
                 lock,
             });
@@ -191,6 +195,35 @@ impl VmaPtr {
         let this = Self(vma);
         this.set(desc);
         Some(this)
+    }
+
+    /// One that is in no tree, of the memory of one that is gone: write-locked, and readers may come.
+    pub(crate) fn renew(self, desc: &Desc, mm: &MmSeq) {
+        self.seq.begin_locked(mm);
+        self.biased.store(false, Ordering::Relaxed);
+        self.detached.store(false, Ordering::Relaxed);
+        self.set(desc);
+        self.lock().attach();
+    }
+
+    /// As it is told apart from others.
+    pub(crate) const fn address(self) -> *mut Vma {
+        self.0.as_ptr()
+    }
+
+    /// How many faults it served, of one that is in no tree any more.
+    pub(crate) fn all_entries(self, relax: impl Fn(u32)) -> u64 {
+        self.lock().all_entries(relax)
+    }
+
+    /// `vma_start_write`.
+    pub(crate) fn start_write(self, mm: &MmSeq, slots: &Slots, relax: impl Fn(u32)) {
+        self.seq.start_write(self.lock(), mm, &relax, || {
+            if self.biased.load(Ordering::Relaxed) {
+                self.biased.store(false, Ordering::Relaxed);
+                slots.wait(self, &relax);
+            }
+        });
     }
 
     /// Gives its memory back.
@@ -316,9 +349,38 @@ impl Vma {
         self.lock().end_read();
     }
 
-    /// `vma_start_write`.
-    pub(crate) fn start_write(&self, mm: &MmSeq, relax: impl Fn(u32)) {
-        self.seq.start_write(self.lock(), mm, relax);
+    /// The same with a count of references.
+    pub(crate) fn start_read_counted(&self, mm: &MmSeq) -> Counted {
+        self.seq.start_read_counted(self.lock(), mm)
+    }
+
+    /// The end of reading by who gives up, and is not counted. Called as [`end_read`](Self::end_read) is.
+    pub(crate) fn cancel_read(&self) {
+        self.lock().cancel_read();
+    }
+
+    /// How many faults it served.
+    pub(crate) fn entries(&self) -> u64 {
+        self.lock().entries()
+    }
+
+    /// Whether a reader in a slot may stay.
+    pub(crate) fn is_open(&self, mm: &MmSeq) -> bool {
+        self.is_biased() && !self.seq.is_locked_for(mm)
+    }
+
+    pub(crate) fn is_biased(&self) -> bool {
+        self.biased.load(Ordering::Relaxed)
+    }
+
+    /// Lets readers into slots. Called by a reader that the counter knows.
+    pub(crate) fn bias(&self) {
+        self.biased.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the tree's reference away; nobody refers to it afterwards.
+    pub(crate) fn drop_reference(&self, relax: impl Fn(u32)) {
+        self.lock().detach(relax);
     }
 
     pub(crate) fn is_write_locked(&self, mm: &MmSeq) -> bool {

@@ -5,6 +5,7 @@ use core::ops::Range;
 use isotherm_maple::{Reserve, Writer};
 use isotherm_rcu::Reclaim;
 
+use crate::config::VmaLocking;
 use crate::contents::{Contents, Held};
 use crate::error::Error;
 use crate::flags::{PAGE_SHIFT, VmFlags};
@@ -30,14 +31,6 @@ pub(crate) struct Writing<'a, P: Platform + 'a> {
 pub(crate) struct Spare<P: Platform> {
     pub(crate) vma: VmaPtr,
     pub(crate) nodes: Reserve<P::Alloc>,
-}
-
-impl<P: Platform> Spare<P> {
-    /// Gives the VMA back.
-    fn free(self) {
-        // SAFETY: it was made by `spare`, and put nowhere.
-        unsafe { self.vma.free::<P::Alloc>() };
-    }
 }
 
 impl<'a, P: Platform> Writing<'a, P> {
@@ -79,7 +72,38 @@ impl<'a, P: Platform> Writing<'a, P> {
 
     /// `vma_start_write`.
     pub(crate) fn start_write(&self, vma: VmaPtr) {
-        vma.start_write(&self.space.seq, |tries| self.space.lock.relax(tries));
+        vma.start_write(&self.space.seq, &self.space.slots, |tries| self.space.lock.relax(tries));
+    }
+
+    /// Whether memory of VMAs is used again without a grace period.
+    fn reuses(&self) -> bool {
+        self.space.config.vma_lock == VmaLocking::Counted
+    }
+
+    /// Gives a VMA back that was made under this hold of the lock, and is in no tree.
+    pub(crate) fn free(&self, vma: VmaPtr) {
+        if self.reuses() {
+            vma.mark_detached();
+            self.retire(vma);
+        } else {
+            // SAFETY: nobody has ever found it.
+            unsafe { vma.free::<P::Alloc>() };
+        }
+    }
+
+    /// The memory of a VMA that is in no tree any more is kept for the next one, or given back after a grace period.
+    fn retire(&self, vma: VmaPtr) {
+        let relax = |tries| self.space.lock.relax(tries);
+        self.space.stats.add_success(vma.all_entries(relax));
+        if self.reuses() {
+            vma.drop_reference(relax);
+            // SAFETY: `mmap_lock` is held for writing, and nobody refers to the VMA.
+            if unsafe { self.space.pool.put(vma) } {
+                return;
+            }
+        }
+        // SAFETY: it is in no tree, and comes here once, so no new reader finds it; its memory is the allocator's.
+        unsafe { self.space.tree.rcu().defer(vma.head(), VmaPtr::free_head::<P::Alloc>) };
     }
 
     /// Changes a VMA that is write-locked.
@@ -103,6 +127,11 @@ impl<'a, P: Platform> Writing<'a, P> {
     }
 
     fn new_vma(&self, desc: &Desc) -> Result<VmaPtr, Error> {
+        // SAFETY: `mmap_lock` is held for writing.
+        if let Some(vma) = unsafe { self.space.pool.take() } {
+            vma.renew(desc, &self.space.seq);
+            return Ok(vma);
+        }
         let vma = VmaPtr::new::<P::Alloc>(desc).ok_or(Error::NoMemory)?;
         // Nobody else knows it; but what follows its insertion is to come before the first fault.
         self.start_write(vma);
@@ -157,7 +186,7 @@ impl<'a, P: Platform> Writing<'a, P> {
         let merge = merge::of_range(new, prev.map(|vma| vma.desc()), next.map(|vma| vma.desc()));
         let done = self.insert_as(new, merge, prev, next, &mut spare);
         if let Some(left) = spare.filter(|spare| done != Ok(spare.vma)) {
-            left.free();
+            self.free(left.vma);
         }
         done
     }
@@ -205,8 +234,7 @@ impl<'a, P: Platform> Writing<'a, P> {
                 self.set(vma, new);
                 if let Err(error) = self.store(new.start..new.end, vma, nodes) {
                     if spare.is_none() {
-                        // SAFETY: it was made above, and is in no tree.
-                        unsafe { vma.free::<P::Alloc>() };
+                        self.free(vma);
                     }
                     return Err(error);
                 }
@@ -219,7 +247,7 @@ impl<'a, P: Platform> Writing<'a, P> {
     /// Gives back what was put aside.
     pub(crate) fn give_back(&self, spare: Option<Spare<P>>) {
         if let Some(spare) = spare {
-            spare.free();
+            self.free(spare.vma);
         }
     }
 
@@ -295,8 +323,7 @@ impl<'a, P: Platform> Writing<'a, P> {
         let (ours, others) = if new_below { (high, low) } else { (low, high) };
         let new = self.new_vma(&others)?;
         if let Err(error) = self.store(others.start..others.end, new, None) {
-            // SAFETY: it was made above, and is in no tree.
-            unsafe { new.free::<P::Alloc>() };
+            self.free(new);
             return Err(error);
         }
         self.set(vma, &ours);
@@ -321,8 +348,7 @@ impl<'a, P: Platform> Writing<'a, P> {
             }
             (below, _) => {
                 for vma in below.into_iter().chain([above]) {
-                    // SAFETY: it was made above, and is in no tree.
-                    unsafe { vma.free::<P::Alloc>() };
+                    self.free(vma);
                 }
                 return Err(Error::NoMemory);
             }
@@ -417,8 +443,7 @@ impl<P: Platform> Drop for Writing<'_, P> {
     fn drop(&mut self) {
         self.space.seq.end_write_all();
         while let Some(vma) = VmaPtr::pop(&mut self.detached) {
-            // SAFETY: it was taken out of the tree, once, so no new reader finds it; its memory is the allocator's.
-            unsafe { self.space.tree.rcu().defer(vma.head(), VmaPtr::free_head::<P::Alloc>) };
+            self.retire(vma);
         }
     }
 }

@@ -53,14 +53,14 @@ fn faults_of_each_kind() {
 }
 
 /// Threads fault in their own parts and in a common one, while one maps, protects, moves and unmaps, and forks.
-fn beside_a_mapper(per_vma_locks: bool) {
+fn beside_a_mapper(per_vma_locks: bool, vma_lock: VmaLocking) {
     const WORKERS: u64 = 3;
     let rounds = if cfg!(miri) { 3 } else { 3000 };
     let machine = HostMachine::new(FRAMES);
     let zero = zero(&machine);
     let before = machine.free_frames();
     let paged = Paged::new(&machine, 1, zero.frame()).unwrap();
-    let config = Config { per_vma_locks, ..SMALL };
+    let config = Config { per_vma_locks, vma_lock, ..SMALL };
     let space: Space<'_> = Space::new(Epoch, RwLock::new(()), paged, config);
     let stop = AtomicBool::new(false);
     let own = |worker: u64| (100 + 40 * worker) * PAGE;
@@ -145,12 +145,14 @@ fn beside_a_mapper(per_vma_locks: bool) {
 
 #[test]
 fn threads_beside_a_mapper() {
-    beside_a_mapper(true);
+    for vma_lock in [VmaLocking::Sequence, VmaLocking::Counted, VmaLocking::Biased] {
+        beside_a_mapper(true, vma_lock);
+    }
 }
 
 #[test]
 fn threads_beside_a_mapper_under_mmap_lock_alone() {
-    beside_a_mapper(false);
+    beside_a_mapper(false, VmaLocking::default());
 }
 
 /// A fork makes the parent's pages read-only in as many VMAs as there are, and waits for other CPUs once.

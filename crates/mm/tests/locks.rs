@@ -19,6 +19,12 @@ fn prepared(space: &Space, at: u64, pages: u64) {
     space.prepare_anon(at * PAGE).unwrap();
 }
 
+const LOCKINGS: [VmaLocking; 3] = [VmaLocking::Sequence, VmaLocking::Counted, VmaLocking::Biased];
+
+fn locking(vma_lock: VmaLocking) -> Config {
+    Config { vma_lock, ..SMALL }
+}
+
 #[test]
 fn lookups_are_refused_for_the_seeds_reasons() {
     let space = space(SMALL);
@@ -58,10 +64,60 @@ fn turned_off_nobody_is_served_or_counted() {
     assert_eq!(space.lock_mmap(30 * PAGE).unwrap().info().range(), 30 * PAGE..34 * PAGE);
 }
 
+/// As in Linux since: what a first write needs it makes under the VMA's lock, unless somebody changes VMAs.
+#[test]
+fn beyond_the_seed_a_vma_that_was_not_written_to_is_served() {
+    for vma_lock in [VmaLocking::Counted, VmaLocking::Biased] {
+        let space = space(locking(vma_lock));
+        space.mmap(&anonymous(4).at(30 * PAGE)).unwrap();
+        let read = space.lock_vma(30 * PAGE).unwrap();
+        assert!(!read.info().has_anon);
+        assert!(read.prepare_anon());
+        assert!(read.info().has_anon);
+        drop(read);
+        space.mprotect(32 * PAGE, 2 * PAGE, Prot::READ).unwrap();
+        let [low, high] = [30, 32].map(|page| space.find(page * PAGE).unwrap());
+        assert!(low.has_anon && high.has_anon, "{vma_lock:?}: a split has it in both parts");
+        let stats = LockStats { success: 1, ..LockStats::default() };
+        assert_eq!(space.lock_stats(), stats, "{vma_lock:?}");
+    }
+}
+
+/// A reader that comes too late for the old VMA finds the new one, or none.
+#[test]
+fn memory_of_vmas_is_used_again_and_tells_who_is_who() {
+    let space = space(locking(VmaLocking::Counted));
+    for round in 0..200 {
+        let (at, other) = (30 + round % 7, 50 + round % 5);
+        prepared(&space, at, 2);
+        space.mmap(&anonymous(1).at(other * PAGE)).unwrap();
+        assert_eq!(space.lock_vma(at * PAGE).unwrap().info().range(), at * PAGE..(at + 2) * PAGE);
+        // More at a time than are kept.
+        if round % 50 == 0 {
+            for page in 0..64 {
+                let prot = if page % 2 == 0 { Prot::READ } else { Prot::READ | Prot::WRITE };
+                space.mmap(&MapRequest { prot, ..anonymous(1).at((100 + page) * PAGE) }).unwrap();
+            }
+            assert!(space.usage().maps >= 64);
+            space.munmap(100 * PAGE, 64 * PAGE).unwrap();
+        }
+        space.munmap(at * PAGE, 2 * PAGE).unwrap();
+        assert!(space.lock_vma(at * PAGE).is_none());
+        space.munmap(other * PAGE, PAGE).unwrap();
+    }
+    assert_eq!(space.usage(), Usage::default());
+}
+
 #[test]
 fn a_writer_waits_for_readers_of_its_vma_alone() {
-    let space = space(SMALL);
+    LOCKINGS.into_iter().for_each(waits_for_readers);
+}
+
+fn waits_for_readers(vma_lock: VmaLocking) {
+    let space = space(locking(vma_lock));
     prepared(&space, 30, 4);
+    // In some ways only the second reader shows what the lock can do.
+    drop(space.lock_vma(30 * PAGE));
     prepared(&space, 40, 4);
     let read = space.lock_vma(30 * PAGE).unwrap();
     // Another VMA, and gaps, are nobody's business.
@@ -152,8 +208,12 @@ fn a_fault_where_nothing_is_mapped_only_reads() {
 /// address, and stays as it is.
 #[test]
 fn what_is_locked_does_not_change() {
+    LOCKINGS.into_iter().for_each(stays);
+}
+
+fn stays(vma_lock: VmaLocking) {
     let rounds = if cfg!(miri) { 30 } else { 3000 };
-    let space = space(SMALL);
+    let space = space(locking(vma_lock));
     let (stop, looks, held) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         for seed in 1..3u64 {

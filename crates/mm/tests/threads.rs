@@ -57,12 +57,17 @@ fn round<'w>(
 
 #[test]
 fn faults_beside_a_mapper_with_quiescent_states() {
+    [VmaLocking::Sequence, VmaLocking::Counted, VmaLocking::Biased].into_iter().for_each(beside_a_mapper);
+}
+
+fn beside_a_mapper(vma_lock: VmaLocking) {
     let machine = HostMachine::new(512);
     let zero = zero(&machine);
     let before = machine.free_frames();
     let rcu = Rcu::for_threads();
     let contents = Paged::new(&machine, 1, zero.frame()).unwrap();
-    let space = AddressSpace::<Process<'_>>::new(&rcu, RwLock::new(()), contents, SMALL);
+    let space =
+        AddressSpace::<Process<'_>>::new(&rcu, RwLock::new(()), contents, Config { vma_lock, ..SMALL });
     let done = AtomicBool::new(false);
     let own = |worker: u64| (100 + 40 * worker) * PAGE;
     thread::scope(|scope| {

@@ -87,22 +87,58 @@ pub(crate) enum Child<'m, F: Format, M: Machine> {
     Fresh { place: Vacant<'m, F, M>, table: NewTable<'m, M>, entries: OwnEntries<'m, F> },
 }
 
-impl<F: Format, M: Machine> Child<'_, F, M> {
-    /// What an entry holds.
+/// Entries of a table of the child's, one at a time: what the loop for small folios is compiled for.
+trait Childs {
+    /// What an entry holds, 0 also if it was never written.
+    fn raw(&self, index: usize) -> u64;
+    /// Writes an entry that is empty, or was never written.
+    fn put(&mut self, index: usize, raw: u64);
+    /// Nothing is copied there.
+    fn leave(&mut self, index: usize);
+}
+
+impl<F: Format> Childs for OwnEntries<'_, F> {
+    #[inline(always)]
+    fn raw(&self, _: usize) -> u64 {
+        0
+    }
+    #[inline(always)]
+    fn put(&mut self, index: usize, raw: u64) {
+        self.all_mut()[index % (1 << F::TABLE_BITS)].set(raw);
+    }
+    #[inline(always)]
+    fn leave(&mut self, index: usize) {
+        self.put(index, 0);
+    }
+}
+
+impl<F: Format, M: Machine> Childs for Locked<'_, F, M> {
     #[inline(always)]
     fn raw(&self, index: usize) -> u64 {
+        self.entry(index).relaxed()
+    }
+    #[inline(always)]
+    fn put(&mut self, index: usize, raw: u64) {
+        self.change()[index % (1 << F::TABLE_BITS)].store(raw);
+    }
+    #[inline(always)]
+    fn leave(&mut self, _: usize) {}
+}
+
+impl<F: Format, M: Machine> Child<'_, F, M> {
+    /// What an entry holds.
+    fn raw(&self, index: usize) -> u64 {
         match self {
-            Child::Linked(table) => table.entry(index).relaxed(),
+            Child::Linked(table) => table.raw(index),
             Child::Fresh { .. } => 0,
         }
     }
 
     /// Writes an entry that is empty, or was never written.
-    #[inline(always)]
     fn set(&mut self, index: usize, raw: u64) {
         match self {
-            Child::Linked(table) => table.change()[index % (1 << F::TABLE_BITS)].store(raw),
-            Child::Fresh { entries, .. } => entries.all_mut()[index % (1 << F::TABLE_BITS)].set(raw),
+            Child::Linked(table) => table.put(index, raw),
+            Child::Fresh { entries, .. } => entries.put(index, raw),
         }
     }
 
@@ -225,7 +261,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Step::Window(window) => window,
             };
             let level = window.table.level;
-            let mut table = match child.table_of_child(page, level, preallocated) {
+            // Of the same machine, so it is the child's as well.
+            let Some(guard) = cursor.guard() else { continue };
+            let mut table = match child.table_of_child(page, level, preallocated, guard) {
                 Ok(table) => table,
                 Err(Pause::Failed(Error::NoTableFrame)) => {
                     drop(window);
@@ -295,9 +333,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let mut small = true;
         loop {
             let raw = if level == Level::Pte && small && !window.is_known::<B>() {
-                let (until, raw) = match kind {
-                    FolioKind::Anon => self.copy_small::<PRIVATE, false>(window, index, child, gather, got),
-                    FolioKind::File => self.copy_small::<PRIVATE, true>(window, index, child, gather, got),
+                let (until, raw) = match child {
+                    Child::Linked(table) => {
+                        self.copy_small_of::<PRIVATE>(kind, window, index, table, gather, got)
+                    }
+                    Child::Fresh { entries, .. } => {
+                        self.copy_small_of::<PRIVATE>(kind, window, index, entries, gather, got)
+                    }
                 };
                 got.count(Some(kind), (until - index) as u64);
                 index = until;
@@ -354,16 +396,32 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
     }
 
+    #[inline(always)]
+    fn copy_small_of<const PRIVATE: bool>(
+        &self,
+        kind: FolioKind,
+        window: &Window<'_, F, M>,
+        from: usize,
+        child: &mut impl Childs,
+        gather: &mut Gather<'_, M>,
+        got: &mut RssStat,
+    ) -> (usize, Option<u64>) {
+        match kind {
+            FolioKind::Anon => self.copy_small::<PRIVATE, false, _>(window, from, child, gather, got),
+            FolioKind::File => self.copy_small::<PRIVATE, true, _>(window, from, child, gather, got),
+        }
+    }
+
     /// Copies entries from `index` on one by one as long as they are empty or map folios of order 0 and one kind that need nothing
     /// special; returns where that ends and what was found there. Without batches, also larger folios. Small folios go
     /// through here whether the space works in batches or not, so batches cost them nothing but the look at the order,
     /// which is in the word that tells the kind.
     #[inline(never)]
-    fn copy_small<const PRIVATE: bool, const FILE: bool>(
+    fn copy_small<const PRIVATE: bool, const FILE: bool, C: Childs>(
         &self,
         window: &Window<'_, F, M>,
         from: usize,
-        child: &mut Child<'_, F, M>,
+        child: &mut C,
         gather: &mut Gather<'_, M>,
         got: &mut RssStat,
     ) -> (usize, Option<u64>) {
@@ -403,9 +461,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                         protected = Some((protected.map_or(index, |(first, _)| first), index));
                     }
                 }
-                child.set(index, childs_raw);
+                child.put(index, childs_raw);
             } else {
-                child.leave_empty(index..index + 1);
+                child.leave(index);
                 got.discount(kind);
             }
             index += 1;
@@ -476,7 +534,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         }
         let raw = childs::<F, PRIVATE>(raw);
         match child {
-            Child::Linked(table) => write_run::<F, M>(self.machine, table, level, index, raw, run.len),
+            Child::Linked(table) => write_linked::<F, M>(table, index, raw, run.len),
             Child::Fresh { entries, .. } => {
                 write_run::<F, M>(self.machine, entries, level, index, raw, run.len);
             }
@@ -513,6 +571,14 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         child.set(index, F::leaf(Level::Pte, frame, attributes));
         Ok(1)
     }
+}
+
+/// [`write_run`] where the child has a table already, as few have.
+#[cold]
+#[inline(never)]
+fn write_linked<F: Format, M: Machine>(table: &mut Locked<'_, F, M>, index: usize, raw: u64, len: usize) {
+    let (machine, level) = (table.machine(), table.level);
+    write_run::<F, M>(machine, table, level, index, raw, len);
 }
 
 /// What becomes of the parent's leaf.

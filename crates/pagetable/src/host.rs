@@ -144,11 +144,22 @@ pub struct HostMachine {
     readers: RwLock<()>,
     counters: Counters,
     tokens: OnceLock<Arc<dyn Tokens>>,
+    tlb: Beside,
 }
 
 impl fmt::Debug for HostMachine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostMachine").field("frames", &self.frames).finish_non_exhaustive()
+    }
+}
+
+/// A TLB that is no part of the machine, if there is one.
+#[derive(Default)]
+struct Beside(OnceLock<Arc<dyn Tlb + Send + Sync>>);
+
+impl fmt::Debug for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Beside").field(&self.0.get().is_some()).finish()
     }
 }
 
@@ -199,12 +210,23 @@ impl HostMachine {
             readers: RwLock::new(()),
             counters: Counters::default(),
             tokens: OnceLock::new(),
+            tlb: Beside::default(),
         }
     }
 
     /// Passes on what is said of tokens from here on, to the first for whom this is called.
     pub fn set_tokens(&self, tokens: Arc<dyn Tokens>) {
         let _ = self.tokens.set(tokens);
+    }
+
+    /// Passes invalidations on to a TLB, of an emulator say: from now on and for good. `false`, and nothing changes, if there is
+    /// one.
+    pub fn set_tlb(&self, tlb: Arc<dyn Tlb + Send + Sync>) -> bool {
+        self.tlb.0.set(tlb).is_ok()
+    }
+
+    fn tlb(&self) -> Option<&(dyn Tlb + Send + Sync)> {
+        self.tlb.0.get().map(|tlb| &**tlb)
     }
 
     fn lists(&self) -> MutexGuard<'_, FreeLists> {
@@ -530,22 +552,34 @@ unsafe impl Frames for HostMachine {
     }
 }
 
-// SAFETY: there is no TLB.
+// SAFETY: there is no TLB but the one beside, which does what is asked.
 unsafe impl Tlb for HostMachine {
-    fn invalidate_page(&self, _: SpaceId, _: u64) {
+    fn invalidate_page(&self, space: SpaceId, page: u64) {
         self.counters.tlb[0].fetch_add(1, Ordering::Relaxed);
+        if let Some(tlb) = self.tlb() {
+            tlb.invalidate_page(space, page);
+        }
     }
 
-    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {
+    fn invalidate_range(&self, space: SpaceId, range: PageRange, tables: bool) {
         self.counters.tlb[1].fetch_add(1, Ordering::Relaxed);
+        if let Some(tlb) = self.tlb() {
+            tlb.invalidate_range(space, range, tables);
+        }
     }
 
-    fn invalidate_space(&self, _: SpaceId) {
+    fn invalidate_space(&self, space: SpaceId) {
         self.counters.tlb[2].fetch_add(1, Ordering::Relaxed);
+        if let Some(tlb) = self.tlb() {
+            tlb.invalidate_space(space);
+        }
     }
 
     fn sync(&self) {
         self.counters.tlb[3].fetch_add(1, Ordering::Relaxed);
+        if let Some(tlb) = self.tlb() {
+            tlb.sync();
+        }
     }
 }
 

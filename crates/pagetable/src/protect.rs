@@ -2,7 +2,7 @@
 
 use crate::address::{Level, PageRange};
 use crate::batch::{Batching, Run, detect_in};
-use crate::entries::{break_run, change_run, clear_run, set_run, unfold_ends};
+use crate::entries::{break_run, change_run, clear_run, run_of, set_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{FolioKind, FolioView};
 use crate::format::{Attributes, Format};
@@ -185,13 +185,46 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             return;
         }
         // Entries of a folded block may differ in nothing but what write-protection changes, not even for a moment:
-        // break before make.
-        let (or, and) = break_run::<F, M>(table, index, run);
+        // break before make. One flush for all blocks of the run, each of which keeps its own state.
+        let size = F::contiguous(level);
+        let mut states = States::default();
+        for n in (0..run.len).step_by(size) {
+            let block = run_of::<F, M>(table, index + n, size.min(run.len - n));
+            let (or, and) = break_run::<F, M>(table, index + n, &block);
+            states.put(n / size, F::is_young(or), F::any_dirty(or, and));
+        }
         let pages = (run.len as u64) << F::shift(level);
         self.machine.invalidate_range(self.id, PageRange { first: page, end: page + pages }, false);
         self.machine.sync();
-        let raw = crate::batch::with_state::<F>(run.first, or, and);
-        set_run::<F, M>(table, self.id, page, change(raw), run.len);
+        for n in (0..run.len).step_by(size) {
+            let raw = run.first.wrapping_add(F::step(run.first, level).wrapping_mul(n as u64));
+            let raw = states.of::<F>(n / size, raw);
+            let page = page + ((n as u64) << F::shift(level));
+            set_run::<F, M>(table, self.id, page, change(raw), size.min(run.len - n));
+        }
+    }
+}
+
+/// Young and dirty of the blocks of a table, of which no format has more than 256.
+#[derive(Default)]
+struct States {
+    young: [u64; 4],
+    dirty: [u64; 4],
+}
+
+impl States {
+    fn put(&mut self, block: usize, young: bool, dirty: bool) {
+        let (word, bit) = (block / 64 % 4, block % 64);
+        self.young[word] |= u64::from(young) << bit;
+        self.dirty[word] |= u64::from(dirty) << bit;
+    }
+
+    /// The leaf, with the state of its block.
+    fn of<F: Format>(&self, block: usize, raw: u64) -> u64 {
+        let is = |bits: &[u64; 4]| bits[block / 64 % 4] >> (block % 64) & 1 == 1;
+        let raw = F::make_clean(raw) & !F::YOUNG;
+        let raw = if is(&self.young) { raw | F::YOUNG } else { raw };
+        if is(&self.dirty) { F::make_dirty(raw) } else { raw }
     }
 }
 

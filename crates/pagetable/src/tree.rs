@@ -186,14 +186,14 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     ///
     /// Fails with [`Error::NoTableFrame`] if the preallocated is used up; what was added stays, so that a call with more goes
     /// on. Fails with [`Error::Occupied`] if a larger leaf is in the way, and with [`Pause::Busy`] if somebody has a lock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn table_of_child(
         &self,
         page: u64,
         target: Level,
         preallocated: &mut Preallocated<'m, F, M>,
+        _guard: &M::Guard<'_>,
     ) -> Result<Child<'m, F, M>, Pause> {
-        let _guard = self.machine.read_lock();
         let (mut level, mut frame) = (F::ROOT, self.id.root);
         loop {
             let Some(below) = level.below().filter(|_| level > target) else {

@@ -65,9 +65,14 @@ pub(crate) struct Cursor<'m, M: Machine + 'm> {
     above: Option<(u64, Frame)>,
 }
 
-impl<M: Machine> Cursor<'_, M> {
+impl<'m, M: Machine> Cursor<'m, M> {
     pub fn new() -> Self {
         Cursor { guard: None, above: None }
+    }
+
+    /// The guard of the last step, unless it was let go.
+    pub fn guard(&self) -> Option<&M::Guard<'m>> {
+        self.guard.as_ref()
     }
 
     /// Lets the guard go: before an allocation, which may sleep, and before whatever else takes long.

@@ -172,6 +172,35 @@ fn an_unfolded_block_keeps_what_its_entries_gathered() {
     drop(folio);
 }
 
+/// Blocks of one folio that are permitted other things together are young and dirty each by itself.
+#[test]
+fn blocks_that_change_together_keep_their_own_state() {
+    let machine = HostMachine::new(2048);
+    let space = Space::new(&machine, 1).unwrap();
+    let folio = prepare(&machine, take(&machine, 6).unwrap(), 6, FolioKind::Anon).unwrap();
+    let clean = Attributes { dirty: false, young: false, ..Attributes::anonymous() };
+    space.map(pages(512, 64), folio.head(), clean, Level::Pte).unwrap();
+    space.read().access(VirtAddr::of_page(512 + 21), Access::Write).unwrap();
+    space.read().access(VirtAddr::of_page(512 + 50), Access::Read).unwrap();
+    let permit = |protection| {
+        let gather = &mut space.gather(&mut []);
+        space.protect(pages(512, 64), protection, Sharing::Private, gather).unwrap();
+    };
+    let executable = Protection { execute: true, ..Protection::READ_WRITE };
+    for protection in [Protection::READ, Protection::READ_WRITE, executable, Protection::NONE, executable] {
+        machine.reset_counts();
+        permit(protection);
+        assert!(machine.counts().tlb_syncs <= 2, "a flush of all that was broken, and the gather's");
+        for page in 0..64 {
+            let Mapping::Page { attributes, .. } = space.query(VirtAddr::of_page(512 + page)) else {
+                panic!()
+            };
+            let expected = (matches!(page / 16, 1 | 3), page / 16 == 1);
+            assert_eq!((attributes.young, attributes.dirty), expected, "page {page}, {protection:?}");
+        }
+    }
+}
+
 #[test]
 fn a_block_that_two_mappings_share_is_taken_in_parts() {
     let machine = HostMachine::new(2048);

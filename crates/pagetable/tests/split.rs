@@ -110,6 +110,7 @@ fn four_spaces<F: Format>(to: u8) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of entries")]
 fn pieces_have_the_mappings_of_their_pages_in_every_space() {
     for to in [0, 3, 8] {
         four_spaces::<X86_64>(to);
@@ -120,6 +121,7 @@ fn pieces_have_the_mappings_of_their_pages_in_every_space() {
 
 /// The page tables say which folios a zap has left partly mapped; split, what is mapped nowhere is free.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of entries")]
 fn a_folio_that_is_partly_mapped_gives_its_rest_back() {
     let machine = Busy::new(4096);
     let space: AddressSpace<'_, X86_64, Busy> = AddressSpace::new(&machine, 1).unwrap();
@@ -229,6 +231,7 @@ fn blocks_larger_than_the_pieces_are_unfolded() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of entries")]
 fn no_piece_is_smaller_than_a_leaf() {
     type F = Arm64<Hafdbs, Granule16K>;
     let machine = HostMachine::new(4096);

@@ -29,7 +29,7 @@ pub use format::{Format, UnknownFormatName};
 use isotherm_damon::Snapshot;
 pub use joined::open_joined;
 pub use model::*;
-pub use printable::{disturbs, printable, printable_lines};
+pub use printable::{command_line, disturbs, printable, printable_lines, shell_word};
 pub use replace::{PRIVATE, Placement, Replacement, holds_something, is_being_written};
 pub use spool::RecordChoice;
 

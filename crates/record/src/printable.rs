@@ -27,9 +27,48 @@ fn printable_but(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
 }
 
+/// `word` as one word for a shell: as it is, or in quotes.
+pub fn shell_word(word: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
+    match !word.is_empty() && !word.starts_with('=') && word.chars().all(plain) {
+        true => Cow::Borrowed(word),
+        false => Cow::Owned(format!("'{}'", word.replace('\'', r"'\''"))),
+    }
+}
+
+/// A command with its arguments, to be shown: where one ends and the next begins is told by quotes, as a shell would take
+/// it, and nothing in it [`disturbs`]. A program that calls itself something else (`postgres: checkpointer`) does so
+/// in one word, with nothing behind it; that is left alone.
+pub fn command_line(words: &[String]) -> String {
+    let shown = match words {
+        [title, rest @ ..] if rest.iter().all(String::is_empty) => title.clone(),
+        _ => words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "),
+    };
+    printable(&shown).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_an_argument_ends_is_seen() {
+        let shown = |words: &[&str]| command_line(&words.iter().map(|&w| w.to_owned()).collect::<Vec<_>>());
+        assert_eq!(shown(&["sh", "-c", "sleep 1; echo 'a  b'"]), r"sh -c 'sleep 1; echo '\''a  b'\'''");
+        assert_eq!(shown(&["java", "-Xmx=1g", "/srv/größe.jar", ""]), "java -Xmx=1g /srv/größe.jar ''");
+        assert_eq!(shown(&["echo", "a\u{1b}[2J b"]), "echo 'a?[2J b'");
+        assert_eq!(shown(&["postgres: checkpointer ", "", ""]), "postgres: checkpointer ");
+        assert_eq!(shown(&[]), "");
+    }
+
+    #[test]
+    fn a_shell_takes_any_name_as_one_word() {
+        assert_eq!(shell_word("a/b-1.rec"), "a/b-1.rec");
+        assert_eq!(shell_word("my file"), "'my file'");
+        assert_eq!(shell_word("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(shell_word("=ls"), "'=ls'");
+        assert_eq!(shell_word(""), "''");
+    }
 
     #[test]
     fn no_name_can_send_escape_sequences_or_turn_the_text_around() {

@@ -7,7 +7,7 @@ use crate::provenance::Provenance;
 use crate::rate::{GAP_S, interval_ns};
 use crate::units::{SECOND_NS, counted, format_share, format_size, format_time, significant};
 use isotherm_damon::Snapshot;
-use isotherm_record::{Item, RecordedAttrs};
+use isotherm_record::{Item, RecordedAttrs, command_line};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -276,7 +276,7 @@ pub fn write_text(report: &InfoReport, targets: bool, out: &mut impl Write) -> i
     fact("host", &known(&from.host))?;
     fact("kernel", &known(format!("{} {}", from.kernel, from.machine).trim()))?;
     if !from.command.is_empty() {
-        fact("command", &from.command.join(" "))?;
+        fact("command", &command_line(&from.command))?;
     }
     let coarse = if from.backend.coarse { " (whole mappings only)" } else { "" };
     fact("backend", &format!("{}{coarse}", known(&from.backend.name)))?;
@@ -390,7 +390,7 @@ fn write_targets(report: &InfoReport, out: &mut impl Write) -> io::Result<()> {
             significant(mean, 4),
             target.mappings,
             printable(target.ended.as_deref().unwrap_or("still ran")),
-            printable(&target.cmdline.join(" "))
+            command_line(&target.cmdline)
         );
         writeln!(out, "{}", line.trim_end_matches(['\u{20}', ';']))?;
     }

@@ -1,7 +1,7 @@
 //! What is wrong with a scheme file: where, in which field, what was expected.
 
 use isotherm_damon::schemes::{Field, Reason, SchemeError};
-use isotherm_report::units::format_time;
+use isotherm_report::units::{format_size, format_time};
 use std::fmt;
 
 /// What is wrong with a value or a key.
@@ -171,6 +171,11 @@ pub(crate) fn invalid(error: SchemeError) -> Problem {
             format_time(min.saturating_mul(1000)),
             format_time(max.saturating_mul(1000))
         ),
+        (Field::Size, Reason::Reversed { min, max }) => {
+            format!("the minimum, {}, is above the maximum, {}", format_size(min), format_size(max))
+        }
+        // Of shares or of samples, as they were written.
+        (Field::Frequency, Reason::Reversed { .. }) => "the minimum is above the maximum".to_owned(),
         (Field::Frequency, Reason::Above { value, .. }) => {
             format!("{} % is more than 100 %, the most there can be", value as f64 / 100.0)
         }

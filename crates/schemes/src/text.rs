@@ -41,7 +41,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Entry>, Errors> {
     }
     if entries.is_empty() && sink.errors.is_empty() {
         let what = "there is no scheme in the file; one is a line like 4K null  null 5  5s null  pageout";
-        sink.add(None, None, "", Problem::Missing(what));
+        sink.add(None, None, "", Problem::Invalid(what.to_owned()));
     }
     if sink.errors.is_empty() {
         check(&entries, &mut sink);

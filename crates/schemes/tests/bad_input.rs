@@ -50,6 +50,11 @@ fn mistakes_in_toml_are_named() {
             &["filters[1].allow", "come first"],
         ),
         ("unknown = \"yes\"", &["line 4, scheme x, unknown", "true or false"]),
+        (
+            "min_size = \"2M\"\nmax_size = \"4K\"",
+            &["size: the minimum, 2.0 MiB, is above the maximum, 4.0 KiB"],
+        ),
+        ("min_access = \"50%\"\nmax_access = \"5%\"", &["access: the minimum is above the maximum"]),
         ("max_nr_snapshots = 0", &["max_nr_snapshots", "more than zero"]),
         ("nodes = [-1]", &["nodes[0]"]),
         ("[other]", &["line 4, other", "there is no such key"]),
@@ -68,7 +73,7 @@ fn mistakes_in_toml_are_named() {
         wrong("[[scheme]]\nname = \"a\"\naction = \"stat\"\n[[scheme]]\nname = \"a\"\naction = \"cold\"")
             .contains("has this name in line 1")
     );
-    assert!(wrong("").contains("no scheme"));
+    assert!(wrong("").starts_with("there is no scheme"), "{}", wrong(""));
     // All at once, in their order.
     let both = wrong("[[scheme]]\naction = \"stat\"\nmin_age = \"1x\"\nmin_size = \"1x\"");
     assert_eq!(both.lines().count(), 2, "{both}");

@@ -47,6 +47,9 @@ pub struct Outcome {
     /// What cannot be divided, begins in the range, and goes on behind its end within [`Request::matches`]: it was left for a
     /// call of its own. Nothing from its start on was done.
     pub cut: Option<AddrRange>,
+    /// It can be divided after all, and only costs less as a whole: where a window would be left with much unused for it, a part of
+    /// it is asked for.
+    pub divides: bool,
     /// Where it stopped, in the range, since what comes next would take longer than [`Request::time_left_ns`]: nothing from
     /// there on was tried. Or where it met with [`Self::refused`]. `None`: all of the range was dealt with.
     pub until: Option<u64>,

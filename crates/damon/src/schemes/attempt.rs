@@ -4,7 +4,8 @@
 //! that ends within such a unit, at the border of a region or of what the quota leaves, comes back with it
 //! ([`Outcome::cut`]). It is asked for in a call of its own then, also if it reaches into the next region, as long as that
 //! matches. A unit for which the window has no room left closes it, and comes first in the next one; what has more bytes than a
-//! whole window is asked for in part, which is to say left alone. An action that stops for want of time ends the pass: the
+//! whole window is asked for in part, which is to say left alone, unless it can be divided ([`Outcome::divides`]). What can be is
+//! also asked for in part where much of the window would be left unused. An action that stops for want of time ends the pass: the
 //! next one goes on where it stopped.
 
 use super::apply::{Candidate, add, part};
@@ -50,9 +51,11 @@ pub(super) fn try_candidate(
         let piece = AddrRange::new(at, at + size);
         let (asked, matches) = match unit.take() {
             None => (piece, candidate.run),
-            Some(unit) if !limited || state.window.fits(AddrRange::size(unit)) => (unit, candidate.run),
-            Some(_) if !state.window.is_used() => (piece, piece),
-            Some(unit) => {
+            Some((unit, _)) if !limited || state.window.fits(AddrRange::size(unit)) => (unit, candidate.run),
+            Some((_, divides)) if !state.window.is_used() || divides && state.window.has_much_left() => {
+                (piece, piece)
+            }
+            Some((unit, _)) => {
                 state.window.close();
                 state.deferred = Some(Deferred { id: candidate.id, range: unit });
                 break;
@@ -84,13 +87,14 @@ pub(super) fn try_candidate(
         let stopped = outcome.until.filter(|until| {
             (limited || outcome.refused.is_some()) && (asked.start..asked.end).contains(until)
         });
-        unit = outcome.cut.filter(|cut| {
+        let cut = outcome.cut.filter(|cut| {
             stopped.is_none()
                 && (asked.start..asked.end).contains(&cut.start)
                 && asked.end < cut.end
                 && cut.end <= matches.end
         });
-        let end = stopped.or(unit.map(|cut: AddrRange| cut.start)).unwrap_or(asked.end);
+        let end = stopped.or(cut.map(|cut| cut.start)).unwrap_or(asked.end);
+        unit = cut.map(|cut| (cut, outcome.divides));
         let dealt_with = end - asked.start;
         let skipped = outcome.skipped.min(dealt_with);
         let left = dealt_with - skipped;

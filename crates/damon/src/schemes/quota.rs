@@ -96,6 +96,10 @@ const PASS_SHARE: (u64, u64) = (3, 4);
 /// Throughput is measured over so many windows' time: what is older counts for half.
 const REMEMBERED: u64 = 8;
 
+/// No more than this part of a window's bytes is left unused for what costs less as a whole. A guess: a block of 2 MiB that is paged
+/// out page by page costs six times as much, so that a window of 8 MiB that is left unused by a quarter costs a third as much.
+const UNUSED: u64 = 4;
+
 /// Share of a window's time in which no call is begun any more.
 const RESERVE: u64 = 10;
 
@@ -326,6 +330,11 @@ impl Window {
         }
         bytes <= self.effective.saturating_sub(self.charged)
             && self.time_left().is_none_or(|left| bytes <= self.pace.bytes_in(left))
+    }
+
+    /// Whether so many of its bytes are left that it should not be closed for what could be divided.
+    pub fn has_much_left(&self) -> bool {
+        self.left() > self.effective / UNUSED
     }
 
     /// Whether something was tried in it.

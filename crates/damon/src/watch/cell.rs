@@ -248,10 +248,13 @@ impl Cell {
                 let verdict = if late && self.evidence.is_late(length) {
                     self.evidence.take_late(share, length, now, tuning);
                     Verdict::Expected
-                } else if is_rest && since / 1000 > self.opened_at + tuning.rest_counts {
+                } else if is_rest && since >= (self.opened_at + tuning.rest_counts) * 1000 {
                     self.evidence.take_late_rest(share, length, now, tuning)
                 } else if is_rest {
-                    self.evidence.take_rest(share, length, now, tuning);
+                    // Of a window that ends later, what came in time: as much of it as of its length.
+                    let until = (self.opened_at + tuning.rest_counts) * 1000;
+                    let in_time = until.saturating_sub(since) as f32 / 1000.0;
+                    self.evidence.take_rest(share, length, (in_time / passed).min(1.0), now, tuning);
                     Verdict::Expected
                 } else {
                     // Pages that were accessed together before are one, however they lie.

@@ -208,14 +208,14 @@ impl Evidence {
     }
 
     /// Takes in a window over the pages that the one before did not find accessed. The rate is that of all pages of their cell,
-    /// so neither that fewer of these are accessed is a change of pattern, nor that none is.
-    pub fn take_rest(&mut self, share: f32, length: f32, now: u64, tuning: &Tuning) {
+    /// so neither that fewer of these are accessed is a change of pattern, nor that none is. Only a `part` of the window counts.
+    pub fn take_rest(&mut self, share: f32, length: f32, part: f32, now: u64, tuning: &Tuning) {
         if share > 0.0 {
             self.idle = 0.0;
         }
         // Each goes by itself, as where they were left alone, so of those that are left the same share is accessed in each moment.
-        self.hits += -ln(1.0 - share.min(MOST_OF_REST));
-        self.exposure += length;
+        self.hits += -ln(1.0 - share.min(MOST_OF_REST)) * part;
+        self.exposure += length * part;
         (self.last, self.floor) = (now, false);
         self.forget_beyond(tuning);
     }

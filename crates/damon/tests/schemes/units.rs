@@ -8,6 +8,8 @@ struct Folios {
     /// For each page the pages of its unit.
     units: Vec<std::ops::Range<u64>>,
     present: Vec<bool>,
+    /// Units can be divided, and are where there is no room around.
+    divides: bool,
     ns_a_page: u64,
     /// What was tried since this was last looked at, and how long it took.
     tried: u64,
@@ -25,7 +27,7 @@ impl Folios {
                 present.push(order < 9);
             }
         }
-        Self { units, present, ns_a_page, tried: 0, took_ns: 0 }
+        Self { units, present, divides: false, ns_a_page, tried: 0, took_ns: 0 }
     }
 
     fn left(&self) -> Vec<u64> {
@@ -47,12 +49,19 @@ impl Actions for Folios {
             } else if range.start <= unit.start && unit.end <= range.end {
                 (at..end).for_each(|page| self.present[page as usize] = false);
                 outcome.applied += bytes;
-            } else if around.start <= unit.start && unit.end <= around.end {
+            } else if around.start <= unit.start
+                && unit.end <= around.end
+                && !(self.divides && !self.present[unit.start as usize])
+            {
                 if unit.start >= range.start {
                     outcome.cut = Some(AddrRange::new(unit.start * PAGE, unit.end * PAGE));
+                    outcome.divides = self.divides;
                     break;
                 }
                 outcome.skipped += bytes;
+            } else if self.divides {
+                (at..end).for_each(|page| self.present[page as usize] = false);
+                outcome.applied += bytes;
             }
             at = end;
         }
@@ -181,4 +190,26 @@ proptest! {
         // 256 pages take half a millisecond at the most.
         prop_assert_eq!(memory.left(), Vec::<u64>::new());
     }
+}
+
+#[test]
+fn what_can_be_divided_leaves_no_window_half_empty() {
+    // Bytes tried in each window, in pages, of six units of eight pages.
+    let windows = |quota: u64, divides| {
+        let mut memory = Folios { divides, ..Folios::new(&[3; 6], 0) };
+        let quota = Quota { bytes: Some(quota * PAGE), ..Quota::default() };
+        let scheme = Scheme { quota, ..Scheme::new(AccessPattern::ANY, Action::Pageout) };
+        let mut all = schemes(vec![scheme]);
+        let mut targets = [target(1, vec![region(0, 48, 0, 9)])];
+        let window = |window: u64| {
+            let mut moment = Moment::new(&mut targets, Attrs::default(), window * 1000 * MS, 1);
+            all.apply(&mut moment, &mut memory, &mut ());
+            std::mem::take(&mut memory.tried) / PAGE
+        };
+        (0..6).map(window).collect::<Vec<_>>()
+    };
+    assert_eq!(windows(12, false), [8, 8, 8, 8, 8, 8]);
+    assert_eq!(windows(12, true)[..4], [12, 12, 12, 12]);
+    assert_eq!(windows(6, true)[..4], [6, 6, 6, 6], "units larger than a window");
+    assert_eq!(windows(18, true)[..3], [16, 16, 16], "a ninth may stay unused");
 }

@@ -7,6 +7,7 @@ pub mod fork;
 pub mod frames;
 pub mod overcommit;
 pub mod saving;
+pub mod sim;
 pub mod tree;
 
 use crate::args::{AccuracyArgs, OverheadArgs, ReferenceName};

@@ -5,7 +5,7 @@ use crate::output::{Content, Draft, is_standard};
 use crate::reading::Recording;
 use anyhow::{Context, anyhow};
 use isotherm_damon::TargetId;
-use isotherm_record::RecordChoice;
+use isotherm_record::{RecordChoice, shell_word};
 use isotherm_report::Accumulate;
 use isotherm_report::heatmap::{Survey, SurveyOptions};
 use isotherm_report::holdings::Holdings;
@@ -114,7 +114,8 @@ fn write(draft: Draft, args: &HtmlArgs, canvas: Canvas, contents: &Contents) -> 
 /// The command that draws heatmaps of the same recording.
 fn command(args: &HtmlArgs) -> String {
     let input = &args.input;
-    let files: Vec<String> = input.input.iter().map(|path| quoted(&path.to_string_lossy())).collect();
+    let files: Vec<String> =
+        input.input.iter().map(|path| shell_word(&path.to_string_lossy()).into_owned()).collect();
     let mut files = files.join(" ");
     if files.len() > MAX_FILES {
         "FILE...".clone_into(&mut files);
@@ -132,26 +133,4 @@ fn command(args: &HtmlArgs) -> String {
         Some(RecordChoice::All) => Some("--record all".to_owned()),
     });
     words.join(" ")
-}
-
-/// `word` as one word for a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn a_shell_takes_any_name_as_one_word() {
-        assert_eq!(quoted("a/b-1.rec"), "a/b-1.rec");
-        assert_eq!(quoted("my file"), "'my file'");
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
-        assert_eq!(quoted(""), "''");
-    }
 }

@@ -5,7 +5,7 @@ use super::model::Model;
 use super::state::{MappingRow, Row};
 use isotherm_damon::{AddrRange, TargetId};
 use isotherm_linux::Cost;
-use isotherm_record::Mapping;
+use isotherm_record::{Mapping, command_line};
 use isotherm_report::heatmap::Area;
 use isotherm_report::holdings::{Figures, MappingHoldings};
 use isotherm_report::names::{printable, short_name};
@@ -70,7 +70,7 @@ pub fn rows(model: &Model) -> Vec<Row> {
             id,
             pid: target.info.pid,
             name: printable(&target.info.comm).into_owned(),
-            command: printable(&target.info.cmdline.join(" ")).into_owned(),
+            command: command_line(&target.info.cmdline),
             figures: target.figures,
             trend: target.trend.iter().copied().collect(),
         })
@@ -103,7 +103,7 @@ impl Process {
             names: mappings.iter().map(|row| (row.range, row.name.clone(), row.path.clone())).collect(),
             pid: target.info.pid,
             name: printable(&target.info.comm).into_owned(),
-            command: printable(&target.info.cmdline.join(" ")).into_owned(),
+            command: command_line(&target.info.cmdline),
             // Those of the list may be of a moment before: they are added up as seldom as many processes allow.
             figures: model.holdings.figures(id).or(target.figures),
             ended: target.ended.as_ref().map(|(_, how)| how.clone()),

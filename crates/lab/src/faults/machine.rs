@@ -9,8 +9,10 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-/// Threads that may fault, map and watch at once.
-pub(super) const THREADS: usize = 16;
+/// CPUs that have caches of frames. Threads beyond share them.
+const CPUS: usize = 16;
+/// Threads that may be there at once: those of a start storm, and who watches.
+const THREADS: usize = 112;
 
 /// RCU by quiescent states of the threads.
 pub(super) type ThreadRcu = Qsbr<Threads, THREADS>;
@@ -26,7 +28,7 @@ pub(super) fn cpu() -> usize {
 
 /// From here on this thread plays a CPU.
 pub(super) fn set_cpu(cpu: usize) {
-    CPU.set(cpu);
+    CPU.set(cpu % CPUS);
 }
 
 /// Frames from 1 on; frame 0 is the zero page.
@@ -45,7 +47,7 @@ unsafe impl Sync for Machine<'_> {}
 
 /// What the books of a zone of so many frames take.
 pub(super) fn books(frames: u64) -> Vec<MaybeUninit<u8>> {
-    vec![MaybeUninit::uninit(); metadata_size(&[FrameRange::new(1, frames)], &Config::new(THREADS))]
+    vec![MaybeUninit::uninit(); metadata_size(&[FrameRange::new(1, frames)], &Config::new(CPUS))]
 }
 
 impl<'m> Machine<'m> {
@@ -53,7 +55,7 @@ impl<'m> Machine<'m> {
     pub(super) fn new(frames: u64, books: &'m mut [MaybeUninit<u8>], rcu: &'m ThreadRcu) -> Option<Self> {
         let bytes = usize::try_from(frames).ok()?.checked_mul(PAGE_SIZE as usize)?;
         let layout = Layout::from_size_align(bytes, PAGE_SIZE as usize).ok()?;
-        let config = Config { relax: std::thread::yield_now, ..Config::new(THREADS) };
+        let config = Config { relax: std::thread::yield_now, ..Config::new(CPUS) };
         // SAFETY: these frames are the memory below, which nobody else knows.
         let zone = unsafe { Zone::new(&config, &[FrameRange::new(1, frames)], books) }.ok()?;
         // SAFETY: the size is not 0, or the zone would have had no frames.

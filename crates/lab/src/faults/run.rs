@@ -1,195 +1,221 @@
 //! One run: threads that fault, and perhaps one that maps.
 
-use super::machine::{Machine, ThreadRcu, books, cpu, set_cpu};
-use super::{Error, Run};
+use super::machine::{ThreadRcu, set_cpu};
+use super::space::{Experiment, PAGE, Space, on_a_machine, quiet, read_write, since, there};
+use super::{Error, Way};
 use crate::machine::pin;
-use isotherm_maple::Global;
-use isotherm_mm::{Access, AddressSpace, Config, LockStats, MapFlags, MapRequest, Paged, Platform, Prot};
-use isotherm_page::Frame;
-use isotherm_pagetable::X86_64;
-use std::marker::PhantomData;
+use isotherm_mm::{Access, LockStats, MapFlags, MapRequest, Prot};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, RwLock};
 use std::time::{Duration, Instant};
 
-const PAGE: u64 = 4096;
-/// Pages that a thread faults in before it gives them back: 4 MiB.
-const OWN: u64 = 1024;
+/// Pages that a thread faults in before it gives them back: 32 MiB.
+const OWN: u64 = 8192;
 /// Pages that the mapper maps.
 const MAPPED: u64 = 16;
-/// Between the parts of two threads, so that each has a VMA of its own.
+/// Rounds of the mapper between two looks at whether grace periods are over.
+const BATCH: u64 = 16;
+/// Between the parts of two threads that have a VMA of their own each.
 const APART: u64 = 1 << 30;
-/// Frames that tables, the mapper and caches take at most.
-const SPARE: u64 = 8192;
-/// Faults between two quiescent states.
-const QUIET: u64 = 64;
 
-/// What a space stands on here.
-struct Process<'w, 'm>(PhantomData<&'w Machine<'m>>);
-
-impl<'w, 'm> Platform for Process<'w, 'm> {
-    type Rcu = &'w ThreadRcu;
-    type Lock = RwLock<()>;
-    type Contents = Paged<'w, X86_64, Machine<'m>>;
-    type Alloc = Global;
-
-    fn cpu() -> usize {
-        cpu()
-    }
+/// What runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) threads: usize,
+    pub(super) mapper: bool,
+    /// All threads fault in one VMA.
+    pub(super) one_vma: bool,
+    /// Every second thread faults in another space: they share the machine alone.
+    pub(super) apart: bool,
+    pub(super) way: Way,
+    pub(super) slice: Duration,
 }
-
-type Space<'w, 'm> = AddressSpace<Process<'w, 'm>>;
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
-    /// Faults a second, of all threads.
+    /// Faults a second, of all threads, of the time in which they faulted.
     pub(super) faults: f64,
     /// Rounds of the mapper a second.
     pub(super) mapped: f64,
+    /// The share of the time in which the mapper was in operations that hold `mmap_lock` for writing.
+    pub(super) held: f64,
+    /// Faults, also the mapper's.
+    pub(super) calls: u64,
     pub(super) stats: LockStats,
     /// Pages that are counted, and that are there.
     pub(super) resident: (u64, u64),
 }
 
-fn own(worker: usize) -> u64 {
-    APART * (worker as u64 + 1)
-}
-
 impl Run {
-    /// Does it for `slice`.
-    pub(super) fn go(&self, slice: Duration) -> Result<Outcome, Error> {
-        let rcu = ThreadRcu::for_threads();
-        let frames = OWN * self.threads as u64 + SPARE;
-        let mut books = books(frames);
-        let machine = Machine::new(frames, &mut books, &rcu).ok_or(Error::Memory)?;
-        machine.populate();
-        let outcome = self.on(&machine, &rcu, slice);
-        // Tables of the machine's may still wait.
-        let _joined = rcu.join().map_err(|_| Error::Memory)?;
-        rcu.barrier();
-        outcome
+    /// One thread, under the series' locks, and no mapper.
+    pub(super) const fn alone(slice: Duration) -> Self {
+        Self { threads: 1, mapper: false, one_vma: false, apart: false, way: Way::Sequence, slice }
     }
 
-    fn on<'w, 'm>(
-        &self,
-        machine: &'w Machine<'m>,
-        rcu: &'w ThreadRcu,
-        slice: Duration,
-    ) -> Result<Outcome, Error> {
-        let _joined = rcu.join().map_err(|_| Error::Memory)?;
-        let contents = Paged::new(machine, 1, Frame(0))?;
-        let config = Config { per_vma_locks: self.per_vma_locks, ..Config::X86_64 };
-        let space: Space<'w, 'm> = AddressSpace::new(rcu, RwLock::new(()), contents, config);
+    /// Does it for the slice.
+    pub(super) fn go(&self) -> Result<Outcome, Error> {
+        on_a_machine(self, self.way, OWN * self.threads as u64, 0)
+    }
+
+    /// Where a thread's part begins.
+    const fn own(&self, worker: usize) -> u64 {
+        let apart = if self.one_vma { OWN * PAGE } else { APART };
+        APART + apart * worker as u64
+    }
+}
+
+impl Experiment for Run {
+    type Outcome = Outcome;
+
+    fn run<'w>(&self, spaces: [&Space<'w, '_>; 2], rcu: &'w ThreadRcu) -> Result<Outcome, Error> {
+        let [space, _] = spaces;
+        let of = |worker: usize| spaces[if self.apart { worker % 2 } else { 0 }];
         for worker in 0..self.threads {
-            let request = MapRequest::anonymous(OWN * PAGE, Prot::READ | Prot::WRITE).at(own(worker));
-            space.mmap(&request)?;
-            // The first fault takes mmap_lock whatever it is; it is not what is measured.
-            space.fault(own(worker), Access::Write)?;
+            let space = of(worker);
+            space.mmap(&read_write(OWN).at(self.own(worker)))?;
+            // The first fault takes mmap_lock in some ways; it is not what is measured.
+            space.fault(self.own(worker), Access::Write)?;
         }
         let before = space.lock_stats();
         let (stop, barrier) =
             (AtomicBool::new(false), Barrier::new(self.threads + 1 + usize::from(self.mapper)));
-        let (faults, rounds) = (AtomicU64::new(0), AtomicU64::new(0));
-        let started = std::thread::scope(|scope| {
-            for worker in 0..self.threads {
-                let (space, stop, barrier, faults) = (&space, &stop, &barrier, &faults);
+        let (rounds, held) = (AtomicU64::new(0), AtomicU64::new(0));
+        let alone = self.threads == 1 && !self.mapper;
+        let (started, done) = std::thread::scope(|scope| {
+            let worker = |worker| {
+                let (stop, barrier) = (&stop, &barrier);
                 scope.spawn(move || {
                     pin(worker);
                     set_cpu(worker);
-                    let Ok(_joined) = rcu.join() else { return };
+                    let joined = rcu.join();
                     barrier.wait();
-                    faults.fetch_add(fault(space, rcu, own(worker), stop), Ordering::Relaxed);
-                });
-            }
+                    let Ok(_joined) = joined else { return Done::default() };
+                    // Alone it waits for nobody, so what others do with its CPU need not be counted.
+                    let clock = if alone { own_time } else { time };
+                    fault(of(worker), rcu, self.own(worker), stop, clock)
+                })
+            };
+            let workers: Vec<_> = (0..self.threads).map(worker).collect();
             if self.mapper {
-                let (space, stop, barrier, rounds) = (&space, &stop, &barrier, &rounds);
+                let (stop, barrier, rounds, held) = (&stop, &barrier, &rounds, &held);
                 let thread = self.threads;
                 scope.spawn(move || {
+                    // If there is one more.
+                    pin(thread);
                     set_cpu(thread);
-                    let Ok(_joined) = rcu.join() else { return };
+                    let joined = rcu.join();
                     barrier.wait();
-                    rounds.fetch_add(map(space, rcu, stop), Ordering::Relaxed);
+                    let Ok(_joined) = joined else { return };
+                    rounds.fetch_add(map(space, rcu, stop, held), Ordering::Relaxed);
                 });
             }
             barrier.wait();
             let started = Instant::now();
-            std::thread::sleep(slice);
+            std::thread::sleep(self.slice);
             stop.store(true, Ordering::Relaxed);
-            started
+            let done = workers.into_iter().map(|worker| worker.join());
+            let done: Vec<Done> =
+                done.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect();
+            (started, done)
         });
         let seconds = started.elapsed().as_secs_f64();
-        let resident = (space.contents().resident(), there(&space));
+        let rounds = rounds.into_inner();
+        let stats = since(space.lock_stats(), before);
         Ok(Outcome {
-            faults: faults.into_inner() as f64 / seconds,
-            mapped: rounds.into_inner() as f64 / seconds,
-            stats: since(space.lock_stats(), before),
-            resident,
+            faults: done.iter().map(|one| one.faults as f64 / one.time.as_secs_f64().max(1e-9)).sum(),
+            mapped: rounds as f64 / seconds,
+            held: held.into_inner() as f64 / 1e9 / seconds,
+            calls: done.iter().map(|one| one.faults).sum::<u64>() + rounds,
+            stats,
+            resident: (
+                spaces.iter().map(|space| space.contents().resident()).sum(),
+                spaces.iter().map(|space| there(space)).sum(),
+            ),
         })
     }
 }
 
+/// What a thread did.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    faults: u64,
+    /// In which it faulted.
+    time: Duration,
+}
+
+fn time() -> Duration {
+    clock(rustix::time::ClockId::Monotonic)
+}
+
+/// For which this thread had a CPU.
+fn own_time() -> Duration {
+    clock(rustix::time::ClockId::ThreadCPUTime)
+}
+
+fn clock(clock: rustix::time::ClockId) -> Duration {
+    let now = rustix::time::clock_gettime(clock);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
 /// Faults all pages of a part in, one after the other, gives them back, and again.
-fn fault(space: &Space<'_, '_>, rcu: &ThreadRcu, start: u64, stop: &AtomicBool) -> u64 {
-    let mut faults = 0;
+fn fault(
+    space: &Space<'_, '_>,
+    rcu: &ThreadRcu,
+    start: u64,
+    stop: &AtomicBool,
+    clock: fn() -> Duration,
+) -> Done {
+    let mut done = Done::default();
     loop {
-        for page in 0..OWN {
-            if stop.load(Ordering::Relaxed) || space.fault(start + page * PAGE, Access::Write).is_err() {
-                return faults;
-            }
-            faults += 1;
-            if faults % QUIET == 0 {
-                rcu.quiescent();
-                rcu.advance(QUIET as usize);
-            }
-        }
-        if space.discard(start, OWN * PAGE).is_err() {
-            return faults;
+        let began = clock();
+        let ended = touch(space, rcu, start, stop, &mut done.faults);
+        done.time += clock().saturating_sub(began);
+        if ended || space.discard(start, OWN * PAGE).is_err() {
+            return done;
         }
     }
 }
 
-/// Maps, touches a page, protects a half and unmaps, again and again.
-fn map(space: &Space<'_, '_>, rcu: &ThreadRcu, stop: &AtomicBool) -> u64 {
-    let request = MapRequest::anonymous(MAPPED * PAGE, Prot::READ | Prot::WRITE);
-    let request = MapRequest { flags: MapFlags::NORESERVE, ..request };
-    let mut rounds = 0;
+/// Faults all pages in, once. Whether it is to end.
+fn touch(space: &Space<'_, '_>, rcu: &ThreadRcu, start: u64, stop: &AtomicBool, faults: &mut u64) -> bool {
+    for page in 0..OWN {
+        if stop.load(Ordering::Relaxed) {
+            return true;
+        }
+        *faults += 1;
+        if space.fault(start + page * PAGE, Access::Write).is_err() {
+            return true;
+        }
+        quiet(rcu, *faults);
+    }
+    false
+}
+
+/// Maps, touches a page, protects a half and unmaps, again and again. How often it touched one; `held` grows by the ns for
+/// which it was in operations that hold `mmap_lock` for writing.
+fn map(space: &Space<'_, '_>, rcu: &ThreadRcu, stop: &AtomicBool, held: &AtomicU64) -> u64 {
+    let request = MapRequest { flags: MapFlags::NORESERVE, ..read_write(MAPPED) };
+    let (mut rounds, mut time) = (0u64, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
+        let start = Instant::now();
         let Ok(at) = space.mmap(&request) else { break };
-        let _ = space.fault(at, Access::Write);
+        let mapped = start.elapsed();
+        rounds += 1;
+        let touched = space.fault(at, Access::Write);
+        let start = Instant::now();
         let protected = space.mprotect(at, MAPPED / 2 * PAGE, Prot::READ);
-        if protected.is_err() || space.munmap(at, MAPPED * PAGE).is_err() {
+        let unmapped = space.munmap(at, MAPPED * PAGE);
+        time += mapped + start.elapsed();
+        if touched.is_err() || protected.is_err() || unmapped.is_err() {
             break;
         }
-        rounds += 1;
         rcu.quiescent();
-        rcu.advance(QUIET as usize);
+        // What it frees is freed in batches, as in kernels: or it would do little else.
+        if rounds.is_multiple_of(BATCH) {
+            rcu.advance(usize::MAX);
+        }
     }
+    held.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     rounds
-}
-
-/// How many pages the MMU finds.
-fn there(space: &Space<'_, '_>) -> u64 {
-    let mut pages = 0;
-    space.for_each(0..u64::MAX, |vma| {
-        let all = vma.range().step_by(PAGE as usize);
-        pages += all
-            .filter(|&at| space.contents().access(at, Access::Read).is_ok_and(|frame| frame.0 != 0))
-            .count();
-    });
-    pages as u64
-}
-
-fn since(now: LockStats, before: LockStats) -> LockStats {
-    LockStats {
-        success: now.success - before.success,
-        retry: now.retry - before.retry,
-        miss: now.miss - before.miss,
-        not_mapped: now.not_mapped - before.not_mapped,
-        object: now.object - before.object,
-        no_anon: now.no_anon - before.no_anon,
-        locked: now.locked - before.locked,
-        moved: now.moved - before.moved,
-        access: now.access - before.access,
-    }
 }

@@ -19,6 +19,9 @@ pub struct Look {
     pub resident: u64,
     /// Bytes of them in swap (VmSwap).
     pub swapped: u64,
+    /// Page faults for which pages were read, from swap for the most part (fields 12 and 13 of `/proc/PID/stat`), since each
+    /// process began; those of children that ended are among them.
+    pub major_faults: u64,
 }
 
 /// Looks at `pid` and its descendants until `done` is set or they are gone; not at one that begins with less than it was given.
@@ -48,6 +51,8 @@ fn look(pid: i32) -> Look {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         look.resident += kilobytes(&status, "VmRSS:") * 1024;
         look.swapped += kilobytes(&status, "VmSwap:") * 1024;
+        look.major_faults +=
+            major_faults(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default());
         // Only the main thread's, since workloads fork from there.
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         pids.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
@@ -60,9 +65,22 @@ fn kilobytes(status: &str, name: &str) -> u64 {
     line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
 }
 
+/// Own ones and those of children that were waited for, from the text of `/proc/PID/stat`.
+fn major_faults(stat: &str) -> u64 {
+    // The program's name may have blanks and parentheses in it.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    after_name.split_whitespace().skip(9).take(2).filter_map(|count| count.parse::<u64>().ok()).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_are_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 200 30 4 5 6 7 8 20 0 1 0 99 1000 2";
+        assert_eq!((major_faults(stat), major_faults("7 (a")), (34, 0));
+    }
 
     #[test]
     fn a_process_and_its_children_are_looked_at() {

@@ -36,6 +36,9 @@ impl SchemeBench {
         progress: &mut dyn FnMut(u32, Under),
     ) -> anyhow::Result<SchemeRuns> {
         let dir = tempfile::tempdir().context("cannot make a directory for truths and logs")?;
+        // The monitor is the same program, and what two processes map is left alone.
+        let program = dir.path().join("workload");
+        std::fs::copy(&self.isotherm, &program).context("cannot copy the program that runs workloads")?;
         let before = load();
         let mut all = Vec::new();
         let mut trials = Vec::new();
@@ -51,7 +54,7 @@ impl SchemeBench {
             let mut runs = Vec::new();
             for under in order {
                 progress(pair, under);
-                match self.one(subject, under, dir.path(), stop) {
+                match self.one(subject, &program, under, dir.path(), stop) {
                     Ok(run) => runs.push(run),
                     Err(_) if stop() && !all.is_empty() => break,
                     Err(error) => return Err(error),
@@ -71,6 +74,7 @@ impl SchemeBench {
     fn one(
         &self,
         subject: &Subject,
+        program: &Path,
         under: Under,
         dir: &Path,
         stop: &dyn Fn() -> bool,
@@ -80,7 +84,7 @@ impl SchemeBench {
             // One that is there would be mistaken for the new one.
             let _ = std::fs::remove_file(at(name));
         }
-        let mut command = Command::new(&self.isotherm);
+        let mut command = Command::new(program);
         command.args(["workload", &subject.pattern, "--delay", DELAY, "--truth"]).arg(at("truth"));
         command.args(&subject.options);
         if let Some(page) = &subject.page {

@@ -17,6 +17,7 @@ pub use table::table;
 use crate::Estimate;
 use crate::accuracy::Subject;
 use anyhow::bail;
+use isotherm_damon::PAGE_SIZE;
 use isotherm_schemes::Entry;
 use isotherm_schemes::trial::TrialReport;
 use isotherm_workloads::truth::Truth;
@@ -102,11 +103,12 @@ impl Run {
         crate::statistics::mean(&looks.map(|look| look.resident as f64).collect::<Vec<_>>())
     }
 
-    /// Bytes that came back: paged out, and not in swap at the end. `None` if nothing of the run ever was in swap (files).
+    /// Bytes that came back: pages that were read again, from before anything was paged out on. What was given back to the kernel while
+    /// it was out, or ended there, did not. `None` if nothing of the run ever was in swap (files).
     pub fn refaulted(&self) -> Option<u64> {
         self.looks.iter().any(|look| look.swapped > 0).then_some(())?;
-        let in_swap = self.looks_since(0).last().map_or(0, |look| look.swapped);
-        Some(self.did.paged_out.saturating_sub(in_swap))
+        let faults = |look: Option<&Look>| look.map_or(0, |look| look.major_faults);
+        Some(faults(self.looks_since(0).last()).saturating_sub(faults(self.looks.first())) * PAGE_SIZE)
     }
 
     /// Looks at it from `start_ns` on; those at its ending are not among them, when its memory is given back.
@@ -215,7 +217,13 @@ mod tests {
 
     /// A run of 10 s in 1,000 touches, with resident sizes of its first and last phase, and what is in swap then.
     fn run(under: Under, wall_s: u64, resident: [u64; 2], swapped: u64) -> Run {
-        let look = |time_ns, resident, swapped| Look { time_ns, resident, swapped };
+        let look = |time_ns, resident, swapped| Look {
+            time_ns,
+            resident,
+            swapped,
+            // One fault before anything was paged out; a quarter of what is in swap in the end came back before.
+            major_faults: 1 + swapped / PAGE_SIZE / 4,
+        };
         Run {
             under,
             wall_ns: wall_s * 1_000_000_000,
@@ -241,16 +249,17 @@ mod tests {
 
     #[test]
     fn figures_are_what_they_are_called() {
-        let pair = || (run(Under::Nothing, 10, [1000, 1000], 0), run(Under::Schemes, 11, [1000, 100], 900));
+        let pair = || {
+            (run(Under::Nothing, 10, [1000, 1000], 0), run(Under::Schemes, 11, [1000, 100], 900 * PAGE_SIZE))
+        };
         let runs = SchemeRuns::new(&subject(), "prcl", vec![pair(), pair()], Vec::new(), [0.0; 2]);
         let mean = |estimate: Option<Estimate>| estimate.unwrap().mean;
         assert!((mean(runs.slowdown) - 0.1).abs() < 1e-9);
         assert!((mean(runs.saved) - 0.45).abs() < 1e-9 && (mean(runs.saved_last_phase) - 0.9).abs() < 1e-9);
         assert!((mean(runs.monitor_cpu_share) - 0.1 / 11.0).abs() < 1e-9);
-        assert_eq!(
-            (runs.paged_out(), runs.refaulted(), runs.prediction()),
-            (Some(1800.0), Some(900.0), None)
-        );
+        let pages = |bytes: Option<f64>| bytes.map(|bytes| bytes / PAGE_SIZE as f64);
+        assert_eq!((pages(runs.paged_out()), pages(runs.refaulted())), (Some(1800.0), Some(225.0)));
+        assert_eq!(runs.prediction(), None);
         let text = table(std::slice::from_ref(&runs));
         for part in ["build", "+10.00 %", "45.0 %", "90.0 %", "prcl"] {
             assert!(text.contains(part), "{part} in {text}");

@@ -54,8 +54,8 @@ pub fn table(runs: &[SchemeRuns]) -> String {
 
 const NOTES: &str = "
 Each run is a process of its own, since what was paged out stays out. Resident is VmRSS of all processes from the first phase on,
-looked at ten times a second. The slowdown is time an access, over all phases. What came back is what was paged out and is not
-in swap at the end. Most in a quota window is the bytes and the time of those with the most of each. Monitor and actions are the whole program's CPU time, its start included.
+looked at ten times a second. The slowdown is time an access, over all phases. What came back are the pages that were read again
+(major faults). Most in a quota window is the bytes and the time of those with the most of each. Monitor and actions are the whole program's CPU time, its start included.
 ";
 
 fn mean(runs: &SchemeRuns, of: impl Fn(&Run, &Run) -> Option<f64>) -> Option<f64> {

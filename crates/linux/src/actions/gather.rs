@@ -24,10 +24,10 @@ use crate::clock::monotonic_ns;
 use crate::frames::flag;
 use crate::process::Process;
 use crate::pte::{Inspected, kernel_is_at_least};
+use crate::targets::Cgroup;
 use isotherm_damon::schemes::{Action, Pace, PageKind, Request};
 use isotherm_damon::{AddrRange, BLOCK_SIZE, PAGE_SIZE};
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::Arc;
 
 /// A collapse that takes longer than this had to make room first. A guess: it takes 0.6 ms where there is some.
@@ -122,6 +122,43 @@ impl Gather {
         fits(&self.pace)
     }
 
+    /// What is to be done at `at`, which is where `block` begins, or `range` does within the block; `None`: it is to be collapsed.
+    fn turn(
+        &mut self,
+        at: u64,
+        block: AddrRange,
+        range: AddrRange,
+        whole: Whole,
+        time_left: Option<u64>,
+        now_ns: u64,
+    ) -> Option<Turn> {
+        let start = block.start;
+        if whole == Whole::Not {
+            return Some(Turn::Pages);
+        }
+        if at != start {
+            let rest = Turn::Rest(block.end.min(range.end));
+            return Some(if self.left.add(start) { rest } else { Turn::Pages });
+        }
+        if whole == Whole::Waits && self.waited.0.contains(&start) {
+            return Some(Turn::Pages);
+        }
+        if block.end > range.end {
+            return Some(Turn::Cut(block));
+        }
+        self.left.0.remove(&start);
+        if whole == Whole::Waits {
+            self.waited.add(start);
+            return Some(Turn::Wait);
+        }
+        self.waited.0.remove(&start);
+        if !self.is_in_time(time_left, now_ns) {
+            // Torn apart it could not be gathered any more.
+            return Some(if at == range.start { Turn::Pages } else { Turn::Late });
+        }
+        None
+    }
+
     /// A block that was collapsed is out, or not.
     pub fn settled(&mut self, is_out: bool, now_ns: u64) {
         match is_out {
@@ -134,26 +171,12 @@ impl Gather {
 
     fn has_room(&mut self, process: &Process, now_ns: u64) -> bool {
         if now_ns >= self.room.1 {
-            let group = std::fs::read_to_string(process.path("cgroup")).unwrap_or_default();
-            let group = group.lines().find_map(|line| line.strip_prefix("0::/"));
-            let room = group.is_none_or(|group| room_below(Path::new("/sys/fs/cgroup"), group) >= ROOM);
-            self.room = (room, now_ns.saturating_add(ROOM_NS));
+            let groups = std::fs::read_to_string(process.path("cgroup")).unwrap_or_default();
+            let room = Cgroup::of_memory(&groups).map_or(u64::MAX, |group| group.memory_room());
+            self.room = (room >= ROOM, now_ns.saturating_add(ROOM_NS));
         }
         self.room.0
     }
-}
-
-/// Bytes that a control group, and those it lies in, may still take: without a limit all there are.
-fn room_below(mount: &Path, group: &str) -> u64 {
-    let number =
-        |dir: &Path, name: &str| std::fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok();
-    let dirs =
-        Path::new(group).ancestors().filter(|dir| !dir.as_os_str().is_empty()).map(|dir| mount.join(dir));
-    let room = |dir: std::path::PathBuf| {
-        let limit = ["memory.max", "memory.high"].iter().filter_map(|name| number(&dir, name)).min()?;
-        Some(limit.saturating_sub(number(&dir, "memory.current").unwrap_or(0)))
-    };
-    dirs.filter_map(room).min().unwrap_or(u64::MAX)
 }
 
 /// What of the machine decides.
@@ -254,27 +277,8 @@ impl Acting {
         self.pages = pages;
         let Some(subject) = self.subjects.get_mut(&request.target) else { return Turn::Pages };
         let gather = &mut subject.gather;
-        if whole == Whole::Not {
-            return Turn::Pages;
-        }
-        if at != start {
-            return if gather.left.add(start) { Turn::Rest(block.end.min(range.end)) } else { Turn::Pages };
-        }
-        if whole == Whole::Waits && gather.waited.0.contains(&start) {
-            return Turn::Pages;
-        }
-        if block.end > range.end {
-            return Turn::Cut(block);
-        }
-        gather.left.0.remove(&start);
-        if whole == Whole::Waits {
-            gather.waited.add(start);
-            return Turn::Wait;
-        }
-        gather.waited.0.remove(&start);
-        if !gather.is_in_time(time_left, now_ns) {
-            // Torn apart it could not be gathered any more.
-            return if at == range.start { Turn::Pages } else { Turn::Late };
+        if let Some(turn) = gather.turn(at, block, range, whole, time_left, now_ns) {
+            return turn;
         }
         let (began, mut outcome) = (monotonic_ns(), Vec::new());
         let taken = advise(process.pidfd(), &[(start, BLOCK_SIZE)], Advice::Collapse, &mut outcome).is_ok();
@@ -396,21 +400,58 @@ mod tests {
         assert!(gather.is_in_time(Some(5_000_000), FORGET_NS), "it may be faster by now");
     }
 
+    const BLOCK: AddrRange = AddrRange { start: 10 * BLOCK_SIZE, end: 11 * BLOCK_SIZE };
+
+    /// What a target whose blocks take 3 ms does with one at `at`, in a range of so many blocks around it.
+    fn turn(
+        gather: &mut Gather,
+        at: u64,
+        (from, to): (u64, u64),
+        whole: Whole,
+        left_ns: u64,
+    ) -> Option<Turn> {
+        let range = AddrRange::new(from, to);
+        gather.turn(at, BLOCK, range, whole, Some(left_ns), 1)
+    }
+
     #[test]
-    fn the_room_in_a_control_group_is_that_of_the_tightest_around_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let inner = dir.path().join("a/b");
-        std::fs::create_dir_all(&inner).unwrap();
-        let write = |file: &str, text: &str| std::fs::write(dir.path().join(file), text).unwrap();
-        assert_eq!(room_below(dir.path(), "a/b"), u64::MAX);
-        write("a/b/memory.max", "max\n");
-        write("a/b/memory.current", "1000\n");
-        assert_eq!(room_below(dir.path(), "a/b"), u64::MAX);
-        write("a/memory.max", "9000\n");
-        write("a/memory.current", "3000\n");
-        assert_eq!(room_below(dir.path(), "a/b"), 6000);
-        write("a/b/memory.high", "1500\n");
-        assert_eq!(room_below(dir.path(), "a/b"), 500);
+    fn a_block_goes_whole_where_it_lies_in_the_range_and_there_is_time() {
+        let mut gather = Gather::default();
+        gather.learn(BLOCK_SIZE, 3_000_000, 0);
+        let (start, end) = (BLOCK.start, BLOCK.end);
+        let around = (start - BLOCK_SIZE, end + BLOCK_SIZE);
+        assert_eq!(turn(&mut gather, start, around, Whole::Goes, 7_000_000), None, "it is collapsed");
+        assert_eq!(turn(&mut gather, start, around, Whole::Not, 7_000_000), Some(Turn::Pages));
+        assert_eq!(turn(&mut gather, start, around, Whole::Goes, 5_000_000), Some(Turn::Late));
+        // Nothing was done in this call yet: it gets on, by pages.
+        assert_eq!(turn(&mut gather, start, (start, end), Whole::Goes, 5_000_000), Some(Turn::Pages));
+        let short = (start, end - PAGE_SIZE);
+        assert_eq!(turn(&mut gather, start, short, Whole::Goes, 7_000_000), Some(Turn::Cut(BLOCK)));
+    }
+
+    #[test]
+    fn what_begins_before_the_range_is_left_to_that_once() {
+        let mut gather = Gather::default();
+        let (from, to) = (BLOCK.start + PAGE_SIZE, BLOCK.end + BLOCK_SIZE);
+        let rest = |gather: &mut Gather| turn(gather, from, (from, to), Whole::Goes, u64::MAX);
+        assert_eq!(rest(&mut gather), Some(Turn::Rest(BLOCK.end)));
+        assert_eq!(rest(&mut gather), Some(Turn::Pages), "nobody took it");
+        // Once it had its turn, it is left again.
+        assert_eq!(turn(&mut gather, BLOCK.start, (BLOCK.start, to), Whole::Goes, u64::MAX), None);
+        assert_eq!(rest(&mut gather), Some(Turn::Rest(BLOCK.end)));
+        let inside = (from, BLOCK.end - PAGE_SIZE);
+        let mut gather = Gather::default();
+        assert_eq!(turn(&mut gather, from, inside, Whole::Goes, u64::MAX), Some(Turn::Rest(inside.1)));
+    }
+
+    #[test]
+    fn what_was_accessed_for_the_most_part_waits_once() {
+        let mut gather = Gather::default();
+        let mut at = |whole| turn(&mut gather, BLOCK.start, (BLOCK.start, BLOCK.end), whole, u64::MAX);
+        assert_eq!(at(Whole::Waits), Some(Turn::Wait));
+        assert_eq!(at(Whole::Waits), Some(Turn::Pages), "it is in use in part");
+        assert_eq!(at(Whole::Goes), None);
+        assert_eq!(at(Whole::Waits), Some(Turn::Wait), "it was idle meanwhile");
     }
 
     #[test]

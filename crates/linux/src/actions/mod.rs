@@ -436,7 +436,7 @@ impl Actions for Acting {
                     continue;
                 }
                 Turn::Cut(block) => {
-                    (outcome.cut, now) = (Some(block), monotonic_ns());
+                    (outcome.cut, outcome.divides, now) = (Some(block), true, monotonic_ns());
                     break;
                 }
                 Turn::Late => {

@@ -127,6 +127,34 @@ impl Cgroup {
         })
     }
 
+    /// The group that the memory of a process is charged to, by the text of its `/proc/PID/cgroup`: that of the hierarchy, wherever
+    /// it is mounted, which has the memory controller.
+    pub(crate) fn of_memory(groups: &str) -> Option<Self> {
+        let has_memory = |line: &&str| {
+            line.split(':').nth(1).is_some_and(|list| list.split(',').any(|name| name == "memory"))
+        };
+        let line =
+            groups.lines().find(has_memory).or_else(|| groups.lines().find(|l| l.starts_with("0::")))?;
+        Self::find_with(line, "memory.stat").ok()
+    }
+
+    /// Bytes that it, and each group that it lies in, may still take: `u64::MAX` without a limit.
+    pub(crate) fn memory_room(&self) -> u64 {
+        let (limits, used): (&[&str], _) = match self.unified {
+            true => (&["memory.max", "memory.high"], "memory.current"),
+            false => (&["memory.limit_in_bytes"], "memory.usage_in_bytes"),
+        };
+        let number =
+            |dir: &Path, name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok();
+        let room = |dir: &Path| {
+            let limit = limits.iter().filter_map(|name| number(dir, name)).min()?;
+            Some(limit.saturating_sub(number(dir, used).unwrap_or(0)))
+        };
+        // What a hierarchy is mounted on lies in no group.
+        let groups = self.directory.ancestors().take_while(|dir| dir.join("cgroup.procs").is_file());
+        groups.filter_map(room).min().unwrap_or(u64::MAX)
+    }
+
     /// Its directory.
     pub fn directory(&self) -> &Path {
         &self.directory

@@ -15,6 +15,7 @@
 //! then. Write-back and changes of the size
 //! are done one at a time, so that an older state of a page is not written after a newer one.
 
+mod bring;
 mod cache;
 mod extents;
 mod from_below;

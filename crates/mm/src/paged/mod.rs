@@ -1,6 +1,8 @@
 //! Memory behind the VMAs: page tables, and the pages that they map, counted by kind.
 
+mod around;
 mod contents;
+mod fill;
 mod folios;
 mod mm;
 mod page_out;
@@ -18,6 +20,7 @@ use crate::object::Objects;
 use crate::shared::Shared;
 use crate::system::{Kin, System};
 
+pub(crate) use fill::Filled;
 pub use folios::Folios;
 pub(crate) use folios::HUGE;
 pub(crate) use mm::Mm;
@@ -81,6 +84,10 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
     #[must_use]
     pub fn id(&self) -> SpaceId {
         self.mm.tables.id()
+    }
+
+    pub(crate) fn machine(&self) -> &M {
+        self.mm.tables.machine()
     }
 
     /// How many pages are mapped, by kind. Exact while no fault or operation is under way.

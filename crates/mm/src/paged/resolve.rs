@@ -9,6 +9,7 @@ use isotherm_pagetable::{
 use super::mm::Kind;
 use super::{Incoming, Paged};
 use crate::error::Error;
+use crate::fault::FaultError;
 use crate::flags::{PAGE_SHIFT, PAGE_SIZE, VmFlags};
 use crate::object::{Cached, ObjectKind, Objects, PageInError};
 use crate::vma::{ObjectId, VmaInfo};
@@ -16,13 +17,18 @@ use crate::vma::{ObjectId, VmaInfo};
 /// Why a page is not mapped.
 pub(crate) enum Unresolved {
     Failed(Error),
-    /// The VMA does not permit the access.
-    Denied,
+    Fault(FaultError),
     /// This page of an object is to be brought in, without `mmap_lock`.
     NotCached(ObjectId, u64),
     /// This page is to be read from swap, likewise.
     Swapped(Token),
     Object(PageInError),
+}
+
+impl From<FaultError> for Unresolved {
+    fn from(why: FaultError) -> Self {
+        Self::Fault(why)
+    }
 }
 
 impl From<Error> for Unresolved {
@@ -36,26 +42,26 @@ const ROOM: u64 = 32;
 
 /// A fault: the page, and the VMA that it lies in.
 #[derive(Clone, Copy)]
-struct Fault {
-    at: VirtAddr,
-    page: PageRange,
+pub(super) struct Fault {
+    pub(super) at: VirtAddr,
+    pub(super) page: PageRange,
     bounds: PageRange,
-    vma: VmaInfo,
-    flags: VmFlags,
+    pub(super) vma: VmaInfo,
+    pub(super) flags: VmFlags,
     write: bool,
     /// Chooses a counter.
-    cpu: usize,
+    pub(super) cpu: usize,
 }
 
 impl Fault {
-    fn new(vma: &VmaInfo, address: u64, access: Access, cpu: usize) -> Result<Self, Error> {
+    pub(super) fn new(vma: &VmaInfo, address: u64, access: Access, cpu: usize) -> Result<Self, Error> {
         let at = VirtAddr(address & !(PAGE_SIZE - 1));
         let page = PageRange::with_pages(at, 1).map_err(|_| Error::BadAddress)?;
         let bounds = PageRange::new(vma.start, vma.end).map_err(|_| Error::BadAddress)?;
         Ok(Self { at, page, bounds, vma: *vma, flags: vma.flags, write: access == Access::Write, cpu })
     }
 
-    fn executable(&self) -> bool {
+    pub(super) fn executable(&self) -> bool {
         self.flags.contains(VmFlags::EXEC)
     }
 }
@@ -73,7 +79,7 @@ fn again(done: Result<(), TableError>) -> Result<bool, Error> {
 }
 
 impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
-    fn lookup(&self, at: VirtAddr) -> Mapping {
+    pub(super) fn lookup(&self, at: VirtAddr) -> Mapping {
         self.mm.tables.read().lookup(at)
     }
 
@@ -127,16 +133,26 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
         self.map(fault, folio.head(), attributes, None)
     }
 
-    fn map_zero(&self, fault: &Fault) -> Result<(), TableError> {
+    pub(super) fn map_zero(&self, fault: &Fault) -> Result<(), TableError> {
         let attributes = Attributes { execute: fault.executable(), special: true, ..Attributes::file() };
         let tables = &self.mm.tables;
         tables.map(fault.page, self.zero, attributes, Level::Pte).map(drop).map_err(|stopped| stopped.why)
     }
 
     fn map(&self, fault: &Fault, frame: Frame, attributes: Attributes, kind: Kind) -> Result<(), TableError> {
-        let tables = &self.mm.tables;
-        let mapped = tables.map(fault.page, frame, attributes, Level::Pte);
-        self.mm.came(fault.cpu, mapped.map_err(|stopped| stopped.why)?, kind);
+        self.map_range(fault.cpu, fault.page, frame, attributes, kind)
+    }
+
+    pub(super) fn map_range(
+        &self,
+        cpu: usize,
+        range: PageRange,
+        frame: Frame,
+        attributes: Attributes,
+        kind: Kind,
+    ) -> Result<(), TableError> {
+        let mapped = self.mm.tables.map(range, frame, attributes, Level::Pte);
+        self.mm.came(cpu, mapped.map_err(|stopped| stopped.why)?, kind);
         Ok(())
     }
 
@@ -222,14 +238,15 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
 }
 
 impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, O> {
-    /// Resolves a fault in a VMA of an object that permits the access and stays as it is meanwhile.
+    /// Resolves a fault in a VMA of an object that permits the access and stays as it is meanwhile. `around`: so many bytes are
+    /// mapped by a read.
     pub(crate) fn resolve_object(
         &self,
         vma: &VmaInfo,
         (id, pgoff): (ObjectId, u64),
         address: u64,
         access: Access,
-        cpu: usize,
+        (cpu, around): (usize, u64),
         incoming: &Option<Incoming<'m, M>>,
     ) -> Result<(), Unresolved> {
         let fault = Fault::new(vma, address, access, cpu)?;
@@ -261,7 +278,11 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
             // A private page that is to be written is mapped first, and copied then.
             let copies =
                 matches!(found, Mapping::None | Mapping::Token(_)) && fault.write && !shared && done.is_ok();
+            let mapped = matches!(found, Mapping::None) && done.is_ok();
             if !again(done)? && !copies {
+                if mapped && !fault.write && around > PAGE_SIZE {
+                    self.map_around(&fault, vma, pgoff, (&inner, kind), around >> PAGE_SHIFT);
+                }
                 return Ok(());
             }
         }

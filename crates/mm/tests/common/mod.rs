@@ -76,6 +76,8 @@ pub const SMALL: Config = Config {
     heap: 20 * PAGE + 0x123,
     stack_guard: 8 * PAGE,
     huge_page: 32 * PAGE,
+    // What is mapped is what was touched.
+    fault_around: PAGE,
     ..Config::X86_64
 };
 

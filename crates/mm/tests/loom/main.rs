@@ -6,7 +6,15 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod objects;
+mod ports;
+/// Of the crate, for the module that `ports` has of it.
+#[allow(dead_code, reason = "of all that is there it needs little")]
+#[path = "../../src/sharded.rs"]
+mod sharded;
 mod swapping;
+#[allow(dead_code, unused_imports, reason = "as above")]
+#[path = "../../src/sync.rs"]
+mod sync;
 mod tiny;
 
 use std::alloc::Layout;
@@ -172,7 +180,7 @@ fn free_all() {
 }
 
 /// A stack and three VMAs: pages 0 and 1 (page 0 with anonymous state, that the others then have too), 2 and 3, 5.
-fn world() -> Arc<World> {
+fn world(vma_lock: VmaLocking) -> Arc<World> {
     free_all();
     let rcu = Box::into_raw(Box::new(Qsbr::new(Machine)));
     let config = Config {
@@ -182,6 +190,7 @@ fn world() -> Arc<World> {
         bottom_up_base: PAGE,
         heap: PAGE,
         stack_guard: 0,
+        vma_lock,
         ..Config::X86_64
     };
     // SAFETY: it lives until the drop of the world.
@@ -196,13 +205,28 @@ fn world() -> Arc<World> {
     Arc::new(World { space: Some(space), rcu })
 }
 
-/// A reader of one page, who takes the VMA's lock, beside a writer.
+/// A reader of one page, who takes the VMA's lock, beside a writer; with each kind of lock.
 fn model(page: u64, write: impl Fn(&AddressSpace<Model>) + Copy + Send + Sync + 'static) {
+    for vma_lock in [VmaLocking::Sequence, VmaLocking::Counted, VmaLocking::Biased] {
+        model_of(vma_lock, page, write);
+    }
+}
+
+fn model_of(
+    vma_lock: VmaLocking,
+    page: u64,
+    write: impl Fn(&AddressSpace<Model>) + Copy + Send + Sync + 'static,
+) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
+    // Faults are counted in the VMAs, so counting them walks the tree.
+    builder.max_branches = 10_000;
     builder.check(move || {
-        let world = world();
+        let world = world(vma_lock);
         let address = (FIRST + page) * PAGE;
+        // From the second reader on some go into slots.
+        drop(world.space().lock_vma(address));
+        let before = world.space().lock_stats().lookups();
         let reader = {
             let world = Arc::clone(&world);
             thread::spawn(move || {
@@ -225,7 +249,7 @@ fn model(page: u64, write: impl Fn(&AddressSpace<Model>) + Copy + Send + Sync + 
         world.rcu().advance(usize::MAX);
         reader.join().unwrap();
         let stats = world.space().lock_stats();
-        assert_eq!(stats.lookups(), 1);
+        assert_eq!(stats.lookups(), before + 1);
         world.rcu().barrier();
     });
 }

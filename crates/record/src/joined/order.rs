@@ -1,6 +1,6 @@
 //! In which order the files of a run are read, and which of them are of one boot.
 
-use crate::{Error, Header, Item, ReadOptions, Warning, open_with, printable};
+use crate::{Error, Header, Item, ReadOptions, Warning, command_line, open_with, printable};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
@@ -100,8 +100,7 @@ fn recorded(command: &[String]) -> String {
     if command.is_empty() {
         return "processes that ran already".to_owned();
     }
-    let whole = command.join(" ");
-    let whole = printable(&whole);
+    let whole = command_line(command);
     match whole.char_indices().nth(MOST_SHOWN) {
         Some((end, _)) => format!("`{}...`", whole.get(..end).unwrap_or(&whole)),
         None => format!("`{whole}`"),

@@ -6,7 +6,7 @@ use crate::names::printable;
 use crate::space::UNKNOWN_MAPPING;
 use crate::units::{counted, format_share, format_size, format_time};
 use isotherm_damon::TargetId;
-use isotherm_record::Processes;
+use isotherm_record::{Processes, command_line};
 
 /// From this share of missed sampling intervals on, reports say what to do about it. A guess.
 const MANY_MISSED: f64 = 0.1;
@@ -53,7 +53,7 @@ impl Provenance {
     /// recorded, for how long. A long command loses its middle.
     pub fn title(&self, width: usize) -> String {
         let what = match (self.command.is_empty(), self.targets.first()) {
-            (false, _) => printable(&self.command.join(" ")).into_owned(),
+            (false, _) => command_line(&self.command),
             (true, Some(first)) => self.target_name(TargetId(first.id)),
             (true, None) => "unnamed targets".to_owned(),
         };

@@ -64,8 +64,8 @@ pub(crate) fn read(text: &str) -> Result<(Vec<Entry>, Vec<String>), Errors> {
             None,
             None,
             "",
-            Problem::Missing(
-                "there is no scheme in the file, which would have an action and an access_pattern",
+            Problem::Invalid(
+                "there is no scheme in the file, which would have an action and an access_pattern".to_owned(),
             ),
         );
     }

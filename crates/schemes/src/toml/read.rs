@@ -75,7 +75,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Entry>, Errors> {
             None,
             None,
             "",
-            Problem::Missing("there is no scheme in the file; one begins with [[scheme]]"),
+            Problem::Invalid("there is no scheme in the file; one begins with [[scheme]]".to_owned()),
         );
     }
     // What could not be read must not be complained about twice.

@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 /// their borders to move.
 const MOST: usize = 8192;
 
+/// Memory of which less than this part was there at the last snapshot has grown since. A guess: borders of regions move by less.
+const GREW: f64 = 0.9;
+
 /// What one scheme left of a piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Mark {
@@ -40,8 +43,41 @@ pub(super) struct Piece {
     pub renewed_ns: Option<u64>,
     /// Rate recorded at the last snapshot, as a probability; `None`: not looked at since it was acted on.
     pub rate: Option<f64>,
+    /// Share of the piece of which it is known that it was accessed since its Accessed bits were last cleared: it came back, or came
+    /// to be.
+    pub young: f64,
+    /// Share of the piece that came back since its age last began anew.
+    pub back: f64,
+    /// How often, on average, a page was accessed since then; `None`: no scheme cleared them yet.
+    pub accesses: Option<f64>,
+    /// Bytes present by bytes of the piece that shares are of.
+    pub density: f64,
+    /// When that last rose, ns.
+    pub grew_ns: Option<u64>,
     /// A mark for each scheme.
     pub marks: Vec<Mark>,
+}
+
+impl Piece {
+    /// So much of it is present now. What came to be was accessed.
+    pub fn settle(&mut self, density: f64, now_ns: u64) {
+        if density > self.density && density > 0.0 {
+            let before = self.density / density;
+            self.young = self.young * before + 1.0 - before;
+            if before < GREW {
+                self.grew_ns = Some(now_ns);
+            }
+        }
+        self.density = density;
+        self.marks.iter_mut().for_each(|mark| mark.settle(density));
+    }
+
+    /// Of one that is new to schemes nothing came to be.
+    pub fn begin(&mut self, density: f64) {
+        if self.marks.iter().all(|mark| mark.share == 0.0) && self.accesses.is_none() {
+            self.density = density;
+        }
+    }
 }
 
 /// The pieces of one target, by their start; what no scheme acted on is not there.
@@ -74,10 +110,8 @@ impl Memory {
             gaps.push((at, range.end));
         }
         for (start, end) in gaps {
-            self.pieces.insert(
-                start,
-                Piece { end, renewed_ns: None, rate: None, marks: vec![Mark::default(); schemes] },
-            );
+            let marks = vec![Mark::default(); schemes];
+            self.pieces.insert(start, Piece { end, marks, ..Piece::default() });
         }
         self.within(range, each);
     }
@@ -145,10 +179,17 @@ fn alike(a: &Piece, b: &Piece, tolerance: f64, time: f64) -> bool {
         (None, None) => true,
         _ => tolerance > 1.0,
     };
-    ages && a.marks.iter().zip(&b.marks).all(|(a, b)| {
-        let times = a.share < 0.001 || b.share < 0.001 || (a.since_ns - b.since_ns).abs() <= time;
-        (a.share - b.share).abs() <= tolerance && times
-    })
+    let accesses = match (a.accesses, b.accesses) {
+        (Some(a), Some(b)) => (a - b).abs() <= tolerance,
+        (None, None) => true,
+        _ => tolerance > 1.0,
+    };
+    let young = (a.young - b.young).abs() <= tolerance && accesses;
+    ages && young
+        && a.marks.iter().zip(&b.marks).all(|(a, b)| {
+            let times = a.share < 0.001 || b.share < 0.001 || (a.since_ns - b.since_ns).abs() <= time;
+            (a.share - b.share).abs() <= tolerance && times
+        })
 }
 
 /// Lengthens a piece by its right neighbour; what they say becomes the mean by size.
@@ -167,7 +208,13 @@ fn take_in(start: u64, left: &mut Piece, border: u64, right: &Piece) {
         (Some(a), Some(b)) => Some(((a as f64 * l + b as f64 * r) / (l + r).max(1.0)) as u64),
         (a, b) => a.or(b),
     };
-    left.rate = left.rate.zip(right.rate).map(|(a, b)| (a * l + b * r) / (l + r).max(1.0));
+    let mean = |a: f64, b: f64| (a * l + b * r) / (l + r).max(1.0);
+    left.rate = left.rate.zip(right.rate).map(|(a, b)| mean(a, b));
+    left.accesses = left.accesses.zip(right.accesses).map(|(a, b)| mean(a, b));
+    left.young = mean(left.young, right.young);
+    left.back = mean(left.back, right.back);
+    left.grew_ns = left.grew_ns.max(right.grew_ns);
+    left.density = mean(left.density, right.density);
     left.end = right.end;
 }
 

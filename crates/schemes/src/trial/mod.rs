@@ -5,18 +5,26 @@
 //! - **Memory paged out stays out until it is accessed again**, and is not paged out again before. A region's pages are accessed
 //!   in an interval with the probability `p` that was recorded, so of what is out `1 - (1 - p)^n` comes back in `n` intervals
 //!   (Denning; the estimate of `isotherm report wss`), as far as the evidence for `p` goes. Where
-//!   the rate has just changed it is `p` itself, since a region's borders follow a change only after a while. An absent page that is accessed
-//!   appears, which is a change of its rate that no monitor misses: its age begins anew then.
+//!   the rate has just changed it is `p` itself, since a region's borders follow a change only after a while. What comes back is a
+//!   change of its rate that no monitor misses: the age of memory of which a tenth came back begins anew. What comes to be for the
+//!   first time was not out: for the second for which that counts as accessed nothing comes back.
 //! - **An action lets ages begin anew.** The age of a region is the least of the recorded one and the time since the action, the
 //!   mean by size where only a part was acted on, as regions merge. When the recording shows another rate, its age holds again.
 //! - **Stale rates.** Where a rate stands still, nobody looked; what the next look found is taken, five seconds ahead at most, if
-//!   that is less (`returning.rs`).
+//!   that is less. Where a rate is unknown, memory is accessed as often as is known first after that, or was before (`later.rs`).
 //! - **What is resident** is what was recorded, less what is out. Where a recording does not say, it is what is mapped.
+//! - **What was accessed since it was last looked at stays**, as live, and goes when its turn comes again and it was not accessed
+//!   meanwhile. Where nothing was done yet that is the same estimate over the time for which the rate has been what it is. A rate that
+//!   is known shortly after counts as well, if that is more: the monitor was late. Not of accesses that were counted page by page.
+//! - **What several processes map** is left alone, as far as it can be told (`mapped.rs`).
 //! - **Unknown** is left alone, by the core.
 //! - **Time** of a quota passes as actions get their bytes done, at a [`Throughput`] that the caller measured.
 //!
 //! Memory in use is bounded: pieces of memory that schemes left alike are joined.
 
+mod actor;
+mod later;
+mod mapped;
 mod memory;
 mod recorded;
 mod report;
@@ -31,20 +39,26 @@ pub use sweep::{Sweep, set};
 pub use throughput::Throughput;
 
 use crate::Entry;
-use isotherm_damon::schemes::{
-    Action, Actions, Age, CommitError, Metrics, Outcome, Refusal, Request, Schemes, WatermarkMetric,
-};
+use actor::Actor;
+use isotherm_damon::schemes::{Action, Age, CommitError, Metrics, Schemes, WatermarkMetric};
 use isotherm_damon::{Attrs, Moment, RegionSnapshot, Snapshot, Target, TargetId};
-use isotherm_record::{Item, Mappings};
+use isotherm_record::{Item, Mappings, TargetInfo};
 use isotherm_report::Accumulate;
 use isotherm_report::rate::interval_ns;
-use memory::{Mark, Memory};
-use recorded::{density, mapped_in, region_of};
-use returning::{AHEAD, AHEAD_NS, accessed, accessed_at, returning};
+use later::{AHEAD, AHEAD_NS, Later};
+use mapped::Mapped;
+use memory::Memory;
+use recorded::{density, region_of};
+use returning::{APPEARED_NS, accessed, returning};
 use series::Series;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// When more than this part of what was out of a piece came back, its age begins anew. A guess.
+const NOTICED: f64 = 0.1;
+/// ... if that is as much as a page of 64, which is what monitors look at.
+const LEAST_NOTICED: f64 = 1.0 / 64.0;
 
 /// What a scheme has come to.
 #[derive(Clone, Debug, Default)]
@@ -70,7 +84,7 @@ pub struct Trial {
     titles: Vec<String>,
     accounts: Vec<Account>,
     memories: BTreeMap<TargetId, Memory>,
-    mappings: BTreeMap<u64, Mappings>,
+    mapped: Mapped,
     fallback: Attrs,
     first_ns: Option<u64>,
     last_ns: u64,
@@ -91,6 +105,7 @@ pub struct Trial {
 #[derive(Debug)]
 enum Pending {
     Snapshot(Arc<Snapshot>),
+    Target(TargetInfo),
     Mappings(Mappings),
     End(TargetId),
 }
@@ -134,7 +149,7 @@ impl Trial {
             titles: entries.iter().enumerate().map(|(index, entry)| entry.title(index)).collect(),
             accounts,
             memories: BTreeMap::new(),
-            mappings: BTreeMap::new(),
+            mapped: Mapped::default(),
             fallback: Attrs::default(),
             first_ns: None,
             last_ns: 0,
@@ -252,6 +267,7 @@ impl Accumulate for Trial {
             Item::Header(header) if header.attrs.sample_us > 0 => {
                 self.fallback.sample = Duration::from_micros(header.attrs.sample_us);
             }
+            Item::Target(info) => self.pending.push_back(Pending::Target(info.clone())),
             Item::Mappings(mappings) => self.pending.push_back(Pending::Mappings(mappings.clone())),
             Item::TargetEnd(end) => self.pending.push_back(Pending::End(TargetId(end.target))),
             _ => {}
@@ -281,22 +297,33 @@ impl Trial {
             match self.pending.pop_front() {
                 Some(Pending::Snapshot(snapshot)) => {
                     let last = last.as_ref().map_or_else(|| Arc::clone(&snapshot), Arc::clone);
-                    self.step(&snapshot, &last);
+                    let later = self.later(&snapshot, &last);
+                    self.step(&snapshot, &later);
                 }
-                Some(Pending::Mappings(mappings)) => {
-                    self.mappings.insert(mappings.target, mappings);
-                }
+                Some(Pending::Target(info)) => self.mapped.target(&info),
+                Some(Pending::Mappings(mappings)) => self.mapped.mappings(mappings),
                 Some(Pending::End(target)) => {
                     self.memories.remove(&target);
-                    self.mappings.remove(&target.0);
+                    self.mapped.gone(target.0);
                 }
                 None => {}
             }
         }
     }
 
-    /// Goes through a snapshot; `ahead` is one of later.
-    fn step(&mut self, snapshot: &Snapshot, ahead: &Snapshot) {
+    /// What is known after `snapshot`.
+    fn later(&self, snapshot: &Arc<Snapshot>, last: &Arc<Snapshot>) -> Later {
+        let snapshots = || {
+            self.pending.iter().filter_map(|pending| match pending {
+                Pending::Snapshot(later) => Some(later),
+                _ => None,
+            })
+        };
+        Later::new(snapshot, snapshots, last)
+    }
+
+    /// Goes through a snapshot; what is known `later` was read already.
+    fn step(&mut self, snapshot: &Snapshot, later: &Later) {
         let attrs = self.attrs(snapshot);
         let (start, now_ns) = interval_ns(snapshot);
         let first = *self.first_ns.get_or_insert(start);
@@ -311,36 +338,48 @@ impl Trial {
         let (again_before, applied_before) = (self.total(|a| a.again), self.total(|a| a.applied));
         let aggr_ns = attrs.aggr.as_nanos() as f64;
         let (mut targets, mut out, mut resident) = (Vec::new(), 0.0, 0.0);
-        for target in &snapshot.targets {
+        for (index, target) in snapshot.targets.iter().enumerate() {
             let memory = self.memories.entry(target.id).or_default();
             memory.keep(target.regions.iter().map(|region| region.range));
-            let mappings = self.mappings.get(&target.id.0);
             let mut regions = Vec::with_capacity(target.regions.len());
             for known in &target.regions {
-                let density = density(known, || mapped_in(mappings, known.range));
+                let density = density(known, || self.mapped.bytes(target.id, known.range));
                 resident += density * known.range.size() as f64;
                 if known.resident.is_none() {
                     self.mapped_byte_ns += density * known.range.size() as f64 * elapsed;
                 }
-                let rate = accessed(known, snapshot.max_nr_accesses);
+                let known_rate = (!known.is_unknown()).then(|| accessed(known, snapshot.max_nr_accesses));
+                let is_counted = known.exposure == RegionSnapshot::COUNTED;
                 let recorded = f64::from(known.age);
                 let (mut younger, accounts) = (0.0, &mut self.accounts);
                 memory.within(known.range, |range, piece| {
                     let bytes = range.size() as f64;
-                    let mut came_back = false;
-                    let before = piece.rate.replace(rate).unwrap_or(rate);
-                    let (rate, before) = match accessed_at(ahead, target.id, range) {
-                        // Nobody looked since the last snapshot.
-                        Some(later) if before == rate && known.exposure != RegionSnapshot::COUNTED => {
-                            (rate.min(later), rate.min(later))
+                    let (rate, before) = match known_rate {
+                        Some(rate) => {
+                            let before = piece.rate.replace(rate).unwrap_or(rate);
+                            match later.ahead(target.id, index, range) {
+                                // Nobody looked since the last snapshot.
+                                Some(later) if before == rate && !is_counted => {
+                                    (rate.min(later), rate.min(later))
+                                }
+                                _ => (rate, before),
+                            }
                         }
-                        _ => (rate, before),
+                        // It is what it turns out to be, or else was.
+                        None => {
+                            let rate = later.known(target.id, index, range).or(piece.rate).unwrap_or(0.0);
+                            (rate, rate)
+                        }
                     };
-                    let returning = returning(known, rate, before, intervals);
+                    piece.settle(density, now_ns);
+                    let returning = match piece.grew_ns {
+                        // What came to be was accessed, as far as is known nothing else was.
+                        Some(grew) if now_ns.saturating_sub(grew) < APPEARED_NS => 0.0,
+                        _ => returning(known, rate, before, intervals),
+                    };
+                    let (mut absent, mut present) = (0.0, 0.0);
                     for (account, mark) in accounts.iter_mut().zip(&mut piece.marks) {
-                        mark.settle(density);
                         let back = (mark.share - mark.seen).max(0.0) * returning;
-                        came_back |= account.is_pageout && back > 0.1 * mark.share;
                         if back > 0.0 {
                             // On average it was accessed in the middle of the time.
                             let after_ns = now_ns as f64 - elapsed / 2.0 - mark.since_ns;
@@ -350,10 +389,15 @@ impl Trial {
                         }
                         if account.is_pageout {
                             out += mark.share * bytes * density;
+                            (absent, present) = (absent + mark.share, present + back);
                         }
                     }
-                    if came_back {
-                        piece.renewed_ns = Some(now_ns);
+                    piece.young = (piece.young + present).min(1.0 - absent.min(1.0));
+                    let soon = later.soon(target.id, index, range).unwrap_or(0.0);
+                    piece.accesses = piece.accesses.map(|sum| sum + rate.max(soon) * intervals);
+                    piece.back += present;
+                    if piece.back > LEAST_NOTICED && piece.back > NOTICED * (absent + piece.back) {
+                        (piece.renewed_ns, piece.back) = (Some(now_ns), 0.0);
                     }
                     let age =
                         piece.renewed_ns.map(|renewed| (now_ns.saturating_sub(renewed)) as f64 / aggr_ns);
@@ -369,8 +413,17 @@ impl Trial {
             targets.push(Target::new(target.id, regions));
         }
         let mut moment = Moment::new(&mut targets, attrs, now_ns, self.intervals);
-        let mut actor =
-            Actor { memories: &mut self.memories, accounts: &mut self.accounts, now_ns, paged_out: 0.0 };
+        let mut actor = Actor {
+            memories: &mut self.memories,
+            mapped: &mut self.mapped,
+            snapshot,
+            accounts: &mut self.accounts,
+            now_ns,
+            intervals: aggr_ns / sample_ns,
+            max_nr_accesses: snapshot.max_nr_accesses,
+            later,
+            paged_out: 0.0,
+        };
         self.schemes.apply(&mut moment, &mut actor, &mut Always);
         let paged_out = actor.paged_out;
         for target in &snapshot.targets {
@@ -405,83 +458,4 @@ impl Metrics for Always {
     fn watermark(&mut self, _: WatermarkMetric) -> Option<u64> {
         Some(0)
     }
-}
-
-/// Notes what would have been done.
-struct Actor<'a> {
-    memories: &'a mut BTreeMap<TargetId, Memory>,
-    accounts: &'a mut [Account],
-    now_ns: u64,
-    paged_out: f64,
-}
-
-impl Actions for Actor<'_> {
-    fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, Refusal> {
-        let Some(memory) = self.memories.get_mut(&request.target) else { return Err(Refusal::Target) };
-        let density = density(request.region, || request.region.range.size());
-        let now = self.now_ns as f64;
-        let pageouts: Vec<bool> = self.accounts.iter().map(|account| account.is_pageout).collect();
-        let undone: Vec<bool> = self
-            .accounts
-            .iter()
-            .map(|account| account.action.is_some_and(|a| undoes(request.action, a)))
-            .collect();
-        let (mut applied, mut there) = (0.0, 0.0);
-        memory.all_within(request.range, self.accounts.len(), |range, piece| {
-            let bytes = range.size() as f64 * density;
-            let out: f64 =
-                piece.marks.iter().zip(&pageouts).filter(|(_, out)| **out).map(|(mark, _)| mark.share).sum();
-            let out = out.min(1.0);
-            for (mark, _) in piece.marks.iter_mut().zip(&undone).filter(|(_, undone)| **undone) {
-                *mark = Mark::default();
-            }
-            piece.renewed_ns = Some(self.now_ns);
-            let Some(mark) = piece.marks.get_mut(request.scheme) else { return };
-            mark.settle(density);
-            // What is not there, and what is as the action would leave it, is not changed by it.
-            there += bytes * if request.action == Action::Willneed { out } else { 1.0 - out };
-            let fresh = match request.action {
-                Action::Pageout => 1.0 - out,
-                Action::Willneed => out,
-                _ => (1.0 - mark.share).min(1.0 - out),
-            };
-            let fresh = fresh.max(0.0);
-            applied += fresh * bytes;
-            let kept = mark.share;
-            mark.share = (kept + fresh).min(1.0);
-            if mark.share > 0.0 {
-                mark.since_ns = (mark.since_ns * kept + now * fresh) / (kept + fresh).max(f64::MIN_POSITIVE);
-            }
-        });
-        let mut bytes_per_s = u64::MAX;
-        if let Some(account) = self.accounts.get_mut(request.scheme) {
-            account.applied += applied;
-            bytes_per_s = account.bytes_per_s.max(1);
-        }
-        if request.action == Action::Pageout {
-            self.paged_out += applied;
-        }
-        let applied = applied as u64;
-        let took_ns = u128::from(applied) * 1_000_000_000 / u128::from(bytes_per_s);
-        let took_ns = u64::try_from(took_ns).unwrap_or(u64::MAX);
-        let skipped = match request.action {
-            Action::Stat => 0,
-            _ => request.range.size().saturating_sub(there as u64),
-        };
-        Ok(Outcome { applied, passed: applied, took_ns, skipped, ..Outcome::default() })
-    }
-}
-
-/// Whether an action takes back what another left.
-const fn undoes(action: Action, other: Action) -> bool {
-    matches!(
-        (action, other),
-        (Action::Willneed, Action::Pageout)
-            | (Action::Nohugepage, Action::Hugepage | Action::Collapse)
-            | (Action::Hugepage | Action::Collapse, Action::Nohugepage)
-            | (Action::MigrateHot, Action::MigrateCold)
-            | (Action::MigrateCold, Action::MigrateHot)
-            | (Action::LruPrio, Action::LruDeprio | Action::Cold)
-            | (Action::LruDeprio | Action::Cold, Action::LruPrio)
-    )
 }

@@ -130,6 +130,39 @@ fn this_process_is_a_member_of_its_own_groups() {
     assert!(tried > 0 || !Path::new("/sys/fs/cgroup").exists(), "no cgroup of this process is mounted");
 }
 
+#[test]
+fn the_room_in_a_group_is_that_of_the_tightest_around_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| fs::write(dir.path().join(file), text).unwrap();
+    ["v2", "v2/a", "v2/a/b", "v1", "v1/a"].iter().for_each(|name| group(&dir.path().join(name), ""));
+    let of = |name: &str, unified| Cgroup { directory: dir.path().join(name), unified }.memory_room();
+    assert_eq!(of("v2/a/b", true), u64::MAX);
+    write("v2/a/b/memory.max", "max\n");
+    write("v2/a/b/memory.current", "1000\n");
+    // Not a group, whatever it holds.
+    write("memory.max", "1\n");
+    assert_eq!(of("v2/a/b", true), u64::MAX);
+    write("v2/a/memory.max", "9000\n");
+    write("v2/a/memory.current", "3000\n");
+    assert_eq!(of("v2/a/b", true), 6000);
+    write("v2/a/b/memory.high", "1500\n");
+    assert_eq!(of("v2/a/b", true), 500);
+    write("v1/a/memory.limit_in_bytes", "9223372036854771712\n");
+    write("v1/a/memory.usage_in_bytes", "4096\n");
+    write("v1/memory.limit_in_bytes", "10000\n");
+    write("v1/memory.usage_in_bytes", "12000\n");
+    assert_eq!(of("v1/a", false), 0, "it may be above its limit");
+}
+
+#[test]
+fn memory_is_charged_where_the_controller_is() {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let Some(found) = Cgroup::of_memory(&own) else { return println!("skipped: no memory controller here") };
+    assert!(found.members().unwrap().contains(&std::process::id()), "{found:?}");
+    assert!(found.directory().join("memory.stat").is_file());
+    assert_eq!(Cgroup::of_memory("7:cpu,cpuacct:/\n"), None);
+}
+
 proptest! {
     #[test]
     fn rubbish_mounts_never_panic(text in "([ -~]{0,80}\n){0,10}") {

@@ -1,0 +1,126 @@
+//! What acts in a dry run: it notes what would have been done.
+
+use super::Account;
+use super::later::Later;
+use super::mapped::Mapped;
+use super::memory::{Mark, Memory};
+use super::recorded::density;
+use super::returning::{accessed, missed};
+use isotherm_damon::schemes::{Action, Actions, Outcome, Refusal, Request};
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
+use std::collections::BTreeMap;
+
+/// Notes what would have been done.
+pub(super) struct Actor<'a> {
+    pub memories: &'a mut BTreeMap<TargetId, Memory>,
+    pub accounts: &'a mut [Account],
+    pub mapped: &'a mut Mapped,
+    pub snapshot: &'a Snapshot,
+    pub now_ns: u64,
+    /// Sampling intervals an aggregation, and the most accesses.
+    pub intervals: f64,
+    pub max_nr_accesses: u32,
+    /// What was recorded later.
+    pub later: &'a Later,
+    /// Bytes paged out.
+    pub paged_out: f64,
+}
+
+/// How often a page of a range was accessed since its Accessed bits were last cleared, if schemes did not act on it before: at the
+/// rate that it has had for as long as its region is old, or at the one that is known `soon`, if that is more: it had that already.
+fn accesses(request: &Request<'_>, soon: f64, intervals: f64, max_nr_accesses: u32) -> f64 {
+    let rate = accessed(request.region, max_nr_accesses).max(soon);
+    rate * f64::from(request.region.age.max(1)) * intervals
+}
+
+impl Actions for Actor<'_> {
+    fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, Refusal> {
+        let Some(memory) = self.memories.get_mut(&request.target) else { return Err(Refusal::Target) };
+        // What others map as well is left alone.
+        let own = match request.action {
+            Action::Stat | Action::Willneed => 1.0,
+            _ => self.mapped.own_share(self.snapshot, request.target, request.range),
+        };
+        let density = density(request.region, || request.region.range.size());
+        let now = self.now_ns as f64;
+        let pageouts: Vec<bool> = self.accounts.iter().map(|account| account.is_pageout).collect();
+        let undone: Vec<bool> = self
+            .accounts
+            .iter()
+            .map(|account| account.action.is_some_and(|a| undoes(request.action, a)))
+            .collect();
+        // Of accesses that are counted it is not known which pages were accessed.
+        let spares = request.action == Action::Pageout && request.region.exposure != RegionSnapshot::COUNTED;
+        let (later, intervals, most) = (self.later, self.intervals, self.max_nr_accesses);
+        let (mut applied, mut there) = (0.0, 0.0);
+        memory.all_within(request.range, self.accounts.len(), |range, piece| {
+            let bytes = range.size() as f64 * density;
+            piece.begin(density);
+            piece.settle(density, self.now_ns);
+            let out: f64 =
+                piece.marks.iter().zip(&pageouts).filter(|(_, out)| **out).map(|(mark, _)| mark.share).sum();
+            let out = out.min(1.0);
+            for (mark, _) in piece.marks.iter_mut().zip(&undone).filter(|(_, undone)| **undone) {
+                *mark = Mark::default();
+            }
+            (piece.renewed_ns, piece.back) = (Some(self.now_ns), 0.0);
+            let accesses = piece.accesses.unwrap_or_else(|| {
+                let soon = later.soon(request.target, 0, range).unwrap_or(0.0);
+                accesses(request, soon, intervals, most)
+            });
+            let idle = (1.0 - out - piece.young).max(0.0) * missed(accesses);
+            let spared = if spares { 1.0 - out - idle } else { 0.0 };
+            if spares {
+                // What was accessed stays, and is seen to be accessed again or not.
+                (piece.young, piece.accesses) = (0.0, Some(0.0));
+            }
+            let Some(mark) = piece.marks.get_mut(request.scheme) else { return };
+            // What is not there, and what is as the action would leave it, is not changed by it.
+            there += bytes * if request.action == Action::Willneed { out } else { 1.0 - out - spared };
+            // Of what is there this part is the target's own.
+            let own = if out < 1.0 { ((own - out) / (1.0 - out)).max(0.0) } else { 0.0 };
+            let fresh = match request.action {
+                Action::Pageout => (1.0 - out - spared) * own,
+                Action::Willneed => out,
+                _ => (1.0 - mark.share).min(1.0 - out) * own,
+            };
+            let fresh = fresh.max(0.0);
+            applied += fresh * bytes;
+            let kept = mark.share;
+            mark.share = (kept + fresh).min(1.0);
+            if mark.share > 0.0 {
+                mark.since_ns = (mark.since_ns * kept + now * fresh) / (kept + fresh).max(f64::MIN_POSITIVE);
+            }
+        });
+        let mut bytes_per_s = u64::MAX;
+        if let Some(account) = self.accounts.get_mut(request.scheme) {
+            account.applied += applied;
+            bytes_per_s = account.bytes_per_s.max(1);
+        }
+        if request.action == Action::Pageout {
+            self.paged_out += applied;
+        }
+        let applied = applied as u64;
+        let took_ns = u128::from(applied) * 1_000_000_000 / u128::from(bytes_per_s);
+        let took_ns = u64::try_from(took_ns).unwrap_or(u64::MAX);
+        let skipped = match request.action {
+            Action::Stat => 0,
+            _ => request.range.size().saturating_sub(there as u64),
+        };
+        Ok(Outcome { applied, passed: applied, took_ns, skipped, ..Outcome::default() })
+    }
+}
+
+/// Whether an action takes back what another left.
+const fn undoes(action: Action, other: Action) -> bool {
+    matches!(
+        (action, other),
+        (Action::Willneed, Action::Pageout)
+            | (Action::Nohugepage, Action::Hugepage | Action::Collapse)
+            | (Action::Hugepage | Action::Collapse, Action::Nohugepage)
+            | (Action::MigrateHot, Action::MigrateCold)
+            | (Action::MigrateCold, Action::MigrateHot)
+            | (Action::LruPrio, Action::LruDeprio | Action::Cold)
+            | (Action::LruDeprio | Action::Cold, Action::LruPrio)
+    )
+}
