@@ -32,6 +32,9 @@ pub trait Contents {
         u64::MAX
     }
 
+    /// The space exists from now on: a new one, or a fork's child, which has all by now that it was to get.
+    fn begin(&mut self) {}
+
     /// Makes room for an object to be mapped at so many places more, until [`unreserve`](Self::unreserve): so that what
     /// follows cannot fail.
     ///
@@ -68,11 +71,26 @@ pub trait Contents {
         within: Range<u64>,
     );
 
+    /// A VMA is about to begin or end at an address, or pages of one to be dropped or moved up to there: nothing that is mapped as
+    /// one reaches across.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], and nothing has changed.
+    fn split(&self, held: &Held, at: u64) -> Result<(), Error> {
+        let _ = (held, at);
+        Ok(())
+    }
+
     /// The pages of the VMA go, and are found empty again (`MADV_DONTNEED`).
     fn zap(&self, held: &Held, vma: &VmaInfo);
 
     /// The flags of the VMA are these now; permissions may have changed.
     fn protect(&self, held: &Held, vma: &VmaInfo);
+
+    /// The pages of the VMA that are there are to stay in memory, or need not any more: its flags say so.
+    fn lock(&self, held: &Held, vma: &VmaInfo) {
+        let _ = (held, vma);
+    }
 
     /// Moves the pages of the VMA to `to`, where nothing is. The ranges do not overlap.
     ///

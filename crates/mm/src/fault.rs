@@ -5,7 +5,7 @@ use isotherm_pagetable::{Access, Format, Machine};
 use crate::error::Error;
 use crate::flags::VmFlags;
 use crate::object::{Objects, PageInError};
-use crate::paged::{Paged, Unresolved};
+use crate::paged::{Incoming, NotRead, Paged, Unresolved};
 use crate::space::{AddressSpace, Platform};
 
 /// Why a fault was not resolved.
@@ -18,8 +18,9 @@ pub enum FaultError {
     /// The VMA does not permit the access (`SEGV_ACCERR`).
     #[error("the mapping does not permit the access")]
     NotPermitted,
-    /// The VMA maps an object that ends before the page, or whose storage failed (`SIGBUS`).
-    #[error("the object has no such page, or its storage failed")]
+    /// The VMA maps an object that ends before the page, or whose storage failed, or the page is in swap and cannot be read
+    /// (`SIGBUS`).
+    #[error("the object has no such page, or its storage or that of swap failed")]
     Bus,
     /// The page is missing, and somebody else fills it: see [`UserFaults`](crate::UserFaults).
     #[error("the page is missing, and is to be filled by who has registered for it")]
@@ -34,6 +35,9 @@ pub enum FaultError {
     #[error("no frame for a page or a page table")]
     NoMemory,
 }
+
+/// So often a fault makes room at most: others may take each time what it has freed. A guess.
+const ROOM_TRIES: usize = 16;
 
 /// Whether a VMA permits an access: on x86-64 what may be written or executed may be read.
 fn permits(flags: VmFlags, access: Access) -> bool {
@@ -73,9 +77,22 @@ where
     /// meanwhile; a write to a private mapping copies it. A read maps what is in memory around it too
     /// ([`Config::fault_around`](crate::Config::fault_around)).
     ///
+    /// If there is no frame, and the space is in a [`System`](crate::System), some are reclaimed, and it is tried again.
+    ///
     /// # Errors
     /// [`FaultError`].
     pub fn fault(&self, address: u64, access: Access) -> Result<(), FaultError> {
+        for _ in 0..ROOM_TRIES {
+            match self.fault_once(address, access) {
+                // No lock is held here.
+                Err(FaultError::NoMemory) if self.contents.make_room() => {}
+                done => return done,
+            }
+        }
+        Err(FaultError::NoMemory)
+    }
+
+    fn fault_once(&self, address: u64, access: Access) -> Result<(), FaultError> {
         if let Some(vma) = self.lock_vma(address) {
             let info = vma.info();
             if !permits(info.flags, access) {
@@ -83,33 +100,59 @@ where
             } else if access == Access::Write && !info.has_anon && !vma.prepare_anon() {
                 vma.retry();
             } else {
-                return self.contents.resolve(&info, address, access, P::cpu()).map_err(error);
-            }
-        }
-        loop {
-            let vma = self.lock_mmap(address).map_err(error)?;
-            let info = vma.info();
-            if !permits(info.flags, access) {
-                return Err(FaultError::NotPermitted);
-            }
-            let info = self.intercept(info, address, access)?;
-            if access == Access::Write && !info.flags.contains(VmFlags::SHARED) {
-                vma.prepare_anon();
-            }
-            // What is somebody else's is mapped page by page.
-            let around = if info.flags.intersects(VmFlags::USER) { 0 } else { self.config.fault_around };
-            let Some(object) = info.object else {
-                return self.contents.resolve(&info, address, access, P::cpu()).map_err(error);
-            };
-            match self.contents.resolve_object(&info, object, address, access, (P::cpu(), around)) {
-                Ok(()) => return Ok(()),
-                Err(Unresolved::Failed(why)) => return Err(error(why)),
-                Err(Unresolved::Object(why)) => return Err(no_page(why)),
-                Err(Unresolved::NotCached(id, index)) => {
-                    drop(vma);
-                    self.contents.page_in(id, index).map_err(no_page)?;
+                match self.contents.resolve(&info, address, access, P::cpu(), &None) {
+                    Ok(()) => return Ok(()),
+                    Err(Unresolved::Failed(why)) => return Err(error(why)),
+                    // As in the seed, swap is for `mmap_lock`.
+                    Err(_) => vma.retry(),
                 }
             }
+        }
+        let mut incoming = None;
+        loop {
+            match self.try_fault(address, access, &incoming) {
+                Ok(()) => return Ok(()),
+                Err(Unresolved::Failed(why)) => return Err(error(why)),
+                Err(Unresolved::Fault(why)) => return Err(why),
+                Err(Unresolved::Object(why)) => return Err(no_page(why)),
+                Err(Unresolved::NotCached(id, index)) => self.contents.page_in(id, index).map_err(no_page)?,
+                Err(Unresolved::Swapped(token)) => {
+                    // What was read before is of no use any more.
+                    drop(incoming.take());
+                    incoming = match self.contents.read_swap(token) {
+                        Ok(page) => Some(page),
+                        Err(NotRead::Changed) => None,
+                        Err(NotRead::NoMemory) => return Err(FaultError::NoMemory),
+                        Err(NotRead::Failed(_)) => return Err(FaultError::Bus),
+                    };
+                }
+            }
+        }
+    }
+
+    /// The fault under `mmap_lock`, with what was read from swap for it.
+    fn try_fault(
+        &self,
+        address: u64,
+        access: Access,
+        incoming: &Option<Incoming<'m, M>>,
+    ) -> Result<(), Unresolved> {
+        let vma = self.lock_mmap(address)?;
+        let info = vma.info();
+        if !permits(info.flags, access) {
+            return Err(FaultError::NotPermitted.into());
+        }
+        let info = self.intercept(info, address, access)?;
+        if access == Access::Write && !info.flags.contains(VmFlags::SHARED) {
+            vma.prepare_anon();
+        }
+        // What is somebody else's is mapped page by page.
+        let around = if info.flags.intersects(VmFlags::USER) { 0 } else { self.config.fault_around };
+        match info.object {
+            Some(object) => {
+                self.contents.resolve_object(&info, object, address, access, (P::cpu(), around), incoming)
+            }
+            None => self.contents.resolve(&info, address, access, P::cpu(), incoming),
         }
     }
 }

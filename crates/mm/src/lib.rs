@@ -11,6 +11,8 @@
 //! | a program's reads, writes and atomics, for emulators | [`Port`], [`SoftTlbs`] |
 //! | faults that a VMM resolves: post-copy, snapshots | [`UserFaults`] |
 //! | files and shared memory: pages, dirty, write-back, reverse map | [`Object`], [`Backing`], [`Objects`]; [`AddressSpace::msync`] |
+//! | all spaces of a machine: reverse maps of anonymous memory, swap, reclaim | [`System`], [`Paged::in_system`]; [`Swap`], [`SwapArea`]; [`AddressSpace::page_out`] |
+//! | DAMON (feature `damon`) | `damon` |
 //!
 //! # Lock order
 //!
@@ -22,12 +24,14 @@
 //! | 3 | the lock of an [`Object`], for reading | by faults on its pages, and by what takes pages out of a space |
 //! | 3 | the same for writing | by what changes the cache or where it is mapped; **no** lock of a space after it |
 //! | 4 | page tables | |
-//! | 5 | what [`Platform::Alloc`] locks | |
+//! | 5 | lists of a [`System`], of a space's moved pages, and of a [`SwapArea`], which spin | a few instructions; none after another |
+//! | 6 | what [`Platform::Alloc`] locks | |
 //!
 //! Readers of a VMA's lock never wait for it: who is refused takes `mmap_lock` instead, after what it had is given back. So a
-//! writer that waits for readers of VMAs waits for faults that wait for 3 to 5 at most. A section of RCU is entered at any
-//! place, and nothing is waited for in one. VMAs and nodes are freed by callbacks of RCU, which take 5 alone. Pages are
-//! brought in and written back without any lock. The protocol of the
+//! writer that waits for readers of VMAs waits for faults that wait for 3 to 6 at most. A section of RCU is entered at any
+//! place, and nothing is waited for in one. VMAs and nodes are freed by callbacks of RCU, which take 6 alone. Pages are
+//! brought in and written back without any lock, also by swap, but where advice pages out, which holds `mmap_lock` for reading.
+//! Reclaim takes no locks of spaces: it walks page tables, and waits for a fork or a move by giving up ([`Kept::Busy`]). The protocol of the
 //! VMAs' locks is the essay at the top of `src/lock.rs`.
 //!
 //! Rules of locks are those of the series "Per-VMA locks" v2 (linux-mm, January 2023), called *the seed* here; rules of layout
@@ -36,10 +40,13 @@
 
 extern crate alloc;
 
+mod advise;
 mod anon;
 mod biased;
 mod config;
 mod contents;
+#[cfg(feature = "damon")]
+pub mod damon;
 mod error;
 mod fault;
 mod flags;
@@ -60,9 +67,12 @@ mod remap;
 mod sharded;
 mod shared;
 mod space;
+mod spin;
 mod stack;
 mod stats;
+mod swap;
 mod sync;
+mod system;
 mod unmap;
 mod usage;
 mod userfault;
@@ -79,11 +89,13 @@ pub use lookup::{MmapRead, VmaRead};
 pub use map::{MapRequest, Source};
 pub use mmap_lock::MmapLock;
 pub use object::{Backing, BackingError, Never, Object, ObjectKind, Objects, PageInError, Shmem};
-pub use paged::{Access, MmuFault, Paged, Rss};
+pub use paged::{Access, Folios, MmuFault, Paged, Rss};
 pub use port::{AtomicError, Port, PortError, PortStats, Ram, SoftTlbs, Width};
 pub use sharded::SHARDS;
 pub use space::{AddressSpace, Platform};
 pub use stats::LockStats;
+pub use swap::*;
+pub use system::{Kept, Reclaimed, System, SystemStats, Watermarks};
 pub use usage::Usage;
 pub use userfault::UserFaults;
 pub use vma::{ObjectId, VmaInfo};

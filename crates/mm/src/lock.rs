@@ -227,6 +227,12 @@ impl MmSeq {
         Self(AtomicU64::new(0))
     }
 
+    /// How often it was changed: by who held `mmap_lock` for writing.
+    #[cfg(feature = "damon")]
+    pub(crate) fn changes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// `vma_end_write_all`: unlocks all VMAs that are write-locked. Called by who is about to release `mmap_lock`, held for
     /// writing.
     pub(crate) fn end_write_all(&self) {

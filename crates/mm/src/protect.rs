@@ -9,7 +9,7 @@ use crate::vma::{Desc, VmaPtr};
 use crate::writing::Writing;
 
 /// `start..end` of a system call: aligned, or `Invalid`; `None` if empty.
-fn pages(address: u64, length: u64, overflow: Error) -> Result<Option<(u64, u64)>, Error> {
+pub(crate) fn pages(address: u64, length: u64, overflow: Error) -> Result<Option<(u64, u64)>, Error> {
     if !is_page_aligned(address) {
         return Err(Error::Invalid);
     }
@@ -50,7 +50,7 @@ impl<P: Platform> AddressSpace<P> {
     ///
     /// # Errors
     /// [`Error::Invalid`], also for locked memory; [`Error::Hole`] if a part of the range is not mapped: the pages of the rest
-    /// are gone then.
+    /// are gone then; [`Error::NoMemory`] if a huge page is to go in part.
     pub fn discard(&self, address: u64, length: u64) -> Result<(), Error> {
         let Some((start, end)) = pages(address, length, Error::Invalid)? else { return Ok(()) };
         let writing = self.write();
@@ -63,7 +63,7 @@ impl<P: Platform> AddressSpace<P> {
                 return Err(Error::Invalid);
             }
             // The seed leaves faults be while pages are zapped; here the pages are counted, exactly, by a second walk.
-            writing.start_write(vma);
+            writing.split_contents(vma, start, end)?;
             let this = vma.desc();
             self.contents.zap(&writing.held, &this.part(at.max(this.start), this.end.min(end)).info());
             at = this.end;
@@ -106,8 +106,13 @@ impl<P: Platform> AddressSpace<P> {
             }
         }
         writing.each_part(start, end, |writing, vma, from, to| {
-            let old = vma.flags();
-            writing.change(vma, from, to, (old - VmFlags::LOCKED_MASK) | set)
+            let old = vma.desc();
+            let flags = (old.flags - VmFlags::LOCKED_MASK) | set;
+            writing.change(vma, from, to, flags)?;
+            if (old.flags ^ flags).contains(VmFlags::LOCKED) {
+                writing.space.contents.lock(&writing.held, &Desc { flags, ..old.part(from, to) }.info());
+            }
+            Ok(())
         })
     }
 }

@@ -211,7 +211,7 @@ impl<P: Platform> Writing<'_, P> {
         }
         let vma = self.at(remap.address).ok_or(Error::BadAddress)?;
         // No fault may come in between.
-        self.start_write(vma);
+        self.split_contents(vma, remap.address, remap.address + remap.old_len)?;
         let this = vma.desc();
         let mut new = this.part(remap.address, this.end);
         (new.start, new.end) = (remap.to, remap.to + remap.new_len);

@@ -71,9 +71,10 @@ impl<P: Platform> AddressSpace<P> {
     pub(crate) fn with_tree(
         tree: MapleTree<VmaPtr, P::Rcu, P::Alloc>,
         lock: P::Lock,
-        contents: P::Contents,
+        mut contents: P::Contents,
         mut config: Config,
     ) -> Self {
+        contents.begin();
         config.end = config.end.min(contents.limit() & !(PAGE_SIZE - 1));
         let marks = MapleTree::new_in(tree.rcu().clone());
         config.top_down_base = config.top_down_base.min(config.end);
@@ -109,6 +110,12 @@ impl<P: Platform> AddressSpace<P> {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage.get()
+    }
+
+    /// How often VMAs were changed, or could have been.
+    #[cfg(feature = "damon")]
+    pub(crate) fn changes(&self) -> u64 {
+        self.seq.changes()
     }
 
     /// The VMA that an address lies in.

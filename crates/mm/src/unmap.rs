@@ -43,7 +43,7 @@ impl<P: Platform> Writing<'_, P> {
         }
         let mut at = start;
         while let Some(vma) = self.first_in(at, end) {
-            self.start_write(vma);
+            self.split_contents(vma, start, end)?;
             at = vma.end();
         }
         // A stack above must not grow into the range while its tables are freed (patch 20 of the seed).

@@ -68,6 +68,7 @@ impl Desc {
             end: self.end,
             flags: self.flags,
             object: self.object.map(|object| (object, self.pgoff)),
+            pgoff: self.pgoff,
             has_anon: self.anon.is_some(),
         }
     }
@@ -89,6 +90,9 @@ pub struct VmaInfo {
     pub flags: VmFlags,
     /// The object that is mapped, and where in it, in pages; `None` for private anonymous memory.
     pub object: Option<(ObjectId, u64)>,
+    /// Where in the object, or of anonymous memory the number of the page at which it was mapped first: it does not change when
+    /// the VMA is moved.
+    pub pgoff: u64,
     /// Whether it has had pages of its own (`anon_vma`). Without, faults take `mmap_lock`.
     pub has_anon: bool,
 }

@@ -358,9 +358,20 @@ impl<'a, P: Platform> Writing<'a, P> {
         Ok(())
     }
 
+    /// Nothing that is mapped as one reaches across the borders of a part of a VMA (`vma_adjust_trans_huge`).
+    pub(crate) fn split_contents(&self, vma: VmaPtr, start: u64, end: u64) -> Result<(), Error> {
+        self.start_write(vma);
+        let contents = &self.space.contents;
+        if start > vma.start() {
+            contents.split(&self.held, start)?;
+        }
+        if end < vma.end() { contents.split(&self.held, end) } else { Ok(()) }
+    }
+
     /// Gives the part of a VMA other flags (`vma_modify_flags`): neighbours that are alike then grow over it, else it is
     /// split off. All that is written is write-locked before.
     pub(crate) fn modify(&mut self, vma: VmaPtr, start: u64, end: u64, flags: VmFlags) -> Result<(), Error> {
+        self.split_contents(vma, start, end)?;
         let whole = vma.desc();
         let part = Desc { flags, ..whole.part(start, end) };
         let prev = self.ending_at(start).filter(|_| start == whole.start);

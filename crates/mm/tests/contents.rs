@@ -1,4 +1,5 @@
-//! The contents of memory against a naive model: random operations, faults and forks.
+//! The contents of memory against a naive model: random operations, faults and forks, without swap, and with pages that are
+//! swapped out by advice and from below.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -8,11 +9,13 @@ use std::collections::BTreeMap;
 use std::sync::RwLock;
 
 use common::host::*;
-use common::{PAGE, anonymous};
+use common::swap::*;
+use common::{PAGE, SMALL, anonymous};
 use isotherm_mm::*;
-use isotherm_page::Frame;
+use isotherm_page::{FolioKind, FolioView, Frame, Order};
 use isotherm_pagetable::host::HostMachine;
-use isotherm_pagetable::{Arm64Software, Format, X86_64};
+use isotherm_pagetable::{Arm64Software, Format, VirtAddr, X86_64};
+use isotherm_rcu::Epoch;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -30,6 +33,9 @@ enum Op {
     Stack(u64),
     Read(u64),
     Write(u64, u64),
+    PageOut(u64, u64),
+    /// From below, wherever the page is mapped.
+    SwapOut(u64),
     Fork,
     /// Go on as another of the spaces.
     Switch(usize),
@@ -48,6 +54,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(from, pages, to, stays)| Op::Move { from, pages, to, stays }),
         1 => page.clone().prop_map(Op::Stack),
         4 => page.clone().prop_map(Op::Read),
+        1 => (page.clone(), 1..10u64).prop_map(|(at, n)| Op::PageOut(at, n)),
+        2 => page.clone().prop_map(Op::SwapOut),
         8 => (page, any::<u64>()).prop_map(|(at, value)| Op::Write(at, value)),
         1 => Just(Op::Fork),
         1 => (0..3usize).prop_map(Op::Switch),
@@ -112,6 +120,16 @@ fn apply<'m, F: Format>(
             let flags = request.flags | MapFlags::GROWSDOWN | MapFlags::FIXED_NOREPLACE;
             let _ = space.mmap(&MapRequest { flags, address: at * PAGE, ..request });
         }
+        Op::PageOut(at, n) => drop(space.page_out(at * PAGE, n * PAGE)),
+        Op::SwapOut(at) => {
+            if let Some(system) = space.contents().system()
+                && let Ok(frame) = space.contents().access(at * PAGE, Access::Read)
+                && frame != zero
+            {
+                assert_eq!(system.swap_out(frame), Ok(()), "nobody else refers to it");
+                assert!(space.contents().access(at * PAGE, Access::Read).is_err());
+            }
+        }
         Op::Read(at) => check(machine, space, naive, at),
         Op::Write(at, value) => {
             let writable = space.find(at * PAGE).map(|vma| vma.flags.contains(VmFlags::WRITE));
@@ -127,7 +145,11 @@ fn apply<'m, F: Format>(
             }
         }
         Op::Fork => {
-            let child = Paged::new(machine, 2, zero).unwrap();
+            let child = match space.contents().system() {
+                Some(system) => Paged::in_system(system, 2, zero, ()),
+                None => Paged::new(machine, 2, zero),
+            };
+            let child = child.unwrap();
             let child = (space.fork(RwLock::new(()), child).unwrap(), naive.clone());
             if spaces.len() < 3 {
                 spaces.push(child);
@@ -143,31 +165,66 @@ fn apply<'m, F: Format>(
     }
 }
 
-fn run<F: Format>(ops: &[Op]) {
-    let machine = HostMachine::new(FRAMES);
+/// Every anonymous page is found where it is.
+fn found<F: Format>(
+    machine: &HostMachine,
+    system: &System<'_, F, HostMachine>,
+    spaces: &[(Space<'_, F>, Naive)],
+) {
+    for (space, naive) in spaces {
+        for &page in naive.keys() {
+            let at = page * PAGE;
+            let Ok(frame) = space.contents().access(at, Access::Read) else { continue };
+            let folio = FolioView::of(machine, frame).unwrap();
+            assert_eq!(folio.kind(), FolioKind::Anon);
+            let places = system.find(frame).unwrap();
+            assert!(places.contains(&(space.contents().id(), VirtAddr(at))), "page {page}: {places:?}");
+            if folio.order() == Order::BASE {
+                assert_eq!(places.len() as u32, folio.maps(), "page {page}: {places:?}");
+            }
+        }
+    }
+}
+
+fn run<F: Format>(ops: &[Op], with_swap: bool, large: u8) {
+    let (machine, swap) = machine_with_swap(FRAMES, 256);
     let zero = zero(&machine);
     let before = machine.free_frames();
-    let mut spaces = vec![(new_space::<F>(&machine, zero.frame()), Naive::new())];
+    let system = system::<F>(&machine, &swap);
+    let first = match (with_swap, Order::new(large).unwrap()) {
+        (false, _) => new_space(&machine, zero.frame()),
+        (true, always) => {
+            let contents = Paged::in_system(&system, 1, zero.frame(), ()).unwrap();
+            let contents = contents.with_folios(Folios { always, advised: always });
+            Space::new(Epoch, RwLock::new(()), contents, SMALL)
+        }
+    };
+    let mut spaces = vec![(first, Naive::new())];
     let mut current = 0;
     for op in ops {
         apply(&machine, zero.frame(), &mut spaces, &mut current, op);
         for (space, naive) in &spaces {
-            assert_eq!(space.contents().resident(), naive.len() as u64, "resident after {op:?}");
+            let rss = space.contents().rss();
+            let (counted, written) = (rss.total() + rss.swap, naive.len() as u64);
+            assert!(counted == written || large > 0 && counted > written, "{rss:?} after {op:?}");
         }
+    }
+    if with_swap {
+        found(&machine, &system, &spaces);
     }
     for (space, naive) in &spaces {
         for at in 30..75 {
             check(&machine, space, naive, at);
         }
         let stats = space.lock_stats();
-        assert_eq!(
-            stats.miss + stats.locked + stats.moved + stats.retry,
-            0,
-            "there is one thread: {stats:?}"
-        );
+        let expected = (0, if with_swap { stats.retry } else { 0 });
+        let counted = (stats.miss + stats.locked + stats.moved, stats.retry);
+        assert_eq!(counted, expected, "there is one thread: {stats:?}");
     }
     drop(spaces);
+    drop(system);
     assert_eq!(machine.free_frames(), before, "exit frees all");
+    assert_eq!((swap.area.used(), swap.flaky.memory.stats()), (0, CompressedStats::default()));
 }
 
 proptest! {
@@ -175,7 +232,19 @@ proptest! {
 
     #[test]
     fn contents_are_those_of_a_naive_model(ops in proptest::collection::vec(op(), 1..80)) {
-        run::<X86_64>(&ops);
-        run::<Arm64Software>(&ops);
+        run::<X86_64>(&ops, false, 0);
+        run::<Arm64Software>(&ops, false, 0);
+    }
+
+    #[test]
+    fn contents_with_swap_are_those_of_a_naive_model(ops in proptest::collection::vec(op(), 1..80)) {
+        run::<X86_64>(&ops, true, 0);
+        run::<Arm64Software>(&ops, true, 0);
+    }
+
+    #[test]
+    fn contents_in_large_folios_are_those_of_a_naive_model(ops in proptest::collection::vec(op(), 1..80)) {
+        run::<X86_64>(&ops, true, 3);
+        run::<Arm64Software>(&ops, true, 4);
     }
 }

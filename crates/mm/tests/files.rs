@@ -335,7 +335,7 @@ impl<'m, F: Format + 'm> World<'m, F> {
                     |at: &&u64| process.pages[*at].object.is_some_and(|(o, _)| self.objects[o].kind == kind);
                 process.mapped.iter().filter(is).count() as u64
             };
-            let expected = Rss { anon: process.own.len() as u64, file: of(File), shmem: of(Shmem) };
+            let expected = Rss { anon: process.own.len() as u64, file: of(File), shmem: of(Shmem), swap: 0 };
             assert_eq!(process.space.contents().rss(), expected, "resident after {op:?}");
         }
     }

@@ -21,7 +21,7 @@ const fn at(page: u64) -> u64 {
 }
 
 fn rss(anon: u64, file: u64, shmem: u64) -> Rss {
-    Rss { anon, file, shmem }
+    Rss { anon, file, shmem, swap: 0 }
 }
 
 /// Runs on two formats: one whose hardware sets the dirty bit, one whose software does.

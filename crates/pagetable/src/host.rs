@@ -15,7 +15,7 @@ use isotherm_page::{Block, Kind, Order, OwnedBlock, PageMeta, Pages, Unique, Unu
 
 use crate::address::{Frame, PAGE_SIZE, PageRange};
 use crate::folio::{Folio, FolioKind, MAX_ORDER};
-use crate::machine::{Event, Frames, Memory, Observe, Rcu, SpaceId, Tlb};
+use crate::machine::{Event, Frames, Memory, Observe, Rcu, SpaceId, Tlb, Tokens};
 use crate::table::Table;
 
 /// How many operations of each kind the machine was asked for.
@@ -134,7 +134,6 @@ const PATIENCE: u32 = 5_000;
 const WAIT: Duration = Duration::from_micros(100);
 
 /// See the [module](self).
-#[derive(Debug)]
 pub struct HostMachine {
     memory: NonNull<u8>,
     allocation: NonNull<u8>,
@@ -144,7 +143,14 @@ pub struct HostMachine {
     lists: Mutex<FreeLists>,
     readers: RwLock<()>,
     counters: Counters,
+    tokens: OnceLock<Arc<dyn Tokens>>,
     tlb: Beside,
+}
+
+impl fmt::Debug for HostMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostMachine").field("frames", &self.frames).finish_non_exhaustive()
+    }
 }
 
 /// A TLB that is no part of the machine, if there is one.
@@ -203,8 +209,14 @@ impl HostMachine {
             lists: Mutex::new(lists),
             readers: RwLock::new(()),
             counters: Counters::default(),
+            tokens: OnceLock::new(),
             tlb: Beside::default(),
         }
+    }
+
+    /// Passes on what is said of tokens from here on, to the first for whom this is called.
+    pub fn set_tokens(&self, tokens: Arc<dyn Tokens>) {
+        let _ = self.tokens.set(tokens);
     }
 
     /// Passes invalidations on to a TLB, of an emulator say: from now on and for good. `false`, and nothing changes, if there is
@@ -310,6 +322,24 @@ impl HostMachine {
     pub fn write(&self, address: u64, value: u64) -> Option<()> {
         let _held = self.hold(Frame::containing(address))?;
         self.word(address)?.store(value, Ordering::Relaxed);
+        Some(())
+    }
+
+    /// The bytes of a frame. `None` where [`read`](Self::read) says so.
+    pub fn read_page(&self, frame: Frame, into: &mut [u8; PAGE_SIZE as usize]) -> Option<()> {
+        let _held = self.hold(frame)?;
+        for (bytes, word) in into.as_chunks_mut().0.iter_mut().zip(self.words(frame)) {
+            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        Some(())
+    }
+
+    /// Writes the bytes of a frame. `None` where [`read`](Self::read) says so.
+    pub fn write_page(&self, frame: Frame, from: &[u8; PAGE_SIZE as usize]) -> Option<()> {
+        let _held = self.hold(frame)?;
+        for (bytes, word) in from.as_chunks().0.iter().zip(self.words(frame)) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
         Some(())
     }
 
@@ -505,12 +535,20 @@ unsafe impl Frames for HostMachine {
         let mut lists = self.lists();
         let held = lists.tokens.entry(token).or_default();
         *held = held.wrapping_add(1);
+        drop(lists);
+        if let Some(tokens) = self.tokens.get() {
+            tokens.share(token);
+        }
     }
 
     fn release_token(&self, token: u64) {
         let mut lists = self.lists();
         let held = lists.tokens.entry(token).or_default();
         *held = held.wrapping_sub(1);
+        drop(lists);
+        if let Some(tokens) = self.tokens.get() {
+            tokens.release(token);
+        }
     }
 }
 

@@ -25,7 +25,7 @@
 //! | fork, and the write faults after it | [`copy_range`](AddressSpace::copy_range), [`write_fault`](AddressSpace::write_fault) |
 //! | collapse and split | [`collapse`](AddressSpace::collapse), [`split`](AddressSpace::split) |
 //! | split a folio, mapped by several spaces or not | [`split_folio`] |
-//! | young, for DAMON | [`harvest_young`](AddressSpace::harvest_young) |
+//! | young, for DAMON | [`harvest_young`](AddressSpace::harvest_young), [`harvest_frames`](AddressSpace::harvest_frames) |
 //! | dirty, for write-back; young, for reclaim | [`mkclean`](AddressSpace::mkclean), [`clear_flush_young`](AddressSpace::clear_flush_young) |
 //! | move | [`remap`](AddressSpace::remap) |
 //! | put a page in the place of a token or of another | [`replace`](AddressSpace::replace), [`swap_out`](AddressSpace::swap_out) |
@@ -212,7 +212,7 @@ pub use format::{
     Ttbr1, X86_64, X86_64_PAT, X86_64La57,
 };
 pub use gather::{Gather, Slot};
-pub use machine::{Event, Frames, Machine, Memory, Observe, Rcu, SpaceId, Tlb};
+pub use machine::{Event, Frames, Machine, Memory, Observe, Rcu, SpaceId, Tlb, Tokens};
 pub use mmu::{Access, Fault};
 pub use protect::{Protection, Sharing};
 pub use query::{MappedRun, Mapping};

@@ -117,6 +117,15 @@ pub unsafe trait Frames {
     }
 }
 
+/// Who counts how often a token is held, for machines that pass on what [`Frames::share_token`] and [`Frames::release_token`]
+/// say: a swap area, say. Both are called under the lock of a table: they must neither sleep nor call operations on spaces.
+pub trait Tokens: Send + Sync {
+    /// As [`Frames::share_token`].
+    fn share(&self, token: u64);
+    /// As [`Frames::release_token`].
+    fn release(&self, token: u64);
+}
+
 /// The identity of an address space for TLB maintenance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SpaceId {

@@ -19,6 +19,9 @@ use crate::walk::Step;
 pub enum Seen {
     /// This frame, whatever its attributes.
     Page(Frame),
+    /// This frame, which may not be written: what was copied from it is still what it says. (A write fault that came since made
+    /// it writable, if nobody else has it, and else put a copy in its place.)
+    ReadOnly(Frame),
     /// This token, and whether it was exclusive: it no longer is after a fork.
     Token(Token),
 }
@@ -73,6 +76,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             let found = describe::<F>(table.level, page, old);
             let same = match (found, seen) {
                 (Mapping::Page { frame, .. }, Seen::Page(expected)) => frame == expected,
+                (Mapping::Page { frame, attributes, .. }, Seen::ReadOnly(expected)) => {
+                    frame == expected && !attributes.write
+                }
                 (Mapping::Token(token), Seen::Token(expected)) => token == expected,
                 _ => false,
             };

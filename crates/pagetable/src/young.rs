@@ -5,10 +5,10 @@
 //! compare-exchange where hardware could set another bit meanwhile. The TLB is not flushed: as in Linux' DAMON, an access
 //! through a translation that is still cached is not seen, which matters little and costs nothing.
 
-use crate::address::{Level, PageRange};
+use crate::address::{Frame, Level, PageRange, TABLE_BITS, VirtAddr};
 use crate::batch::Batching;
 use crate::entries::unfold_ends;
-use crate::error::Stopped;
+use crate::error::{Error, Stopped};
 use crate::format::Format;
 use crate::machine::{Machine, SpaceId};
 use crate::space::AddressSpace;
@@ -74,6 +74,48 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         self.young(range, false, Bitmap(Some(bitmap)))
     }
 
+    /// The same, and calls `each` for each leaf that was young, with the first page of it that is in the range, its frame, and
+    /// how many pages follow: what an aging of all memory wants to know. It is called under a table's lock: it must not call
+    /// operations of this space.
+    ///
+    /// # Errors
+    /// As [`harvest_young`](Self::harvest_young), and [`Error::Misaligned`](crate::Error::Misaligned) if the smallest leaf is not
+    /// of 4 KiB.
+    pub fn harvest_frames(
+        &self,
+        range: PageRange,
+        mut each: impl FnMut(VirtAddr, Frame, u64),
+    ) -> Result<u64, Stopped> {
+        if F::GRANULE != 0 {
+            return Err(Stopped::at_page(range.first, Error::Misaligned));
+        }
+        let mut young = 0;
+        self.for_windows(range, &mut 0, |window, _| {
+            let level = window.table.level;
+            let first = window.page_of(window.index).max(range.first);
+            let here = PageRange { first, end: window.page_of(window.end).min(range.end) };
+            let mut bits = [0; (1 << TABLE_BITS) / WORD + 1];
+            if level == Level::Pte {
+                let found = harvest_ptes::<F, M, B>(&window, here, true, &mut Bitmap(Some(&mut bits)));
+                young += found;
+                let words = bits.iter().enumerate().filter(|(_, word)| found > 0 && **word != 0);
+                for (n, word) in words {
+                    for bit in (0..WORD).filter(|bit| word >> bit & 1 != 0) {
+                        let index = window.index + n * WORD + bit;
+                        let frame = F::frame(F::load(window.table.entry(index)));
+                        each(VirtAddr::of_page(window.page_of(index)), frame, 1);
+                    }
+                }
+                return Done::Until(window.page_of(window.end));
+            }
+            harvest_huge::<F, M>(&window, self.id, range, true, |page, raw, first, end| {
+                young += end - first;
+                each(VirtAddr::of_page(first), F::frame(raw).add(first - page), end - first);
+            })
+        })?;
+        Ok(young)
+    }
+
     fn young(&self, range: PageRange, clear: bool, mut bitmap: Bitmap<'_>) -> Result<u64, Stopped> {
         let mut young = 0;
         self.for_windows(range, &mut 0, |window, _| {
@@ -85,20 +127,23 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 };
                 Done::Until(window.page_of(window.end))
             } else {
-                harvest_huge::<F, M>(&window, self.id, range, clear, &mut bitmap, &mut young)
+                harvest_huge::<F, M>(&window, self.id, range, clear, |_, _, first, end| {
+                    young += end - first;
+                    bitmap.set_all(first - range.first, end - range.first);
+                })
             }
         })?;
         Ok(young)
     }
 }
 
+/// Calls `each` for each leaf that is young: its first page, the leaf, and which of its pages are in the range.
 fn harvest_huge<F: Format, M: Machine>(
     window: &Window<'_, F, M>,
     space: SpaceId,
     range: PageRange,
     clear: bool,
-    bitmap: &mut Bitmap<'_>,
-    young: &mut u64,
+    mut each: impl FnMut(u64, u64, u64, u64),
 ) -> Done {
     let level = window.table.level;
     for index in window.index..window.end {
@@ -119,8 +164,7 @@ fn harvest_huge<F: Format, M: Machine>(
             entry.update::<F>(entry.relaxed(), |raw| raw & !F::YOUNG);
         }
         let (first, end) = (page.max(range.first), (page + F::pages(level)).min(range.end));
-        *young += end - first;
-        bitmap.set_all(first - range.first, end - range.first);
+        each(page, raw, first, end);
     }
     Done::Until(window.page_of(window.end))
 }

@@ -30,6 +30,43 @@ fn write<F: Format>(space: &AddressSpace<'_, F, HostMachine>, page: u64) -> Resu
     }
 }
 
+/// Of each young page its frame, once; of what is huge or folded all.
+#[test]
+fn young_frames_are_named() {
+    fn check<F: Format>(order: u8, block: u64) {
+        let machine = HostMachine::new(2048);
+        let space = mapped::<F>(&machine, order, 64);
+        let named = |range: PageRange| {
+            let mut named = Vec::new();
+            let count = space.harvest_frames(range, |at, frame, pages| {
+                named.extend((0..pages).map(|n| (at.page() + n, frame.add(n))));
+            });
+            assert_eq!(count.unwrap(), named.len() as u64);
+            named
+        };
+        assert_eq!(named(pages(0, 600)), []);
+        for page in [64, 100] {
+            let access = space.read().access(at(page), Access::Read);
+            if access == Err(Fault::Old) {
+                space.mark_accessed(at(page), None, false).unwrap();
+            }
+        }
+        let first = named(pages(0, 96));
+        let frame = |page: u64| match space.query(at(page)) {
+            Mapping::Page { frame, .. } => frame,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(first, (64..64 + block).map(|page| (page, frame(page))).collect::<Vec<_>>());
+        let second: Vec<u64> = named(pages(96, 500)).iter().map(|one| one.0).collect();
+        let start = 100 / block * block;
+        assert_eq!(second, (start..start + block).collect::<Vec<_>>());
+        assert_eq!(named(pages(0, 600)), []);
+    }
+    check::<X86_64>(0, 1);
+    check::<Arm64Hafdbs>(4, 16);
+    check::<Arm64Software>(0, 1);
+}
+
 /// Which pages are dirty at a harvest; `block` pages are as one.
 fn each_write_is_found_once<F: Format>(order: u8, block: u64) {
     let machine = HostMachine::new(512);

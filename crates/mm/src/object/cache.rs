@@ -13,7 +13,8 @@ use crate::sync::counter::{AtomicU64, Ordering};
 /// Pages of a chunk: entries of 4 KiB.
 const CHUNK: u64 = 512;
 
-/// A page: 0 if it is not there, else twice its frame's number and one, and whether it is dirty, above the rest.
+/// A page: 0 if it is not there, else twice its frame's number and one, and whether it is dirty, above the rest. Where reclaim took
+/// one away, twice a number that it wants to know again, plus 1: a shadow, which goes with its chunk.
 #[derive(Debug, Default)]
 struct Entry(AtomicU64);
 
@@ -73,7 +74,7 @@ impl Cache {
         let chunk = self.chunks.get(self.search(index / CHUNK).ok()?)?;
         let entry = chunk.entries.get((index % CHUNK) as usize)?;
         let raw = entry.0.load(Ordering::Relaxed) & !DIRTY;
-        (raw != 0).then_some(Cached { index, frame: Frame(raw >> 1), entry })
+        (raw & 1 != 0).then_some(Cached { index, frame: Frame(raw >> 1), entry })
     }
 
     /// The first page within the range.
@@ -92,8 +93,8 @@ impl Cache {
         None
     }
 
-    /// Puts in a page that is not there.
-    pub(crate) fn insert(&mut self, index: u64, frame: Frame, dirty: bool) -> Result<(), Error> {
+    /// Puts in a page that is not there, and returns its shadow.
+    pub(crate) fn insert(&mut self, index: u64, frame: Frame, dirty: bool) -> Result<Option<u64>, Error> {
         let number = index / CHUNK;
         let at = match self.search(number) {
             Ok(at) => at,
@@ -109,23 +110,35 @@ impl Cache {
         if let Some(chunk) = self.chunks.get_mut(at)
             && let Some(entry) = chunk.entries.get_mut((index % CHUNK) as usize)
         {
-            debug_assert_eq!(*entry.0.get_mut(), 0, "the page is there already");
+            let shadow = *entry.0.get_mut();
+            debug_assert_eq!(shadow & 1, 0, "the page is there already");
             entry.0 = AtomicU64::new(frame.0 << 1 | 1 | if dirty { DIRTY } else { 0 });
             chunk.used += 1;
             self.pages += 1;
+            return Ok((shadow >> 1).checked_sub(1));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Takes a page out.
     pub(crate) fn remove(&mut self, index: u64) -> Option<Frame> {
+        self.take_out(index, 0)
+    }
+
+    /// The same, and leaves a shadow.
+    pub(crate) fn evict(&mut self, index: u64, shadow: u64) -> Option<Frame> {
+        self.take_out(index, ((shadow + 1) << 1) & !DIRTY)
+    }
+
+    fn take_out(&mut self, index: u64, leave: u64) -> Option<Frame> {
         let at = self.search(index / CHUNK).ok()?;
         let chunk = self.chunks.get_mut(at)?;
         let entry = chunk.entries.get_mut((index % CHUNK) as usize)?;
-        let raw = core::mem::take(entry.0.get_mut()) & !DIRTY;
-        if raw == 0 {
+        let raw = *entry.0.get_mut() & !DIRTY;
+        if raw & 1 == 0 {
             return None;
         }
+        *entry.0.get_mut() = leave;
         self.pages -= 1;
         chunk.used -= 1;
         if chunk.used == 0 {
@@ -144,8 +157,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pages_are_those_of_a_map(ops in proptest::collection::vec((0..1600u64, 0..4u8), 1..200)) {
+        fn pages_are_those_of_a_map(ops in proptest::collection::vec((0..1600u64, 0..5u8), 1..200)) {
             let (mut cache, mut naive) = (Cache::default(), BTreeMap::new());
+            let mut shadows = BTreeMap::new();
             for (n, &(index, op)) in (0..).zip(&ops) {
                 match op {
                     0 => prop_assert_eq!(cache.remove(index).map(|f| f.0), naive.remove(&index).map(|(f, _)| f)),
@@ -157,8 +171,15 @@ mod tests {
                         cache.get(index).unwrap().clear_dirty();
                         naive.get_mut(&index).unwrap().1 = false;
                     }
+                    4 => {
+                        let gone = naive.remove(&index).map(|(f, _)| f);
+                        prop_assert_eq!(cache.evict(index, n).map(|f| f.0), gone);
+                        shadows.extend(gone.map(|_| (index, n)));
+                    }
                     _ if !naive.contains_key(&index) => {
-                        cache.insert(index, Frame(n), op == 3).unwrap();
+                        let shadow = cache.insert(index, Frame(n), op == 3).unwrap();
+                        // Perhaps it went with its chunk.
+                        prop_assert!(shadow.is_none() || shadow == shadows.remove(&index));
                         naive.insert(index, (n, op == 3));
                     }
                     _ => {}

@@ -24,7 +24,7 @@ impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
     }
 }
 
-impl<F: Format, M: Machine, B: Backing, L: MmapLock> Object<'_, F, M, B, L> {
+impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> {
     /// Calls `each` for wherever a page is mapped that is in memory (`rmap_walk`), with the object's lock held for writing,
     /// so that no page is moved meanwhile: it must not call operations of the object, or of spaces. Copies of it that private mappings have are other pages.
     pub fn mappings(&self, index: u64, mut each: impl FnMut(SpaceId, VirtAddr)) {
@@ -38,32 +38,70 @@ impl<F: Format, M: Machine, B: Backing, L: MmapLock> Object<'_, F, M, B, L> {
     /// pages of files. Left are those that are dirty, which [`write_back`](Self::write_back) makes clean, and those that
     /// somebody else refers to. The next access brings a page in again.
     pub fn evict(&self, pages: Range<u64>) -> u64 {
+        self.evict_mapped(pages, u32::MAX)
+    }
+
+    /// The same with those that are mapped so often at most.
+    pub(crate) fn evict_mapped(&self, pages: Range<u64>, most: u32) -> u64 {
         let mut inner = self.write();
         let (mut at, mut evicted) = (pages.start, 0);
         while let Some(page) = inner.cache.first_in(at..pages.end) {
-            let (index, frame, dirty) = (page.index, page.frame, page.is_dirty());
+            let (index, frame) = (page.index, page.frame);
             at = index + 1;
-            let Ok(folio) = Folio::get(self.machine, frame) else { continue };
-            if dirty {
-                continue;
-            }
-            inner.mappings(index, frame, |mm, at| {
-                if let Ok(range) = PageRange::with_pages(at, 1) {
-                    mm.zap(range, self.kind);
-                }
-            });
-            if folio.refs() != 2 {
-                // Not the cache's and ours alone. A gather that is still to flush is among the others, and what its mappings
-                // were written through says so only when it gives its reference back: so this is looked at first.
-                continue;
-            }
-            if !folio.take_dirty() {
-                inner.remove(self.machine, index);
-                evicted += 1;
-            } else if let Some(page) = inner.cache.get(index) {
-                page.set_dirty();
-            }
+            evicted += u64::from(self.evict_cached(&mut inner, index, frame, most, None));
         }
         evicted
+    }
+
+    /// One page, if it is this frame. `left_at` is found again when the page comes back.
+    pub(crate) fn evict_page(&self, index: u64, frame: Frame, left_at: u64) -> u64 {
+        let mut inner = self.write();
+        u64::from(self.evict_cached(&mut inner, index, frame, u32::MAX, Some(left_at)))
+    }
+
+    fn evict_cached(
+        &self,
+        inner: &mut Inner<'m, F, M>,
+        index: u64,
+        frame: Frame,
+        most: u32,
+        left_at: Option<u64>,
+    ) -> bool {
+        let Ok(folio) = Folio::get(self.machine, frame) else { return false };
+        let clean = inner.cache.get(index).is_some_and(|page| page.frame == frame && !page.is_dirty());
+        if !clean || folio.maps() > most {
+            return false;
+        }
+        inner.mappings(index, frame, |mm, at| {
+            if let Ok(range) = PageRange::with_pages(at, 1) {
+                mm.zap(range, self.kind);
+            }
+        });
+        if folio.refs() != 2 {
+            // Not the cache's and ours alone. A gather that is still to flush is among the others, and what its mappings
+            // were written through says so only when it gives its reference back: so this is looked at first.
+            return false;
+        }
+        if !folio.take_dirty() {
+            inner.remove(self.machine, index, left_at);
+            return true;
+        }
+        if let Some(page) = inner.cache.get(index) {
+            page.set_dirty();
+        }
+        false
+    }
+
+    /// Whether a page that is this frame was accessed anywhere since this was last taken.
+    pub(crate) fn take_young(&self, index: u64, frame: Frame) -> bool {
+        let inner = self.write();
+        let mut young = false;
+        if inner.cache.get(index).is_some_and(|page| page.frame == frame) {
+            inner.mappings(index, frame, |mm, at| {
+                let range = PageRange::with_pages(at, 1);
+                young |= range.is_ok_and(|range| mm.tables.clear_young(range).is_ok_and(|pages| pages > 0));
+            });
+        }
+        young
     }
 }

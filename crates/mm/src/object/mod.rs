@@ -178,9 +178,13 @@ impl<F: Format, M: Machine> Inner<'_, F, M> {
         if index >= self.size { Err(PageInError::BeyondEnd) } else { Ok(self.cache.get(index)) }
     }
 
-    /// Takes a page out of the cache, and gives its reference back.
-    fn remove(&mut self, machine: &M, index: u64) {
-        if let Some(frame) = self.cache.remove(index) {
+    /// Takes a page out of the cache, and gives its reference back. What reclaim says is remembered.
+    fn remove(&mut self, machine: &M, index: u64, left_at: Option<u64>) {
+        let frame = match left_at {
+            Some(left_at) => self.cache.evict(index, left_at),
+            None => self.cache.remove(index),
+        };
+        if let Some(frame) = frame {
             self.changes += 1;
             // SAFETY: the cache had a reference, and does not have the page any more.
             drop(unsafe { Folio::from_raw(machine, frame) });
@@ -233,11 +237,16 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
     /// # Errors
     /// [`PageInError`].
     pub fn page_in(&self, index: u64) -> Result<(), PageInError> {
+        self.bring_in(index).map(drop)
+    }
+
+    /// The same; returns what reclaim said when it took the page away.
+    pub(crate) fn bring_in(&self, index: u64) -> Result<Option<u64>, PageInError> {
         loop {
             let changes = {
                 let inner = self.read();
                 if inner.page(index)?.is_some() {
-                    return Ok(());
+                    return Ok(None);
                 }
                 inner.changes
             };
@@ -245,14 +254,15 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
             self.backing.page_in(index, folio.head())?;
             let mut inner = self.write();
             if inner.page(index)?.is_some() {
-                return Ok(());
+                return Ok(None);
             }
             if inner.changes == changes {
                 // There is nowhere that shared memory could be written back to.
                 let dirty = self.kind == ObjectKind::Shmem;
-                inner.cache.insert(index, folio.head(), dirty).map_err(|_| PageInError::NoMemory)?;
+                let inserted = inner.cache.insert(index, folio.head(), dirty);
+                let shadow = inserted.map_err(|_| PageInError::NoMemory)?;
                 let _reference = folio.into_raw();
-                return Ok(());
+                return Ok(shadow);
             }
         }
     }
@@ -322,7 +332,7 @@ impl<F: Format, M: Machine, B: Backing, L: MmapLock> Drop for Object<'_, F, M, B
     fn drop(&mut self) {
         let inner = self.inner.get_mut();
         while let Some(index) = inner.cache.first_in(0..u64::MAX).map(|page| page.index) {
-            inner.remove(self.machine, index);
+            inner.remove(self.machine, index, None);
         }
     }
 }

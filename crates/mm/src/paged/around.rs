@@ -44,6 +44,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
             let write = fault.flags.contains(VmFlags::SHARED | VmFlags::WRITE) && kind == ObjectKind::Shmem;
             let attributes =
                 Attributes { execute: fault.executable(), write, young: false, ..Attributes::file() };
+            if let (Some(kin), Some((id, _))) = (&self.kin, vma.object) {
+                kin.maps(cached.frame, vma, id, cached.index);
+            }
             // If another fault was faster, it is there.
             let _ = self.map_range(fault.cpu, range, cached.frame, attributes, Some(kind));
         }

@@ -2,15 +2,21 @@
 
 use core::ops::Range;
 
-use isotherm_pagetable::{ForkRule, Format, Half, Machine, PageRange, Protection, Sharing, VirtAddr};
+use isotherm_page::FolioView;
+use isotherm_pagetable::{
+    ForkRule, Format, Half, Machine, Mapping, PageRange, Protection, Sharing, VirtAddr,
+};
 
 use super::Paged;
+use super::folios::HUGE;
 use super::mm::pages;
 use crate::contents::{Contents, Held};
 use crate::error::Error;
-use crate::flags::VmFlags;
+use crate::flags::{PAGE_SHIFT, VmFlags};
 use crate::object::{BackingError, ObjectKind, Objects};
 use crate::shared::Shared;
+use crate::spin::Spin;
+use crate::system::Kin;
 use crate::vma::{ObjectId, VmaInfo};
 
 fn protection(flags: VmFlags) -> Protection {
@@ -42,6 +48,12 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
             Half::Lower => 1 << F::VA_BITS,
             Half::Both => 1 << (F::VA_BITS - 1),
             Half::Upper => 0,
+        }
+    }
+
+    fn begin(&mut self) {
+        if let Some(kin) = &mut self.kin {
+            kin.begin(&self.mm);
         }
     }
 
@@ -81,11 +93,21 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
                 self.with_pages(&vma, |pages, kind| self.mm.zap_in(pages, kind, gather));
                 self.detach(held, &vma);
             }
+            if self.kin.is_some() {
+                self.mm.moved.lock().trim(range.start >> PAGE_SHIFT, range.end >> PAGE_SHIFT);
+            }
             if let (Some(range), Some(within)) = (pages(&range), pages(&within)) {
                 let freed = self.mm.tables.free_empty_tables(range, within, gather);
                 debug_assert!(freed.is_ok(), "{freed:?}");
             }
         });
+    }
+
+    fn split(&self, _: &Held, at: u64) -> Result<(), Error> {
+        if !self.mm.has_huge() || at & (HUGE - 1) == 0 {
+            return Ok(());
+        }
+        self.mm.tables.split(VirtAddr(at)).map_err(|_| Error::NoMemory)
     }
 
     fn zap(&self, _: &Held, vma: &VmaInfo) {
@@ -108,7 +130,20 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
         debug_assert!(done.is_ok(), "{done:?}");
     }
 
+    fn lock(&self, _: &Held, vma: &VmaInfo) {
+        if let Some(kin) = &self.kin {
+            self.lock_resident(kin, vma);
+        }
+    }
+
     fn relocate(&self, _: &Held, vma: &VmaInfo, to: u64) -> Result<(), Error> {
+        let _changing = match &self.kin {
+            Some(kin) => {
+                kin.moves(&self.mm, vma, to)?;
+                Some(kin.changing())
+            }
+            None => None,
+        };
         let mut done = Ok(());
         // A reverse map that is gone through meanwhile would find a page neither here nor there.
         self.with_pages(vma, |pages, _| {
@@ -124,8 +159,36 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
     }
 
     fn copy(&self, _: &Held, vmas: &mut dyn Iterator<Item = VmaInfo>, child: &mut Self) -> Result<(), Error> {
+        // Until the copies are flushed, and the child is found.
+        let _changing = self.kin.as_ref().map(Kin::changing);
+        match (&mut child.kin, &self.kin) {
+            (Some(child), Some(parent)) => child.descend(parent)?,
+            (None, None) => {}
+            _ => return Err(Error::Invalid),
+        }
+        child.folios = self.folios;
+        self.copy_pages(vmas, child)?;
+        if let Some(kin) = &mut child.kin {
+            kin.join(&child.mm);
+        }
+        Ok(())
+    }
+
+    fn write_back(&self, id: ObjectId, pages: Range<u64>) -> Result<(), BackingError> {
+        self.objects.get(id).map_or(Ok(()), |object| object.write_back(pages))
+    }
+}
+
+impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, O> {
+    fn copy_pages(&self, vmas: &mut dyn Iterator<Item = VmaInfo>, child: &mut Self) -> Result<(), Error> {
         // No reverse map has the child yet.
         let child = Shared::get_mut(&mut child.mm).ok_or(Error::Invalid)?;
+        if self.kin.is_some() {
+            child.moved = Spin::new(self.mm.moved.lock().copy()?);
+        }
+        if self.mm.has_huge() {
+            child.set_huge();
+        }
         let rule = ForkRule::Copy(Sharing::Private);
         self.mm.with_gather(|gather| {
             for vma in vmas {
@@ -143,7 +206,16 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
         })
     }
 
-    fn write_back(&self, id: ObjectId, pages: Range<u64>) -> Result<(), BackingError> {
-        self.objects.get(id).map_or(Ok(()), |object| object.write_back(pages))
+    /// What the VMA says of its pages, the system remembers of those that are there. Of others their faults will.
+    fn lock_resident(&self, kin: &Kin<'m, F, M>, vma: &VmaInfo) {
+        let Some(pages) = pages(&vma.range()) else { return };
+        let (locked, system) = (vma.flags.contains(VmFlags::LOCKED), kin.system().inner());
+        let done = self.mm.tables.runs(pages, |run| {
+            let Mapping::Page { frame, .. } = run.mapping else { return };
+            if let Ok(folio) = FolioView::of(system.machine, frame) {
+                system.records.lock(folio.head(), locked);
+            }
+        });
+        debug_assert!(done.is_ok(), "{done:?}");
     }
 }

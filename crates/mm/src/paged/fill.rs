@@ -104,6 +104,10 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         // SAFETY: it is ours alone.
         unsafe { machine.clear(frame) };
         fill(folio.head());
+        if let Some(kin) = &self.kin {
+            kin.come(&self.mm, &fault.vma)?;
+            kin.owns(folio.head(), &fault.vma, fault.at.0);
+        }
         // What another wrote is more than zeros, whether this program writes or not.
         let attributes =
             Attributes { execute: fault.executable(), write, young: false, ..Attributes::anonymous() };

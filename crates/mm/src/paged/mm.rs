@@ -1,6 +1,7 @@
 //! Page tables with their counts: what both the operations of a space and the reverse maps change.
 
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use isotherm_page::{FolioKind, FolioView};
 use isotherm_pagetable::{
@@ -9,6 +10,8 @@ use isotherm_pagetable::{
 
 use crate::object::{Inner, ObjectKind};
 use crate::sharded::Sharded;
+use crate::spin::Spin;
+use crate::system::MovedList;
 use crate::vma::VmaInfo;
 
 /// What one flush gives back at most.
@@ -23,10 +26,12 @@ pub struct Rss {
     pub file: u64,
     /// Pages of shared memory (`RssShmem`).
     pub shmem: u64,
+    /// Pages that are in swap (`VmSwap`): these are not resident.
+    pub swap: u64,
 }
 
 impl Rss {
-    /// All.
+    /// All that are resident.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.anon + self.file + self.shmem
@@ -41,6 +46,11 @@ pub(crate) struct Mm<'m, F: Format, M: Machine> {
     anon: Sharded,
     file: Sharded,
     shmem: Sharded,
+    swap: Sharded,
+    /// Where anonymous pages are that were moved, for the reverse map.
+    pub(crate) moved: Spin<MovedList>,
+    /// There may be huge leaves.
+    huge: AtomicBool,
 }
 
 /// The pages of a range of addresses.
@@ -50,11 +60,36 @@ pub(crate) fn pages(range: &Range<u64>) -> Option<PageRange> {
 
 impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
     pub(crate) fn new(tables: Tables<'m, F, M>) -> Self {
-        Self { tables, anon: Sharded::new(), file: Sharded::new(), shmem: Sharded::new() }
+        let [anon, file, shmem, swap] = core::array::from_fn(|_| Sharded::new());
+        Self {
+            tables,
+            anon,
+            file,
+            shmem,
+            swap,
+            moved: Spin::new(MovedList::new()),
+            huge: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn rss(&self) -> Rss {
-        Rss { anon: self.anon.get(), file: self.file.get(), shmem: self.shmem.get() }
+        let [anon, file, shmem, swap] =
+            [&self.anon, &self.file, &self.shmem, &self.swap].map(|counter| counter.get());
+        Rss { anon, file, shmem, swap }
+    }
+
+    /// Whether there may be huge leaves: who is about to split one has excluded those who make them.
+    pub(crate) fn has_huge(&self) -> bool {
+        self.huge.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_huge(&self) {
+        self.huge.store(true, Ordering::Relaxed);
+    }
+
+    /// So many pages more, or less, are in swap.
+    pub(crate) fn add_swapped(&self, change: i64) {
+        self.swap.add(0, change);
     }
 
     /// So many pages more, or less. `cpu` chooses a counter.
@@ -87,17 +122,19 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
     pub(crate) fn came(&self, cpu: usize, pages: RssStat, kind: Kind) {
         self.add(cpu, None, pages.anon as i64);
         self.add(cpu, kind, pages.file as i64);
+        self.add_swapped(pages.tokens as i64);
     }
 
-    /// The pages of a range go, of which no fault and no reverse map changes any meanwhile. Pages that are no anonymous ones are
+    /// The pages of a range go, of which no fault, and no reverse map of an object, changes any meanwhile. Pages that are no anonymous ones are
     /// of `kind`.
     pub(crate) fn zap_in(&self, range: PageRange, kind: Kind, gather: &mut Gather<'_, M>) {
-        // All leaves are small, so none must be split.
+        // No huge leaf reaches across the borders.
         let done = self.tables.zap(range, gather);
         debug_assert!(done.is_ok(), "{done:?}");
         let gone = done.unwrap_or_else(|stopped| stopped.done);
         self.add(0, None, -(gone.anon as i64));
         self.add(0, kind, -(gone.file as i64));
+        self.add_swapped(-(gone.tokens as i64));
     }
 
     /// The same from below, with a flush: when it returns, nobody uses the pages here.
@@ -114,14 +151,22 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
         loop {
             let mut stale = None;
             let looked = self.tables.runs(all, |run| {
-                let Some(anon) = self.is_anon(&run) else { return };
-                let Mapping::Page { frame, .. } = run.mapping else { return };
+                let frame = match run.mapping {
+                    Mapping::Page { frame, .. } => match self.is_anon(&run) {
+                        Some(anon) => Some(frame).filter(|_| !anon),
+                        None => return,
+                    },
+                    // A copy that is swapped out.
+                    Mapping::Token(_) => None,
+                    Mapping::None => return,
+                };
                 for n in 0..run.pages {
                     let at = VirtAddr::of_page(run.at.page() + n);
                     let is = object.page(index(at));
-                    let lost = match is {
-                        Err(_) => true,
-                        Ok(page) => !anon && page.is_none_or(|page| page.frame != frame.add(n)),
+                    let lost = match (is, frame) {
+                        (Err(_), _) => true,
+                        (Ok(page), Some(frame)) => page.is_none_or(|page| page.frame != frame.add(n)),
+                        (Ok(_), None) => false,
                     };
                     if lost {
                         stale = stale.or(Some(at));

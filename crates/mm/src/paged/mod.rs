@@ -3,8 +3,12 @@
 mod around;
 mod contents;
 mod fill;
+mod folios;
 mod mm;
+mod page_out;
 mod resolve;
+mod swap_in;
+mod will_need;
 
 use core::fmt;
 
@@ -14,22 +18,30 @@ use isotherm_pagetable::{AddressSpace as Tables, Format, Machine, SpaceId, VirtA
 use crate::error::Error;
 use crate::object::Objects;
 use crate::shared::Shared;
+use crate::system::{Kin, System};
 
 pub(crate) use fill::Filled;
+pub use folios::Folios;
+pub(crate) use folios::HUGE;
 pub(crate) use mm::Mm;
 pub use mm::Rss;
 pub(crate) use resolve::Unresolved;
+pub(crate) use swap_in::{Incoming, NotRead};
+pub(crate) use will_need::Wanted;
 
 /// An access of a program, and what the MMU says of it.
 pub use isotherm_pagetable::{Access, Fault as MmuFault};
 
-/// Page tables of format `F` on a machine `M`, with pages of order 0: private anonymous memory, and those of the objects that
-/// `O` has.
+/// Page tables of format `F` on a machine `M`, for private anonymous memory, whose folios are as large as [`Folios`] says, and for
+/// objects that `O` has, with pages of order 0.
 pub struct Paged<'m, F: Format, M: Machine, O = ()> {
     /// The reverse maps of objects have it too.
     mm: Shared<Mm<'m, F, M>>,
     zero: Frame,
     objects: O,
+    /// Of a space in a system.
+    kin: Option<Kin<'m, F, M>>,
+    folios: Folios,
 }
 
 impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
@@ -52,11 +64,21 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
     pub fn with_objects(machine: &'m M, asid: u16, zero: Frame, objects: O) -> Result<Self, Error> {
         const { assert!(F::GRANULE == 0, "pages here are of 4 KiB, as the smallest leaves are") };
         let tables = Tables::new(machine, asid).map_err(|_| Error::NoMemory)?;
-        Ok(Self { mm: Shared::new(Mm::new(tables))?, zero, objects })
+        Ok(Self { mm: Shared::new(Mm::new(tables))?, zero, objects, kin: None, folios: Folios::SMALL })
+    }
+
+    /// The same in a system: its anonymous pages are found from below, and may be swapped out. A fork's child is of the same
+    /// system.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn in_system(system: &System<'m, F, M>, asid: u16, zero: Frame, objects: O) -> Result<Self, Error> {
+        let this = Self::with_objects(system.inner().machine, asid, zero, objects)?;
+        Ok(Self { kin: Some(Kin::new(system)?), ..this })
     }
 }
 
-impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
+impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
     /// What the TLB operations are called with; its root is what the CPU loads. No CPU may have it loaded when the space is
     /// dropped.
     #[must_use]
@@ -72,6 +94,16 @@ impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
     #[must_use]
     pub fn rss(&self) -> Rss {
         self.mm.rss()
+    }
+
+    pub(crate) fn mm(&self) -> &Mm<'m, F, M> {
+        &self.mm
+    }
+
+    /// The system that it is in.
+    #[must_use]
+    pub fn system(&self) -> Option<&System<'m, F, M>> {
+        self.kin.as_ref().map(Kin::system)
     }
 
     /// How many pages are mapped but for the zero page.

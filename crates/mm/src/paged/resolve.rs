@@ -1,14 +1,15 @@
 //! What a fault does once its VMA is found.
 
-use isotherm_page::{Block, Folio, FolioKind, FolioView, Frame, Order, OwnedBlock};
+use isotherm_page::{FolioKind, FolioView, Frame};
 use isotherm_pagetable::{
     Access, Attributes, Error as TableError, Format, Level, Machine, Mapping, PageRange, Resolved, Sharing,
-    VirtAddr, WriteFault,
+    Token, VirtAddr, WriteFault,
 };
 
-use super::Paged;
 use super::mm::Kind;
+use super::{Incoming, Paged};
 use crate::error::Error;
+use crate::fault::FaultError;
 use crate::flags::{PAGE_SHIFT, PAGE_SIZE, VmFlags};
 use crate::object::{Cached, ObjectKind, Objects, PageInError};
 use crate::vma::{ObjectId, VmaInfo};
@@ -16,9 +17,18 @@ use crate::vma::{ObjectId, VmaInfo};
 /// Why a page is not mapped.
 pub(crate) enum Unresolved {
     Failed(Error),
+    Fault(FaultError),
     /// This page of an object is to be brought in, without `mmap_lock`.
     NotCached(ObjectId, u64),
+    /// This page is to be read from swap, likewise.
+    Swapped(Token),
     Object(PageInError),
+}
+
+impl From<FaultError> for Unresolved {
+    fn from(why: FaultError) -> Self {
+        Self::Fault(why)
+    }
 }
 
 impl From<Error> for Unresolved {
@@ -27,12 +37,16 @@ impl From<Error> for Unresolved {
     }
 }
 
+/// So many frames a fault frees that finds none: Linux' `SWAP_CLUSTER_MAX`.
+const ROOM: u64 = 32;
+
 /// A fault: the page, and the VMA that it lies in.
 #[derive(Clone, Copy)]
 pub(super) struct Fault {
     pub(super) at: VirtAddr,
     pub(super) page: PageRange,
     bounds: PageRange,
+    pub(super) vma: VmaInfo,
     pub(super) flags: VmFlags,
     write: bool,
     /// Chooses a counter.
@@ -44,7 +58,7 @@ impl Fault {
         let at = VirtAddr(address & !(PAGE_SIZE - 1));
         let page = PageRange::with_pages(at, 1).map_err(|_| Error::BadAddress)?;
         let bounds = PageRange::new(vma.start, vma.end).map_err(|_| Error::BadAddress)?;
-        Ok(Self { at, page, bounds, flags: vma.flags, write: access == Access::Write, cpu })
+        Ok(Self { at, page, bounds, vma: *vma, flags: vma.flags, write: access == Access::Write, cpu })
     }
 
     pub(super) fn executable(&self) -> bool {
@@ -64,7 +78,7 @@ fn again(done: Result<(), TableError>) -> Result<bool, Error> {
     }
 }
 
-impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
+impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
     pub(super) fn lookup(&self, at: VirtAddr) -> Mapping {
         self.mm.tables.read().lookup(at)
     }
@@ -76,10 +90,12 @@ impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
         address: u64,
         access: Access,
         cpu: usize,
-    ) -> Result<(), Error> {
+        incoming: &Option<Incoming<'m, M>>,
+    ) -> Result<(), Unresolved> {
         let fault = Fault::new(vma, address, access, cpu)?;
         loop {
-            let done = match self.lookup(fault.at) {
+            let found = self.lookup(fault.at);
+            let done = match found {
                 Mapping::None if fault.write => self.map_new(&fault),
                 Mapping::None => self.map_zero(&fault),
                 Mapping::Page { frame, attributes, .. } if fault.write && !attributes.write => {
@@ -91,29 +107,28 @@ impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
                     })
                 }
                 Mapping::Page { frame, .. } => self.mm.tables.mark_accessed(fault.at, frame, fault.write),
-                // There is no swap.
-                Mapping::Token(_) => return Err(Error::BadAddress),
+                Mapping::Token(token) => self.swap_in(&fault, token, incoming)?,
             };
-            if !again(done)? {
+            // What is swapped in may still be shared.
+            let copies = matches!(found, Mapping::Token(_)) && fault.write && done.is_ok();
+            if !again(done)? && !copies {
                 return Ok(());
             }
         }
     }
 
-    /// A page of zeros of its own.
+    /// A page of zeros of its own, or a larger folio around it.
     fn map_new(&self, fault: &Fault) -> Result<(), TableError> {
-        let machine = self.mm.tables.machine();
-        let frame = machine.alloc_folio(Order::BASE).ok_or(TableError::NoFolioFrames(Order::BASE))?;
-        // SAFETY: it was just allocated.
-        let block = unsafe { OwnedBlock::new(Block::new(frame, Order::BASE)) };
-        // SAFETY: it came from this machine.
-        let folio = unsafe { Folio::new(machine, block, FolioKind::Anon) }.map_err(|(why, block)| {
-            // SAFETY: nothing was made of it.
-            unsafe { machine.free(block) };
-            TableError::from(why)
-        })?;
+        if self.map_large(&fault.vma, fault.at, fault.cpu)? {
+            return Ok(());
+        }
+        let folio = self.new_anon()?;
         // SAFETY: it is ours alone.
-        unsafe { machine.clear(frame) };
+        unsafe { self.mm.tables.machine().clear(folio.head()) };
+        if let Some(kin) = &self.kin {
+            kin.come(&self.mm, &fault.vma).map_err(|_| TableError::NoTableFrame)?;
+            kin.owns(folio.head(), &fault.vma, fault.at.0);
+        }
         let attributes = Attributes { execute: fault.executable(), ..Attributes::anonymous() };
         self.map(fault, folio.head(), attributes, None)
     }
@@ -144,13 +159,46 @@ impl<F: Format, M: Machine, O> Paged<'_, F, M, O> {
     /// A page of a private mapping that may not be written yet: of the parent's too, an object's, or the zero page. Whether
     /// it was copied. `frame` is the one that was seen.
     fn copy_page(&self, fault: &Fault, frame: Frame) -> Result<bool, TableError> {
+        if let Some(kin) = &self.kin {
+            kin.come(&self.mm, &fault.vma).map_err(|_| TableError::NoTableFrame)?;
+        }
         let private = WriteFault { sharing: Sharing::Private, bounds: fault.bounds, whole_folio: false };
         let resolved = self.mm.tables.write_fault(fault.at, frame, private)?;
-        Ok(matches!(resolved, Resolved::Copied(_)))
+        let copied = matches!(resolved, Resolved::Copied(_));
+        if let Some(kin) = &self.kin
+            && copied
+            && let Ok(folio) = self.mm.tables.reference(fault.at, None)
+            && folio.kind() == FolioKind::Anon
+            && folio.maps() == 1
+        {
+            // Whatever is there by now is of this space alone.
+            kin.owns(folio.head(), &fault.vma, fault.at.0);
+        }
+        Ok(copied)
+    }
+
+    /// What was read for a token is put in its place; else it is to be read.
+    fn swap_in(
+        &self,
+        fault: &Fault,
+        token: Token,
+        incoming: &Option<Incoming<'m, M>>,
+    ) -> Result<Result<(), TableError>, Unresolved> {
+        let incoming = Self::incoming_for(token, incoming).ok_or(Unresolved::Swapped(token))?;
+        Ok(self.put_incoming(&fault.vma, fault.at, token, incoming, fault.cpu))
     }
 
     /// A page of the object, whose lock is held: nobody takes it away meanwhile.
-    fn map_object(&self, fault: &Fault, page: Cached<'_>, kind: ObjectKind) -> Result<(), TableError> {
+    fn map_object(
+        &self,
+        fault: &Fault,
+        id: ObjectId,
+        page: Cached<'_>,
+        kind: ObjectKind,
+    ) -> Result<(), TableError> {
+        if let Some(kin) = &self.kin {
+            kin.maps(page.frame, &fault.vma, id, page.index);
+        }
         // A page of a file may be written only after it is marked dirty; a private one never.
         let write = fault.flags.contains(VmFlags::SHARED)
             && fault.flags.contains(VmFlags::WRITE)
@@ -199,6 +247,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         address: u64,
         access: Access,
         (cpu, around): (usize, u64),
+        incoming: &Option<Incoming<'m, M>>,
     ) -> Result<(), Unresolved> {
         let fault = Fault::new(vma, address, access, cpu)?;
         let index = pgoff + ((fault.at.0 - vma.start) >> PAGE_SHIFT);
@@ -214,7 +263,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
                 Err(why) => Err(Unresolved::Object(why)),
             };
             let done = match found {
-                Mapping::None => self.map_object(&fault, page()?, kind),
+                Mapping::None => self.map_object(&fault, id, page()?, kind),
                 Mapping::Page { attributes, .. } if fault.write && !attributes.write => {
                     if shared {
                         // What is mapped is in the cache, as the object's lock is held.
@@ -224,10 +273,11 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
                     }
                 }
                 Mapping::Page { frame, .. } => self.mm.tables.mark_accessed(fault.at, frame, fault.write),
-                Mapping::Token(_) => return Err(Error::BadAddress.into()),
+                Mapping::Token(token) => self.swap_in(&fault, token, incoming)?,
             };
             // A private page that is to be written is mapped first, and copied then.
-            let copies = matches!(found, Mapping::None) && fault.write && !shared && done.is_ok();
+            let copies =
+                matches!(found, Mapping::None | Mapping::Token(_)) && fault.write && !shared && done.is_ok();
             let mapped = matches!(found, Mapping::None) && done.is_ok();
             if !again(done)? && !copies {
                 if mapped && !fault.write && around > PAGE_SIZE {
@@ -240,6 +290,15 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
 
     /// Brings in a page that a fault needs.
     pub(crate) fn page_in(&self, id: ObjectId, index: u64) -> Result<(), PageInError> {
-        self.objects.get(id).ok_or(PageInError::BeyondEnd)?.page_in(index)
+        let left_at = self.objects.get(id).ok_or(PageInError::BeyondEnd)?.bring_in(index)?;
+        if let (Some(kin), Some(left_at)) = (&self.kin, left_at) {
+            kin.system().inner().refault(true, left_at);
+        }
+        Ok(())
+    }
+
+    /// Frees some frames for a fault that found none; whether there are any.
+    pub(crate) fn make_room(&self) -> bool {
+        self.kin.as_ref().is_some_and(|kin| kin.system().reclaim(&self.objects, ROOM).total() > 0)
     }
 }

@@ -2,9 +2,13 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests; what fails here fails the test")]
 
 #[cfg(not(loom))]
+pub mod cpus;
+#[cfg(not(loom))]
 pub mod files;
 #[cfg(not(loom))]
 pub mod host;
+#[cfg(not(loom))]
+pub mod swap;
 
 use std::alloc::Layout;
 use std::cell::Cell;

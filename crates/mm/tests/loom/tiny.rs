@@ -1,14 +1,16 @@
 //! A machine for models: a few frames, tables of two entries, and a processor that goes on storing until the flush is over.
 
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
+use isotherm_mm::{FrameBytes, PageBytes, SwapArea};
 use isotherm_page::{Frame, Order, OwnedBlock, PageMeta, Pages};
 use isotherm_pagetable::*;
 use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::thread;
 
 const TABLES: usize = 16;
-const PAGES: usize = 4;
+const PAGES: usize = 6;
 
 /// The first frames are tables, the others pages of one word. Each is given out once.
 pub struct Tiny {
@@ -22,6 +24,8 @@ pub struct Tiny {
     accesses: AtomicUsize,
     /// A processor has the translation of this page, writable and dirty, and stores 1 there when it is asked to flush.
     stale: AtomicUsize,
+    /// Who counts tokens.
+    pub area: OnceLock<&'static SwapArea>,
 }
 
 impl Tiny {
@@ -35,6 +39,7 @@ impl Tiny {
             freed: AtomicUsize::new(0),
             accesses: AtomicUsize::new(0),
             stale: AtomicUsize::new(0),
+            area: OnceLock::new(),
         }
     }
 
@@ -100,6 +105,12 @@ unsafe impl Frames for Tiny {
         let n = self.next_page.fetch_add(1, Ordering::Relaxed);
         (order == Order::BASE && n < PAGES).then_some(Frame((TABLES + n) as u64))
     }
+    fn share_token(&self, token: u64) {
+        self.area.get().unwrap().share(token);
+    }
+    fn release_token(&self, token: u64) {
+        self.area.get().unwrap().release(token);
+    }
 }
 
 // SAFETY: `sync` waits for every access that began before, and ends the translation that is kept.
@@ -119,6 +130,15 @@ unsafe impl Tlb for Tiny {
         while self.accesses.load(Ordering::SeqCst) > 0 {
             thread::yield_now();
         }
+    }
+}
+
+impl FrameBytes for Tiny {
+    fn read_page(&self, frame: Frame, into: &mut PageBytes) {
+        into[0] = self.word(frame).load(Ordering::Relaxed) as u8;
+    }
+    fn write_page(&self, frame: Frame, from: &PageBytes) {
+        self.word(frame).store(usize::from(from[0]), Ordering::Relaxed);
     }
 }
 

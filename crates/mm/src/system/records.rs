@@ -1,0 +1,166 @@
+//! What is remembered of each frame: whose page it is, and when it was used last.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use isotherm_page::Frame;
+
+use crate::error::Error;
+use crate::sync::counter::AtomicU64;
+use crate::vma::ObjectId;
+
+/// Whose page it is: by what its mappings are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// Anonymous memory, of the family with this number (from 1 on).
+    Family(u32),
+    /// A page of an object.
+    Object(ObjectId),
+}
+
+const INDEX_BITS: u32 = 36;
+const OWNER_BITS: u32 = 27;
+const OBJECT: u64 = 1 << 63;
+/// The page must stay in memory.
+const LOCKED: u8 = 1 << 7;
+/// Generations are told apart modulo so many.
+pub(crate) const GENERATIONS: u64 = 1 << 7;
+
+/// One word and one byte a frame: the index of a folio's first page in what it belongs to, and the generation. Both are hints.
+/// Whoever follows them looks at page tables or at the object, and finds out whether they are right.
+pub(crate) struct Records {
+    owners: Vec<AtomicU64>,
+    ages: Vec<AtomicU8>,
+}
+
+impl Records {
+    pub(crate) fn new(frames: u64) -> Result<Self, Error> {
+        let count = usize::try_from(frames).map_err(|_| Error::NoMemory)?;
+        let (mut owners, mut ages) = (Vec::new(), Vec::new());
+        owners.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
+        ages.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
+        owners.resize_with(count, || AtomicU64::new(0));
+        ages.resize_with(count, || AtomicU8::new(0));
+        Ok(Self { owners, ages })
+    }
+
+    /// How many frames there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.owners.len() as u64
+    }
+
+    /// The folio that begins with this frame is that page from now on, and is young. What has no room in a word is not
+    /// remembered: addresses beyond 48 bits, objects with numbers from 2^27 on.
+    pub(crate) fn set(&self, head: Frame, owner: Owner, index: u64, locked: bool, generation: u64) {
+        let Some((word, age)) = self.at(head) else { return };
+        let (kind, number) = match owner {
+            Owner::Family(number) => (0, u64::from(number)),
+            Owner::Object(id) => (OBJECT, id.get()),
+        };
+        let fits = number >> OWNER_BITS == 0 && index >> INDEX_BITS == 0;
+        let packed = if fits { kind | number << INDEX_BITS | index } else { 0 };
+        word.store(packed, Ordering::Relaxed);
+        age.store((generation % GENERATIONS) as u8 | if locked { LOCKED } else { 0 }, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self, head: Frame) -> Option<(Owner, u64)> {
+        let packed = self.at(head)?.0.load(Ordering::Relaxed);
+        let number = packed >> INDEX_BITS & ((1 << OWNER_BITS) - 1);
+        let owner = if packed & OBJECT == 0 {
+            Owner::Family(u32::try_from(number).ok().filter(|&number| number > 0)?)
+        } else {
+            Owner::Object(ObjectId::new(number)?)
+        };
+        Some((owner, packed & ((1 << INDEX_BITS) - 1)))
+    }
+
+    /// A page of an object is mapped: the same as [`set`](Self::set), but that it stays locked if it is.
+    pub(crate) fn map(&self, head: Frame, owner: Owner, index: u64, locked: bool, generation: u64) {
+        if self.get(head) != Some((owner, index)) {
+            return self.set(head, owner, index, locked, generation);
+        }
+        self.touch(head, generation);
+        if locked {
+            self.lock(head, true);
+        }
+    }
+
+    /// What is known of a folio is known of its pages, which it is about to become.
+    pub(crate) fn spread(&self, head: Frame, frames: u64) {
+        let (Some((owner, index)), Some((_, age))) = (self.get(head), self.at(head)) else { return };
+        let age = age.load(Ordering::Relaxed);
+        for n in 1..frames {
+            self.set(head.add(n), owner, index + n, age & LOCKED != 0, u64::from(age & !LOCKED));
+        }
+    }
+
+    fn at(&self, head: Frame) -> Option<(&AtomicU64, &AtomicU8)> {
+        let at = usize::try_from(head.0).ok()?;
+        Some((self.owners.get(at)?, self.ages.get(at)?))
+    }
+
+    /// It stays in memory, or need not any more.
+    pub(crate) fn lock(&self, head: Frame, locked: bool) {
+        if let Some((_, age)) = self.at(head) {
+            if locked {
+                age.fetch_or(LOCKED, Ordering::Relaxed);
+            } else {
+                age.fetch_and(!LOCKED, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn is_locked(&self, head: Frame) -> bool {
+        self.at(head).is_some_and(|(_, age)| age.load(Ordering::Relaxed) & LOCKED != 0)
+    }
+
+    /// It was used in this generation.
+    pub(crate) fn touch(&self, head: Frame, generation: u64) {
+        if let Some((_, age)) = self.at(head) {
+            let old = age.load(Ordering::Relaxed);
+            let new = old & LOCKED | (generation % GENERATIONS) as u8;
+            if old != new {
+                // Who locks it meanwhile is not overwritten.
+                let _ = age.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How many generations ago it was used, up to [`GENERATIONS`].
+    pub(crate) fn age(&self, head: Frame, now: u64) -> u64 {
+        let age = self.at(head).map_or(0, |(_, age)| u64::from(age.load(Ordering::Relaxed) & !LOCKED));
+        now.wrapping_sub(age) % GENERATIONS
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_record_is_read_as_it_was_written(number in 1..1u64 << OWNER_BITS, index in 0..1u64 << INDEX_BITS, object: bool) {
+            let records = Records::new(2).unwrap();
+            let id = ObjectId::new(number).unwrap();
+            let owner = if object { Owner::Object(id) } else { Owner::Family(number as u32) };
+            records.set(Frame(1), owner, index, false, 3);
+            prop_assert_eq!(records.get(Frame(1)), Some((owner, index)));
+            prop_assert_eq!(records.get(Frame(0)), None);
+            records.set(Frame(1), Owner::Object(ObjectId::MAX), index, false, 3);
+            prop_assert_eq!(records.get(Frame(1)), None);
+        }
+    }
+
+    #[test]
+    fn a_page_grows_old_and_stays_locked() {
+        let records = Records::new(1).unwrap();
+        records.set(Frame(0), Owner::Family(1), 0, false, 126);
+        records.lock(Frame(0), true);
+        assert_eq!((records.age(Frame(0), 130), records.is_locked(Frame(0))), (4, true));
+        records.touch(Frame(0), 129);
+        assert_eq!((records.age(Frame(0), 130), records.is_locked(Frame(0))), (1, true));
+        records.lock(Frame(0), false);
+        assert!(!records.is_locked(Frame(0)));
+    }
+}

@@ -1,0 +1,222 @@
+//! Anonymous pages leave memory.
+//!
+//! A page is first made read-only wherever it is mapped, and the TLB is flushed: from here on it is what it is. Then it is
+//! written to swap, while it stays mapped and may be read. Then each entry that is still read-only becomes a token. So a page is in
+//! swap before there is a token of it, a fault never waits for a page that is being written, and if swap fails nothing has
+//! changed. Who writes to the page meanwhile makes it writable again, or has a copy, as after a fork: that entry is left as it
+//! is.
+//!
+//! A page that somebody refers to is not swapped out: not by whoever has the reference could it be found again.
+
+use isotherm_page::{Folio, Frame};
+use isotherm_pagetable::{
+    Format, Gather, Machine, PageRange, Replacement, Seen, Slot, SpaceId, Tokens, VirtAddr,
+};
+
+use super::{Family, Inner, System};
+use crate::shared::Shared;
+use crate::swap::{SwapArea, SwapError, SwapPage};
+
+/// Why a page stays in memory, or some of its mappings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Kept {
+    /// The system has no swap.
+    #[error("the system has no swap")]
+    NoSwap,
+    /// It is no anonymous page of a space of the system.
+    #[error("no anonymous page of a space of the system")]
+    NotFound,
+    /// A fork, or a move, of a space that maps it is under way.
+    #[error("a fork or a move of a space that maps it is under way")]
+    Busy,
+    /// It is locked, pinned, referred to by somebody, or was written to meanwhile.
+    #[error("the page is locked, pinned, referred to, or was written to meanwhile")]
+    InUse,
+    /// A table that is to be split, or a list of places, finds no room.
+    #[error("no room for a page table, or for the places where the page is mapped")]
+    NoMemory,
+    /// Swap is full or has failed.
+    #[error(transparent)]
+    Swap(#[from] SwapError),
+}
+
+/// So many pages are swapped out with two flushes.
+pub(crate) const BATCH: usize = 32;
+
+/// A page on its way.
+pub(crate) struct Leaving<'m, F: Format, M: Machine> {
+    folio: Folio<'m, M>,
+    family: Shared<Family<'m, F, M>>,
+    index: u64,
+    token: u64,
+}
+
+/// Whether somebody but mappings, and the caller, refers to a folio.
+fn in_use<M: Machine>(folio: &Folio<'_, M>) -> bool {
+    folio.pins() > 0 || folio.refs() != folio.maps() + 1
+}
+
+impl<'m, F: Format, M: Machine> System<'m, F, M> {
+    /// Swaps an anonymous page out wherever it is mapped; its frame is free then. Locks of spaces are not needed, nor is it waited
+    /// for faults.
+    ///
+    /// # Errors
+    /// [`Kept`]: the page is still mapped, at some places at least.
+    pub fn swap_out(&self, frame: Frame) -> Result<(), Kept> {
+        let mut batch = Batch::new(self.inner(), true);
+        batch.add(frame)?;
+        let (gone, why) = batch.swap_out();
+        if gone == 1 { Ok(()) } else { Err(why.unwrap_or(Kept::InUse)) }
+    }
+}
+
+/// Pages that are swapped out together.
+pub(crate) struct Batch<'a, 'm, F: Format, M: Machine> {
+    inner: &'a Inner<'m, F, M>,
+    pages: [Option<Leaving<'m, F, M>>; BATCH],
+    len: usize,
+    /// Waits for forks.
+    patient: bool,
+    /// A page that was used since the last aging stays.
+    spares_young: bool,
+}
+
+impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
+    pub(crate) fn new(inner: &'a Inner<'m, F, M>, patient: bool) -> Self {
+        Self { inner, pages: [const { None }; BATCH], len: 0, patient, spares_young: false }
+    }
+
+    pub(crate) fn spare_young(&mut self) {
+        self.spares_young = true;
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len == BATCH
+    }
+
+    /// Takes a page in, if it is one that could go.
+    pub(crate) fn add(&mut self, frame: Frame) -> Result<(), Kept> {
+        if self.inner.area.is_none() {
+            return Err(Kept::NoSwap);
+        }
+        let folio = Folio::get(self.inner.machine, frame).map_err(|_| Kept::NotFound)?;
+        let (family, index) = self.inner.anonymous(&folio).ok_or(Kept::NotFound)?;
+        if self.inner.records.is_locked(folio.head()) || in_use(&folio) && folio.order().get() == 0 {
+            return Err(Kept::InUse);
+        }
+        let place = self.pages.get_mut(self.len).ok_or(Kept::Busy)?;
+        *place = Some(Leaving { folio, family, index, token: 0 });
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Swaps them out: of how many the frames are free, and why one was kept, if it was.
+    pub(crate) fn swap_out(&mut self) -> (u64, Option<Kept>) {
+        let Some(area) = &self.inner.area else { return (0, Some(Kept::NoSwap)) };
+        let mut slots = [Slot::default(); BATCH];
+        let nobody = SpaceId { root: Frame(0), asid: 0 };
+        let mut gather = Gather::new(self.inner.machine, nobody, &mut slots);
+        let patient = self.patient;
+        let mut why = None;
+        for page in self.pages.iter_mut() {
+            let Some(leaving) = page else { continue };
+            let (mut found, mut young) = (false, false);
+            let walked = leaving.walk(patient, |mm, at| {
+                let Ok(range) = PageRange::with_pages(at, 1) else { return };
+                found = true;
+                if self.spares_young && mm.tables.clear_young(range).is_ok_and(|pages| pages > 0) {
+                    young = true;
+                }
+                if !young {
+                    let done = mm.tables.mkclean(range, &mut [], &mut gather);
+                    debug_assert!(done.is_ok(), "{done:?}");
+                }
+            });
+            if walked.is_err() {
+                (*page, why) = (None, Some(Kept::Busy));
+            } else if young {
+                self.inner.records.touch(leaving.folio.head(), self.inner.now());
+                (*page, why) = (None, Some(Kept::InUse));
+            } else if !found && leaving.folio.maps() > 0 {
+                // It is another's by now, or was never of this system.
+                (*page, why) = (None, Some(Kept::NotFound));
+            }
+        }
+        gather.flush();
+        for page in self.pages.iter_mut() {
+            let Some(leaving) = page else { continue };
+            if let Err(kept) = leaving.write(self.inner, area) {
+                (*page, why) = (None, Some(kept));
+            }
+        }
+        let mut gone = 0;
+        for leaving in self.pages.iter().flatten() {
+            let frame = leaving.folio.frame();
+            let walked = leaving.walk(patient, |mm, at| {
+                // Before an entry holds it, and somebody releases it.
+                area.share(leaving.token);
+                mm.add_swapped(1);
+                let (seen, by) = (Seen::ReadOnly(frame), Replacement::Token(leaving.token));
+                match mm.tables.replace(at, seen, by, &mut gather) {
+                    Ok(_) => mm.add(0, None, -1),
+                    Err(_) => {
+                        mm.add_swapped(-1);
+                        area.release(leaving.token);
+                    }
+                }
+            });
+            area.release(leaving.token);
+            if walked.is_err() {
+                why = Some(Kept::Busy);
+            }
+        }
+        // Mappings give their references back.
+        gather.flush();
+        for leaving in self.pages.iter_mut().filter_map(Option::take) {
+            let pages = leaving.folio.order().frames();
+            // Of a large folio the others go one by one.
+            if leaving.folio.maps() == 0 || pages > 1 && leaving.is_gone() {
+                gone += 1;
+            } else {
+                why = why.or(Some(Kept::InUse));
+            }
+        }
+        self.len = 0;
+        (gone, why)
+    }
+}
+
+impl<'m, F: Format, M: Machine> Leaving<'m, F, M> {
+    fn walk(
+        &self,
+        patient: bool,
+        visit: impl FnMut(&Shared<crate::paged::Mm<'m, F, M>>, VirtAddr),
+    ) -> Result<(), super::Busy> {
+        self.family.walk(self.folio.frame(), self.index, patient, || {}, visit)
+    }
+
+    /// Whether it is mapped nowhere.
+    fn is_gone(&self) -> bool {
+        let mut mapped = false;
+        self.walk(false, |_, _| mapped = true).is_ok() && !mapped
+    }
+
+    fn write(&mut self, inner: &Inner<'m, F, M>, area: &SwapArea) -> Result<(), Kept> {
+        // A page of a larger folio has the references of its others too, and theirs who swap these out.
+        let in_use = |folio: &Folio<'m, M>| {
+            if folio.order().get() == 0 { in_use(folio) } else { folio.pins() > 0 }
+        };
+        if in_use(&self.folio) {
+            return Err(Kept::InUse);
+        }
+        self.token = area.write(SwapPage { frame: self.folio.frame(), bytes: inner.bytes })?;
+        area.stamp(self.token, inner.leave());
+        // Whoever has got a reference since may only read the page: it is mapped read-only.
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! A machine of which a flush waits for accesses of CPUs that are under way, as one with TLBs does.
+#![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests; what fails here fails the test")]
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::RwLock;
+
+use isotherm_mm::*;
+use isotherm_page::{Frame, Order, OwnedBlock, PageMeta, Pages};
+use isotherm_pagetable::host::HostMachine;
+use isotherm_pagetable::{Event, Frames, Memory, Observe, PageRange, Rcu, SpaceId, Table, Tlb, X86_64};
+use isotherm_rcu::Epoch;
+
+use super::files::WORD;
+use super::{Failing, PAGE, SMALL};
+
+pub struct Cpus {
+    pub host: HostMachine,
+    accesses: RwLock<()>,
+}
+
+impl Cpus {
+    pub fn new(host: HostMachine) -> Self {
+        Self { host, accesses: RwLock::new(()) }
+    }
+}
+
+// SAFETY: the host's.
+unsafe impl Pages for Cpus {
+    fn meta(&self, frame: Frame) -> Option<&PageMeta> {
+        self.host.meta(frame)
+    }
+    unsafe fn free(&self, block: OwnedBlock) {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.host.free(block) };
+    }
+}
+
+// SAFETY: the host's.
+unsafe impl Memory for Cpus {
+    fn table(&self, frame: Frame) -> NonNull<Table> {
+        self.host.table(frame)
+    }
+    unsafe fn copy(&self, from: Frame, to: Frame, frames: u64) {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.host.copy(from, to, frames) };
+    }
+    unsafe fn clear(&self, frame: Frame) {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.host.clear(frame) };
+    }
+    fn relax(&self, tries: u32) {
+        self.host.relax(tries);
+    }
+}
+
+// SAFETY: the host's.
+unsafe impl Frames for Cpus {
+    fn alloc_table(&self) -> Option<Frame> {
+        self.host.alloc_table()
+    }
+    unsafe fn retire_table(&self, frame: Frame) {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.host.retire_table(frame) };
+    }
+    fn alloc_folio(&self, order: Order) -> Option<Frame> {
+        self.host.alloc_folio(order)
+    }
+    fn share_token(&self, token: u64) {
+        self.host.share_token(token);
+    }
+    fn release_token(&self, token: u64) {
+        self.host.release_token(token);
+    }
+}
+
+// SAFETY: `sync` waits for all accesses that began before.
+unsafe impl Tlb for Cpus {
+    fn invalidate_page(&self, _: SpaceId, _: u64) {}
+    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {}
+    fn invalidate_space(&self, _: SpaceId) {}
+    fn sync(&self) {
+        drop(self.accesses.write().unwrap());
+    }
+}
+
+impl Rcu for Cpus {
+    type Guard<'a> = <HostMachine as Rcu>::Guard<'a>;
+    fn read_lock(&self) -> Self::Guard<'_> {
+        self.host.read_lock()
+    }
+}
+
+impl Observe for Cpus {
+    fn event(&self, event: Event) {
+        self.host.event(event);
+    }
+}
+
+impl FrameBytes for Cpus {
+    fn read_page(&self, frame: Frame, into: &mut PageBytes) {
+        self.host.read_page(frame, into).unwrap();
+    }
+    fn write_page(&self, frame: Frame, from: &PageBytes) {
+        self.host.write_page(frame, from).unwrap();
+    }
+}
+
+pub struct CpuProcess<'m>(PhantomData<&'m Cpus>);
+
+impl<'m> Platform for CpuProcess<'m> {
+    type Rcu = Epoch;
+    type Lock = RwLock<()>;
+    type Contents = Paged<'m, X86_64, Cpus>;
+    type Alloc = Failing;
+}
+
+pub type CpuSpace<'m> = AddressSpace<CpuProcess<'m>>;
+
+pub fn cpu_space<'m>(system: &System<'m, X86_64, Cpus>, zero: Frame) -> CpuSpace<'m> {
+    CpuSpace::new(Epoch, RwLock::new(()), Paged::in_system(system, 1, zero, ()).unwrap(), SMALL)
+}
+
+pub fn cpu_fork<'m>(space: &CpuSpace<'m>, zero: Frame) -> Result<CpuSpace<'m>, Error> {
+    let system = space.contents().system().unwrap().clone();
+    space.fork(RwLock::new(()), Paged::in_system(&system, 2, zero, ())?)
+}
+
+/// An access of a CPU to a page.
+pub fn cpu_word(
+    machine: &Cpus,
+    space: &CpuSpace<'_>,
+    page: u64,
+    write: Option<u64>,
+) -> Result<u64, FaultError> {
+    let access = if write.is_some() { Access::Write } else { Access::Read };
+    loop {
+        {
+            let _access = machine.accesses.read().unwrap();
+            if let Ok(frame) = space.contents().access(page * PAGE, access) {
+                let at = frame.address() + WORD;
+                if let Some(value) = write {
+                    machine.host.write(at, value).unwrap();
+                }
+                return Ok(machine.host.read(at).unwrap());
+            }
+        }
+        space.fault(page * PAGE, access)?;
+    }
+}

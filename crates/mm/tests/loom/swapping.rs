@@ -1,0 +1,322 @@
+//! An anonymous page, which one thread swaps out from below, while another forks, writes to it, moves it, unmaps it, ends its
+//! space, or swaps it out as well: on page tables of two entries. What a processor has stored is found in the end, wherever the page
+//! is mapped it is found from below, and slots are counted exactly.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use isotherm_mm::*;
+use isotherm_page::{FolioView, Frame};
+use isotherm_pagetable::X86_64;
+use isotherm_rcu::Qsbr;
+use isotherm_rcu::model::{Machine, on};
+use loom::sync::{Arc, RwLock};
+use loom::thread;
+
+use crate::tiny::Tiny;
+use crate::{Lock, Overwriting, PAGE, free_all, read_write};
+
+const AT: u64 = 2 * PAGE;
+const TO: u64 = 5 * PAGE;
+
+/// A byte a slot.
+#[derive(Default)]
+struct Slots([AtomicU8; 4]);
+
+impl Swap for Slots {
+    fn slots(&self) -> u32 {
+        4
+    }
+
+    fn write(&self, slot: u32, page: SwapPage<'_>) -> Result<(), SwapError> {
+        let mut bytes = [0; PAGE as usize];
+        page.read(&mut bytes);
+        self.0[slot as usize].store(bytes[0], Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn read(&self, slot: u32, page: SwapPage<'_>) -> Result<(), SwapError> {
+        page.fill(&[self.0[slot as usize].load(Ordering::Relaxed); PAGE as usize]);
+        Ok(())
+    }
+
+    fn free(&self, slot: u32) {
+        self.0[slot as usize].store(0xee, Ordering::Relaxed);
+    }
+}
+
+struct Process;
+
+impl Platform for Process {
+    type Rcu = &'static Qsbr<Machine, 2>;
+    type Lock = Lock;
+    type Contents = Paged<'static, X86_64, Tiny>;
+    type Alloc = Overwriting;
+}
+
+type Space = AddressSpace<Process>;
+type Slot = Mutex<Option<std::sync::Arc<Space>>>;
+
+/// The spaces go before what they stand on.
+struct World {
+    space: Slot,
+    child: Slot,
+    /// No lock of the model's is taken with these held: nobody would go on.
+    system: Mutex<Option<std::sync::Arc<System<'static, X86_64, Tiny>>>>,
+    /// Which the page was when all began.
+    frame: AtomicUsize,
+    area: std::sync::Arc<SwapArea>,
+    rcu: *mut Qsbr<Machine, 2>,
+    machine: *mut Tiny,
+}
+
+// SAFETY: what the pointers lead to is used by shared references alone until the last owner drops it, and is `Sync`.
+unsafe impl Send for World {}
+// SAFETY: as above.
+unsafe impl Sync for World {}
+
+impl World {
+    fn new() -> Arc<Self> {
+        free_all();
+        let machine = Box::into_raw(Box::new(Tiny::new()));
+        let rcu = Box::into_raw(Box::new(Qsbr::new(Machine)));
+        let area = std::sync::Arc::new(SwapArea::new(Box::new(Slots::default())).unwrap());
+        // SAFETY: it lives until the drop of the world.
+        let tiny: &'static Tiny = unsafe { &*machine };
+        // SAFETY: as above.
+        let _ = tiny.area.set(unsafe { &*std::sync::Arc::as_ptr(&area) });
+        let system = System::new(tiny, 64, Some(std::sync::Arc::clone(&area))).unwrap();
+        let config = Config {
+            lowest: PAGE,
+            end: 8 * PAGE,
+            top_down_base: 8 * PAGE,
+            bottom_up_base: PAGE,
+            heap: PAGE,
+            stack_guard: 0,
+            ..Config::X86_64
+        };
+        // No page of zeros is mapped here.
+        let contents = Paged::in_system(&system, 1, Frame(0), ()).unwrap();
+        // SAFETY: it lives until the drop of the world.
+        let space = Space::new(unsafe { &*rcu }, Lock(RwLock::new(())), contents, config);
+        space.mmap(&read_write(1).at(AT)).unwrap();
+        let world = Self {
+            space: Mutex::new(Some(std::sync::Arc::new(space))),
+            child: Mutex::default(),
+            system: Mutex::new(Some(std::sync::Arc::new(system))),
+            frame: AtomicUsize::new(0),
+            area,
+            rcu,
+            machine,
+        };
+        world.store(AT, 7);
+        let frame = world.space().contents().access(AT, Access::Write).unwrap();
+        world.frame.store(frame.0 as usize, Ordering::Relaxed);
+        Arc::new(world)
+    }
+
+    fn machine(&self) -> &'static Tiny {
+        // SAFETY: it lives until the drop, after which no model uses it.
+        unsafe { &*self.machine }
+    }
+
+    fn rcu(&self) -> &'static Qsbr<Machine, 2> {
+        // SAFETY: as above.
+        unsafe { &*self.rcu }
+    }
+
+    fn space(&self) -> std::sync::Arc<Space> {
+        std::sync::Arc::clone(self.space.lock().unwrap().as_ref().unwrap())
+    }
+
+    fn system(&self) -> std::sync::Arc<System<'static, X86_64, Tiny>> {
+        std::sync::Arc::clone(self.system.lock().unwrap().as_ref().unwrap())
+    }
+
+    fn frame(&self) -> Frame {
+        Frame(self.frame.load(Ordering::Relaxed) as u64)
+    }
+
+    /// An access of a program.
+    fn run(&self, space: &Space, at: u64, value: Option<usize>) -> usize {
+        let access = if value.is_some() { Access::Write } else { Access::Read };
+        let machine = self.machine();
+        loop {
+            let done = machine.access(|| {
+                let word = machine.word(space.contents().access(at, access)?);
+                if let Some(value) = value {
+                    word.store(value, Ordering::Relaxed);
+                }
+                Ok::<_, MmuFault>(word.load(Ordering::Relaxed))
+            });
+            if let Ok(found) = done {
+                return found;
+            }
+            space.fault(at, access).unwrap();
+        }
+    }
+
+    fn store(&self, at: u64, value: usize) {
+        self.run(&self.space(), at, Some(value));
+    }
+
+    fn load(&self, at: u64) -> usize {
+        self.run(&self.space(), at, None)
+    }
+
+    fn counts(&self) -> (u64, u64, u64) {
+        let rss = self.space().contents().rss();
+        (rss.anon, rss.swap, self.area.used())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        drop(self.child.lock().unwrap().take());
+        drop(self.space.lock().unwrap().take());
+        drop(self.system.lock().unwrap().take());
+        assert_eq!(self.area.used(), 0, "all slots are given back");
+        // SAFETY: nobody else has them, and each goes before what it stands on.
+        unsafe {
+            drop(Box::from_raw(self.rcu));
+            let machine = Box::from_raw(self.machine);
+            let freed = machine.freed.load(loom::sync::atomic::Ordering::Relaxed);
+            assert_eq!(freed, machine.given_out(), "all pages are given back");
+        }
+    }
+}
+
+fn model(
+    preemptions: usize,
+    prepare: fn(&World),
+    [other, act]: [fn(&World); 2],
+    check: impl Fn(&World) + Send + Sync + 'static,
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(move || {
+        let world = World::new();
+        prepare(&world);
+        let there = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                on(1);
+                world.rcu().online();
+                other(&world);
+                // SAFETY: this CPU reads no more.
+                unsafe { world.rcu().offline(1) };
+            })
+        };
+        act(&world);
+        world.rcu().quiescent();
+        world.rcu().advance(usize::MAX);
+        there.join().unwrap();
+        check(&world);
+        world.rcu().barrier();
+    });
+}
+
+fn nothing(_: &World) {}
+
+/// A processor goes on storing until its translation is flushed.
+fn written(world: &World) {
+    world.machine().keep_translation(world.frame());
+}
+
+fn swap_out(world: &World) {
+    let _ = world.system().swap_out(world.frame());
+}
+
+#[test]
+fn swap_out_against_a_read() {
+    model(2, written, [swap_out, |world| assert!(world.load(AT) > 0)], |world| {
+        // What was stored last, unless the page never left.
+        assert!(
+            world.load(AT) == 1
+                || world.frame() == world.space().contents().access(AT, Access::Read).unwrap()
+        );
+        assert_eq!(world.counts(), (1, 0, 0));
+    });
+}
+
+#[test]
+fn swap_out_against_a_write() {
+    model(2, nothing, [swap_out, |world| world.store(AT, 9)], |world| {
+        assert_eq!((world.load(AT), world.counts()), (9, (1, 0, 0)));
+    });
+}
+
+#[test]
+fn swap_out_against_a_fork() {
+    let fork = |world: &World| {
+        let contents = Paged::in_system(&world.system(), 2, Frame(0), ()).unwrap();
+        let child = world.space().fork(Lock(RwLock::new(())), contents).unwrap();
+        *world.child.lock().unwrap() = Some(std::sync::Arc::new(child));
+    };
+    model(2, nothing, [swap_out, fork], |world| {
+        let child = std::sync::Arc::clone(world.child.lock().unwrap().as_ref().unwrap());
+        if let Ok(folio) = FolioView::of(world.machine(), world.frame()) {
+            let places = world.system().find(world.frame()).unwrap();
+            assert_eq!(places.len() as u32, folio.maps(), "it is found wherever it is");
+        }
+        let rss = child.contents().rss();
+        assert_eq!((rss.anon + rss.swap, rss.anon.max(rss.swap)), (1, 1));
+        assert_eq!((world.load(AT), world.run(&child, AT, None)), (7, 7));
+        assert_eq!(world.counts(), (1, 0, 0));
+    });
+}
+
+#[test]
+fn swap_out_against_a_move() {
+    let relocate = |world: &World| {
+        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+        world.space().mremap(AT, PAGE, PAGE, flags, TO).unwrap();
+    };
+    model(2, nothing, [swap_out, relocate], |world| {
+        assert_eq!((world.load(TO), world.counts()), (7, (1, 0, 0)));
+    });
+}
+
+/// A walk that is done while the page is moved finds it all the same.
+#[test]
+fn search_against_a_move() {
+    let relocate = |world: &World| {
+        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+        world.space().mremap(AT, PAGE, PAGE, flags, TO).unwrap();
+    };
+    let find = |world: &World| assert_eq!(world.system().find(world.frame()).unwrap().len(), 1);
+    model(2, nothing, [find, relocate], |world| assert_eq!(world.load(TO), 7));
+}
+
+#[test]
+fn swap_out_against_discard() {
+    let discard = |world: &World| world.space().discard(AT, PAGE).unwrap();
+    model(2, nothing, [swap_out, discard], |world| assert_eq!(world.counts(), (0, 0, 0)));
+}
+
+#[test]
+fn swap_out_against_exit() {
+    let exit = |world: &World| drop(world.space.lock().unwrap().take());
+    model(2, nothing, [swap_out, exit], |world| assert_eq!(world.area.used(), 0));
+}
+
+#[test]
+fn two_who_swap_out() {
+    model(2, nothing, [swap_out, swap_out], |world| {
+        assert_eq!((world.load(AT), world.counts()), (7, (1, 0, 0)));
+    });
+}
+
+#[test]
+fn two_who_swap_in() {
+    model(
+        2,
+        |world| world.system().swap_out(world.frame()).unwrap(),
+        [|world| world.store(AT, 9), |world| assert!(world.load(AT) > 0)],
+        |world| assert_eq!((world.load(AT), world.counts()), (9, (1, 0, 0))),
+    );
+}
