@@ -177,6 +177,7 @@ fn heatmap(args: &HeatmapArgs) -> anyhow::Result<()> {
     let map = if once {
         survey.draw(&grid)
     } else {
+        drop(survey);
         let mut raster = Raster::new(&grid).of_targets(targets);
         recording.read_into(&mut raster)?;
         if let Some(how) = ended.truncated {

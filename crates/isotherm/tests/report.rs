@@ -87,10 +87,11 @@ fn two_who_know(dir: &Path, seen: [u16; 2]) {
         writer
             .write(&Item::Target(TargetInfo { id: target, pid: 7, comm, ..TargetInfo::default() }))
             .unwrap();
-        let maps = vec![
+        let maps = [
             map(MIB, 2 * MIB, "rw-p", "[heap]", 0),
             map(1024 * MIB, 1124 * MIB, "rw-s", "/dev/shm/pool", 99),
-        ];
+        ]
+        .into();
         writer.write(&Item::Mappings(Mappings { target, maps, ..Mappings::default() })).unwrap();
     }
     let region = |start, end, nr: u32, seen_bp| RegionSnapshot {

@@ -157,7 +157,7 @@ fn of_recordings_of_different_commands_it_is_said_that_they_are() {
     let told = |files: [&str; 2]| run(dir.path(), &["report", "wss", "-i", files[0], files[1]]).err;
     let different = told(["a.rec", "b.rec"]);
     assert!(
-        different.contains("different commands (`sh -c sleep 2; false`, `sh -c sleep 2; true`)"),
+        different.contains("different commands (`sh -c 'sleep 2; false'`, `sh -c 'sleep 2; true'`)"),
         "{different}"
     );
     let same = told(["a.rec", "c.rec"]);

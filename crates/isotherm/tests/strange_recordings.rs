@@ -57,7 +57,7 @@ fn taken(nth: u64, targets: &[(u64, &[Mapping])]) -> Item {
 }
 
 fn mappings(target: u64, maps: &[Mapping]) -> Item {
-    Item::Mappings(Mappings { target, time_ns: SECOND, maps: maps.to_vec(), partial: false })
+    Item::Mappings(Mappings { target, time_ns: SECOND, maps: maps.into(), partial: false })
 }
 
 fn write(dir: &Path, name: &str, items: impl IntoIterator<Item = Item>) {

@@ -45,11 +45,12 @@ fn server(path: &Path, seed: u64, hot: f64, seconds: u64) {
             inode,
             ..Mapping::default()
         };
-        let maps = vec![
+        let maps = [
             map(0, 64, "rw-p", "", 0),
             map(80, 8, "rw-p", "[heap]", 0),
             map(90, 16, "rw-s", "/dev/shm/segment", 7),
-        ];
+        ]
+        .into();
         writer.write(&Item::Mappings(Mappings { target, maps, ..Mappings::default() })).unwrap();
     }
     for i in 0..seconds * 10 {
@@ -230,7 +231,7 @@ fn a_summary_of_a_moment_has_the_names_and_mappings_of_then() {
         Item::Target(TargetInfo { id: 1, pid: 7, comm: comm.to_owned(), time_ns, ..TargetInfo::default() })
     };
     let mapped = |name: &str, time_ns| {
-        let maps = vec![Mapping { start: MIB, end: 2 * MIB, name: name.into(), ..Mapping::default() }];
+        let maps = [Mapping { start: MIB, end: 2 * MIB, name: name.into(), ..Mapping::default() }].into();
         Item::Mappings(Mappings { target: 1, time_ns, maps, ..Mappings::default() })
     };
     write(named("sh", 10 * second));
@@ -277,7 +278,7 @@ fn reports_say_whose_mappings_are_not_known_to_the_end() {
         let mut write = |item: Item| writer.write(&item).unwrap();
         write(Item::Header(Header { overhead_limit: 0.01, ..Header::default() }));
         write(Item::Target(TargetInfo { id: 1, pid: 7, comm: "server".to_owned(), ..TargetInfo::default() }));
-        let maps = vec![Mapping { start: MIB, end: 2 * MIB, name: "[heap]".into(), ..Mapping::default() }];
+        let maps = [Mapping { start: MIB, end: 2 * MIB, name: "[heap]".into(), ..Mapping::default() }].into();
         write(Item::Mappings(Mappings { target: 1, maps, partial, ..Mappings::default() }));
         let region = |from: u64, to: u64| RegionSnapshot {
             range: AddrRange::new(from * MIB, to * MIB),

@@ -186,8 +186,8 @@ pub struct Mappings {
     pub target: u64,
     /// From when, ns.
     pub time_ns: u64,
-    /// Sorted by address.
-    pub maps: Vec<Mapping>,
+    /// Sorted by address. Shared by all who keep the list: there may be hundreds of processes of thousands of mappings each.
+    pub maps: Arc<[Mapping]>,
     /// There are more than these: the list was cut, or not yet read to its end. Of none it is not known which there are.
     #[serde(skip_serializing_if = "is_default")]
     pub partial: bool,

@@ -11,6 +11,7 @@ use isotherm_record::synthetic::{Shape, Synthetic};
 use isotherm_record::{Cost, Header, Item, ItemReader, ItemWriter, Mapping, Mappings, Warning};
 use proptest::prelude::*;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 fn file_of(items: &[Item]) -> Vec<u8> {
     let mut file = Vec::new();
@@ -211,8 +212,7 @@ fn a_region_takes_few_bytes_also_when_there_are_few() {
     let shape = Shape { nr_regions: 20_000, max_nr_regions: 30, ..Shape::default() };
     let mut regions = 0;
     let mut items = Vec::new();
-    let mut maps = Mappings { target: 4001, ..Mappings::default() };
-    for i in 0..150_u64 {
+    let mapping = |i: u64| {
         let start = 0x7f00_0000_0000 + i * 0x35000;
         let name = format!(
             "/usr/lib/x86_64-linux-gnu/lib{}.so.{}",
@@ -220,14 +220,10 @@ fn a_region_takes_few_bytes_also_when_there_are_few() {
             i / 5
         );
         let perms = ["r--p", "r-xp", "r--p", "r--p", "rw-p"][i as usize % 5].into();
-        maps.maps.push(Mapping {
-            start,
-            end: start + 0x1000 * (i % 7 + 1),
-            perms,
-            name: name.into(),
-            ..Mapping::default()
-        });
-    }
+        let end = start + 0x1000 * (i % 7 + 1);
+        Mapping { start, end, perms, name: name.into(), ..Mapping::default() }
+    };
+    let mut maps = Mappings { target: 4001, maps: (0..150).map(mapping).collect(), ..Mappings::default() };
     let mut second = 0;
     for item in items_of(&mut Synthetic::new(shape)) {
         if let Item::Snapshot(s) = &item {
@@ -246,7 +242,7 @@ fn a_region_takes_few_bytes_also_when_there_are_few() {
                 };
                 items.push(Item::Cost(cost));
                 maps.time_ns = s.end_ns;
-                maps.maps[0].end += 0x1000;
+                Arc::make_mut(&mut maps.maps)[0].end += 0x1000;
                 items.push(Item::Mappings(maps.clone()));
             }
         }

@@ -102,7 +102,7 @@ fn notes(number: u64, time_ns: u64) -> Vec<Item> {
     };
     vec![
         Item::Target(TargetInfo { id, pid: 7, comm: "née\n".to_owned(), time_ns, ..TargetInfo::default() }),
-        Item::Mappings(Mappings { target: id, time_ns, maps: vec![mapping], partial: false }),
+        Item::Mappings(Mappings { target: id, time_ns, maps: [mapping].into(), partial: false }),
         Item::Cost(Cost { time_ns, checks: number, ..Cost::default() }),
         Item::Action(SchemeAction {
             time_ns,

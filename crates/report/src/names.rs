@@ -5,6 +5,7 @@ use isotherm_record::{Item, Mapping, Mappings};
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 pub use isotherm_record::printable;
 
@@ -25,7 +26,7 @@ pub struct NameBook {
 #[derive(Clone, Debug, Default)]
 struct Book {
     time_ns: u64,
-    current: Vec<Mapping>,
+    current: Arc<[Mapping]>,
     former: VecDeque<Mapping>,
 }
 
@@ -36,6 +37,16 @@ pub struct RangeName {
     pub name: String,
     /// How many mappings of other names it also covers.
     pub others: usize,
+}
+
+impl RangeName {
+    /// The name alone, of a name as it is displayed.
+    pub(crate) fn main_of(displayed: &str) -> &str {
+        let counted = |(_, others): &(&str, &str)| {
+            others.strip_suffix(')').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        };
+        displayed.rsplit_once(" (+").filter(counted).map_or(displayed, |(name, _)| name)
+    }
 }
 
 impl std::fmt::Display for RangeName {
@@ -67,16 +78,17 @@ impl NameBook {
     fn update(&mut self, mappings: &Mappings) {
         self.ended.retain(|id| *id != mappings.target);
         let book = self.targets.entry(mappings.target).or_default();
-        let mut maps: Vec<Mapping> = mappings.maps.iter().filter(|m| m.start < m.end).cloned().collect();
-        maps.sort_by_key(|m| m.start);
+        let mut maps = Arc::clone(&mappings.maps);
+        // They come sorted, and none is empty; a file may have it otherwise.
+        if !maps.is_sorted_by_key(|m| m.start) || maps.iter().any(|m| m.start >= m.end) {
+            let mut some: Vec<Mapping> = maps.iter().filter(|m| m.start < m.end).cloned().collect();
+            some.sort_by_key(|m| m.start);
+            maps = some.into();
+        }
         let former = std::mem::replace(&mut book.current, maps);
         let hides = |m: &Mapping| overlapping(&book.current, AddrRange::new(m.start, m.end)).next().is_some();
         book.former.retain(|m| !hides(m));
-        for mapping in former {
-            if !hides(&mapping) {
-                book.former.push_back(mapping);
-            }
-        }
+        book.former.extend(former.iter().filter(|m| !hides(m)).cloned());
         while book.former.len() > MAX_FORMER {
             book.former.pop_front();
         }
@@ -195,6 +207,23 @@ fn overlapping(maps: &[Mapping], range: AddrRange) -> impl Iterator<Item = &Mapp
     maps[first..].iter().take_while(move |m| m.start < range.end)
 }
 
+/// A list of mappings as it stands, if they are in order and none is empty or overlaps another, as lists are; else those that do
+/// not overlap a lower one.
+pub(crate) fn disjoint(maps: &Arc<[Mapping]>) -> Arc<[Mapping]> {
+    if maps.is_sorted_by(|a, b| a.end <= b.start) && maps.iter().all(|m| m.start < m.end) {
+        return Arc::clone(maps);
+    }
+    let mut some: Vec<Mapping> = maps.iter().filter(|m| m.start < m.end).cloned().collect();
+    some.sort_by_key(|m| m.start);
+    let mut end = 0;
+    some.retain(|m| {
+        let apart = end <= m.start;
+        end = if apart { m.end } else { end };
+        apart
+    });
+    some.into()
+}
+
 /// What people call a mapping: the file name of its path, `[heap]`, `anon` for anonymous memory.
 pub fn short_name(mapping: &Mapping) -> Cow<'_, str> {
     let name = &*mapping.name;
@@ -219,7 +248,7 @@ mod tests {
     }
 
     fn book(time_ns: u64, maps: Vec<Mapping>) -> Item {
-        Item::Mappings(Mappings { target: 1, time_ns, maps, ..Mappings::default() })
+        Item::Mappings(Mappings { target: 1, time_ns, maps: maps.into(), ..Mappings::default() })
     }
 
     #[test]
@@ -285,7 +314,7 @@ mod tests {
     fn targets_that_ended_do_not_fill_the_memory() {
         let mut names = NameBook::default();
         for id in 0..10_000 {
-            let maps = vec![map(0, 10, "/x")];
+            let maps = [map(0, 10, "/x")].into();
             names.note(&Item::Mappings(Mappings { target: id, maps, ..Mappings::default() }));
             names.note(&Item::TargetEnd(TargetEnd { target: id, ..TargetEnd::default() }));
         }

@@ -27,6 +27,8 @@ pub(crate) struct Segment {
     pub seen: f64,
     /// Monitored and unknown: byte-seconds.
     pub unknown: f64,
+    /// Of what is unknown, what was not there for all that: byte-seconds. 0 where it is not known what was resident.
+    pub absent: f64,
     /// Access rate over what was monitored: Hz x bytes x seconds.
     pub heat: f64,
     /// Age over what was monitored: seconds x bytes x seconds.
@@ -38,6 +40,11 @@ impl Segment {
     pub fn unknown_share(&self) -> f64 {
         let all = self.seen + self.unknown;
         if all > 0.0 { self.unknown / all } else { 0.0 }
+    }
+
+    /// Share of what is unknown that was there, as far as that is known, 0..=1.
+    pub fn there_share(&self) -> f64 {
+        if self.unknown > 0.0 { (1.0 - self.absent / self.unknown).clamp(0.0, 1.0) } else { 1.0 }
     }
 
     /// Mean access rate while monitored and known, Hz.
@@ -58,6 +65,7 @@ impl Segment {
             size: self.size * share,
             seen: self.seen * share,
             unknown: self.unknown * share,
+            absent: self.absent * share,
             heat: self.heat * share,
             aged: self.aged * share,
             ..*self
@@ -67,6 +75,7 @@ impl Segment {
             size: self.size - left.size,
             seen: self.seen - left.seen,
             unknown: self.unknown - left.unknown,
+            absent: self.absent - left.absent,
             heat: self.heat - left.heat,
             aged: self.aged - left.aged,
             ..*self
@@ -85,6 +94,7 @@ impl Segment {
         self.range.end = self.range.end.max(other.range.end);
         self.seen += other.seen;
         self.unknown += other.unknown;
+        self.absent += other.absent;
         self.heat += other.heat;
         self.aged += other.aged;
     }
@@ -127,6 +137,7 @@ pub(crate) fn of_snapshot(
                 size: region.range.size() as f64,
                 seen,
                 unknown: monitored - seen,
+                absent: absent(region) * (monitored - seen),
                 heat: seen * scale.hz(region),
                 aged: seen * f64::from(region.age) * aggr_s,
             };
@@ -154,6 +165,12 @@ pub(crate) fn of_snapshot(
         floor = Some((segment.target, segment.range.end));
     }
     out.retain(|s| !s.range.is_empty());
+}
+
+/// Share of a region that is known not to be there.
+fn absent(region: &RegionSnapshot) -> f64 {
+    let size = region.range.size().max(1) as f64;
+    region.resident.map_or(0.0, |bytes| 1.0 - (bytes as f64 / size).min(1.0))
 }
 
 /// Heat of `snapshot`, which stands for so many `seconds`: Hz x bytes x seconds.
@@ -293,7 +310,16 @@ mod tests {
         let seen = (end - start) as f64;
         let range = AddrRange::new(start, end);
         let (size, target) = (seen, TargetId(target));
-        Segment { target, range, size, seen, unknown: seen / 2.0, heat: seen * hz, aged: seen }
+        Segment {
+            target,
+            range,
+            size,
+            seen,
+            unknown: seen / 2.0,
+            absent: seen / 4.0,
+            heat: seen * hz,
+            aged: seen,
+        }
     }
 
     fn segments() -> impl Strategy<Value = Vec<Segment>> {
@@ -312,11 +338,12 @@ mod tests {
         })
     }
 
-    fn sums(list: &[Segment]) -> [f64; 4] {
-        list.iter().fold([0.0; 4], |[s, h, a, u], x| [s + x.seen, h + x.heat, a + x.aged, u + x.unknown])
+    fn sums(list: &[Segment]) -> [f64; 5] {
+        let of = |x: &Segment| [x.seen, x.heat, x.aged, x.unknown, x.absent];
+        list.iter().fold([0.0; 5], |sums, x| std::array::from_fn(|i| sums[i] + of(x)[i]))
     }
 
-    fn close(a: [f64; 4], b: [f64; 4]) -> bool {
+    fn close(a: [f64; 5], b: [f64; 5]) -> bool {
         a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-9 * b.abs().max(1.0))
     }
 
@@ -342,7 +369,7 @@ mod tests {
                 }
             }
             let (a, b) = (sums(&a), sums(&b));
-            prop_assert!(close(sums(&out), [0, 1, 2, 3].map(|i| a[i] + b[i])));
+            prop_assert!(close(sums(&out), [0, 1, 2, 3, 4].map(|i| a[i] + b[i])));
         }
 
         #[test]

@@ -37,7 +37,7 @@ pub fn mapping(start: u64, end: u64, perms: &str, name: &str, inode: u64, offset
 
 /// The mappings of a target from the start.
 pub fn mappings(target: u64, maps: Vec<Mapping>) -> Item {
-    Item::Mappings(Mappings { target, maps, ..Mappings::default() })
+    Item::Mappings(Mappings { target, maps: maps.into(), ..Mappings::default() })
 }
 
 /// A region of which nothing is known.

@@ -62,6 +62,7 @@ fn profile(file: &Path, args: &DiffArgs) -> anyhow::Result<(String, Profile)> {
     let targets = recording.targets(&args.target).with_context(|| format!("{}", file.display()))?;
     let mut profile = Profile::new(targets);
     let ended = recording.read_into(&mut profile)?;
+    profile.close();
     if let Some(how) = ended.truncated {
         profile.set_truncated(how);
     }

@@ -12,6 +12,7 @@ use isotherm_record as rec;
 use isotherm_record::{Item, ItemWriter};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What is kept, by reference: to be written on a thread of its own.
 pub struct Kept {
@@ -80,7 +81,7 @@ impl Kept {
             for list in timeline.maps_between(start, u64::MAX) {
                 // Nothing of it was written before it was watched; what it is called by then changes nothing.
                 let time_ns = list.since_ns.max(watched_ns);
-                let (maps, partial) = (list.maps.to_vec(), list.partial);
+                let (maps, partial) = (Arc::clone(&list.maps), list.partial);
                 let mappings = rec::Mappings { target: id.0, time_ns, maps, partial };
                 events.push((time_ns, 1, Item::Mappings(mappings)));
             }
@@ -233,7 +234,7 @@ mod tests {
         // The list of the program before is long, and was not read to its end.
         let heap = |start: u64, time_ns| {
             let (end, name) = (start + 4096, "[heap]".into());
-            let maps = vec![rec::Mapping { start, end, name, ..rec::Mapping::default() }];
+            let maps = [rec::Mapping { start, end, name, ..rec::Mapping::default() }].into();
             rec::Mappings { target: 7, time_ns, maps, partial: start == 4096 }
         };
         model.mappings(heap(4096, 100 * SECOND));

@@ -70,7 +70,7 @@ pub struct MapsSince {
 
 impl MapsSince {
     pub fn of(list: &Mappings) -> Self {
-        Self { since_ns: list.time_ns, maps: list.maps.as_slice().into(), partial: list.partial }
+        Self { since_ns: list.time_ns, maps: Arc::clone(&list.maps), partial: list.partial }
     }
 }
 

@@ -58,7 +58,7 @@ fn process(writer: &mut dyn ItemWriter, id: u64, comm: &str, maps: Vec<Mapping>)
     let comm = comm.to_owned();
     let info = TargetInfo { id, pid, comm, time_ns: STARTED_NS, ..TargetInfo::default() };
     writer.write(&Item::Target(info)).unwrap();
-    writer.write(&Item::Mappings(Mappings { target: id, maps, ..Mappings::default() })).unwrap();
+    writer.write(&Item::Mappings(Mappings { target: id, maps: maps.into(), ..Mappings::default() })).unwrap();
 }
 
 fn map(start: u64, size: u64, name: &str) -> Mapping {

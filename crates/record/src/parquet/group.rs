@@ -46,21 +46,21 @@ pub(super) struct Who {
 
 /// A target's mappings at a time.
 pub(super) struct Names {
-    pub(super) maps: Vec<Mapping>,
+    pub(super) maps: Arc<[Mapping]>,
 }
 
 impl Names {
     pub(super) fn new(maps: &Mappings) -> Self {
-        let mut maps = maps.maps.clone();
+        let mut maps = Arc::clone(&maps.maps);
         // They come sorted; a file may have it otherwise.
         if !maps.is_sorted_by_key(|m| m.start) {
-            maps.sort_by_key(|m| m.start);
+            Arc::make_mut(&mut maps).sort_by_key(|m| m.start);
         }
         Self { maps }
     }
 
-    pub(super) const fn walk(&self) -> Walk<'_> {
-        Walk { maps: self.maps.as_slice(), at: 0, last: 0 }
+    pub(super) fn walk(&self) -> Walk<'_> {
+        Walk { maps: &self.maps, at: 0, last: 0 }
     }
 }
 

@@ -83,7 +83,7 @@ fn text(item: &Item, known: &mut Known) -> serde_json::Result<(u64, Vec<u8>)> {
 pub(super) fn decode(kind: u64, json: &[u8], known: &mut Known) -> Step {
     let mappings = match kind {
         MAPPINGS => serde_json::from_slice::<Whole>(json).ok().map(|whole| known.whole(whole)),
-        MAPPINGS_CHANGE => serde_json::from_slice::<Change>(json).ok().map(|change| known.change(&change)),
+        MAPPINGS_CHANGE => serde_json::from_slice::<Change>(json).ok().map(|change| known.change(change)),
         _ => {
             let item = item(kind, json, known);
             return item.map_or(Step::Unknown, |item| Step::Other(Box::new(item)));

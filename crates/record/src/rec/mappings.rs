@@ -12,23 +12,32 @@
 
 use crate::{Mapping, Mappings};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Recorded time after which mappings go out whole again.
 const WHOLE_AFTER_NS: u64 = 60_000_000_000;
 
-/// Mappings of all targets at one time, a list counted as one more. Those who read keep some 400 bytes of each between them, so
-/// this is 200 MiB: a thousand processes of 500 mappings each, or eight of the most that Linux allows by default (65,530).
+/// Mappings of all targets at one time, a list counted as one more. Those who read keep some 200 bytes of each between them, so
+/// this is 100 MiB (`report summary` of that many took 114 MB): a thousand processes of 500 mappings each, or eight of the most that Linux allows by default (65,530).
 pub(super) const MAX_MAPPINGS: usize = 1 << 19;
 
-/// A target's mappings as they stand in a file: whole.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// Names that mappings are made to share, at most, and bytes of one (Linux' longest path). A guess: more files than most programs
+/// of a machine have mapped.
+const MAX_NAMES: usize = 1 << 12;
+const MAX_NAME: usize = 4096;
+
+/// A target's mappings as they stand in a file: whole. The fields of [`Mappings`] one by one, as flattened ones would be kept
+/// twice while they are read.
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Whole {
     /// Number of this item among those of the target.
     serial: u64,
-    #[serde(flatten)]
-    mappings: Mappings,
+    target: u64,
+    time_ns: u64,
+    maps: Vec<Mapping>,
+    partial: bool,
 }
 
 /// The same, to be written.
@@ -89,6 +98,8 @@ pub(super) struct Known {
     held: usize,
     /// Parents of targets; only who writes needs to know.
     parents: HashMap<u64, u64>,
+    /// Names that were read, each kept once: most mappings have one that many have.
+    names: HashSet<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -153,15 +164,36 @@ impl Known {
         self.targets.get(&target).map_or(0, |state| 1 + state.mappings.maps.len())
     }
 
+    /// Mappings that were read, with names that they share.
+    fn sharing_names(&mut self, mut maps: Vec<Mapping>) -> Vec<Mapping> {
+        for mapping in &mut maps {
+            match self.names.get(&mapping.name) {
+                Some(name) => mapping.name = Arc::clone(name),
+                None if mapping.name.len() > MAX_NAME => {}
+                None => {
+                    // Those that are in use stay with who uses them.
+                    if self.names.len() >= MAX_NAMES {
+                        self.names.clear();
+                    }
+                    self.names.insert(Arc::clone(&mapping.name));
+                }
+            }
+        }
+        maps
+    }
+
     /// Takes in what was read whole.
-    pub(super) fn whole(&mut self, Whole { serial, mappings }: Whole) -> Result<Mappings, Left> {
-        let state = State { serial, whole_ns: mappings.time_ns, mappings: mappings.clone() };
-        let (target, time_ns) = (mappings.target, mappings.time_ns);
+    pub(super) fn whole(&mut self, read: Whole) -> Result<Mappings, Left> {
+        let Whole { serial, target, time_ns, maps, partial } = read;
+        let maps = self.sharing_names(maps).into();
+        let mappings = Mappings { target, time_ns, maps, partial };
+        let state = State { serial, whole_ns: time_ns, mappings: mappings.clone() };
         if self.keep(target, state) { Ok(mappings) } else { Err(self.too_many(target, time_ns)) }
     }
 
     /// Takes in a change.
-    pub(super) fn change(&mut self, change: &Change) -> Result<Mappings, Left> {
+    pub(super) fn change(&mut self, mut change: Change) -> Result<Mappings, Left> {
+        change.new = self.sharing_names(change.new);
         let known = match change.base {
             Some(base) => self.targets.get(&base.target).filter(|k| k.serial == base.serial),
             None => {
@@ -181,7 +213,7 @@ impl Known {
     }
 
     fn too_many(&self, target: u64, time_ns: u64) -> Left {
-        let none = Mappings { target, time_ns, maps: Vec::new(), partial: true };
+        let none = Mappings { target, time_ns, partial: true, ..Mappings::default() };
         Left::TooMany((!self.targets.contains_key(&target)).then_some(none))
     }
 
@@ -203,7 +235,7 @@ impl Change {
     fn between(serial: u64, old: &Mappings, new: &Mappings) -> Self {
         let (mut gone, mut came) = (Vec::new(), Vec::new());
         let mut before = old.maps.iter().peekable();
-        for mapping in &new.maps {
+        for mapping in &*new.maps {
             while let Some(passed) = before.next_if(|m| m.start < mapping.start) {
                 gone.push(passed.start);
             }
@@ -224,6 +256,7 @@ impl Change {
         let stays = |m: &&Mapping| self.gone.binary_search(&m.start).is_err();
         let mut maps: Vec<Mapping> = old.maps.iter().filter(stays).chain(&self.new).cloned().collect();
         maps.sort_by_key(|m| m.start);
+        let maps = maps.into();
         Mappings { target: self.target, time_ns: self.time_ns, maps, partial: self.partial }
     }
 }
@@ -263,10 +296,10 @@ mod tests {
                     maps.sort_by_key(|m| m.start);
                     maps.dedup_by_key(|m| m.start);
                 }
-                let mappings = Mappings { target, time_ns, maps, partial: seconds % 3 == 0 };
+                let mappings = Mappings { target, time_ns, maps: maps.into(), partial: seconds % 3 == 0 };
                 let read = match writer.form(&mappings) {
                     Form::Whole(whole) => reader.whole(read_back(&whole)),
-                    Form::Change(change) => reader.change(&change),
+                    Form::Change(change) => reader.change(change),
                 };
                 prop_assert_eq!(read, Ok(mappings));
             }
@@ -291,11 +324,34 @@ mod tests {
             panic!("a small change was written whole");
         };
         reader.whole(read_back(&first)).unwrap();
-        assert_eq!(reader.change(&third), Err(Left::Orphan));
+        assert_eq!(reader.change(third), Err(Left::Orphan));
         // The next whole one mends it.
         let last = at(WHOLE_AFTER_NS, &[1, 2]);
         let Form::Whole(whole) = writer.form(&last) else { panic!("never whole again") };
         assert_eq!(reader.whole(read_back(&whole)).unwrap().maps.len(), 2);
+    }
+
+    #[test]
+    fn mappings_of_one_name_share_it() {
+        let named = |start: u64, name: &str| Mapping {
+            start,
+            end: start + 1,
+            name: name.into(),
+            ..Mapping::default()
+        };
+        let list = |target| Whole {
+            target,
+            maps: vec![named(1, "/lib/a"), named(2, ""), named(3, "/lib/a")],
+            ..Whole::default()
+        };
+        let mut reader = Known::default();
+        let (one, other) = (reader.whole(list(1)).unwrap(), reader.whole(list(2)).unwrap());
+        assert!(Arc::ptr_eq(&one.maps[0].name, &other.maps[2].name));
+        assert_eq!(reader.names.len(), 2);
+        // However many there are, not all of them are kept.
+        let many = (0..3 * MAX_NAMES as u64).map(|at| named(at, &format!("/tmp/{at}"))).collect();
+        reader.whole(Whole { target: 3, maps: many, ..Whole::default() }).unwrap();
+        assert!(reader.names.len() <= MAX_NAMES);
     }
 
     #[test]
@@ -316,20 +372,20 @@ mod tests {
         let Form::Change(change) = writer.form(&child) else { panic!("all of it again") };
         let text = serde_json::to_string(&change).unwrap();
         assert!(text.len() < 150, "{text}");
-        assert_eq!(reader.change(&serde_json::from_str(&text).unwrap()), Ok(child));
+        assert_eq!(reader.change(serde_json::from_str(&text).unwrap()), Ok(child));
         assert_eq!(
-            other.change(&change),
+            other.change(change),
             Err(Left::Orphan),
             "whoever does not know the parent's passes it over"
         );
         let later = of(2, 6, &[1, 2, 3, 4, 9]);
         let Form::Change(change) = writer.form(&later) else { panic!("all of it again") };
-        assert_eq!(reader.change(&change), Ok(later));
+        assert_eq!(reader.change(change), Ok(later));
     }
 
     #[test]
     fn mappings_of_many_forks_end_at_a_limit_and_begin_again_when_some_ended() {
-        let maps: Vec<Mapping> =
+        let maps: std::sync::Arc<[Mapping]> =
             (0..(1 << 14) - 1).map(|at| Mapping { start: at, end: at + 1, ..Mapping::default() }).collect();
         let of = |target| Mappings { target, time_ns: 1, maps: maps.clone(), ..Mappings::default() };
         let (mut writer, mut reader) = (Known::default(), Known::default());
@@ -337,7 +393,7 @@ mod tests {
             writer.born(target, Some(1));
             match writer.form(&of(target)) {
                 Form::Whole(whole) => reader.whole(read_back(&whole)),
-                Form::Change(change) => reader.change(&change),
+                Form::Change(change) => reader.change(change),
             }
             .map(|read| read.maps.len())
         };
@@ -348,11 +404,12 @@ mod tests {
         assert_eq!(pass(33, &mut reader), Err(Left::TooMany(Some(none(33, 1)))));
         assert_eq!(reader.held, MAX_MAPPINGS);
         let mut more = of(7);
-        more.maps.push(Mapping { start: 1 << 20, end: 1 << 21, ..Mapping::default() });
-        let more = Whole { serial: 9, mappings: more };
+        let beyond = Mapping { start: 1 << 20, end: 1 << 21, ..Mapping::default() };
+        more.maps = more.maps.iter().cloned().chain([beyond]).collect();
+        let more = Whole { serial: 9, target: 7, time_ns: 1, maps: more.maps.to_vec(), partial: false };
         assert_eq!(reader.whole(more), Err(Left::TooMany(None)), "it has what it had");
         // A list of nothing takes memory too.
-        let empty = Whole { serial: 0, mappings: Mappings { target: 99, ..Mappings::default() } };
+        let empty = Whole { target: 99, ..Whole::default() };
         assert_eq!(reader.whole(empty), Err(Left::TooMany(Some(none(99, 0)))));
         reader.forget(7);
         assert_eq!(pass(34, &mut reader), Ok((1 << 14) - 1));

@@ -10,7 +10,7 @@ pub use totals::{RateClass, Totals};
 
 use crate::Accumulate;
 use crate::heatmap::UnknownWord;
-use crate::names::NameBook;
+use crate::names::{NameBook, RangeName};
 use crate::provenance::Provenance;
 use crate::rate::{BP, RateScale, interval_ns};
 use crate::segments::{self, Pile, Segment};
@@ -163,7 +163,8 @@ fn called_otherwise(rows: &[Row], asked: &str) -> Vec<String> {
         if asked.is_empty() || name.contains(asked) {
             return Vec::new();
         }
-        *sizes.entry(name).or_default() += row.size;
+        // What other names it covers is not what to ask for.
+        *sizes.entry(RangeName::main_of(name)).or_default() += row.size;
     }
     let mut names: Vec<(u64, &str)> = sizes.into_iter().map(|(name, size)| (size, name)).collect();
     names.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
@@ -411,6 +412,8 @@ impl AccessAnalysis {
                 nr_accesses: (bp / BP) as u32,
                 nr_accesses_bp: bp as u32,
                 seen_bp: (seen * BP).ceil() as u16,
+                // Of what is unknown, for the sums: of the rest it changed.
+                resident: Some((s.size * s.there_share()).round() as u64),
                 ..RegionSnapshot::default()
             };
             (row, region)
@@ -439,12 +442,17 @@ impl AccessAnalysis {
     fn totals(&mut self, rows: &[Row], ceiling_hz: f64) -> Totals {
         let mut whole = Snapshot { targets: Vec::new(), ..self.held };
         let mut sum = Sum::new(ceiling_hz);
+        let of_moment = !matches!(self.options.selection, Selection::Between(..));
+        let add = |sum: &mut Sum, bytes: u64, hz, seen, resident: Option<u64>| {
+            sum.add(bytes, hz, seen, resident.map_or(1.0, |there| there as f64 / bytes.max(1) as f64));
+            sum.add_resident(resident.filter(|_| of_moment));
+        };
         for (row, region) in rows {
             sum.count(row.rate_hz);
             let target = TargetId(row.target);
             // In a group of its own there is nothing to put together; nor where mappings changed since.
             if is_object(target) || self.space.mapped(target, region).is_none() {
-                sum.add(row.size, row.rate_hz.unwrap_or(0.0), row.seen, row.resident);
+                add(&mut sum, row.size, row.rate_hz.unwrap_or(0.0), row.seen, region.resident);
                 continue;
             }
             match whole.targets.last_mut() {
@@ -457,7 +465,7 @@ impl AccessAnalysis {
         self.space.by_object(&whole, |_| true, &mut once);
         for region in once.targets.iter().flat_map(|t| &t.regions) {
             let seen = f64::from(region.seen_bp) / BP;
-            sum.add(region.range.size(), scale.hz(region), seen, region.resident);
+            add(&mut sum, region.range.size(), scale.hz(region), seen, region.resident);
         }
         sum.finish()
     }

@@ -66,7 +66,7 @@ proptest! {
 fn names_are_those_of_the_selected_time() {
     let map = |time_ns, name: &str| {
         let maps = vec![mapping(0, 100 * MIB, "rw-p", name, 0, 0)];
-        Item::Mappings(Mappings { target: 1, time_ns, maps, partial: false })
+        Item::Mappings(Mappings { target: 1, time_ns, maps: maps.into(), partial: false })
     };
     let mut analysis = AccessAnalysis::new(select(Selection::At(Duration::from_secs(2))));
     analysis.note(&map(0, "/before"));
@@ -123,6 +123,44 @@ fn unknown_is_not_cold() {
     let over_time = report(select(Selection::Between(Duration::ZERO, Duration::MAX)), &list);
     assert_eq!(over_time.targets[0].regions[1].rate_hz, None);
     assert_eq!(over_time.totals.unknown_bytes, 2000);
+}
+
+#[test]
+fn what_mappings_are_called_is_told_without_what_else_a_region_covers() {
+    let pattern = Pattern { mapping: "nosuch".to_owned(), ..Pattern::default() };
+    let mut analysis = AccessAnalysis::new(AccessOptions { pattern, ..AccessOptions::default() });
+    analysis.note(&mappings(
+        1,
+        vec![
+            mapping(0, 6000, "r--p", "/lib/a.so", 1, 0),
+            mapping(6000, 8000, "rw-p", "[heap]", 0, 0),
+            mapping(8000, 9000, "r--p", "/lib/a.so", 1, 6000),
+        ],
+    ));
+    analysis.snapshot(&snapshot(0, 1, vec![region(0, 8000, 1), region(8000, 9000, 2)]));
+    assert_eq!(analysis.finish().called_otherwise, ["a.so"]);
+}
+
+#[test]
+fn what_is_not_there_is_not_unknown() {
+    // Half of the memory that could not be observed is there, of what was seen in part a quarter.
+    let with = |region: RegionSnapshot, resident| RegionSnapshot { resident: Some(resident), ..region };
+    let half = RegionSnapshot { seen_bp: 5000, ..region(4000, 6000, 20) };
+    let list = [snapshot(
+        0,
+        1,
+        vec![with(region(0, 1000, 0), 1000), with(unknown(1000, 3000), 1000), with(half, 500)],
+    )];
+    for selection in [Selection::Last, Selection::Between(Duration::ZERO, Duration::MAX)] {
+        for by in [Grouping::Target, Grouping::Object] {
+            let all = report(AccessOptions { by, ..select(selection) }, &list);
+            let totals = &all.totals;
+            assert_eq!((totals.bytes, totals.unknown_bytes), (5000, 1000 + 250), "{selection:?} {by:?}");
+            assert_eq!((totals.classes[0].bytes, totals.classes[4].bytes), (1000 + 1000, 1750));
+            assert_eq!(totals.resident, (selection == Selection::Last).then_some(2500));
+            assert_eq!(all.targets[0].regions[1].rate_hz, None, "of what is there nothing is known");
+        }
+    }
 }
 
 #[test]
@@ -211,10 +249,11 @@ fn what_stood_still_since_before_the_time_asked_for_is_in_it() {
     let mut analysis =
         AccessAnalysis::new(AccessOptions { selection, pattern, by, ..AccessOptions::default() });
     for target in 1..=3 {
-        let maps = vec![
+        let maps = [
             mapping(0, 100 * MIB, "rw-p", "[heap]", 0, 0),
             mapping(200 * MIB, 201 * MIB, "r-xp", "/lib/x.so", 7, 0),
-        ];
+        ]
+        .into();
         analysis.note(&Item::Mappings(Mappings { target, time_ns: 0, maps, partial: false }));
     }
     for i in 0..30 {

@@ -1,5 +1,6 @@
 //! Sums over regions.
 
+use crate::space::accessible;
 use serde::Serialize;
 
 /// Regions within some range of rates.
@@ -26,11 +27,11 @@ pub struct Totals {
     pub resident: Option<u64>,
     /// Size-weighted mean access rate of what is known, Hz; 0 when nothing is.
     pub rate_hz: f64,
-    /// By rate, coldest first; of regions that could be observed in part, that part.
+    /// By rate, coldest first; of regions that could be observed in part, that part, and what is known not to be there.
     pub classes: Vec<RateClass>,
     /// Regions of which nothing is known.
     pub unknown_regions: u64,
-    /// Bytes that could not be observed.
+    /// Bytes that could not be observed, and are there as far as that is known.
     pub unknown_bytes: u64,
 }
 
@@ -76,16 +77,23 @@ impl Sum {
         &mut self.totals.classes[index]
     }
 
-    /// Adds the bytes of a region that was counted, or of what it was cut to.
-    pub(super) fn add(&mut self, bytes: u64, hz: f64, seen: f64, resident: Option<u64>) {
-        let known = bytes as f64 * seen;
+    /// Adds the bytes of a region that was counted, or of what it was cut to; of what could not be observed a share of `there`
+    /// is present. What is not there is not accessed.
+    pub(super) fn add(&mut self, bytes: u64, hz: f64, seen: f64, there: f64) {
+        let (_, unknown) = accessible(seen, Some(there));
+        let unknown = bytes as f64 * unknown;
+        let known = bytes as f64 - unknown;
         self.known += known;
-        self.unknown += bytes as f64 - known;
+        self.unknown += unknown;
         self.heat += hz * known;
-        self.resident = self.resident.zip(resident).map(|(a, b)| a.saturating_add(b));
         let class = self.class(hz);
         class.bytes = class.bytes.saturating_add(known.round() as u64);
         self.totals.bytes = self.totals.bytes.saturating_add(bytes);
+    }
+
+    /// Adds what of the same bytes is resident; `None`: not known.
+    pub(super) fn add_resident(&mut self, resident: Option<u64>) {
+        self.resident = self.resident.zip(resident).map(|(a, b)| a.saturating_add(b));
     }
 
     /// The sums.

@@ -141,6 +141,8 @@ pub(super) struct Known {
     /// Whether it was in a snapshot.
     pub seen: bool,
     layout: Vec<(AddrRange, usize)>,
+    /// Where in it the last part that was shared out began: they come in order of their addresses.
+    near: usize,
     named: HashMap<String, usize>,
     /// Its anonymous areas that are no part of another, by start. No two of them touch.
     runs: BTreeMap<u64, usize>,
@@ -152,6 +154,11 @@ impl Known {
     /// Its areas, with the name of its program.
     pub fn areas(&self) -> impl Iterator<Item = (&str, usize)> {
         self.areas.iter().map(|at| (&*self.program, *at))
+    }
+
+    /// Nothing will be shared out any more.
+    pub fn close(&mut self) {
+        (self.layout, self.named, self.runs) = (Vec::new(), HashMap::new(), BTreeMap::new());
     }
 
     pub fn take_mappings(&mut self, mappings: &Mappings, areas: &mut Areas) {
@@ -187,7 +194,7 @@ impl Known {
         for (area, size) in sizes {
             areas.reaches(area, size);
         }
-        self.layout = layout;
+        (self.layout, self.near) = (layout, 0);
     }
 
     /// Calls `part(areas, area, bytes)` for what of `range` lies in each area.
@@ -199,7 +206,17 @@ impl Known {
     ) {
         let layout = std::mem::take(&mut self.layout);
         let mut at = range.start;
-        let first = layout.partition_point(|(mapped, _)| mapped.end <= at);
+        let ends_before = |(mapped, _): &(AddrRange, usize)| mapped.end <= at;
+        if self.near.checked_sub(1).and_then(|near| layout.get(near)).is_some_and(|last| !ends_before(last)) {
+            self.near = 0;
+        }
+        let rest = layout.get(self.near..).unwrap_or_default();
+        let first = self.near
+            + match rest.iter().take(8).position(|part| !ends_before(part)) {
+                Some(steps) => steps,
+                None => rest.partition_point(ends_before),
+            };
+        self.near = first;
         for (mapped, area) in &layout[first..] {
             if mapped.start >= range.end {
                 break;

@@ -137,6 +137,12 @@ impl Profile {
         self.provenance.truncated = Some(how);
     }
 
+    /// Gives back what only reading takes. No more items may follow: of several recordings all are kept until they are compared.
+    pub fn close(&mut self) {
+        (self.space, self.mapped) = (Space::default(), Snapshot::default());
+        self.known.values_mut().for_each(Known::close);
+    }
+
     /// Whether there is anything to compare.
     pub fn is_empty(&self) -> bool {
         self.seconds.is_empty()
@@ -213,13 +219,18 @@ impl Profile {
         let scale = RateScale::of(snapshot);
         let max_bp = f64::from(snapshot.max_nr_accesses) * BP;
         let samples = SECOND_NS / snapshot.sample_ns.max(1) as f64;
-        let figures = |region: &RegionSnapshot| {
+        // Regions that are cut to what is mapped come as many parts of one rate.
+        let mut last: Option<(u64, f64)> = None;
+        let mut figures = |region: &RegionSnapshot| {
             let (seen, present, unknown) = accessible_of(region);
-            let met = if snapshot.sample_ns > 0 && max_bp > 0.0 {
-                1.0 - (1.0 - region.accesses_bp() as f64 / max_bp).max(0.0).powf(samples)
-            } else {
-                -(-scale.hz(region)).exp_m1()
+            let met = match last.filter(|(bp, _)| *bp == region.accesses_bp()) {
+                Some((_, met)) => met,
+                None if snapshot.sample_ns > 0 && max_bp > 0.0 => {
+                    1.0 - (1.0 - region.accesses_bp() as f64 / max_bp).max(0.0).powf(samples)
+                }
+                None => -(-scale.hz(region)).exp_m1(),
             };
+            last = Some((region.accesses_bp(), met));
             let heat = seen * scale.hz(region);
             Sums { ws: (seen * met).min(present), heat, seen, unknown }
         };

@@ -346,7 +346,7 @@ mod tests {
             name: "/tmp/data.bin".into(),
             ..Mapping::default()
         };
-        raster.note(&Item::Mappings(Mappings { target: 1, maps: vec![map], ..Mappings::default() }));
+        raster.note(&Item::Mappings(Mappings { target: 1, maps: [map].into(), ..Mappings::default() }));
         stairs(0x7f00_0000_0000, 10).iter().for_each(|s| raster.snapshot(s));
         let mut out = Vec::new();
         write_terminal(&raster.finish(), options, &mut out).unwrap();

@@ -25,8 +25,6 @@ const USED_S: f64 = 10.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Part {
     pub range: AddrRange,
-    /// The object whose bytes these are, and the offset in it at which the part begins.
-    pub object: Option<(usize, u64)>,
     /// Share that could be observed, 0..=1.
     pub seen: f64,
     /// Access rate of that, accesses at random: a page is left alone for a time of `t` seconds with the probability
@@ -112,16 +110,8 @@ impl Segment {
         let history = self.history.split_off(share);
         let mut state = self.state;
         state.range.end = addr;
-        self.advance(addr);
-        Self { state, history, mean: self.mean }
-    }
-
-    fn advance(&mut self, addr: u64) {
-        let by = addr - self.state.range.start;
         self.state.range.start = addr;
-        if let Some((_, offset)) = &mut self.state.object {
-            *offset = offset.saturating_add(by);
-        }
+        Self { state, history, mean: self.mean }
     }
 }
 
@@ -156,8 +146,38 @@ impl Layer {
         (self.until, self.known_from) = (now, now);
     }
 
-    /// Takes over what a snapshot says of the time from `from` (or as far as the histories go) to `to`. What is the same
-    /// memory as before keeps its history.
+    /// These addresses, sorted and disjoint, are other memory from now on: what is known of them begins anew.
+    pub fn forget(&mut self, ranges: &[AddrRange]) {
+        let mut old = std::mem::take(&mut self.segments).into_iter();
+        let mut held: Option<Segment> = None;
+        for range in ranges {
+            while let Some(mut segment) = held.take().or_else(|| old.next()) {
+                let (start, end) = (segment.state.range.start, segment.state.range.end);
+                if start >= range.end {
+                    held = Some(segment);
+                    break;
+                }
+                if end <= range.start {
+                    self.segments.push(segment);
+                    continue;
+                }
+                if start < range.start {
+                    self.segments.push(segment.split_front(range.start));
+                }
+                if range.end < end {
+                    let front = segment.split_front(range.end);
+                    held = Some(std::mem::replace(&mut segment, front));
+                }
+                let mut fresh = Segment::fresh(segment.state);
+                fresh.history.resize(fresh.size() * fresh.state.seen, self.until);
+                self.segments.push(fresh);
+            }
+        }
+        self.segments.extend(held.into_iter().chain(old));
+    }
+
+    /// Takes over what a snapshot says of the time from `from` (or as far as the histories go) to `to`. What had the same
+    /// addresses before keeps its history.
     pub fn replace(&mut self, parts: &[Part], from: f64, to: f64) {
         let from = self.until.max(from);
         let mut old = std::mem::replace(&mut self.segments, std::mem::take(&mut self.spare));
@@ -198,14 +218,10 @@ impl Layer {
                     held = Some(std::mem::replace(&mut known, front));
                 }
                 let end = known.state.range.end;
-                let same = identity(&known.state) == identity(&rest);
                 let mut state = rest;
                 state.range.end = end;
-                let kept = if same { Segment { state, ..known } } else { Segment::fresh(state) };
-                grow(out, first, kept, (from, to));
-                let mut left = Segment::fresh(rest);
-                left.advance(end);
-                rest = left.state;
+                grow(out, first, Segment { state, ..known }, (from, to));
+                rest.range.start = end;
             }
         }
         drop(before);
@@ -213,11 +229,6 @@ impl Layer {
         self.until = self.until.max(to);
         reduce(&mut self.segments, 2 * parts.len() + SPARE_SEGMENTS, to);
     }
-}
-
-/// Which memory it is: where an address now belongs to another object, it is other memory.
-fn identity(part: &Part) -> Option<(usize, u64)> {
-    part.object.map(|(object, offset)| (object, offset.wrapping_sub(part.range.start)))
 }
 
 /// Lets the time pass for a segment and appends it, joined to the one before where that is of the same part, from
@@ -243,10 +254,8 @@ fn grow(out: &mut Vec<Segment>, first: usize, mut segment: Segment, (from, to): 
 /// By how much the histories of neighbours of one part differ in age, and how much may be joined; `None` where they are
 /// not neighbours of one part.
 fn apart(a: &Segment, b: &Segment, now: f64) -> Option<(f64, f64)> {
-    let joined = Part { range: AddrRange::new(a.state.range.start, b.state.range.end), ..a.state };
-    let next = Part { range: b.state.range, object: b.state.object, ..a.state };
-    if a.state.range.end != b.state.range.start || next != b.state || identity(&joined) != identity(&b.state)
-    {
+    let next = Part { range: b.state.range, ..a.state };
+    if a.state.range.end != b.state.range.start || next != b.state {
         return None;
     }
     let ((age, used), (other, other_used)) = (a.history.signature(now), b.history.signature(now));

@@ -45,12 +45,12 @@ pub(crate) use text::NOT_TOLD;
 pub use text::{short_size, write_csv, write_table, write_text};
 
 use crate::Accumulate;
-use crate::names::short_name;
+use crate::names::disjoint;
 use crate::rate::{BP, GAP_S, RateScale, interval_ns};
 use crate::space::Space;
 use crate::units::SECOND_NS;
-use isotherm_damon::{AddrRange, Snapshot, TargetId, TargetSnapshot};
-use isotherm_record::{Item, Mappings, TargetInfo};
+use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
+use isotherm_record::{Item, Mapping, Mappings, TargetInfo};
 use layer::{Layer, Part};
 use objects::Scale;
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,15 +66,6 @@ const MAX_ENDED: usize = 256;
 
 /// Expected accesses in a sampling interval that are as good as certain.
 const CERTAIN: f64 = 40.0;
-
-/// Neighbouring mappings of one name.
-#[derive(Clone, Debug)]
-struct Named {
-    range: AddrRange,
-    path: Arc<str>,
-    /// What people call it.
-    name: Arc<str>,
-}
 
 /// A target under observation.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +87,8 @@ pub struct Holdings {
     space: Space,
     held: BTreeMap<u64, Held>,
     infos: BTreeMap<u64, TargetInfo>,
-    names: BTreeMap<u64, Vec<Named>>,
+    /// Sorted, disjoint.
+    names: BTreeMap<u64, Arc<[Mapping]>>,
     scale: Scale,
     /// End of the last snapshot, seconds.
     now: f64,
@@ -104,6 +96,7 @@ pub struct Holdings {
     ending: BTreeSet<u64>,
     gone: Vec<ProcessHoldings>,
     nr_gone: u64,
+    mapped: TargetSnapshot,
     parts: Vec<Part>,
     last: LastStock,
     /// Objects when those that nobody maps any more were forgotten the last time.
@@ -179,33 +172,27 @@ impl Holdings {
         let (sample_s, aggr_s) = (self.scale.sample_s, self.scale.aggr_s);
         self.parts.clear();
         let mut longest: f64 = 0.0;
-        for region in &target.regions {
+        // Whose memory it is, is asked for when it is reported: objects may lie between a process's own memory page by page.
+        self.space.clip(target, &mut self.mapped);
+        for region in self.mapped.regions.iter().filter(|region| !region.range.is_empty()) {
+            let size = region.range.size() as f64;
             let p = if max_bp > 0.0 { region.accesses_bp() as f64 / max_bp } else { 0.0 };
             let per_s = if sample_s > 0.0 {
                 (-(-p.min(1.0)).ln_1p()).min(CERTAIN) / sample_s
             } else {
                 rates.hz(region)
             };
-            let hz = rates.hz(region);
             // The age of what could not be observed tells nothing.
             let idle = !met && per_s <= 0.0 && !region.is_unknown();
             let idle_s = if idle { f64::from(region.age) * aggr_s } else { 0.0 };
             longest = longest.max(idle_s);
-            let parts = &mut self.parts;
-            self.space.parts(target.id, region, |part, object| {
-                let size = part.range.size();
-                if size == 0 {
-                    return;
-                }
-                parts.push(Part {
-                    range: part.range,
-                    object,
-                    seen: f64::from(part.seen_bp) / BP,
-                    per_s,
-                    hz,
-                    resident: part.resident.map(|bytes| bytes as f64 / size as f64),
-                    idle_s,
-                });
+            self.parts.push(Part {
+                range: region.range,
+                seen: f64::from(region.seen_bp) / BP,
+                per_s,
+                hz: rates.hz(region),
+                resident: region.resident.map(|bytes| bytes as f64 / size),
+                idle_s,
             });
         }
         // Recordings of other programs may break the order that a snapshot promises.
@@ -236,6 +223,8 @@ impl Holdings {
         }
         for id in std::mem::take(&mut self.ending) {
             let row = self.process(TargetId(id), true);
+            // Not before: how things stood at the end is reported of as many as ended together.
+            self.space.end(id);
             self.last.without(self.held.remove(&id).and_then(|held| held.found));
             self.names.remove(&id);
             self.infos.remove(&id);
@@ -257,23 +246,12 @@ impl Holdings {
         if !self.wanted(TargetId(mappings.target)) {
             return;
         }
-        let mut maps: Vec<_> = mappings.maps.iter().filter(|m| m.start < m.end).collect();
-        maps.sort_by_key(|m| m.start);
-        let mut named: Vec<Named> = Vec::new();
-        for map in maps {
-            match named.last_mut() {
-                Some(last) if last.range.end == map.start && last.path == map.name => {
-                    last.range.end = map.end;
-                }
-                Some(last) if map.start < last.range.end => {}
-                _ => named.push(Named {
-                    range: map.range(),
-                    path: Arc::clone(&map.name),
-                    name: short_name(map).into(),
-                }),
-            }
+        let moved = self.space.remap(mappings);
+        if let Some(held) = self.held.get_mut(&mappings.target) {
+            held.layer.forget(&moved);
+            held.changes();
         }
-        self.names.insert(mappings.target, named);
+        self.names.insert(mappings.target, disjoint(&mappings.maps));
         self.space.forget_unmapped(&mut self.objects_left);
     }
 }
@@ -287,9 +265,6 @@ fn untangle(parts: &mut Vec<Part>) {
         if start >= part.range.end {
             return false;
         }
-        if let Some((_, offset)) = &mut part.object {
-            *offset += start - part.range.start;
-        }
         part.range.start = start;
         floor = part.range.end;
         true
@@ -302,7 +277,6 @@ impl Accumulate for Holdings {
     }
 
     fn note(&mut self, item: &Item) {
-        self.space.note(item);
         match item {
             Item::Header(header) => {
                 self.scale.imported = header.backend.name.starts_with(isotherm_record::IMPORTED)
@@ -317,6 +291,7 @@ impl Accumulate for Holdings {
                     self.ending.insert(end.target);
                 }
                 None => {
+                    self.space.end(end.target);
                     self.infos.remove(&end.target);
                     self.names.remove(&end.target);
                 }

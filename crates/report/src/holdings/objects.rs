@@ -7,6 +7,7 @@
 
 use super::figures::{Density, HOT_SHARE, Sums};
 use crate::space::Multiset;
+use std::sync::Arc;
 
 /// What one target says of a stretch of an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,14 +16,27 @@ pub(super) struct Share {
     pub target: u64,
     pub start: u64,
     pub end: u64,
-    /// One byte of it, and what it adds to those of others.
+    said: Arc<Said>,
+}
+
+/// One byte of a share, and what it adds to those of others: the same for all that a segment has of objects, which may be many
+/// pages here and there.
+#[derive(Debug, PartialEq)]
+pub(super) struct Said {
     sums: Sums,
     weight: Weight,
 }
 
+impl Said {
+    pub fn of(density: &Density) -> Arc<Self> {
+        Arc::new(Self { sums: density.sums(), weight: Weight::of(density) })
+    }
+}
+
 impl Share {
-    pub fn new(object: usize, target: u64, (start, end): (u64, u64), density: &Density) -> Self {
-        Self { object, target, start, end, sums: density.sums(), weight: Weight::of(density) }
+    /// Of `size` bytes from `start` on.
+    pub fn new(object: usize, target: u64, (start, size): (u64, u64), said: &Arc<Said>) -> Self {
+        Self { object, target, start, end: start.saturating_add(size), said: Arc::clone(said) }
     }
 }
 
@@ -90,7 +104,7 @@ pub(super) fn add_up<'a>(
             });
             let (cluster, next) = rest.split_at(1 + more.count());
             match cluster {
-                [_] => sums.add(&head.sums, (head.end - head.start) as f64),
+                [_] => sums.add(&head.said.sums, (head.end - head.start) as f64),
                 several => sweep(several, &mut edges, scale, &mut sums),
             }
             rest = next;
@@ -111,8 +125,8 @@ fn sweep<'a>(
 ) {
     edges.clear();
     for (_, start, end, share) in shares {
-        edges.push((*start, true, &share.weight));
-        edges.push((*end, false, &share.weight));
+        edges.push((*start, true, &share.said.weight));
+        edges.push((*end, false, &share.said.weight));
     }
     edges.sort_unstable_by_key(|(at, begins, _)| (*at, *begins));
     let mut all = All::default();

@@ -176,11 +176,12 @@ impl HoldingsAnalysis {
         let hidden = &mut report.hidden;
         match options.by {
             By::Process => {
-                let mut rows = holdings.processes_with_mappings();
-                for row in &mut rows {
-                    let mut not_counted = 0;
-                    options.choose(&mut row.mappings, options.mappings, &mut not_counted);
-                }
+                let chosen = |mut row: ProcessHoldings| {
+                    options.choose(&mut row.mappings, options.mappings, &mut 0);
+                    row.mappings.shrink_to_fit();
+                    row
+                };
+                let mut rows: Vec<_> = holdings.processes_with_mappings().map(chosen).collect();
                 if !options.mapping.is_empty() {
                     let before = rows.len();
                     rows.retain(|row| !row.mappings.is_empty());
@@ -190,8 +191,15 @@ impl HoldingsAnalysis {
                 report.processes = rows;
             }
             By::Mapping => {
-                let rows = holdings.processes_with_mappings().into_iter();
-                let mut rows: Vec<_> = rows.filter(|p| p.ended.is_none()).flat_map(|p| p.mappings).collect();
+                let running = holdings.processes_with_mappings().filter(|p| p.ended.is_none());
+                let mut rows: Vec<MappingHoldings> = Vec::new();
+                for process in running {
+                    rows.extend(process.mappings);
+                    // Not all are kept at once where few are asked for.
+                    if rows.len() / 2 > options.limit {
+                        options.choose(&mut rows, options.limit, hidden);
+                    }
+                }
                 options.choose(&mut rows, options.limit, hidden);
                 report.mappings = rows;
             }

@@ -3,11 +3,13 @@
 use super::figures::{Density, Figures, Sums};
 use super::layer::Segment;
 use super::objects::{self, Scale, Share};
-use super::{Held, Holdings, Named};
-use crate::names::printable;
-use crate::space::UNKNOWN_MAPPING;
+use super::stock::owned;
+use super::{Held, Holdings};
+use crate::names::{printable, short_name};
+use crate::space::{Space, UNKNOWN_MAPPING};
 use crate::units::SECOND_NS;
 use isotherm_damon::{AddrRange, TargetId};
+use isotherm_record::Mapping;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -91,14 +93,14 @@ impl Holdings {
     }
 
     /// Every process with its mappings, by address; of those that ended the largest, and the others as one. They add up to the
-    /// process.
-    pub fn processes_with_mappings(&self) -> Vec<ProcessHoldings> {
+    /// process. One after the other: there may be hundreds with thousands of mappings each.
+    pub fn processes_with_mappings(&self) -> impl Iterator<Item = ProcessHoldings> {
         let with = |id: &u64| {
             let mut process = self.process(TargetId(*id), false)?;
             process.mappings = self.mappings(TargetId(*id));
             Some(process)
         };
-        self.held.keys().filter_map(with).chain(self.gone.iter().cloned()).collect()
+        self.held.keys().filter_map(with).chain(self.gone.iter().cloned())
     }
 
     /// A process; `None` when it is not under observation.
@@ -160,7 +162,7 @@ impl Holdings {
 
     /// The mappings of a target, by address, and their sums.
     fn mapping_rows(&self, id: TargetId, held: &Held) -> Vec<(MappingHoldings, Sums)> {
-        let named = self.names.get(&id.0).map_or(&[][..], Vec::as_slice);
+        let named = self.names.get(&id.0).map_or(&[][..], |maps| &**maps);
         let info = self.infos.get(&id.0);
         let mut rows: Vec<(MappingHoldings, Sums)> = Vec::new();
         let mut by_path: HashMap<&str, usize> = HashMap::new();
@@ -168,9 +170,9 @@ impl Holdings {
         let mut run: Option<(usize, u64)> = None;
         held.densities(&self.scale, |segment, density| {
             let range = segment.state.range;
-            let shared = segment.state.object.is_some();
             cut(named, range, |piece, name| {
-                let path = name.map_or("", |n| &*n.path);
+                let path = name.map_or("", |n| &*n.name);
+                let shared = name.is_some_and(|n| n.object().is_some());
                 let found = if path.is_empty() {
                     run.filter(|(row, end)| {
                         *end == piece.start && (rows[*row].0.name == UNKNOWN_MAPPING) == name.is_none()
@@ -184,7 +186,7 @@ impl Holdings {
                         target: id.0,
                         pid: info.map_or(0, |i| i.pid),
                         process: info.map_or_else(String::new, |i| printable(&i.comm).into_owned()),
-                        name: name.map_or_else(|| UNKNOWN_MAPPING.to_owned(), |n| (*n.name).to_owned()),
+                        name: name.map_or_else(|| UNKNOWN_MAPPING.to_owned(), |n| short_name(n).into_owned()),
                         path: printable(path).into_owned(),
                         start: piece.start,
                         end: piece.end,
@@ -245,7 +247,8 @@ impl Holdings {
     pub fn own_of_processes(&self) -> Vec<ProcessHoldings> {
         let own = |(id, held): (&u64, &Held)| {
             let process = self.process(TargetId(*id), false)?;
-            let figures = held.own(&self.scale).figures(held.observed_s(), &self.scale);
+            let figures =
+                held.own(TargetId(*id), &self.space, &self.scale).figures(held.observed_s(), &self.scale);
             Some(ProcessHoldings { figures, ..process })
         };
         self.held.iter().filter_map(own).collect()
@@ -254,7 +257,8 @@ impl Holdings {
     /// All of it: what several targets map counts once. Those that ended are left out.
     pub fn totals(&self) -> Figures {
         let mut sums = Sums::default();
-        self.held.values().for_each(|held| sums.add(&held.own(&self.scale), 1.0));
+        let own = |(id, held): (&u64, &Held)| held.own(TargetId(*id), &self.space, &self.scale);
+        self.held.iter().map(own).for_each(|own| sums.add(&own, 1.0));
         objects::add_up(self.shares().iter(), &self.scale, |_, object| sums.add(object, 1.0));
         sums.figures(self.observed_s(), &self.scale)
     }
@@ -269,10 +273,7 @@ impl Holdings {
         let mut shares = Vec::new();
         for (id, held) in &self.held {
             held.densities(&self.scale, |segment, density| {
-                if let Some((object, start)) = segment.state.object {
-                    let end = start.saturating_add(segment.state.range.size());
-                    shares.push(Share::new(object, *id, (start, end), &density));
-                }
+                owned(TargetId(*id), &self.space, segment, &density, &mut shares);
             });
         }
         shares
@@ -296,29 +297,29 @@ impl Held {
     }
 
     /// What belongs to this target only.
-    fn own(&self, scale: &Scale) -> Sums {
-        let mut sums = Sums::default();
+    fn own(&self, id: TargetId, space: &Space, scale: &Scale) -> Sums {
+        let (mut sums, mut shares) = (Sums::default(), Vec::new());
         self.densities(scale, |segment, density| {
-            if segment.state.object.is_none() {
-                sums.add(&density.sums(), segment.state.range.size() as f64);
-            }
+            let own = owned(id, space, segment, &density, &mut shares);
+            shares.clear();
+            sums.add(&density.sums(), own);
         });
         sums
     }
 }
 
-/// Cuts `range` at the borders of names: sorted, disjoint.
-fn cut<'a>(named: &'a [Named], range: AddrRange, mut piece: impl FnMut(AddrRange, Option<&'a Named>)) {
+/// Cuts `range` at the borders of mappings: sorted, disjoint.
+fn cut<'a>(mappings: &'a [Mapping], range: AddrRange, mut piece: impl FnMut(AddrRange, Option<&'a Mapping>)) {
     let mut at = range.start;
-    for name in &named[named.partition_point(|n| n.range.end <= range.start)..] {
-        if name.range.start >= range.end {
+    for mapping in &mappings[mappings.partition_point(|m| m.end <= range.start)..] {
+        if mapping.start >= range.end {
             break;
         }
-        if at < name.range.start {
-            piece(AddrRange::new(at, name.range.start), None);
+        if at < mapping.start {
+            piece(AddrRange::new(at, mapping.start), None);
         }
-        let inside = name.range.intersection(range);
-        piece(inside, Some(name));
+        let inside = mapping.range().intersection(range);
+        piece(inside, Some(mapping));
         at = inside.end;
     }
     if at < range.end {

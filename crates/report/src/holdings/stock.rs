@@ -4,10 +4,11 @@
 //! kept together with the time until which it stands: until a snapshot changes the target, or the next border of a window
 //! or of a time after which memory is cold passes what was accessed last. The same holds for what targets say of objects.
 
-use super::figures::{COLD_S, Figures, Sums, WINDOWS_S, known_after};
+use super::figures::{COLD_S, Density, Figures, Sums, WINDOWS_S, known_after};
 use super::layer::Segment;
-use super::objects::{self, Scale, Share};
+use super::objects::{self, Said, Scale, Share};
 use super::{HOT_S, Held, Holdings, history::ROUNDING_S};
+use crate::space::Space;
 use isotherm_damon::TargetId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +52,7 @@ impl LastStock {
 impl Holdings {
     /// How things stand. What stands still since the last call costs little.
     pub fn stock(&mut self) -> Stock {
-        let last = &mut self.last;
+        let (last, space) = (&mut self.last, &self.space);
         let rescaled = last.scale != self.scale;
         last.scale = self.scale;
         let (mut processes, mut totals) = (Vec::with_capacity(self.held.len()), Sums::default());
@@ -60,7 +61,7 @@ impl Holdings {
                 found.at.is_some_and(|at| held.until == at || held.until < found.stands_until)
             };
             if rescaled || !held.found.as_ref().is_some_and(stands) {
-                let found = held.find(id, &self.scale);
+                let found = held.find(id, space, &self.scale);
                 match &held.found {
                     Some(before) => differences(&before.shares, &found.shares, &mut last.changed),
                     None => last.changed.extend(found.shares.iter().map(|share| share.object)),
@@ -107,7 +108,7 @@ impl Held {
         self.found.iter_mut().for_each(|found| found.at = None);
     }
 
-    fn find(&self, id: u64, scale: &Scale) -> Found {
+    fn find(&self, id: u64, space: &Space, scale: &Scale) -> Found {
         let (mut all, mut own) = (Sums::default(), Sums::default());
         let mut shares = Vec::new();
         let mut stands_until = f64::INFINITY;
@@ -122,13 +123,7 @@ impl Held {
             let bytes = segment.state.range.size() as f64;
             let sums = density.sums();
             all.add(&sums, bytes);
-            match segment.state.object {
-                None => own.add(&sums, bytes),
-                Some((object, start)) => {
-                    let end = start.saturating_add(segment.state.range.size());
-                    shares.push(Share::new(object, id, (start, end), &density));
-                }
-            }
+            own.add(&sums, owned(TargetId(id), space, segment, &density, &mut shares));
             if stands_until > self.until {
                 stands_until = stands_until.min(stands(segment, self.layer.until, self.until));
             }
@@ -136,6 +131,25 @@ impl Held {
         let figures = all.figures(self.observed_s(), scale);
         Found { at: Some(self.until), stands_until, figures, own, shares }
     }
+}
+
+/// Adds what a target says of objects in a segment to `shares`; gives how many bytes of it are its own.
+pub(super) fn owned(
+    target: TargetId,
+    space: &Space,
+    segment: &Segment,
+    density: &Density,
+    shares: &mut Vec<Share>,
+) -> f64 {
+    let (mut own, mut said) = (0, None);
+    space.owners(target, segment.state.range, |range, object| match object {
+        None => own += range.size(),
+        Some((object, start)) => {
+            let said = said.get_or_insert_with(|| Said::of(density));
+            shares.push(Share::new(object, target.0, (start, range.size()), said));
+        }
+    });
+    own as f64
 }
 
 /// Until when the densities of a segment stand that has not changed since `until`; `now` where they move.

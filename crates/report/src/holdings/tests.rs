@@ -264,7 +264,7 @@ fn what_ended_keeps_its_last_figures_and_leaves_the_totals() {
     next.targets.push(TargetSnapshot::new(TargetId(3), vec![region(3 << 30, (3 << 30) + MIB, 0)]));
     holdings.snapshot(&next);
     assert_eq!(holdings.totals().mapped, MIB);
-    let processes = holdings.processes_with_mappings();
+    let processes: Vec<_> = holdings.processes_with_mappings().collect();
     assert_eq!(processes.len(), 3);
     let gone = processes.iter().find(|p| p.target == 2).unwrap();
     assert_eq!((gone.ended.as_deref(), gone.figures.mapped), (Some("killed"), 5 * MIB));
@@ -290,7 +290,7 @@ fn the_mappings_kept_of_what_ended_add_up_to_it() {
     }
     holdings.note(&Item::TargetEnd(TargetEnd { target: 1, ..TargetEnd::default() }));
     holdings.snapshot(&snapshot(20, 2, vec![region(0, MIB, 0)]));
-    let processes = holdings.processes_with_mappings();
+    let processes: Vec<_> = holdings.processes_with_mappings().collect();
     let gone = processes.iter().find(|p| p.target == 1).unwrap();
     assert_eq!(gone.mappings.len(), 9, "eight, and the rest");
     let rest = gone.mappings.last().unwrap();
@@ -341,6 +341,47 @@ fn files_of_processes_that_came_and_went_are_forgotten() {
     let objects = holdings.objects();
     assert!(objects.iter().any(|object| object.path == "/tmp/job-1" && object.mappers == 1), "{objects:?}");
     assert_eq!(objects.len(), 2);
+}
+
+#[test]
+fn pages_of_a_file_here_and_there_take_no_more_memory_than_their_region() {
+    const PAGE: u64 = 4096;
+    let mut holdings = Holdings::default();
+    for target in [1, 2] {
+        let map = |i: u64| match i % 2 {
+            0 => mapping(i * PAGE, (i + 1) * PAGE, "rw-p", "", 0, 0),
+            _ => mapping(i * PAGE, (i + 1) * PAGE, "r--p", "/usr/lib/a", 1, i * PAGE),
+        };
+        holdings.note(&mappings(target, (0..1000).map(map).collect()));
+    }
+    for i in 0..120 {
+        let mut both = snapshot(i, 1, vec![region(0, 400 * PAGE, 20), region(400 * PAGE, 1000 * PAGE, 0)]);
+        both.targets.push(TargetSnapshot::new(TargetId(2), vec![region(0, 1000 * PAGE, 0)]));
+        holdings.snapshot(&both);
+    }
+    assert!(holdings.held.values().all(|held| held.layer.segments.len() <= 2));
+    let figures = |f: &Figures| (f.mapped / PAGE, f.ws_1s / PAGE, f.cold_10s.map(|cold| cold / PAGE));
+    assert_eq!(figures(&holdings.objects()[0].figures), (500, 200, Some(300)));
+    assert_eq!(figures(&holdings.totals()), (1500, 400, Some(1100)));
+    assert_eq!(holdings.stock().totals, holdings.totals());
+    let rows = holdings.mappings(TargetId(1));
+    assert_eq!(rows.iter().filter(|row| row.shared).map(|row| row.ranges).collect::<Vec<_>>(), [500]);
+    assert_eq!(rows.len(), 501, "each page of its own, and the file");
+}
+
+#[test]
+fn however_many_end_together_what_they_shared_counts_once() {
+    let mut holdings = Holdings::default();
+    let all = 2..2 + 2 * MAX_ENDED as u64;
+    let mut last = snapshot(0, 1, vec![region(0, MIB, 20)]);
+    for target in all.clone() {
+        holdings.note(&mappings(target, vec![mapping(0, MIB, "r--s", "/srv/data", 7, 0)]));
+        last.targets.push(TargetSnapshot::new(TargetId(target), vec![region(0, MIB, 20)]));
+    }
+    holdings.note(&mappings(1, vec![mapping(0, MIB, "r--s", "/srv/data", 7, 0)]));
+    holdings.snapshot(&last);
+    all.for_each(|target| holdings.note(&Item::TargetEnd(TargetEnd { target, ..TargetEnd::default() })));
+    assert_eq!(holdings.totals().mapped, MIB);
 }
 
 #[test]

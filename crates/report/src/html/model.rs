@@ -236,20 +236,25 @@ struct MappingModel {
 
 impl HoldingsModel {
     pub fn new(holdings: &Holdings, origin_ns: u64) -> Self {
-        let mut all = holdings.processes_with_mappings();
         let size = |f: &Figures| (f.longest_working_set(), f.resident, f.mapped);
-        all.sort_by_key(|p| Reverse(size(&p.figures)));
+        let nr = holdings.processes().len();
+        let each = (MAX_MAPPINGS / nr.clamp(1, MAX_PROCESSES)).clamp(8, 512);
+        let largest = |mut p: ProcessHoldings| {
+            p.mappings.sort_by_key(|m| Reverse(size(&m.figures)));
+            let cut = p.mappings.len() > each;
+            p.mappings.truncate(each);
+            p.mappings.shrink_to_fit();
+            (p, cut)
+        };
+        let mut all: Vec<_> = holdings.processes_with_mappings().map(largest).collect();
+        all.sort_by_key(|(p, _)| Reverse(size(&p.figures)));
         // Those that ended are not all remembered.
-        let ended = all.iter().filter(|p| p.ended.is_some()).count() as u64;
+        let ended = all.iter().filter(|(p, _)| p.ended.is_some()).count() as u64;
         let forgotten = holdings.nr_ended().saturating_sub(ended);
         let left_out = forgotten + all.len().saturating_sub(MAX_PROCESSES) as u64;
         all.truncate(MAX_PROCESSES);
-        let each = (MAX_MAPPINGS / all.len().max(1)).clamp(8, 512);
-        let mut cut = false;
-        let process = |mut p: ProcessHoldings| {
-            p.mappings.sort_by_key(|m| Reverse(size(&m.figures)));
-            cut |= p.mappings.len() > each;
-            p.mappings.truncate(each);
+        let cut = all.iter().any(|(_, cut)| *cut);
+        let process = |(p, _): (ProcessHoldings, bool)| {
             let mapping = |m: MappingHoldings| MappingModel {
                 name: within(&m.name, MAX_NAME),
                 path: within(&m.path, MAX_PATH),

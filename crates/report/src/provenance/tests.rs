@@ -25,11 +25,20 @@ fn head_and_foot_say_who_saw_it_and_what_it_could_not_see() {
     provenance.truncated = Some("cut after 3 s".to_owned());
     let head = provenance.head().join("\n");
     assert!(head.contains("refs: whole mappings only") && head.contains("sampling 5 ms"), "{head}");
-    assert!(head.contains("redis-server --save?"), "{head}");
+    assert!(head.contains("redis-server '--save?'"), "{head}");
     let foot = provenance.foot().join("\n");
     for part in ["coarse", "blind spot: guess", "1 % of a CPU", "7 clears", "cut after 3 s"] {
         assert!(foot.contains(part), "{part} in {foot}");
     }
+}
+
+#[test]
+fn the_head_shows_where_an_argument_ends() {
+    let mut provenance = Provenance::default();
+    let command = ["sh", "-c", "sleep 1; echo a"].map(str::to_owned).into();
+    provenance.note(&Item::Header(Header { command, ..Header::default() }));
+    let title = provenance.title(100);
+    assert!(title.starts_with("sh -c 'sleep 1; echo a': "), "{title}");
 }
 
 #[test]
@@ -47,7 +56,7 @@ fn lists_of_mappings_that_were_not_read_to_their_end_are_told() {
         Item::Mappings(Mappings {
             target,
             partial,
-            maps: vec![isotherm_record::Mapping::default()],
+            maps: [isotherm_record::Mapping::default()].into(),
             time_ns: 0,
         })
     };

@@ -41,10 +41,10 @@ struct Spare {
     deltas: Vec<Densities>,
 }
 
-/// Heat, seen, unknown, aged of a byte, in whole numbers.
+/// Heat, seen, unknown, aged, absent of a byte, in whole numbers.
 type Densities = [i64; SUMS];
 
-const SUMS: usize = 4;
+const SUMS: usize = 5;
 
 /// Where the densities change; in what way says the delta of this number.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,7 @@ impl Pile {
             if let Some(same) = old.filter(|old| place(old) == here) {
                 segment.seen += same.seen;
                 segment.unknown += same.unknown;
+                segment.absent += same.absent;
                 segment.heat += same.heat;
                 segment.aged += same.aged;
                 old = open.next();
@@ -132,7 +133,7 @@ impl Pile {
 
 /// What is added up of a segment; nothing of it is negative.
 fn sums(s: &Segment) -> [f64; SUMS] {
-    [s.heat.max(0.0), s.seen.max(0.0), s.unknown.max(0.0), s.aged.max(0.0)]
+    [s.heat.max(0.0), s.seen.max(0.0), s.unknown.max(0.0), s.aged.max(0.0), s.absent.max(0.0)]
 }
 
 /// How densities become whole numbers.
@@ -218,7 +219,7 @@ fn cut(
             }
         }
         edges.push(Edge { at: segment.range.end, target: number(target), delta: number(deltas.len()) });
-        deltas.push([-density[0], -density[1], -density[2], -density[3]]);
+        deltas.push(density.map(|d| -d));
         end = Some(segment.range.end);
     }
     // Sorted lists one behind the other: the standard library's stable sort merges them.
@@ -245,6 +246,7 @@ fn sweep(scale: &Scale, targets: &[TargetId], edges: &[Edge], deltas: &[Densitie
                 seen: value(1),
                 unknown: value(2),
                 aged: value(3),
+                absent: value(4),
             });
         }
         from = edge.at;
@@ -270,6 +272,7 @@ mod tests {
             size: bytes,
             seen: bytes * seen,
             unknown: bytes * (1.0 - seen),
+            absent: bytes * (1.0 - seen) * 0.25,
             heat: hz * bytes * seen,
             aged: age * bytes * seen,
         }

@@ -22,7 +22,7 @@ use crate::rate::BP;
 use isotherm_damon::{AddrRange, PAGE_SIZE, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mapping, Mappings, ObjectId};
 pub(crate) use shared::Multiset;
-use shared::Share;
+use shared::Shares;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -100,27 +100,39 @@ pub(crate) struct Space {
     objects: BTreeMap<usize, Object>,
     next_object: usize,
     index: HashMap<ObjectId, usize>,
-    shares: Vec<Share>,
+    shares: Shares,
 }
 
 impl Space {
     /// Takes what an item says about mappings; others are ignored.
     pub fn note(&mut self, item: &Item) {
         match item {
-            Item::Mappings(mappings) => self.update(mappings),
-            Item::TargetEnd(end) => {
-                self.ended.push_back(end.target);
-                if self.ended.len() > MAX_ENDED
-                    && let Some(oldest) = self.ended.pop_front()
-                {
-                    self.targets.remove(&oldest);
-                }
-            }
+            Item::Mappings(mappings) => drop(self.update(mappings)),
+            Item::TargetEnd(end) => self.end(end.target),
             _ => {}
         }
     }
 
-    fn update(&mut self, mappings: &Mappings) {
+    /// A target has ended: its mappings are forgotten after those of others that ended before it.
+    pub fn end(&mut self, target: u64) {
+        self.ended.push_back(target);
+        if self.ended.len() > MAX_ENDED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.targets.remove(&oldest);
+        }
+    }
+
+    /// Takes the mappings of a target; gives the addresses, sorted and disjoint, that belong to another object now, or to one
+    /// where they belonged to none, or the other way round.
+    pub fn remap(&mut self, mappings: &Mappings) -> Vec<AddrRange> {
+        let before = self.update(mappings);
+        let after = self.targets.get(&mappings.target);
+        differences(pieces(before.as_ref()), pieces(after))
+    }
+
+    /// Returns how the target's memory was mapped before.
+    fn update(&mut self, mappings: &Mappings) -> Option<Layout> {
         self.ended.retain(|id| *id != mappings.target);
         let mut maps: Vec<&Mapping> = mappings.maps.iter().filter(|m| m.start < m.end).collect();
         maps.sort_by_key(|m| m.start);
@@ -142,7 +154,8 @@ impl Space {
                 _ => layout.pieces.push(Piece { range, object }),
             }
         }
-        self.targets.insert(mappings.target, layout);
+        layout.pieces.shrink_to_fit();
+        self.targets.insert(mappings.target, layout)
     }
 
     fn object_index(&mut self, id: ObjectId, mapping: &Mapping) -> usize {
@@ -185,7 +198,7 @@ impl Space {
         self.objects.get(&usize::try_from(id.0 - OBJECT).ok()?)
     }
 
-    /// The object that [`Self::parts`] gave this index.
+    /// The object that [`Self::owners`] gave this index.
     pub fn object_at(&self, index: usize) -> Option<&Object> {
         self.objects.get(&index)
     }
@@ -217,14 +230,31 @@ impl Space {
         all.into_iter().take(limit).map(|(_, o)| format!("{} ({})", o.name, o.id)).collect()
     }
 
-    /// The mapped parts of a region of `target`, in order, each with the object it belongs to and its offset there.
-    pub fn parts(
+    /// Cuts a range of a target's addresses by whose memory it is, as mappings were last known: calls `each` with every part of
+    /// it, in order, and the object that it belongs to with the offset there; `None` is the target's own.
+    pub fn owners(
         &self,
         target: TargetId,
-        region: &RegionSnapshot,
-        part: impl FnMut(RegionSnapshot, Option<(usize, u64)>),
+        range: AddrRange,
+        mut each: impl FnMut(AddrRange, Option<(usize, u64)>),
     ) {
-        self.cutter(target).parts(region, part);
+        let pieces = pieces(self.targets.get(&target.0));
+        let first = pieces.partition_point(|piece| piece.range.end <= range.start);
+        let mut at = range.start;
+        for piece in pieces.get(first..).unwrap_or_default() {
+            if piece.range.start >= range.end {
+                break;
+            }
+            if at < piece.range.start {
+                each(AddrRange::new(at, piece.range.start), None);
+            }
+            let inside = piece.range.intersection(range);
+            each(inside, piece.within(inside.start));
+            at = inside.end;
+        }
+        if at < range.end {
+            each(AddrRange::new(at, range.end), None);
+        }
     }
 
     /// Cuts the regions of a target to what is mapped of them.
@@ -307,7 +337,7 @@ impl Space {
     pub fn by_object(&mut self, snapshot: &Snapshot, wanted: impl Fn(TargetId) -> bool, out: &mut Snapshot) {
         let mut targets = std::mem::take(&mut out.targets);
         let mut shares = std::mem::take(&mut self.shares);
-        shares.clear();
+        shares.begin(snapshot.max_nr_accesses);
         let chosen = || snapshot.targets.iter().filter(|t| wanted(t.id));
         targets.resize_with(chosen().count(), TargetSnapshot::default);
         for (from, to) in chosen().zip(&mut targets) {
@@ -318,7 +348,7 @@ impl Space {
             for region in &from.regions {
                 let first = to.regions.len();
                 cutter.parts(region, |part, object| match object {
-                    Some((object, offset)) => shares.push(Share::new(object, offset, &part)),
+                    Some((object, offset)) => shares.add(object, offset, &part),
                     None => match to.regions.get_mut(first..).and_then(|r| r.last_mut()) {
                         Some(last) if last.range.end == part.range.start => join(last, &part),
                         _ => to.regions.push(part),
@@ -326,7 +356,7 @@ impl Space {
                 });
             }
         }
-        shared::add_up(&mut shares, snapshot.max_nr_accesses, |object, regions| {
+        shares.add_up(|object, regions| {
             targets.push(TargetSnapshot::new(object_id(object), regions));
         });
         self.shares = shares;
@@ -448,6 +478,42 @@ impl Cutter<'_> {
             };
         }
     }
+}
+
+fn pieces(layout: Option<&Layout>) -> &[Piece] {
+    layout.map_or(&[], |layout| &layout.pieces)
+}
+
+/// The addresses that do not belong to the same bytes of the same object in two lists of pieces.
+fn differences(before: &[Piece], after: &[Piece]) -> Vec<AddrRange> {
+    // Which bytes lie from `at` on, and up to where.
+    let bytes = |pieces: &[Piece], next: &mut usize, at: u64| {
+        while pieces.get(*next).is_some_and(|piece| piece.range.end <= at) {
+            *next += 1;
+        }
+        match pieces.get(*next) {
+            None => (None, u64::MAX),
+            Some(piece) if at < piece.range.start => (None, piece.range.start),
+            Some(piece) => {
+                let base = |(object, offset): (usize, u64)| (object, offset.wrapping_sub(piece.range.start));
+                (piece.object.map(base), piece.range.end)
+            }
+        }
+    };
+    let (mut i, mut j, mut at) = (0, 0, 0);
+    let mut found: Vec<AddrRange> = Vec::new();
+    while at < u64::MAX {
+        let ((old, until), (new, also)) = (bytes(before, &mut i, at), bytes(after, &mut j, at));
+        let end = until.min(also);
+        if old != new {
+            match found.last_mut() {
+                Some(last) if last.end == at => last.end = end,
+                _ => found.push(AddrRange::new(at, end)),
+            }
+        }
+        at = end;
+    }
+    found
 }
 
 impl Piece {

@@ -20,51 +20,157 @@ use crate::rate::BP;
 use isotherm_damon::{AddrRange, RegionSnapshot};
 use std::collections::BTreeMap;
 
-/// What one target says about part of an object.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
-    object: usize,
-    /// Addresses are offsets in the object.
-    region: RegionSnapshot,
+/// What the targets of a snapshot say about objects, and memory to use again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shares {
+    list: Vec<Share>,
+    weights: Vec<Weight>,
+    edges: Vec<Edge>,
+    max_bp: f64,
 }
 
-impl Share {
-    /// Of `part`, which begins at `offset` in the object.
-    pub fn new(object: usize, offset: u64, part: &RegionSnapshot) -> Self {
-        let range = AddrRange::new(offset, offset.saturating_add(part.range.size()));
-        Self { object, region: RegionSnapshot { range, ..*part } }
+/// What one target says about part of an object. There may be hundreds of thousands in a snapshot, most of which come from few
+/// regions; so it is small, and what a region says stands apart.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    object: usize,
+    /// Offsets in the object.
+    start: u64,
+    end: u64,
+    /// Bytes resident, as far as the weight says that this is known.
+    resident: u64,
+    /// Its place in the list of weights.
+    weight: usize,
+}
+
+/// Where a share begins (true) or ends.
+type Edge = (u64, bool, usize);
+
+/// What a region says of each of its bytes, ready to be added up.
+#[derive(Clone, Copy, Debug)]
+struct Weight {
+    /// But for its addresses, and how much is resident.
+    region: RegionSnapshot,
+    /// Share that is resident; `None`: not known.
+    resident: Option<f64>,
+    accesses: Accesses,
+    /// -ln(1 - resident share); 0 where that is all.
+    absent_log: i64,
+}
+
+/// Of who knows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Accesses {
+    known: bool,
+    certain: bool,
+    /// -ln(1 - p); 0 where that is certain.
+    log: i64,
+    seen_log: i64,
+    exposure: u64,
+    bp: u64,
+}
+
+/// One in the fixed point of the sums of logarithms.
+const ONE: f64 = (1_u64 << 40) as f64;
+
+/// -ln(1 - share) in that fixed point; 0 for all of it, which is counted apart.
+fn missed(share: f64) -> i64 {
+    if share < 1.0 { (-(-share).ln_1p() * ONE) as i64 } else { 0 }
+}
+
+fn resident_share(region: &RegionSnapshot) -> Option<f64> {
+    region.resident.map(|bytes| bytes as f64 / region.range.size().max(1) as f64)
+}
+
+impl Weight {
+    fn of(region: &RegionSnapshot, max_bp: f64) -> Self {
+        let resident = resident_share(region);
+        let p = if max_bp > 0.0 { region.accesses_bp() as f64 / max_bp } else { 0.0 };
+        let counted = region.exposure == RegionSnapshot::COUNTED;
+        let accesses = Accesses {
+            known: true,
+            certain: p >= 1.0,
+            log: missed(p),
+            seen_log: (-(f64::from(region.seen_bp) / BP).min(1.0).ln() * ONE) as i64,
+            exposure: if counted { 0 } else { u64::from(region.exposure) },
+            bp: region.accesses_bp(),
+        };
+        Self {
+            region: *region,
+            resident,
+            accesses: if region.is_unknown() { Accesses::default() } else { accesses },
+            absent_log: resident.map_or(0, missed),
+        }
+    }
+
+    /// Whether `region` says the same of each of its bytes.
+    fn says(&self, region: &RegionSnapshot) -> bool {
+        let same = RegionSnapshot { range: region.range, resident: region.resident, ..self.region };
+        same == *region && self.resident == resident_share(region)
     }
 }
 
-/// Hands out the regions of each object: sorted, disjoint. `max_nr_accesses`: of the snapshot; 0: not known.
-pub(super) fn add_up(
-    shares: &mut [Share],
-    max_nr_accesses: u32,
-    mut done: impl FnMut(usize, Vec<RegionSnapshot>),
-) {
-    shares.sort_unstable_by_key(|s| (s.object, s.region.range.start, s.region.range.end));
-    for shares in shares.chunk_by(|a, b| a.object == b.object) {
-        let Some(first) = shares.first() else { continue };
-        let mut out: Vec<RegionSnapshot> = Vec::new();
-        // Most of what is mapped is mapped once, or always the same way: only what overlaps is swept.
-        let mut rest = shares;
-        while let Some((head, tail)) = rest.split_first() {
-            let mut end = head.region.range.end;
-            let more = tail.iter().take_while(|s| {
-                let overlaps = s.region.range.start < end;
-                if overlaps {
-                    end = end.max(s.region.range.end);
-                }
-                overlaps
-            });
-            let (cluster, next) = rest.split_at(1 + more.count());
-            match cluster {
-                [only] => push(&mut out, only.region),
-                several => sweep(several, max_nr_accesses, &mut out),
-            }
-            rest = next;
+impl Shares {
+    /// Begins anew, for a snapshot with this `max_nr_accesses`; 0: not known.
+    pub fn begin(&mut self, max_nr_accesses: u32) {
+        self.list.clear();
+        self.weights.clear();
+        self.max_bp = f64::from(max_nr_accesses) * BP;
+    }
+
+    /// Adds what `part` says, which begins at `offset` in the object.
+    pub fn add(&mut self, object: usize, offset: u64, part: &RegionSnapshot) {
+        // Those of one region come one after the other.
+        if !self.weights.last().is_some_and(|last| last.says(part)) {
+            self.weights.push(Weight::of(part, self.max_bp));
         }
-        done(first.object, out);
+        self.list.push(Share {
+            object,
+            start: offset,
+            end: offset.saturating_add(part.range.size()),
+            resident: part.resident.unwrap_or(0),
+            weight: self.weights.len() - 1,
+        });
+    }
+
+    /// Hands out the regions of each object: sorted, disjoint.
+    pub fn add_up(&mut self, mut done: impl FnMut(usize, Vec<RegionSnapshot>)) {
+        let Self { list, weights, edges, max_bp } = self;
+        // Each target's come in order, mostly: a sort that merges what is sorted.
+        list.sort_by_key(|s| (s.object, s.start, s.end));
+        for shares in list.chunk_by(|a, b| a.object == b.object) {
+            let Some(first) = shares.first() else { continue };
+            let mut out: Vec<RegionSnapshot> = Vec::new();
+            // Most of what is mapped is mapped once, or always the same way: only what overlaps in part is swept.
+            let mut rest = shares;
+            while let Some((head, tail)) = rest.split_first() {
+                let (mut end, mut alike) = (head.end, true);
+                let more = tail.iter().take_while(|s| {
+                    let overlaps = s.start < end;
+                    if overlaps {
+                        alike &= (s.start, s.end) == (head.start, head.end);
+                        end = end.max(s.end);
+                    }
+                    overlaps
+                });
+                let (cluster, next) = rest.split_at(1 + more.count());
+                match cluster {
+                    [only] => push(&mut out, only.region(weights)),
+                    several if alike => push(&mut out, together(several, weights, *max_bp)),
+                    several => sweep(several, weights, *max_bp, edges, &mut out),
+                }
+                rest = next;
+            }
+            done(first.object, out);
+        }
+    }
+}
+
+impl Share {
+    fn region(&self, weights: &[Weight]) -> RegionSnapshot {
+        let said = weights[self.weight].region;
+        let resident = said.resident.map(|_| self.resident);
+        RegionSnapshot { range: AddrRange::new(self.start, self.end), resident, ..said }
     }
 }
 
@@ -85,22 +191,47 @@ fn push(out: &mut Vec<RegionSnapshot>, region: RegionSnapshot) {
     }
 }
 
+/// Adds up shares of the same bytes.
+fn together(shares: &[Share], weights: &[Weight], max_bp: f64) -> RegionSnapshot {
+    let mut sum = Sum { max_bp, ..Sum::default() };
+    let (mut seen, mut age, mut range) = (0, u32::MAX, AddrRange::new(0, 0));
+    for share in shares {
+        let weight = &weights[share.weight];
+        sum.change(weight, 1);
+        seen = seen.max(weight.region.seen_bp);
+        age = age.min(weight.region.age);
+        range = AddrRange::new(share.start, share.end);
+    }
+    sum.region(range, u32::from(seen), age)
+}
+
 /// Adds up shares that overlap.
-fn sweep(shares: &[Share], max_nr_accesses: u32, out: &mut Vec<RegionSnapshot>) {
-    let mut edges: Vec<(u64, bool, &RegionSnapshot)> = Vec::with_capacity(2 * shares.len());
-    for Share { region, .. } in shares {
-        edges.push((region.range.start, true, region));
-        edges.push((region.range.end, false, region));
+fn sweep(
+    shares: &[Share],
+    weights: &[Weight],
+    max_bp: f64,
+    edges: &mut Vec<Edge>,
+    out: &mut Vec<RegionSnapshot>,
+) {
+    edges.clear();
+    for share in shares {
+        edges.push((share.start, true, share.weight));
+        edges.push((share.end, false, share.weight));
     }
     edges.sort_by_key(|(at, begins, _)| (*at, *begins));
-    let mut sum = Sum { max_bp: f64::from(max_nr_accesses) * BP, ..Sum::default() };
+    let mut sum = Sum { max_bp, ..Sum::default() };
+    let (mut seen, mut ages) = (Multiset::default(), Multiset::default());
     let mut from = 0;
-    for (at, begins, region) in edges {
+    for &(at, begins, weight) in edges.iter() {
         if sum.mappers > 0 && from < at {
-            push(out, sum.region(AddrRange::new(from, at)));
+            let (seen, age) = (seen.highest().unwrap_or(0), ages.lowest().unwrap_or(0));
+            push(out, sum.region(AddrRange::new(from, at), seen, age));
         }
         from = at;
-        sum.change(region, begins);
+        let weight = &weights[weight];
+        sum.change(weight, if begins { 1 } else { -1 });
+        seen.change(u32::from(weight.region.seen_bp), begins);
+        ages.change(weight.region.age, begins);
     }
 }
 
@@ -108,74 +239,55 @@ fn sweep(shares: &[Share], max_nr_accesses: u32, out: &mut Vec<RegionSnapshot>) 
 #[derive(Debug, Default)]
 struct Sum {
     max_bp: f64,
-    mappers: usize,
+    mappers: i64,
     /// Of those who know: how many are certain to access in every interval; of the others, the sum of -ln(1 - p) in
     /// fixed point; of the accesses, where no probability is known.
-    known: usize,
-    certain: usize,
+    known: i64,
+    certain: i64,
     log: i64,
     accesses_bp: u64,
-    accessing: usize,
-    counted: usize,
+    accessing: i64,
+    counted: i64,
     exposure: u64,
-    seen: Multiset,
     /// Of those who know, the sum of -ln(share seen) in the same fixed point.
     seen_log: i64,
-    ages: Multiset,
     /// Those who say what is resident, those who have all of it, and of the others the sum of -ln(1 - share) in the same
     /// fixed point.
-    told: usize,
-    whole: usize,
+    told: i64,
+    whole: i64,
     absent_log: i64,
 }
 
-/// One in the fixed point of the sums of logarithms.
-const ONE: f64 = (1_u64 << 40) as f64;
-
 impl Sum {
-    fn change(&mut self, region: &RegionSnapshot, begins: bool) {
-        let count = |n: &mut usize, by: bool| {
-            if by {
-                *n = if begins { *n + 1 } else { n.saturating_sub(1) };
-            }
-        };
-        count(&mut self.mappers, true);
-        self.seen.change(u32::from(region.seen_bp), begins);
-        self.ages.change(region.age, begins);
-        if let Some(bytes) = region.resident {
-            let share = bytes as f64 / region.range.size().max(1) as f64;
-            let log = if share < 1.0 { (-(-share).ln_1p() * ONE) as i64 } else { 0 };
-            count(&mut self.told, true);
-            count(&mut self.whole, share >= 1.0);
-            self.absent_log += if begins { log } else { -log };
+    /// Who says so maps it too (1), or no longer (-1).
+    fn change(&mut self, said: &Weight, by: i64) {
+        let Weight { region, resident, accesses, absent_log } = said;
+        self.mappers += by;
+        if let Some(share) = resident {
+            self.told += by;
+            self.whole += by * i64::from(*share >= 1.0);
+            self.absent_log += by * absent_log;
         }
-        if region.is_unknown() {
+        if !accesses.known {
             return;
         }
-        let p = if self.max_bp > 0.0 { region.accesses_bp() as f64 / self.max_bp } else { 0.0 };
-        count(&mut self.known, true);
-        count(&mut self.certain, p >= 1.0);
-        count(&mut self.accessing, region.nr_accesses > 0);
-        count(&mut self.counted, region.exposure == RegionSnapshot::COUNTED);
-        let log = if p < 1.0 { (-(-p).ln_1p() * ONE) as i64 } else { 0 };
-        let exposure =
-            if region.exposure == RegionSnapshot::COUNTED { 0 } else { u64::from(region.exposure) };
-        let bp = region.accesses_bp();
-        let seen_log = (-(f64::from(region.seen_bp) / BP).min(1.0).ln() * ONE) as i64;
-        if begins {
-            self.log += log;
-            self.seen_log += seen_log;
-            self.exposure += exposure;
-            self.accesses_bp += bp;
+        self.known += by;
+        self.certain += by * i64::from(accesses.certain);
+        self.accessing += by * i64::from(region.nr_accesses > 0);
+        self.counted += by * i64::from(region.exposure == RegionSnapshot::COUNTED);
+        self.log += by * accesses.log;
+        self.seen_log += by * accesses.seen_log;
+        if by > 0 {
+            self.exposure += accesses.exposure;
+            self.accesses_bp += accesses.bp;
         } else {
-            self.log -= log;
-            self.seen_log -= seen_log;
-            self.exposure -= exposure;
-            self.accesses_bp -= bp;
+            self.exposure -= accesses.exposure;
+            self.accesses_bp -= accesses.bp;
         }
     }
 
-    fn region(&self, range: AddrRange) -> RegionSnapshot {
+    /// Where who sees most sees a share of `seen` (in 1/10000), and it has been as it is for `age` aggregations at least.
+    fn region(&self, range: AddrRange, seen: u32, age: u32) -> RegionSnapshot {
         let bp = if self.max_bp <= 0.0 {
             self.accesses_bp as f64
         } else if self.certain > 0 {
@@ -189,7 +301,7 @@ impl Sum {
             false => (bp / BP).min(1.0),
         };
         let idle = if self.known < self.mappers { 0.0 } else { (-(self.seen_log as f64) / ONE).exp() * BP };
-        let seen = idle + (f64::from(self.seen.highest().unwrap_or(0)) - idle) * accessed;
+        let seen = idle + (f64::from(seen) - idle) * accessed;
         // However rare the access that is known: its rate is.
         let seen_bp = (seen.round() as u16).max(u16::from(bp > 0.0 || self.accessing > 0));
         let share = if self.whole > 0 { 1.0 } else { -(-(self.absent_log as f64) / ONE).exp_m1() };
@@ -198,7 +310,7 @@ impl Sum {
             range,
             nr_accesses: ((bp / BP).round() as u32).max(u32::from(self.accessing > 0)),
             nr_accesses_bp: bp.round() as u32,
-            age: self.ages.lowest().unwrap_or(0),
+            age,
             seen_bp,
             exposure: match (self.counted, self.known) {
                 // No rate: there is nothing that evidence could stand behind.
@@ -246,9 +358,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn summed(shares: &[RegionSnapshot]) -> Vec<RegionSnapshot> {
-        let mut shares: Vec<Share> = shares.iter().map(|r| Share::new(3, r.range.start, r)).collect();
+        let mut all = Shares::default();
+        all.begin(20);
+        shares.iter().for_each(|r| all.add(3, r.range.start, r));
         let mut out = Vec::new();
-        add_up(&mut shares, 20, |object, regions| {
+        all.add_up(|object, regions| {
             assert_eq!(object, 3);
             out = regions;
         });
@@ -323,9 +437,11 @@ mod tests {
     #[test]
     fn accesses_add_up_where_their_fine_count_is_too_small() {
         let often = |nr| RegionSnapshot { nr_accesses: nr, nr_accesses_bp: u32::MAX, ..region(0, 10, 0) };
-        let mut shares = [Share::new(1, 0, &often(500_000)), Share::new(1, 0, &often(600_000))];
+        let mut shares = Shares::default();
+        shares.begin(1_000_000);
+        [500_000, 600_000].iter().for_each(|nr| shares.add(1, 0, &often(*nr)));
         let mut found = Vec::new();
-        add_up(&mut shares, 1_000_000, |_, regions| found = regions);
+        shares.add_up(|_, regions| found = regions);
         assert!(
             found[0].nr_accesses.abs_diff(800_000) <= 1 && found[0].nr_accesses_bp == u32::MAX,
             "{found:?}"

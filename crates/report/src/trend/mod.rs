@@ -100,6 +100,8 @@ impl Definition {
             max => f64::from(max) * BP,
         };
         let (mut known, mut unknown) = (0.0, 0.0);
+        // Regions that are cut to what is mapped come as many parts of one rate.
+        let mut last = (0, 0.0);
         for region in snapshot.targets.iter().flat_map(|t| &t.regions) {
             let size = region.range.size() as f64;
             let (seen, present, not_seen) = accessible_of(region);
@@ -111,8 +113,12 @@ impl Definition {
                 // Of the regions as recorded, which these are not: `damo_bytes`.
                 Self::Damo => 0.0,
                 Self::Window(window) if snapshot.sample_ns > 0 && max_bp > 0.0 => {
-                    let missed = (1.0 - region.accesses_bp() as f64 / max_bp).max(0.0);
-                    1.0 - missed.powf(window.as_nanos() as f64 / snapshot.sample_ns as f64)
+                    if last.0 != region.accesses_bp() {
+                        let missed = (1.0 - region.accesses_bp() as f64 / max_bp).max(0.0);
+                        let met = 1.0 - missed.powf(window.as_nanos() as f64 / snapshot.sample_ns as f64);
+                        last = (region.accesses_bp(), met);
+                    }
+                    last.1
                 }
                 // Without intervals only the rate is known; this is the limit of the above for short intervals.
                 Self::Window(window) => -(-scale.hz(region) * window.as_secs_f64()).exp_m1(),

@@ -14,7 +14,7 @@ fn mapping(start: u64) -> rec::Mapping {
 }
 
 fn listed(target: u64, maps: Vec<rec::Mapping>, time_ns: u64) -> rec::Mappings {
-    rec::Mappings { target, time_ns, maps, partial: false }
+    rec::Mappings { target, time_ns, maps: maps.into(), partial: false }
 }
 
 fn seen(id: u64, regions: u64) -> TargetSnapshot {

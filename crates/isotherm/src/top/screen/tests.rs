@@ -25,7 +25,7 @@ fn region(start: u64, end: u64, nr: u32) -> RegionSnapshot {
 }
 
 fn listed(target: u64, maps: Vec<rec::Mapping>, time_ns: u64) -> rec::Mappings {
-    rec::Mappings { target, time_ns, maps, partial: false }
+    rec::Mappings { target, time_ns, maps: maps.into(), partial: false }
 }
 
 /// A quarter hot, half cold, a quarter unknown.

@@ -17,11 +17,12 @@ fn survey(regions: &[RegionSnapshot]) -> Survey {
     survey.note(&Item::Mappings(Mappings {
         target: 1,
         time_ns: 0,
-        maps: vec![
+        maps: [
             map(HEAP, HEAP + 8 * MIB, "[heap]"),
             map(MMAP, MMAP + 1024 * MIB, ""),
             map(STACK, STACK + MIB, "[stack]"),
-        ],
+        ]
+        .into(),
         ..Mappings::default()
     }));
     for i in 0..20 {
