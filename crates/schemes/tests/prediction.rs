@@ -423,7 +423,7 @@ fn what_two_targets_map_stays() {
                 inode,
                 ..Default::default()
             };
-            let mappings = isotherm_record::Mappings { target, maps: vec![map], ..Default::default() };
+            let mappings = isotherm_record::Mappings { target, maps: [map].into(), ..Default::default() };
             trial.item(&isotherm_record::Item::Mappings(mappings));
         }
         for index in 0..40 {

@@ -12,6 +12,7 @@ use super::recorded::density;
 use isotherm_damon::{AddrRange, Snapshot, TargetId};
 use isotherm_record::{Mapping, Mappings, ObjectId, TargetInfo};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The targets' mappings.
 #[derive(Debug, Default)]
@@ -23,7 +24,7 @@ pub(super) struct Mapped {
 #[derive(Debug, Default)]
 struct Known {
     parent: Option<u64>,
-    maps: Vec<Mapping>,
+    maps: Arc<[Mapping]>,
     /// What it had from its parent when it was first seen.
     inherited: Option<Vec<AddrRange>>,
     /// What others map as well, sorted.
@@ -64,7 +65,7 @@ impl Mapped {
 
     /// Bytes of `range` that a target has mapped; all of it, if nothing is known of its mappings.
     pub fn bytes(&self, target: TargetId, range: AddrRange) -> u64 {
-        let known = self.targets.get(&target.0).map(|known| known.maps.as_slice());
+        let known = self.targets.get(&target.0).map(|known| &*known.maps);
         bytes_of(known.unwrap_or_default(), range)
     }
 
@@ -86,7 +87,7 @@ impl Mapped {
         let known = self.targets.get(&id);
         let parent = known.and_then(|known| self.targets.get(&known.parent?));
         let own = known.filter(|known| !known.maps.is_empty());
-        own.or(parent).map(|known| known.maps.as_slice()).unwrap_or_default()
+        own.or(parent).map(|known| &*known.maps).unwrap_or_default()
     }
 
     /// What targets have from their parents, of which that is not settled yet.
@@ -260,7 +261,7 @@ mod tests {
 
     fn add(mapped: &mut Mapped, id: u64, parent: Option<u64>, maps: Vec<Mapping>) {
         mapped.target(&TargetInfo { id, parent, ..TargetInfo::default() });
-        mapped.mappings(Mappings { target: id, maps, ..Mappings::default() });
+        mapped.mappings(Mappings { target: id, maps: maps.into(), ..Mappings::default() });
     }
 
     fn own(mapped: &mut Mapped, target: u64, start: u64, end: u64) -> f64 {
@@ -330,14 +331,14 @@ mod tests {
             );
         }
         let maps = vec![heap(100), later()];
-        mapped.mappings(Mappings { target: 1, maps, ..Mappings::default() });
+        mapped.mappings(Mappings { target: 1, maps: maps.into(), ..Mappings::default() });
         assert_eq!(own(&mut mapped, 2, 200, 300), 1.0);
         // Of one nothing is known yet.
         mapped.target(&TargetInfo { id: 4, parent: Some(1), ..TargetInfo::default() });
         assert_eq!((own(&mut mapped, 4, 0, 100), own(&mut mapped, 4, 400, 500)), (0.0, 1.0));
         mapped.gone(4);
         // One gives a part of it back, the other ends.
-        mapped.mappings(Mappings { target: 2, maps: vec![heap(50)], ..Mappings::default() });
+        mapped.mappings(Mappings { target: 2, maps: [heap(50)].into(), ..Mappings::default() });
         mapped.gone(3);
         assert_eq!((own(&mut mapped, 2, 0, 50), own(&mut mapped, 1, 0, 100)), (0.0, 0.5));
         mapped.gone(2);
