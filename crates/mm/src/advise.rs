@@ -113,7 +113,8 @@ where
 
     /// `MADV_COLLAPSE`: maps each aligned 2 MiB of private anonymous memory in the range by a huge leaf, where its pages allow it:
     /// all are this space's alone, none is in swap, and at most `max_none` are missing (Linux' `max_ptes_none`), which become
-    /// zeros. Unless they are one folio already they are copied into one. Returns how many bytes are mapped so.
+    /// zeros. Unless they are one folio already they are copied into one. Where faults are somebody else's none may be missing, nor
+    /// marked. Returns how many bytes are mapped so.
     ///
     /// # Errors
     /// [`Error::Invalid`]; [`Error::Hole`] if a part of the range is not mapped; [`Error::NoMemory`] if there was no folio for
@@ -124,7 +125,7 @@ where
         let (blocks, done) = self.each_vma(start, end, |part| {
             let mut collapsed = 0;
             for at in blocks_of(part) {
-                match self.contents.collapse(part, at, max_none) {
+                match self.collapse_block(part, at, max_none) {
                     Ok(done) => collapsed += u64::from(done),
                     Err(why) => failed = Err(why),
                 }
@@ -132,6 +133,17 @@ where
             collapsed
         });
         failed.and(done).map(|()| blocks * HUGE)
+    }
+
+    fn collapse_block(&self, part: &VmaInfo, at: u64, max_none: u64) -> Result<bool, Error> {
+        if !part.flags.intersects(VmFlags::USER) {
+            return self.contents.collapse(part, at, max_none);
+        }
+        // Zeros would be a page that nobody has brought.
+        if self.marks.read().range(at..=at + HUGE - 1).next().is_some() {
+            return Ok(false);
+        }
+        self.contents.collapse(part, at, 0)
     }
 
     /// Splits large folios of anonymous memory in the range into pages, wherever they are mapped, so that what nobody maps of them is
@@ -166,7 +178,7 @@ where
                     break;
                 }
                 left -= 1;
-                match self.contents.collapse(part, at, max_none) {
+                match self.collapse_block(part, at, max_none) {
                     Ok(done) => collapsed += u64::from(done),
                     Err(why) => failed = Err(why),
                 }

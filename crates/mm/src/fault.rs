@@ -82,14 +82,22 @@ where
     /// # Errors
     /// [`FaultError`].
     pub fn fault(&self, address: u64, access: Access) -> Result<(), FaultError> {
+        self.with_room(FaultError::NoMemory, || self.fault_once(address, access))
+    }
+
+    /// Does something that may find no frame, and then again once some are reclaimed. The caller has no locks.
+    pub(crate) fn with_room<E: PartialEq>(
+        &self,
+        no_memory: E,
+        mut act: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
         for _ in 0..ROOM_TRIES {
-            match self.fault_once(address, access) {
-                // No lock is held here.
-                Err(FaultError::NoMemory) if self.contents.make_room() => {}
+            match act() {
+                Err(why) if why == no_memory && self.contents.make_room() => {}
                 done => return done,
             }
         }
-        Err(FaultError::NoMemory)
+        Err(no_memory)
     }
 
     fn fault_once(&self, address: u64, access: Access) -> Result<(), FaultError> {

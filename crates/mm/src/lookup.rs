@@ -14,8 +14,9 @@ use crate::space::{AddressSpace, Platform};
 use crate::stats::{Event, LockStats};
 use crate::vma::{VmaInfo, VmaPtr};
 
-/// A VMA that is read-locked: it stays what it is, and mapped, until this is dropped. It counts as a fault that was
-/// handled under the VMA's lock, but for [`retry`](Self::retry) and [`refuse`](Self::refuse).
+/// A VMA that is read-locked: it stays what it is, and mapped, until this is dropped, but that it may come to have anonymous state
+/// ([`VmaInfo::has_anon`]). It counts as a fault that was handled under the VMA's lock, but for [`retry`](Self::retry) and
+/// [`refuse`](Self::refuse).
 ///
 /// Whoever holds it takes no `mmap_lock` of the same space, for writing or reading: the holder of that may wait for this.
 pub struct VmaRead<'a, P: Platform> {

@@ -140,13 +140,16 @@ where
     ///
     /// # Errors
     /// [`Error::Invalid`]; [`Error::BadAddress`] if a part of the range is not registered for it; [`Error::NoMemory`], and nothing
-    /// is marked that was not.
+    /// is marked that was not. Huge pages that are marked in part are split.
     pub fn write_protect(&self, address: u64, length: u64, on: bool) -> Result<(), Error> {
         let range = pages(address, length)?;
         let mut writing = self.write();
         writing
-            .each_part(range.start, range.end, |_, vma, _, _| {
-                if vma.flags().contains(VmFlags::USER_WP) { Ok(()) } else { Err(Error::BadAddress) }
+            .each_part(range.start, range.end, |writing, vma, from, to| {
+                if !vma.flags().contains(VmFlags::USER_WP) {
+                    return Err(Error::BadAddress);
+                }
+                if on { writing.split_contents(vma, from, to) } else { Ok(()) }
             })
             .map_err(|why| if why == Error::Hole { Error::BadAddress } else { why })?;
         if !on {
@@ -163,13 +166,18 @@ where
         Ok(())
     }
 
-    /// Resolves a missing fault by a page (`UFFDIO_COPY`): `fill` writes to a frame that nobody else reaches, all of it. With
-    /// `protect` the page is marked, in a range that is registered for it.
+    /// Resolves a missing fault by a page (`UFFDIO_COPY`): `fill` writes to a frame that nobody else reaches, all of it, and to
+    /// another if that could not be mapped before there was room ([`System`](crate::System)). With `protect` the page is marked, in
+    /// a range that is registered for it.
     ///
     /// # Errors
     /// [`Error::BadAddress`] if the page is not registered, or its object ends before it; [`Error::Exists`] if there is a page by
     /// now; [`Error::NoMemory`].
-    pub fn fill(&self, address: u64, protect: bool, fill: impl FnOnce(Frame)) -> Result<(), Error> {
+    pub fn fill(&self, address: u64, protect: bool, mut fill: impl FnMut(Frame)) -> Result<(), Error> {
+        self.with_room(Error::NoMemory, || self.try_fill(address, protect, &mut fill))
+    }
+
+    fn try_fill(&self, address: u64, protect: bool, fill: &mut impl FnMut(Frame)) -> Result<(), Error> {
         let page = pages(address, PAGE_SIZE)?;
         if !protect {
             let _lock = self.lock.read();
@@ -208,9 +216,11 @@ where
     /// As [`fill`](Self::fill).
     pub fn fill_zeros(&self, address: u64) -> Result<(), Error> {
         pages(address, PAGE_SIZE)?;
-        let _lock = self.lock.read();
-        let info = self.tree.read().get(address).ok_or(Error::BadAddress)?.info();
-        self.fill_at::<fn(Frame)>(&info, address, false, Filled::Zeros)
+        self.with_room(Error::NoMemory, || {
+            let _lock = self.lock.read();
+            let info = self.tree.read().get(address).ok_or(Error::BadAddress)?.info();
+            self.fill_at::<fn(Frame)>(&info, address, false, Filled::Zeros)
+        })
     }
 
     /// Resolves a minor fault by the page that the object has (`UFFDIO_CONTINUE`).
@@ -220,12 +230,14 @@ where
     /// [`Error::NoMemory`].
     pub fn map_cached(&self, address: u64) -> Result<(), Error> {
         pages(address, PAGE_SIZE)?;
-        let _lock = self.lock.read();
-        let info = self.tree.read().get(address).ok_or(Error::BadAddress)?.info();
-        if !info.flags.contains(VmFlags::USER_MINOR) {
-            return Err(Error::BadAddress);
-        }
-        self.fill_at::<fn(Frame)>(&info, address, self.is_marked(address), Filled::Cached)
+        self.with_room(Error::NoMemory, || {
+            let _lock = self.lock.read();
+            let info = self.tree.read().get(address).ok_or(Error::BadAddress)?.info();
+            if !info.flags.contains(VmFlags::USER_MINOR) {
+                return Err(Error::BadAddress);
+            }
+            self.fill_at::<fn(Frame)>(&info, address, self.is_marked(address), Filled::Cached)
+        })
     }
 
     fn fill_at<W: FnOnce(Frame)>(

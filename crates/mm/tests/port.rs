@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use common::host::{FRAMES, Process, Space, new_space, zero};
+use common::swap::{machine_with_swap, space_in, system};
 use common::{PAGE, anonymous};
 use isotherm_mm::*;
 use isotherm_pagetable::X86_64;
@@ -251,4 +252,74 @@ fn nothing_is_lost_while_pages_come_and_go() {
     let mut port = port(&space, &tlbs).unwrap();
     let sum: u64 = (0..4).map(|page| port.load(base + page * PAGE + 8, Width::Word).unwrap()).sum();
     assert_eq!(sum, added & 0xffff_ffff);
+}
+
+#[test]
+fn what_leaves_from_below_comes_back_as_a_port_has_written_it() {
+    let (machine, swap) = machine_with_swap(FRAMES, 16);
+    let tlbs = tlbs(&machine);
+    let zero = zero(&machine);
+    let system = system::<X86_64>(&machine, &swap);
+    let space = space_in(&system, zero.frame());
+    let at = 30 * PAGE;
+    space.mmap(&anonymous(2).at(at)).unwrap();
+    let mut port = port(&space, &tlbs).unwrap();
+    for n in 1..4 {
+        port.write(at + 5, &[n; 20]).unwrap();
+        assert_eq!(port.load(at + 8, Width::Byte), Ok(n.into()));
+        system.swap_out(space.contents().access(at, Access::Read).unwrap()).unwrap();
+        assert_eq!(space.contents().rss(), Rss { swap: 1, ..Rss::default() });
+        // Another page has its frame.
+        let other = machine.take(isotherm_page::Order::BASE).unwrap();
+        let before = port.stats();
+        let mut back = [0; 22];
+        port.read(at + 4, &mut back).unwrap();
+        assert_eq!((back[0], &back[1..21], back[21]), (0, &[n; 20][..], 0));
+        assert_eq!(port.stats(), PortStats { walks: before.walks + 1, faults: before.faults + 1, ..before });
+        drop(other);
+    }
+}
+
+/// Nothing that is added is lost while pages leave and come back.
+#[test]
+fn ports_write_while_pages_are_swapped_out() {
+    const PAGES: u64 = 4;
+    const ADDS: u64 = 2000;
+    let (machine, swap) = machine_with_swap(FRAMES, 64);
+    let tlbs = tlbs(&machine);
+    let zero = zero(&machine);
+    let system = system::<X86_64>(&machine, &swap);
+    let space = space_in(&system, zero.frame());
+    let base = 30 * PAGE;
+    space.mmap(&anonymous(PAGES).at(base)).unwrap();
+    let stop = AtomicBool::new(false);
+    let left = thread::scope(|scope| {
+        let (space, tlbs, stop) = (&space, &*tlbs, &stop);
+        let adders: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(move || {
+                    let mut port = port(space, tlbs).unwrap();
+                    for n in 0..ADDS {
+                        port.fetch_add(base + n % PAGES * PAGE, Width::Double, 1).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let reclaimer = scope.spawn(move || {
+            let mut left = 0;
+            while !stop.load(Ordering::Relaxed) || left == 0 {
+                left += space.page_out(base, PAGES * PAGE).unwrap();
+                thread::yield_now();
+            }
+            left
+        });
+        adders.into_iter().for_each(|adder| adder.join().unwrap());
+        stop.store(true, Ordering::Relaxed);
+        reclaimer.join().unwrap()
+    });
+    assert!(left > 0);
+    let mut port = port(&space, &tlbs).unwrap();
+    let sum: u64 = (0..PAGES).map(|page| port.load(base + page * PAGE, Width::Double).unwrap()).sum();
+    assert_eq!(sum, 2 * ADDS);
+    assert_eq!(space.contents().rss(), Rss { anon: PAGES, ..Rss::default() });
 }

@@ -6,7 +6,7 @@ use super::Paged;
 use super::resolve::Fault;
 use crate::flags::{PAGE_SHIFT, VmFlags};
 use crate::object::{Inner, ObjectKind, Objects};
-use crate::vma::VmaInfo;
+use crate::vma::{ObjectId, VmaInfo};
 
 /// Pages of a table: no fault looks beyond the one it is in.
 const TABLE: u64 = 512;
@@ -26,7 +26,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         &self,
         fault: &Fault,
         vma: &VmaInfo,
-        pgoff: u64,
+        (id, pgoff): (ObjectId, u64),
         object: (&Inner<'m, F, M>, ObjectKind),
         around: u64,
     ) {
@@ -44,7 +44,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
             let write = fault.flags.contains(VmFlags::SHARED | VmFlags::WRITE) && kind == ObjectKind::Shmem;
             let attributes =
                 Attributes { execute: fault.executable(), write, young: false, ..Attributes::file() };
-            if let (Some(kin), Some((id, _))) = (&self.kin, vma.object) {
+            if let Some(kin) = &self.kin {
                 kin.maps(cached.frame, vma, id, cached.index);
             }
             // If another fault was faster, it is there.

@@ -1,6 +1,6 @@
 //! Pages that somebody else brings: see `src/userfault.rs`.
 
-use isotherm_page::{Block, Folio, FolioKind, Frame, Order, OwnedBlock};
+use isotherm_page::Frame;
 use isotherm_pagetable::{Access, Attributes, Error as TableError, Format, Machine, Mapping, VirtAddr};
 
 use super::Paged;
@@ -85,25 +85,20 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         if write {
             page.set_dirty();
         }
+        if let Some(kin) = &self.kin {
+            kin.maps(page.frame, &fault.vma, id, index);
+        }
         let attributes =
             Attributes { execute: fault.executable(), write, young: false, ..Attributes::file() };
         self.map_range(cpu, fault.page, page.frame, attributes, Some(object.kind())).map_err(error)
     }
 
     fn fill_anonymous(&self, fault: &Fault, write: bool, fill: impl FnOnce(Frame)) -> Result<(), Error> {
-        let machine = self.mm.tables.machine();
-        let frame = machine.alloc_folio(Order::BASE).ok_or(Error::NoMemory)?;
-        // SAFETY: it was just allocated.
-        let block = unsafe { OwnedBlock::new(Block::new(frame, Order::BASE)) };
-        // SAFETY: it came from this machine.
-        let folio = unsafe { Folio::new(machine, block, FolioKind::Anon) }.map_err(|(_, block)| {
-            // SAFETY: nothing was made of it.
-            unsafe { machine.free(block) };
-            Error::NoMemory
-        })?;
+        let folio = self.new_anon().map_err(error)?;
         // SAFETY: it is ours alone.
-        unsafe { machine.clear(frame) };
+        unsafe { self.mm.tables.machine().clear(folio.head()) };
         fill(folio.head());
+        // Before anybody can find it.
         if let Some(kin) = &self.kin {
             kin.come(&self.mm, &fault.vma)?;
             kin.owns(folio.head(), &fault.vma, fault.at.0);

@@ -54,9 +54,8 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
     }
 
     /// Maps a folio of zeros around an address of a VMA of anonymous memory, where nothing is mapped, if it can be larger than a
-    /// page; whether it has.
+    /// page; whether it has. Where faults are somebody else's each page is one of its own, as in Linux.
     pub(super) fn map_large(&self, vma: &VmaInfo, at: VirtAddr, cpu: usize) -> Result<bool, TableError> {
-        // What is somebody else's is mapped page by page.
         if vma.object.is_some() || vma.flags.intersects(VmFlags::USER) {
             return Ok(false);
         }
@@ -147,7 +146,7 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
 
     /// Maps the 2 MiB at an address, which lie in a VMA that stays as it is meanwhile, by a huge leaf; whether that is so then.
     pub(crate) fn collapse(&self, vma: &VmaInfo, at: u64, max_none: u64) -> Result<bool, Error> {
-        if vma.object.is_some() || vma.flags.intersects(VmFlags::SHARED | VmFlags::USER) {
+        if vma.object.is_some() || vma.flags.contains(VmFlags::SHARED) {
             return Ok(false);
         }
         self.mm.set_huge();

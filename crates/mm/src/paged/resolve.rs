@@ -281,7 +281,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
             let mapped = matches!(found, Mapping::None) && done.is_ok();
             if !again(done)? && !copies {
                 if mapped && !fault.write && around > PAGE_SIZE {
-                    self.map_around(&fault, vma, pgoff, (&inner, kind), around >> PAGE_SHIFT);
+                    self.map_around(&fault, vma, (id, pgoff), (&inner, kind), around >> PAGE_SHIFT);
                 }
                 return Ok(());
             }

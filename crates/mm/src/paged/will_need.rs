@@ -7,7 +7,7 @@ use isotherm_pagetable::{Format, Machine, Mapping};
 
 use super::Paged;
 use super::mm::pages;
-use crate::flags::PAGE_SHIFT;
+use crate::flags::{PAGE_SHIFT, VmFlags};
 use crate::object::Objects;
 use crate::system::GENERATIONS;
 use crate::vma::{ObjectId, VmaInfo};
@@ -47,10 +47,12 @@ impl Wanted {
 }
 
 impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
-    /// Notes what is absent in a VMA, unless there is no room for more.
+    /// Notes what is absent in a VMA, unless there is no room for more. What its object does not have is not absent if somebody else
+    /// is to bring it.
     pub(crate) fn find_absent(&self, vma: &VmaInfo, wanted: &mut Wanted) {
         let Some(range) = pages(&vma.range()) else { return };
-        if let (Some((id, pgoff)), Some(place)) = (vma.object, wanted.objects.get_mut(wanted.stretches)) {
+        let object = vma.object.filter(|_| !vma.flags.contains(VmFlags::USER_MISSING));
+        if let (Some((id, pgoff)), Some(place)) = (object, wanted.objects.get_mut(wanted.stretches)) {
             *place = Some((id, pgoff, pgoff + range.pages()));
             wanted.stretches += 1;
             wanted.next = vma.end;
