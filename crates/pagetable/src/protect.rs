@@ -2,7 +2,7 @@
 
 use crate::address::{Level, PageRange};
 use crate::batch::{Batching, Run, detect_in};
-use crate::entries::{break_run, change_run, clear_run, run_of, set_run, unfold_ends};
+use crate::entries::{break_run, change_run, clear_run, set_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{FolioKind, FolioView};
 use crate::format::{Attributes, Format};
@@ -188,8 +188,10 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         // break before make. One flush for all blocks of the run, each of which keeps its own state.
         let size = F::contiguous(level);
         let mut states = States::default();
+        // Unless all are alike, what a block's entries say is what they said when they were broken.
+        let (or, and) = if run.exact() { (run.or, run.and) } else { (0, u64::MAX) };
         for n in (0..run.len).step_by(size) {
-            let block = run_of::<F, M>(table, index + n, size.min(run.len - n));
+            let block = Run { len: size.min(run.len - n), or, and, ..*run };
             let (or, and) = break_run::<F, M>(table, index + n, &block);
             states.put(n / size, F::is_young(or), F::any_dirty(or, and));
         }
