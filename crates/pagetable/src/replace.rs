@@ -19,9 +19,10 @@ use crate::walk::Step;
 pub enum Seen {
     /// This frame, whatever its attributes.
     Page(Frame),
-    /// This frame, which may not be written: what was copied from it is still what it says. (A write fault that came since made
-    /// it writable, if nobody else has it, and else put a copy in its place.)
-    ReadOnly(Frame),
+    /// This frame, which may not be written, and was not since [`mkclean`](AddressSpace::mkclean): what was copied from it is
+    /// still what it says. (A write fault that came since made it writable, if nobody else has it, and else put a copy in its
+    /// place. What has write-protected it again, as a fork does, leaves it dirty, the child's too.)
+    Clean(Frame),
     /// This token, and whether it was exclusive: it no longer is after a fork.
     Token(Token),
 }
@@ -76,8 +77,8 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             let found = describe::<F>(table.level, page, old);
             let same = match (found, seen) {
                 (Mapping::Page { frame, .. }, Seen::Page(expected)) => frame == expected,
-                (Mapping::Page { frame, attributes, .. }, Seen::ReadOnly(expected)) => {
-                    frame == expected && !attributes.write
+                (Mapping::Page { frame, attributes, .. }, Seen::Clean(expected)) => {
+                    frame == expected && !attributes.write && !attributes.dirty
                 }
                 (Mapping::Token(token), Seen::Token(expected)) => token == expected,
                 _ => false,

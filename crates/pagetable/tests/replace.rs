@@ -209,3 +209,41 @@ fn a_page_comes_back_once_and_leaves_no_hole() {
     drop(space);
     assert_eq!(machine.free_frames(), free);
 }
+
+/// What was copied from a page is not what it says after a write, whoever has write-protected it since.
+#[test]
+fn a_page_that_was_written_and_forked_is_not_what_it_was() {
+    fn check<F: Format>() {
+        let machine = HostMachine::new(256);
+        let space = mapped::<F>(&machine, 16, 0);
+        let Mapping::Page { frame, .. } = space.query(at(16)) else { panic!("not mapped") };
+        let clean = || space.mkclean(pages(16, 1), &mut [], &mut space.gather(&mut [])).unwrap();
+        let replace = |space: &AddressSpace<'_, F, HostMachine>| {
+            space.replace(at(16), Seen::Clean(frame), Replacement::Token(5), &mut space.gather(&mut []))
+        };
+        let child = AddressSpace::new(&machine, 2).unwrap();
+        let fork = || {
+            let rule = ForkRule::Copy(Sharing::Private);
+            space.copy_range(&child, pages(16, 1), rule, &mut space.gather(&mut [])).unwrap();
+        };
+        assert_eq!(replace(&space), Err(Error::Changed), "it may be written");
+        clean();
+        let fault = WriteFault { sharing: Sharing::Private, bounds: pages(16, 1), whole_folio: false };
+        assert_eq!(space.write_fault(at(16), frame, fault).map(|_| ()), Ok(()));
+        assert_eq!(replace(&space), Err(Error::Changed));
+        fork();
+        let protection = Protection::READ;
+        space.protect(pages(16, 1), protection, Sharing::Private, &mut space.gather(&mut [])).unwrap();
+        assert!(!attributes(&space, 16).write);
+        assert_eq!((replace(&space), replace(&child)), (Err(Error::Changed), Err(Error::Changed)));
+        // Clean both again, it is.
+        clean();
+        assert!(replace(&space).is_ok());
+        assert_eq!(replace(&child), Err(Error::Changed));
+        child.mkclean(pages(16, 1), &mut [], &mut child.gather(&mut [])).unwrap();
+        assert!(replace(&child).is_ok());
+    }
+    check::<X86_64>();
+    check::<Arm64Hafdbs>();
+    check::<Arm64Software>();
+}

@@ -1,7 +1,7 @@
 //! What is remembered of each frame: whose page it is, and when it was used last.
 
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use isotherm_page::Frame;
 
@@ -26,11 +26,25 @@ const LOCKED: u8 = 1 << 7;
 /// Generations are told apart modulo so many.
 pub(crate) const GENERATIONS: u64 = 1 << 7;
 
-/// One word and one byte a frame: the index of a folio's first page in what it belongs to, and the generation. Both are hints.
-/// Whoever follows them looks at page tables or at the object, and finds out whether they are right.
+/// One word and one byte a frame: the index of a folio's first page in what it belongs to, and the generation. Both are hints:
+/// whoever follows them looks at page tables or at the object, and finds out whether they are right.
 pub(crate) struct Records {
     owners: Vec<AtomicU64>,
     ages: Vec<AtomicU8>,
+    /// A bit a frame: somebody swaps the page out. This is no hint.
+    leaving: Vec<AtomicUsize>,
+}
+
+/// Nobody else swaps this page out as long as it lives.
+pub(crate) struct Claim<'a> {
+    word: &'a AtomicUsize,
+    bit: usize,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.word.fetch_and(!self.bit, Ordering::Release);
+    }
 }
 
 impl Records {
@@ -41,7 +55,18 @@ impl Records {
         ages.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
         owners.resize_with(count, || AtomicU64::new(0));
         ages.resize_with(count, || AtomicU8::new(0));
-        Ok(Self { owners, ages })
+        let (mut leaving, words) = (Vec::new(), count.div_ceil(usize::BITS as usize));
+        leaving.try_reserve_exact(words).map_err(|_| Error::NoMemory)?;
+        leaving.resize_with(words, || AtomicUsize::new(0));
+        Ok(Self { owners, ages, leaving })
+    }
+
+    /// For who is to swap a page out; `None` if somebody does.
+    pub(crate) fn claim(&self, frame: Frame) -> Option<Claim<'_>> {
+        let at = usize::try_from(frame.0).ok()?;
+        let word = self.leaving.get(at / usize::BITS as usize)?;
+        let bit = 1 << (at % usize::BITS as usize);
+        (word.fetch_or(bit, Ordering::Acquire) & bit == 0).then_some(Claim { word, bit })
     }
 
     /// How many frames there are.

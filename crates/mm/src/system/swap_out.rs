@@ -1,10 +1,11 @@
 //! Anonymous pages leave memory.
 //!
 //! A page is first made read-only wherever it is mapped, and the TLB is flushed: from here on it is what it is. Then it is
-//! written to swap, while it stays mapped and may be read. Then each entry that is still read-only becomes a token. So a page is in
+//! written to swap, while it stays mapped and may be read. Then each entry that is still read-only and clean becomes a token. So a page is in
 //! swap before there is a token of it, a fault never waits for a page that is being written, and if swap fails nothing has
 //! changed. Who writes to the page meanwhile makes it writable again, or has a copy, as after a fork: that entry is left as it
-//! is.
+//! is. If a fork or `mprotect` has write-protected it since, it is dirty, in the child too. Nothing else makes it clean: a page
+//! is swapped out by one at a time.
 //!
 //! A page that somebody refers to is not swapped out: not by whoever has the reference could it be found again.
 
@@ -13,6 +14,7 @@ use isotherm_pagetable::{
     Format, Gather, Machine, PageRange, Replacement, Seen, Slot, SpaceId, Tokens, VirtAddr,
 };
 
+use super::records::Claim;
 use super::{Family, Inner, System};
 use crate::shared::Shared;
 use crate::swap::{SwapArea, SwapError, SwapPage};
@@ -45,7 +47,8 @@ pub enum Kept {
 pub(crate) const BATCH: usize = 32;
 
 /// A page on its way.
-pub(crate) struct Leaving<'m, F: Format, M: Machine> {
+pub(crate) struct Leaving<'a, 'm, F: Format, M: Machine> {
+    _claim: Claim<'a>,
     folio: Folio<'m, M>,
     family: Shared<Family<'m, F, M>>,
     index: u64,
@@ -74,7 +77,7 @@ impl<'m, F: Format, M: Machine> System<'m, F, M> {
 /// Pages that are swapped out together.
 pub(crate) struct Batch<'a, 'm, F: Format, M: Machine> {
     inner: &'a Inner<'m, F, M>,
-    pages: [Option<Leaving<'m, F, M>>; BATCH],
+    pages: [Option<Leaving<'a, 'm, F, M>>; BATCH],
     len: usize,
     /// Waits for forks.
     patient: bool,
@@ -110,7 +113,8 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
             return Err(Kept::InUse);
         }
         let place = self.pages.get_mut(self.len).ok_or(Kept::Busy)?;
-        *place = Some(Leaving { folio, family, index, token: 0 });
+        let claim = self.inner.records.claim(frame).ok_or(Kept::InUse)?;
+        *place = Some(Leaving { _claim: claim, folio, family, index, token: 0 });
         self.len += 1;
         Ok(())
     }
@@ -161,7 +165,7 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
                 // Before an entry holds it, and somebody releases it.
                 area.share(leaving.token);
                 mm.add_swapped(1);
-                let (seen, by) = (Seen::ReadOnly(frame), Replacement::Token(leaving.token));
+                let (seen, by) = (Seen::Clean(frame), Replacement::Token(leaving.token));
                 match mm.tables.replace(at, seen, by, &mut gather) {
                     Ok(_) => mm.add(0, None, -1),
                     Err(_) => {
@@ -191,7 +195,7 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
     }
 }
 
-impl<'m, F: Format, M: Machine> Leaving<'m, F, M> {
+impl<'m, F: Format, M: Machine> Leaving<'_, 'm, F, M> {
     fn walk(
         &self,
         patient: bool,
