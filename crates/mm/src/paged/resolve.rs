@@ -297,8 +297,8 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         Ok(())
     }
 
-    /// Frees some frames for a fault that found none; whether there are any.
+    /// Frees some frames for a fault that found none; whether there may be any.
     pub(crate) fn make_room(&self) -> bool {
-        self.kin.as_ref().is_some_and(|kin| kin.system().reclaim(&self.objects, ROOM).total() > 0)
+        self.kin.as_ref().is_some_and(|kin| kin.system().make_room(&self.objects, ROOM))
     }
 }

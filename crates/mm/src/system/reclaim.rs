@@ -80,9 +80,29 @@ pub(crate) struct Counts {
     /// How many pages there were when they were counted last.
     pages: AtomicU64,
     evicted: AtomicU64,
+    /// Who reclaims at this moment, and how many were done with it.
+    reclaiming: AtomicU64,
+    reclaimed: AtomicU64,
     refaults_anon: AtomicU64,
     refaults_file: AtomicU64,
     activated: AtomicU64,
+}
+
+/// Somebody reclaims as long as this lives.
+struct UnderWay<'a>(&'a Counts);
+
+impl<'a> UnderWay<'a> {
+    fn new(counts: &'a Counts) -> Self {
+        counts.reclaiming.fetch_add(1, Ordering::Relaxed);
+        Self(counts)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.reclaiming.fetch_sub(1, Ordering::Relaxed);
+        self.0.reclaimed.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// When memory is short: in frames that are free, as the `min`, `low` and `high` of Linux' zones.
@@ -145,6 +165,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
     /// That fewer are freed is no error: swap is full, say, or the rest is locked.
     pub fn reclaim<O: Objects<'m, F, M>>(&self, objects: &O, pages: u64) -> Reclaimed {
         let inner = self.inner();
+        let _under_way = UnderWay::new(&inner.counts);
         let mut done = Reclaimed::default();
         let counts: [u64; GENERATIONS as usize] = inner.count_ages();
         let mut age = GENERATIONS;
@@ -164,6 +185,24 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
         }
         inner.counts.evicted.fetch_add(done.total(), Ordering::Relaxed);
         done
+    }
+
+    /// Reclaims some frames for who found none; whether there may be any. What others have in hand is neither free nor to be had: if
+    /// that is all, the first of them is waited for. The caller has no locks.
+    pub(crate) fn make_room<O: Objects<'m, F, M>>(&self, objects: &O, pages: u64) -> bool {
+        let (inner, get) = (self.inner(), |counter: &AtomicU64| counter.load(Ordering::Relaxed));
+        let counts = &inner.counts;
+        let before = (get(&counts.reclaiming), get(&counts.reclaimed));
+        if self.reclaim(objects, pages).total() > 0 {
+            return true;
+        }
+        let (done, mut tries) = (get(&counts.reclaimed), 0);
+        while get(&counts.reclaiming) > 0 && get(&counts.reclaimed) == done {
+            inner.machine.relax(tries);
+            tries = u32::saturating_add(tries, 1);
+        }
+        // The caller is one of those who are done.
+        before.0 > 0 || get(&counts.reclaimed) != before.1 + 1
     }
 
     /// Reclaims while fewer frames are free than `low`, until `high` are, or nothing more leaves. `free` is asked after each
