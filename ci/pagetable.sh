@@ -33,7 +33,7 @@ loom() {
 # | split; collapse by copying and in place | small: huge_leaves |
 # | two locks at once (remap) | small: moves_between_tables |
 # | all locks of a folio, which is split | split |
-# | a child's tables, linked when they are whole, and locked | visible |
+# | a child's tables, linked when they are whole, and locked | basics: lives; beside a walk, loom |
 # | fold and unfold | contpte; basics: a_life_on_arm64 |
 # | all of it by several threads | threads |
 # | all of it in some order, compared with the naive model | random: short runs |
@@ -42,7 +42,7 @@ loom() {
 #
 # Not executed: the prefetch instructions, which Miri does not know. Tests of thousands of entries are ignored there.
 # Data races are the same in both models, so what is there for their sake runs in one.
-interpreted=(--test basics --test small --test contpte --test sound --test split --test visible)
+interpreted=(--test basics --test small --test contpte --test sound --test split)
 once=(--test threads --test random)
 
 # interpret NAME FLAGS TEST...: the order of memory is loom's affair; here it would only take time.

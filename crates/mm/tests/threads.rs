@@ -32,7 +32,8 @@ impl<'w> Platform for Process<'w> {
     type Alloc = Global;
 }
 
-const ROUNDS: u64 = if cfg!(miri) { 6 } else { 2000 };
+/// Few for an interpreter: each kind of lock has as many.
+const ROUNDS: u64 = if cfg!(miri) { 2 } else { 2000 };
 
 /// What the mapper does in a round: maps, protects, moves, unmaps and forks.
 fn round<'w>(
