@@ -31,7 +31,7 @@ pub(crate) use records::{GENERATIONS, Owner, Records};
 pub use swap_out::Kept;
 pub(crate) use swap_out::{BATCH, Batch};
 
-/// A machine's memory as all its spaces use it: see the [module](self). Clones are the same system.
+/// A machine's memory as all its spaces use it. Clones are the same system.
 pub struct System<'m, F: Format, M: Machine>(Shared<Inner<'m, F, M>>);
 
 type Families<'m, F, M> = Vec<Option<Shared<Family<'m, F, M>>>>;
