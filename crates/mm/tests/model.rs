@@ -279,14 +279,18 @@ fn remap(space: &Space, naive: &mut Naive, op: &Op) {
     } else {
         naive.remove(at, old);
     }
+    // What became one VMA with what it was moved out of loses them too, as in Linux.
+    let of = |page: u64| space.find(page * PAGE).map(|vma| vma.range());
+    let is_one = flags.contains(RemapFlags::DONTUNMAP) && of(at).is_some() && of(at) == of(got);
     for n in 0..new {
         let page = match before.get(n as usize) {
             Some(page) => *page,
             None => before[old as usize - 1]
                 .map(|(flags, object)| (flags, object.map(|(id, page)| (id, page + n - (old - 1))))),
         };
-        if let Some(page) = page {
-            naive.pages.insert(got + n, page);
+        if let Some((flags, object)) = page {
+            let lost = if is_one { VmFlags::LOCKED | VmFlags::LOCKONFAULT } else { VmFlags::empty() };
+            naive.pages.insert(got + n, (flags - lost, object));
         }
     }
 }
