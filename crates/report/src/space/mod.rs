@@ -17,7 +17,6 @@
 
 mod cutter;
 mod shared;
-mod totals;
 
 use crate::names::{printable, short_name};
 use crate::rate::BP;
@@ -28,7 +27,6 @@ pub(crate) use shared::Multiset;
 use shared::Shares;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use totals::Totals;
 
 /// Ended targets of which the mappings are still remembered.
 const MAX_ENDED: usize = 256;
@@ -93,7 +91,6 @@ struct Piece {
 struct Layout {
     pieces: Vec<Piece>,
     partial: bool,
-    totals: Totals,
 }
 
 /// The mapped memory of every target, kept from [`Mappings`] items.
@@ -141,9 +138,7 @@ impl Space {
         self.ended.retain(|id| *id != mappings.target);
         let mut maps: Vec<&Mapping> = mappings.maps.iter().filter(|m| m.start < m.end).collect();
         maps.sort_by_key(|m| m.start);
-        let partial = mappings.partial;
-        let mut layout =
-            Layout { pieces: Vec::with_capacity(maps.len()), partial, totals: Totals::default() };
+        let mut layout = Layout { pieces: Vec::with_capacity(maps.len()), partial: mappings.partial };
         for mapping in maps {
             let floor = layout.pieces.last().map_or(0, |p| p.range.end);
             let range = AddrRange::new(mapping.start.max(floor), mapping.end);
@@ -162,7 +157,6 @@ impl Space {
             }
         }
         layout.pieces.shrink_to_fit();
-        layout.totals = Totals::of(&layout.pieces);
         self.targets.insert(mappings.target, layout)
     }
 
@@ -343,22 +337,6 @@ impl Space {
     /// Replaces `out` by `snapshot` in which every mapped byte counts once: each target has only the memory of its own,
     /// and behind them each object is a target whose addresses are offsets in it ([`Self::object`]).
     pub fn by_object(&mut self, snapshot: &Snapshot, wanted: impl Fn(TargetId) -> bool, out: &mut Snapshot) {
-        self.once(snapshot, wanted, |_| None, out);
-    }
-
-    /// The same, where only how much there is counts: what a target has of its own in a region may be one region of that size,
-    /// wherever it lies. So the mappings of a region need not be gone through one by one.
-    pub fn amounts(&mut self, snapshot: &Snapshot, wanted: impl Fn(TargetId) -> bool, out: &mut Snapshot) {
-        self.once(snapshot, wanted, |layout| layout.totals.get(layout.partial), out);
-    }
-
-    fn once(
-        &mut self,
-        snapshot: &Snapshot,
-        wanted: impl Fn(TargetId) -> bool,
-        totals: impl Fn(&Layout) -> Option<&Totals>,
-        out: &mut Snapshot,
-    ) {
         let mut targets = std::mem::take(&mut out.targets);
         let mut shares = std::mem::take(&mut self.shares);
         shares.begin(snapshot.max_nr_accesses);
@@ -369,19 +347,15 @@ impl Space {
             to.steady = false;
             to.regions.clear();
             let mut cutter = self.cutter(from.id);
-            let totals = self.targets.get(&from.id.0).and_then(&totals);
             for region in &from.regions {
                 let first = to.regions.len();
-                let mut part = |part: RegionSnapshot, object| match object {
+                cutter.parts(region, |part, object| match object {
                     Some((object, offset)) => shares.add(object, offset, &part),
                     None => match to.regions.get_mut(first..).and_then(|r| r.last_mut()) {
                         Some(last) if last.range.end == part.range.start => join(last, &part),
                         _ => to.regions.push(part),
                     },
-                };
-                if !totals.is_some_and(|totals| totals.parts(cutter.pieces, region, &mut part)) {
-                    cutter.parts(region, part);
-                }
+                });
             }
         }
         shares.add_up(|object, regions| {

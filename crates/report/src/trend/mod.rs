@@ -399,7 +399,7 @@ impl Accumulate for TrendAnalysis {
                 (targets.map(|t| t.regions.len() as u64).sum::<u64>(), 0)
             }
             Measure::WorkingSet(definition) => {
-                self.space.amounts(snapshot, wanted, &mut self.mapped);
+                self.space.by_object(snapshot, wanted, &mut self.mapped);
                 let rates =
                     self.mapped.targets.iter().flat_map(|t| &t.regions).map(RegionSnapshot::accesses_bp);
                 self.highest_bp = rates.max().unwrap_or(0).max(self.highest_bp);
