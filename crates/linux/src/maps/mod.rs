@@ -205,4 +205,4 @@ impl Maps {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
