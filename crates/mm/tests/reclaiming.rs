@@ -95,7 +95,7 @@ fn a_fault_makes_room_or_fails() {
     let before = machine.free_frames();
     let system = System::<X86_64, _>::new(&machine, 64, Some(swap.area.clone())).unwrap();
     let space = space_in(&system, zero.frame());
-    space.mmap(&anonymous(200).at(FAR)).unwrap();
+    space.mmap(&anonymous(200).at(AT)).unwrap();
     for page in 0..120 {
         assert_eq!(word(&machine, &space, AT + page * PAGE, Some(page)), Ok(page));
     }
@@ -131,7 +131,7 @@ fn reclaim_ends_at_the_high_watermark() {
     let zero = zero(&machine);
     let system = System::<X86_64, _>::new(&machine, 256, Some(swap.area.clone())).unwrap();
     let space = space_in(&system, zero.frame());
-    space.mmap(&anonymous(200).at(FAR)).unwrap();
+    space.mmap(&anonymous(200).at(AT)).unwrap();
     for page in 0..200 {
         word(&machine, &space, AT + page * PAGE, Some(page)).unwrap();
     }
