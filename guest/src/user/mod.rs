@@ -9,8 +9,8 @@
 //! | the threads that wait, in turn on two processors | [`world`] |
 //! | DAMON on all processes | [`watcher`] |
 //!
-//! Memory for pages is limited to less than the programs need, so that they are reclaimed: what was not used for longest is
-//! swapped out, compressed, and the text of programs dropped and read again. Meanwhile DAMON watches, pages age, and free memory is
+//! Memory for pages and tables is limited to less than the programs need, so that they are reclaimed: what was not used for longest
+//! is swapped out, compressed. Meanwhile DAMON watches, pages age, and free memory is
 //! reported to the host. At the end each program has found what it wrote, memory that they shared has been counted up
 //! by all, nothing is in swap, and every frame is back.
 //!
