@@ -26,16 +26,30 @@ fn kernel() -> u64 {
 }
 
 /// The kernel's part of a root table.
-struct KernelPart {
+pub struct KernelPart {
     root: u64,
 }
 
 impl KernelPart {
-    fn enter(root: u64) -> Self {
+    /// Puts it into a root table that is loaded nowhere yet. It goes before the table does.
+    pub fn enter(root: u64) -> Self {
         // SAFETY: the first entry of either root is nobody else's; hardware may only set the accessed bit there.
         unsafe { memory::write(root, memory::read(kernel())) };
         Self { root }
     }
+
+    /// Loads the table on this processor, unless it is loaded already: then its translations stay.
+    pub fn load(&self) {
+        if !tlb::is_loaded(self.root) {
+            // SAFETY: the root's first entry is the kernel's until this is dropped, and then it is loaded nowhere.
+            unsafe { tlb::load(kernel(), self.root) };
+        }
+    }
+}
+
+/// Loads the kernel alone on this processor.
+pub fn stop() {
+    tlb::unload(kernel());
 }
 
 impl Drop for KernelPart {
@@ -151,15 +165,12 @@ impl<F: Format> Process<F> {
 
     /// Loads the process on this processor, unless it is loaded already: then its translations stay.
     pub fn run(&self) {
-        if !tlb::is_loaded(self.kernel.root) {
-            // SAFETY: the root's first entry is the kernel's until the process ends, and then it is loaded nowhere.
-            unsafe { tlb::load(kernel(), self.kernel.root) };
-        }
+        self.kernel.load();
     }
 
     /// Loads the kernel alone.
     pub fn stop(&self) {
-        tlb::unload(kernel());
+        stop();
     }
 
     /// Forks it: `range` is all that is copied. When it returns, no processor writes to what both have.

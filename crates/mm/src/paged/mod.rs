@@ -11,9 +11,12 @@ mod swap_in;
 mod will_need;
 
 use core::fmt;
+use core::ops::Range;
 
 use isotherm_page::Frame;
-use isotherm_pagetable::{AddressSpace as Tables, Format, Machine, SpaceId, VirtAddr};
+use isotherm_pagetable::{
+    AddressSpace as Tables, Format, Machine, MappedRun, Mapping, PageRange, SpaceId, VirtAddr,
+};
 
 use crate::error::Error;
 use crate::object::Objects;
@@ -110,6 +113,30 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
     #[must_use]
     pub fn resident(&self) -> u64 {
         self.rss().total()
+    }
+
+    /// The same in tables whose part below an address is the caller's own, a kernel's say, in entries of the root that it puts there and
+    /// takes out again before the space is dropped: nothing here looks at it. The space maps nothing below, as its
+    /// [`Config`](crate::Config) says. A fork's child is told the same.
+    #[must_use]
+    pub fn above(self, lowest: u64) -> Self {
+        self.mm.set_lowest(lowest);
+        self
+    }
+
+    /// What the tables have at an address, and changes nothing (what `/proc/pid/pagemap` shows).
+    #[must_use]
+    pub fn mapping(&self, address: u64) -> Mapping {
+        self.mm.tables.read().lookup(VirtAddr(address))
+    }
+
+    /// Calls `each` for all that is mapped in a range of whole pages, in order. While it changes, so does what is found.
+    ///
+    /// # Errors
+    /// The range is none.
+    pub fn mappings(&self, range: Range<u64>, each: impl FnMut(MappedRun)) -> Result<(), Error> {
+        let range = PageRange::new(range.start, range.end).map_err(|_| Error::Invalid)?;
+        self.mm.tables.runs(range, each).map_err(|_| Error::Invalid)
     }
 
     /// The frame of a page, as the MMU finds it, which sets the accessed and dirty bits; for emulators and tests. Nothing keeps
