@@ -14,6 +14,9 @@ const GREW: f64 = 0.97;
 /// ... and where less than this part was there, regions say nothing of where in them it was. A guess.
 const ELSEWHERE: f64 = 0.5;
 
+/// For so long regions may say less of it than is there, ns. A guess.
+const FELL_NS: u64 = 5_000_000_000;
+
 /// What one scheme left of a piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Mark {
@@ -54,19 +57,31 @@ pub(super) struct Piece {
     pub young: f64,
     /// Share of the piece that came back since its age last began anew.
     pub back: f64,
+    /// Share of the piece that came back since this process is there: read from swap it is its own, whoever has the rest.
+    pub own: f64,
     /// How often, on average, a page was accessed since then; `None`: no scheme cleared them yet.
     pub accesses: Option<f64>,
     /// Bytes present by bytes of the piece that shares are of.
     pub density: f64,
-    /// When that last rose, ns.
+    /// Since when the recording says less, ns.
+    pub fell_ns: Option<u64>,
+    /// When it last rose, ns.
     pub grew_ns: Option<u64>,
     /// A mark for each scheme.
     pub marks: Vec<Mark>,
 }
 
 impl Piece {
-    /// So much of it is present now. What came to be was accessed.
+    /// So much of it is present now. What came to be was accessed. That there is less is believed after a while: borders of regions
+    /// move, and what lies beside it is less dense.
     pub fn settle(&mut self, density: f64, now_ns: u64) {
+        if density < self.density {
+            let fell_ns = *self.fell_ns.get_or_insert(now_ns);
+            if now_ns.saturating_sub(fell_ns) < FELL_NS {
+                return;
+            }
+        }
+        self.fell_ns = None;
         if density > self.density && density > 0.0 {
             let before = self.density / density;
             self.young = self.young * before + 1.0 - before;
@@ -93,6 +108,13 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// What a child has of it.
+    pub fn fork(&self) -> Self {
+        let mut child = self.clone();
+        child.pieces.values_mut().for_each(|piece| piece.own = 0.0);
+        child
+    }
+
     /// Calls `each` with the pieces in `range`, cut to it.
     pub fn within(&mut self, range: AddrRange, mut each: impl FnMut(AddrRange, &mut Piece)) {
         self.cut(range.start);
@@ -219,6 +241,7 @@ fn take_in(start: u64, left: &mut Piece, border: u64, right: &Piece) {
     left.accesses = left.accesses.zip(right.accesses).map(|(a, b)| mean(a, b));
     left.young = mean(left.young, right.young);
     left.back = mean(left.back, right.back);
+    left.own = mean(left.own, right.own);
     left.grew_ns = left.grew_ns.max(right.grew_ns);
     left.density = mean(left.density, right.density);
     left.end = right.end;
