@@ -56,7 +56,7 @@ impl Actions for Actor<'_> {
         memory.all_within(request.range, self.accounts.len(), |range, piece| {
             let bytes = range.size() as f64 * density;
             piece.begin(density);
-            piece.settle(density, self.now_ns);
+            piece.place(density);
             let out: f64 =
                 piece.marks.iter().zip(&pageouts).filter(|(_, out)| **out).map(|(mark, _)| mark.share).sum();
             let out = out.min(1.0);

@@ -14,9 +14,6 @@ const GREW: f64 = 0.97;
 /// ... and where less than this part was there, regions say nothing of where in them it was. A guess.
 const ELSEWHERE: f64 = 0.5;
 
-/// For so long regions may say less of it than is there, ns. A guess.
-const FELL_NS: u64 = 5_000_000_000;
-
 /// What one scheme left of a piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Mark {
@@ -63,25 +60,15 @@ pub(super) struct Piece {
     pub accesses: Option<f64>,
     /// Bytes present by bytes of the piece that shares are of.
     pub density: f64,
-    /// Since when the recording says less, ns.
-    pub fell_ns: Option<u64>,
-    /// When it last rose, ns.
+    /// When that last rose, ns.
     pub grew_ns: Option<u64>,
     /// A mark for each scheme.
     pub marks: Vec<Mark>,
 }
 
 impl Piece {
-    /// So much of it is present now. What came to be was accessed. That there is less is believed after a while: borders of regions
-    /// move, and what lies beside it is less dense.
+    /// So much of all of it is present now. What came to be was accessed.
     pub fn settle(&mut self, density: f64, now_ns: u64) {
-        if density < self.density {
-            let fell_ns = *self.fell_ns.get_or_insert(now_ns);
-            if now_ns.saturating_sub(fell_ns) < FELL_NS {
-                return;
-            }
-        }
-        self.fell_ns = None;
         if density > self.density && density > 0.0 {
             let before = self.density / density;
             self.young = self.young * before + 1.0 - before;
@@ -91,6 +78,12 @@ impl Piece {
         }
         self.density = density;
         self.marks.iter_mut().for_each(|mark| mark.settle(density));
+    }
+
+    /// Of this part of a piece that was settled so much is present: the rest is where it was.
+    pub fn place(&mut self, density: f64) {
+        self.density = density;
+        self.marks.iter_mut().for_each(|mark| mark.density = density);
     }
 
     /// Of one that is new to schemes nothing came to be.
@@ -113,6 +106,14 @@ impl Memory {
         let mut child = self.clone();
         child.pieces.values_mut().for_each(|piece| piece.own = 0.0);
         child
+    }
+
+    /// Tells pieces how much of each is present now, as a share of its size.
+    pub fn settle(&mut self, now_ns: u64, density: impl Fn(AddrRange) -> f64) {
+        for (start, piece) in &mut self.pieces {
+            let density = density(AddrRange::new(*start, piece.end));
+            piece.settle(density, now_ns);
+        }
     }
 
     /// Calls `each` with the pieces in `range`, cut to it.

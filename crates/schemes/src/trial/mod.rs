@@ -347,6 +347,16 @@ impl Trial {
                 Slot::Vacant(new) => new.insert(inherited.remove(&target.id).unwrap_or_default()),
             };
             memory.keep(target.regions.iter().map(|region| region.range));
+            let mapped = &self.mapped;
+            memory.settle(now_ns, |range| {
+                let first = target.regions.partition_point(|region| region.range.end <= range.start);
+                let touching = target.regions.iter().skip(first);
+                let present = touching.take_while(|region| region.range.start < range.end).map(|region| {
+                    let bytes = region.range.intersection(range).size() as f64;
+                    bytes * density(region, || mapped.bytes(target.id, region.range))
+                });
+                present.sum::<f64>() / range.size().max(1) as f64
+            });
             let mut regions = Vec::with_capacity(target.regions.len());
             for known in &target.regions {
                 let density = density(known, || self.mapped.bytes(target.id, known.range));
@@ -377,7 +387,7 @@ impl Trial {
                             (rate, rate)
                         }
                     };
-                    piece.settle(density, now_ns);
+                    piece.place(density);
                     let returning = match piece.grew_ns {
                         // What came to be was accessed, as far as is known nothing else was.
                         Some(grew) if now_ns.saturating_sub(grew) < APPEARED_NS => 0.0,
