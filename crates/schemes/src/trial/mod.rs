@@ -348,7 +348,10 @@ impl Trial {
             };
             memory.keep(target.regions.iter().map(|region| region.range));
             let mapped = &self.mapped;
-            memory.settle(now_ns, |range| {
+            let present = target.regions.iter().map(|region| {
+                density(region, || mapped.bytes(target.id, region.range)) * region.range.size() as f64
+            });
+            memory.settle(now_ns, present.sum(), |range| {
                 let first = target.regions.partition_point(|region| region.range.end <= range.start);
                 let touching = target.regions.iter().skip(first);
                 let present = touching.take_while(|region| region.range.start < range.end).map(|region| {
