@@ -29,6 +29,7 @@ pub(crate) use inspect::{Inspected, of_pagemap};
 pub use lives::{Lives, Seen};
 pub use walk::WalkError;
 
+use crate::actions::Sightings;
 use crate::clock::boottime_ns;
 use crate::frames::Folio;
 use crate::pagemap::PagemapCache;
@@ -90,6 +91,8 @@ pub struct Pte {
     targets: HashMap<TargetId, Target>,
     pagemaps: PagemapCache,
     prepared: Prepared,
+    /// Whom to tell what clears found set.
+    sightings: Option<Sightings>,
     /// Targets whose ranges were set since they were last asked for.
     changed: BTreeSet<TargetId>,
     /// Whether MADV_COLD leaves a fully covered, page-mapped large folio whole.
@@ -120,6 +123,7 @@ impl Pte {
             targets: HashMap::new(),
             pagemaps: PagemapCache::default(),
             prepared: Prepared::default(),
+            sightings: None,
             changed: BTreeSet::new(),
             keeps_large: kernel_is_at_least(6, 10),
             execed: Vec::new(),
@@ -128,6 +132,11 @@ impl Pte {
             nr_listed: 0,
             error: None,
         })
+    }
+
+    /// From now on, pages that were accessed before a clear ([`isotherm_damon::BlockOperations::clear`]) are told there.
+    pub fn set_sightings(&mut self, sightings: Sightings) {
+        self.sightings = Some(sightings);
     }
 
     /// Adds a process, as yet without ranges.

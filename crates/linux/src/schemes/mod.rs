@@ -228,7 +228,7 @@ impl Engine {
             self.set_ages();
         }
         if moment.ends_aggregation {
-            self.acting.watch_refaults(moment.now_ns);
+            self.acting.look_after(moment.now_ns);
             self.judge(moment.now_ns);
         }
         self.schemes.apply(moment, &mut self.acting, &mut self.metrics);
