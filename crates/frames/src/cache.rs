@@ -32,7 +32,9 @@ const STARTS: [u16; STACKS + 1] = {
     }
     starts
 };
-const ITEMS: usize = STARTS[STACKS] as usize;
+/// Numbers that a cache needs room for, in memory of its own: kernels' stacks are too small to build it there. What is more than the
+/// stacks need keeps those of two CPUs out of each other's cache lines.
+pub const ITEMS: usize = STARTS[STACKS] as usize + 32;
 
 /// How many blocks of each order a stack may hold.
 #[derive(Clone, Copy, Debug)]
@@ -59,9 +61,9 @@ struct Stack {
     used: bool,
 }
 
-pub struct Cache {
+pub struct Cache<'m> {
     stacks: [Stack; STACKS],
-    items: [u32; ITEMS],
+    items: &'m mut [u32],
 }
 
 #[inline(always)]
@@ -69,15 +71,16 @@ const fn stack(order: Order, mobility: Mobility) -> usize {
     order.get() as usize * Mobility::COUNT + mobility as usize
 }
 
-impl Cache {
-    pub fn new(limits: &Limits) -> Self {
+impl<'m> Cache<'m> {
+    /// An empty one, with room for [`ITEMS`] numbers.
+    pub fn new(limits: &Limits, items: &'m mut [u32]) -> Self {
         let stack = |stack: usize| Stack {
             len: 0,
             start: STARTS[stack],
             limit: limits.0[stack / Mobility::COUNT],
             used: false,
         };
-        Self { stacks: core::array::from_fn(stack), items: [0; ITEMS] }
+        Self { stacks: core::array::from_fn(stack), items }
     }
 
     /// Whether blocks of that order are cached.
@@ -187,7 +190,8 @@ mod tests {
 
     #[test]
     fn the_last_in_is_the_first_out_and_the_oldest_leave_when_it_is_full() {
-        let mut cache = Cache::new(&Limits([4; ORDERS]));
+        let mut items = [0; ITEMS];
+        let mut cache = Cache::new(&Limits([4; ORDERS]), &mut items);
         assert!((1..=4).all(|item| cache.push(BASE, MOVABLE, item)));
         assert!(!cache.push(BASE, MOVABLE, 5));
         cache.oldest(BASE, MOVABLE, 3, |items| assert_eq!(items, [1, 2, 3]));
@@ -199,7 +203,8 @@ mod tests {
     fn stacks_are_filled_to_their_limits_and_keep_apart() {
         for frames in [0, 1 << 15, 1 << 40] {
             let limits = Limits::of(frames, 2);
-            let mut cache = Cache::new(&limits);
+            let mut items = [0; ITEMS];
+            let mut cache = Cache::new(&limits, &mut items);
             let mut held = 0;
             for (n, (order, mobility)) in Cache::all().enumerate() {
                 let limit = limits.0[usize::from(order.get())];

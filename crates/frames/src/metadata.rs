@@ -4,6 +4,7 @@ use isotherm_page::carve::{SLACK, room};
 use isotherm_page::spans::{Span, locals_at_most};
 
 use crate::bits::{Bitfield, PAGEBLOCK_ORDER};
+use crate::cache::ITEMS;
 use crate::lists::Pageblock;
 use crate::padded::Padded;
 use crate::sync::AtomicU16;
@@ -49,7 +50,8 @@ const fn books(locals: u64, config: &Config) -> usize {
     let mut total = SLACK;
     total = total.saturating_add(room::<Bitfield>(pageblocks));
     total = total.saturating_add(room::<Pageblock>(pageblocks));
-    total = total.saturating_add(room::<Padded<PerCpu>>(config.cpus));
+    total = total.saturating_add(room::<Padded<PerCpu<'_>>>(config.cpus));
+    total = total.saturating_add(room::<u32>(config.cpus.saturating_mul(ITEMS)));
     total.saturating_add(room::<u64>(waiting))
 }
 

@@ -1,6 +1,7 @@
 mod free;
 mod guard;
 
+use core::cell::Cell;
 use core::fmt;
 use core::mem::{ManuallyDrop, MaybeUninit};
 // Of figures that nothing hangs on: no model looks at them.
@@ -12,7 +13,7 @@ use isotherm_page::{PageArray, RangeError};
 
 use crate::bits::{PAGEBLOCK, WORD_ORDER};
 use crate::buddy::Buddy;
-use crate::cache::{Cache, Limits, Words};
+use crate::cache::{Cache, ITEMS, Limits, Words};
 use crate::error::{GetAtError, GetError, ZoneError};
 use crate::lists::{Pageblock, Place};
 use crate::lock::{Guard, Lock};
@@ -40,7 +41,7 @@ pub(crate) use guard::{Core, CoreGuard, PerCpu};
 pub struct Zone<'m> {
     spans: Spans<'m>,
     tags: &'m [AtomicU16],
-    caches: &'m [Padded<PerCpu>],
+    caches: &'m [Padded<PerCpu<'m>>],
     watermarks: Watermarks,
     wake: Option<Wake>,
     pub(crate) relax: fn(),
@@ -124,7 +125,14 @@ impl<'m> Zone<'m> {
         let caches = config.cpus.min(MOST_CACHES);
         let frames = spans.locals().map(|(start, end)| end - start).sum();
         let limits = Limits::of(frames, caches);
-        let caches = carver.carve(caches, || Padded(PerCpu::new(&limits)))?;
+        let items = carver.carve(caches * ITEMS, || 0)?;
+        let rest = Cell::new(items);
+        let caches = carver.carve(caches, || {
+            // Room was carved for each.
+            let (own, more) = rest.take().split_at_mut_checked(ITEMS).unwrap_or_default();
+            rest.set(more);
+            Padded(PerCpu::new(&limits, own))
+        })?;
         let waiting = match &config.reporting {
             Some(reporting) => {
                 let order = reporting.order.get();
@@ -334,13 +342,13 @@ impl<'m> Zone<'m> {
     }
 
     #[inline]
-    fn try_cache(&self, cpu: usize) -> Option<Guard<'m, Cache>> {
+    fn try_cache(&self, cpu: usize) -> Option<Guard<'m, Cache<'m>>> {
         self.caches.get(cpu)?.0.cache.try_lock()
     }
 
     /// Whether something may be put into a cache, whose lock the caller holds.
     #[inline]
-    fn may_fill(&self, own: &PerCpu) -> bool {
+    fn may_fill(&self, own: &PerCpu<'_>) -> bool {
         if !own.filled.load(Ordering::Relaxed) {
             own.filled.store(true, Ordering::Relaxed);
             // Either whoever looks into all caches sees this, or we see its pressure: `press` has the other fence.
@@ -363,7 +371,7 @@ impl<'m> Zone<'m> {
         self.tags[local as usize].store(Tag::of(order, mobility, home).0, Ordering::Relaxed);
     }
 
-    fn empty(&self, cache: &mut Cache) {
+    fn empty(&self, cache: &mut Cache<'_>) {
         if cache.len() == 0 {
             return;
         }
@@ -377,7 +385,7 @@ impl<'m> Zone<'m> {
 
     /// Gives the blocks of a cache back that lie there longest.
     #[cold]
-    fn spill(&self, cache: &mut Cache, order: Order, mobility: Mobility, count: usize) {
+    fn spill(&self, cache: &mut Cache<'_>, order: Order, mobility: Mobility, count: usize) {
         cache.oldest(order, mobility, count, |blocks| {
             if !blocks.is_empty() {
                 put_blocks(&mut self.core(), order, blocks.iter().copied());
@@ -389,8 +397,8 @@ impl<'m> Zone<'m> {
     #[cold]
     fn refill(
         &self,
-        own: &PerCpu,
-        cache: &mut Cache,
+        own: &PerCpu<'_>,
+        cache: &mut Cache<'_>,
         min: u64,
         order: Order,
         mobility: Mobility,

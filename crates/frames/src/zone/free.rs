@@ -91,7 +91,7 @@ impl<'m> Zone<'m> {
 
     /// The lock of the cache that a tag names, once it is free.
     #[inline]
-    pub(crate) fn lock_cache(&self, cache: usize) -> Guard<'m, Cache> {
+    pub(crate) fn lock_cache(&self, cache: usize) -> Guard<'m, Cache<'m>> {
         self.caches[cache].0.cache.lock(self.relax)
     }
 
@@ -133,7 +133,7 @@ impl<'m> Zone<'m> {
 
     /// Puts a block into a cache, of which a part goes to the zone first if it is full.
     #[inline(never)]
-    fn put_cached(&self, cache: &mut Cache, local: u32, order: Order, mobility: Mobility) {
+    fn put_cached(&self, cache: &mut Cache<'_>, local: u32, order: Order, mobility: Mobility) {
         if !cache.push(order, mobility, local) {
             self.spill(cache, order, mobility, cache.batch(order, mobility));
             cache.push(order, mobility, local);

@@ -27,16 +27,16 @@ pub(crate) struct Figures {
 }
 
 /// A CPU's cache, and what is known of it without its lock.
-pub(crate) struct PerCpu {
-    pub cache: Lock<Cache>,
+pub(crate) struct PerCpu<'m> {
+    pub cache: Lock<Cache<'m>>,
     /// Whether there may be something in it: set by whoever puts something into an empty cache, before the zone's pressure is
     /// looked at, and cleared by whoever empties it. An allocation that finds nothing leaves the others alone.
     pub filled: AtomicBool,
 }
 
-impl PerCpu {
-    pub fn new(limits: &Limits) -> Self {
-        Self { cache: Lock::new(Cache::new(limits)), filled: AtomicBool::new(false) }
+impl<'m> PerCpu<'m> {
+    pub fn new(limits: &Limits, items: &'m mut [u32]) -> Self {
+        Self { cache: Lock::new(Cache::new(limits, items)), filled: AtomicBool::new(false) }
     }
 }
 
