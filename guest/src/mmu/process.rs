@@ -2,8 +2,7 @@
 //! what operations on the same pages mean (Linux' `mmap_lock`).
 //!
 //! The first entry is the kernel's: supervisor only, shared by all processes, never global, so that loading another root drops
-//! every translation. The library does not know of it: operations stay in the user's range, and it is taken out before
-//! the tree goes, for the tables below it are not the process'.
+//! every translation. The library keeps it as it was given ([`AddressSpace::with_entries`]).
 
 use super::access::{Attempt, Resolve, code};
 use super::contradiction::{Checked, Contradiction};
@@ -25,34 +24,24 @@ fn kernel() -> u64 {
     *KERNEL.call_once(tlb::root)
 }
 
-/// The kernel's part of a root table.
-struct KernelPart {
+/// A root table that processors load. Dropped, none has it loaded.
+struct Loadable {
     root: u64,
 }
 
-impl KernelPart {
-    fn enter(root: u64) -> Self {
-        // SAFETY: the first entry of either root is nobody else's; hardware may only set the accessed bit there.
-        unsafe { memory::write(root, memory::read(kernel())) };
-        Self { root }
-    }
-}
-
-impl Drop for KernelPart {
+impl Drop for Loadable {
     fn drop(&mut self) {
         if tlb::is_loaded(self.root) {
             tlb::unload(kernel());
         }
         assert!(!tlb::is_loaded_anywhere(self.root), "a process ends that another processor has loaded");
-        // SAFETY: as in `enter`, and no processor uses the table.
-        unsafe { memory::write(self.root, 0) };
     }
 }
 
 /// See the module.
 pub struct Process<F: Format> {
     // Goes first.
-    kernel: KernelPart,
+    loadable: Loadable,
     /// The page tables under test.
     pub space: AddressSpace<'static, F, Hardware>,
     lock: Mutex<()>,
@@ -129,9 +118,13 @@ impl<F: Format> Process<F> {
     /// # Errors
     /// There is no frame for the root.
     pub fn new(asid: u16) -> Checked<Self> {
-        let space = AddressSpace::new(&HARDWARE, asid)?;
-        let kernel = KernelPart::enter(space.id().root.address());
-        Ok(Self { kernel, space, lock: Mutex::new(()) })
+        // SAFETY: the first entry of the root that this program was started with; what it refers to stays for good.
+        let space = unsafe {
+            let kernels = memory::read(kernel());
+            AddressSpace::with_entries(&HARDWARE, asid, 0, &[kernels])?
+        };
+        let loadable = Loadable { root: space.id().root.address() };
+        Ok(Self { loadable, space, lock: Mutex::new(()) })
     }
 
     /// The first page of what users have: the second entry of the root, so that with 5 levels all addresses are beyond
@@ -151,9 +144,9 @@ impl<F: Format> Process<F> {
 
     /// Loads the process on this processor, unless it is loaded already: then its translations stay.
     pub fn run(&self) {
-        if !tlb::is_loaded(self.kernel.root) {
+        if !tlb::is_loaded(self.loadable.root) {
             // SAFETY: the root's first entry is the kernel's until the process ends, and then it is loaded nowhere.
-            unsafe { tlb::load(kernel(), self.kernel.root) };
+            unsafe { tlb::load(kernel(), self.loadable.root, self.space.id().context) };
         }
     }
 
@@ -180,7 +173,7 @@ impl<F: Format> Process<F> {
 
     /// Ends it.
     pub fn exit(self) {
-        drop(self.kernel);
+        drop(self.loadable);
         self.space.exit(&mut [Slot::default(); 128]);
     }
 
