@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The page tables where ordinary tests do not reach: loom's models, Miri with both borrow models, ThreadSanitizer, random
-# operations for longer, arm64 in qemu-user, and the build for a kernel. `ci/pagetable.sh [STEP...]`; without steps all.
-# Takes about ten minutes on two CPUs that do nothing else, half of it Miri.
+# operations for longer, arm64 in qemu-user, and the build for a kernel. `ci/pagetable.sh [STEP...]`.
+# What takes minutes and finds what the rest found, arm64 and the second borrow model, runs only if named (ci/long.sh does).
 set -uo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -50,23 +50,19 @@ interpret() {
 	local flags="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation $2"
 	heading "Miri: $1"
 	shift 2
-	MIRIFLAGS=$flags CARGO_TARGET_DIR="$target/miri" cargo +nightly miri test -p "$package" "$@"
+	MIRIFLAGS=$flags CARGO_TARGET_DIR="$target/miri" must cargo +nightly miri test -p "$package" "$@"
 }
 
 miri() {
 	heading "Miri"
 	nightly miri rust-src || return
-	# Built once, then both at the same time.
-	MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR="$target/miri" \
-		must cargo +nightly miri test -p "$package" "${interpreted[@]}" "${once[@]}" --no-run
-	local other job
-	other=$(mktemp)
-	interpret "Tree Borrows" "-Zmiri-tree-borrows" "${interpreted[@]}" >"$other" 2>&1 &
-	job=$!
-	must interpret "Stacked Borrows" "" "${interpreted[@]}" "${once[@]}"
-	must wait "$job"
-	cat "$other"
-	rm -f "$other"
+	interpret "Stacked Borrows" "" "${interpreted[@]}" "${once[@]}"
+}
+
+trees() {
+	heading "Miri"
+	nightly miri rust-src || return
+	interpret "Tree Borrows" "-Zmiri-tree-borrows" "${interpreted[@]}"
 }
 
 # ThreadSanitizer sees what Miri is too slow for: thousands of rounds of threads on the same tables.
@@ -105,17 +101,18 @@ arm64() {
 		must cargo test --release -p "$package" --target aarch64-unknown-linux-gnu --tests
 }
 
-if [ $# = 0 ]; then set -- bare loom random tsan miri arm64; fi
+if [ $# = 0 ]; then set -- bare loom random tsan miri; fi
 for step in "$@"; do
 	case $step in
 	bare) bare ;;
 	loom) loom ;;
 	miri) miri ;;
+	trees) trees ;;
 	tsan) tsan ;;
 	random) random ;;
 	arm64) arm64 ;;
 	*)
-		printf 'no such step: %s (bare, loom, random, tsan, miri, arm64)\n' "$step" >&2
+		printf 'no such step: %s (bare, loom, random, tsan, miri, trees, arm64)\n' "$step" >&2
 		exit 2
 		;;
 	esac

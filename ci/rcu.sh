@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # RCU, the range tree and the address spaces on top of it: loom's models, Miri with both borrow models, ThreadSanitizer, and the builds for
 # kernels. The comparisons with naive models and all other tests are ordinary ones, which `ci/test.sh` runs.
-# `ci/rcu.sh [STEP...]`; without steps all. With CI=true it installs what rustup can; only what it cannot is skipped.
+# `ci/rcu.sh [STEP...]`; without steps all but `spaces`, which ci/long.sh runs. With CI=true it installs what rustup can; only what it cannot is skipped.
 set -uo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -44,13 +44,17 @@ miri() {
 			--skip callbacks_wait --skip epochs
 		MIRIFLAGS="$isolation $model" must cargo +nightly miri test --locked -p isotherm-maple --test small
 	done
-	# Minutes; that Stacked Borrows passes too was seen by hand.
-	heading "Miri: address spaces"
-	MIRIFLAGS="$isolation -Zmiri-tree-borrows" must cargo +nightly miri test --locked -p isotherm-mm \
-		--lib --test threads -- shared:: faults_
 	heading "Miri: crossbeam-epoch"
 	MIRIFLAGS="$isolation -Zmiri-tree-borrows -Zmiri-ignore-leaks -Zmiri-permissive-provenance" \
 		must cargo +nightly miri test --locked -p isotherm-rcu --test threads -- epochs
+}
+
+# Minutes.
+spaces() {
+	heading "Miri: address spaces"
+	nightly miri rust-src || return
+	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows" CARGO_TARGET_DIR=$target/miri PROPTEST_CASES=2 \
+		must cargo +nightly miri test --locked -p isotherm-mm --lib --test threads -- shared:: faults_
 }
 
 tsan() {
@@ -72,9 +76,10 @@ for step in "$@"; do
 	bare) bare ;;
 	loom) loom ;;
 	miri) miri ;;
+	spaces) spaces ;;
 	tsan) tsan ;;
 	*)
-		printf 'no such step: %s (bare, loom, tsan, miri)\n' "$step" >&2
+		printf 'no such step: %s (bare, loom, tsan, miri, spaces)\n' "$step" >&2
 		exit 2
 		;;
 	esac

@@ -74,6 +74,10 @@ pub struct BlockLook {
     /// Pages that may be written to without a fault, of those present: memory that a fork shares is not, until it is copied. Only a
     /// hint at what can be cleared alone: where it is not known, none.
     pub writable: Pages,
+    /// Pages that the kernel may have mapped on its own account, those around one that was accessed (fault-around), of those
+    /// present: of files or shared memory, as far as entries tell, and never written to. They come with their Accessed bits set, so
+    /// that they are there tells no access. Where it is not known, none.
+    pub around: Pages,
 }
 
 impl BlockLook {

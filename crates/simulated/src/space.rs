@@ -112,6 +112,8 @@ pub struct Simulated {
     pub shared: Vec<AddrRange>,
     /// Memory of files, which may not be written: sweeps of anonymous memory leave it out.
     pub files: Vec<AddrRange>,
+    /// Memory of files that is mapped as it is accessed, each page with those around it, which come young.
+    pub mapped_around: Vec<AddrRange>,
     /// Whom sweeps were made of, and which.
     pub swept: Vec<(TargetId, Sweep)>,
     /// Pages of a folio: what is cleared must begin and end where one does.
@@ -139,6 +141,7 @@ impl Simulated {
             runs: 0,
             shared: Vec::new(),
             files: Vec::new(),
+            mapped_around: Vec::new(),
             swept: Vec::new(),
             folio: 1,
             thief: None,
@@ -221,8 +224,26 @@ impl Simulated {
         }
     }
 
+    /// Maps what was accessed and is not there, with what lies around it.
+    fn map_around(&mut self, target: TargetId) {
+        const AROUND: usize = 16;
+        let (now, ranges) = (self.now, self.mapped_around.clone());
+        let is_among = |addr: u64| ranges.iter().any(|range| range.contains(addr));
+        for (addr, pages) in self.blocks(target).iter_mut().filter(|(addr, _)| is_among(**addr)) {
+            for (i, pages) in pages.chunks_mut(AROUND).enumerate() {
+                let Some(fault) = pages.iter().filter(|p| !p.0).map(|p| p.1).min().filter(|at| *at <= now)
+                else {
+                    continue;
+                };
+                if is_among(addr + (i * AROUND) as u64 * PAGE) {
+                    pages.iter_mut().filter(|page| !page.0).for_each(|page| *page = (true, fault));
+                }
+            }
+        }
+    }
+
     fn blocks(&mut self, target: TargetId) -> &mut BTreeMap<u64, Block> {
-        let pattern = &self.pattern;
+        let (pattern, mapped_around) = (&self.pattern, &self.mapped_around);
         self.targets.entry(target).or_insert_with(|| {
             let mut blocks: BTreeMap<u64, Block> = BTreeMap::new();
             for range in pattern.present() {
@@ -233,7 +254,9 @@ impl Simulated {
                 for page in (range.start..range.end).step_by(PAGE as usize) {
                     let block =
                         blocks.entry(page & !(BLOCK_SIZE - 1)).or_insert_with(|| vec![(false, 0); 512]);
-                    block[(page % BLOCK_SIZE / PAGE) as usize] = (true, 0);
+                    let lazily = mapped_around.iter().any(|range| range.contains(page));
+                    block[(page % BLOCK_SIZE / PAGE) as usize] =
+                        if lazily { (false, pattern.next(page, 0, target.0)) } else { (true, 0) };
                 }
             }
             blocks
@@ -318,6 +341,7 @@ impl BlockOperations for Simulated {
         self.runs += 1;
         self.advance(target);
         self.page_in(target);
+        self.map_around(target);
         found.clear();
         found.extend(self.blocks(target).keys());
         true
@@ -327,10 +351,11 @@ impl BlockOperations for Simulated {
         self.runs += 1;
         self.advance(target);
         self.page_in(target);
+        self.map_around(target);
         self.steal(target);
         let now = self.asleep.get(&target).copied().unwrap_or(self.now);
         let huge = self.pattern.unit == BLOCK_SIZE;
-        let files = self.files.clone();
+        let (files, around) = (self.files.clone(), self.mapped_around.clone());
         let all = self.blocks(target);
         for look in blocks {
             let Some(pages) = all.get(&look.addr) else {
@@ -343,6 +368,9 @@ impl BlockOperations for Simulated {
                     look.present.insert(i);
                     if !files.iter().any(|file| file.contains(look.addr + i as u64 * PAGE)) {
                         look.writable.insert(i);
+                    }
+                    if around.iter().any(|range| range.contains(look.addr + i as u64 * PAGE)) {
+                        look.around.insert(i);
                     }
                     if *from <= now {
                         look.young.insert(i);
@@ -396,7 +424,8 @@ impl BlockOperations for Simulated {
         self.swept.push((target, kind));
         let (pattern, now, files) = (self.pattern.clone(), self.now, self.files.clone());
         for (addr, pages) in self.blocks(target) {
-            for (i, (_, young_from)) in pages.iter_mut().enumerate() {
+            // What is not there has no bit to clear.
+            for (i, (_, young_from)) in pages.iter_mut().enumerate().filter(|(_, page)| page.0) {
                 let page = addr + i as u64 * PAGE;
                 let is_file = files.iter().any(|file| file.contains(page));
                 if kind == Sweep::All || is_file == (kind == Sweep::Mapped) {

@@ -167,6 +167,8 @@ pub(super) struct Look<'a> {
     pub longest: u64,
     /// Who else clears bits.
     pub theft: Theft,
+    /// Pages that are there by another's fault, as far as can be told: [`mapped_beside`].
+    pub beside: u64,
     pub tuning: &'a Tuning,
 }
 
@@ -194,11 +196,11 @@ impl Cell {
 
     /// Takes in a look: `present` and `young` are the pages' bits; [`Self::left`] was told of them.
     pub fn looked(&mut self, present: u64, young: u64, look: &Look<'_>) -> Told {
-        let Look { moment, gap, longest, theft, tuning } = *look;
+        let Look { moment, gap, longest, theft, beside, tuning } = *look;
         let now = moment.now;
         // What was seen set at a look since the window was opened was accessed, also if another has cleared it meanwhile.
         let young = young | if matches!(self.state, State::Watching { .. }) { self.young } else { 0 };
-        let appeared = present & !self.present;
+        let appeared = present & !self.present & !beside;
         let changed = present != self.present;
         let absent = !self.present;
         self.present = present;
@@ -217,7 +219,7 @@ impl Cell {
                 // What was not there and is there now was accessed since, and it took no clear to see.
                 let share = pages(accessed) / 64.0;
                 self.appeared = Some(Appeared { at: now, share, within: gap as f32 });
-                (self.tried, self.shown) = (present, present);
+                (self.tried, self.shown) = (appeared, appeared);
                 Told::Appeared
             }
             State::Watching { since, due, doubtful_until } => {
@@ -395,6 +397,20 @@ impl Cell {
             State::Unseen | State::Lit | State::Blind(_) => self.evidence.faded(now, tuning),
         }
     }
+}
+
+/// Pages that one fault maps at most: those of an aligned stretch of 64 KiB, Linux' default (`fault_around_bytes`).
+const FAULT_AROUND: u32 = 16;
+
+/// Of pages that `appeared`, those that tell no access: where several of a stretch may have come with one fault (`around`), one of
+/// them was accessed, no more is known. Which one is not, so it is the first.
+pub(super) fn mapped_beside(appeared: u64, around: u64) -> u64 {
+    let stretch = (1u64 << FAULT_AROUND) - 1;
+    let beside = |first: u32| {
+        let together = appeared & around & stretch << first;
+        together & together.wrapping_sub(1)
+    };
+    (0..u64::BITS).step_by(FAULT_AROUND as usize).map(beside).fold(0, |all, some| all | some)
 }
 
 fn pages(set: u64) -> f32 {

@@ -1,7 +1,7 @@
 //! What is known of one target: its blocks, and the flow of looks through them.
 
 use super::activity::Activity;
-use super::cell::{Blind, Cell, Look, Moment, State, Told, Window};
+use super::cell::{Blind, Cell, Look, Moment, State, Told, Window, mapped_beside};
 use super::draw::{Stretch, step_at};
 use super::evidence::Verdict;
 use super::queue::Queue;
@@ -334,10 +334,12 @@ impl Watched {
             cell.writable = look.writable.0[i] != 0;
             // What was not there before was accessed, also if another has cleared that since. What fork copied was not.
             let set = young;
-            let young = if is_first { young } else { young | (present & !cell.present) };
+            let appeared = present & !cell.present;
+            let beside = mapped_beside(appeared, look.around.0[i]);
+            let young = if is_first { young } else { (young | appeared) & !beside };
             cell.left(present, set);
             let before = cell.evidence;
-            let told = cell.looked(present, young, &Look { moment, gap, longest, theft, tuning });
+            let told = cell.looked(present, young, &Look { moment, gap, longest, theft, beside, tuning });
             if !matches!(cell.state, State::Watching { .. }) {
                 // From now on it counts what is left set, not what was seen while a window was open.
                 cell.young = set & present;

@@ -58,7 +58,11 @@ impl Watched {
                     && told & cell.window != 0
                 {
                     (*due, *doubtful_until) = (moment.now, 0);
-                    cell.looked(cell.present, told, &Look { moment, gap: 1, longest, theft, tuning });
+                    cell.looked(
+                        cell.present,
+                        told,
+                        &Look { moment, gap: 1, longest, theft, beside: 0, tuning },
+                    );
                 }
                 cell.left(look.present.0[i] & !told, look.young.0[i]);
                 (self.dirty, self.changed) = (true, true);

@@ -113,3 +113,41 @@ fn of_pages_that_differ_within_each_cell_a_working_set_is_told_also_where_looks_
         );
     }
 }
+
+#[test]
+fn of_memory_that_is_mapped_around_what_is_accessed_the_rest_is_not_told_as_accessed() {
+    // A database's new process: of buffers that others have filled it maps what it reads, 16 pages with each fault.
+    let pattern = Pattern { kind: Kind::Random, ..areas(&[(0, 128 << 10, 0.2)]) };
+    let buffers = AddrRange::new(pattern.areas[0].0.start, pattern.areas[0].0.end);
+    let truth = 1.0 - (-0.2_f64).exp();
+    for share in [0.01, 0.002] {
+        let mut ops = Simulated::new(pattern.clone());
+        ops.shared.push(buffers);
+        ops.mapped_around.push(buffers);
+        let mut monitor = Monitor::new(Attrs::default(), ops, Watch::new(), 3).unwrap();
+        monitor.add_target(TargetId(1)).unwrap();
+        let (mut now, mut purse, mut keep) = (0, Purse::full(1).with_share(share), Keep::default());
+        while now < 12 * 200 {
+            tick(&mut monitor, &mut now, &mut purse, &mut keep);
+        }
+        for second in 0..12 {
+            let (mut known, mut used) = (0.0, 0.0);
+            for snapshot in keep.0.iter().filter(|s| s.end_ns / 1_000_000_000 == second) {
+                let regions = snapshot.targets.iter().flat_map(|t| &t.regions);
+                for region in regions.filter(|r| !r.is_unknown()) {
+                    let bytes = region.range.intersection(buffers).size() as f64;
+                    let hz = region.rate_hz(snapshot.sample_ns, snapshot.max_nr_accesses);
+                    known += bytes;
+                    used += bytes * (1.0 - (-hz).exp());
+                }
+            }
+            let told = used / f64::max(known, 1.0);
+            println!("second {second}: {told:.3}, true {truth:.3}");
+            assert!(
+                told < truth * 1.3,
+                "{told:.3} in second {second} with {share} of a CPU, true {truth:.3}"
+            );
+            assert!(second < 8 || told > truth * 0.7, "{told:.3} in second {second} with {share} of a CPU");
+        }
+    }
+}

@@ -38,11 +38,15 @@ pub struct AccuracyArgs {
     #[arg(short, long, value_name = "PID", requires = "against", allow_negative_numbers = true, value_parser = super::parse_pid)]
     pub pid: Vec<u32>,
     /// How long to compare
-    #[arg(short, long, value_name = "TIME", default_value = "20s", value_parser = parse_time, requires = "against")]
+    #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = parse_time, requires = "against")]
     pub duration: Duration,
     /// Length of a pass of the reference
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, requires = "against")]
     pub pass: Duration,
+    /// How long the reference keeps away after each pass: the bits that it clears are lost to the monitor, as are those that
+    /// anyone else clears
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time, requires = "against")]
+    pub pause: Duration,
     /// Pages to run each pattern with
     #[arg(long, value_name = "PAGE", value_delimiter = ',', default_values = ["4k", "thp"])]
     pub pages: Vec<String>,

@@ -95,8 +95,14 @@ fn against_scan(args: &AccuracyArgs, bench: &Bench) -> anyhow::Result<ExitCode> 
     let stop = experiment::stop()?;
     let mut scan = Scan::new(&args.pid)?;
     let settle = args.settle.unwrap_or(SETTLE);
-    let watched = Watched { pids: args.pid.clone(), settle, duration: args.duration, pass: args.pass };
-    say!("lab accuracy: recording, and a scan of all pages every {} ...", format_time_exactly(args.pass));
+    let AccuracyArgs { duration, pass, pause, .. } = *args;
+    let watched = Watched { pids: args.pid.clone(), settle, duration, pass, pause };
+    say!(
+        "lab accuracy: recording for {}, and scanning all pages for {} every {} ...",
+        format_time_exactly(settle + duration),
+        format_time_exactly(pass),
+        format_time_exactly(pass + pause)
+    );
     let run = match bench.against(&watched, &mut scan, &|| stop.asked()) {
         Ok(run) => run,
         Err(error) if error.is::<Interrupted>() => return Ok(interrupted("accuracy")),

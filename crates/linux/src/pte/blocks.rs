@@ -7,9 +7,10 @@
 //! flushes nothing; one clear does that, of a range from one page that was accessed since the sweep to another more than
 //! 33 pages away, in one mapping (`examples/sweep_flush.rs`).
 
+use super::Pte;
 use super::clear::{Page, advise_cold, pieces};
+use super::decode::{self, Bits};
 use super::walk::{Entry, Found, MAX_PROCESSES, MAX_TABLES, bit};
-use super::{Pte, decode};
 use crate::clock::boottime_ns;
 use crate::process::raw;
 use isotherm_damon::{
@@ -88,16 +89,18 @@ impl Pte {
                 |block| block.addr,
                 |block, found| {
                     let all = |entry: u64, bit: u64| if entry & bit != 0 { Pages::ALL } else { Pages::NONE };
-                    let none = Pages::NONE;
-                    let (mapped, (present, young, writable)) = match found {
-                        Found::Unknown => (Mapped::Unknown, (none, none, none)),
-                        Found::Absent => (Mapped::Absent, (none, none, none)),
+                    let (mapped, bits) = match found {
+                        Found::Unknown => (Mapped::Unknown, Bits::default()),
+                        Found::Absent => (Mapped::Absent, Bits::default()),
                         Found::Leaf { entry, .. } => {
-                            (Mapped::Huge, (Pages::ALL, all(entry, bit::ACCESSED), all(entry, bit::WRITABLE)))
+                            let (young, writable) = (all(entry, bit::ACCESSED), all(entry, bit::WRITABLE));
+                            // A huge page has a fault of its own.
+                            (Mapped::Huge, Bits { present: Pages::ALL, young, writable, around: Pages::NONE })
                         }
                         Found::Table(table) => (Mapped::Table, decode::pages(table)),
                     };
-                    *block = BlockLook { mapped, present, young, writable, ..*block };
+                    let Bits { present, young, writable, around } = bits;
+                    *block = BlockLook { addr: block.addr, mapped, present, young, writable, around };
                 },
             )
         })

@@ -206,6 +206,9 @@ pub mod bit {
     pub const WRITABLE: u64 = 1 << 1;
     /// Accessed.
     pub const ACCESSED: u64 = 1 << 5;
+    pub const DIRTY: u64 = 1 << 6;
+    /// Of no folio that is counted: the zero page, or a device's memory (a bit of software's).
+    pub const SPECIAL: u64 = 1 << 9;
     /// It maps memory, above the lowest level.
     pub const HUGE: u64 = 1 << 7;
 }

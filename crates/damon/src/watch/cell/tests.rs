@@ -7,7 +7,7 @@ fn at(now: u64) -> Moment {
 }
 
 fn seen(moment: Moment, gap: u64, longest: u64) -> Look<'static> {
-    Look { moment, gap, longest, theft: Theft::default(), tuning: &T }
+    Look { moment, gap, longest, theft: Theft::default(), beside: 0, tuning: &T }
 }
 
 /// Rate after windows of the cell's own choosing over pages that are all accessed at the intervals `accessed` says.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How long the monitor may take until it writes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Looks a pass: the monitor clears Accessed bits too, and what it clears between two looks is lost to the reference.
-const LOOKS: u32 = 4;
+const LOOKS: u32 = 8;
 
 /// What to look at, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,9 @@ pub struct Watched {
     pub duration: Duration,
     /// Length of a pass.
     pub pass: Duration,
+    /// How long the reference keeps away after each pass: what it clears is lost to the monitor, as is what any other clears,
+    /// so of a reference that never pauses it would be compared how well that is made good for.
+    pub pause: Duration,
 }
 
 /// A comparison, and what both sides cost.
@@ -76,8 +79,12 @@ impl Bench {
         let mut passes = Vec::new();
         while since.elapsed() < watched.duration {
             monitor.must_run()?;
-            match one_pass(reference, watched.pass, stop) {
-                Ok(pass) => passes.push(pass),
+            let pass = one_pass(reference, watched.pass, stop);
+            match pass.and_then(|pass| {
+                passes.push(pass);
+                nap(watched.pause.min(watched.duration.saturating_sub(since.elapsed())), stop)
+            }) {
+                Ok(()) => {}
                 Err(error) if error.is::<Interrupted>() => break,
                 Err(error) => return Err(error),
             }
