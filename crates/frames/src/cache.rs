@@ -11,14 +11,14 @@ use crate::{Mobility, Order};
 const ORDERS: usize = Order::HUGE.get() as usize + 1;
 
 /// Blocks of each order, and mobility, that a cache has room for: two pageblocks, since half of it is moved at a time, and a whole
-/// pageblock costs the zone no more than a word; of order 9, of which one is that much, 64. By `lab frames`: with a quarter of it
+/// pageblock costs the zone no more than a word; of order 9, of which one is that much, 128. By `lab frames`: with a quarter of it
 /// two CPUs that allocate in bulk wait for each other.
-const ROOM: [u16; ORDERS] = [1024, 512, 256, 128, 64, 32, 16, 8, 4, 64];
+const ROOM: [u16; ORDERS] = [1024, 512, 256, 128, 64, 32, 16, 8, 4, 128];
 /// What is held in any zone, however small it is.
 const LEAST: [u16; ORDERS] = [128, 32, 16, 8, 4, 2, 2, 2, 2, 4];
 /// A stack holds no more than this part of a CPU's share of the zone. (Linux lets the caches of all CPUs hold an eighth of a
 /// zone: `MIN_PERCPU_PAGELIST_HIGH_FRACTION`. There are twenty stacks here, of which few are full at a time.)
-const SHARE: u64 = 32;
+const SHARE: u64 = 16;
 
 const STACKS: usize = ORDERS * Mobility::COUNT;
 

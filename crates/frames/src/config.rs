@@ -3,7 +3,7 @@ use crate::{Order, ZoneError, sync};
 /// How a zone is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How many CPUs have a cache. A CPU index of this or above goes without. Each costs 17 KiB of metadata.
+    /// How many CPUs have a cache. A CPU index of this or above goes without. Each costs 18 KiB of metadata.
     pub cpus: usize,
     /// How much is kept back. None by default.
     pub watermarks: Watermarks,

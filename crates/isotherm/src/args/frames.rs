@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  isotherm lab frames                                       about a minute
+  isotherm lab frames                                       about two minutes
   isotherm lab frames --only throughput --rounds 20         more rounds, for a machine that is not alone
   isotherm lab frames --json | jq .bars
 
