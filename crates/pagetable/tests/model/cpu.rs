@@ -257,6 +257,10 @@ unsafe impl Tlb for Cpu {
         self.host.invalidate_space(space);
         self.tlb().issued.push(Invalidation::Space(space));
     }
+    fn permitted(&self, space: SpaceId, page: u64) {
+        // As arm64 has to, where a fault leaves the translation that caused it.
+        self.tlb().held.retain(|c| c.space != space || !(c.first..c.first + c.pages).contains(&page));
+    }
     fn sync(&self) {
         if self.slow.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_micros(50));
