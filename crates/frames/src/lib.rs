@@ -39,8 +39,8 @@
 //!
 //! | | order 0 again and again | order 0, 32768 at a time | order 9 again and again |
 //! |---|---|---|---|
-//! | this | 110, 206 | 76, 121 | 114, 159 |
-//! | `buddy_system_allocator` 0.13 | 1.6, 1.7 | 21, 4.4 | 2.2, 2.1 |
+//! | this | 109, 210 | 78, 124 | 111, 236 |
+//! | `buddy_system_allocator` 0.13 | 1.6, 1.9 | 17, 4.3 | 2.5, 2.5 |
 //! | LLFree, by its own benchmark on the same machine | 19, 37 | 17, 36 | 26, 53 |
 //!
 //! A lock that is taken once for many blocks and held for some hundred nanoseconds does not stand in two CPUs' way, and what
