@@ -28,6 +28,7 @@ pub mod sim;
 mod statistics;
 mod table;
 pub mod tree;
+mod zram;
 
 pub use bench::Bench;
 pub use experiment::{Bar, Figure, Interrupted, Watch};

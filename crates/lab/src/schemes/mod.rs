@@ -6,12 +6,11 @@
 mod did;
 mod family;
 mod live;
-mod swap;
 mod table;
 
+pub use crate::zram::Zram;
 pub use did::Did;
 pub use family::Look;
-pub use swap::Zram;
 pub use table::table;
 
 use crate::Estimate;
