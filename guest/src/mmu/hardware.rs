@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use isotherm_frames::{Block, FRAME_SIZE, Order, OwnedBlock};
 use isotherm_page::{PageMeta, Pages};
-use isotherm_pagetable::{Event, Folio, FolioKind, Frame, Frames, Memory, Table};
+use isotherm_pagetable::{Event, Folio, FolioKind, Frame, Frames, Memory, Table, Tokens};
 use spin::Mutex;
 
 /// What freed pages and tables hold, so that whoever still reads one finds it out. As an entry it is not present, and not
