@@ -56,7 +56,7 @@ impl Actions for Actor<'_> {
         memory.all_within(request.range, self.accounts.len(), |range, piece| {
             let bytes = range.size() as f64 * density;
             piece.begin(density);
-            piece.place(density);
+            piece.settle(density, self.now_ns);
             let out: f64 =
                 piece.marks.iter().zip(&pageouts).filter(|(_, out)| **out).map(|(mark, _)| mark.share).sum();
             let out = out.min(1.0);
@@ -78,7 +78,6 @@ impl Actions for Actor<'_> {
             // What is not there, and what is as the action would leave it, is not changed by it.
             there += bytes * if request.action == Action::Willneed { out } else { 1.0 - out - spared };
             // Of what is there this part is the target's own.
-            let own = own.max((out + piece.own).min(1.0));
             let own = if out < 1.0 { ((own - out) / (1.0 - out)).max(0.0) } else { 0.0 };
             let fresh = match request.action {
                 Action::Pageout => (1.0 - out - spared) * own,

@@ -11,7 +11,7 @@ pub(super) const AHEAD: usize = 128;
 
 /// How long a monitor may take to see that memory is in use which it took to be idle, ns: what it found after that is not taken for
 /// what was so before. A guess.
-const SOON_NS: u64 = 1_000_000_000;
+const SOON_NS: u64 = 500_000_000;
 
 /// Snapshots after one.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ mod tests {
         };
         const MS: u64 = 1_000_000;
         let read =
-            [at(100 * MS, None), at(1900 * MS, Some(5000)), at(3900 * MS, Some(1000)), at(4500 * MS, None)];
+            [at(100 * MS, None), at(900 * MS, Some(5000)), at(2000 * MS, Some(1000)), at(3000 * MS, None)];
         let later = Later::new(&at(0, None), || read.iter(), &read[3]);
         assert_eq!(later.known(TargetId(7), 0, range), Some(0.5));
         // The target may have moved in the list.

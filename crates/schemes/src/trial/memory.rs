@@ -30,12 +30,11 @@ pub(super) struct Mark {
 impl Mark {
     /// So much of the piece is present now. What came to be since the action is not as that left it. Where most of what is there
     /// came to be, the rest was elsewhere in a region that is as good as empty here.
-    pub fn settle(&mut self, density: f64, came: f64, moved: f64) {
+    pub fn settle(&mut self, density: f64) {
         if density > self.density && density > 0.0 {
             let before = self.density / density;
-            let moves = moved * (1.0 - came) * (1.0 - before);
-            let before = if before < ELSEWHERE && came > ELSEWHERE { 0.0 } else { before };
-            self.share = (self.share * before + moves).min(1.0);
+            let before = if before < ELSEWHERE { 0.0 } else { before };
+            self.share *= before;
             self.seen *= before;
         }
         self.density = density;
@@ -55,8 +54,6 @@ pub(super) struct Piece {
     pub young: f64,
     /// Share of the piece that came back since its age last began anew.
     pub back: f64,
-    /// Share of the piece that came back since this process is there: read from swap it is its own, whoever has the rest.
-    pub own: f64,
     /// How often, on average, a page was accessed since then; `None`: no scheme cleared them yet.
     pub accesses: Option<f64>,
     /// Bytes present by bytes of the piece that shares are of.
@@ -68,26 +65,17 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// So much of all of it is present now: of what seems to have come to be, `came` did, and was accessed. The rest was elsewhere, and
-    /// schemes had left so much of it as it is.
-    pub fn settle(&mut self, density: f64, came: f64, moved: &[f64], now_ns: u64) {
+    /// So much of it is present now. What came to be was accessed.
+    pub fn settle(&mut self, density: f64, now_ns: u64) {
         if density > self.density && density > 0.0 {
-            let before = 1.0 - came * (1.0 - self.density / density);
+            let before = self.density / density;
             self.young = self.young * before + 1.0 - before;
             if before < GREW {
                 self.grew_ns = Some(now_ns);
             }
         }
         self.density = density;
-        for (mark, moved) in self.marks.iter_mut().zip(moved) {
-            mark.settle(density, came, *moved);
-        }
-    }
-
-    /// Of this part of a piece that was settled so much is present: the rest is where it was.
-    pub fn place(&mut self, density: f64) {
-        self.density = density;
-        self.marks.iter_mut().for_each(|mark| mark.density = density);
+        self.marks.iter_mut().for_each(|mark| mark.settle(density));
     }
 
     /// Of one that is new to schemes nothing came to be.
@@ -102,42 +90,9 @@ impl Piece {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
     pieces: BTreeMap<u64, Piece>,
-    /// Bytes present in all of the target, at the last snapshot.
-    resident: f64,
 }
 
 impl Memory {
-    /// What a child has of it.
-    pub fn fork(&self) -> Self {
-        let mut child = self.clone();
-        child.pieces.values_mut().for_each(|piece| piece.own = 0.0);
-        child
-    }
-
-    /// Tells pieces how much of each is present now, as a share of its size, and of all of the target. Where pieces seem to have grown by
-    /// more than that did, borders of regions moved: what was thought to be evenly spread is in one of them, and so is what is out of it.
-    pub fn settle(&mut self, now_ns: u64, resident: f64, density: impl Fn(AddrRange) -> f64) {
-        let pieces = self.pieces.iter();
-        let densities: Vec<f64> =
-            pieces.map(|(start, piece)| density(AddrRange::new(*start, piece.end))).collect();
-        let (mut rose, mut fell) = (0.0, 0.0);
-        let mut left = vec![0.0; self.pieces.values().map(|piece| piece.marks.len()).max().unwrap_or(0)];
-        for ((start, piece), density) in self.pieces.iter().zip(&densities) {
-            let bytes = (density - piece.density) * (piece.end - start) as f64;
-            rose += bytes.max(0.0);
-            if bytes < 0.0 {
-                fell -= bytes;
-                left.iter_mut().zip(&piece.marks).for_each(|(left, mark)| *left -= mark.share * bytes);
-            }
-        }
-        let came = if rose > 0.0 { ((resident - self.resident) / rose).clamp(0.0, 1.0) } else { 0.0 };
-        let moved: Vec<f64> = left.iter().map(|left| if fell > 0.0 { left / fell } else { 0.0 }).collect();
-        for (piece, density) in self.pieces.values_mut().zip(densities) {
-            piece.settle(density, came, &moved, now_ns);
-        }
-        self.resident = resident;
-    }
-
     /// Calls `each` with the pieces in `range`, cut to it.
     pub fn within(&mut self, range: AddrRange, mut each: impl FnMut(AddrRange, &mut Piece)) {
         self.cut(range.start);
@@ -264,7 +219,6 @@ fn take_in(start: u64, left: &mut Piece, border: u64, right: &Piece) {
     left.accesses = left.accesses.zip(right.accesses).map(|(a, b)| mean(a, b));
     left.young = mean(left.young, right.young);
     left.back = mean(left.back, right.back);
-    left.own = mean(left.own, right.own);
     left.grew_ns = left.grew_ns.max(right.grew_ns);
     left.density = mean(left.density, right.density);
     left.end = right.end;
@@ -299,36 +253,12 @@ mod tests {
     fn what_came_to_be_is_not_out() {
         let settled = |density| {
             let mut mark = Mark { share: 0.8, density: 0.4, ..Mark::default() };
-            mark.settle(density, 1.0, 0.0);
+            mark.settle(density);
             mark.share
         };
         assert_eq!((settled(0.4), settled(0.2), settled(0.5)), (0.8, 0.8, 0.8 * (0.4 / 0.5)));
         // Four fifths of an empty region were out: not a third of what is written there now.
         assert_eq!(settled(1.0), 0.0);
-    }
-
-    #[test]
-    fn what_was_spread_evenly_and_is_in_one_place_is_out_still() {
-        let mut memory = Memory::default();
-        let out = |memory: &mut Memory| {
-            let mut out = 0.0;
-            memory.within(AddrRange::new(0, 200), |range, piece| {
-                out += piece.marks[0].share * piece.density * range.size() as f64;
-            });
-            out
-        };
-        for range in [AddrRange::new(0, 100), AddrRange::new(100, 200)] {
-            memory.all_within(range, 1, |_, piece| {
-                (piece.density, piece.renewed_ns) = (0.5, Some(range.start));
-                piece.marks[0] = Mark { share: 1.0, density: 0.5, ..Mark::default() };
-            });
-        }
-        memory.resident = 100.0;
-        memory.settle(1, 100.0, |range| if range.start < 100 { 0.0 } else { 1.0 });
-        assert_eq!(out(&mut memory), 100.0);
-        // Now there is more of it.
-        memory.settle(2, 150.0, |range| if range.start < 100 { 0.5 } else { 1.0 });
-        assert_eq!(out(&mut memory), 100.0);
     }
 
     #[test]

@@ -347,19 +347,6 @@ impl Trial {
                 Slot::Vacant(new) => new.insert(inherited.remove(&target.id).unwrap_or_default()),
             };
             memory.keep(target.regions.iter().map(|region| region.range));
-            let mapped = &self.mapped;
-            let present = target.regions.iter().map(|region| {
-                density(region, || mapped.bytes(target.id, region.range)) * region.range.size() as f64
-            });
-            memory.settle(now_ns, present.sum(), |range| {
-                let first = target.regions.partition_point(|region| region.range.end <= range.start);
-                let touching = target.regions.iter().skip(first);
-                let present = touching.take_while(|region| region.range.start < range.end).map(|region| {
-                    let bytes = region.range.intersection(range).size() as f64;
-                    bytes * density(region, || mapped.bytes(target.id, region.range))
-                });
-                present.sum::<f64>() / range.size().max(1) as f64
-            });
             let mut regions = Vec::with_capacity(target.regions.len());
             for known in &target.regions {
                 let density = density(known, || self.mapped.bytes(target.id, known.range));
@@ -390,7 +377,7 @@ impl Trial {
                             (rate, rate)
                         }
                     };
-                    piece.place(density);
+                    piece.settle(density, now_ns);
                     let returning = match piece.grew_ns {
                         // What came to be was accessed, as far as is known nothing else was.
                         Some(grew) if now_ns.saturating_sub(grew) < APPEARED_NS => 0.0,
@@ -415,7 +402,6 @@ impl Trial {
                     let soon = later.soon(target.id, index, range).unwrap_or(0.0);
                     piece.accesses = piece.accesses.map(|sum| sum + rate.max(soon) * intervals);
                     piece.back += present;
-                    piece.own = (piece.own + present).min(1.0);
                     if piece.back > LEAST_NOTICED && piece.back > NOTICED * (absent + piece.back) {
                         (piece.renewed_ns, piece.back) = (Some(now_ns), 0.0);
                     }
@@ -471,7 +457,7 @@ impl Trial {
         let new = snapshot.targets.iter().filter(|target| !self.memories.contains_key(&target.id));
         let of = |target: &TargetSnapshot| {
             let parent = self.mapped.parent(target.id).and_then(|parent| self.memories.get(&parent))?;
-            Some((target.id, parent.fork()))
+            Some((target.id, parent.clone()))
         };
         new.filter_map(of).collect()
     }
