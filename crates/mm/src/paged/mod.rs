@@ -104,6 +104,7 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
         self.mm.rss()
     }
 
+    #[cfg(feature = "damon")]
     pub(crate) fn mm(&self) -> &Mm<'m, F, M> {
         &self.mm
     }
