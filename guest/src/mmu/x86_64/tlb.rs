@@ -69,8 +69,19 @@ static KEPT: [[Kept; PCIDS]; MAX_CPUS] =
 /// In CR3: translations of the PCID stay.
 const KEEP: u64 = 1 << 63;
 
+/// Whether this processor was asked for PCIDs, and has them: both of the questions, and turning them on, leave a virtual machine.
+static ASKED: [spin::Once<bool>; MAX_CPUS] = [const { spin::Once::new() }; MAX_CPUS];
+
+/// Whether this processor has PCIDs; they are on then.
 fn has_pcids() -> bool {
-    core::arch::x86_64::__cpuid(1).ecx & 1 << 17 != 0
+    *ASKED[processor::current()].call_once(|| {
+        let has = core::arch::x86_64::__cpuid(1).ecx & 1 << 17 != 0;
+        if has {
+            // SAFETY: CR3 has the identity map, whose PCID is 0.
+            unsafe { Cr4::update(|flags| flags.insert(Cr4Flags::PCID)) };
+        }
+        has
+    })
 }
 
 /// The PCID of a space.
@@ -83,8 +94,6 @@ fn tagged(root: u64, pcid: usize) -> u64 {
     if !has_pcids() {
         return root;
     }
-    // SAFETY: CR3 has the identity map, whose PCID is 0.
-    unsafe { Cr4::update(|flags| flags.insert(Cr4Flags::PCID)) };
     let kept = &KEPT[processor::current()][pcid];
     let generation = GENERATIONS[pcid].load(Ordering::SeqCst);
     let same = kept.root.swap(root, Ordering::Relaxed) == root
