@@ -24,7 +24,7 @@ fn acting() -> Option<Acting> {
     live::operations()?;
     let mut acting = Acting::new(false);
     acting.target(ME, &Arc::new(Process::open(getpid()).unwrap()));
-    acting.set_schemes(&[std::time::Duration::ZERO]);
+    acting.set_schemes(&[(std::time::Duration::ZERO, true)]);
     Some(acting)
 }
 

@@ -31,13 +31,13 @@ fn the_processor_and_the_page_tables_agree() {
     }
 }
 
-/// On the host's own processors, most of which have PCIDs.
+/// On the host's own processors, most of which have PCIDs. Only where that is asked for: in a virtual machine on a virtual machine the
+/// guest gave no answer for minutes, with PCIDs and without.
 #[test]
 #[ignore = "needs the guest program: ci/guest.sh"]
 fn the_host_s_processor_and_the_page_tables_agree() {
-    let usable = std::fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
-    if !usable {
-        eprintln!("skipped: no KVM here");
+    if std::env::var_os("ISOTHERM_KVM").is_none() {
+        eprintln!("skipped: needs KVM on hardware, and ISOTHERM_KVM to say that this is it");
         return;
     }
     let mut guest = boot(&Machine { accel: Accel::Kvm, ..machine(256 * MIB) });
