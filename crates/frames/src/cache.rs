@@ -57,6 +57,9 @@ struct Stack {
     len: u16,
     start: u16,
     limit: u16,
+    /// Blocks that it is filled with next time. A pageblock that many orders are cut from serves one that is asked for now and then;
+    /// if each had one of its own at once, few blocks would spoil as many pageblocks. So it begins with one block, and doubles.
+    fill: u16,
     /// Whether it was used since somebody last asked: a stack that was not is idle, and holds memory back for nobody.
     used: bool,
 }
@@ -78,6 +81,7 @@ impl<'m> Cache<'m> {
             len: 0,
             start: STARTS[stack],
             limit: limits.0[stack / Mobility::COUNT],
+            fill: 1,
             used: false,
         };
         Self { stacks: core::array::from_fn(stack), items }
@@ -92,6 +96,15 @@ impl<'m> Cache<'m> {
     /// Blocks moved between a stack and the zone at a time.
     pub fn batch(&self, order: Order, mobility: Mobility) -> usize {
         usize::from(self.stacks[stack(order, mobility)].limit / 2).max(1)
+    }
+
+    /// Blocks that an empty stack is filled with, from one on up to [`Self::batch`].
+    pub fn fill(&mut self, order: Order, mobility: Mobility) -> usize {
+        let batch = self.batch(order, mobility);
+        let stack = &mut self.stacks[stack(order, mobility)];
+        let fill = usize::from(stack.fill).min(batch);
+        stack.fill = stack.fill.saturating_mul(2).min(stack.limit.max(1));
+        fill
     }
 
     #[inline]
@@ -127,9 +140,13 @@ impl<'m> Cache<'m> {
         stack.len -= count as u16;
     }
 
-    /// Whether a stack was used since this was last asked.
+    /// Whether a stack was used since this was last asked. One that was not is asked for now and then only.
     pub fn was_used(&mut self, order: Order, mobility: Mobility) -> bool {
-        core::mem::take(&mut self.stacks[stack(order, mobility)].used)
+        let stack = &mut self.stacks[stack(order, mobility)];
+        if !stack.used {
+            stack.fill = 1;
+        }
+        core::mem::take(&mut stack.used)
     }
 
     /// Frames held.

@@ -404,7 +404,7 @@ impl<'m> Zone<'m> {
         mobility: Mobility,
     ) -> Option<u32> {
         // Under pressure nothing may go into a cache.
-        let batch = if self.may_fill(own) { cache.batch(order, mobility) } else { 1 };
+        let batch = if self.may_fill(own) { cache.fill(order, mobility) } else { 1 };
         let mut core = self.core();
         let spare = core.buddy.free().saturating_sub(min) >> order.get();
         let want = usize::try_from(spare).unwrap_or(usize::MAX).min(batch);
