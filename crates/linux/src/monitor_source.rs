@@ -1,10 +1,10 @@
 //! DAMON's monitor over the operations of a backend, under an overhead ceiling.
 
-use crate::actions::Sightings;
 use crate::clock::{self, monotonic_ns};
 use crate::governor::{Governor, Spent};
 use crate::probe::AccessedBitClearers;
 use crate::process::Process;
+use crate::pte::Sightings;
 use crate::pte::{Lives, Pte};
 use crate::schemes::{SharedEngine, lock};
 use crate::source::{Counters, ListedProcess, Source, SourceError};

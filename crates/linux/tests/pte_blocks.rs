@@ -8,8 +8,8 @@ use isotherm_damon::{
     AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Operations, Ownership, Pages,
     RangeClear, Sweep, TargetId,
 };
-use isotherm_linux::actions::Sightings;
 use isotherm_linux::pte::Pte;
+use isotherm_linux::pte::Sightings;
 use known::{HUGE, Known, PAGE};
 use live::operations;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};

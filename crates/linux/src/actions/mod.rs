@@ -44,13 +44,12 @@ mod tally;
 
 pub(crate) use kinds::matches as glob_matches;
 pub use refault::Refaults;
-pub use seen::Sightings;
 pub use tally::{LeftAlone, Reason};
 
 use crate::clock::{self, monotonic_ns};
 use crate::maps::MapList;
 use crate::process::{Process, raw};
-use crate::pte::Inspected;
+use crate::pte::{Inspected, Sightings};
 use chunk::{absent, chunk_size, least_chunk};
 use effects::{Acted, migrate, willneed};
 use gather::{Gather, Machine, Turn};

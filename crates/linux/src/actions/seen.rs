@@ -6,19 +6,15 @@
 
 use super::Acting;
 use crate::clock::monotonic_ns;
-use crate::pte::Inspected;
+use crate::pte::{Inspected, MOST_SIGHTINGS as MOST, Sightings};
 use isotherm_damon::schemes::{Action, Request};
 use isotherm_damon::{AddrRange, PAGE_SIZE, TargetId};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// So long it is kept, ns. A guess: the age of what is idle for longer is the region's affair, which a hit lets begin anew.
 const KEPT_NS: u64 = 60_000_000_000;
 
-/// Ranges that are kept, the most: 1.5 MiB. A monitor with a budget of 1 % of a CPU cleared up to 400 a second.
-const MOST: usize = 65_536;
-
-/// ... of one target.
+/// Ranges of one target that are kept, the most; of all, as many as may be said between two looks.
 const MOST_OF_ONE: usize = 8192;
 
 /// What was accessed up to a moment.
@@ -26,24 +22,6 @@ const MOST_OF_ONE: usize = 8192;
 struct Sighting {
     at_ns: u64,
     range: AddrRange,
-}
-
-/// Where those who clear bits say what they found set.
-#[derive(Clone, Debug, Default)]
-pub struct Sightings(Arc<Mutex<Vec<(TargetId, u64, AddrRange)>>>);
-
-impl Sightings {
-    /// These pages of a target were accessed at some time before `at_ns` (CLOCK_MONOTONIC), when their bits were cleared.
-    pub fn add(&self, target: TargetId, at_ns: u64, ranges: impl IntoIterator<Item = AddrRange>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = MOST.saturating_sub(all.len());
-        all.extend(ranges.into_iter().map(|range| (target, at_ns, range)).take(room));
-    }
-
-    /// Takes what was said since it was last taken, in that order.
-    pub fn take(&self) -> Vec<(TargetId, u64, AddrRange)> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 /// What they said.

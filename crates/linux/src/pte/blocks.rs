@@ -196,7 +196,7 @@ impl Pte {
         result.map_err(|error| self.lose(id, error)).is_ok()
     }
 
-    /// What of a target's memory was accessed since its bits were cleared: a look at all of it, a fiftieth of what a sweep takes.
+    /// What of a target's memory was accessed since its bits were cleared: a look at all of it.
     fn accessed(&mut self, id: TargetId) -> Vec<AddrRange> {
         let (mut blocks, mut found) = (Vec::new(), Vec::<AddrRange>::new());
         self.survey(id, &mut blocks);

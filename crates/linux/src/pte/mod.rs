@@ -22,14 +22,16 @@ mod lives;
 mod object;
 mod pages;
 mod shared;
+mod sightings;
 mod types;
 mod walk;
 
 pub(crate) use inspect::{Inspected, of_pagemap};
 pub use lives::{Lives, Seen};
+pub(crate) use sightings::MOST_SIGHTINGS;
+pub use sightings::Sightings;
 pub use walk::WalkError;
 
-use crate::actions::Sightings;
 use crate::clock::boottime_ns;
 use crate::frames::Folio;
 use crate::pagemap::PagemapCache;
