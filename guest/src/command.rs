@@ -8,6 +8,10 @@ use isotherm_frames::Order;
 /// Random operations of `paging` when it is not told how many.
 const OPERATIONS: u64 = 2000;
 
+/// Rounds of `processes`, and memory for their pages, when it is not told how much.
+const ROUNDS: u64 = 3;
+const MEMORY: u64 = 8 << 20;
+
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -28,6 +32,15 @@ pub enum Command {
         operations: u64,
         /// A duty that is left out, to show that it is noticed.
         lapse: Option<Lapse>,
+    },
+    /// `processes [SEED] [ROUNDS] [SIZE]`: user programs on isotherm-mm.
+    Processes {
+        /// Of what they write.
+        seed: u64,
+        /// Rounds of each program.
+        rounds: u64,
+        /// Memory for their pages.
+        bytes: u64,
     },
     /// `stats`: tell what memory is used for.
     Stats,
@@ -68,7 +81,7 @@ pub enum Lapse {
 }
 
 /// What the guest says to `help`, a line a command.
-pub const HELP: [&str; 13] = [
+pub const HELP: [&str; 14] = [
     "alloc SIZE [ORDER]   allocate in blocks of ORDER (default 9), a share on each processor",
     "touch                stamp every live page",
     "check                check every live page's stamps",
@@ -78,6 +91,7 @@ pub const HELP: [&str; 13] = [
     "report on|off        report free memory to the host, or not",
     "sweep                report all free memory now",
     "paging [SEED] [N] [without shootdown|flush|copy|free|grace]   page tables walked by the processor, N random operations",
+    "processes [SEED] [ROUNDS] [SIZE]   user programs that fault, fork, share and are swapped, in SIZE of memory (default 8M)",
     "stats                what memory is used for",
     "crash panic|fault|lost|stack   end the run as a bug would",
     "help                 this",
@@ -166,6 +180,14 @@ impl Command {
                 };
                 Self::Paging { seed, operations, lapse }
             }
+            "processes" => {
+                let (seed, rounds) = (take_number(&mut words, 1), take_number(&mut words, ROUNDS));
+                if rounds == 0 {
+                    return Err(ParseError::Wrong("0", "a number of rounds"));
+                }
+                let bytes = if words.clone().next().is_some() { take_size(&mut words)? } else { MEMORY };
+                Self::Processes { seed, rounds, bytes }
+            }
             "stats" => Self::Stats,
             "crash" => {
                 const WAYS: &str = "panic, fault, lost or stack";
@@ -244,6 +266,8 @@ mod tests {
                 "paging 7 without copy",
                 Command::Paging { seed: 7, operations: OPERATIONS, lapse: Some(Lapse::Copy) },
             ),
+            ("processes", Command::Processes { seed: 1, rounds: 3, bytes: 8 << 20 }),
+            ("processes 7 2 4M", Command::Processes { seed: 7, rounds: 2, bytes: 4 << 20 }),
             ("report off", Command::Report { on: false }),
             ("crash stack", Command::Crash(Crash::Stack)),
             ("exit", Command::Exit),

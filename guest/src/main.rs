@@ -17,6 +17,8 @@ mod heap;
 mod ledger;
 mod memory;
 mod mmu;
+#[cfg(target_arch = "x86_64")]
+mod user;
 mod worker;
 
 use arch::{boot, clock, host, interrupts, paging, power, processor, serial};
@@ -105,6 +107,7 @@ impl Guest {
                 line!("ok bytes={}", self.host.reported().0 - before);
             }
             Command::Paging { seed, operations, lapse } => self.paging(seed, operations, lapse),
+            Command::Processes { seed, rounds, bytes } => self.processes(seed, rounds, bytes),
             Command::Stats => self.tell_stats(),
             Command::Crash(crash) => crash_by(crash),
             Command::Help => {
@@ -150,6 +153,26 @@ impl Guest {
             Ok(figures) => line!("ok {figures} us={}", self.clock.now_us() - from),
             Err(contradiction) => line!("error: {contradiction}"),
         }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn processes(&mut self, seed: u64, rounds: u64, bytes: u64) {
+        let from = self.clock.now_us();
+        interrupts::enable();
+        let found = user::run(seed, rounds, bytes, &mut || {
+            self.serve();
+            self.clock.now_us()
+        });
+        interrupts::disable();
+        match found {
+            Ok(figures) => line!("ok {figures} us={}", self.clock.now_us() - from),
+            Err(wrong) => line!("error: {wrong}"),
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn processes(&mut self, _: u64, _: u64, _: u64) {
+        line!("error: there are user programs for x86-64 alone");
     }
 
     fn tell_stats(&mut self) {

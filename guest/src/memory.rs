@@ -4,6 +4,7 @@ use crate::boot::{self, MAX_CPUS};
 use crate::paging;
 use crate::power::{End, end};
 use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU64, Ordering};
 use isotherm_frames::{
     Config, FRAME_SIZE, FrameRange, GetError, Mobility, Order, OwnedBlock, PageArray, ReportingConfig,
     Watermarks, Zone, zone_size,
@@ -14,6 +15,7 @@ use spin::Once;
 
 static ZONE: Once<Zone<'static>> = Once::new();
 static PAGES: Once<PageArray<'static>> = Once::new();
+static END: AtomicU64 = AtomicU64::new(0);
 
 /// The guest's reporting: soon, for its experiments wait for what is seen from outside, and down to the last block, as
 /// in Linux, which has no threshold either.
@@ -55,6 +57,7 @@ pub fn prepare(mut ram: RamMap, cpus: usize) -> u64 {
             end(End::Unfit)
         }
     };
+    END.store(all.end(), Ordering::Relaxed);
     PAGES.call_once(|| pages);
     all.bytes()
 }
@@ -104,6 +107,12 @@ pub fn zone() -> &'static Zone<'static> {
         Some(zone) => zone,
         None => panic!("memory is used before it was prepared"),
     }
+}
+
+/// The address behind all RAM.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "user programs need it"))]
+pub fn end_of_ram() -> u64 {
+    END.load(Ordering::Relaxed)
 }
 
 /// The metadata of all RAM.

@@ -24,7 +24,7 @@ fn acting() -> Option<Acting> {
     live::operations()?;
     let mut acting = Acting::new(false);
     acting.target(ME, &Arc::new(Process::open(getpid()).unwrap()));
-    acting.set_schemes(&[std::time::Duration::ZERO]);
+    acting.set_schemes(&[(std::time::Duration::ZERO, true)]);
     Some(acting)
 }
 
@@ -155,7 +155,7 @@ fn what_was_paged_out_is_what_smaps_says() {
     assert!(again.applied <= size - gone, "what is gone cannot go again");
     // It comes back when it is used, and that is noticed.
     touch(start, size);
-    acting.watch_refaults(u64::MAX);
+    acting.look_after(u64::MAX);
     let refaults = acting.refaults(0);
     assert!(refaults.judged >= gone && refaults.rate() == Some(1.0), "{refaults:?}");
 }

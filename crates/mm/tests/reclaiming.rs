@@ -13,7 +13,7 @@ use common::swap::*;
 use common::{PAGE, SMALL, anonymous};
 use isotherm_mm::ObjectKind::{File, Shmem};
 use isotherm_mm::*;
-use isotherm_pagetable::X86_64;
+use isotherm_pagetable::{X86_64, X86_64La57};
 use isotherm_rcu::Epoch;
 
 const AT: u64 = 30 * PAGE;
@@ -232,4 +232,25 @@ fn pages_of_files_are_written_back_and_leave() {
     assert_eq!((swap.area.used(), child.contents().rss().swap), (0, 0));
     drop((space, child, files, system));
     assert_eq!(machine.free_frames(), before);
+}
+
+/// With 5 levels of page tables programs have 56 bits of addresses.
+#[test]
+fn pages_beyond_48_bits_leave_too() {
+    const FAR: u64 = 1 << 50;
+    let (machine, swap) = machine_with_swap(128, 512);
+    let zero = zero(&machine);
+    let system = system::<X86_64La57>(&machine, &swap);
+    let contents = Paged::in_system(&system, 1, zero.frame(), ()).unwrap();
+    let config = Config { end: 1 << 56, ..SMALL };
+    let space = common::host::Space::<X86_64La57>::new(Epoch, RwLock::new(()), contents, config);
+    space.mmap(&anonymous(200).at(FAR)).unwrap();
+    for page in 0..200 {
+        word(&machine, &space, FAR + page * PAGE, Some(page + 1)).unwrap();
+    }
+    let rss = space.contents().rss();
+    assert!(rss.anon + rss.swap == 200 && rss.swap > 80, "{rss:?}");
+    for page in 0..200 {
+        assert_eq!(word(&machine, &space, FAR + page * PAGE, None), Ok(page + 1));
+    }
 }

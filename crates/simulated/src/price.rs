@@ -2,7 +2,7 @@
 
 use crate::{Keep, Pattern, Simulated};
 use core::time::Duration;
-use isotherm_damon::{Allowance, Attrs, Monitor, Snapshot, TargetId, Watch};
+use isotherm_damon::{Allowance, Attrs, Monitor, Snapshot, Tally, TargetId, Watch};
 
 /// CPU time of a wake-up, of a run of the program that looks and of a block in it, and of a clear, ns.
 const WAKE_UP: f64 = 40_000.0;
@@ -97,7 +97,20 @@ impl Purse {
         units as f64 * self.pace.unit_ns as f64 * self.share
     }
 
-    fn allowance(&self, concludes: bool) -> Allowance {
+    /// For how many units a tick must wait as there is nothing left for one; by then it is earned. A look of many targets that is
+    /// due, and does not conclude an aggregation, does not wait.
+    pub fn wait(&mut self, concludes: bool) -> u64 {
+        if self.left >= 0.0 || (self.has_many && !concludes) {
+            return 0;
+        }
+        let wait = (-self.left / self.earned(1)) as u64 + self.pace.units(Duration::from_millis(50)).max(1);
+        self.left += self.earned(wait);
+        wait
+    }
+
+    /// What a tick may do now.
+    #[must_use]
+    pub fn allowance(&self, concludes: bool) -> Allowance {
         let left = (self.left - self.wake_up).max(0.0);
         let least = if self.has_many && !concludes { 32 + 5 * (RUN / LOOK) as usize } else { 0 };
         let plannable = self.earned(self.pace.units(self.pace.attrs.aggr)) * 0.6;
@@ -113,33 +126,36 @@ impl Purse {
             asked_per_aggr: 64,
         }
     }
+
+    /// A tick that ran the program that looks so often, and after which the next is due in so many sampling intervals, is paid for,
+    /// by what the monitor's tally was before it and is after it. In how many units the next is due.
+    pub fn pay(&mut self, (before, after): (&Tally, &Tally), runs: u64, intervals: u64) -> u64 {
+        let due = intervals * self.pace.units(self.pace.attrs.sample).max(1);
+        let spent = self.wake_up
+            + runs as f64 * RUN
+            + (after.checks - before.checks) as f64 * LOOK
+            + (after.prepares - before.prepares) as f64 * CLEAR;
+        self.left -= spent;
+        self.spent_ns += spent;
+        self.wake_ups += 1;
+        self.left = (self.left + self.earned(due)).min(HOLDS);
+        due
+    }
 }
 
 /// One tick at the moment `now`, in units, later if there is nothing left for one, and what it costs.
 pub fn tick(monitor: &mut Monitor<Simulated, Watch>, now: &mut u64, purse: &mut Purse, keep: &mut Keep) {
     let unit_ns = purse.pace.unit_ns;
-    let promised = purse.has_many && !monitor.concludes_at(*now * unit_ns);
-    if purse.left < 0.0 && !promised {
-        let wait =
-            (-purse.left / purse.earned(1)) as u64 + purse.pace.units(Duration::from_millis(50)).max(1);
+    let wait = purse.wait(monitor.concludes_at(*now * unit_ns));
+    if wait > 0 {
         *now += wait;
-        purse.left += purse.earned(wait);
         monitor.ops().now = *now;
     }
     let before = (*monitor.tally(), monitor.ops().runs);
     let concludes = monitor.concludes_at(*now * unit_ns);
     let intervals = monitor.tick(*now * unit_ns, purse.allowance(concludes), keep);
-    let due = intervals * purse.pace.units(purse.pace.attrs.sample).max(1);
-    let after = (*monitor.tally(), monitor.ops().runs);
-    let spent = purse.wake_up
-        + (after.1 - before.1) as f64 * RUN
-        + (after.0.checks - before.0.checks) as f64 * LOOK
-        + (after.0.prepares - before.0.prepares) as f64 * CLEAR;
-    purse.left -= spent;
-    purse.spent_ns += spent;
-    purse.wake_ups += 1;
-    purse.left = (purse.left + purse.earned(due)).min(HOLDS);
-    *now += due;
+    let runs = monitor.ops().runs - before.1;
+    *now += purse.pay((&before.0, monitor.tally()), runs, intervals);
     monitor.ops().now = *now;
 }
 

@@ -25,6 +25,7 @@ mod pattern;
 mod plan;
 mod quantity;
 mod ranges;
+mod replay;
 mod rng;
 mod run;
 pub mod truth;
@@ -39,5 +40,6 @@ pub use pattern::{
 };
 pub use plan::{AreaPlan, Overrides, PageSizes, PhasePlan, Plan, Stream, ThreadPlan};
 pub use quantity::{QuantityError, Rate, Size, Span, Speed};
+pub use replay::{Machine, replay};
 pub use rng::Rng;
 pub use run::{Outcome, RunError, Start, run};

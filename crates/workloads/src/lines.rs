@@ -6,14 +6,14 @@ use crate::plan::Plan;
 use crate::run::RunError;
 use crate::truth::{AreaLine, Page, VERSION, Workload};
 
-pub(crate) fn workload_line(plan: &Plan) -> Workload {
+pub(crate) fn workload_line(plan: &Plan, pid: u32, clock: &str) -> Workload {
     Workload {
         version: VERSION,
         pattern: plan.pattern.clone(),
-        pid: std::process::id(),
+        pid,
         page: plan.page,
         unit: plan.unit,
-        clock: "CLOCK_MONOTONIC".to_owned(),
+        clock: clock.to_owned(),
         seed: plan.seed,
         time_scale: plan.time_scale,
         hot_hz: plan.hot_hz,

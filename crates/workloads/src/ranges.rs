@@ -1,34 +1,69 @@
 //! From streams and their tallies to ranges: which bytes were accessed how often in a phase.
 
 use crate::pattern::Touch;
-use crate::plan::{LINE, Stream};
+use crate::plan::{LINE, PhasePlan, Plan, Stream};
 use crate::quantity::Rate;
 use crate::truth::{Arrivals, Course, Max, RangeLine, Stated};
 use crate::worker::Tally;
+use std::collections::BTreeMap;
 
 /// An area as it is in the phase.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) start: u64,
-    pub(crate) size: u64,
-    pub(crate) unit: u64,
-    pub(crate) pid: u32,
-    pub(crate) shared: bool,
+struct Extent<'a> {
+    name: &'a str,
+    start: u64,
+    size: u64,
+    unit: u64,
+    pid: u32,
+    shared: bool,
 }
 
 /// A stream, what came of it, and its course by its index in the phase, if it has one.
-pub(crate) type Told<'a> = (&'a Stream, &'a Tally, Option<usize>);
+type Told<'a> = (&'a Stream, &'a Tally, Option<usize>);
+
+/// What came of a phase that took so long: the ranges of all processes that are there, and the courses of its streams. `extents` are
+/// the first address of each area, by its index, and the first past it; `pid` finds the number of a process that is there.
+pub(crate) fn of_phase(
+    plan: &Plan,
+    phase: &PhasePlan,
+    extents: &BTreeMap<usize, (u64, u64)>,
+    pid: impl Fn(usize) -> Option<u32>,
+    tallies: &[Tally],
+    seconds: f64,
+) -> (Vec<RangeLine>, Vec<Course>) {
+    let mut courses = Vec::new();
+    // By process and area. An area of the first process is part of its children too, accessed or not.
+    let mut streams: BTreeMap<(usize, usize), Vec<Told<'_>>> = BTreeMap::new();
+    for (index, area) in plan.areas.iter().enumerate() {
+        let there = plan.lasting.iter().chain(&phase.forks);
+        let having = there.filter(|process| area.process == 0 || area.process == **process);
+        streams.extend(having.map(|&process| ((process, index), Vec::new())));
+    }
+    for (stream, tally) in phase.streams.iter().zip(tallies) {
+        let start = extents.get(&stream.area).map_or(0, |e| e.0);
+        let course = course(stream, tally, start, plan.unit, plan.base_page, seconds);
+        let course = course.map(|course| {
+            courses.push(course);
+            courses.len() - 1
+        });
+        streams.entry((stream.process, stream.area)).or_default().push((stream, tally, course));
+    }
+    let mut lines = Vec::new();
+    for ((process, index), streams) in streams {
+        let (Some(area), Some(&(start, end))) = (plan.areas.get(index), extents.get(&index)) else {
+            continue;
+        };
+        let Some(pid) = pid(process) else { continue };
+        let (shared, unit) = (area.shared, plan.unit);
+        let extent = Extent { name: &area.name, start, size: end - start, unit, pid, shared };
+        lines.extend(of_area(extent, &streams, seconds, plan.hot_hz));
+    }
+    lines.sort_by_key(|l| (l.pid, l.start));
+    (lines, courses)
+}
 
 /// The course of a stream whose mean rate says too little of it. `start` is its area's first address.
-pub(crate) fn course(
-    stream: &Stream,
-    tally: &Tally,
-    start: u64,
-    unit: u64,
-    page: u64,
-    seconds: f64,
-) -> Option<Course> {
+fn course(stream: &Stream, tally: &Tally, start: u64, unit: u64, page: u64, seconds: f64) -> Option<Course> {
     if tally.points.is_empty() && !matches!(stream.order, crate::order::Order::Zipf(_)) {
         return None;
     }
@@ -46,7 +81,7 @@ fn mean_hz(tally: &Tally, seconds: f64) -> f64 {
 }
 
 /// Cuts one area where any of its streams begins or ends. Accesses of streams that overlap add up.
-pub(crate) fn of_area(extent: Extent<'_>, streams: &[Told<'_>], seconds: f64, hot_hz: f64) -> Vec<RangeLine> {
+fn of_area(extent: Extent<'_>, streams: &[Told<'_>], seconds: f64, hot_hz: f64) -> Vec<RangeLine> {
     let mut cuts: Vec<u64> = streams.iter().flat_map(|(s, ..)| [s.offset, s.offset + s.size]).collect();
     cuts.extend([0, extent.size]);
     cuts.sort_unstable();

@@ -7,10 +7,8 @@ use crate::family::{Family, Said};
 use crate::lines::{area_lines, workload_line};
 use crate::pattern::Touch;
 use crate::plan::{LINE, PhasePlan, Plan};
-use crate::ranges::{Extent, Told, course, of_area};
-use crate::truth::{
-    AreaLine, Course, EndLine, Line, PhaseBegin, PhaseLine, ProcessLine, RangeLine, Ready, WorkLine,
-};
+use crate::ranges::of_phase;
+use crate::truth::{AreaLine, EndLine, Line, PhaseBegin, PhaseLine, ProcessLine, Ready, WorkLine};
 use crate::worker::{Piece, Shift, Tally};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -140,7 +138,7 @@ pub fn run(
     let control = Control::new().map_err(RunError::Fork)?;
     let mut areas = Areas::default();
     let mut out = Out { out, outcome: Outcome::default() };
-    out.tell(&Line::Workload(workload_line(plan)))?;
+    out.tell(&Line::Workload(workload_line(plan, std::process::id(), "CLOCK_MONOTONIC")))?;
     areas.map(plan, 0)?;
     let mut lines = area_lines(plan, 0, &areas, |_| true)?;
     // Forked while this process has a single thread.
@@ -349,7 +347,8 @@ impl<'a> Show<'a> {
         tallies.sort_by_key(|t| t.index);
         self.tell_work(number, phase, &tallies)?;
         let seconds = last_ns.saturating_sub(start_ns) as f64 / 1e9;
-        let (ranges, courses) = self.ranges(phase, &tallies, seconds);
+        let pid = |process| self.family.pid(process);
+        let (ranges, courses) = of_phase(self.plan, phase, &self.extents, pid, &tallies, seconds);
         let (index, name, end_ns) = (number, phase.name.clone(), last_ns);
         self.out.tell(&Line::Phase(PhaseLine {
             index,
@@ -383,38 +382,5 @@ impl<'a> Show<'a> {
             }
         }
         Ok(())
-    }
-
-    fn ranges(&self, phase: &PhasePlan, tallies: &[Tally], seconds: f64) -> (Vec<RangeLine>, Vec<Course>) {
-        let mut courses = Vec::new();
-        // By process and area. An area of the first process is part of its children too, accessed or not.
-        let mut streams: BTreeMap<(usize, usize), Vec<Told<'_>>> = BTreeMap::new();
-        for (index, area) in self.plan.areas.iter().enumerate() {
-            let there = self.plan.lasting.iter().chain(&phase.forks);
-            let having = there.filter(|process| area.process == 0 || area.process == **process);
-            streams.extend(having.map(|&process| ((process, index), Vec::new())));
-        }
-        for (stream, tally) in phase.streams.iter().zip(tallies) {
-            let start = self.extents.get(&stream.area).map_or(0, |e| e.0);
-            let course = course(stream, tally, start, self.plan.unit, self.plan.base_page, seconds);
-            let course = course.map(|course| {
-                courses.push(course);
-                courses.len() - 1
-            });
-            streams.entry((stream.process, stream.area)).or_default().push((stream, tally, course));
-        }
-        let mut lines = Vec::new();
-        for ((process, index), streams) in streams {
-            let (Some(area), Some(&(start, end))) = (self.plan.areas.get(index), self.extents.get(&index))
-            else {
-                continue;
-            };
-            let Some(pid) = self.family.pid(process) else { continue };
-            let (shared, unit) = (area.shared, self.plan.unit);
-            let extent = Extent { name: &area.name, start, size: end - start, unit, pid, shared };
-            lines.extend(of_area(extent, &streams, seconds, self.plan.hot_hz));
-        }
-        lines.sort_by_key(|l| (l.pid, l.start));
-        (lines, courses)
     }
 }

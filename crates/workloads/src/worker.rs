@@ -31,6 +31,44 @@ const POINT_NS: u64 = 5_000_000;
 /// Longest sleep, so that a request to stop is seen soon.
 const NAP_NS: u64 = 50_000_000;
 
+/// Where streams run: a clock, and memory.
+pub(crate) trait Ground {
+    /// Nanoseconds of the clock that schedules are by.
+    fn now_ns(&self) -> u64;
+    /// CPU time of the thread, ns.
+    fn cpu_ns(&self) -> u64;
+    /// Reads or writes eight bytes. An address of a job that is under way.
+    fn touch(&mut self, address: usize, write: bool);
+}
+
+/// This machine.
+pub(crate) struct Live;
+
+impl Ground for Live {
+    fn now_ns(&self) -> u64 {
+        now_ns()
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        thread_cpu_ns()
+    }
+
+    #[inline]
+    fn touch(&mut self, address: usize, write: bool) {
+        let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
+        // SAFETY: jobs are made from areas that stay mapped, readable and writable for the whole phase, and their
+        // positions stay below the range's size; no reference to that memory exists, and all accesses are volatile.
+        // Several threads may write to one word at once: nothing ever depends on the value.
+        unsafe {
+            if write {
+                pointer.write_volatile(address as u64 | 1);
+            } else {
+                pointer.read_volatile();
+            }
+        }
+    }
+}
+
 /// A stream at its address.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
@@ -108,7 +146,8 @@ enum Pace {
     Flat { work_start: u64, cpu_start: u64 },
 }
 
-struct Runner {
+/// A stream under way.
+pub(crate) struct Runner {
     job: Job,
     pace: Pace,
     start_ns: u64,
@@ -120,14 +159,15 @@ struct Runner {
     zipf: Option<Zipf>,
     /// Whether the points of its course are kept.
     tracked: bool,
-    tally: Tally,
-    done: bool,
+    pub(crate) tally: Tally,
+    pub(crate) done: bool,
 }
 
 /// Does one phase's share of a thread. Returns what came of each stream and when the last access was over.
 pub(crate) fn work(shift: Shift<'_>, rng: &mut Rng) -> (Vec<Tally>, u64) {
-    let mut runners: Vec<_> = shift.jobs.into_iter().map(|job| Runner::new(job, shift.start_ns)).collect();
-    let mut turn = 0;
+    let mut runners: Vec<_> =
+        shift.jobs.into_iter().map(|job| Runner::new(job, shift.start_ns, Live.cpu_ns())).collect();
+    let (mut turn, mut ground) = (0, Live);
     loop {
         let now = now_ns();
         let work_done = shift.open_work.is_some_and(|n| n.load(Ordering::Relaxed) == 0);
@@ -149,9 +189,8 @@ pub(crate) fn work(shift: Shift<'_>, rng: &mut Rng) -> (Vec<Tally>, u64) {
         match best.and_then(|(_, i)| runners.get_mut(i).map(|r| (i, r))) {
             Some((i, runner)) => {
                 turn = i + 1;
-                runner.step(now, rng);
-                if runner.done
-                    && runner.job.stream.ends()
+                runner.step(now, rng, &mut ground);
+                if runner.has_ended()
                     && let Some(open) = shift.open_work
                 {
                     open.fetch_sub(1, Ordering::Relaxed);
@@ -164,7 +203,8 @@ pub(crate) fn work(shift: Shift<'_>, rng: &mut Rng) -> (Vec<Tally>, u64) {
 }
 
 impl Runner {
-    fn new(job: Job, start_ns: u64) -> Self {
+    /// Before its first touch, in a thread that has had so much CPU time.
+    pub(crate) fn new(job: Job, start_ns: u64, cpu_ns: u64) -> Self {
         let units = (job.size / job.unit.max(1)).max(1);
         let granule = match job.stream.touch {
             Touch::Line => LINE as usize,
@@ -174,7 +214,7 @@ impl Runner {
         let (order, steady) = (job.stream.order, job.stream.steady);
         let per_pass = if order.is_random() { units } else { touches_per_pass };
         let pace = match job.stream.rate {
-            Rate::Max => Pace::Flat { work_start: start_ns, cpu_start: thread_cpu_ns() },
+            Rate::Max => Pace::Flat { work_start: start_ns, cpu_start: cpu_ns },
             Rate::Hz(hz) if order.is_random() => {
                 Pace::Single { mean: 1e9 / (hz * units as f64), next: start_ns as f64, batch: start_ns }
             }
@@ -202,7 +242,7 @@ impl Runner {
     }
 
     /// When there is something to do.
-    fn due(&self) -> u64 {
+    pub(crate) fn due(&self) -> u64 {
         match self.pace {
             Pace::Slots { period, slot, .. } => self.start_ns + (slot as f64 * period) as u64,
             Pace::Single { batch, .. } | Pace::Steady { batch, .. } => batch,
@@ -211,7 +251,7 @@ impl Runner {
     }
 
     /// How urgent it is: the shorter the more.
-    fn period(&self) -> u64 {
+    pub(crate) fn period(&self) -> u64 {
         match self.pace {
             Pace::Slots { period, .. } => period as u64,
             Pace::Single { .. } | Pace::Steady { .. } => BATCH_NS,
@@ -219,17 +259,23 @@ impl Runner {
         }
     }
 
-    fn step(&mut self, now: u64, rng: &mut Rng) {
+    /// Whether a phase need not wait for it any more, which it would.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.done && self.job.stream.ends()
+    }
+
+    /// What is due at this moment, or a part of it.
+    pub(crate) fn step(&mut self, now: u64, rng: &mut Rng, ground: &mut impl Ground) {
         let apart =
             self.tally.points.last().is_none_or(|p| now.saturating_sub(self.start_ns) >= p.0 + POINT_NS);
         if self.tracked && apart {
             self.point(now);
         }
-        self.go(now, rng);
+        self.go(now, rng, ground);
         let passes = self.job.stream.passes.map(|n| u64::from(n) * self.touches_per_pass as u64);
         self.done |= passes.is_some_and(|touches| self.tally.touches >= touches);
         if self.tracked && (self.position == 0 || self.done) {
-            self.point(now_ns());
+            self.point(ground.now_ns());
         }
     }
 
@@ -237,19 +283,23 @@ impl Runner {
         self.tally.points.push((now.saturating_sub(self.start_ns), self.tally.touches));
     }
 
-    fn go(&mut self, now: u64, rng: &mut Rng) {
+    fn go(&mut self, now: u64, rng: &mut Rng, ground: &mut impl Ground) {
         match self.pace {
             Pace::Slots { period, slot, passing, last_pass } => {
-                self.step_slot(now, period, slot, passing, last_pass);
+                self.step_slot(now, (period, slot, passing, last_pass), ground);
             }
-            Pace::Single { mean, next, .. } => self.step_single(now, mean, next, rng),
-            Pace::Steady { gap, next, .. } => self.step_steady(now, gap, next),
-            Pace::Flat { work_start, cpu_start } => self.step_flat(work_start, cpu_start, rng),
+            Pace::Single { mean, next, .. } => self.step_single(now, (mean, next), rng, ground),
+            Pace::Steady { gap, next, .. } => self.step_steady(now, gap, next, ground),
+            Pace::Flat { work_start, cpu_start } => self.step_flat(work_start, cpu_start, rng, ground),
         }
     }
 
-    fn step_slot(&mut self, now: u64, period: f64, slot: u64, passing: bool, last_pass: Option<u64>) {
-        let (mut slot, mut last_pass) = (slot, last_pass);
+    fn step_slot(
+        &mut self,
+        now: u64,
+        (period, mut slot, passing, mut last_pass): (f64, u64, bool, Option<u64>),
+        ground: &mut impl Ground,
+    ) {
         if !passing {
             let current = ((now.saturating_sub(self.start_ns)) as f64 / period) as u64;
             self.tally.missed += current.saturating_sub(slot);
@@ -260,13 +310,19 @@ impl Runner {
             last_pass = Some(now);
         }
         let touches = CHUNK.min(self.touches_per_pass - self.position);
-        self.pass(touches);
+        self.pass(touches, ground);
         let passing = self.position != 0;
         self.pace = Pace::Slots { period, slot: if passing { slot } else { slot + 1 }, passing, last_pass };
     }
 
-    fn step_single(&mut self, now: u64, mean: f64, next: f64, rng: &mut Rng) {
-        let (mut next, now_f) = (next, now as f64);
+    fn step_single(
+        &mut self,
+        now: u64,
+        (mean, mut next): (f64, f64),
+        rng: &mut Rng,
+        ground: &mut impl Ground,
+    ) {
+        let now_f = now as f64;
         let oldest = now_f - LATE_NS as f64;
         if next < oldest {
             self.tally.missed += ((oldest - next) / mean) as u64;
@@ -280,12 +336,12 @@ impl Runner {
                 Gaps::Poisson => mean * rng.exponential(),
             };
         }
-        self.scatter(touches, rng);
+        self.scatter(touches, rng, ground);
         let batch = if next <= now_f { now } else { (next as u64).max(now + BATCH_NS) };
         self.pace = Pace::Single { mean, next, batch };
     }
 
-    fn step_steady(&mut self, now: u64, gap: f64, next: f64) {
+    fn step_steady(&mut self, now: u64, gap: f64, next: f64, ground: &mut impl Ground) {
         let (mut next, now_f) = (next, now as f64);
         let oldest = now_f - LATE_NS as f64;
         if next < oldest {
@@ -294,13 +350,13 @@ impl Runner {
         }
         let due = ((now_f - next) / gap).floor() as usize + 1;
         let touches = due.min(CHUNK).min(self.touches_per_pass - self.position);
-        self.pass(touches);
+        self.pass(touches, ground);
         next += touches as f64 * gap;
         let batch = if next <= now_f { now } else { (next as u64).max(now + BATCH_NS) };
         self.pace = Pace::Steady { gap, next, batch };
     }
 
-    fn step_flat(&mut self, work_start: u64, cpu_start: u64, rng: &mut Rng) {
+    fn step_flat(&mut self, work_start: u64, cpu_start: u64, rng: &mut Rng, ground: &mut impl Ground) {
         let per_work = self.job.stream.work_touches;
         let mut touches = CHUNK;
         if per_work > 0 {
@@ -308,12 +364,12 @@ impl Runner {
             touches = touches.min(usize::try_from(left).unwrap_or(CHUNK));
         }
         if self.job.stream.order.is_random() {
-            self.scatter(touches, rng);
+            self.scatter(touches, rng, ground);
         } else {
-            self.pass(touches.min(self.touches_per_pass - self.position));
+            self.pass(touches.min(self.touches_per_pass - self.position), ground);
         }
         if per_work > 0 && self.tally.touches.is_multiple_of(per_work) {
-            let (now, cpu) = (now_ns(), thread_cpu_ns());
+            let (now, cpu) = (ground.now_ns(), ground.cpu_ns());
             let cpu_ns = cpu.saturating_sub(cpu_start);
             self.tally.work.push(Piece { start_ns: work_start, end_ns: now, cpu_ns });
             self.pace = Pace::Flat { work_start: now, cpu_start: cpu };
@@ -322,7 +378,7 @@ impl Runner {
     }
 
     /// The next `touches` touches of the pass over the range.
-    fn pass(&mut self, touches: usize) {
+    fn pass(&mut self, touches: usize, ground: &mut impl Ground) {
         let Job { base, base_page, ref stream, size, .. } = self.job;
         let (line, pages) = (LINE as usize, size / base_page.max(1));
         let lines = base_page / line;
@@ -340,7 +396,7 @@ impl Runner {
                 // Another cache line in each page: the same one in all would fall into one set of the cache.
                 (_, Touch::Page) => base + i * base_page + (i * line) % base_page,
             };
-            touch(address, stream.write);
+            ground.touch(address, stream.write);
         }
         self.tally.touches += touches as u64;
         self.position += touches;
@@ -350,7 +406,7 @@ impl Runner {
     }
 
     /// Touches of lines drawn at random from the whole range.
-    fn scatter(&mut self, touches: usize, rng: &mut Rng) {
+    fn scatter(&mut self, touches: usize, rng: &mut Rng, ground: &mut impl Ground) {
         let (size, write) = (self.job.size as u64, self.job.stream.write);
         for _ in 0..touches {
             let (start, length) = match (self.job.stream.order, &self.zipf) {
@@ -360,23 +416,8 @@ impl Runner {
                 _ => (0, size),
             };
             let line = start / LINE + rng.below(length / LINE);
-            touch(self.job.base + line as usize * LINE as usize, write);
+            ground.touch(self.job.base + line as usize * LINE as usize, write);
         }
         self.tally.touches += touches as u64;
-    }
-}
-
-#[inline]
-fn touch(address: usize, write: bool) {
-    let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
-    // SAFETY: jobs are made from areas that stay mapped, readable and writable for the whole phase, and their
-    // positions stay below the range's size; no reference to that memory exists, and all accesses are volatile.
-    // Several threads may write to one word at once: nothing ever depends on the value.
-    unsafe {
-        if write {
-            pointer.write_volatile(address as u64 | 1);
-        } else {
-            pointer.read_volatile();
-        }
     }
 }

@@ -9,11 +9,12 @@ use super::readers::Retired;
 use super::tlb;
 use crate::memory;
 use crate::processor;
+use alloc::sync::Arc;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use isotherm_frames::{Block, FRAME_SIZE, Order, OwnedBlock};
 use isotherm_page::{PageMeta, Pages};
-use isotherm_pagetable::{Event, Folio, FolioKind, Frame, Frames, Memory, Observe, Table};
+use isotherm_pagetable::{Event, Folio, FolioKind, Frame, Frames, Memory, Table, Tokens};
 use spin::Mutex;
 
 /// What freed pages and tables hold, so that whoever still reads one finds it out. As an entry it is not present, and not
@@ -21,14 +22,24 @@ use spin::Mutex;
 const FREED: u64 = 0xdead_f4ee_dead_f4ee;
 
 /// The one machine there is.
-pub static HARDWARE: Hardware =
-    Hardware { retired: Mutex::new(Retired::new()), forgotten: AtomicU64::new(0) };
+pub static HARDWARE: Hardware = Hardware {
+    retired: Mutex::new(Retired::new()),
+    forgotten: AtomicU64::new(0),
+    used: AtomicU64::new(0),
+    most: AtomicU64::new(u64::MAX),
+    swap: Mutex::new(None),
+};
 
 /// See the module.
 pub struct Hardware {
     retired: Mutex<Retired>,
     /// A frame that [`Lapse::Free`] left allocated, 0 for none.
     forgotten: AtomicU64,
+    /// Frames of folios and tables that are allocated, and how many may be.
+    used: AtomicU64,
+    most: AtomicU64,
+    /// Who counts tokens in page tables.
+    swap: Mutex<Option<Arc<dyn Tokens>>>,
 }
 
 /// Frees a block of this machine's.
@@ -79,6 +90,35 @@ impl Hardware {
         })
     }
 
+    /// From now on there are so many frames for folios and tables.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "user programs need it"))]
+    pub fn set_most(&self, frames: u64) {
+        self.most.store(frames, Ordering::Relaxed);
+    }
+
+    /// Whom page tables tell of tokens from now on.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "user programs need it"))]
+    pub fn set_swap(&self, swap: Option<Arc<dyn Tokens>>) {
+        let before = core::mem::replace(&mut *self.swap.lock(), swap);
+        // Not under the lock.
+        drop(before);
+    }
+
+    fn allocate(&self, order: Order) -> Option<Frame> {
+        let frames = order.frames();
+        if self.used.fetch_add(frames, Ordering::Relaxed) + frames <= self.most.load(Ordering::Relaxed)
+            && let Ok(block) = memory::get(processor::current(), order)
+        {
+            return Some(block.into_block().frame);
+        }
+        self.used.fetch_sub(frames, Ordering::Relaxed);
+        None
+    }
+
+    fn swap(&self) -> Option<Arc<dyn Tokens>> {
+        self.swap.lock().clone()
+    }
+
     /// Gives all retired tables back. No space is walked any more.
     ///
     /// # Errors
@@ -109,6 +149,7 @@ unsafe impl Pages for Hardware {
     }
 
     unsafe fn free(&self, block: OwnedBlock) {
+        self.used.fetch_sub(block.order.frames(), Ordering::Relaxed);
         for page in 0..block.order.frames() {
             // SAFETY: nobody refers to the block any more.
             unsafe { memory::write(block.frame.add(page).address(), FREED) };
@@ -158,17 +199,27 @@ unsafe impl Memory for Hardware {
         tlb::answer();
         core::hint::spin_loop();
     }
+
+    fn event(&self, event: Event) {
+        match event {
+            Event::Split => count(Figure::Splits, 1),
+            Event::Fold => count(Figure::Folds, 1),
+            Event::Unfold => count(Figure::Unfolds, 1),
+            _ => {}
+        }
+    }
 }
 
 // SAFETY: blocks are the zone's, each given out once until it is put back, aligned to their size; tables wait for readers.
 unsafe impl Frames for Hardware {
     fn alloc_table(&self) -> Option<Frame> {
         self.reclaim();
-        memory::get(processor::current(), Order::BASE).ok().map(|block| block.into_block().frame)
+        self.allocate(Order::BASE)
     }
 
     unsafe fn retire_table(&self, frame: Frame) {
         count(Figure::Tables, 1);
+        self.used.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: the caller gives back what `alloc_table` gave.
         let table = unsafe { OwnedBlock::new(Block::new(frame, Order::BASE)) };
         if lapse::is(Lapse::Grace) {
@@ -179,17 +230,18 @@ unsafe impl Frames for Hardware {
     }
 
     fn alloc_folio(&self, order: Order) -> Option<Frame> {
-        Some(memory::get(processor::current(), order).ok()?.into_block().frame)
+        self.allocate(order)
     }
-}
 
-impl Observe for Hardware {
-    fn event(&self, event: Event) {
-        match event {
-            Event::Split => count(Figure::Splits, 1),
-            Event::Fold => count(Figure::Folds, 1),
-            Event::Unfold => count(Figure::Unfolds, 1),
-            _ => {}
+    fn share_token(&self, token: u64) {
+        if let Some(swap) = self.swap() {
+            swap.share(token);
+        }
+    }
+
+    fn release_token(&self, token: u64) {
+        if let Some(swap) = self.swap() {
+            swap.release(token);
         }
     }
 }

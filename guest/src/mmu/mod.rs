@@ -28,10 +28,10 @@ mod beside;
 mod changed;
 mod contents;
 mod contiguous;
-mod contradiction;
+pub mod contradiction;
 mod figures;
 mod forks;
-mod hardware;
+pub mod hardware;
 mod harvested;
 mod lapse;
 mod linger;
@@ -40,13 +40,13 @@ mod linger;
 mod machine;
 mod operations;
 mod permissions;
-mod process;
+pub mod process;
 mod random;
 mod readers;
 mod subject;
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/tlb.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64/tlb.rs")]
-mod tlb;
+pub mod tlb;
 
 pub use access::page_fault;
 

@@ -10,7 +10,6 @@ use isotherm_damon::{
 use isotherm_pagetable::{Format, Level, Machine, Mapping, PageRange, Slot, VirtAddr};
 
 use super::Spaces;
-use crate::contents::Contents;
 use crate::object::Objects;
 use crate::paged::Paged;
 use crate::space::{AddressSpace, Platform};
@@ -27,7 +26,7 @@ where
         blocks.clear();
         let Some(watched) = self.get(target) else { return false };
         let contents = watched.space.contents();
-        let Ok(all) = PageRange::new(0, contents.limit()) else { return false };
+        let Some(all) = contents.mm().all() else { return false };
         let done = contents.mm().tables.runs(all, |run| {
             if let Mapping::Page { .. } = run.mapping {
                 let end = run.at.0 + run.pages * crate::PAGE_SIZE;

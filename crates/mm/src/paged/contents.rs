@@ -96,7 +96,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
             if self.kin.is_some() {
                 self.mm.moved.lock().trim(range.start >> PAGE_SHIFT, range.end >> PAGE_SHIFT);
             }
-            if let (Some(range), Some(within)) = (pages(&range), pages(&within)) {
+            if let (Some(range), Some(within)) = (pages(&range), pages(&self.mm.above(within))) {
                 let freed = self.mm.tables.free_empty_tables(range, within, gather);
                 debug_assert!(freed.is_ok(), "{freed:?}");
             }

@@ -1,11 +1,12 @@
 //! Page tables with their counts: what both the operations of a space and the reverse maps change.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use isotherm_page::{FolioKind, FolioView};
 use isotherm_pagetable::{
-    AddressSpace as Tables, Format, Gather, Machine, MappedRun, Mapping, PageRange, RssStat, Slot, VirtAddr,
+    AddressSpace as Tables, Format, Gather, Half, Machine, MappedRun, Mapping, PageRange, RssStat, Slot,
+    VirtAddr,
 };
 
 use crate::object::{Inner, ObjectKind};
@@ -51,6 +52,8 @@ pub(crate) struct Mm<'m, F: Format, M: Machine> {
     pub(crate) moved: Spin<MovedList>,
     /// There may be huge leaves.
     huge: AtomicBool,
+    /// Below, the tables are the caller's own.
+    lowest: AtomicU64,
 }
 
 /// The pages of a range of addresses.
@@ -69,6 +72,7 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
             swap,
             moved: Spin::new(MovedList::new()),
             huge: AtomicBool::new(false),
+            lowest: AtomicU64::new(0),
         }
     }
 
@@ -85,6 +89,25 @@ impl<'m, F: Format, M: Machine> Mm<'m, F, M> {
 
     pub(crate) fn set_huge(&self) {
         self.huge.store(true, Ordering::Relaxed);
+    }
+
+    /// All addresses that a space's pages can have.
+    pub(crate) fn all(&self) -> Option<PageRange> {
+        let end = match F::HALF {
+            Half::Lower => 1 << F::VA_BITS,
+            Half::Both => 1 << (F::VA_BITS - 1),
+            Half::Upper => return None,
+        };
+        PageRange::new(self.lowest.load(Ordering::Relaxed), end).ok()
+    }
+
+    /// The part of a range in which tables are the space's.
+    pub(crate) fn above(&self, range: Range<u64>) -> Range<u64> {
+        range.start.max(self.lowest.load(Ordering::Relaxed))..range.end
+    }
+
+    pub(crate) fn set_lowest(&self, lowest: u64) {
+        self.lowest.store(lowest, Ordering::Relaxed);
     }
 
     /// So many pages more, or less, are in swap.

@@ -11,9 +11,12 @@ mod swap_in;
 mod will_need;
 
 use core::fmt;
+use core::ops::Range;
 
 use isotherm_page::Frame;
-use isotherm_pagetable::{AddressSpace as Tables, Format, Machine, SpaceId, VirtAddr};
+use isotherm_pagetable::{
+    AddressSpace as Tables, Format, Machine, MappedRun, Mapping, PageRange, SpaceId, VirtAddr,
+};
 
 use crate::error::Error;
 use crate::object::Objects;
@@ -46,13 +49,13 @@ pub struct Paged<'m, F: Format, M: Machine, O = ()> {
 
 impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
     /// Empty page tables, of a format whose smallest leaf is a page of 4 KiB, for anonymous memory. `zero` is a frame of zeros
-    /// that stays what it is, mapped wherever only reads came so far: a [`Reserved`](isotherm_page::Reserved) one. `asid` is
+    /// that stays what it is, mapped wherever only reads came so far: a [`Reserved`](isotherm_page::Reserved) one. `context` is
     /// the caller's tag for the TLB.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
-    pub fn new(machine: &'m M, asid: u16, zero: Frame) -> Result<Self, Error> {
-        Self::with_objects(machine, asid, zero, ())
+    pub fn new(machine: &'m M, context: M::Context, zero: Frame) -> Result<Self, Error> {
+        Self::with_objects(machine, context, zero, ())
     }
 }
 
@@ -61,9 +64,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
     ///
     /// # Errors
     /// [`Error::NoMemory`].
-    pub fn with_objects(machine: &'m M, asid: u16, zero: Frame, objects: O) -> Result<Self, Error> {
+    pub fn with_objects(machine: &'m M, context: M::Context, zero: Frame, objects: O) -> Result<Self, Error> {
         const { assert!(F::GRANULE == 0, "pages here are of 4 KiB, as the smallest leaves are") };
-        let tables = Tables::new(machine, asid).map_err(|_| Error::NoMemory)?;
+        let tables = Tables::new(machine, context).map_err(|_| Error::NoMemory)?;
         Ok(Self { mm: Shared::new(Mm::new(tables))?, zero, objects, kin: None, folios: Folios::SMALL })
     }
 
@@ -72,8 +75,13 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
     ///
     /// # Errors
     /// [`Error::NoMemory`].
-    pub fn in_system(system: &System<'m, F, M>, asid: u16, zero: Frame, objects: O) -> Result<Self, Error> {
-        let this = Self::with_objects(system.inner().machine, asid, zero, objects)?;
+    pub fn in_system(
+        system: &System<'m, F, M>,
+        context: M::Context,
+        zero: Frame,
+        objects: O,
+    ) -> Result<Self, Error> {
+        let this = Self::with_objects(system.inner().machine, context, zero, objects)?;
         Ok(Self { kin: Some(Kin::new(system)?), ..this })
     }
 }
@@ -82,7 +90,7 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
     /// What the TLB operations are called with; its root is what the CPU loads. No CPU may have it loaded when the space is
     /// dropped.
     #[must_use]
-    pub fn id(&self) -> SpaceId {
+    pub fn id(&self) -> SpaceId<M::Context> {
         self.mm.tables.id()
     }
 
@@ -96,6 +104,7 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
         self.mm.rss()
     }
 
+    #[cfg(feature = "damon")]
     pub(crate) fn mm(&self) -> &Mm<'m, F, M> {
         &self.mm
     }
@@ -110,6 +119,30 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
     #[must_use]
     pub fn resident(&self) -> u64 {
         self.rss().total()
+    }
+
+    /// The same in tables whose part below an address is the caller's own, a kernel's say, in entries of the root that it puts there and
+    /// takes out again before the space is dropped: nothing here looks at it. The space maps nothing below, as its
+    /// [`Config`](crate::Config) says. A fork's child is told the same.
+    #[must_use]
+    pub fn above(self, lowest: u64) -> Self {
+        self.mm.set_lowest(lowest);
+        self
+    }
+
+    /// What the tables have at an address, and changes nothing (what `/proc/pid/pagemap` shows).
+    #[must_use]
+    pub fn mapping(&self, address: u64) -> Mapping {
+        self.mm.tables.read().lookup(VirtAddr(address))
+    }
+
+    /// Calls `each` for all that is mapped in a range of whole pages, in order. While it changes, so does what is found.
+    ///
+    /// # Errors
+    /// The range is none.
+    pub fn mappings(&self, range: Range<u64>, each: impl FnMut(MappedRun)) -> Result<(), Error> {
+        let range = PageRange::new(range.start, range.end).map_err(|_| Error::Invalid)?;
+        self.mm.tables.runs(range, each).map_err(|_| Error::Invalid)
     }
 
     /// The frame of a page, as the MMU finds it, which sets the accessed and dirty bits; for emulators and tests. Nothing keeps

@@ -15,7 +15,7 @@
 use core::ops::AddAssign;
 
 use isotherm_page::{Folio, FolioKind, FolioView, Frame, Order};
-use isotherm_pagetable::{Format, Half, Machine, PageRange, VirtAddr};
+use isotherm_pagetable::{Format, Machine, PageRange};
 
 use super::swap_out::Batch;
 use super::{Inner, Owner, System};
@@ -130,15 +130,10 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
         let inner = self.inner();
         let now = inner.generation.fetch_add(1, Ordering::Relaxed) + 1;
         let mut young = 0;
-        let pages = match F::HALF {
-            Half::Lower => 1 << (F::VA_BITS - 12),
-            Half::Both => 1 << (F::VA_BITS - 13),
-            Half::Upper => 0,
-        };
-        let Ok(all) = PageRange::with_pages(VirtAddr(0), pages) else { return 0 };
         for at in 0.. {
             let member = inner.spaces.lock().get(at).map(|member| (member.mm.clone(), member.family));
             let Some((mm, family)) = member else { break };
+            let Some(all) = mm.all() else { continue };
             let done = mm.tables.harvest_frames(all, |at, frame, pages| {
                 let mut n = 0;
                 while n < pages {

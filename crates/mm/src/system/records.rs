@@ -18,9 +18,15 @@ pub(crate) enum Owner {
     Object(ObjectId),
 }
 
-const INDEX_BITS: u32 = 36;
-const OWNER_BITS: u32 = 27;
+/// Of an owner and an index together.
+const BITS: u32 = 62;
+/// Pages of addresses of 48 bits, as 4 levels of tables translate them.
+const NEAR_BITS: u32 = 36;
+/// Pages of those of 56 bits: of user programs with 5 levels.
+const FAR_BITS: u32 = 44;
 const OBJECT: u64 = 1 << 63;
+/// The index is one of [`FAR_BITS`], and for the owner's number there is less room.
+const FAR: u64 = 1 << 62;
 /// The page must stay in memory.
 const LOCKED: u8 = 1 << 7;
 /// Generations are told apart modulo so many.
@@ -75,28 +81,31 @@ impl Records {
     }
 
     /// The folio that begins with this frame is that page from now on, and is young. What has no room in a word is not
-    /// remembered: addresses beyond 48 bits, objects with numbers from 2^27 on.
+    /// remembered: families and objects with numbers from 2^26 on, or from 2^18 on for addresses, or pages of an object, beyond 48
+    /// bits. Their pages are not reclaimed.
     pub(crate) fn set(&self, head: Frame, owner: Owner, index: u64, locked: bool, generation: u64) {
         let Some((word, age)) = self.at(head) else { return };
         let (kind, number) = match owner {
             Owner::Family(number) => (0, u64::from(number)),
             Owner::Object(id) => (OBJECT, id.get()),
         };
-        let fits = number >> OWNER_BITS == 0 && index >> INDEX_BITS == 0;
-        let packed = if fits { kind | number << INDEX_BITS | index } else { 0 };
+        let (far, bits) = if index >> NEAR_BITS == 0 { (0, NEAR_BITS) } else { (FAR, FAR_BITS) };
+        let fits = number >> (BITS - bits) == 0 && index >> bits == 0;
+        let packed = if fits { kind | far | number << bits | index } else { 0 };
         word.store(packed, Ordering::Relaxed);
         age.store((generation % GENERATIONS) as u8 | if locked { LOCKED } else { 0 }, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self, head: Frame) -> Option<(Owner, u64)> {
         let packed = self.at(head)?.0.load(Ordering::Relaxed);
-        let number = packed >> INDEX_BITS & ((1 << OWNER_BITS) - 1);
+        let bits = if packed & FAR == 0 { NEAR_BITS } else { FAR_BITS };
+        let number = packed >> bits & ((1 << (BITS - bits)) - 1);
         let owner = if packed & OBJECT == 0 {
             Owner::Family(u32::try_from(number).ok().filter(|&number| number > 0)?)
         } else {
             Owner::Object(ObjectId::new(number)?)
         };
-        Some((owner, packed & ((1 << INDEX_BITS) - 1)))
+        Some((owner, packed & ((1 << bits) - 1)))
     }
 
     /// A page of an object is mapped: the same as [`set`](Self::set), but that it stays locked if it is.
@@ -165,7 +174,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_is_read_as_it_was_written(number in 1..1u64 << OWNER_BITS, index in 0..1u64 << INDEX_BITS, object: bool) {
+        fn a_record_is_read_as_it_was_written(
+            (number, index) in prop_oneof![
+                (1..1u64 << (BITS - NEAR_BITS), 0..1u64 << NEAR_BITS),
+                (1..1u64 << (BITS - FAR_BITS), 1u64 << NEAR_BITS..1 << FAR_BITS),
+            ],
+            object: bool,
+        ) {
             let records = Records::new(2).unwrap();
             let id = ObjectId::new(number).unwrap();
             let owner = if object { Owner::Object(id) } else { Owner::Family(number as u32) };

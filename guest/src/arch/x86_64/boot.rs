@@ -67,6 +67,8 @@ unsafe extern "C" {
     pub safe static ap_trampoline_end: u8;
     /// Entry points of the exceptions, 16 bytes each.
     pub safe static exception_stubs: u8;
+    /// Entry point of a user program's calls.
+    pub safe static system_call: u8;
     /// Entry point of interrupts that wake.
     pub safe static wake_interrupt: u8;
     /// Entry point of the interrupt by which another processor asks for a TLB flush.

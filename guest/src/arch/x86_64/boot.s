@@ -177,6 +177,14 @@ exception_common:
     jmp exception_common
     .endm
 
+# A user program's call: as an exception without an error code.
+    .align 16
+    .global system_call
+system_call:
+    pushq $0
+    pushq $0x80
+    jmp exception_common
+
     .align 16
     .global exception_stubs         # 16 bytes each
 exception_stubs:

@@ -1,10 +1,10 @@
 //! Exceptions and panics: told in words, then the end of the run; but page faults of the experiment with page tables are
-//! resolved there.
+//! resolved there, and exceptions of user programs are handled by whoever runs them.
 
 use super::boot::{self, MAX_CPUS};
 use super::power::{End, end};
 use crate::console::write_line_in_distress;
-use crate::mmu;
+use crate::{mmu, user};
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Once;
 use x86_64::instructions::segmentation::{CS, Segment};
@@ -66,14 +66,13 @@ const NAMES: [&str; EXCEPTIONS] = [
     "reserved",
 ];
 
-/// An interrupt gate to `handler` on the fault stack (`ist` 1) or the current one (`ist` 0).
-fn set_gate(vector: usize, handler: u64, ist: u64) {
-    const PRESENT_INTERRUPT_GATE: u64 = 0x8e;
-    let low = handler & 0xffff
-        | 0x08 << 16
-        | ist << 32
-        | PRESENT_INTERRUPT_GATE << 40
-        | (handler >> 16 & 0xffff) << 48;
+/// Gates for interrupts, and for what user programs may do too.
+const INTERRUPT: u64 = 0x8e;
+const USER_INTERRUPT: u64 = 0xee;
+
+/// A gate to `handler` on the fault stack (`ist` 1), or on the current one unless a user program runs (`ist` 0).
+fn set_gate(vector: usize, handler: u64, ist: u64, gate: u64) {
+    let low = handler & 0xffff | 0x08 << 16 | ist << 32 | gate << 40 | (handler >> 16 & 0xffff) << 48;
     if let [first, second] = &IDT[2 * vector..][..2] {
         first.store(low, Ordering::Relaxed);
         second.store(handler >> 32, Ordering::Relaxed);
@@ -83,12 +82,20 @@ fn set_gate(vector: usize, handler: u64, ist: u64) {
 /// Fills the table of interrupts, once, before any processor loads it.
 pub fn prepare() {
     for vector in 0..EXCEPTIONS {
-        set_gate(vector, &raw const boot::exception_stubs as u64 + 16 * vector as u64, 1);
+        set_gate(vector, &raw const boot::exception_stubs as u64 + 16 * vector as u64, 1, INTERRUPT);
     }
-    set_gate(super::apic::WAKE_VECTOR.into(), &raw const boot::wake_interrupt as u64, 0);
-    set_gate(super::apic::SHOOTDOWN_VECTOR.into(), &raw const boot::shootdown_interrupt as u64, 0);
-    set_gate(super::apic::SPURIOUS_VECTOR.into(), &raw const boot::spurious_interrupt as u64, 0);
+    set_gate(super::apic::WAKE_VECTOR.into(), &raw const boot::wake_interrupt as u64, 0, INTERRUPT);
+    set_gate(super::apic::SHOOTDOWN_VECTOR.into(), &raw const boot::shootdown_interrupt as u64, 0, INTERRUPT);
+    set_gate(super::apic::SPURIOUS_VECTOR.into(), &raw const boot::spurious_interrupt as u64, 0, INTERRUPT);
+    let call = user::SYSTEM_CALL as usize;
+    set_gate(call, &raw const boot::system_call as u64, 1, USER_INTERRUPT);
 }
+
+/// Selectors of user programs' code and data: what [`load`] puts behind the task segment, which takes two entries, with
+/// privilege level 3.
+pub const USER_CODE: u64 = 6 << 3 | 3;
+/// See [`USER_CODE`].
+pub const USER_DATA: u64 = 5 << 3 | 3;
 
 /// Gives processor `cpu` the table and a stack for exceptions. Once a processor.
 pub fn load(cpu: usize) {
@@ -96,6 +103,8 @@ pub fn load(cpu: usize) {
         let mut task = TaskStateSegment::new();
         let stack = &raw const FAULT_STACKS as u64 + (FAULT_STACK * (cpu + 1)) as u64;
         task.interrupt_stack_table[0] = VirtAddr::new(stack);
+        // Interrupts of user programs: no exception is under way then.
+        task.privilege_stack_table[0] = VirtAddr::new(stack);
         task
     });
     let mut selector = None;
@@ -104,6 +113,8 @@ pub fn load(cpu: usize) {
         segments.append(Descriptor::kernel_code_segment());
         segments.append(Descriptor::kernel_data_segment());
         selector = Some(segments.append(Descriptor::tss_segment(task)));
+        segments.append(Descriptor::user_data_segment());
+        segments.append(Descriptor::user_code_segment());
         segments
     });
     segments.load();
@@ -126,32 +137,35 @@ pub fn load(cpu: usize) {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Frame {
-    rax: u64,
-    rbx: u64,
-    rcx: u64,
-    rdx: u64,
+    pub rax: u64,
+    pub rbx: u64,
+    pub rcx: u64,
+    pub rdx: u64,
     pub rsi: u64,
     pub rdi: u64,
-    rbp: u64,
-    r8: u64,
-    r9: u64,
-    r10: u64,
-    r11: u64,
-    r12: u64,
-    r13: u64,
-    r14: u64,
-    r15: u64,
-    vector: u64,
+    pub rbp: u64,
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    pub vector: u64,
     pub error: u64,
     pub rip: u64,
-    cs: u64,
-    rflags: u64,
+    pub cs: u64,
+    pub rflags: u64,
     pub rsp: u64,
-    ss: u64,
+    pub ss: u64,
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn exception(frame: &mut Frame) {
+    if frame.cs & 3 == 3 {
+        user::trapped(frame);
+    }
     if frame.vector == PAGE_FAULT && mmu::page_fault(frame) {
         return;
     }
