@@ -101,9 +101,7 @@ impl Areas {
         if slots.len() <= slot {
             slots.resize(slot + 1, Sums::default());
         }
-        let sums =
-            Sums { ws: each.ws * by, heat: each.heat * by, seen: each.seen * by, unknown: each.unknown * by };
-        slots[slot].add(&sums);
+        slots[slot].add(&each.times(by));
     }
 
     /// Two slots become one, everywhere.
