@@ -178,7 +178,7 @@ mod tests {
     fn how_much_was_left_out_is_that_of_each() {
         assert!(printed(32, [200, 200]).contains("compared without the first 3 s, "));
         let text = printed(32, [200, 30]);
-        assert!(text.contains("compared without the first 600 ms to 3 s, "), "{text}");
+        assert!(text.contains("compared without the first 1 s to 3 s, "), "{text}");
     }
 
     #[test]
