@@ -8,7 +8,7 @@ use crate::{
     Backend, End, Error, Format, Header, IMPORTED, Item, ItemReader, RecordedAttrs, TargetInfo, Warning,
 };
 use isotherm_damon::{Snapshot, TargetId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Most records listed.
 const MAX_LISTED: usize = 16;
@@ -42,6 +42,8 @@ pub(crate) struct SpoolReader {
     snapshot: Snapshot,
     scratch: Snapshot,
     ahead: bool,
+    /// Targets of the snapshot at hand.
+    present: HashSet<u64>,
     last_ns: u64,
     repeated: u64,
     /// The input was read to its end, and that was not handed out yet.
@@ -126,6 +128,7 @@ impl SpoolReader {
             snapshot: Snapshot::default(),
             scratch: Snapshot::default(),
             ahead: false,
+            present: HashSet::new(),
             last_ns: 0,
             repeated: 0,
             whole,
@@ -176,12 +179,18 @@ impl SpoolReader {
         std::mem::swap(&mut self.snapshot, &mut self.scratch);
         let mut regions = self.snapshot.nr_regions();
         let mut joined = false;
+        self.present.clear();
+        self.present.extend(self.snapshot.targets.iter().map(|target| target.id.0));
         while self.advance()? {
             regions += self.scratch.nr_regions();
-            if !joins(&self.snapshot, &self.scratch) || regions > MAX_REGIONS {
+            let (whole, part) = (&self.snapshot, &self.scratch);
+            // A target is in a moment once.
+            let others = !part.targets.iter().any(|target| self.present.contains(&target.id.0));
+            if !(same_moment(whole, part) || others && about_the_same(whole, part)) || regions > MAX_REGIONS {
                 self.ahead = true;
                 break;
             }
+            self.present.extend(part.targets.iter().map(|target| target.id.0));
             self.snapshot.targets.append(&mut self.scratch.targets);
             joined = true;
         }
@@ -253,7 +262,9 @@ fn complete(snapshot: &mut Snapshot, intervals: RecordedAttrs, highest: u32) {
     };
     // The intervals of a file are not always those of each snapshot; counts beyond the maximum make no sense.
     let seen = snapshot.targets.iter().flat_map(|t| &t.regions).map(|r| r.nr_accesses).max();
-    let max = u32::try_from(length / snapshot.sample_ns).unwrap_or(u32::MAX);
+    // To the nearest: targets of one moment, which end microseconds apart, have one highest count.
+    let max = length.saturating_add(snapshot.sample_ns / 2) / snapshot.sample_ns;
+    let max = u32::try_from(max).unwrap_or(u32::MAX);
     snapshot.max_nr_accesses = max.max(1).max(seen.unwrap_or(0));
 }
 
@@ -269,10 +280,25 @@ fn tuned(aggr_ns: u64, sample_ns: u64, own: u64, taken: u64) -> u64 {
     if off(scaled) < off(aggr_ns as f64) { scaled.round() as u64 } else { aggr_ns }
 }
 
-/// Whether two snapshots are the same moment of different targets.
-fn joins(whole: &Snapshot, part: &Snapshot) -> bool {
+/// Whether two snapshots are of the same moment exactly.
+fn same_moment(whole: &Snapshot, part: &Snapshot) -> bool {
     (whole.start_ns, whole.end_ns, whole.sample_ns, whole.max_nr_accesses)
         == (part.start_ns, part.end_ns, part.sample_ns, part.max_nr_accesses)
+}
+
+/// The part of an aggregation by which the ends of one moment's targets differ at most, and the time in any case. The kernel
+/// traces one target after the other, which takes about a microsecond a region, and more where it is interrupted. A guess.
+const APART: u64 = 8;
+const APART_NS: u64 = 10_000_000;
+
+/// Whether two snapshots are one moment of different targets, which a monitor told of one after the other.
+fn about_the_same(whole: &Snapshot, part: &Snapshot) -> bool {
+    let length = |s: &Snapshot| s.end_ns.saturating_sub(s.start_ns);
+    let shorter = length(whole).min(length(part));
+    (whole.sample_ns, whole.max_nr_accesses) == (part.sample_ns, part.max_nr_accesses)
+        && part.end_ns.abs_diff(whole.end_ns) <= (shorter / APART).min(APART_NS)
+        // Where a target was first seen then, its start is a guess.
+        && part.start_ns.abs_diff(whole.start_ns) <= shorter / 2
 }
 
 /// What becomes of each stream, and the targets there are, last first.
