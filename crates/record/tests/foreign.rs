@@ -181,6 +181,41 @@ fn targets_of_one_aggregation_that_end_microseconds_apart_are_one_snapshot() {
     }
 }
 
+#[test]
+fn no_byte_is_in_two_regions_of_a_target() {
+    let region = |start: u64, end: u64, nr: u32| {
+        format!(
+            r#"{{"start":{start},"end":{end},"nr_accesses":{{"samples":{nr}}},"age":{{"aggr_intervals":1}}}}"#
+        )
+    };
+    // Out of order, inside another, twice, and reaching over the end of another.
+    let regions = [
+        region(8192, 12288, 4),
+        region(0, 8192, 1),
+        region(4096, 6000, 2),
+        region(0, 8192, 3),
+        region(10000, 20480, 5),
+    ];
+    let text = format!(
+        r#"[{{"target_id":1,"snapshots":[{{"start_time":1,"end_time":2,"regions":[{}]}}]}}]"#,
+        regions.join(",")
+    );
+    let (items, warnings) = read(&text, &ReadOptions::default());
+    let list: Vec<(u64, u64, u32)> = snapshots(&items)[0].targets[0]
+        .regions
+        .iter()
+        .map(|r| (r.range.start, r.range.end, r.nr_accesses))
+        .collect();
+    assert_eq!(list, [(0, 8192, 1), (8192, 12288, 4), (12288, 20480, 5)]);
+    assert_eq!(
+        warnings,
+        [Warning::Skipped {
+            count: 3,
+            what: "parts of regions that others of the same target and time lie over"
+        }]
+    );
+}
+
 /// Two monitors that are out of step are no one: neither are two aggregations of one target.
 #[test]
 fn what_ends_at_other_times_stays_apart() {

@@ -7,7 +7,7 @@ use crate::rec::MAX_REGIONS;
 use crate::{
     Backend, End, Error, Format, Header, IMPORTED, Item, ItemReader, RecordedAttrs, TargetInfo, Warning,
 };
-use isotherm_damon::{Snapshot, TargetId};
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use std::collections::{HashMap, HashSet};
 
 /// Most records listed.
@@ -46,6 +46,8 @@ pub(crate) struct SpoolReader {
     present: HashSet<u64>,
     last_ns: u64,
     repeated: u64,
+    /// Regions of which others of their target have a part.
+    overlapping: u64,
     /// The input was read to its end, and that was not handed out yet.
     whole: bool,
     warnings: Vec<Warning>,
@@ -131,6 +133,7 @@ impl SpoolReader {
             present: HashSet::new(),
             last_ns: 0,
             repeated: 0,
+            overlapping: 0,
             whole,
             warnings,
         })
@@ -167,6 +170,7 @@ impl SpoolReader {
             }
             head.start_ns = start_ns;
             complete(head, intervals, self.highest);
+            self.overlapping += head.targets.iter_mut().map(|t| disjoint(&mut t.regions)).sum::<u64>();
             return Ok(true);
         }
     }
@@ -278,6 +282,24 @@ fn tuned(aggr_ns: u64, sample_ns: u64, own: u64, taken: u64) -> u64 {
     let off = |length: f64| (taken as f64 / length).ln().abs();
     // Casts from float saturate.
     if off(scaled) < off(aggr_ns as f64) { scaled.round() as u64 } else { aggr_ns }
+}
+
+/// Sorts regions, and leaves to the first of those that overlap what both have: no byte is in two. Returns how many were cut.
+fn disjoint(regions: &mut Vec<RegionSnapshot>) -> u64 {
+    if regions.is_sorted_by(|a, b| a.range.end <= b.range.start) {
+        return 0;
+    }
+    regions.sort_by_key(|region| region.range.start);
+    let (mut end, mut cut) = (0, 0);
+    regions.retain_mut(|region| {
+        if region.range.start < end {
+            region.range.start = end;
+            cut += 1;
+        }
+        end = end.max(region.range.end);
+        region.range.start < region.range.end
+    });
+    cut
 }
 
 /// Whether two snapshots are of the same moment exactly.
@@ -393,6 +415,10 @@ impl ItemReader for SpoolReader {
         if self.repeated > 0 {
             let what = "snapshots of a target and a time that the file holds more than once";
             self.warnings.push(Warning::Skipped { count: std::mem::take(&mut self.repeated), what });
+        }
+        if self.overlapping > 0 {
+            let what = "parts of regions that others of the same target and time lie over";
+            self.warnings.push(Warning::Skipped { count: std::mem::take(&mut self.overlapping), what });
         }
         if !std::mem::take(&mut self.whole) {
             return Ok(None);
