@@ -118,8 +118,9 @@ Then: isotherm report heatmap, isotherm report wss, isotherm report access.
 What is said meanwhile, and the summary at the end, go to standard error: standard output is the command's, or that of --follow.
 `isotherm report summary` prints to standard output; `2>&1` sends there what is said, too, and --quiet says nothing.
 
-The file has its name once the first snapshot is in it. A recording that was there is kept as FILE.old then; one of nothing
-takes no other's place.
+The file has its name once the first snapshot is in it. A recording that was there is kept as FILE.old then. A recording in
+which there is nothing to the end takes no other's place. Where there was none, it is kept: it says what happened to the
+targets and what recording cost.
 
 A line of --follow holds the time, and in bytes what each process, and all of them together (what they share once), has mapped,
 resident, in the working sets of 1, 10 and 60 s (ws_1s, ...), hot (at a tenth of the highest rate and more, on a mean in which

@@ -194,13 +194,32 @@ impl Done {
 
 type Copied = anyhow::Result<Box<dyn ItemReader>>;
 
-/// Copies every item; returns the reader, for its warnings.
+/// Copies every item; returns the reader, for its warnings. What reading left out, chose or assumed is among what the
+/// copy says that could not be seen: who reads the copy does not see the original.
 fn copy(mut reader: Box<dyn ItemReader>, mut writer: Box<dyn ItemWriter>, done: &Done) -> Copied {
+    let (mut spots, mut end) = (Vec::new(), None);
     while let Some(item) = reader.next_ref()? {
-        if let Item::Snapshot(snapshot) = item {
-            done.add(snapshot.nr_regions());
+        match item {
+            Item::Snapshot(snapshot) => done.add(snapshot.nr_regions()),
+            Item::Header(header) => spots.clone_from(&header.backend.blind_spots),
+            // Only when all is read it is known what was left out. It comes last.
+            Item::End(item) => {
+                end = Some(item.clone());
+                continue;
+            }
+            _ => {}
         }
         writer.write(item)?;
+    }
+    if let Some(mut end) = end {
+        if !reader.warnings().is_empty() {
+            if end.blind_spots.is_empty() {
+                end.blind_spots = spots;
+            }
+            let remarks = reader.warnings().iter().map(|warning| format!("when it was converted: {warning}"));
+            end.blind_spots.extend(remarks);
+        }
+        writer.write(&Item::End(end))?;
     }
     writer.finish()?;
     Ok(reader)

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use isotherm_record::{Format, PRIVATE, Replacement, is_being_written, open};
+use isotherm_report::canvas::{SVG_SIGNATURE, is_drawn_png};
 use isotherm_report::html::SIGNATURE;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -19,8 +20,10 @@ pub fn is_standard(path: &Path) -> bool {
 pub enum Content {
     /// A recording in any format. Many things begin as one could (any JSON does): only what can be read as one is one.
     Recording,
-    /// PNG or SVG.
+    /// PNG or SVG, drawn by Isotherm.
     Picture,
+    /// Any other PNG or SVG.
+    Image,
     /// A page made by `isotherm report html`.
     Page,
     /// Any other HTML.
@@ -35,7 +38,8 @@ impl std::fmt::Display for Content {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Recording => "a recording",
-            Self::Picture => "a picture",
+            Self::Picture => "a picture made by isotherm",
+            Self::Image => "another picture",
             Self::Page => "a page made by `isotherm report html`",
             Self::Html => "another HTML page",
             Self::Bytes => "a file of bytes",
@@ -49,14 +53,15 @@ impl Content {
     fn of(path: &Path) -> std::io::Result<Self> {
         let mut head = Vec::new();
         File::open(path)?.take(16 << 10).read_to_end(&mut head)?;
+        let picture = |drawn: bool| if drawn { Self::Picture } else { Self::Image };
         if head.starts_with(b"\x89PNG\r\n\x1a\n") {
-            return Ok(Self::Picture);
+            return Ok(picture(is_drawn_png(&head)));
         }
         let text = String::from_utf8_lossy(&head);
         let markup = after_prolog(&text);
         let begins = |with: &str| markup.get(..with.len()).is_some_and(|m| m.eq_ignore_ascii_case(with));
         if begins("<svg") {
-            return Ok(Self::Picture);
+            return Ok(picture(markup.starts_with(SVG_SIGNATURE)));
         }
         if begins(SIGNATURE) {
             return Ok(Self::Page);
@@ -277,6 +282,7 @@ mod tests {
     use super::*;
     use isotherm_record::synthetic::{Shape, Synthetic};
     use isotherm_record::{ItemReader, create};
+    use isotherm_report::canvas::{Bitmap, Svg};
     use std::io::Write;
 
     #[test]
@@ -334,12 +340,16 @@ mod tests {
     fn pictures_and_pages_are_told_by_their_content() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.png");
+        let (mut png, svg) = (Vec::new(), Svg::new(3, 2).finish());
+        Bitmap::new(3, 2).write_png(&mut png).unwrap();
         let contents = [
-            (&b"\x89PNG\r\n\x1a\n...."[..], Content::Picture),
-            (b"<svg xmlns=\"http://www.w3.org/2000/svg\"/>", Content::Picture),
+            (&png[..], Content::Picture),
+            (svg.as_bytes(), Content::Picture),
+            (b"\x89PNG\r\n\x1a\n....", Content::Image),
+            (b"<svg xmlns=\"http://www.w3.org/2000/svg\"/>", Content::Image),
             (
                 b"\xef\xbb\xbf<?xml version=\"1.0\"?>\n<!-- <html> --><!DOCTYPE svg PUBLIC \"\">\n<SVG/>",
-                Content::Picture,
+                Content::Image,
             ),
             (b"<!doctype HTML>\n<html>", Content::Html),
             (SIGNATURE.as_bytes(), Content::Page),
@@ -382,7 +392,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         for (content, text) in
-            [(Content::Page, SIGNATURE), (Content::Picture, "<svg/>"), (Content::Text, "a screen")]
+            [(Content::Page, SIGNATURE), (Content::Picture, SVG_SIGNATURE), (Content::Text, "a screen")]
         {
             let path = dir.path().join(format!("{content:?}"));
             let write = || {

@@ -8,6 +8,7 @@ use anyhow::bail;
 use isotherm_damon::TargetId;
 use isotherm_record::{Error, Format, Item, ItemReader, ReadOptions, Warning, open_joined, printable};
 use isotherm_report::Accumulate;
+use isotherm_report::provenance::Reading;
 use isotherm_report::units::Bounds;
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -29,8 +30,8 @@ pub struct Recording {
 
 /// What became of reading it.
 pub struct Ended {
-    /// In what way it is incomplete, a clause.
-    pub truncated: Option<String>,
+    /// What reports say of that.
+    pub reading: Reading,
     /// The format it was read as.
     pub format: Format,
     /// What is wrong with it and what was assumed, a sentence each.
@@ -139,11 +140,23 @@ impl Recording {
             tell(&self.path, warnings);
         }
         let flaws: Vec<String> = warnings.iter().filter(|w| is_flaw(w)).map(Warning::to_string).collect();
-        if let Some(why) = window.nothing(flaws.is_empty()).filter(|_| !self.may_be_empty) {
+        let left_out = |w: &&Warning| matches!(w, Warning::Skipped { .. });
+        let nothing = match warnings.iter().find(left_out) {
+            // The file does have some.
+            Some(warning) if window.snapshots == 0 => {
+                Some(format!("it holds no snapshot that can be used ({warning})"))
+            }
+            _ => window.nothing(flaws.is_empty()),
+        };
+        if let Some(why) = nothing.filter(|_| !self.may_be_empty) {
             bail!("{}: {why}", self.path.display());
         }
+        let others = warnings.iter().filter(|w| !is_flaw(w)).map(Warning::to_string);
         Ok(Ended {
-            truncated: (!flaws.is_empty()).then(|| flaws.join("; ")),
+            reading: Reading {
+                truncated: (!flaws.is_empty()).then(|| flaws.join("; ")),
+                remarks: others.collect(),
+            },
             format: reader.format(),
             remarks: warnings.iter().map(Warning::to_string).collect(),
         })

@@ -76,9 +76,7 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
         descending: largest_first != args.reverse,
     });
     let ended = recording.read_into(&mut analysis)?;
-    if let Some(how) = ended.truncated {
-        analysis.set_truncated(how);
-    }
+    analysis.set_reading(ended.reading);
     let report = analysis.finish();
     if !report.called_otherwise.is_empty() {
         bail!(
@@ -168,9 +166,7 @@ fn heatmap(args: &HeatmapArgs) -> anyhow::Result<()> {
         ..SurveyOptions::default()
     });
     let ended = recording.read_into(&mut survey)?;
-    if let Some(how) = &ended.truncated {
-        survey.set_truncated(how.clone());
-    }
+    survey.set_reading(ended.reading.clone());
     let areas = survey.areas(&choice, usize::from(args.max_areas))?;
     let time = survey.time_range().context("the recording holds no snapshot in the chosen time")?;
     let grid = drawing.grid(areas, time);
@@ -180,9 +176,7 @@ fn heatmap(args: &HeatmapArgs) -> anyhow::Result<()> {
         drop(survey);
         let mut raster = Raster::new(&grid).of_targets(targets);
         recording.read_into(&mut raster)?;
-        if let Some(how) = ended.truncated {
-            raster.set_truncated(how);
-        }
+        raster.set_reading(ended.reading);
         raster.finish()
     };
     drawing.write(&map)
@@ -203,9 +197,7 @@ fn trend(args: &TrendArgs, measure: Measure) -> anyhow::Result<()> {
     let targets = recording.targets(&args.input.target)?;
     let mut analysis = TrendAnalysis::new(TrendOptions { targets, ..TrendOptions::new(measure) });
     let ended = recording.read_into(&mut analysis)?;
-    if let Some(how) = ended.truncated {
-        analysis.set_truncated(how);
-    }
+    analysis.set_reading(ended.reading);
     let report = analysis.finish();
     if let Some(file) = picture {
         let default = ChartOptions::default();
@@ -238,7 +230,7 @@ fn raw(args: &RawArgs) -> anyhow::Result<()> {
     let out = Background::new(stdout).map_err(unprinted)?;
     let mut writer = RawWriter::new(out, format, targets);
     let ended = recording.read(&mut |item| writer.item(item).map_err(unprinted))?;
-    let out = writer.finish(ended.truncated).map_err(unprinted)?;
+    let out = writer.finish(ended.reading).map_err(unprinted)?;
     out.finish().map_err(unprinted)?;
     Ok(())
 }
@@ -270,7 +262,7 @@ pub enum PictureKind {
     Svg,
 }
 
-/// A picture to be written. It replaces a picture or nothing.
+/// A picture to be written. It replaces a picture of one's own or nothing.
 pub struct PictureFile {
     path: PathBuf,
     kind: PictureKind,

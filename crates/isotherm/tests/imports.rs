@@ -54,6 +54,76 @@ fn records_of_several_schemes_are_not_added_up() {
     run(dir, &["report", "wss", "-i", "four.json", "--record", "0"]).fails(2, &["from 1"]);
 }
 
+/// Reports are printed, mailed, put beside each other: what standard error said is not there any more.
+#[test]
+fn what_was_left_out_is_said_in_the_report_and_in_what_is_converted() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::write(dir.join("four.json"), four_records()).unwrap();
+    // Of the second snapshot one region's event is lost.
+    let event = |time: &str, nr: u32, at: u32| {
+        format!(
+            "k 1 [000] 100.{time}: damon:damon_aggregated: target_id=0 nr_regions={nr} {at}-{}: 1 1\n",
+            at + 4096
+        )
+    };
+    let lines =
+        [event("0", 2, 0), event("0", 2, 4096), event("1", 3, 0), event("2", 2, 0), event("2", 2, 4096)];
+    std::fs::write(dir.join("lost.txt"), lines.concat()).unwrap();
+    for (file, sentences) in [
+        (
+            "four.json",
+            &["it holds several records", "record 1 is read", "4 sizes of what of a region passed"][..],
+        ),
+        ("lost.txt", &["left out: 1 of the snapshots of which events are missing"]),
+    ] {
+        let converted = format!("{file}.rec");
+        run(dir, &["convert", "-q", file, &converted]).ok();
+        for file in [file, &converted] {
+            let all = |text: &str, of: &str| {
+                let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                for sentence in sentences {
+                    assert!(flat.contains(sentence), "{of} of {file}: {sentence}: {text}");
+                }
+            };
+            for report in
+                [&["access"][..], &["heatmap"], &["wss"], &["regions"], &["summary"], &["raw"], &["info"]]
+            {
+                let run = |more: &[&str]| run(dir, &[&["report"], report, &["-i", file], more].concat()).ok();
+                all(&run(&[]), report[0]);
+                if report != ["raw"] {
+                    let json: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
+                    all(&json["provenance"].to_string(), &format!("{report:?} --json"));
+                } else {
+                    all(&run(&["--json"]), "raw --json");
+                }
+            }
+            for (report, name) in [("heatmap", "heat.svg"), ("wss", "ws.svg"), ("html", "page.html")] {
+                run(dir, &["report", report, "-i", file, "-o", name]).ok();
+                let drawn = std::fs::read_to_string(dir.join(name)).unwrap();
+                // Notes are wrapped into lines of text.
+                let text: Vec<&str> =
+                    drawn.split('<').filter_map(|part| part.split_once('>')).map(|p| p.1).collect();
+                all(&text.join(" "), name);
+            }
+            let diff = run(dir, &["report", "diff", file, file]).ok();
+            all(&diff, "diff");
+        }
+    }
+}
+
+#[test]
+fn of_a_file_of_which_all_is_left_out_that_is_said() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    let region = "{\"start\":0,\"end\":4096,\"nr_accesses\":{\"samples\":1},\"age\":{\"aggr_intervals\":1}}";
+    let record = format!("[{{\"target_id\":1,\"snapshots\":[{{\"regions\":[{region}]}}]}}]");
+    std::fs::write(dir.join("timeless.json"), record).unwrap();
+    let done = run(dir, &["report", "heatmap", "-i", "timeless.json"]);
+    assert!(!done.err.contains("before the first"), "{}", done.err);
+    done.fails(1, &["holds no snapshot that can be used (left out: 1 of the snapshots without a time)"]);
+}
+
 #[test]
 fn a_share_of_the_highest_rate_needs_no_sampling_interval() {
     let dir = tempdir().unwrap();

@@ -47,7 +47,7 @@ fn a_recording_of_nothing_leaves_the_one_that_was_there() {
     }
     // Where nothing is lost there is a file, though nothing in it but how the target ended.
     run(dir.path(), &[&["record", "-o", "other.rec"], &SLOW[..], &["--", "true"]].concat())
-        .fails(1, &["nothing was recorded"]);
+        .fails(1, &["nothing was recorded", "other.rec only says what happened to the targets"]);
     assert_eq!(snapshots(&read(&dir.path().join("other.rec")).unwrap()), 0);
 }
 
@@ -171,7 +171,7 @@ fn of_an_empty_control_group_one_thing_is_told() {
     assert_eq!(fs::read(dir.path().join("isotherm.rec")).unwrap(), good);
     // The same of a file: nothing says that there is no snapshot where there are some.
     run(dir.path(), &["record", "-o", "empty.rec", "--duration", "900ms", "--cgroup", path])
-        .fails(1, &["nothing was recorded"]);
+        .fails(1, &["nothing was recorded", "empty.rec only says what happened to the targets"]);
     let taken = snapshots(&read(&dir.path().join("empty.rec")).unwrap());
     assert!(taken > 0);
 }
@@ -298,6 +298,9 @@ fn who_asked_for_quiet_is_told_where_the_recording_is_if_not_where_it_was_to_be(
     fs::create_dir(dir.path().join("isotherm.rec.old")).unwrap();
     let target = sleeper();
     run(dir.path(), &["record", "-q", "-d", "500ms", "--pid", &target.pid().to_string()])
-        .fails(1, &["isotherm.rec could not be replaced", ".partial"]);
+        .fails(1, &["isotherm.rec could not be replaced", "the recording is complete", "mv isotherm.rec."]);
     assert_eq!(fs::read(dir.path().join("isotherm.rec")).unwrap(), good);
+    let names = names(dir.path());
+    let left = names.iter().find(|name| name.ends_with(".partial")).unwrap();
+    assert!(snapshots(&read(&dir.path().join(left)).unwrap()) > 0, "it is there");
 }

@@ -354,7 +354,7 @@ fn heatmaps_are_drawn_as_asked() {
 }
 
 #[test]
-fn a_picture_replaces_nothing_but_a_picture() {
+fn a_picture_replaces_nothing_but_a_picture_of_ones_own() {
     let dir = tempdir().unwrap();
     let dir = dir.path();
     made_up(dir, DEFAULT, Format::Rec);
@@ -362,11 +362,21 @@ fn a_picture_replaces_nothing_but_a_picture() {
     std::fs::write(dir.join("notes.svg"), "all my work").unwrap();
     std::fs::write(dir.join("page.svg"), "<!doctype html>").unwrap();
     std::fs::write(dir.join("empty.png"), "").unwrap();
-    let cases = [("rec.png", "a recording"), ("notes.svg", "a text"), ("page.svg", "another HTML page")];
+    std::fs::write(dir.join("holiday.png"), b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR").unwrap();
+    std::fs::write(dir.join("logo.svg"), "<svg xmlns=\"http://www.w3.org/2000/svg\"/>").unwrap();
+    let cases = [
+        ("rec.png", "a recording"),
+        ("notes.svg", "a text"),
+        ("page.svg", "another HTML page"),
+        ("holiday.png", "another picture"),
+        ("logo.svg", "another picture"),
+    ];
     for report in ["heatmap", "wss", "regions"] {
         for (file, what) in cases {
             let before = std::fs::read(dir.join(file)).unwrap();
-            let sentence = format!("{file} exists and is not a picture but {what}; it is left as it is");
+            let sentence = format!(
+                "{file} exists and is not a picture made by isotherm but {what}; it is left as it is"
+            );
             run(dir, &["report", report, "-o", file]).fails(1, &[&sentence, "choose another name"]);
             assert_eq!(std::fs::read(dir.join(file)).unwrap(), before);
         }
@@ -379,7 +389,8 @@ fn a_picture_replaces_nothing_but_a_picture() {
         assert!(std::fs::read(dir.join("new.png")).unwrap().starts_with(b"\x89PNG"));
     }
     // Nor does a recording replace a picture.
-    run(dir, &["convert", DEFAULT, "new.png"]).fails(1, &["is not a recording but a picture"]);
+    run(dir, &["convert", DEFAULT, "new.png"])
+        .fails(1, &["is not a recording but a picture made by isotherm"]);
     let left = std::fs::read_dir(dir)
         .unwrap()
         .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().contains("partial"));

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use rustix::termios::{LocalModes, tcgetattr};
 use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use tempfile::tempdir;
 use tty::{Tty, top, workload};
@@ -94,6 +94,27 @@ fn the_terminal_is_given_back_whatever_ends_it() {
         let mut tty = begin();
         tty.child.signal(signal);
         assert_eq!(tty.end().code(), Some(code));
+    }
+    // Those that nobody asks to end with: a failed allocation, a fault, a limit, a slip. They do what they did.
+    for signal in [
+        Signal::ABORT,
+        Signal::USR1,
+        Signal::USR2,
+        Signal::ALARM,
+        Signal::PIPE,
+        Signal::XCPU,
+        Signal::XFSZ,
+        Signal::SYS,
+        Signal::SEGV,
+        Signal::BUS,
+        Signal::FPE,
+        Signal::ILL,
+        Signal::TRAP,
+        Signal::VTALARM,
+    ] {
+        let mut tty = begin();
+        tty.child.signal(signal);
+        assert_eq!(tty.end().signal(), Some(signal.as_raw()));
     }
     for keys in ["q", "\x03"] {
         let mut tty = begin();

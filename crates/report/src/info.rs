@@ -334,7 +334,10 @@ pub fn write_text(report: &InfoReport, targets: bool, out: &mut impl Write) -> i
     for line in from.foot() {
         fact("remark", &line)?;
     }
-    for remark in file.remarks.iter().filter(|r| from.truncated.as_ref().is_none_or(|t| !t.contains(*r))) {
+    let said = |remark: &&String| {
+        from.remarks.contains(remark) || from.truncated.as_ref().is_some_and(|t| t.contains(*remark))
+    };
+    for remark in file.remarks.iter().filter(|remark| !said(remark)) {
         fact("remark", remark)?;
     }
     if targets { write_targets(report, out) } else { Ok(()) }

@@ -97,6 +97,15 @@ pub struct ActionTotals {
     pub applied: u64,
 }
 
+/// What became of reading a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// In what way the recording is incomplete, a clause; `None` when it is whole.
+    pub truncated: Option<String>,
+    /// What was left out, chosen or assumed; a sentence each.
+    pub remarks: Vec<String>,
+}
+
 /// What is known about a recording besides its snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Provenance {
@@ -151,9 +160,16 @@ pub struct Provenance {
     pub end: Option<String>,
     /// In what way the recording is incomplete, a clause; `None` when it is whole.
     pub truncated: Option<String>,
+    /// What reading it left out, chose or assumed; a sentence each.
+    pub remarks: Vec<String>,
 }
 
 impl Provenance {
+    /// Takes what became of reading the recording.
+    pub fn set_reading(&mut self, reading: Reading) {
+        (self.truncated, self.remarks) = (reading.truncated, reading.remarks);
+    }
+
     /// Takes what an item says about the recording.
     pub fn item(&mut self, item: &Item) {
         match item {

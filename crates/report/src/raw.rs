@@ -12,7 +12,7 @@ mod text;
 
 use crate::json;
 use crate::names::printable;
-use crate::provenance::Provenance;
+use crate::provenance::{Provenance, Reading};
 use crate::rate::{RateScale, recorded_ns};
 use crate::units::SECOND_NS;
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
@@ -183,13 +183,12 @@ impl<W: Write> RawWriter<W> {
         }
     }
 
-    /// Writes what limits the figures (text form), and flushes. `truncated` tells in what way the recording is
-    /// incomplete, a clause.
+    /// Writes what limits the figures (text form) or what became of reading the recording (JSON lines), and flushes.
     ///
     /// # Errors
     /// Those of the output.
-    pub fn finish(mut self, truncated: Option<String>) -> io::Result<W> {
-        self.provenance.truncated = truncated;
+    pub fn finish(mut self, reading: Reading) -> io::Result<W> {
+        self.provenance.set_reading(reading);
         match self.format {
             RawFormat::Text => {
                 for line in self.provenance.foot() {
@@ -199,6 +198,9 @@ impl<W: Write> RawWriter<W> {
             RawFormat::JsonLines => {
                 if let Some(how) = self.provenance.truncated.take() {
                     line(&mut self.out, &serde_json::json!({"type": "truncated", "how": how}))?;
+                }
+                for remark in &self.provenance.remarks {
+                    line(&mut self.out, &serde_json::json!({"type": "remark", "text": remark}))?;
                 }
             }
         }
@@ -236,9 +238,11 @@ mod tests {
     }
 
     fn write(format: RawFormat, targets: Vec<TargetId>) -> String {
+        let reading =
+            Reading { truncated: Some("cut".to_owned()), remarks: vec!["left out: 2 lines".to_owned()] };
         let mut raw = RawWriter::new(Vec::new(), format, targets);
         items().iter().for_each(|item| raw.item(item).unwrap());
-        String::from_utf8(raw.finish(Some("cut".to_owned())).unwrap()).unwrap()
+        String::from_utf8(raw.finish(reading).unwrap()).unwrap()
     }
 
     #[test]
@@ -279,7 +283,10 @@ mod tests {
         let text = write(RawFormat::JsonLines, Vec::new());
         let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         let types: Vec<&str> = lines.iter().map(|l| l["type"].as_str().unwrap()).collect();
-        assert_eq!(types, ["header", "target", "region", "region", "region", "region", "truncated"]);
+        assert_eq!(
+            types,
+            ["header", "target", "region", "region", "region", "region", "truncated", "remark"]
+        );
         assert_eq!((lines[2]["start"].as_u64(), lines[2]["rate_hz"].as_f64()), (Some(0x1000), Some(70.0)));
     }
 }

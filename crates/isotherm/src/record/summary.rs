@@ -6,6 +6,7 @@ use crate::args::{MonitorArgs, RecordArgs};
 use crate::reading::Recording;
 use crate::stop::Stop;
 use crate::terminal;
+use isotherm_record::shell_word;
 use isotherm_report::Accumulate;
 use isotherm_report::colour::ColourChoice;
 use isotherm_report::heatmap::{Scale, TerminalOptions};
@@ -24,7 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The recording is not where it was to be.
 pub fn tell_elsewhere(output: &Path, path: &Path, why: &str) {
-    say!("isotherm: {} could not be replaced ({why}); the recording is {}", output.display(), path.display());
+    let (output, path) = (output.display(), shell_word(&path.to_string_lossy()).into_owned());
+    say!(
+        "isotherm: {output} could not be replaced ({why}); the recording is complete, but in another file, {path}: read it with \
+         `isotherm report heatmap -i {path}`, or give it a name of its own, like `mv {path} NAME.rec`"
+    );
 }
 
 /// Tells the gist of what was written, as it was read back: that it can be is part of the message. Who presses Ctrl-C
@@ -136,6 +141,14 @@ pub fn tell_nothing(args: &RecordArgs, finished: &Finished) {
     match &finished.placement {
         None if finished.series.is_some() => say!("isotherm: nothing was recorded: {why}"),
         None => say!("isotherm: nothing was recorded: {why}. {file} is the recording that it was before"),
+        Some(placement)
+            if placement.instead.is_none() && args.output.metadata().is_ok_and(|m| m.is_file()) =>
+        {
+            say!(
+                "isotherm: nothing was recorded: {why}. {file} only says what happened to the targets and what recording cost; \
+                 the next recording takes its place"
+            );
+        }
         Some(_) => say!("isotherm: nothing was recorded: {why}"),
     }
 }
@@ -157,12 +170,12 @@ fn no_snapshot(monitor: &MonitorArgs, on_request: bool, length: Duration, unsamp
              or it was stopped; record for longer"
         ),
         (true, false) => format!(
-            "the target ended after {after}, before the first aggregation ({aggr}) was complete; give it more to do, or make \
-             --aggr (and --sample) shorter"
+            "the target ended {after} after the start, and the first aggregation ({aggr} from the first look at its memory on) \
+             was not complete; give it more to do, or make --aggr (and --sample) shorter"
         ),
         (true, true) => format!(
-            "it was ended after {after}, before the first aggregation ({aggr}) was complete; record for longer, or make --aggr \
-             (and --sample) shorter"
+            "it was ended {after} after the start, and the first aggregation ({aggr} from the first look at memory on) was not \
+             complete; record for longer, or make --aggr (and --sample) shorter"
         ),
         (false, false) => format!(
             "the target ended within the first aggregation interval ({aggr}); give it more to do, or make --aggr (and \
@@ -210,9 +223,12 @@ mod tests {
             said(false, 60, 0).contains("the target ended within the first aggregation interval (100 ms)")
         );
         assert!(said(true, 60, 50).contains("it was ended within the first aggregation interval (100 ms)"));
-        assert!(
-            said(true, 120, 0).contains("it was ended after 120 ms, before the first aggregation (100 ms)")
-        );
-        assert!(said(false, 120, 0).contains("the target ended after 120 ms, before the first"));
+        // Also of the very time that an aggregation takes this is no contradiction.
+        for (ms, first) in [(100, "100 ms"), (120, "120 ms")] {
+            let rest =
+                format!("{first} after the start, and the first aggregation (100 ms from the first look");
+            assert!(said(true, ms, 0).contains(&format!("it was ended {rest}")));
+            assert!(said(false, ms, 0).contains(&format!("the target ended {rest}")));
+        }
     }
 }

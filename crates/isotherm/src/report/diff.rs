@@ -73,9 +73,7 @@ fn profile(file: &Path, args: &DiffArgs) -> anyhow::Result<(String, Profile)> {
     let mut profile = Profile::new(targets);
     let ended = recording.read_into(&mut profile)?;
     profile.close();
-    if let Some(how) = ended.truncated {
-        profile.set_truncated(how);
-    }
+    profile.set_reading(ended.reading);
     if profile.is_empty() {
         bail!("{} holds no snapshot: there is nothing to compare", file.display());
     }

@@ -40,10 +40,8 @@ pub fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
         mappings: if args.mappings == Some(0) { 0 } else { at_most(args.mappings, MAPPINGS) },
     });
     let ended = recording.read_into(&mut analysis)?;
-    if let Some(how) = ended.truncated {
-        analysis.set_truncated(how);
-    }
-    let report = analysis.finish();
+    let mut report = analysis.finish();
+    report.provenance.set_reading(ended.reading);
     if args.json {
         return print_json(&report, true);
     }
@@ -125,14 +123,16 @@ fn info_of(args: &InfoArgs, files: Vec<PathBuf>, name: String, silent: bool) -> 
     let mut analysis = InfoAnalysis::default();
     let ended = recording.read_into(&mut analysis)?;
     let bytes = |file: &PathBuf| file.metadata().ok().map(|m| m.len());
-    Ok(analysis.finish(FileInfo {
+    let mut report = analysis.finish(FileInfo {
         path: name,
         format: ended.format.to_string(),
         version: files.first().and_then(|file| version(file)),
         bytes: (!recording.is_stream()).then(|| files.iter().map(bytes).sum()).flatten(),
-        complete: ended.truncated.is_none(),
+        complete: ended.reading.truncated.is_none(),
         remarks: ended.remarks,
-    }))
+    });
+    report.provenance.set_reading(ended.reading);
+    Ok(report)
 }
 
 /// The version of the format, where the file says it.

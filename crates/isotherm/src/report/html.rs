@@ -66,9 +66,7 @@ fn draw(args: &HtmlArgs, recording: &mut Recording, targets: Vec<TargetId>) -> a
     let mut canvas = Canvas::new(areas, time, survey.provenance()).of_targets(targets);
     drop(survey);
     let ended = recording.read_into(&mut canvas)?;
-    if let Some(how) = ended.truncated {
-        canvas.set_truncated(how);
-    }
+    canvas.set_reading(ended.reading);
     Ok(canvas)
 }
 

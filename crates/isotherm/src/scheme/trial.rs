@@ -53,11 +53,13 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
         let picture = args.output.as_deref().map(PictureFile::new).transpose()?;
         let mut sweep =
             Sweep::new(&entries, sweep, &throughputs).map_err(|error| Misuse(error.to_string()))?;
-        recording.read(&mut |item| {
+        let ended = recording.read(&mut |item| {
             provenance.note(item);
             sweep.item(item);
             Ok(())
         })?;
+        added.extend(ended.reading.remarks.iter().cloned());
+        provenance.set_reading(ended.reading);
         let parameter = sweep.parameter.clone();
         let mut reports = sweep.finish();
         for (_, report) in &mut reports {
@@ -85,10 +87,11 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
         misuse!("a picture is drawn of --sweep, like --sweep min_age=1s..60s -o trade-off.png");
     }
     let mut trial = Trial::new(&entries, &throughputs)?;
-    recording.read(&mut |item| {
+    let ended = recording.read(&mut |item| {
         trial.item(item);
         Ok(())
     })?;
+    added.extend(ended.reading.remarks);
     let mut report = trial.finish();
     report.assumed.splice(0..0, added);
     if args.json {

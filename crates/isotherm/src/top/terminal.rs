@@ -3,9 +3,10 @@
 //! Nothing here waits for a line that is slow or takes nothing any more: what is to be drawn lies in memory, and is written
 //! as far as there is room ([`Terminal::flush`]). To that end the terminal is opened anew, so that writing does not block.
 //! Where that is not possible, it is written to byte by byte: of the room that poll(2) reports, one byte is certain. What
-//! has to be undone stands in one place ([`TAKEN`]), which the panic hook and the normal way out share; after that nothing is
-//! written any more.
+//! has to be undone stands in one place ([`TAKEN`]), which the panic hook and the normal way out share; a signal that ends the program at once finds it in
+//! another ([`fatal`]). After that nothing is written any more.
 
+use super::fatal;
 use anyhow::{Context, bail};
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{Command, cursor};
@@ -18,7 +19,7 @@ use rustix::termios::{
 };
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -168,6 +169,7 @@ impl Terminal {
         let mut raw = before.clone();
         raw.make_raw();
         let tty = self.tty.try_clone()?;
+        fatal::arm(tty.fd.as_raw_fd(), tty.blocks, end());
         *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Taken { tty, before });
         tcsetattr(&self.tty.fd, OptionalActions::Now, &raw)
             .context("cannot set the modes of the terminal")?;
@@ -209,7 +211,7 @@ impl Terminal {
         let rest = &self.pending[self.sent..];
         let written = {
             let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-            if taken.is_none() {
+            if taken.is_none() || !fatal::is_armed() {
                 rest.len()
             } else if self.tty.blocks {
                 // Another program may write in between, and fill what room there was: that is not to be waited for under
@@ -256,18 +258,24 @@ fn ansi(command: impl Command) -> String {
 const MOUSE_ON: &str = "\x1b[?1002h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1002l";
 
+/// What undoes what [`Terminal::take`] wrote.
+fn end() -> Vec<u8> {
+    let end = format!("\x1b[0m{MOUSE_OFF}{}{}", ansi(cursor::Show), ansi(LeaveAlternateScreen));
+    [CANCEL, end.as_bytes()].concat()
+}
+
 /// Gives the terminal back, if it is taken. May be called from any thread, any number of times.
 pub fn give_back() {
     let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(Taken { tty, before }) = taken {
-        let end = format!("\x1b[0m{MOUSE_OFF}{}{}", ansi(cursor::Show), ansi(LeaveAlternateScreen));
-        let end = [CANCEL, end.as_bytes()].concat();
+        let end = end();
         if !tty.write_within_patience(&end) {
             // It stands still, full of frames. Without them there is room for what gives it back, once it goes on.
             let _ = tcflush(&tty.fd, QueueSelector::OFlush);
             tty.write_within_patience(&end);
         }
         let _ = tcsetattr(&tty.fd, OptionalActions::Now, &before);
+        fatal::disarm();
     }
 }
 

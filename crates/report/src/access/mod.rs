@@ -11,7 +11,7 @@ pub use totals::{RateClass, Totals};
 use crate::Accumulate;
 use crate::heatmap::UnknownWord;
 use crate::names::{NameBook, RangeName};
-use crate::provenance::Provenance;
+use crate::provenance::{Provenance, Reading};
 use crate::rate::{BP, RateScale, interval_ns};
 use crate::segments::{self, Pile, Segment};
 use crate::space::{Space, is_object};
@@ -207,9 +207,9 @@ impl AccessAnalysis {
         }
     }
 
-    /// For reports on a recording that was cut: in what way, a clause.
-    pub fn set_truncated(&mut self, how: String) {
-        self.provenance.truncated = Some(how);
+    /// Has reports say what became of reading the recording.
+    pub fn set_reading(&mut self, reading: Reading) {
+        self.provenance.set_reading(reading);
     }
 
     fn absolute(&self, time: Duration) -> u64 {

@@ -1,6 +1,6 @@
 //! A picture of pixels, written as PNG.
 
-use super::{Anchor, Canvas, PAPER, Rect, TextSize, TextStyle};
+use super::{Anchor, Canvas, MADE_BY, PAPER, Rect, TextSize, TextStyle};
 use crate::colour::Colour;
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 use std::io::{self, Write};
@@ -26,6 +26,28 @@ pub(super) fn char_width(size: TextSize) -> f64 {
     get_raster_width(FontWeight::Regular, raster_height(size)) as f64
 }
 
+/// The keyword of the text that names the program a PNG is of (PNG specification, 11.3.4.2 "Keywords and text strings").
+const SOFTWARE: &str = "Software";
+
+/// Whether what begins so is a PNG that [`Bitmap::write_png`] wrote: its mark stands before the pixels.
+pub fn is_drawn_png(head: &[u8]) -> bool {
+    let Some(mut rest) = head.strip_prefix(b"\x89PNG\r\n\x1a\n") else { return false };
+    let mark = [SOFTWARE, MADE_BY].join("\0");
+    // A chunk: length, kind, content, checksum.
+    while let Some((length, more)) = rest.split_first_chunk() {
+        let Some((kind, more)) = more.split_first_chunk::<4>() else { return false };
+        let Some((content, after)) = more.split_at_checked(u32::from_be_bytes(*length) as usize) else {
+            return false;
+        };
+        if kind == b"tEXt" && content == mark.as_bytes() {
+            return true;
+        }
+        let Some((_checksum, after)) = after.split_first_chunk::<4>() else { return false };
+        rest = after;
+    }
+    false
+}
+
 /// A picture of 8-bit RGB pixels.
 #[derive(Clone, Debug)]
 pub struct Bitmap {
@@ -43,7 +65,7 @@ impl Bitmap {
         bitmap
     }
 
-    /// Writes the picture as PNG.
+    /// Writes the picture as PNG, with a mark by which [`is_drawn_png`] knows it.
     ///
     /// # Errors
     /// Those of `out`.
@@ -52,6 +74,7 @@ impl Bitmap {
         encoder.set_color(png::ColorType::Rgb);
         encoder.set_depth(png::BitDepth::Eight);
         encoder.set_source_srgb(png::SrgbRenderingIntent::Perceptual);
+        encoder.add_text_chunk(SOFTWARE.to_owned(), MADE_BY.to_owned()).map_err(io::Error::from)?;
         let mut writer = encoder.write_header().map_err(io::Error::from)?;
         writer.write_image_data(&self.rgb).map_err(io::Error::from)?;
         writer.finish().map_err(io::Error::from)
@@ -235,6 +258,10 @@ mod tests {
         });
         let mut file = Vec::new();
         bitmap.write_png(&mut file).unwrap();
+        assert!(is_drawn_png(&file), "it knows its own");
+        let mut other = Vec::new();
+        png::Encoder::new(&mut other, 1, 1).write_header().unwrap();
+        assert!(!is_drawn_png(&other) && !is_drawn_png(&file[..60]) && !is_drawn_png(b""));
         let mut reader = png::Decoder::new(io::Cursor::new(file)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
         reader.next_frame(&mut pixels).unwrap();

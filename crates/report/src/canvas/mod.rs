@@ -24,12 +24,15 @@ mod bitmap;
 mod page;
 mod svg;
 
-pub use bitmap::Bitmap;
+pub use bitmap::{Bitmap, is_drawn_png};
 pub(crate) use page::{MARGIN, Page};
-pub use svg::Svg;
 pub(crate) use svg::base64;
+pub use svg::{SVG_SIGNATURE, Svg};
 
 use crate::colour::Colour;
+
+/// What pictures say they were made by: only those may be replaced by others.
+pub(crate) const MADE_BY: &str = "isotherm";
 
 /// Text and axes.
 pub(crate) const INK: Colour = Colour::hex(0x24_292f);

@@ -10,6 +10,9 @@ pub struct Svg {
     body: String,
 }
 
+/// How every one begins, and no other.
+pub const SVG_SIGNATURE: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" data-made-by=\"isotherm\"";
+
 /// Width of a character of the usual monospaced fonts, in units of the font size.
 const ADVANCE: f64 = 0.6;
 
@@ -17,7 +20,7 @@ impl Svg {
     /// A white picture of `width` x `height` pixels.
     pub fn new(width: usize, height: usize) -> Self {
         let body = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+            "{SVG_SIGNATURE} width=\"{width}\" height=\"{height}\" \
              viewBox=\"0 0 {width} {height}\" font-family=\"'Noto Sans Mono','DejaVu Sans Mono',Menlo,Consolas,monospace\">\n"
         );
         let mut svg = Self { body };

@@ -3,7 +3,7 @@
 use super::areas::{Area, Areas, Closed, Known, MAX_AREAS, OTHERS};
 use crate::Accumulate;
 use crate::names::printable;
-use crate::provenance::Provenance;
+use crate::provenance::{Provenance, Reading};
 use crate::rate::{BP, RateScale, interval_ns};
 use crate::space::{Space, accessible_of};
 use crate::units::SECOND_NS;
@@ -145,9 +145,9 @@ impl Profile {
         [self.areas.len(), self.known.len(), self.closed.len(), objects]
     }
 
-    /// For a recording that was cut: in what way, a clause.
-    pub fn set_truncated(&mut self, how: String) {
-        self.provenance.truncated = Some(how);
+    /// Has reports say what became of reading the recording.
+    pub fn set_reading(&mut self, reading: Reading) {
+        self.provenance.set_reading(reading);
     }
 
     /// Gives back what only reading takes. No more items may follow: of several recordings all are kept until they are compared.

@@ -67,7 +67,27 @@ pub fn write_text(report: &DiffReport, width: usize, out: &mut impl Write) -> io
         say(&format!("{more} more {are} too small to compare, or not among the largest"), width, 0, out)?;
     }
     writeln!(out)?;
-    say(&report.verdict, width, 0, out)
+    let caveat = caveat(report).map_or_else(String::new, |caveat| format!("; {caveat}"));
+    say(&format!("{}{caveat}", report.verdict), width, 0, out)
+}
+
+/// Why no difference that was found is no proof that there is none: too little was compared.
+fn caveat(report: &DiffReport) -> Option<String> {
+    if report.outcome != Outcome::Same {
+        return None;
+    }
+    let total = &report.total.working_set;
+    if total.p.is_none() {
+        return Some("but what is in use is too little to be compared".to_owned());
+    }
+    let single = report.a.iter().chain(&report.b).any(|one| one.blocks_s.len() < 2);
+    let hidden = total.detectable.map_or_else(
+        || "noise may hide much".to_owned(),
+        |share| format!("noise hides what is below {}", format_share(share)),
+    );
+    single.then(|| {
+        format!("but a recording of one block does not show how much it moves by itself, and {hidden}: record for longer")
+    })
 }
 
 /// Writes a sentence in lines of at most `width` columns, all of them indented.
@@ -118,12 +138,60 @@ fn how(report: &DiffReport) -> String {
     let (fewest, most) = (all().map(blocks).min().unwrap_or(0), all().map(blocks).max().unwrap_or(0));
     let blocks =
         if fewest == most { counted(most as u64, "block") } else { format!("{fewest} to {most} blocks") };
-    let settled = all().map(|one| one.settled_s).fold(0.0, f64::max);
+    // Of a short one less is left out.
+    let left_out = |seconds: f64| format_time((seconds * 1e9) as u64);
+    let least = left_out(all().map(|one| one.settled_s).fold(f64::INFINITY, f64::min));
+    let most = left_out(all().map(|one| one.settled_s).fold(0.0, f64::max));
+    let settled = if least == most { most } else { format!("{least} to {most}") };
     format!(
-        "compared without the first {}, in {blocks} a recording; a difference is one of {} at least, \
+        "compared without the first {settled}, in {blocks} a recording; a difference is one of {} at least, \
          of which noise makes one in {} comparisons like this at most",
-        format_time((settled * 1e9) as u64),
         format_share(report.min_change),
         significant(1.0 / report.level.max(1e-9), 3),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Accumulate;
+    use crate::diff::{DiffOptions, Profile, compare};
+    use crate::synthetic::{MIB, mapping, mappings, region, snapshot};
+
+    /// What is printed of a program that uses `hot` MiB, recorded twice, for so many tenths of a second.
+    fn printed(hot: u64, tenths: [u64; 2]) -> String {
+        let [a, b] = tenths.map(|tenths| {
+            let mut profile = Profile::new(Vec::new());
+            profile.note(&mappings(1, vec![mapping(0, 64 * MIB, "rw-p", "[heap]", 0, 0)]));
+            for i in 0..tenths {
+                let regions = vec![region(0, hot * MIB, 20), region(hot * MIB, 64 * MIB, 0)];
+                profile.snapshot(&snapshot(i, 1, regions));
+            }
+            vec![("x.rec".to_owned(), profile)]
+        });
+        let mut out = Vec::new();
+        write_text(&compare(a, b, &DiffOptions::default()), 200, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn how_much_was_left_out_is_that_of_each() {
+        assert!(printed(32, [200, 200]).contains("compared without the first 3 s, "));
+        let text = printed(32, [200, 30]);
+        assert!(text.contains("compared without the first 600 ms to 3 s, "), "{text}");
+    }
+
+    #[test]
+    fn little_that_was_compared_is_no_proof() {
+        let end = |text: &str| text.lines().last().unwrap().to_owned();
+        assert_eq!(end(&printed(32, [200, 200])), "no significant difference");
+        let short = end(&printed(32, [12, 200]));
+        for part in
+            ["no significant difference", "a recording of one block", "noise hides what is below", " %"]
+        {
+            assert!(short.contains(part), "{part}: {short}");
+        }
+        let nothing = end(&printed(0, [200, 200]));
+        assert!(nothing.contains("too little to be compared"), "{nothing}");
+    }
 }

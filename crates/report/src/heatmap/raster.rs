@@ -11,7 +11,7 @@ use super::axis::{Axis, spread};
 use super::shown::Shown;
 use super::{Area, Cells, EMPTY, GridSpec, HOT, Heatmap, Panel, UNKNOWN};
 use crate::names::NameBook;
-use crate::provenance::Provenance;
+use crate::provenance::{Provenance, Reading};
 use crate::rate::{BP, RateScale, interval_ns};
 use crate::segments::Segment;
 use crate::space::Space;
@@ -234,9 +234,9 @@ impl Raster {
         self
     }
 
-    /// For reports on a recording that was cut: in what way, a clause.
-    pub fn set_truncated(&mut self, how: String) {
-        self.provenance.truncated = Some(how);
+    /// Has reports say what became of reading the recording.
+    pub fn set_reading(&mut self, reading: Reading) {
+        self.provenance.set_reading(reading);
     }
 
     /// Draws what several snapshots together say about the time `start..end`.

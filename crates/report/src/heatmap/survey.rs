@@ -8,7 +8,7 @@ use super::layouts::Layouts;
 use super::{Area, AreaChoice, AreaError, GridSpec, Heatmap, Raster, areas};
 use crate::Accumulate;
 use crate::names::NameBook;
-use crate::provenance::Provenance;
+use crate::provenance::{Provenance, Reading};
 use crate::rate::interval_ns;
 use crate::segments::{self, Segment};
 use crate::space::{Space, is_object};
@@ -108,9 +108,9 @@ impl Survey {
         }
     }
 
-    /// For reports on a recording that was cut: in what way, a clause.
-    pub fn set_truncated(&mut self, how: String) {
-        self.provenance.truncated = Some(how);
+    /// Has reports say what became of reading the recording.
+    pub fn set_reading(&mut self, reading: Reading) {
+        self.provenance.set_reading(reading);
     }
 
     /// What is known about the recording besides its snapshots.

@@ -7,7 +7,7 @@
 
 use crate::heatmap::{Area, Shown};
 use crate::names::NameBook;
-use crate::provenance::Provenance;
+use crate::provenance::{Provenance, Reading};
 use crate::rate::{BP, RateScale, interval_ns};
 use crate::space::Space;
 use crate::{Accumulate, units};
@@ -201,9 +201,9 @@ impl Canvas {
         self
     }
 
-    /// For a recording that was cut: in what way, a clause.
-    pub fn set_truncated(&mut self, how: String) {
-        self.provenance.truncated = Some(how);
+    /// Has reports say what became of reading the recording.
+    pub fn set_reading(&mut self, reading: Reading) {
+        self.provenance.set_reading(reading);
     }
 }
 

@@ -225,6 +225,7 @@ impl Provenance {
         if let Some(truncated) = &self.truncated {
             lines.push(format!("incomplete recording: {}", printable(truncated)));
         }
+        lines.extend(self.remarks.iter().map(|remark| format!("as read: {}", printable(remark))));
         lines
     }
 }

@@ -11,7 +11,7 @@ pub use series::Bucket;
 pub use text::{TextOptions, write_text};
 
 use crate::Accumulate;
-use crate::provenance::Provenance;
+use crate::provenance::{Provenance, Reading};
 use crate::rate::{BP, RateScale, interval_ns};
 use crate::space::{Space, accessible_of};
 use crate::units::{self, Rate, format_rate, format_share, format_size, format_size_tick, significant};
@@ -331,9 +331,9 @@ impl TrendAnalysis {
         }
     }
 
-    /// For reports on a recording that was cut: in what way, a clause.
-    pub fn set_truncated(&mut self, how: String) {
-        self.provenance.truncated = Some(how);
+    /// Has reports say what became of reading the recording.
+    pub fn set_reading(&mut self, reading: Reading) {
+        self.provenance.set_reading(reading);
     }
 
     fn flush(&mut self) {
