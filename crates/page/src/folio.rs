@@ -1,6 +1,7 @@
 //! Folios: `1 << order` frames, aligned to their size, that are counted as one.
 //!
-//! All frames of a folio know its order and how far its head is; the head holds the counts:
+//! All frames of a folio know its order and how far its head is; the head holds the counts, and says alone whether the folio
+//! is still there:
 //!
 //! - `maps`: how many page mappings there are, a huge leaf counting as all its pages;
 //! - `refs`: the references that keep the folio alive, one for every page mapping and one for each other holder;
@@ -19,7 +20,7 @@ use core::mem::ManuallyDrop;
 
 use crate::error::PageError;
 use crate::info::{DIRTY, Info, Kind, REFERENCED};
-use crate::kinds::{clear_kinds, set_kinds};
+use crate::kinds::set_kinds;
 use crate::sync::Ordering;
 use crate::{Block, Frame, Order, OwnedBlock, PageMeta, Pages};
 
@@ -87,13 +88,9 @@ impl<'m> FolioView<'m> {
         }
         let head = Frame(frame.0.wrapping_sub(u64::from(offset)));
         let meta = pages.meta(head).ok_or(PageError::Unknown)?;
-        // Meanwhile it may be freed, and be part of another: what a tail says counts as long as the head agrees.
+        // It may be freed, and part of another: what a tail says counts as long as the head agrees.
         let info = meta.load();
-        if info.is_folio() && offset >> info.order() == 0 {
-            Ok(Self { head, info, offset, meta })
-        } else {
-            Err(PageError::NotAFolio)
-        }
+        if info.reaches(offset) { Ok(Self { head, info, offset, meta }) } else { Err(PageError::NotAFolio) }
     }
 
     /// The folio of a frame, if its order is 0.
@@ -281,7 +278,8 @@ impl<'m> FolioView<'m> {
     #[cold]
     unsafe fn free<P: Pages + ?Sized>(self, pages: &P) {
         let block = Block::new(self.head, self.order());
-        clear_kinds(pages, block);
+        // The tails say what they said: see `info`.
+        self.meta.set_kind(Kind::Unused, 0, 0);
         // SAFETY: a folio is made of an owned block, and nobody refers to it any more.
         unsafe { pages.free(OwnedBlock::new(block)) };
     }
@@ -440,7 +438,7 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
         }
         let this = ManuallyDrop::new(self);
         let block = Block::new(this.view.head, this.view.order());
-        clear_kinds(this.pages, block);
+        this.view.meta.set_kind(Kind::Unused, 0, 0);
         // SAFETY: the last reference was this one, and nobody gets another as the count is 0.
         Ok(unsafe { crate::Unique::of(this.pages, OwnedBlock::new(block)) })
     }
