@@ -165,6 +165,14 @@ impl<'m> FolioView<'m> {
         (self.meta.counts.load(Ordering::Acquire) >> 32) as u32
     }
 
+    /// [`refs`](Self::refs) and [`maps`](Self::maps) of one moment.
+    #[inline]
+    #[must_use]
+    pub fn refs_and_maps(&self) -> (u32, u32) {
+        let counts = self.meta.counts.load(Ordering::Acquire);
+        (counts as u32, (counts >> 32) as u32)
+    }
+
     /// Pins. Who finds none sees what the holders of those that ended have written to the folio's memory.
     #[inline]
     #[must_use]
@@ -336,19 +344,35 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
         block: OwnedBlock,
         kind: FolioKind,
     ) -> Result<Self, (PageError, OwnedBlock)> {
-        let Block { frame: head, order } = *block;
-        if order > MAX_FOLIO_ORDER || !block.is_aligned() {
-            return Err((PageError::Misaligned(*block), block));
+        match Self::make(pages, *block, kind) {
+            // SAFETY: the reference was just made.
+            Ok(meta) => Ok(unsafe { Self::first(pages, block.into_block(), meta) }),
+            Err(why) => Err((why, block)),
         }
-        if let Err(why) = set_kinds(pages, *block, kind.kind()) {
-            return Err((why, block));
+    }
+
+    /// Makes the pages of an owned block a folio's, and its first reference, which is the caller's. Returns the head's metadata: a
+    /// folio that comes back through memory would be waited for.
+    #[inline]
+    pub(crate) fn make(pages: &'m P, block: Block, kind: FolioKind) -> Result<&'m PageMeta, PageError> {
+        if block.order > MAX_FOLIO_ORDER || !block.is_aligned() {
+            return Err(PageError::Misaligned(block));
         }
-        let Some(meta) = pages.meta(head) else { return Err((PageError::Unknown, block)) };
+        set_kinds(pages, block, kind.kind())?;
+        let meta = pages.meta(block.frame).ok_or(PageError::Unknown)?;
         meta.word.store(0, Ordering::Relaxed);
         // Release: whoever gets a reference sees what the pages are.
         meta.counts.store(1, Ordering::Release);
-        let _owned = block.into_block();
-        Ok(Self { pages, view: FolioView { head, info: meta.load(), offset: 0, meta } })
+        Ok(meta)
+    }
+
+    /// The first reference to a folio, which [`make`](Self::make) made.
+    ///
+    /// # Safety
+    /// It did, and this is done once.
+    #[inline]
+    pub(crate) unsafe fn first(pages: &'m P, block: Block, meta: &'m PageMeta) -> Self {
+        Self { pages, view: FolioView { head: block.frame, info: meta.load(), offset: 0, meta } }
     }
 
     /// One reference more, of the folio that a frame is part of, if there is one that is alive. See the module's text.

@@ -1,7 +1,7 @@
 //! What the pages of a block are, all at once.
 
 use crate::info::{Info, Kind};
-use crate::{Block, Frame, PageError, PageMeta, Pages};
+use crate::{Block, Frame, Order, PageError, PageMeta, Pages};
 
 /// Whether a page of an owned block is nothing by now: unused, or a tail that a folio left behind when it was freed. `checked`
 /// pages before it are of the same block, and have been looked at.
@@ -18,7 +18,22 @@ fn is_live<P: Pages + ?Sized>(pages: &P, tail: Frame, info: Info) -> bool {
 }
 
 /// Makes all pages of an owned block this kind, or none.
+#[inline]
 pub(crate) fn set_kinds<P: Pages + ?Sized>(pages: &P, block: Block, kind: Kind) -> Result<(), PageError> {
+    if block.order == Order::BASE {
+        let meta = pages.meta(block.frame).ok_or(PageError::Unknown)?;
+        if !is_nothing(pages, block.frame, meta.load(), 0) {
+            return Err(PageError::InUse(block));
+        }
+        meta.set_kind(kind, 0, 0);
+        return Ok(());
+    }
+    set_more(pages, block, kind)
+}
+
+// Apart, so that a page by itself is made what it becomes where it is allocated.
+#[inline(never)]
+fn set_more<P: Pages + ?Sized>(pages: &P, block: Block, kind: Kind) -> Result<(), PageError> {
     match pages.metas(block) {
         Some(metas) => set_each(pages, block, kind, metas.iter().map(Some)),
         None => {
