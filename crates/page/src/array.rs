@@ -158,6 +158,14 @@ impl<'m> PageArray<'m> {
         self.metas.get(self.local(frame)?)
     }
 
+    /// The metadata of all frames of a block; `None` if one is in no range.
+    #[inline]
+    #[must_use]
+    pub fn metas(&self, block: Block) -> Option<&'m [PageMeta]> {
+        let first = self.spans.local(block)? as usize;
+        self.metas.get(first..first + block.order.frames() as usize)
+    }
+
     /// Remembers where a folio is mapped. Whose mappings and indices mean what is the caller's to define.
     ///
     /// # Errors
@@ -293,6 +301,13 @@ mod tests {
         let array = PageArray::new(&ranges, 3, &mut memory).unwrap();
         assert_eq!(array.node(), 3);
         assert!(array.meta(Frame(0x9e)).is_some() && array.meta(Frame(0x9f)).is_none());
+        let metas = |frame, order| array.metas(Block::new(Frame(frame), Order::new(order).unwrap()));
+        assert!(metas(0x9c, 2).is_none(), "a block with a frame in a hole");
+        let four = metas(0x98, 2).unwrap();
+        assert!(
+            (0x98..).zip(four).all(|(frame, meta)| std::ptr::eq(array.meta(Frame(frame)).unwrap(), meta))
+        );
+        assert_eq!(four.len(), 4);
         assert!(array.take_states().is_some() && array.take_states().is_none());
         let mut little = vec![MaybeUninit::uninit(); 64];
         assert!(matches!(

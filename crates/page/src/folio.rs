@@ -1,6 +1,7 @@
 //! Folios: `1 << order` frames, aligned to their size, that are counted as one.
 //!
-//! All frames of a folio know its order and how far its head is; the head holds the counts:
+//! All frames of a folio know its order and how far its head is; the head holds the counts, and says alone whether the folio
+//! is still there:
 //!
 //! - `maps`: how many page mappings there are, a huge leaf counting as all its pages;
 //! - `refs`: the references that keep the folio alive, one for every page mapping and one for each other holder;
@@ -19,7 +20,7 @@ use core::mem::ManuallyDrop;
 
 use crate::error::PageError;
 use crate::info::{DIRTY, Info, Kind, REFERENCED};
-use crate::kinds::{clear_kinds, set_kinds};
+use crate::kinds::set_kinds;
 use crate::sync::Ordering;
 use crate::{Block, Frame, Order, OwnedBlock, PageMeta, Pages};
 
@@ -87,13 +88,9 @@ impl<'m> FolioView<'m> {
         }
         let head = Frame(frame.0.wrapping_sub(u64::from(offset)));
         let meta = pages.meta(head).ok_or(PageError::Unknown)?;
-        // Meanwhile it may be freed, and be part of another: what a tail says counts as long as the head agrees.
+        // It may be freed, and part of another: what a tail says counts as long as the head agrees.
         let info = meta.load();
-        if info.is_folio() && offset >> info.order() == 0 {
-            Ok(Self { head, info, offset, meta })
-        } else {
-            Err(PageError::NotAFolio)
-        }
+        if info.reaches(offset) { Ok(Self { head, info, offset, meta }) } else { Err(PageError::NotAFolio) }
     }
 
     /// The folio of a frame, if its order is 0.
@@ -166,6 +163,14 @@ impl<'m> FolioView<'m> {
     #[must_use]
     pub fn maps(&self) -> u32 {
         (self.meta.counts.load(Ordering::Acquire) >> 32) as u32
+    }
+
+    /// [`refs`](Self::refs) and [`maps`](Self::maps) of one moment.
+    #[inline]
+    #[must_use]
+    pub fn refs_and_maps(&self) -> (u32, u32) {
+        let counts = self.meta.counts.load(Ordering::Acquire);
+        (counts as u32, (counts >> 32) as u32)
     }
 
     /// Pins. Who finds none sees what the holders of those that ended have written to the folio's memory.
@@ -281,7 +286,8 @@ impl<'m> FolioView<'m> {
     #[cold]
     unsafe fn free<P: Pages + ?Sized>(self, pages: &P) {
         let block = Block::new(self.head, self.order());
-        clear_kinds(pages, block);
+        // The tails say what they said: see `info`.
+        self.meta.set_kind(Kind::Unused, 0, 0);
         // SAFETY: a folio is made of an owned block, and nobody refers to it any more.
         unsafe { pages.free(OwnedBlock::new(block)) };
     }
@@ -338,19 +344,35 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
         block: OwnedBlock,
         kind: FolioKind,
     ) -> Result<Self, (PageError, OwnedBlock)> {
-        let Block { frame: head, order } = *block;
-        if order > MAX_FOLIO_ORDER || !block.is_aligned() {
-            return Err((PageError::Misaligned(*block), block));
+        match Self::make(pages, *block, kind) {
+            // SAFETY: the reference was just made.
+            Ok(meta) => Ok(unsafe { Self::first(pages, block.into_block(), meta) }),
+            Err(why) => Err((why, block)),
         }
-        if let Err(why) = set_kinds(pages, *block, kind.kind()) {
-            return Err((why, block));
+    }
+
+    /// Makes the pages of an owned block a folio's, and its first reference, which is the caller's. Returns the head's metadata: a
+    /// folio that comes back through memory would be waited for.
+    #[inline]
+    pub(crate) fn make(pages: &'m P, block: Block, kind: FolioKind) -> Result<&'m PageMeta, PageError> {
+        if block.order > MAX_FOLIO_ORDER || !block.is_aligned() {
+            return Err(PageError::Misaligned(block));
         }
-        let Some(meta) = pages.meta(head) else { return Err((PageError::Unknown, block)) };
+        set_kinds(pages, block, kind.kind())?;
+        let meta = pages.meta(block.frame).ok_or(PageError::Unknown)?;
         meta.word.store(0, Ordering::Relaxed);
         // Release: whoever gets a reference sees what the pages are.
         meta.counts.store(1, Ordering::Release);
-        let _owned = block.into_block();
-        Ok(Self { pages, view: FolioView { head, info: meta.load(), offset: 0, meta } })
+        Ok(meta)
+    }
+
+    /// The first reference to a folio, which [`make`](Self::make) made.
+    ///
+    /// # Safety
+    /// It did, and this is done once.
+    #[inline]
+    pub(crate) unsafe fn first(pages: &'m P, block: Block, meta: &'m PageMeta) -> Self {
+        Self { pages, view: FolioView { head: block.frame, info: meta.load(), offset: 0, meta } }
     }
 
     /// One reference more, of the folio that a frame is part of, if there is one that is alive. See the module's text.
@@ -440,7 +462,7 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
         }
         let this = ManuallyDrop::new(self);
         let block = Block::new(this.view.head, this.view.order());
-        clear_kinds(this.pages, block);
+        this.view.meta.set_kind(Kind::Unused, 0, 0);
         // SAFETY: the last reference was this one, and nobody gets another as the count is 0.
         Ok(unsafe { crate::Unique::of(this.pages, OwnedBlock::new(block)) })
     }

@@ -9,6 +9,10 @@
 //! | 14..18 | order | sequence count, middle bits |
 //! | 18..32 | sequence count, high bits, kept from when the page was last a table | sequence count, high bits |
 //!
+//! When a folio is freed, its head becomes unused and its tails keep what they say: that is 512 stores less for 2 MiB. So a tail
+//! counts as long as the head that it names is one, of a folio that reaches it. No other folio's head is there meanwhile:
+//! a block that the tail is part of overwrites it, and one that it is not part of does not reach it, for blocks are aligned.
+//!
 //! Every page that becomes a table counts the high bits up once, so the counts of two tables that one frame is in turn do
 //! not meet before 2^14 tables or 2^27 changes have come and gone.
 
@@ -82,6 +86,12 @@ impl Info {
         Kind::of(self.0)
     }
 
+    /// [`Kind::Unused`], for which the other bits below the count are 0.
+    #[inline]
+    pub const fn is_unused(self) -> bool {
+        self.0 & (INCARNATION - 1) == 0
+    }
+
     #[inline]
     pub const fn is_folio(self) -> bool {
         self.0 & FOLIO != 0
@@ -97,6 +107,18 @@ impl Info {
     #[inline(always)]
     pub const fn is_small(self, kind: Kind) -> bool {
         self.0 & (KIND | ORDER | OFFSET) == kind as u32
+    }
+
+    /// A page of a folio, or of one that is gone, that is not its head.
+    #[inline]
+    pub const fn is_tail(self) -> bool {
+        self.is_folio() && self.0 & OFFSET != 0
+    }
+
+    /// The head of a folio that has more than `offset` pages.
+    #[inline]
+    pub const fn reaches(self, offset: u32) -> bool {
+        self.0 & (FOLIO | OFFSET) == FOLIO && offset >> self.order() == 0
     }
 
     /// A folio of anonymous memory, given that it is a folio.

@@ -40,7 +40,8 @@ impl PageMeta {
         Self { counts: AtomicU64::new(0), info: AtomicU32::new(0), word: AtomicU32::new(0) }
     }
 
-    /// What the page is used for now.
+    /// What the page is used for now. A page of a freed folio that was not its head says what it was until it becomes something
+    /// else: [`FolioView::of`](crate::FolioView::of) asks the head as well.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.load().kind()
@@ -78,14 +79,15 @@ impl PageMeta {
         }
     }
 
-    /// Makes a page a table, unlocked; `None` if it is in use already, as a tail of a folio is.
+    /// Makes a page a table, unlocked; `None` if it is in use already.
     ///
     /// # Safety
-    /// The page is allocated and the caller alone owns it. [`TableMeta::end`] is called before it is freed.
+    /// The page is allocated and the caller alone owns it; the folio is gone of which it was a tail, if it was.
+    /// [`TableMeta::end`] is called before it is freed.
     #[inline]
     pub(crate) unsafe fn make_table(&self) -> Option<&TableMeta> {
         let info = self.load();
-        if info.kind() != Kind::Unused {
+        if info.kind() != Kind::Unused && !info.is_tail() {
             return None;
         }
         self.word.store(0, Ordering::Relaxed);

@@ -1,17 +1,24 @@
-use crate::{FolioView, Frame, OwnedBlock, PageMeta};
+use crate::{Block, FolioView, Frame, OwnedBlock, PageMeta};
 
 /// Where pages' metadata is found, and where blocks go that nobody refers to any more: what the owned handles carry along, so
 /// that they can be given back by being dropped.
 ///
 /// # Safety
 /// - [`meta`](Self::meta) returns the same metadata whenever it is asked for the same frame, and different metadata for
-///   different frames. A frame for which it says `None` once has none ever.
+///   different frames. A frame for which it says `None` once has none ever. What [`metas`](Self::metas) returns is the same.
 /// - Nothing but the handles of this crate, and whoever was given a block by [`free`](Self::free) or has allocated it,
 ///   changes what the frames of a block are.
 pub unsafe trait Pages {
     /// The metadata of a frame; `None` if it has none, as a device's memory. Of such memory nothing is known here. Page tables
     /// map it without a count, for anyone who asks, if the machine says that it is a device's, and else not at all.
     fn meta(&self, frame: Frame) -> Option<&PageMeta>;
+
+    /// The metadata of all frames of a block, where they lie in a row: what [`meta`](Self::meta) returns for each. A folio that
+    /// is made writes to all of them, and need not ask for each. By default it does.
+    fn metas(&self, block: Block) -> Option<&[PageMeta]> {
+        let _ = block;
+        None
+    }
 
     /// Takes a block back: no reference to it is left.
     ///

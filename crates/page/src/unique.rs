@@ -96,13 +96,17 @@ impl<'m, P: Pages + ?Sized> Unique<'m, P, Unused> {
     /// # Errors
     /// The block comes back if it is larger than [`MAX_FOLIO_ORDER`](crate::MAX_FOLIO_ORDER), or if a page has no
     /// metadata.
+    #[inline]
     pub fn into_folio(self, kind: FolioKind) -> Result<Folio<'m, P>, (PageError, Self)> {
-        let (pages, block) = self.into_parts();
-        // SAFETY: it was allocated from these pages, as `new` demands.
-        unsafe { Folio::new(pages, block, kind) }.map_err(|(why, block)| {
-            // SAFETY: as above, and it is as unused as before.
-            (why, unsafe { Unique::of(pages, block) })
-        })
+        match Folio::make(self.pages, self.block, kind) {
+            Ok(meta) => {
+                // The block is the folio's from here on.
+                let this = ManuallyDrop::new(self);
+                // SAFETY: the reference was just made.
+                Ok(unsafe { Folio::first(this.pages, this.block, meta) })
+            }
+            Err(why) => Err((why, self)),
+        }
     }
 
     /// Memory to be cut into objects.

@@ -67,6 +67,9 @@ unsafe impl Pages for Kernel<'_> {
     fn meta(&self, frame: Frame) -> Option<&PageMeta> {
         self.pages.meta(frame)
     }
+    fn metas(&self, block: Block) -> Option<&[PageMeta]> {
+        self.pages.metas(block)
+    }
     unsafe fn free(&self, block: OwnedBlock) {
         self.zone.put(CPU, block).expect("an allocated block");
     }

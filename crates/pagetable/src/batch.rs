@@ -72,6 +72,13 @@ impl Run {
         true
     }
 
+    /// One leaf by itself, which is no part of a batch ([`is_many`]): a folded block of such leaves is at rest, and each says
+    /// what is true of its folio.
+    #[inline(always)]
+    pub const fn one(raw: u64) -> Run {
+        Run { len: 1, first: raw, or: raw, and: raw }
+    }
+
     /// All entries are equal but for the frame.
     pub fn exact(&self) -> bool {
         self.or == self.and
@@ -94,7 +101,7 @@ pub(crate) fn detect<F: Format>(
         return detect_blocks::<F>(table, index, first, limit, step, ignore);
     }
     if limit <= 1 {
-        return Run { len: 1, first, or: first, and: first };
+        return Run::one(first);
     }
     // With the step known to the compiler the comparison needs no register for the progression.
     if step == F::STEP {
@@ -119,6 +126,21 @@ pub(crate) fn detect_in<F: Format, M: Machine>(
         return Run { len: limit.min((1 << F::TABLE_BITS) - index), first, or: first, and: first };
     }
     detect::<F>(table.table(), index, first, limit, F::step(first, table.level), ignore)
+}
+
+/// How many entries from `index` on, at most `limit`, agree in all but these bits and the frame. Entries of a folded block are
+/// taken as they are.
+#[inline]
+pub(crate) fn alike<F: Format, M: Machine>(
+    table: &Locked<'_, F, M>,
+    index: usize,
+    limit: usize,
+    ignore: u64,
+) -> usize {
+    if table.progression() != 0 {
+        return limit.min((1 << F::TABLE_BITS) - index);
+    }
+    extend::<F>(table.table(), index, table.entry(index).relaxed(), limit, F::STEP, ignore).len
 }
 
 const CHUNK: usize = 8;

@@ -173,7 +173,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             }
             // After a fork the entries do not tell that the others are gone.
             if raw & F::EXCLUSIVE == 0 && ours != Some(folio.head()) {
-                if !self.all_ours(table, index, raw, &folio) {
+                if !self.all_ours(table, index, raw, 1 << F::GRANULE, &folio) {
                     return Err(Error::NotCollapsible("a page is shared with another space"));
                 }
                 ours = Some(folio.head());

@@ -1,8 +1,8 @@
 //! Faults on pages that are mapped: the copy of copy-on-write, or reuse; accessed and dirty where software keeps them.
 
 use crate::address::{Frame, Level, PageRange, VirtAddr};
-use crate::batch::{get, with_state};
-use crate::entries::{break_run, run_of, set_run, unfold_ends};
+use crate::batch::{alike, detect_in, get, with_state};
+use crate::entries::{break_run, change_run, run_of, set_run, unfold_ends};
 use crate::error::Error;
 use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
 use crate::format::{Attributes, Format};
@@ -151,7 +151,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let reusable = fault.sharing == Sharing::Shared
             || folio.is_some_and(|folio| {
                 folio.kind() == FolioKind::Anon
-                    && (raw & F::EXCLUSIVE != 0 || self.all_ours(table, window.index, raw, &folio))
+                    && (raw & F::EXCLUSIVE != 0
+                        || self.all_ours(table, window.index, raw, (len as u64) << F::shift(level), &folio))
             });
         if reusable {
             if !inside {
@@ -193,28 +194,34 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let before = offset.min(window.index as u64).min(page.saturating_sub(first));
         let left = (folio.remaining() >> F::GRANULE).min((1 << F::TABLE_BITS) - window.index) as u64;
         let after = left.min(end.saturating_sub(page));
-        let same = |distance: i64| {
-            let index = window.index.wrapping_add_signed(distance as isize);
-            let there = window.table.entry(index).relaxed();
-            let expected = raw.wrapping_add(F::step(raw, Level::Pte).wrapping_mul(distance as u64));
-            (there ^ expected) & !(F::STATE | F::CONT) == 0
+        let ignore = F::STATE | F::CONT;
+        let on = alike::<F, M>(&window.table, window.index, after as usize, ignore);
+        let nth_before = |n: u64| raw.wrapping_sub(F::step(raw, Level::Pte).wrapping_mul(n));
+        let same = |n: &u64| {
+            let there = window.table.entry(window.index - *n as usize).relaxed();
+            (there ^ nth_before(*n)) & !ignore == 0
         };
-        let back = (1..=before as i64).take_while(|&n| same(-n)).count();
-        let on = (1..after as i64).take_while(|&n| same(n)).count();
-        (window.index - back, back + 1 + on)
+        let back = (1..=before).take_while(same).count();
+        (window.index - back, back + on)
     }
 
-    /// Whether every reference to the folio of the leaf at `index` is a mapping in this table.
+    /// Whether every reference to the folio of the leaf at `index` is a mapping in this table, of which `known` pages have been
+    /// seen there.
     pub(crate) fn all_ours(
         &self,
         table: &Locked<'m, F, M>,
         index: usize,
         raw: u64,
+        known: u64,
         folio: &FolioView<'_>,
     ) -> bool {
-        let (refs, maps) = (folio.refs(), folio.maps());
+        let (refs, maps) = folio.refs_and_maps();
         if refs != maps {
             return false;
+        }
+        if known == u64::from(maps) {
+            // Each page that is mapped here is among the mappings, so there are no others.
+            return true;
         }
         let level = table.level;
         if level != Level::Pte {
@@ -265,8 +272,17 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             return;
         }
         table.count_change();
-        for entry in &table.change()[start..start + len] {
+        if len == 1 {
+            let entry = &table.change()[start];
             entry.update::<F>(entry.relaxed(), upgrade);
+        } else {
+            let (mut index, end) = (start, start + len);
+            while index < end {
+                let raw = F::load(table.entry(index));
+                let run = detect_in::<F, M>(table, index, raw, end - index, F::STATE);
+                change_run::<F, M>(table, index, &run, upgrade);
+                index += run.len;
+            }
         }
         // Who still holds the read-only translation reads what is written now, and faults when he writes.
         self.machine.permitted(self.id, at);

@@ -98,6 +98,13 @@ pub(crate) fn set_run<F: Format, M: Machine>(
     let (index, step) = (F::index(table.level, page), F::step(raw, table.level));
     table.count_change();
     let raw = raw & !F::CONT;
+    if len == 1 {
+        table.change()[index].store(raw);
+        if F::CONTIGUOUS > 1 && F::is_valid(raw) {
+            fold_last::<F, M>(table, space, page, raw);
+        }
+        return;
+    }
     // Only valid entries are folded.
     if F::CONTIGUOUS == 1 || !F::is_valid(raw) {
         store_all::<F>(&table.change()[index..(index + len).min(1 << F::TABLE_BITS)], raw, step);
@@ -116,10 +123,8 @@ pub(crate) fn set_run<F: Format, M: Machine>(
             done += block;
         } else {
             table.change()[at].store(value);
-            let last = at % block == block - 1;
-            if last || done + 1 == len && goes_on::<F, M>(table, at, value) {
-                let first = (page >> F::shift(table.level)) + (done as u64) - (at % block) as u64;
-                try_fold::<F, M>(table, space, first << F::shift(table.level));
+            if at % block == block - 1 || done + 1 == len {
+                fold_last::<F, M>(table, space, page + ((done as u64) << F::shift(table.level)), value);
             }
             done += 1;
         }
@@ -127,6 +132,21 @@ pub(crate) fn set_run<F: Format, M: Machine>(
     if len == 1 << F::TABLE_BITS && table.level == Level::Pte && may_fold::<F>(table.level, raw) {
         // SAFETY: all entries were just stored so: block by block, as the whole may be folded.
         unsafe { table.remember(raw | F::CONT) };
+    }
+}
+
+/// Folds the block of a page whose entry was just stored, if that was the last to arrive.
+#[inline]
+fn fold_last<F: Format, M: Machine>(
+    table: &Locked<'_, F, M>,
+    space: SpaceId<M::Context>,
+    page: u64,
+    raw: u64,
+) {
+    let (at, block) = (F::index(table.level, page), F::contiguous(table.level));
+    if block > 1 && (at % block == block - 1 || goes_on::<F, M>(table, at, raw)) {
+        let first = (page >> F::shift(table.level)) - (at % block) as u64;
+        try_fold::<F, M>(table, space, first << F::shift(table.level));
     }
 }
 
@@ -145,6 +165,8 @@ pub(crate) trait Unloaded<F: Format> {
     fn all(&self) -> &[Entry];
     /// Stores the progression from `raw` on.
     fn fill(&mut self, entries: Range<usize>, raw: u64, step: u64);
+    /// Stores one.
+    fn put(&mut self, index: usize, raw: u64);
 }
 
 impl<F: Format> Unloaded<F> for OwnEntries<'_, F> {
@@ -156,6 +178,10 @@ impl<F: Format> Unloaded<F> for OwnEntries<'_, F> {
     fn fill(&mut self, entries: Range<usize>, raw: u64, step: u64) {
         write_all(&mut self.all_mut()[entries], raw, step);
     }
+    #[inline(always)]
+    fn put(&mut self, index: usize, raw: u64) {
+        self.all_mut()[index].set(raw);
+    }
 }
 
 impl<F: Format, M: Machine> Unloaded<F> for Locked<'_, F, M> {
@@ -164,6 +190,9 @@ impl<F: Format, M: Machine> Unloaded<F> for Locked<'_, F, M> {
     }
     fn fill(&mut self, entries: Range<usize>, raw: u64, step: u64) {
         store_all::<F>(&self.change()[entries], raw, step);
+    }
+    fn put(&mut self, index: usize, raw: u64) {
+        self.change()[index].store(raw);
     }
 }
 
@@ -191,10 +220,10 @@ pub(crate) fn write_run<F: Format, M: Machine>(
             table.fill(at..at + block, value | F::CONT, step);
             done += block;
         } else {
-            table.fill(at..at + 1, value, step);
+            table.put(at, value);
             if at % block == block - 1 {
                 let block = at + 1 - block;
-                if let Some(folded) = folded::<F, M>(machine, table.all(), level, block) {
+                if let Some((folded, _)) = folded::<F, M>(machine, table.all(), level, block) {
                     table.fill(block..at + 1, folded, step);
                 }
             }
@@ -203,8 +232,13 @@ pub(crate) fn write_run<F: Format, M: Machine>(
     }
 }
 
-/// The first entry of the block as it would be folded, if it qualifies and is not folded yet.
-fn folded<F: Format, M: Machine>(machine: &M, table: &[Entry], level: Level, block: usize) -> Option<u64> {
+/// The first entry of the block as it would be folded, if it qualifies and is not folded yet, and whether all entries are equal.
+fn folded<F: Format, M: Machine>(
+    machine: &M,
+    table: &[Entry],
+    level: Level,
+    block: usize,
+) -> Option<(u64, bool)> {
     let entries = &table[block..block + F::contiguous(level)];
     let first = F::load(&entries[0]);
     if !F::is_present(first)
@@ -224,15 +258,45 @@ fn folded<F: Format, M: Machine>(machine: &M, table: &[Entry], level: Level, blo
         and &= raw;
     }
     let may_differ = if are_folios::<F>(level, first) { 0 } else { F::STATE };
-    ((or ^ and) & !may_differ == 0).then(|| with_state::<F>(first, or, and) | F::CONT)
+    ((or ^ and) & !may_differ == 0).then(|| (with_state::<F>(first, or, and) | F::CONT, or == and))
 }
 
 fn try_fold<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId<M::Context>, page: u64) {
     let block = F::index(table.level, page);
-    if folded::<F, M>(table.machine(), table.table(), table.level, block).is_some() {
+    let Some((raw, exact)) = folded::<F, M>(table.machine(), table.table(), table.level, block) else {
+        return;
+    };
+    if exact && F::settled(raw & !F::CONT) {
+        // Hardware has nothing left to set in any of them, as each is still cached by itself.
+        remake_equal::<F, M>(table, space, page, raw);
+    } else {
         remake::<F, M>(table, space, page, true);
-        table.machine().event(Event::Fold);
     }
+    table.machine().event(Event::Fold);
+}
+
+/// Empties the block that starts at `page`, whose entries are equal and can be changed by no access, flushes, and stores it
+/// anew from `raw` on.
+fn remake_equal<F: Format, M: Machine>(
+    table: &Locked<'_, F, M>,
+    space: SpaceId<M::Context>,
+    page: u64,
+    raw: u64,
+) {
+    let block = F::index(table.level, page);
+    let entries = &table.change()[block..block + F::contiguous(table.level)];
+    entries.iter().for_each(|entry| entry.store(broken(table.level)));
+    flush_block::<F, M>(table, space, page);
+    store_all::<F>(entries, raw, F::step(raw, table.level));
+}
+
+/// Makes all CPUs drop their translations of the block that starts at `page`.
+#[inline]
+fn flush_block<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId<M::Context>, page: u64) {
+    let pages = F::contiguous(table.level) as u64 * F::pages(table.level);
+    let range = PageRange { first: page, end: page + pages };
+    table.machine().invalidate_range(space, Flush::of::<F>(table.level, range));
+    table.machine().sync();
 }
 
 /// Empties the block that starts at `page`, flushes, and stores it anew, folded or not, with what was gathered.
@@ -244,8 +308,14 @@ fn remake<F: Format, M: Machine>(
 ) {
     let block = F::index(table.level, page);
     let size = F::contiguous(table.level);
+    let raw = table.entry(block).relaxed();
+    if are_folios::<F>(table.level, raw) {
+        // At rest, or they would not be folded.
+        let raw = if fold { raw | F::CONT } else { raw & !F::CONT };
+        return remake_equal::<F, M>(table, space, page, raw);
+    }
     // Only valid entries are folded.
-    let step = F::step(table.entry(block).relaxed(), table.level);
+    let step = F::step(raw, table.level);
     let mut first = 0;
     let (mut or, mut and) = (0, u64::MAX);
     for n in 0..size {
@@ -260,9 +330,7 @@ fn remake<F: Format, M: Machine>(
         or |= raw;
         and &= raw;
     }
-    let range = PageRange { first: page, end: page + size as u64 * F::pages(table.level) };
-    table.machine().invalidate_range(space, Flush::of::<F>(table.level, range));
-    table.machine().sync();
+    flush_block::<F, M>(table, space, page);
     let mut raw = with_state::<F>(first, or, and) & !F::CONT;
     if fold {
         raw |= F::CONT;
@@ -281,6 +349,9 @@ pub(crate) fn unfold_ends<F: Format, M: Machine>(
     len: usize,
 ) -> bool {
     if F::CONTIGUOUS == 1 {
+        return false;
+    }
+    if len == 1 && !is_folded::<F>(table.entry(F::index(table.level, page)).relaxed()) {
         return false;
     }
     let first = page >> F::shift(table.level);

@@ -22,7 +22,7 @@
 mod child;
 
 use crate::address::{Level, PageRange};
-use crate::batch::{detect_in, is_many, other_kind, single, with_state};
+use crate::batch::{Run, detect_in, is_many, other_kind, single, with_state};
 use crate::entries::{change_run, unfold_ends, write_run};
 use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
@@ -399,15 +399,16 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let limit = if MANY { limit.clamp(1, most) } else { 1 };
         // The child's are old, so young may differ; of a shared mapping they are clean as well.
         let ignore = if PRIVATE { F::YOUNG } else { F::STATE };
-        let mut run = detect_in::<F, M>(table, index, raw, limit, ignore);
+        let detect = |raw, limit| {
+            if MANY { detect_in::<F, M>(table, index, raw, limit, ignore) } else { Run::one(raw) }
+        };
+        let mut run = detect(raw, limit);
         if !child.vacant(index, run.len) {
-            let vacant = child.vacancy(level, index, run.len)?;
-            run = detect_in::<F, M>(table, index, raw, vacant, ignore);
+            run = detect(raw, child.vacancy(level, index, run.len)?);
         }
         let after = parents::<F, PRIVATE>(run.first);
         if after != run.first && unfold_ends::<F, M>(table, self.id, page, run.len) {
-            let raw = F::load(table.entry(index));
-            run = detect_in::<F, M>(table, index, raw, run.len, ignore);
+            run = detect(F::load(table.entry(index)), run.len);
         }
         if let Some(folio) = &folio {
             // SAFETY: the parent's entries have references and are locked; the child's, stored below, give these back.

@@ -174,6 +174,17 @@ impl<'g, M: Machine> Gather<'g, M> {
 
     #[inline]
     fn push(&mut self, slot: Slot) {
+        match self.slots.get_mut(self.used) {
+            Some(room) => {
+                *room = slot;
+                self.used += 1;
+            }
+            None => self.push_to_full(slot),
+        }
+    }
+
+    #[cold]
+    fn push_to_full(&mut self, slot: Slot) {
         if self.is_full() {
             self.flush();
         }

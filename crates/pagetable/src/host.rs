@@ -108,6 +108,7 @@ impl HostMachine {
 
     /// A block of the caller's own, of which nothing is made yet. It is free again when the handle, or what was made of it, is
     /// dropped.
+    #[inline]
     pub fn take(&self, order: Order) -> Option<Unique<'_, HostMachine, Unused>> {
         let block = Block::new(self.take_frames(order.get())?, order);
         // SAFETY: the lists hold each block of this machine's once.
@@ -115,6 +116,7 @@ impl HostMachine {
     }
 
     /// A new folio of the caller's own.
+    #[inline]
     pub fn folio(&self, order: Order, kind: FolioKind) -> Option<Folio<'_, HostMachine>> {
         self.take(order)?.into_folio(kind).ok()
     }
@@ -123,11 +125,13 @@ impl HostMachine {
         for _ in 0..PATIENCE {
             let mut lists = self.lists();
             self.reclaim(&mut lists);
-            let taken = lists.take(order);
+            if let Some(taken) = lists.take(order) {
+                return Some(taken);
+            }
             let waiting =
                 if order == 0 { !lists.retired.is_empty() } else { !lists.retired_large.is_empty() };
-            if taken.is_some() || !waiting {
-                return taken;
+            if !waiting {
+                return None;
             }
             drop(lists);
             std::thread::sleep(WAIT);

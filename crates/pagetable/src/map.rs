@@ -8,6 +8,7 @@ use crate::format::{Attributes, Format, Token};
 use crate::machine::Machine;
 use crate::rss::RssStat;
 use crate::space::AddressSpace;
+use crate::table::empty_from_first;
 
 impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     /// Maps the pages of `range` to consecutive frames from `first` on, which may belong to several folios, each page
@@ -64,6 +65,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     }
 
     /// Maps what one table takes; how many pages.
+    #[inline(always)]
     fn map_some(
         &self,
         page: u64,
@@ -98,6 +100,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
 
     /// Maps leaves of this level, as many as one table takes; how many pages. None if there is a table in the place of
     /// the first.
+    #[inline(always)]
     fn map_at(
         &self,
         page: u64,
@@ -107,7 +110,10 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         attributes: Attributes,
         stat: &mut RssStat,
     ) -> Result<u64, (u64, Error)> {
-        let table = self.make(page, level, &mut stat.tables).map_err(|why| (0, why))?;
+        let mut tables = 0;
+        let table = self.make(page, level, &mut tables);
+        stat.tables += tables;
+        let table = table.map_err(|why| (0, why))?;
         let index = F::index(level, page);
         let most = (pages >> F::shift(level)).min(((1 << F::TABLE_BITS) - index) as u64) as usize;
         let mut done = 0;
@@ -146,6 +152,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         Ok(folio.remaining() as u64 >= F::pages(level))
     }
 
+    #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "the state of the loop above")]
     /// Maps entries of one folio. 0 if the next folio wants larger or smaller leaves, or there is a table.
     pub(crate) fn map_run(
@@ -171,8 +178,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             len = len.min(leaves);
             Some(folio)
         };
-        let empty = table.table()[index..index + len].iter().take_while(|e| e.relaxed() == 0);
-        let len = empty.count();
+        let len = empty_from_first(&table.table()[index..index + len]);
         if len == 0 {
             let raw = table.entry(index).relaxed();
             let table = F::is_valid(raw) && F::is_table(level, raw);
@@ -192,7 +198,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             }
         };
         set_run::<F, M>(table, self.id, page, F::leaf(level, frame, attributes), len);
-        stat.count(folio.map(|folio| folio.kind()), (len as u64) << F::shift(level));
+        stat.count_each(folio.map(|folio| folio.kind()), (len as u64) << F::shift(level));
         Ok(len)
     }
 

@@ -1,7 +1,7 @@
 //! Protect: what a range of pages permits.
 
 use crate::address::{Level, PageRange};
-use crate::batch::{Run, detect_in};
+use crate::batch::{Run, detect_in, is_many};
 use crate::entries::{break_run, change_run, clear_run, set_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{FolioKind, FolioView};
@@ -145,14 +145,20 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         };
         let anon = folio.is_some_and(|folio| folio.kind() == FolioKind::Anon);
         // Young and dirty may differ: what is permitted does not depend on them, and each entry keeps its own.
-        let mut run = detect_in::<F, M>(table, index, raw, limit, F::STATE);
+        let detect = |raw, limit| {
+            if is_many::<F>(level, raw) {
+                detect_in::<F, M>(table, index, raw, limit, F::STATE)
+            } else {
+                Run::one(raw)
+            }
+        };
+        let mut run = detect(raw, limit);
         let after = change(run.first, anon);
         if after == run.first {
             return run.len;
         }
         if unfold_ends::<F, M>(table, self.id, page, run.len) {
-            let raw = F::load(table.entry(index));
-            run = detect_in::<F, M>(table, index, raw, run.len, F::STATE);
+            run = detect(F::load(table.entry(index)), run.len);
         }
         self.apply(window, index, page, &run, |raw| change(raw, anon));
         // What was not present is in no TLB, and who holds that less is permitted faults, and finds nothing to do.
@@ -232,6 +238,9 @@ impl States {
 /// Whether a leaf differs from what it was in nothing but that it may be written now. (Not so of execution: a fetch that finds the
 /// old translation is no fault that [`write_fault`](AddressSpace::write_fault) sees.)
 fn permits_more<F: Format>(before: u64, after: u64) -> bool {
+    if !F::is_writable(after) {
+        return false;
+    }
     let (before, after) = (F::attributes(before), F::attributes(after));
     after.write && Attributes { write: before.write, ..after } == before
 }

@@ -219,19 +219,20 @@ impl Expected {
     }
 }
 
+#[inline(always)]
 pub(crate) fn describe<F: Format>(level: Level, page: u64, raw: u64) -> Mapping {
+    if F::is_present(raw) {
+        return Mapping::Page {
+            frame: frame_of::<F>(level, page, raw),
+            level,
+            contiguous: raw & F::CONT != 0,
+            attributes: F::attributes(raw),
+        };
+    }
     if raw == 0 || raw == CHANGING && level != Level::Pte {
         return Mapping::None;
     }
-    if !F::is_present(raw) {
-        return Mapping::Token(Token::decode::<F>(raw));
-    }
-    Mapping::Page {
-        frame: frame_of::<F>(level, page, raw),
-        level,
-        contiguous: raw & F::CONT != 0,
-        attributes: F::attributes(raw),
-    }
+    Mapping::Token(Token::decode::<F>(raw))
 }
 
 /// The state of a block that may be unfolded, write-protected or replaced meanwhile. Entries that are empty, or of other frames

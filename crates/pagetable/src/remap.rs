@@ -1,7 +1,7 @@
 //! Remap: mappings move to other addresses, folios stay where they are (`mremap`).
 
 use crate::address::{Level, PageRange, VirtAddr};
-use crate::batch::{detect_in, with_state};
+use crate::batch::{Run, detect_in, is_many, with_state};
 use crate::entries::{clear_run, set_run, unfold_ends};
 use crate::error::{Error, Stopped};
 use crate::folio::FolioView;
@@ -9,7 +9,7 @@ use crate::format::Format;
 use crate::machine::Machine;
 use crate::rss::RssStat;
 use crate::space::AddressSpace;
-use crate::table::{Locked, OneOrTwo};
+use crate::table::{Locked, OneOrTwo, empty_from_first};
 use crate::walk::Step;
 
 /// What of a piece was moved.
@@ -143,7 +143,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     ) -> usize {
         let level = old.level;
         let (index, new_index) = (F::index(level, page), F::index(level, new_page));
-        let vacant = |len| (0..len).take_while(|n| new.entry(new_index + n).relaxed() == 0).count();
+        let vacant = |len| empty_from_first(&new.table()[new_index..new_index + len]);
         if !F::is_present(raw) {
             if vacant(1) == 1 {
                 old.change()[index].store(0);
@@ -164,10 +164,16 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             return 0;
         }
         // Each entry keeps its own dirty and young; those of a block are one.
-        let mut run = detect_in::<F, M>(old, index, raw, len, 0);
+        let detect = |raw, limit| {
+            if is_many::<F>(level, raw) {
+                detect_in::<F, M>(old, index, raw, limit, 0)
+            } else {
+                Run::one(raw)
+            }
+        };
+        let mut run = detect(raw, len);
         if unfold_ends::<F, M>(old, self.id, page, run.len) {
-            let raw = F::load(old.entry(index));
-            run = detect_in::<F, M>(old, index, raw, run.len, 0);
+            run = detect(F::load(old.entry(index)), run.len);
         }
         let (or, and) = clear_run::<F, M>(old, index, &run, true);
         set_run::<F, M>(new, self.id, new_page, with_state::<F>(run.first, or, and), run.len);

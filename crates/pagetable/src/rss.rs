@@ -42,6 +42,15 @@ impl RssStat {
         *of = of.wrapping_add(pages);
     }
 
+    /// As [`count`](Self::count), for counts that are kept in registers: what is chosen by its address is not.
+    #[inline(always)]
+    pub(crate) fn count_each(&mut self, kind: Option<FolioKind>, pages: u64) {
+        let add = |to: u64, of| to.wrapping_add(if kind == of { pages } else { 0 });
+        self.anon = add(self.anon, Some(FolioKind::Anon));
+        self.file = add(self.file, Some(FolioKind::File));
+        self.special = add(self.special, None);
+    }
+
     /// One page less than will be [counted](Self::count): callers of loops over entries count them by how far these came, and
     /// the loops take off the empty ones, which are rare.
     #[inline(always)]

@@ -9,6 +9,7 @@ use crate::format::{Format, Half};
 use crate::gather::{Gather, Slot};
 use crate::machine::{Flush, Machine, SpaceId};
 use crate::rss::RssStat;
+use crate::table::empty_from_first;
 use crate::tree::new_table;
 
 /// A tree of page tables of format `F` on the machine `M`.
@@ -146,11 +147,15 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let mut count = 1;
         if let Some(below) = level.below() {
             // SAFETY: the space ends, so the table is still in the tree and nobody else removes it.
-            for (index, entry) in unsafe { self.table_at(frame) }.iter().enumerate() {
-                if level == F::ROOT && (self.foreign.first..self.foreign.end).contains(&index) {
+            let table = unsafe { self.table_at(frame) };
+            // Of the root all but others' entries.
+            let others = if level == F::ROOT { self.foreign.first..self.foreign.end } else { 0..0 };
+            let some = table.chunks(CHUNK).enumerate().filter(|(_, chunk)| empty_from_first(chunk) < CHUNK);
+            for (index, entry) in some.flat_map(|(n, chunk)| (n * CHUNK..).zip(chunk)) {
+                let raw = entry.relaxed();
+                if raw == 0 || others.contains(&index) {
                     continue;
                 }
-                let raw = entry.relaxed();
                 if F::is_valid(raw) && F::is_table(level, raw) {
                     if below == Level::Pte {
                         gather.retired(F::table_frame(raw), base::<F>());
@@ -165,6 +170,9 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         count
     }
 }
+
+/// Entries that are passed over together if they are empty.
+const CHUNK: usize = 8;
 
 impl<F: Format, M: Machine> Drop for AddressSpace<'_, F, M> {
     fn drop(&mut self) {

@@ -92,6 +92,15 @@ impl Entry {
     }
 }
 
+/// How many entries are empty from the first on. Most often all are, or none: eight are looked at together.
+#[inline]
+pub(crate) fn empty_from_first(entries: &[Entry]) -> usize {
+    const CHUNK: usize = 8;
+    let is_empty = |chunk: &&[Entry; CHUNK]| chunk.iter().fold(0, |or, entry| or | entry.relaxed()) == 0;
+    let whole = entries.as_chunks::<CHUNK>().0.iter().take_while(is_empty).count() * CHUNK;
+    whole + entries[whole..].iter().take(CHUNK).take_while(|entry| entry.relaxed() == 0).count()
+}
+
 /// What an entry above the lowest level holds while it is broken, before it is made anew: not present for hardware and
 /// lookups, but no hole either. Whoever would change something there waits for the table's lock, whose holder is at it.
 /// No format takes it for a table, and tokens are in the lowest tables only.
@@ -270,7 +279,7 @@ impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.table().iter().all(|e| e.relaxed() == 0)
+        empty_from_first(self.table()) == 1 << F::TABLE_BITS
     }
 
     /// To change entries: the progression is forgotten.

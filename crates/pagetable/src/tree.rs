@@ -119,7 +119,24 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// Walks to `page`, making tables, and locks the table of `level` that translates it.
     ///
     /// Fails with [`Error::Occupied`] if a larger leaf is in the way. Counts the tables that it adds.
+    #[inline(always)]
     pub(crate) fn make(&self, page: u64, target: Level, added: &mut u64) -> Result<Locked<'m, F, M>, Error> {
+        // Most often all are there, and it is free.
+        let guard = self.machine.read_lock();
+        let found = self.tables_to(page, target, &guard).ok();
+        if let Some(Ok(table)) = found.map(|frame| Locked::try_acquire(self.machine, frame, target)) {
+            return Ok(table);
+        }
+        drop(guard);
+        let (table, more) = self.make_missing(page, target)?;
+        *added += more;
+        Ok(table)
+    }
+
+    /// As [`make`](Self::make), where tables are missing or the last is locked; and how many were added.
+    #[cold]
+    fn make_missing(&self, page: u64, target: Level) -> Result<(Locked<'m, F, M>, u64), Error> {
+        let mut added = 0;
         loop {
             let guard = self.machine.read_lock();
             let (mut level, mut frame) = (F::ROOT, self.id.root);
@@ -143,27 +160,28 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                 // Allocated before the lock is taken: the allocator may sleep or take locks of its own. The guard is
                 // what must not be held then, so the walk starts anew.
                 drop(guard);
-                self.add_table(page, level, added)?;
+                added += self.add_table(page, level)?;
                 continue;
             }
             if let Ok(table) = Locked::acquire(self.machine, frame, level) {
-                return Ok(table);
+                return Ok((table, added));
             }
         }
     }
 
-    /// Puts an empty table below the empty entry of `level` at `page`, unless somebody was faster.
-    fn add_table(&self, page: u64, level: Level, added: &mut u64) -> Result<(), Error> {
+    /// Puts an empty table below the empty entry of `level` at `page`, unless somebody was faster. How many were added, those
+    /// above included.
+    fn add_table(&self, page: u64, level: Level) -> Result<u64, Error> {
         // Declared first and dropped last, if it is not used: allocators may sleep or take locks of their own, so it is not
         // freed under the parent's lock.
         let fresh = new_table::<F, M>(self.machine)?;
-        let parent = self.make(page, level, added)?;
+        let (parent, mut added) = self.make_missing(page, level)?;
         let entry = parent.entry(F::index(level, page));
         if entry.relaxed() == 0 {
             parent.change()[F::index(level, page)].store(link::<F, M>(fresh));
-            *added += 1;
+            added += 1;
         }
-        Ok(())
+        Ok(added)
     }
 
     /// Replaces the huge leaf at `page` by a table of leaves of the level below, filled in one batch.

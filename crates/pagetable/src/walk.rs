@@ -7,7 +7,7 @@ use crate::error::Stopped;
 use crate::format::Format;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
-use crate::table::{CHANGING, Entries, Entry, Locked, prefetch};
+use crate::table::{CHANGING, Entries, Entry, Locked, empty_from_first, prefetch};
 
 /// What is found at a page.
 pub(crate) enum Step<'m, F: Format, M: Machine> {
@@ -36,10 +36,11 @@ impl<F: Format, M: Machine> Window<'_, F, M> {
     /// The leaf at `index`.
     #[inline(always)]
     pub fn read(&self, index: usize) -> u64 {
-        if self.is_known() {
-            let progression = self.table.progression();
-            return progression
-                .wrapping_add(F::step(progression, self.table.level).wrapping_mul(index as u64));
+        // Of the lowest tables alone.
+        let level = self.table.level;
+        let progression = if level == Level::Pte { self.table.progression() } else { 0 };
+        if progression != 0 {
+            return progression.wrapping_add(F::step(progression, level).wrapping_mul(index as u64));
         }
         F::load(self.table.entry(index))
     }
@@ -291,24 +292,60 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
 
     /// What a lock-free walk finds at a page: the level and the index of the entry there, empty or not, as it was read,
     /// and the table that holds it.
-    pub(crate) fn walk<'a>(
+    #[inline]
+    pub(crate) fn walk<'a>(&'a self, page: u64, guard: &'a M::Guard<'_>) -> (Level, usize, u64, &'a [Entry]) {
+        match self.tables_to(page, Level::Pte, guard) {
+            Ok(frame) => self.look(frame, Level::Pte, page),
+            Err(found) => found,
+        }
+    }
+
+    /// The table of `level` for a page, or what is found above. Written out level by level, so that the compiler knows all that
+    /// depends on the level.
+    #[inline(always)]
+    pub(crate) fn tables_to<'a>(
         &'a self,
         page: u64,
+        level: Level,
         _guard: &'a M::Guard<'_>,
-    ) -> (Level, usize, u64, &'a [Entry]) {
-        let (mut level, mut frame) = (F::ROOT, self.id.root);
-        loop {
-            // SAFETY: `_guard` is older than the load that found `frame`.
-            let table = unsafe { self.table_at(frame) };
-            let index = F::index(level, page);
-            let raw = table[index].load();
-            match level.below() {
-                Some(below) if raw != 0 && F::is_table(level, raw) => {
-                    (level, frame) = (below, F::table_frame(raw))
-                }
-                _ => return (level, index, raw, table),
-            }
+    ) -> Result<Frame, (Level, usize, u64, &'a [Entry])> {
+        let mut frame = self.id.root;
+        if F::ROOT >= Level::Pgd && level < Level::Pgd {
+            frame = self.through(frame, Level::Pgd, page)?;
         }
+        if F::ROOT >= Level::P4d && level < Level::P4d {
+            frame = self.through(frame, Level::P4d, page)?;
+        }
+        if F::ROOT >= Level::Pud && level < Level::Pud {
+            frame = self.through(frame, Level::Pud, page)?;
+        }
+        if F::ROOT >= Level::Pmd && level < Level::Pmd {
+            frame = self.through(frame, Level::Pmd, page)?;
+        }
+        Ok(frame)
+    }
+
+    /// The table that the entry for a page in the table of this level refers to, or what the entry is else.
+    #[inline(always)]
+    fn through<'a>(
+        &'a self,
+        frame: Frame,
+        level: Level,
+        page: u64,
+    ) -> Result<Frame, (Level, usize, u64, &'a [Entry])> {
+        let found = self.look(frame, level, page);
+        let raw = found.2;
+        // Every table is valid: of both bits one comparison is made.
+        if F::is_valid(raw) && F::is_table(level, raw) { Ok(F::table_frame(raw)) } else { Err(found) }
+    }
+
+    /// The entry for a page in the table of this level, which the caller's guard protects.
+    #[inline(always)]
+    fn look<'a>(&'a self, frame: Frame, level: Level, page: u64) -> (Level, usize, u64, &'a [Entry]) {
+        // SAFETY: the guard is older than the load that found `frame`.
+        let table = unsafe { self.table_at(frame) };
+        let index = F::index(level, page);
+        (level, index, table[index].load(), table)
     }
 }
 
@@ -323,6 +360,6 @@ fn empty_until<F: Format>(table: &[Entry], level: Level, page: u64, end: u64) ->
     let first = page >> F::shift(level);
     let most = ((end - 1) >> F::shift(level)) - first;
     let rest = table.get(F::index(level, page) + 1..).unwrap_or_default();
-    let more = rest.iter().take(most as usize).take_while(|entry| entry.load() == 0).count();
+    let more = empty_from_first(&rest[..rest.len().min(most as usize)]);
     (first + 1 + more as u64) << F::shift(level)
 }

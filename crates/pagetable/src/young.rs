@@ -37,6 +37,15 @@ impl Bitmap<'_> {
     }
 
     pub fn set_all(&mut self, mut at: u64, end: u64) {
+        if at % WORD as u64 == 0 && end > at {
+            let Some(words) = &mut self.0 else { return };
+            let whole = (end - at) / WORD as u64;
+            let first = (at / WORD as u64) as usize;
+            if let Some(words) = words.get_mut(first..(first + whole as usize).min(words.len())) {
+                words.fill(u64::MAX);
+            }
+            at += whole * WORD as u64;
+        }
         while at < end {
             let n = (end - at).min(WORD as u64);
             self.set(at, u64::MAX >> (WORD as u64 - n));
@@ -250,13 +259,12 @@ fn harvest_some<F: Format, M: Machine>(
 ) -> u64 {
     let entries = &table.table()[index..(index + len).min(1 << F::TABLE_BITS)];
     let mut bits = 0;
-    for (n, chunk) in entries.chunks(CHUNK).enumerate() {
-        let young = match chunk.try_into() {
-            Ok(chunk) => harvest_chunk::<F, M>(table, index + n * CHUNK, chunk, clear),
-            Err(_) => (0..chunk.len())
-                .fold(0, |bits, k| bits | harvest_entry::<F, M>(table, index + n * CHUNK + k, clear) << k),
-        };
-        bits |= young << (n * CHUNK);
+    let (chunks, rest) = entries.as_chunks::<CHUNK>();
+    for (n, chunk) in chunks.iter().enumerate() {
+        bits |= harvest_chunk::<F, M>(table, index + n * CHUNK, chunk, clear) << (n * CHUNK);
+    }
+    for n in chunks.len() * CHUNK..chunks.len() * CHUNK + rest.len() {
+        bits |= harvest_entry::<F, M>(table, index + n, clear) << n;
     }
     bits
 }
@@ -284,7 +292,8 @@ fn harvest_chunk<F: Format, M: Machine>(
     let wanted = F::VALID | F::YOUNG;
     if and & wanted == wanted && F::all_settled(or, and) {
         if clear {
-            for (entry, raw) in table.change()[index..index + CHUNK].iter().zip(&raw) {
+            let _ = table.change();
+            for (entry, raw) in chunk.iter().zip(&raw) {
                 entry.store(raw & !F::YOUNG);
             }
         }

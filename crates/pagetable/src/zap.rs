@@ -1,7 +1,7 @@
 //! Zap: the mappings of a range go, the folios after the flush (`clear_ptes`, patches 3 and 16 of the seed's series).
 
 use crate::address::{Level, PageRange};
-use crate::batch::{detect_in, is_many, other_kind, single};
+use crate::batch::{Run, detect_in, is_many, other_kind, single};
 use crate::entries::{clear_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{FolioKind, FolioView};
@@ -194,7 +194,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     }
 
     /// Zaps the batch at `index`, of one entry unless `MANY`; how many entries.
-    #[inline(never)]
+    #[inline]
     fn zap_run<const ENDS: bool, const MANY: bool>(
         &self,
         window: &Window<'_, F, M>,
@@ -216,19 +216,22 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             }
         };
         let limit = if MANY { limit.clamp(1, most) } else { 1 };
-        let mut run = detect_in::<F, M>(table, index, raw, limit, F::STATE);
+        let detect = |raw, limit| {
+            if MANY { detect_in::<F, M>(table, index, raw, limit, F::STATE) } else { Run::one(raw) }
+        };
+        let mut run = detect(raw, limit);
         if !ENDS && unfold_ends::<F, M>(table, self.id, page, run.len) {
-            let raw = F::load(table.entry(index));
-            run = detect_in::<F, M>(table, index, raw, run.len, F::STATE);
+            run = detect(F::load(table.entry(index)), run.len);
         }
-        let file = folio.is_some_and(|folio| folio.kind() == FolioKind::File);
+        let kind = folio.map(|folio| folio.kind());
+        let file = kind == Some(FolioKind::File);
         let (mut or, mut and) = (run.or, run.and);
         let pages = run.len << F::shift(level);
         if !ENDS {
             (or, and) = clear_run::<F, M>(table, index, &run, file);
             gather.touch::<F>(level, page, pages as u64);
         }
-        gone.count(folio.map(|folio| folio.kind()), pages as u64);
+        gone.count(kind, pages as u64);
         let Some(folio) = folio else { return run.len };
         let (dirty, young) = (file && F::any_dirty(or, and), file && F::is_young(or));
         // Others of the folio's pages stay mapped here, or some of them elsewhere.
@@ -236,8 +239,10 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         let (all, left) = (folio.order().frames(), u64::from(folio.maps()).wrapping_sub(pages as u64));
         if if pages as u64 == all { (1..all).contains(&left) } else { !ENDS } {
             gather.unmapped_part(F::frame(raw), pages, dirty, young);
-        } else {
+        } else if file {
             gather.unmapped_used(F::frame(raw), pages, dirty, young);
+        } else {
+            gather.unmapped(F::frame(raw), pages);
         }
         run.len
     }

@@ -148,6 +148,10 @@ unsafe impl Pages for Hardware {
         memory::pages().meta(frame)
     }
 
+    fn metas(&self, block: Block) -> Option<&[PageMeta]> {
+        memory::pages().metas(block)
+    }
+
     unsafe fn free(&self, block: OwnedBlock) {
         self.used.fetch_sub(block.order.frames(), Ordering::Relaxed);
         for page in 0..block.order.frames() {

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use isotherm_page::{Kind, OwnedBlock, PageMeta, Pages, Unique, Unused};
+use isotherm_page::{Block, Kind, OwnedBlock, PageMeta, Pages, Unique, Unused};
 
 use super::HostMachine;
 use crate::address::{Frame, PAGE_SIZE};
@@ -89,6 +89,12 @@ unsafe impl Pages for HostMachine {
     #[inline]
     fn meta(&self, frame: Frame) -> Option<&PageMeta> {
         self.meta.get(usize::try_from(frame.0).ok()?)
+    }
+
+    #[inline]
+    fn metas(&self, block: Block) -> Option<&[PageMeta]> {
+        let first = usize::try_from(block.frame.0).ok()?;
+        self.meta.get(first..)?.get(..block.order.frames() as usize)
     }
 
     unsafe fn free(&self, block: OwnedBlock) {

@@ -104,6 +104,13 @@ impl Areas {
         slots[slot].add(&each.times(by));
     }
 
+    /// All of it.
+    pub fn sums(&self) -> Sums {
+        let mut sums = Sums::default();
+        self.list.iter().flat_map(|area| &area.slots).for_each(|slot| sums.add(slot));
+        sums
+    }
+
     /// Two slots become one, everywhere.
     pub fn halve(&mut self) {
         for area in &mut self.list {

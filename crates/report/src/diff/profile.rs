@@ -156,6 +156,15 @@ impl Profile {
         self.known.values_mut().for_each(Known::close);
     }
 
+    /// Whether both are of one recording, as far as it can be told: a copy, or the same in another format. Taken for two it would
+    /// seem to show that recordings of the program hardly scatter.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let when = |p: &Provenance| (p.first_ns, p.last_ns, p.snapshots, p.regions);
+        when(&self.provenance) == when(&other.provenance)
+            && self.seconds == other.seconds
+            && self.areas.sums() == other.areas.sums()
+    }
+
     /// Whether there is anything to compare.
     pub fn is_empty(&self) -> bool {
         self.seconds.is_empty()
