@@ -327,12 +327,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
 
     /// The table that the entry for a page in the table of this level refers to, or what the entry is else.
     #[inline(always)]
-    fn through<'a>(
-        &'a self,
-        frame: Frame,
-        level: Level,
-        page: u64,
-    ) -> Result<Frame, (Level, usize, u64, &'a [Entry])> {
+    fn through(&self, frame: Frame, level: Level, page: u64) -> Result<Frame, (Level, usize, u64, &[Entry])> {
         let found = self.look(frame, level, page);
         let raw = found.2;
         // Every table is valid: of both bits one comparison is made.
@@ -341,7 +336,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
 
     /// The entry for a page in the table of this level, which the caller's guard protects.
     #[inline(always)]
-    fn look<'a>(&'a self, frame: Frame, level: Level, page: u64) -> (Level, usize, u64, &'a [Entry]) {
+    fn look(&self, frame: Frame, level: Level, page: u64) -> (Level, usize, u64, &[Entry]) {
         // SAFETY: the guard is older than the load that found `frame`.
         let table = unsafe { self.table_at(frame) };
         let index = F::index(level, page);

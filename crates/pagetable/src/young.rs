@@ -37,7 +37,7 @@ impl Bitmap<'_> {
     }
 
     pub fn set_all(&mut self, mut at: u64, end: u64) {
-        if at % WORD as u64 == 0 && end > at {
+        if at.is_multiple_of(WORD as u64) && end > at {
             let Some(words) = &mut self.0 else { return };
             let whole = (end - at) / WORD as u64;
             let first = (at / WORD as u64) as usize;
