@@ -8,7 +8,7 @@ cd "$root"
 target=${CARGO_TARGET_DIR:-target}
 
 printf 'loom: crates/frames/tests/loom.rs\n'
-RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$target/loom CARGO_INCREMENTAL=0 \
+RUSTFLAGS='--cfg loom -C debug-assertions' CARGO_TARGET_DIR=$target/loom CARGO_INCREMENTAL=0 \
 	cargo test --locked --release -p isotherm-frames --test loom
 
 nightly miri rust-src || exit 0

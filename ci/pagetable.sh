@@ -18,7 +18,7 @@ bare() {
 
 loom() {
 	heading "models under loom"
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" must cargo test --release -p "$package" --test loom
+	RUSTFLAGS="--cfg loom -C debug-assertions" CARGO_TARGET_DIR="$target/loom" must cargo test --release -p "$package" --test loom
 }
 
 # What Miri executes: every `unsafe` block of the crate, under both borrow models.

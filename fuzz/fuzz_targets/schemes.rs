@@ -11,7 +11,8 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         }
         // What is written in Isotherm's own format is read again; and if it was read from it, it says the same.
         let again = parse(&write(&file.entries, Format::Toml).0, Some(Format::Toml)).expect("it was written");
-        let same = file.format != Format::Toml || again.entries.iter().zip(&file.entries).all(|(a, b)| a.scheme == b.scheme);
+        let same = file.format != Format::Toml
+            || again.entries.iter().zip(&file.entries).all(|(a, b)| a.scheme == b.scheme);
         assert!(same);
     }
 });

@@ -65,6 +65,8 @@ struct State {
     command: u32,
     /// Answers nothing for so many looks.
     silent: u32,
+    /// Ignores that it is reset.
+    deaf: bool,
 }
 
 impl State {
@@ -151,6 +153,9 @@ impl Transport for Liar {
 
     fn set_status(&mut self, status: DeviceStatus) {
         let mut state = self.0.borrow_mut();
+        if state.deaf && status.is_empty() {
+            return;
+        }
         state.status = status;
         if status.is_empty() {
             state.queues = Default::default();
@@ -211,9 +216,8 @@ thread_local! {
     static MEMORY: std::cell::OnceCell<GuestMemoryMmap> = const { std::cell::OnceCell::new() };
 }
 
-/// Runs a case; returns the error that the driver gave the device up for, or that there was no driver at all.
-fn run(script: Vec<u8>) -> Option<Error> {
-    let dice = Dice(Rc::new(RefCell::new(script.into_iter())));
+/// A device that answers by a script, and the machine that it is part of.
+fn liar(dice: &Dice) -> (Machine<Recorder>, Rc<RefCell<State>>) {
     let memory = MEMORY.with(|kept| kept.get_or_init(|| memory(2 << 20)).clone());
     // Only for the machine's memory; its own device is not used.
     let machine = Machine::new(
@@ -222,9 +226,7 @@ fn run(script: Vec<u8>) -> Option<Error> {
         Presentation::default(),
     )
     .unwrap();
-    let mut pool = Pool::new(machine.frames());
-    let all = pool.free_frames();
-    let state = Rc::new(RefCell::new(State {
+    let state = State {
         memory,
         dice: dice.clone(),
         queues: Default::default(),
@@ -232,7 +234,17 @@ fn run(script: Vec<u8>) -> Option<Error> {
         target: 0,
         command: 0,
         silent: 0,
-    }));
+        deaf: false,
+    };
+    (machine, Rc::new(RefCell::new(state)))
+}
+
+/// Runs a case; returns the error that the driver gave the device up for, or that there was no driver at all.
+fn run(script: Vec<u8>) -> Option<Error> {
+    let dice = Dice(Rc::new(RefCell::new(script.into_iter())));
+    let (machine, state) = liar(&dice);
+    let mut pool = Pool::new(machine.frames());
+    let all = pool.free_frames();
     let poison = dice.once_in(4).then(|| dice.word());
     let options = Options { poison, stats: Stats::new().with(Stat::FreeMemory, 1), ..options() };
     let device = Rc::clone(&state);
@@ -299,13 +311,50 @@ fn use_driver(mut driver: Driver, dice: &Dice, device: &RefCell<State>, pool: &m
         assert_eq!(driver.step(pool), Err(failure), "a device that was given up stays so");
         assert!(device.borrow().queues.iter().all(|queue| !queue.ready), "and was reset");
     }
-    driver.shutdown(pool);
+    assert!(driver.shutdown(pool).is_ok());
     submitted.into_iter().flatten().for_each(|block| pool.put(block));
     failure
 }
 
 fn batch(dice: &Dice, pool: &mut Pool) -> Vec<Block> {
     (0..1 + dice.below(4)).filter_map(|_| pool.get(Order::new(dice.below(4)).unwrap())).collect()
+}
+
+/// What such a device was given it may still use, so it does not come back, and whoever asked for it is not left to think so.
+#[test]
+fn a_reset_that_is_not_acknowledged_is_an_error() {
+    // 64 is an honest answer to everything.
+    let dice = Dice(Rc::new(RefCell::new(vec![64; 100_000].into_iter())));
+    let (machine, state) = liar(&dice);
+    let mut pool = Pool::new(machine.frames());
+    let all = pool.free_frames();
+    let device = Rc::clone(&state);
+    on_wait(move |_| {
+        device.borrow_mut().answer_all();
+        true
+    });
+    // SAFETY: the driver gets blocks of the pool only.
+    let new = || unsafe { Balloon::new(Liar(Rc::clone(&state)), machine.direct_map(), options()) };
+    let mut driver: Driver = new().unwrap();
+    state.borrow_mut().target = 64;
+    driver.poll().unwrap();
+    while pool.free_frames() > all - 64 {
+        driver.step(&mut pool).unwrap();
+    }
+    let left = pool.free_frames();
+    state.borrow_mut().deaf = true;
+    let (error, driver) = driver.shutdown(&mut pool).unwrap_err();
+    assert_eq!((error, driver.failure()), (Error::NotReset, Some(Error::NotReset)));
+    assert_eq!(pool.free_frames(), left);
+    state.borrow_mut().deaf = false;
+    assert!(driver.shutdown(&mut pool).is_ok());
+    assert_eq!((pool.free_frames(), pool.away.len()), (all, 0));
+    // Nor is a driver made of one.
+    state.borrow_mut().status = DeviceStatus::DRIVER_OK;
+    state.borrow_mut().deaf = true;
+    let made: Result<Driver, Error> = new();
+    assert_eq!(made.err(), Some(Error::NotReset));
+    on_wait(|_| false);
 }
 
 proptest! {

@@ -70,7 +70,7 @@ fn live(
     machine.set_target(5);
     driver.poll().unwrap();
     driver.settle(&mut pool).unwrap();
-    driver.shutdown(&mut pool);
+    assert!(driver.shutdown(&mut pool).is_ok());
     assert_eq!((pool.free_frames(), pool.away.len()), (all, 0), "no frame is lost");
     assert_eq!(machine.device().ballooned(), 0, "a reset device has no balloon");
 }
@@ -352,7 +352,7 @@ fn a_device_that_answers_later_is_waited_for() {
     drop(round);
     assert!(matches!(machine.device().hinting(), Hinting::Complete(_)), "dropping a round ends it");
     pool.put(block);
-    driver.shutdown(&mut pool);
+    assert!(driver.shutdown(&mut pool).is_ok());
     assert_eq!(pool.away.len(), 0);
     on_wait(|_| false);
 }

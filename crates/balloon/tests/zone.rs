@@ -130,7 +130,7 @@ fn a_thousand_rounds_lose_nothing() {
     while !live.blocks.is_empty() {
         live.free(&zone);
     }
-    driver.shutdown(&mut ZoneSource::new(&zone, CPU));
+    assert!(driver.shutdown(&mut ZoneSource::new(&zone, CPU)).is_ok());
     zone.drain_all();
     assert_eq!(zone.free_frames(), zone.frames(), "every frame is back");
 }

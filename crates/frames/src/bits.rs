@@ -12,7 +12,7 @@ pub const PAGEBLOCK: u32 = 1 << PAGEBLOCK_ORDER;
 /// Words of a pageblock's bitfield.
 pub const WORDS: usize = 8;
 /// log2 of the frames of a word.
-const WORD_ORDER: u8 = 6;
+pub const WORD_ORDER: u8 = 6;
 
 /// Where runs of an order may begin in a word.
 const STARTS: [u64; 7] = [

@@ -7,8 +7,8 @@
 //! change: the list a pageblock is in (the order of its longest free run), the pairs that make blocks of order 10, and
 //! what waits to be reported.
 
-use crate::bits::{self, Bitfield, PAGEBLOCK, PAGEBLOCK_ORDER, WORDS};
-use crate::lists::{List, Lists, Pageblock, Place};
+use crate::bits::{self, Bitfield, PAGEBLOCK, PAGEBLOCK_ORDER, WORD_ORDER, WORDS, mask, runs};
+use crate::lists::{List, Lists, Pageblock, Place, State};
 use crate::waiting::Waiting;
 use crate::{Mobility, Order};
 
@@ -62,22 +62,50 @@ impl<'m> Buddy<'m> {
         Some(start)
     }
 
-    /// Takes up to `want` single frames, whole words of the bitfields where it can, and gives each to `out`, those of a
-    /// word from the last to the first. Returns how many.
-    pub fn take_frames(&mut self, want: usize, mobility: Mobility, mut out: impl FnMut(u32)) -> usize {
+    /// Takes up to `want` blocks, of up to a word many at a time, and gives each to `out`, those of a word from the last to the
+    /// first. Returns how many.
+    pub fn take_blocks(
+        &mut self,
+        order: Order,
+        want: usize,
+        mobility: Mobility,
+        mut out: impl FnMut(u32),
+    ) -> usize {
         let mut missing = want;
-        while missing > 0 {
-            let Some(at) = self.pick(0, mobility) else { break };
-            let was_whole = self.lists.blocks[at].is_whole();
+        if order.get() > WORD_ORDER {
             while missing > 0
-                && let Some(best) = self.fields[at].find(0)
+                && let Some(start) = self.take(order, mobility)
             {
-                let word = best as usize / 64;
-                let taken = lowest(self.fields[at].words[word], missing);
+                out(start);
+                missing -= 1;
+            }
+            return want - missing;
+        }
+        let order = order.get();
+        while missing > 0 {
+            let Some(at) = self.pick(order, mobility) else { break };
+            let was_whole = self.lists.blocks[at].is_whole();
+            let all = (PAGEBLOCK >> order) as usize;
+            if was_whole && missing >= all {
+                self.change_pageblock(at, false, Place::Tail);
+                let first = at as u32 * PAGEBLOCK;
+                (first..first + PAGEBLOCK).step_by(1 << order).rev().for_each(&mut out);
+                missing -= all;
+                continue;
+            }
+            // Of one that is wholly free a word is as good as another.
+            let mut words = if was_whole { 0..WORDS } else { 0..0 };
+            while missing > 0
+                && let Some(word) =
+                    words.next().or_else(|| self.fields[at].find(order).map(|best| best as usize / 64))
+            {
+                let starts = lowest(runs(self.fields[at].words[word], order), missing);
+                // Runs of an order do not overlap.
+                let taken = starts.wrapping_mul(mask(0, order));
                 self.write(at, word, self.fields[at].words[word] & !taken);
-                missing -= taken.count_ones() as usize;
+                missing -= starts.count_ones() as usize;
                 let first = at as u32 * PAGEBLOCK + word as u32 * 64;
-                let mut left = taken;
+                let mut left = starts;
                 while left != 0 {
                     let bit = 63 - left.leading_zeros();
                     out(first + bit);
@@ -94,6 +122,11 @@ impl<'m> Buddy<'m> {
     /// # Errors
     /// Not all of it is free; nothing was taken.
     pub fn take_at(&mut self, start: u32, order: Order) -> Result<(), Mismatch> {
+        let first = (start / PAGEBLOCK) as usize;
+        let blocks = &self.lists.blocks[first..first + (1 << order.get().saturating_sub(PAGEBLOCK_ORDER))];
+        if blocks.iter().any(|block| block.state != State::Normal) {
+            return Err(Mismatch);
+        }
         self.change(start, order, false, Place::Tail)
     }
 
@@ -105,15 +138,40 @@ impl<'m> Buddy<'m> {
         self.change(start, order, true, place)
     }
 
-    /// Gives frames of one word back: those whose bits are set in `frames`, of the 64 that `start` (a multiple of 64) begins.
-    /// Returns those that were free already.
-    pub fn put_word(&mut self, start: u32, frames: u64) -> u64 {
-        let (at, word) = ((start / PAGEBLOCK) as usize, (start % PAGEBLOCK / 64) as usize);
-        let before = self.fields[at].words[word];
+    /// Gives frames back, a word of the bitfields at a time: those whose bits are set, of the 64 that the local number (a multiple
+    /// of 64) begins. Words of one pageblock in a row cost least. Returns how many were free already.
+    pub fn put_words(&mut self, words: impl Iterator<Item = (u32, u64)>) -> u64 {
+        let mut rejected = 0;
+        let (mut at, mut frames) = (0, [0; WORDS]);
+        for (start, bits) in words {
+            let next = (start / PAGEBLOCK) as usize;
+            if next != at {
+                rejected += self.put_pageblock(at, &core::mem::take(&mut frames));
+                at = next;
+            }
+            frames[(start % PAGEBLOCK / 64) as usize] |= bits;
+        }
+        rejected + self.put_pageblock(at, &frames)
+    }
+
+    /// Gives back frames of one pageblock.
+    fn put_pageblock(&mut self, at: usize, frames: &[u64; WORDS]) -> u64 {
+        if *frames == [0; WORDS] {
+            return 0;
+        }
+        if *frames == [u64::MAX; WORDS] && self.lists.blocks[at].free == 0 {
+            self.change_pageblock(at, true, Place::Head);
+            return 0;
+        }
         let was_whole = self.lists.blocks[at].is_whole();
-        self.write(at, word, before | frames);
+        let mut rejected = 0;
+        for (word, &bits) in frames.iter().enumerate().filter(|(_, bits)| **bits != 0) {
+            let before = self.fields[at].words[word];
+            rejected += u64::from((before & bits).count_ones());
+            self.write(at, word, before | bits);
+        }
         self.settle(at, was_whole, Place::Head);
-        before & frames
+        rejected
     }
 
     /// Takes a unit that waits for a report; its order is the reporting order.
@@ -171,6 +229,61 @@ impl<'m> Buddy<'m> {
                 counts[Order::MAX.get() as usize] += 1;
             }
         }
+    }
+
+    /// Keeps what is free in a pageblock, or comes free, from being handed out and reported.
+    pub fn set_apart(&mut self, at: usize) {
+        let block = &mut self.lists.blocks[at];
+        if block.state != State::Normal {
+            return;
+        }
+        let was_whole = block.is_whole();
+        block.state = State::Isolated;
+        self.free -= u64::from(block.free);
+        self.settle(at, was_whole, Place::Tail);
+        self.mark(at, at + 1, false);
+    }
+
+    /// The reverse of [`set_apart`](Self::set_apart).
+    pub fn put_among(&mut self, at: usize) {
+        let block = &mut self.lists.blocks[at];
+        if block.state != State::Isolated {
+            return;
+        }
+        block.state = State::Normal;
+        self.free += u64::from(block.free);
+        self.settle(at, false, Place::Tail);
+        self.mark(at, at + 1, true);
+    }
+
+    /// What a pageblock is used as.
+    pub fn state(&self, at: usize) -> State {
+        self.lists.blocks[at].state
+    }
+
+    /// The first frame of a pageblock, of those whose bits are set in `frames`, that is not free.
+    pub fn first_in_use(&self, at: usize, frames: &Bitfield) -> Option<u32> {
+        let words = frames.words.iter().zip(&self.fields[at].words).enumerate();
+        words
+            .map(|(word, (all, free))| (word, all & !free))
+            .find(|&(_, used)| used != 0)
+            .map(|(word, used)| at as u32 * PAGEBLOCK + word as u32 * 64 + used.trailing_zeros())
+    }
+
+    /// Takes all frames of a pageblock away that is set apart and wholly free.
+    pub fn remove(&mut self, at: usize) {
+        self.fields[at] = Bitfield::default();
+        let block = &mut self.lists.blocks[at];
+        (block.free, block.state) = (0, State::Removed);
+    }
+
+    /// Gives a pageblock that was removed these frames, all free.
+    pub fn add(&mut self, at: usize, frames: &Bitfield) {
+        self.fields[at] = *frames;
+        let block = &mut self.lists.blocks[at];
+        block.free = frames.words.iter().map(|word| word.count_ones() as u16).sum();
+        block.state = State::Isolated;
+        self.put_among(at);
     }
 
     /// Records whom the pageblock at `start` is for, which is wholly allocated.
@@ -249,7 +362,9 @@ impl<'m> Buddy<'m> {
             self.fields[at].words = [after; WORDS];
             self.lists.blocks[at].free = if free { PAGEBLOCK as u16 } else { 0 };
             let all = u64::from(PAGEBLOCK);
-            self.free = if free { self.free + all } else { self.free - all };
+            if self.lists.blocks[at].state == State::Normal {
+                self.free = if free { self.free + all } else { self.free - all };
+            }
         }
         self.settle(at, !free, place);
     }
@@ -258,8 +373,10 @@ impl<'m> Buddy<'m> {
     fn write(&mut self, at: usize, word: usize, after: u64) {
         let field = &mut self.fields[at];
         let before = core::mem::replace(&mut field.words[word], after);
+        let normal = self.lists.blocks[at].state == State::Normal;
         if let Some(waiting) = &mut self.waiting
             && waiting.order() < PAGEBLOCK_ORDER
+            && normal
         {
             let full = field.full();
             let was_full = full & !(1 << word) | u64::from(before == u64::MAX) << word;
@@ -268,7 +385,9 @@ impl<'m> Buddy<'m> {
         let block = &mut self.lists.blocks[at];
         let (gone, come) = (before.count_ones(), after.count_ones());
         block.free = block.free - gone as u16 + come as u16;
-        self.free = self.free - u64::from(gone) + u64::from(come);
+        if normal {
+            self.free = self.free - u64::from(gone) + u64::from(come);
+        }
     }
 
     /// Brings what follows from a pageblock's bitfield up to date.
@@ -276,7 +395,9 @@ impl<'m> Buddy<'m> {
         let (block, buddy) = (self.lists.blocks[at], at ^ 1);
         let whole = block.is_whole();
         let buddy_whole = self.lists.blocks[buddy].is_whole();
-        let list = if whole {
+        let list = if block.state != State::Normal {
+            None
+        } else if whole {
             if buddy_whole { at.is_multiple_of(2).then_some(List::Pair) } else { Some(List::Whole) }
         } else if block.free == 0 {
             None

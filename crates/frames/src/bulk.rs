@@ -1,14 +1,15 @@
 //! Single frames, many at a time.
 
 use crate::bits::PAGEBLOCK;
-use crate::cache::BATCH;
 use crate::error::{GetError, PutBulkError, PutError};
 use crate::tag::Home;
-use crate::zone::put_frames;
+use crate::zone::put_blocks;
 use crate::{Block, Frame, Mobility, Order, Zone};
 
 /// Frames taken in bulk while the zone's lock is held once: a pageblock's worth, some microseconds.
 const HOLD: usize = PAGEBLOCK as usize;
+/// Frames freed while it is held once: a word of a bitfield.
+const BATCH: usize = 64;
 
 impl Zone<'_> {
     /// Allocates single frames, as many as there are, up to the length of `frames`, and returns how many. They are the
@@ -51,14 +52,14 @@ impl Zone<'_> {
                 Home::Zone => {
                     let mut core = self.core();
                     let count = self.claim_run(rest, Home::Zone, &mut locals);
-                    put_frames(&mut core, locals.into_iter().take(count));
+                    put_blocks(&mut core, Order::BASE, locals.into_iter().take(count));
                     count
                 }
                 Home::Cache(home) => {
                     let cache = self.lock_cache(home);
                     let count = self.claim_run(rest, Home::Cache(home), &mut locals);
                     drop(cache);
-                    put_frames(&mut self.core(), locals.into_iter().take(count));
+                    put_blocks(&mut self.core(), Order::BASE, locals.into_iter().take(count));
                     count
                 }
             };
@@ -93,7 +94,7 @@ impl Zone<'_> {
             let spare = core.buddy.free().saturating_sub(self.watermarks().min);
             let want = chunk.len().min(usize::try_from(spare).unwrap_or(usize::MAX));
             let mut slots = chunk.iter_mut();
-            let taken = core.buddy.take_frames(want, mobility, |local| {
+            let taken = core.buddy.take_blocks(Order::BASE, want, mobility, |local| {
                 if let Some(slot) = slots.next() {
                     *slot = self.spans().frame(local);
                     self.tag(local, Order::BASE, mobility, Home::Zone);

@@ -3,12 +3,14 @@ use crate::{Order, ZoneError, sync};
 /// How a zone is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How many CPUs have a cache. A CPU index of this or above goes without. Each costs 1.1 KiB of metadata.
+    /// How many CPUs have a cache. A CPU index of this or above goes without. Each costs 18 KiB of metadata.
     pub cpus: usize,
     /// How much is kept back. None by default.
     pub watermarks: Watermarks,
     /// Whether and how free memory is reported to a host. Not by default.
     pub reporting: Option<ReportingConfig>,
+    /// Who is woken when so much waits to be reported that a report will be due: a driver that does not poll. Nobody by default.
+    pub wake: Option<Wake>,
     /// What a CPU does between two looks at a lock that another one holds: spins by default. A process had better give
     /// its CPU away, in case the holder waits for it.
     pub relax: fn(),
@@ -18,7 +20,7 @@ impl Config {
     /// A zone with caches for so many CPUs, without watermarks and without reporting.
     #[must_use]
     pub const fn new(cpus: usize) -> Self {
-        Self { cpus, watermarks: Watermarks::NONE, reporting: None, relax: sync::spin }
+        Self { cpus, watermarks: Watermarks::NONE, reporting: None, wake: None, relax: sync::spin }
     }
 
     /// The same, with these watermarks.
@@ -35,10 +37,29 @@ impl Config {
         self
     }
 
+    /// The same, waking this when a report will be due.
+    #[must_use]
+    pub const fn with_wake(mut self, wake: Wake) -> Self {
+        self.wake = Some(wake);
+        self
+    }
+
     pub(crate) const fn check(&self) -> Result<(), ZoneError> {
         let Watermarks { min, low, high } = self.watermarks;
         if min <= low && low <= high { Ok(()) } else { Err(ZoneError::Watermarks { min, low, high }) }
     }
+}
+
+/// A call to whoever reports: [`threshold`](ReportingConfig::threshold) blocks wait. It is made once, on the CPU that freed the
+/// last of them, and again only after [`Zone::take_batch`](crate::Zone::take_batch) has found that fewer wait. The driver then
+/// asks that; it says when the report is due.
+#[derive(Clone, Copy, Debug)]
+pub struct Wake {
+    /// What is called. It may be inside of an allocation or a free, so it neither allocates nor frees in this zone, and does not
+    /// wait: it sets a flag, or queues work.
+    pub call: fn(usize),
+    /// With this.
+    pub argument: usize,
 }
 
 /// Free frames at which a zone is short of memory, in Linux' three steps. Frames in the caches do not count as free.

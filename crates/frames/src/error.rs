@@ -28,6 +28,14 @@ pub enum ZoneError {
     /// The array of pages is another zone's.
     #[error("the array of pages keeps another zone's state already: make an array for each zone")]
     ArrayTaken,
+    /// The zone was not made to report blocks of this order, or any.
+    #[error("the zone reports {}, not {}: say so when it is made", Reported(*.made), Reported(*.given))]
+    ReportingOrder {
+        /// What it was made for.
+        made: Option<Order>,
+        /// What was asked for.
+        given: Option<Order>,
+    },
     /// Watermarks are not in ascending order.
     #[error("watermarks must be min <= low <= high, but are {min}, {low} and {high} frames")]
     Watermarks {
@@ -38,6 +46,18 @@ pub enum ZoneError {
         /// As configured.
         high: u64,
     },
+}
+
+/// What a zone reports.
+struct Reported(Option<Order>);
+
+impl core::fmt::Display for Reported {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.0 {
+            Some(order) => write!(f, "blocks of order {order}"),
+            None => f.write_str("nothing"),
+        }
+    }
 }
 
 /// Why nothing was allocated.

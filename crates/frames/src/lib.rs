@@ -32,20 +32,19 @@
 //! fullest pageblock that can serve it, and in that the shortest run that will do: long runs stay long. Two wholly free
 //! pageblocks that are buddies are a block of order 10.
 //!
-//! **A cache in front, a lock behind.** Each CPU has a cache of frames and of blocks of order 9, which it locks by one
-//! uncontended compare-exchange; it is filled and emptied a word of a bitfield, 64 frames, at a time, under the zone's
-//! lock. The rival was the lock-free bitfield allocator without caches (LLFree). On the reference machine (2 CPUs, AMD
+//! **A cache in front, a lock behind.** Each CPU has a cache of blocks of the orders 0 to 9, which it locks by one
+//! uncontended compare-exchange; it is filled and emptied many blocks at a time, of single frames 256, under the zone's
+//! lock, which takes whole words of the bitfields. The rival was the lock-free bitfield allocator without caches (LLFree). On the reference machine (2 CPUs, AMD
 //! Zen 4), in millions of pairs of get and put a second, one thread and two, by `isotherm lab frames`:
 //!
 //! | | order 0 again and again | order 0, 32768 at a time | order 9 again and again |
 //! |---|---|---|---|
-//! | this | 110, 206 | 76, 121 | 114, 159 |
-//! | `buddy_system_allocator` 0.13 | 1.6, 1.7 | 21, 4.4 | 2.2, 2.1 |
+//! | this | 109, 210 | 78, 124 | 111, 236 |
+//! | `buddy_system_allocator` 0.13 | 1.6, 1.9 | 17, 4.3 | 2.5, 2.5 |
 //! | LLFree, by its own benchmark on the same machine | 19, 37 | 17, 36 | 26, 53 |
 //!
-//! A lock that is taken once for 64 frames and held for some hundred nanoseconds does not stand in two CPUs' way, and what
-//! it guards can be plain data: one `&mut` for whoever holds it, safe code throughout. Where caches do not help it
-//! shows: blocks of order 9 in bulk are 26, but 15 from two threads.
+//! A lock that is taken once for many blocks and held for some hundred nanoseconds does not stand in two CPUs' way, and what
+//! it guards can be plain data: one `&mut` for whoever holds it, safe code throughout.
 //!
 //! **A block belongs to whoever has it.** [`Zone::get`] returns an [`OwnedBlock`], which cannot be copied and which
 //! [`Zone::put`] consumes. Who has to keep bare numbers instead, in a ledger or in a table entry, makes the value again by
@@ -85,9 +84,11 @@
 //!   as a block mostly comes back to the cache it came from, whose lock is taken anyway, that costs nothing. A block that
 //!   another CPU frees takes that cache's lock once more, for a few instructions.
 //! - *An allocation fails only when all caches are empty.* One that finds nothing raises the zone's `pressure`, then locks
-//!   and empties every cache in turn, then looks into the zone once more. Whoever locks a cache after it was emptied sees
-//!   the pressure, since the lock orders the two, and puts nothing into the cache. So at the last look all free memory is
-//!   in the zone, whatever others have freed and allocated meanwhile.
+//!   and empties every cache in turn that may hold something, then looks into the zone once more. Whoever locks a cache after
+//!   it was emptied sees the pressure, since the lock orders the two, and puts nothing into the cache. A cache that looks empty
+//!   is left alone: whoever puts the first block into one says so before it looks at the pressure, with a fence in between on
+//!   either side, so one of the two sees the other. So at the last look all free memory is in the zone, whatever others have
+//!   freed and allocated meanwhile; and the next allocation that fails locks no cache.
 //! - *Being reported is a way of being allocated.* A batch's blocks are taken off the bitfields like any others, at most
 //!   [`MAX_BATCH`] at a time, and put back when the host has acknowledged. An allocation that finds nothing while blocks
 //!   are away fails with [`GetError::Reporting`], not with `OutOfMemory`.
@@ -103,8 +104,9 @@
 //! those change. A free block without the bit is one the host knows of, so nothing need be remembered through
 //! merging and splitting. What went through a CPU's cache counts as having been allocated.
 //!
-//! The caller drives it, from a thread, a timer or a poll: [`Zone::report`] with a [`ReportSink`] that waits for the host,
-//! [`Zone::take_batch`] for hosts that answer later. The scheme is Linux kernel mailing list's "mm: Support for page
+//! The caller drives it, from a thread or a timer, [woken](Config::wake) when enough waits or by a poll: [`Zone::report`] with a
+//! [`ReportSink`] that waits for the host, [`Zone::take_batch`] for hosts that answer later. It is turned on and off while the
+//! zone is in use by [`Zone::set_reporting`]. The scheme is Linux kernel mailing list's "mm: Support for page
 //! hinting" (v10, 2019; merged, changed, as free page reporting in 5.7): bitmap a zone, threshold, batches of 16.
 //!
 //! | rule | file |
@@ -117,6 +119,8 @@
 //! | the reporting bitmap | `waiting.rs` |
 //! | when a report is due | `schedule.rs` |
 //! | batches, sweeps | `reporting.rs` |
+//! | several zones, the nearest first | `zones.rs` |
+//! | memory that goes and comes | `hotplug.rs` |
 //! | ranges with holes | `isotherm_page::spans` |
 //! | what is known of an allocated block | `tag.rs` |
 //! | statistics | `stats.rs` |
@@ -132,6 +136,7 @@ mod bulk;
 mod cache;
 mod config;
 mod error;
+mod hotplug;
 mod lists;
 mod lock;
 mod metadata;
@@ -145,9 +150,11 @@ mod sync;
 mod tag;
 mod waiting;
 mod zone;
+mod zones;
 
-pub use config::{Config, Level, ReportingConfig, Watermarks};
+pub use config::{Config, Level, ReportingConfig, Wake, Watermarks};
 pub use error::{GetAtError, GetError, PutBulkError, PutError, ZoneError};
+pub use hotplug::{HotplugError, Isolation};
 pub use isotherm_page::{
     Block, FRAME_SHIFT, FRAME_SIZE, Frame, FrameRange, MAX_FRAME, Order, OwnedBlock, PageArray,
 };
@@ -157,3 +164,4 @@ pub use reporting::{Batch, Progress, Report};
 pub use sink::{MAX_BATCH, ReportSink};
 pub use stats::Stats;
 pub use zone::{Parts, Zone};
+pub use zones::{NodeZone, Zones};

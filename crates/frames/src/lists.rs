@@ -35,6 +35,17 @@ pub enum Place {
     Tail,
 }
 
+/// What becomes of a pageblock's free frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// They are handed out, and reported.
+    Normal,
+    /// Neither: the pageblock is about to be removed.
+    Isolated,
+    /// There are none: the memory is gone.
+    Removed,
+}
+
 /// A pageblock as the lists and the zone know it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pageblock {
@@ -44,14 +55,17 @@ pub struct Pageblock {
     pub free: u16,
     /// Whom its free frames are for, while it is partly free.
     pub mobility: Mobility,
+    pub state: State,
     list: Option<List>,
 }
 
 impl Pageblock {
-    pub const EMPTY: Self = Self { next: NIL, prev: NIL, free: 0, mobility: Mobility::Movable, list: None };
+    pub const EMPTY: Self =
+        Self { next: NIL, prev: NIL, free: 0, mobility: Mobility::Movable, state: State::Normal, list: None };
 
+    /// Whether it is wholly free, to be handed out.
     pub const fn is_whole(&self) -> bool {
-        self.free == 1 << PAGEBLOCK_ORDER
+        self.free == 1 << PAGEBLOCK_ORDER && matches!(self.state, State::Normal)
     }
 }
 

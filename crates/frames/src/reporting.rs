@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::schedule::Due;
 use crate::sink::{MAX_BATCH, ReportSink};
-use crate::{Block, Frame, Order, Zone};
+use crate::{Block, Frame, Order, ReportingConfig, Zone, ZoneError};
 
 /// Pageblocks looked at while the zone's lock is held once, an even number.
 const HOLD: usize = 64;
@@ -172,11 +172,20 @@ impl Zone<'_> {
         self.core().schedule.sweep();
     }
 
-    /// How many blocks of the reporting order are free and wait to be reported; 0 without reporting. A driver that cannot
-    /// afford to poll may look here after freeing.
-    #[must_use]
-    pub fn waiting(&self) -> u64 {
-        self.core().buddy.waiting()
+    /// Reports free memory like that from now on, or, with `None`, not until this is called again: while the zone is in use. What is
+    /// away at the host comes back as ever, and what was reported is known to be while nothing is.
+    ///
+    /// # Errors
+    /// [`ZoneError::ReportingOrder`]: the zone was made without reporting, or to report blocks of another order; its bitmap is of
+    /// that.
+    pub fn set_reporting(&self, config: Option<ReportingConfig>) -> Result<(), ZoneError> {
+        let mut core = self.core();
+        let (made, given) = (core.schedule.order(), config.map(|config| config.order));
+        if made.is_none() || given.is_some_and(|given| Some(given) != made) {
+            return Err(ZoneError::ReportingOrder { made, given });
+        }
+        core.schedule.set(config);
+        Ok(())
     }
 
     /// Free blocks of each order, counted in pieces, and what is in caches and away.

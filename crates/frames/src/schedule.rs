@@ -1,7 +1,7 @@
 //! When a report is due.
 
-use crate::ReportingConfig;
 use crate::sink::MAX_BATCH;
+use crate::{Order, ReportingConfig};
 
 /// Part of what the zone's lock guards. All times are the caller's, in nanoseconds.
 #[derive(Debug)]
@@ -15,6 +15,10 @@ pub struct Schedule {
     drained: Option<u64>,
     isolated: usize,
     reported: u64,
+    /// Whether nothing is to be reported for now.
+    off: bool,
+    /// Whether the driver was woken, and has work.
+    woken: bool,
 }
 
 /// What is to be done now.
@@ -26,11 +30,42 @@ pub enum Due {
 
 impl Schedule {
     pub const fn new(config: Option<ReportingConfig>) -> Self {
-        Self { config, since: None, active: false, drained: None, isolated: 0, reported: 0 }
+        Self {
+            config,
+            since: None,
+            active: false,
+            drained: None,
+            isolated: 0,
+            reported: 0,
+            off: false,
+            woken: false,
+        }
     }
 
+    /// What is reported and when, unless nothing is.
     pub const fn config(&self) -> Option<ReportingConfig> {
-        self.config
+        if self.off { None } else { self.config }
+    }
+
+    /// The order of the blocks that are reported, now or when it is turned on.
+    pub fn order(&self) -> Option<Order> {
+        self.config.map(|config| config.order)
+    }
+
+    /// Reports like that from now on, or not at all. The order stays.
+    pub fn set(&mut self, config: Option<ReportingConfig>) {
+        (self.active, self.since, self.woken, self.off) = (false, None, false, config.is_none());
+        if let Some(new) = config {
+            self.config = self.config.map(|old| ReportingConfig { order: old.order, ..new });
+        }
+    }
+
+    /// Whether the driver is to be woken: so many blocks wait as make a report, and it does not know yet.
+    #[inline]
+    pub fn wakes(&mut self, waiting: u64) -> bool {
+        let Some(config) = self.config().filter(|_| !self.woken && waiting > 0) else { return false };
+        self.woken = waiting >= config.threshold;
+        self.woken
     }
 
     /// Blocks that are away.
@@ -79,7 +114,7 @@ impl Schedule {
     /// Whether so many units that wait make a report due.
     pub fn due(&mut self, now: u64, waiting: u64, config: &ReportingConfig) -> Due {
         if waiting == 0 || (!self.active && waiting < config.threshold) {
-            (self.active, self.since) = (false, None);
+            (self.active, self.since, self.woken) = (false, None, false);
             return Due::At(now.saturating_add(config.delay));
         }
         if self.active {

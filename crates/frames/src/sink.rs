@@ -6,12 +6,12 @@ use crate::Block;
 /// look like an end of memory (seed 003: "only a set of 16 pages can be isolated").
 pub const MAX_BATCH: usize = 16;
 
-/// A host that can be told that blocks hold nothing: a balloon device, `madvise`, a hole in a file.
+/// A host that takes reports of free blocks: a balloon device, `madvise`, a hole in a file.
 pub trait ReportSink {
     /// Why a report failed.
     type Error;
 
-    /// Tells the host that these blocks, 1 to [`MAX_BATCH`], hold nothing; returns when the host has acknowledged.
+    /// Reports to the host that these blocks, 1 to [`MAX_BATCH`], hold nothing; returns when the host has acknowledged.
     ///
     /// The blocks are isolated for as long as the call lasts: nobody can allocate them. Afterwards what they held is
     /// lost: they read as zeros, or as what the host and the guest agreed on (`VIRTIO_BALLOON_F_PAGE_POISON`).

@@ -84,7 +84,7 @@ impl Zone<'_> {
         self.count(&mut free);
         let cached = self.cached();
         let core = self.core();
-        let reporting = core.schedule.config().map_or(0, |config| config.order.frames());
+        let reporting = core.schedule.order().map_or(0, Order::frames);
         Stats {
             frames: self.frames(),
             free,

@@ -1,9 +1,9 @@
 //! The atomics and cells the crate is built on: the language's own, or loom's when its models run.
 
 #[cfg(not(loom))]
-pub use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+pub use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering, fence};
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+pub use loom::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering, fence};
 
 #[cfg(loom)]
 pub use loom::cell::{MutPtr, UnsafeCell};

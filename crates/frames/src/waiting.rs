@@ -8,9 +8,7 @@
 //! Seed 003 clears bits only when they are looked at for a report; clearing them at allocation as well costs a word
 //! that the zone's lock has in hand anyway, and makes the count of what waits exact.
 
-use crate::bits::{PAGEBLOCK_ORDER, runs};
-
-const WORD_ORDER: u8 = 6;
+use crate::bits::{PAGEBLOCK_ORDER, WORD_ORDER, runs};
 
 /// The zone's reporting bitmap.
 pub struct Waiting<'m> {

@@ -1,36 +1,33 @@
 mod free;
+mod guard;
 
+use core::cell::Cell;
 use core::fmt;
-use core::mem::MaybeUninit;
+use core::mem::{ManuallyDrop, MaybeUninit};
+// Of figures that nothing hangs on: no model looks at them.
+use core::sync::atomic::AtomicUsize;
 
 use isotherm_page::carve::Carver;
 use isotherm_page::spans::{Span, Spans};
 use isotherm_page::{PageArray, RangeError};
 
-use crate::bits::PAGEBLOCK;
+use crate::bits::{PAGEBLOCK, WORD_ORDER};
 use crate::buddy::Buddy;
-use crate::cache::{BATCH, Cache, HUGE_BATCH, Words};
+use crate::cache::{Cache, ITEMS, Limits, Words};
 use crate::error::{GetAtError, GetError, ZoneError};
 use crate::lists::{Pageblock, Place};
 use crate::lock::{Guard, Lock};
 use crate::metadata::{metadata_size, zone_size};
 use crate::padded::Padded;
 use crate::schedule::Schedule;
-use crate::sync::{AtomicU16, AtomicU32, Ordering};
+use crate::sync::{AtomicU16, AtomicU32, Ordering, fence};
 use crate::tag::{Home, MOST_CACHES, Tag};
 use crate::waiting::Waiting;
-use crate::{Block, Config, FrameRange, Level, Mobility, Order, OwnedBlock, Watermarks};
+use crate::{Block, Config, Frame, FrameRange, Level, Mobility, Order, OwnedBlock, Wake, Watermarks};
 
 pub use free::Parts;
-
-/// What the zone's lock guards.
-pub(crate) struct Core<'m> {
-    pub buddy: Buddy<'m>,
-    pub schedule: Schedule,
-    /// Frames that came back although they were free. As every block is claimed before, there are none unless memory was
-    /// corrupted.
-    pub rejected: u64,
-}
+use guard::Figures;
+pub(crate) use guard::{Core, CoreGuard, PerCpu};
 
 /// Frames of one or several ranges, allocated and freed in blocks of 1 to 1024.
 ///
@@ -44,13 +41,17 @@ pub(crate) struct Core<'m> {
 pub struct Zone<'m> {
     spans: Spans<'m>,
     tags: &'m [AtomicU16],
-    caches: &'m [Padded<Lock<Cache>>],
-    frames: u64,
+    caches: &'m [Padded<PerCpu<'m>>],
     watermarks: Watermarks,
+    wake: Option<Wake>,
     pub(crate) relax: fn(),
     /// How many allocations are looking into all caches just now: nothing may be put into caches meanwhile.
     pressure: AtomicU32,
+    /// All frames but those that were [removed](Zone::isolate).
+    pub(crate) frames: AtomicUsize,
     core: Padded<Lock<Core<'m>>>,
+    /// Written as often as the lock is given back, so apart from what every allocation reads.
+    figures: Padded<Figures>,
 }
 
 impl<'m> Zone<'m> {
@@ -122,7 +123,16 @@ impl<'m> Zone<'m> {
         let fields = carver.carve(pageblocks, Default::default)?;
         let blocks = carver.carve(pageblocks, || Pageblock::EMPTY)?;
         let caches = config.cpus.min(MOST_CACHES);
-        let caches = carver.carve(caches, || Padded(Lock::new(Cache::new())))?;
+        let frames = spans.locals().map(|(start, end)| end - start).sum();
+        let limits = Limits::of(frames, caches);
+        let items = carver.carve(caches * ITEMS, || 0)?;
+        let rest = Cell::new(items);
+        let caches = carver.carve(caches, || {
+            // Room was carved for each.
+            let (own, more) = rest.take().split_at_mut_checked(ITEMS).unwrap_or_default();
+            rest.set(more);
+            Padded(PerCpu::new(&limits, own))
+        })?;
         let waiting = match &config.reporting {
             Some(reporting) => {
                 let order = reporting.order.get();
@@ -138,17 +148,19 @@ impl<'m> Zone<'m> {
         if config.reporting.is_some_and(|reporting| !reporting.initially) {
             buddy.mark(0, pageblocks, false);
         }
-        let frames = buddy.free();
+        let (free, waiting) = (buddy.free() as usize, buddy.waiting() as usize);
         let core = Core { buddy, schedule: Schedule::new(config.reporting), rejected: 0 };
         Some(Self {
             spans,
             tags,
             caches,
-            frames,
             watermarks: config.watermarks,
+            wake: config.wake,
             relax: config.relax,
             pressure: AtomicU32::new(0),
+            frames: AtomicUsize::new(free),
             core: Padded(Lock::new(core)),
+            figures: Padded(Figures { free: AtomicUsize::new(free), waiting: AtomicUsize::new(waiting) }),
         })
     }
 
@@ -196,8 +208,13 @@ impl<'m> Zone<'m> {
 
     /// Gives everything in a CPU's cache back to the zone, where it can merge and be reported.
     pub fn drain(&self, cpu: usize) {
-        if let Some(Padded(cache)) = self.caches.get(cpu) {
-            self.empty(&mut cache.lock(self.relax));
+        // Acquire: what was taken out of one that is empty is found in the zone.
+        if let Some(Padded(own)) = self.caches.get(cpu)
+            && own.filled.load(Ordering::Acquire)
+        {
+            let mut cache = own.cache.lock(self.relax);
+            self.empty(&mut cache);
+            own.filled.store(false, Ordering::Release);
         }
     }
 
@@ -206,31 +223,47 @@ impl<'m> Zone<'m> {
         (0..self.caches.len()).for_each(|cpu| self.drain(cpu));
     }
 
-    /// Drains the caches that nobody has used since this was last called. Reporting does so by itself.
+    /// Drains from each cache the blocks of those orders that nobody has asked it for since this was last called. Reporting does
+    /// so by itself.
     pub fn drain_idle(&self) {
-        for Padded(cache) in self.caches {
+        for Padded(own) in self.caches {
             // One that is locked is in use.
-            if let Some(mut cache) = cache.try_lock()
-                && !core::mem::take(&mut cache.used)
-            {
-                self.empty(&mut cache);
+            let Some(mut cache) = own.cache.try_lock() else { continue };
+            for (order, mobility) in Cache::all() {
+                if !cache.was_used(order, mobility) {
+                    self.spill(&mut cache, order, mobility, usize::MAX);
+                }
             }
         }
     }
 
-    /// All frames of the zone, free or not.
+    /// All frames of the zone, free or not, without those that were [removed](Self::isolate).
     #[must_use]
-    pub const fn frames(&self) -> u64 {
-        self.frames
+    pub fn frames(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed) as u64
     }
 
-    /// Free frames outside the caches, without those being reported: what watermarks are compared with.
+    /// Whether the frame is of this zone.
+    #[must_use]
+    pub fn contains(&self, frame: Frame) -> bool {
+        self.spans.local(Block::new(frame, Order::BASE)).is_some()
+    }
+
+    /// Free frames outside the caches, without those being reported: what watermarks are compared with. Read without a lock, so
+    /// it is what was free a moment ago.
     #[must_use]
     pub fn free_frames(&self) -> u64 {
-        self.core().buddy.free()
+        self.figures.0.free.load(Ordering::Relaxed) as u64
     }
 
-    /// How much is free, by the watermarks.
+    /// How many blocks of the reporting order are free and wait to be reported; 0 without reporting. Read without a lock. A driver
+    /// that does not want to be [woken](Config::wake) may look here after freeing.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.figures.0.waiting.load(Ordering::Relaxed) as u64
+    }
+
+    /// How much is free, by the watermarks. Takes no lock.
     #[must_use]
     pub fn level(&self) -> Level {
         let (free, marks) = (self.free_frames(), &self.watermarks);
@@ -246,8 +279,8 @@ impl<'m> Zone<'m> {
         self.watermarks
     }
 
-    pub(crate) fn core(&self) -> Guard<'_, Core<'m>> {
-        self.core.0.lock(self.relax)
+    pub(crate) fn core(&self) -> CoreGuard<'_, 'm> {
+        CoreGuard { zone: self, core: ManuallyDrop::new(self.core.0.lock(self.relax)) }
     }
 
     pub(crate) const fn spans(&self) -> Spans<'m> {
@@ -260,7 +293,7 @@ impl<'m> Zone<'m> {
 
     /// Frames in all caches.
     pub(crate) fn cached(&self) -> u64 {
-        self.caches.iter().map(|Padded(cache)| cache.lock(self.relax).len()).sum()
+        self.caches.iter().map(|Padded(own)| own.cache.lock(self.relax).len()).sum()
     }
 
     #[inline]
@@ -291,10 +324,11 @@ impl<'m> Zone<'m> {
         order: Order,
         mobility: Mobility,
     ) -> Result<OwnedBlock, GetError> {
-        let cached = if Cache::holds(order) {
-            self.try_cache(cpu).and_then(|mut cache| {
-                cache.pop(order, mobility).or_else(|| self.refill(&mut cache, min, order, mobility))
-            })
+        let cached = if Cache::holds(order)
+            && let Some(Padded(own)) = self.caches.get(cpu)
+            && let Some(mut cache) = own.cache.try_lock()
+        {
+            cache.pop(order, mobility).or_else(|| self.refill(own, &mut cache, min, order, mobility))
         } else {
             None
         };
@@ -308,8 +342,19 @@ impl<'m> Zone<'m> {
     }
 
     #[inline]
-    fn try_cache(&self, cpu: usize) -> Option<Guard<'m, Cache>> {
-        self.caches.get(cpu)?.0.try_lock()
+    fn try_cache(&self, cpu: usize) -> Option<Guard<'m, Cache<'m>>> {
+        self.caches.get(cpu)?.0.cache.try_lock()
+    }
+
+    /// Whether something may be put into a cache, whose lock the caller holds.
+    #[inline]
+    fn may_fill(&self, own: &PerCpu<'_>) -> bool {
+        if !own.filled.load(Ordering::Relaxed) {
+            own.filled.store(true, Ordering::Relaxed);
+            // Either whoever looks into all caches sees this, or we see its pressure: `press` has the other fence.
+            fence(Ordering::SeqCst);
+        }
+        !self.is_pressed()
     }
 
     /// The block, from now on its owner's.
@@ -326,47 +371,47 @@ impl<'m> Zone<'m> {
         self.tags[local as usize].store(Tag::of(order, mobility, home).0, Ordering::Relaxed);
     }
 
-    fn empty(&self, cache: &mut Cache) {
+    fn empty(&self, cache: &mut Cache<'_>) {
         if cache.len() == 0 {
             return;
         }
         let mut core = self.core();
-        for frames in &mut cache.frames {
-            put_frames(&mut core, frames.oldest(usize::MAX));
-        }
-        cache.huge.oldest(usize::MAX).for_each(|huge| self.put_back(&mut core, huge, Order::HUGE));
-    }
-
-    fn put_back(&self, core: &mut Core<'m>, local: u32, order: Order) {
-        if core.buddy.put(local, order, Place::Head).is_err() {
-            core.rejected += order.frames();
+        for (order, mobility) in Cache::all() {
+            cache.oldest(order, mobility, usize::MAX, |blocks| {
+                put_blocks(&mut core, order, blocks.iter().copied());
+            });
         }
     }
 
-    /// Fills an empty cache, and takes one block more.
+    /// Gives the blocks of a cache back that lie there longest.
     #[cold]
-    fn refill(&self, cache: &mut Cache, min: u64, order: Order, mobility: Mobility) -> Option<u32> {
+    fn spill(&self, cache: &mut Cache<'_>, order: Order, mobility: Mobility, count: usize) {
+        cache.oldest(order, mobility, count, |blocks| {
+            if !blocks.is_empty() {
+                put_blocks(&mut self.core(), order, blocks.iter().copied());
+            }
+        });
+    }
+
+    /// Fills an empty stack of a cache, and takes one block more.
+    #[cold]
+    fn refill(
+        &self,
+        own: &PerCpu<'_>,
+        cache: &mut Cache<'_>,
+        min: u64,
+        order: Order,
+        mobility: Mobility,
+    ) -> Option<u32> {
+        // Under pressure nothing may go into a cache.
+        let batch = if self.may_fill(own) { cache.fill(order, mobility) } else { 1 };
         let mut core = self.core();
         let spare = core.buddy.free().saturating_sub(min) >> order.get();
-        // Under pressure nothing may go into a cache.
-        let batch = match order {
-            _ if self.is_pressed() => 1,
-            Order::BASE => BATCH as u64,
-            _ => HUGE_BATCH as u64,
-        };
-        let want = spare.min(batch) as usize;
-        if order == Order::BASE {
-            let frames = &mut cache.frames[mobility as usize];
-            core.buddy.take_frames(want, mobility, |local| {
-                frames.push(local);
-            });
-            return frames.pop();
-        }
-        for _ in 0..want {
-            let Some(local) = core.buddy.take(order, mobility) else { break };
-            cache.huge.push(local);
-        }
-        cache.huge.pop()
+        let want = usize::try_from(spare).unwrap_or(usize::MAX).min(batch);
+        core.buddy.take_blocks(order, want, mobility, |local| {
+            cache.push(order, mobility, local);
+        });
+        cache.pop(order, mobility)
     }
 
     /// Past the caches: the zone, and if it has nothing, all caches emptied into the zone.
@@ -397,8 +442,10 @@ impl<'m> Zone<'m> {
 
     /// Keeps blocks out of the caches while it lives.
     pub(crate) fn press(&self) -> Pressure<'_> {
-        // Whoever locks a cache after we have emptied it sees this, as the lock orders the two; that is all that is needed.
+        // Whoever locks a cache after we have emptied it sees this, as the lock orders the two. Of one that we leave alone, as it
+        // looks empty, the fence says so, with the one in `may_fill`.
         self.pressure.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         Pressure(&self.pressure)
     }
 }
@@ -414,13 +461,20 @@ impl Drop for Pressure<'_> {
 
 impl fmt::Debug for Zone<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Zone").field("frames", &self.frames).field("caches", &self.caches.len()).finish()
+        f.debug_struct("Zone").field("frames", &self.frames()).field("caches", &self.caches.len()).finish()
     }
 }
 
-pub(crate) fn put_frames(core: &mut Core<'_>, frames: impl Iterator<Item = u32>) {
-    for (start, bits) in Words::new(frames) {
-        core.rejected += u64::from(core.buddy.put_word(start, bits).count_ones());
+/// Gives blocks back. Those of up to a word that lie beside each other cost least if they come after each other.
+pub(crate) fn put_blocks(core: &mut Core<'_>, order: Order, blocks: impl Iterator<Item = u32>) {
+    if order.get() <= WORD_ORDER {
+        core.rejected += core.buddy.put_words(Words::new(blocks, order.get()));
+        return;
+    }
+    for local in blocks {
+        if core.buddy.put(local, order, Place::Head).is_err() {
+            core.rejected += order.frames();
+        }
     }
 }
 

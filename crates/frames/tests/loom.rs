@@ -329,8 +329,13 @@ fn a_huge_block_freed_twice_at_once_is_free_once() {
 }
 
 #[test]
-fn an_uncached_block_freed_twice_at_once_is_free_once() {
+fn a_pair_freed_twice_at_once_is_free_once() {
     freed_by_two(Order::new(1).unwrap(), 2, [0, 0, 1]);
+}
+
+#[test]
+fn an_uncached_block_freed_twice_at_once_is_free_once() {
+    freed_by_two(Order::MAX, 1024, [0, 0, 1]);
 }
 
 /// As above, by one CPU alone and by another with several at a time.
@@ -345,6 +350,114 @@ fn a_frame_freed_at_once_alone_and_in_bulk_is_free_once() {
         let there = thread::spawn(move || unsafe { other.zone.put_bulk(&[block.frame]) }.is_ok());
         let here = machine.zone.put(0, owned(block)).is_ok();
         assert!(here != there.join().unwrap());
+        machine.check();
+    });
+}
+
+/// Whoever finds nothing leaves caches alone that look empty. The frame is put into one and moves on to the next at that very
+/// moment, as does the CPU that holds it.
+#[test]
+fn a_cache_that_looks_empty_hides_nothing() {
+    model(|| {
+        let machine = Machine::new(&frames(2), 2, None);
+        let block = machine.get(usize::MAX, Order::BASE).unwrap();
+        // Both caches are empty, and known to be.
+        machine.zone.drain_all();
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            other.put(0, block);
+            let block = other.get(1, Order::BASE).expect("a frame is free");
+            other.put(0, block);
+        });
+        let block = machine.get(usize::MAX, Order::BASE).expect("a frame is free");
+        machine.put(usize::MAX, block);
+        there.join().unwrap();
+        machine.check();
+    });
+}
+
+/// Many at a time beside one: nothing is in two places, and both get their share or are told the truth.
+#[test]
+fn frames_in_bulk_beside_one() {
+    model(|| {
+        let machine = Machine::new(&frames(3), 1, None);
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            let mut some = [Frame(0); 2];
+            let count = other.zone.get_bulk(Mobility::Movable, &mut some).expect("two are free");
+            assert!(count >= 1);
+            for &frame in &some[..count] {
+                other.got(Block::new(frame, Order::BASE));
+            }
+            for &frame in &some[..count] {
+                other.gone(Block::new(frame, Order::BASE));
+            }
+            // SAFETY: no memory stands behind the numbers.
+            unsafe { other.zone.put_bulk(&some[..count]) }.unwrap();
+        });
+        let block = machine.get(0, Order::BASE).expect("the other takes two");
+        machine.put(0, block);
+        there.join().unwrap();
+        machine.check();
+    });
+}
+
+/// A block that is split while another CPU frees it: one of the two is told, and its parts are freed once.
+#[test]
+fn a_block_is_split_or_freed() {
+    model(|| {
+        let machine = Machine::new(&frames(2), 1, None);
+        let pair = Order::new(1).unwrap();
+        let block = machine.zone.get(0, pair, Mobility::Movable).unwrap().into_block();
+        let other = machine.clone();
+        let there = thread::spawn(move || other.zone.put(0, owned(block)).is_ok());
+        let parts = machine.zone.split(owned(block), Order::BASE);
+        let split = parts.is_ok();
+        for part in parts.into_iter().flatten() {
+            machine.zone.put(0, part).unwrap();
+        }
+        assert!(split != there.join().unwrap());
+        machine.check();
+    });
+}
+
+/// Two CPUs and a watermark that one of them alone may reach: the reserve is never handed out to both.
+#[test]
+fn a_watermark_holds_beside_another_cpu() {
+    model(|| {
+        let mut config = Config::new(2);
+        config.watermarks = Watermarks { min: 1, low: 1, high: 1 };
+        let ranges = frames(2);
+        let metadata = vec![MaybeUninit::uninit(); metadata_size(&ranges, &config)].leak();
+        let zone = numbers(&config, &ranges, metadata).unwrap();
+        let machine = Arc::new(Machine { zone, taken: AtomicU64::new(0) });
+        let other = machine.clone();
+        let there = thread::spawn(move || other.get(1, Order::BASE).ok());
+        let here = machine.get(0, Order::BASE).ok();
+        let there = there.join().unwrap();
+        assert!(here.is_some() != there.is_some(), "{here:?} {there:?}");
+        here.into_iter().chain(there).for_each(|block| machine.put(usize::MAX, block));
+        machine.check();
+    });
+}
+
+/// Memory is removed while a CPU allocates from it and frees.
+#[test]
+fn memory_goes_whole_or_not_at_all() {
+    model(|| {
+        let machine = Machine::new(&frames(1024), 1, None);
+        let other = machine.clone();
+        let there = thread::spawn(move || {
+            let isolation = other.zone.isolate(FrameRange::new(0, 512)).unwrap();
+            isolation.remove().is_ok()
+        });
+        let block = machine.get(0, Order::HUGE).expect("half stays");
+        let first = block.frame.0 == 0;
+        let gone = machine.zone.frames() == 512;
+        assert!(!(first && gone), "what was removed was handed out");
+        machine.put(0, block);
+        let gone = there.join().unwrap();
+        assert_eq!(machine.zone.frames(), if gone { 512 } else { 1024 });
         machine.check();
     });
 }

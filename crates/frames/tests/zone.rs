@@ -67,6 +67,18 @@ fn a_small_block_comes_from_the_smallest_that_suffices() {
 }
 
 #[test]
+fn a_block_of_each_order_spoils_no_pageblock_of_its_own() {
+    // As a balloon of 511 pages takes them: the caches of nine orders are filled.
+    with_zone(Config::new(1), &[FrameRange::new(0, 32 * 512)], |zone| {
+        let taken: Vec<_> = (0..9).rev().map(|of| zone.get(0, order(of), UNMOVABLE).unwrap()).collect();
+        zone.drain(0);
+        let free = zone.stats().free;
+        assert!(free[9] + 2 * free[10] >= 30, "{free:?}");
+        taken.into_iter().for_each(|block| zone.put(0, block).unwrap());
+    });
+}
+
+#[test]
 fn what_stays_for_long_spoils_few_huge_blocks() {
     let pageblocks = if cfg!(miri) { 2 } else { 64 };
     with_zone(Config::new(1), &[FrameRange::new(0, pageblocks * 512)], |zone| {

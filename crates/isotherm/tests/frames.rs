@@ -13,11 +13,11 @@ fn every_allocator_is_measured_in_every_pattern() {
     let report = run(dir.path(), &[&QUICK[..], &["--only", "throughput", "--json"]].concat()).json();
     let threads = std::thread::available_parallelism().unwrap().get().min(2);
     let all = report["throughput"].as_array().unwrap();
-    assert_eq!(all.len(), 3 * 2 * threads);
+    assert_eq!(all.len(), 3 * 4 * threads);
     for one in all {
         let rates = one["rates"].as_array().unwrap();
         let rivals: Vec<_> = rates.iter().map(|rate| rate["rival"].as_str().unwrap()).collect();
-        assert_eq!(rivals, ["zone", "buddy_system", "malloc"]);
+        assert_eq!(rivals, ["zone", "buddy_system", "global_lock", "malloc"]);
         assert!(rates.iter().all(|rate| rate["pairs"]["median"].as_f64().unwrap() > 0.0), "{one}");
     }
     assert!(report["ok"].is_null(), "parts were left out");

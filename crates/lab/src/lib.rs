@@ -6,7 +6,7 @@
 //! figures, as a table for people and as a serialisable value. [`overcommit`] boots guests that report their free memory; [`frames`]
 //! times the allocator those guests use. [`fork`] times page tables, in batches and beside Linux.
 //! [`tree`] times the range tree beside others.
-//! [`faults`] times page faults under per-VMA locks and without; [`sim`] models them on more cores.
+//! [`faults`] times page faults under per-VMA locks and without; [`sim`] runs patterns on a model machine, and models faults on more cores.
 //! [`ablate`] simulates what the sampler's constants are for.
 //! [`schemes`] tells what schemes save of a workload's memory, and what that costs it.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
@@ -28,6 +28,7 @@ pub mod sim;
 mod statistics;
 mod table;
 pub mod tree;
+mod zram;
 
 pub use bench::Bench;
 pub use experiment::{Bar, Figure, Interrupted, Watch};

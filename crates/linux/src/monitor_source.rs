@@ -4,6 +4,7 @@ use crate::clock::{self, monotonic_ns};
 use crate::governor::{Governor, Spent};
 use crate::probe::AccessedBitClearers;
 use crate::process::Process;
+use crate::pte::Sightings;
 use crate::pte::{Lives, Pte};
 use crate::schemes::{SharedEngine, lock};
 use crate::source::{Counters, ListedProcess, Source, SourceError};
@@ -33,6 +34,9 @@ pub trait LiveOperations: Operations {
     fn set_ranges(&mut self, id: TargetId, ranges: &[AddrRange]);
     /// See [`Source::set_mappings`].
     fn set_mappings(&mut self, _id: TargetId, _count: Option<usize>) {}
+
+    /// From now on, what of the memory whose Accessed bits are cleared had been accessed is told here.
+    fn set_sightings(&mut self, _sightings: Sightings) {}
 
     /// A target runs another program: what was remembered of its address space goes, its ranges too.
     fn execed(&mut self, id: TargetId);
@@ -417,6 +421,7 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
 
     fn set_schemes(&mut self, engine: &SharedEngine) -> bool {
         self.schemes = Some(Arc::clone(engine));
+        self.monitor.ops().inner.set_sightings(lock(engine).acting().sightings());
         true
     }
 
@@ -516,6 +521,10 @@ impl LiveOperations for Pte {
 
     fn set_mappings(&mut self, id: TargetId, count: Option<usize>) {
         Self::set_mappings(self, id, count);
+    }
+
+    fn set_sightings(&mut self, sightings: Sightings) {
+        Self::set_sightings(self, sightings);
     }
 
     fn execed(&mut self, id: TargetId) {

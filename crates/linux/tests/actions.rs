@@ -24,7 +24,7 @@ fn acting() -> Option<Acting> {
     live::operations()?;
     let mut acting = Acting::new(false);
     acting.target(ME, &Arc::new(Process::open(getpid()).unwrap()));
-    acting.set_schemes(&[std::time::Duration::ZERO]);
+    acting.set_schemes(&[(std::time::Duration::ZERO, true)]);
     Some(acting)
 }
 
@@ -155,7 +155,7 @@ fn what_was_paged_out_is_what_smaps_says() {
     assert!(again.applied <= size - gone, "what is gone cannot go again");
     // It comes back when it is used, and that is noticed.
     touch(start, size);
-    acting.watch_refaults(u64::MAX);
+    acting.look_after(u64::MAX);
     let refaults = acting.refaults(0);
     assert!(refaults.judged >= gone && refaults.rate() == Some(1.0), "{refaults:?}");
 }
@@ -248,8 +248,13 @@ fn filters_pick_pages_by_kind() {
     // A kernel's own DAMON may clear the bits of a few pages meanwhile.
     let young = passed(&mut acting, anon, PageKind::Young);
     assert!((size - 16 * PAGE..=size).contains(&young), "just written: {young}");
-    apply(&mut acting, Action::Cold, anon, size, &[]).unwrap();
-    assert_eq!(passed(&mut acting, anon, PageKind::Young), 0);
+    // A page that the kernel moves at that moment is not cleared: MADV_COLD passes over what is no present entry.
+    let still_young = |acting: &mut Acting| {
+        apply(acting, Action::Cold, anon, size, &[]).unwrap();
+        passed(acting, anon, PageKind::Young)
+    };
+    let left: Vec<u64> = (0..5).map(|_| still_young(&mut acting)).take_while(|left| *left > 0).collect();
+    assert!(left.len() < 5, "cleared five times, and still young: {left:?}");
     // What they exclude is not acted on.
     let filters = [Filter::reject(PageKind::File("*".into()))];
     let outcome = apply(&mut acting, Action::Pageout, file, size, &filters).unwrap();

@@ -9,6 +9,7 @@ use isotherm_damon::{
     RangeClear, Sweep, TargetId,
 };
 use isotherm_linux::pte::Pte;
+use isotherm_linux::pte::Sightings;
 use known::{HUGE, Known, PAGE};
 use live::operations;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -188,7 +189,20 @@ fn each_kind_of_memory_is_seen_and_cleared_as_it_can_be() {
     ranges.sort_unstable_by_key(|r| r.0);
     let asked: Vec<(u64, u64)> = ranges.iter().map(|r| (r.0, r.1)).collect();
     let want: Vec<Cleared> = ranges.iter().map(|r| r.2).collect();
+    let sightings = Sightings::default();
+    pte.set_sightings(sightings.clone());
     assert_eq!(clear_all(&mut pte, &asked), want, "{ranges:x?}");
+    // What was cleared and had been accessed before is told, and nothing else.
+    let seen: Vec<(u64, u64)> =
+        sightings.take().iter().map(|(_, _, range)| (range.start, range.size() / PAGE)).collect();
+    for name in ["small", "shared"] {
+        assert!(seen.contains(&(known.at(name) + 3 * PAGE, 100)), "{name}: {seen:x?}");
+    }
+    let is_of =
+        |name: &str| seen.iter().any(|(addr, _)| (known.at(name)..known.at(name) + HUGE).contains(addr));
+    assert!(!is_of("locked") && is_of("huge") == huge, "{seen:x?}");
+    clear_all(&mut pte, &[(known.at("small") + 3 * PAGE, 100)]);
+    assert_eq!(sightings.take(), [], "it was clear already");
     for name in ["small", "shared"] {
         let young = look(&mut pte, known.at(name)).young;
         assert!(only(young, |i| !(3..103).contains(&i)), "{name}: {young:?}");
@@ -206,6 +220,12 @@ fn each_kind_of_memory_is_seen_and_cleared_as_it_can_be() {
     }
     known.ask("write small");
     assert!(only(look(&mut pte, known.at("small")).young, all), "the next access shows");
+    // A sweep tells of all that was accessed.
+    sightings.take();
+    assert!(pte.sweep(ID, Sweep::Anonymous));
+    let swept = sightings.take();
+    let tells = |addr: u64| swept.iter().any(|(_, _, range)| range.contains(addr));
+    assert!(tells(known.at("small")) && tells(known.at("small") + HUGE - PAGE), "{swept:x?}");
     assert!(pte.take_error().is_none() && pte.take_refused().is_empty());
 }
 

@@ -345,11 +345,13 @@ impl<'m, F: Format + 'm> World<'m, F> {
         for (object, file) in self.files.0.iter().enumerate() {
             for index in INDEX {
                 let mut found = BTreeSet::new();
-                file.mappings(index, |id, at| assert!(found.insert((id.asid, at.0 / PAGE)), "found twice"));
+                file.mappings(index, |id, at| {
+                    assert!(found.insert((id.context, at.0 / PAGE)), "found twice")
+                });
                 let mut expected = BTreeSet::new();
                 for process in &self.processes {
                     let is = |at: &&u64| process.pages[*at].object == Some((object, index));
-                    let asid = process.space.contents().id().asid;
+                    let asid = process.space.contents().id().context;
                     expected.extend(process.mapped.iter().filter(is).map(|&at| (asid, at)));
                 }
                 assert_eq!(found, expected, "page {index} of object {object}");

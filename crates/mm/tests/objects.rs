@@ -186,7 +186,7 @@ fn reverse_map<F: Format>() {
     let file = files.file(1);
     let found = |index: u64| {
         let mut pages = Vec::new();
-        file.mappings(index, |id, at| pages.push((id.asid, at.0 / PAGE)));
+        file.mappings(index, |id, at| pages.push((id.context, at.0 / PAGE)));
         pages.sort();
         pages
     };
@@ -384,7 +384,7 @@ fn without_memory<F: Format>() {
                 break;
             }
         }
-        file.mappings(1, |id, _| assert_eq!(id.asid, 1));
+        file.mappings(1, |id, _| assert_eq!(id.context, 1));
         file.write_back(0..8).unwrap();
         let cached = file.cached();
         assert_eq!((file.evict(0..8), space.contents().rss()), (cached, rss(1, 0, 0)));

@@ -171,7 +171,9 @@ fn nothing_is_lost_and_counts_are_exact() {
     let mut found = BTreeSet::new();
     for id in [1, 2] {
         for index in 0..16 {
-            files.file(id).mappings(index, |space, at| assert!(found.insert((space.asid, id, index, at.0))));
+            files
+                .file(id)
+                .mappings(index, |space, at| assert!(found.insert((space.context, id, index, at.0))));
         }
     }
     assert_eq!(found, expected, "what reverse maps find is what is mapped");

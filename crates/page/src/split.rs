@@ -43,7 +43,7 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
     /// The folio comes back, with [`PageError::Referenced`] if there are other mappings or references.
     ///
     /// # Safety
-    /// No mapping of the folio is added or goes before it is finished, and [`mapped`](Splitting::mapped) is told of each.
+    /// No mapping of the folio is added or goes before it is finished, and [`mapped`](Splitting::mapped) is called for each.
     pub unsafe fn begin_split(self, order: Order, maps: u32) -> Result<Splitting<'m, P>, (PageError, Self)> {
         let order = order.min(self.order());
         let counts = (u64::from(maps) * MAP) | (u64::from(maps) + 1);
@@ -66,7 +66,7 @@ pub struct Splitting<'m, P: Pages + ?Sized> {
     whole: Block,
     info: Info,
     order: Order,
-    /// Mappings that nobody has told of yet.
+    /// Mappings that were not named yet.
     maps: u32,
 }
 
@@ -89,7 +89,7 @@ impl<'m, P: Pages + ?Sized> Splitting<'m, P> {
     /// Makes the pieces. Each has the references of its mappings, and the one that comes out.
     ///
     /// # Panics
-    /// If [`mapped`](Self::mapped) was not told of all mappings.
+    /// If [`mapped`](Self::mapped) was not called for all mappings.
     pub fn finish(self) -> Pieces<'m, P> {
         assert_eq!(self.maps, 0, "mappings of {} that nobody counted", self.whole);
         let kind = if self.info.is_anon() { Kind::Anon } else { Kind::File };

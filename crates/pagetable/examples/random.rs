@@ -13,9 +13,9 @@ use model::{Cpu, World};
 /// Operations until all spaces end and the counts are looked at.
 const ROUND: u64 = 2_000;
 
-fn round<F: Format, B: Batching>(seed: u64, operations: u64, huge: bool) {
+fn round<F: Format>(seed: u64, operations: u64, huge: bool) {
     let machine = Cpu::new(1 << (15 + F::GRANULE));
-    let mut world = World::<F, B>::new(&machine, seed, huge);
+    let mut world = World::<F>::new(&machine, seed, huge);
     for _ in 0..operations {
         world.step();
     }
@@ -30,15 +30,6 @@ fn round<F: Format, B: Batching>(seed: u64, operations: u64, huge: bool) {
     }
 }
 
-/// Even seeds in batches, odd ones page by page.
-fn both<F: Format>(seed: u64, operations: u64, huge: bool) {
-    if seed.is_multiple_of(2) {
-        round::<F, Batched>(seed, operations, huge);
-    } else {
-        round::<F, PerPage>(seed, operations, huge);
-    }
-}
-
 fn argument(name: &str) -> Option<u64> {
     let mut arguments = std::env::args().skip_while(|a| a != name).skip(1);
     arguments.next().and_then(|value| value.parse().ok())
@@ -50,22 +41,22 @@ fn main() {
     let mut done = 0;
     while done < operations {
         let n = ROUND.min(operations - done);
-        // All formats, in batches and page by page; without huge leaves young and dirty are compared exactly.
+        // Without huge leaves young and dirty are compared exactly.
         let huge = !seed.is_multiple_of(3);
-        let outcome = std::panic::catch_unwind(|| match seed / 2 % 13 {
-            0 => both::<X86_64>(seed, n, huge),
-            1 => both::<X86_64La57>(seed, n, huge),
-            2 => both::<Arm64Hafdbs>(seed, n, huge),
-            3 => both::<Arm64Haf>(seed, n, huge),
-            4 => both::<Arm64Software>(seed, n, huge),
-            5 => both::<Arm64<Hafdbs, Granule4KLpa2>>(seed, n, huge),
-            6 => both::<Arm64<Hafdbs, Granule16K>>(seed, n, huge),
-            7 => both::<Arm64<Haf, Granule16KLpa2, Ttbr1>>(seed, n, huge),
-            8 => both::<Arm64<Hafdbs, Granule64K>>(seed, n, huge),
-            9 => both::<Arm64<Software, Granule64KLpa>>(seed, n, huge),
-            10 => both::<RiscV<Sv39>>(seed, n, huge),
-            11 => both::<RiscV<Sv48, Svade>>(seed, n, huge),
-            _ => both::<RiscV<Sv57>>(seed, n, huge),
+        let outcome = std::panic::catch_unwind(|| match seed % 13 {
+            0 => round::<X86_64>(seed, n, huge),
+            1 => round::<X86_64La57>(seed, n, huge),
+            2 => round::<Arm64Hafdbs>(seed, n, huge),
+            3 => round::<Arm64Haf>(seed, n, huge),
+            4 => round::<Arm64Software>(seed, n, huge),
+            5 => round::<Arm64<Hafdbs, Granule4KLpa2>>(seed, n, huge),
+            6 => round::<Arm64<Hafdbs, Granule16K>>(seed, n, huge),
+            7 => round::<Arm64<Haf, Granule16KLpa2, Ttbr1>>(seed, n, huge),
+            8 => round::<Arm64<Hafdbs, Granule64K>>(seed, n, huge),
+            9 => round::<Arm64<Software, Granule64KLpa>>(seed, n, huge),
+            10 => round::<RiscV<Sv39>>(seed, n, huge),
+            11 => round::<RiscV<Sv48, Svade>>(seed, n, huge),
+            _ => round::<RiscV<Sv57>>(seed, n, huge),
         });
         if outcome.is_err() {
             eprintln!("disagreed after {done} operations; repeat with --seed {seed} --operations {n}");

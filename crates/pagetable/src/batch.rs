@@ -15,62 +15,35 @@ use crate::format::Format;
 use crate::machine::Machine;
 use crate::table::{Entry, Locked};
 
-/// Whether an address space works in batches.
-pub trait Batching: 'static {
-    /// `true`: batches as long as folios and tables allow. `false`: one entry at a time.
-    const BATCHED: bool;
-}
-
-/// Batches as long as folios and tables allow: what an address space does unless told otherwise.
-#[derive(Clone, Copy, Debug)]
-pub struct Batched;
-/// One entry at a time by otherwise the same code: the baseline that the batches are measured against.
-#[derive(Clone, Copy, Debug)]
-pub struct PerPage;
-
-impl Batching for Batched {
-    const BATCHED: bool = true;
-}
-impl Batching for PerPage {
-    const BATCHED: bool = false;
-}
-
 /// Whether a leaf may be one of a batch. No folio is larger than a huge leaf, so above the lowest level only special
 /// mappings come in batches.
 #[inline(always)]
-pub(crate) fn is_many<F: Format, B: Batching>(level: Level, raw: u64) -> bool {
-    B::BATCHED && (level == Level::Pte || raw & F::SPECIAL != 0)
+pub(crate) fn is_many<F: Format>(level: Level, raw: u64) -> bool {
+    level == Level::Pte || raw & F::SPECIAL != 0
 }
 
-/// The folio of a leaf that is treated by itself, if it is of this kind: one of order 0, or without batches any, unless it
-/// is part of a contiguous block. One kind at a time, so that a loop over such leaves counts them by their number.
+/// The folio of a leaf, if it is of order 0 and this kind. One kind at a time, so that a loop over such leaves counts them by
+/// their number.
 #[inline(always)]
-pub(crate) fn single<'m, F: Format, M: Machine, B: Batching>(
+pub(crate) fn single<'m, F: Format, M: Machine>(
     machine: &'m M,
     raw: u64,
     kind: FolioKind,
 ) -> Option<FolioView<'m>> {
-    if F::GRANULE != 0 {
-        // No folio of order 0 is mapped.
-        None
-    } else if B::BATCHED || F::CONTIGUOUS > 1 {
-        // Without batches too, where blocks are folded and unfolded elsewhere.
-        FolioView::small_of(machine, F::frame(raw), kind)
-    } else {
-        FolioView::of(machine, F::frame(raw)).ok().filter(|folio| folio.kind() == kind)
-    }
+    // In larger granules no folio of order 0 is mapped.
+    if F::GRANULE != 0 { None } else { FolioView::small_of(machine, F::frame(raw), kind) }
 }
 
 /// The other kind, if the leaf that ended a loop over small folios of `kind` is a small folio of that.
 #[inline]
-pub(crate) fn other_kind<F: Format, M: Machine, B: Batching>(
+pub(crate) fn other_kind<F: Format, M: Machine>(
     machine: &M,
     raw: Option<u64>,
     kind: FolioKind,
 ) -> Option<FolioKind> {
     let raw = raw.filter(|&raw| F::is_valid(raw) && raw & F::SPECIAL == 0)?;
     let other = if kind == FolioKind::Anon { FolioKind::File } else { FolioKind::Anon };
-    single::<F, M, B>(machine, raw, other).map(|_| other)
+    single::<F, M>(machine, raw, other).map(|_| other)
 }
 
 /// A batch.

@@ -1,7 +1,6 @@
 //! Dirty and young for write-back and reclaim: with the flush that makes the next write fault, or the next access seen.
 
-use crate::address::PageRange;
-use crate::batch::Batching;
+use crate::address::{Level, PageRange};
 use crate::entries::unfold_ends;
 use crate::error::Stopped;
 use crate::format::Format;
@@ -19,7 +18,7 @@ struct Cleaned {
     dirty: bool,
 }
 
-impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     /// Makes the pages of the range clean and read-only, so that whoever writes to one faults first, and returns how many
     /// were dirty: what is to be written back (Linux' `page_mkclean`). Bit `i % 64` of `bitmap[i / 64]` is set if page `i`
     /// was; bits that are set already stay, pages beyond the bitmap are made clean all the same. All pages of a huge leaf
@@ -51,7 +50,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 let page = window.page_of(index);
                 let end = page + cleaned.len as u64 * F::pages(window.table.level);
                 if cleaned.changed {
-                    gather.touch(page, end - page);
+                    gather.touch::<F>(window.table.level, page, end - page);
                 }
                 if cleaned.dirty {
                     let (first, end) = (page.max(range.first), end.min(range.end));
@@ -110,7 +109,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         gather.serve(self.machine, self.id).map_err(|why| Stopped::at_page(range.first, why))?;
         let young = self.harvest_young(range, bitmap)?;
         if young > 0 {
-            gather.touch(range.first, range.pages());
+            // Of either level, so that nobody takes the one for a hint.
+            gather.touch::<F>(Level::Pte, range.first, range.pages());
+            gather.touch::<F>(Level::Pmd, range.first, range.pages());
         }
         Ok(young)
     }

@@ -1,13 +1,13 @@
 //! Collapse of 512 PTEs to a PMD leaf, and split back (patch 1 of the seed's series: one `set_ptes`).
 
 use crate::address::{Frame, Level, PageRange, VirtAddr};
-use crate::batch::{Batching, get, with_state};
+use crate::batch::{get, with_state};
 use crate::entries::run_of;
 use crate::error::Error;
 use crate::folio::{Folio, FolioKind, FolioView, MAX_ORDER, base, new_folio};
 use crate::format::{Attributes, Format};
 use crate::gather::Gather;
-use crate::machine::{Event, Machine};
+use crate::machine::{Event, Flush, Machine};
 use crate::space::AddressSpace;
 use crate::table::{CHANGING, Locked, Two};
 use crate::walk::Step;
@@ -37,7 +37,7 @@ pub enum Collapsed {
     },
 }
 
-impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// Splits the huge leaf at an address: into the entries of a table of the level below, written in one batch. Nothing happens if
     /// there is none. Counts, permissions, young and dirty stay.
     ///
@@ -88,7 +88,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         drop(window);
         // Nobody may write any more before the first byte is copied.
         let range = PageRange { first, end: first + F::pages(Level::Pmd) };
-        self.machine.invalidate_range(self.id, range, false);
+        self.machine.invalidate_range(self.id, Flush::of::<F>(Level::Pte, range));
         self.machine.sync();
         let result = result.and_then(|()| self.copy_and_replace(first, &held, attributes, gather));
         for &raw in held.entries.iter().filter(|&&raw| raw != 0) {
@@ -121,7 +121,10 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         // Break before make, and then nothing can set a bit in the table any more.
         let slot = &parent.change()[F::index(Level::Pmd, first)];
         slot.store(CHANGING);
-        self.machine.invalidate_range(self.id, range, true);
+        self.machine.invalidate_range(
+            self.id,
+            Flush { tables: true, level: None, ..Flush::of::<F>(Level::Pte, range) },
+        );
         self.machine.sync();
         let run = run_of::<F, M>(&child, 0, ENTRIES);
         let raw = with_state::<F>(raw, run.or, run.and) & !F::CONT;
@@ -267,7 +270,10 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let range = PageRange { first, end: first + F::pages(Level::Pmd) };
         let slot = &parent.change()[F::index(Level::Pmd, first)];
         slot.store(CHANGING);
-        self.machine.invalidate_range(self.id, range, true);
+        self.machine.invalidate_range(
+            self.id,
+            Flush { tables: true, level: None, ..Flush::of::<F>(Level::Pte, range) },
+        );
         self.machine.sync();
         attributes.young |= child.table().iter().any(|entry| F::is_young(entry.relaxed()));
         slot.store(F::leaf(Level::Pmd, folio.head(), attributes));

@@ -1,7 +1,7 @@
 //! Faults on pages that are mapped: the copy of copy-on-write, or reuse; accessed and dirty where software keeps them.
 
 use crate::address::{Frame, Level, PageRange, VirtAddr};
-use crate::batch::{Batching, get, with_state};
+use crate::batch::{get, with_state};
 use crate::entries::{break_run, run_of, set_run, unfold_ends};
 use crate::error::Error;
 use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
@@ -29,7 +29,8 @@ pub struct WriteFault {
 /// What a write fault came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolved {
-    /// The mapping permits the write already: another thread was faster, or only the dirty bit was missing.
+    /// The mapping permits the write already: another thread was faster, or only the dirty bit was missing, or the TLB of this CPU
+    /// had not heard of it.
     Writable,
     /// So many pages became writable without a copy, since nobody else refers to them.
     Reused(u64),
@@ -57,12 +58,14 @@ enum Decision<'m, M: Machine> {
     Copy(Plan<'m, M>),
 }
 
-impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// Resolves a write to a page that is mapped read-only, after the caller has found that its mapping permits it.
     ///
     /// In a private mapping an anonymous page that belongs to this space alone becomes writable (its exclusive bit says
     /// so, or all references to its folio are mappings here), everything else is copied. In a shared mapping the page
-    /// becomes writable. When it returns, no CPU uses the old translation any more.
+    /// becomes writable. When it returns, no CPU uses the translation of a page any more that was copied. One of a page that became
+    /// writable as it is may still be in the TLBs of other CPUs: these fault in their turn, which comes to
+    /// [`Resolved::Writable`].
     ///
     /// The copy is made without a lock, but of a special page, of which one page is copied under the table's lock; if the
     /// mapping changes meanwhile, all is looked at anew. Whatever made the page
@@ -133,7 +136,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             return Err(Error::NotPermitted);
         }
         if F::is_writable(raw) {
-            self.touch_entries(window, true);
+            self.touch_entries(window, page, true);
             return Ok(Decision::Done(Resolved::Writable));
         }
         let leaf = page >> F::shift(level) << F::shift(level);
@@ -155,7 +158,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 return Ok(Decision::Split);
             }
             let first = window.page_of(window.index) - (((window.index - start) as u64) << F::shift(level));
-            self.reuse(window, start, first, len, fault.sharing);
+            self.reuse(window, start, first, len, page, fault.sharing);
             return Ok(Decision::Done(Resolved::Reused((len as u64) << F::shift(level))));
         }
         let order = folio.map_or(base::<F>(), |folio| folio.order());
@@ -233,8 +236,17 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         mapped << F::GRANULE == maps as usize
     }
 
-    /// Makes entries writable, dirty and young; in a private mapping they are exclusive from here on.
-    fn reuse(&self, window: &Window<'m, F, M>, start: usize, page: u64, len: usize, sharing: Sharing) {
+    /// Makes entries writable, dirty and young; in a private mapping they are exclusive from here on. `at` is the page of the
+    /// fault.
+    fn reuse(
+        &self,
+        window: &Window<'m, F, M>,
+        start: usize,
+        page: u64,
+        len: usize,
+        at: u64,
+        sharing: Sharing,
+    ) {
         let table = &window.table;
         let level = table.level;
         unfold_ends::<F, M>(table, self.id, page, len);
@@ -247,7 +259,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             // More permission for a block, which need not be the first here: its entries may not differ meanwhile.
             let run = run_of::<F, M>(table, start, len);
             let (or, and) = break_run::<F, M>(table, start, &run);
-            self.machine.invalidate_range(self.id, pages, false);
+            self.invalidate(level, page, pages.pages());
             self.machine.sync();
             set_run::<F, M>(table, self.id, page, upgrade(with_state::<F>(raw, or, and)), len);
             return;
@@ -256,9 +268,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         for entry in &table.change()[start..start + len] {
             entry.update::<F>(entry.relaxed(), upgrade);
         }
-        // Nobody may go on with the read-only translation, or the write faults again.
-        self.invalidate(page, pages.pages());
-        self.machine.sync();
+        // Who still holds the read-only translation reads what is written now, and faults when he writes.
+        self.machine.permitted(self.id, at);
     }
 
     fn copy_on_write(&self, page: u64, plan: &Plan<'m, M>) -> Result<Resolved, Error> {
@@ -297,7 +308,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         // Break before make: no CPU may see two frames for one page.
         let run = run_of::<F, M>(table, start, plan.len);
         let (or, and) = break_run::<F, M>(table, start, &run);
-        self.invalidate(plan.page, pages);
+        self.invalidate(level, plan.page, pages);
         self.machine.sync();
         let attributes = Attributes {
             write: true,
@@ -325,8 +336,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Marks a page young, and dirty after a write, where hardware does not: what the fault of an old or clean page
-    /// asks for. A contiguous block stays folded. When it returns, no CPU uses a translation any more that refuses the
-    /// write for want of the dirty bit; those of old pages are in no TLB.
+    /// asks for. A contiguous block stays folded. When it returns, this CPU uses no translation any more that refuses the
+    /// write for want of the dirty bit ([`Tlb::permitted`](crate::Tlb::permitted)); those of old pages are in no TLB.
     ///
     /// `expected` is the frame that the caller saw; without one it is whatever is there.
     ///
@@ -350,11 +361,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if !F::is_valid(raw) || write && !F::is_writable(raw) {
             return Err(Error::NotPermitted);
         }
-        self.touch_entries(&window, write);
+        self.touch_entries(&window, page, write);
         Ok(())
     }
 
-    fn touch_entries(&self, window: &Window<'m, F, M>, write: bool) {
+    fn touch_entries(&self, window: &Window<'m, F, M>, page: u64, write: bool) {
         let table = &window.table;
         let raw = F::load(table.entry(window.index));
         let size = F::contiguous(table.level);
@@ -364,22 +375,17 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         } else {
             (window.index, 1)
         };
-        let mut was_clean = false;
         for at in start..start + len {
             let raw = table.entry(at).relaxed();
             if touched(raw) != raw {
-                was_clean |= !F::is_dirty(raw);
                 table.change()[at].update::<F>(raw, touched);
             }
         }
-        if F::HARDWARE_DIRTY || !write || !was_clean {
-            return;
+        if write {
+            // The TLB may hold that the page is read-only, or clean, which is that to a CPU that cannot set the bit: without
+            // this, the write would fault again and again (Linux' `ptep_set_access_flags`). Another CPU may have been
+            // faster; then it is so here.
+            self.machine.permitted(self.id, page);
         }
-        // A clean page is read-only for a CPU that cannot set the bit, and its TLB may hold that: without this, the write
-        // faults again and again (Linux' `ptep_set_access_flags` on arm64).
-        let first = window.page_of(window.index) - (((window.index - start) as u64) << F::shift(table.level));
-        let pages = (len as u64) << F::shift(table.level);
-        self.invalidate(first, pages);
-        self.machine.sync();
     }
 }

@@ -26,7 +26,7 @@ use crate::address::{Level, PageRange};
 use crate::batch::{Run, with_state};
 use crate::folio::one_folio;
 use crate::format::Format;
-use crate::machine::{Event, Machine, SpaceId};
+use crate::machine::{Event, Flush, Machine, SpaceId};
 use crate::table::{Entry, Locked, OwnEntries, broken};
 
 /// Entries that are written with one addition to a common base.
@@ -90,7 +90,7 @@ fn may_fold<F: Format>(level: Level, raw: u64) -> bool {
 #[inline]
 pub(crate) fn set_run<F: Format, M: Machine>(
     table: &Locked<'_, F, M>,
-    space: SpaceId,
+    space: SpaceId<M::Context>,
     page: u64,
     raw: u64,
     len: usize,
@@ -227,7 +227,7 @@ fn folded<F: Format, M: Machine>(machine: &M, table: &[Entry], level: Level, blo
     ((or ^ and) & !may_differ == 0).then(|| with_state::<F>(first, or, and) | F::CONT)
 }
 
-fn try_fold<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId, page: u64) {
+fn try_fold<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId<M::Context>, page: u64) {
     let block = F::index(table.level, page);
     if folded::<F, M>(table.machine(), table.table(), table.level, block).is_some() {
         remake::<F, M>(table, space, page, true);
@@ -236,7 +236,12 @@ fn try_fold<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId, pag
 }
 
 /// Empties the block that starts at `page`, flushes, and stores it anew, folded or not, with what was gathered.
-fn remake<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId, page: u64, fold: bool) {
+fn remake<F: Format, M: Machine>(
+    table: &Locked<'_, F, M>,
+    space: SpaceId<M::Context>,
+    page: u64,
+    fold: bool,
+) {
     let block = F::index(table.level, page);
     let size = F::contiguous(table.level);
     // Only valid entries are folded.
@@ -256,7 +261,7 @@ fn remake<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId, page:
         and &= raw;
     }
     let range = PageRange { first: page, end: page + size as u64 * F::pages(table.level) };
-    table.machine().invalidate_range(space, range, false);
+    table.machine().invalidate_range(space, Flush::of::<F>(table.level, range));
     table.machine().sync();
     let mut raw = with_state::<F>(first, or, and) & !F::CONT;
     if fold {
@@ -271,7 +276,7 @@ fn remake<F: Format, M: Machine>(table: &Locked<'_, F, M>, space: SpaceId, page:
 #[inline]
 pub(crate) fn unfold_ends<F: Format, M: Machine>(
     table: &Locked<'_, F, M>,
-    space: SpaceId,
+    space: SpaceId<M::Context>,
     page: u64,
     len: usize,
 ) -> bool {

@@ -15,11 +15,14 @@
 //! - a table that the child has not yet is filled while nobody knows it, with plain stores, and linked as a whole; one that it
 //!   has is changed under its lock.
 //!
-//! With the lock of the parent's table held no other lock is waited for: those of the child's are tried, and if somebody has
-//! one, all is let go and begun anew. So a fork waits in no circle, in whatever order others take locks of both.
+//! With a lock held no other is waited for. Those of the child's are tried, and if somebody has one, all is let go and begun
+//! anew; the table above those that are made stays locked from one to the next, but is let go if the lock of the parent's next
+//! has to be waited for. So a fork waits in no circle, in whatever order others take locks of both.
+
+mod child;
 
 use crate::address::{Level, PageRange};
-use crate::batch::{Batching, detect_in, is_many, other_kind, single, with_state};
+use crate::batch::{detect_in, is_many, other_kind, single, with_state};
 use crate::entries::{change_run, unfold_ends, write_run};
 use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
@@ -29,9 +32,9 @@ use crate::machine::{Event, Machine};
 use crate::protect::Sharing;
 use crate::rss::RssStat;
 use crate::space::AddressSpace;
-use crate::table::{Locked, OwnEntries};
-use crate::tree::{NewTable, Preallocated, Vacant, link};
+use crate::tree::Preallocated;
 use crate::walk::{Cursor, Step, Window};
+use child::{Child, Childs, Pause, write_linked};
 use isotherm_page::Order;
 
 /// How fork treats a range.
@@ -57,130 +60,11 @@ enum Copied {
     Failed(u64, Error),
 }
 
-/// A batch that was not copied.
-pub(crate) enum Pause {
-    Split,
-    Spare,
-    /// Somebody has the lock of a table of the child's.
-    Busy,
-    Failed(Error),
-}
-
-impl From<Error> for Pause {
-    fn from(why: Error) -> Self {
-        Pause::Failed(why)
-    }
-}
-
 /// What is allocated while no lock is held, for use under one.
 struct Spare<'m, M: Machine> {
     machine: &'m M,
     /// For the copy of a pinned page.
     page: Option<Folio<'m, M>>,
-}
-
-/// A table of the child's.
-pub(crate) enum Child<'m, F: Format, M: Machine> {
-    /// It is in the child's tree, and locked.
-    Linked(Locked<'m, F, M>),
-    /// It is not yet, and what its entries hold was never written: each must be, also with nothing.
-    Fresh { place: Vacant<'m, F, M>, table: NewTable<'m, M>, entries: OwnEntries<'m, F> },
-}
-
-/// Entries of a table of the child's, one at a time: what the loop for small folios is compiled for.
-trait Childs {
-    /// What an entry holds, 0 also if it was never written.
-    fn raw(&self, index: usize) -> u64;
-    /// Writes an entry that is empty, or was never written.
-    fn put(&mut self, index: usize, raw: u64);
-    /// Nothing is copied there.
-    fn leave(&mut self, index: usize);
-}
-
-impl<F: Format> Childs for OwnEntries<'_, F> {
-    #[inline(always)]
-    fn raw(&self, _: usize) -> u64 {
-        0
-    }
-    #[inline(always)]
-    fn put(&mut self, index: usize, raw: u64) {
-        self.all_mut()[index % (1 << F::TABLE_BITS)].set(raw);
-    }
-    #[inline(always)]
-    fn leave(&mut self, index: usize) {
-        self.put(index, 0);
-    }
-}
-
-impl<F: Format, M: Machine> Childs for Locked<'_, F, M> {
-    #[inline(always)]
-    fn raw(&self, index: usize) -> u64 {
-        self.entry(index).relaxed()
-    }
-    #[inline(always)]
-    fn put(&mut self, index: usize, raw: u64) {
-        self.change()[index % (1 << F::TABLE_BITS)].store(raw);
-    }
-    #[inline(always)]
-    fn leave(&mut self, _: usize) {}
-}
-
-impl<F: Format, M: Machine> Child<'_, F, M> {
-    /// What an entry holds.
-    fn raw(&self, index: usize) -> u64 {
-        match self {
-            Child::Linked(table) => table.raw(index),
-            Child::Fresh { .. } => 0,
-        }
-    }
-
-    /// Writes an entry that is empty, or was never written.
-    fn set(&mut self, index: usize, raw: u64) {
-        match self {
-            Child::Linked(table) => table.put(index, raw),
-            Child::Fresh { entries, .. } => entries.put(index, raw),
-        }
-    }
-
-    /// Whether entries are empty.
-    #[inline(always)]
-    fn vacant(&self, index: usize, len: usize) -> bool {
-        match self {
-            Child::Linked(table) => {
-                table.table()[index..index + len].iter().fold(0, |or, entry| or | entry.relaxed()) == 0
-            }
-            Child::Fresh { .. } => true,
-        }
-    }
-
-    /// How many of some entries are empty, before the first that is not. If that is the first: a leaf cannot be copied
-    /// there, but where a table is, its parts can.
-    #[cold]
-    fn vacancy(&self, level: Level, index: usize, len: usize) -> Result<usize, Pause> {
-        match (index..index + len).position(|index| self.raw(index) != 0) {
-            None => Ok(len),
-            Some(0) => {
-                let raw = self.raw(index);
-                let table = F::is_valid(raw) && F::is_table(level, raw);
-                Err(if table { Pause::Split } else { Error::Occupied.into() })
-            }
-            Some(vacant) => Ok(vacant),
-        }
-    }
-
-    #[inline(always)]
-    fn leave_empty(&mut self, entries: core::ops::Range<usize>) {
-        if let Child::Fresh { entries: all, .. } = self {
-            all.all_mut()[entries].iter_mut().for_each(|entry| entry.set(0));
-        }
-    }
-
-    /// Lets others see it: all entries are written.
-    fn finish(self) {
-        if let Child::Fresh { place, table, .. } = self {
-            place.fill(link::<F, M>(table));
-        }
-    }
 }
 
 impl<M: Machine> Spare<'_, M> {
@@ -192,7 +76,7 @@ impl<M: Machine> Spare<'_, M> {
     }
 }
 
-impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// Copies the mappings of the range to `child`, in which the range must be unmapped and which no CPU has loaded yet.
     /// Others may know the child already, by a reverse map: see the text at the top of `fork.rs` for what they find. They
     /// neither map nor unmap there.
@@ -214,7 +98,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// [ended](Self::exit) or the rest copied.
     pub fn copy_range(
         &self,
-        child: &AddressSpace<'m, F, M, B>,
+        child: &AddressSpace<'m, F, M>,
         range: PageRange,
         rule: ForkRule,
         gather: &mut Gather<'_, M>,
@@ -240,7 +124,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
 
     fn copy_windows(
         &self,
-        child: &AddressSpace<'m, F, M, B>,
+        child: &AddressSpace<'m, F, M>,
         range: PageRange,
         sharing: Sharing,
         gather: &mut Gather<'_, M>,
@@ -249,12 +133,14 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     ) -> Result<(), Stopped> {
         let mut spare = Spare { machine: self.machine, page: None };
         let mut cursor = Cursor::new();
+        let mut above = None;
         let stopped = |page| move |why| Stopped::at_page(page, why);
         let mut page = range.first;
         let mut tries = 0;
         while page < range.end {
-            let window = match self.step_on(&mut cursor, page, range.end) {
+            let window = match self.step_holding(&mut cursor, page, range.end, &mut above) {
                 Step::Gap(next) => {
+                    above = None;
                     page = next;
                     continue;
                 }
@@ -263,10 +149,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             let level = window.table.level;
             // Of the same machine, so it is the child's as well.
             let Some(guard) = cursor.guard() else { continue };
-            let mut table = match child.table_of_child(page, level, preallocated, guard) {
+            let mut table = match child.table_of_child(page, level, preallocated, guard, &mut above) {
                 Ok(table) => table,
                 Err(Pause::Failed(Error::NoTableFrame)) => {
                     drop(window);
+                    above = None;
                     cursor.rest();
                     let tables = (range.end - page) / F::table_pages(level) + LEVELS;
                     preallocated.fill(tables).map_err(stopped(page))?;
@@ -275,6 +162,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 Err(Pause::Failed(why)) => return Err(stopped(page)(why)),
                 Err(_) => {
                     drop(window);
+                    above = None;
                     cursor.rest();
                     self.machine.relax(tries);
                     tries = tries.saturating_add(1);
@@ -297,8 +185,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             let left = if done <= page { window.index } else { F::index(level, done - 1) + 1 };
             table.leave_empty(left..1 << F::TABLE_BITS);
             // Before the parent's lock goes.
-            table.finish();
+            table.finish(&above);
             drop(window);
+            if !matches!(copied, Copied::Until(_)) {
+                above = None;
+            }
             page = match copied {
                 Copied::Until(next) => next,
                 Copied::Split(at) => {
@@ -332,7 +223,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         // Where a larger folio was, another is likely.
         let mut small = true;
         loop {
-            let raw = if level == Level::Pte && small && !window.is_known::<B>() {
+            let raw = if level == Level::Pte && small && !window.is_known() {
                 let (until, raw) = match child {
                     Child::Linked(table) => {
                         self.copy_small_of::<PRIVATE>(kind, window, index, table, gather, got)
@@ -343,13 +234,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 };
                 got.count(Some(kind), (until - index) as u64);
                 index = until;
-                if let Some(other) = other_kind::<F, M, B>(self.machine, raw, kind) {
+                if let Some(other) = other_kind::<F, M>(self.machine, raw, kind) {
                     kind = other;
                     continue;
                 }
                 raw
             } else {
-                (index < window.end).then(|| window.read::<B>(index))
+                (index < window.end).then(|| window.read(index))
             };
             let Some(raw) = raw else { return Copied::Until(window.page_of(window.end)) };
             if raw == 0 {
@@ -379,7 +270,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if level != Level::Pte && (page < range.first || page + F::pages(level) > range.end) {
                 return Copied::Split(page);
             }
-            let copied = if is_many::<F, B>(level, raw) {
+            let copied = if is_many::<F>(level, raw) {
                 self.copy_run::<PRIVATE, true>(window, index, page, raw, child, spare, gather, got)
             } else {
                 self.copy_run::<PRIVATE, false>(window, index, page, raw, child, spare, gather, got)
@@ -413,9 +304,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     /// Copies entries from `index` on one by one as long as they are empty or map folios of order 0 and one kind that need nothing
-    /// special; returns where that ends and what was found there. Without batches, also larger folios. Small folios go
-    /// through here whether the space works in batches or not, so batches cost them nothing but the look at the order,
-    /// which is in the word that tells the kind.
+    /// special; returns where that ends and what was found there. So batches cost small folios nothing but the look at the
+    /// order, which is in the word that has the kind.
     #[inline(never)]
     fn copy_small<const PRIVATE: bool, const FILE: bool, C: Childs>(
         &self,
@@ -436,7 +326,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 if !F::is_valid(raw) || raw & F::SPECIAL != 0 {
                     break Some(raw);
                 }
-                let Some(folio) = single::<F, M, B>(self.machine, raw, kind) else { break Some(raw) };
+                let Some(folio) = single::<F, M>(self.machine, raw, kind) else { break Some(raw) };
                 if PRIVATE && raw & F::EXCLUSIVE != 0 && folio.pins() > 0 {
                     break Some(raw);
                 }
@@ -450,7 +340,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
                 let after = parents::<F, PRIVATE>(raw);
                 let mut childs_raw = childs::<F, PRIVATE>(raw);
                 if after != raw {
-                    let entry = window.small::<B>(index);
+                    let entry = window.small(index);
                     if F::settled(raw) {
                         entry.store(after);
                     } else {
@@ -469,7 +359,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             index += 1;
         };
         if let Some((first, last)) = protected {
-            gather.touch(window.page_of(first), (last - first + 1) as u64);
+            gather.touch::<F>(Level::Pte, window.page_of(first), (last - first + 1) as u64);
         }
         (index, found)
     }
@@ -529,7 +419,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if F::is_writable(run.first) {
                 // A page may have been written since the run was read, and the child has it as well.
                 raw = with_state::<F>(raw, or, and);
-                gather.touch(page, (run.len as u64) << F::shift(level));
+                gather.touch::<F>(level, page, (run.len as u64) << F::shift(level));
             }
         }
         let raw = childs::<F, PRIVATE>(raw);
@@ -571,14 +461,6 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         child.set(index, F::leaf(Level::Pte, frame, attributes));
         Ok(1)
     }
-}
-
-/// [`write_run`] where the child has a table already, as few have.
-#[cold]
-#[inline(never)]
-fn write_linked<F: Format, M: Machine>(table: &mut Locked<'_, F, M>, index: usize, raw: u64, len: usize) {
-    let (machine, level) = (table.machine(), table.level);
-    write_run::<F, M>(machine, table, level, index, raw, len);
 }
 
 /// What becomes of the parent's leaf.

@@ -2,10 +2,11 @@
 
 use isotherm_page::Order;
 
-use crate::address::{Frame, PageRange};
+use crate::address::{Frame, Level, PageRange};
 use crate::error::Error;
 use crate::folio::{Folio, FolioView};
-use crate::machine::{Machine, SpaceId};
+use crate::format::Format;
+use crate::machine::{Flush, Machine, SpaceId};
 use crate::tree::retire;
 
 /// Room for one run of pages or one table that waits for the flush. The caller supplies them: 512 are 4 KiB.
@@ -43,13 +44,17 @@ impl Slot {
 /// it; until [`flush`](Self::flush) returns, CPUs may still use what was removed or write-protected.
 pub struct Gather<'g, M: Machine> {
     machine: &'g M,
-    space: SpaceId,
+    space: Option<SpaceId<M::Context>>,
     slots: &'g mut [Slot],
     /// Serves if the caller supplied none.
     own: [Slot; 1],
     used: usize,
     /// Pages whose translations are to be invalidated.
     range: PageRange,
+    /// Of the smallest leaf among them.
+    stride: u64,
+    /// The levels of the leaves, a bit each.
+    levels: u32,
     tables: bool,
     whole: bool,
     /// There may be slots of folios that are now partly mapped.
@@ -61,7 +66,16 @@ const NOTHING: PageRange = PageRange { first: u64::MAX, end: 0 };
 
 impl<'g, M: Machine> Gather<'g, M> {
     /// An empty one. Without slots every batch is flushed by itself.
-    pub fn new(machine: &'g M, space: SpaceId, slots: &'g mut [Slot]) -> Gather<'g, M> {
+    pub fn new(machine: &'g M, space: SpaceId<M::Context>, slots: &'g mut [Slot]) -> Gather<'g, M> {
+        Self::serving(machine, Some(space), slots)
+    }
+
+    /// An empty one for no space yet: it serves whichever it is used with first.
+    pub fn of_any(machine: &'g M, slots: &'g mut [Slot]) -> Gather<'g, M> {
+        Self::serving(machine, None, slots)
+    }
+
+    fn serving(machine: &'g M, space: Option<SpaceId<M::Context>>, slots: &'g mut [Slot]) -> Gather<'g, M> {
         Gather {
             machine,
             space,
@@ -69,6 +83,8 @@ impl<'g, M: Machine> Gather<'g, M> {
             own: [Slot(0)],
             used: 0,
             range: NOTHING,
+            stride: u64::MAX,
+            levels: 0,
             tables: false,
             whole: false,
             partial: false,
@@ -84,13 +100,13 @@ impl<'g, M: Machine> Gather<'g, M> {
 
     /// From here on for this space of the machine. What is collected is given back to the gather's machine, so it must be
     /// the same one.
-    pub(crate) fn serve(&mut self, machine: &M, space: SpaceId) -> Result<(), Error> {
+    pub(crate) fn serve(&mut self, machine: &M, space: SpaceId<M::Context>) -> Result<(), Error> {
         if !core::ptr::eq(self.machine, machine) {
             return Err(Error::OtherMachine);
         }
-        if self.space != space {
+        if self.space.is_none_or(|served| served.root != space.root) {
             self.flush();
-            self.space = space;
+            self.space = Some(space);
         }
         Ok(())
     }
@@ -104,9 +120,16 @@ impl<'g, M: Machine> Gather<'g, M> {
         self.used == self.slots.len().max(1)
     }
 
-    /// The translations of these pages changed.
+    /// The translations of these pages changed, by leaves of this level.
     #[inline]
-    pub(crate) fn touch(&mut self, page: u64, pages: u64) {
+    pub(crate) fn touch<F: Format>(&mut self, level: Level, page: u64, pages: u64) {
+        self.levels |= 1 << level as u32;
+        self.widen(page, pages, F::pages(level));
+    }
+
+    #[inline]
+    fn widen(&mut self, page: u64, pages: u64, stride: u64) {
+        self.stride = self.stride.min(stride);
         self.range.first = self.range.first.min(page);
         self.range.end = self.range.end.max(page + pages);
     }
@@ -139,7 +162,7 @@ impl<'g, M: Machine> Gather<'g, M> {
 
     /// A table that covered `pages` from `page` on was taken out of the tree.
     pub(crate) fn unlinked(&mut self, frame: Frame, order: Order, page: u64, pages: u64) {
-        self.touch(page, pages);
+        self.widen(page, pages, pages);
         self.tables = true;
         self.push(Slot::table(frame, order));
     }
@@ -164,14 +187,17 @@ impl<'g, M: Machine> Gather<'g, M> {
     /// Flushes the TLB if anything changed, then gives back the folios and tables.
     pub fn flush(&mut self) {
         if self.range.first < self.range.end || self.whole {
-            if self.whole {
-                self.machine.invalidate_space(self.space);
-            } else {
-                self.machine.invalidate_range(self.space, self.range, self.tables);
+            if let Some(space) = self.space {
+                if self.whole {
+                    self.machine.invalidate_space(space);
+                } else {
+                    self.machine.invalidate_range(space, self.what());
+                }
+                self.machine.sync();
             }
-            self.machine.sync();
             self.flushes += 1;
             self.range = NOTHING;
+            (self.stride, self.levels) = (u64::MAX, 0);
             self.tables = false;
             self.whole = false;
         }
@@ -189,6 +215,13 @@ impl<'g, M: Machine> Gather<'g, M> {
             self.partial = false;
         }
         self.used = 0;
+    }
+
+    fn what(&self) -> Flush {
+        let level = [Level::Pte, Level::Pmd, Level::Pud, Level::P4d, Level::Pgd]
+            .into_iter()
+            .find(|&level| self.levels == 1 << level as u32 && !self.tables);
+        Flush { range: self.range, stride: self.stride, level, tables: self.tables }
     }
 
     #[inline]
@@ -211,7 +244,7 @@ impl<'g, M: Machine> Gather<'g, M> {
     }
 }
 
-/// Tells the machine of a folio that is partly mapped, if it is: it may be gone by now, or be another.
+/// Reports a folio that is partly mapped to the machine, if it is: it may be gone by now, or be another.
 #[cold]
 pub(crate) fn note_partial<M: Machine>(machine: &M, frame: Frame) {
     if let Ok(folio) = Folio::get(machine, frame)

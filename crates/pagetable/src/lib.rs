@@ -13,7 +13,6 @@
 //! | one TLB flush for all that an operation frees | [`Gather`] |
 //! | what an operation on a range did, by kind | [`RssStat`] |
 //! | reading a tree without its locks | [`Reader`] |
-//! | batches or one page at a time | [`Batched`], [`PerPage`] |
 //! | a machine of ordinary memory that counts | `host` (feature `host`, needs std) |
 //!
 //! | operation | method |
@@ -22,6 +21,8 @@
 //! | zap (`MADV_DONTNEED`), unmap, exit | [`zap`](AddressSpace::zap), [`unmap`](AddressSpace::unmap), [`exit`](AddressSpace::exit) |
 //! | tables of a gap (`free_pgtables`) | [`free_empty_tables`](AddressSpace::free_empty_tables) |
 //! | protect, write-protect | [`protect`](AddressSpace::protect), [`write_protect`](AddressSpace::write_protect) |
+//! | map page after page (fault-around, populate) | [`mapper`](AddressSpace::mapper) |
+//! | a kernel's half, shared by all; entries of the root that others made | [`KernelHalf`], [`with_kernel`](AddressSpace::with_kernel), [`with_entries`](AddressSpace::with_entries) |
 //! | fork, and the write faults after it | [`copy_range`](AddressSpace::copy_range), [`write_fault`](AddressSpace::write_fault) |
 //! | collapse and split | [`collapse`](AddressSpace::collapse), [`split`](AddressSpace::split) |
 //! | split a folio, mapped by several spaces or not | [`split_folio`] |
@@ -38,7 +39,7 @@
 //!
 //! A batch is a run of present leaves of one table that map consecutive frames of one folio and agree in every bit but
 //! the frame, apart from young and dirty where the operation does not care. Counts of the folio move once a batch. A
-//! folio of order 0 is its own batch, and takes the same tight loop with and without batching, so that small folios pay
+//! folio of order 0 is its own batch, and takes a tight loop of its own, so that small folios pay
 //! nothing. A table that was filled in one batch remembers that its entries are an arithmetic *progression*. As long as
 //! no software changes one and hardware has nothing left to set in them, the next batch need not read them at all.
 //!
@@ -78,8 +79,8 @@
 //! be taken on a frame that was found without one.
 //!
 //! **Lock order.** Parent before child; several tables of one level (remap, split of a folio) in the order of their
-//! frames. A fork waits for locks of the parent's only, one at a time, and tries those of the child's; so a child may be known
-//! to reverse maps while it is made. No operation but the split of a folio, which holds the locks of all tables that map it,
+//! frames. A fork waits for locks of the parent's only, and holds none while it waits; those of the child's it tries. So a child may be
+//! known to reverse maps while it is made. No operation but the split of a folio, which holds the locks of all tables that map it,
 //! holds those of more than two tables, none allocates memory under a lock, and no lock is held while folios are given back.
 //!
 //! **The TLB before the memory.** [`Gather`] collects what a change removes: mapping, then flush, then the reference
@@ -178,8 +179,10 @@ mod format;
 mod gather;
 #[cfg(feature = "host")]
 pub mod host;
+mod kernel;
 mod machine;
 mod map;
+mod mapper;
 mod mmu;
 mod protect;
 mod query;
@@ -199,7 +202,6 @@ mod zap;
 pub use isotherm_page::{Order, PageMeta, Pages, Pieces};
 
 pub use address::{ENTRIES, Frame, Level, PAGE_SHIFT, PAGE_SIZE, PageRange, TABLE_BITS, VirtAddr};
-pub use batch::{Batched, Batching, PerPage};
 pub use collapse::Collapsed;
 pub use cow::{Resolved, WriteFault};
 pub use error::{Error, Stopped};
@@ -212,7 +214,9 @@ pub use format::{
     Ttbr1, X86_64, X86_64_PAT, X86_64La57,
 };
 pub use gather::{Gather, Slot};
-pub use machine::{Event, Frames, Machine, Memory, Observe, Rcu, SpaceId, Tlb, Tokens};
+pub use kernel::KernelHalf;
+pub use machine::{Event, Flush, Frames, Machine, Memory, Rcu, SpaceId, Tlb, Tokens};
+pub use mapper::Mapper;
 pub use mmu::{Access, Fault};
 pub use protect::{Protection, Sharing};
 pub use query::{MappedRun, Mapping};

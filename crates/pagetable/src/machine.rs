@@ -4,11 +4,13 @@
 //! kernel implements them with its direct map, its allocator, `INVLPG`/`TLBI` and its RCU; the [`host`](crate::host)
 //! implementation uses ordinary memory and counts.
 
+use core::fmt;
 use core::ptr::NonNull;
 
 use isotherm_page::{Order, Pages};
 
-use crate::address::{Frame, PageRange};
+use crate::address::{Frame, Level, PageRange};
+use crate::format::Format;
 use crate::table::Table;
 
 /// Physical memory as software reaches it.
@@ -50,6 +52,13 @@ pub unsafe trait Memory {
     fn relax(&self, tries: u32) {
         let _ = tries;
         core::hint::spin_loop();
+    }
+
+    /// For statistics, as Linux' `count_vm_event`: something happened that no result says. Called under the lock of a table.
+    /// By default nothing is counted.
+    #[inline]
+    fn event(&self, event: Event) {
+        let _ = event;
     }
 }
 
@@ -128,11 +137,32 @@ pub trait Tokens: Send + Sync {
 
 /// The identity of an address space for TLB maintenance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SpaceId {
+pub struct SpaceId<C = u16> {
     /// The frame of the root table.
     pub root: Frame,
-    /// The tag that the caller chose: an ASID or PCID.
-    pub asid: u16,
+    /// What the caller keeps of the space for its TLB: see [`Tlb::Context`].
+    pub context: C,
+}
+
+/// Translations of several pages that are to be invalidated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flush {
+    /// The pages.
+    pub range: PageRange,
+    /// Pages of the smallest leaf among those that changed: one invalidation for each so many pages will do.
+    pub stride: u64,
+    /// The level of the leaves that changed, if all were of one: a hint that spares a walk, as arm64's TTL.
+    pub level: Option<Level>,
+    /// Tables were removed too, so that cached entries of upper levels must go as well.
+    pub tables: bool,
+}
+
+impl Flush {
+    /// Of leaves of one level.
+    #[must_use]
+    pub fn of<F: Format>(level: Level, range: PageRange) -> Flush {
+        Flush { range, stride: F::pages(level), level: Some(level), tables: false }
+    }
 }
 
 /// TLB maintenance. Invalidations are issued one by one and waited for together: [`sync`](Self::sync) is the barrier
@@ -147,17 +177,30 @@ pub struct SpaceId {
 ///
 /// # Safety
 /// When `sync` returns, no CPU uses a translation any more, of a leaf or of a table, that was invalidated before by the
-/// same thread. Without that freed memory stays reachable.
+/// same thread. Without that freed memory stays reachable. A leaf that [`permitted`](Self::permitted) is called for needs no
+/// `sync`.
 pub unsafe trait Tlb {
-    /// Invalidates the translation of the page with this number.
-    fn invalidate_page(&self, space: SpaceId, page: u64);
+    /// What is known of a space where its translations are invalidated, chosen by the caller when the space is made: an ASID, or a
+    /// reference to what has the CPUs that the space runs on, the generation of its ASID, a PCID for each CPU.
+    type Context: Copy + fmt::Debug + Send + Sync;
 
-    /// Invalidates the translations of a range. `tables`: tables were removed too, so that cached entries of
-    /// upper levels must go as well.
-    fn invalidate_range(&self, space: SpaceId, range: PageRange, tables: bool);
+    /// Invalidates the translation of the page with this number, of a leaf of 4 KiB.
+    fn invalidate_page(&self, space: SpaceId<Self::Context>, page: u64);
+
+    /// Invalidates the translations of a range.
+    fn invalidate_range(&self, space: SpaceId<Self::Context>, flush: Flush);
 
     /// Invalidates all of a space: asked for only when it ends.
-    fn invalidate_space(&self, space: SpaceId);
+    fn invalidate_space(&self, space: SpaceId<Self::Context>);
+
+    /// More is permitted for a page than before, of the same frame, after a fault of this CPU. It must not fault again for want
+    /// of that: nothing need be done where a fault drops the translation that caused it, as on x86-64, which is the default;
+    /// elsewhere this CPU drops it, and waits until it is gone. Others are left alone. One that still holds what was permitted
+    /// before faults in its turn, and that fault finds nothing to do and comes here too (a spurious fault; Linux'
+    /// `flush_tlb_fix_spurious_fault`).
+    fn permitted(&self, space: SpaceId<Self::Context>, page: u64) {
+        let _ = (space, page);
+    }
 
     /// Waits until the invalidations that this thread issued are complete everywhere.
     fn sync(&self);
@@ -169,7 +212,7 @@ pub unsafe trait Tlb {
 /// allocates, or while a [`Gather`](crate::Gather) is flushed that is full.
 pub use isotherm_rcu::Rcu;
 
-/// What happens below the interface, for statistics.
+/// What happens below the interface: see [`Memory::event`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -183,15 +226,6 @@ pub enum Event {
     Copy,
 }
 
-/// Statistics. The default counts nothing and costs nothing.
-pub trait Observe {
-    /// Something happened. Called under the lock of a table.
-    #[inline]
-    fn event(&self, event: Event) {
-        let _ = event;
-    }
-}
-
 /// Everything an address space needs.
-pub trait Machine: Pages + Memory + Frames + Tlb + Rcu + Observe {}
-impl<T: Pages + Memory + Frames + Tlb + Rcu + Observe> Machine for T {}
+pub trait Machine: Pages + Memory + Frames + Tlb + Rcu {}
+impl<T: Pages + Memory + Frames + Tlb + Rcu> Machine for T {}

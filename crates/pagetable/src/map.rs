@@ -1,7 +1,6 @@
 //! Mapping folios, device memory and tokens.
 
 use crate::address::{Frame, Level, PageRange};
-use crate::batch::Batching;
 use crate::entries::set_run;
 use crate::error::{Error, Stopped};
 use crate::folio::FolioView;
@@ -10,7 +9,7 @@ use crate::machine::Machine;
 use crate::rss::RssStat;
 use crate::space::AddressSpace;
 
-impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     /// Maps the pages of `range` to consecutive frames from `first` on, which may belong to several folios, each page
     /// taking a reference of its folio. Leaves are as large as alignment and folio allow, but not above `largest`:
     /// a folio of order 9 becomes a PMD leaf, or with [`Level::Pte`] 512 PTEs. Where a table is already, as a
@@ -43,6 +42,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         if !F::supports(Level::Pte, attributes.memory) {
             return refuse(Error::MemoryType);
         }
+        // Above the tables that all processes share nothing is mapped.
+        let root = if self.lends { F::ROOT.below() } else { None };
+        let largest = largest.min(F::LARGEST_LEAF).min(root.unwrap_or(F::LARGEST_LEAF));
         let mut page = range.first;
         let mut done = RssStat::default();
         while page < range.end {
@@ -53,7 +55,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                     (range.end - page).min(F::LINEAR - frame.0 % F::LINEAR),
                     frame,
                     attributes,
-                    largest.min(F::LARGEST_LEAF),
+                    largest,
                     &mut done,
                 )
                 .map_err(|(pages, why)| Stopped::at_page(page + pages, why).after(done))?;
@@ -146,7 +148,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 
     #[expect(clippy::too_many_arguments, reason = "the state of the loop above")]
     /// Maps entries of one folio. 0 if the next folio wants larger or smaller leaves, or there is a table.
-    fn map_run(
+    pub(crate) fn map_run(
         &self,
         table: &crate::table::Locked<'_, F, M>,
         page: u64,
@@ -169,9 +171,6 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             len = len.min(leaves);
             Some(folio)
         };
-        if !B::BATCHED {
-            len = 1;
-        }
         let empty = table.table()[index..index + len].iter().take_while(|e| e.relaxed() == 0);
         let len = empty.count();
         if len == 0 {

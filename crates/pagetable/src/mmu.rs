@@ -2,7 +2,6 @@
 //! sets the accessed and dirty bits at any time, with no lock but the atomicity of its update, as hardware does.
 
 use crate::address::{Frame, VirtAddr};
-use crate::batch::Batching;
 use crate::format::Format;
 use crate::machine::Machine;
 use crate::reader::Reader;
@@ -35,7 +34,7 @@ pub enum Fault {
     Clean,
 }
 
-impl<F: Format, M: Machine, B: Batching> Reader<'_, '_, F, M, B> {
+impl<F: Format, M: Machine> Reader<'_, '_, F, M> {
     /// Translates an access of a user program, setting the accessed and dirty bits if the format says that hardware
     /// does. Returns the frame of the page.
     ///
@@ -47,7 +46,7 @@ impl<F: Format, M: Machine, B: Batching> Reader<'_, '_, F, M, B> {
     /// The [`Fault`] that the CPU would raise.
     pub fn access(&self, at: VirtAddr, access: Access) -> Result<Frame, Fault> {
         let page = at.page();
-        if self.space.check_page(page).is_err() {
+        if !F::translates(page, page + 1) {
             return Err(Fault::NotPresent);
         }
         loop {

@@ -1,7 +1,7 @@
 //! Protect: what a range of pages permits.
 
 use crate::address::{Level, PageRange};
-use crate::batch::{Batching, Run, detect_in};
+use crate::batch::{Run, detect_in};
 use crate::entries::{break_run, change_run, clear_run, set_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{FolioKind, FolioView};
@@ -45,7 +45,7 @@ impl Protection {
     pub const NONE: Protection = Protection { user: false, write: false, execute: false };
 }
 
-impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     /// Changes what the mapped pages of the range permit. CPUs may use the old permissions until the gather flushes: as
     /// after a fork, no [write fault](Self::write_fault) may copy one of the pages before. Pages stay as they
     /// are counted: only splits are returned.
@@ -140,7 +140,6 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             if raw & F::SPECIAL != 0 { None } else { FolioView::of(self.machine, F::frame(raw)).ok() };
         let most = window.end - index;
         let limit = match &folio {
-            _ if !B::BATCHED => 1,
             Some(folio) => (folio.remaining() >> F::shift(level)).clamp(1, most),
             None => most,
         };
@@ -156,9 +155,9 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             run = detect_in::<F, M>(table, index, raw, run.len, F::STATE);
         }
         self.apply(window, index, page, &run, |raw| change(raw, anon));
-        // What was not present is in no TLB.
-        if F::is_valid(run.first) {
-            gather.touch(page, (run.len as u64) << F::shift(level));
+        // What was not present is in no TLB, and who holds that less is permitted faults, and finds nothing to do.
+        if F::is_valid(run.first) && !permits_more::<F>(run.first, after) {
+            gather.touch::<F>(level, page, (run.len as u64) << F::shift(level));
         }
         run.len
     }
@@ -196,7 +195,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             states.put(n / size, F::is_young(or), F::any_dirty(or, and));
         }
         let pages = (run.len as u64) << F::shift(level);
-        self.machine.invalidate_range(self.id, PageRange { first: page, end: page + pages }, false);
+        self.invalidate(level, page, pages);
         self.machine.sync();
         for n in (0..run.len).step_by(size) {
             let raw = run.first.wrapping_add(F::step(run.first, level).wrapping_mul(n as u64));
@@ -228,6 +227,13 @@ impl States {
         let raw = if is(&self.young) { raw | F::YOUNG } else { raw };
         if is(&self.dirty) { F::make_dirty(raw) } else { raw }
     }
+}
+
+/// Whether a leaf differs from what it was in nothing but that it may be written now. (Not so of execution: a fetch that finds the
+/// old translation is no fault that [`write_fault`](AddressSpace::write_fault) sees.)
+fn permits_more<F: Format>(before: u64, after: u64) -> bool {
+    let (before, after) = (F::attributes(before), F::attributes(after));
+    after.write && Attributes { write: before.write, ..after } == before
 }
 
 /// The leaf with other permissions.

@@ -1,7 +1,7 @@
 //! What is mapped where.
 
 use crate::address::{Frame, Level, PageRange, VirtAddr};
-use crate::batch::{Batching, detect_in, get, read_block, with_state};
+use crate::batch::{detect_in, get, read_block, with_state};
 use crate::error::{Error, Stopped};
 use crate::folio::{Folio, FolioView, Pinned};
 use crate::format::{Attributes, Format, Token};
@@ -42,7 +42,7 @@ pub struct MappedRun {
     pub mapping: Mapping,
 }
 
-impl<F: Format, M: Machine, B: Batching> Reader<'_, '_, F, M, B> {
+impl<F: Format, M: Machine> Reader<'_, '_, F, M> {
     /// What the page of an address is mapped to, without any lock. While another thread changes the mapping, the answer
     /// is that of before or after; where it splits a huge leaf, folds or unfolds, it may be [`Mapping::None`] for a
     /// moment.
@@ -52,7 +52,7 @@ impl<F: Format, M: Machine, B: Batching> Reader<'_, '_, F, M, B> {
     #[must_use]
     pub fn lookup(&self, at: VirtAddr) -> Mapping {
         let page = at.page();
-        if self.space.check_page(page).is_err() {
+        if !F::translates(page, page + 1) {
             return Mapping::None;
         }
         let (level, index, raw, table) = self.space.walk(page, &self.guard);
@@ -65,12 +65,12 @@ impl<F: Format, M: Machine, B: Batching> Reader<'_, '_, F, M, B> {
     }
 }
 
-impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// What the page of an address is mapped to, under the table's lock; when it returns that may have changed.
     #[must_use]
     pub fn query(&self, at: VirtAddr) -> Mapping {
         let page = at.page();
-        if self.check_page(page).is_err() {
+        if !F::translates(page, page + 1) {
             return Mapping::None;
         }
         match self.step(page, page + 1) {
@@ -235,7 +235,7 @@ pub(crate) fn describe<F: Format>(level: Level, page: u64, raw: u64) -> Mapping 
 }
 
 /// The state of a block that may be unfolded, write-protected or replaced meanwhile. Entries that are empty, or of other frames
-/// by now, say nothing. Each tells by itself whether it is dirty, for where that is kept depends on whether it may be
+/// by now, say nothing. Each says by itself whether it is dirty, for where that is kept depends on whether it may be
 /// written.
 fn gather_unlocked<F: Format>(table: &[Entry], index: usize, mut raw: u64) -> u64 {
     let block = index - index % F::CONTIGUOUS;

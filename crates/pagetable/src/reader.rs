@@ -1,6 +1,5 @@
 //! Reading a tree without its locks.
 
-use crate::batch::{Batched, Batching};
 use crate::format::Format;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
@@ -18,16 +17,16 @@ use crate::space::AddressSpace;
 /// }
 /// ```
 #[must_use = "dropped, the section ends"]
-pub struct Reader<'s, 'm, F: Format, M: Machine, B: Batching = Batched> {
-    pub(crate) space: &'s AddressSpace<'m, F, M, B>,
+pub struct Reader<'s, 'm, F: Format, M: Machine> {
+    pub(crate) space: &'s AddressSpace<'m, F, M>,
     pub(crate) guard: M::Guard<'m>,
 }
 
-impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// Starts a read-side critical section, which any number of lookups may share. As long as it lives, no retired table is
     /// reused: keep it short, and allocate nothing in it.
     #[inline]
-    pub fn read(&self) -> Reader<'_, 'm, F, M, B> {
+    pub fn read(&self) -> Reader<'_, 'm, F, M> {
         Reader { space: self, guard: self.machine.read_lock() }
     }
 }

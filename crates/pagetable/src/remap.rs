@@ -1,7 +1,7 @@
 //! Remap: mappings move to other addresses, folios stay where they are (`mremap`).
 
 use crate::address::{Level, PageRange, VirtAddr};
-use crate::batch::{Batching, detect_in, with_state};
+use crate::batch::{detect_in, with_state};
 use crate::entries::{clear_run, set_run, unfold_ends};
 use crate::error::{Error, Stopped};
 use crate::folio::FolioView;
@@ -21,7 +21,7 @@ enum Moved {
     Occupied(u64),
 }
 
-impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// Moves what is mapped in `from` to as many pages from `to` on, which must be empty and must not overlap `from`.
     /// Huge leaves move as they are where both sides are aligned to them and no table is in their place, else they are
     /// split; contiguous blocks are folded again where their alignment permits. Counts do not change. When it returns, no CPU uses the old
@@ -108,7 +108,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let end = page + ((done as u64) << F::shift(level));
         if done > 0 {
             // Before the locks go: once the new place can be zapped, nobody may write through the old.
-            self.machine.invalidate_range(self.id, PageRange { first: page, end }, false);
+            self.invalidate(level, page, end - page);
             self.machine.sync();
         }
         if occupied { Moved::Occupied(end) } else { Moved::Until(end) }
@@ -155,7 +155,6 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let folio =
             if raw & F::SPECIAL != 0 { None } else { FolioView::of(self.machine, F::frame(raw)).ok() };
         let limit = match folio {
-            _ if !B::BATCHED => 1,
             Some(folio) => (folio.remaining() >> F::shift(level)).clamp(1, most),
             None if raw & F::SPECIAL != 0 => most,
             None => 1,

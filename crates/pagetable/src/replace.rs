@@ -2,7 +2,6 @@
 //! migration, and the merging of equal pages, none of which may leave a hole that a fault could fill meanwhile.
 
 use crate::address::{Frame, Level, VirtAddr};
-use crate::batch::Batching;
 use crate::entries::{set_run, unfold_ends};
 use crate::error::Error;
 use crate::folio::FolioView;
@@ -41,7 +40,7 @@ pub enum Replacement {
     Token(u64),
 }
 
-impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     /// Replaces what one page is mapped to, if that is still what the caller saw, under its table's lock: no fault finds the
     /// page empty and fills it meanwhile. (A [`lookup`](crate::Reader::lookup) may see none for a moment where a page replaces a page.)
     /// Returns what was replaced, with young and dirty as they were
@@ -128,7 +127,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 unfold_ends::<F, M>(table, self.id, page, 1);
                 // Break before make: no CPU may see two frames for one page.
                 let last = table.change()[index].swap(0);
-                self.invalidate(page, F::pages(Level::Pte));
+                self.invalidate(Level::Pte, page, F::pages(Level::Pte));
                 self.machine.sync();
                 set_run::<F, M>(table, self.id, page, new, 1);
                 last
@@ -138,7 +137,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 let new = token.encode::<F>().ok_or(Error::BadToken)?;
                 unfold_ends::<F, M>(table, self.id, page, 1);
                 let last = table.change()[index].swap(new);
-                gather.touch(page, F::pages(Level::Pte));
+                gather.touch::<F>(Level::Pte, page, F::pages(Level::Pte));
                 last
             }
         };

@@ -3,12 +3,11 @@
 use core::marker::PhantomData;
 
 use crate::address::{Frame, Level, PageRange};
-use crate::batch::{Batched, Batching};
 use crate::error::{Error, Stopped};
 use crate::folio::base;
 use crate::format::{Format, Half};
 use crate::gather::{Gather, Slot};
-use crate::machine::{Machine, SpaceId};
+use crate::machine::{Flush, Machine, SpaceId};
 use crate::rss::RssStat;
 use crate::tree::new_table;
 
@@ -20,20 +19,47 @@ use crate::tree::new_table;
 /// (`mmap_lock`, per-VMA locks): here the tree and all counts stay consistent, whichever comes first.
 ///
 /// Dropping it zaps everything and gives the tables back: as for [`exit`](Self::exit), no CPU may have it loaded.
-pub struct AddressSpace<'m, F: Format, M: Machine, B: Batching = Batched> {
+pub struct AddressSpace<'m, F: Format, M: Machine> {
     pub(crate) machine: &'m M,
-    pub(crate) id: SpaceId,
-    kind: PhantomData<fn() -> (F, B)>,
+    pub(crate) id: SpaceId<M::Context>,
+    /// Whose pages no operation touches.
+    pub(crate) foreign: Foreign,
+    /// The tables below the root are other spaces' as well, and stay.
+    pub(crate) lends: bool,
+    kind: PhantomData<fn() -> F>,
 }
 
-impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
-    /// An empty address space. `asid` is the caller's tag for its TLB entries and means nothing here.
+/// Entries of the root that are not a space's own, by their indices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Foreign {
+    pub first: usize,
+    pub end: usize,
+}
+
+impl Foreign {
+    pub const NONE: Foreign = Foreign { first: 0, end: 0 };
+
+    /// Whether some of these pages, all of one half, are below such an entry.
+    #[inline]
+    fn has<F: Format>(self, first: u64, last: u64) -> bool {
+        self.first < self.end && F::index(F::ROOT, first) < self.end && F::index(F::ROOT, last) >= self.first
+    }
+}
+
+impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
+    /// An empty address space. `context` is what the caller's TLB knows it by, and means nothing here.
     ///
     /// # Errors
     /// [`Error::NoTableFrame`].
-    pub fn new(machine: &'m M, asid: u16) -> Result<Self, Error> {
+    pub fn new(machine: &'m M, context: M::Context) -> Result<Self, Error> {
         let root = new_table::<F, M>(machine)?.into_raw().frame;
-        Ok(AddressSpace { machine, id: SpaceId { root, asid }, kind: PhantomData })
+        Ok(AddressSpace {
+            machine,
+            id: SpaceId { root, context },
+            foreign: Foreign::NONE,
+            lends: false,
+            kind: PhantomData,
+        })
     }
 
     /// What the TLB operations of this space are called with. Its `root` is what CR3 or TTBR0 takes.
@@ -41,7 +67,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// Whoever has a CPU load the root, which only `unsafe` code can, takes it out again before the space is exited or
     /// dropped, and does not have it loaded while the space is the child of a [fork](Self::copy_range).
     #[must_use]
-    pub fn id(&self) -> SpaceId {
+    pub fn id(&self) -> SpaceId<M::Context> {
         self.id
     }
 
@@ -59,12 +85,13 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         Gather::new(self.machine, self.id, slots)
     }
 
-    /// Invalidates translations.
-    pub(crate) fn invalidate(&self, page: u64, pages: u64) {
+    /// Invalidates translations of leaves of a level.
+    pub(crate) fn invalidate(&self, level: Level, page: u64, pages: u64) {
         if pages == 1 {
             self.machine.invalidate_page(self.id, page);
         } else {
-            self.machine.invalidate_range(self.id, PageRange { first: page, end: page + pages }, false);
+            let range = PageRange { first: page, end: page + pages };
+            self.machine.invalidate_range(self.id, Flush::of::<F>(level, range));
         }
     }
 
@@ -73,7 +100,9 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         if (range.first | range.end) & (F::pages(Level::Pte) - 1) != 0 {
             return Err(Stopped::at_page(range.first, Error::Misaligned));
         }
-        if range.first == range.end || F::translates(range.first, range.end) {
+        if range.first == range.end
+            || F::translates(range.first, range.end) && !self.foreign.has::<F>(range.first, range.end - 1)
+        {
             Ok(())
         } else {
             Err(Stopped::at_page(range.first, Error::NotCanonical))
@@ -81,7 +110,11 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 
     pub(crate) fn check_page(&self, page: u64) -> Result<(), Error> {
-        if F::translates(page, page + 1) { Ok(()) } else { Err(Error::NotCanonical) }
+        if F::translates(page, page + 1) && !self.foreign.has::<F>(page, page) {
+            Ok(())
+        } else {
+            Err(Error::NotCanonical)
+        }
     }
 
     /// Zaps everything and gives back all tables: what the exit of a process does. No CPU may have the space loaded any
@@ -97,7 +130,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     fn end(&mut self, slots: &mut [Slot]) -> RssStat {
         let mut gone = RssStat::default();
         let mut gather = Gather::new(self.machine, self.id, slots);
-        for range in halves::<F>() {
+        for range in own_ranges::<F>(self.foreign) {
             gather.whole_space();
             // Nothing in a whole half needs a split, so nothing can fail.
             let _ = self.zap_into::<true>(range, &mut gather, &mut gone);
@@ -113,7 +146,10 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         let mut count = 1;
         if let Some(below) = level.below() {
             // SAFETY: the space ends, so the table is still in the tree and nobody else removes it.
-            for entry in unsafe { self.table_at(frame) } {
+            for (index, entry) in unsafe { self.table_at(frame) }.iter().enumerate() {
+                if level == F::ROOT && (self.foreign.first..self.foreign.end).contains(&index) {
+                    continue;
+                }
                 let raw = entry.relaxed();
                 if F::is_valid(raw) && F::is_table(level, raw) {
                     if below == Level::Pte {
@@ -130,10 +166,28 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     }
 }
 
-impl<F: Format, M: Machine, B: Batching> Drop for AddressSpace<'_, F, M, B> {
+impl<F: Format, M: Machine> Drop for AddressSpace<'_, F, M> {
     fn drop(&mut self) {
         self.end(&mut [Slot::default(); 64]);
     }
+}
+
+/// The first entry of a root table that belongs to the upper half.
+pub(crate) fn upper_half<F: Format>() -> usize {
+    1 << (F::VA_BITS - crate::PAGE_SHIFT - F::shift(F::ROOT) - 1)
+}
+
+/// The ranges that together are all a tree translates but what is below others' entries.
+fn own_ranges<F: Format>(foreign: Foreign) -> impl Iterator<Item = PageRange> {
+    halves::<F>().flat_map(move |half| {
+        let (first, end) = (F::index(F::ROOT, half.first), F::index(F::ROOT, half.end - 1) + 1);
+        let (from, to) = (foreign.first.clamp(first, end), foreign.end.clamp(first, end));
+        let page = move |index: usize| half.first + ((index - first) as u64) * F::pages(F::ROOT);
+        [(first, from), (to, end)]
+            .into_iter()
+            .filter(|(first, end)| first < end)
+            .map(move |(first, end)| PageRange { first: page(first), end: page(end).min(half.end) })
+    })
 }
 
 /// The ranges that together are all a tree translates.

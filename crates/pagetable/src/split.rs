@@ -13,7 +13,6 @@
 use isotherm_page::{Order, Pieces};
 
 use crate::address::{Frame, Level, PageRange};
-use crate::batch::{Batched, Batching};
 use crate::entries::unfold_ends;
 use crate::error::Error;
 use crate::folio::Folio;
@@ -23,9 +22,9 @@ use crate::space::AddressSpace;
 use crate::table::Locked;
 
 /// Pages of a space in which a folio may be mapped, as a reverse map knows them.
-pub struct MappedIn<'s, 'm, F: Format, M: Machine, B: Batching = Batched> {
+pub struct MappedIn<'s, 'm, F: Format, M: Machine> {
     /// The space.
-    pub space: &'s AddressSpace<'m, F, M, B>,
+    pub space: &'s AddressSpace<'m, F, M>,
     /// Where. All of the tables that translate pages of it are looked at, so one page of each is enough.
     pub range: PageRange,
 }
@@ -33,7 +32,7 @@ pub struct MappedIn<'s, 'm, F: Format, M: Machine, B: Batching = Batched> {
 /// Room for the lock of a table that maps a folio. The caller of [`split_folio`] supplies them.
 pub struct TableSlot<'m, F: Format, M: Machine> {
     frame: Frame,
-    space: SpaceId,
+    space: Option<SpaceId<M::Context>>,
     /// The first page that the table translates.
     first: u64,
     lock: Option<Locked<'m, F, M>>,
@@ -41,7 +40,7 @@ pub struct TableSlot<'m, F: Format, M: Machine> {
 
 impl<F: Format, M: Machine> Default for TableSlot<'_, F, M> {
     fn default() -> Self {
-        TableSlot { frame: Frame(0), space: SpaceId { root: Frame(0), asid: 0 }, first: 0, lock: None }
+        TableSlot { frame: Frame(0), space: None, first: 0, lock: None }
     }
 }
 
@@ -65,10 +64,10 @@ impl<F: Format, M: Machine> Default for TableSlot<'_, F, M> {
 /// a reference besides the caller's; [`Error::TooManyTables`] if there are too few slots; [`Error::Misaligned`] if the order
 /// is less than that of the format's smallest leaf; [`Error::NotCanonical`], [`Error::OtherMachine`],
 /// [`Error::NoTableFrame`].
-pub fn split_folio<'m, F: Format, M: Machine, B: Batching>(
+pub fn split_folio<'m, F: Format, M: Machine>(
     folio: Folio<'m, M>,
     order: Order,
-    mapped: &[MappedIn<'_, 'm, F, M, B>],
+    mapped: &[MappedIn<'_, 'm, F, M>],
     slots: &mut [TableSlot<'m, F, M>],
 ) -> Result<Pieces<'m, M>, (Error, Folio<'m, M>)> {
     if order >= folio.order() {
@@ -149,23 +148,24 @@ fn unfold_blocks<F: Format, M: Machine>(slot: &TableSlot<'_, F, M>, table: &Lock
     for block in (0..1 << F::TABLE_BITS).step_by(F::CONTIGUOUS) {
         let raw = table.entry(block).relaxed();
         if whole.is_in::<F>(raw) && raw & F::CONT != 0 {
-            unfold_ends::<F, M>(table, slot.space, slot.first + ((block as u64) << F::GRANULE), 1);
+            let Some(space) = slot.space else { continue };
+            unfold_ends::<F, M>(table, space, slot.first + ((block as u64) << F::GRANULE), 1);
         }
     }
 }
 
 /// What is to be locked.
-enum Found<'a, 's, 'm, F: Format, M: Machine, B: Batching> {
+enum Found<'a, 's, 'm, F: Format, M: Machine> {
     /// The tables in so many slots.
     Tables(usize),
     /// A huge leaf maps the folio at this page: it is to be split first.
-    Leaf(&'a MappedIn<'s, 'm, F, M, B>, u64),
+    Leaf(&'a MappedIn<'s, 'm, F, M>, u64),
 }
 
 /// Locks the tables that translate pages of the ranges, in the order of their frames; how many.
-fn lock_tables<'m, F: Format, M: Machine, B: Batching>(
+fn lock_tables<'m, F: Format, M: Machine>(
     folio: &Folio<'m, M>,
-    mapped: &[MappedIn<'_, 'm, F, M, B>],
+    mapped: &[MappedIn<'_, 'm, F, M>],
     slots: &mut [TableSlot<'m, F, M>],
 ) -> Result<usize, Error> {
     let machine = folio.pages();
@@ -202,12 +202,12 @@ fn lock_tables<'m, F: Format, M: Machine, B: Batching>(
 }
 
 /// Finds the tables, each once, in the order of their frames.
-fn find_tables<'a, 's, 'm, F: Format, M: Machine, B: Batching>(
+fn find_tables<'a, 's, 'm, F: Format, M: Machine>(
     whole: Whole,
-    mapped: &'a [MappedIn<'s, 'm, F, M, B>],
+    mapped: &'a [MappedIn<'s, 'm, F, M>],
     slots: &mut [TableSlot<'m, F, M>],
     guard: &M::Guard<'_>,
-) -> Result<Found<'a, 's, 'm, F, M, B>, Error> {
+) -> Result<Found<'a, 's, 'm, F, M>, Error> {
     let mut used = 0;
     for place in mapped {
         let mut page = place.range.first;
@@ -219,7 +219,7 @@ fn find_tables<'a, 's, 'm, F: Format, M: Machine, B: Batching>(
                     }
                     let first = page & !(F::table_pages(Level::Pte) - 1);
                     let slot = slots.get_mut(used).ok_or(Error::TooManyTables)?;
-                    *slot = TableSlot { frame, space: place.space.id, first, lock: None };
+                    *slot = TableSlot { frame, space: Some(place.space.id), first, lock: None };
                     used += 1;
                     Level::Pmd
                 }

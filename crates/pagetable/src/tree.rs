@@ -6,11 +6,9 @@ use core::ops::Range;
 use isotherm_page::{Block, Order, OwnedBlock, Table as PageTable, Unique};
 
 use crate::address::{Frame, Level, PageRange};
-use crate::batch::Batching;
 use crate::entries::{unfold_ends, write_run};
 use crate::error::Error;
 use crate::folio::base;
-use crate::fork::{Child, Pause};
 use crate::format::Format;
 use crate::gather::Gather;
 use crate::machine::{Event, Machine};
@@ -28,19 +26,6 @@ pub(crate) type NewTable<'m, M> = Unique<'m, M, PageTable>;
 #[inline]
 pub(crate) fn link<F: Format, M: Machine>(table: NewTable<'_, M>) -> u64 {
     F::table(table.into_raw().frame)
-}
-
-/// An empty entry of a table that is locked as long.
-pub(crate) struct Vacant<'m, F: Format, M: Machine> {
-    table: Locked<'m, F, M>,
-    index: usize,
-}
-
-impl<F: Format, M: Machine> Vacant<'_, F, M> {
-    /// Fills it, and gives the lock back.
-    pub fn fill(self, raw: u64) {
-        self.table.change()[self.index].store(raw);
-    }
 }
 
 /// Frames for tables, allocated while no lock is held, for use under one. They are used in the order of the allocator,
@@ -91,7 +76,7 @@ impl<'m, F: Format, M: Machine> Preallocated<'m, F, M> {
     }
 
     /// A table whose entries are still to be written, reached by nobody else.
-    fn take(&mut self) -> Result<NewTable<'m, M>, Error> {
+    pub fn take(&mut self) -> Result<NewTable<'m, M>, Error> {
         let frame = self.left.next().map(|n| self.frames[n]).ok_or(Error::NoTableFrame)?;
         self.taken += 1;
         // SAFETY: made a table by `fill`, given to nobody since, and linked nowhere.
@@ -130,7 +115,7 @@ pub(crate) unsafe fn retire<M: Machine>(machine: &M, frame: Frame, order: Order)
     unsafe { machine.retire_table_of(frame, order) };
 }
 
-impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// Walks to `page`, making tables, and locks the table of `level` that translates it.
     ///
     /// Fails with [`Error::Occupied`] if a larger leaf is in the way. Counts the tables that it adds.
@@ -181,54 +166,6 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         Ok(())
     }
 
-    /// The table of `target` level at `page` of a child that is being forked, locked, or, if there is none, one of the
-    /// preallocated that is not linked yet. No lock is waited for, as the caller has one of the parent's.
-    ///
-    /// Fails with [`Error::NoTableFrame`] if the preallocated is used up; what was added stays, so that a call with more goes
-    /// on. Fails with [`Error::Occupied`] if a larger leaf is in the way, and with [`Pause::Busy`] if somebody has a lock.
-    #[inline(always)]
-    pub(crate) fn table_of_child(
-        &self,
-        page: u64,
-        target: Level,
-        preallocated: &mut Preallocated<'m, F, M>,
-        _guard: &M::Guard<'_>,
-    ) -> Result<Child<'m, F, M>, Pause> {
-        let (mut level, mut frame) = (F::ROOT, self.id.root);
-        loop {
-            let Some(below) = level.below().filter(|_| level > target) else {
-                let table = Locked::try_acquire(self.machine, frame, level).map_err(|_| Pause::Busy)?;
-                return Ok(Child::Linked(table));
-            };
-            let index = F::index(level, page);
-            // SAFETY: `_guard` is older than the load that found `frame`.
-            let raw = unsafe { self.table_at(frame) }[index].load();
-            if raw == CHANGING {
-                return Err(Pause::Busy);
-            }
-            if raw != 0 {
-                if !F::is_table(level, raw) {
-                    return Err(Error::Occupied.into());
-                }
-                (level, frame) = (below, F::table_frame(raw));
-                continue;
-            }
-            let table = Locked::try_acquire(self.machine, frame, level).map_err(|_| Pause::Busy)?;
-            if table.entry(index).relaxed() != 0 {
-                continue;
-            }
-            let fresh = preallocated.take()?;
-            // SAFETY: the allocator gave the frame to us alone, and it is a table from here on.
-            let mut entries = unsafe { OwnEntries::<F>::of(self.machine, fresh.frame()) };
-            let place = Vacant { table, index };
-            if below == target {
-                return Ok(Child::Fresh { place, table: fresh, entries });
-            }
-            entries.clear();
-            place.fill(link::<F, M>(fresh));
-        }
-    }
-
     /// Replaces the huge leaf at `page` by a table of leaves of the level below, filled in one batch.
     /// Whether there was one.
     pub(crate) fn split_leaf(&self, page: u64) -> Result<bool, Error> {
@@ -245,7 +182,7 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
         unfold_ends::<F, M>(&table, self.id, first, 1);
         // Break before make: no TLB may hold the leaf and its parts at once.
         let raw = table.change()[index].swap(CHANGING);
-        self.machine.invalidate_range(self.id, PageRange { first, end: first + F::pages(level) }, false);
+        self.invalidate(level, first, F::pages(level));
         self.machine.sync();
         // SAFETY: nobody else has seen the fresh table.
         let mut parts = unsafe { OwnEntries::<F>::of(self.machine, fresh.frame()) };
@@ -262,7 +199,8 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             return gone;
         }
         for level in [Level::Pmd, Level::Pud, Level::P4d, Level::Pgd] {
-            if level > F::ROOT {
+            if level > F::ROOT || level == F::ROOT && self.lends {
+                // Tables that all processes share stay.
                 break;
             }
             // The entries of this level whose tables lie wholly inside.

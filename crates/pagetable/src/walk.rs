@@ -1,7 +1,8 @@
 //! Walks down the tree: to the table that holds a page's leaf, locked, or lock-free to what is there.
 
+use isotherm_page::NotLocked;
+
 use crate::address::{Frame, Level, PageRange};
-use crate::batch::Batching;
 use crate::error::Stopped;
 use crate::format::Format;
 use crate::machine::Machine;
@@ -28,14 +29,14 @@ pub(crate) struct Window<'m, F: Format, M: Machine> {
 impl<F: Format, M: Machine> Window<'_, F, M> {
     /// Whether the entries are known to be a progression, so that a batch need not read them.
     #[inline(always)]
-    pub fn is_known<B: Batching>(&self) -> bool {
-        B::BATCHED && self.table.progression() != 0
+    pub fn is_known(&self) -> bool {
+        self.table.progression() != 0
     }
 
     /// The leaf at `index`.
     #[inline(always)]
-    pub fn read<B: Batching>(&self, index: usize) -> u64 {
-        if self.is_known::<B>() {
+    pub fn read(&self, index: usize) -> u64 {
+        if self.is_known() {
             let progression = self.table.progression();
             return progression
                 .wrapping_add(F::step(progression, self.table.level).wrapping_mul(index as u64));
@@ -43,11 +44,11 @@ impl<F: Format, M: Machine> Window<'_, F, M> {
         F::load(self.table.entry(index))
     }
 
-    /// To change the entry at `index` in the loops for small folios. In batches these are entered only if no
-    /// progression is known, so there is none to forget.
+    /// To change the entry at `index` in the loops for small folios. These are entered only if no progression is known, so
+    /// there is none to forget.
     #[inline(always)]
-    pub fn small<B: Batching>(&self, index: usize) -> &Entry {
-        if B::BATCHED { self.table.entry(index) } else { &self.table.change()[index % (1 << F::TABLE_BITS)] }
+    pub fn small(&self, index: usize) -> &Entry {
+        self.table.entry(index)
     }
 
     /// The page that the entry at `index` translates, its first if it is a huge one.
@@ -93,7 +94,7 @@ pub(crate) enum Done {
     Split(u64),
 }
 
-impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
+impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// The table at `frame`.
     ///
     /// # Safety
@@ -111,6 +112,18 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
     /// [`step`](Self::step) from where the last one came to.
     #[inline]
     pub(crate) fn step_on(&self, cursor: &mut Cursor<'m, M>, page: u64, end: u64) -> Step<'m, F, M> {
+        self.step_holding(cursor, page, end, &mut None::<()>)
+    }
+
+    /// [`step_on`](Self::step_on) by who holds a lock, which is dropped before another is waited for.
+    #[inline(always)]
+    pub(crate) fn step_holding<T>(
+        &self,
+        cursor: &mut Cursor<'m, M>,
+        page: u64,
+        end: u64,
+        held: &mut Option<T>,
+    ) -> Step<'m, F, M> {
         loop {
             // The guard is older than every load of a frame that is followed here: those of `above` came under it.
             cursor.guard.get_or_insert_with(|| self.machine.read_lock());
@@ -142,7 +155,14 @@ impl<'m, F: Format, M: Machine, B: Batching> AddressSpace<'m, F, M, B> {
             if let Some(next) = gap {
                 return Step::Gap(next.min(end));
             }
-            let Ok(table) = Locked::<F, M>::acquire(self.machine, frame, level) else {
+            let table = match Locked::<F, M>::try_acquire(self.machine, frame, level) {
+                Err(NotLocked::Held) => {
+                    *held = None;
+                    Locked::<F, M>::acquire(self.machine, frame, level).ok()
+                }
+                tried => tried.ok(),
+            };
+            let Some(table) = table else {
                 cursor.rest();
                 continue;
             };

@@ -6,7 +6,6 @@
 //! through a translation that is still cached is not seen, which matters little and costs nothing.
 
 use crate::address::{Frame, Level, PageRange, TABLE_BITS, VirtAddr};
-use crate::batch::Batching;
 use crate::entries::unfold_ends;
 use crate::error::{Error, Stopped};
 use crate::format::Format;
@@ -46,7 +45,7 @@ impl Bitmap<'_> {
     }
 }
 
-impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     /// Clears the young bits of the range and returns how many of its pages were young. Bit `i % 64` of
     /// `bitmap[i / 64]` is set if page `i` was; bits that are set already stay, pages beyond the bitmap are harvested
     /// all the same. All pages of a huge leaf or of a folded block are young together, also if the range covers only
@@ -96,7 +95,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             let here = PageRange { first, end: window.page_of(window.end).min(range.end) };
             let mut bits = [0; (1 << TABLE_BITS) / WORD + 1];
             if level == Level::Pte {
-                let found = harvest_ptes::<F, M, B>(&window, here, true, &mut Bitmap(Some(&mut bits)));
+                let found = harvest_ptes::<F, M>(&window, here, true, &mut Bitmap(Some(&mut bits)));
                 young += found;
                 let words = bits.iter().enumerate().filter(|(_, word)| found > 0 && **word != 0);
                 for (n, word) in words {
@@ -121,7 +120,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         self.for_windows(range, &mut 0, |window, _| {
             if window.table.level == Level::Pte {
                 young += if F::GRANULE == 0 {
-                    harvest_ptes::<F, M, B>(&window, range, clear, &mut bitmap)
+                    harvest_ptes::<F, M>(&window, range, clear, &mut bitmap)
                 } else {
                     harvest_large_ptes::<F, M>(&window, range, clear, &mut bitmap)
                 };
@@ -140,7 +139,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
 /// Calls `each` for each leaf that is young: its first page, the leaf, and which of its pages are in the range.
 fn harvest_huge<F: Format, M: Machine>(
     window: &Window<'_, F, M>,
-    space: SpaceId,
+    space: SpaceId<M::Context>,
     range: PageRange,
     clear: bool,
     mut each: impl FnMut(u64, u64, u64, u64),
@@ -200,7 +199,7 @@ fn harvest_large_ptes<F: Format, M: Machine>(
     young
 }
 
-fn harvest_ptes<F: Format, M: Machine, B: Batching>(
+fn harvest_ptes<F: Format, M: Machine>(
     window: &Window<'_, F, M>,
     range: PageRange,
     clear: bool,
@@ -213,7 +212,7 @@ fn harvest_ptes<F: Format, M: Machine, B: Batching>(
     let offset = |index: usize| window.page - range.first + index as u64 - base;
     while index < window.end {
         let entries = table.table();
-        if B::BATCHED && F::CONTIGUOUS > 1 {
+        if F::CONTIGUOUS > 1 {
             let within = index % F::CONTIGUOUS;
             let raw = F::load(&entries[index]);
             if F::is_present(raw) && raw & F::CONT != 0 {
@@ -226,18 +225,12 @@ fn harvest_ptes<F: Format, M: Machine, B: Batching>(
                 continue;
             }
         }
-        let len = if !B::BATCHED {
-            1
-        } else if F::CONTIGUOUS > 1 {
+        let len = if F::CONTIGUOUS > 1 {
             (F::CONTIGUOUS - index % F::CONTIGUOUS).min(window.end - index)
         } else {
             WORD.min(window.end - index)
         };
-        let bits = if B::BATCHED {
-            harvest_some::<F, M>(table, index, len, clear)
-        } else {
-            harvest_single::<F, M>(table, index, clear, window.end)
-        };
+        let bits = harvest_some::<F, M>(table, index, len, clear);
         if bits != 0 {
             bitmap.set(offset(index), bits);
             young += u64::from(bits.count_ones());
@@ -309,23 +302,6 @@ fn harvest_entry<F: Format, M: Machine>(table: &Locked<'_, F, M>, index: usize, 
         table.change()[index].update::<F>(raw, |raw| raw & !F::YOUNG);
     }
     u64::from(young)
-}
-
-/// One entry by itself; of a folded block all sixteen, as `ptep_test_and_clear_young` on arm64 does.
-fn harvest_single<F: Format, M: Machine>(
-    table: &Locked<'_, F, M>,
-    index: usize,
-    clear: bool,
-    end: usize,
-) -> u64 {
-    let raw = F::load(table.entry(index));
-    if F::CONTIGUOUS > 1 && F::is_present(raw) && raw & F::CONT != 0 {
-        let block = index - index % F::CONTIGUOUS;
-        // The block's bits must stay for the pages of it that are asked for one by one after this.
-        let last = index % F::CONTIGUOUS == F::CONTIGUOUS - 1 || index + 1 == end;
-        return u64::from(harvest_block::<F, M, BLOCK>(table, block, index, raw, clear && last));
-    }
-    harvest_entry::<F, M>(table, index, clear)
 }
 
 /// Tests and clears a folded block, of which the entry at `index` was read as `raw` already; whether it was young.

@@ -1,7 +1,7 @@
 //! Zap: the mappings of a range go, the folios after the flush (`clear_ptes`, patches 3 and 16 of the seed's series).
 
 use crate::address::{Level, PageRange};
-use crate::batch::{Batching, detect_in, is_many, other_kind, single};
+use crate::batch::{detect_in, is_many, other_kind, single};
 use crate::entries::{clear_run, unfold_ends};
 use crate::error::Stopped;
 use crate::folio::{FolioKind, FolioView};
@@ -12,7 +12,7 @@ use crate::rss::RssStat;
 use crate::space::AddressSpace;
 use crate::walk::{Done, Window};
 
-impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
+impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     /// Removes all mappings of the range and keeps the tables (`MADV_DONTNEED`). What the entries of file folios said
     /// of dirty and young is kept with the folio ([`Folio::take_dirty`](crate::Folio::take_dirty)), from when the gather
     /// has flushed: until then CPUs may write to its pages. References are given back then, too, and the machine hears of
@@ -98,20 +98,20 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         // Where a larger folio was, another is likely.
         let mut small = true;
         loop {
-            let raw = if level == Level::Pte && small && !window.is_known::<B>() {
+            let raw = if level == Level::Pte && small && !window.is_known() {
                 let (until, raw) = match kind {
                     FolioKind::Anon => self.zap_small::<ENDS, false>(window, index, gather, gone),
                     FolioKind::File => self.zap_small::<ENDS, true>(window, index, gather, gone),
                 };
                 gone.count(Some(kind), (until - index) as u64);
                 index = until;
-                if let Some(other) = other_kind::<F, M, B>(self.machine, raw, kind) {
+                if let Some(other) = other_kind::<F, M>(self.machine, raw, kind) {
                     kind = other;
                     continue;
                 }
                 raw
             } else {
-                (index < window.end).then(|| window.read::<B>(index))
+                (index < window.end).then(|| window.read(index))
             };
             let Some(raw) = raw else { return Done::Until(window.page_of(window.end)) };
             if raw == 0 {
@@ -135,7 +135,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
             if gather.is_full() {
                 return Done::Until(page);
             }
-            let len = if is_many::<F, B>(level, raw) {
+            let len = if is_many::<F>(level, raw) {
                 self.zap_run::<ENDS, true>(window, index, page, raw, gather, gone)
             } else {
                 self.zap_run::<ENDS, false>(window, index, page, raw, gather, gone)
@@ -146,7 +146,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
     }
 
     /// Zaps entries from `index` on as long as they are empty or map folios of order 0 of one kind; returns where that ends and
-    /// what was found there. Small folios go through here whether the space works in batches or not.
+    /// what was found there.
     #[inline(never)]
     fn zap_small<const ENDS: bool, const FILE: bool>(
         &self,
@@ -166,16 +166,16 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
                 if !F::is_valid(raw) || raw & F::SPECIAL != 0 || gather.is_full() {
                     break Some(raw);
                 }
-                if single::<F, M, B>(self.machine, raw, kind).is_none() {
+                if single::<F, M>(self.machine, raw, kind).is_none() {
                     break Some(raw);
                 }
                 if FILE {
-                    let raw = if ENDS { raw } else { window.small::<B>(index).take::<F>(raw) };
+                    let raw = if ENDS { raw } else { window.small(index).take::<F>(raw) };
                     gather.unmapped_used(F::frame(raw), 1, F::is_dirty(raw), F::is_young(raw));
                 } else {
                     if !ENDS {
                         // Of anonymous memory nobody asks any more whether this mapping was used, as in Linux.
-                        window.small::<B>(index).store(0);
+                        window.small(index).store(0);
                     }
                     gather.unmapped(F::frame(raw), 1);
                 }
@@ -188,7 +188,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         if let Some((first, last)) = zapped
             && !ENDS
         {
-            gather.touch(window.page_of(first), (last - first + 1) as u64);
+            gather.touch::<F>(Level::Pte, window.page_of(first), (last - first + 1) as u64);
         }
         (index, found)
     }
@@ -226,7 +226,7 @@ impl<F: Format, M: Machine, B: Batching> AddressSpace<'_, F, M, B> {
         let pages = run.len << F::shift(level);
         if !ENDS {
             (or, and) = clear_run::<F, M>(table, index, &run, file);
-            gather.touch(page, pages as u64);
+            gather.touch::<F>(level, page, pages as u64);
         }
         gone.count(folio.map(|folio| folio.kind()), pages as u64);
         let Some(folio) = folio else { return run.len };

@@ -43,10 +43,10 @@ fn a_large_folio_comes_back_when_its_last_mapping_is_gone() {
 }
 
 /// Map, fork, write on both sides, harvest, move, zap; contents and counts at each step.
-fn a_life<F: Format, B: Batching>() {
+fn a_life<F: Format>() {
     let machine = HostMachine::new(1024);
     let free = machine.free_frames();
-    let parent = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
+    let parent = AddressSpace::<F, _>::new(&machine, 1).unwrap();
     let f = folio(&machine, 5);
     let range = pages(64, 32);
     for n in 0..32 {
@@ -60,7 +60,7 @@ fn a_life<F: Format, B: Batching>() {
         .copy_range(&child, range, ForkRule::Copy(Sharing::Private), &mut parent.gather(&mut slots))
         .unwrap();
     assert_eq!((f.refs(), f.maps()), (64, 64));
-    let word = |space: &AddressSpace<'_, F, HostMachine, B>, page| {
+    let word = |space: &AddressSpace<'_, F, HostMachine>, page| {
         let Mapping::Page { frame, .. } = space.query(VirtAddr::of_page(page)) else {
             panic!("page {page} is gone")
         };
@@ -93,17 +93,17 @@ fn a_life<F: Format, B: Batching>() {
 
 #[test]
 fn a_life_on_x86_64() {
-    a_life::<X86_64, Batched>();
+    a_life::<X86_64>();
 }
 
 #[test]
-fn a_life_on_x86_64_page_by_page() {
-    a_life::<X86_64La57, PerPage>();
+fn a_life_on_x86_64_with_five_levels() {
+    a_life::<X86_64La57>();
 }
 
 #[test]
 fn a_life_on_arm64() {
-    a_life::<Arm64Hafdbs, Batched>();
+    a_life::<Arm64Hafdbs>();
 }
 
 #[test]

@@ -25,8 +25,8 @@ fn folio(machine: &HostMachine, order: u8) -> Folio<'_, HostMachine> {
 }
 
 /// What a user can tell of the pages of a range.
-fn look<F: Format, B: Batching>(
-    space: &AddressSpace<'_, F, HostMachine, B>,
+fn look<F: Format>(
+    space: &AddressSpace<'_, F, HostMachine>,
     range: PageRange,
 ) -> Vec<Option<(Frame, Attributes)>> {
     let first = range.start().page();
@@ -51,12 +51,12 @@ fn rest(range: PageRange, from: VirtAddr) -> PageRange {
     pages(from.page(), range.pages() - done)
 }
 
-fn map_fails<F: Format, B: Batching>() {
+fn map_fails<F: Format>() {
     let range = pages(BORDER - 600, 1400);
     with_growing_budget(5, |budget| {
         let machine = HostMachine::new(FRAMES);
         let free = machine.free_frames();
-        let space = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
+        let space = AddressSpace::<F, _>::new(&machine, 1).unwrap();
         let taken: Vec<_> = (0..3).map(|_| folio(&machine, 9)).collect();
         let head = taken[0].head();
         assert_eq!(taken[2].head(), head.add(1024), "one after the other");
@@ -84,9 +84,7 @@ fn map_fails<F: Format, B: Batching>() {
 }
 
 /// 2 MiB as a huge leaf, then order-4 folios in the tables on both sides of the border, a page of them pinned.
-fn populate<'m, F: Format, B: Batching>(
-    space: &AddressSpace<'m, F, HostMachine, B>,
-) -> Pinned<'m, HostMachine> {
+fn populate<'m, F: Format>(space: &AddressSpace<'m, F, HostMachine>) -> Pinned<'m, HostMachine> {
     let machine = space.machine();
     let huge = folio(machine, 9);
     space.map(pages(BORDER - 512, 512), huge.head(), Attributes::anonymous(), Level::Pmd).unwrap();
@@ -99,16 +97,16 @@ fn populate<'m, F: Format, B: Batching>(
     space.pin(at(BORDER + 515), None).unwrap()
 }
 
-fn fork_fails<F: Format, B: Batching>() {
+fn fork_fails<F: Format>() {
     // The huge leaf is covered in part: it has to be split, which takes a table too.
     let range = pages(BORDER - 300, 1500);
     for folios in [0, NO_LIMIT] {
         with_growing_budget(4, |budget| {
             let machine = HostMachine::new(FRAMES);
             let free = machine.free_frames();
-            let parent = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
+            let parent = AddressSpace::<F, _>::new(&machine, 1).unwrap();
             let pinned = populate(&parent);
-            let child = AddressSpace::<F, _, B>::new(&machine, 2).unwrap();
+            let child = AddressSpace::<F, _>::new(&machine, 2).unwrap();
             let before = look(&parent, range);
             machine.set_budget(budget, folios);
             let rule = ForkRule::Copy(Sharing::Private);
@@ -138,9 +136,9 @@ fn fork_fails<F: Format, B: Batching>() {
 }
 
 /// The first `done` pages are shared, the others as they were.
-fn check_fork<F: Format, B: Batching>(
-    parent: &AddressSpace<'_, F, HostMachine, B>,
-    child: &AddressSpace<'_, F, HostMachine, B>,
+fn check_fork<F: Format>(
+    parent: &AddressSpace<'_, F, HostMachine>,
+    child: &AddressSpace<'_, F, HostMachine>,
     range: PageRange,
     before: &[Option<(Frame, Attributes)>],
     done: usize,
@@ -172,14 +170,14 @@ fn check_fork<F: Format, B: Batching>(
     }
 }
 
-fn remap_fails<F: Format, B: Batching>() {
+fn remap_fails<F: Format>() {
     // Not aligned as before, so that the huge leaf is split; the target has no table yet.
     let from = pages(BORDER - 544, 1600);
     let to = at((3 << 18) - 1000);
     with_growing_budget(6, |budget| {
         let machine = HostMachine::new(FRAMES);
         let free = machine.free_frames();
-        let space = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
+        let space = AddressSpace::<F, _>::new(&machine, 1).unwrap();
         drop(populate(&space));
         let before = look(&space, from);
         machine.set_budget(budget, NO_LIMIT);
@@ -207,13 +205,13 @@ fn remap_fails<F: Format, B: Batching>() {
 }
 
 /// Operations on a range that ends within a huge leaf, and so need a table to split it.
-fn border_fails<F: Format, B: Batching>() {
-    type Operation<F, B> = fn(
-        &AddressSpace<'_, F, HostMachine, B>,
+fn border_fails<F: Format>() {
+    type Operation<F> = fn(
+        &AddressSpace<'_, F, HostMachine>,
         PageRange,
         &mut Gather<'_, HostMachine>,
     ) -> Result<RssStat, Stopped>;
-    let operations: [Operation<F, B>; 4] = [
+    let operations: [Operation<F>; 4] = [
         |space, range, gather| space.zap(range, gather),
         |space, range, gather| space.unmap(range, gather),
         |space, range, gather| space.write_protect(range, gather),
@@ -224,7 +222,7 @@ fn border_fails<F: Format, B: Batching>() {
             with_growing_budget(1, |budget| {
                 let machine = HostMachine::new(FRAMES);
                 let free = machine.free_frames();
-                let space = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
+                let space = AddressSpace::<F, _>::new(&machine, 1).unwrap();
                 drop(populate(&space));
                 let all = pages(BORDER - 1024, 2560);
                 let before = look(&space, all);
@@ -254,12 +252,12 @@ fn border_fails<F: Format, B: Batching>() {
 }
 
 /// A space with [`populate`]d memory, and a child that shares the huge leaf at `BORDER - 512`.
-fn shared<F: Format, B: Batching>(
+fn shared<F: Format>(
     machine: &HostMachine,
-) -> (AddressSpace<'_, F, HostMachine, B>, AddressSpace<'_, F, HostMachine, B>) {
-    let space = AddressSpace::<F, _, B>::new(machine, 1).unwrap();
+) -> (AddressSpace<'_, F, HostMachine>, AddressSpace<'_, F, HostMachine>) {
+    let space = AddressSpace::<F, _>::new(machine, 1).unwrap();
     drop(populate(&space));
-    let child = AddressSpace::<F, _, B>::new(machine, 2).unwrap();
+    let child = AddressSpace::<F, _>::new(machine, 2).unwrap();
     let rule = ForkRule::Copy(Sharing::Private);
     space.copy_range(&child, HUGE, rule, &mut space.gather(&mut [])).unwrap();
     (space, child)
@@ -270,7 +268,7 @@ const HUGE: PageRange = match PageRange::with_pages(VirtAddr::of_page(BORDER - 5
     Err(_) => panic!("a range"),
 };
 
-fn write_fault_fails<F: Format, B: Batching>() {
+fn write_fault_fails<F: Format>() {
     let page = at(BORDER - 200);
     let (no_table, no_folio) = (Err(Error::NoTableFrame), Err(Error::NoFolioFrames(Order::BASE)));
     for (whole_folio, tables, folios, expected) in [
@@ -285,7 +283,7 @@ fn write_fault_fails<F: Format, B: Batching>() {
     ] {
         let machine = HostMachine::new(FRAMES);
         let free = machine.free_frames();
-        let (space, child) = shared::<F, B>(&machine);
+        let (space, child) = shared::<F>(&machine);
         let before = look(&space, HUGE);
         let fault = WriteFault { sharing: Sharing::Private, bounds: HUGE, whole_folio };
         machine.set_budget(tables, folios);
@@ -307,10 +305,10 @@ fn write_fault_fails<F: Format, B: Batching>() {
     }
 }
 
-fn split_and_swap_out_fail<F: Format, B: Batching>() {
+fn split_and_swap_out_fail<F: Format>() {
     let machine = HostMachine::new(FRAMES);
     let free = machine.free_frames();
-    let (space, child) = shared::<F, B>(&machine);
+    let (space, child) = shared::<F>(&machine);
     let before = look(&space, HUGE);
     let page = at(BORDER - 200);
     machine.set_budget(0, 0);
@@ -323,15 +321,15 @@ fn split_and_swap_out_fail<F: Format, B: Batching>() {
     assert!(matches!(space.query(page), Mapping::Page { level: Level::Pte, .. }));
     assert_eq!(swap_out(&space, page, 7, &mut space.gather(&mut [])), Ok(true));
     assert_eq!(space.query(page), Mapping::Token(Token { value: 7, exclusive: false }));
-    assert!(AddressSpace::<F, _, B>::new(&machine, 3).is_err_and(|why| why == Error::NoTableFrame));
+    assert!(AddressSpace::<F, _>::new(&machine, 3).is_err_and(|why| why == Error::NoTableFrame));
     drop((space, child));
     assert_eq!(machine.free_frames(), free);
 }
 
-fn collapse_fails<F: Format, B: Batching>() {
+fn collapse_fails<F: Format>() {
     let machine = HostMachine::new(FRAMES);
     let free = machine.free_frames();
-    let space = AddressSpace::<F, _, B>::new(&machine, 1).unwrap();
+    let space = AddressSpace::<F, _>::new(&machine, 1).unwrap();
     drop(populate(&space));
     let range = pages(BORDER, 512);
     let before = look(&space, range);
@@ -358,44 +356,44 @@ fn collapse_fails<F: Format, B: Batching>() {
 }
 
 macro_rules! formats {
-    ($($name:ident: $format:ty, $batching:ty;)*) => {$(
+    ($($name:ident: $format:ty;)*) => {$(
         mod $name {
             use super::*;
             #[test]
             fn map_stops_where_a_table_lacks() {
-                map_fails::<$format, $batching>();
+                map_fails::<$format>();
             }
             #[test]
             fn fork_stops_where_a_table_or_a_copy_lacks() {
-                fork_fails::<$format, $batching>();
+                fork_fails::<$format>();
             }
             #[test]
             fn remap_stops_where_a_table_lacks() {
-                remap_fails::<$format, $batching>();
+                remap_fails::<$format>();
             }
             #[test]
             fn changes_stop_before_a_huge_leaf_that_cannot_be_split() {
-                border_fails::<$format, $batching>();
+                border_fails::<$format>();
             }
             #[test]
             fn a_write_fault_without_memory_changes_nothing() {
-                write_fault_fails::<$format, $batching>();
+                write_fault_fails::<$format>();
             }
             #[test]
             fn split_and_swap_out_without_memory_change_nothing() {
-                split_and_swap_out_fail::<$format, $batching>();
+                split_and_swap_out_fail::<$format>();
             }
             #[test]
             fn a_collapse_without_memory_can_be_repeated() {
-                collapse_fails::<$format, $batching>();
+                collapse_fails::<$format>();
             }
         }
     )*};
 }
 
 formats! {
-    x86_64: X86_64, Batched;
-    x86_64_la57_page_by_page: X86_64La57, PerPage;
-    arm64: Arm64Hafdbs, Batched;
-    arm64_page_by_page: Arm64Software, PerPage;
+    x86_64: X86_64;
+    x86_64_la57: X86_64La57;
+    arm64: Arm64Hafdbs;
+    arm64_software: Arm64Software;
 }

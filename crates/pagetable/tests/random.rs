@@ -1,5 +1,4 @@
-//! Random operations on fork trees, compared with a naive per-page map, on every format; and in batches and page by
-//! page, compared with each other.
+//! Random operations on fork trees, compared with a naive per-page map, on every format.
 
 mod model;
 
@@ -7,40 +6,18 @@ use isotherm_pagetable::*;
 use model::{Cpu, World};
 use proptest::prelude::*;
 
-fn run<F: Format, B: Batching>(seed: u64, operations: u64, huge: bool) {
+fn run<F: Format>(seed: u64, operations: u64, huge: bool) {
     let machine = Cpu::new(1 << (15 + F::GRANULE));
-    let mut world = World::<F, B>::new(&machine, seed, huge);
+    let mut world = World::<F>::new(&machine, seed, huge);
     for _ in 0..operations {
         world.step();
     }
     world.finish();
 }
 
-/// The same operations twice. The machines are large enough that memory never lacks, for that they would notice at
-/// different times.
-fn both<F: Format>(seed: u64, operations: u64, huge: bool) {
-    let frames = 1 << (18 + F::GRANULE.min(2));
-    let machines = [Cpu::new(frames), Cpu::new(frames)];
-    let mut batched = World::<F, Batched>::new(&machines[0], seed, huge);
-    let mut single = World::<F, PerPage>::new(&machines[1], seed, huge);
-    for n in 1..=operations {
-        batched.step();
-        single.step();
-        if n % 50 == 0 || n == operations {
-            let (batched, single) = (batched.states(), single.states());
-            if let Some((left, right)) = batched.iter().zip(&single).find(|(left, right)| left != right) {
-                panic!("after {n} operations, in batches and page by page:\n{left:?}\n{right:?}");
-            }
-            assert_eq!(batched.len(), single.len());
-        }
-    }
-    batched.finish();
-    single.finish();
-}
-
 fn short<F: Format>(seed: u64, operations: u64) {
     let machine = Cpu::new(2048);
-    let mut world = World::<F, Batched>::with_files(&machine, seed, false, &[0, 2, 4]);
+    let mut world = World::<F>::with_files(&machine, seed, false, &[0, 2, 4]);
     for _ in 0..operations {
         world.step();
     }
@@ -65,7 +42,7 @@ fn the_random_operations_get_everywhere() {
     let mut reached = std::collections::BTreeMap::<&str, u64>::new();
     for seed in 0..8 {
         let machine = Cpu::new(1 << 16);
-        let mut world = World::<Arm64Hafdbs, Batched>::new(&machine, seed, true);
+        let mut world = World::<Arm64Hafdbs>::new(&machine, seed, true);
         (0..1000).for_each(|_| world.step());
         for (what, n) in world.reached() {
             *reached.entry(what).or_default() += n;
@@ -118,19 +95,7 @@ macro_rules! formats {
                 #[test]
                 #[cfg_attr(miri, ignore = "thousands of operations")]
                 fn agrees(seed: u64, n in 50u64..1500, huge: bool) {
-                    run::<$format, Batched>(seed, n, huge);
-                }
-
-                #[test]
-                #[cfg_attr(miri, ignore = "thousands of operations")]
-                fn agrees_page_by_page(seed: u64, n in 50u64..1000, huge: bool) {
-                    run::<$format, PerPage>(seed, n, huge);
-                }
-
-                #[test]
-                #[cfg_attr(miri, ignore = "thousands of operations")]
-                fn is_the_same_in_batches_and_page_by_page(seed: u64, n in 50u64..1000, huge: bool) {
-                    both::<$format>(seed, n, huge);
+                    run::<$format>(seed, n, huge);
                 }
             }
         }

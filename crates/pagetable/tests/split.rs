@@ -24,7 +24,7 @@ fn split<'m, F: Format>(
     split_folio(folio, Order::new(order).unwrap(), &mapped, &mut slots())
 }
 
-fn fork<'m, F: Format, M: Machine>(
+fn fork<'m, F: Format, M: Machine + Tlb<Context = u16>>(
     space: &AddressSpace<'m, F, M>,
     range: PageRange,
 ) -> AddressSpace<'m, F, M> {

@@ -141,10 +141,12 @@ unsafe impl Frames for Cpus {
 
 // SAFETY: `sync` takes what this thread invalidated out of all TLBs, between two accesses of each CPU.
 unsafe impl Tlb for Cpus {
+    type Context = u16;
     fn invalidate_page(&self, space: SpaceId, page: u64) {
         ISSUED.with_borrow_mut(|issued| issued.push((space, page, page + 1)));
     }
-    fn invalidate_range(&self, space: SpaceId, range: PageRange, _: bool) {
+    fn invalidate_range(&self, space: SpaceId, flush: Flush) {
+        let range = flush.range;
         let first = range.start().page();
         ISSUED.with_borrow_mut(|issued| issued.push((space, first, first + range.pages())));
     }
@@ -170,8 +172,6 @@ impl Rcu for Cpus {
         self.host.read_lock()
     }
 }
-
-impl Observe for Cpus {}
 
 struct Random(u64);
 

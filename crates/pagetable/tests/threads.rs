@@ -44,7 +44,7 @@ const ELSEWHERE: u64 = 4096;
 const FILE: u64 = 1 << 19;
 const FILES: u64 = if cfg!(miri) { 8 } else { 64 };
 
-type Space<'m, F, B> = AddressSpace<'m, F, HostMachine, B>;
+type Space<'m, F> = AddressSpace<'m, F, HostMachine>;
 
 fn done(result: Result<RssStat, Stopped>) {
     result.unwrap();
@@ -62,8 +62,8 @@ fn a_range(random: &mut Random) -> PageRange {
 }
 
 /// What threads share beside the space.
-struct Shared<'m, F: Format, B: Batching> {
-    space: Space<'m, F, B>,
+struct Shared<'m, F: Format> {
+    space: Space<'m, F>,
     files: Vec<Folio<'m, HostMachine>>,
     /// Folios of the file that an access was permitted to, a write; and those that were found young since.
     accessed: Vec<AtomicU64>,
@@ -82,7 +82,7 @@ const FAULT: WriteFault = WriteFault {
     whole_folio: false,
 };
 
-impl<F: Format, B: Batching> Shared<'_, F, B> {
+impl<F: Format> Shared<'_, F> {
     fn machine(&self) -> &HostMachine {
         self.space.machine()
     }
@@ -276,12 +276,12 @@ impl<F: Format, B: Batching> Shared<'_, F, B> {
     }
 }
 
-fn everything_at_once<F: Format, B: Batching>(seed: u64) {
+fn everything_at_once<F: Format>(seed: u64) {
     let machine = HostMachine::new(if cfg!(miri) { 1024 } else { 1 << 15 });
     let free = machine.free_frames();
     let file = |_| prepare(&machine, take(&machine, 2).unwrap(), 2, FolioKind::File).unwrap();
     let none = || (0..FILES).map(|_| AtomicU64::new(0)).collect();
-    let shared = Shared::<F, B> {
+    let shared = Shared::<F> {
         space: Space::new(&machine, 1).unwrap(),
         files: (0..FILES).map(file).collect(),
         accessed: none(),
@@ -290,8 +290,8 @@ fn everything_at_once<F: Format, B: Batching>(seed: u64) {
         tokens: AtomicU64::new(0),
         folio_splits: AtomicU64::new(0),
     };
-    type Task<F, B> = fn(&Shared<'_, F, B>, &mut Random);
-    let tasks: [(Task<F, B>, u64); 8] = [
+    type Task<F> = fn(&Shared<'_, F>, &mut Random);
+    let tasks: [(Task<F>, u64); 8] = [
         (|shared, random| shared.program(random), 16),
         (|shared, random| shared.program(random), 16),
         (|shared, random| shared.populate(random), 4),
@@ -336,22 +336,22 @@ fn everything_at_once<F: Format, B: Batching>(seed: u64) {
 
 #[test]
 fn everything_at_once_on_x86_64() {
-    everything_at_once::<X86_64, Batched>(1);
+    everything_at_once::<X86_64>(1);
 }
 
 #[test]
 fn everything_at_once_on_arm64() {
-    everything_at_once::<Arm64Hafdbs, Batched>(2);
+    everything_at_once::<Arm64Hafdbs>(2);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "takes a minute and the same paths")]
 fn everything_at_once_on_arm64_with_software_bits() {
-    everything_at_once::<Arm64Software, Batched>(3);
+    everything_at_once::<Arm64Software>(3);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "takes a minute and the same paths")]
-fn everything_at_once_page_by_page() {
-    everything_at_once::<Arm64Haf, PerPage>(4);
+fn everything_at_once_on_arm64_whose_dirty_bit_is_software_s() {
+    everything_at_once::<Arm64Haf>(4);
 }

@@ -62,6 +62,8 @@ pub struct Machine {
     pub accel: Accel,
     /// Processors, 1 to 8.
     pub cpus: u32,
+    /// Their model, as QEMU names it; by default the one that has most.
+    pub model: Option<String>,
     /// Whether they have page tables of 5 levels, which the guest then uses, and not of 4.
     pub five_levels: bool,
     /// Bytes of RAM, a multiple of 1 MiB.
@@ -86,6 +88,7 @@ impl Machine {
             kind: Kind::Microvm,
             accel: Accel::Tcg,
             cpus: 2,
+            model: None,
             five_levels: false,
             memory,
             backing: Backing::Anonymous,
@@ -143,6 +146,7 @@ impl Machine {
             // In a virtual machine the register of these capabilities may refuse to be written, which ends QEMU.
             Accel::Kvm => ("kvm", "host,arch-capabilities=off"),
         };
+        let cpu = self.model.as_deref().unwrap_or(cpu);
         let cpu = format!("{cpu}{}", if self.five_levels || virt { "" } else { ",la57=off" });
         let backend = match self.backing {
             Backing::Anonymous => format!("memory-backend-ram,id=ram,size={},share=off", self.memory),

@@ -4,13 +4,16 @@
 mod common;
 
 use common::{MIB, Speak, boot, machine};
-use isotherm_qemu::{Guest, Kind, Machine};
+use isotherm_qemu::{Accel, Guest, Kind, Machine};
 
 #[test]
 #[ignore = "needs the guest program: ci/guest.sh"]
 fn the_processor_and_the_page_tables_agree() {
-    for five_levels in [false, true] {
-        let mut guest = boot(&Machine { five_levels, ..machine(256 * MIB) });
+    // The second model never had 5 levels. It has PCIDs, where what executes it has: QEMU's translator has none (7.2).
+    let models = [(None, false), (None, true), (Some("Broadwell-noTSX"), false)];
+    for (model, five_levels) in models {
+        let model = model.map(str::to_owned);
+        let mut guest = boot(&Machine { model, five_levels, ..machine(256 * MIB) });
         guest.say("alloc 16M 3");
         guest.say("touch");
         let free = guest.stat("free");
@@ -26,6 +29,25 @@ fn the_processor_and_the_page_tables_agree() {
         guest.say("check");
         guest.exit().unwrap();
     }
+}
+
+/// On the host's own processors, most of which have PCIDs. Only where that is asked for: in a virtual machine on a virtual machine the
+/// guest gave no answer for minutes, with PCIDs and without.
+#[test]
+#[ignore = "needs the guest program: ci/guest.sh"]
+fn the_host_s_processor_and_the_page_tables_agree() {
+    if std::env::var_os("ISOTHERM_KVM").is_none() {
+        eprintln!("skipped: needs KVM on hardware, and ISOTHERM_KVM to say that this is it");
+        return;
+    }
+    let mut guest = boot(&Machine { accel: Accel::Kvm, ..machine(256 * MIB) });
+    let free = guest.stat("free");
+    for seed in [7, 8] {
+        let found = guest.say(&format!("paging {seed} 3000"));
+        assert_eq!(found.get("operations").unwrap(), 3000);
+    }
+    assert_eq!(guest.stat("free"), free, "frames are not back");
+    guest.exit().unwrap();
 }
 
 #[test]

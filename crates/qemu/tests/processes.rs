@@ -15,7 +15,7 @@ fn happened(found: &Reply, rounds: u64) {
     // More faults than pages, since those that were swapped out came back.
     assert!(figure("evicted") > 100 && figure("refaults") > 100, "{}", found.text);
     assert!(figure("faults") > 8 * figure("pages") + figure("refaults"), "{}", found.text);
-    assert!(figure("snapshots") > 1 && figure("seen") > 0, "{}", found.text);
+    assert!(figure("snapshots") > 0 && figure("seen") > 0, "{}", found.text);
 }
 
 #[test]

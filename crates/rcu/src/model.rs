@@ -57,7 +57,7 @@ pub fn on(cpu: usize) {
     CPU.with(|this| this.set(cpu));
 }
 
-/// The calling thread is preempted once it has been told its CPU the next time, and `then` is what that CPU goes on with.
+/// The calling thread is preempted once it has asked for its CPU the next time, and `then` is what that CPU goes on with.
 pub fn preempted_after_current(then: impl FnOnce() + 'static) {
     PREEMPTION.with(|preemption| *preemption.borrow_mut() = Some(Box::new(then)));
 }

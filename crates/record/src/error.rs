@@ -205,6 +205,7 @@ impl fmt::Display for Warning {
             Self::HeaderLost => {
                 write!(f, "the recording's header is lost: host, command line and attributes are not known")
             }
+            Self::Skipped { count: 1, what } => write!(f, "left out: 1 of the {what}"),
             Self::Skipped { count, what } => write!(f, "left out: {count} {what}"),
             Self::Assumed { what } => f.write_str(what),
         }

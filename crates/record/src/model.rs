@@ -188,7 +188,8 @@ pub struct Mappings {
     pub time_ns: u64,
     /// Sorted by address. Shared by all who keep the list: there may be hundreds of processes of thousands of mappings each.
     pub maps: Arc<[Mapping]>,
-    /// There are more than these: the list was cut, or not yet read to its end. Of none it is not known which there are.
+    /// There are more than these: the list was cut, or not yet read to its end (of one that changed, the rest is as it was
+    /// known before). Of none it is not known which there are.
     #[serde(skip_serializing_if = "is_default")]
     pub partial: bool,
 }

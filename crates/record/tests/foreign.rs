@@ -150,4 +150,9 @@ fn messages_say_what_is_used_and_what_is_not() {
     assert!(warnings[0].to_string().ends_with("; the snapshots before that are used"), "{}", warnings[0]);
     let cut = Warning::Truncated { offset: 16, lost_bytes: 3, last_ns: 0 };
     assert!(cut.to_string().ends_with("; no snapshot comes before that"), "{cut}");
+    let left_out = |count| Warning::Skipped { count, what: "statistics of schemes" }.to_string();
+    assert_eq!(
+        [left_out(1), left_out(2)].join("; "),
+        "left out: 1 of the statistics of schemes; left out: 2 statistics of schemes"
+    );
 }

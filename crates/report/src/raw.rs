@@ -16,7 +16,7 @@ use crate::provenance::Provenance;
 use crate::rate::{RateScale, recorded_ns};
 use crate::units::SECOND_NS;
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
-use isotherm_record::Item;
+use isotherm_record::{Item, TargetInfo};
 use serde::Serialize;
 use std::io::{self, Write};
 use text::Lines;
@@ -161,15 +161,7 @@ impl<W: Write> RawWriter<W> {
                 let columns = "start_s end_s target address_start address_end bytes nr_accesses max_nr_accesses rate_hz age seen exposure resident";
                 writeln!(self.out, "# {columns}")
             }
-            Item::Target(target) => {
-                writeln!(
-                    self.out,
-                    "# target {} is pid {}: {}",
-                    target.id,
-                    target.pid,
-                    printable(&target.comm)
-                )
-            }
+            Item::Target(target) => writeln!(self.out, "# target {} {}", target.id, who(target)),
             Item::TargetEnd(end) => writeln!(self.out, "# target {} {}", end.target, printable(&end.reason)),
             Item::Action(a) => {
                 let origin = self.provenance.origin_ns() as f64;
@@ -215,11 +207,21 @@ impl<W: Write> RawWriter<W> {
     }
 }
 
+/// Which process a target is. Recordings of other programs may know no more of it than a number.
+fn who(target: &TargetInfo) -> String {
+    match (target.pid, &*printable(&target.comm)) {
+        (0, "") => "is a process of which the recording tells neither pid nor name".to_owned(),
+        (0, name) => format!("is {name}, pid not known"),
+        (pid, "") => format!("is pid {pid}"),
+        (pid, name) => format!("is pid {pid}: {name}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::synthetic::{region, snapshot, unknown};
-    use isotherm_record::{Header, TargetInfo};
+    use isotherm_record::Header;
 
     fn items() -> Vec<Item> {
         let mut second = snapshot(1, 2, vec![region(0, 4096, 0)]);
@@ -260,6 +262,16 @@ mod tests {
             write(RawFormat::Text, vec![TargetId(2)]).lines().filter(|l| !l.starts_with('#')).count(),
             1
         );
+    }
+
+    #[test]
+    fn who_a_target_is_is_said_as_far_as_it_is_known() {
+        let of =
+            |pid, comm: &str| who(&TargetInfo { id: 3, pid, comm: comm.to_owned(), ..TargetInfo::default() });
+        assert_eq!(of(10, "sh"), "is pid 10: sh");
+        assert_eq!(of(10, ""), "is pid 10");
+        assert!(of(0, "sh").contains("sh") && !of(0, "sh").contains("pid 0"));
+        assert!(of(0, "").contains("neither pid nor name"));
     }
 
     #[test]

@@ -40,7 +40,8 @@ pub(crate) fn read(text: &str) -> Result<Vec<Entry>, Errors> {
         }
     }
     if entries.is_empty() && sink.errors.is_empty() {
-        let what = "there is no scheme in the file; one is a line like 4K null  null 5  5s null  pageout";
+        let what = "there is no scheme in the file; one is a table [[scheme]] (TOML), or a line like \
+                    4K null  null 5  5s null  pageout";
         sink.add(None, None, "", Problem::Invalid(what.to_owned()));
     }
     if sink.errors.is_empty() {

@@ -435,3 +435,27 @@ fn what_two_targets_map_stays() {
     };
     assert_eq!((out([7, 8]), out([7, 7])), (128, 0));
 }
+
+#[test]
+fn what_is_out_when_a_process_forks_comes_back_for_its_child() {
+    let entries = presets::preset("prcl:min_age=1s").unwrap();
+    let back = |parent: Option<u64>| {
+        let mut trial = Trial::new(&entries, &[]).unwrap();
+        for index in 0..60 {
+            let mut snapshot = recorded(index, 0, 1 << 20);
+            if index == 40 {
+                let info = isotherm_record::TargetInfo { id: 2, parent, ..Default::default() };
+                trial.item(&isotherm_record::Item::Target(info));
+            }
+            if index >= 40 {
+                // It reads all of it all the time.
+                let mut child = recorded(index, 2_000_000, 1 << 20).targets.remove(0);
+                (child.id, child.regions[0].age) = (TargetId(2), index as u32 - 40);
+                snapshot.targets.push(child);
+            }
+            trial.snapshot(&snapshot);
+        }
+        trial.finish().refaulted_bytes() >> 20
+    };
+    assert_eq!((back(Some(1)), back(None)), (64, 0));
+}

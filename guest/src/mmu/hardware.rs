@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use isotherm_frames::{Block, FRAME_SIZE, Order, OwnedBlock};
 use isotherm_page::{PageMeta, Pages};
-use isotherm_pagetable::{Event, Folio, FolioKind, Frame, Frames, Memory, Observe, Table, Tokens};
+use isotherm_pagetable::{Event, Folio, FolioKind, Frame, Frames, Memory, Table, Tokens};
 use spin::Mutex;
 
 /// What freed pages and tables hold, so that whoever still reads one finds it out. As an entry it is not present, and not
@@ -199,6 +199,15 @@ unsafe impl Memory for Hardware {
         tlb::answer();
         core::hint::spin_loop();
     }
+
+    fn event(&self, event: Event) {
+        match event {
+            Event::Split => count(Figure::Splits, 1),
+            Event::Fold => count(Figure::Folds, 1),
+            Event::Unfold => count(Figure::Unfolds, 1),
+            _ => {}
+        }
+    }
 }
 
 // SAFETY: blocks are the zone's, each given out once until it is put back, aligned to their size; tables wait for readers.
@@ -233,17 +242,6 @@ unsafe impl Frames for Hardware {
     fn release_token(&self, token: u64) {
         if let Some(swap) = self.swap() {
             swap.release(token);
-        }
-    }
-}
-
-impl Observe for Hardware {
-    fn event(&self, event: Event) {
-        match event {
-            Event::Split => count(Figure::Splits, 1),
-            Event::Fold => count(Figure::Folds, 1),
-            Event::Unfold => count(Figure::Unfolds, 1),
-            _ => {}
         }
     }
 }

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use isotherm_guest::stamp::Random;
-use isotherm_pagetable::{Format, Level, Mapping, PageRange, Slot, Tlb, VirtAddr};
+use isotherm_pagetable::{Flush, Format, Level, Mapping, PageRange, Slot, Tlb, VirtAddr};
 use spin::Mutex;
 
 /// Pages: half of them in folios of order 0, half of order 4.
@@ -107,7 +107,7 @@ fn watch<F: Format>(process: &Process<F>, rules: Rules, random: Random) -> Check
             let mut bitmap = [0; PAGES as usize / 64];
             let young = process.space.harvest_young(rules.bounds, &mut bitmap)?;
             let begun_after = seen(&begun);
-            HARDWARE.invalidate_range(process.space.id(), rules.bounds, false);
+            HARDWARE.invalidate_range(process.space.id(), Flush::of::<F>(Level::Pte, rules.bounds));
             HARDWARE.sync();
             count(Figure::Young, young);
             for page in 0..PAGES as usize {

@@ -10,8 +10,8 @@ use super::{PAGES, PER_LEAF, World};
 use alloc::vec::Vec;
 use core::ops::Range;
 use isotherm_pagetable::{
-    Attributes, Collapsed, Error, Format, Gather, Level, PageRange, Protection, RssStat, Sharing, Slot,
-    Stopped, Tlb,
+    Attributes, Collapsed, Error, Flush, Format, Gather, Level, PageRange, Protection, RssStat, Sharing,
+    Slot, Stopped, Tlb,
 };
 
 impl<F: Format> Subject<F> {
@@ -126,7 +126,7 @@ impl<F: Format> Subject<F> {
         let range = Self::range(pages.start, pages.len())?;
         let mut bitmap = alloc::vec![0; pages.len().div_ceil(64)];
         let young = self.process.space.harvest_young(range, &mut bitmap)?;
-        HARDWARE.invalidate_range(self.process.space.id(), range, false);
+        HARDWARE.invalidate_range(self.process.space.id(), Flush::of::<F>(Level::Pte, range));
         HARDWARE.sync();
         count(Figure::Young, young);
         let mut expected = 0;

@@ -2,8 +2,7 @@
 //! what operations on the same pages mean (Linux' `mmap_lock`).
 //!
 //! The first entry is the kernel's: supervisor only, shared by all processes, never global, so that loading another root drops
-//! every translation. The library does not know of it: operations stay in the user's range, and it is taken out before
-//! the tree goes, for the tables below it are not the process'.
+//! every translation. The library keeps it as it was given ([`AddressSpace::with_entries`]).
 
 use super::access::{Attempt, Resolve, code};
 use super::contradiction::{Checked, Contradiction};
@@ -25,24 +24,28 @@ fn kernel() -> u64 {
     *KERNEL.call_once(tlb::root)
 }
 
-/// The kernel's part of a root table.
+/// The kernel's part of a root table, which processors load. Dropped, none has it loaded.
 pub struct KernelPart {
     root: u64,
+    /// The table does not know of it: it is taken out before the table goes.
+    entered: bool,
 }
 
 impl KernelPart {
     /// Puts it into a root table that is loaded nowhere yet. It goes before the table does.
+    // User programs, whose tables isotherm-mm makes, are x86-64's alone so far.
+    #[cfg(target_arch = "x86_64")]
     pub fn enter(root: u64) -> Self {
         // SAFETY: the first entry of either root is nobody else's; hardware may only set the accessed bit there.
         unsafe { memory::write(root, memory::read(kernel())) };
-        Self { root }
+        Self { root, entered: true }
     }
 
     /// Loads the table on this processor, unless it is loaded already: then its translations stay.
-    pub fn load(&self) {
+    pub fn load(&self, context: u16) {
         if !tlb::is_loaded(self.root) {
             // SAFETY: the root's first entry is the kernel's until this is dropped, and then it is loaded nowhere.
-            unsafe { tlb::load(kernel(), self.root) };
+            unsafe { tlb::load(kernel(), self.root, context) };
         }
     }
 }
@@ -58,8 +61,10 @@ impl Drop for KernelPart {
             tlb::unload(kernel());
         }
         assert!(!tlb::is_loaded_anywhere(self.root), "a process ends that another processor has loaded");
-        // SAFETY: as in `enter`, and no processor uses the table.
-        unsafe { memory::write(self.root, 0) };
+        if self.entered {
+            // SAFETY: as in `enter`, and no processor uses the table.
+            unsafe { memory::write(self.root, 0) };
+        }
     }
 }
 
@@ -143,8 +148,12 @@ impl<F: Format> Process<F> {
     /// # Errors
     /// There is no frame for the root.
     pub fn new(asid: u16) -> Checked<Self> {
-        let space = AddressSpace::new(&HARDWARE, asid)?;
-        let kernel = KernelPart::enter(space.id().root.address());
+        // SAFETY: the first entry of the root that this program was started with; what it refers to stays for good.
+        let space = unsafe {
+            let kernels = memory::read(kernel());
+            AddressSpace::with_entries(&HARDWARE, asid, 0, &[kernels])?
+        };
+        let kernel = KernelPart { root: space.id().root.address(), entered: false };
         Ok(Self { kernel, space, lock: Mutex::new(()) })
     }
 
@@ -165,7 +174,7 @@ impl<F: Format> Process<F> {
 
     /// Loads the process on this processor, unless it is loaded already: then its translations stay.
     pub fn run(&self) {
-        self.kernel.load();
+        self.kernel.load(self.space.id().context);
     }
 
     /// Loads the kernel alone.

@@ -95,7 +95,7 @@ impl<F: Format + 'static> Process<F> {
 
     /// Loads it on this processor.
     fn load(&self) {
-        self.kernel.load();
+        self.kernel.load(self.space.contents().id().context);
     }
 }
 

@@ -5,9 +5,9 @@
 //! - [`Device::offered`] and [`Device::queue_count`] when it builds the transport;
 //! - [`Device::read_config`] and [`Device::write_config`] when the guest accesses the configuration;
 //! - [`Device::activate`] when the driver sets `DRIVER_OK`, [`Device::reset`] when it writes 0 to the status;
-//! - [`Device::process`] when the guest notifies a queue, and raises the queue's interrupt if told to;
+//! - [`Device::process`] when the guest notifies a queue, and raises the queue's interrupt if it returns so;
 //! - [`Device::set_target`], [`Device::poll_stats`], [`Device::request_hints`] when its user wants something, and raises a
-//!   configuration interrupt or the queue's if told to.
+//!   configuration interrupt or the queue's if it returns so.
 //!
 //! What memory a guest gives up goes to a [`Host`]; [`GuestRam`] is one for memory mapped by `vm-memory`.
 //!

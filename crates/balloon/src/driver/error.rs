@@ -71,15 +71,19 @@ pub enum Error {
     /// The device returned a buffer that it did not have. It has been reset and is used no more.
     #[error("the device returned a buffer on the {0:?} queue that it did not have; it has been reset")]
     Misbehaved(Role),
+    /// The device does not acknowledge its reset. It is used no more, but what it was given it may still use: blocks that were with
+    /// it are not to be relied on.
+    #[error("the device does not acknowledge its reset")]
+    NotReset,
     /// The device did not answer within the patience of `Options::relax`. It has been reset and is used no more.
     #[error("the device did not answer on the {0:?} queue; it has been reset")]
     Unresponsive(Role),
 }
 
 impl Error {
-    /// Whether the device was given up: it has been reset, holds nothing of the guest any more, and all that is left
-    /// is [`Balloon::shutdown`](super::Balloon::shutdown).
+    /// Whether the device was given up: it has been reset, holds nothing of the guest any more (unless it is
+    /// [`NotReset`](Self::NotReset)), and all that is left is [`Balloon::shutdown`](super::Balloon::shutdown).
     pub const fn is_fatal(&self) -> bool {
-        matches!(self, Self::Misbehaved(_) | Self::Unresponsive(_))
+        matches!(self, Self::Misbehaved(_) | Self::Unresponsive(_) | Self::NotReset)
     }
 }

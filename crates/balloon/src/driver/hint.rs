@@ -116,7 +116,7 @@ impl<H: Hal, T: Transport, M: FrameMemory> HintRound<'_, H, T, M> {
         self.id
     }
 
-    /// Ends the round: tells the device that no more hints come.
+    /// Ends the round: no more hints come.
     ///
     /// # Errors
     /// The device was given up.

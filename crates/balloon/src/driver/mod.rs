@@ -22,7 +22,7 @@
 //!
 //! # Poison
 //! A guest that expects free pages to keep a value (zeros too) says so in [`Options::poison`]. If the device knows
-//! `PAGE_POISON` it is told; if it does not, reports and hints could change the value behind the guest's back, so reporting
+//! `PAGE_POISON` the value is in the configuration; if it does not, reports and hints could change the value behind the guest's back, so reporting
 //! is not negotiated (virtio 1.3, 5.5.3.1). Hinting never keeps content and is not used by such a guest at all.
 
 mod error;
@@ -59,7 +59,7 @@ use statistics::Statistics;
 const SMALL: usize = 2;
 /// Descriptors of a queue that takes a batch of blocks.
 const BATCH: usize = isotherm_frames::MAX_BATCH;
-/// How often the status register is read after a reset before the device is believed to ignore it.
+/// How often the status register is read after a reset before the device is taken to ignore it.
 const RESET_READS: u32 = 1 << 20;
 
 /// What the driver is to ask for.
@@ -158,7 +158,7 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
             Ok(parts) => parts,
             Err(error) => {
                 // The memory of queues that were set up is gone, so the device must forget them.
-                reset(&mut transport);
+                reset(&mut transport)?;
                 return Err(error);
             }
         };
@@ -256,10 +256,19 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
     ///
     /// The device is reset first, which ends the balloon (virtio 1.3, 2.4: a reset device holds no state of the guest), so
     /// this works with a device that has been given up too. A report under way is over as well.
-    pub fn shutdown(mut self, source: &mut impl FrameSource) {
-        reset(&mut self.transport);
+    ///
+    /// # Errors
+    /// [`Error::NotReset`], and the balloon as it was: a device that does not acknowledge the reset may still take what it was
+    /// given, so no frame comes back. It can be tried again.
+    #[expect(clippy::result_large_err, reason = "it is the balloon itself, and there is nowhere to put it")]
+    pub fn shutdown(mut self, source: &mut impl FrameSource) -> Result<(), (Error, Self)> {
+        if let Err(error) = reset(&mut self.transport) {
+            self.failed = Some(error);
+            return Err((error, self));
+        }
         self.in_flight = None;
         self.inflation.release(&self.memory, self.poison, source);
+        Ok(())
     }
 
     fn alive(&self) -> Result<(), Error> {
@@ -268,14 +277,13 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
 
     /// Gives the device up if the error says so.
     fn check<R>(&mut self, result: Result<R, Error>) -> Result<R, Error> {
-        if let Err(error) = &result
-            && error.is_fatal()
-            && self.failed.is_none()
-        {
-            reset(&mut self.transport);
-            self.failed = Some(*error);
+        let Err(error) = result else { return result };
+        if !error.is_fatal() || self.failed.is_some() {
+            return Err(error);
         }
-        result
+        let error = reset(&mut self.transport).err().unwrap_or(error);
+        self.failed = Some(error);
+        Err(error)
     }
 
     /// Reads the configuration.
@@ -316,7 +324,8 @@ impl<H: Hal, T: Transport, M: FrameMemory> Drop for Balloon<H, T, M> {
     /// Resets the device, whose queues are about to go. Frames in the balloon stay away for good: to have them back, call
     /// [`shutdown`](Self::shutdown).
     fn drop(&mut self) {
-        reset(&mut self.transport);
+        // Whether it has heard of it or not, there is nobody left to say so to.
+        let _ = reset(&mut self.transport);
     }
 }
 
@@ -357,7 +366,7 @@ impl<H: Hal> Queues<H> {
 
 /// Virtio 1.3, 3.1.1, steps 1 to 6. Returns what was agreed upon, and what of it is used.
 fn negotiate(transport: &mut impl Transport, options: &Options) -> Result<(Features, Features), Error> {
-    reset(transport);
+    reset(transport)?;
     transport.set_status(DeviceStatus::ACKNOWLEDGE);
     transport.set_status(DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER);
     let offered = Features::from_bits_truncate(transport.read_device_features());
@@ -387,14 +396,15 @@ fn negotiate(transport: &mut impl Transport, options: &Options) -> Result<(Featu
 }
 
 /// Resets the device and waits until it says that it is.
-fn reset(transport: &mut impl Transport) {
+fn reset(transport: &mut impl Transport) -> Result<(), Error> {
     transport.set_status(DeviceStatus::empty());
     for _ in 0..RESET_READS {
         if transport.get_status() == DeviceStatus::empty() {
-            return;
+            return Ok(());
         }
         core::hint::spin_loop();
     }
+    Err(Error::NotReset)
 }
 
 /// Waits until `done` says so.

@@ -50,7 +50,7 @@ impl<H: Hal, const SIZE: usize> Queue<H, SIZE> {
         unsafe { self.queue.add(inputs, outputs) }.map_err(|source| Error::Queue { role: self.role, source })
     }
 
-    /// Tells the device that there are buffers, if it wants to be told.
+    /// Notifies the device that there are buffers, if it wants to be.
     pub fn notify(&mut self, transport: &mut impl Transport) {
         // The index of the new buffer must be visible before the device's wish is read.
         fence(Ordering::SeqCst);
@@ -67,7 +67,7 @@ impl<H: Hal, const SIZE: usize> Queue<H, SIZE> {
         }
     }
 
-    /// Takes a returned buffer back. Its length is ignored: no queue of the balloon tells anything by it, and old devices
+    /// Takes a returned buffer back. Its length is ignored: no queue of the balloon says anything by it, and old devices
     /// put something there.
     ///
     /// # Safety

@@ -121,7 +121,7 @@ impl<H: Hal, T: Transport, M: FrameMemory> Balloon<H, T, M> {
     }
 
     /// Looks for a returned report. If that shows that the device misbehaves it is reset; the report stays noted until
-    /// [`poll_report`](Self::poll_report) has told the caller.
+    /// [`poll_report`](Self::poll_report) has returned it.
     pub(super) fn report_returned(&mut self) -> Result<bool, Error> {
         let (Some(reports), Some(in_flight)) = (&self.reports, &self.in_flight) else { return Ok(false) };
         let returned = reports.returned(|token| token == in_flight.token).map(|token| token.is_some());

@@ -5,6 +5,9 @@ use super::tuning::Tuning;
 use super::{Watch, Watched};
 use crate::{BlockOperations, Step, Sweep};
 
+/// Where schemes clear what is in use, and so show it, the rest is swept on credit while it is more than this part of that. A guess.
+const SHOWN_BY_OTHERS: usize = 4;
+
 impl Watch {
     /// Sweeps a target that was hardly seen, once its memory no longer grows, also before there is enough for it: watched all at
     /// once, it shows what is hot within the second, and from clears only once all of them were made, which takes ten times as
@@ -17,14 +20,16 @@ impl Watch {
         let an_aggregation = step.allowance.prepares_per_aggr.max(1);
         let most = an_aggregation.saturating_mul(tuning.lent);
         let seen = |t: &Watched| t.census.watching + t.census.lit;
+        // What schemes clear says nothing of the rest, of which there may be less by then.
+        let hardly = |t: &Watched| t.census.unseen * (if t.told { SHOWN_BY_OTHERS } else { 1 }) > seen(t);
         let wants = |t: &Watched| {
             let price = price_of_sweep(t, Sweep::All, step);
             let whole = t.blocks.len().min(t.census.unseen) + t.census.unseen / 2;
             t.runs()
-                && t.census.unseen > seen(t)
+                && hardly(t)
                 // Either much of what was seen is idle, or it has built its memory before anybody's eyes and nothing of it was seen yet.
                 && match 16 * seen(t) > t.census.unseen {
-                    true => 2 * t.census.touched < seen(t),
+                    true => t.told || 2 * t.census.touched < seen(t),
                     false => t.grew != 0 && now <= t.grew + 2 * tuning.appeared,
                 }
                 && has_settled(t, step)

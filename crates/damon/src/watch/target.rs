@@ -164,6 +164,8 @@ pub(super) struct Watched {
     pub fronts: Vec<u64>,
     /// Memory that was idle was accessed in this aggregation: the pattern changes.
     pub surprised: bool,
+    /// Schemes clear what is in use.
+    pub told: bool,
     /// The next drawing will differ, if only a little.
     pub dirty: bool,
     /// It will differ so that it must not wait.

@@ -17,6 +17,7 @@ impl Watched {
         ranges: &[AddrRange],
         tuning: &Tuning,
     ) {
+        self.told = true;
         let touched = |addr: u64| {
             let at = ranges.partition_point(|range| range.end <= addr);
             ranges.get(at).is_some_and(|range| range.start < addr + BLOCK_SIZE)

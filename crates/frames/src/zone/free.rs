@@ -1,12 +1,13 @@
 //! Freeing: whoever has a block gives it up, once.
 
 use crate::bits::PAGEBLOCK;
-use crate::cache::{BATCH, Cache, HUGE_BATCH};
+use crate::cache::Cache;
 use crate::error::PutError;
 use crate::lock::Guard;
+use crate::padded::Padded;
 use crate::sync::Ordering;
 use crate::tag::{Home, Tag};
-use crate::zone::put_frames;
+use crate::zone::put_blocks;
 use crate::{Block, Frame, Mobility, Order, OwnedBlock, Zone};
 
 impl<'m> Zone<'m> {
@@ -20,16 +21,17 @@ impl<'m> Zone<'m> {
         let block = block.into_block();
         let local = self.spans.local(block).ok_or(PutError::Foreign(block))?;
         if Cache::holds(block.order)
-            && let Some(mut cache) = self.try_cache(cpu)
+            && let Some(Padded(own)) = self.caches.get(cpu)
+            && let Some(mut cache) = own.cache.try_lock()
         {
             let slot = &self.tags[local as usize];
             // Nearly always a block goes back to the cache it came from. Relaxed: that cache's lock orders all that clear
             // this tag.
             let tag = Tag(slot.load(Ordering::Relaxed));
-            if tag.is_of_cache(block.order, cpu) && self.pressure.load(Ordering::Relaxed) == 0 {
+            if tag.is_of_cache(block.order, cpu) && own.filled.load(Ordering::Relaxed) && !self.is_pressed() {
                 slot.store(Tag::NONE.0, Ordering::Relaxed);
                 if !cache.push(block.order, tag.mobility(), local) {
-                    self.put_cached(cache, local, block.order, tag.mobility());
+                    self.put_cached(&mut cache, local, block.order, tag.mobility());
                 }
                 return Ok(());
             }
@@ -45,7 +47,7 @@ impl<'m> Zone<'m> {
             Home::Zone => {
                 let mut core = self.core();
                 self.clear(local, tag, block)?;
-                self.put_back(&mut core, local, block.order);
+                put_blocks(&mut core, block.order, core::iter::once(local));
                 return Ok(());
             }
             Home::Cache(home) => {
@@ -53,15 +55,15 @@ impl<'m> Zone<'m> {
                 self.clear(local, tag, block)?;
             }
         }
-        match self.try_cache(cpu) {
-            Some(cache) if self.pressure.load(Ordering::Relaxed) == 0 => {
-                self.put_cached(cache, local, block.order, tag.mobility());
-            }
-            cache => {
-                drop(cache);
-                self.put_back(&mut self.core(), local, block.order);
-            }
+        // A block of a cache's is of an order that is cached.
+        if let Some(Padded(own)) = self.caches.get(cpu)
+            && let Some(mut cache) = own.cache.try_lock()
+            && self.may_fill(own)
+        {
+            self.put_cached(&mut cache, local, block.order, tag.mobility());
+            return Ok(());
         }
+        put_blocks(&mut self.core(), block.order, core::iter::once(local));
         Ok(())
     }
 
@@ -89,8 +91,8 @@ impl<'m> Zone<'m> {
 
     /// The lock of the cache that a tag names, once it is free.
     #[inline]
-    pub(crate) fn lock_cache(&self, cache: usize) -> Guard<'m, Cache> {
-        self.caches[cache].0.lock(self.relax)
+    pub(crate) fn lock_cache(&self, cache: usize) -> Guard<'m, Cache<'m>> {
+        self.caches[cache].0.cache.lock(self.relax)
     }
 
     /// The tag of a block, if the block is allocated just now.
@@ -131,25 +133,11 @@ impl<'m> Zone<'m> {
 
     /// Puts a block into a cache, of which a part goes to the zone first if it is full.
     #[inline(never)]
-    fn put_cached(&self, mut cache: Guard<'_, Cache>, local: u32, order: Order, mobility: Mobility) {
-        if order == Order::BASE {
-            let frames = &mut cache.frames[mobility as usize];
-            if !frames.push(local) {
-                self.spill(frames.oldest(BATCH));
-                frames.push(local);
-            }
-        } else if !cache.huge.push(local) {
-            let mut core = self.core();
-            cache.huge.oldest(HUGE_BATCH).for_each(|huge| self.put_back(&mut core, huge, order));
-            drop(core);
-            cache.huge.push(local);
+    fn put_cached(&self, cache: &mut Cache<'_>, local: u32, order: Order, mobility: Mobility) {
+        if !cache.push(order, mobility, local) {
+            self.spill(cache, order, mobility, cache.batch(order, mobility));
+            cache.push(order, mobility, local);
         }
-        cache.used = true;
-    }
-
-    #[cold]
-    fn spill(&self, frames: impl Iterator<Item = u32>) {
-        put_frames(&mut self.core(), frames);
     }
 }
 

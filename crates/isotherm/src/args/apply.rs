@@ -7,6 +7,12 @@ use isotherm_report::units::{parse_share, parse_time};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// A share of something that has no more than itself.
+fn parse_part(text: &str) -> Result<f64, String> {
+    let share = parse_share(text).map_err(|error| error.to_string())?;
+    if share > 1.0 { Err(format!("{text:?} is more than 100 %, the most there can be")) } else { Ok(share) }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   isotherm scheme apply prcl --pid 1234                page out what a process does not use
@@ -53,11 +59,11 @@ pub struct ApplyArgs {
     pub output: Option<PathBuf>,
     /// Suspend a scheme when more than SHARE of what it paged out comes back within its least age; for schemes that state no
     /// limit of their own
-    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_part)]
     pub max_refault_rate: Option<f64>,
     /// Suspend schemes while tasks wait for memory for more than SHARE of the last 10 s (PSI, some); for schemes that state
     /// no limit of their own
-    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_part)]
     pub max_pressure: Option<f64>,
     /// Act also on large folios that are only partly in a region, which splits them
     #[arg(long)]

@@ -5,14 +5,14 @@ use clap::Args;
 // A paragraph is one line, broken where the terminal ends.
 const EXAMPLES: &str = "\
 Examples:
-  isotherm lab fork                         about a minute and a half
+  isotherm lab fork                         about two minutes
   isotherm lab fork --runs 100 | tail -20   more runs, for a machine that is not alone
   isotherm lab fork --json | jq .bars
 
 Memory is populated in pages of 4 KiB (order 0), in folios of 2 MiB mapped by PTEs (order 9, PTEs), in folios of 16 KiB, \
 64 KiB and 2 MiB, and in folios of 2 MiB mapped by PMDs; then forked, the child ended, its accessed bits harvested, and \
-zapped. Ours works on page tables in ordinary memory, in batches and page by page in turn, on the same frames: of each run \
-the shortest of several times counts, to which the machine adds least; the ratio by their median stands beside it as \
+zapped. Ours works on page tables in ordinary memory, of x86-64, arm64 and RISC-V, in batches and in turn by a loop over the \
+pages, on the same frames: of each run the shortest of several times counts, to which the machine adds least; the ratio by their median stands beside it as \
 typical. Linux forks this program with memory of the same layout, once a run; what a fork without that memory takes, \
 which is the duplication of the task, is subtracted.
 

@@ -149,8 +149,10 @@ Examples:
 
 Guests are started one after the other; each touches most of its memory, frees it, and stays. The host is a budget that
 the resident sets of all QEMU processes together must not exceed: nothing is enforced, so nothing here is swapped or
-killed. Then memhog runs in three guests, one after the other. Needs QEMU (Debian: qemu-system-x86) and the guest program,
-but neither root nor KVM. The status is 0 when the bars are met or part was left out, 1 otherwise, 130 after Ctrl-C.";
+killed. Then memhog runs in three guests, one after the other. As root that is done again with an enforced budget: the guests
+are in a memory cgroup, made for the purpose and removed, with swap in zram, which this whole machine may use meanwhile; where
+it cannot be made, it is left out, with the reason. Needs QEMU (Debian: qemu-system-x86) and the guest program, but neither root
+nor KVM. The status is 0 when the bars are met or part was left out, 1 otherwise, 130 after Ctrl-C.";
 
 /// An experiment of `isotherm lab overcommit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -159,6 +161,8 @@ pub enum OvercommitPart {
     Fit,
     /// Times of memhog in three guests
     Memhog,
+    /// The same in a cgroup with swap in zram, which are made for it and removed
+    Enforced,
 }
 
 /// Boot guests until a host's memory is exceeded, with and without free page reporting.
@@ -180,7 +184,7 @@ pub struct OvercommitArgs {
     /// Most guests to start at a time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub guests: u32,
-    /// Runs of the second experiment
+    /// Runs of memhog, each way
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
     /// Do only this experiment
@@ -192,6 +196,9 @@ pub struct OvercommitArgs {
     /// The emulator
     #[arg(long, value_name = "PROGRAM", default_value = "qemu-system-x86_64")]
     pub qemu: PathBuf,
+    /// Have the guests executed by KVM, not by QEMU's translator
+    #[arg(long)]
+    pub kvm: bool,
     /// Print every guest and run, not just the sum
     #[arg(long)]
     pub details: bool,

@@ -2,7 +2,7 @@
 
 use super::experiment::{Report, stop_on_signals};
 use crate::args::{FramesArgs, FramesPart};
-use isotherm_lab::frames::{Cost, Error, Frames, Setup, Sink, Throughput, conclusion, table};
+use isotherm_lab::frames::{Cost, Error, FaultLoops, Frames, Setup, Sink, Throughput, conclusion, table};
 use isotherm_lab::{Bar, Watch};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -54,6 +54,9 @@ fn measure(
     }
     if wanted(FramesPart::Cost) {
         results.cost = Cost::measure(setup, watch)?;
+    }
+    if wanted(FramesPart::Faults) {
+        results.fault_loops = FaultLoops::measure(setup, watch)?;
     }
     if wanted(FramesPart::Sinks) {
         results.sinks = Sink::measure(setup, watch)?;

@@ -5,8 +5,8 @@ use crate::args::{OvercommitArgs, OvercommitPart};
 use anyhow::bail;
 use isotherm_lab::Watch;
 use isotherm_lab::machine::available_memory;
-use isotherm_lab::overcommit::{Memhog, Overcommit, Setup, details, fit, memhog, table};
-use isotherm_qemu::{DEFAULT_PROGRAM, Error, Machine};
+use isotherm_lab::overcommit::{Budget, Memhog, Overcommit, Setup, details, fit, memhog, table};
+use isotherm_qemu::{Accel, DEFAULT_PROGRAM, Error, Machine};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,6 +20,9 @@ pub fn run(args: &OvercommitArgs) -> anyhow::Result<ExitCode> {
     let mut watch = Watch { stop: stop_on_signals()?, progress: &mut progress };
     let mut results = Overcommit::default();
     let outcome = measure(args.only, &setup, &mut results, &mut watch);
+    if let (Some(OvercommitPart::Enforced), Some(why)) = (args.only, &results.not_enforced) {
+        bail!("no budget can be enforced here: {why}");
+    }
     let interrupted = matches!(outcome, Err(Error::Interrupted));
     let report = Report { ok: results.ok(), interrupted, setup, results };
     let text = |report: &Report<Setup, Overcommit>| {
@@ -35,17 +38,33 @@ fn measure(
     results: &mut Overcommit,
     watch: &mut Watch<'_>,
 ) -> Result<(), Error> {
-    if only != Some(OvercommitPart::Memhog) {
+    if only.is_none_or(|only| only == OvercommitPart::Fit) {
         for reporting in [false, true] {
             results.fit.push(fit(setup, reporting, watch)?);
         }
     }
-    if only != Some(OvercommitPart::Fit) {
+    if only.is_none_or(|only| only == OvercommitPart::Memhog) {
         results.memhog = [false, true].map(|reporting| Memhog { reporting, ..Memhog::default() }).into();
         // In turn, so that a machine that grows slower does so for both.
         for _ in 0..setup.runs {
             for result in &mut results.memhog {
-                memhog(setup, result, watch)?;
+                memhog(setup, result, None, watch)?;
+            }
+        }
+    }
+    if only.is_none_or(|only| only == OvercommitPart::Enforced) {
+        let budget = match Budget::new(setup.budget, 4 * setup.hog_memory) {
+            Ok(budget) => budget,
+            Err(why) => {
+                results.not_enforced = Some(format!("{why:#}"));
+                return Ok(());
+            }
+        };
+        results.enforced =
+            [false, true].map(|reporting| Memhog { reporting, enforced: true, ..Memhog::default() }).into();
+        for _ in 0..setup.runs {
+            for result in &mut results.enforced {
+                memhog(setup, result, Some(&budget), watch)?;
             }
         }
     }
@@ -59,6 +78,9 @@ fn setup(args: &OvercommitArgs) -> anyhow::Result<Setup> {
     let program = args.guest.clone().unwrap_or_else(built_program);
     let mut setup = Setup::scaled(Machine::new(program, 0), args.scale);
     setup.machine.qemu.clone_from(&args.qemu);
+    if args.kvm {
+        setup.machine.accel = Accel::Kvm;
+    }
     setup.budget = args.budget.unwrap_or(setup.budget);
     // QEMU takes whole MiB.
     setup.memory = args.memory.map_or(setup.memory, |bytes| bytes >> 20 << 20);

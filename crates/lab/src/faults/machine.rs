@@ -2,7 +2,7 @@
 
 use isotherm_frames::{Config, FrameRange, Mobility, Zone, metadata_size};
 use isotherm_page::{Block, Frame, Order, OwnedBlock, PageMeta, Pages, Unique};
-use isotherm_pagetable::{Frames, Memory, Observe, PAGE_SIZE, PageRange, Rcu, SpaceId, Table, Tlb};
+use isotherm_pagetable::{Flush, Frames, Memory, PAGE_SIZE, Rcu, SpaceId, Table, Tlb};
 use isotherm_rcu::{Qsbr, QsbrGuard, RcuHead, Reclaim, Threads};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -176,8 +176,9 @@ unsafe impl Frames for Machine<'_> {
 
 // SAFETY: there is no TLB.
 unsafe impl Tlb for Machine<'_> {
+    type Context = u16;
     fn invalidate_page(&self, _: SpaceId, _: u64) {}
-    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {}
+    fn invalidate_range(&self, _: SpaceId, _: Flush) {}
     fn invalidate_space(&self, _: SpaceId) {}
     fn sync(&self) {}
 }
@@ -192,5 +193,3 @@ impl Rcu for Machine<'_> {
         self.rcu.read_lock()
     }
 }
-
-impl Observe for Machine<'_> {}

@@ -1,14 +1,15 @@
 //! Forking hosted address spaces, so that both ways find the same: the same frames, as warm, in the same order.
 
 use super::memory::Memory;
+use super::per_page::PerPage;
 use super::{Error, Layout, PAGE, Setup};
 use crate::Watch;
 use crate::statistics::median;
 use isotherm_page::{Block, OwnedBlock, Unique, Unused};
 use isotherm_pagetable::host::{Counts, HostMachine};
 use isotherm_pagetable::{
-    AddressSpace, Attributes, Batched, Batching, FolioKind, ForkRule, Format, Frame, Level, Order, PageRange,
-    Pages as _, PerPage, Sharing, Slot, VirtAddr,
+    AddressSpace, Attributes, FolioKind, ForkRule, Format, Frame, Level, Order, PageRange, Pages as _,
+    Sharing, Slot, VirtAddr,
 };
 use std::time::Instant;
 
@@ -113,39 +114,39 @@ impl Bench {
     /// Each operation several times, in batches and page by page in turn; the shortest time of each.
     pub(super) fn run<F: Format>(&mut self, watch: &Watch<'_>) -> Result<Run, Error> {
         // What is timed first does not count: what it uses the others find as warm, whatever was done before.
-        self.once::<F, Batched>()?;
-        self.once::<F, PerPage>()?;
+        self.once(Self::batched::<F>)?;
+        self.once(Self::per_page::<F>)?;
         let (mut batched, mut per_page) = (Vec::new(), Vec::new());
         for n in 0..self.layout.repetitions() {
             watch.go_on()?;
             // They take turns at being first, so that each comes after each as often.
             if n % 2 == 0 {
-                per_page.push(self.once::<F, PerPage>()?);
-                batched.push(self.once::<F, Batched>()?);
+                per_page.push(self.once(Self::per_page::<F>)?);
+                batched.push(self.once(Self::batched::<F>)?);
             } else {
-                batched.push(self.once::<F, Batched>()?);
-                per_page.push(self.once::<F, PerPage>()?);
+                batched.push(self.once(Self::batched::<F>)?);
+                per_page.push(self.once(Self::per_page::<F>)?);
             }
         }
         Ok(Run { batched: of_repetitions(&batched), per_page: of_repetitions(&per_page) })
     }
 
-    fn once<F: Format, B: Batching>(&mut self) -> Result<Once, Error> {
+    fn once(&mut self, way: fn(&mut Self) -> Result<Once, Error>) -> Result<Once, Error> {
         self.sort_singles();
-        let run = self.forked::<F, B>();
+        let run = way(self);
         self.take_singles();
         run
     }
 
     /// Fork, exit of the child, harvest and zap of the parent, each timed. All of the memory was just mapped, and with
     /// that written to: a fork finds it so once.
-    fn forked<F: Format, B: Batching>(&mut self) -> Result<Once, Error> {
+    fn batched<F: Format>(&mut self) -> Result<Once, Error> {
         let Bench { machine, layout, pages, slots, bitmap, .. } = self;
         let machine = &*machine;
-        let parent = AddressSpace::<F, HostMachine, B>::new(machine, 1)?;
+        let parent = AddressSpace::<F, HostMachine>::new(machine, 1)?;
         populate(&parent, *layout, *pages)?;
         let all = PageRange::with_pages(VirtAddr(0), *pages)?;
-        let child = AddressSpace::<F, HostMachine, B>::new(machine, 2)?;
+        let child = AddressSpace::<F, HostMachine>::new(machine, 2)?;
         let (fork, done) = timed(machine, || {
             let mut gather = parent.gather(slots);
             parent.copy_range(&child, all, ForkRule::Copy(Sharing::Private), &mut gather)
@@ -157,6 +158,25 @@ impl Bench {
         done?;
         let (zap, done) = timed(machine, || parent.zap(all, &mut parent.gather(slots)));
         done?;
+        Ok([fork, exit, harvest, zap])
+    }
+
+    /// The same, page by page.
+    fn per_page<F: Format>(&mut self) -> Result<Once, Error> {
+        let Bench { machine, layout, pages, bitmap, .. } = self;
+        let machine = &*machine;
+        let parent = PerPage::<F>::new(machine, 1)?;
+        parent.populate(*layout, *pages)?;
+        let child = PerPage::<F>::new(machine, 2)?;
+        let (fork, done) = timed(machine, || parent.fork(&child, *pages));
+        done?;
+        let (exit, _) = timed(machine, || child.exit());
+        bitmap.fill(0);
+        let (harvest, done) = timed(machine, || parent.harvest(*pages, bitmap));
+        done?;
+        let (zap, done) = timed(machine, || parent.zap(*pages));
+        done?;
+        parent.exit();
         Ok([fork, exit, harvest, zap])
     }
 }
@@ -207,8 +227,8 @@ fn kept(block: Unique<'_, HostMachine, Unused>) -> Frame {
     frame
 }
 
-fn populate<F: Format, B: Batching>(
-    space: &AddressSpace<'_, F, HostMachine, B>,
+fn populate<F: Format>(
+    space: &AddressSpace<'_, F, HostMachine>,
     layout: Layout,
     pages: u64,
 ) -> Result<(), Error> {

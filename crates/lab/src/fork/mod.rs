@@ -1,8 +1,8 @@
 //! Fork, exit, zap and young harvest of page tables: in batches, page by page, and beside Linux.
 //!
 //! The experiment of the patch series "Transparent Contiguous PTEs for User Mappings" (version 4, December 2023): a
-//! process with populated memory forks, and the time of that is compared with a baseline. Here the baseline is the same
-//! code one page at a time ([`PerPage`](isotherm_pagetable::PerPage)), in paired runs that take turns at being first;
+//! process with populated memory forks, and the time of that is compared with a baseline. Here the baseline is a loop
+//! over the pages as a kernel without batches has it (`per_page.rs`), in paired runs that take turns at being first;
 //! Linux forks memory of the same layout in the same run. Of Linux' figures those of a fork without that memory are
 //! subtracted, since they hold the duplication of the task as well.
 
@@ -12,6 +12,7 @@ mod folios;
 mod linux;
 mod memory;
 mod ours;
+mod per_page;
 mod split;
 mod table;
 

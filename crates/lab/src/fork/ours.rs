@@ -1,10 +1,10 @@
-//! Our side: the same code in batches and page by page.
+//! Our side: the page tables in batches, and the loop page by page.
 
 use super::bench::{Bench, Run, Timed};
 use super::{Error, Layout, Operation, Setup};
 use crate::{Estimate, Watch};
 use isotherm_pagetable::host::Counts;
-use isotherm_pagetable::{Arm64Hafdbs, Format, X86_64};
+use isotherm_pagetable::{Arm64Hafdbs, Format, RiscV, Sv48, X86_64};
 use serde::Serialize;
 
 /// One operation on one layout in one format, in ms: of each run the shortest time, since a run
@@ -31,11 +31,12 @@ pub struct Ours {
     pub tlb_per_page: u64,
     /// Contiguous blocks unfolded in one run in batches.
     pub unfolds_batched: u64,
-    /// The same, page by page.
-    pub unfolds_per_page: u64,
     /// Page faults of this program while the clock ran, of all runs: none, unless the system had taken memory back.
     pub page_faults: u64,
 }
+
+/// How many formats are measured.
+const FORMATS: usize = 3;
 
 /// The runs of one layout in one format.
 struct Series {
@@ -77,10 +78,14 @@ impl Ours {
         layouts: &[Layout],
         setup: &Setup,
         watch: &mut Watch<'_>,
-        series: &mut Vec<(Bench, [Series; 2])>,
+        series: &mut Vec<(Bench, [Series; FORMATS])>,
     ) -> Result<(), Error> {
         for &layout in layouts {
-            let formats = [Series::of::<X86_64>(layout), Series::of::<Arm64Hafdbs>(layout)];
+            let formats = [
+                Series::of::<X86_64>(layout),
+                Series::of::<Arm64Hafdbs>(layout),
+                Series::of::<RiscV<Sv48>>(layout),
+            ];
             series.push((Bench::new(layout, setup, watch)?, formats));
         }
         // A run of everything, then the next: what else the machine does for a while spoils some runs of all, not all runs
@@ -112,7 +117,6 @@ impl Ours {
             tlb_batched: tlb(&batched),
             tlb_per_page: tlb(&per_page),
             unfolds_batched: batched.unfolds,
-            unfolds_per_page: per_page.unfolds,
             page_faults: runs
                 .iter()
                 .map(|(batched, per_page)| batched.page_faults + per_page.page_faults)
@@ -136,7 +140,7 @@ mod tests {
     #[test]
     fn a_fork_in_batches_asks_for_one_flush_and_unfolds_nothing() {
         let all = measure(&Layout::ALL, 3, 8);
-        assert_eq!(all.len(), 4 * 2 * 4);
+        assert_eq!(all.len(), 4 * FORMATS * 4);
         for ours in all {
             assert_eq!((ours.batched.count, ours.per_page.count, ours.relative.count), (3, 3, 3));
             assert!(ours.batched.min > 0.0 && ours.per_page.min > 0.0, "{ours:?}");
@@ -163,7 +167,7 @@ mod tests {
         let setup = Setup { runs: 1_000_000, mib: 2 };
         let result = Ours::measure(&[Layout::Order0], &setup, &mut watch, &mut all);
         assert!(matches!(result, Err(Error::Interrupted(_))));
-        assert_eq!(all.len(), 2 * 4);
+        assert_eq!(all.len(), FORMATS * 4);
         assert!(all.iter().all(|ours| ours.batched.count > 10));
     }
 }

@@ -1,5 +1,6 @@
 //! Allocators of blocks, behind one face.
 
+use super::pattern::Allocator;
 use buddy_system_allocator::LockedFrameAllocator;
 use isotherm_frames::{
     Block, Config, Frame, FrameRange, Mobility, Order, OwnedBlock, Zone, ZoneError, metadata_size,
@@ -16,13 +17,17 @@ pub enum Rival {
     Zone,
     /// The crate `buddy_system_allocator`: a buddy allocator of sets, behind a spin lock.
     BuddySystem,
+    /// The zone without caches: each get and put takes its one lock.
+    GlobalLock,
     /// The C library's, with its arenas: aligned to the block's size like the others.
     Malloc,
 }
 
 impl Rival {
     /// All, in the order they are measured in.
-    pub const ALL: [Self; 3] = [Self::Zone, Self::BuddySystem, Self::Malloc];
+    pub const ALL: [Self; 4] = [Self::Zone, Self::BuddySystem, Self::GlobalLock, Self::Malloc];
+    /// Those that the zone is to be as fast as in everything.
+    pub const BEATEN: [Self; 2] = [Self::BuddySystem, Self::GlobalLock];
 
     /// As in the table's heading.
     #[must_use]
@@ -30,15 +35,10 @@ impl Rival {
         match self {
             Self::Zone => "zone",
             Self::BuddySystem => "buddy_system_allocator",
+            Self::GlobalLock => "global lock",
             Self::Malloc => "malloc",
         }
     }
-}
-
-/// What every allocator can do. A block is a number that means something to its allocator only.
-pub(super) trait Allocator: Sync {
-    fn get(&self, cpu: usize, order: Order) -> Option<usize>;
-    fn put(&self, cpu: usize, block: usize, order: Order);
 }
 
 /// Frames of the zone and of the buddy system: 8 GiB, which nobody touches.
@@ -53,9 +53,10 @@ impl<'m> OfZone<'m> {
         vec![MaybeUninit::uninit(); metadata_size(&Self::RANGE, &Config::new(2))]
     }
 
-    pub(super) fn new(metadata: &'m mut [MaybeUninit<u8>]) -> Result<Self, ZoneError> {
+    /// With so many caches, 2 at the most.
+    pub(super) fn new(caches: usize, metadata: &'m mut [MaybeUninit<u8>]) -> Result<Self, ZoneError> {
         // SAFETY: no memory stands behind the numbers.
-        unsafe { Zone::new(&Config::new(2), &Self::RANGE, metadata) }.map(Self)
+        unsafe { Zone::new(&Config::new(caches), &Self::RANGE, metadata) }.map(Self)
     }
 }
 

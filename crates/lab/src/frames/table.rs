@@ -1,6 +1,6 @@
 //! What was measured, for people.
 
-use super::{Cost, Frames, Rival, Sink, Throughput, Touching, conclusion};
+use super::{Cost, FaultLoops, Frames, Rival, Sink, Throughput, Touching, conclusion};
 use crate::experiment::bars_table;
 use crate::table::{Table, percent, signed};
 
@@ -12,6 +12,9 @@ pub fn table(frames: &Frames) -> String {
         parts.push(throughput(&frames.throughput));
     }
     parts.extend(frames.cost.as_ref().map(cost));
+    if !frames.fault_loops.is_empty() {
+        parts.push(fault_loops(&frames.fault_loops));
+    }
     if !frames.sinks.is_empty() {
         parts.push(sinks(&frames.sinks));
     }
@@ -32,8 +35,7 @@ fn throughput(all: &[Throughput]) -> String {
     }
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for one in all {
-        let threads = if one.threads == 1 { "1 thread".into() } else { format!("{} threads", one.threads) };
-        let mut row = vec![format!("{}, order {}, {threads}", one.pattern.name(), one.order)];
+        let mut row = vec![one.name()];
         for rate in &one.rates {
             row.push(format!("{:.2}", rate.pairs.median / 1e6));
             row.extend(rate.slower_by.map(|ratio| format!("{:.2}", ratio.median)));
@@ -64,6 +66,27 @@ fn cost(cost: &Cost) -> String {
     row("reports, but no work of the host", &cost.bookkeeping);
     row("reports by MADV_DONTNEED", &cost.with_host);
     format!("{}The host's work: {:.1} us for each 2 MiB reported\n", table.render(), cost.host_ns / 1e3)
+}
+
+fn fault_loops(all: &[FaultLoops]) -> String {
+    let mut table = Table::new(&[
+        "fault loops, tasks",
+        "million pages/s without reports",
+        "slower by",
+        "95 % interval",
+        "blocks reported",
+    ]);
+    for one in all {
+        let interval = one.slowdown.median_ci95;
+        table.row([
+            one.tasks.to_string(),
+            format!("{:.2}", one.pages.median / 1e6),
+            signed(one.slowdown.median),
+            interval.map_or("-".into(), |(low, high)| format!("{} to {}", signed(low), signed(high))),
+            one.reported.to_string(),
+        ]);
+    }
+    table.render()
 }
 
 fn sinks(sinks: &[Sink]) -> String {

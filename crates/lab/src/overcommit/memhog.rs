@@ -3,8 +3,11 @@
 //! What memhog takes is above all what the host needs to find memory. Memory that nobody has used for long may be dear: on
 //! a host that is itself a guest and reports its free memory, it has to come back from below first. So a fourth guest
 //! runs memhog beforehand and is gone: the first guest finds its memory as warm as the second can find the first's.
+//!
+//! With an enforced [`Budget`] the third guest's memory is only to be had by swapping out what the first two have freed and not
+//! given back, as in the series.
 
-use super::{PATIENCE, SETTLE, Setup, resident};
+use super::{Budget, PATIENCE, SETTLE, Setup, resident};
 use crate::Watch;
 use isotherm_qemu::{Error, Guest};
 use serde::Serialize;
@@ -29,6 +32,10 @@ pub struct Memhog {
     pub peak: u64,
     /// By how much that is above the budget; 0 if it is not.
     pub over_budget: u64,
+    /// Whether the budget was enforced.
+    pub enforced: bool,
+    /// The most that was swapped out right after a memhog.
+    pub swapped: u64,
 }
 
 impl Memhog {
@@ -57,10 +64,22 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 ///
 /// # Errors
 /// A guest cannot be booted, or ends; or the caller interrupts. All guests are gone then.
-pub fn memhog(setup: &Setup, result: &mut Memhog, watch: &mut Watch<'_>) -> Result<(), Error> {
+pub fn memhog(
+    setup: &Setup,
+    result: &mut Memhog,
+    budget: Option<&Budget>,
+    watch: &mut Watch<'_>,
+) -> Result<(), Error> {
     let mut guests: Vec<Guest> = Vec::new();
     for _ in 0..GUESTS {
-        guests.push(setup.boot(setup.hog_memory, result.reporting, watch)?);
+        let guest = setup.boot(setup.hog_memory, result.reporting, watch)?;
+        if let Some(budget) = budget {
+            budget.hold(guest.pid()).map_err(|why| Error::Io {
+                doing: "put a guest into its cgroup".into(),
+                source: std::io::Error::other(format!("{why:#}")),
+            })?;
+        }
+        guests.push(guest);
     }
     let hog = format!("memhog {}", setup.hog);
     setup.boot(setup.hog_memory, false, watch)?.ask(&hog, PATIENCE)?;
@@ -71,6 +90,7 @@ pub fn memhog(setup: &Setup, result: &mut Memhog, watch: &mut Watch<'_>) -> Resu
         }
         // Reporting lags behind the free, so this is the peak, or shortly after it.
         result.peak = result.peak.max(resident(&guests)?);
+        result.swapped = result.swapped.max(budget.map_or(0, Budget::swapped));
         if let Some(guest) = guests.get(index) {
             guest.wait(TURN)?;
             let from = Instant::now();
@@ -81,8 +101,9 @@ pub fn memhog(setup: &Setup, result: &mut Memhog, watch: &mut Watch<'_>) -> Resu
     }
     result.over_budget = result.peak.saturating_sub(setup.budget);
     (watch.progress)(&format!(
-        "memhog {} reporting: {:.2} s, {:.2} s, {:.2} s; {} MiB resident in all, of {} MiB",
+        "memhog {} reporting{}: {:.2} s, {:.2} s, {:.2} s; {} MiB resident in all, of {} MiB",
         if result.reporting { "with" } else { "without" },
+        if result.enforced { ", enforced" } else { "" },
         times[0],
         times[1],
         times[2],

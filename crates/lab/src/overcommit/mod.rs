@@ -10,12 +10,15 @@
 //! driver under test decides what is given back. The host is a budget: the sum of the resident sets of all guests, QEMU's
 //! own part in it, must not exceed it. Nothing is enforced, so nothing of this machine is swapped or killed for the
 //! experiment's sake, and no privilege is needed; that also means that the second experiment shows by how much the budget
-//! would have been exceeded, not how slow that would have made a host that swaps.
+//! would have been exceeded, not how slow that would have made a host that swaps. As root the second is done once more with a
+//! [`Budget`] that is enforced: the guests are in a memory cgroup, and there is swap in compressed memory.
 
+mod budget;
 mod fit;
 mod memhog;
 mod table;
 
+pub use budget::Budget;
 pub use fit::{Fit, GuestRun, fit};
 pub use memhog::{Memhog, memhog};
 pub use table::{details, table};
@@ -28,6 +31,9 @@ use std::time::Duration;
 
 /// Most that the third memhog may be slower than the first: the bar.
 pub const SLOWER: f64 = 0.10;
+/// How many times faster the third memhog is to be with reporting, where the budget is enforced: the bar. (The series: 37 s and
+/// 215 s, 5.8 times.)
+pub const FASTER: f64 = 5.0;
 /// The series' machine: 15 GB, guests of 5 GB that touch 4 GB, three guests of 6 GB.
 const GB: u64 = 1 << 30;
 /// How long a guest may work without a word.
@@ -119,16 +125,29 @@ pub struct Overcommit {
     pub fit: Vec<Fit>,
     /// The second.
     pub memhog: Vec<Memhog>,
+    /// The second with an enforced budget.
+    pub enforced: Vec<Memhog>,
+    /// Why there is none of that.
+    pub not_enforced: Option<String>,
 }
 
 impl Overcommit {
-    /// Whether both bars are met: at least 5 guests with reporting, and 3 without, as in the series; the third memhog
-    /// no slower than the first by more than a tenth. `None` as long as something is missing.
+    /// How many times as long the third memhog takes without reporting, where the budget is enforced.
+    #[must_use]
+    pub fn saved(&self) -> Option<f64> {
+        let third = |reporting| self.enforced.iter().find(|hog| hog.reporting == reporting)?.median(2);
+        Some(third(false)? / third(true)?)
+    }
+
+    /// Whether the bars are met: at least 5 guests with reporting, and 3 without, as in the series; the third memhog
+    /// no slower than the first by more than a tenth, and, if a budget could be enforced, at least 5 times faster than without
+    /// reporting. `None` as long as something is missing.
     #[must_use]
     pub fn ok(&self) -> Option<bool> {
         let fits = |reporting| self.fit.iter().find(|fit| fit.reporting == reporting).map(|fit| fit.guests);
         let hog = self.memhog.iter().find(|hog| hog.reporting)?.third_to_first()?;
-        Some(fits(true)? >= 5 && fits(false)? <= 3 && hog <= 1.0 + SLOWER)
+        let saved = if self.not_enforced.is_some() { FASTER } else { self.saved()? };
+        Some(fits(true)? >= 5 && fits(false)? <= 3 && hog <= 1.0 + SLOWER && saved >= FASTER)
     }
 }
 
@@ -158,12 +177,23 @@ mod tests {
     }
 
     #[test]
-    fn the_bars_need_all_four_results() {
+    fn the_bars_need_all_results() {
         let fit = |reporting, guests| Fit { reporting, guests, ..Fit::default() };
         let hog = |reporting, third| Memhog { reporting, runs: vec![[1.0, 1.0, third]], ..Memhog::default() };
-        let mut all = Overcommit { fit: vec![fit(false, 3)], memhog: vec![hog(false, 9.0), hog(true, 1.05)] };
+        let mut all = Overcommit {
+            fit: vec![fit(false, 3)],
+            memhog: vec![hog(false, 9.0), hog(true, 1.05)],
+            ..Overcommit::default()
+        };
         assert_eq!(all.ok(), None);
         all.fit.push(fit(true, 5));
+        assert_eq!(all.ok(), None);
+        all.enforced = vec![hog(false, 4.9), hog(true, 1.0)];
+        assert_eq!(all.ok(), Some(false));
+        all.enforced = vec![hog(false, 5.1), hog(true, 1.0)];
+        assert_eq!(all.ok(), Some(true));
+        all.enforced.clear();
+        all.not_enforced = Some("no root".into());
         assert_eq!(all.ok(), Some(true));
         all.memhog[1] = hog(true, 1.2);
         assert_eq!(all.ok(), Some(false));

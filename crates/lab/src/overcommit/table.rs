@@ -1,6 +1,6 @@
 //! The results for people.
 
-use super::{Fit, Memhog, Overcommit, SLOWER, Setup};
+use super::{FASTER, Fit, Memhog, Overcommit, SLOWER, Setup};
 use crate::table::{Table, mib, percent};
 use std::fmt::Write;
 
@@ -51,6 +51,24 @@ pub fn table(setup: &Setup, results: &Overcommit) -> String {
         text += &table.render();
         text += "Times are medians; third : first is the median of the runs' ratios. Beyond its memory a host swaps or\n\
                  kills, which nothing here does: in the series that made the third take 3 min 35 s instead of 37 s.\n";
+    }
+    if !results.enforced.is_empty() {
+        let _ = writeln!(text, "\nThe same where the budget is enforced, with swap in compressed memory:");
+        let mut table =
+            Table::new(&["reporting", "first", "second", "third", "third : first", "swapped, at most"]);
+        for hog in &results.enforced {
+            let [reporting, first, second, third, ratio, ..] = hog_row(hog);
+            table.row([reporting, first, second, third, ratio, mib(hog.swapped)]);
+        }
+        text += &table.render();
+        if let Some(saved) = results.saved() {
+            let met = if saved >= FASTER { "met" } else { "NOT MET" };
+            let _ =
+                writeln!(text, "With reporting the third is {saved:.1} times faster; bar: {FASTER}: {met}");
+        }
+    }
+    if let Some(why) = &results.not_enforced {
+        let _ = writeln!(text, "\nNo budget was enforced: {why}");
     }
     if let Some(ok) = results.ok() {
         let _ = writeln!(
@@ -155,8 +173,17 @@ mod tests {
                 reporting: true,
                 runs: vec![[2.0, 2.0, 2.1]],
                 peak: 1 << 30,
-                over_budget: 0,
+                ..Memhog::default()
             }],
+            enforced: [false, true]
+                .map(|reporting| Memhog {
+                    reporting,
+                    runs: vec![[1.0, 1.0, if reporting { 1.0 } else { 6.0 }]],
+                    enforced: true,
+                    ..Memhog::default()
+                })
+                .into(),
+            not_enforced: None,
         };
         let setup = Setup::scaled(Machine::new("guest", 0), 10.0);
         let text = table(&setup, &results);
@@ -165,6 +192,7 @@ mod tests {
             text.contains("1 (no more tried)") && text.contains("1800.0 MiB") && text.contains("1.050"),
             "{text}"
         );
+        assert!(text.contains("the third is 6.0 times faster"), "{text}");
         assert!(text.contains("NOT MET"), "one guest is not five: {text}");
         assert!(details(&results).contains("did not fit"));
     }

@@ -1,5 +1,6 @@
 //! How much memory a program and its descendants have, as it goes.
 
+use isotherm_linux::schemes::KernelCounters;
 use isotherm_workloads::now_ns;
 use serde::Serialize;
 use std::fs;
@@ -19,10 +20,9 @@ pub struct Look {
     pub resident: u64,
     /// Bytes of them in swap (VmSwap).
     pub swapped: u64,
-    /// Page faults for which pages were read, from swap for the most part (fields 12 and 13 of `/proc/PID/stat`), since each
-    /// process began; those of children that ended are among them. Pages that are read ahead beside one, as the kernel does of memory
-    /// that a fork left in swap for both, are not.
-    pub major_faults: u64,
+    /// Bytes that the machine has read from swap since it was booted ([`KernelCounters`]), those among them that were read ahead, as the
+    /// kernel does of memory that a fork left in swap for both.
+    pub swapped_in: u64,
 }
 
 /// Looks at `pid` and its descendants until `done` is set or they are gone; not at one that begins with less than it was given.
@@ -46,14 +46,13 @@ pub(super) fn watch<'scope>(
 }
 
 fn look(pid: i32) -> Look {
-    let mut look = Look { time_ns: now_ns(), ..Look::default() };
+    let swapped_in = KernelCounters::read().unwrap_or_default().swapped_in;
+    let mut look = Look { time_ns: now_ns(), swapped_in, ..Look::default() };
     let mut pids = vec![pid];
     while let Some(pid) = pids.pop() {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         look.resident += kilobytes(&status, "VmRSS:") * 1024;
         look.swapped += kilobytes(&status, "VmSwap:") * 1024;
-        look.major_faults +=
-            major_faults(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default());
         // Only the main thread's, since workloads fork from there.
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         pids.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
@@ -66,22 +65,9 @@ fn kilobytes(status: &str, name: &str) -> u64 {
     line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Own ones and those of children that were waited for, from the text of `/proc/PID/stat`.
-fn major_faults(stat: &str) -> u64 {
-    // The program's name may have blanks and parentheses in it.
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    after_name.split_whitespace().skip(9).take(2).filter_map(|count| count.parse::<u64>().ok()).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn faults_are_found_behind_any_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 200 30 4 5 6 7 8 20 0 1 0 99 1000 2";
-        assert_eq!((major_faults(stat), major_faults("7 (a")), (34, 0));
-    }
 
     #[test]
     fn a_process_and_its_children_are_looked_at() {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// From when the workload is ready to its first phase: the monitor starts in that time.
-const DELAY: &str = "2s";
+const DELAY: &str = "500ms";
 /// How long populating memory may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 

@@ -6,18 +6,16 @@
 mod did;
 mod family;
 mod live;
-mod swap;
 mod table;
 
+pub use crate::zram::Zram;
 pub use did::Did;
 pub use family::Look;
-pub use swap::Zram;
 pub use table::table;
 
 use crate::Estimate;
 use crate::accuracy::Subject;
 use anyhow::bail;
-use isotherm_damon::PAGE_SIZE;
 use isotherm_schemes::Entry;
 use isotherm_schemes::trial::TrialReport;
 use isotherm_workloads::truth::Truth;
@@ -103,12 +101,12 @@ impl Run {
         crate::statistics::mean(&looks.map(|look| look.resident as f64).collect::<Vec<_>>())
     }
 
-    /// Bytes that came back: pages that were read again, from before anything was paged out on. What was given back to the kernel while
-    /// it was out, or ended there, did not. `None` if nothing of the run ever was in swap (files).
+    /// Bytes that came back: what the machine read from swap, from before anything was paged out on. What was given back to the kernel
+    /// while it was out, or ended there, did not. `None` if nothing of the run ever was in swap (files).
     pub fn refaulted(&self) -> Option<u64> {
         self.looks.iter().any(|look| look.swapped > 0).then_some(())?;
-        let faults = |look: Option<&Look>| look.map_or(0, |look| look.major_faults);
-        Some(faults(self.looks_since(0).last()).saturating_sub(faults(self.looks.first())) * PAGE_SIZE)
+        let bytes = |look: Option<&Look>| look.map_or(0, |look| look.swapped_in);
+        Some(bytes(self.looks_since(0).last()).saturating_sub(bytes(self.looks.first())))
     }
 
     /// Looks at it from `start_ns` on; those at its ending are not among them, when its memory is given back.
@@ -214,6 +212,7 @@ impl SchemeRuns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isotherm_damon::PAGE_SIZE;
 
     /// A run of 10 s in 1,000 touches, with resident sizes of its first and last phase, and what is in swap then.
     fn run(under: Under, wall_s: u64, resident: [u64; 2], swapped: u64) -> Run {
@@ -221,8 +220,8 @@ mod tests {
             time_ns,
             resident,
             swapped,
-            // One fault before anything was paged out; a quarter of what is in swap in the end came back before.
-            major_faults: 1 + swapped / PAGE_SIZE / 4,
+            // Others read a page before; a quarter of what is in swap in the end came back before.
+            swapped_in: PAGE_SIZE + swapped / 4,
         };
         Run {
             under,

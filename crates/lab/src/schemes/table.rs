@@ -40,8 +40,15 @@ pub fn table(runs: &[SchemeRuns]) -> String {
         let (most, longest) = r.most_in_window();
         (most > 0).then(|| format!("{}, {}", format_size(most), format_time(longest)))
     });
+    let several = runs.iter().any(|run| run.pairs.len() > 1);
     row("paged out", &|r| bytes(r.paged_out()));
+    if several {
+        row("    least .. most", &|r| spread(r, |run| Some(run.did.paged_out)));
+    }
     row("  came back", &|r| bytes(r.refaulted()));
+    if several {
+        row("    least .. most", &|r| spread(r, Run::refaulted));
+    }
     if runs.iter().any(|run| !run.predicted.is_empty()) {
         row("  predicted out", &|r| beside(r.prediction().map(|p| p.0), r.paged_out()));
         row("  predicted back", &|r| beside(r.prediction().map(|p| p.1), r.refaulted()));
@@ -54,8 +61,7 @@ pub fn table(runs: &[SchemeRuns]) -> String {
 
 const NOTES: &str = "
 Each run is a process of its own, since what was paged out stays out. Resident is VmRSS of all processes from the first phase on,
-looked at ten times a second. The slowdown is time an access, over all phases. What came back are the pages that were read again
-(major faults). Most in a quota window is the bytes and the time of those with the most of each. Monitor and actions are the whole program's CPU time, its start included.
+looked at ten times a second. The slowdown is time an access, over all phases. What came back is what the machine read from swap. Most in a quota window is the bytes and the time of those with the most of each. Monitor and actions are the whole program's CPU time, its start included.
 ";
 
 fn mean(runs: &SchemeRuns, of: impl Fn(&Run, &Run) -> Option<f64>) -> Option<f64> {
@@ -66,6 +72,12 @@ fn mean(runs: &SchemeRuns, of: impl Fn(&Run, &Run) -> Option<f64>) -> Option<f64
 
 fn bytes(bytes: Option<f64>) -> Option<String> {
     bytes.map(|bytes| format_size(bytes as u64))
+}
+
+/// The least and the most that a run under the schemes had.
+fn spread(runs: &SchemeRuns, of: impl Fn(&Run) -> Option<u64>) -> Option<String> {
+    let values = || runs.pairs.iter().filter_map(|(_, with)| of(with));
+    Some(format!("{} .. {}", format_size(values().min()?), format_size(values().max()?)))
 }
 
 fn share(estimate: Option<Estimate>) -> Option<String> {

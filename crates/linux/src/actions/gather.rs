@@ -18,8 +18,9 @@
 //! collapse waits for. Where the kernel cannot do it, or takes long (compaction), or does not write huge pages whole, it is let be
 //! for a while, longer each time.
 
+use super::Acting;
 use super::advise::{Advice, Advised, advise};
-use super::{Acting, DOUBT};
+use super::chunk::DOUBT;
 use crate::clock::monotonic_ns;
 use crate::frames::flag;
 use crate::process::Process;
@@ -268,6 +269,7 @@ impl Acting {
         }
         let mut pages = std::mem::take(&mut self.pages);
         let read = self.look.pages(request.target, block, &mut pages);
+        self.mark_seen(request, block, &mut pages);
         let passes = read
             && pages.first().is_some_and(|page| {
                 let folio = page.folio;
@@ -344,7 +346,7 @@ fn whole(pages: &[Inspected], young_stays: bool) -> Whole {
     if !is_gatherable(pages) {
         return Whole::Not;
     }
-    match pages.iter().filter(|page| young_stays && page.young == Some(true)).count() {
+    match pages.iter().filter(|page| young_stays && page.is_in_use()).count() {
         0 => Whole::Goes,
         young if 2 * young >= pages.len() => Whole::Waits,
         _ => Whole::Not,

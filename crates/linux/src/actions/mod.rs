@@ -31,12 +31,14 @@
 //! or by the look after. Advice is lost on whatever is there then: none of it changes contents.
 
 mod advise;
+mod chunk;
 mod effects;
 mod gather;
 mod kinds;
 mod look;
 mod place;
 mod refault;
+mod seen;
 mod select;
 mod tally;
 
@@ -47,7 +49,8 @@ pub use tally::{LeftAlone, Reason};
 use crate::clock::{self, monotonic_ns};
 use crate::maps::MapList;
 use crate::process::{Process, raw};
-use crate::pte::Inspected;
+use crate::pte::{Inspected, Sightings};
+use chunk::{absent, chunk_size, least_chunk};
 use effects::{Acted, migrate, willneed};
 use gather::{Gather, Machine, Turn};
 use isotherm_damon::schemes::{Action, Actions, Outcome, Pace, PageKind, Refusal, Request};
@@ -55,7 +58,8 @@ use isotherm_damon::{AddrRange, BLOCK_SIZE, PAGE_SIZE, TargetId};
 use kinds::Kinds;
 use look::Look;
 use refault::RefaultWatch;
-use select::{Around, Rules, blocks, select};
+use seen::Seen;
+use select::{Around, Rules, select};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,6 +115,8 @@ struct Account {
     refaults: RefaultWatch,
     /// What is paged out and mapped again within so long came back too soon.
     least_age_ns: u64,
+    /// What was accessed within so long is no memory of the scheme's.
+    idle_for_ns: u64,
 }
 
 /// Acts on targets.
@@ -129,38 +135,9 @@ pub struct Acting {
     cpu: Duration,
     pages: Vec<Inspected>,
     after: Vec<(bool, bool)>,
-    /// Where Accessed bits were cleared that were set.
+    /// Where Accessed bits were cleared that were set: since the sampler was last told, and by anyone lately.
     cleared: Vec<(TargetId, AddrRange)>,
-}
-
-/// Memory that is acted on at a time, the most: 16 MiB.
-const CHUNK: u64 = 8 * BLOCK_SIZE;
-
-/// Where time is limited, the clock is looked at after chunks that should take so long: what is to be done in the time left is
-/// known so well, and the look at the pages and the call for them, some 30 us, are little of it. A guess.
-const SLICE_NS: u64 = 1_000_000;
-
-/// A chunk is not begun that would be late if it took so many times as long as the pace says. A guess; it is less than a hundredth
-/// of a window of 100 ms that is not used for it.
-const DOUBT: u64 = 2;
-
-/// The least chunk: 64 KiB, or a block where the action is for blocks. A larger folio is its own least chunk.
-const fn least_chunk(action: Action) -> u64 {
-    match action {
-        Action::Collapse | Action::Hugepage | Action::Nohugepage => BLOCK_SIZE,
-        _ => Pace::FIRST,
-    }
-}
-
-/// How large a chunk is to be when so much time is left, at this pace: a power of two, at least `least`. `None`: the time is not
-/// enough for `need` bytes.
-fn chunk_size(pace: &Pace, least: u64, need: u64, time_left_ns: Option<u64>) -> Option<u64> {
-    let Some(left) = time_left_ns else { return Some(CHUNK) };
-    if pace.bytes_in(left / DOUBT) < need {
-        return None;
-    }
-    let bytes = pace.piece(SLICE_NS.min(left / 2)).clamp(least, CHUNK);
-    Some(1 << bytes.ilog2())
+    seen: Seen,
 }
 
 impl Acting {
@@ -179,6 +156,7 @@ impl Acting {
             pages: Vec::new(),
             after: Vec::new(),
             cleared: Vec::new(),
+            seen: Seen::default(),
         }
     }
 
@@ -189,7 +167,8 @@ impl Acting {
 
     /// Has `pageout` leave alone, from now on, what was accessed since its Accessed bit was last cleared, by whomever, and clear
     /// that: it goes when its turn comes again and it was not accessed meanwhile. So what a monitor was wrong about, or did not
-    /// know yet, stays. The kernel's does so by physical addresses. A filter for `young` pages takes precedence; where single
+    /// know yet, stays, and so does what those who cleared it ([`Self::sightings`]) saw to be accessed within the scheme's least age. The kernel's
+    /// does the first by physical addresses. A filter for `young` pages takes precedence; where single
     /// pages' bits cannot be read ([`Self::sees_young`]) nothing is spared.
     pub const fn spare_young(&mut self) {
         self.spare_young = true;
@@ -217,6 +196,7 @@ impl Acting {
     /// It runs another program.
     pub fn execed(&mut self, id: TargetId) {
         self.look.execed(id);
+        self.seen.forget(id);
         if let Some(subject) = self.subjects.get_mut(&id) {
             subject.maps = Arc::default();
         }
@@ -225,20 +205,30 @@ impl Acting {
     /// It is gone.
     pub fn gone(&mut self, id: TargetId) {
         self.look.remove(id);
+        self.seen.forget(id);
         self.subjects.remove(&id);
     }
 
-    /// How many schemes there are, and the least age of each: what is paged out and back within that counts as a refault.
-    pub fn set_schemes(&mut self, least_ages: &[Duration]) {
-        self.accounts.resize_with(least_ages.len(), Account::default);
-        for (account, age) in self.accounts.iter_mut().zip(least_ages) {
+    /// How many schemes there are, and of each the least age and whether it is for idle memory alone. What is paged out and back
+    /// within the least age counts as a refault. Of idle memory, what was accessed within it is none.
+    pub fn set_schemes(&mut self, schemes: &[(Duration, bool)]) {
+        self.accounts.resize_with(schemes.len(), Account::default);
+        for (account, (age, idle)) in self.accounts.iter_mut().zip(schemes) {
             account.least_age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+            account.idle_for_ns = if *idle { account.least_age_ns } else { 0 };
         }
     }
 
-    /// Looks whether what was paged out came back; costs little, to be called at each aggregation's end.
-    pub fn watch_refaults(&mut self, now_ns: u64) {
+    /// Where whoever clears the targets' Accessed bits is to say which of them were set.
+    pub fn sightings(&self) -> Sightings {
+        self.seen.inbox().clone()
+    }
+
+    /// Looks whether what was paged out came back, and takes in what was seen; costs little, to be called at each aggregation's
+    /// end.
+    pub fn look_after(&mut self, now_ns: u64) {
         let start = clock::of_this_thread();
+        self.seen.take_in(now_ns);
         for account in &mut self.accounts {
             account.refaults.step(&mut self.look, now_ns);
         }
@@ -305,6 +295,7 @@ impl Acting {
     ) -> Result<Outcome, Refusal> {
         let mut pages = std::mem::take(&mut self.pages);
         let read = self.look.pages(request.target, range, &mut pages);
+        self.mark_seen(request, range, &mut pages);
         let done =
             if read { self.act(request, range, &pages, (around, turn), left) } else { Err(Refusal::Target) };
         self.pages = pages;
@@ -362,7 +353,14 @@ impl Acting {
         let acted = Acted { process: &process, range, pages, selection: &selection };
         outcome.applied = match request.action {
             Action::Pageout => {
+                let before = self.cleared.len();
                 acted.clear_young(&mut self.cleared, request.target);
+                let cleared = self.cleared.get(before..).unwrap_or_default();
+                self.seen.inbox().add(
+                    request.target,
+                    monotonic_ns(),
+                    cleared.iter().map(|(_, range)| *range),
+                );
                 self.pageout(request, &acted, left)?
             }
             Action::Cold | Action::LruDeprio => self.cold(request, &acted, left)?,
@@ -382,22 +380,6 @@ impl Acting {
             }
         };
         Ok(outcome)
-    }
-}
-
-/// Bytes at which there is nothing for an action.
-fn absent(action: Action, start: u64, pages: &[Inspected]) -> u64 {
-    let absent = |pages: &[Inspected]| pages.iter().filter(|page| !page.present).count() as u64 * PAGE_SIZE;
-    match action {
-        // It counts addresses, as the kernel's does.
-        Action::Stat => 0,
-        // Absent pages of a block that is not empty come to be.
-        Action::Collapse | Action::Hugepage => {
-            let filled = blocks(start, pages.len()).filter_map(|block| pages.get(block));
-            let filled = filled.map(absent).filter(|&bytes| bytes < BLOCK_SIZE).sum::<u64>();
-            absent(pages) - filled
-        }
-        _ => absent(pages),
     }
 }
 
@@ -534,30 +516,5 @@ impl Actions for Acting {
             Some(why) if at == request.range.start => Err(why),
             _ => Ok(outcome),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_are_such_that_they_end_in_time() {
-        const KIB: u64 = 1 << 10;
-        let size = |pace: &Pace, us: Option<u64>| {
-            chunk_size(pace, 64 * KIB, 64 * KIB, us.map(|us| us * 1000)).map(|bytes| bytes / KIB)
-        };
-        let mut pace = Pace::new();
-        assert_eq!((size(&pace, None), size(&pace, Some(1))), (Some(16 << 10), Some(64)));
-        // 20 us a page: a millisecond is 200 KiB.
-        for _ in 0..4 {
-            pace.learn(400 * KIB, 0, 2_000_000);
-        }
-        assert_eq!((size(&pace, None), size(&pace, Some(100_000))), (Some(16 << 10), Some(128)));
-        // Half of the time left, and none when 64 KiB, which take 320 us, might take twice that.
-        assert_eq!((size(&pace, Some(1000)), size(&pace, Some(600))), (Some(64), None));
-        // A folio of 2 MiB takes 10 ms.
-        let folio = |us: u64| chunk_size(&pace, 64 * KIB, 2048 * KIB, Some(us * 1000));
-        assert_eq!((folio(15_000), folio(25_000)), (None, Some(128 * KIB)));
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 /// What may be done to folios.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// What was accessed since its Accessed bit was last cleared is left alone.
+    /// What was accessed since its Accessed bit was last cleared, or not long before, is left alone.
     pub young_stays: bool,
     /// What can go nowhere but to swap is left alone.
     pub no_swap: bool,
@@ -31,7 +31,7 @@ pub(super) struct Selection {
     pub present: u64,
     /// Bytes present that passed the filters, whether they can be acted on or not.
     pub passed: u64,
-    /// Pages that were accessed since their bit was last cleared, where those stay: in order, disjoint, each run in one mapping.
+    /// Pages whose bits are set, where what was accessed stays: in order, disjoint, each run in one mapping.
     pub young: Vec<Range<usize>>,
     /// Bytes that passed and cannot.
     pub left: LeftAlone,
@@ -164,13 +164,15 @@ pub(super) fn select(
             open = false;
             continue;
         }
-        if rules.young_stays && inside.iter().any(|page| page.young == Some(true)) {
+        if rules.young_stays && inside.iter().any(Inspected::is_in_use) {
             selection.left.add(Reason::Young, bytes);
+            let is_set = inside.iter().any(|page| page.young == Some(true));
             match selection.young.last_mut() {
-                Some(last) if last.end == unit.pages.start && area.contains(addr(last.start)) => {
+                Some(last) if last.end == unit.pages.start && area.contains(addr(last.start)) && is_set => {
                     last.end = unit.pages.end;
                 }
-                _ => selection.young.push(unit.pages),
+                _ if is_set => selection.young.push(unit.pages),
+                _ => {}
             }
             open = false;
             continue;

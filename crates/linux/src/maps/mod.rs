@@ -99,7 +99,8 @@ impl MapList {
         &self.ranges
     }
 
-    /// Whether the list was read to its end. Otherwise there are more mappings above its last.
+    /// Whether the list was read to its end. Otherwise there are more mappings above its last, or above the place reached it is
+    /// as it was read before ([`Reader::with_rest_of`]).
     pub const fn is_complete(&self) -> bool {
         self.complete
     }
@@ -205,4 +206,4 @@ impl Maps {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

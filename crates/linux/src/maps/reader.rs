@@ -138,6 +138,19 @@ impl Reader {
         &self.incoming.list
     }
 
+    /// The list under construction, and above the place reached what `known` has there, if they differ up to there: as much as
+    /// can be said of a list that has changed and takes long to read. `known` is what the [`Maps`] hold that the steps are given.
+    pub fn with_rest_of(&self, known: &MapList) -> Option<MapList> {
+        if self.incoming.same {
+            return None;
+        }
+        let MapList { mut mappings, mut ranges, malformed, .. } = self.incoming.list.clone();
+        let reached = mappings.last().map_or(0, |last| last.range.end);
+        mappings.extend(known.mappings.iter().filter(|old| old.range.start >= reached).cloned());
+        ranges.extend(known.ranges.iter().filter(|old| old.start >= reached));
+        Some(MapList { mappings, ranges, complete: false, malformed })
+    }
+
     fn read_on(&mut self, process: &Process, maps: &mut Maps, limit: StepLimit) -> io::Result<Step> {
         let start = clock::of_this_thread();
         self.steps += 1;

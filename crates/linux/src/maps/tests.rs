@@ -148,7 +148,7 @@ proptest! {
 }
 
 /// Maps `pages` pages and makes each a mapping of its own by turning about their protection.
-fn mapping_of_many_pieces(pages: usize) -> *mut std::ffi::c_void {
+pub(crate) fn mapping_of_many_pieces(pages: usize) -> *mut std::ffi::c_void {
     let (none, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
     // SAFETY: a new mapping at an address of the kernel's choice.
     let start = unsafe { mmap_anonymous(std::ptr::null_mut(), pages * 4096, none, flags) }.unwrap();
@@ -197,6 +197,33 @@ fn tens_of_thousands_of_mappings_are_read_in_small_steps() {
     assert!(maps.is_stale(process.pages().unwrap().0));
     assert!(reader.read(&process, &mut maps).unwrap());
     assert!(maps.find(start as u64).is_none_or(|m| m.range.size() != 4096));
+}
+
+#[test]
+fn of_a_list_that_changed_what_is_new_and_the_rest_as_it_was_is_known_before_the_end() {
+    let process = Process::open(getpid()).unwrap();
+    let mut maps = Maps::new();
+    assert!(maps.read(&process).unwrap());
+    let known = Arc::clone(maps.list());
+    let start = mapping_of_many_pieces(2000);
+    let mut reader = Reader::new();
+    reader.begin(&process).unwrap();
+    let one_read = StepLimit { bytes: 1, cpu: Duration::MAX };
+    let list = loop {
+        assert_eq!(reader.step(&process, &mut maps, one_read).unwrap().whole, None);
+        if let Some(list) = reader.with_rest_of(&known) {
+            break list;
+        }
+    };
+    assert!(!list.is_complete());
+    assert!(list.mappings().is_sorted_by(|a, b| a.range.end <= b.range.start));
+    assert!(list.ranges().is_sorted_by(|a, b| a.end <= b.start));
+    let reached = reader.so_far().mappings().last().unwrap().range.end;
+    assert!(list.mappings().starts_with(reader.so_far().mappings()));
+    let rest = known.mappings().iter().filter(|old| old.range.start >= reached);
+    assert!(rest.eq(&list.mappings()[reader.so_far().mappings().len()..]), "what was known above");
+    // SAFETY: unmaps what this test mapped; nothing refers to it.
+    unsafe { munmap(start, 2000 * 4096) }.unwrap();
 }
 
 #[test]

@@ -11,11 +11,11 @@ use super::Pte;
 use super::clear::{Page, advise_cold, pieces};
 use super::decode::{self, Bits};
 use super::walk::{Entry, Found, MAX_PROCESSES, MAX_TABLES, bit};
-use crate::clock::boottime_ns;
+use crate::clock::{boottime_ns, monotonic_ns};
 use crate::process::raw;
 use isotherm_damon::{
-    AddrRange, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE, Pages, Ran,
-    RangeClear, Sweep, TargetId,
+    AddrRange, BLOCK_PAGES, BLOCK_SIZE, BlockLook, BlockOperations, Cleared, Mapped, Ownership, PAGE_SIZE,
+    Pages, Ran, RangeClear, Sweep, TargetId,
 };
 use std::io::Write;
 use std::ops::Range;
@@ -124,6 +124,8 @@ impl Pte {
     /// Clears ranges in no more blocks than one run reads. False if the target cannot be reached.
     fn clear_some(&mut self, id: TargetId, ranges: &mut [RangeClear]) -> bool {
         let Some((plans, mut entries)) = self.plan(id, ranges) else { return false };
+        let accessed =
+            if self.sightings.is_some() { accessed_of(ranges, &plans, &entries) } else { Vec::new() };
         let mapped: Vec<u64> = entries.iter().filter(|e| is_mapped(**e)).copied().collect();
         let pfns: Vec<u64> = mapped.iter().map(|entry| self.walker.pfn(*entry, PAGE_SIZE)).collect();
         let folios = self.folios(&pfns);
@@ -146,10 +148,10 @@ impl Pte {
                 Plan::Unknown => {}
                 Plan::Absent => range.cleared = Cleared::Done,
                 Plan::Unclearable => range.cleared = Cleared::Refused,
-                Plan::Huge if range.range.size() == BLOCK_SIZE => {
+                Plan::Huge(_) if range.range.size() == BLOCK_SIZE => {
                     advised.push((range.range.start, BLOCK_SIZE))
                 }
-                Plan::Huge => range.cleared = Cleared::WouldSplit,
+                Plan::Huge(_) => range.cleared = Cleared::WouldSplit,
                 Plan::Pages(at) => {
                     let pages = pages.get(at).unwrap_or_default();
                     self.cut(id, range.range.start, pages, &mut advised);
@@ -160,7 +162,13 @@ impl Pte {
             }
             owners.resize(advised.len(), i);
         }
-        self.advise(id, &advised, &owners, ranges)
+        let reached = self.advise(id, &advised, &owners, ranges);
+        if let Some(sightings) = &self.sightings {
+            let is_done = |at: usize| ranges.get(at).is_some_and(|range| range.cleared == Cleared::Done);
+            let seen = accessed.iter().filter(|(at, _)| is_done(*at)).map(|(_, range)| *range);
+            sightings.add(id, monotonic_ns(), seen);
+        }
+        reached
     }
 
     fn advise(
@@ -188,6 +196,25 @@ impl Pte {
         result.map_err(|error| self.lose(id, error)).is_ok()
     }
 
+    /// What of a target's memory was accessed since its bits were cleared: a look at all of it.
+    fn accessed(&mut self, id: TargetId) -> Vec<AddrRange> {
+        let (mut blocks, mut found) = (Vec::new(), Vec::<AddrRange>::new());
+        self.survey(id, &mut blocks);
+        let mut looks: Vec<BlockLook> = blocks.into_iter().map(BlockLook::at).collect();
+        self.look(id, &mut looks);
+        let young = looks.iter().flat_map(|look| {
+            let pages = (0..BLOCK_PAGES).filter(|page| look.young.contains(*page));
+            pages.map(|page| look.addr + page as u64 * PAGE_SIZE)
+        });
+        for addr in young {
+            match found.last_mut() {
+                Some(last) if last.end == addr => last.end += PAGE_SIZE,
+                _ => found.push(AddrRange::new(addr, addr + PAGE_SIZE)),
+            }
+        }
+        found
+    }
+
     /// Reads the entries of all ranges anew. What a plan says of pages are indices into the entries.
     fn plan(&mut self, id: TargetId, ranges: &[RangeClear]) -> Option<(Vec<Plan>, Vec<u64>)> {
         let block = |range: &RangeClear| range.range.start & !(BLOCK_SIZE - 1);
@@ -201,7 +228,9 @@ impl Pte {
                     entries.extend_from_slice(table.get(pages_of(range.range)).unwrap_or_default());
                     Plan::Pages(first..entries.len())
                 })),
-                Found::Leaf { size: BLOCK_SIZE, .. } => plans.extend(ranges.iter().map(|_| Plan::Huge)),
+                Found::Leaf { size: BLOCK_SIZE, entry } => {
+                    plans.extend(ranges.iter().map(|_| Plan::Huge(entry & bit::ACCESSED != 0)));
+                }
                 Found::Leaf { .. } => plans.extend(ranges.iter().map(|_| Plan::Unclearable)),
                 Found::Absent => plans.extend(ranges.iter().map(|_| Plan::Absent)),
                 Found::Unknown => plans.extend(ranges.iter().map(|_| Plan::Unknown)),
@@ -376,8 +405,13 @@ impl BlockOperations for Pte {
     }
 
     fn sweep(&mut self, id: TargetId, kind: Sweep) -> bool {
-        let Some(target) = self.targets.get(&id).filter(|t| !t.lost) else { return false };
-        let opened = std::fs::File::options().write(true).open(target.process.path("clear_refs"));
+        if self.targets.get(&id).is_none_or(|t| t.lost) {
+            return false;
+        }
+        let accessed = if self.sightings.is_some() { self.accessed(id) } else { Vec::new() };
+        let Some(target) = self.targets.get(&id) else { return false };
+        let path = target.process.path("clear_refs");
+        let opened = std::fs::File::options().write(true).open(path);
         // What was opened is the target's own if it lives still; it stays so for as long as it is open.
         if !self.proved(id) {
             return false;
@@ -390,6 +424,9 @@ impl BlockOperations for Pte {
         match opened.and_then(|mut file| file.write_all(command)) {
             Ok(()) => {
                 self.prepared.sweeps += 1;
+                if let Some(sightings) = &self.sightings {
+                    sightings.add(id, monotonic_ns(), accessed);
+                }
                 true
             }
             Err(error) => {
@@ -410,8 +447,33 @@ enum Plan {
     Unknown,
     Absent,
     Unclearable,
-    Huge,
+    /// A huge page, accessed or not.
+    Huge(bool),
     Pages(Range<usize>),
+}
+
+/// What of these ranges was accessed, each with the index of its range.
+fn accessed_of(ranges: &[RangeClear], plans: &[Plan], entries: &[u64]) -> Vec<(usize, AddrRange)> {
+    let mut found: Vec<(usize, AddrRange)> = Vec::new();
+    for (at, (range, plan)) in ranges.iter().zip(plans).enumerate() {
+        let range = range.range;
+        match plan {
+            Plan::Huge(true) => found.push((at, range)),
+            Plan::Pages(indices) => {
+                let entries = entries.get(indices.clone()).unwrap_or_default();
+                let is_young = |entry: &u64| is_mapped(*entry) && entry & bit::ACCESSED != 0;
+                let addrs = (range.start..).step_by(PAGE_SIZE as usize);
+                for (addr, _) in addrs.zip(entries).filter(|(_, entry)| is_young(entry)) {
+                    match found.last_mut() {
+                        Some((of, last)) if *of == at && last.end == addr => last.end += PAGE_SIZE,
+                        _ => found.push((at, AddrRange::new(addr, addr + PAGE_SIZE))),
+                    }
+                }
+            }
+            Plan::Unknown | Plan::Absent | Plan::Unclearable | Plan::Huge(false) => {}
+        }
+    }
+    found
 }
 
 /// The entries of a block's page table for a range within it.

@@ -14,6 +14,8 @@ pub(crate) struct Inspected {
     pub present: bool,
     /// Its Accessed bit, or that of the huge page it is part of; `None` where it cannot be read.
     pub young: Option<bool>,
+    /// It was accessed shortly before its Accessed bit was cleared, and that is not long ago. Not read here.
+    pub was_young: bool,
     /// Mapped by the entry of a huge page.
     pub huge: bool,
     /// Mapped by this process alone, as far as the kernel counts that.
@@ -28,6 +30,13 @@ pub(crate) struct Inspected {
     pub protection: u64,
     /// The folio it is part of; `None` where that cannot be told.
     pub folio: Option<Folio>,
+}
+
+impl Inspected {
+    /// It was accessed, as far as is known not long ago.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.was_young || self.young == Some(true)
+    }
 }
 
 /// The block that is read, and its entries: those of its table, or one for all of it.

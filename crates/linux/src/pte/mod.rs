@@ -22,11 +22,14 @@ mod lives;
 mod object;
 mod pages;
 mod shared;
+mod sightings;
 mod types;
 mod walk;
 
 pub(crate) use inspect::{Inspected, of_pagemap};
 pub use lives::{Lives, Seen};
+pub(crate) use sightings::MOST_SIGHTINGS;
+pub use sightings::Sightings;
 pub use walk::WalkError;
 
 use crate::clock::boottime_ns;
@@ -90,6 +93,8 @@ pub struct Pte {
     targets: HashMap<TargetId, Target>,
     pagemaps: PagemapCache,
     prepared: Prepared,
+    /// Whom to tell what clears found set.
+    sightings: Option<Sightings>,
     /// Targets whose ranges were set since they were last asked for.
     changed: BTreeSet<TargetId>,
     /// Whether MADV_COLD leaves a fully covered, page-mapped large folio whole.
@@ -120,6 +125,7 @@ impl Pte {
             targets: HashMap::new(),
             pagemaps: PagemapCache::default(),
             prepared: Prepared::default(),
+            sightings: None,
             changed: BTreeSet::new(),
             keeps_large: kernel_is_at_least(6, 10),
             execed: Vec::new(),
@@ -128,6 +134,11 @@ impl Pte {
             nr_listed: 0,
             error: None,
         })
+    }
+
+    /// From now on, pages that were accessed before a clear ([`isotherm_damon::BlockOperations::clear`]) are told there.
+    pub fn set_sightings(&mut self, sightings: Sightings) {
+        self.sightings = Some(sightings);
     }
 
     /// Adds a process, as yet without ranges.

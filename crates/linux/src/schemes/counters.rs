@@ -6,9 +6,9 @@ use isotherm_damon::PAGE_SIZE;
 /// Bytes, since the machine was booted or between two moments (`/proc/vmstat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCounters {
-    /// Written to swap (`pswpout`).
+    /// Written to swap (`pswpout`), or known there to be all zeros (`swpout_zero`, from Linux 6.12 on).
     pub swapped_out: u64,
-    /// Read from swap (`pswpin`).
+    /// Read from swap, read ahead too, or made of zeros again (`pswpin`, `swpin_zero`).
     pub swapped_in: u64,
     /// Pages of files that were reclaimed and needed again soon (`workingset_refault_file`).
     pub file_refaults: u64,
@@ -27,8 +27,8 @@ impl KernelCounters {
         };
         Some(Self {
             // A kernel without swap has neither.
-            swapped_out: bytes("pswpout").unwrap_or(0),
-            swapped_in: bytes("pswpin").unwrap_or(0),
+            swapped_out: bytes("pswpout").unwrap_or(0) + bytes("swpout_zero").unwrap_or(0),
+            swapped_in: bytes("pswpin").unwrap_or(0) + bytes("swpin_zero").unwrap_or(0),
             // Before Linux 5.9 there was one counter for both kinds of pages, of files alone.
             file_refaults: bytes("workingset_refault_file").or_else(|| bytes("workingset_refault"))?,
         })
@@ -51,8 +51,7 @@ mod tests {
 
     #[test]
     fn the_kernels_counters_are_bytes_between_two_moments() {
-        let text =
-            "nr_free_pages 5\nworkingset_refault_anon 9\nworkingset_refault_file 3\npswpin 1\npswpout 7\n";
+        let text = "nr_free_pages 5\nworkingset_refault_anon 9\nworkingset_refault_file 3\npswpin 1\npswpout 4\nswpout_zero 3\n";
         let counted = KernelCounters::parse(text).unwrap();
         let pages = |swapped_out, swapped_in, file_refaults| KernelCounters {
             swapped_out: swapped_out * PAGE_SIZE,

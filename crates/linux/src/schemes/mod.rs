@@ -16,7 +16,7 @@ use crate::actions::{Acting, LeftAlone, Refaults};
 use crate::clock::monotonic_ns;
 use crate::maps::MapList;
 use crate::process::Process;
-use isotherm_damon::schemes::{Age, CommitError, Scheme, Schemes, Stats, Status};
+use isotherm_damon::schemes::{Age, CommitError, Frequency, Scheme, Schemes, Stats, Status};
 use isotherm_damon::{Attrs, Moment, TargetId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -150,8 +150,9 @@ impl Engine {
 
     fn set_ages(&mut self) {
         let attrs = self.attrs;
-        let ages: Vec<Duration> = self.rules.iter().map(|rule| least_age(&rule.scheme, &attrs)).collect();
-        self.acting.set_schemes(&ages);
+        let of = |rule: &Rule| (least_age(&rule.scheme, &attrs), is_for_idle(&rule.scheme));
+        let schemes: Vec<(Duration, bool)> = self.rules.iter().map(of).collect();
+        self.acting.set_schemes(&schemes);
     }
 
     /// What acts.
@@ -228,7 +229,7 @@ impl Engine {
             self.set_ages();
         }
         if moment.ends_aggregation {
-            self.acting.watch_refaults(moment.now_ns);
+            self.acting.look_after(moment.now_ns);
             self.judge(moment.now_ns);
         }
         self.schemes.apply(moment, &mut self.acting, &mut self.metrics);
@@ -302,6 +303,14 @@ pub fn least_age(scheme: &Scheme, attrs: &Attrs) -> Duration {
         Age::Aggregations(bounds) => attrs.aggr.saturating_mul(bounds.min),
     };
     age.max(attrs.aggr)
+}
+
+/// Whether a scheme acts on memory only that is not accessed at all.
+fn is_for_idle(scheme: &Scheme) -> bool {
+    match scheme.pattern.frequency {
+        Frequency::Share(bounds) => bounds.max == 0,
+        Frequency::Samples(bounds) => bounds.max == 0,
+    }
 }
 
 #[cfg(test)]

@@ -123,7 +123,8 @@ pub(super) struct News {
     pub id: TargetId,
     /// What is known of a list that is not whole; `None`: the target's list was replaced.
     pub partial: Option<Arc<MapList>>,
-    /// Whether observers are to know, too: of a long list they get the beginning and then the whole, once each.
+    /// Whether observers are to know, too: of a long list they get the beginning and then the whole, once each; of one that
+    /// was known and has changed, what is new up to where that was found with the rest as it was.
     pub for_observers: bool,
 }
 
@@ -144,6 +145,8 @@ pub(super) struct Chores {
     long_first: bool,
     /// Mappings of the list being read that were told.
     told: usize,
+    /// Targets whose lists were told to have changed, and are not read to the end yet.
+    outdated: BTreeSet<TargetId>,
     next_turn: TargetId,
     next_busy: usize,
     turns_due_ns: u64,
@@ -196,6 +199,7 @@ impl Chores {
     }
 
     pub(super) fn forget(&mut self, id: TargetId) {
+        self.outdated.remove(&id);
         if self.long_now == Some(id) {
             self.stop_long();
         }
@@ -249,6 +253,7 @@ impl Chores {
             Ok(step) => match step.whole {
                 Some(changed) => {
                     self.queued.remove(&id);
+                    self.outdated.remove(&id);
                     if changed {
                         news.push(News { id, partial: None, for_observers: true });
                     }
@@ -257,6 +262,8 @@ impl Chores {
                     if target.maps.mappings().is_empty() {
                         let partial = Some(Arc::new(self.quick.so_far().clone()));
                         news.push(News { id, partial, for_observers: true });
+                    } else {
+                        tell_outdated(&mut self.outdated, id, &self.quick, target.maps.list(), news);
                     }
                     self.long_waiting.push_back(id);
                 }
@@ -288,6 +295,7 @@ impl Chores {
             Ok(step) => match step.whole {
                 Some(changed) => {
                     self.stop_long();
+                    self.outdated.remove(&id);
                     if changed {
                         news.push(News { id, partial: None, for_observers: true });
                     }
@@ -299,6 +307,9 @@ impl Chores {
                     self.told = self.long.so_far().mappings().len();
                     let partial = Some(Arc::new(self.long.so_far().clone()));
                     news.push(News { id, partial, for_observers: false });
+                }
+                None if !target.maps.mappings().is_empty() => {
+                    tell_outdated(&mut self.outdated, id, &self.long, target.maps.list(), news);
                 }
                 None => {}
             },
@@ -365,6 +376,23 @@ impl Chores {
         let Ok((mapped, resident)) = target.process.pages() else { return false };
         target.resident_pages = resident;
         target.maps.is_stale(mapped)
+    }
+}
+
+/// Tells, once, that the list of mappings that is known of a target is no longer the one it has, as soon as that is found:
+/// under a low ceiling it may take minutes until a list of tens of thousands is read to its end.
+fn tell_outdated(
+    told: &mut BTreeSet<TargetId>,
+    id: TargetId,
+    reader: &Reader,
+    known: &MapList,
+    news: &mut Vec<News>,
+) {
+    if !told.contains(&id)
+        && let Some(list) = reader.with_rest_of(known)
+    {
+        told.insert(id);
+        news.push(News { id, partial: Some(Arc::new(list)), for_observers: true });
     }
 }
 

@@ -121,7 +121,9 @@ impl Session {
             let Some(target) = self.targets.get(&id) else { continue };
             let list = partial.as_ref().unwrap_or(target.maps.list());
             self.source.set_ranges(id, list.ranges());
-            self.source.set_mappings(id, partial.is_none().then(|| list.mappings().len()));
+            // Of one that was known and has changed there are about as many.
+            let counted = partial.is_none() || !target.maps.mappings().is_empty();
+            self.source.set_mappings(id, counted.then(|| list.mappings().len()));
             if let Some(engine) = &self.schemes {
                 lock(engine).mappings(id, list);
             }

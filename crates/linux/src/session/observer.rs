@@ -58,7 +58,7 @@ pub enum SessionEvent {
     Mappings {
         /// The target.
         id: TargetId,
-        /// Its mappings; perhaps only the lower ones as yet ([`MapList::is_complete`]).
+        /// Its mappings; perhaps only the lower ones as yet, or these and the others as they were ([`MapList::is_complete`]).
         maps: Arc<MapList>,
         /// When, ns.
         time_ns: u64,

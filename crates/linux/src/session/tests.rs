@@ -208,6 +208,33 @@ fn a_target_is_lent_to_the_source_with_its_mappings_and_told_to_each_observer() 
     assert!(Arc::ptr_eq(&lists(&seen), &lists(&other)), "a list is there once, however many want it");
 }
 
+/// A list of tens of thousands may take longer to read than a recording lasts; that the one that is known is no longer true must
+/// not wait for that.
+#[test]
+fn that_a_long_list_has_changed_is_told_before_it_is_read_to_its_end() {
+    let fake = Fake::default();
+    let mut session = session(&fake, &[std::process::id()], false);
+    let mut feed = session.subscribe(FeedLimits::default());
+    session.start().unwrap();
+    let mut seen = Vec::new();
+    let whole = format!("mappings of {} whole true", std::process::id());
+    run_until(&mut session, &mut feed, &mut seen, |seen| has(seen, &whole)).unwrap();
+    seen.clear();
+    // More than are read in a step.
+    let start = crate::maps::tests::mapping_of_many_pieces(4000);
+    let end = start as u64 + 4000 * 4096;
+    let is_known = |event: &SessionEvent| match event {
+        SessionEvent::Mappings { maps, .. } => {
+            maps.is_complete() && maps.find(end - 1).is_some_and(|m| m.range.size() == 4096)
+        }
+        _ => false,
+    };
+    run_until(&mut session, &mut feed, &mut seen, |seen| seen.iter().any(is_known)).unwrap();
+    assert!(has(&seen, &format!("mappings of {} whole false", std::process::id())));
+    // SAFETY: unmaps what this test mapped; nothing refers to it.
+    unsafe { rustix::mm::munmap(start, 4000 * 4096) }.unwrap();
+}
+
 #[test]
 fn blind_spots_are_told_when_they_change_and_to_each_observer() {
     let (fake, child) = (Fake::default(), Sleeper::sleep());

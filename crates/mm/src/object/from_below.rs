@@ -27,7 +27,7 @@ impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
 impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> {
     /// Calls `each` for wherever a page is mapped that is in memory (`rmap_walk`), with the object's lock held for writing,
     /// so that no page is moved meanwhile: it must not call operations of the object, or of spaces. Copies of it that private mappings have are other pages.
-    pub fn mappings(&self, index: u64, mut each: impl FnMut(SpaceId, VirtAddr)) {
+    pub fn mappings(&self, index: u64, mut each: impl FnMut(SpaceId<M::Context>, VirtAddr)) {
         let inner = self.write();
         if let Some(page) = inner.cache.get(index) {
             inner.mappings(index, page.frame, |mm, at| each(mm.tables.id(), at));

@@ -49,13 +49,13 @@ pub struct Paged<'m, F: Format, M: Machine, O = ()> {
 
 impl<'m, F: Format, M: Machine> Paged<'m, F, M> {
     /// Empty page tables, of a format whose smallest leaf is a page of 4 KiB, for anonymous memory. `zero` is a frame of zeros
-    /// that stays what it is, mapped wherever only reads came so far: a [`Reserved`](isotherm_page::Reserved) one. `asid` is
+    /// that stays what it is, mapped wherever only reads came so far: a [`Reserved`](isotherm_page::Reserved) one. `context` is
     /// the caller's tag for the TLB.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
-    pub fn new(machine: &'m M, asid: u16, zero: Frame) -> Result<Self, Error> {
-        Self::with_objects(machine, asid, zero, ())
+    pub fn new(machine: &'m M, context: M::Context, zero: Frame) -> Result<Self, Error> {
+        Self::with_objects(machine, context, zero, ())
     }
 }
 
@@ -64,9 +64,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
     ///
     /// # Errors
     /// [`Error::NoMemory`].
-    pub fn with_objects(machine: &'m M, asid: u16, zero: Frame, objects: O) -> Result<Self, Error> {
+    pub fn with_objects(machine: &'m M, context: M::Context, zero: Frame, objects: O) -> Result<Self, Error> {
         const { assert!(F::GRANULE == 0, "pages here are of 4 KiB, as the smallest leaves are") };
-        let tables = Tables::new(machine, asid).map_err(|_| Error::NoMemory)?;
+        let tables = Tables::new(machine, context).map_err(|_| Error::NoMemory)?;
         Ok(Self { mm: Shared::new(Mm::new(tables))?, zero, objects, kin: None, folios: Folios::SMALL })
     }
 
@@ -75,8 +75,13 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
     ///
     /// # Errors
     /// [`Error::NoMemory`].
-    pub fn in_system(system: &System<'m, F, M>, asid: u16, zero: Frame, objects: O) -> Result<Self, Error> {
-        let this = Self::with_objects(system.inner().machine, asid, zero, objects)?;
+    pub fn in_system(
+        system: &System<'m, F, M>,
+        context: M::Context,
+        zero: Frame,
+        objects: O,
+    ) -> Result<Self, Error> {
+        let this = Self::with_objects(system.inner().machine, context, zero, objects)?;
         Ok(Self { kin: Some(Kin::new(system)?), ..this })
     }
 }
@@ -85,7 +90,7 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
     /// What the TLB operations are called with; its root is what the CPU loads. No CPU may have it loaded when the space is
     /// dropped.
     #[must_use]
-    pub fn id(&self) -> SpaceId {
+    pub fn id(&self) -> SpaceId<M::Context> {
         self.mm.tables.id()
     }
 
@@ -99,6 +104,7 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
         self.mm.rss()
     }
 
+    #[cfg(feature = "damon")]
     pub(crate) fn mm(&self) -> &Mm<'m, F, M> {
         &self.mm
     }

@@ -15,7 +15,7 @@
 //! section: faults, which may invalidate, are handled outside. `tests/loom/ports.rs` has the models.
 
 use isotherm_page::Frame;
-use isotherm_pagetable::{Access, PageRange, SpaceId, Tlb};
+use isotherm_pagetable::{Access, Flush, SpaceId, Tlb};
 
 use crate::sharded::Padded;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
@@ -125,31 +125,33 @@ impl<const PORTS: usize> SoftTlbs<PORTS> {
         Self { seats: core::array::from_fn(|_| Seat::new()), generations: core::array::from_fn(zero), relax }
     }
 
-    pub(super) fn join(&self, space: SpaceId) -> Option<Place<'_, PORTS>> {
+    pub(super) fn join<C>(&self, space: SpaceId<C>) -> Option<Place<'_, PORTS>> {
         let free = |seat: &&Padded<Seat>| {
             seat.0.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
         let seat = &self.seats.iter().find(free)?.0;
-        Some(Place { seat, generation: self.generation(space), _tlbs: self })
+        Some(Place { seat, generation: self.generation(space.root), _tlbs: self })
     }
 
-    fn generation(&self, space: SpaceId) -> &AtomicU64 {
-        &self.generations[space.root.0 as usize % SPACES]
+    fn generation(&self, root: Frame) -> &AtomicU64 {
+        &self.generations[root.0 as usize % SPACES]
     }
 
     fn raise(&self, space: SpaceId) {
         // Whoever loads it sees the tables as they are now.
-        self.generation(space).fetch_add(1, Ordering::Release);
+        self.generation(space.root).fetch_add(1, Ordering::Release);
     }
 }
 
 // SAFETY: the essay at the top. All of a space's translations go at once.
 unsafe impl<const PORTS: usize> Tlb for SoftTlbs<PORTS> {
+    type Context = u16;
+
     fn invalidate_page(&self, space: SpaceId, _: u64) {
         self.raise(space);
     }
 
-    fn invalidate_range(&self, space: SpaceId, _: PageRange, _: bool) {
+    fn invalidate_range(&self, space: SpaceId, _: Flush) {
         self.raise(space);
     }
 

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use isotherm_page::{Folio, FolioKind, Frame};
-use isotherm_pagetable::{Format, Machine, SpaceId, VirtAddr};
+use isotherm_pagetable::{Format, Machine, SpaceId, Tlb, VirtAddr};
 
 use crate::error::Error;
 use crate::paged::Mm;
@@ -29,6 +29,9 @@ pub(crate) use kin::Kin;
 pub use reclaim::{Reclaimed, SystemStats, Watermarks};
 pub(crate) use records::{GENERATIONS, Owner, Records};
 pub use swap_out::Kept;
+
+/// Where a page is mapped: the space, and the address there.
+pub type MappedAt<M> = (SpaceId<<M as Tlb>::Context>, VirtAddr);
 pub(crate) use swap_out::{BATCH, Batch};
 
 /// A machine's memory as all its spaces use it. Clones are the same system.
@@ -96,8 +99,8 @@ impl<'m, F: Format, M: Machine> System<'m, F, M> {
     ///
     /// # Errors
     /// [`Error::NoMemory`].
-    pub fn find(&self, frame: Frame) -> Result<Vec<(SpaceId, VirtAddr)>, Error> {
-        let (places, mut done) = (core::cell::RefCell::new(Vec::new()), Ok(()));
+    pub fn find(&self, frame: Frame) -> Result<Vec<MappedAt<M>>, Error> {
+        let (places, mut done) = (core::cell::RefCell::new(Vec::<MappedAt<M>>::new()), Ok(()));
         // A reference, so that the frame becomes no other page meanwhile.
         let Ok(folio) = Folio::get(self.0.machine, frame) else { return Ok(Vec::new()) };
         let Some((family, index)) = self.0.anonymous(&folio) else { return Ok(Vec::new()) };
@@ -109,7 +112,10 @@ impl<'m, F: Format, M: Machine> System<'m, F, M> {
             |mm, at| {
                 let mut places = places.borrow_mut();
                 match places.try_reserve(1) {
-                    Ok(()) if places.contains(&(mm.tables.id(), at)) => {}
+                    Ok(())
+                        if places
+                            .iter()
+                            .any(|&(id, place)| id.root == mm.tables.id().root && place == at) => {}
                     Ok(()) => places.push((mm.tables.id(), at)),
                     Err(_) => done = Err(Error::NoMemory),
                 }

@@ -10,9 +10,7 @@
 //! A page that somebody refers to is not swapped out: not by whoever has the reference could it be found again.
 
 use isotherm_page::{Folio, Frame};
-use isotherm_pagetable::{
-    Format, Gather, Machine, PageRange, Replacement, Seen, Slot, SpaceId, Tokens, VirtAddr,
-};
+use isotherm_pagetable::{Format, Gather, Machine, PageRange, Replacement, Seen, Slot, Tokens, VirtAddr};
 
 use super::records::Claim;
 use super::{Family, Inner, System};
@@ -123,8 +121,7 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
     pub(crate) fn swap_out(&mut self) -> (u64, Option<Kept>) {
         let Some(area) = &self.inner.area else { return (0, Some(Kept::NoSwap)) };
         let mut slots = [Slot::default(); BATCH];
-        let nobody = SpaceId { root: Frame(0), asid: 0 };
-        let mut gather = Gather::new(self.inner.machine, nobody, &mut slots);
+        let mut gather = Gather::of_any(self.inner.machine, &mut slots);
         let patient = self.patient;
         let mut why = None;
         for page in self.pages.iter_mut() {

@@ -8,7 +8,7 @@ use std::sync::RwLock;
 use isotherm_mm::*;
 use isotherm_page::{Frame, Order, OwnedBlock, PageMeta, Pages};
 use isotherm_pagetable::host::HostMachine;
-use isotherm_pagetable::{Event, Frames, Memory, Observe, PageRange, Rcu, SpaceId, Table, Tlb, X86_64};
+use isotherm_pagetable::{Event, Flush, Frames, Memory, Rcu, SpaceId, Table, Tlb, X86_64};
 use isotherm_rcu::Epoch;
 
 use super::files::WORD;
@@ -52,6 +52,9 @@ unsafe impl Memory for Cpus {
     fn relax(&self, tries: u32) {
         self.host.relax(tries);
     }
+    fn event(&self, event: Event) {
+        self.host.event(event);
+    }
 }
 
 // SAFETY: the host's.
@@ -76,8 +79,9 @@ unsafe impl Frames for Cpus {
 
 // SAFETY: `sync` waits for all accesses that began before.
 unsafe impl Tlb for Cpus {
+    type Context = u16;
     fn invalidate_page(&self, _: SpaceId, _: u64) {}
-    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {}
+    fn invalidate_range(&self, _: SpaceId, _: Flush) {}
     fn invalidate_space(&self, _: SpaceId) {}
     fn sync(&self) {
         drop(self.accesses.write().unwrap());
@@ -88,12 +92,6 @@ impl Rcu for Cpus {
     type Guard<'a> = <HostMachine as Rcu>::Guard<'a>;
     fn read_lock(&self) -> Self::Guard<'_> {
         self.host.read_lock()
-    }
-}
-
-impl Observe for Cpus {
-    fn event(&self, event: Event) {
-        self.host.event(event);
     }
 }
 

@@ -13,7 +13,7 @@ use loom::thread;
 
 use tlb::{Entries, SoftTlbs};
 
-const SPACE: SpaceId = SpaceId { root: Frame(7), asid: 1 };
+const SPACE: SpaceId = SpaceId { root: Frame(7), context: 1 };
 
 struct World {
     tlbs: SoftTlbs<1>,

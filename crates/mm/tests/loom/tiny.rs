@@ -115,8 +115,9 @@ unsafe impl Frames for Tiny {
 
 // SAFETY: `sync` waits for every access that began before, and ends the translation that is kept.
 unsafe impl Tlb for Tiny {
+    type Context = u16;
     fn invalidate_page(&self, _: SpaceId, _: u64) {}
-    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {}
+    fn invalidate_range(&self, _: SpaceId, _: Flush) {}
     fn invalidate_space(&self, _: SpaceId) {}
     fn sync(&self) {
         self.access(|| {
@@ -146,5 +147,3 @@ impl Rcu for Tiny {
     type Guard<'a> = ();
     fn read_lock(&self) {}
 }
-
-impl Observe for Tiny {}

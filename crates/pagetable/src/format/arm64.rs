@@ -238,7 +238,7 @@ pub type Arm64Haf = Arm64<Haf>;
 /// Both are software's: the first access and the first write fault.
 pub type Arm64Software = Arm64<Software>;
 
-// SAFETY: the frame stands in a row of bits, or in two, of which `LINEAR` tells; hardware sets the access flag if it manages
+// SAFETY: the frame stands in a row of bits, or in two, as `LINEAR` says; hardware sets the access flag if it manages
 // it, and clears bit 7 if it manages dirty state and DBM is set; tables are the entries above the PTE level with bit 1.
 unsafe impl<B: HardwareBits, G: Granule, T: Ttbr> Format for Arm64<B, G, T> {
     const NAME: &'static str = B::NAME;

@@ -152,7 +152,7 @@ pub unsafe trait Format: 'static {
     const PRESENT: u64;
     /// The accessed bit.
     const YOUNG: u64;
-    /// Every bit that only tells young and dirty (of an entry whose permission to write is compared apart).
+    /// Every bit that says young and dirty, and nothing else (of an entry whose permission to write is compared apart).
     const STATE: u64;
     /// The contiguous bit, 0 without.
     const CONT: u64;

@@ -97,8 +97,9 @@ unsafe impl Frames for Busy {
 
 // SAFETY: there is no TLB.
 unsafe impl Tlb for Busy {
+    type Context = u16;
     fn invalidate_page(&self, _: SpaceId, _: u64) {}
-    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {}
+    fn invalidate_range(&self, _: SpaceId, _: Flush) {}
     fn invalidate_space(&self, _: SpaceId) {}
     fn sync(&self) {}
 }
@@ -109,5 +110,3 @@ impl Rcu for Busy {
         self.host.read_lock()
     }
 }
-
-impl Observe for Busy {}

@@ -27,8 +27,8 @@ pub fn pages(first: u64, pages: u64) -> PageRange {
 }
 
 /// Swaps out whatever page is mapped there, or finds that there is none.
-pub fn swap_out<F: Format, M: Machine, B: Batching>(
-    space: &AddressSpace<'_, F, M, B>,
+pub fn swap_out<F: Format, M: Machine>(
+    space: &AddressSpace<'_, F, M>,
     at: VirtAddr,
     token: u64,
     gather: &mut Gather<'_, M>,

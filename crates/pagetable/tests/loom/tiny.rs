@@ -110,8 +110,9 @@ unsafe impl Frames for Tiny {
 
 // SAFETY: there is no TLB but a store under way, which `sync` waits for.
 unsafe impl Tlb for Tiny {
+    type Context = u16;
     fn invalidate_page(&self, _: SpaceId, _: u64) {}
-    fn invalidate_range(&self, _: SpaceId, _: PageRange, _: bool) {}
+    fn invalidate_range(&self, _: SpaceId, _: Flush) {}
     fn invalidate_space(&self, _: SpaceId) {}
     fn sync(&self) {
         // Entries that changed are seen by whoever walks from here on.
@@ -126,8 +127,6 @@ impl Rcu for Tiny {
     type Guard<'a> = ();
     fn read_lock(&self) {}
 }
-
-impl Observe for Tiny {}
 
 /// x86-64 with two levels, which with tables of two entries translate four pages.
 pub struct TwoLevels;

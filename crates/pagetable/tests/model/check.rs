@@ -1,4 +1,4 @@
-//! The comparison: of all pages with the model, of all counts with what is mapped, and of two worlds with each other.
+//! The comparison: of all pages with the model, and of all counts with what is mapped.
 
 use std::collections::HashMap;
 
@@ -7,20 +7,7 @@ use isotherm_pagetable::*;
 use super::naive::{Contents, Place};
 use super::{TOKENS, World, ZEROS_ORDER};
 
-/// What a user of the tables can tell of a page, apart from which frame it is in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct State {
-    space: usize,
-    page: u64,
-    value: Option<u64>,
-    token: Option<Token>,
-    level: Level,
-    attributes: Attributes,
-    /// Order, mappings, references and pins of the folio.
-    folio: Option<(Order, u32, u32, u32)>,
-}
-
-impl<F: Format, B: Batching> World<'_, F, B> {
+impl<F: Format> World<'_, F> {
     /// Compares everything.
     pub fn check(&self) {
         let mut maps: HashMap<Frame, u32> = HashMap::new();
@@ -99,42 +86,6 @@ impl<F: Format, B: Batching> World<'_, F, B> {
             }
             (model, real) => panic!("page {page:#x} of space {s}: {real:?} instead of {model:?}"),
         }
-    }
-
-    /// All that two worlds with the same seed must agree in, whether they work in batches or page by page. Which blocks
-    /// are folded is not part of it, and so neither are young and dirty where there are blocks: there they are those of
-    /// all pages of a block.
-    pub fn states(&self) -> Vec<State> {
-        let mut states = Vec::new();
-        for (s, space) in self.spaces.iter().enumerate() {
-            for (page, _) in space.model.iter() {
-                let mut state = State {
-                    space: s,
-                    page,
-                    value: None,
-                    token: None,
-                    level: Level::Pte,
-                    attributes: Attributes::default(),
-                    folio: None,
-                };
-                match space.real.query(Self::at(page)) {
-                    Mapping::None => {}
-                    Mapping::Token(token) => state.token = Some(token),
-                    Mapping::Page { frame, level, mut attributes, .. } => {
-                        if F::CONTIGUOUS > 1 {
-                            (attributes.young, attributes.dirty) = (false, false);
-                        }
-                        (state.level, state.attributes) = (level, attributes);
-                        state.value = self.machine.host.read(frame.address());
-                        state.folio = FolioView::of(self.machine, frame)
-                            .ok()
-                            .map(|f| (f.order(), f.maps(), f.refs(), f.pins()));
-                    }
-                }
-                states.push(state);
-            }
-        }
-        states
     }
 
     /// Ends everything: all frames must be free again.

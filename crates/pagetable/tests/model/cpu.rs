@@ -132,9 +132,9 @@ impl Cpu {
     }
 
     /// An access of a program: by the TLB if it holds a translation that tells, else by a walk.
-    pub fn access<F: Format, B: Batching>(
+    pub fn access<F: Format>(
         &self,
-        space: &AddressSpace<'_, F, Cpu, B>,
+        space: &AddressSpace<'_, F, Cpu>,
         page: u64,
         access: Access,
     ) -> Result<(Frame, Walked), Fault> {
@@ -208,6 +208,9 @@ unsafe impl Memory for Cpu {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.host.clear(frame) };
     }
+    fn event(&self, event: Event) {
+        self.host.event(event);
+    }
 }
 
 // SAFETY: as above.
@@ -239,18 +242,24 @@ unsafe impl Frames for Cpu {
 
 // SAFETY: what was invalidated is dropped when `sync` is called.
 unsafe impl Tlb for Cpu {
+    type Context = u16;
     fn invalidate_page(&self, space: SpaceId, page: u64) {
         self.host.invalidate_page(space, page);
         self.tlb().issued.push(Invalidation::Pages(space, page, page + 1));
     }
-    fn invalidate_range(&self, space: SpaceId, range: PageRange, tables: bool) {
-        self.host.invalidate_range(space, range, tables);
+    fn invalidate_range(&self, space: SpaceId, flush: Flush) {
+        let range = flush.range;
+        self.host.invalidate_range(space, flush);
         let first = range.start().page();
         self.tlb().issued.push(Invalidation::Pages(space, first, first + range.pages()));
     }
     fn invalidate_space(&self, space: SpaceId) {
         self.host.invalidate_space(space);
         self.tlb().issued.push(Invalidation::Space(space));
+    }
+    fn permitted(&self, space: SpaceId, page: u64) {
+        // As arm64 has to, where a fault leaves the translation that caused it.
+        self.tlb().held.retain(|c| c.space != space || !(c.first..c.first + c.pages).contains(&page));
     }
     fn sync(&self) {
         if self.slow.load(Ordering::Relaxed) {
@@ -275,11 +284,5 @@ impl Rcu for Cpu {
     type Guard<'a> = <HostMachine as Rcu>::Guard<'a>;
     fn read_lock(&self) -> Self::Guard<'_> {
         self.host.read_lock()
-    }
-}
-
-impl Observe for Cpu {
-    fn event(&self, event: Event) {
-        self.host.event(event);
     }
 }

@@ -6,7 +6,7 @@ use super::naive::{Contents, Place};
 use super::range::tally;
 use super::{SPACES, Space, World};
 
-impl<F: Format, B: Batching> World<'_, F, B> {
+impl<F: Format> World<'_, F> {
     pub(super) fn fork(&mut self) {
         if self.spaces.len() >= SPACES {
             return self.exit();

@@ -9,7 +9,6 @@
 //! | `table.rs` | young harvest, split and collapse, also of folios |
 //! | `check.rs` | the comparison |
 
-// The example uses the model as well, without the comparison of two worlds.
 #![allow(dead_code, reason = "each user takes what it needs")]
 
 mod check;
@@ -149,8 +148,8 @@ const TOKENS: u64 = 4;
 /// Spaces that live at the same time.
 const SPACES: usize = 5;
 
-struct Space<'m, F: Format, B: Batching> {
-    real: AddressSpace<'m, F, Cpu, B>,
+struct Space<'m, F: Format> {
+    real: AddressSpace<'m, F, Cpu>,
     model: Naive,
 }
 
@@ -158,10 +157,10 @@ struct Space<'m, F: Format, B: Batching> {
 type File<'m> = (Folio<'m, Cpu>, Vec<Rc<Cell<u64>>>);
 
 /// The page tables and the model beside them.
-pub struct World<'m, F: Format, B: Batching> {
+pub struct World<'m, F: Format> {
     machine: &'m Cpu,
     random: Random,
-    spaces: Vec<Space<'m, F, B>>,
+    spaces: Vec<Space<'m, F>>,
     /// Folios of files, held by the page cache.
     files: Vec<File<'m>>,
     zeros: Unique<'m, Cpu, Reserved>,
@@ -176,7 +175,7 @@ pub struct World<'m, F: Format, B: Batching> {
     reached: BTreeMap<&'static str, u64>,
 }
 
-impl<'m, F: Format, B: Batching> World<'m, F, B> {
+impl<'m, F: Format> World<'m, F> {
     /// `huge`: huge leaves are mapped too. Without them and without contiguous blocks, young and dirty must agree
     /// exactly, else only nothing may be lost.
     pub fn new(machine: &'m Cpu, seed: u64, huge: bool) -> Self {

@@ -6,11 +6,7 @@ use super::naive::{Contents, Page, Place};
 use super::{Cpu, Region, Space, TOKENS, Use, World, ZEROS_ORDER, prepare, take};
 
 /// What is mapped in a range, by a walk of its own.
-pub(super) fn tally<F: Format, B: Batching>(
-    machine: &Cpu,
-    space: &AddressSpace<'_, F, Cpu, B>,
-    range: PageRange,
-) -> RssStat {
+pub(super) fn tally<F: Format>(machine: &Cpu, space: &AddressSpace<'_, F, Cpu>, range: PageRange) -> RssStat {
     let mut stat = RssStat::default();
     let each = |run: MappedRun| match run.mapping {
         Mapping::Page { attributes, .. } if attributes.special => stat.special += run.pages,
@@ -26,7 +22,7 @@ pub(super) fn tally<F: Format, B: Batching>(
     stat
 }
 
-impl<'m, F: Format, B: Batching> World<'m, F, B> {
+impl<'m, F: Format> World<'m, F> {
     pub(super) fn map(&mut self) {
         let s = self.space();
         let range = self.range();

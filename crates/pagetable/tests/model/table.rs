@@ -5,7 +5,7 @@ use isotherm_pagetable::*;
 use super::naive::{Contents, Page, Place};
 use super::{Region, Use, World};
 
-impl<F: Format, B: Batching> World<'_, F, B> {
+impl<F: Format> World<'_, F> {
     pub(super) fn harvest(&mut self) {
         let s = self.space();
         let range = self.range();

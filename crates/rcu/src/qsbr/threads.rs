@@ -15,7 +15,7 @@ use super::{Cpus, Qsbr};
 /// `synchronize`, `barrier` with callbacks to wait for, `quiescent`, `online` and `advance`.
 #[derive(Debug)]
 pub struct Threads {
-    /// Tells it from all others, also from those that are gone. Not 0.
+    /// Distinguishes it from all others, also from those that are gone. Not 0.
     id: u64,
     /// Which indexes are taken.
     taken: Mutex<Vec<bool>>,

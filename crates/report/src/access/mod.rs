@@ -172,7 +172,7 @@ fn called_otherwise(rows: &[Row], asked: &str) -> Vec<String> {
 }
 
 /// Keeps the regions of the selected time.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct AccessAnalysis {
     options: AccessOptions,
     provenance: Provenance,

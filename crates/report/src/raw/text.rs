@@ -1,176 +1,218 @@
 //! Lines of text, fast.
 //!
 //! A recording of millions of regions becomes gigabytes of text, so what is formatted anew for each region is little: the
-//! times are those of the snapshot, the end of a region is the start of the next, and rates repeat. Rates are printed by
-//! the standard library, once for each count that occurs, so that their digits are exactly its own.
+//! times are those of the snapshot. Digits are made eight at a time, in a register. Those of rates are the ones that the standard
+//! library prints, which is asked only where a rounding is close.
+//!
+//! Each field is copied with the room that it lies in ([`Text`]), whatever stands behind its end; the next field covers that.
+//! A copy whose length the compiler knows is a move or two, any other is a call, and calls were most of the work.
 
 use crate::rate::{BP, RateScale};
 use isotherm_damon::RegionSnapshot;
 use std::io::{self, Write};
 
-/// Counts whose rates are remembered; a power of two.
-const REMEMBERED: usize = 4096;
 /// Text that is handed on at once.
 const CHUNK: usize = 64 << 10;
+/// Two times of at most 19 characters, a target of 20, and spaces.
+const HEAD: usize = 64;
+/// More than the longest line and what is copied behind its last field.
+const LINE: usize = 320;
 
 /// Formats the regions of a snapshot.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Lines {
-    out: Vec<u8>,
+    out: Box<[u8]>,
     /// Times, and behind them the target.
-    head: Vec<u8>,
+    head: Text<HEAD>,
     times: usize,
-    max: Vec<u8>,
-    rates: Rates,
+    /// The highest count, with spaces.
+    max: Text<16>,
+    scale: Option<RateScale>,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        let out = vec![0; CHUNK + LINE].into_boxed_slice();
+        Self { out, head: Text::default(), times: 0, max: Text::default(), scale: None }
+    }
 }
 
 impl Lines {
     /// Lines of a snapshot from here on: its times in seconds, the highest possible count, what counts are worth.
     pub fn begin(&mut self, from: f64, to: f64, max_nr_accesses: u32, scale: RateScale) {
-        self.head.clear();
-        // Writing to memory cannot fail.
+        self.head.len = 0;
+        // It fits.
         let _ = write!(self.head, "{from:.6} {to:.6} ");
-        self.times = self.head.len();
-        self.max.clear();
+        self.times = self.head.len;
+        self.max = Text::default();
         let _ = write!(self.max, " {max_nr_accesses} ");
-        self.rates.begin(scale);
+        self.scale = Some(scale);
     }
 
     /// Writes the regions of a target, a line each.
     pub fn target(&mut self, id: u64, regions: &[RegionSnapshot], out: &mut impl Write) -> io::Result<()> {
-        self.head.truncate(self.times);
+        self.head.len = self.times;
         let _ = write!(self.head, "{id} ");
-        let mut decimal = itoa::Buffer::new();
-        let mut end = Address::default();
+        let mut len = 0;
         for r in regions {
-            let text = &mut self.out;
-            text.extend_from_slice(&self.head);
-            let start = if r.range.start == end.value { end } else { Address::new(r.range.start) };
-            text.extend_from_slice(start.text());
-            end = Address::new(r.range.end);
-            text.extend_from_slice(end.text());
-            text.extend_from_slice(decimal.format(r.range.size()).as_bytes());
-            text.push(b' ');
-            text.extend_from_slice(decimal.format(r.nr_accesses).as_bytes());
-            text.extend_from_slice(&self.max);
-            match r.is_unknown() {
-                true => text.extend_from_slice(b"? "),
-                false => self.rates.put(r, text),
+            let mut line = Line { room: &mut self.out[len..len + LINE], len: 0 };
+            line.whole(&self.head);
+            line.address(r.range.start);
+            line.address(r.range.end);
+            line.number(r.range.size());
+            line.word(*b" ", 1);
+            line.number(u64::from(r.nr_accesses));
+            line.whole(&self.max);
+            match self.scale {
+                Some(scale) if !r.is_unknown() => line.rate(scale.hz(r)),
+                _ => line.word(*b"? ", 2),
             }
-            text.extend_from_slice(decimal.format(r.age).as_bytes());
+            line.number(u64::from(r.age));
             // Most regions could be observed whole, by a backend that counts, and it is not known what is resident.
             if r.seen_bp == 10_000 && r.exposure == RegionSnapshot::COUNTED && r.resident.is_none() {
-                text.extend_from_slice(b" 1.0000 - -\n");
+                line.word(*b" 1.0000 - -\n", 12);
             } else {
-                let _ = write!(text, " {:.4}", f64::from(r.seen_bp) / BP);
-                let exposure = (r.exposure != RegionSnapshot::COUNTED).then_some(u64::from(r.exposure));
-                for value in [exposure, r.resident] {
-                    text.push(b' ');
-                    match value {
-                        Some(value) => text.extend_from_slice(decimal.format(value).as_bytes()),
-                        None => text.push(b'-'),
-                    }
-                }
-                text.push(b'\n');
+                line.observed(r);
             }
-            if text.len() >= CHUNK {
-                out.write_all(text)?;
-                text.clear();
+            len += line.len;
+            if len >= CHUNK {
+                out.write_all(&self.out[..len])?;
+                len = 0;
             }
         }
-        out.write_all(&self.out)?;
-        self.out.clear();
+        out.write_all(&self.out[..len])
+    }
+}
+
+/// A line in the making.
+struct Line<'a> {
+    room: &'a mut [u8],
+    len: usize,
+}
+
+impl Line<'_> {
+    /// Puts a text that lies in so much room, and lets stand behind it what stands behind it there. For texts that are in a
+    /// register: one that is put together in memory, piece by piece, and then copied waits for the pieces.
+    #[inline]
+    fn word<const ROOM: usize>(&mut self, bytes: [u8; ROOM], len: usize) {
+        if let Some(room) = self.room[self.len..].first_chunk_mut() {
+            *room = bytes;
+        }
+        self.len += len;
+    }
+
+    #[inline]
+    fn whole<const ROOM: usize>(&mut self, text: &Text<ROOM>) {
+        self.word(text.bytes, text.len);
+    }
+
+    #[inline]
+    fn number(&mut self, value: u64) {
+        const ROUND: u64 = 100_000_000;
+        if value >= ROUND {
+            self.number(value / ROUND);
+            return self.word((eight_digits(value % ROUND) + ZEROS).to_le_bytes(), 8);
+        }
+        let digits = eight_digits(value);
+        // The last digit stays, also of 0.
+        let zeros = (digits | 1 << 63).trailing_zeros() / 8;
+        self.word((digits + ZEROS >> (8 * zeros)).to_le_bytes(), 8 - zeros as usize);
+    }
+
+    /// `0x7f1200000000 `.
+    #[inline]
+    fn address(&mut self, value: u64) {
+        let zeros = (value | 1).leading_zeros() / 4;
+        let digits =
+            u128::from(hexadecimal((value >> 32) as u32)) | u128::from(hexadecimal(value as u32)) << 64;
+        self.word(*b"0x", 2);
+        self.word((digits >> (8 * zeros)).to_le_bytes(), 16 - zeros as usize);
+        self.word(*b" ", 1);
+    }
+
+    /// A rate with three digits behind the point, and a space.
+    #[inline]
+    fn rate(&mut self, hz: f64) {
+        let thousandths = hz * 1000.0;
+        let near = (thousandths + 0.5) as u64;
+        // The product is right to 2^-53, which is less than a ten-thousandth here: further than that from a half it is
+        // rounded as the exact value would be.
+        if (0.0..1e11).contains(&thousandths) && (thousandths - near as f64).abs() < 0.4999 {
+            self.number(near / 1000);
+            let three = eight_digits(near % 1000) + ZEROS >> 40;
+            self.word((u64::from(b'.') | three << 8 | u64::from(b' ') << 32).to_le_bytes(), 5);
+            return;
+        }
+        let mut text = Text::<48>::default();
+        let _ = write!(text, "{hz:.3} ");
+        self.whole(&text);
+    }
+
+    /// What could be observed, as its three columns, and the end of the line.
+    fn observed(&mut self, r: &RegionSnapshot) {
+        let mut seen = Text::<16>::default();
+        let _ = write!(seen, " {:.4}", f64::from(r.seen_bp) / BP);
+        self.whole(&seen);
+        let exposure = (r.exposure != RegionSnapshot::COUNTED).then_some(u64::from(r.exposure));
+        for value in [exposure, r.resident] {
+            self.word(*b" ", 1);
+            match value {
+                Some(value) => self.number(value),
+                None => self.word(*b"-", 1),
+            }
+        }
+        self.word(*b"\n", 1);
+    }
+}
+
+/// A short text and the room that it lies in.
+#[derive(Clone, Copy, Debug)]
+struct Text<const ROOM: usize> {
+    bytes: [u8; ROOM],
+    len: usize,
+}
+
+impl<const ROOM: usize> Default for Text<ROOM> {
+    fn default() -> Self {
+        Self { bytes: [0; ROOM], len: 0 }
+    }
+}
+
+impl<const ROOM: usize> Write for Text<ROOM> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = (&mut self.bytes[self.len..]).write(bytes)?;
+        self.len += written;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// An address with a space behind it: `0x7f1200000000 `.
-#[derive(Clone, Copy, Debug)]
-struct Address {
-    value: u64,
-    text: [u8; 20],
-    from: usize,
+/// The eight digits of a number below 10^8, as the bytes of a word: the first is the lowest byte. Each step halves what a part
+/// holds: four digits, two, one; the factors divide by 100 and by 10.
+#[inline]
+const fn eight_digits(value: u64) -> u64 {
+    let fours = value / 10_000 | (value % 10_000) << 32;
+    let hundreds = (fours * 10_486 >> 20) & 0x0000_007f_0000_007f;
+    let twos = hundreds | (fours - 100 * hundreds) << 16;
+    let tens = (twos * 103 >> 10) & 0x000f_000f_000f_000f;
+    tens | (twos - 10 * tens) << 8
 }
 
-/// No address: the text of 0 is made when it is needed.
-impl Default for Address {
-    fn default() -> Self {
-        Self::new(0)
-    }
-}
+/// `0` to `9` for each of [`eight_digits`].
+const ZEROS: u64 = 0x3030_3030_3030_3030;
 
-impl Address {
-    fn new(value: u64) -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [b' '; 20];
-        let mut from = text.len() - 1;
-        let mut rest = value;
-        loop {
-            from -= 1;
-            text[from] = DIGITS[(rest & 15) as usize];
-            rest >>= 4;
-            if rest == 0 {
-                break;
-            }
-        }
-        text[from - 1] = b'x';
-        text[from - 2] = b'0';
-        Self { value, text, from: from - 2 }
-    }
-
-    fn text(&self) -> &[u8] {
-        &self.text[self.from..]
-    }
-}
-
-/// The texts of rates by accesses, as long as the scale stays the same.
-#[derive(Clone, Debug, Default)]
-struct Rates {
-    scale: Option<RateScale>,
-    known: Vec<Rate>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Rate {
-    bp: u64,
-    /// 0: nothing is remembered here.
-    len: u8,
-    text: [u8; 19],
-}
-
-impl Rates {
-    fn begin(&mut self, scale: RateScale) {
-        if self.scale != Some(scale) {
-            self.scale = Some(scale);
-            self.known.clear();
-            self.known.resize(REMEMBERED, Rate::default());
-        }
-    }
-
-    /// Appends the rate of `region` and a space.
-    fn put(&mut self, region: &RegionSnapshot, out: &mut Vec<u8>) {
-        let bp = region.accesses_bp();
-        // Whole accesses are multiples of 10,000: an odd factor spreads them.
-        let slot = ((bp as u32).wrapping_mul(0x9e37_79b1) >> 20) as usize % REMEMBERED;
-        if let Some(known) = self.known.get(slot)
-            && known.bp == bp
-            && known.len > 0
-        {
-            out.extend_from_slice(&known.text[..usize::from(known.len)]);
-            return;
-        }
-        let from = out.len();
-        if let Some(scale) = self.scale {
-            let _ = write!(out, "{:.3} ", scale.hz(region));
-        }
-        let text = &out[from..];
-        if let Some(slot) = self.known.get_mut(slot)
-            && let Some(room) = slot.text.get_mut(..text.len())
-        {
-            room.copy_from_slice(text);
-            (slot.bp, slot.len) = (bp, text.len() as u8);
-        }
-    }
+/// The eight hexadecimal digits of a number, as [`eight_digits`].
+#[inline]
+const fn hexadecimal(value: u32) -> u64 {
+    let mut digits = value as u64;
+    digits = digits << 16 & 0x0000_ffff_0000_0000 | digits & 0x0000_0000_0000_ffff;
+    digits = digits << 8 & 0x00ff_0000_00ff_0000 | digits & 0x0000_00ff_0000_00ff;
+    digits = digits << 4 & 0x0f00_0f00_0f00_0f00 | digits & 0x000f_000f_000f_000f;
+    let letters = digits + 0x0606_0606_0606_0606 >> 4 & 0x0101_0101_0101_0101;
+    (digits + ZEROS + letters * (b'a' - b'9' - 1) as u64).swap_bytes()
 }
 
 #[cfg(test)]

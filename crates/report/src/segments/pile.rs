@@ -3,13 +3,15 @@
 //! Laying each snapshot over the sum of all before it would touch the whole sum, which has ever more boundaries, once a
 //! snapshot. So snapshots are collected. What has the same addresses as in the snapshot before is added to that at once:
 //! regions mostly persist. The rest is put together when enough has come up, in one sweep over sorted boundaries, and only
-//! the result is laid over the sum.
+//! the result is laid over the sum. That is half of the work; a thread does it while the next snapshots are collected.
 //!
 //! At a boundary the sweep adds what begins there and subtracts what ends there. That is done in whole numbers, so that
 //! nothing is left of what has ended, and 0 Hz stays exactly 0.
 
 use super::{Segment, overlay, reduce};
 use isotherm_damon::{AddrRange, TargetId};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 
 /// Segments collected before they are put together: 3 MB, and what is made of them stays in a processor's cache.
 const COLLECTED: usize = 1 << 15;
@@ -17,23 +19,55 @@ const COLLECTED: usize = 1 << 15;
 const SPREAD: f64 = (1_u64 << 36) as f64;
 
 /// The sum of segments of many snapshots.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Pile {
-    /// Sorted and disjoint: what was put together so far.
-    sum: Vec<Segment>,
+    /// What was put together so far, unless the thread has it.
+    total: Total,
+    is_away: bool,
+    thread: Option<Beside>,
+    /// Whether a thread was asked for.
+    asked: bool,
     /// Of snapshots that are not part of it yet: lists, each sorted and disjoint, one behind the other.
     collected: Vec<Segment>,
     /// The latest snapshot, with those before it that had the same addresses.
     open: Vec<Segment>,
     /// Snapshots added since `collected` was last empty.
     lists: u32,
+    /// Memory to use again.
+    next: Vec<Segment>,
+}
+
+/// What is to be put together.
+#[derive(Debug)]
+struct Job {
+    total: Total,
+    collected: Vec<Segment>,
+    lists: u32,
+    max: usize,
+}
+
+/// The sum with what was collected in it, and the memory of that.
+type Put = (Total, Vec<Segment>);
+
+/// A thread that puts together, one job at a time. It ends with the sender.
+#[derive(Debug)]
+struct Beside {
+    to: SyncSender<Job>,
+    from: Receiver<Put>,
+    thread: JoinHandle<()>,
+}
+
+/// What was put together.
+#[derive(Debug, Default)]
+struct Total {
+    /// Sorted and disjoint.
+    sum: Vec<Segment>,
     spare: Spare,
 }
 
 /// Memory to use again.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Spare {
-    open: Vec<Segment>,
     put: Vec<Segment>,
     sum: Vec<Segment>,
     targets: Vec<TargetId>,
@@ -69,7 +103,7 @@ impl Pile {
     /// Adds the segments of a snapshot, sorted and disjoint. The sum is reduced to `max` segments when it has twice as many.
     pub fn add(&mut self, segments: &[Segment], max: usize) {
         self.lists = self.lists.saturating_add(1);
-        let next = &mut self.spare.open;
+        let next = &mut self.next;
         next.clear();
         let mut open = self.open.iter();
         let mut old = open.next();
@@ -93,38 +127,106 @@ impl Pile {
         self.collected.extend(old.into_iter().chain(open));
         std::mem::swap(&mut self.open, next);
         if self.collected.len() >= COLLECTED {
-            self.put(max);
+            self.put_beside(max);
         }
     }
 
     /// The sum, at most `max` segments.
     pub fn finish(mut self, max: usize) -> Vec<Segment> {
+        let (mut total, _) = self.take_total();
         self.collected.append(&mut self.open);
-        self.put(max);
-        reduce(&mut self.sum, max, u64::MAX);
-        self.sum
+        total.put(&self.collected, self.lists, max);
+        reduce(&mut total.sum, max, u64::MAX);
+        total.sum
     }
 
-    /// Puts together what was collected, and adds it to the sum.
-    fn put(&mut self, max: usize) {
-        let Spare { put, sum, targets, edges, deltas, .. } = &mut self.spare;
-        match Scale::of(&self.collected, self.lists) {
+    /// Waits for what is being put together.
+    fn take_total(&mut self) -> Put {
+        if !std::mem::take(&mut self.is_away) {
+            return (std::mem::take(&mut self.total), Vec::new());
+        }
+        let Some(Beside { to, from, thread }) = self.thread.take() else { return Put::default() };
+        match from.recv() {
+            Ok(put) => {
+                self.thread = Some(Beside { to, from, thread });
+                put
+            }
+            // It panicked.
+            Err(_) => match thread.join() {
+                Ok(()) => Put::default(),
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+        }
+    }
+
+    /// Has what was collected put together, on a thread where there is one to be had.
+    fn put_beside(&mut self, max: usize) {
+        let (total, room) = self.take_total();
+        let collected = std::mem::replace(&mut self.collected, room);
+        let mut job = Job { total, collected, lists: std::mem::take(&mut self.lists), max };
+        if !std::mem::replace(&mut self.asked, true) {
+            self.thread = Beside::start();
+        }
+        if let Some(beside) = &self.thread {
+            match beside.to.send(job) {
+                Ok(()) => {
+                    self.is_away = true;
+                    return;
+                }
+                Err(unsent) => job = unsent.0,
+            }
+        }
+        (self.total, self.collected) = job.put();
+    }
+}
+
+impl Beside {
+    /// None where threads would take turns on one processor, or no more may be started.
+    fn start() -> Option<Self> {
+        thread::available_parallelism().ok().filter(|processors| processors.get() > 1)?;
+        let (to, jobs) = sync_channel::<Job>(1);
+        let (done, from) = sync_channel(1);
+        let work = move || {
+            while let Ok(job) = jobs.recv() {
+                if done.send(job.put()).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("sums".to_owned()).spawn(work).ok()?;
+        Some(Self { to, from, thread })
+    }
+}
+
+impl Job {
+    fn put(self) -> Put {
+        let Self { mut total, mut collected, lists, max } = self;
+        total.put(&collected, lists, max);
+        collected.clear();
+        (total, collected)
+    }
+}
+
+impl Total {
+    /// Puts together what was collected of so many snapshots, and adds it to the sum, which is reduced to `max` segments when it
+    /// has twice as many.
+    fn put(&mut self, collected: &[Segment], lists: u32, max: usize) {
+        let Spare { put, sum, targets, edges, deltas } = &mut self.spare;
+        match Scale::of(collected, lists) {
             Some(scale) => {
-                cut(&self.collected, &scale, targets, edges, deltas);
+                cut(collected, &scale, targets, edges, deltas);
                 sweep(&scale, targets, edges, deltas, put);
                 overlay(&self.sum, put, sum);
                 std::mem::swap(&mut self.sum, sum);
             }
             None => {
                 let follows = |a: &Segment, b: &Segment| (a.target, a.range.end) <= (b.target, b.range.start);
-                for list in self.collected.chunk_by(follows) {
+                for list in collected.chunk_by(follows) {
                     overlay(&self.sum, list, sum);
                     std::mem::swap(&mut self.sum, sum);
                 }
             }
         }
-        self.collected.clear();
-        self.lists = 0;
         if self.sum.len() > 2 * max {
             reduce(&mut self.sum, max, u64::MAX);
         }
@@ -219,7 +321,11 @@ fn cut(
             }
         }
         edges.push(Edge { at: segment.range.end, target: number(target), delta: number(deltas.len()) });
-        deltas.push(density.map(|d| -d));
+        let mut ends = [0; SUMS];
+        for i in 0..SUMS {
+            ends[i] = -density[i];
+        }
+        deltas.push(ends);
         end = Some(segment.range.end);
     }
     // Sorted lists one behind the other: the standard library's stable sort merges them.
@@ -339,7 +445,12 @@ mod tests {
                 })
                 .collect();
             pile.add(&list, 200);
-            assert!(pile.sum.len() <= 400 && pile.collected.len() <= COLLECTED + 200);
+            assert!(pile.collected.len() <= COLLECTED + 200);
+            if i % 100 == 0 {
+                let (total, room) = pile.take_total();
+                assert!(total.sum.len() <= 400 && room.capacity() <= 2 * (COLLECTED + 200));
+                pile.total = total;
+            }
         }
         assert!(pile.finish(200).len() <= 200);
     }

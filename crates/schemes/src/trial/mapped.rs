@@ -8,7 +8,6 @@
 //!   since is its own; a recording does not say what that is, and it is what is in use and stays anyway;
 //! - a library (`.so`), and what the kernel maps into every process (`[vdso]`): some other process has it.
 
-use super::recorded::density;
 use isotherm_damon::{AddrRange, Snapshot, TargetId};
 use isotherm_record::{Mapping, Mappings, ObjectId, TargetInfo};
 use std::collections::BTreeMap;
@@ -51,6 +50,11 @@ impl Mapped {
         self.stale = true;
     }
 
+    /// Whose child a target is.
+    pub fn parent(&self, target: TargetId) -> Option<TargetId> {
+        self.targets.get(&target.0)?.parent.map(TargetId)
+    }
+
     /// These are a target's mappings now.
     pub fn mappings(&mut self, mappings: Mappings) {
         self.targets.entry(mappings.target).or_default().maps = mappings.maps;
@@ -74,12 +78,51 @@ impl Mapped {
         if std::mem::take(&mut self.stale) {
             self.find_shared();
         }
-        let mapped = bytes_of(self.maps_of(target.0), range);
-        let Some(known) = self.targets.get(&target.0).filter(|_| mapped > 0) else { return 1.0 };
+        let there = self.present(snapshot, target.0, range);
+        let Some(known) = self.targets.get(&target.0).filter(|_| there > 0.0) else { return 1.0 };
         let first = known.shared.partition_point(|shared| shared.range.end <= range.start);
         let touching = known.shared.iter().skip(first).take_while(|shared| shared.range.start < range.end);
-        let shared: f64 = touching.map(|shared| shared.bytes(snapshot, range)).sum();
-        (1.0 - shared / mapped as f64).max(0.0)
+        let shared: f64 = touching.map(|shared| self.common(snapshot, target.0, shared, range)).sum();
+        (1.0 - shared / there).max(0.0)
+    }
+
+    /// Bytes of `range` that a target and others have in their page tables. Taken to be as many as can be, since what a child has from its
+    /// parent, or a server's processes of a file, is the same pages.
+    fn common(&self, snapshot: &Snapshot, target: u64, shared: &Shared, range: AddrRange) -> f64 {
+        let part = shared.range.intersection(range);
+        let here = self.present(snapshot, target, part);
+        if shared.by_strangers {
+            return here;
+        }
+        let mut most: f64 = 0.0;
+        for (other, there, range) in &shared.others {
+            let common = range.intersection(part);
+            if most >= here {
+                break;
+            }
+            if !common.is_empty() {
+                let at = there + (common.start - range.start);
+                most = most.max(self.present(snapshot, *other, AddrRange::new(at, at + common.size())));
+            }
+        }
+        most.min(here)
+    }
+
+    /// Bytes of a range that a target has in its page table, as its regions have them by what is mapped; all that is mapped, if that is not
+    /// known.
+    fn present(&self, snapshot: &Snapshot, target: u64, range: AddrRange) -> f64 {
+        let maps = self.maps_of(target);
+        let Some(target) = snapshot.targets.iter().find(|one| one.id.0 == target) else {
+            return bytes_of(maps, range) as f64;
+        };
+        let first = target.regions.partition_point(|region| region.range.end <= range.start);
+        let touching = target.regions.iter().skip(first).take_while(|region| region.range.start < range.end);
+        let there = touching.map(|region| {
+            let part = bytes_of(maps, region.range.intersection(range)) as f64;
+            let mapped = bytes_of(maps, region.range).max(1) as f64;
+            region.resident.map_or(part, |resident| part * (resident as f64 / mapped).min(1.0))
+        });
+        there.sum()
     }
 
     /// A target's mappings; those of its parent, where nothing is known of its own.
@@ -158,44 +201,6 @@ impl Mapped {
             known.shared.sort_unstable_by_key(|shared| shared.range.start);
         }
     }
-}
-
-impl Shared {
-    /// Bytes of `range` that others have in their page tables as well, each page with the same probability.
-    fn bytes(&self, snapshot: &Snapshot, range: AddrRange) -> f64 {
-        let part = self.range.intersection(range);
-        let whole = part.size() as f64;
-        if self.by_strangers {
-            return whole;
-        }
-        let mut own = 1.0;
-        for (other, there, here) in &self.others {
-            let common = here.intersection(part);
-            if own < 0.01 {
-                break;
-            }
-            if !common.is_empty() {
-                let at = there + (common.start - here.start);
-                let has = present(snapshot, *other, AddrRange::new(at, at + common.size()));
-                own *= 1.0 - (has / whole).min(1.0);
-            }
-        }
-        (1.0 - own) * whole
-    }
-}
-
-/// Bytes of a range that a target has in its page table; all of it, if that is not known.
-fn present(snapshot: &Snapshot, target: u64, range: AddrRange) -> f64 {
-    let Some(target) = snapshot.targets.iter().find(|one| one.id.0 == target) else {
-        return range.size() as f64;
-    };
-    let first = target.regions.partition_point(|region| region.range.end <= range.start);
-    let touching = target.regions.iter().skip(first).take_while(|region| region.range.start < range.end);
-    touching
-        .map(|region| {
-            density(region, || region.range.size()) * region.range.intersection(range).size() as f64
-        })
-        .sum()
 }
 
 /// Which other targets have mapped what of a mapping of an object.

@@ -41,7 +41,7 @@ pub use throughput::Throughput;
 use crate::Entry;
 use actor::Actor;
 use isotherm_damon::schemes::{Action, Age, CommitError, Metrics, Schemes, WatermarkMetric};
-use isotherm_damon::{Attrs, Moment, RegionSnapshot, Snapshot, Target, TargetId};
+use isotherm_damon::{Attrs, Moment, RegionSnapshot, Snapshot, Target, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mappings, TargetInfo};
 use isotherm_report::Accumulate;
 use isotherm_report::rate::interval_ns;
@@ -51,6 +51,7 @@ use memory::Memory;
 use recorded::{density, region_of};
 use returning::{APPEARED_NS, accessed, returning};
 use series::Series;
+use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -338,8 +339,13 @@ impl Trial {
         let (again_before, applied_before) = (self.total(|a| a.again), self.total(|a| a.applied));
         let aggr_ns = attrs.aggr.as_nanos() as f64;
         let (mut targets, mut out, mut resident) = (Vec::new(), 0.0, 0.0);
+        let mut inherited = self.inherited(snapshot);
         for (index, target) in snapshot.targets.iter().enumerate() {
-            let memory = self.memories.entry(target.id).or_default();
+            let memory = match self.memories.entry(target.id) {
+                Slot::Occupied(known) => known.into_mut(),
+                // A fork copies what is out as well.
+                Slot::Vacant(new) => new.insert(inherited.remove(&target.id).unwrap_or_default()),
+            };
             memory.keep(target.regions.iter().map(|region| region.range));
             let mut regions = Vec::with_capacity(target.regions.len());
             for known in &target.regions {
@@ -446,6 +452,16 @@ impl Trial {
 }
 
 impl Trial {
+    /// What targets that are new in a snapshot have of their parents' memory.
+    fn inherited(&self, snapshot: &Snapshot) -> BTreeMap<TargetId, Memory> {
+        let new = snapshot.targets.iter().filter(|target| !self.memories.contains_key(&target.id));
+        let of = |target: &TargetSnapshot| {
+            let parent = self.mapped.parent(target.id).and_then(|parent| self.memories.get(&parent))?;
+            Some((target.id, parent.clone()))
+        };
+        new.filter_map(of).collect()
+    }
+
     fn total(&self, of: impl Fn(&Account) -> f64) -> f64 {
         self.accounts.iter().map(of).sum()
     }

@@ -248,7 +248,8 @@ impl Host {
     /// # Errors
     /// The device misbehaves.
     pub fn make_room(&mut self, frames: u64) -> Result<(), Error> {
-        let lacking = (frames + RESERVE.min).saturating_sub(zone().free_frames());
+        // Blocks are to be had of it: some of what is free lies in pieces that are too small.
+        let lacking = (frames + frames / 16 + RESERVE.min).saturating_sub(zone().free_frames());
         match &mut self.balloon {
             Some(balloon) if lacking > 0 && balloon.actual() > 0 => {
                 match balloon.deflate_on_oom(u32::try_from(lacking).unwrap_or(u32::MAX), &mut spare()) {

@@ -11,7 +11,7 @@ use crate::mmu::lapse::{self, Lapse};
 use crate::processor;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
-use isotherm_pagetable::{PageRange, SpaceId, Tlb};
+use isotherm_pagetable::{Flush, SpaceId, Tlb};
 
 /// Above so many pages all of the TLB goes.
 const MOST_SINGLE: u64 = 32;
@@ -40,7 +40,7 @@ unsafe fn set_root(root: u64) {
 ///
 /// # Safety
 /// `root` is a root table that maps this program as `kernel`, the identity map's root, does, as long as it is loaded.
-pub unsafe fn load(kernel: u64, root: u64) {
+pub unsafe fn load(kernel: u64, root: u64, _context: u16) {
     unload(kernel);
     LOADED[processor::current()].store(root, Ordering::SeqCst);
     fence(Ordering::SeqCst);
@@ -75,7 +75,7 @@ pub fn wait_until(mut done: impl FnMut() -> bool) {
     }
 }
 
-fn invalidate(root: u64, first: u64, end: u64) {
+fn invalidate(root: u64, first: u64, end: u64, stride: u64) {
     if lapse::is(Lapse::Flush) {
         return;
     }
@@ -86,7 +86,7 @@ fn invalidate(root: u64, first: u64, end: u64) {
     let alone = lapse::is(Lapse::Shootdown);
     // SAFETY: forgetting translations is always allowed. Entries that were changed are seen by walks before it.
     unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) };
-    if end - first > MOST_SINGLE {
+    if (end - first) / stride > MOST_SINGLE {
         // SAFETY: as above.
         unsafe {
             if alone {
@@ -97,7 +97,7 @@ fn invalidate(root: u64, first: u64, end: u64) {
         }
         return;
     }
-    for page in first..end {
+    for page in (first..end).step_by(stride as usize) {
         // The address from bit 12 on, for all ASIDs; entries of upper tables go with it.
         let page = page & ((1 << 44) - 1);
         // SAFETY: as above.
@@ -113,17 +113,31 @@ fn invalidate(root: u64, first: u64, end: u64) {
 
 // SAFETY: see the essay above.
 unsafe impl Tlb for Hardware {
+    type Context = u16;
+
     fn invalidate_page(&self, space: SpaceId, page: u64) {
-        invalidate(space.root.address(), page, page + 1);
+        invalidate(space.root.address(), page, page + 1, 1);
     }
 
-    fn invalidate_range(&self, space: SpaceId, range: PageRange, _tables: bool) {
-        let first = range.start().page();
-        invalidate(space.root.address(), first, first + range.pages());
+    fn invalidate_range(&self, space: SpaceId, flush: Flush) {
+        let first = flush.range.start().page();
+        invalidate(space.root.address(), first, first + flush.range.pages(), flush.stride);
     }
 
     fn invalidate_space(&self, space: SpaceId) {
-        invalidate(space.root.address(), 0, u64::MAX);
+        invalidate(space.root.address(), 0, u64::MAX, 1);
+    }
+
+    fn permitted(&self, _space: SpaceId, page: u64) {
+        if lapse::is(Lapse::Flush) {
+            return;
+        }
+        let page = page & ((1 << 44) - 1);
+        // On this processor alone: others fault in their turn, if they have to.
+        // SAFETY: forgetting a translation is always allowed.
+        unsafe {
+            asm!("dsb nshst", "tlbi vaae1, {}", "dsb nsh", "isb", in(reg) page, options(nostack, preserves_flags));
+        }
     }
 
     fn sync(&self) {

@@ -30,9 +30,7 @@ pub fn check() -> Checked {
         cr0.contains(Cr0Flags::WRITE_PROTECT),
         "CR0.WP is clear: this program could write read-only pages"
     );
-    let hidden = Cr4Flags::PCID
-        | Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION
-        | Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION;
+    let hidden = Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION | Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION;
     ensure!(!cr4.intersects(hidden), "CR4 has more set than this program did: {cr4:?}");
     Ok(())
 }

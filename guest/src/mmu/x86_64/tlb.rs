@@ -1,7 +1,9 @@
 //! Translations: which processor has which tables loaded, and how the others' TLBs are flushed.
 //!
 //! Without PCIDs a processor holds translations of the tables in its CR3 only, and loading CR3 drops them; no entry under
-//! test is global. So a change concerns the processors that have the space loaded, which each says in `LOADED`. A
+//! test is global. So a change concerns the processors that have the space loaded, which each says in `LOADED`. With PCIDs a
+//! processor keeps translations of spaces that it had loaded before. It drops them when it loads the space again, unless nothing
+//! was invalidated of that PCID since (`GENERATIONS`, `KEPT`; Linux' `tlb_gen`). A
 //! processor that changed entries flushes its own TLB at once, and writes down what the others must flush; when it has
 //! to be sure, it interrupts those that have the space loaded, and waits until each has answered (`sync`).
 //!
@@ -19,8 +21,9 @@ use crate::mmu::lapse::{self, Lapse};
 use crate::processor;
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use isotherm_pagetable::{PAGE_SHIFT, PageRange, SpaceId, Tlb};
+use isotherm_pagetable::{Flush, PAGE_SHIFT, SpaceId, Tlb};
 use x86_64::instructions::interrupts::without_interrupts;
+use x86_64::registers::control::{Cr4, Cr4Flags};
 
 /// Above so many pages all of the TLB goes.
 const MOST_SINGLE: u64 = 32;
@@ -48,7 +51,57 @@ static OWED: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 /// For each processor the address of the root under test that it has loaded, 0 for none.
 static LOADED: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 
-/// CR3: the address of the root, and two bits of caching that stay 0.
+/// PCIDs that are told apart: those of spaces modulo so many. 0 is the identity map's.
+const PCIDS: usize = 64;
+
+/// How often translations of each PCID were invalidated.
+static GENERATIONS: [AtomicU64; PCIDS] = [const { AtomicU64::new(0) }; PCIDS];
+
+/// Of which root a processor has translations under a PCID, and as of which generation.
+struct Kept {
+    root: AtomicU64,
+    generation: AtomicU64,
+}
+
+static KEPT: [[Kept; PCIDS]; MAX_CPUS] =
+    [const { [const { Kept { root: AtomicU64::new(0), generation: AtomicU64::new(0) } }; PCIDS] }; MAX_CPUS];
+
+/// In CR3: translations of the PCID stay.
+const KEEP: u64 = 1 << 63;
+
+/// Whether this processor was asked for PCIDs, and has them: both of the questions, and turning them on, leave a virtual machine.
+static ASKED: [spin::Once<bool>; MAX_CPUS] = [const { spin::Once::new() }; MAX_CPUS];
+
+/// Whether this processor has PCIDs; they are on then.
+fn has_pcids() -> bool {
+    *ASKED[processor::current()].call_once(|| {
+        let has = core::arch::x86_64::__cpuid(1).ecx & 1 << 17 != 0;
+        if has {
+            // SAFETY: CR3 has the identity map, whose PCID is 0.
+            unsafe { Cr4::update(|flags| flags.insert(Cr4Flags::PCID)) };
+        }
+        has
+    })
+}
+
+/// The PCID of a space.
+fn pcid(context: u16) -> usize {
+    1 + usize::from(context) % (PCIDS - 1)
+}
+
+/// What CR3 is loaded with, once `LOADED` says that the space is: its PCID, and whether translations of it stay.
+fn tagged(root: u64, pcid: usize) -> u64 {
+    if !has_pcids() {
+        return root;
+    }
+    let kept = &KEPT[processor::current()][pcid];
+    let generation = GENERATIONS[pcid].load(Ordering::SeqCst);
+    let same = kept.root.swap(root, Ordering::Relaxed) == root
+        && kept.generation.swap(generation, Ordering::Relaxed) == generation;
+    root | pcid as u64 | if same { KEEP } else { 0 }
+}
+
+/// CR3: the address of the root, and the PCID or two bits of caching that stay 0.
 fn cr3() -> u64 {
     let root;
     // SAFETY: reading CR3 has no effect.
@@ -58,7 +111,7 @@ fn cr3() -> u64 {
 
 /// The address of the root that this processor has loaded.
 pub fn root() -> u64 {
-    cr3()
+    cr3() & !0xfff
 }
 
 /// # Safety
@@ -72,12 +125,16 @@ unsafe fn set_cr3(root: u64) {
 ///
 /// # Safety
 /// `root` is a root table that maps this program as `kernel`, the identity map's root, does, as long as it is loaded.
-pub unsafe fn load(kernel: u64, root: u64) {
+pub unsafe fn load(kernel: u64, root: u64, context: u16) {
     unload(kernel);
-    LOADED[processor::current()].store(root, Ordering::SeqCst);
-    fence(Ordering::SeqCst);
-    // SAFETY: the caller's duty.
-    unsafe { set_cr3(root) };
+    // Whoever asks for a flush in between would have it done under another PCID.
+    without_interrupts(|| {
+        LOADED[processor::current()].store(root, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let tagged = tagged(root, pcid(context));
+        // SAFETY: the caller's duty.
+        unsafe { set_cr3(tagged) };
+    });
 }
 
 /// Loads the identity map alone.
@@ -145,7 +202,10 @@ pub fn wait_until(mut done: impl FnMut() -> bool) {
     }
 }
 
-fn invalidate(root: u64, first: u64, end: u64) {
+fn invalidate(space: SpaceId, first: u64, end: u64) {
+    let root = space.root.address();
+    // Before others are looked for that have it loaded: who loads it after this drops what it has kept.
+    GENERATIONS[pcid(space.context)].fetch_add(1, Ordering::SeqCst);
     if !lapse::is(Lapse::Flush) {
         flush_here(root, first, end);
     }
@@ -182,17 +242,19 @@ fn flush_others() {
 
 // SAFETY: see the essay above.
 unsafe impl Tlb for Hardware {
+    type Context = u16;
+
     fn invalidate_page(&self, space: SpaceId, page: u64) {
-        invalidate(space.root.address(), page, page + 1);
+        invalidate(space, page, page + 1);
     }
 
-    fn invalidate_range(&self, space: SpaceId, range: PageRange, _tables: bool) {
-        let first = range.start().page();
-        invalidate(space.root.address(), first, first + range.pages());
+    fn invalidate_range(&self, space: SpaceId, flush: Flush) {
+        let first = flush.range.start().page();
+        invalidate(space, first, first + flush.range.pages());
     }
 
     fn invalidate_space(&self, space: SpaceId) {
-        invalidate(space.root.address(), 0, u64::MAX);
+        invalidate(space, 0, u64::MAX);
     }
 
     fn sync(&self) {

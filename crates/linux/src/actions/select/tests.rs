@@ -64,6 +64,12 @@ fn what_is_in_use_stays_where_it_is_told_to() {
     assert_eq!((&found.runs[..], &found.young[..]), (&[0..1, 3..4, 5..6][..], &[1..3, 4..5][..]));
     assert_eq!((found.present, found.left.get(Reason::Young)), (3 * PAGE_SIZE, 3 * PAGE_SIZE));
     assert_eq!(selected(&pages, RULES, ALONE).runs, [0..6]);
+    // What was accessed before its bit was cleared stays too, and is clear already.
+    let lately = |pfn| Inspected { was_young: true, ..small(pfn) };
+    let pages = [lately(1), young(2), lately(3), small(4)];
+    let found = selected(&pages, Rules { young_stays: true, ..RULES }, ALONE);
+    assert_eq!((&found.runs[..], &found.young[..]), (&[3..4][..], &[1..2][..]));
+    assert_eq!(found.left.get(Reason::Young), 3 * PAGE_SIZE);
 }
 
 #[test]
