@@ -32,6 +32,8 @@ const STEP: u64 = 64;
 pub struct Reclaimed {
     /// Anonymous pages that went to swap.
     pub anon: u64,
+    /// Anonymous pages that were given up by [`lazy_free`](crate::AddressSpace::lazy_free), and were dropped.
+    pub lazy: u64,
     /// Pages of objects that were evicted.
     pub file: u64,
     /// Frames of large folios that nobody mapped, while others of the folio were.
@@ -44,13 +46,22 @@ impl Reclaimed {
     /// Frames that are free now.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.anon + self.file + self.split
+        self.anon + self.lazy + self.file + self.split
+    }
+}
+
+impl Reclaimed {
+    fn swap_out<F: Format, M: Machine>(&mut self, batch: &mut Batch<'_, '_, F, M>) {
+        let (gone, lazy) = (batch.swap_out().0, batch.take_lazy());
+        self.anon += gone - lazy;
+        self.lazy += lazy;
     }
 }
 
 impl AddAssign for Reclaimed {
     fn add_assign(&mut self, other: Self) {
         self.anon += other.anon;
+        self.lazy += other.lazy;
         self.file += other.file;
         self.split += other.split;
         self.tried += other.tried;
@@ -64,6 +75,8 @@ pub struct SystemStats {
     pub generation: u64,
     /// Pages that left by [`System::reclaim`].
     pub evicted: u64,
+    /// Pages that were given up ([`lazy_free`](crate::AddressSpace::lazy_free)) and dropped, by whatever way.
+    pub lazy_freed: u64,
     /// Anonymous pages that came back from swap.
     pub refaults_anon: u64,
     /// Pages of objects that came back.
@@ -80,6 +93,7 @@ pub(crate) struct Counts {
     /// How many pages there were when they were counted last.
     pages: AtomicU64,
     evicted: AtomicU64,
+    pub(super) lazy_freed: AtomicU64,
     /// Who reclaims at this moment, and how many were done with it.
     reclaiming: AtomicU64,
     reclaimed: AtomicU64,
@@ -128,22 +142,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
     /// As with DAMON, TLBs are not flushed. The caller drives it, from a timer, or when memory becomes short.
     pub fn age(&self) -> u64 {
         let inner = self.inner();
-        let now = inner.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut young = 0;
-        for at in 0.. {
-            let member = inner.spaces.lock().get(at).map(|member| (member.mm.clone(), member.family));
-            let Some((mm, family)) = member else { break };
-            let Some(all) = mm.all() else { continue };
-            let done = mm.tables.harvest_frames(all, |at, frame, pages| {
-                let mut n = 0;
-                while n < pages {
-                    n += inner.touch(frame.add(n), at.page() + n, family, now);
-                }
-            });
-            debug_assert!(done.is_ok(), "{done:?}");
-            young += done.unwrap_or(0);
-        }
-        young
+        inner.take_young_of_all(inner.generation.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// How many pages are of which generation: those used since the last [`age`](Self::age) first. The last number is of all that
@@ -232,6 +231,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
         SystemStats {
             generation: inner.now(),
             evicted: get(&counts.evicted),
+            lazy_freed: get(&counts.lazy_freed),
             refaults_anon: get(&counts.refaults_anon),
             refaults_file: get(&counts.refaults_file),
             activated: get(&counts.activated),
@@ -240,6 +240,25 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
 }
 
 impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
+    /// Takes the Accessed bits of all spaces: pages that had one were used in this generation. Returns how many.
+    pub(crate) fn take_young_of_all(&self, now: u64) -> u64 {
+        let mut young = 0;
+        for at in 0.. {
+            let member = self.spaces.lock().get(at).map(|member| (member.mm.clone(), member.family));
+            let Some((mm, family)) = member else { break };
+            let Some(all) = mm.all() else { continue };
+            let done = mm.tables.harvest_frames(all, |at, frame, pages| {
+                let mut n = 0;
+                while n < pages {
+                    n += self.touch(frame.add(n), at.page() + n, family, now);
+                }
+            });
+            debug_assert!(done.is_ok(), "{done:?}");
+            young += done.unwrap_or(0);
+        }
+        young
+    }
+
     fn count_ages<const N: usize>(&self) -> [u64; N] {
         let (mut counts, now, mut pages) = ([0; N], self.now(), 0);
         for frame in (0..self.records.len()).map(Frame) {
@@ -290,7 +309,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
             for frame in (from..(from + STEP).min(frames)).map(Frame) {
                 self.try_page(objects, frame, want, &mut batch, done);
                 if batch.is_full() || done.total() + batch.len() >= pages {
-                    done.anon += batch.swap_out().0;
+                    done.swap_out(&mut batch);
                 }
                 if done.total() >= pages {
                     return;
@@ -298,7 +317,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
             }
             passed += STEP;
         }
-        done.anon += batch.swap_out().0;
+        done.swap_out(&mut batch);
     }
 
     fn try_page<O: Objects<'m, F, M>>(
@@ -330,7 +349,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
                 }
                 for n in 0..pages {
                     if batch.is_full() {
-                        done.anon += batch.swap_out().0;
+                        done.swap_out(batch);
                     }
                     done.tried += u64::from(batch.add(head.add(n)).is_ok());
                 }
