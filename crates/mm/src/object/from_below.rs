@@ -34,6 +34,22 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         }
     }
 
+    /// Calls `visit` for wherever a page is mapped, if it is this frame; whether it is. With the lock held for writing, as above.
+    #[cfg(feature = "damon")]
+    pub(crate) fn visit_mappings(
+        &self,
+        index: u64,
+        frame: Frame,
+        visit: impl FnMut(&Shared<Mm<'m, F, M>>, VirtAddr),
+    ) -> bool {
+        let inner = self.write();
+        let is = inner.cache.get(index).is_some_and(|page| page.frame == frame);
+        if is {
+            inner.mappings(index, frame, visit);
+        }
+        is
+    }
+
     /// Takes the clean pages of a range out of memory, wherever they are mapped, and returns how many: what reclaim does with
     /// pages of files. Left are those that are dirty, which [`write_back`](Self::write_back) makes clean, and those that
     /// somebody else refers to. The next access brings a page in again.

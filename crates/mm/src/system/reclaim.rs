@@ -402,6 +402,19 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
         object.evict_page(index, head, self.leave())
     }
 
+    /// A page of a file is written back and evicted, unless it was accessed and is to be spared then; how many.
+    #[cfg(feature = "damon")]
+    pub(crate) fn page_out_object<O: Objects<'m, F, M>>(
+        &self,
+        objects: &O,
+        id: ObjectId,
+        index: u64,
+        head: Frame,
+        spares_young: bool,
+    ) -> u64 {
+        self.evict(objects, id, index, head, Want { age: 0, spare_none: !spares_young })
+    }
+
     /// The number of pages that have left before one that leaves now.
     pub(crate) fn leave(&self) -> u64 {
         self.counts.left.fetch_add(1, Ordering::Relaxed)
