@@ -491,7 +491,7 @@ fn run<F: Format>(ops: &[Op]) {
         let mut looks: Vec<BlockLook> = blocks.into_iter().map(BlockLook::at).collect();
         memory.look(TARGET, &mut looks);
         for (frame, &young) in &truth {
-            let look = looks.iter().find(|look| look.addr == frame * PAGE & !(BLOCK_SIZE - 1)).unwrap();
+            let look = looks.iter().find(|look| look.addr == (frame * PAGE) & !(BLOCK_SIZE - 1)).unwrap();
             let page = (frame % 512) as usize;
             assert_eq!((look.present.contains(page), look.young.contains(page)), (true, young), "{frame}");
         }
