@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # What takes longer than CI has: run before an issue is called resolved. As root; on two CPUs an hour and a half or so.
 #
-#   ci/long.sh [STEP...]     STEP: trees, arm64, spaces, stress, levels; without one all
+#   ci/long.sh [STEP...]     STEP: trees, arm64, spaces, stress, levels, bars; without one all
 set -uo pipefail
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$root" || exit
 
-if [ $# = 0 ]; then set -- trees arm64 spaces stress levels; fi
+if [ $# = 0 ]; then set -- trees arm64 spaces stress levels bars; fi
 for step in "$@"; do
 	case $step in
 	# Page tables under Miri's second borrow model, and on arm64's memory order (qemu-user).
@@ -18,8 +18,16 @@ for step in "$@"; do
 	stress) must cargo test --locked --release -p isotherm-mm --test stress -- --ignored --nocapture ;;
 	# Each of Debian's kernels with 4 and with 5 levels of page tables.
 	levels) must ci/qemu-tests.sh --levels ;;
+	# What the live screen costs, whether comparisons know noise, and a day's page in a browser: figures for people to judge, and
+	# a failure where a script has a bar of its own. The machine should have nothing else to do.
+	bars)
+		must cargo build --locked --release -p isotherm
+		must ci/top-cost.sh
+		must ci/diff-noise.sh
+		must ci/html-day.sh
+		;;
 	*)
-		printf 'no such step: %s (trees, arm64, spaces, stress, levels)\n' "$step" >&2
+		printf 'no such step: %s (trees, arm64, spaces, stress, levels, bars)\n' "$step" >&2
 		exit 2
 		;;
 	esac

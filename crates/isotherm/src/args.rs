@@ -122,8 +122,8 @@ The file has its name once the first snapshot is in it. A recording that was the
 takes no other's place.
 
 A line of --follow holds the time, and in bytes what each process, and all of them together (what they share once), has mapped,
-resident, in the working sets of 1, 10 and 60 s (ws_1s, ...), hot (at a tenth of the highest rate and more, on the mean of 5
-s), cold since 10 s, 1 and 5 minutes, and unknown (null: not observed, or not for so long); then how many processes were seen,
+resident, in the working sets of 1, 10 and 60 s (ws_1s, ...), hot (at a tenth of the highest rate and more, on a mean in which
+5 s ago counts a seventh), cold since 10 s, 1 and 5 minutes, and unknown (null: not observed, or not for so long); then how many processes were seen,
 ended too soon for that (null: not known), ended while they waited for it (unreached), or wait for it; and what monitoring
 cost.
 When nobody reads the lines any more the recording ends. Without a file: -o /dev/null.

@@ -19,7 +19,14 @@ fn a_comparison_with_nothing_is_refused() {
     }
     run(dir.path(), &["report", "diff", "a.rec,", "a.rec"])
         .fails(2, &["\"a.rec,\"", "no file named", "comma"]);
-    run(dir.path(), &["report", "diff", "a.rec,a.rec", "a.rec"]).ok();
+    // One recording is no two: nor is a copy, or one in another format.
+    fs::copy(dir.path().join("a.rec"), dir.path().join("b.rec")).unwrap();
+    run(dir.path(), &["convert", "-q", "a.rec", "c.parquet"]).ok();
+    for other in ["a.rec", "b.rec", "c.parquet"] {
+        run(dir.path(), &["report", "diff", "a.rec", &format!("a.rec,{other}")])
+            .fails(2, &[other, "the same recording as a.rec", "once"]);
+    }
+    run(dir.path(), &["report", "diff", "a.rec", "b.rec"]).ok();
     // A name with a comma that is a file is one.
     fs::rename(dir.path().join("a.rec"), dir.path().join("a,")).unwrap();
     run(dir.path(), &["report", "diff", "a,", "a,"]).ok();

@@ -425,11 +425,30 @@ fn name_file(file: &File, target: &Path) -> io::Result<PathBuf> {
 /// replaced at all.
 fn may_become_old(path: &Path) -> bool {
     let Ok(metadata) = path.symlink_metadata() else { return true };
-    let head = || File::open(path).and_then(|mut file| read_head(&mut file));
     metadata.is_dir()
-        || metadata.is_file()
-            && !is_being_written(path)
-            && head().is_ok_and(|head| head.is_empty() || Format::detect(&head).is_some())
+        || metadata.is_file() && !is_being_written(path) && (metadata.len() == 0 || is_recording(path))
+}
+
+/// Whether `path` is a recording, by its content. Some formats' first bytes are like no others; others are JSON, compressed
+/// data or text like any, and only what can be read as one is one.
+fn is_recording(path: &Path) -> bool {
+    let head = File::open(path).and_then(|mut file| read_head(&mut file));
+    match head.ok().and_then(|head| Format::detect(&head)) {
+        Some(Format::Rec | Format::Parquet | Format::RecordV1 | Format::RecordV2) => true,
+        Some(_) => has_snapshot(path),
+        None => false,
+    }
+}
+
+fn has_snapshot(path: &Path) -> bool {
+    let Ok(mut reader) = open(path) else { return false };
+    loop {
+        match reader.next_ref() {
+            Ok(Some(Item::Snapshot(_))) => return true,
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return false,
+        }
+    }
 }
 
 /// Gives what is worth it the name with `.old` (`.old.1` and so on where something else than a recording has that, or one that

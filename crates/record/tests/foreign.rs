@@ -130,7 +130,8 @@ fn sixty_thousand_targets_are_nothing_special() {
         let separator = if target == 0 { "" } else { "," };
         let _ = write!(
             text,
-            r#"{separator}{{"target_id":{target},"snapshots":[{{"start_time":{target},"end_time":{},"regions":[]}}]}}"#,
+            r#"{separator}{{"target_id":{target},"snapshots":[{{"start_time":{},"end_time":{},"regions":[]}}]}}"#,
+            59_999 - target,
             60_000 - target
         );
     }
@@ -139,6 +140,98 @@ fn sixty_thousand_targets_are_nothing_special() {
     let list = snapshots(&items);
     assert_eq!(list.len(), 60_000);
     assert!(list.is_sorted_by_key(|s| s.end_ns));
+}
+
+/// The kernel traces an aggregation target by target.
+#[test]
+fn targets_of_one_aggregation_that_end_microseconds_apart_are_one_snapshot() {
+    let (mut trace, mut applied) = (String::new(), String::new());
+    for round in 0..5_u64 {
+        // The third target is there from the second aggregation on, and the first gone in the last.
+        for target in 0..3_u64 {
+            if target == 2 && round == 0 || target == 0 && round == 4 {
+                continue;
+            }
+            // The second is interrupted meanwhile.
+            let time =
+                0.1 * (round + 1) as f64 + 30e-6 * target as f64 + if target == 1 { 0.002 } else { 0.0 };
+            let _ = writeln!(
+                trace,
+                "k 1 [0] {time:.6}: damon:damon_aggregated: target_id={target} nr_regions=1 0-4096: 20 1"
+            );
+            let _ = writeln!(
+                applied,
+                "k 1 [0] {time:.6}: damon:damos_before_apply: ctx_idx=0 scheme_idx=0 target_idx={target} nr_regions=1 0-4096: 20 1"
+            );
+        }
+    }
+    for text in [trace, applied] {
+        for intervals in [
+            RecordedAttrs::default(),
+            RecordedAttrs { sample_us: 5000, aggr_us: 100_000, ..Default::default() },
+        ] {
+            let (items, _) = read(&text, &ReadOptions { intervals, ..ReadOptions::default() });
+            let list = snapshots(&items);
+            let nr: Vec<usize> = list.iter().map(|s| s.targets.len()).collect();
+            assert_eq!(nr, [2, 3, 3, 3, 2], "{intervals:?}");
+            for pair in list.windows(2) {
+                assert!(pair[0].end_ns <= pair[1].start_ns + 3_000_000, "{pair:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_byte_is_in_two_regions_of_a_target() {
+    let region = |start: u64, end: u64, nr: u32| {
+        format!(
+            r#"{{"start":{start},"end":{end},"nr_accesses":{{"samples":{nr}}},"age":{{"aggr_intervals":1}}}}"#
+        )
+    };
+    // Out of order, inside another, twice, and reaching over the end of another.
+    let regions = [
+        region(8192, 12288, 4),
+        region(0, 8192, 1),
+        region(4096, 6000, 2),
+        region(0, 8192, 3),
+        region(10000, 20480, 5),
+    ];
+    let text = format!(
+        r#"[{{"target_id":1,"snapshots":[{{"start_time":1,"end_time":2,"regions":[{}]}}]}}]"#,
+        regions.join(",")
+    );
+    let (items, warnings) = read(&text, &ReadOptions::default());
+    let list: Vec<(u64, u64, u32)> = snapshots(&items)[0].targets[0]
+        .regions
+        .iter()
+        .map(|r| (r.range.start, r.range.end, r.nr_accesses))
+        .collect();
+    assert_eq!(list, [(0, 8192, 1), (8192, 12288, 4), (12288, 20480, 5)]);
+    assert_eq!(
+        warnings,
+        [Warning::Skipped {
+            count: 3,
+            what: "parts of regions that others of the same target and time lie over"
+        }]
+    );
+}
+
+/// Two monitors that are out of step are no one: neither are two aggregations of one target.
+#[test]
+fn what_ends_at_other_times_stays_apart() {
+    let mut text = String::new();
+    for round in 0..5 {
+        for (target, phase) in [(0, 0.0), (1, 0.04)] {
+            let _ = writeln!(
+                text,
+                "k 1 [0] {:.6}: damon:damon_aggregated: target_id={target} nr_regions=1 0-4096: 1 1",
+                1.0 + 0.1 * f64::from(round) + phase
+            );
+        }
+    }
+    let (items, _) = read(&text, &ReadOptions::default());
+    assert!(snapshots(&items).iter().all(|s| s.targets.len() == 1));
+    assert_eq!(snapshots(&items).len(), 10);
 }
 
 #[test]

@@ -176,8 +176,8 @@ fn json_may_be_written_for_people() {
     assert_eq!(snapshot.targets[0].id.0, 42);
     // Without intervals a percentage says nothing.
     let starts: Vec<u64> = snapshot.targets[0].regions.iter().map(|r| r.range.start).collect();
-    assert_eq!(starts, [4096, 0]);
-    assert_eq!(snapshot.targets[0].regions[1], region(0, 4096, 7, 9));
+    assert_eq!(starts, [0, 4096]);
+    assert_eq!(snapshot.targets[0].regions[0], region(0, 4096, 7, 9));
     assert!(warnings.contains(&Warning::Skipped { count: 1, what: "snapshots without a time" }));
     let what = "regions without addresses, or without accesses";
     assert!(warnings.contains(&Warning::Skipped { count: 2, what }), "{warnings:?}");

@@ -23,7 +23,7 @@ Columns (K, M and G are KiB, MiB and GiB):
                page tables they are resident, and unknown; the Rss of smaps leaves them out
   working set  accessed at least once (Denning's): within 1 s at the rates of the last aggregation; in the last 10 s and
                60 s as observed; - where less was observed (--json has what there is, and observed_ns)
-  hot          accessed in at least 10 % of the sampling intervals, on the mean of the last 5 s
+  hot          accessed in at least 10 % of the sampling intervals, on a mean in which 5 s ago counts a seventh
   cold since   present and known not to have been accessed for 10 s, a minute, 5 minutes: could be reclaimed; - where
                nothing was observed for so long
   unkn.        could not be observed: it is in no working set, and it is not cold

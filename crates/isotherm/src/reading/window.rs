@@ -39,6 +39,8 @@ pub(super) struct Window {
     span: (u64, u64),
     /// Length of the longest, ns.
     longest: u64,
+    /// How far the nearest is from the moment that is asked for, ns.
+    nearest: u64,
 }
 
 impl Window {
@@ -53,6 +55,7 @@ impl Window {
             passed: 0,
             span: (u64::MAX, 0),
             longest: 0,
+            nearest: u64::MAX,
         }
     }
 
@@ -72,6 +75,11 @@ impl Window {
                 self.snapshots += 1;
                 self.span = (self.span.0.min(start), self.span.1.max(end));
                 self.longest = self.longest.max(end - start);
+                if let When::At(moment) | When::Until(moment) = self.when {
+                    let moment = at(origin, moment);
+                    let distance = start.saturating_sub(moment).max(moment.saturating_sub(end));
+                    self.nearest = self.nearest.min(distance);
+                }
                 self.over |= self.is_past(origin, start);
                 match self.over {
                     true => self.late.clear(),
@@ -122,7 +130,8 @@ impl Window {
     pub fn release(&mut self, sink: &mut dyn FnMut(&Item) -> io::Result<()>) -> io::Result<()> {
         for mut item in std::mem::take(&mut self.held) {
             if let (Item::Header(header), Some(origin)) = (&mut item, self.origin_ns) {
-                header.started_ns = origin;
+                // 0 stands for what is not known; a nanosecond more is seen nowhere.
+                header.started_ns = origin.max(1);
             }
             if self.origin_ns.is_none_or(|origin| self.lets_pass(origin, &item)) {
                 sink(&item)?;
@@ -170,11 +179,8 @@ impl Window {
         let origin = self.origin_ns.unwrap_or(self.span.0);
         let (first, last) = self.span;
         let asked = match self.when {
-            // A moment may lie between two snapshots, or as far from the first or the last.
-            When::At(moment) | When::Until(moment)
-                if at(origin, moment) > last.saturating_add(self.longest)
-                    || at(origin, moment) < first.saturating_sub(self.longest) =>
-            {
+            // A moment may lie between two snapshots, or as far from the first or the last, but in no gap.
+            When::At(moment) | When::Until(moment) if self.nearest > self.longest => {
                 format!("at {}", shown(moment))
             }
             When::Until(moment) if self.passed == 0 => format!("before {}", shown(moment)),
@@ -190,7 +196,8 @@ impl Window {
         let (from, to) = (distance(first), distance(last));
         let (asked_from, asked_to) = match self.when {
             When::Within(bounds) => (bounds.min, bounds.max),
-            _ => (None, None),
+            When::At(moment) | When::Until(moment) => (Some(moment), Some(moment)),
+            When::Always => (None, None),
         };
         let inside = |time: Option<Duration>| time.is_some_and(|t| (first..=last).contains(&at(origin, t)));
         if inside(asked_from) && inside(asked_to) {
@@ -372,5 +379,49 @@ mod tests {
     #[test]
     fn a_recording_that_does_not_say_when_it_began_began_with_its_first_snapshot() {
         assert_eq!(passed("2s..4s", 0), (10_000_000_000, vec![12, 13]));
+    }
+
+    /// 0 is a time like any other.
+    #[test]
+    fn a_recording_may_begin_at_zero() {
+        let mut window = Window::new(When::Within(parse_bounds("30s..35s", parse_time).unwrap()));
+        let mut started = None;
+        let mut sink = |item: &Item| {
+            if let Item::Header(header) = item {
+                started = Some(header.started_ns);
+            }
+            Ok(())
+        };
+        window.item(&Item::Header(Header::default()), &mut sink).unwrap();
+        for second in 0..40 {
+            let (start_ns, end_ns) = (second * 1_000_000_000, (second + 1) * 1_000_000_000);
+            let snapshot = Snapshot { start_ns, end_ns, ..Snapshot::default() };
+            window.item(&Item::Snapshot(snapshot), &mut sink).unwrap();
+        }
+        // Else who reports would count from the window's start.
+        assert_eq!(started, Some(1));
+    }
+
+    #[test]
+    fn nothing_was_recorded_at_a_moment_in_a_gap() {
+        let nothing = |when: When| {
+            let mut window = Window::new(when);
+            for second in (10..20).chain(100..110) {
+                let (start_ns, end_ns) = (second * 1_000_000_000, (second + 1) * 1_000_000_000);
+                let snapshot = Snapshot { start_ns, end_ns, ..Snapshot::default() };
+                window.item(&Item::Snapshot(snapshot), &mut |_| Ok(())).unwrap();
+            }
+            window.nothing(true)
+        };
+        for when in [When::At, When::Until] {
+            for second in [1, 5, 10, 11, 89, 95, 100] {
+                assert_eq!(nothing(when(Duration::from_secs(second))), None, "{second}");
+            }
+            for second in [12, 50, 88, 200] {
+                let why = nothing(when(Duration::from_secs(second))).unwrap();
+                assert!(why.starts_with("nothing was recorded at "), "{why}");
+                assert_eq!(why.contains("stood still"), second != 200, "{why}");
+            }
+        }
     }
 }

@@ -40,6 +40,16 @@ fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     let side =
         |files: &[PathBuf]| files.iter().map(|file| profile(file, args)).collect::<anyhow::Result<Vec<_>>>();
     let (a, b) = (side(&a)?, side(&b)?);
+    for side in [&a, &b] {
+        for (nth, (file, one)) in side.iter().enumerate() {
+            if let Some((other, _)) = side[..nth].iter().find(|(_, before)| before.is_same(one)) {
+                misuse!(
+                    "{file} is the same recording as {other}: name each once; what shows how much recordings of a program differ \
+                     is that they were made apart"
+                );
+            }
+        }
+    }
     let options =
         DiffOptions { settle_s: args.settle.as_secs_f64(), min_change: args.min_change, level: args.level };
     let report = compare(a, b, &options);

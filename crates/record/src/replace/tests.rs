@@ -155,6 +155,28 @@ fn what_is_no_recording_stays_though_it_is_called_old() {
     assert_eq!(names(dir.path()), ["a.rec", "a.rec.old", "a.rec.old.1"]);
 }
 
+/// What begins like a recording may be anything: JSON, text about damo's, what is compressed.
+#[test]
+fn what_only_looks_like_a_recording_stays_though_it_is_called_old() {
+    let mut compressed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    compressed.write_all(b"precious").unwrap();
+    let compressed = compressed.finish().unwrap();
+    for content in [
+        &br#"{"name": "my shop", "precious": true}"#[..],
+        b"[1,2,3,\"precious\"]",
+        b"how to use damon:damon_aggregated: and other events",
+        &compressed,
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.rec");
+        fs::write(dir.path().join("a.rec.old"), content).unwrap();
+        record(Replacement::create(&path).unwrap(), 2).publish().unwrap();
+        let placement = record(Replacement::create(&path).unwrap(), 2).publish().unwrap();
+        assert_eq!(placement.old, Some(dir.path().join("a.rec.old.1")));
+        assert_eq!(fs::read(dir.path().join("a.rec.old")).unwrap(), content);
+    }
+}
+
 #[test]
 fn what_is_new_takes_nobodys_place_and_is_locked_while_it_is_written() {
     let dir = tempfile::tempdir().unwrap();

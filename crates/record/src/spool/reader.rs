@@ -7,8 +7,8 @@ use crate::rec::MAX_REGIONS;
 use crate::{
     Backend, End, Error, Format, Header, IMPORTED, Item, ItemReader, RecordedAttrs, TargetInfo, Warning,
 };
-use isotherm_damon::{Snapshot, TargetId};
-use std::collections::HashMap;
+use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
+use std::collections::{HashMap, HashSet};
 
 /// Most records listed.
 const MAX_LISTED: usize = 16;
@@ -42,8 +42,12 @@ pub(crate) struct SpoolReader {
     snapshot: Snapshot,
     scratch: Snapshot,
     ahead: bool,
+    /// Targets of the snapshot at hand.
+    present: HashSet<u64>,
     last_ns: u64,
     repeated: u64,
+    /// Regions of which others of their target have a part.
+    overlapping: u64,
     /// The input was read to its end, and that was not handed out yet.
     whole: bool,
     warnings: Vec<Warning>,
@@ -126,8 +130,10 @@ impl SpoolReader {
             snapshot: Snapshot::default(),
             scratch: Snapshot::default(),
             ahead: false,
+            present: HashSet::new(),
             last_ns: 0,
             repeated: 0,
+            overlapping: 0,
             whole,
             warnings,
         })
@@ -164,6 +170,7 @@ impl SpoolReader {
             }
             head.start_ns = start_ns;
             complete(head, intervals, self.highest);
+            self.overlapping += head.targets.iter_mut().map(|t| disjoint(&mut t.regions)).sum::<u64>();
             return Ok(true);
         }
     }
@@ -176,12 +183,18 @@ impl SpoolReader {
         std::mem::swap(&mut self.snapshot, &mut self.scratch);
         let mut regions = self.snapshot.nr_regions();
         let mut joined = false;
+        self.present.clear();
+        self.present.extend(self.snapshot.targets.iter().map(|target| target.id.0));
         while self.advance()? {
             regions += self.scratch.nr_regions();
-            if !joins(&self.snapshot, &self.scratch) || regions > MAX_REGIONS {
+            let (whole, part) = (&self.snapshot, &self.scratch);
+            // A target is in a moment once.
+            let others = !part.targets.iter().any(|target| self.present.contains(&target.id.0));
+            if !(same_moment(whole, part) || others && about_the_same(whole, part)) || regions > MAX_REGIONS {
                 self.ahead = true;
                 break;
             }
+            self.present.extend(part.targets.iter().map(|target| target.id.0));
             self.snapshot.targets.append(&mut self.scratch.targets);
             joined = true;
         }
@@ -253,7 +266,9 @@ fn complete(snapshot: &mut Snapshot, intervals: RecordedAttrs, highest: u32) {
     };
     // The intervals of a file are not always those of each snapshot; counts beyond the maximum make no sense.
     let seen = snapshot.targets.iter().flat_map(|t| &t.regions).map(|r| r.nr_accesses).max();
-    let max = u32::try_from(length / snapshot.sample_ns).unwrap_or(u32::MAX);
+    // To the nearest: targets of one moment, which end microseconds apart, have one highest count.
+    let max = length.saturating_add(snapshot.sample_ns / 2) / snapshot.sample_ns;
+    let max = u32::try_from(max).unwrap_or(u32::MAX);
     snapshot.max_nr_accesses = max.max(1).max(seen.unwrap_or(0));
 }
 
@@ -269,10 +284,43 @@ fn tuned(aggr_ns: u64, sample_ns: u64, own: u64, taken: u64) -> u64 {
     if off(scaled) < off(aggr_ns as f64) { scaled.round() as u64 } else { aggr_ns }
 }
 
-/// Whether two snapshots are the same moment of different targets.
-fn joins(whole: &Snapshot, part: &Snapshot) -> bool {
+/// Sorts regions, and leaves to the first of those that overlap what both have: no byte is in two. Returns how many were cut.
+fn disjoint(regions: &mut Vec<RegionSnapshot>) -> u64 {
+    if regions.is_sorted_by(|a, b| a.range.end <= b.range.start) {
+        return 0;
+    }
+    regions.sort_by_key(|region| region.range.start);
+    let (mut end, mut cut) = (0, 0);
+    regions.retain_mut(|region| {
+        if region.range.start < end {
+            region.range.start = end;
+            cut += 1;
+        }
+        end = end.max(region.range.end);
+        region.range.start < region.range.end
+    });
+    cut
+}
+
+/// Whether two snapshots are of the same moment exactly.
+fn same_moment(whole: &Snapshot, part: &Snapshot) -> bool {
     (whole.start_ns, whole.end_ns, whole.sample_ns, whole.max_nr_accesses)
         == (part.start_ns, part.end_ns, part.sample_ns, part.max_nr_accesses)
+}
+
+/// The part of an aggregation by which the ends of one moment's targets differ at most, and the time in any case. The kernel
+/// traces one target after the other, which takes about a microsecond a region, and more where it is interrupted. A guess.
+const APART: u64 = 8;
+const APART_NS: u64 = 10_000_000;
+
+/// Whether two snapshots are one moment of different targets, which a monitor told of one after the other.
+fn about_the_same(whole: &Snapshot, part: &Snapshot) -> bool {
+    let length = |s: &Snapshot| s.end_ns.saturating_sub(s.start_ns);
+    let shorter = length(whole).min(length(part));
+    (whole.sample_ns, whole.max_nr_accesses) == (part.sample_ns, part.max_nr_accesses)
+        && part.end_ns.abs_diff(whole.end_ns) <= (shorter / APART).min(APART_NS)
+        // Where a target was first seen then, its start is a guess.
+        && part.start_ns.abs_diff(whole.start_ns) <= shorter / 2
 }
 
 /// What becomes of each stream, and the targets there are, last first.
@@ -367,6 +415,10 @@ impl ItemReader for SpoolReader {
         if self.repeated > 0 {
             let what = "snapshots of a target and a time that the file holds more than once";
             self.warnings.push(Warning::Skipped { count: std::mem::take(&mut self.repeated), what });
+        }
+        if self.overlapping > 0 {
+            let what = "parts of regions that others of the same target and time lie over";
+            self.warnings.push(Warning::Skipped { count: std::mem::take(&mut self.overlapping), what });
         }
         if !std::mem::take(&mut self.whole) {
             return Ok(None);

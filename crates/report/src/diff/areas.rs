@@ -101,9 +101,14 @@ impl Areas {
         if slots.len() <= slot {
             slots.resize(slot + 1, Sums::default());
         }
-        let sums =
-            Sums { ws: each.ws * by, heat: each.heat * by, seen: each.seen * by, unknown: each.unknown * by };
-        slots[slot].add(&sums);
+        slots[slot].add(&each.times(by));
+    }
+
+    /// All of it.
+    pub fn sums(&self) -> Sums {
+        let mut sums = Sums::default();
+        self.list.iter().flat_map(|area| &area.slots).for_each(|slot| sums.add(slot));
+        sums
     }
 
     /// Two slots become one, everywhere.

@@ -29,10 +29,21 @@ const WS_NOISE: Prior = Prior { relative: 0.015, absolute: 256.0 * 1024.0, freed
 /// The same of the mean access rates of working sets, which are estimated from less. In Hz.
 const RATE_NOISE: Prior = Prior { relative: 0.1, absolute: 1.0, freedom: 20.0 };
 
-/// A machine that is busy makes the monitor late, and the program too: of the sampling intervals missed, half of what is beyond
-/// this share adds to the noise. Measured with an SQLite database in Python beside compilers: with 1 % to 10 % missed its working
-/// set was 60 to 77 MiB, as far as it came in a second.
+/// A machine that is busy makes the monitor late, and the program too, when more than this share of the sampling intervals was
+/// missed. Measured with an SQLite database in Python beside compilers: with 1 % to 10 % missed its working set was 60 to 77 MiB,
+/// as far as it came in a second.
 const MISSED: f64 = 0.02;
+
+/// What is missed beyond that, times this, is how uncertain the program's speed is, and with it a working set, as far as that
+/// moves with speed. What is accessed many times a second does not: of 20 recordings of such memory with 3 to 14 % missed the
+/// working sets scattered as those of others do.
+const LATE_SPEED: f64 = 2.0;
+
+/// The same of what was lost by looking late.
+const LATE_LOOKS: f64 = 0.125;
+
+/// The same of rates, which move with speed by themselves.
+const LATE_RATES: f64 = 0.5;
 
 /// What part of the level goes to working sets; the rest to rates. So it is one level over all, and the many rates, of which
 /// only great changes count, take little from what can be seen of working sets.
@@ -338,13 +349,20 @@ fn all_of(runs: &[RunProfile], nr_a: usize) -> Draft {
 }
 
 fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], nr_a: usize) -> Draft {
-    let sides = |of: fn(&Sums) -> f64| {
+    let middle_of = |blocks: &[Sums], of: fn(&Sums) -> f64| {
+        Run { blocks: blocks.iter().map(of).collect(), late: 0.0 }.mean()
+    };
+    let ws_late = |blocks: &[Sums]| {
+        let (ws, slope) = (middle_of(blocks, |s| s.ws), middle_of(blocks, |s| s.slope));
+        LATE_LOOKS + LATE_SPEED * if ws > 0.0 { slope / ws } else { 0.0 }
+    };
+    let sides = |of: fn(&Sums) -> f64, late: &dyn Fn(&[Sums]) -> f64| {
         let mut a: Vec<Run> = blocks
             .iter()
             .zip(runs)
             .map(|(blocks, run)| Run {
                 blocks: blocks.iter().map(of).collect(),
-                late: (missed(&run.provenance) - MISSED).max(0.0) / 2.0,
+                late: (missed(&run.provenance) - MISSED).max(0.0) * late(blocks),
             })
             .collect();
         let b = a.split_off(nr_a);
@@ -355,9 +373,9 @@ fn draft(blocks: &[Vec<Sums>], runs: &[RunProfile], nr_a: usize) -> Draft {
         object: false,
         mapping: String::new(),
         sizes: (0, 0),
-        ws: sides(|s| s.ws),
-        rate: sides(|s| if s.ws > 0.0 { s.heat / s.ws } else { 0.0 }),
-        unknown: sides(|s| s.unknown).means(),
+        ws: sides(|s| s.ws, &ws_late),
+        rate: sides(|s| if s.ws > 0.0 { s.heat / s.ws } else { 0.0 }, &|_| LATE_RATES),
+        unknown: sides(|s| s.unknown, &|_| 0.0).means(),
         ws_test: None,
         rate_test: None,
     }

@@ -40,6 +40,8 @@ const SMALL: u64 = 256 << 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sums {
     pub ws: f64,
+    /// How much `ws` moves with the speed of the program: its derivative by the logarithm of all rates, about.
+    pub slope: f64,
     pub heat: f64,
     pub seen: f64,
     pub unknown: f64,
@@ -48,14 +50,25 @@ pub(super) struct Sums {
 impl Sums {
     pub fn add(&mut self, other: &Self) {
         self.ws += other.ws;
+        self.slope += other.slope;
         self.heat += other.heat;
         self.seen += other.seen;
         self.unknown += other.unknown;
     }
 
     fn over(&self, seconds: f64) -> Self {
-        let by = |x: f64| if seconds > 0.0 { x / seconds } else { 0.0 };
-        Self { ws: by(self.ws), heat: by(self.heat), seen: by(self.seen), unknown: by(self.unknown) }
+        self.times(if seconds > 0.0 { 1.0 / seconds } else { 0.0 })
+    }
+
+    /// All of it, so many times.
+    pub fn times(&self, by: f64) -> Self {
+        Self {
+            ws: self.ws * by,
+            slope: self.slope * by,
+            heat: self.heat * by,
+            seen: self.seen * by,
+            unknown: self.unknown * by,
+        }
     }
 }
 
@@ -141,6 +154,15 @@ impl Profile {
     pub fn close(&mut self) {
         (self.space, self.mapped) = (Space::default(), Snapshot::default());
         self.known.values_mut().for_each(Known::close);
+    }
+
+    /// Whether both are of one recording, as far as it can be told: a copy, or the same in another format. Taken for two it would
+    /// seem to show that recordings of the program hardly scatter.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let when = |p: &Provenance| (p.first_ns, p.last_ns, p.snapshots, p.regions);
+        when(&self.provenance) == when(&other.provenance)
+            && self.seconds == other.seconds
+            && self.areas.sums() == other.areas.sums()
     }
 
     /// Whether there is anything to compare.
@@ -232,7 +254,9 @@ impl Profile {
             };
             last = Some((region.accesses_bp(), met));
             let heat = seen * scale.hz(region);
-            Sums { ws: (seen * met).min(present), heat, seen, unknown }
+            // Of what is met with 1 - e^-x the derivative is x e^-x, which this is within a fifth, without a logarithm.
+            let slope = 1.5 * met * (1.0 - met) * seen;
+            Sums { ws: (seen * met).min(present), slope, heat, seen, unknown }
         };
         for target in &mapped.targets {
             if crate::space::is_object(target.id) {
@@ -360,8 +384,8 @@ impl Blocks {
 }
 
 impl RunProfile {
-    /// Leaves out blocks in which more was unknown than at other times, at most half of them: what a monitor that came late
-    /// lost sight of is not what the program stopped using.
+    /// Leaves out blocks in which more was unknown than at other times, at most two thirds of them, and three stay: what a
+    /// monitor that came late lost sight of is not what the program stopped using.
     fn keep_what_is_known(&mut self) {
         let unknown: Vec<f64> = (0..self.blocks_s.len())
             .map(|block| self.areas.iter().map(|area| area.blocks[block].unknown).sum())
@@ -369,8 +393,9 @@ impl RunProfile {
         let used = self.areas.iter().flat_map(|area| &area.blocks).map(|block| block.ws).sum::<f64>();
         let mut sorted = unknown.clone();
         sorted.sort_by(f64::total_cmp);
-        let (Some(least), Some(median)) = (sorted.first(), sorted.get(sorted.len() / 2)) else { return };
-        let most = median.max(least + MORE_UNKNOWN * used / self.blocks_s.len() as f64);
+        let stay = (sorted.len().saturating_sub(1) / 3).max(2).min(sorted.len().saturating_sub(1));
+        let (Some(least), Some(known)) = (sorted.first(), sorted.get(stay)) else { return };
+        let most = known.max(least + MORE_UNKNOWN * used / self.blocks_s.len() as f64);
         let kept = |block: &usize| unknown[*block] <= most;
         let choose = |from: &[Sums]| (0..from.len()).filter(kept).map(|at| from[at]).collect::<Vec<Sums>>();
         for area in &mut self.areas {

@@ -1,11 +1,12 @@
 //! Whether a difference of means is more than noise.
 //!
-//! The figure of a recording is the mean over the middle half of its blocks of time; that of a side the mean over the middle
+//! The figure of a recording is the mean over the middle half of its blocks of time (of few, over all); that of a side the mean over the middle
 //! half of its recordings (of all, where there are fewer than four). This one figure is shown, tested and put into words.
 //!
 //! There are two kinds of noise. Within a recording a figure moves, and what it was a moment ago it still nearly is. So the
 //! recording is cut into blocks, and the scatter of these says how well the mean is known. That is widened for
-//! correlation between one block and the next, and never taken to be less than blocks of twice the length show. The fewer
+//! correlation between one block and the next, and never taken to be less than blocks of twice the length show. Only what
+//! goes beyond what recordings of a steady program show counts: the rest is in the experience below. The fewer
 //! the blocks, the less well the scatter itself is known: it has few degrees of freedom (after Welch and Satterthwaite).
 //!
 //! And two recordings of one program differ by more than that: regions lie elsewhere, the budget was spent elsewhere, the
@@ -32,12 +33,18 @@ pub struct Prior {
 /// With so many degrees of freedom between the recordings of each side, these alone show how much they scatter.
 const OWN_FREEDOM: f64 = 4.0;
 
+/// With so many blocks the outer ones are left out.
+const MANY_BLOCKS: usize = 6;
+
+/// So much of the prior's variance is what moves within a recording.
+const INCLUDED: f64 = 0.5;
+
 /// A figure in one recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
     /// Its mean in each block of time.
     pub blocks: Vec<f64>,
-    /// Standard deviation to add to the prior's because the monitor was late, as a share of the figure.
+    /// Standard deviation that a late monitor and a late program add to the prior's, as a share of the figure.
     pub late: f64,
 }
 
@@ -52,18 +59,26 @@ pub struct Test {
     pub freedom: f64,
 }
 
-/// Values in order without the lowest and highest quarter, and how many were left out at each end.
-fn middle(list: &[f64]) -> (Vec<f64>, usize) {
+/// Values in order without the lowest and highest quarter.
+fn middle(list: &[f64]) -> Vec<f64> {
+    without(list, list.len() / 4)
+}
+
+/// Values in order without the `cut` lowest and highest.
+fn without(list: &[f64], cut: usize) -> Vec<f64> {
     let mut sorted = list.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let cut = sorted.len() / 4;
-    (sorted[cut..sorted.len() - cut].to_vec(), cut)
+    sorted[cut..sorted.len() - cut].to_vec()
+}
+
+/// 0 without any.
+fn mean(list: &[f64]) -> f64 {
+    if list.is_empty() { 0.0 } else { list.iter().sum::<f64>() / list.len() as f64 }
 }
 
 /// Mean of the middle half; of three and fewer the plain mean. 0 without any.
 fn middle_mean(list: &[f64]) -> f64 {
-    let (middle, _) = middle(list);
-    if middle.is_empty() { 0.0 } else { middle.iter().sum::<f64>() / middle.len() as f64 }
+    mean(&middle(list))
 }
 
 /// The figure of a side: the one that is shown, tested and put into words. Of four and more recordings those in the middle
@@ -76,13 +91,20 @@ impl Run {
     /// Mean over the middle half of the blocks: a second in which the machine was busy with something else does not move
     /// it. 0 without any.
     pub fn mean(&self) -> f64 {
-        middle_mean(&self.blocks)
+        mean(&self.middle())
+    }
+
+    /// The blocks that count. Where they are few all do: of the two or three in the middle nobody could tell how much they
+    /// scatter.
+    fn middle(&self) -> Vec<f64> {
+        let nr = self.blocks.len();
+        without(&self.blocks, if nr < MANY_BLOCKS { 0 } else { nr / 4 })
     }
 
     /// Variance of that, as the blocks tell, and its degrees of freedom: of a trimmed mean, after K. K. Yuen ("The
     /// two-sample trimmed t for unequal population variances", 1974), widened for correlation.
     fn variance(&self) -> (f64, f64) {
-        let (n, (middle, _)) = (self.blocks.len() as f64, middle(&self.blocks));
+        let (n, middle) = (self.blocks.len() as f64, self.middle());
         let (Some(low), Some(high), kept) = (middle.first(), middle.last(), middle.len() as f64) else {
             return (0.0, 1.0);
         };
@@ -134,10 +156,11 @@ struct Side {
 impl Side {
     fn of(runs: &[Run], prior: &Prior, level: f64) -> Self {
         let means: Vec<f64> = runs.iter().map(Run::mean).collect();
-        let (kept, _) = middle(&means);
+        let kept = middle(&means);
         let (low, high) = (kept.first().copied().unwrap_or(0.0), kept.last().copied().unwrap_or(0.0));
         let drawn_in: Vec<f64> = means.iter().map(|m| m.clamp(low, high)).collect();
-        let each = |run: &Run| ((prior.relative + run.late) * level).powi(2) + prior.absolute.powi(2);
+        let each =
+            |run: &Run| (prior.relative.powi(2) + run.late.powi(2)) * level * level + prior.absolute.powi(2);
         let within: Vec<(f64, f64)> = runs.iter().map(Run::variance).collect();
         Self {
             mean: centre(runs),
@@ -167,7 +190,7 @@ pub fn test(a: &[Run], b: &[Run], prior: &Prior) -> Test {
     doubt += from_prior * from_prior / prior.freedom;
     expected += from_prior;
     for side in &sides {
-        let part = side.within * needed / side.nr;
+        let part = (side.within - INCLUDED * side.prior).max(0.0) * needed / side.nr;
         expected += part;
         doubt += part * part / side.within_freedom.max(1.0);
     }
@@ -308,9 +331,26 @@ mod tests {
     #[test]
     fn a_figure_that_moves_is_known_less_well_than_the_prior() {
         let found = test(&[run(100.0, 10.0)], &[run(110.0, 10.0)], &NONE);
-        assert!(found.freedom < 5.0 && found.detectable(0.01) > 20.0, "{found:?}");
+        assert!(found.freedom < 7.0 && found.detectable(0.01) > 20.0, "{found:?}");
         let steady = test(&[run(100.0, 0.0)], &[run(110.0, 0.0)], &NONE);
         assert!((steady.detectable(0.01) - 3.169 * 2.0_f64.sqrt() * 1.05).abs() < 0.02, "{steady:?}");
+    }
+
+    /// What recordings of a steady program move by within themselves is part of what they differ by.
+    #[test]
+    fn what_moves_no_more_than_the_prior_says_costs_nothing() {
+        let error = |by: f64| test(&[run(100.0, by)], &[run(100.0, by)], &NONE).error;
+        assert!((error(0.5) - error(0.0)).abs() < 1e-9, "{} {}", error(0.5), error(0.0));
+        assert!(error(4.0) > 1.5 * error(0.0));
+    }
+
+    /// A recording of 10 s has a few blocks; none of them is left out.
+    #[test]
+    fn of_few_blocks_all_count() {
+        let few = Run { blocks: vec![1.0, 1.0, 1.0, 2.0], late: 0.0 };
+        assert!((few.mean() - 1.25).abs() < 1e-9);
+        let many = Run { blocks: vec![1.0, 1.0, 1.0, 1.0, 1.0, 2.0], late: 0.0 };
+        assert!((many.mean() - 1.0).abs() < 1e-9);
     }
 
     #[test]

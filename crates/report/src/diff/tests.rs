@@ -185,11 +185,39 @@ fn what_a_late_monitor_lost_sight_of_is_no_difference() {
         }
         profile
     };
-    for lost in [10, 30, 45] {
+    for lost in [10, 30, 45, 70] {
         let report = diff(vec![side(0)], vec![side(lost)]);
         assert!(!report.significant, "{lost}: {}", report.verdict);
         assert!((report.total.working_set.b - (48 * MIB) as f64).abs() < 1.0, "{lost}");
     }
+}
+
+/// A busy machine slows the program down. What is accessed many times a second is in use all the same; of what it comes to about
+/// once a second nobody knows how much that was.
+#[test]
+fn a_late_monitor_hides_what_moves_with_the_speed_of_the_program() {
+    let side = |hot: u64, rate: u32| {
+        let mut profile = Profile::new(Vec::new());
+        let attrs = isotherm_record::RecordedAttrs { sample_us: 5000, ..Default::default() };
+        profile.note(&Item::Header(isotherm_record::Header { attrs, ..Default::default() }));
+        // 10 s, of 2,000 sampling intervals 200 were missed.
+        profile.note(&Item::Cost(isotherm_record::Cost { samples_missed: 200, ..Default::default() }));
+        for i in 0..100 {
+            let mut used = region(0, hot * MIB, rate);
+            if rate == 0 {
+                used.nr_accesses_bp = 1000;
+            }
+            let mut one = snapshot(i, 1, vec![used, region(hot * MIB, 128 * MIB, 0)]);
+            one.sample_ns = 5_000_000;
+            profile.snapshot(&one);
+        }
+        profile
+    };
+    let report = diff(vec![side(64, 10)], vec![side(71, 10)]);
+    assert!(report.total.working_set.verdict.starts_with("grew by"), "{}", report.verdict);
+    // Once a second.
+    let report = diff(vec![side(64, 0)], vec![side(71, 0)]);
+    assert_eq!(report.outcome, Outcome::Unclear, "{}", report.verdict);
 }
 
 #[test]

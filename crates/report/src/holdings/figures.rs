@@ -37,7 +37,7 @@ pub struct Figures {
     pub ws_10s: Option<u64>,
     /// The same for 60 s; never less than `ws_10s`.
     pub ws_60s: Option<u64>,
-    /// At a tenth of the highest rate and more, on the mean of the last 5 s as far as they were observed; `null` where the recording does not say which is the highest.
+    /// At a tenth of the highest rate and more, on a mean in which older times count less (5 s ago: a seventh), as far as it was observed; `null` where the recording does not say which is the highest.
     pub hot: Option<u64>,
     /// Present, and known not to have been accessed for 10 s; `null` where nothing has been observed for so long.
     pub cold_10s: Option<u64>,
@@ -175,7 +175,7 @@ pub(super) struct Density {
     pub seen: f64,
     pub resident: Option<f64>,
     pub per_s: f64,
-    /// Mean of that over about [`HOT_S`](super::HOT_S).
+    /// Mean of that, fading by [`FADE_S`](super::FADE_S).
     pub mean_per_s: f64,
     pub hot: Option<bool>,
     /// Of what is seen, accessed within each window.

@@ -99,7 +99,6 @@ impl History {
             return;
         }
         let all = self.bytes();
-        self.scale((-per_s * (to - from)).exp());
         // Backwards from the end in steps that grow with age, as the stretches may.
         let mut steps = [0.0; 64];
         let mut nr = 0;
@@ -110,12 +109,16 @@ impl History {
             nr += 1;
         }
         steps[nr.saturating_sub(1)] = to - from;
+        let (mut old, mut left) = (to - from, (-per_s * (to - from)).exp());
+        self.scale(left);
         for i in (0..nr).rev() {
-            let (young, old) = (if i == 0 { 0.0 } else { steps[i - 1] }, steps[i]);
-            let bytes = all * ((-per_s * young).exp() - (-per_s * old).exp());
+            let young = if i == 0 { 0.0 } else { steps[i - 1] };
+            let later = if i == 0 { 1.0 } else { (-per_s * young).exp() };
+            let bytes = all * (later - left);
             if bytes > 0.0 {
                 self.spells.push(Spell { from: to - old, to: to - young, bytes, accessed: true });
             }
+            (old, left) = (young, later);
         }
         self.compact(to);
     }

@@ -1,6 +1,6 @@
 //! The memory of one target, cut into segments that have a history each.
 
-use super::HOT_S;
+use super::FADE_S;
 use super::history::History;
 use isotherm_damon::AddrRange;
 
@@ -46,8 +46,7 @@ pub(super) struct Segment {
     pub mean: MeanRate,
 }
 
-/// The rate on the mean of the last [`HOT_S`](super::HOT_S) seconds, or of those since it became known; older ones fade
-/// out. An aggregation without an access, and one whose rate was guessed too high, are thus one of many.
+/// The rate on the mean of the time since it became known; what is longer ago than [`FADE_S`](super::FADE_S) fades out. An aggregation without an access, and one whose rate was guessed too high, are thus one of many.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct MeanRate {
     pub hz: f64,
@@ -64,7 +63,7 @@ impl MeanRate {
         if seconds <= 0.0 {
             return self;
         }
-        let longer = |time: f64| (time + seconds).min(HOT_S);
+        let longer = |time: f64| (time + seconds).min(FADE_S);
         let (over_s, times) = (longer(self.over_s), (longer(self.times.0), longer(self.times.1)));
         let share = (seconds / over_s).min(1.0);
         let towards = |mean: f64| mean + (hz - mean) * share;
@@ -244,26 +243,37 @@ fn grow(out: &mut Vec<Segment>, first: usize, mut segment: Segment, (from, to): 
         false => MeanRate::default(),
     };
     match out.get_mut(first..).and_then(<[Segment]>::last_mut) {
-        Some(last) if apart(last, &segment, to).is_some_and(|(age, limit)| age <= limit) => {
+        // The means are the cheaper to compare.
+        Some(last)
+            if neighbours(&last.state, &segment.state)
+                && last.mean.apart(segment.mean) <= RATES_ALIKE
+                && {
+                    let (age, limit) =
+                        apart((last, last.history.signature(to)), (&segment, segment.history.signature(to)));
+                    age <= limit
+                } =>
+        {
             join(last, segment, to);
         }
         _ => out.push(segment),
     }
 }
 
-/// By how much the histories of neighbours of one part differ in age, and how much may be joined; `None` where they are
-/// not neighbours of one part.
-fn apart(a: &Segment, b: &Segment, now: f64) -> Option<(f64, f64)> {
-    let next = Part { range: b.state.range, ..a.state };
-    if a.state.range.end != b.state.range.start || next != b.state {
-        return None;
-    }
-    let ((age, used), (other, other_used)) = (a.history.signature(now), b.history.signature(now));
+/// Whether two are neighbours of one part.
+fn neighbours(a: &Part, b: &Part) -> bool {
+    a.range.end == b.range.start && Part { range: b.range, ..*a } == *b
+}
+
+/// By how much the histories of neighbours of one part, with these signatures, differ in age, and how much may be joined.
+fn apart(
+    (a, (age, used)): (&Segment, (f64, f64)),
+    (b, (other, other_used)): (&Segment, (f64, f64)),
+) -> (f64, f64) {
     let limit = ALIKE_S + ALIKE * age.min(other);
     let unlike = (age - other).abs()
         + (used - other_used).abs() * age.max(other).max(USED_S)
         + a.mean.apart(b.mean) * limit / RATES_ALIKE;
-    Some((unlike, limit))
+    (unlike, limit)
 }
 
 fn join(last: &mut Segment, next: Segment, now: f64) {
@@ -276,18 +286,30 @@ fn join(last: &mut Segment, next: Segment, now: f64) {
 /// bytes in time.
 fn reduce(segments: &mut Vec<Segment>, max: usize, now: f64) {
     let Some(excess) = segments.len().checked_sub(max).filter(|n| *n > 0) else { return };
-    let cost = |a: &Segment, b: &Segment| Some(apart(a, b, now)?.0 * a.size().min(b.size()));
-    let mut costs: Vec<f64> = segments.windows(2).filter_map(|pair| cost(&pair[0], &pair[1])).collect();
+    let cost = |a: &Segment, signature: (f64, f64), b: &Segment, other: (f64, f64)| {
+        neighbours(&a.state, &b.state).then(|| apart((a, signature), (b, other)).0 * a.size().min(b.size()))
+    };
+    let signatures: Vec<(f64, f64)> = segments.iter().map(|s| s.history.signature(now)).collect();
+    let pairs = segments.windows(2).zip(signatures.windows(2));
+    let mut costs: Vec<f64> = pairs.filter_map(|(pair, of)| cost(&pair[0], of[0], &pair[1], of[1])).collect();
     if costs.is_empty() {
         return;
     }
     let nth = excess.min(costs.len()) - 1;
     let (_, &mut limit, _) = costs.select_nth_unstable_by(nth, f64::total_cmp);
     let list = std::mem::take(segments);
-    for segment in list {
+    segments.reserve(list.len());
+    let mut of_last = (0.0, 0.0);
+    for (segment, signature) in list.into_iter().zip(signatures) {
         match segments.last_mut() {
-            Some(last) if cost(last, &segment).is_some_and(|c| c <= limit) => join(last, segment, now),
-            _ => segments.push(segment),
+            Some(last) if cost(last, of_last, &segment, signature).is_some_and(|c| c <= limit) => {
+                join(last, segment, now);
+                of_last = last.history.signature(now);
+            }
+            _ => {
+                of_last = signature;
+                segments.push(segment);
+            }
         }
     }
 }
@@ -312,6 +334,6 @@ mod tests {
         let rates = [0.7, 1.38].map(|seconds| known_for(seconds).after(200.0, 0.1).hz);
         assert!(rates[0] > 1.5 * rates[1], "{rates:?}");
         // Whoever has known all for as long as the mean looks back is alike again.
-        assert!(few.after(2.0, HOT_S).apart(next.after(2.0, HOT_S)) < 1e-9);
+        assert!(few.after(2.0, FADE_S).apart(next.after(2.0, FADE_S)) < 1e-9);
     }
 }

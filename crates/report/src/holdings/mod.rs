@@ -13,7 +13,7 @@
 //! | resident | of these, present in memory; of a region that is mapped in part, each part has its share |
 //! | working set, 1 s | Denning's, at the rates of the last aggregation, as [`crate::trend`] has it: of a region accessed in a share `p` of the sampling intervals, `1 - (1 - p)^n` |
 //! | working set, 10 s and 60 s | the same over the aggregations that there were: `1 - product(1 - p)^n`; not known where nothing has been observed for so long. Never less than that of a shorter window |
-//! | hot | at a tenth of the highest rate and more, on the mean of the last [`HOT_S`] seconds or of those since it became known; older ones fade out. Never more than the working set of 10 s |
+//! | hot | at a tenth of the highest rate and more, on a mean in which what was `t` seconds ago counts `exp(-t / FADE_S)` ([`FADE_S`]), since it became known. Never more than the working set of 10 s |
 //! | cold since | present, and known not to have been accessed for so long: the product of the above, without what was unknown in the meantime. None where nothing has been observed for so long |
 //! | unknown | could not be observed, and may be there |
 //!
@@ -57,9 +57,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stock::{Found, LastStock};
 
-/// Over how many seconds memory is hot on the mean. A guess: long enough that neither a pause of the program nor the first
-/// second, in which rates are guessed from few looks, decides; shorter than the time after which anything is cold.
-pub const HOT_S: f64 = 5.0;
+/// How fast times fade out of the mean by which memory is hot, seconds. A guess: slow enough that neither a pause of the program
+/// nor the first second, in which rates are guessed from few looks, decides; so fast that what was accessed all the time and is
+/// not any more is hot for less than 6 s, well before the time after which anything is cold.
+pub const FADE_S: f64 = 2.5;
 
 /// Targets that ended and are still reported; of more, those that held most.
 const MAX_ENDED: usize = 256;

@@ -7,7 +7,7 @@
 use super::figures::{COLD_S, Density, Figures, Sums, WINDOWS_S, known_after};
 use super::layer::Segment;
 use super::objects::{self, Said, Scale, Share};
-use super::{HOT_S, Held, Holdings, history::ROUNDING_S};
+use super::{FADE_S, Held, Holdings, history::ROUNDING_S};
 use crate::space::Space;
 use isotherm_damon::TargetId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,7 +155,7 @@ pub(super) fn owned(
 /// Until when the densities of a segment stand that has not changed since `until`; `now` where they move.
 fn stands(segment: &Segment, until: f64, now: f64) -> f64 {
     let moves = segment.state.per_s != 0.0 || segment.state.hz != 0.0;
-    if moves || (segment.mean.hz != 0.0 && now - until < HOT_S) {
+    if moves || (segment.mean.hz != 0.0 && now - until < 3.0 * FADE_S) {
         return now;
     }
     segment.history.stands_until(now)

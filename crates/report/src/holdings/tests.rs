@@ -426,7 +426,7 @@ impl Naive {
             let mut mean = 0.0;
             for (nr, per_s) in known.iter().enumerate() {
                 let hz = -(-per_s * 0.005).exp_m1() / 0.005;
-                mean += (hz - mean) / ((nr + 1) as f64).min(HOT_S * 10.0);
+                mean += (hz - mean) / ((nr + 1) as f64).min(FADE_S * 10.0);
             }
             mean >= least_hz
         };

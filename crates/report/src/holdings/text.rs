@@ -1,6 +1,6 @@
 //! The report on holdings as a table, and as comma-separated values.
 
-use super::{By, COLD_NAMES, Figures, HOT_S, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
+use super::{By, COLD_NAMES, Figures, HoldingsReport, MappingHoldings, ProcessHoldings, WINDOWS_S};
 use crate::columns::{self, padded, shortened};
 use crate::names::printable;
 use crate::units::{counted, format_address, format_seconds, format_size, format_time};
@@ -84,9 +84,10 @@ fn remarks(report: &HoldingsReport, lines: &[Line]) -> Vec<String> {
         remarks.push(NOT_TOLD.to_owned());
     }
     if lines.iter().any(|l| l.figures.is_some_and(|f| f.hot.is_some_and(|bytes| bytes > 0))) {
-        remarks.push(format!(
-            "hot: accessed in a tenth of the sampling intervals and more, on the mean of the last {HOT_S} s"
-        ));
+        remarks.push(
+            "hot: accessed in a tenth of the sampling intervals and more, on a mean in which 5 s ago counts a seventh"
+                .to_owned(),
+        );
     }
     if lines.iter().any(|l| !l.place.is_empty() || l.name.starts_with(' '))
         && lines.iter().any(|l| l.figures.is_some_and(|f| f.resident.is_some()))

@@ -7,7 +7,7 @@ const FIGURES = [
   ['ws_1s', 'working set 1 s', 'Accessed at least once within a second, at the last rates'],
   ['ws_10s', '10 s', 'Accessed at least once in the last 10 s'],
   ['ws_60s', '60 s', 'Accessed at least once in the last 60 s'],
-  ['hot', 'hot', 'At a tenth of the highest rate and more, on the mean of the last 5 s'],
+  ['hot', 'hot', 'At a tenth of the highest rate and more, on a mean in which 5 s ago counts a seventh'],
   ['cold_10s', 'cold since 10 s', 'Present, and known not to have been accessed for 10 s'],
   ['cold_1m', '1 min', 'Present, and known not to have been accessed for a minute'],
   ['cold_5m', '5 min', 'Present, and known not to have been accessed for 5 minutes'],

@@ -116,7 +116,7 @@ impl Line<'_> {
         let digits = eight_digits(value);
         // The last digit stays, also of 0.
         let zeros = (digits | 1 << 63).trailing_zeros() / 8;
-        self.word((digits + ZEROS >> (8 * zeros)).to_le_bytes(), 8 - zeros as usize);
+        self.word(((digits + ZEROS) >> (8 * zeros)).to_le_bytes(), 8 - zeros as usize);
     }
 
     /// `0x7f1200000000 `.
@@ -139,8 +139,8 @@ impl Line<'_> {
         // rounded as the exact value would be.
         if (0.0..1e11).contains(&thousandths) && (thousandths - near as f64).abs() < 0.4999 {
             self.number(near / 1000);
-            let three = eight_digits(near % 1000) + ZEROS >> 40;
-            self.word((u64::from(b'.') | three << 8 | u64::from(b' ') << 32).to_le_bytes(), 5);
+            let three = (eight_digits(near % 1000) + ZEROS) >> 40;
+            self.word((u64::from(b'.') | (three << 8) | (u64::from(b' ') << 32)).to_le_bytes(), 5);
             return;
         }
         let mut text = Text::<48>::default();
@@ -194,11 +194,11 @@ impl<const ROOM: usize> Write for Text<ROOM> {
 /// holds: four digits, two, one; the factors divide by 100 and by 10.
 #[inline]
 const fn eight_digits(value: u64) -> u64 {
-    let fours = value / 10_000 | (value % 10_000) << 32;
-    let hundreds = (fours * 10_486 >> 20) & 0x0000_007f_0000_007f;
-    let twos = hundreds | (fours - 100 * hundreds) << 16;
-    let tens = (twos * 103 >> 10) & 0x000f_000f_000f_000f;
-    tens | (twos - 10 * tens) << 8
+    let fours = (value / 10_000) | (value % 10_000) << 32;
+    let hundreds = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;
+    let twos = hundreds | ((fours - 100 * hundreds) << 16);
+    let tens = ((twos * 103) >> 10) & 0x000f_000f_000f_000f;
+    tens | ((twos - 10 * tens) << 8)
 }
 
 /// `0` to `9` for each of [`eight_digits`].
@@ -208,10 +208,10 @@ const ZEROS: u64 = 0x3030_3030_3030_3030;
 #[inline]
 const fn hexadecimal(value: u32) -> u64 {
     let mut digits = value as u64;
-    digits = digits << 16 & 0x0000_ffff_0000_0000 | digits & 0x0000_0000_0000_ffff;
-    digits = digits << 8 & 0x00ff_0000_00ff_0000 | digits & 0x0000_00ff_0000_00ff;
-    digits = digits << 4 & 0x0f00_0f00_0f00_0f00 | digits & 0x000f_000f_000f_000f;
-    let letters = digits + 0x0606_0606_0606_0606 >> 4 & 0x0101_0101_0101_0101;
+    digits = ((digits << 16) & 0x0000_ffff_0000_0000) | (digits & 0x0000_0000_0000_ffff);
+    digits = ((digits << 8) & 0x00ff_0000_00ff_0000) | (digits & 0x0000_00ff_0000_00ff);
+    digits = ((digits << 4) & 0x0f00_0f00_0f00_0f00) | (digits & 0x000f_000f_000f_000f);
+    let letters = ((digits + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
     (digits + ZEROS + letters * (b'a' - b'9' - 1) as u64).swap_bytes()
 }
 

@@ -1,0 +1,3 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| isotherm_fuzz::read(isotherm_record::Format::RecordV0, bytes));
