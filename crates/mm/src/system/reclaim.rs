@@ -19,7 +19,7 @@ use isotherm_pagetable::{Format, Machine, PageRange};
 
 use super::swap_out::Batch;
 use super::{Inner, Owner, System};
-use crate::object::Objects;
+use crate::object::{ObjectKind, Objects};
 use crate::sync::counter::{AtomicU64, Ordering};
 use crate::system::records::GENERATIONS;
 use crate::vma::ObjectId;
@@ -34,8 +34,10 @@ pub struct Reclaimed {
     pub anon: u64,
     /// Anonymous pages that were given up by [`lazy_free`](crate::AddressSpace::lazy_free), and were dropped.
     pub lazy: u64,
-    /// Pages of objects that were evicted.
+    /// Pages of files that were evicted.
     pub file: u64,
+    /// Pages of shared memory that went to swap.
+    pub shmem: u64,
     /// Frames of large folios that nobody mapped, while others of the folio were.
     pub split: u64,
     /// Pages that were old enough.
@@ -46,7 +48,7 @@ impl Reclaimed {
     /// Frames that are free now.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.anon + self.lazy + self.file + self.split
+        self.anon + self.lazy + self.file + self.shmem + self.split
     }
 }
 
@@ -63,6 +65,7 @@ impl AddAssign for Reclaimed {
         self.anon += other.anon;
         self.lazy += other.lazy;
         self.file += other.file;
+        self.shmem += other.shmem;
         self.split += other.split;
         self.tried += other.tried;
     }
@@ -77,9 +80,9 @@ pub struct SystemStats {
     pub evicted: u64,
     /// Pages that were given up ([`lazy_free`](crate::AddressSpace::lazy_free)) and dropped, by whatever way.
     pub lazy_freed: u64,
-    /// Anonymous pages that came back from swap.
+    /// Anonymous pages, and those of shared memory, that came back from swap.
     pub refaults_anon: u64,
-    /// Pages of objects that came back.
+    /// Pages of files that came back.
     pub refaults_file: u64,
     /// Of both, those that had left not long ago: the working set does not fit.
     pub activated: u64,
@@ -152,7 +155,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
         self.inner().count_ages()
     }
 
-    /// Frees frames, by swapping out anonymous pages, and writing back and evicting those of objects that were mapped in the
+    /// Frees frames, by swapping out anonymous pages and shared memory, and writing back and evicting pages of files that were mapped in the
     /// system: about so many, of the pages that were not used for the longest time. Locks of spaces are not needed, but
     /// those of `objects` are taken.
     ///
@@ -360,7 +363,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
                     return;
                 }
                 done.tried += 1;
-                done.file += self.evict(objects, id, index, head, want);
+                let gone = self.evict(objects, id, index, head, want);
+                let shmem = objects.get(id).is_some_and(|object| object.kind() == ObjectKind::Shmem);
+                *(if shmem { &mut done.shmem } else { &mut done.file }) += gone;
             }
         }
     }
@@ -396,13 +401,16 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
             self.records.touch(head, self.now());
             return 0;
         }
+        if object.kind() == ObjectKind::Shmem {
+            return u64::from(self.swap_out_shared(&*object, index, head, u32::MAX).is_ok());
+        }
         if object.write_back(index..index + 1).is_err() {
             return 0;
         }
         object.evict_page(index, head, self.leave())
     }
 
-    /// A page of a file is written back and evicted, unless it was accessed and is to be spared then; how many.
+    /// A page of a file is written back and evicted, one of shared memory swapped out, unless it was accessed and is to be spared then; how many.
     #[cfg(feature = "damon")]
     pub(crate) fn page_out_object<O: Objects<'m, F, M>>(
         &self,

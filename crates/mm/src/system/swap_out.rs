@@ -18,6 +18,8 @@ use isotherm_pagetable::{Format, Gather, Machine, PageRange, Replacement, Seen, 
 
 use super::records::Claim;
 use super::{Family, Inner, System};
+use crate::mmap_lock::MmapLock;
+use crate::object::{Backing, Object};
 use crate::shared::Shared;
 use crate::swap::{SwapArea, SwapError, SwapPage};
 use crate::sync::counter::Ordering;
@@ -77,6 +79,24 @@ impl<'m, F: Format, M: Machine> System<'m, F, M> {
         batch.add(frame)?;
         let (gone, why) = batch.swap_out();
         if gone == 1 { Ok(()) } else { Err(why.unwrap_or(Kept::InUse)) }
+    }
+}
+
+impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
+    /// Swaps out a page of shared memory that is this frame, and mapped so often at most.
+    pub(crate) fn swap_out_shared<B: Backing, L: MmapLock>(
+        &self,
+        object: &Object<'m, F, M, B, L>,
+        index: u64,
+        frame: Frame,
+        most: u32,
+    ) -> Result<(), Kept> {
+        let area = self.area.as_ref().ok_or(Kept::NoSwap)?;
+        if self.records.is_locked(frame) {
+            return Err(Kept::InUse);
+        }
+        let _claim = self.records.claim(frame).ok_or(Kept::InUse)?;
+        object.swap_out(index, frame, most, area, self.bytes, self.leave())
     }
 }
 
