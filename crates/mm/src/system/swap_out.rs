@@ -14,7 +14,9 @@
 //! is an ordinary one from then on. Who writes to it after it was made read-only is found as above.
 
 use isotherm_page::{Folio, Frame};
-use isotherm_pagetable::{Format, Gather, Machine, PageRange, Replacement, Seen, Slot, Tokens, VirtAddr};
+use isotherm_pagetable::{
+    Error as TableError, Format, Gather, Machine, PageRange, Replacement, Seen, Slot, Tokens, VirtAddr,
+};
 
 use super::records::Claim;
 use super::{Family, Inner, System};
@@ -169,9 +171,10 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
                     young = true;
                 }
                 if !young {
-                    let done = mm.tables.mkclean(range, &mut [], &mut gather);
-                    debug_assert!(done.is_ok(), "{done:?}");
-                    if done.is_ok_and(|pages| pages > 0) {
+                    // What is there by now may be another page, which stays as it is.
+                    let done = mm.tables.mkclean_page(at, leaving.folio.frame(), &mut gather);
+                    debug_assert!(matches!(done, Ok(_) | Err(TableError::Changed)), "{done:?}");
+                    if done == Ok(true) {
                         dirty = true;
                         // Before anybody finds it clean.
                         leaving.folio.clear_lazy_free();

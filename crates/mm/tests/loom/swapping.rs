@@ -348,10 +348,11 @@ fn a_page_is_given_up_against_swap_out() {
 fn a_page_is_given_up_against_a_write() {
     let give_up = |world: &World| world.space().lazy_free(AT, PAGE).unwrap();
     model(2, nothing, [|world| world.store(AT, 9), give_up], |world| {
-        // One came last.
+        // One came last. Here is no page of zeros that could be read.
         swap_out(world);
-        let found = world.load(AT);
-        assert!(found == 9 || found == 0, "{found}");
+        if world.counts().0 + world.counts().1 > 0 {
+            assert_eq!(world.load(AT), 9);
+        }
         world.store(AT, 8);
         swap_out(world);
         assert_eq!(world.load(AT), 8);
