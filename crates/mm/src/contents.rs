@@ -22,6 +22,17 @@ impl Held {
     }
 }
 
+/// Says that `mmap_lock` of the space is held for reading: its VMAs stay as they are, and faults go on. As of [`Held`], operations
+/// alone have one.
+#[derive(Debug)]
+pub struct HeldForRead(());
+
+impl HeldForRead {
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+}
+
 /// The contents of an address space: page tables and pages. `()` has none, for layouts alone.
 ///
 /// A VMA that is passed is one of the space, or a part of one.
@@ -83,6 +94,11 @@ pub trait Contents {
 
     /// The pages of the VMA go, and are found empty again (`MADV_DONTNEED`).
     fn zap(&self, held: &Held, vma: &VmaInfo);
+
+    /// The pages of the VMA, which is private and anonymous, are given up until they are written to (`MADV_FREE`).
+    fn lazy_free(&self, held: &HeldForRead, vma: &VmaInfo) {
+        let _ = (held, vma);
+    }
 
     /// The flags of the VMA are these now; permissions may have changed.
     fn protect(&self, held: &Held, vma: &VmaInfo);

@@ -11,7 +11,7 @@
 //! | a program's reads, writes and atomics, for emulators | [`Port`], [`SoftTlbs`] |
 //! | faults that a VMM resolves: post-copy, snapshots | [`UserFaults`] |
 //! | files and shared memory: pages, dirty, write-back, reverse map | [`Object`], [`Backing`], [`Objects`]; [`AddressSpace::msync`] |
-//! | all spaces of a machine: reverse maps of anonymous memory, swap, reclaim | [`System`], [`Paged::in_system`]; [`Swap`], [`SwapArea`]; [`AddressSpace::page_out`] |
+//! | all spaces of a machine: reverse maps of anonymous memory, swap, reclaim | [`System`], [`Paged::in_system`]; [`Swap`], [`SwapArea`]; [`AddressSpace::page_out`], [`AddressSpace::lazy_free`] |
 //! | DAMON (feature `damon`) | `damon` |
 //!
 //! # Lock order
@@ -81,7 +81,7 @@ mod writing;
 
 pub use biased::SLOTS;
 pub use config::{Config, Limits, VmaLocking};
-pub use contents::{Contents, Held};
+pub use contents::{Contents, Held, HeldForRead};
 pub use error::Error;
 pub use fault::FaultError;
 pub use flags::{Advice, MapFlags, MsyncFlags, PAGE_SIZE, Prot, RemapFlags, VmFlags};

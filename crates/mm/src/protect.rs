@@ -1,9 +1,10 @@
 //! What changes flags: `mprotect`, `madvise`, `mlock`.
 
-use crate::contents::Contents;
+use crate::contents::{Contents, HeldForRead};
 use crate::error::Error;
 use crate::flags::{Advice, PAGE_SIZE, Prot, VmFlags, is_page_aligned, page_align};
 use crate::map::is_accountable;
+use crate::mmap_lock::MmapLock;
 use crate::space::{AddressSpace, Platform};
 use crate::vma::{Desc, VmaPtr};
 use crate::writing::Writing;
@@ -69,6 +70,33 @@ impl<P: Platform> AddressSpace<P> {
             at = this.end;
         }
         if at < end { Err(Error::Hole) } else { done }
+    }
+
+    /// `MADV_FREE`: the pages of the range are given up until they are written to. Until then each is what it was, or zeros, as
+    /// [reclaim](crate::System::reclaim) may drop it without writing it to swap; from a write on it is kept. What is in swap is
+    /// dropped at once. Pages that other spaces map too are not given up. It waits for no fault, nor does a fault for it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], also for locked memory, and for what is not private anonymous memory: what lies before is given up then;
+    /// [`Error::Hole`] if a part of the range is not mapped: the rest is given up.
+    pub fn lazy_free(&self, address: u64, length: u64) -> Result<(), Error> {
+        let Some((start, end)) = pages(address, length, Error::Invalid)? else { return Ok(()) };
+        let _lock = self.lock.read();
+        let (held, mut at, mut done) = (HeldForRead::new(), start, Ok(()));
+        while at < end {
+            let found = self.tree.read().find(at..=end - 1).map(|found| found.value.desc());
+            let Some(vma) = found else { return Err(Error::Hole) };
+            if vma.start > at {
+                done = Err(Error::Hole);
+            }
+            if vma.flags.intersects(VmFlags::LOCKED | VmFlags::SHARED) || vma.object.is_some() {
+                return Err(Error::Invalid);
+            }
+            let part = vma.part(at.max(vma.start), vma.end.min(end));
+            self.contents.lazy_free(&held, &part.info());
+            at = part.end;
+        }
+        done
     }
 
     /// Sets that the pages of a range stay in memory: all of them, or with `on_fault` those that are faulted in, as they are.

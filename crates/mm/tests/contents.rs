@@ -14,7 +14,7 @@ use common::{PAGE, SMALL, anonymous};
 use isotherm_mm::*;
 use isotherm_page::{FolioKind, FolioView, Frame, Order};
 use isotherm_pagetable::host::HostMachine;
-use isotherm_pagetable::{Arm64Software, Format, VirtAddr, X86_64};
+use isotherm_pagetable::{Arm64Software, Format, Mapping, VirtAddr, X86_64};
 use isotherm_rcu::Epoch;
 use proptest::prelude::*;
 
@@ -24,6 +24,7 @@ enum Op {
     Unmap(u64, u64),
     Protect(u64, u64, u8),
     Discard(u64, u64),
+    LazyFree(u64, u64),
     Move {
         from: u64,
         pages: u64,
@@ -50,6 +51,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (page.clone(), pages.clone()).prop_map(|(at, n)| Op::Unmap(at, n)),
         2 => (page.clone(), pages.clone(), prot).prop_map(|(at, n, prot)| Op::Protect(at, n, prot)),
         1 => (page.clone(), pages.clone()).prop_map(|(at, n)| Op::Discard(at, n)),
+        2 => (page.clone(), pages.clone()).prop_map(|(at, n)| Op::LazyFree(at, n)),
         1 => (page.clone(), pages, page.clone(), any::<bool>())
             .prop_map(|(from, pages, to, stays)| Op::Move { from, pages, to, stays }),
         1 => page.clone().prop_map(Op::Stack),
@@ -64,13 +66,27 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// What the words of a space's pages are, of those that were written to.
-type Naive = BTreeMap<u64, u64>;
+type Naive = BTreeMap<u64, Word>;
+
+/// What was given up may be zeros, from one operation to the next.
+#[derive(Clone, Copy)]
+struct Word {
+    value: u64,
+    given_up: bool,
+}
+
+/// Of what was given up, what is gone is known to be.
+fn forget_dropped<F: Format>(space: &Space<'_, F>, naive: &mut Naive) {
+    naive.retain(|page, word| {
+        !word.given_up || !matches!(space.contents().mapping(page * PAGE), Mapping::None)
+    });
+}
 
 fn check<F: Format>(machine: &HostMachine, space: &Space<'_, F>, naive: &Naive, at: u64) {
     let expected = match space.find(at * PAGE) {
         None => Err(FaultError::NotMapped),
         Some(vma) if vma.flags.prot().is_empty() => Err(FaultError::NotPermitted),
-        Some(_) => Ok(naive.get(&at).copied().unwrap_or(0)),
+        Some(_) => Ok(naive.get(&at).map_or(0, |word| word.value)),
     };
     // A read below a stack would make it grow.
     if expected != Err(FaultError::NotMapped) {
@@ -101,6 +117,12 @@ fn apply<'m, F: Format>(
         Op::Discard(at, n) => {
             let _ = space.discard(at * PAGE, n * PAGE);
             naive.retain(|page, _| !(at..at + n).contains(page));
+        }
+        Op::LazyFree(at, n) => {
+            let _ = space.lazy_free(at * PAGE, n * PAGE);
+            for (_, word) in naive.range_mut(at..at + n) {
+                word.given_up = true;
+            }
         }
         Op::Move { from, pages, to, stays } => {
             let mut flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
@@ -141,7 +163,7 @@ fn apply<'m, F: Format>(
                 None => assert!(got == Ok(value) || got.is_err()),
             }
             if got.is_ok() {
-                naive.insert(at, value);
+                naive.insert(at, Word { value, given_up: false });
             }
         }
         Op::Fork => {
@@ -203,7 +225,8 @@ fn run<F: Format>(ops: &[Op], with_swap: bool, large: u8) {
     let mut current = 0;
     for op in ops {
         apply(&machine, zero.frame(), &mut spaces, &mut current, op);
-        for (space, naive) in &spaces {
+        for (space, naive) in &mut spaces {
+            forget_dropped(space, naive);
             let rss = space.contents().rss();
             let (counted, written) = (rss.total() + rss.swap, naive.len() as u64);
             assert!(counted == written || large > 0 && counted > written, "{rss:?} after {op:?}");

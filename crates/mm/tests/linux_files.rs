@@ -22,11 +22,24 @@ const SIZES: [u64; 2] = [12, 8];
 
 #[derive(Clone, Debug)]
 enum Op {
-    Map { at: u64, pages: u64, file: Option<(u64, u64)>, shared: bool, prot: u8 },
+    Map {
+        at: u64,
+        pages: u64,
+        file: Option<(u64, u64)>,
+        shared: bool,
+        prot: u8,
+    },
     Unmap(u64, u64),
     Protect(u64, u64, u8),
     Discard(u64, u64),
-    Move { from: u64, pages: u64, to: u64, stays: bool },
+    /// And then each page is written to: until then both may have either what was there or zeros.
+    LazyFree(u64, u64),
+    Move {
+        from: u64,
+        pages: u64,
+        to: u64,
+        stays: bool,
+    },
     Read(u64),
     Write(u64, u64),
     Sync(u64, u64, u32),
@@ -44,6 +57,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (page.clone(), pages.clone()).prop_map(|(at, n)| Op::Unmap(at, n)),
         2 => (page.clone(), pages.clone(), prot).prop_map(|(at, n, prot)| Op::Protect(at, n, prot)),
         1 => (page.clone(), pages.clone()).prop_map(|(at, n)| Op::Discard(at, n)),
+        1 => (page.clone(), pages.clone()).prop_map(|(at, n)| Op::LazyFree(at, n)),
         1 => (page.clone(), pages.clone(), page.clone(), any::<bool>())
             .prop_map(|(from, pages, to, stays)| Op::Move { from, pages, to, stays }),
         5 => page.clone().prop_map(Op::Read),
@@ -140,6 +154,7 @@ impl Linux {
                 Op::Discard(at, n) => {
                     result(libc::madvise(address(at), bytes(n), libc::MADV_DONTNEED).into())
                 }
+                Op::LazyFree(at, n) => result(libc::madvise(address(at), bytes(n), libc::MADV_FREE).into()),
                 Op::Move { from, pages, to, stays } => {
                     let flags = libc::MREMAP_MAYMOVE
                         | libc::MREMAP_FIXED
@@ -193,6 +208,7 @@ fn ours(files: &Files<'_, X86_64>, space: &FileSpace<'_>, op: &Op) -> i64 {
         Op::Unmap(at, n) => unit(space.munmap(at * PAGE, n * PAGE)),
         Op::Protect(at, n, prot) => unit(space.mprotect(at * PAGE, n * PAGE, bits(prot))),
         Op::Discard(at, n) => unit(space.discard(at * PAGE, n * PAGE)),
+        Op::LazyFree(at, n) => unit(space.lazy_free(at * PAGE, n * PAGE)),
         Op::Move { from, pages, to, stays } => {
             let mut flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
             flags.set(RemapFlags::DONTUNMAP, stays);
@@ -222,6 +238,13 @@ fn run(ops: &[Op]) {
         }
     }
     for op in ops {
+        if let Op::LazyFree(at, n) = *op {
+            let mut writable = true;
+            space.for_each(at * PAGE..(at + n) * PAGE, |vma| writable &= vma.flags.contains(VmFlags::WRITE));
+            if !writable {
+                continue;
+            }
+        }
         assert_eq!(ours(&files, &space, op), linux.call(op), "result (ours, Linux): {op:?}");
         match *op {
             Op::Read(at) => {
@@ -231,6 +254,12 @@ fn run(ops: &[Op]) {
             Op::Write(at, value) => {
                 let got = word(&machine, &space, at * PAGE + WORD, Some(value)).ok();
                 assert_eq!(got, linux.word(at, Some(value)), "word (ours, Linux): {op:?}");
+            }
+            Op::LazyFree(at, n) => {
+                for page in at..at + n {
+                    let got = word(&machine, &space, page * PAGE + WORD, Some(page)).ok();
+                    assert_eq!(got, linux.word(page, Some(page)), "word (ours, Linux): {op:?}");
+                }
             }
             Op::Put(file, index, value) => {
                 let put = |frame: isotherm_page::Frame| machine.write(frame.address() + WORD, value).unwrap();

@@ -201,16 +201,16 @@ fn pages_of_files_are_written_back_and_leave() {
     system.age();
     word(&machine, &space, at(35), None).unwrap();
     let done = system.reclaim(&files, 100);
-    // All but the page that was used, and shared memory, which has nowhere to go; the copy went to swap.
-    assert_eq!((done.file, done.anon), (7, 1));
-    assert_eq!(space.contents().rss(), Rss { anon: 0, file: 1, shmem: 1, swap: 1 });
+    // All but the page that was used; the copy and shared memory went to swap, the latter as the object's.
+    assert_eq!((done.file, done.anon, done.shmem), (7, 1, 1));
+    assert_eq!(space.contents().rss(), Rss { anon: 0, file: 1, shmem: 0, swap: 1 });
     assert_eq!((files.file(1).cached(), files.file(1).backing().get(0)), (1, 7));
     assert_eq!(word(&machine, &space, at(30), None), Ok(7));
     assert_eq!(word(&machine, &space, at(41), None), Ok(8));
     assert_eq!(word(&machine, &space, at(31), None), Ok(1001));
     assert_eq!(word(&machine, &space, at(50), None), Ok(9));
     let stats = system.stats();
-    assert_eq!((stats.refaults_file, stats.refaults_anon), (2, 1));
+    assert_eq!((stats.refaults_file, stats.refaults_anon), (2, 2));
     // By advice: the copy, and pages of the file that are mapped once.
     assert_eq!(space.page_out(40 * PAGE, 8 * PAGE), Ok(PAGE));
     assert_eq!(space.page_out(30 * PAGE, 8 * PAGE), Ok(3 * PAGE));
@@ -227,9 +227,10 @@ fn pages_of_files_are_written_back_and_leave() {
     let child =
         space.fork(RwLock::new(()), Paged::in_system(&system, 2, zero.frame(), files.clone()).unwrap());
     let child = child.unwrap();
-    assert_eq!(swap.area.used(), 1);
+    let shared = files.file(2).swapped();
+    assert_eq!(swap.area.used(), 1 + shared);
     files.file(1).resize(1);
-    assert_eq!((swap.area.used(), child.contents().rss().swap), (0, 0));
+    assert_eq!((swap.area.used(), child.contents().rss().swap), (shared, 0));
     drop((space, child, files, system));
     assert_eq!(machine.free_frames(), before);
 }

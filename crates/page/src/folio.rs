@@ -19,7 +19,7 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 
 use crate::error::PageError;
-use crate::info::{DIRTY, Info, Kind, REFERENCED};
+use crate::info::{DIRTY, Info, Kind, LAZY_FREE, REFERENCED};
 use crate::kinds::set_kinds;
 use crate::sync::Ordering;
 use crate::{Block, Frame, Order, OwnedBlock, PageMeta, Pages};
@@ -181,7 +181,25 @@ impl<'m> FolioView<'m> {
         self.meta.word.load(Ordering::Acquire)
     }
 
-    /// Remembers what page table entries said that go.
+    /// Whether its pages, of anonymous memory, were given up, and may be dropped where page tables say that they were not written
+    /// to since ([`set_lazy_free`](Self::set_lazy_free)).
+    #[must_use]
+    pub fn is_lazy_free(&self) -> bool {
+        let info = self.meta.load();
+        info.is_anon() && info.0 & LAZY_FREE != 0
+    }
+
+    /// Remembers that the pages of a folio of anonymous memory were given up (Linux: a folio without `PG_swapbacked`). The pieces of
+    /// the folio are, when it is split, until each is taken back by [`Folio::clear_lazy_free`].
+    ///
+    /// # Safety
+    /// A reference is held of the folio by the caller, or by an entry that stays as it is, and it is of anonymous memory.
+    pub unsafe fn set_lazy_free(&self) {
+        debug_assert_eq!(self.kind(), FolioKind::Anon);
+        self.meta.mark(true, false);
+    }
+
+    /// Remembers what page table entries said that go, of a folio of a file.
     ///
     /// # Safety
     /// A reference is held of the folio by the caller, or by the mappings that go: else the bits may be those of whatever
@@ -428,7 +446,7 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
         self.pages
     }
 
-    /// Written through a mapping that is gone, since this was last taken.
+    /// Written through a mapping that is gone, since this was last taken. Of a folio of a file.
     #[must_use]
     pub fn take_dirty(&self) -> bool {
         self.view.meta.take_flag(DIRTY)
@@ -438,6 +456,12 @@ impl<'m, P: Pages + ?Sized> Folio<'m, P> {
     #[must_use]
     pub fn take_referenced(&self) -> bool {
         self.view.meta.take_flag(REFERENCED)
+    }
+
+    /// The folio, of anonymous memory, was written to since it was given up, and is needed.
+    pub fn clear_lazy_free(&self) {
+        debug_assert_eq!(self.kind(), FolioKind::Anon);
+        self.view.meta.take_flag(LAZY_FREE);
     }
 
     /// Counts the folio as pinned until the value is dropped: it is not freed, and whoever would move it, or share it by a

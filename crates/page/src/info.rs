@@ -3,7 +3,7 @@
 //! | bits | of a folio, a slab or a reserved block | of a table |
 //! |---|---|---|
 //! | 0..3 | kind | kind |
-//! | 3 | dirty (in the head) | 0 |
+//! | 3 | of a file: dirty, of anonymous memory: lazily freed (in the head) | 0 |
 //! | 4 | referenced (in the head) | 0 |
 //! | 5..14 | how many frames the head is before this one | sequence count, low bits |
 //! | 14..18 | order | sequence count, middle bits |
@@ -51,6 +51,8 @@ const KIND: u32 = 7;
 /// Set in the kinds of folios, and in no other.
 const FOLIO: u32 = 4;
 pub(crate) const DIRTY: u32 = 1 << 3;
+/// Of anonymous memory, of which nobody remembers whether it is dirty.
+pub(crate) const LAZY_FREE: u32 = DIRTY;
 pub(crate) const REFERENCED: u32 = 1 << 4;
 const OFFSET_SHIFT: u32 = 5;
 const OFFSET: u32 = 0x1ff << OFFSET_SHIFT;

@@ -1,13 +1,14 @@
 //! Dirty and young for write-back and reclaim: with the flush that makes the next write fault, or the next access seen.
 
-use crate::address::{Level, PageRange};
+use crate::address::{Frame, Level, PageRange, VirtAddr};
 use crate::entries::unfold_ends;
-use crate::error::Stopped;
+use crate::error::{Error, Stopped};
 use crate::format::Format;
 use crate::gather::Gather;
 use crate::machine::Machine;
+use crate::query::{Mapping, describe};
 use crate::space::AddressSpace;
-use crate::walk::{Done, Window};
+use crate::walk::{Done, Step, Window};
 use crate::young::Bitmap;
 
 /// What was done at a place.
@@ -62,6 +63,36 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             Done::Until(window.page_of(window.end))
         })?;
         Ok(dirty)
+    }
+
+    /// The same for one page, if it is still this frame that is mapped: whoever comes by the reverse map must not make another
+    /// page clean. Whether it was dirty; of a huge leaf all pages are made clean together.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if something else is mapped, or nothing; [`Error::NotCanonical`]; [`Error::OtherMachine`].
+    pub fn mkclean_page(
+        &self,
+        at: VirtAddr,
+        frame: Frame,
+        gather: &mut Gather<'_, M>,
+    ) -> Result<bool, Error> {
+        let page = at.page() & !(F::pages(Level::Pte) - 1);
+        self.check_page(page)?;
+        gather.serve(self.machine, self.id)?;
+        let Step::Window(window) = self.step(page, page + 1) else { return Err(Error::Changed) };
+        let level = window.table.level;
+        let raw = F::load(window.table.entry(window.index));
+        match describe::<F>(level, page, raw) {
+            Mapping::Page { frame: there, .. } if there == frame => {}
+            _ => return Err(Error::Changed),
+        }
+        window.table.count_change();
+        let cleaned = self.clean(&window, window.index, raw);
+        if cleaned.changed {
+            let first = window.page_of(window.index);
+            gather.touch::<F>(level, first, cleaned.len as u64 * F::pages(level));
+        }
+        Ok(cleaned.dirty)
     }
 
     /// Makes an entry, or what is left of its block, clean and read-only.

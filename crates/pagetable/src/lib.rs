@@ -28,6 +28,7 @@
 //! | split a folio, mapped by several spaces or not | [`split_folio`] |
 //! | young, for DAMON | [`harvest_young`](AddressSpace::harvest_young), [`harvest_frames`](AddressSpace::harvest_frames) |
 //! | dirty, for write-back; young, for reclaim | [`mkclean`](AddressSpace::mkclean), [`clear_flush_young`](AddressSpace::clear_flush_young) |
+//! | memory that is given up until it is written to | [`lazy_free`](AddressSpace::lazy_free) |
 //! | move | [`remap`](AddressSpace::remap) |
 //! | put a page in the place of a token or of another | [`replace`](AddressSpace::replace), [`swap_out`](AddressSpace::swap_out) |
 //! | look | [`lookup`](Reader::lookup), [`query`](AddressSpace::query), [`runs`](AddressSpace::runs) |
@@ -180,6 +181,7 @@ mod gather;
 #[cfg(feature = "host")]
 pub mod host;
 mod kernel;
+mod lazy_free;
 mod machine;
 mod map;
 mod mapper;

@@ -4,7 +4,7 @@
 use crate::address::{Frame, Level, VirtAddr};
 use crate::entries::{set_run, unfold_ends};
 use crate::error::Error;
-use crate::folio::FolioView;
+use crate::folio::{FolioKind, FolioView};
 use crate::format::{Attributes, Format, Token};
 use crate::gather::Gather;
 use crate::machine::Machine;
@@ -38,6 +38,8 @@ pub enum Replacement {
     },
     /// A token with this value. It is exclusive if what it replaces was.
     Token(u64),
+    /// Nothing: what is there is needed no more.
+    Nothing,
 }
 
 impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
@@ -49,6 +51,8 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
     /// - A token by a page is the end of swap-in or of a migration; the token is released.
     /// - A page by a token is its beginning. CPUs may use the page until the gather flushes, which then gives its reference
     ///   back: only after that are its contents what they will be, to be written out or copied.
+    /// - A page by nothing is the end of memory that was given up ([`lazy_free`](Self::lazy_free)), if it is still
+    ///   [`Clean`](Seen::Clean).
     /// - A page by a page, which must have the same contents: so the old one must not be writable. When this returns, no CPU
     ///   uses the old translation any more.
     ///
@@ -112,6 +116,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                     let token = Token { value, ..Token::decode::<F>(old) };
                     table.change()[index].store(token.encode::<F>().ok_or(Error::BadToken)?);
                 }
+                Replacement::Nothing => table.change()[index].store(0),
             }
             self.machine.release_token(F::token_value(old));
             return Ok(describe::<F>(table.level, page, old));
@@ -132,9 +137,14 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                 set_run::<F, M>(table, self.id, page, new, 1);
                 last
             }
-            Replacement::Token(value) => {
-                let token = Token { value, exclusive: old & F::EXCLUSIVE != 0 };
-                let new = token.encode::<F>().ok_or(Error::BadToken)?;
+            Replacement::Token(_) | Replacement::Nothing => {
+                let new = match by {
+                    Replacement::Token(value) => {
+                        let token = Token { value, exclusive: old & F::EXCLUSIVE != 0 };
+                        token.encode::<F>().ok_or(Error::BadToken)?
+                    }
+                    _ => 0,
+                };
                 unfold_ends::<F, M>(table, self.id, page, 1);
                 let last = table.change()[index].swap(new);
                 gather.touch::<F>(Level::Pte, page, F::pages(Level::Pte));
@@ -142,8 +152,12 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             }
         };
         if counted {
+            // Of anonymous memory nobody asks any more whether this mapping was used.
+            let file =
+                FolioView::of(self.machine, F::frame(last)).is_ok_and(|one| one.kind() == FolioKind::File);
+            let (dirty, young) = (file && F::is_dirty(last), file && F::is_young(last));
             // Perhaps of a larger folio, which is partly mapped then.
-            gather.unmapped_part(F::frame(last), 1 << F::GRANULE, F::is_dirty(last), F::is_young(last));
+            gather.unmapped_part(F::frame(last), 1 << F::GRANULE, dirty, young);
         }
         Ok(describe::<F>(table.level, page, last))
     }

@@ -4,10 +4,11 @@
 //! [`Spaces`] is both the operations of a monitor and the actions of its schemes. The monitor owns one and the schemes another,
 //! of the same spaces. A look at a page, or at a block, reads its table and takes no lock of the space; to prepare a page is to
 //! clear a bit, without a flush: an access by a translation that a CPU has cached is not seen, as in the kernel. It
-//! works under both samplers.
+//! works under both samplers. [`Physical`] is the same for frames, wherever they are mapped.
 
 mod act;
 mod blocks;
+mod physical;
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -15,6 +16,8 @@ use core::ops::Deref;
 
 use isotherm_damon::{AddrRange, Check, Operations, Seen, TargetId, three_regions};
 use isotherm_pagetable::{Format, Machine, Mapping, PageRange, VirtAddr};
+
+pub use physical::Physical;
 
 use crate::flags::PAGE_SIZE;
 use crate::object::Objects;

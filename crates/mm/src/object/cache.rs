@@ -14,16 +14,18 @@ use crate::sync::counter::{AtomicU64, Ordering};
 const CHUNK: u64 = 512;
 
 /// A page: 0 if it is not there, else twice its frame's number and one, and whether it is dirty, above the rest. Where reclaim took
-/// one away, twice a number that it wants to know again, plus 1: a shadow, which goes with its chunk.
+/// one away, twice a number that it wants to know again, plus 1: a shadow, which goes with its chunk. Of a page that is in swap, twice its
+/// token, and a bit that says so.
 #[derive(Debug, Default)]
 struct Entry(AtomicU64);
 
 const DIRTY: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
 
 #[derive(Debug)]
 struct Chunk {
     number: u64,
-    /// Entries that are there.
+    /// Entries that are there, or in swap.
     used: usize,
     entries: Vec<Entry>,
 }
@@ -58,12 +60,38 @@ pub(crate) struct Cache {
     /// By their numbers.
     chunks: Vec<Chunk>,
     pages: u64,
+    swapped: u64,
 }
 
 impl Cache {
     /// How many pages are there.
     pub(crate) fn len(&self) -> u64 {
         self.pages
+    }
+
+    /// How many are in swap.
+    pub(crate) fn swapped(&self) -> u64 {
+        self.swapped
+    }
+
+    /// The token of a page that is in swap.
+    pub(crate) fn token(&self, index: u64) -> Option<u64> {
+        let chunk = self.chunks.get(self.search(index / CHUNK).ok()?)?;
+        let raw = chunk.entries.get((index % CHUNK) as usize)?.0.load(Ordering::Relaxed);
+        (raw & SWAPPED != 0).then_some((raw & !(SWAPPED | DIRTY)) >> 1)
+    }
+
+    /// The first page within the range that is in swap, and its token.
+    pub(crate) fn first_token(&self, range: Range<u64>) -> Option<(u64, u64)> {
+        if self.swapped == 0 {
+            return None;
+        }
+        let (Ok(first) | Err(first)) = self.search(range.start / CHUNK);
+        let chunks = self.chunks.get(first..).unwrap_or_default().iter();
+        let mut all = chunks
+            .take_while(|chunk| chunk.number * CHUNK < range.end)
+            .flat_map(|chunk| chunk.number * CHUNK..(chunk.number + 1) * CHUNK);
+        all.find_map(|index| range.contains(&index).then(|| Some((index, self.token(index)?))).flatten())
     }
 
     fn search(&self, number: u64) -> Result<usize, usize> {
@@ -111,7 +139,7 @@ impl Cache {
             && let Some(entry) = chunk.entries.get_mut((index % CHUNK) as usize)
         {
             let shadow = *entry.0.get_mut();
-            debug_assert_eq!(shadow & 1, 0, "the page is there already");
+            debug_assert_eq!(shadow & (1 | SWAPPED), 0, "the page is there already");
             entry.0 = AtomicU64::new(frame.0 << 1 | 1 | if dirty { DIRTY } else { 0 });
             chunk.used += 1;
             self.pages += 1;
@@ -127,23 +155,65 @@ impl Cache {
 
     /// The same, and leaves a shadow.
     pub(crate) fn evict(&mut self, index: u64, shadow: u64) -> Option<Frame> {
-        self.take_out(index, ((shadow + 1) << 1) & !DIRTY)
+        self.take_out(index, ((shadow + 1) << 1) & !(DIRTY | SWAPPED))
     }
 
-    fn take_out(&mut self, index: u64, leave: u64) -> Option<Frame> {
-        let at = self.search(index / CHUNK).ok()?;
-        let chunk = self.chunks.get_mut(at)?;
-        let entry = chunk.entries.get_mut((index % CHUNK) as usize)?;
-        let raw = *entry.0.get_mut() & !DIRTY;
+    /// A page that is there is in swap from now on.
+    pub(crate) fn swap_out(&mut self, index: u64, token: u64) -> Option<Frame> {
+        let entry = self.entry(index)?;
+        let raw = *entry.get_mut() & !DIRTY;
         if raw & 1 == 0 {
             return None;
         }
-        *entry.0.get_mut() = leave;
+        *entry.get_mut() = token << 1 | SWAPPED;
         self.pages -= 1;
-        chunk.used -= 1;
-        if chunk.used == 0 {
-            self.chunks.remove(at);
+        self.swapped += 1;
+        Some(Frame(raw >> 1))
+    }
+
+    /// The same back: this frame has it, and is dirty.
+    pub(crate) fn swap_in(&mut self, index: u64, frame: Frame) {
+        if let Some(entry) = self.entry(index) {
+            *entry.get_mut() = frame.0 << 1 | 1 | DIRTY;
+            self.pages += 1;
+            self.swapped -= 1;
         }
+    }
+
+    /// Takes out a page that is in swap; its token.
+    pub(crate) fn drop_token(&mut self, index: u64) -> Option<u64> {
+        let token = self.token(index)?;
+        *self.entry(index)?.get_mut() = 0;
+        self.swapped -= 1;
+        self.unused(index);
+        Some(token)
+    }
+
+    fn entry(&mut self, index: u64) -> Option<&mut AtomicU64> {
+        let at = self.search(index / CHUNK).ok()?;
+        Some(&mut self.chunks.get_mut(at)?.entries.get_mut((index % CHUNK) as usize)?.0)
+    }
+
+    /// An entry of a chunk is there no more.
+    fn unused(&mut self, index: u64) {
+        let Ok(at) = self.search(index / CHUNK) else { return };
+        if let Some(chunk) = self.chunks.get_mut(at) {
+            chunk.used -= 1;
+            if chunk.used == 0 {
+                self.chunks.remove(at);
+            }
+        }
+    }
+
+    fn take_out(&mut self, index: u64, leave: u64) -> Option<Frame> {
+        let entry = self.entry(index)?;
+        let raw = *entry.get_mut() & !DIRTY;
+        if raw & 1 == 0 {
+            return None;
+        }
+        *entry.get_mut() = leave;
+        self.pages -= 1;
+        self.unused(index);
         Some(Frame(raw >> 1))
     }
 }
@@ -157,9 +227,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pages_are_those_of_a_map(ops in proptest::collection::vec((0..1600u64, 0..5u8), 1..200)) {
+        fn pages_are_those_of_a_map(ops in proptest::collection::vec((0..1600u64, 0..8u8), 1..200)) {
             let (mut cache, mut naive) = (Cache::default(), BTreeMap::new());
-            let mut shadows = BTreeMap::new();
+            let (mut shadows, mut swapped) = (BTreeMap::new(), BTreeMap::new());
             for (n, &(index, op)) in (0..).zip(&ops) {
                 match op {
                     0 => prop_assert_eq!(cache.remove(index).map(|f| f.0), naive.remove(&index).map(|(f, _)| f)),
@@ -176,7 +246,17 @@ mod tests {
                         prop_assert_eq!(cache.evict(index, n).map(|f| f.0), gone);
                         shadows.extend(gone.map(|_| (index, n)));
                     }
-                    _ if !naive.contains_key(&index) => {
+                    5 => {
+                        let gone = naive.remove(&index).map(|(f, _)| f);
+                        prop_assert_eq!(cache.swap_out(index, n + 1).map(|f| f.0), gone);
+                        swapped.extend(gone.map(|_| (index, n + 1)));
+                    }
+                    6 if swapped.remove(&index).is_some() => {
+                        cache.swap_in(index, Frame(n));
+                        naive.insert(index, (n, true));
+                    }
+                    7 => prop_assert_eq!(cache.drop_token(index), swapped.remove(&index)),
+                    _ if !naive.contains_key(&index) && !swapped.contains_key(&index) => {
                         let shadow = cache.insert(index, Frame(n), op == 3).unwrap();
                         // Perhaps it went with its chunk.
                         prop_assert!(shadow.is_none() || shadow == shadows.remove(&index));
@@ -185,7 +265,14 @@ mod tests {
                     _ => {}
                 }
             }
-            prop_assert_eq!(cache.len(), naive.len() as u64);
+            prop_assert_eq!((cache.len(), cache.swapped()), (naive.len() as u64, swapped.len() as u64));
+            let (mut at, mut tokens) = (0, BTreeMap::new());
+            while let Some((index, token)) = cache.first_token(at..1600) {
+                prop_assert_eq!(cache.token(index), Some(token));
+                tokens.insert(index, token);
+                at = index + 1;
+            }
+            prop_assert_eq!(tokens, swapped);
             let (mut at, mut found) = (0, BTreeMap::new());
             while let Some(page) = cache.first_in(at..u64::MAX) {
                 found.insert(page.index, (page.frame.0, page.is_dirty()));

@@ -12,7 +12,12 @@ use crate::shared::Shared;
 
 impl<'m, F: Format, M: Machine> Inner<'m, F, M> {
     /// Calls `each` for wherever the frame is mapped, which is the page of this index.
-    fn mappings(&self, index: u64, frame: Frame, mut each: impl FnMut(&Shared<Mm<'m, F, M>>, VirtAddr)) {
+    pub(super) fn mappings(
+        &self,
+        index: u64,
+        frame: Frame,
+        mut each: impl FnMut(&Shared<Mm<'m, F, M>>, VirtAddr),
+    ) {
         for extent in self.extents.iter() {
             let Some((range, _)) = extent.find(&(index..index + 1)) else { continue };
             if let Mapping::Page { frame: there, .. } = extent.mm.tables.query(range.start())
@@ -34,8 +39,24 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
         }
     }
 
+    /// Calls `visit` for wherever a page is mapped, if it is this frame; whether it is. With the lock held for writing, as above.
+    #[cfg(feature = "damon")]
+    pub(crate) fn visit_mappings(
+        &self,
+        index: u64,
+        frame: Frame,
+        visit: impl FnMut(&Shared<Mm<'m, F, M>>, VirtAddr),
+    ) -> bool {
+        let inner = self.write();
+        let is = inner.cache.get(index).is_some_and(|page| page.frame == frame);
+        if is {
+            inner.mappings(index, frame, visit);
+        }
+        is
+    }
+
     /// Takes the clean pages of a range out of memory, wherever they are mapped, and returns how many: what reclaim does with
-    /// pages of files. Left are those that are dirty, which [`write_back`](Self::write_back) makes clean, and those that
+    /// pages of files; of shared memory none. Left are those that are dirty, which [`write_back`](Self::write_back) makes clean, and those that
     /// somebody else refers to. The next access brings a page in again.
     pub fn evict(&self, pages: Range<u64>) -> u64 {
         self.evict_mapped(pages, u32::MAX)
@@ -69,7 +90,7 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
     ) -> bool {
         let Ok(folio) = Folio::get(self.machine, frame) else { return false };
         let clean = inner.cache.get(index).is_some_and(|page| page.frame == frame && !page.is_dirty());
-        if !clean || folio.maps() > most {
+        if !clean || folio.maps() > most || self.is_shmem() {
             return false;
         }
         inner.mappings(index, frame, |mm, at| {

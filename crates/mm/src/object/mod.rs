@@ -8,7 +8,7 @@
 //! **Dirty.** A page of a file is mapped writable only after it is marked dirty in the cache, under the lock. Write-back takes
 //! the mark away and makes all mappings read-only in one hold of the lock: the next write faults, and marks it again. What a CPU
 //! writes through a translation that is still to be flushed is told by the folio ([`Folio::take_dirty`]), after the flush.
-//! Shared memory is always dirty, for there is nowhere that it could be written to.
+//! Shared memory is always dirty, for there is nowhere that it could be written to but swap: see [swapping].
 //!
 //! **I/O** is done without the lock. A page that is brought in counts only if none was taken out of the cache meanwhile, and the
 //! size is what it was: it could have been that page, written to and written back, or cut off, and what was read is outdated
@@ -20,6 +20,7 @@ mod cache;
 mod extents;
 mod from_below;
 mod registry;
+mod swapping;
 mod write_back;
 
 use core::cell::UnsafeCell;
@@ -46,7 +47,7 @@ pub use registry::{Never, Objects};
 pub enum ObjectKind {
     /// A file: pages that were written to are written back.
     File,
-    /// Shared memory: what is written stays in memory as long as the object.
+    /// Shared memory: what is written stays as long as the object, in memory or in swap.
     Shmem,
 }
 
@@ -75,7 +76,7 @@ pub trait Backing {
     fn write_back(&self, index: u64, frame: Frame) -> Result<(), BackingError>;
 }
 
-/// Shared memory: pages begin as zeros, and stay in memory.
+/// Shared memory: pages begin as zeros, and stay in memory, or in the swap of the [`System`](crate::System) whose spaces map them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shmem;
 
@@ -113,6 +114,8 @@ pub(crate) struct Inner<'m, F: Format, M: Machine> {
     pub(crate) size: u64,
     /// How often pages were taken out of the cache, or the size changed.
     changes: u64,
+    /// Once a page was swapped out.
+    swapped: Option<swapping::Swapped<'m>>,
 }
 
 // SAFETY: what is inside is reached with the lock held, for writing if it is changed.
@@ -195,7 +198,13 @@ impl<F: Format, M: Machine> Inner<'_, F, M> {
 impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> {
     /// An object of so many pages, none of them in memory.
     pub fn new(machine: &'m M, backing: B, lock: L, pages: u64) -> Self {
-        let inner = Inner { cache: Cache::default(), extents: Extents::new(), size: pages, changes: 0 };
+        let inner = Inner {
+            cache: Cache::default(),
+            extents: Extents::new(),
+            size: pages,
+            changes: 0,
+            swapped: None,
+        };
         let (kind, inner) = (backing.kind(), UnsafeCell::new(inner));
         Self { machine, backing, kind, lock, inner, writing: AtomicBool::new(false) }
     }
@@ -243,20 +252,27 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
     /// The same; returns what reclaim said when it took the page away.
     pub(crate) fn bring_in(&self, index: u64) -> Result<Option<u64>, PageInError> {
         loop {
-            let changes = {
+            let (changes, token) = {
                 let inner = self.read();
                 if inner.page(index)?.is_some() {
                     return Ok(None);
                 }
-                inner.changes
+                (inner.changes, inner.cache.token(index))
             };
+            if let Some(token) = token {
+                match self.swap_in(index, token)? {
+                    // Somebody else was faster, or it is gone.
+                    None => continue,
+                    left_at => return Ok(left_at),
+                }
+            }
             let folio = self.new_page()?;
             self.backing.page_in(index, folio.head())?;
             let mut inner = self.write();
             if inner.page(index)?.is_some() {
                 return Ok(None);
             }
-            if inner.changes == changes {
+            if inner.changes == changes && inner.cache.token(index).is_none() {
                 // There is nowhere that shared memory could be written back to.
                 let dirty = self.kind == ObjectKind::Shmem;
                 let inserted = inner.cache.insert(index, folio.head(), dirty);
@@ -331,6 +347,7 @@ impl<'m, F: Format, M: Machine, B: Backing, L: MmapLock> Object<'m, F, M, B, L> 
 impl<F: Format, M: Machine, B: Backing, L: MmapLock> Drop for Object<'_, F, M, B, L> {
     fn drop(&mut self) {
         let inner = self.inner.get_mut();
+        inner.drop_tokens(0);
         while let Some(index) = inner.cache.first_in(0..u64::MAX).map(|page| page.index) {
             inner.remove(self.machine, index, None);
         }

@@ -44,6 +44,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
             let write = fault.flags.contains(VmFlags::SHARED | VmFlags::WRITE) && kind == ObjectKind::Shmem;
             let attributes =
                 Attributes { execute: fault.executable(), write, young: false, ..Attributes::file() };
+            if write {
+                cached.set_dirty();
+            }
             if let Some(kin) = &self.kin {
                 kin.maps(cached.frame, vma, id, cached.index);
             }

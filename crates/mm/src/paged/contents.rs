@@ -10,7 +10,7 @@ use isotherm_pagetable::{
 use super::Paged;
 use super::folios::HUGE;
 use super::mm::pages;
-use crate::contents::{Contents, Held};
+use crate::contents::{Contents, Held, HeldForRead};
 use crate::error::Error;
 use crate::flags::{PAGE_SHIFT, VmFlags};
 use crate::object::{BackingError, ObjectKind, Objects};
@@ -114,6 +114,10 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Contents for Pag
         self.mm.with_gather(|gather| {
             self.with_pages(vma, |pages, kind| self.mm.zap_in(pages, kind, gather));
         });
+    }
+
+    fn lazy_free(&self, _: &HeldForRead, vma: &VmaInfo) {
+        self.give_up(vma);
     }
 
     fn protect(&self, _: &Held, vma: &VmaInfo) {

@@ -44,11 +44,14 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         !matches!(self.lookup(VirtAddr(address & !(crate::flags::PAGE_SIZE - 1))), Mapping::None)
     }
 
-    /// Whether the object of a VMA has the page in memory.
+    /// Whether the object of a VMA has the page, in memory or in swap.
     pub(crate) fn is_cached(&self, vma: &VmaInfo, address: u64) -> bool {
         let Some((id, pgoff)) = vma.object else { return false };
         let index = pgoff + ((address - vma.start) >> PAGE_SHIFT);
-        self.objects.get(id).is_some_and(|object| matches!(object.read().page(index), Ok(Some(_))))
+        self.objects.get(id).is_some_and(|object| {
+            let inner = object.read();
+            inner.page(index).is_ok_and(|page| page.is_some() || inner.cache.token(index).is_some())
+        })
     }
 
     /// Maps a page that was missing, writable if the VMA is. What it is is not accessed yet.
@@ -78,6 +81,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, 
         match how {
             Filled::With(fill) => object.bring(index, fill)?,
             Filled::Zeros => object.bring(index, |_| {})?,
+            Filled::Cached if self.is_cached(vma, address) => drop(object.bring_in(index).map_err(no_page)?),
             Filled::Cached => {}
         }
         let inner = object.read();

@@ -4,6 +4,7 @@ mod around;
 mod contents;
 mod fill;
 mod folios;
+mod lazy_free;
 mod mm;
 mod page_out;
 mod resolve;

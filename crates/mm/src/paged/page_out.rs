@@ -7,7 +7,7 @@ use isotherm_pagetable::{Format, Machine, Mapping, PageRange, VirtAddr};
 
 use super::Paged;
 use crate::flags::PAGE_SHIFT;
-use crate::object::{BackingError, Objects};
+use crate::object::{BackingError, ObjectKind, Objects};
 use crate::system::{BATCH, Batch, Kept, Kin};
 use crate::vma::{ObjectId, VmaInfo};
 
@@ -92,10 +92,20 @@ impl<'m, F: Format, M: Machine, O> Paged<'m, F, M, O> {
 }
 
 impl<'m, F: Format + 'm, M: Machine + 'm, O: Objects<'m, F, M>> Paged<'m, F, M, O> {
-    /// Writes pages of an object back, and takes out of memory those that are mapped once at most; how many. Called without
+    /// Swaps out pages of shared memory, or writes those of a file back, and takes out of memory those that are mapped once at most; how many. Called without
     /// locks.
     pub(crate) fn page_out_object(&self, id: ObjectId, pages: Range<u64>) -> Result<u64, BackingError> {
         let Some(object) = self.objects.get(id) else { return Ok(0) };
+        if object.kind() == ObjectKind::Shmem {
+            let Some(kin) = &self.kin else { return Ok(0) };
+            let (inner, mut gone) = (kin.system().inner(), 0);
+            for index in pages {
+                let frame = object.read().page(index).ok().flatten().map(|page| page.frame);
+                let done = frame.map(|frame| inner.swap_out_shared(&object, index, frame, 1));
+                gone += u64::from(done == Some(Ok(())));
+            }
+            return Ok(gone);
+        }
         object.write_back(pages.clone())?;
         Ok(object.evict_mapped(pages, 1))
     }

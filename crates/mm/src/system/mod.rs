@@ -4,6 +4,8 @@
 //! it is (`Records`); reverse maps of anonymous memory are [families](family), those of objects the objects'. Which pages leave
 //! first, [reclaim] says.
 
+#[cfg(feature = "damon")]
+mod below;
 mod family;
 mod kin;
 mod reclaim;

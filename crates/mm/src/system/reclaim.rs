@@ -19,7 +19,7 @@ use isotherm_pagetable::{Format, Machine, PageRange};
 
 use super::swap_out::Batch;
 use super::{Inner, Owner, System};
-use crate::object::Objects;
+use crate::object::{ObjectKind, Objects};
 use crate::sync::counter::{AtomicU64, Ordering};
 use crate::system::records::GENERATIONS;
 use crate::vma::ObjectId;
@@ -32,8 +32,12 @@ const STEP: u64 = 64;
 pub struct Reclaimed {
     /// Anonymous pages that went to swap.
     pub anon: u64,
-    /// Pages of objects that were evicted.
+    /// Anonymous pages that were given up by [`lazy_free`](crate::AddressSpace::lazy_free), and were dropped.
+    pub lazy: u64,
+    /// Pages of files that were evicted.
     pub file: u64,
+    /// Pages of shared memory that went to swap.
+    pub shmem: u64,
     /// Frames of large folios that nobody mapped, while others of the folio were.
     pub split: u64,
     /// Pages that were old enough.
@@ -44,14 +48,24 @@ impl Reclaimed {
     /// Frames that are free now.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.anon + self.file + self.split
+        self.anon + self.lazy + self.file + self.shmem + self.split
+    }
+}
+
+impl Reclaimed {
+    fn swap_out<F: Format, M: Machine>(&mut self, batch: &mut Batch<'_, '_, F, M>) {
+        let (gone, lazy) = (batch.swap_out().0, batch.take_lazy());
+        self.anon += gone - lazy;
+        self.lazy += lazy;
     }
 }
 
 impl AddAssign for Reclaimed {
     fn add_assign(&mut self, other: Self) {
         self.anon += other.anon;
+        self.lazy += other.lazy;
         self.file += other.file;
+        self.shmem += other.shmem;
         self.split += other.split;
         self.tried += other.tried;
     }
@@ -64,9 +78,11 @@ pub struct SystemStats {
     pub generation: u64,
     /// Pages that left by [`System::reclaim`].
     pub evicted: u64,
-    /// Anonymous pages that came back from swap.
+    /// Pages that were given up ([`lazy_free`](crate::AddressSpace::lazy_free)) and dropped, by whatever way.
+    pub lazy_freed: u64,
+    /// Anonymous pages, and those of shared memory, that came back from swap.
     pub refaults_anon: u64,
-    /// Pages of objects that came back.
+    /// Pages of files that came back.
     pub refaults_file: u64,
     /// Of both, those that had left not long ago: the working set does not fit.
     pub activated: u64,
@@ -80,6 +96,7 @@ pub(crate) struct Counts {
     /// How many pages there were when they were counted last.
     pages: AtomicU64,
     evicted: AtomicU64,
+    pub(super) lazy_freed: AtomicU64,
     /// Who reclaims at this moment, and how many were done with it.
     reclaiming: AtomicU64,
     reclaimed: AtomicU64,
@@ -128,22 +145,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
     /// As with DAMON, TLBs are not flushed. The caller drives it, from a timer, or when memory becomes short.
     pub fn age(&self) -> u64 {
         let inner = self.inner();
-        let now = inner.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut young = 0;
-        for at in 0.. {
-            let member = inner.spaces.lock().get(at).map(|member| (member.mm.clone(), member.family));
-            let Some((mm, family)) = member else { break };
-            let Some(all) = mm.all() else { continue };
-            let done = mm.tables.harvest_frames(all, |at, frame, pages| {
-                let mut n = 0;
-                while n < pages {
-                    n += inner.touch(frame.add(n), at.page() + n, family, now);
-                }
-            });
-            debug_assert!(done.is_ok(), "{done:?}");
-            young += done.unwrap_or(0);
-        }
-        young
+        inner.take_young_of_all(inner.generation.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// How many pages are of which generation: those used since the last [`age`](Self::age) first. The last number is of all that
@@ -153,7 +155,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
         self.inner().count_ages()
     }
 
-    /// Frees frames, by swapping out anonymous pages, and writing back and evicting those of objects that were mapped in the
+    /// Frees frames, by swapping out anonymous pages and shared memory, and writing back and evicting pages of files that were mapped in the
     /// system: about so many, of the pages that were not used for the longest time. Locks of spaces are not needed, but
     /// those of `objects` are taken.
     ///
@@ -232,6 +234,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
         SystemStats {
             generation: inner.now(),
             evicted: get(&counts.evicted),
+            lazy_freed: get(&counts.lazy_freed),
             refaults_anon: get(&counts.refaults_anon),
             refaults_file: get(&counts.refaults_file),
             activated: get(&counts.activated),
@@ -240,6 +243,25 @@ impl<'m, F: Format + 'm, M: Machine + 'm> System<'m, F, M> {
 }
 
 impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
+    /// Takes the Accessed bits of all spaces: pages that had one were used in this generation. Returns how many.
+    pub(crate) fn take_young_of_all(&self, now: u64) -> u64 {
+        let mut young = 0;
+        for at in 0.. {
+            let member = self.spaces.lock().get(at).map(|member| (member.mm.clone(), member.family));
+            let Some((mm, family)) = member else { break };
+            let Some(all) = mm.all() else { continue };
+            let done = mm.tables.harvest_frames(all, |at, frame, pages| {
+                let mut n = 0;
+                while n < pages {
+                    n += self.touch(frame.add(n), at.page() + n, family, now);
+                }
+            });
+            debug_assert!(done.is_ok(), "{done:?}");
+            young += done.unwrap_or(0);
+        }
+        young
+    }
+
     fn count_ages<const N: usize>(&self) -> [u64; N] {
         let (mut counts, now, mut pages) = ([0; N], self.now(), 0);
         for frame in (0..self.records.len()).map(Frame) {
@@ -290,7 +312,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
             for frame in (from..(from + STEP).min(frames)).map(Frame) {
                 self.try_page(objects, frame, want, &mut batch, done);
                 if batch.is_full() || done.total() + batch.len() >= pages {
-                    done.anon += batch.swap_out().0;
+                    done.swap_out(&mut batch);
                 }
                 if done.total() >= pages {
                     return;
@@ -298,7 +320,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
             }
             passed += STEP;
         }
-        done.anon += batch.swap_out().0;
+        done.swap_out(&mut batch);
     }
 
     fn try_page<O: Objects<'m, F, M>>(
@@ -330,7 +352,7 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
                 }
                 for n in 0..pages {
                     if batch.is_full() {
-                        done.anon += batch.swap_out().0;
+                        done.swap_out(batch);
                     }
                     done.tried += u64::from(batch.add(head.add(n)).is_ok());
                 }
@@ -341,7 +363,9 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
                     return;
                 }
                 done.tried += 1;
-                done.file += self.evict(objects, id, index, head, want);
+                let gone = self.evict(objects, id, index, head, want);
+                let shmem = objects.get(id).is_some_and(|object| object.kind() == ObjectKind::Shmem);
+                *(if shmem { &mut done.shmem } else { &mut done.file }) += gone;
             }
         }
     }
@@ -377,10 +401,26 @@ impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
             self.records.touch(head, self.now());
             return 0;
         }
+        if object.kind() == ObjectKind::Shmem {
+            return u64::from(self.swap_out_shared(&*object, index, head, u32::MAX).is_ok());
+        }
         if object.write_back(index..index + 1).is_err() {
             return 0;
         }
         object.evict_page(index, head, self.leave())
+    }
+
+    /// A page of a file is written back and evicted, one of shared memory swapped out, unless it was accessed and is to be spared then; how many.
+    #[cfg(feature = "damon")]
+    pub(crate) fn page_out_object<O: Objects<'m, F, M>>(
+        &self,
+        objects: &O,
+        id: ObjectId,
+        index: u64,
+        head: Frame,
+        spares_young: bool,
+    ) -> u64 {
+        self.evict(objects, id, index, head, Want { age: 0, spare_none: !spares_young })
     }
 
     /// The number of pages that have left before one that leaves now.

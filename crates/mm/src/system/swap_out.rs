@@ -8,14 +8,23 @@
 //! is swapped out by one at a time.
 //!
 //! A page that somebody refers to is not swapped out: not by whoever has the reference could it be found again.
+//!
+//! **Pages that were given up** (`MADV_FREE`) go without being written, and without swap: if no entry was dirty when it was made read-only, the
+//! program has not written to the page since, and entries that are still so become empty. One that was dirty shows that the page is needed: it
+//! is an ordinary one from then on. Who writes to it after it was made read-only is found as above.
 
 use isotherm_page::{Folio, Frame};
-use isotherm_pagetable::{Format, Gather, Machine, PageRange, Replacement, Seen, Slot, Tokens, VirtAddr};
+use isotherm_pagetable::{
+    Error as TableError, Format, Gather, Machine, PageRange, Replacement, Seen, Slot, Tokens, VirtAddr,
+};
 
 use super::records::Claim;
 use super::{Family, Inner, System};
+use crate::mmap_lock::MmapLock;
+use crate::object::{Backing, Object};
 use crate::shared::Shared;
 use crate::swap::{SwapArea, SwapError, SwapPage};
+use crate::sync::counter::Ordering;
 
 /// Why a page stays in memory, or some of its mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -51,6 +60,8 @@ pub(crate) struct Leaving<'a, 'm, F: Format, M: Machine> {
     family: Shared<Family<'m, F, M>>,
     index: u64,
     token: u64,
+    /// It was given up, and was not written to since.
+    dropped: bool,
 }
 
 /// Whether somebody but mappings, and the caller, refers to a folio.
@@ -59,8 +70,9 @@ fn in_use<M: Machine>(folio: &Folio<'_, M>) -> bool {
 }
 
 impl<'m, F: Format, M: Machine> System<'m, F, M> {
-    /// Swaps an anonymous page out wherever it is mapped; its frame is free then. Locks of spaces are not needed, nor is it waited
-    /// for faults.
+    /// Swaps an anonymous page out wherever it is mapped; its frame is free then. One that was given up
+    /// ([`lazy_free`](crate::AddressSpace::lazy_free)) is dropped, without swap. Locks of spaces are not needed, nor is it waited for
+    /// faults.
     ///
     /// # Errors
     /// [`Kept`]: the page is still mapped, at some places at least.
@@ -69,6 +81,24 @@ impl<'m, F: Format, M: Machine> System<'m, F, M> {
         batch.add(frame)?;
         let (gone, why) = batch.swap_out();
         if gone == 1 { Ok(()) } else { Err(why.unwrap_or(Kept::InUse)) }
+    }
+}
+
+impl<'m, F: Format + 'm, M: Machine + 'm> Inner<'m, F, M> {
+    /// Swaps out a page of shared memory that is this frame, and mapped so often at most.
+    pub(crate) fn swap_out_shared<B: Backing, L: MmapLock>(
+        &self,
+        object: &Object<'m, F, M, B, L>,
+        index: u64,
+        frame: Frame,
+        most: u32,
+    ) -> Result<(), Kept> {
+        let area = self.area.as_ref().ok_or(Kept::NoSwap)?;
+        if self.records.is_locked(frame) {
+            return Err(Kept::InUse);
+        }
+        let _claim = self.records.claim(frame).ok_or(Kept::InUse)?;
+        object.swap_out(index, frame, most, area, self.bytes, self.leave())
     }
 }
 
@@ -81,11 +111,13 @@ pub(crate) struct Batch<'a, 'm, F: Format, M: Machine> {
     patient: bool,
     /// A page that was used since the last aging stays.
     spares_young: bool,
+    /// How many went without swap.
+    lazy: u64,
 }
 
 impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
     pub(crate) fn new(inner: &'a Inner<'m, F, M>, patient: bool) -> Self {
-        Self { inner, pages: [const { None }; BATCH], len: 0, patient, spares_young: false }
+        Self { inner, pages: [const { None }; BATCH], len: 0, patient, spares_young: false, lazy: 0 }
     }
 
     pub(crate) fn spare_young(&mut self) {
@@ -96,37 +128,42 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
         self.len as u64
     }
 
+    /// How many of those that left had been given up, since this was asked last.
+    pub(crate) fn take_lazy(&mut self) -> u64 {
+        core::mem::take(&mut self.lazy)
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.len == BATCH
     }
 
     /// Takes a page in, if it is one that could go.
     pub(crate) fn add(&mut self, frame: Frame) -> Result<(), Kept> {
-        if self.inner.area.is_none() {
+        let found = Folio::get(self.inner.machine, frame);
+        if self.inner.area.is_none() && !found.as_ref().is_ok_and(|folio| folio.is_lazy_free()) {
             return Err(Kept::NoSwap);
         }
-        let folio = Folio::get(self.inner.machine, frame).map_err(|_| Kept::NotFound)?;
+        let folio = found.map_err(|_| Kept::NotFound)?;
         let (family, index) = self.inner.anonymous(&folio).ok_or(Kept::NotFound)?;
         if self.inner.records.is_locked(folio.head()) || in_use(&folio) && folio.order().get() == 0 {
             return Err(Kept::InUse);
         }
         let place = self.pages.get_mut(self.len).ok_or(Kept::Busy)?;
         let claim = self.inner.records.claim(frame).ok_or(Kept::InUse)?;
-        *place = Some(Leaving { _claim: claim, folio, family, index, token: 0 });
+        *place = Some(Leaving { _claim: claim, folio, family, index, token: 0, dropped: false });
         self.len += 1;
         Ok(())
     }
 
     /// Swaps them out: of how many the frames are free, and why one was kept, if it was.
     pub(crate) fn swap_out(&mut self) -> (u64, Option<Kept>) {
-        let Some(area) = &self.inner.area else { return (0, Some(Kept::NoSwap)) };
         let mut slots = [Slot::default(); BATCH];
         let mut gather = Gather::of_any(self.inner.machine, &mut slots);
         let patient = self.patient;
         let mut why = None;
         for page in self.pages.iter_mut() {
             let Some(leaving) = page else { continue };
-            let (mut found, mut young) = (false, false);
+            let (mut found, mut young, mut dirty) = (false, false, false);
             let walked = leaving.walk(patient, |mm, at| {
                 let Ok(range) = PageRange::with_pages(at, 1) else { return };
                 found = true;
@@ -134,10 +171,18 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
                     young = true;
                 }
                 if !young {
-                    let done = mm.tables.mkclean(range, &mut [], &mut gather);
-                    debug_assert!(done.is_ok(), "{done:?}");
+                    // What is there by now may be another page, which stays as it is.
+                    let done = mm.tables.mkclean_page(at, leaving.folio.frame(), &mut gather);
+                    debug_assert!(matches!(done, Ok(_) | Err(TableError::Changed)), "{done:?}");
+                    if done == Ok(true) {
+                        dirty = true;
+                        // Before anybody finds it clean.
+                        leaving.folio.clear_lazy_free();
+                    }
                 }
             });
+            // Whoever gave it up meanwhile has lost nothing by what was written before.
+            leaving.dropped = !dirty && leaving.folio.is_lazy_free();
             if walked.is_err() {
                 (*page, why) = (None, Some(Kept::Busy));
             } else if young {
@@ -151,13 +196,29 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
         gather.flush();
         for page in self.pages.iter_mut() {
             let Some(leaving) = page else { continue };
-            if let Err(kept) = leaving.write(self.inner, area) {
+            let done = match &self.inner.area {
+                _ if leaving.dropped => leaving.unused(),
+                Some(area) => leaving.write(self.inner, area),
+                None => Err(Kept::NoSwap),
+            };
+            if let Err(kept) = done {
                 (*page, why) = (None, Some(kept));
             }
         }
         let mut gone = 0;
         for leaving in self.pages.iter().flatten() {
             let frame = leaving.folio.frame();
+            if leaving.dropped {
+                let walked = leaving.walk(patient, |mm, at| {
+                    let done = mm.tables.replace(at, Seen::Clean(frame), Replacement::Nothing, &mut gather);
+                    if done.is_ok() {
+                        mm.add(0, None, -1);
+                    }
+                });
+                why = if walked.is_err() { Some(Kept::Busy) } else { why };
+                continue;
+            }
+            let Some(area) = &self.inner.area else { continue };
             let walked = leaving.walk(patient, |mm, at| {
                 // Before an entry holds it, and somebody releases it.
                 area.share(leaving.token);
@@ -183,6 +244,10 @@ impl<'a, 'm, F: Format, M: Machine> Batch<'a, 'm, F, M> {
             // Of a large folio the others go one by one.
             if leaving.folio.maps() == 0 || pages > 1 && leaving.is_gone() {
                 gone += 1;
+                if leaving.dropped {
+                    self.lazy += 1;
+                    self.inner.counts.lazy_freed.fetch_add(1, Ordering::Relaxed);
+                }
             } else {
                 why = why.or(Some(Kept::InUse));
             }
@@ -207,14 +272,19 @@ impl<'m, F: Format, M: Machine> Leaving<'_, 'm, F, M> {
         self.walk(false, |_, _| mapped = true).is_ok() && !mapped
     }
 
-    fn write(&mut self, inner: &Inner<'m, F, M>, area: &SwapArea) -> Result<(), Kept> {
+    /// Whether nobody but mappings refers to it.
+    fn unused(&self) -> Result<(), Kept> {
         // A page of a larger folio has the references of its others too, and theirs who swap these out.
-        let in_use = |folio: &Folio<'m, M>| {
-            if folio.order().get() == 0 { in_use(folio) } else { folio.pins() > 0 }
-        };
-        if in_use(&self.folio) {
-            return Err(Kept::InUse);
+        let small = self.folio.order().get() == 0;
+        if if small { in_use(&self.folio) } else { self.folio.pins() > 0 } {
+            Err(Kept::InUse)
+        } else {
+            Ok(())
         }
+    }
+
+    fn write(&mut self, inner: &Inner<'m, F, M>, area: &SwapArea) -> Result<(), Kept> {
+        self.unused()?;
         self.token = area.write(SwapPage { frame: self.folio.frame(), bytes: inner.bytes })?;
         area.stamp(self.token, inner.leave());
         // Whoever has got a reference since may only read the page: it is mapped read-only.

@@ -135,7 +135,7 @@ pub fn random_op(random: &mut Random, arena: u64) -> Op {
         42..57 => Op::Mprotect { address: at, length: len, prot: prot(random) },
         57..72 => mremap(random, arena, at, len),
         72..82 => {
-            let advice = random.pick(&[0, 1, 2, 10, 11, 14, 15, 16, 17, 18, 19, 4, 4, 999]);
+            let advice = random.pick(&[0, 1, 2, 10, 11, 14, 15, 16, 17, 18, 19, 4, 4, 8, 8, 999]);
             Op::Madvise { address: at, length: len, advice }
         }
         82..85 => Op::Mlock { address: at, length: len },
@@ -242,6 +242,9 @@ impl Model {
             }
             Op::Madvise { address, length, advice: libc::MADV_DONTNEED } => {
                 space.discard(address, length).map(|()| 0)
+            }
+            Op::Madvise { address, length, advice: libc::MADV_FREE } => {
+                space.lazy_free(address, length).map(|()| 0)
             }
             Op::Madvise { address, length, advice } => {
                 let advice = match advice {

@@ -11,6 +11,7 @@ mod ports;
 #[allow(dead_code, reason = "of all that is there it needs little")]
 #[path = "../../src/sharded.rs"]
 mod sharded;
+mod shared;
 mod swapping;
 #[allow(dead_code, unused_imports, reason = "as above")]
 #[path = "../../src/sync.rs"]

@@ -320,3 +320,61 @@ fn two_who_swap_in() {
         |world| assert_eq!((world.load(AT), world.counts()), (9, (1, 0, 0))),
     );
 }
+
+/// Given up, and written to at the same time as it is taken away: it is kept.
+#[test]
+fn what_was_given_up_is_dropped_against_a_write() {
+    let given_up = |world: &World| world.space().lazy_free(AT, PAGE).unwrap();
+    model(2, given_up, [swap_out, |world| world.store(AT, 9)], |world| {
+        assert_eq!((world.load(AT), world.counts()), (9, (1, 0, 0)));
+    });
+}
+
+/// A processor's translation lasts until the advice returns; what it stores after that is kept.
+#[test]
+fn a_page_is_given_up_against_swap_out() {
+    let give_up_and_write = |world: &World| {
+        world.space().lazy_free(AT, PAGE).unwrap();
+        world.store(AT, 9);
+    };
+    model(2, written, [swap_out, give_up_and_write], |world| {
+        assert_eq!((world.load(AT), world.counts()), (9, (1, 0, 0)));
+        world.system().swap_out(world.space().contents().access(AT, Access::Read).unwrap()).unwrap();
+        assert_eq!((world.load(AT), world.counts()), (9, (1, 0, 0)), "it is given up no more");
+    });
+}
+
+#[test]
+fn a_page_is_given_up_against_a_write() {
+    let give_up = |world: &World| world.space().lazy_free(AT, PAGE).unwrap();
+    model(2, nothing, [|world| world.store(AT, 9), give_up], |world| {
+        // One came last. Here is no page of zeros that could be read.
+        swap_out(world);
+        if world.counts().0 + world.counts().1 > 0 {
+            assert_eq!(world.load(AT), 9);
+        }
+        world.store(AT, 8);
+        swap_out(world);
+        assert_eq!(world.load(AT), 8);
+    });
+}
+
+#[test]
+fn what_was_given_up_is_dropped_against_a_fork() {
+    let given_up = |world: &World| world.space().lazy_free(AT, PAGE).unwrap();
+    let fork = |world: &World| {
+        let contents = Paged::in_system(&world.system(), 2, Frame(0), ()).unwrap();
+        let child = world.space().fork(Lock(RwLock::new(())), contents).unwrap();
+        world.run(&child, AT, Some(5));
+        *world.child.lock().unwrap() = Some(std::sync::Arc::new(child));
+    };
+    model(2, given_up, [swap_out, fork], |world| {
+        let child = std::sync::Arc::clone(world.child.lock().unwrap().as_ref().unwrap());
+        assert_eq!(world.run(&child, AT, None), 5);
+        let rss = world.space().contents().rss();
+        assert_eq!(rss.swap, 0);
+        if rss.anon == 1 {
+            assert_eq!(world.load(AT), 7);
+        }
+    });
+}
