@@ -83,7 +83,7 @@ fn raw_has_a_line_a_region_and_access_all_regions_of_the_last_snapshot() {
         raw.item(item).unwrap();
         access.item(item);
     }
-    let text = String::from_utf8(raw.finish(None).unwrap()).unwrap();
+    let text = String::from_utf8(raw.finish(Default::default()).unwrap()).unwrap();
     assert_eq!(text.lines().filter(|line| !line.starts_with('#')).count(), regions);
     let last = snapshots(&items).last().unwrap();
     let report = access.finish();
