@@ -212,8 +212,9 @@ fn what_is_missing_is_said_and_what_is_there_twice_is_refused() {
     let (two, three, six) = (file("2", "r", 2, 20), file("3", "r", 3, 22), file("6", "r", 6, 30));
     let read_all = read(&[two.clone(), three.clone(), six]).unwrap();
     assert_eq!(read_all.starts(), [20, 21, 22, 23, 30, 31]);
-    let [remark] = &read_all.remarks[..] else { panic!("{read_all:?}") };
+    let [began, remark] = &read_all.remarks[..] else { panic!("{read_all:?}") };
     assert!(remark.starts_with("of the run, 2 files between") && remark.ends_with("are missing"), "{remark}");
+    assert!(began.contains("began earlier: the 2 files before") && began.ends_with("are missing"), "{began}");
     let copy = dir.path().join("copy");
     std::fs::copy(&two, &copy).unwrap();
     let twice = read(&[two.clone(), three, copy]).unwrap_err().to_string();

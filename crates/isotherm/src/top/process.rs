@@ -313,7 +313,8 @@ pub fn draw_mappings(
     let sets = (state.window, state.cold);
     let layout = table::layout(area.width, START, NAME, 8);
     let head = Rect { height: 1, ..area };
-    let heads = table::heads(&layout, "ADDRESS", "", entered.sort, sets, head, look, buffer);
+    let rest = if layout.rest.1 > 8 { "MAPPED" } else { "" };
+    let heads = table::heads(&layout, "ADDRESS", rest, entered.sort, sets, head, look, buffer);
     hits.extend(heads.into_iter().map(|(at, column)| (at, Target::Head(column))));
     let lines = area.height - 1;
     for (line, at) in table::visible(&mut entered.cursor, lines, rows.len()).enumerate() {
@@ -335,7 +336,10 @@ pub fn draw_mappings(
         table::figures(&layout, Some(&row.figures), sets, line, (style, look.unknown()), buffer);
         let (x, wide) = layout.rest;
         if wide > 8 {
-            let text = format!("{} mapped {}", format_size(row.figures.mapped), row.path);
+            let size = format_size(row.figures.mapped);
+            // The path may be cut, a word that says what the size is may not.
+            let path = size.len() + 1 + 8 < usize::from(wide);
+            let text = if path { format!("{size} {}", row.path) } else { size };
             table::put(buffer, line, x, wide, &text, true, style);
         }
         hits.push((line, Target::Row(at)));

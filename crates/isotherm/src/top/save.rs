@@ -122,7 +122,7 @@ impl Kept {
         refuse_existing(path)?;
         written.publish_new([path.to_owned()])?;
         let seconds = end.saturating_sub(start) / 1_000_000_000;
-        Ok(format!("wrote {}: the last {seconds} s; isotherm report heatmap -i {0}", path.display()))
+        Ok(format!("wrote {}: the last {seconds} s; for isotherm report", path.display()))
     }
 }
 

@@ -172,6 +172,10 @@ impl Reader {
                 self.file = Some(other);
                 continue;
             }
+            // No process is without mappings but one that is ending, and what it had is not what it has at that moment.
+            if self.incoming.list.mappings.is_empty() && !maps.mappings().is_empty() {
+                return Err(io::Error::other("its address space is gone"));
+            }
             // The file of an address space that is gone ends early, too.
             if self.steps > 1 && file.read_at(&mut [0], 0)? == 0 {
                 return Err(io::Error::other("it runs another program by now"));

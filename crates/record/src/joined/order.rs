@@ -132,6 +132,18 @@ fn notices(parts: &VecDeque<Part>) -> Result<Vec<Warning>, Error> {
     }
     for run in runs.values_mut() {
         run.sort_by_key(|part| part.header.part);
+        // One alone may be what was asked for; of several they may have been left behind, or not kept.
+        if let [first, _, ..] = &run[..]
+            && first.header.part > 0
+        {
+            let (nr, file) = (first.header.part, first.path.display());
+            notices.push(Warning::Assumed {
+                what: match nr {
+                    1 => format!("the run began earlier: the file before {file} is missing"),
+                    _ => format!("the run began earlier: the {nr} files before {file} are missing"),
+                },
+            });
+        }
         for pair in run.windows(2) {
             let [one, next] = pair else { continue };
             let (file, other) = (next.path.display(), one.path.display());
