@@ -70,7 +70,11 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
             // Checks made at one moment meet a loop at one point: together they are one observation.
             let (share, length) = (mean(counted().map(|w| w.share)), mean(counted().map(|w| w.length)));
             let surprises = counted().filter(|w| w.verdict == Verdict::Surprise).count();
-            if 2 * surprises > counted().count() {
+            if surprises == 1 && counted().count() == 1 {
+                // One cell may differ from all others, and what one short window shows is too little to know them by: they are to be
+                // checked before they are taken to have changed with it.
+                stretch.suspect = true;
+            } else if 2 * surprises > counted().count() {
                 changed = true;
                 stretch.evidence.begin(share, length, now, tuning);
             } else if stretch.evidence.is_late(length) && counted().any(|w| w.late) {
@@ -147,5 +151,62 @@ fn for_cells(blocks: &mut [Block], range: AddrRange, mut each: impl FnMut(u64, &
                 each(middle, cell);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::draw::Stretch;
+    use super::super::tuning::AT_5_MS as T;
+    use super::target::CELL_SIZE;
+    use super::*;
+
+    /// 2 MiB of eight cells, at 0.4 accesses an interval as far as is known.
+    fn hot() -> Watched {
+        let known = Evidence::of(16.0, 40.0, false, 100);
+        let mut block = Block::new(0, None);
+        for cell in &mut block.cells {
+            (cell.state, cell.present, cell.evidence) = (State::Lit, u64::MAX, known);
+        }
+        let range = AddrRange::new(0, CELLS as u64 * CELL_SIZE);
+        let stretch = Stretch { range, evidence: known, known: true, seen: 8, own: 8, ..Stretch::default() };
+        let mut target = Watched::default();
+        (target.blocks, target.stretches) = (alloc::vec![block], alloc::vec![stretch]);
+        target
+    }
+
+    fn checks(target: &mut Watched, cells: &[u64]) {
+        for cell in cells {
+            let start = cell * CELL_SIZE;
+            // One page of 32, where 12 were expected.
+            let window = cell::Window {
+                share: 1.0 / 32.0,
+                length: 0.988,
+                counts: true,
+                is_rest: false,
+                verdict: Verdict::Surprise,
+                believed: 0.4,
+                late: false,
+            };
+            target.results.push((AddrRange::new(start, start + CELL_SIZE), window));
+        }
+        spread_results(target, 110, 20, &T);
+    }
+
+    /// What one short window shows is too little to know a stretch by: all of it had become unknown.
+    #[test]
+    fn one_cell_that_surprises_changes_no_other() {
+        let mut target = hot();
+        checks(&mut target, &[3]);
+        assert_eq!(target.stretches[0].evidence.hits, 16.0);
+        assert!(target.stretches[0].suspect, "more checks are wanted");
+        assert!(target.blocks[0].cells.iter().all(|cell| cell.evidence.hits > 10.0));
+    }
+
+    #[test]
+    fn several_that_surprise_do() {
+        let mut target = hot();
+        checks(&mut target, &[1, 3, 6]);
+        assert!(target.stretches[0].evidence.rate() < 0.1);
     }
 }
