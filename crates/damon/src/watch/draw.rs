@@ -1,7 +1,7 @@
 //! From cells to regions: the likeliest division into stretches, its borders to the page, and what each stretch is known by.
 
 use super::cell::{Cell, State};
-use super::evidence::Evidence;
+use super::evidence::{Evidence, tells};
 use super::places::{Places, Split};
 use super::segment::{Piece, UNKNOWN, Word, rung_of, segment};
 use super::target::{CELL_SIZE, Watched};
@@ -278,7 +278,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
     }
     let (hits, exposure) = cell.known(now, tuning);
     let blind = matches!(cell.state, State::Blind(_)) || cell.shared;
-    let seen = exposure > 0.0 && (hits > 0.1 || exposure > 1.0);
+    let seen = tells(hits, exposure);
     let word = if cell.state == State::Absent {
         // Nothing there: it was not accessed, but whose neighbour it is matters more.
         Word::Seen { hits: 0.0, exposure: 10.0, cells: 1.0 }

@@ -245,6 +245,11 @@ impl Evidence {
     }
 }
 
+/// Whether so much is enough for a cell to count as seen: less is a page or two of a window, or what has faded.
+pub(super) fn tells(hits: f32, exposure: f32) -> bool {
+    exposure > 0.0 && (hits > 0.1 || exposure > 1.0)
+}
+
 /// The part of what was known so many intervals ago that still counts: half after each half-life, near enough.
 pub(super) fn kept(intervals: u64, tuning: &Tuning) -> f32 {
     let halvings = intervals as f32 / tuning.half_life;

@@ -1,7 +1,7 @@
 //! What the checks of a stretch showed, taken to be so of all of it.
 
 use super::cell::{self, Cell, State};
-use super::evidence::{Evidence, Verdict};
+use super::evidence::{Evidence, Verdict, tells};
 use super::places::Checked;
 use super::target::{self, Block, CELLS, Watched};
 use super::tuning::Tuning;
@@ -32,8 +32,8 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
         let hits = mine.iter().filter(|(_, w)| w.share > 0.0).count();
         // A cell that was thought to be much hotter is silent sooner: that says nothing of the others.
         let rate = stretch.evidence.rate();
-        let tells = |w: &cell::Window| w.verdict == Verdict::Silent && w.believed <= rate * tuning.like;
-        let silent = mine.iter().filter(|(_, w)| tells(w)).count();
+        let fell_silent = |w: &cell::Window| w.verdict == Verdict::Silent && w.believed <= rate * tuning.like;
+        let silent = mine.iter().filter(|(_, w)| fell_silent(w)).count();
         // Checks of one moment may all have met a pause: those of another one, or of many cells, are to say the same.
         let before = core::mem::replace(&mut stretch.suspect, silent > 0);
         if silent >= 2 && silent > hits && (before || mine.len() > tuning.checks_settled) {
@@ -70,13 +70,17 @@ pub(super) fn spread_results(target: &mut Watched, now: u64, longest: u64, tunin
             // Checks made at one moment meet a loop at one point: together they are one observation.
             let (share, length) = (mean(counted().map(|w| w.share)), mean(counted().map(|w| w.length)));
             let surprises = counted().filter(|w| w.verdict == Verdict::Surprise).count();
-            if surprises == 1 && counted().count() == 1 {
-                // One cell may differ from all others, and what one short window shows is too little to know them by: they are to be
-                // checked before they are taken to have changed with it.
-                stretch.suspect = true;
-            } else if 2 * surprises > counted().count() {
-                changed = true;
-                stretch.evidence.begin(share, length, now, tuning);
+            if 2 * surprises > counted().count() {
+                let mut anew = stretch.evidence;
+                anew.begin(share, length, now, tuning);
+                if counted().count() == 1 && !tells(anew.hits, anew.exposure) {
+                    // One cell may differ from all others, and what one short window shows is too little to know them by: they are to
+                    // be checked before they are taken to have changed with it.
+                    stretch.suspect = true;
+                } else {
+                    changed = true;
+                    stretch.evidence = anew;
+                }
             } else if stretch.evidence.is_late(length) && counted().any(|w| w.late) {
                 stretch.evidence.take_late(share, length, now, tuning);
             } else if stretch.evidence.add_in_a_row(share, length, now, tuning) == Verdict::Surprise {
