@@ -22,6 +22,7 @@ pub mod rec;
 mod replace;
 mod spool;
 pub mod synthetic;
+mod whole;
 
 pub use error::{Error, Warning};
 pub use files::{Conversion, ReadOptions, convert, create, create_on, open, open_from, open_with};
