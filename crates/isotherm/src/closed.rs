@@ -26,7 +26,7 @@ pub fn refuse() {
     }
     // SAFETY: all are numbers. Descriptor 1 is the runtime's `/dev/null`, which nobody uses yet; the new one is ours.
     unsafe {
-        let refuses = libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        let refuses = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
         if refuses >= 0 {
             libc::dup3(refuses, libc::STDOUT_FILENO, libc::O_CLOEXEC);
             libc::close(refuses);

@@ -1,7 +1,6 @@
 //! `isotherm doctor`.
 
 use crate::terminal;
-use anyhow::Context;
 use isotherm_linux::probe::{AccessedBitClearers, Capability, CapabilityKind, KernelFacts, Report, probe};
 use isotherm_report::units::{counted, format_size};
 use std::io::{self, Write};
