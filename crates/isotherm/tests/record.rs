@@ -351,8 +351,8 @@ fn children_too_short_to_be_seen_are_counted_to_the_last() {
     // The shell, its thousands and the last sleep.
     assert_eq!(sum.seen + too_short + sum.unreached + sum.waiting, 2002, "{sum:?}");
     assert!(too_short > 1000, "{sum:?}");
-    let line =
-        format!("processes: {} were found and observed, {too_short} more ended too soon to be", sum.seen);
+    let targets = if sum.seen == 1 { "was a target" } else { "were targets" };
+    let line = format!("processes: {} {targets}, {too_short} more ended too soon to be", sum.seen);
     assert!(told.contains(&line), "{line} in {told}");
     let report = run(dir.path(), &["report", "wss"]).ok();
     assert!(report.contains(&line), "{line} in {report}");

@@ -2,6 +2,7 @@
 
 mod model;
 mod pattern;
+mod rows;
 mod text;
 mod totals;
 
@@ -12,7 +13,7 @@ pub use totals::{RateClass, Totals};
 
 use crate::Accumulate;
 use crate::heatmap::UnknownWord;
-use crate::names::{NameBook, RangeName};
+use crate::names::NameBook;
 use crate::provenance::{Provenance, Reading};
 use crate::rate::{BP, RateScale, interval_ns};
 use crate::segments::{self, Pile, Segment};
@@ -20,12 +21,16 @@ use crate::space::{Space, is_object};
 use crate::units::{SECOND_NS, counted};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::Item;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use rows::{Adding, Rows};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use totals::Sum;
 
 /// Segments an aggregate is reduced to; above it, neighbours of similar rate are joined.
 const MAX_SEGMENTS: usize = 4096;
+
+/// Segments that a snapshot is reduced to before it is added: many more than are left in the end.
+const MOST_AT_ONCE: usize = 16 * MAX_SEGMENTS;
 
 /// Which snapshots to report. Times are distances from the recording's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,25 +80,6 @@ impl std::str::FromStr for Grouping {
             _ => Err(UnknownWord { word: word.to_owned(), expected: "target or object" }),
         }
     }
-}
-
-/// How many names are told of where none is what was asked for.
-const MAX_NAMES: usize = 8;
-
-/// What the largest mappings are called, if none has the name that was asked for.
-fn called_otherwise(rows: &[Row], asked: &str) -> Vec<String> {
-    let mut sizes: HashMap<&str, u64> = HashMap::new();
-    for (row, _) in rows {
-        let Some(name) = &row.mapping else { continue };
-        if asked.is_empty() || name.contains(asked) {
-            return Vec::new();
-        }
-        // What other names it covers is not what to ask for.
-        *sizes.entry(RangeName::main_of(name)).or_default() += row.size;
-    }
-    let mut names: Vec<(u64, &str)> = sizes.into_iter().map(|(name, size)| (size, name)).collect();
-    names.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-    names.into_iter().take(MAX_NAMES).map(|(_, name)| name.to_owned()).collect()
 }
 
 /// Keeps the regions of the selected time.
@@ -180,6 +166,11 @@ impl AccessAnalysis {
             }
         }
         segments::of_snapshot(&self.mapped, seconds, |_| true, &mut self.spare);
+        if self.spare.len() > MOST_AT_ONCE {
+            // Laid over others as they are, a million of them would take half a gigabyte.
+            segments::reduce(&mut self.spare, MOST_AT_ONCE, u64::MAX);
+            self.spare.shrink_to(MOST_AT_ONCE);
+        }
         let targets = Vec::new();
         self.held = Snapshot { targets, ..*snapshot };
         self.pile.add(&self.spare, 2 * MAX_SEGMENTS);
@@ -193,58 +184,59 @@ impl AccessAnalysis {
 
     /// The report. Without a snapshot in the selected time it has no targets.
     pub fn finish(mut self) -> AccessReport {
-        let (start_ns, end_ns, rows) = match self.options.selection {
-            Selection::Between(..) => {
-                let segments = std::mem::take(&mut self.pile).finish(MAX_SEGMENTS);
-                let (start, end) = self.covered.unwrap_or((0, 0));
-                (start, end, self.aggregate(&segments))
-            }
-            _ if self.snapshots == 0 => (0, 0, Vec::new()),
-            _ => {
-                let (start, end) = interval_ns(&self.held);
-                (start, end, self.moment())
-            }
-        };
-        let highest = rows.iter().filter_map(|r| r.0.rate_hz).fold(0.0, f64::max);
-        let ceiling_hz = self.ceiling_hz.unwrap_or(highest);
         let mut pattern = self.options.pattern.clone();
         if self.options.by == Grouping::Object {
             // Those of other targets were left out before the rest was added up.
             pattern.targets.clear();
         }
-        let called_otherwise = called_otherwise(&rows, &pattern.mapping);
-        let (shown, hidden): (Vec<Row>, Vec<Row>) =
-            rows.into_iter().partition(|(row, _)| pattern.matches(row, ceiling_hz));
-        let hidden_totals = self.totals(&hidden, ceiling_hz);
+        let mut rows = Rows::new(pattern);
+        let (start_ns, end_ns) = match self.options.selection {
+            Selection::Between(..) => {
+                let segments = std::mem::take(&mut self.pile).finish(MAX_SEGMENTS);
+                self.aggregate(&segments, &mut rows);
+                self.covered.unwrap_or((0, 0))
+            }
+            _ if self.snapshots == 0 => (0, 0),
+            _ => {
+                self.moment(&mut rows);
+                interval_ns(&self.held)
+            }
+        };
+        let called_otherwise = rows.called_otherwise();
+        let Rows { ceiling_hz, mut shown, hidden, groups, .. } = rows;
+        let hidden_regions = hidden.sum.regions();
+        let hidden_totals = self.totals(hidden);
+        let (of_groups, totals) = self.totals_of(groups, ceiling_hz);
+        self.options.sort.sort(&mut shown, self.options.descending);
         let mut report = AccessReport {
             start_ns,
             end_ns,
             origin_ns: self.provenance.origin_ns(),
             snapshots: self.snapshots,
             ceiling_hz,
-            hidden_regions: hidden.len() as u64,
+            hidden_regions,
             hidden_bytes: hidden_totals.bytes,
             hidden_resident: hidden_totals.resident,
             hidden_unknown_bytes: hidden_totals.unknown_bytes,
-            totals: self.totals(&shown, ceiling_hz),
+            totals,
             targets: Vec::new(),
             provenance: Provenance::default(),
             called_otherwise,
         };
-        let mut shown = shown;
-        self.options.sort.sort_by(&mut shown, self.options.descending, |(row, _)| row);
         let mappers = self.mappers();
-        for rows in shown.chunk_by(|a, b| a.0.target == b.0.target) {
-            let Some(id) = rows.first().map(|(row, _)| TargetId(row.target)) else { continue };
-            let object = self.space.object(id);
+        while let Some(target) = shown.last().map(|row| row.target) {
+            let first = shown.partition_point(|row| row.target != target);
+            let regions = if first == 0 { std::mem::take(&mut shown) } else { shown.split_off(first) };
+            let id = TargetId(target);
             report.targets.push(TargetAccess {
-                target: id.0,
+                target,
                 name: self.group_name(id, &mappers),
-                object: object.map(|o| o.id.to_string()),
-                totals: self.totals(rows, ceiling_hz),
-                regions: rows.iter().map(|(row, _)| row.clone()).collect(),
+                object: self.space.object(id).map(|object| object.id.to_string()),
+                totals: of_groups.get(&target).cloned().unwrap_or_default(),
+                regions,
             });
         }
+        report.targets.reverse();
         report.provenance = self.provenance;
         report
     }
@@ -279,10 +271,9 @@ impl AccessAnalysis {
         self.names.name(target, range).map(|name| name.to_string())
     }
 
-    /// The regions of the held snapshot.
-    fn moment(&mut self) -> Vec<Row> {
+    /// The regions of the held snapshot, of which only whom it is of is kept.
+    fn moment(&mut self, rows: &mut Rows) {
         let scale = RateScale::of(&self.held);
-        self.ceiling_hz = scale.max_hz();
         let (start, end) = interval_ns(&self.held);
         let aggr_ns = match self.held.sample_ns.saturating_mul(u64::from(self.held.max_nr_accesses)) {
             0 => end - start,
@@ -293,6 +284,15 @@ impl AccessAnalysis {
             self.space.by_object(&self.held, wanted(&self.options), &mut self.mapped);
         }
         let targets = if by_object { &self.mapped.targets } else { &self.held.targets };
+        let regions = || {
+            let all = targets.iter().flat_map(|t| t.regions.iter().map(|region| (t.id, region)));
+            all.filter(|(_, region)| !region.range.is_empty())
+        };
+        rows.ceilings(scale.max_hz().unwrap_or_else(|| {
+            let known = regions()
+                .filter(|(id, r)| !r.is_unknown() && (by_object || self.space.mapped(*id, r).is_some()));
+            known.map(|(_, region)| scale.hz(region)).fold(0.0, f64::max)
+        }));
         let row = |target: TargetId, region: &RegionSnapshot| {
             let (size, hull) = match by_object {
                 true => (region.range.size(), region.range),
@@ -314,14 +314,18 @@ impl AccessAnalysis {
                 exposure: (region.exposure != RegionSnapshot::COUNTED).then_some(region.exposure),
                 age_ns: u64::from(region.age).saturating_mul(aggr_ns),
             };
-            Some((row, *region))
+            Some(row)
         };
-        let regions = targets.iter().flat_map(|t| t.regions.iter().map(|region| (t.id, region)));
-        regions.filter(|(_, r)| !r.range.is_empty()).filter_map(|(id, region)| row(id, region)).collect()
+        for (id, region) in regions() {
+            if let Some(row) = row(id, region) {
+                rows.take(row, region, &self.space);
+            }
+        }
+        self.held.targets.iter_mut().for_each(|target| target.regions = Vec::new());
     }
 
     /// The segments of the selected time.
-    fn aggregate(&self, segments: &[Segment]) -> Vec<Row> {
+    fn aggregate(&self, segments: &[Segment], rows: &mut Rows) {
         let hz_per_bp = RateScale::of(&self.held).hz_per_bp();
         let row = |s: &Segment| {
             let seen = s.seen_share();
@@ -352,12 +356,9 @@ impl AccessAnalysis {
             };
             (row, region)
         };
-        if self.options.by == Grouping::Target {
-            return segments.iter().map(row).collect();
-        }
         // The accesses of the first moments, in which nobody knew yet whose memory it was, are few: that it would count twice is worse.
         let own = |segment: &Segment| {
-            let parts = match is_object(segment.target) {
+            let parts = match self.options.by == Grouping::Target || is_object(segment.target) {
                 true => vec![segment.range],
                 false => self.space.without_objects(segment.target, segment.range),
             };
@@ -369,39 +370,54 @@ impl AccessAnalysis {
             };
             parts.into_iter().map(part).collect::<Vec<_>>()
         };
-        segments.iter().flat_map(own).map(|segment| row(&segment)).collect()
+        let found: Vec<(AccessRegion, RegionSnapshot)> =
+            segments.iter().flat_map(own).map(|segment| row(&segment)).collect();
+        let highest = found.iter().filter_map(|(row, _)| row.rate_hz).fold(0.0, f64::max);
+        rows.ceilings(self.ceiling_hz.unwrap_or(highest));
+        for (row, region) in found {
+            rows.take(row, &region, &self.space);
+        }
     }
 
     /// Sums over some rows. What several targets map is put together first.
-    fn totals(&mut self, rows: &[Row], ceiling_hz: f64) -> Totals {
-        let mut whole = Snapshot { targets: Vec::new(), ..self.held };
-        let mut sum = Sum::new(ceiling_hz);
-        for (row, region) in rows {
-            sum.count(row);
-            let target = TargetId(row.target);
-            // In a group of its own there is nothing to put together; nor where mappings changed since.
-            if is_object(target) || self.space.mapped(target, region).is_none() {
-                sum.add(row.size, row.rate_hz.unwrap_or(0.0), row.seen, region.resident);
-                continue;
-            }
-            match whole.targets.last_mut() {
-                Some(last) if last.id == target => last.regions.push(*region),
-                _ => whole.targets.push(TargetSnapshot::new(target, vec![*region])),
+    fn totals(&mut self, adding: Adding) -> Totals {
+        self.put_together(adding.sum, adding.targets).0
+    }
+
+    /// Sums over each group, and over all.
+    fn totals_of(
+        &mut self,
+        groups: BTreeMap<u64, Adding>,
+        ceiling_hz: f64,
+    ) -> (HashMap<u64, Totals>, Totals) {
+        let (mut all, mut targets, mut each) = (Sum::new(ceiling_hz), Vec::new(), HashMap::new());
+        for (target, group) in groups {
+            all.absorb(&group.sum);
+            let (totals, of_group) = self.put_together(group.sum, group.targets);
+            each.insert(target, totals);
+            targets.extend(of_group);
+        }
+        match each.values().next().filter(|_| each.len() == 1).cloned() {
+            Some(only) => (each, only),
+            None => {
+                let (totals, _) = self.put_together(all, targets);
+                (each, totals)
             }
         }
+    }
+
+    /// Adds what several targets map once; gives the targets back.
+    fn put_together(&mut self, mut sum: Sum, targets: Vec<TargetSnapshot>) -> (Totals, Vec<TargetSnapshot>) {
         let scale = RateScale::of(&self.held);
-        let mut once = Snapshot::default();
-        self.space.by_object(&whole, |_| true, &mut once);
-        for region in once.targets.iter().flat_map(|t| &t.regions) {
+        let whole = Snapshot { targets, ..self.held };
+        self.space.by_object(&whole, |_| true, &mut self.mapped);
+        for region in self.mapped.targets.iter().flat_map(|t| &t.regions) {
             let seen = f64::from(region.seen_bp) / BP;
             sum.add(region.range.size(), scale.hz(region), seen, region.resident);
         }
-        sum.finish()
+        (sum.finish(), whole.targets)
     }
 }
-
-/// A region to show, and the same as a snapshot has it.
-type Row = (AccessRegion, RegionSnapshot);
 
 /// The targets whose regions go into the report.
 fn wanted(options: &AccessOptions) -> impl Fn(TargetId) -> bool {

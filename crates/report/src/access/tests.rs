@@ -312,3 +312,50 @@ fn the_end_is_that_of_the_targets() {
         assert_eq!(hot_step(&report(select(selection), &list)), 9, "{selection:?}");
     }
 }
+
+#[test]
+fn a_snapshot_of_very_many_regions_keeps_its_sums_and_its_heat() {
+    let nr = 3 * MOST_AT_ONCE as u64;
+    let hot = |i: u64| if (i / 1000).is_multiple_of(9) { 20 } else { (i % 2) as u32 };
+    let regions: Vec<RegionSnapshot> = (0..nr).map(|i| region(i << 12, (i + 1) << 12, hot(i))).collect();
+    let list = [snapshot(0, 1, regions.clone()), snapshot(1, 1, regions)];
+    let moment = report(select(Selection::Last), &list);
+    assert_eq!(moment.targets[0].regions.len() as u64, nr);
+    let mean = report(select(Selection::Between(Duration::ZERO, Duration::MAX)), &list);
+    assert!(mean.targets[0].regions.len() <= MAX_SEGMENTS);
+    assert_eq!(mean.totals.bytes, moment.totals.bytes);
+    let heat = |report: &AccessReport| report.totals.rate_hz * report.totals.bytes as f64;
+    assert!((heat(&mean) / heat(&moment) - 1.0).abs() < 1e-6, "{} {}", heat(&mean), heat(&moment));
+    // What is hot and what is not are far enough apart to stay apart.
+    assert_eq!(mean.totals.classes[4].bytes, moment.totals.classes[4].bytes);
+}
+
+#[test]
+fn groups_add_up_in_every_order() {
+    let sorted = |sort, descending| {
+        let mut analysis =
+            AccessAnalysis::new(AccessOptions { sort, descending, ..AccessOptions::default() });
+        let mut all = snapshot(0, 1, Vec::new());
+        all.targets.clear();
+        for target in 1..=3 {
+            let maps = (0..4).map(|i| mapping(i * 4 * MIB, i * 4 * MIB + MIB * target, "rw-p", "", 0, 0));
+            analysis.note(&mappings(target, maps.collect()));
+            let regions = (0..4).map(|i| region(i * 4 * MIB, (i + 1) * 4 * MIB, (i as u32 * 7 + 3) % 5));
+            all.targets.push(TargetSnapshot::new(TargetId(target), regions.collect()));
+        }
+        analysis.snapshot(&all);
+        let report = analysis.finish();
+        let mut groups: Vec<(u64, Totals)> =
+            report.targets.into_iter().map(|t| (t.target, t.totals)).collect();
+        groups.sort_by_key(|(target, _)| *target);
+        (groups, report.totals)
+    };
+    let plain = sorted(SortKey::Address, false);
+    assert_eq!(plain.0.iter().map(|(_, t)| t.bytes).collect::<Vec<_>>(), [4 * MIB, 8 * MIB, 12 * MIB]);
+    assert_eq!((plain.1.bytes, plain.1.regions), (24 * MIB, 12));
+    for sort in [SortKey::Rate, SortKey::Size, SortKey::Target] {
+        for descending in [false, true] {
+            assert_eq!(sorted(sort, descending), plain, "{sort:?} {descending}");
+        }
+    }
+}

@@ -69,6 +69,29 @@ impl Sum {
         Self { totals, heat, known, unknown, absent, resident: 0, tells_resident: true, ceiling_hz }
     }
 
+    /// Takes in other sums, of as high a ceiling.
+    pub(super) fn absorb(&mut self, other: &Self) {
+        self.totals.regions += other.totals.regions;
+        self.totals.unknown_regions += other.totals.unknown_regions;
+        self.totals.absent_regions += other.totals.absent_regions;
+        self.totals.bytes = self.totals.bytes.saturating_add(other.totals.bytes);
+        for (class, more) in self.totals.classes.iter_mut().zip(&other.totals.classes) {
+            class.regions += more.regions;
+            class.bytes = class.bytes.saturating_add(more.bytes);
+        }
+        self.heat += other.heat;
+        self.known += other.known;
+        self.unknown += other.unknown;
+        self.absent += other.absent;
+        self.resident = self.resident.saturating_add(other.resident);
+        self.tells_resident &= other.tells_resident;
+    }
+
+    /// How many regions were counted.
+    pub(super) fn regions(&self) -> u64 {
+        self.totals.regions
+    }
+
     /// Counts a region.
     pub(super) fn count(&mut self, region: &AccessRegion) {
         self.totals.regions += 1;

@@ -50,6 +50,9 @@ const MOST: usize = 4096;
 /// Memory further apart than this is never taken together: between a program and its libraries lie terabytes.
 const WIDEST_GAP: u64 = 1 << 30;
 
+/// Segments that a snapshot is reduced to before it is laid over others: many more than a slice has.
+const MOST_AT_ONCE: usize = 1 << 16;
+
 /// What was seen in a part of the recording.
 #[derive(Clone, Debug)]
 struct Slice {
@@ -268,6 +271,12 @@ impl Survey {
         }
         self.targets = self.targets.max(self.mapped.targets.len());
         segments::of_snapshot(&self.mapped, seconds, shown, &mut self.spare.0);
+        let most = MOST_AT_ONCE.max(4 * self.limit());
+        if self.spare.0.len() > most {
+            // Laid over others as they are, a million of them would take hundreds of megabytes.
+            self.lost_heat += segments::reduce(&mut self.spare.0, most, WIDEST_GAP);
+            self.spare.0.shrink_to(most);
+        }
         self.place(start, end);
     }
 }

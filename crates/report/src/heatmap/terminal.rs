@@ -12,7 +12,7 @@ use std::io::{self, Write};
 /// How to draw on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalOptions {
-    /// Columns of the terminal; at least 24 are used.
+    /// Columns of the terminal; at least [`NARROWEST`] are used.
     pub width: usize,
     /// Lines for the cells of all panels together.
     pub lines: usize,
@@ -33,6 +33,9 @@ const UNKNOWN: char = '\u{2592}';
 
 /// A character of cells in which an action of a scheme took effect.
 const ACTED: char = 'x';
+
+/// Columns that are used at the least.
+pub const NARROWEST: usize = 12;
 
 /// Width of an address, `0x7ffc00000000`.
 const ADDRESS: usize = 14;
@@ -58,7 +61,7 @@ impl TerminalOptions {
     }
 
     fn columns(&self) -> usize {
-        self.width.max(24) - self.gutter() - self.names()
+        self.width.max(NARROWEST) - self.gutter() - self.names()
     }
 }
 
@@ -81,7 +84,7 @@ pub fn write_terminal(map: &Heatmap, options: &TerminalOptions, out: &mut impl W
 pub fn write_body(map: &Heatmap, options: &TerminalOptions, out: &mut impl Write) -> io::Result<()> {
     let scale = map.scale(options.scale);
     for panel in map.panels.iter().rev() {
-        writeln!(out, "{}", title(map, panel, options.width.max(24)))?;
+        writeln!(out, "{}", title(map, panel, options.width.max(NARROWEST)))?;
         write_panel(map, panel, options, scale, out)?;
     }
     write_time_axis(map, options, out)?;
@@ -267,7 +270,7 @@ fn write_time_axis(map: &Heatmap, options: &TerminalOptions, out: &mut impl Writ
         let at = (place * map.columns as f64) as usize;
         let at = at.min(map.columns.saturating_sub(1));
         // A label may reach past the last column, where names stand above, but not past the terminal.
-        if labels.len() <= at && indent + at + text.len() <= options.width.max(24) {
+        if labels.len() <= at && indent + at + text.len() <= options.width.max(NARROWEST) {
             labels.push_str(&" ".repeat(at - labels.len()));
             labels.push_str(&text);
             labels.push(' ');
@@ -471,7 +474,7 @@ mod tests {
     #[test]
     fn every_mode_fits_every_width() {
         for mode in [ColourMode::Plain, ColourMode::Ansi256, ColourMode::True] {
-            for width in [24, 40, 69, 80, 133, 300] {
+            for width in [12, 20, 24, 40, 69, 80, 133, 300] {
                 let text = draw(&TerminalOptions { width, mode, ..TerminalOptions::default() });
                 let cells = text
                     .lines()

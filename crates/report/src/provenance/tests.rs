@@ -121,10 +121,7 @@ fn processes_that_were_not_seen_are_told_and_unknown_is_not_none() {
     assert_eq!(foot(&[]), None, "a recording that does not say");
     assert_eq!(foot(&[(3, Some(0), 2), (1, Some(0), 0)]), None);
     let said = foot(&[(3, Some(1900), 7), (1, Some(98), 2)]).unwrap();
-    assert!(
-        said.contains("4 were found and observed, 1998 more") && said.contains("2 more still waited"),
-        "{said}"
-    );
+    assert!(said.contains("4 were targets, 1998 more") && said.contains("2 more still waited"), "{said}");
     let said = foot(&[(3, Some(1), 0), (1, None, 0)]).unwrap();
     assert!(said.contains("not known with refs: at most 51"), "{said}");
     let mut provenance = recorded();

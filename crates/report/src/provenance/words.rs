@@ -138,9 +138,9 @@ impl Provenance {
             format!("{unreached} more ended while they waited for it, for up to {wait}{budget}")
         });
         let parts: Vec<String> = more.into_iter().chain(waiting).chain(unreached).collect();
-        let were = if seen == 1 { "was" } else { "were" };
-        (!parts.is_empty())
-            .then(|| format!("processes: {seen} {were} found and observed, {}", parts.join(", ")))
+        // Some of them may have ended before anything was known of them.
+        let targets = if seen == 1 { "was a target" } else { "were targets" };
+        (!parts.is_empty()).then(|| format!("processes: {seen} {targets}, {}", parts.join(", ")))
     }
 
     /// What has to be said of lists of mappings that were not read to their end.

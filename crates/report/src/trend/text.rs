@@ -35,7 +35,7 @@ pub fn write_text(report: &TrendReport, options: &TextOptions, out: &mut impl Wr
         writeln!(out, "{line}")?;
     }
     writeln!(out, "{}", report.what)?;
-    write_percentiles(report, options.width.max(40), out)?;
+    write_percentiles(report, options.width, out)?;
     if options.lines > 0 {
         write_plot(report, options, out)?;
     }
@@ -108,7 +108,8 @@ fn resampled(report: &TrendReport, columns: usize) -> Vec<Option<f64>> {
 
 fn write_plot(report: &TrendReport, options: &TextOptions, out: &mut impl Write) -> io::Result<()> {
     const GUTTER: usize = 13;
-    let columns = options.width.max(40) - GUTTER - 1;
+    const NARROWEST: usize = 20;
+    let columns = options.width.max(NARROWEST) - GUTTER - 1;
     let values = resampled(report, columns);
     let Some(highest) = values.iter().flatten().copied().reduce(f64::max) else { return Ok(()) };
     writeln!(out)?;
@@ -134,7 +135,7 @@ fn write_plot(report: &TrendReport, options: &TextOptions, out: &mut impl Write)
     };
     let (start, end) = (report.seconds(first.start_ns), report.seconds(last.end_ns));
     let (mut marks, mut labels) = (vec!['-'; columns], String::new());
-    for Tick { place, text } in time_ticks(start, end, columns / 12) {
+    for Tick { place, text } in time_ticks(start, end, (columns / 12).max(1)) {
         let at = (place * columns as f64) as usize;
         if labels.len() <= at && at + text.len() <= columns {
             labels.push_str(&" ".repeat(at - labels.len()));
@@ -156,12 +157,16 @@ mod tests {
 
     /// 1 MiB for half of the time, then 8 MiB.
     fn step() -> String {
+        within(60)
+    }
+
+    fn within(width: usize) -> String {
         let mut analysis = TrendAnalysis::new(TrendOptions::new(Measure::WorkingSet(Definition::default())));
         for i in 0..40 {
             analysis.snapshot(&snapshot(i, 1, vec![region(0, if i < 20 { MIB } else { 8 * MIB }, 20)]));
         }
         let mut out = Vec::new();
-        write_text(&analysis.finish(), &TextOptions { width: 60, lines: 8 }, &mut out).unwrap();
+        write_text(&analysis.finish(), &TextOptions { width, lines: 8 }, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -174,6 +179,16 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("Denning: accessed at least once within 1 s"));
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_no_line_of_the_plot_or_the_table_is_wrapped() {
+        for width in [20, 28, 40, 60] {
+            let text = within(width);
+            let rows = text.lines().filter(|l| l.contains(['|', '+', '\u{2588}']) && !l.contains("unnamed"));
+            let longest = rows.map(|l| l.chars().count()).max().unwrap();
+            assert!((12..=width.max(24)).contains(&longest), "{width}: {text}");
+        }
     }
 
     #[test]
