@@ -22,6 +22,7 @@
 //! Whether the pages of a cell are one observation or many is seen from how they lie: [`super::shown`].
 
 use super::evidence::{Evidence, Verdict};
+use super::focus::Focus;
 use super::shown::{Shown, observations};
 use super::theft::Theft;
 use super::tuning::{SHORTEST, Tuning};
@@ -101,6 +102,8 @@ pub(super) struct Cell {
     /// Pages that the last window to close had, and those of them that were accessed.
     pub tried: u64,
     pub shown: u64,
+    /// Which of its pages are accessed, where those are fewer: `evidence` is theirs.
+    pub focus: Focus,
     pub evidence: Evidence,
     /// The open window is the first since the cell was cleared.
     pub first: bool,
@@ -194,6 +197,20 @@ impl Cell {
         self.young = (before | young) & present;
     }
 
+    /// Takes in which bits are set, before [`Self::left`] is told: pages outside of the focus that were accessed although they were not
+    /// watched for it. If they are many, all pages count again, and are to be seen.
+    pub fn find_strays(&mut self, present: u64, young: u64) {
+        let fresh = young & present & self.present & !self.young & !self.window;
+        let before = self.focus.of(self.present);
+        if self.focus.strayed(fresh) {
+            self.evidence.refocus(before, self.present, false);
+            self.tried = 0;
+            if self.state == State::Lit {
+                self.state = State::Unseen;
+            }
+        }
+    }
+
     /// Takes in a look: `present` and `young` are the pages' bits; [`Self::left`] was told of them.
     pub fn looked(&mut self, present: u64, young: u64, look: &Look<'_>) -> Told {
         let Look { moment, gap, longest, theft, beside, tuning } = *look;
@@ -235,12 +252,16 @@ impl Cell {
                 if now < due || shown == 0 && now < doubtful_until {
                     return nothing;
                 }
+                // What was accessed outside of the focus is no evidence of it.
+                let (all, of) = (shown, self.focus.of(self.window));
+                let shown = shown & of;
+                self.window &= !(all & !of);
                 let left = self.window & !shown;
                 let is_rest = self.is_rest;
                 let (was_idle, believed) = (self.evidence.hits <= 0.0, self.rate());
                 let counts = self.first || self.unbroken || self.evidence.hits <= 0.0;
                 // Where pages appear, those that might have are among those watched.
-                let watched = if appeared == 0 { self.window } else { self.window | absent };
+                let watched = if appeared == 0 { of } else { of | absent };
                 let share = pages(shown) / pages(watched);
                 let passed = moment.at.saturating_sub(since) as f32 / 1000.0;
                 let length = theft.covered(passed).max(SHORTEST);
@@ -279,10 +300,14 @@ impl Cell {
                 let before = if verdict == Verdict::Expected { self.observations } else { 0 };
                 self.observations = if same { 0 } else { observations(tried, accessed, before, tuning) };
                 self.map(tried, accessed);
+                if shown != 0 && !is_rest && self.is_most(tried) {
+                    self.gather(tried, accessed, length);
+                }
                 self.first = false;
                 self.hit_at = if shown == 0 { self.hit_at } else { now };
                 // What is hot is checked by turns instead, where it can be.
-                let goes_on = left.count_ones() as f32 > tuning.rest_share * self.opened.count_ones() as f32
+                let (left_of, of) = (left & self.focus.of(self.opened), self.focus.of(self.opened));
+                let goes_on = left_of.count_ones() as f32 > tuning.rest_share * of.count_ones() as f32
                     && (self.shared || self.rate() <= tuning.active);
                 if shown == 0 {
                     // What comes next can only tell that it fell silent: it is looked at when it would.
@@ -354,9 +379,32 @@ impl Cell {
         self.window = 0;
     }
 
+    /// What its last whole window showed lies together, and it is not known yet whether it does each time.
+    pub fn is_piece(&self, tuning: &Tuning) -> bool {
+        self.focus.is_open()
+            && self.shown.count_ones() >= tuning.piece_pages
+            && Shown::runs(self.tried, self.shown) <= tuning.run / 2
+    }
+
+    /// A window has so many of its pages that it stands for all.
+    fn is_most(&self, window: u64) -> bool {
+        4 * window.count_ones() >= 3 * self.present.count_ones()
+    }
+
+    /// Takes in what a window of so many intervals over most of its pages told of which are accessed.
+    fn gather(&mut self, window: u64, shown: u64, length: f32) {
+        let before = self.focus.of(window);
+        if self.focus.add(window, shown) {
+            let of = self.focus.of(window);
+            // Of those that count now, the window told no more than that they are accessed.
+            let all = shown & of == of && length > 1.5;
+            self.evidence.refocus(before, of, all);
+        }
+    }
+
     /// Keeps which pages of the cell were accessed, if the window had most of them.
     fn map(&mut self, window: u64, shown: u64) {
-        if 4 * window.count_ones() >= 3 * self.present.count_ones() {
+        if self.is_most(window) {
             (self.tried, self.shown) = (window, shown);
         } else if shown != 0 && shown != window && shown != self.shown & window {
             // Its pages differ, and not as they are known to: the next window is to have all of them.
