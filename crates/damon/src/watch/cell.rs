@@ -23,8 +23,9 @@
 
 use super::evidence::{Evidence, Verdict};
 use super::focus::Focus;
+use super::places::ln;
 use super::shown::{Shown, observations};
-use super::theft::Theft;
+use super::theft::{Theft, within};
 use super::tuning::{SHORTEST, Tuning};
 
 /// When something was done.
@@ -84,6 +85,20 @@ pub(super) struct Appeared {
     pub share: f32,
     /// Intervals in which they did.
     pub within: f32,
+}
+
+impl Appeared {
+    /// The rate at which as many of the cell's pages are accessed within a second as were, if each of those that appeared is
+    /// accessed once in `since` intervals. Where few appear each is accessed, and not all of the cell as often as that makes on
+    /// the mean: of a database's buffers a process maps some pages of each cell, and its working set was five times what it had.
+    fn rate(&self, since: f32, tuning: &Tuning) -> f32 {
+        if self.share >= 1.0 {
+            return 1.0 / since;
+        }
+        let second = tuning.appeared.max(1) as f32;
+        let accessed = self.share * within(1.0 / since, second) / since;
+        -ln(1.0 - accessed) / second
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -437,9 +452,10 @@ impl Cell {
             // Once since the look before it appeared: the longer ago, the lower that is as a rate. Not by all of the time that
             // passed, or the working set of the second that it is part of would not count it.
             _ if self.evidence.hits <= 0.0 && self.is_new(now, tuning) => {
-                let since =
-                    |a: Appeared| a.within.max(1.0) + now.saturating_sub(a.at) as f32 / tuning.new_fades;
-                self.appeared.map_or((0.0, 0.0), |a| (a.share, since(a)))
+                self.appeared.map_or((0.0, 0.0), |a| {
+                    let since = a.within.max(1.0) + now.saturating_sub(a.at) as f32 / tuning.new_fades;
+                    (a.rate(since, tuning) * since, since)
+                })
             }
             State::Watching { .. } => (self.evidence.hits, self.evidence.exposure),
             State::Unseen | State::Lit | State::Blind(_) => self.evidence.faded(now, tuning),
