@@ -274,7 +274,7 @@ impl Cell {
                 let left = self.window & !shown;
                 let is_rest = self.is_rest;
                 let (was_idle, believed) = (self.evidence.hits <= 0.0, self.rate());
-                let counts = self.first || self.unbroken || self.evidence.hits <= 0.0;
+                let counts = self.first || self.unbroken || self.evidence.hits <= 0.0 || self.shows_few();
                 // Where pages appear, those that might have are among those watched.
                 let watched = if appeared == 0 { of } else { of | absent };
                 let share = pages(shown) / pages(watched);
@@ -392,6 +392,12 @@ impl Cell {
         self.shared = why == Blind::Shared;
         self.blind_since = now;
         self.window = 0;
+    }
+
+    /// Few of its pages were accessed when it was last seen, each for itself: no loop, of which the longer it was not met the sooner it
+    /// comes.
+    fn shows_few(&self) -> bool {
+        self.shown != 0 && 4 * self.shown.count_ones() <= 64 && self.focus.known().is_none()
     }
 
     /// What its last whole window showed lies together, and it is not known yet whether it does each time.
