@@ -79,6 +79,7 @@
 mod array;
 mod block;
 pub mod carve;
+mod column;
 mod error;
 mod folio;
 mod frame;
