@@ -273,7 +273,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         }
         table.count_change();
         if len == 1 {
-            let entry = &table.change()[start];
+            let entry = table.change_at(start);
             entry.update::<F>(entry.relaxed(), upgrade);
         } else {
             let (mut index, end) = (start, start + len);
@@ -394,7 +394,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         for at in start..start + len {
             let raw = table.entry(at).relaxed();
             if touched(raw) != raw {
-                table.change()[at].update::<F>(raw, touched);
+                table.change_at(at).update::<F>(raw, touched);
             }
         }
         if write {
