@@ -35,12 +35,23 @@ pub(super) struct Stretch {
     pub places: Places,
     /// Both sides of where it begins are hot, and their rates differed: until then they stay two.
     pub apart_until: u64,
+    /// Pages of its first and its last cell that lie outside of what is accessed of them ([`super::focus`]).
+    pub lead: u8,
+    pub tail: u8,
+    /// Pages there, without those, and those of them that the evidence is of.
+    pub pages: u32,
+    pub focus: u32,
 }
 
 impl Stretch {
-    /// Access probability an interval.
+    /// Access probability an interval, of what is accessed of it.
     pub fn rate(&self) -> f32 {
         if self.known { self.evidence.rate() } else { 0.0 }
+    }
+
+    /// The share of its pages that its evidence is of.
+    pub fn share(&self) -> f32 {
+        if self.pages == 0 { 1.0 } else { self.focus as f32 / self.pages as f32 }
     }
 }
 
@@ -61,6 +72,16 @@ struct Part<'a> {
     own: Option<Evidence>,
     /// Its one cell, if it is of small pages: it has pages to draw a border between.
     cell: Option<&'a Cell>,
+    /// Pages of its one cell that its evidence is of, if those are not all.
+    focus: Option<u64>,
+}
+
+impl Part<'_> {
+    /// The share of its pages that its evidence is of.
+    fn weight(&self) -> f32 {
+        self.focus
+            .map_or(1.0, |pages| pages.count_ones() as f32 / ((self.resident / PAGE_SIZE) as f32).max(1.0))
+    }
 }
 
 /// Evidence of several cells, which need not be of one rate.
@@ -220,6 +241,7 @@ fn absent(range: AddrRange, tuning: &Tuning) -> Part<'static> {
         absent: true,
         own: None,
         cell: None,
+        focus: None,
     }
 }
 
@@ -247,6 +269,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
             absent: false,
             own: None,
             cell: None,
+            focus: None,
         };
     }
     if matches!(cell.state, State::Watching { .. })
@@ -274,6 +297,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
             absent: false,
             own: None,
             cell: small.then_some(cell),
+            focus: None,
         };
     }
     let (hits, exposure) = cell.known(now, tuning);
@@ -282,7 +306,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
     let word = if cell.state == State::Absent {
         // Nothing there: it was not accessed, but whose neighbour it is matters more.
         Word::Seen { hits: 0.0, exposure: 10.0, cells: 1.0 }
-    } else if small && step_at(cell).is_some() {
+    } else if small && cell.focus.known().is_none() && step_at(cell).is_some() {
         Word::None
     } else if seen {
         let (hits, exposure) = at_most(tuning.most_telling, hits, exposure);
@@ -307,6 +331,11 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
         absent: cell.state == State::Absent,
         own: Some(cell.evidence),
         cell: small.then_some(cell),
+        focus: cell
+            .focus
+            .known()
+            .map(|pages| pages & cell.present)
+            .filter(|pages| small && *pages != 0 && seen && hits > 0.0 && range.size() == CELL_SIZE),
     }
 }
 
@@ -349,6 +378,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
     let mut halves: Vec<(Sum, u32)> = Vec::new();
     // Bytes of each in which nothing is present.
     let mut nothing: Vec<u64> = Vec::new();
+    // Cells that the evidence of each is of.
+    let mut weights: Vec<f32> = Vec::new();
     for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
         let is_wall = walls.binary_search(&index).is_ok();
         let fresh = is_wall || previous.is_none_or(|(_, r)| r != rung);
@@ -359,6 +390,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             {
                 start = if is_wall { part.range.start } else { border(left, part, other < rung) };
                 if let Some(stretch) = stretches.last_mut() {
+                    stretch.tail = if stretch.range.end == start { stretch.tail } else { 0 };
                     stretch.range.end = start;
                 }
             }
@@ -368,6 +400,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             stretches.push(Stretch { range, known, ..Stretch::default() });
             halves.push((Sum::default(), 0));
             nothing.push(0);
+            weights.push(0.0);
         }
         if part.absent
             && let Some(bytes) = nothing.last_mut()
@@ -382,12 +415,26 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
         if let Some(stretch) = stretches.last_mut() {
             stretch.range.end = part.range.end;
             stretch.resident += part.resident;
+            let pages = (part.resident / PAGE_SIZE) as u32;
+            stretch.pages += pages;
+            stretch.focus += part.focus.map_or(pages, u64::count_ones);
+            if stretch.range.start == part.range.start {
+                stretch.lead = part.focus.map_or(0, |f| f.trailing_zeros() as u8);
+            }
+            stretch.tail = part.focus.map_or(0, |f| f.leading_zeros() as u8);
+            if part.seen
+                && !part.absent
+                && !half
+                && let Some(sum) = weights.last_mut()
+            {
+                *sum += part.weight() * part.cells as f32;
+            }
             if let Some(evidence) = part.own.filter(|e| e.hits > 0.0) {
                 stretch.evidence.floor |= evidence.floor;
             }
             if !part.absent && !half {
-                stretch.evidence.hits += part.evidence.hits;
-                stretch.evidence.exposure += part.evidence.exposure;
+                stretch.evidence.hits += part.evidence.hits * part.weight();
+                stretch.evidence.exposure += part.evidence.exposure * part.weight();
             }
             stretch.seen += if part.seen && !part.absent && !half { part.cells } else { 0 };
             stretch.own += if part.shared || part.absent { 0 } else { part.cells };
@@ -395,18 +442,22 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
         }
         previous = Some((index, rung));
     }
-    for ((stretch, (half, cells)), nothing) in stretches.iter_mut().skip(first).zip(halves).zip(nothing) {
+    let sums = halves.into_iter().zip(nothing).zip(weights);
+    for (stretch, (((half, cells), nothing), mut weight)) in stretches.iter_mut().skip(first).zip(sums) {
         if stretch.seen == 0 {
             stretch.evidence.hits += half.hits;
             stretch.evidence.exposure += half.exposure;
-            stretch.seen = cells;
+            (stretch.seen, weight) = (cells, cells as f32);
         }
         // What is not present was not accessed: that is known too.
         let absent = stretch.resident == 0 && stretch.blind == 0;
         let evidence = &mut stretch.evidence;
-        let enough = evidence.hits >= tuning.known_hits || evidence.exposure >= tuning.known_exposure;
+        // Of few pages of a cell it is as much as of all.
+        let cells = if weight > 0.0 { weight } else { stretch.seen.max(1) as f32 };
+        let of_all = stretch.seen.max(1) as f32 / cells;
+        let enough = evidence.hits * of_all >= tuning.known_hits
+            || evidence.exposure * of_all >= tuning.known_exposure;
         stretch.known = absent || stretch.known && stretch.seen > 0 && enough;
-        let cells = stretch.seen.max(1) as f32;
         let present = stretch.range.size().saturating_sub(nothing).max(PAGE_SIZE);
         stretch.nothing = if nothing / tuning.mostly.max(1) > present && !absent {
             (nothing / present) as f32
@@ -414,6 +465,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             0.0
         };
         (evidence.hits, evidence.exposure) = (evidence.hits / cells, evidence.exposure / cells);
+        stretch.pages = stretch.pages.saturating_sub(u32::from(stretch.lead) + u32::from(stretch.tail));
+        stretch.pages = stretch.pages.max(stretch.focus);
         if absent {
             stretch.seen = stretch.seen.max(1);
         }
@@ -441,14 +494,14 @@ fn border(left: &Part<'_>, right: &Part<'_>, hotter: bool) -> u64 {
     // Pages of the left cell that belong to the right.
     let over = left
         .cell
-        .filter(|_| whole(left))
+        .filter(|_| whole(left) && left.focus.is_none())
         .and_then(|cell| step_at(cell).map(|step| 64 - step).filter(|_| (cell.shown >> 63 != 0) == hotter));
     if let Some(pages) = over {
         return at - u64::from(pages) * PAGE_SIZE;
     }
     let under = right
         .cell
-        .filter(|_| whole(right))
+        .filter(|_| whole(right) && right.focus.is_none())
         .and_then(|cell| step_at(cell).filter(|_| (cell.shown & 1 != 0) != hotter));
     at + u64::from(under.unwrap_or(0)) * PAGE_SIZE
 }

@@ -47,6 +47,7 @@ mod choose;
 mod clear;
 mod draw;
 mod evidence;
+mod focus;
 mod places;
 mod plan;
 mod queue;
