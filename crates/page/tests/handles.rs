@@ -2,7 +2,6 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
-use std::mem::MaybeUninit;
 use std::sync::Mutex;
 
 use isotherm_page::*;
@@ -192,7 +191,7 @@ fn folios_are_aligned_and_at_most_of_order_nine() {
 #[test]
 fn a_reverse_map_is_kept_of_folios_of_this_array_only() {
     let ranges = [FrameRange::new(FIRST, FIRST + 1024)];
-    let mut memory = vec![MaybeUninit::uninit(); page_array_size(&ranges)];
+    let mut memory = Box::new_uninit_slice(page_array_size(&ranges));
     let array = PageArray::new(&ranges, 0, &mut memory).unwrap();
     let machine = Machine::new();
     let folio = machine.folio(0, 0);
