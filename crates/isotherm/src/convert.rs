@@ -5,7 +5,7 @@ use crate::output::{self, Draft};
 use crate::reading::{self, Recording};
 use crate::stop::Stop;
 use anyhow::{Context, anyhow, bail};
-use isotherm_record::{Error, Format, Item, ItemReader, ItemWriter, create, create_on};
+use isotherm_record::{Error, Format, Item, ItemReader, ItemWriter, create, create_on, nr_snapshots};
 use isotherm_report::units::{counted, format_size, significant};
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal};
@@ -112,7 +112,7 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     let snapshots = done.snapshots();
     reading::check_content(input, snapshots, reader.warnings())?;
     let is_file = output.metadata().is_ok_and(|metadata| metadata.is_file());
-    if snapshots == 0 && is_file && output::holds_snapshot(output) {
+    if snapshots == 0 && is_file && nr_snapshots(output, 1) > 0 {
         bail!(
             "{}: there is no snapshot in it, and {} holds some; it stays as it is (remove it first, or write to another file)",
             input.display(),
@@ -122,7 +122,7 @@ pub fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     // Of what comes to less than what is there both are kept: a file that was cut off since, fewer files than before.
     let is_made_anew = is_made_anew
         && !reader.warnings().iter().any(reading::is_flaw)
-        && output::nr_snapshots(output, snapshots + 1) <= snapshots;
+        && nr_snapshots(output, snapshots + 1) <= snapshots;
     let old = if is_made_anew { draft.keep().map(|()| None) } else { draft.keep_both() }?;
     reading::tell(input, reader.warnings());
     if let Some(old) = old {

@@ -1,7 +1,6 @@
 //! `isotherm doctor`.
 
 use crate::terminal;
-use anyhow::Context;
 use isotherm_linux::probe::{AccessedBitClearers, Capability, CapabilityKind, KernelFacts, Report, probe};
 use isotherm_report::units::{counted, format_size};
 use std::io::{self, Write};
@@ -20,7 +19,7 @@ pub fn run(json: bool) -> anyhow::Result<ExitCode> {
     } else {
         table(&report, terminal::size(io::stdout()).0)
     };
-    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    crate::report::print(|out| out.write_all(text.as_bytes()))?;
     Ok(if report.best_backend().is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

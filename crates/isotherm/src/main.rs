@@ -22,6 +22,7 @@ macro_rules! misuse {
 
 mod args;
 mod background;
+mod closed;
 mod commands;
 mod convert;
 mod doctor;
@@ -44,7 +45,11 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let matches = help::command(terminal::size(std::io::stdout()).0).get_matches();
+    closed::refuse();
+    let matches = match help::command(terminal::size(std::io::stdout()).0).try_get_matches() {
+        Ok(matches) => matches,
+        Err(instead) => return said_instead(&instead),
+    };
     let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if !has_much_to_put_away(&cli.command) {
         // A closed pipe (`isotherm report raw | head`) ends the program quietly, as it does others.
@@ -58,6 +63,18 @@ fn main() -> ExitCode {
             tell(&error);
             if error.is::<Misuse>() { ExitCode::from(MISUSED) } else { ExitCode::FAILURE }
         }
+    }
+}
+
+/// Help, a version, or what is wrong with the command line.
+fn said_instead(text: &clap::Error) -> ExitCode {
+    let printed = text.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        Err(error) if !text.use_stderr() => {
+            say!("isotherm: cannot write to standard output: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::from(u8::try_from(text.exit_code()).unwrap_or(MISUSED)),
     }
 }
 
@@ -83,7 +100,8 @@ impl std::error::Error for Unread {}
 /// Writes a line, or several, to standard error. Names of processes, hosts and files may stand in it: nothing of them reaches
 /// the terminal as an escape sequence.
 fn say_line(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", isotherm_record::printable_lines(text));
+    let text = closed::with_cause(text).map_or(text.into(), std::borrow::Cow::Owned);
+    let _ = writeln!(std::io::stderr(), "{}", isotherm_record::printable_lines(&text));
 }
 
 /// The status for a command line that is wrong, as of one that cannot be parsed.

@@ -16,7 +16,7 @@ use std::path::Path;
 pub fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "isotherm", &mut script);
-    io::stdout().write_all(&script).context("cannot write to standard output")
+    crate::report::print(|out| out.write_all(&script))
 }
 
 /// Writes a manual page a command into the directory; without one, prints the page of `isotherm` itself.
@@ -27,7 +27,8 @@ pub fn man(dir: Option<&Path>) -> anyhow::Result<()> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     let Some(dir) = dir else {
-        return io::stdout().write_all(&page(&command)?).context("cannot write to standard output");
+        let page = page(&command)?;
+        return crate::report::print(|out| out.write_all(&page));
     };
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
     write_pages(&command, dir)

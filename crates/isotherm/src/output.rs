@@ -1,7 +1,7 @@
 //! Output files that neither destroy what they replace nor pass for complete when they are not.
 
 use anyhow::{Context, bail};
-use isotherm_record::{Format, PRIVATE, Replacement, is_being_written, open};
+use isotherm_record::{PRIVATE, Replacement, is_being_written, is_recording};
 use isotherm_report::canvas::{SVG_SIGNATURE, is_drawn_png};
 use isotherm_report::html::SIGNATURE;
 use std::fs::File;
@@ -69,13 +69,7 @@ impl Content {
         if begins("<!doctype html") || begins("<html") {
             return Ok(Self::Html);
         }
-        let recording = match Format::detect(&head) {
-            // Their first bytes are like no others.
-            Some(Format::Rec | Format::Parquet | Format::RecordV1 | Format::RecordV2) => true,
-            Some(_) => holds_snapshot(path),
-            None => false,
-        };
-        Ok(match recording {
+        Ok(match is_recording(path) {
             true => Self::Recording,
             false if text.contains(['\0', '\u{fffd}']) => Self::Bytes,
             false => Self::Text,
@@ -139,25 +133,6 @@ pub fn check_replaceable_by(new: Content, path: &Path) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-/// Whether the file at `path` is a recording that holds a snapshot.
-pub fn holds_snapshot(path: &Path) -> bool {
-    nr_snapshots(path, 1) > 0
-}
-
-/// How many snapshots the file at `path` has, counted up to `most`.
-pub fn nr_snapshots(path: &Path, most: u64) -> u64 {
-    let Ok(mut reader) = open(path) else { return 0 };
-    let mut count = 0;
-    while count < most {
-        match reader.next_ref() {
-            Ok(Some(isotherm_record::Item::Snapshot(_))) => count += 1,
-            Ok(Some(_)) => {}
-            Ok(None) | Err(_) => break,
-        }
-    }
-    count
 }
 
 /// Waits until somebody reads the pipe that `path` may be the name of: to open it would wait, too, and hear no signal. Returns its
@@ -281,7 +256,7 @@ impl Draft {
 mod tests {
     use super::*;
     use isotherm_record::synthetic::{Shape, Synthetic};
-    use isotherm_record::{ItemReader, create};
+    use isotherm_record::{Format, ItemReader, create};
     use isotherm_report::canvas::{Bitmap, Svg};
     use std::io::Write;
 

@@ -6,12 +6,14 @@ use crate::Misuse;
 use crate::args::InputArgs;
 use anyhow::bail;
 use isotherm_damon::TargetId;
-use isotherm_record::{Error, Format, Item, ItemReader, ReadOptions, Warning, open_joined, printable};
+use isotherm_record::{
+    Error, Format, Item, ItemReader, ReadOptions, Warning, is_own, open_joined, printable,
+};
 use isotherm_report::Accumulate;
 use isotherm_report::provenance::Reading;
 use isotherm_report::units::Bounds;
 use std::collections::BTreeSet;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use window::{When, Window};
@@ -240,14 +242,9 @@ impl Recording {
 
 /// The recordings in a directory (of Isotherm's own format: other files may look like others by chance); of a file, itself.
 fn files_of(path: &Path) -> Vec<PathBuf> {
-    let is_recording = |path: &PathBuf| {
-        let mut head = Vec::new();
-        let file = path.metadata().is_ok_and(|m| m.is_file()).then(|| std::fs::File::open(path));
-        let read = file.and_then(Result::ok).map(|file| file.take(16).read_to_end(&mut head));
-        read.is_some_and(|read| read.is_ok()) && Format::detect(&head) == Some(Format::Rec)
-    };
     let Ok(entries) = std::fs::read_dir(path) else { return vec![path.to_owned()] };
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_recording).collect();
+    let mut files: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| is_own(path)).collect();
     if files.is_empty() {
         return vec![path.to_owned()];
     }

@@ -58,11 +58,12 @@ fn access(args: &AccessArgs) -> anyhow::Result<()> {
     };
     let targets = recording.targets(&args.input.target)?;
     // What people look for stands on top: large, hot, old.
-    let largest_first = matches!(args.sort, SortKey::Size | SortKey::Rate | SortKey::Age);
+    let largest_first = matches!(args.sort, SortKey::Size | SortKey::Resident | SortKey::Rate | SortKey::Age);
     let mut analysis = AccessAnalysis::new(AccessOptions {
         selection: args.time,
         pattern: Pattern {
             size: args.size.unwrap_or_default(),
+            resident: args.resident.unwrap_or_default(),
             min_rate: args.rate.and_then(|r| r.min),
             max_rate: args.rate.and_then(|r| r.max),
             age: args.age.unwrap_or_default(),

@@ -94,3 +94,41 @@ fn an_experiment_does_not_go_on_for_nobody() {
     assert_eq!(status.code(), Some(LEFT), "{said}");
     assert!(!said.contains("panicked") && !said.contains("cannot print"), "{said}");
 }
+
+/// `isotherm ... >&-`: what was to be printed is lost, so the command fails, as others do. One that prints nothing does not.
+#[test]
+fn what_cannot_be_printed_since_it_is_closed_fails() {
+    let dir = tempdir().unwrap();
+    made_up(dir.path(), "isotherm.rec", Format::Rec);
+    let closed = |args: &str, redirect: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell.current_dir(dir.path()).arg("-c").arg(format!("\"$0\" {args} {redirect}"));
+        let done = shell.arg(env!("CARGO_BIN_EXE_isotherm")).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap(), done.stdout.len())
+    };
+    let all = "summary info access heatmap wss regions raw";
+    let reports =
+        all.split(' ').flat_map(|report| [format!("report {report}"), format!("report {report} --json")]);
+    let others = [
+        "report html -o -",
+        "convert isotherm.rec -",
+        "--help",
+        "report --help",
+        "--version",
+        "man",
+        "doctor",
+    ];
+    for args in reports.chain(others.map(str::to_owned)).chain(["completions bash".to_owned()]) {
+        let (status, said, _) = closed(&args, ">&-");
+        assert_eq!(status, Some(1), "{args}: {said}");
+        assert!(said.contains("it was closed") && !said.contains("panicked"), "{args}: {said}");
+        let (_, said, printed) = closed(&args, "<&-");
+        assert!(printed > 0 && !said.contains("it was closed"), "{args}: {said}");
+        assert_eq!(closed(&args, ">/dev/full").0, Some(1), "{args}");
+    }
+    for args in ["report wss -o x.svg", "convert isotherm.rec x.parquet", "report html -o x.html"] {
+        let (status, said, _) = closed(args, ">&-");
+        assert_eq!(status, Some(0), "{args}: {said}");
+    }
+    assert_eq!(closed("report nosuch", ">&-").0, Some(2));
+}

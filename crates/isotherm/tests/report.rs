@@ -529,7 +529,7 @@ fn what_cannot_be_read_says_why_and_what_to_do() {
     for (args, part) in [
         (&["report", "wss", "--time", "5"][..], "unit"),
         (&["report", "access", "--rate", "5"], "no unit"),
-        (&["report", "access", "--sort", "colour"], "address, size, rate"),
+        (&["report", "access", "--sort", "colour"], "address, size, resident, rate"),
         (&["report", "heatmap", "--scale", "cube"], "linear"),
         (&["convert", "a", "b", "--to", "csv"], "json_compressed"),
     ] {

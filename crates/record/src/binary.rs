@@ -6,6 +6,7 @@
 //! nr_accesses. Start times, ages and intervals are not in it.
 
 use crate::spool::{Record, Spool, SpoolReader, counted};
+use crate::whole::whole_accesses;
 use crate::{Error, Format, ItemWriter, ReadOptions, Warning, rec};
 use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -243,6 +244,7 @@ pub(crate) struct Writer<W: Write> {
     file: String,
     version: i32,
     begun: bool,
+    nr_snapshots: usize,
 }
 
 impl<W: Write> Writer<W> {
@@ -252,7 +254,13 @@ impl<W: Write> Writer<W> {
             Format::RecordV1 => 1,
             _ => 2,
         };
-        Self { output: BufWriter::with_capacity(256 << 10, output), file, version, begun: false }
+        Self {
+            output: BufWriter::with_capacity(256 << 10, output),
+            file,
+            version,
+            begun: false,
+            nr_snapshots: 0,
+        }
     }
 
     fn encode(&mut self, snapshot: &Snapshot) -> io::Result<()> {
@@ -273,9 +281,10 @@ impl<W: Write> Writer<W> {
             for region in &target.regions {
                 out.write_all(&region.range.start.to_le_bytes())?;
                 out.write_all(&region.range.end.to_le_bytes())?;
-                out.write_all(&region.nr_accesses.to_le_bytes())?;
+                out.write_all(&whole_accesses(region, self.nr_snapshots).to_le_bytes())?;
             }
         }
+        self.nr_snapshots += 1;
         Ok(())
     }
 

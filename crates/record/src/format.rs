@@ -137,7 +137,7 @@ impl Format {
             "backend and blind spots",
             "the monitor's cost and what its budget cut",
             "actions of schemes",
-            "fractions of an access",
+            "fractions of an access (counts are whole: of 0.1 of one, every tenth snapshot has one)",
             "what is not known (such regions read as 0 accesses) and what is resident",
         ];
         [&all, own].concat()

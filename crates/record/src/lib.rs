@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod binary;
+mod content;
 mod error;
 mod files;
 mod format;
@@ -22,7 +23,9 @@ pub mod rec;
 mod replace;
 mod spool;
 pub mod synthetic;
+mod whole;
 
+pub use content::{holds_something, is_own, is_recording, nr_snapshots};
 pub use error::{Error, Warning};
 pub use files::{Conversion, ReadOptions, convert, create, create_on, open, open_from, open_with};
 pub use format::{Format, UnknownFormatName};
@@ -30,7 +33,7 @@ use isotherm_damon::Snapshot;
 pub use joined::open_joined;
 pub use model::*;
 pub use printable::{command_line, disturbs, printable, printable_lines, shell_word};
-pub use replace::{PRIVATE, Placement, Replacement, holds_something, is_being_written};
+pub use replace::{PRIVATE, Placement, Replacement, is_being_written};
 pub use spool::RecordChoice;
 
 /// Hands out the items of a recording in order of time.

@@ -15,8 +15,9 @@
 //! | a file in a directory where none can be made | memory: the file that is there is overwritten, there is no other place |
 //! | standard output, a pipe, a device, a descriptor (`/dev/fd/3`) | nothing waits: what is written is there at once |
 
+use crate::content::{holds_something, is_recording};
 use crate::files::{is_standard, name_of, read_head};
-use crate::{Error, Format, Item, Warning, open};
+use crate::{Error, Format};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, linkat, renameat_with};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -266,27 +267,6 @@ impl Drop for Replacement {
     }
 }
 
-/// Whether `path` is a recording with a region in it, or something that may be one for all that can be told: of a newer version,
-/// or damaged.
-pub fn holds_something(path: &Path) -> bool {
-    if !path.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) {
-        return false;
-    }
-    let Ok(mut reader) = open(path) else { return true };
-    loop {
-        match reader.next_ref() {
-            Ok(Some(Item::Snapshot(snapshot))) if snapshot.nr_regions() > 0 => return true,
-            Ok(Some(_)) => {}
-            // What is damaged may be mended.
-            Ok(None) => {
-                let is_damage = |w: &Warning| matches!(w, Warning::Damaged { .. } | Warning::HeaderLost);
-                return reader.warnings().iter().any(is_damage);
-            }
-            Err(_) => return true,
-        }
-    }
-}
-
 /// The file that `path` leads to, there or not; none where it leads to an open file of a process, which has no name to be
 /// replaced (`/dev/stdout`), or nowhere.
 ///
@@ -427,28 +407,6 @@ fn may_become_old(path: &Path) -> bool {
     let Ok(metadata) = path.symlink_metadata() else { return true };
     metadata.is_dir()
         || metadata.is_file() && !is_being_written(path) && (metadata.len() == 0 || is_recording(path))
-}
-
-/// Whether `path` is a recording, by its content. Some formats' first bytes are like no others; others are JSON, compressed
-/// data or text like any, and only what can be read as one is one.
-fn is_recording(path: &Path) -> bool {
-    let head = File::open(path).and_then(|mut file| read_head(&mut file));
-    match head.ok().and_then(|head| Format::detect(&head)) {
-        Some(Format::Rec | Format::Parquet | Format::RecordV1 | Format::RecordV2) => true,
-        Some(_) => has_snapshot(path),
-        None => false,
-    }
-}
-
-fn has_snapshot(path: &Path) -> bool {
-    let Ok(mut reader) = open(path) else { return false };
-    loop {
-        match reader.next_ref() {
-            Ok(Some(Item::Snapshot(_))) => return true,
-            Ok(Some(_)) => {}
-            Ok(None) | Err(_) => return false,
-        }
-    }
 }
 
 /// Gives what is worth it the name with `.old` (`.old.1` and so on where something else than a recording has that, or one that

@@ -29,6 +29,8 @@ pub(crate) struct Segment {
     pub unknown: f64,
     /// Of what is unknown, what was not there for all that: byte-seconds. 0 where it is not known what was resident.
     pub absent: f64,
+    /// The same of what is known.
+    pub empty: f64,
     /// Access rate over what was monitored: Hz x bytes x seconds.
     pub heat: f64,
     /// Age over what was monitored: seconds x bytes x seconds.
@@ -42,9 +44,19 @@ impl Segment {
         if all > 0.0 { self.unknown / all } else { 0.0 }
     }
 
-    /// Share of what is unknown that was there, as far as that is known, 0..=1.
+    /// Share of what was monitored that was there, as far as that is known, 0..=1.
     pub fn there_share(&self) -> f64 {
-        if self.unknown > 0.0 { (1.0 - self.absent / self.unknown).clamp(0.0, 1.0) } else { 1.0 }
+        // A page of 40 TiB; less is what rounding leaves.
+        const LEAST: f64 = 1e-10;
+        let all = self.seen + self.unknown;
+        let there = if all > 0.0 { (1.0 - (self.absent + self.empty) / all).clamp(0.0, 1.0) } else { 1.0 };
+        if there < LEAST { 0.0 } else { there }
+    }
+
+    /// Share of what was there that could be observed, 0..=1; where nothing was, of what was monitored.
+    pub fn seen_share(&self) -> f64 {
+        let (seen, unknown) = ((self.seen - self.empty).max(0.0), (self.unknown - self.absent).max(0.0));
+        if seen + unknown > 0.0 { seen / (seen + unknown) } else { 1.0 - self.unknown_share() }
     }
 
     /// Mean access rate while monitored and known, Hz.
@@ -66,6 +78,7 @@ impl Segment {
             seen: self.seen * share,
             unknown: self.unknown * share,
             absent: self.absent * share,
+            empty: self.empty * share,
             heat: self.heat * share,
             aged: self.aged * share,
             ..*self
@@ -76,6 +89,7 @@ impl Segment {
             seen: self.seen - left.seen,
             unknown: self.unknown - left.unknown,
             absent: self.absent - left.absent,
+            empty: self.empty - left.empty,
             heat: self.heat - left.heat,
             aged: self.aged - left.aged,
             ..*self
@@ -95,6 +109,7 @@ impl Segment {
         self.seen += other.seen;
         self.unknown += other.unknown;
         self.absent += other.absent;
+        self.empty += other.empty;
         self.heat += other.heat;
         self.aged += other.aged;
     }
@@ -104,8 +119,8 @@ impl Segment {
     }
 }
 
-/// Replaces `out` by the segments of `snapshot`, sorted and disjoint, neighbours of equal count and age joined. Each
-/// stands for so many `seconds`.
+/// Replaces `out` by the segments of `snapshot`, sorted and disjoint, neighbours of equal count and age joined, but for what
+/// is there and what is not. Each stands for so many `seconds`.
 pub(crate) fn of_snapshot(
     snapshot: &Snapshot,
     seconds: f64,
@@ -131,17 +146,19 @@ pub(crate) fn of_snapshot(
             let monitored = region.range.size() as f64 * seconds;
             // All of it exactly, or rounding would leave a trace of what is unknown.
             let seen = monitored * (f64::from(region.seen_bp) / BP).min(1.0);
+            let absent = absent(region);
             let segment = Segment {
                 target: target.id,
                 range: region.range,
                 size: region.range.size() as f64,
                 seen,
                 unknown: monitored - seen,
-                absent: absent(region) * (monitored - seen),
+                absent: absent * (monitored - seen),
+                empty: absent * seen,
                 heat: seen * scale.hz(region),
                 aged: seen * f64::from(region.age) * aggr_s,
             };
-            let said = (region.accesses_bp(), region.age, region.seen_bp);
+            let said = (region.accesses_bp(), region.age, region.seen_bp, region.resident == Some(0));
             let key = (region.range.start, said);
             match out.last_mut() {
                 Some(last) if previous == Some(key) => last.absorb(&segment),
@@ -165,6 +182,17 @@ pub(crate) fn of_snapshot(
         floor = Some((segment.target, segment.range.end));
     }
     out.retain(|s| !s.range.is_empty());
+}
+
+/// The weight of what could not be observed and is not there, beside that of what was observed: it is known not to be accessed, and
+/// the rate of its neighbours is not that of fewer bytes for it. Next to nothing, so that it shows where there is nothing else.
+pub(crate) const ABSENT: f64 = 1e-6;
+
+/// Of a region of which so many seconds could not be observed: how many of these are unknown, and how many are of what is not
+/// there.
+pub(crate) fn unknown_of(region: &RegionSnapshot, unseen: f64) -> (f64, f64) {
+    let absent = if unseen > 0.0 { absent(region) * unseen } else { 0.0 };
+    (unseen - absent, absent)
 }
 
 /// Share of a region that is known not to be there.
@@ -317,6 +345,7 @@ mod tests {
             seen,
             unknown: seen / 2.0,
             absent: seen / 4.0,
+            empty: seen / 8.0,
             heat: seen * hz,
             aged: seen,
         }
@@ -338,12 +367,12 @@ mod tests {
         })
     }
 
-    fn sums(list: &[Segment]) -> [f64; 5] {
-        let of = |x: &Segment| [x.seen, x.heat, x.aged, x.unknown, x.absent];
-        list.iter().fold([0.0; 5], |sums, x| std::array::from_fn(|i| sums[i] + of(x)[i]))
+    fn sums(list: &[Segment]) -> [f64; 6] {
+        let of = |x: &Segment| [x.seen, x.heat, x.aged, x.unknown, x.absent, x.empty];
+        list.iter().fold([0.0; 6], |sums, x| std::array::from_fn(|i| sums[i] + of(x)[i]))
     }
 
-    fn close(a: [f64; 5], b: [f64; 5]) -> bool {
+    fn close(a: [f64; 6], b: [f64; 6]) -> bool {
         a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-9 * b.abs().max(1.0))
     }
 
@@ -369,7 +398,7 @@ mod tests {
                 }
             }
             let (a, b) = (sums(&a), sums(&b));
-            prop_assert!(close(sums(&out), [0, 1, 2, 3, 4].map(|i| a[i] + b[i])));
+            prop_assert!(close(sums(&out), [0, 1, 2, 3, 4, 5].map(|i| a[i] + b[i])));
         }
 
         #[test]

@@ -88,13 +88,14 @@ Examples:
   isotherm report access --sort rate --rate 5%..     what is hot at the end, hottest first
   isotherm report access --time 10s..20s             mean over ten seconds
   isotherm report access --time .. --mapping heap    mean over all the recording, of the heap
-  isotherm report access --size 2M.. --age 5s.. --rate 0   idle for 5 s and worth reclaiming
+  isotherm report access --resident 2M.. --age 5s.. --rate 0   idle for 5 s and worth reclaiming
   isotherm report access --by object --sort rate     files and shared memory, each once, with the accesses of
                                                      all processes that map them
 
-Sizes are bytes mapped: what of a region is a gap between mappings counts as nothing. In sums over several targets what
-they share (files, shared memory) counts once. A region whose rate is \"unknown\" could not be observed: it is not cold,
-and --rate leaves it out unless --unknown is given.";
+Sizes are bytes mapped: what of a region is a gap between mappings counts as nothing. Of these, bytes that are not in memory
+(never touched, given back, swapped out) are neither cold nor unknown: sums name them apart (\"not there\"), and --rate leaves
+out regions that have no others. In sums over several targets what they share (files, shared memory) counts once. A region
+whose rate is \"unknown\" could not be observed: it is not cold, and --rate leaves it out unless --unknown is given.";
 
 /// The regions of a moment or of a stretch of time: address, size, access rate, age.
 #[derive(Debug, Args)]
@@ -106,7 +107,7 @@ pub struct AccessArgs {
     /// time, `..` over all
     #[arg(long, value_name = "WHEN", default_value = "last", value_parser = parse_selection)]
     pub time: Selection,
-    /// Column to sort by: address, size, rate, age, target, mapping. Size, rate and age: largest first
+    /// Column to sort by: address, size, resident, rate, age, target, mapping. Sizes, rate and age: largest first
     #[arg(long, value_name = "COLUMN", default_value = "address")]
     pub sort: SortKey,
     /// Sort the other way round
@@ -115,6 +116,9 @@ pub struct AccessArgs {
     /// Only regions of this size, `MIN..MAX`; either end may be left out
     #[arg(long, value_name = "RANGE", value_parser = parse_sizes)]
     pub size: Option<Bounds<u64>>,
+    /// Only regions of which so many bytes are present in memory, `MIN..MAX`
+    #[arg(long, value_name = "RANGE", value_parser = parse_sizes)]
+    pub resident: Option<Bounds<u64>>,
     /// Only regions accessed at this rate, `MIN..MAX`, in % of the highest rate that can be seen or in Hz
     #[arg(long, value_name = "RANGE", value_parser = parse_rates)]
     pub rate: Option<Rates>,

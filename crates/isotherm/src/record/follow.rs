@@ -113,7 +113,9 @@ impl Follower {
     }
 
     fn tick(&mut self, now_ns: u64) {
-        if now_ns >= self.due_ns {
+        // What monitoring cost, and whom it met with, comes shortly after the snapshot; the first line waits for it.
+        let patience = if self.met.is_none() { self.interval_ns.min(FIRST_COST_NS) } else { 0 };
+        if now_ns >= self.due_ns.saturating_add(patience) {
             let passed = (now_ns - self.due_ns) / self.interval_ns;
             self.due_ns = self.due_ns.saturating_add((passed + 1).saturating_mul(self.interval_ns));
             self.print(now_ns);
@@ -223,6 +225,9 @@ pub fn start(session: &mut Session, mut follower: Follower) -> std::io::Result<J
         }
     })
 }
+
+/// How long the first line waits for the first cost at the longest: costs come every second.
+const FIRST_COST_NS: u64 = 1_000_000_000;
 
 /// Snapshots that may wait: some seconds, should the reader keep its writer waiting.
 const QUEUE: usize = 64;

@@ -1,11 +1,9 @@
 //! A recording in a series of files: their names, and which of them are kept.
 
 use super::utc::Utc;
-use isotherm_record::{Format, is_being_written};
+use isotherm_record::{is_being_written, is_own};
 use isotherm_report::units::{format_size, parse_size};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -142,7 +140,7 @@ impl Series {
             let is_newest = newest.file_name() == Some(&name);
             let path = entry.path();
             let Some(metadata) = entry.metadata().ok().filter(std::fs::Metadata::is_file) else { continue };
-            if is_newest || is_recording(&path) && !is_being_written(&path) {
+            if is_newest || may_go(&path) && !is_being_written(&path) {
                 files.push(Member {
                     made: self.made.iter().position(|made| *made == name),
                     modified: metadata.modified().ok(),
@@ -180,11 +178,9 @@ struct Member {
     size: u64,
 }
 
-fn is_recording(path: &Path) -> bool {
-    let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(64).read_to_end(&mut head));
-    // One that nothing was written to is nobody's loss.
-    read.is_ok() && (head.is_empty() || Format::detect(&head) == Some(Format::Rec))
+/// Whether a file of this name may go: it is a recording, or nothing was written to it, which is nobody's loss.
+fn may_go(path: &Path) -> bool {
+    is_own(path) || path.metadata().is_ok_and(|m| m.is_file() && m.len() == 0)
 }
 
 #[cfg(test)]
@@ -212,7 +208,7 @@ mod tests {
             fs::write(&path, content).unwrap();
             age -= 1;
             let time = SystemTime::now() - std::time::Duration::from_secs(age);
-            File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+            fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
         };
         file("a-20260801T120000Z-2.rec", magic);
         for day in 1..=6 {
@@ -260,7 +256,7 @@ mod tests {
         let (former, first) = (file("20270101T000000Z"), file("20260805T120000Z"));
         // Of a run before which the clock was right.
         let later = SystemTime::now() + std::time::Duration::from_secs(9999);
-        File::options().write(true).open(&former).unwrap().set_modified(later).unwrap();
+        fs::File::options().write(true).open(&former).unwrap().set_modified(later).unwrap();
         assert_eq!(series.prune(&first), 0);
         let second = file("20200101T000000Z");
         assert_eq!(series.prune(&second), 1);

@@ -168,8 +168,7 @@ pub fn draw_heat(heat: &Heat, grid: &Grid, last: u64, origin_ns: u64, look: Look
         }
         let top = row + unit >= shown.1;
         if grid.gutter > 0 && (top || row == 0 || (row / unit).is_multiple_of(4)) {
-            let at = if top && shown.1 > unit { shown.0.end } else { row_range(shown, row, 1).start };
-            let address = format_address(at);
+            let address = format_address(row_range(shown, row, 1).start);
             table::put(buffer, line, 0, ADDRESS - 1, &address, false, Style::new());
         }
         if grid.names > 0

@@ -4,6 +4,7 @@
 //! it, which `file` did before version 5.44, of files of up to a mebibyte; json_compressed it takes anywhere.
 
 use super::waiting::Waiting;
+use crate::whole::whole_accesses;
 use crate::{Error, Format, Header, Item, ItemWriter};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -124,7 +125,9 @@ fn print(out: &mut dyn Write, snapshot: &Snapshot, target: &TargetSnapshot, nth:
         write!(
             out,
             r#"{{"start":{},"end":{},"nr_accesses":{{"samples":{},"percent":null}},"#,
-            region.range.start, region.range.end, region.nr_accesses
+            region.range.start,
+            region.range.end,
+            whole_accesses(region, nth)
         )?;
         let age = region.age;
         write!(out, r#""age":{{"usec":null,"aggr_intervals":{age}}}}}"#)?;

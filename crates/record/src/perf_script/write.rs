@@ -1,6 +1,7 @@
 //! Writing the text.
 
 use super::NOTHING;
+use crate::whole::whole_accesses;
 use crate::{Error, ItemWriter};
 use isotherm_damon::Snapshot;
 use std::io::{self, BufWriter, Write};
@@ -10,11 +11,12 @@ pub(crate) struct Writer<W: Write> {
     output: BufWriter<W>,
     file: String,
     empty: bool,
+    nr_snapshots: usize,
 }
 
 impl<W: Write> Writer<W> {
     pub(crate) fn new(output: W, file: String) -> Self {
-        Self { output: BufWriter::with_capacity(256 << 10, output), file, empty: true }
+        Self { output: BufWriter::with_capacity(256 << 10, output), file, empty: true, nr_snapshots: 0 }
     }
 
     fn print(&mut self, snapshot: &Snapshot) -> io::Result<()> {
@@ -31,11 +33,12 @@ impl<W: Write> Writer<W> {
                     target.regions.len(),
                     region.range.start,
                     region.range.end,
-                    region.nr_accesses,
+                    whole_accesses(region, self.nr_snapshots),
                     region.age,
                 )?;
             }
         }
+        self.nr_snapshots += 1;
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Item;
 use crate::synthetic::{Shape, Synthetic};
 use crate::{Header, ItemReader, ItemWriter, Snapshot, rec};
 use std::fs;

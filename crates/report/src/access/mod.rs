@@ -1,9 +1,11 @@
 //! The regions of a moment, or of a stretch of time: where, how large, how hot, for how long.
 
+mod model;
 mod pattern;
 mod text;
 mod totals;
 
+pub use model::{AccessRegion, AccessReport, TargetAccess};
 pub use pattern::{Pattern, SortKey};
 pub use text::write_text;
 pub use totals::{RateClass, Totals};
@@ -18,8 +20,7 @@ use crate::space::{Space, is_object};
 use crate::units::{SECOND_NS, counted};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::Item;
-use serde::Serialize;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use totals::Sum;
 
@@ -76,82 +77,6 @@ impl std::str::FromStr for Grouping {
     }
 }
 
-/// A region with what is known about it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct AccessRegion {
-    /// Target id; that of an object from 2^63 on.
-    pub target: u64,
-    /// First address that is mapped. In an object: an offset.
-    pub start: u64,
-    /// First address past what is mapped.
-    pub end: u64,
-    /// Bytes mapped.
-    pub size: u64,
-    /// Bytes present in memory; `null` where not known.
-    pub resident: Option<u64>,
-    /// Name of the mapping that covers most of it; `null` where none is known.
-    pub mapping: Option<String>,
-    /// Accesses counted in the aggregation; `null` in an aggregate of several snapshots.
-    pub nr_accesses: Option<u32>,
-    /// Access rate, Hz; `null` where it is unknown, which is not 0.
-    pub rate_hz: Option<f64>,
-    /// Share of the highest rate that could be seen, 0..=1; `null` when the recording does not tell.
-    pub rate_share: Option<f64>,
-    /// Share of the region that could be observed, 0..=1; the rate is that of this share.
-    pub seen: f64,
-    /// Sampling intervals through which a page of the region was observed; `null` in an aggregate, and where the backend
-    /// counts accesses and keeps no such account.
-    pub exposure: Option<u32>,
-    /// For how long it has kept about this rate, ns.
-    pub age_ns: u64,
-}
-
-/// The regions of one target, or of one object.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TargetAccess {
-    /// Target id; that of an object from 2^63 on.
-    pub target: u64,
-    /// Its name and pid, as far as known; of an object its name, device and inode.
-    pub name: String,
-    /// Which object it is, `MAJOR:MINOR:INODE`; `null` for a target.
-    pub object: Option<String>,
-    /// Its regions that fit the pattern, in the order asked for.
-    pub regions: Vec<AccessRegion>,
-    /// Sums over them.
-    pub totals: Totals,
-}
-
-/// The regions of a moment or of a stretch of time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct AccessReport {
-    /// Where it comes from.
-    pub provenance: Provenance,
-    /// The time that the regions stand for: from, ns.
-    pub start_ns: u64,
-    /// To, ns.
-    pub end_ns: u64,
-    /// The time called 0, ns.
-    pub origin_ns: u64,
-    /// How many snapshots went into it.
-    pub snapshots: u64,
-    /// What shares of a rate refer to, Hz: the highest rate that could be seen or, where the recording does not tell,
-    /// that was seen.
-    pub ceiling_hz: f64,
-    /// Regions that do not fit the pattern.
-    pub hidden_regions: u64,
-    /// Their mapped bytes.
-    pub hidden_bytes: u64,
-    /// Of those, bytes of which nothing is known; without [`Pattern::unknown`] a bound of the rate excludes them.
-    pub hidden_unknown_bytes: u64,
-    /// A group a target, or an object.
-    pub targets: Vec<TargetAccess>,
-    /// Sums over all shown.
-    pub totals: Totals,
-    /// Where no mapping is called what [`Pattern::mapping`] asks for: what the largest are called.
-    #[serde(skip)]
-    pub called_otherwise: Vec<String>,
-}
-
 /// How many names are told of where none is what was asked for.
 const MAX_NAMES: usize = 8;
 
@@ -185,6 +110,8 @@ pub struct AccessAnalysis {
     spare: Vec<Segment>,
     /// Time covered and number of the snapshots selected.
     covered: Option<(u64, u64)>,
+    /// Targets of an aggregate of which it is not always known what is resident.
+    unsaid: HashSet<TargetId>,
     snapshots: u64,
     ceiling_hz: Option<f64>,
 }
@@ -202,6 +129,7 @@ impl AccessAnalysis {
             pile: Pile::default(),
             spare: Vec::new(),
             covered: None,
+            unsaid: HashSet::new(),
             snapshots: 0,
             ceiling_hz: None,
         }
@@ -245,6 +173,11 @@ impl AccessAnalysis {
         match self.options.by {
             Grouping::Target => self.space.by_target(snapshot, wanted, &mut self.mapped),
             Grouping::Object => self.space.by_object(snapshot, wanted, &mut self.mapped),
+        }
+        for target in &self.mapped.targets {
+            if target.regions.iter().any(|region| region.resident.is_none()) {
+                self.unsaid.insert(target.id);
+            }
         }
         segments::of_snapshot(&self.mapped, seconds, |_| true, &mut self.spare);
         let targets = Vec::new();
@@ -291,6 +224,7 @@ impl AccessAnalysis {
             ceiling_hz,
             hidden_regions: hidden.len() as u64,
             hidden_bytes: hidden_totals.bytes,
+            hidden_resident: hidden_totals.resident,
             hidden_unknown_bytes: hidden_totals.unknown_bytes,
             totals: self.totals(&shown, ceiling_hz),
             targets: Vec::new(),
@@ -390,14 +324,15 @@ impl AccessAnalysis {
     fn aggregate(&self, segments: &[Segment]) -> Vec<Row> {
         let hz_per_bp = RateScale::of(&self.held).hz_per_bp();
         let row = |s: &Segment| {
-            let seen = 1.0 - s.unknown_share();
+            let seen = s.seen_share();
+            let there = (s.size * s.there_share()).round() as u64;
             let hz = (s.seen > 0.0).then(|| s.rate_hz());
             let row = AccessRegion {
                 target: s.target.0,
                 start: s.range.start,
                 end: s.range.end,
                 size: s.size.round() as u64,
-                resident: None,
+                resident: (!self.unsaid.contains(&s.target)).then_some(there),
                 mapping: self.name(s.target, s.range),
                 nr_accesses: None,
                 rate_hz: hz,
@@ -412,8 +347,7 @@ impl AccessAnalysis {
                 nr_accesses: (bp / BP) as u32,
                 nr_accesses_bp: bp as u32,
                 seen_bp: (seen * BP).ceil() as u16,
-                // Of what is unknown, for the sums: of the rest it changed.
-                resident: Some((s.size * s.there_share()).round() as u64),
+                resident: Some(there),
                 ..RegionSnapshot::default()
             };
             (row, region)
@@ -442,17 +376,12 @@ impl AccessAnalysis {
     fn totals(&mut self, rows: &[Row], ceiling_hz: f64) -> Totals {
         let mut whole = Snapshot { targets: Vec::new(), ..self.held };
         let mut sum = Sum::new(ceiling_hz);
-        let of_moment = !matches!(self.options.selection, Selection::Between(..));
-        let add = |sum: &mut Sum, bytes: u64, hz, seen, resident: Option<u64>| {
-            sum.add(bytes, hz, seen, resident.map_or(1.0, |there| there as f64 / bytes.max(1) as f64));
-            sum.add_resident(resident.filter(|_| of_moment));
-        };
         for (row, region) in rows {
-            sum.count(row.rate_hz);
+            sum.count(row);
             let target = TargetId(row.target);
             // In a group of its own there is nothing to put together; nor where mappings changed since.
             if is_object(target) || self.space.mapped(target, region).is_none() {
-                add(&mut sum, row.size, row.rate_hz.unwrap_or(0.0), row.seen, region.resident);
+                sum.add(row.size, row.rate_hz.unwrap_or(0.0), row.seen, region.resident);
                 continue;
             }
             match whole.targets.last_mut() {
@@ -465,7 +394,7 @@ impl AccessAnalysis {
         self.space.by_object(&whole, |_| true, &mut once);
         for region in once.targets.iter().flat_map(|t| &t.regions) {
             let seen = f64::from(region.seen_bp) / BP;
-            add(&mut sum, region.range.size(), scale.hz(region), seen, region.resident);
+            sum.add(region.range.size(), scale.hz(region), seen, region.resident);
         }
         sum.finish()
     }

@@ -11,8 +11,10 @@ use std::time::Duration;
 /// An access pattern: bounds for size, rate and age as a scheme has them, and where to look. The default takes all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pattern {
-    /// Bytes.
+    /// Bytes mapped.
     pub size: Bounds<u64>,
+    /// Bytes present in memory; where that is not known it may be all.
+    pub resident: Bounds<u64>,
     /// Lowest rate.
     pub min_rate: Option<Rate>,
     /// Highest rate.
@@ -30,6 +32,10 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    fn bounds_rate(&self) -> bool {
+        self.min_rate.is_some() || self.max_rate.is_some()
+    }
+
     /// Whether `region` fits; shares of a rate refer to `ceiling_hz`.
     pub fn matches(&self, region: &AccessRegion, ceiling_hz: f64) -> bool {
         let hz = |rate: Rate| match rate {
@@ -43,10 +49,13 @@ impl Pattern {
                 self.min_rate.is_none_or(|min| hz(min) <= rate + slack)
                     && self.max_rate.is_none_or(|max| rate - slack <= hz(max))
             }
-            None => self.unknown || (self.min_rate.is_none() && self.max_rate.is_none()),
+            None => self.unknown || !self.bounds_rate(),
         };
+        // What is not there is not cold memory.
+        let rate_fits = rate_fits && !(self.bounds_rate() && region.is_absent());
         let range = AddrRange::new(region.start, region.end);
         self.size.contains(&region.size)
+            && self.resident.contains(&region.resident.unwrap_or(region.size))
             && rate_fits
             && self.age.contains(&Duration::from_nanos(region.age_ns))
             && (self.addresses.is_empty() || self.addresses.iter().any(|a| a.intersects(range)))
@@ -61,8 +70,10 @@ pub enum SortKey {
     /// First address.
     #[default]
     Address,
-    /// Bytes.
+    /// Bytes mapped.
     Size,
+    /// Bytes present in memory; not known comes first.
+    Resident,
     /// Access rate.
     Rate,
     /// Age.
@@ -85,6 +96,7 @@ impl SortKey {
         let key = |a: &AccessRegion, b: &AccessRegion| match self {
             Self::Address => a.start.cmp(&b.start),
             Self::Size => a.size.cmp(&b.size),
+            Self::Resident => a.resident.cmp(&b.resident),
             Self::Rate => a.rate_hz.unwrap_or(-1.0).total_cmp(&b.rate_hz.unwrap_or(-1.0)),
             Self::Age => a.age_ns.cmp(&b.age_ns),
             Self::Target => Ordering::Equal,
@@ -107,12 +119,13 @@ impl FromStr for SortKey {
         Ok(match word {
             "address" => Self::Address,
             "size" => Self::Size,
+            "resident" => Self::Resident,
             "rate" => Self::Rate,
             "age" => Self::Age,
             "target" => Self::Target,
             "mapping" => Self::Mapping,
             _ => {
-                let expected = "a column: address, size, rate, age, target or mapping";
+                let expected = "a column: address, size, resident, rate, age, target or mapping";
                 return Err(UnknownWord { word: word.to_owned(), expected });
             }
         })
@@ -168,6 +181,21 @@ mod tests {
         assert!(!fits(Pattern { addresses: vec![AddrRange::new(0, 0x1000)], ..all.clone() }));
         assert!(!fits(Pattern { targets: vec![8], ..all.clone() }));
         assert!(!fits(Pattern { mapping: "heap".to_owned(), ..all }));
+    }
+
+    #[test]
+    fn what_is_not_in_memory_has_no_rate_and_is_small() {
+        let there = |resident, rate_hz| AccessRegion { resident, rate_hz, ..region(7, 0, 8192, 0.0, 500) };
+        let idle = Pattern { max_rate: Some(Rate::Hz(0.0)), unknown: true, ..Pattern::default() };
+        for (resident, fit) in [(Some(0), false), (Some(1), true), (None, true)] {
+            assert_eq!(idle.matches(&there(resident, Some(0.0)), 200.0), fit, "{resident:?}");
+            assert_eq!(idle.matches(&there(resident, None), 200.0), fit, "{resident:?}");
+        }
+        assert!(Pattern::default().matches(&there(Some(0), None), 200.0), "shown where no rate is asked for");
+        let much = Pattern { resident: parse_bounds("4K..", parse_size).unwrap(), ..Pattern::default() };
+        for (resident, fit) in [(Some(4095), false), (Some(4096), true), (None, true)] {
+            assert_eq!(much.matches(&there(resident, Some(1.0)), 200.0), fit, "{resident:?}");
+        }
     }
 
     #[test]

@@ -156,8 +156,8 @@ fn what_is_not_there_is_not_unknown() {
             let all = report(AccessOptions { by, ..select(selection) }, &list);
             let totals = &all.totals;
             assert_eq!((totals.bytes, totals.unknown_bytes), (5000, 1000 + 250), "{selection:?} {by:?}");
-            assert_eq!((totals.classes[0].bytes, totals.classes[4].bytes), (1000 + 1000, 1750));
-            assert_eq!(totals.resident, (selection == Selection::Last).then_some(2500));
+            assert_eq!((totals.classes[0].bytes, totals.classes[4].bytes), (1000, 250));
+            assert_eq!((totals.absent_bytes, totals.resident), (1000 + 1500, Some(2500)));
             assert_eq!(all.targets[0].regions[1].rate_hz, None, "of what is there nothing is known");
         }
     }
@@ -179,9 +179,7 @@ fn a_heap_has_the_size_of_its_mapping() {
         assert_eq!((rows[0].start, rows[0].end, rows[0].size), (8192, 12_288, 4096));
         assert_eq!(rows[0].mapping.as_deref(), Some("[heap]"));
         assert_eq!((report.totals.bytes, report.totals.classes[0].bytes), (4096, 4096));
-        if selection == Selection::Last {
-            assert_eq!((rows[0].resident, report.totals.resident), (Some(4096), Some(4096)));
-        }
+        assert_eq!((rows[0].resident, report.totals.resident), (Some(4096), Some(4096)));
     }
 }
 

@@ -37,15 +37,20 @@ pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> 
             for r in &target.regions {
                 let addresses = format!("{:>14}-{:<14}", format_address(r.start), format_address(r.end));
                 let share = match r.rate_hz {
+                    _ if r.is_absent() => String::new(),
                     Some(_) => r.rate_share.map_or_else(|| "?".to_owned(), format_share),
                     None => String::new(),
                 };
                 let cells = [
                     format_size(r.size),
                     r.resident.map_or_else(|| "?".to_owned(), format_size),
-                    r.rate_hz.map_or_else(|| "unknown".to_owned(), format_rate),
+                    match r.rate_hz {
+                        _ if r.is_absent() => ABSENT.to_owned(),
+                        Some(hz) => format_rate(hz),
+                        None => "unknown".to_owned(),
+                    },
                     share,
-                    format_share(r.seen),
+                    if r.is_absent() { String::new() } else { format_share(r.seen) },
                     format_time(r.age_ns),
                 ];
                 let cells = cells.each_ref().map(String::as_str);
@@ -63,7 +68,11 @@ pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> 
         if report.hidden_regions > 0 {
             let size = format_size(report.hidden_bytes);
             let regions = counted(report.hidden_regions, "region");
-            write!(out, "not shown: {regions}, {size}, which the filters exclude")?;
+            write!(out, "not shown: {regions}, {size}")?;
+            if let Some(resident) = report.hidden_resident {
+                write!(out, " ({} resident)", format_size(resident))?;
+            }
+            write!(out, ", which the filters exclude")?;
             match report.hidden_unknown_bytes {
                 0 => writeln!(out)?,
                 bytes => writeln!(out, "; {} of it is unknown", format_size(bytes))?,
@@ -75,6 +84,14 @@ pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> 
              kept about that rate",
             format_rate(report.ceiling_hz)
         )?;
+        let absent = report.totals.absent_bytes > 0 || regions().any(|r| r.is_absent());
+        if absent {
+            writeln!(
+                out,
+                "{ABSENT}: mapped, but not in memory: never touched, given back or swapped out; neither cold nor unknown, and \
+                 shares are of the rest"
+            )?;
+        }
         if columns.seen {
             writeln!(
                 out,
@@ -88,6 +105,9 @@ pub fn write_text(report: &AccessReport, width: usize, out: &mut impl Write) -> 
     }
     Ok(())
 }
+
+/// What is said of memory that is mapped and not in memory.
+const ABSENT: &str = "not there";
 
 /// The columns that not every recording has, nor every terminal room for.
 #[derive(Clone, Copy)]
@@ -157,6 +177,8 @@ impl Columns {
 }
 
 fn write_totals(totals: &Totals, ceiling_hz: f64, out: &mut impl Write) -> io::Result<()> {
+    let there = totals.bytes.saturating_sub(totals.absent_bytes).max(1) as f64;
+    let all = if totals.absent_bytes > 0 { "of what is there" } else { "of all" };
     for class in &totals.classes {
         if class.regions == 0 && class.bytes == 0 {
             continue;
@@ -165,22 +187,31 @@ fn write_totals(totals: &Totals, ceiling_hz: f64, out: &mut impl Write) -> io::R
             0.0 => "at 0 Hz".to_owned(),
             up_to => format!("up to {}", format_rate(up_to * ceiling_hz)),
         };
-        let share = format_share(class.bytes as f64 / totals.bytes.max(1) as f64);
+        let share = format_share(class.bytes as f64 / there);
         writeln!(
             out,
-            "{rates:>29}  {:>10} {share:>9} of all, {}",
+            "{rates:>29}  {:>10} {share:>9} {all}, {}",
             format_size(class.bytes),
             counted(class.regions, "region")
         )?;
     }
     if totals.unknown_bytes > 0 {
-        let share = format_share(totals.unknown_bytes as f64 / totals.bytes.max(1) as f64);
+        let share = format_share(totals.unknown_bytes as f64 / there);
         writeln!(
             out,
-            "{:>29}  {:>10} {share:>9} of all, {} and parts of others",
+            "{:>29}  {:>10} {share:>9} {all}, {} and parts of others",
             "unknown",
             format_size(totals.unknown_bytes),
             counted(totals.unknown_regions, "region")
+        )?;
+    }
+    if totals.absent_bytes > 0 {
+        let regions = counted(totals.absent_regions, "region");
+        writeln!(
+            out,
+            "{ABSENT:>29}  {:>10} {:>9} {regions} and parts of others",
+            format_size(totals.absent_bytes),
+            ""
         )?;
     }
     write!(
@@ -201,10 +232,12 @@ fn write_totals(totals: &Totals, ceiling_hz: f64, out: &mut impl Write) -> io::R
 mod tests {
     use super::*;
     use crate::Accumulate;
-    use crate::access::{AccessAnalysis, AccessOptions, Pattern};
-    use crate::synthetic::stairs;
+    use crate::access::{AccessAnalysis, AccessOptions, Pattern, Selection};
+    use crate::synthetic::{MIB, region, snapshot, stairs, unknown};
     use crate::units::Bounds;
     use crate::units::Rate;
+    use isotherm_damon::RegionSnapshot;
+    use std::time::Duration;
 
     fn text(options: AccessOptions, each: u64) -> String {
         within(100, options, each)
@@ -254,6 +287,38 @@ mod tests {
             Pattern { min_rate: Some(Rate::Hz(1.0)), size: Bounds::default(), ..Pattern::default() };
         let text = text(AccessOptions { pattern, ..AccessOptions::default() }, 1);
         assert!(text.contains("not shown: 9 regions, 90.0 MiB"), "{text}");
+    }
+
+    /// A process that reserved a terabyte, used some of it, and has some more of which nothing is known.
+    #[test]
+    fn addresses_without_memory_are_neither_cold_nor_unknown() {
+        let with = |region: RegionSnapshot, resident| RegionSnapshot { resident: Some(resident), ..region };
+        let (tib, used) = (1 << 40, 1 << 30);
+        let regions = vec![
+            with(region(0, MIB, 20), MIB),
+            with(region(MIB, used, 0), 3 * MIB),
+            with(region(used, tib, 0), 0),
+            with(unknown(tib, 2 * tib), 0),
+        ];
+        for selection in [Selection::Last, Selection::Between(Duration::ZERO, Duration::MAX)] {
+            let mut analysis = AccessAnalysis::new(AccessOptions { selection, ..AccessOptions::default() });
+            analysis.snapshot(&snapshot(0, 1, regions.clone()));
+            let report = analysis.finish();
+            let totals = &report.totals;
+            assert_eq!((totals.classes[0].bytes, totals.classes[4].bytes), (3 * MIB, MIB));
+            assert_eq!((totals.unknown_bytes, totals.absent_bytes), (0, 2 * tib - 4 * MIB));
+            assert_eq!((totals.resident, totals.absent_regions, totals.rate_hz), (Some(4 * MIB), 2, 50.0));
+            let mut out = Vec::new();
+            write_text(&report, 120, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.lines().all(|l| !l.trim_start().starts_with("unknown ")), "{text}");
+            let line = |start: &str| text.lines().find(|l| l.trim_start().starts_with(start)).unwrap();
+            assert!(line("at 0 Hz").contains(" 3.0 MiB      75 % of what is there, 1 region"), "{text}");
+            assert!(line("not there").contains("2.0 TiB"), "{text}");
+            assert!(line("total").ends_with("50 Hz on average, 4 regions, 4.0 MiB resident"), "{text}");
+            assert_eq!(text.matches(" not there").count(), 2 + 1, "two rows and their sum: {text}");
+            assert!(text.contains("\nnot there: mapped, but not in memory"), "{text}");
+        }
     }
 
     #[test]

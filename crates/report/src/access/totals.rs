@@ -1,5 +1,6 @@
 //! Sums over regions.
 
+use super::AccessRegion;
 use crate::space::accessible;
 use serde::Serialize;
 
@@ -12,7 +13,7 @@ pub struct RateClass {
     pub up_to_share: f64,
     /// Number of regions.
     pub regions: u64,
-    /// Their bytes.
+    /// Their bytes, those present in memory where that is known.
     pub bytes: u64,
 }
 
@@ -25,14 +26,18 @@ pub struct Totals {
     pub bytes: u64,
     /// Of them, those present in memory; `null` where that is not known of all regions.
     pub resident: Option<u64>,
-    /// Size-weighted mean access rate of what is known, Hz; 0 when nothing is.
+    /// Size-weighted mean access rate of what is known and there, Hz; 0 when nothing is.
     pub rate_hz: f64,
-    /// By rate, coldest first; of regions that could be observed in part, that part, and what is known not to be there.
+    /// By rate, coldest first; of regions that could be observed in part, that part.
     pub classes: Vec<RateClass>,
     /// Regions of which nothing is known.
     pub unknown_regions: u64,
     /// Bytes that could not be observed, and are there as far as that is known.
     pub unknown_bytes: u64,
+    /// Regions that are mapped, and nothing of them is in memory.
+    pub absent_regions: u64,
+    /// Bytes known not to be in memory: never touched, given back, or swapped out. In no rate class, nor unknown.
+    pub absent_bytes: u64,
 }
 
 /// Upper ends of the rate classes as shares of the highest rate; 5 % is where the seeds' schemes draw their line.
@@ -44,7 +49,10 @@ pub(super) struct Sum {
     heat: f64,
     known: f64,
     unknown: f64,
-    resident: Option<u64>,
+    absent: f64,
+    resident: u64,
+    /// Of all regions it is known what is resident.
+    tells_resident: bool,
     ceiling_hz: f64,
 }
 
@@ -57,13 +65,16 @@ impl Sum {
             totals.classes.push(RateClass { above_share: above, up_to_share: up_to, ..RateClass::default() });
             above = up_to;
         }
-        Self { totals, heat: 0.0, known: 0.0, unknown: 0.0, resident: Some(0), ceiling_hz }
+        let (heat, known, unknown, absent) = (0.0, 0.0, 0.0, 0.0);
+        Self { totals, heat, known, unknown, absent, resident: 0, tells_resident: true, ceiling_hz }
     }
 
-    /// Counts a region of this rate, `None`: unknown.
-    pub(super) fn count(&mut self, hz: Option<f64>) {
+    /// Counts a region.
+    pub(super) fn count(&mut self, region: &AccessRegion) {
         self.totals.regions += 1;
-        match hz {
+        self.tells_resident &= region.resident.is_some();
+        match region.rate_hz {
+            _ if region.is_absent() => self.totals.absent_regions += 1,
             Some(hz) => self.class(hz).regions += 1,
             None => self.totals.unknown_regions += 1,
         }
@@ -77,30 +88,27 @@ impl Sum {
         &mut self.totals.classes[index]
     }
 
-    /// Adds the bytes of a region that was counted, or of what it was cut to; of what could not be observed a share of `there`
-    /// is present. What is not there is not accessed.
-    pub(super) fn add(&mut self, bytes: u64, hz: f64, seen: f64, there: f64) {
-        let (_, unknown) = accessible(seen, Some(there));
-        let unknown = bytes as f64 * unknown;
-        let known = bytes as f64 - unknown;
+    /// Adds the bytes of a region that was counted, or of what it was cut to, of which so much is resident (`None`: not known).
+    /// What is not there is not accessed, nor is it cold memory.
+    pub(super) fn add(&mut self, bytes: u64, hz: f64, seen: f64, resident: Option<u64>) {
+        let share = resident.map(|there| there as f64 / bytes.max(1) as f64);
+        let (known, unknown) = accessible(seen, share);
+        let (known, unknown) = (bytes as f64 * known, bytes as f64 * unknown);
         self.known += known;
         self.unknown += unknown;
+        self.absent += bytes as f64 - known - unknown;
         self.heat += hz * known;
         let class = self.class(hz);
         class.bytes = class.bytes.saturating_add(known.round() as u64);
         self.totals.bytes = self.totals.bytes.saturating_add(bytes);
-    }
-
-    /// Adds what of the same bytes is resident; `None`: not known.
-    pub(super) fn add_resident(&mut self, resident: Option<u64>) {
-        self.resident = self.resident.zip(resident).map(|(a, b)| a.saturating_add(b));
+        self.resident = self.resident.saturating_add(resident.unwrap_or(0));
     }
 
     /// The sums.
     pub(super) fn finish(self) -> Totals {
         let rate_hz = if self.known > 0.0 { self.heat / self.known } else { 0.0 };
-        let unknown_bytes = self.unknown.round() as u64;
-        let resident = self.resident.filter(|_| self.totals.regions > 0);
-        Totals { rate_hz, unknown_bytes, resident, ..self.totals }
+        let (unknown_bytes, absent_bytes) = (self.unknown.round() as u64, self.absent.round() as u64);
+        let resident = (self.tells_resident && self.totals.regions > 0).then_some(self.resident);
+        Totals { rate_hz, unknown_bytes, absent_bytes, resident, ..self.totals }
     }
 }

@@ -13,7 +13,7 @@ use super::{Area, Cells, EMPTY, GridSpec, HOT, Heatmap, Panel, UNKNOWN};
 use crate::names::NameBook;
 use crate::provenance::{Provenance, Reading};
 use crate::rate::{BP, RateScale, interval_ns};
-use crate::segments::Segment;
+use crate::segments::{ABSENT, Segment, unknown_of};
 use crate::space::Space;
 use crate::{Accumulate, units};
 use isotherm_damon::{AddrRange, RegionSnapshot, Snapshot, TargetId};
@@ -197,8 +197,9 @@ fn draw_regions(rows: &Axis, regions: &[RegionSnapshot], hz_per_bp: f64, seconds
             run.end = end;
         } else {
             known *= f64::from(region.seen_bp) / BP;
-            spread(rows, start, end, known, cells.seen);
-            spread(rows, start, end, seconds - known, cells.unknown);
+            let (unknown, absent) = unknown_of(region, seconds - known);
+            spread(rows, start, end, known + absent * ABSENT, cells.seen);
+            spread(rows, start, end, unknown, cells.unknown);
         }
         if region.accesses_bp() != 0 {
             spread(rows, start, end, region.accesses_bp() as f64 * hz_per_bp * known, cells.heat);
@@ -255,9 +256,11 @@ impl Raster {
                     }
                     let per_byte = part / seconds / segment.range.size() as f64;
                     spread(rows, shared.start, shared.end, segment.heat * per_byte, cells.heat);
-                    spread(rows, shared.start, shared.end, segment.seen * per_byte, cells.seen);
-                    if segment.unknown > 0.0 {
-                        spread(rows, shared.start, shared.end, segment.unknown * per_byte, cells.unknown);
+                    let seen = segment.seen + segment.absent * ABSENT;
+                    spread(rows, shared.start, shared.end, seen * per_byte, cells.seen);
+                    let unknown = segment.unknown - segment.absent;
+                    if unknown > 0.0 {
+                        spread(rows, shared.start, shared.end, unknown * per_byte, cells.unknown);
                     }
                 }
             });
@@ -445,6 +448,7 @@ mod tests {
     #[test]
     fn what_is_unknown_is_a_value_of_its_own() {
         let known = |seen_bp, nr| RegionSnapshot { seen_bp, ..region(10, 20, nr) };
+        let with = |resident| RegionSnapshot { resident: Some(resident), ..unknown(10, 20) };
         // Cold; unknown; little seen and cold; little seen and hot; most of it seen and cold.
         let list = [
             snapshot(0, 1, vec![region(0, 10, 20), region(10, 20, 0)]),
@@ -452,18 +456,22 @@ mod tests {
             snapshot(2, 1, vec![region(0, 10, 20), known(1000, 0)]),
             snapshot(3, 1, vec![region(0, 10, 20), known(1000, 10)]),
             snapshot(4, 1, vec![region(0, 10, 20), known(9000, 0)]),
+            // Nothing is there that could be unknown; some is.
+            snapshot(5, 1, vec![region(0, 10, 20), with(0)]),
+            snapshot(6, 1, vec![region(0, 10, 20), with(1)]),
         ];
-        let mut raster = draw(&spec(AddrRange::new(0, 30), (0, 500_000_000), 5, 3), &list);
+        let whole = spec(AddrRange::new(0, 30), (0, 700_000_000), 7, 3);
+        let mut raster = draw(&whole, &list);
         let map = raster.clone().finish();
-        let row: Vec<Cell> = (0..5).map(|c| map.panels[0].cell(1, c)).collect();
-        let cold = Cell::Rate(0.0);
-        assert_eq!(row, [cold, Cell::Unknown, Cell::Unknown, Cell::Rate(100.0), cold]);
+        let row: Vec<Cell> = (0..7).map(|c| map.panels[0].cell(1, c)).collect();
+        let (cold, hot) = (Cell::Rate(0.0), Cell::Rate(100.0));
+        assert_eq!(row, [cold, Cell::Unknown, Cell::Unknown, hot, cold, cold, Cell::Unknown]);
         assert_eq!(map.panels[0].cell(2, 0), Cell::Empty);
         assert!(map.has_unknown());
         let json = serde_json::to_value(&map).unwrap();
         assert_eq!(json["panels"][0]["rates_hz"][1][1], serde_json::json!("unknown"));
         // The same where the survey draws it.
-        raster = Raster::new(&spec(AddrRange::new(0, 30), (0, 500_000_000), 5, 3));
+        raster = Raster::new(&whole);
         let mut segments = Vec::new();
         for s in &list {
             crate::segments::of_snapshot(s, 1.0, |_| true, &mut segments);

@@ -149,8 +149,8 @@ fn write_panel(
         let low = (lines - 1 - line) * unit;
         if options.gutter() > 0 {
             let labelled = line == 0 || line + 1 == lines || (line % 4 == 0 && line + 3 < lines);
-            // The top line is marked with the end of the area, the others with where they begin.
-            let address = if line == 0 && lines > 1 { panel.area.end } else { panel.row_range(low).start };
+            // Where the line begins, the top line too: labels are as far apart as their lines.
+            let address = panel.row_range(low).start;
             match labelled {
                 true => write!(out, "{:>ADDRESS$} ", format!("{address:#x}"))?,
                 false => write!(out, "{:ADDRESS$} ", "")?,
@@ -377,7 +377,13 @@ mod tests {
         let starts: Vec<usize> = rows.iter().map(|l| l[15..].find('9').unwrap()).collect();
         assert!(starts.windows(2).all(|w| w[0] > w[1]), "upwards: {text}");
         // The eleventh step is mapped but was not monitored.
-        assert!(text.lines().any(|l| l.trim_end() == "0x7f0006e00000"), "{text}");
+        assert!(text.lines().any(|l| l.trim_end() == "0x7f0006400000"), "{text}");
+        let label = |line: &str| u64::from_str_radix(line.strip_prefix("0x")?.split(' ').next()?, 16).ok();
+        let lines: Vec<&str> = text.lines().skip_while(|l| !l.starts_with("0x")).take(11).collect();
+        for (nth, line) in lines.iter().enumerate().filter(|(_, l)| l.starts_with("0x")) {
+            let start = 0x7f00_0000_0000 + (10 - nth as u64) * 10 * MIB;
+            assert_eq!(label(line), Some(start), "where its line begins: {text}");
+        }
         for part in ["data.bin", "time (s)", "9 up to 200 Hz", "blank: not monitored", "100 % of the heat"] {
             assert!(text.contains(part), "{part} in {text}");
         }

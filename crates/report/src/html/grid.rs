@@ -9,6 +9,7 @@ use crate::heatmap::{Area, Shown};
 use crate::names::NameBook;
 use crate::provenance::{Provenance, Reading};
 use crate::rate::{BP, RateScale, interval_ns};
+use crate::segments::{ABSENT, unknown_of};
 use crate::space::Space;
 use crate::{Accumulate, units};
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
@@ -138,10 +139,12 @@ impl Each {
     #[inline]
     fn of(self, region: &RegionSnapshot, seconds: f64) -> Sum {
         let seen = seconds * f64::from(region.seen_bp) / BP;
+        let unseen = if region.seen_bp < BP as u16 { seconds - seen } else { 0.0 };
+        let (unknown, absent) = unknown_of(region, unseen);
         Sum {
             heat: (region.accesses_bp() as f64 * self.hz_per_bp * seen) as f32,
-            seen: seen as f32,
-            unknown: if region.seen_bp < BP as u16 { (seconds - seen) as f32 } else { 0.0 },
+            seen: (seen + absent * ABSENT) as f32,
+            unknown: unknown as f32,
             aged: (f64::from(region.age) * self.aggr_s * seen) as f32,
         }
     }

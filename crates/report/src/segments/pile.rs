@@ -75,10 +75,10 @@ struct Spare {
     deltas: Vec<Densities>,
 }
 
-/// Heat, seen, unknown, aged, absent of a byte, in whole numbers.
+/// Heat, seen, unknown, aged, absent, empty of a byte, in whole numbers.
 type Densities = [i64; SUMS];
 
-const SUMS: usize = 5;
+const SUMS: usize = 6;
 
 /// Where the densities change; in what way says the delta of this number.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +118,7 @@ impl Pile {
                 segment.seen += same.seen;
                 segment.unknown += same.unknown;
                 segment.absent += same.absent;
+                segment.empty += same.empty;
                 segment.heat += same.heat;
                 segment.aged += same.aged;
                 old = open.next();
@@ -235,7 +236,7 @@ impl Total {
 
 /// What is added up of a segment; nothing of it is negative.
 fn sums(s: &Segment) -> [f64; SUMS] {
-    [s.heat.max(0.0), s.seen.max(0.0), s.unknown.max(0.0), s.aged.max(0.0), s.absent.max(0.0)]
+    [s.heat, s.seen, s.unknown, s.aged, s.absent, s.empty].map(|sum| sum.max(0.0))
 }
 
 /// How densities become whole numbers.
@@ -353,6 +354,7 @@ fn sweep(scale: &Scale, targets: &[TargetId], edges: &[Edge], deltas: &[Densitie
                 unknown: value(2),
                 aged: value(3),
                 absent: value(4),
+                empty: value(5),
             });
         }
         from = edge.at;
@@ -379,6 +381,7 @@ mod tests {
             seen: bytes * seen,
             unknown: bytes * (1.0 - seen),
             absent: bytes * (1.0 - seen) * 0.25,
+            empty: bytes * seen * 0.5,
             heat: hz * bytes * seen,
             aged: age * bytes * seen,
         }

@@ -249,7 +249,7 @@ fn apply(
         kernel: show::counted_since(counted),
         ..heard.standing()
     };
-    last_words(&args, &standing, &engine);
+    let told_all = last_words(&args, &standing, &engine);
     drop((engine, inputs));
     if let Some(log) = log {
         log.finish();
@@ -285,7 +285,13 @@ fn apply(
     {
         return Err(error.into());
     }
-    Ok(match waited? {
+    let waited = waited?;
+    if let Err(error) = told_all
+        && !crate::reader::has_left()
+    {
+        return Err(anyhow::Error::new(error).context("the table at the end could not be printed"));
+    }
+    Ok(match waited {
         Some(Waited::Left) => ExitCode::from(stop.code().unwrap_or(130)),
         Some(Waited::Ended(status)) if !status.success() => code_of(status),
         Some(Waited::Ended(_)) => ExitCode::SUCCESS,
@@ -304,8 +310,8 @@ fn why_none(cgroups: &[String]) -> String {
     }
 }
 
-/// The table at the end.
-fn last_words(args: &ApplyArgs, standing: &table::Standing, engine: &SharedEngine) {
+/// The table at the end. Nothing depends on standard error being read.
+fn last_words(args: &ApplyArgs, standing: &table::Standing, engine: &SharedEngine) -> io::Result<()> {
     let mut text = table::head(standing) + "\n";
     let reports = lock(engine).report();
     for line in table::table(&reports).into_iter().chain(table::machine(standing, &reports)) {
@@ -314,8 +320,9 @@ fn last_words(args: &ApplyArgs, standing: &table::Standing, engine: &SharedEngin
     }
     // A command's output is its own.
     if args.targets.command.is_empty() {
-        let _ = io::stdout().lock().write_all(text.as_bytes());
-    } else {
-        let _ = io::stderr().lock().write_all(text.as_bytes());
+        let mut out = io::stdout().lock();
+        return out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+    Ok(())
 }
