@@ -48,6 +48,7 @@ mod clear;
 mod draw;
 mod evidence;
 mod focus;
+mod parts;
 mod places;
 mod plan;
 mod queue;

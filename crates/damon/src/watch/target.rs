@@ -2,8 +2,9 @@
 
 use super::activity::Activity;
 use super::cell::{Blind, Cell, Look, Moment, State, Told, Window, mapped_beside};
-use super::draw::{Stretch, step_at};
+use super::draw::Stretch;
 use super::evidence::Verdict;
+use super::parts::step_at;
 use super::queue::Queue;
 use super::theft::Theft;
 use super::tuning::Tuning;
