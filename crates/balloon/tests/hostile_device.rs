@@ -358,9 +358,9 @@ fn a_reset_that_is_not_acknowledged_is_an_error() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 6 } else { 3000 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 3000 }, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn no_device_makes_the_driver_panic_or_lose_a_frame(script in proptest::collection::vec(any::<u8>(), 0..800)) {
+    fn no_device_makes_the_driver_panic_or_lose_a_frame(script in proptest::collection::vec(any::<u8>(), 0..if cfg!(miri) { 200 } else { 800 })) {
         run(script);
     }
 }

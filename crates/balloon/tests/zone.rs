@@ -4,8 +4,6 @@
 
 mod common;
 
-use std::mem::MaybeUninit;
-
 use common::{Driver, driver, options};
 use isotherm_balloon::device::{Device, Discard, GuestRam};
 use isotherm_balloon::loopback::{Machine, Presentation};
@@ -89,7 +87,7 @@ fn a_thousand_rounds_lose_nothing() {
     let config =
         Config::new(1).with_reporting(reporting).with_watermarks(Watermarks { min: 16, low: 32, high: 64 });
     let ranges = [machine.frames()];
-    let mut metadata = vec![MaybeUninit::uninit(); metadata_size(&ranges, &config)];
+    let mut metadata = Box::new_uninit_slice(metadata_size(&ranges, &config));
     // SAFETY: the machine's memory is this zone's alone.
     let zone = unsafe { Zone::new(&config, &ranges, &mut metadata) }.unwrap();
     let mut driver = driver(&machine, options()).unwrap();

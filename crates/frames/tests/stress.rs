@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -182,7 +181,7 @@ fn stress(cpus: usize, steps: u64, time: Option<Duration>) {
     let reporting = ReportingConfig { threshold: 1, delay: 3, ..ReportingConfig::DEFAULT };
     let mut config = Config::new(2).with_reporting(reporting);
     config.relax = std::thread::yield_now;
-    let mut metadata = vec![MaybeUninit::uninit(); metadata_size(&RANGES, &config)];
+    let mut metadata = Box::new_uninit_slice(metadata_size(&RANGES, &config));
     let zone = numbers(&config, &RANGES, &mut metadata).unwrap();
     let machine = Machine {
         zone: Numbers(&zone),
@@ -224,7 +223,7 @@ fn stress(cpus: usize, steps: u64, time: Option<Duration>) {
 
 #[test]
 fn no_frame_is_ever_in_two_places() {
-    stress(3, if cfg!(miri) { 40 } else { 100_000 }, None);
+    stress(3, if cfg!(miri) { 20 } else { 100_000 }, None);
 }
 
 /// As long as `ISOTHERM_STRESS_MINUTES` says, 10 minutes if it says nothing.

@@ -10,6 +10,7 @@ use isotherm_linux::maps::Maps;
 use isotherm_linux::process::Process;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous};
 use rustix::process::{Pid, getpid};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -259,6 +260,34 @@ fn filters_pick_pages_by_kind() {
     let filters = [Filter::reject(PageKind::File("*".into()))];
     let outcome = apply(&mut acting, Action::Pageout, file, size, &filters).unwrap();
     assert_eq!((outcome.applied, outcome.passed, smaps(file, size, "Rss")), (0, 0, size));
+}
+
+/// What is paged out of memory that somebody saw to be accessed and then cleared, for a scheme whose least age has not passed since.
+fn out_of_what_was_seen(takes_idle: bool) -> Option<(u64, u64)> {
+    let mut acting = acting()?;
+    acting.spare_young();
+    acting.set_schemes(&[(std::time::Duration::from_secs(3600), takes_idle)]);
+    let size = 64 * PAGE;
+    let (start, _file) = file_memory(size);
+    // Pages that the kernel moves at that moment stay as they are.
+    let is_clear = |acting: &mut Acting| {
+        apply(acting, Action::Cold, start, size, &[]).unwrap();
+        apply(acting, Action::Stat, start, size, &[Filter::allow(PageKind::Young)]).unwrap().passed == 0
+    };
+    assert!((0..5).any(|_| is_clear(&mut acting)), "cleared five times, and still young");
+    let now = clock_gettime(ClockId::Monotonic);
+    let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    acting.sightings().add(ME, now_ns, [AddrRange::new(start, start + size)]);
+    acting.look_after(now_ns);
+    let outcome = apply(&mut acting, Action::Pageout, start, size, &[]).unwrap();
+    Some((outcome.applied, acting.left_alone(0).get(Reason::Young)))
+}
+
+#[test]
+fn what_was_seen_to_be_accessed_lately_stays_whoever_cleared_it() {
+    let Some((out, young)) = out_of_what_was_seen(true) else { return };
+    assert_eq!((out, young), (0, 64 * PAGE));
+    assert_eq!(out_of_what_was_seen(false), Some((64 * PAGE, 0)), "it asks for memory in use");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 
 use crate::carve::{Carver, SLACK, room};
+use crate::column::Column;
 use crate::error::RangeError;
 use crate::spans::{Span, Spans, locals_at_most};
 use crate::sync::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -89,11 +90,11 @@ impl ReverseMap {
 pub struct PageArray<'m> {
     spans: Spans<'m>,
     node: u16,
-    metas: &'m [PageMeta],
-    mappings: &'m [AtomicU64],
-    indices: &'m [AtomicU16],
-    links: &'m [AtomicU32],
-    states: &'m [AtomicU16],
+    metas: Column<'m, PageMeta>,
+    mappings: Column<'m, AtomicU64>,
+    indices: Column<'m, AtomicU16>,
+    links: Column<'m, AtomicU32>,
+    states: Column<'m, AtomicU16>,
     states_taken: AtomicBool,
 }
 
@@ -117,11 +118,11 @@ impl<'m> PageArray<'m> {
         Ok(Self {
             spans,
             node,
-            metas: carver.carve(count, PageMeta::new).ok_or_else(small)?,
-            mappings: carver.carve(count, || AtomicU64::new(0)).ok_or_else(small)?,
-            links: carver.carve(count, || AtomicU32::new(0)).ok_or_else(small)?,
-            indices: carver.carve(count, || AtomicU16::new(0)).ok_or_else(small)?,
-            states: carver.carve(count, || AtomicU16::new(0)).ok_or_else(small)?,
+            metas: carver.carve(count, PageMeta::new).map(Column::new).ok_or_else(small)?,
+            mappings: carver.carve(count, || AtomicU64::new(0)).map(Column::new).ok_or_else(small)?,
+            links: carver.carve(count, || AtomicU32::new(0)).map(Column::new).ok_or_else(small)?,
+            indices: carver.carve(count, || AtomicU16::new(0)).map(Column::new).ok_or_else(small)?,
+            states: carver.carve(count, || AtomicU16::new(0)).map(Column::new).ok_or_else(small)?,
             states_taken: AtomicBool::new(false),
         })
     }
@@ -148,7 +149,7 @@ impl<'m> PageArray<'m> {
     pub fn take_states(&self) -> Option<AllocatorStates<'m>> {
         let first =
             self.states_taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        first.then_some(AllocatorStates(self.states))
+        first.then_some(AllocatorStates(self.states.all()))
     }
 
     /// The metadata of a frame; `None` if it is in no range.
@@ -163,7 +164,7 @@ impl<'m> PageArray<'m> {
     #[must_use]
     pub fn metas(&self, block: Block) -> Option<&'m [PageMeta]> {
         let first = self.spans.local(block)? as usize;
-        self.metas.get(first..first + block.order.frames() as usize)
+        self.metas.some(first, block.order.frames() as usize)
     }
 
     /// Remembers where a folio is mapped. Whose mappings and indices mean what is the caller's to define.
@@ -258,11 +259,13 @@ impl<'m> AllocatorStates<'m> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use proptest::prelude::*;
-    use std::vec;
+    use std::boxed::Box;
 
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
         #[test]
         fn a_reverse_map_is_read_as_it_was_written(mapping in 0u64..1 << 44, index in 0u64..1 << 36) {
             let map = ReverseMap { mapping, index };
@@ -293,11 +296,11 @@ mod tests {
     #[test]
     fn an_array_has_32_bytes_a_page_and_none_for_holes() {
         // Miri takes its time with each frame.
-        let frames: u64 = if cfg!(miri) { 2048 } else { 0x4_0000 };
+        let frames: u64 = if cfg!(miri) { 1024 } else { 0x4_0000 };
         let ranges = [FrameRange::new(0, 0x9f), FrameRange::new(0x10_0000, 0x10_0000 + frames)];
         let size = page_array_size(&ranges);
         assert!(size <= 32 * (1024 + frames as usize) + 1024, "{size}");
-        let mut memory = vec![MaybeUninit::uninit(); size];
+        let mut memory = Box::new_uninit_slice(size);
         let array = PageArray::new(&ranges, 3, &mut memory).unwrap();
         assert_eq!(array.node(), 3);
         assert!(array.meta(Frame(0x9e)).is_some() && array.meta(Frame(0x9f)).is_none());
@@ -309,7 +312,7 @@ mod tests {
         );
         assert_eq!(four.len(), 4);
         assert!(array.take_states().is_some() && array.take_states().is_none());
-        let mut little = vec![MaybeUninit::uninit(); 64];
+        let mut little = Box::new_uninit_slice(64);
         assert!(matches!(
             PageArray::new(&ranges, 0, &mut little),
             Err(RangeError::TooLittleMemory { given: 64, .. })

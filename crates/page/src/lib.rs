@@ -79,6 +79,7 @@
 mod array;
 mod block;
 pub mod carve;
+mod column;
 mod error;
 mod folio;
 mod frame;
@@ -93,11 +94,12 @@ mod split;
 mod sync;
 mod table;
 mod unique;
+mod view;
 
 pub use array::{AllocatorStates, BYTES_PER_PAGE, PageArray, ReverseMap, page_array_size};
 pub use block::{Block, OwnedBlock};
 pub use error::{PageError, RangeError};
-pub use folio::{Folio, FolioKind, FolioView, MAX_FOLIO_ORDER, Pinned};
+pub use folio::{Folio, Pinned};
 pub use frame::{FRAME_SHIFT, FRAME_SIZE, Frame, FrameRange, MAX_FRAME};
 pub use info::Kind;
 pub use list::BlockList;
@@ -107,3 +109,4 @@ pub use pages::Pages;
 pub use split::{Pieces, Splitting};
 pub use table::{NotLocked, TableGuard, TableMeta};
 pub use unique::{Reserved, Slab, Table, Unique, Unused, Use};
+pub use view::{FolioKind, FolioView, MAX_FOLIO_ORDER};

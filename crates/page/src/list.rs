@@ -117,9 +117,8 @@ impl<'a, 'm> BlockList<'a, 'm> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::boxed::Box;
     use std::collections::VecDeque;
-    use std::mem::MaybeUninit;
-    use std::vec;
 
     use proptest::prelude::*;
 
@@ -132,7 +131,7 @@ mod tests {
         #[test]
         fn a_list_is_a_queue(steps in prop::collection::vec(0u8..5, 0..100)) {
             let ranges = [FrameRange::new(1 << 20, (1 << 20) + 64)];
-            let mut memory = vec![MaybeUninit::uninit(); page_array_size(&ranges)];
+            let mut memory = Box::new_uninit_slice(page_array_size(&ranges));
             let array = PageArray::new(&ranges, 0, &mut memory).unwrap();
             let block = |n: u64| Block::new(Frame((1 << 20) + n), Order::BASE);
             let (mut list, mut model) = (BlockList::new(&array, Order::BASE), VecDeque::new());
@@ -175,7 +174,7 @@ mod tests {
     #[test]
     fn a_block_of_another_order_or_array_comes_back() {
         let ranges = [FrameRange::new(0, 64)];
-        let mut memory = vec![MaybeUninit::uninit(); page_array_size(&ranges)];
+        let mut memory = Box::new_uninit_slice(page_array_size(&ranges));
         let array = PageArray::new(&ranges, 0, &mut memory).unwrap();
         let mut list = BlockList::new(&array, Order::BASE);
         for block in [Block::new(Frame(0), Order::HUGE), Block::new(Frame(64), Order::BASE)] {

@@ -7,9 +7,10 @@
 //! reference, as of a folio that is freed. What each page is, is written then; the counts of the pieces come last, with
 //! release. A look that began before finds a head whose order does not reach its frame any more, and looks again.
 
-use crate::folio::{Folio, FolioView};
+use crate::folio::Folio;
 use crate::info::{DIRTY, Info, Kind, REFERENCED};
 use crate::sync::Ordering;
+use crate::view::FolioView;
 use crate::{Block, Frame, Order, PageError, PageMeta, Pages};
 
 /// No folio's count: what a piece's word holds while its mappings are counted. See [`PageMeta`].

@@ -171,6 +171,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
         #[test]
         fn a_progression_is_remembered_and_is_no_count(raw: u64) {
             let page = PageMeta::new();

@@ -4,9 +4,10 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
-use crate::folio::{Folio, FolioKind};
+use crate::folio::Folio;
 use crate::info::Kind;
 use crate::kinds::{clear_kinds, end_tables, make_tables, set_kinds};
+use crate::view::FolioKind;
 use crate::{Block, Frame, Order, OwnedBlock, PageError, Pages};
 
 mod sealed {

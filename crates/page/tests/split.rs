@@ -2,7 +2,6 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
-use std::mem::MaybeUninit;
 use std::sync::Mutex;
 
 use isotherm_page::*;
@@ -27,7 +26,7 @@ const FIRST: u64 = 512;
 const RAM: [FrameRange; 1] = [FrameRange::new(FIRST, FIRST + 64)];
 
 fn with_machine<T>(test: impl FnOnce(&Machine<'_>) -> T) -> T {
-    let mut memory = vec![MaybeUninit::uninit(); page_array_size(&RAM)];
+    let mut memory = Box::new_uninit_slice(page_array_size(&RAM));
     test(&Machine { array: PageArray::new(&RAM, 0, &mut memory).unwrap(), freed: Mutex::default() })
 }
 

@@ -119,7 +119,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let Some(raw) = self.one_folio(&child) else { return Err(Error::Changed) };
         let range = PageRange { first, end: first + F::pages(Level::Pmd) };
         // Break before make, and then nothing can set a bit in the table any more.
-        let slot = &parent.change()[F::index(Level::Pmd, first)];
+        let slot = parent.change_at(F::index(Level::Pmd, first));
         slot.store(CHANGING);
         self.machine.invalidate_range(
             self.id,
@@ -268,7 +268,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         // SAFETY: the leaf that is stored below, which gives it back when it goes.
         unsafe { folio.add_mapped(ENTRIES) }?;
         let range = PageRange { first, end: first + F::pages(Level::Pmd) };
-        let slot = &parent.change()[F::index(Level::Pmd, first)];
+        let slot = parent.change_at(F::index(Level::Pmd, first));
         slot.store(CHANGING);
         self.machine.invalidate_range(
             self.id,

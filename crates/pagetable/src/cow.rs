@@ -1,7 +1,7 @@
 //! Faults on pages that are mapped: the copy of copy-on-write, or reuse; accessed and dirty where software keeps them.
 
 use crate::address::{Frame, Level, PageRange, VirtAddr};
-use crate::batch::{alike, detect_in, get, with_state};
+use crate::batch::{alike, detect_in, with_state};
 use crate::entries::{break_run, change_run, run_of, set_run, unfold_ends};
 use crate::error::Error;
 use crate::folio::{Folio, FolioKind, FolioView, base, new_folio};
@@ -127,7 +127,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         fault: &WriteFault,
     ) -> Result<Decision<'m, M>, Error> {
         let (table, level) = (&window.table, window.table.level);
-        let raw = get::<F>(table.table(), window.index, level);
+        // Young and dirty are not asked for, so a folded block need not be gathered.
+        let raw = F::load(table.entry(window.index));
         if !F::is_present(raw) {
             return Err(Error::NotMapped);
         }
@@ -174,7 +175,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             Some(folio) => Some(Folio::get(self.machine, folio.head())?),
             None => None,
         };
-        let raw = get::<F>(table.table(), start, level);
+        // Of the first, which is like this one but for young and dirty.
+        let raw = raw.wrapping_sub(F::step(raw, level).wrapping_mul((window.index - start) as u64));
         Ok(Decision::Copy(Plan { level, page: first, raw, len, order, source }))
     }
 
@@ -257,7 +259,6 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let table = &window.table;
         let level = table.level;
         unfold_ends::<F, M>(table, self.id, page, len);
-        let raw = get::<F>(table.table(), start, level);
         let exclusive = if sharing == Sharing::Private { F::EXCLUSIVE } else { 0 };
         let upgrade = |raw| F::make_dirty(F::make_writable(raw)) | F::YOUNG | exclusive;
         let pages = PageRange { first: page, end: page + ((len as u64) << F::shift(level)) };
@@ -268,12 +269,12 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             let (or, and) = break_run::<F, M>(table, start, &run);
             self.invalidate(level, page, pages.pages());
             self.machine.sync();
-            set_run::<F, M>(table, self.id, page, upgrade(with_state::<F>(raw, or, and)), len);
+            set_run::<F, M>(table, self.id, page, upgrade(with_state::<F>(run.first, or, and)), len);
             return;
         }
         table.count_change();
         if len == 1 {
-            let entry = &table.change()[start];
+            let entry = table.change_at(start);
             entry.update::<F>(entry.relaxed(), upgrade);
         } else {
             let (mut index, end) = (start, start + len);
@@ -394,7 +395,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         for at in start..start + len {
             let raw = table.entry(at).relaxed();
             if touched(raw) != raw {
-                table.change()[at].update::<F>(raw, touched);
+                table.change_at(at).update::<F>(raw, touched);
             }
         }
         if write {

@@ -99,7 +99,7 @@ pub(crate) fn set_run<F: Format, M: Machine>(
     table.count_change();
     let raw = raw & !F::CONT;
     if len == 1 {
-        table.change()[index].store(raw);
+        table.change_at(index).store(raw);
         if F::CONTIGUOUS > 1 && F::is_valid(raw) {
             fold_last::<F, M>(table, space, page, raw);
         }
@@ -122,7 +122,7 @@ pub(crate) fn set_run<F: Format, M: Machine>(
             store_all::<F>(&table.change()[at..at + block], value | F::CONT, step);
             done += block;
         } else {
-            table.change()[at].store(value);
+            table.change_at(at).store(value);
             if at % block == block - 1 || done + 1 == len {
                 fold_last::<F, M>(table, space, page + ((done as u64) << F::shift(table.level)), value);
             }
@@ -180,7 +180,7 @@ impl<F: Format> Unloaded<F> for OwnEntries<'_, F> {
     }
     #[inline(always)]
     fn put(&mut self, index: usize, raw: u64) {
-        self.all_mut()[index].set(raw);
+        self.at_mut(index).set(raw);
     }
 }
 
@@ -192,7 +192,7 @@ impl<F: Format, M: Machine> Unloaded<F> for Locked<'_, F, M> {
         store_all::<F>(&self.change()[entries], raw, step);
     }
     fn put(&mut self, index: usize, raw: u64) {
-        self.change()[index].store(raw);
+        self.change_at(index).store(raw);
     }
 }
 
@@ -319,7 +319,7 @@ fn remake<F: Format, M: Machine>(
     let mut first = 0;
     let (mut or, mut and) = (0, u64::MAX);
     for n in 0..size {
-        let entry = &table.change()[block + n];
+        let entry = table.change_at(block + n);
         // Not `take`: a sibling of the same block may be changed by hardware although this entry is settled, and that
         // is found when its turn comes.
         let raw = entry.replace::<F>(entry.relaxed(), broken(table.level));
@@ -336,7 +336,7 @@ fn remake<F: Format, M: Machine>(
         raw |= F::CONT;
     }
     for n in 0..size {
-        table.change()[block + n].store(nth(raw, n, step));
+        table.change_at(block + n).store(nth(raw, n, step));
     }
 }
 

@@ -256,7 +256,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                 // The page belongs to both from here on.
                 let shared = raw & !F::EXCLUSIVE;
                 if shared != raw {
-                    window.table.change()[index].store(shared);
+                    window.table.change_at(index).store(shared);
                 }
                 self.machine.share_token(F::token_value(raw));
                 child.set(index, shared);

@@ -37,7 +37,9 @@ pub struct HostMachine {
     allocation: NonNull<u8>,
     layout: Layout,
     frames: u64,
-    meta: Box<[PageMeta]>,
+    /// Of `frames` records, which the machine owns. No `Box`: looking at one record through that refers to all of them, which
+    /// Miri checks one by one.
+    metas: NonNull<PageMeta>,
     lists: Mutex<FreeLists>,
     readers: RwLock<()>,
     counters: Counters,
@@ -88,12 +90,13 @@ impl HostMachine {
             folio_budget: u64::MAX,
             ..FreeLists::default()
         };
+        let metas: Box<[PageMeta]> = (0..frames).map(|_| PageMeta::new()).collect();
         HostMachine {
             memory,
             allocation,
             layout,
             frames,
-            meta: (0..frames).map(|_| PageMeta::new()).collect(),
+            metas: NonNull::from(Box::leak(metas)).cast(),
             lists: Mutex::new(lists),
             readers: RwLock::new(()),
             counters: Counters::default(),
@@ -179,6 +182,9 @@ impl Drop for HostMachine {
     fn drop(&mut self) {
         // SAFETY: allocated by `new` with this layout; addresses into it do not outlive the machine.
         unsafe { dealloc(self.allocation.as_ptr(), self.layout) };
+        let metas = NonNull::slice_from_raw_parts(self.metas, self.frames as usize);
+        // SAFETY: leaked by `new`.
+        drop(unsafe { Box::from_raw(metas.as_ptr()) });
     }
 }
 

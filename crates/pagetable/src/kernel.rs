@@ -68,7 +68,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         }
         let upper = upper_half::<F>()..2 * upper_half::<F>();
         // SAFETY: the kernel's root is a table as long as the kernel's space is, which outlives this one.
-        let kernels = unsafe { kernel.0.table_at(kernel.0.id.root) };
+        let kernels = unsafe { kernel.0.table_at(kernel.0.id.root) }.all();
         let space = AddressSpace::<F, M>::new(machine, context)?;
         // SAFETY: what they refer to stays until the kernel's space ends, which outlives this one.
         Ok(unsafe { space.entered(upper.start, kernels[upper.clone()].iter().map(|entry| entry.relaxed())) })

@@ -45,7 +45,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                 let raw = F::load(table.entry(index));
                 let page = window.page_of(index);
                 if raw != 0 && !F::is_present(raw) {
-                    table.change()[index].store(0);
+                    table.change_at(index).store(0);
                     self.machine.release_token(F::token_value(raw));
                     done.tokens += F::pages(level);
                 } else if raw != 0 && F::is_table(level, raw) {
@@ -98,7 +98,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
         for at in index..index + len {
             let raw = table.entry(at).relaxed();
             if used(raw) {
-                table.change()[at].update::<F>(raw, |raw| F::make_clean(raw) & !F::YOUNG);
+                table.change_at(at).update::<F>(raw, |raw| F::make_clean(raw) & !F::YOUNG);
                 changed = true;
             }
         }

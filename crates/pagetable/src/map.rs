@@ -223,7 +223,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                 if table.entry(index).relaxed() != 0 {
                     return Err(Stopped::at_page(page, Error::Occupied).after(done));
                 }
-                table.change()[index].store(raw);
+                table.change_at(index).store(raw);
                 done.tokens += F::pages(Level::Pte);
             }
             page = end;

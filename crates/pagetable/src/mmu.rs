@@ -78,8 +78,7 @@ impl<F: Format, M: Machine> Reader<'_, '_, F, M> {
                 after = F::make_dirty(after);
             }
             // The bits are set in the entry that permitted the access, or the walk starts anew.
-            let entries = table;
-            if after == raw || entries.get(index).is_some_and(|entry| entry.exchange(raw, after).is_ok()) {
+            if after == raw || table.at(index).exchange(raw, after).is_ok() {
                 return Ok(F::frame(raw).add(page & (F::pages(level) - 1)));
             }
         }

@@ -57,7 +57,7 @@ impl<F: Format, M: Machine> Reader<'_, '_, F, M> {
         }
         let (level, index, raw, table) = self.space.walk(page, &self.guard);
         let raw = if level == Level::Pte && F::CONTIGUOUS > 1 && F::is_present(raw) && raw & F::CONT != 0 {
-            gather_unlocked::<F>(table, index, raw)
+            gather_unlocked::<F>(table.all(), index, raw)
         } else {
             raw
         };

@@ -146,8 +146,8 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let vacant = |len| empty_from_first(&new.table()[new_index..new_index + len]);
         if !F::is_present(raw) {
             if vacant(1) == 1 {
-                old.change()[index].store(0);
-                new.change()[new_index].store(raw);
+                old.change_at(index).store(0);
+                new.change_at(new_index).store(raw);
                 return 1;
             }
             return 0;

@@ -114,9 +114,9 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                 }
                 Replacement::Token(value) => {
                     let token = Token { value, ..Token::decode::<F>(old) };
-                    table.change()[index].store(token.encode::<F>().ok_or(Error::BadToken)?);
+                    table.change_at(index).store(token.encode::<F>().ok_or(Error::BadToken)?);
                 }
-                Replacement::Nothing => table.change()[index].store(0),
+                Replacement::Nothing => table.change_at(index).store(0),
             }
             self.machine.release_token(F::token_value(old));
             return Ok(describe::<F>(table.level, page, old));
@@ -131,7 +131,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                 let new = self.new_leaf(frame, attributes)?;
                 unfold_ends::<F, M>(table, self.id, page, 1);
                 // Break before make: no CPU may see two frames for one page.
-                let last = table.change()[index].swap(0);
+                let last = table.change_at(index).swap(0);
                 self.invalidate(Level::Pte, page, F::pages(Level::Pte));
                 self.machine.sync();
                 set_run::<F, M>(table, self.id, page, new, 1);
@@ -146,7 +146,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
                     _ => 0,
                 };
                 unfold_ends::<F, M>(table, self.id, page, 1);
-                let last = table.change()[index].swap(new);
+                let last = table.change_at(index).swap(new);
                 gather.touch::<F>(Level::Pte, page, F::pages(Level::Pte));
                 last
             }

@@ -147,7 +147,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let mut count = 1;
         if let Some(below) = level.below() {
             // SAFETY: the space ends, so the table is still in the tree and nobody else removes it.
-            let table = unsafe { self.table_at(frame) };
+            let table = unsafe { self.table_at(frame) }.all();
             // Of the root all but others' entries.
             let others = if level == F::ROOT { self.foreign.first..self.foreign.end } else { 0..0 };
             let some = table.chunks(CHUNK).enumerate().filter(|(_, chunk)| empty_from_first(chunk) < CHUNK);

@@ -170,7 +170,9 @@ impl<'m, F: Format> Entries<'m, F> {
 
     #[inline(always)]
     pub fn at(self, index: usize) -> &'m Entry {
-        &self.all()[index % (1 << F::TABLE_BITS)]
+        // Not `&self.all()[index]`: a reference to all entries for the sake of one costs Miri all of them.
+        // SAFETY: as in `all`; the index is one of the table's.
+        unsafe { self.first.add(index % (1 << F::TABLE_BITS)).as_ref() }
     }
 }
 
@@ -197,6 +199,12 @@ impl<'m, F: Format> OwnEntries<'m, F> {
     pub fn all_mut(&mut self) -> &mut [Entry] {
         // SAFETY: as in `Entries::all`; nobody else reaches them, and `self` is borrowed as long.
         unsafe { core::slice::from_raw_parts_mut(self.0.first.as_ptr(), 1 << F::TABLE_BITS) }
+    }
+
+    #[inline(always)]
+    pub fn at_mut(&mut self, index: usize) -> &mut Entry {
+        // SAFETY: as in `all_mut`; the index is one of the table's.
+        unsafe { self.0.first.add(index % (1 << F::TABLE_BITS)).as_mut() }
     }
 
     /// Empties the table.
@@ -287,6 +295,13 @@ impl<'m, F: Format, M: Machine> Locked<'m, F, M> {
     pub fn change(&self) -> &'m [Entry] {
         self.lock.forget();
         self.table.all()
+    }
+
+    /// To change one.
+    #[inline(always)]
+    pub fn change_at(&self, index: usize) -> &'m Entry {
+        self.lock.forget();
+        self.table.at(index)
     }
 
     /// If not 0: every entry `n` is this plus `n` times [`Format::step`], and settled, so hardware cannot have changed it since. A table

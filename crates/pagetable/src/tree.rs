@@ -143,7 +143,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             let missing = loop {
                 let Some(below) = level.below().filter(|_| level > target) else { break false };
                 // SAFETY: `guard` is older than the load that found `frame`.
-                let raw = unsafe { self.table_at(frame) }[F::index(level, page)].load();
+                let raw = unsafe { self.table_at(frame) }.at(F::index(level, page)).load();
                 if raw == 0 {
                     break true;
                 }
@@ -178,7 +178,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let (parent, mut added) = self.make_missing(page, level)?;
         let entry = parent.entry(F::index(level, page));
         if entry.relaxed() == 0 {
-            parent.change()[F::index(level, page)].store(link::<F, M>(fresh));
+            parent.change_at(F::index(level, page)).store(link::<F, M>(fresh));
             added += 1;
         }
         Ok(added)
@@ -199,13 +199,13 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let first = page >> F::shift(level) << F::shift(level);
         unfold_ends::<F, M>(&table, self.id, first, 1);
         // Break before make: no TLB may hold the leaf and its parts at once.
-        let raw = table.change()[index].swap(CHANGING);
+        let raw = table.change_at(index).swap(CHANGING);
         self.invalidate(level, first, F::pages(level));
         self.machine.sync();
         // SAFETY: nobody else has seen the fresh table.
         let mut parts = unsafe { OwnEntries::<F>::of(self.machine, fresh.frame()) };
         write_run::<F, M>(self.machine, &mut parts, below, 0, F::at_level(raw, below), 1 << F::TABLE_BITS);
-        table.change()[index].store(link::<F, M>(fresh));
+        table.change_at(index).store(link::<F, M>(fresh));
         self.machine.event(Event::Split);
         Ok(true)
     }
@@ -254,7 +254,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let Ok(child) = Locked::<F, M>::acquire(self.machine, child, below) else { return false };
         let empty = child.is_empty();
         if empty {
-            parent.change()[F::index(parent.level, page)].store(0);
+            parent.change_at(F::index(parent.level, page)).store(0);
             gather.unlinked(child.unlink(), base::<F>(), page, F::pages(parent.level));
         }
         empty

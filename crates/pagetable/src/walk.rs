@@ -100,9 +100,9 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     ///
     /// # Safety
     /// A guard that is older than the load that found the frame in the tree protects it as long as the result is used.
-    pub(crate) unsafe fn table_at(&self, frame: Frame) -> &'m [Entry] {
+    pub(crate) unsafe fn table_at(&self, frame: Frame) -> Entries<'m, F> {
         // SAFETY: the caller's guard keeps the frame a table; the rest is `Memory::table`'s promise.
-        unsafe { Entries::<F>::of(self.machine, frame) }.all()
+        unsafe { Entries::<F>::of(self.machine, frame) }
     }
 
     /// Walks to `page` and locks the table that holds its leaf or, of a huge leaf, the table above.
@@ -138,15 +138,15 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
                 let index = F::index(level, page);
                 // SAFETY: the guard is older than the load that found `frame`.
                 let table = unsafe { self.table_at(frame) };
-                let raw = table[index].load();
+                let raw = table.at(index).load();
                 if level == Level::Pmd {
                     cursor.above = Some((first, frame));
                     if end > next::<F>(level, page) {
-                        self.look_ahead(table, index + 1);
+                        self.look_ahead(table.all(), index + 1);
                     }
                 }
                 if raw == 0 {
-                    break Some(empty_until::<F>(table, level, page, end));
+                    break Some(empty_until::<F>(table.all(), level, page, end));
                 }
                 if !F::is_table(level, raw) {
                     break None;
@@ -250,7 +250,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         let (mut at, mut frame) = (F::ROOT, self.id.root);
         while at > level {
             // SAFETY: `_guard` is older than the load that found `frame`.
-            let raw = unsafe { self.table_at(frame) }[F::index(at, page)].load();
+            let raw = unsafe { self.table_at(frame) }.at(F::index(at, page)).load();
             if raw == CHANGING {
                 self.wait(frame, at);
                 continue;
@@ -275,7 +275,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             let frame = self.descend(page, level, &guard).ok()?;
             // Looked at before the lock is taken: most often there is nothing.
             // SAFETY: `guard` is older than the load that found `frame`.
-            let raw = unsafe { self.table_at(frame) }[F::index(level, page)].load();
+            let raw = unsafe { self.table_at(frame) }.at(F::index(level, page)).load();
             if raw == 0 || raw != CHANGING && !F::is_table(level, raw) {
                 return None;
             }
@@ -293,7 +293,11 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
     /// What a lock-free walk finds at a page: the level and the index of the entry there, empty or not, as it was read,
     /// and the table that holds it.
     #[inline]
-    pub(crate) fn walk<'a>(&'a self, page: u64, guard: &'a M::Guard<'_>) -> (Level, usize, u64, &'a [Entry]) {
+    pub(crate) fn walk<'a>(
+        &'a self,
+        page: u64,
+        guard: &'a M::Guard<'_>,
+    ) -> (Level, usize, u64, Entries<'a, F>) {
         match self.tables_to(page, Level::Pte, guard) {
             Ok(frame) => self.look(frame, Level::Pte, page),
             Err(found) => found,
@@ -308,7 +312,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
         page: u64,
         level: Level,
         _guard: &'a M::Guard<'_>,
-    ) -> Result<Frame, (Level, usize, u64, &'a [Entry])> {
+    ) -> Result<Frame, (Level, usize, u64, Entries<'a, F>)> {
         let mut frame = self.id.root;
         if F::ROOT >= Level::Pgd && level < Level::Pgd {
             frame = self.through(frame, Level::Pgd, page)?;
@@ -327,7 +331,12 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
 
     /// The table that the entry for a page in the table of this level refers to, or what the entry is else.
     #[inline(always)]
-    fn through(&self, frame: Frame, level: Level, page: u64) -> Result<Frame, (Level, usize, u64, &[Entry])> {
+    fn through(
+        &self,
+        frame: Frame,
+        level: Level,
+        page: u64,
+    ) -> Result<Frame, (Level, usize, u64, Entries<'_, F>)> {
         let found = self.look(frame, level, page);
         let raw = found.2;
         // Every table is valid: of both bits one comparison is made.
@@ -336,11 +345,11 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
 
     /// The entry for a page in the table of this level, which the caller's guard protects.
     #[inline(always)]
-    fn look(&self, frame: Frame, level: Level, page: u64) -> (Level, usize, u64, &[Entry]) {
+    fn look(&self, frame: Frame, level: Level, page: u64) -> (Level, usize, u64, Entries<'_, F>) {
         // SAFETY: the guard is older than the load that found `frame`.
         let table = unsafe { self.table_at(frame) };
         let index = F::index(level, page);
-        (level, index, table[index].load(), table)
+        (level, index, table.at(index).load(), table)
     }
 }
 

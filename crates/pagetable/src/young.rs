@@ -168,7 +168,7 @@ fn harvest_huge<F: Format, M: Machine>(
                 // The block's other leaves are folios of their own.
                 unfold_ends::<F, M>(&window.table, space, page & !(F::pages(level) - 1), 1);
             }
-            let entry = &window.table.change()[index];
+            let entry = window.table.change_at(index);
             entry.update::<F>(entry.relaxed(), |raw| raw & !F::YOUNG);
         }
         let (first, end) = (page.max(range.first), (page + F::pages(level)).min(range.end));
@@ -194,7 +194,7 @@ fn harvest_large_ptes<F: Format, M: Machine>(
             harvest_block::<F, M, MOST>(table, index - index % F::CONTIGUOUS, index, raw, clear)
         } else {
             if present && F::is_young(raw) && clear {
-                table.change()[index].update::<F>(raw, |raw| raw & !F::YOUNG);
+                table.change_at(index).update::<F>(raw, |raw| raw & !F::YOUNG);
             }
             present && F::is_young(raw)
         };
@@ -308,7 +308,7 @@ fn harvest_entry<F: Format, M: Machine>(table: &Locked<'_, F, M>, index: usize, 
     let raw = F::load(table.entry(index));
     let young = F::is_present(raw) && F::is_young(raw);
     if young && clear {
-        table.change()[index].update::<F>(raw, |raw| raw & !F::YOUNG);
+        table.change_at(index).update::<F>(raw, |raw| raw & !F::YOUNG);
     }
     u64::from(young)
 }

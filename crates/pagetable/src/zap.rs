@@ -120,7 +120,7 @@ impl<F: Format, M: Machine> AddressSpace<'_, F, M> {
             }
             let page = window.page_of(index);
             if !F::is_present(raw) {
-                table.change()[index].store(0);
+                table.change_at(index).store(0);
                 self.machine.release_token(F::token_value(raw));
                 gone.tokens += F::pages(level);
                 index += 1;

@@ -78,9 +78,8 @@ const ONCE: Limits = Limits { extra: 0, most: 1, cut: 1 };
 const CUT_RUN: Limits = Limits { cut: 4, ..ONCE };
 /// A block in another state than those before ends their run, and begins the next.
 const STATE_ENDS_RUN: Limits = Limits { extra: 16, most: 2, cut: 3 };
-/// Decided upon, and then changed or looked at again after the copy. A folio that is reused is changed as one batch, and what
-/// was unfolded at its ends is folded again.
-const FAULT: Limits = Limits { extra: 64, most: 4, cut: 4 };
+/// Decided upon, by one entry and those of its folio behind it, and then changed or looked at again after the copy.
+const FAULT: Limits = Limits { extra: 32, most: 2, cut: 3 };
 
 fn fault(space: &Space<'_>, range: PageRange, whole_folio: bool) {
     let middle = at(range.start().page() + range.pages() / 2);

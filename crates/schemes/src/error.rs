@@ -1,6 +1,6 @@
 //! What is wrong with a scheme file: where, in which field, what was expected.
 
-use isotherm_damon::schemes::{Field, Reason, SchemeError};
+use isotherm_damon::schemes::{AccessPattern, Age, Field, Frequency, Reason, SchemeError};
 use isotherm_report::units::{format_size, format_time};
 use std::fmt;
 
@@ -163,19 +163,19 @@ pub(crate) fn key_of(field: Field) -> String {
 }
 
 /// What the core finds wrong, in the units of people.
-pub(crate) fn invalid(error: SchemeError) -> Problem {
+pub(crate) fn invalid(pattern: &AccessPattern, error: SchemeError) -> Problem {
     let (field, reason) = (error.field, error.reason);
+    let in_unit = |figure: u64| match (field, pattern.age, pattern.frequency) {
+        (Field::Age, Age::Time(_), _) => format_time(figure.saturating_mul(1000)),
+        (Field::Age, Age::Aggregations(_), _) => format!("{figure} aggregations"),
+        (Field::Frequency, _, Frequency::Share(_)) => format!("{} %", figure as f64 / 100.0),
+        (Field::Frequency, _, Frequency::Samples(_)) => format!("{figure} samples"),
+        _ => format_size(figure),
+    };
     Problem::Invalid(match (field, reason) {
-        (Field::Age, Reason::Reversed { min, max }) => format!(
-            "the minimum, {}, is above the maximum, {}",
-            format_time(min.saturating_mul(1000)),
-            format_time(max.saturating_mul(1000))
-        ),
-        (Field::Size, Reason::Reversed { min, max }) => {
-            format!("the minimum, {}, is above the maximum, {}", format_size(min), format_size(max))
+        (Field::Age | Field::Size | Field::Frequency, Reason::Reversed { min, max }) => {
+            format!("the minimum, {}, is above the maximum, {}", in_unit(min), in_unit(max))
         }
-        // Of shares or of samples, as they were written.
-        (Field::Frequency, Reason::Reversed { .. }) => "the minimum is above the maximum".to_owned(),
         (Field::Frequency, Reason::Above { value, .. }) => {
             format!("{} % is more than 100 %, the most there can be", value as f64 / 100.0)
         }

@@ -54,7 +54,15 @@ fn mistakes_in_toml_are_named() {
             "min_size = \"2M\"\nmax_size = \"4K\"",
             &["size: the minimum, 2.0 MiB, is above the maximum, 4.0 KiB"],
         ),
-        ("min_access = \"50%\"\nmax_access = \"5%\"", &["access: the minimum is above the maximum"]),
+        (
+            "min_access = \"50%\"\nmax_access = \"5%\"",
+            &["access: the minimum, 50 %, is above the maximum, 5 %"],
+        ),
+        ("access = \"9..2 samples\"", &["access: the minimum, 9 samples, is above the maximum, 2 samples"]),
+        (
+            "age = \"9..2 aggregations\"",
+            &["age: the minimum, 9 aggregations, is above the maximum, 2 aggregations"],
+        ),
         ("max_nr_snapshots = 0", &["max_nr_snapshots", "more than zero"]),
         ("nodes = [-1]", &["nodes[0]"]),
         ("[other]", &["line 4, other", "there is no such key"]),

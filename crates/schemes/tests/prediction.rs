@@ -4,6 +4,7 @@
 
 use isotherm_damon::schemes::{Actions, Outcome, Refusal, Request, Schemes};
 use isotherm_damon::*;
+use isotherm_record::{Backend, Header, Item};
 use isotherm_report::Accumulate;
 use isotherm_schemes::trial::{Throughput, Trial};
 use isotherm_schemes::{Entry, presets};
@@ -211,6 +212,9 @@ fn compare<S: Sampler<Memory>>(
     let bytes_per_s = 1_000_000_000 / NS_A_PAGE * PAGE_SIZE;
     let throughput = Throughput { action: None, bytes_per_s, source: "this test has it".into() };
     let mut trial = Trial::new(entries, &[throughput]).unwrap();
+    if spares_young {
+        trial.item(&recorded_by("pte"));
+    }
     run(&World::new(mib, pattern), sampler(), seconds, &mut Recorder(&mut trial));
     let report = trial.finish();
     let world = World::new(mib, pattern);
@@ -300,6 +304,11 @@ fn quotas_of_time_are_heeded_alike() {
     for (name, mib, seconds, pattern) in PATTERNS {
         within_a_fifth(compare(name, &entries, Classic::new, false, mib, seconds, pattern), name);
     }
+}
+
+fn recorded_by(backend: &str) -> Item {
+    let backend = Backend { name: backend.into(), ..Backend::default() };
+    Item::Header(Header { backend, ..Header::default() })
 }
 
 /// A snapshot of 64 MiB, the `index`th: a page is accessed so many times in 10,000 seconds, as far as is known.
@@ -410,6 +419,20 @@ fn what_was_accessed_since_it_was_looked_at_stays_until_it_was_not() {
 }
 
 #[test]
+fn what_was_hardly_looked_at_is_not_idle() {
+    let entries = presets::preset("prcl:min_age=1s").unwrap();
+    let out = |backend: &str, exposure: u32| {
+        let mut trial = Trial::new(&entries, &[]).unwrap();
+        trial.item(&recorded_by(backend));
+        // Less than a hit: three times a second, or never.
+        (0..40).for_each(|index| trial.snapshot(&recorded(index, 30_000, exposure)));
+        trial.finish().paged_out_bytes() >> 20
+    };
+    assert_eq!(out("pte", 30), 0, "30 intervals say nothing of a second");
+    assert_eq!(out("idle", 30), 64, "it counts anew with each aggregation, and was so for a second");
+}
+
+#[test]
 fn what_two_targets_map_stays() {
     let entries = presets::preset("prcl:min_age=1s").unwrap();
     let out = |inodes: [u64; 2]| {
@@ -424,7 +447,7 @@ fn what_two_targets_map_stays() {
                 ..Default::default()
             };
             let mappings = isotherm_record::Mappings { target, maps: [map].into(), ..Default::default() };
-            trial.item(&isotherm_record::Item::Mappings(mappings));
+            trial.item(&Item::Mappings(mappings));
         }
         for index in 0..40 {
             let mut snapshot = recorded(index, 0, 1 << 20);
@@ -445,7 +468,7 @@ fn what_is_out_when_a_process_forks_comes_back_for_its_child() {
             let mut snapshot = recorded(index, 0, 1 << 20);
             if index == 40 {
                 let info = isotherm_record::TargetInfo { id: 2, parent, ..Default::default() };
-                trial.item(&isotherm_record::Item::Target(info));
+                trial.item(&Item::Target(info));
             }
             if index >= 40 {
                 // It reads all of it all the time.

@@ -22,8 +22,10 @@
 //! Whether the pages of a cell are one observation or many is seen from how they lie: [`super::shown`].
 
 use super::evidence::{Evidence, Verdict};
+use super::focus::Focus;
+use super::places::ln;
 use super::shown::{Shown, observations};
-use super::theft::Theft;
+use super::theft::{Theft, within};
 use super::tuning::{SHORTEST, Tuning};
 
 /// When something was done.
@@ -85,6 +87,20 @@ pub(super) struct Appeared {
     pub within: f32,
 }
 
+impl Appeared {
+    /// The rate at which as many of the cell's pages are accessed within a second as were, if each of those that appeared is
+    /// accessed once in `since` intervals. Where few appear each is accessed, and not all of the cell as often as that makes on
+    /// the mean: of a database's buffers a process maps some pages of each cell, and its working set was five times what it had.
+    fn rate(&self, since: f32, tuning: &Tuning) -> f32 {
+        if self.share >= 1.0 {
+            return 1.0 / since;
+        }
+        let second = tuning.appeared.max(1) as f32;
+        let accessed = self.share * within(1.0 / since, second) / since;
+        -ln(1.0 - accessed) / second
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cell {
     pub state: State,
@@ -101,6 +117,8 @@ pub(super) struct Cell {
     /// Pages that the last window to close had, and those of them that were accessed.
     pub tried: u64,
     pub shown: u64,
+    /// Which of its pages are accessed, where those are fewer: `evidence` is theirs.
+    pub focus: Focus,
     pub evidence: Evidence,
     /// The open window is the first since the cell was cleared.
     pub first: bool,
@@ -194,6 +212,20 @@ impl Cell {
         self.young = (before | young) & present;
     }
 
+    /// Takes in which bits are set, before [`Self::left`] is told: pages outside of the focus that were accessed although they were not
+    /// watched for it. If they are many, all pages count again, and are to be seen.
+    pub fn find_strays(&mut self, present: u64, young: u64) {
+        let fresh = young & present & self.present & !self.young & !self.window;
+        let before = self.focus.of(self.present);
+        if self.focus.strayed(fresh) {
+            self.evidence.refocus(before, self.present, false);
+            self.tried = 0;
+            if self.state == State::Lit {
+                self.state = State::Unseen;
+            }
+        }
+    }
+
     /// Takes in a look: `present` and `young` are the pages' bits; [`Self::left`] was told of them.
     pub fn looked(&mut self, present: u64, young: u64, look: &Look<'_>) -> Told {
         let Look { moment, gap, longest, theft, beside, tuning } = *look;
@@ -235,12 +267,16 @@ impl Cell {
                 if now < due || shown == 0 && now < doubtful_until {
                     return nothing;
                 }
+                // What was accessed outside of the focus is no evidence of it.
+                let (all, of) = (shown, self.focus.of(self.window));
+                let shown = shown & of;
+                self.window &= !(all & !of);
                 let left = self.window & !shown;
                 let is_rest = self.is_rest;
                 let (was_idle, believed) = (self.evidence.hits <= 0.0, self.rate());
-                let counts = self.first || self.unbroken || self.evidence.hits <= 0.0;
+                let counts = self.first || self.unbroken || self.evidence.hits <= 0.0 || self.shows_few();
                 // Where pages appear, those that might have are among those watched.
-                let watched = if appeared == 0 { self.window } else { self.window | absent };
+                let watched = if appeared == 0 { of } else { of | absent };
                 let share = pages(shown) / pages(watched);
                 let passed = moment.at.saturating_sub(since) as f32 / 1000.0;
                 let length = theft.covered(passed).max(SHORTEST);
@@ -279,10 +315,14 @@ impl Cell {
                 let before = if verdict == Verdict::Expected { self.observations } else { 0 };
                 self.observations = if same { 0 } else { observations(tried, accessed, before, tuning) };
                 self.map(tried, accessed);
+                if shown != 0 && !is_rest && self.is_most(tried) {
+                    self.gather(tried, accessed, length);
+                }
                 self.first = false;
                 self.hit_at = if shown == 0 { self.hit_at } else { now };
                 // What is hot is checked by turns instead, where it can be.
-                let goes_on = left.count_ones() as f32 > tuning.rest_share * self.opened.count_ones() as f32
+                let (left_of, of) = (left & self.focus.of(self.opened), self.focus.of(self.opened));
+                let goes_on = left_of.count_ones() as f32 > tuning.rest_share * of.count_ones() as f32
                     && (self.shared || self.rate() <= tuning.active);
                 if shown == 0 {
                     // What comes next can only tell that it fell silent: it is looked at when it would.
@@ -354,9 +394,38 @@ impl Cell {
         self.window = 0;
     }
 
+    /// Few of its pages were accessed when it was last seen, each for itself: no loop, of which the longer it was not met the sooner it
+    /// comes.
+    fn shows_few(&self) -> bool {
+        self.shown != 0 && 4 * self.shown.count_ones() <= 64 && self.focus.known().is_none()
+    }
+
+    /// What its last whole window showed lies together, and it is not known yet whether it does each time.
+    pub fn is_piece(&self, tuning: &Tuning) -> bool {
+        self.focus.is_open()
+            && self.shown.count_ones() >= tuning.piece_pages
+            && Shown::runs(self.tried, self.shown) <= tuning.run / 2
+    }
+
+    /// A window has so many of its pages that it stands for all.
+    fn is_most(&self, window: u64) -> bool {
+        4 * window.count_ones() >= 3 * self.present.count_ones()
+    }
+
+    /// Takes in what a window of so many intervals over most of its pages told of which are accessed.
+    fn gather(&mut self, window: u64, shown: u64, length: f32) {
+        let before = self.focus.of(window);
+        if self.focus.add(window, shown) {
+            let of = self.focus.of(window);
+            // Of those that count now, the window told no more than that they are accessed.
+            let all = shown & of == of && length > 1.5;
+            self.evidence.refocus(before, of, all);
+        }
+    }
+
     /// Keeps which pages of the cell were accessed, if the window had most of them.
     fn map(&mut self, window: u64, shown: u64) {
-        if 4 * window.count_ones() >= 3 * self.present.count_ones() {
+        if self.is_most(window) {
             (self.tried, self.shown) = (window, shown);
         } else if shown != 0 && shown != window && shown != self.shown & window {
             // Its pages differ, and not as they are known to: the next window is to have all of them.
@@ -389,9 +458,10 @@ impl Cell {
             // Once since the look before it appeared: the longer ago, the lower that is as a rate. Not by all of the time that
             // passed, or the working set of the second that it is part of would not count it.
             _ if self.evidence.hits <= 0.0 && self.is_new(now, tuning) => {
-                let since =
-                    |a: Appeared| a.within.max(1.0) + now.saturating_sub(a.at) as f32 / tuning.new_fades;
-                self.appeared.map_or((0.0, 0.0), |a| (a.share, since(a)))
+                self.appeared.map_or((0.0, 0.0), |a| {
+                    let since = a.within.max(1.0) + now.saturating_sub(a.at) as f32 / tuning.new_fades;
+                    (a.rate(since, tuning) * since, since)
+                })
             }
             State::Watching { .. } => (self.evidence.hits, self.evidence.exposure),
             State::Unseen | State::Lit | State::Blind(_) => self.evidence.faded(now, tuning),

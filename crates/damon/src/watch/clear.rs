@@ -1,6 +1,7 @@
 //! Clearing: pages of cells, range by range, or all memory of a target at once; and what a look afterwards says of it.
 
 use super::cell::{Blind, Cell, State};
+use super::shown::Shown;
 use super::target::{At, Block, CELL_SIZE, Watched, moment_of};
 use super::tuning::{PAGES_A_MAPPING, Tuning};
 use crate::{
@@ -303,14 +304,20 @@ pub(super) const fn all_of(cell: &Cell) -> u64 {
 /// About `most` neighbouring pages of a cell, the run of them that `from` says, or the next one that is no emptier than others by
 /// half; all where folios are larger than that.
 pub(super) fn some_of(cell: &Cell, whole: bool, most: u32, from: u64) -> u64 {
-    if whole || cell.whole || cell.present.count_ones() <= most {
+    let of = cell.focus.of(cell.present);
+    // Each run of neighbours is a range of its own, which is as dear as clearing all in between.
+    let scattered = Shown::runs(cell.present, of) > 2;
+    if whole || cell.whole || scattered || cell.present.count_ones() <= most {
         return cell.present;
+    }
+    if of.count_ones() <= most {
+        return of;
     }
     let most = most.clamp(1, 64);
     let run = u64::MAX >> (64 - most);
     let count = u64::from(64u32.div_ceil(most));
-    let runs = (0..count).map(|i| (from + i) % count).map(|i| cell.present & run << (i * u64::from(most)));
+    let runs = (0..count).map(|i| (from + i) % count).map(|i| of & run << (i * u64::from(most)));
     // The first that is not much emptier than others.
     let least = runs.clone().map(u64::count_ones).max().unwrap_or(0).div_ceil(2);
-    runs.clone().find(|pages| pages.count_ones() >= least).unwrap_or(cell.present)
+    runs.clone().find(|pages| pages.count_ones() >= least).unwrap_or(of)
 }

@@ -1,7 +1,7 @@
 //! From cells to regions: the likeliest division into stretches, its borders to the page, and what each stretch is known by.
 
-use super::cell::{Cell, State};
-use super::evidence::{Evidence, tells};
+use super::evidence::Evidence;
+use super::parts::{Part, Sum, parts, step_at};
 use super::places::{Places, Split};
 use super::segment::{Piece, UNKNOWN, Word, rung_of, segment};
 use super::target::{CELL_SIZE, Watched};
@@ -35,61 +35,24 @@ pub(super) struct Stretch {
     pub places: Places,
     /// Both sides of where it begins are hot, and their rates differed: until then they stay two.
     pub apart_until: u64,
+    /// Pages of its first and its last cell that lie outside of what is accessed of them ([`super::focus`]).
+    pub lead: u8,
+    pub tail: u8,
+    /// Pages there, without those, and those of them that the evidence is of.
+    pub pages: u32,
+    pub focus: u32,
 }
 
 impl Stretch {
-    /// Access probability an interval.
+    /// Access probability an interval, of what is accessed of it.
     pub fn rate(&self) -> f32 {
         if self.known { self.evidence.rate() } else { 0.0 }
     }
-}
 
-/// A piece of address space that is drawn as one: cells alike, or nothing present.
-struct Part<'a> {
-    range: AddrRange,
-    word: Word,
-    evidence: Sum,
-    cells: u32,
-    resident: u64,
-    blind: bool,
-    /// It takes a sweep to clear it.
-    shared: bool,
-    seen: bool,
-    /// Nothing is present: not accessed, but no part of what is.
-    absent: bool,
-    /// What its one cell knows.
-    own: Option<Evidence>,
-    /// Its one cell, if it is of small pages: it has pages to draw a border between.
-    cell: Option<&'a Cell>,
-}
-
-/// Evidence of several cells, which need not be of one rate.
-///
-/// Their mean rate is not that of all hits and all exposure: cells that are idle gather exposure for as long as they are, those
-/// that are accessed stop when they are. So none weighs more than [`Tuning::weight`]; what is less weighs what it is, as the rate of a
-/// cell that was hit early is more chance than knowledge.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    hits: f32,
-    exposure: f32,
-}
-
-impl Sum {
-    fn of(hits: f32, exposure: f32, tuning: &Tuning) -> Self {
-        let (hits, exposure) = at_most(tuning.weight, hits, exposure);
-        Self { hits, exposure }
+    /// The share of its pages that its evidence is of.
+    pub fn share(&self) -> f32 {
+        if self.pages == 0 { 1.0 } else { self.focus as f32 / self.pages as f32 }
     }
-
-    fn add(&mut self, other: Self) {
-        self.hits += other.hits;
-        self.exposure += other.exposure;
-    }
-}
-
-/// The same rate with at most so much exposure, and no less of it than hits.
-fn at_most(most: f32, hits: f32, exposure: f32) -> (f32, f32) {
-    let kept = if exposure > most { most / exposure } else { 1.0 };
-    (hits * kept, (exposure * kept).max(hits * kept))
 }
 
 /// Divides `ranges` (sorted, disjoint) into stretches.
@@ -161,186 +124,6 @@ fn price(known: &[Stretch], at: u64, tuning: &Tuning) -> f32 {
     if near { tuning.price_known } else { tuning.price }
 }
 
-/// The range's parts in order, without a gap between them.
-fn parts<'a>(
-    watched: &'a Watched,
-    next: &mut usize,
-    range: AddrRange,
-    now: u64,
-    tuning: &Tuning,
-) -> Vec<Part<'a>> {
-    let mut parts: Vec<Part<'a>> = Vec::new();
-    let mut at = range.start;
-    while let Some(block) = watched.blocks.get(*next).filter(|b| b.addr < range.end) {
-        if block.addr > at {
-            parts.push(absent(AddrRange::new(at, block.addr), tuning));
-        }
-        for (addr, size, cell) in block.parts() {
-            let piece = AddrRange::new(addr, addr + size).intersection(range);
-            if piece.is_empty() {
-                continue;
-            }
-            at = piece.end;
-            let part = part_of(cell, piece, size, now, tuning);
-            // Long stretches of idle or absent memory are one part: there is nothing to decide within them.
-            match parts.last_mut().filter(|last| alike(last, &part)) {
-                Some(last) => {
-                    last.range.end = piece.end;
-                    last.cells += 1;
-                    last.evidence.add(part.evidence);
-                    last.resident += part.resident;
-                    (last.cell, last.own) = (None, None);
-                    last.word = with_cells(last.word, last.cells);
-                }
-                None => parts.push(part),
-            }
-        }
-        if block.addr + BLOCK_SIZE > range.end {
-            break;
-        }
-        *next += 1;
-    }
-    if at < range.end {
-        parts.push(absent(AddrRange::new(at, range.end), tuning));
-    }
-    parts
-}
-
-fn absent(range: AddrRange, tuning: &Tuning) -> Part<'static> {
-    let cells = (range.size() / CELL_SIZE).clamp(1, 1 << 20) as u32;
-    Part {
-        range,
-        word: Word::Seen { hits: 0.0, exposure: tuning.absent, cells: (cells as f32).min(16.0) },
-        evidence: Sum::default(),
-        cells,
-        resident: 0,
-        blind: false,
-        shared: false,
-        seen: true,
-        absent: true,
-        own: None,
-        cell: None,
-    }
-}
-
-fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &Tuning) -> Part<'a> {
-    let small = size == CELL_SIZE;
-    let page = if small { PAGE_SIZE } else { size };
-    if cell.state == State::Unseen
-        && !cell.is_new(now, tuning)
-        && cell.evidence.exposure <= 0.0
-        && !cell.shared
-    {
-        return Part {
-            range,
-            word: if cell.was_new || cell.appeared.is_some() {
-                Word::Appeared { cells: 1.0 }
-            } else {
-                Word::Untried { cells: 1.0 }
-            },
-            evidence: Sum::default(),
-            cells: 1,
-            resident: (u64::from(cell.present.count_ones()) * page).min(size),
-            blind: false,
-            shared: false,
-            seen: false,
-            absent: false,
-            own: None,
-            cell: None,
-        };
-    }
-    if matches!(cell.state, State::Watching { .. })
-        && cell.evidence.hits <= 0.0
-        && cell.shown == 0
-        && cell.evidence.exposure > 0.0
-        && !cell.is_new(now, tuning)
-    {
-        // Most cells of most targets are idle: of one class of exposure, so that they join.
-        let exposure = match cell.evidence.exposure {
-            e if e >= tuning.long_idle => tuning.long_idle,
-            e if e >= 40.0 => 40.0,
-            e if e >= 10.0 => 10.0,
-            e => e.max(2.0),
-        };
-        return Part {
-            range,
-            word: Word::Seen { hits: 0.0, exposure, cells: 1.0 },
-            evidence: Sum::of(0.0, cell.evidence.exposure, tuning),
-            cells: 1,
-            resident: (u64::from(cell.present.count_ones()) * page).min(size),
-            blind: false,
-            shared: cell.shared,
-            seen: true,
-            absent: false,
-            own: None,
-            cell: small.then_some(cell),
-        };
-    }
-    let (hits, exposure) = cell.known(now, tuning);
-    let blind = matches!(cell.state, State::Blind(_)) || cell.shared;
-    let seen = tells(hits, exposure);
-    let word = if cell.state == State::Absent {
-        // Nothing there: it was not accessed, but whose neighbour it is matters more.
-        Word::Seen { hits: 0.0, exposure: 10.0, cells: 1.0 }
-    } else if small && step_at(cell).is_some() {
-        Word::None
-    } else if seen {
-        let (hits, exposure) = at_most(tuning.most_telling, hits, exposure);
-        let observations =
-            if hits > 0.0 { cell.observations.clamp(1, tuning.most_observations.max(1)) } else { 1 };
-        Word::Seen { hits, exposure, cells: f32::from(observations) }
-    } else if blind || cell.state == State::Lit {
-        // It was observed, or tried, and that says nothing any more.
-        Word::Unknown { cells: 1.0 }
-    } else {
-        Word::Untried { cells: 1.0 }
-    };
-    Part {
-        range,
-        word,
-        evidence: if seen { Sum::of(hits, exposure, tuning) } else { Sum::default() },
-        cells: 1,
-        resident: (u64::from(cell.present.count_ones()) * page).min(size),
-        blind: blind && !seen,
-        shared: cell.shared,
-        seen,
-        absent: cell.state == State::Absent,
-        own: Some(cell.evidence),
-        cell: small.then_some(cell),
-    }
-}
-
-fn alike(last: &Part<'_>, part: &Part<'_>) -> bool {
-    if last.blind != part.blind
-        || last.shared != part.shared
-        || last.seen != part.seen
-        || last.absent != part.absent
-        || part.cell.is_some_and(|c| c.shown != 0)
-    {
-        return false;
-    }
-    match (last.word, part.word) {
-        (Word::Seen { hits: a, exposure: x, .. }, Word::Seen { hits: b, exposure: y, .. }) => {
-            a == 0.0 && b == 0.0 && x == y && last.cell.is_none_or(|c| c.shown == 0)
-        }
-        (Word::Unknown { .. }, Word::Unknown { .. })
-        | (Word::Appeared { .. }, Word::Appeared { .. })
-        | (Word::Untried { .. }, Word::Untried { .. }) => true,
-        _ => false,
-    }
-}
-
-fn with_cells(word: Word, cells: u32) -> Word {
-    let cells = cells as f32;
-    match word {
-        Word::None => word,
-        Word::Unknown { .. } => Word::Unknown { cells },
-        Word::Appeared { .. } => Word::Appeared { cells },
-        Word::Untried { .. } => Word::Untried { cells },
-        Word::Seen { hits, exposure, .. } => Word::Seen { hits, exposure, cells },
-    }
-}
-
 /// Joins parts of one rung to stretches, and draws the borders between stretches to the page.
 fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<Stretch>, tuning: &Tuning) {
     let first = stretches.len();
@@ -349,6 +132,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
     let mut halves: Vec<(Sum, u32)> = Vec::new();
     // Bytes of each in which nothing is present.
     let mut nothing: Vec<u64> = Vec::new();
+    // Cells that the evidence of each is of.
+    let mut weights: Vec<f32> = Vec::new();
     for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
         let is_wall = walls.binary_search(&index).is_ok();
         let fresh = is_wall || previous.is_none_or(|(_, r)| r != rung);
@@ -359,6 +144,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             {
                 start = if is_wall { part.range.start } else { border(left, part, other < rung) };
                 if let Some(stretch) = stretches.last_mut() {
+                    stretch.tail = if stretch.range.end == start { stretch.tail } else { 0 };
                     stretch.range.end = start;
                 }
             }
@@ -368,6 +154,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             stretches.push(Stretch { range, known, ..Stretch::default() });
             halves.push((Sum::default(), 0));
             nothing.push(0);
+            weights.push(0.0);
         }
         if part.absent
             && let Some(bytes) = nothing.last_mut()
@@ -382,12 +169,26 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
         if let Some(stretch) = stretches.last_mut() {
             stretch.range.end = part.range.end;
             stretch.resident += part.resident;
+            let pages = (part.resident / PAGE_SIZE) as u32;
+            stretch.pages += pages;
+            stretch.focus += part.focus.map_or(pages, u64::count_ones);
+            if stretch.range.start == part.range.start {
+                stretch.lead = part.focus.map_or(0, |f| f.trailing_zeros() as u8);
+            }
+            stretch.tail = part.focus.map_or(0, |f| f.leading_zeros() as u8);
+            if part.seen
+                && !part.absent
+                && !half
+                && let Some(sum) = weights.last_mut()
+            {
+                *sum += part.weight() * part.cells as f32;
+            }
             if let Some(evidence) = part.own.filter(|e| e.hits > 0.0) {
                 stretch.evidence.floor |= evidence.floor;
             }
             if !part.absent && !half {
-                stretch.evidence.hits += part.evidence.hits;
-                stretch.evidence.exposure += part.evidence.exposure;
+                stretch.evidence.hits += part.evidence.hits * part.weight();
+                stretch.evidence.exposure += part.evidence.exposure * part.weight();
             }
             stretch.seen += if part.seen && !part.absent && !half { part.cells } else { 0 };
             stretch.own += if part.shared || part.absent { 0 } else { part.cells };
@@ -395,18 +196,22 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
         }
         previous = Some((index, rung));
     }
-    for ((stretch, (half, cells)), nothing) in stretches.iter_mut().skip(first).zip(halves).zip(nothing) {
+    let sums = halves.into_iter().zip(nothing).zip(weights);
+    for (stretch, (((half, cells), nothing), mut weight)) in stretches.iter_mut().skip(first).zip(sums) {
         if stretch.seen == 0 {
             stretch.evidence.hits += half.hits;
             stretch.evidence.exposure += half.exposure;
-            stretch.seen = cells;
+            (stretch.seen, weight) = (cells, cells as f32);
         }
         // What is not present was not accessed: that is known too.
         let absent = stretch.resident == 0 && stretch.blind == 0;
         let evidence = &mut stretch.evidence;
-        let enough = evidence.hits >= tuning.known_hits || evidence.exposure >= tuning.known_exposure;
+        // Of few pages of a cell it is as much as of all.
+        let cells = if weight > 0.0 { weight } else { stretch.seen.max(1) as f32 };
+        let of_all = stretch.seen.max(1) as f32 / cells;
+        let enough = evidence.hits * of_all >= tuning.known_hits
+            || evidence.exposure * of_all >= tuning.known_exposure;
         stretch.known = absent || stretch.known && stretch.seen > 0 && enough;
-        let cells = stretch.seen.max(1) as f32;
         let present = stretch.range.size().saturating_sub(nothing).max(PAGE_SIZE);
         stretch.nothing = if nothing / tuning.mostly.max(1) > present && !absent {
             (nothing / present) as f32
@@ -414,6 +219,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             0.0
         };
         (evidence.hits, evidence.exposure) = (evidence.hits / cells, evidence.exposure / cells);
+        stretch.pages = stretch.pages.saturating_sub(u32::from(stretch.lead) + u32::from(stretch.tail));
+        stretch.pages = stretch.pages.max(stretch.focus);
         if absent {
             stretch.seen = stretch.seen.max(1);
         }
@@ -421,16 +228,6 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
     // A border drawn to the page may leave nothing of a stretch of one cell.
     let kept = stretches.split_off(first);
     stretches.extend(kept.into_iter().filter(|s| !s.range.is_empty()));
-}
-
-/// Where a cell has a single step from accessed to not accessed or back: index of the first page past it.
-pub(super) fn step_at(cell: &Cell) -> Option<u32> {
-    let (tried, shown) = (cell.tried, cell.shown);
-    if tried != u64::MAX || shown == 0 || shown == u64::MAX {
-        return None;
-    }
-    let changes = (shown ^ (shown >> 1)) & (u64::MAX >> 1);
-    (changes.count_ones() == 1).then(|| changes.trailing_zeros() + 1)
 }
 
 /// The border between two neighbouring parts, of which the right one is `hotter` or colder: drawn into the cell on either
@@ -441,14 +238,14 @@ fn border(left: &Part<'_>, right: &Part<'_>, hotter: bool) -> u64 {
     // Pages of the left cell that belong to the right.
     let over = left
         .cell
-        .filter(|_| whole(left))
+        .filter(|_| whole(left) && left.focus.is_none())
         .and_then(|cell| step_at(cell).map(|step| 64 - step).filter(|_| (cell.shown >> 63 != 0) == hotter));
     if let Some(pages) = over {
         return at - u64::from(pages) * PAGE_SIZE;
     }
     let under = right
         .cell
-        .filter(|_| whole(right))
+        .filter(|_| whole(right) && right.focus.is_none())
         .and_then(|cell| step_at(cell).filter(|_| (cell.shown & 1 != 0) != hotter));
     at + u64::from(under.unwrap_or(0)) * PAGE_SIZE
 }
@@ -478,6 +275,7 @@ fn carry(old: &[Stretch], new: &mut [Stretch]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cell::{Cell, State};
     use super::super::target::Block;
     use super::*;
 

@@ -100,7 +100,8 @@ impl Evidence {
         if !counts {
             return Verdict::Expected;
         }
-        self.luck = row * expected.min(1.0);
+        // Of pages each accessed for itself some are in every window.
+        self.luck = if share < 0.97 { 1.0 } else { row * expected.min(1.0) };
         // After so long a time without a hit, several pages of which each speaks for itself are no chance.
         let late = length / (self.exposure + length);
         let is_first = self.hits < tuning.next_to_none && self.exposure > 0.0;
@@ -140,6 +141,14 @@ impl Evidence {
             false => 1.0,
         };
         *self = Self { luck: 1.0, ..Self::of(hits_of(share, length) * weight, length * weight, floor, now) };
+    }
+
+    /// It is taken to be of other pages: the same accesses are more of fewer. `floor`: no window told more than that all of
+    /// them are accessed.
+    pub fn refocus(&mut self, from: u64, to: u64, floor: bool) {
+        let ratio = from.count_ones() as f32 / to.count_ones().max(1) as f32;
+        self.hits = (self.hits * ratio).min(self.exposure);
+        self.floor = floor;
     }
 
     /// A hit after so long was expected sooner.

@@ -47,6 +47,8 @@ mod choose;
 mod clear;
 mod draw;
 mod evidence;
+mod focus;
+mod parts;
 mod places;
 mod plan;
 mod queue;

@@ -4,11 +4,14 @@ use super::cell::State;
 use super::clear::{all_of, some_of};
 use super::queue::Queue;
 use super::sweep::{longest, price_of_sweep};
-use super::target::At;
+use super::target::{At, CELL_SIZE};
 use super::tuning::PAGES_A_CLEAR;
 use super::{Stretch, Watch, Watched};
 use crate::{AddrRange, BlockOperations, Step, TargetId};
 use alloc::vec::Vec;
+
+/// Of a stretch of no more than that, checks are of whole cells until it is known which of their pages are accessed.
+const SMALL: u64 = 4 * CELL_SIZE;
 
 /// A stretch that may be checked.
 struct Candidate {
@@ -230,6 +233,7 @@ impl Watch {
             let mut cells: Vec<(At, u64)> = Vec::with_capacity(group.len());
             for same in group.chunk_by(|a, b| a.1 == b.1) {
                 let Some((_, range)) = same.first() else { continue };
+                let is_small = range.size() <= SMALL;
                 for _ in same {
                     if step.allowance.prepares == 0 {
                         break;
@@ -242,8 +246,9 @@ impl Watch {
                     let Some(cell) = target.blocks.get(at.block).and_then(|b| b.cells.get(at.cell)) else {
                         continue;
                     };
-                    // Once in a while a cell shows all its pages, so that borders within it are known.
-                    let pages = if cell.tried == 0 {
+                    // Once in a while a cell shows all its pages, so that borders within it are known; where it may be that some of them
+                    // are never accessed, a part that happens to be those would show nothing for as long as it is watched.
+                    let pages = if cell.tried == 0 || is_small && cell.focus.is_open() {
                         all_of(cell)
                     } else {
                         some_of(

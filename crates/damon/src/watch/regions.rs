@@ -15,7 +15,7 @@ pub(super) fn regions(
     max_nr_accesses: u32,
     tuning: &Tuning,
 ) -> Vec<Region> {
-    let mut regions: Vec<Region> = stretches.iter().map(|s| region_of(s, max_nr_accesses, tuning)).collect();
+    let mut regions = drawn(stretches, max_nr_accesses, tuning);
     merge_to(&mut regions, most.max(1));
     let large = |r: &Region| r.range.size() > max_size;
     if !regions.iter().any(large) {
@@ -66,6 +66,76 @@ pub(super) fn regions(
     cut
 }
 
+/// A region for each stretch; what of its first and last cell is not accessed goes to its neighbours, or is one itself.
+fn drawn(stretches: &[Stretch], max_nr_accesses: u32, tuning: &Tuning) -> Vec<Region> {
+    let mut regions: Vec<Region> = Vec::with_capacity(stretches.len() + 8);
+    // What the last stretch left, for the next one.
+    let mut rest: Option<Region> = None;
+    for stretch in stretches {
+        let mut region = region_of(stretch, max_nr_accesses, tuning);
+        let (lead, tail) = (u64::from(stretch.lead) * PAGE_SIZE, u64::from(stretch.tail) * PAGE_SIZE);
+        if lead + tail > 0 && lead + tail < region.range.size() {
+            let (start, end) = (region.range.start + lead, region.range.end - tail);
+            let idle = |start: u64, end: u64, whole: &Region| Region {
+                range: AddrRange::new(start, end),
+                nr_accesses: 0,
+                nr_accesses_bp: 0,
+                resident: whole.resident.map(|bytes| bytes.min(end - start)),
+                ..*whole
+            };
+            let (before, after) =
+                (idle(region.range.start, start, &region), idle(end, region.range.end, &region));
+            region.range = AddrRange::new(start, end);
+            let beside = [before, after].iter().filter_map(|r| r.resident).sum();
+            region.resident = region.resident.map(|bytes| bytes.saturating_sub(beside));
+            match rest.take() {
+                Some(mut left) if left.range.end == before.range.start => {
+                    left.absorb(&before);
+                    push(&mut regions, left, &region);
+                }
+                left => {
+                    regions.extend(left);
+                    push(&mut regions, before, &region);
+                }
+            }
+            regions.push(region);
+            rest = Some(after).filter(|r| !r.range.is_empty());
+            continue;
+        }
+        if let Some(left) = rest.take() {
+            if joins(&left, &region) {
+                region.resident = region.resident.zip(left.resident).map(|(a, b)| a + b);
+                region.range.start = left.range.start;
+            } else {
+                regions.push(left);
+            }
+        }
+        regions.push(region);
+    }
+    regions.extend(rest);
+    regions
+}
+
+/// Adds what is idle before `next`, to what lies there if that is idle too.
+fn push(regions: &mut Vec<Region>, idle: Region, next: &Region) {
+    if idle.range.is_empty() {
+        return;
+    }
+    match regions.last_mut().filter(|last| joins(&idle, last) && last.accesses_bp() < next.accesses_bp()) {
+        Some(last) => {
+            last.resident = last.resident.zip(idle.resident).map(|(a, b)| a + b);
+            last.range.end = idle.range.end;
+        }
+        None => regions.push(idle),
+    }
+}
+
+/// A piece of idle memory may be told with a region beside it.
+fn joins(idle: &Region, region: &Region) -> bool {
+    let beside = idle.range.end == region.range.start || region.range.end == idle.range.start;
+    beside && region.seen_bp > 0 && region.nr_accesses == 0
+}
+
 /// Merges neighbours until there are no more than `most`, where that displaces least heat. What is known and what is not
 /// stay apart, even if more remain.
 fn merge_to(regions: &mut Vec<Region>, most: usize) {
@@ -94,6 +164,8 @@ fn region_of(stretch: &Stretch, max_nr_accesses: u32, tuning: &Tuning) -> Region
     let (hits, exposure) = (stretch.evidence.hits, stretch.evidence.exposure);
     let diluted = hits / (exposure + (exposure + tuning.absent) * stretch.nothing).max(1.0);
     let rate = if stretch.nothing > 0.0 { stretch.rate().min(diluted) } else { stretch.rate() };
+    // Of all of its pages.
+    let rate = rate * stretch.share();
     let tried = (stretch.seen + stretch.blind).max(1);
     let seen_bp = (u64::from(stretch.seen) * 10_000 / u64::from(tried)).max(1) as u16;
     Region {
@@ -138,5 +210,43 @@ mod tests {
             let sizes = cut.iter().map(|r| r.range.size());
             assert!(sizes.clone().max() <= sizes.min().map(|size| 2 * size), "about alike");
         }
+    }
+
+    #[test]
+    fn what_lies_around_a_piece_of_a_cell_is_told_with_its_neighbours() {
+        let hot = Evidence::of(8.0, 16.0, false, 990);
+        let idle = Evidence::of(0.0, 200.0, false, 990);
+        let stretch = |from: u64, to: u64, evidence: Evidence| Stretch {
+            range: AddrRange::new(from * PAGE_SIZE, to * PAGE_SIZE),
+            resident: (to - from) * PAGE_SIZE,
+            evidence,
+            seen: 1,
+            known: true,
+            ..Stretch::default()
+        };
+        let piece = |from, to, lead, tail| Stretch { lead, tail, ..stretch(from, to, hot) };
+        let drawn = |stretches: &[Stretch]| -> Vec<(u64, u64, u32)> {
+            let regions = regions(stretches, u64::MAX, (1000, 1000), 20, &super::super::tuning::AT_5_MS);
+            for region in &regions {
+                assert_eq!(region.resident, Some(region.range.size()));
+            }
+            regions
+                .iter()
+                .map(|r| (r.range.start / PAGE_SIZE, r.range.end / PAGE_SIZE, r.nr_accesses))
+                .collect()
+        };
+        // Between idle memory, it is all that stands out.
+        let around = [stretch(0, 64, idle), piece(64, 128, 10, 20), stretch(128, 192, idle)];
+        assert_eq!(drawn(&around), [(0, 74, 0), (74, 108, 10), (108, 192, 0)]);
+        // Alone, and beside what is hot, what is idle is a region.
+        assert_eq!(drawn(&[piece(64, 128, 10, 20)]), [(64, 74, 0), (74, 108, 10), (108, 128, 0)]);
+        let beside = [stretch(0, 64, hot), piece(64, 128, 10, 0)];
+        assert_eq!(drawn(&beside), [(0, 64, 10), (64, 74, 0), (74, 128, 10)]);
+        // Two pieces with nothing but that between them.
+        let two = [piece(0, 64, 0, 20), piece(64, 128, 10, 0)];
+        assert_eq!(drawn(&two), [(0, 44, 10), (44, 74, 0), (74, 128, 10)]);
+        // What is not known is not told idle.
+        let unknown = Stretch { known: false, ..stretch(0, 64, idle) };
+        assert_eq!(drawn(&[unknown, piece(64, 128, 10, 0)]).len(), 3);
     }
 }

@@ -2,8 +2,9 @@
 
 use super::activity::Activity;
 use super::cell::{Blind, Cell, Look, Moment, State, Told, Window, mapped_beside};
-use super::draw::{Stretch, step_at};
+use super::draw::Stretch;
 use super::evidence::Verdict;
+use super::parts::step_at;
 use super::queue::Queue;
 use super::theft::Theft;
 use super::tuning::Tuning;
@@ -339,6 +340,7 @@ impl Watched {
             let appeared = present & !cell.present;
             let beside = mapped_beside(appeared, look.around.0[i]);
             let young = if is_first { young } else { (young | appeared) & !beside };
+            cell.find_strays(present, set);
             cell.left(present, set);
             let before = cell.evidence;
             let told = cell.looked(present, young, &Look { moment, gap, longest, theft, beside, tuning });
@@ -365,7 +367,9 @@ impl Watched {
                 || window.share > 0.0 && (before.hits <= 0.0 || before.floor);
             let addr = base + i as u64 * CELL_SIZE;
             if window.share > 0.0 && !cell.shared {
-                let risen = window.verdict == Verdict::Surprise || window.share > 0.5;
+                // A piece of a cell is told from what a loop came to by whether it comes again.
+                let risen =
+                    window.verdict == Verdict::Surprise || window.share > 0.5 || cell.is_piece(tuning);
                 if risen {
                     self.risen.push(addr)
                 } else {
@@ -376,7 +380,7 @@ impl Watched {
             }
             if before.rate() > tuning.active && !window.is_rest {
                 // A cell with a border in it tells of both sides, so of neither.
-                if block_is_huge || step_at(cell).is_none() {
+                if block_is_huge || cell.focus.known().is_some() || step_at(cell).is_none() {
                     let size = if block_is_huge { BLOCK_SIZE } else { CELL_SIZE };
                     self.results.push((AddrRange::new(addr, addr + size), window));
                 }

@@ -150,7 +150,7 @@ fn explaining(seen: &[Seen], most: f32, tuning: &Tuning) -> f32 {
 }
 
 /// (1 - exp(-rate x length)) / rate, to within a hundredth.
-fn within(rate: f32, length: f32) -> f32 {
+pub(super) fn within(rate: f32, length: f32) -> f32 {
     let x = rate * length;
     let over = if x < 3.0 { 1.0 + x / 2.0 + x * x / 12.0 - x * x * x * x / 720.0 } else { x + 1.4 / (x * x) };
     length / over

@@ -314,6 +314,8 @@ table! {
     bound_long_weight: f32 = 0.75, variants;
     /// Changes along a cell from pages accessed to pages not, that a loop with two fronts makes.
     run: u32 = 4, without 0.0;
+    /// Neighbouring pages that are a piece of hot memory rather than chance hits, to be watched again soon: a guess.
+    piece_pages: u32 = 4, without 65.0;
     /// So many must be expected of pages that are accessed at random for their number to tell: a guess.
     telling: f32 = 10.0, variants;
     /// Observations that a cell counts as at most, where its pages are accessed each for itself. F1 of the bytes that `zipf` accesses

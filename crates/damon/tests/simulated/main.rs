@@ -7,6 +7,7 @@ mod crowd;
 mod folios;
 mod intervals;
 mod patterns;
+mod pieces;
 mod poor;
 mod rates;
 mod seconds;

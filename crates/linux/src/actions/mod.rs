@@ -115,8 +115,8 @@ struct Account {
     refaults: RefaultWatch,
     /// What is paged out and mapped again within so long came back too soon.
     least_age_ns: u64,
-    /// What was accessed within so long is no memory of the scheme's.
-    idle_for_ns: u64,
+    /// What was seen to be accessed within so long stays.
+    spared_for_ns: u64,
 }
 
 /// Acts on targets.
@@ -209,13 +209,13 @@ impl Acting {
         self.subjects.remove(&id);
     }
 
-    /// How many schemes there are, and of each the least age and whether it is for idle memory alone. What is paged out and back
-    /// within the least age counts as a refault. Of idle memory, what was accessed within it is none.
+    /// How many schemes there are, and of each the least age and whether idle memory matches it. What is paged out and back within the
+    /// least age counts as a refault. What was seen to be accessed within it stays, unless the scheme asks for memory in use.
     pub fn set_schemes(&mut self, schemes: &[(Duration, bool)]) {
         self.accounts.resize_with(schemes.len(), Account::default);
-        for (account, (age, idle)) in self.accounts.iter_mut().zip(schemes) {
+        for (account, (age, takes_idle)) in self.accounts.iter_mut().zip(schemes) {
             account.least_age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
-            account.idle_for_ns = if *idle { account.least_age_ns } else { 0 };
+            account.spared_for_ns = if *takes_idle { account.least_age_ns } else { 0 };
         }
     }
 

@@ -79,17 +79,17 @@ impl Seen {
 const EARLY: u64 = 8;
 
 impl Acting {
-    /// Marks the pages of a range that were seen to be accessed within the scheme's least age, where those stay. A scheme for memory
-    /// that is accessed now and then takes them all the same.
+    /// Marks the pages of a range that were seen to be accessed within the scheme's least age, where those stay: whether a check came
+    /// between an access and the scheme's turn is chance, and decides nothing. A scheme that asks for memory in use takes them.
     pub(super) fn mark_seen(&self, request: &Request<'_>, range: AddrRange, pages: &mut [Inspected]) {
         if !self.spare_young || request.action != Action::Pageout {
             return;
         }
-        let idle_for_ns = self.accounts.get(request.scheme).map_or(0, |account| account.idle_for_ns);
-        if idle_for_ns == 0 {
+        let spared_for_ns = self.accounts.get(request.scheme).map_or(0, |account| account.spared_for_ns);
+        if spared_for_ns == 0 {
             return;
         }
-        let since = monotonic_ns().saturating_sub(idle_for_ns - idle_for_ns / EARLY);
+        let since = monotonic_ns().saturating_sub(spared_for_ns - spared_for_ns / EARLY);
         let index = |addr: u64| ((addr - range.start) / PAGE_SIZE) as usize;
         for seen in self.seen.since(request.target, range, since) {
             let pages = pages.get_mut(index(seen.start)..index(seen.end)).unwrap_or_default();

@@ -150,7 +150,7 @@ impl Engine {
 
     fn set_ages(&mut self) {
         let attrs = self.attrs;
-        let of = |rule: &Rule| (least_age(&rule.scheme, &attrs), is_for_idle(&rule.scheme));
+        let of = |rule: &Rule| (least_age(&rule.scheme, &attrs), takes_idle(&rule.scheme));
         let schemes: Vec<(Duration, bool)> = self.rules.iter().map(of).collect();
         self.acting.set_schemes(&schemes);
     }
@@ -305,11 +305,11 @@ pub fn least_age(scheme: &Scheme, attrs: &Attrs) -> Duration {
     age.max(attrs.aggr)
 }
 
-/// Whether a scheme acts on memory only that is not accessed at all.
-fn is_for_idle(scheme: &Scheme) -> bool {
+/// Whether memory that is not accessed at all matches a scheme; one that does not take it asks for memory in use.
+fn takes_idle(scheme: &Scheme) -> bool {
     match scheme.pattern.frequency {
-        Frequency::Share(bounds) => bounds.max == 0,
-        Frequency::Samples(bounds) => bounds.max == 0,
+        Frequency::Share(bounds) => bounds.min == 0,
+        Frequency::Samples(bounds) => bounds.min == 0,
     }
 }
 

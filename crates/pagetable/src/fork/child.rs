@@ -50,7 +50,7 @@ impl<F: Format> Childs for OwnEntries<'_, F> {
     }
     #[inline(always)]
     fn put(&mut self, index: usize, raw: u64) {
-        self.all_mut()[index % (1 << F::TABLE_BITS)].set(raw);
+        self.at_mut(index).set(raw);
     }
     #[inline(always)]
     fn leave(&mut self, index: usize) {
@@ -65,7 +65,7 @@ impl<F: Format, M: Machine> Childs for Locked<'_, F, M> {
     }
     #[inline(always)]
     fn put(&mut self, index: usize, raw: u64) {
-        self.change()[index % (1 << F::TABLE_BITS)].store(raw);
+        self.change_at(index).store(raw);
     }
     #[inline(always)]
     fn leave(&mut self, _: usize) {}
@@ -127,7 +127,7 @@ impl<F: Format, M: Machine> Child<'_, F, M> {
         if let Child::Fresh { index, table, .. } = self
             && let Some(above) = above
         {
-            above.table.change()[index].store(link::<F, M>(table));
+            above.table.change_at(index).store(link::<F, M>(table));
         }
     }
 }
@@ -202,7 +202,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             };
             let index = F::index(level, page);
             // SAFETY: `_guard` is older than the load that found `frame`.
-            let raw = unsafe { self.table_at(frame) }[index].load();
+            let raw = unsafe { self.table_at(frame) }.at(index).load();
             if raw == CHANGING {
                 return Err(Pause::Busy);
             }
@@ -224,7 +224,7 @@ impl<'m, F: Format, M: Machine> AddressSpace<'m, F, M> {
             let fresh = preallocated.take()?;
             // SAFETY: the allocator gave the frame to us alone, and it is a table from here on.
             unsafe { OwnEntries::<F>::of(self.machine, fresh.frame()) }.clear();
-            table.change()[index].store(link::<F, M>(fresh));
+            table.change_at(index).store(link::<F, M>(fresh));
         }
     }
 

@@ -88,13 +88,20 @@ impl HostMachine {
 unsafe impl Pages for HostMachine {
     #[inline]
     fn meta(&self, frame: Frame) -> Option<&PageMeta> {
-        self.meta.get(usize::try_from(frame.0).ok()?)
+        // SAFETY: there are `frames` records, as long as the machine lives.
+        (frame.0 < self.frames).then(|| unsafe { self.metas.add(frame.0 as usize).as_ref() })
     }
 
     #[inline]
     fn metas(&self, block: Block) -> Option<&[PageMeta]> {
-        let first = usize::try_from(block.frame.0).ok()?;
-        self.meta.get(first..)?.get(..block.order.frames() as usize)
+        let frames = block.order.frames();
+        if frames > self.frames || block.frame.0 > self.frames - frames {
+            return None;
+        }
+        // SAFETY: as in `meta`.
+        Some(unsafe {
+            std::slice::from_raw_parts(self.metas.add(block.frame.0 as usize).as_ptr(), frames as usize)
+        })
     }
 
     unsafe fn free(&self, block: OwnedBlock) {

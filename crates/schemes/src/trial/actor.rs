@@ -5,7 +5,7 @@ use super::later::Later;
 use super::mapped::Mapped;
 use super::memory::{Mark, Memory};
 use super::recorded::density;
-use super::returning::{accessed, missed};
+use super::returning::{Evidence, accessed, missed};
 use isotherm_damon::schemes::{Action, Actions, Outcome, Refusal, Request};
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use std::collections::BTreeMap;
@@ -17,20 +17,14 @@ pub(super) struct Actor<'a> {
     pub mapped: &'a mut Mapped,
     pub snapshot: &'a Snapshot,
     pub now_ns: u64,
-    /// Sampling intervals an aggregation, and the most accesses.
+    /// Sampling intervals an aggregation.
     pub intervals: f64,
-    pub max_nr_accesses: u32,
+    pub sample_ns: f64,
+    pub evidence: Evidence,
     /// What was recorded later.
     pub later: &'a Later,
     /// Bytes paged out.
     pub paged_out: f64,
-}
-
-/// How often a page of a range was accessed since its Accessed bits were last cleared, if schemes did not act on it before: at the
-/// rate that it has had for as long as its region is old, or at the one that is known `soon`, if that is more: it had that already.
-fn accesses(request: &Request<'_>, soon: f64, intervals: f64, max_nr_accesses: u32) -> f64 {
-    let rate = accessed(request.region, max_nr_accesses).max(soon);
-    rate * f64::from(request.region.age.max(1)) * intervals
 }
 
 impl Actions for Actor<'_> {
@@ -51,7 +45,8 @@ impl Actions for Actor<'_> {
             .collect();
         // Of accesses that are counted it is not known which pages were accessed.
         let spares = request.action == Action::Pageout && request.region.exposure != RegionSnapshot::COUNTED;
-        let (later, intervals, most) = (self.later, self.intervals, self.max_nr_accesses);
+        let (later, intervals, sample_ns, evidence) =
+            (self.later, self.intervals, self.sample_ns, self.evidence);
         let (mut applied, mut there) = (0.0, 0.0);
         memory.all_within(request.range, self.accounts.len(), |range, piece| {
             let bytes = range.size() as f64 * density;
@@ -64,11 +59,13 @@ impl Actions for Actor<'_> {
                 *mark = Mark::default();
             }
             (piece.renewed_ns, piece.back) = (Some(self.now_ns), 0.0);
-            let accesses = piece.accesses.unwrap_or_else(|| {
-                let soon = later.soon(request.target, 0, range).unwrap_or(0.0);
-                accesses(request, soon, intervals, most)
-            });
-            let idle = (1.0 - out - piece.young).max(0.0) * missed(accesses);
+            // If schemes did not act on it before it had the rate of its region for as long as that is old, or the one that is known soon,
+            // if that is more: it had that already.
+            let soon = later.soon(request.target, 0, range).unwrap_or(0.0);
+            let rate = accessed(request.region, evidence).max(soon);
+            let accesses =
+                piece.accesses.unwrap_or_else(|| rate * f64::from(request.region.age.max(1)) * intervals);
+            let idle = (1.0 - out - piece.young).max(0.0) * missed(accesses, rate, sample_ns);
             let spared = if spares { 1.0 - out - idle } else { 0.0 };
             if spares {
                 // What was accessed stays, and is seen to be accessed again or not.

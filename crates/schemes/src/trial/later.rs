@@ -1,6 +1,6 @@
 //! What a recording says of memory some time later: where a monitor did not look, or was late, that is what was so before.
 
-use super::returning::accessed;
+use super::returning::{Evidence, accessed};
 use isotherm_damon::{AddrRange, Snapshot, TargetId};
 use std::sync::Arc;
 
@@ -19,6 +19,8 @@ pub(super) struct Later {
     /// Shortly after it, and each about twice as long after it as the one before.
     snapshots: Vec<Arc<Snapshot>>,
     ahead: Arc<Snapshot>,
+    /// Sampling intervals for which memory is to be idle.
+    idle_for: f64,
 }
 
 impl Later {
@@ -27,6 +29,7 @@ impl Later {
         snapshot: &Arc<Snapshot>,
         read: impl Fn() -> I,
         last: &Arc<Snapshot>,
+        idle_for: f64,
     ) -> Self {
         let mut snapshots = Vec::new();
         let mut within = SOON_NS;
@@ -36,38 +39,45 @@ impl Later {
             within *= 2;
         }
         snapshots.push(Arc::clone(last));
-        Self { snapshots, ahead: Arc::clone(last) }
+        Self { snapshots, ahead: Arc::clone(last), idle_for }
     }
 
     /// What is known to be accessed of a range soon after, as a probability; `None`: nothing is said of it. `index` is where the
     /// target was.
     pub fn soon(&self, target: TargetId, index: usize, range: AddrRange) -> Option<f64> {
-        accessed_at(self.snapshots.first()?, target, index, range)
+        self.accessed_at(self.snapshots.first()?, target, index, range)
     }
 
     /// The same as far ahead as it is looked.
     pub fn ahead(&self, target: TargetId, index: usize, range: AddrRange) -> Option<f64> {
-        accessed_at(&self.ahead, target, index, range)
+        self.accessed_at(&self.ahead, target, index, range)
     }
 
     /// The same when it is known first.
     pub fn known(&self, target: TargetId, index: usize, range: AddrRange) -> Option<f64> {
-        self.snapshots.iter().find_map(|snapshot| accessed_at(snapshot, target, index, range))
+        self.snapshots.iter().find_map(|snapshot| self.accessed_at(snapshot, target, index, range))
     }
-}
 
-fn accessed_at(snapshot: &Snapshot, target: TargetId, index: usize, range: AddrRange) -> Option<f64> {
-    let same_place = snapshot.targets.get(index).filter(|one| one.id == target);
-    let target = same_place.or_else(|| snapshot.targets.iter().find(|one| one.id == target))?;
-    let first = target.regions.partition_point(|region| region.range.end <= range.start);
-    let touching = target.regions.iter().skip(first).take_while(|region| region.range.start < range.end);
-    let (mut sum, mut bytes) = (0.0, 0.0);
-    for region in touching.filter(|region| !region.is_unknown()) {
-        let common = region.range.intersection(range).size() as f64;
-        sum += accessed(region, snapshot.max_nr_accesses) * common;
-        bytes += common;
+    fn accessed_at(
+        &self,
+        snapshot: &Snapshot,
+        target: TargetId,
+        index: usize,
+        range: AddrRange,
+    ) -> Option<f64> {
+        let same_place = snapshot.targets.get(index).filter(|one| one.id == target);
+        let target = same_place.or_else(|| snapshot.targets.iter().find(|one| one.id == target))?;
+        let first = target.regions.partition_point(|region| region.range.end <= range.start);
+        let touching = target.regions.iter().skip(first).take_while(|region| region.range.start < range.end);
+        let (mut sum, mut bytes) = (0.0, 0.0);
+        let evidence = Evidence::of_idle_for(self.idle_for, snapshot.max_nr_accesses);
+        for region in touching.filter(|region| !region.is_unknown()) {
+            let common = region.range.intersection(range).size() as f64;
+            sum += accessed(region, evidence) * common;
+            bytes += common;
+        }
+        (bytes > 0.0).then(|| sum / bytes)
     }
-    (bytes > 0.0).then(|| sum / bytes)
 }
 
 #[cfg(test)]
@@ -93,7 +103,7 @@ mod tests {
         const MS: u64 = 1_000_000;
         let read =
             [at(100 * MS, None), at(900 * MS, Some(5000)), at(2000 * MS, Some(1000)), at(3000 * MS, None)];
-        let later = Later::new(&at(0, None), || read.iter(), &read[3]);
+        let later = Later::new(&at(0, None), || read.iter(), &read[3], 0.0);
         assert_eq!(later.known(TargetId(7), 0, range), Some(0.5));
         // The target may have moved in the list.
         assert_eq!(later.known(TargetId(7), 9, range), Some(0.5));

@@ -16,6 +16,8 @@
 //! - **What was accessed since it was last looked at stays**, as live, and goes when its turn comes again and it was not accessed
 //!   meanwhile. Where nothing was done yet that is the same estimate over the time for which the rate has been what it is. A rate that
 //!   is known shortly after counts as well, if that is more: the monitor was late. Not of accesses that were counted page by page.
+//! - **What was hardly looked at is not idle** for want of hits: memory is taken as idle only where it was watched for long enough to
+//!   know (`returning.rs`).
 //! - **What several processes map** is left alone, as far as it can be told (`mapped.rs`).
 //! - **Unknown** is left alone, by the core.
 //! - **Time** of a quota passes as actions get their bytes done, at a [`Throughput`] that the caller measured.
@@ -49,7 +51,7 @@ use later::{AHEAD, AHEAD_NS, Later};
 use mapped::Mapped;
 use memory::Memory;
 use recorded::{density, region_of};
-use returning::{APPEARED_NS, accessed, returning};
+use returning::{APPEARED_NS, Evidence, accessed, returning};
 use series::Series;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, VecDeque};
@@ -86,6 +88,8 @@ pub struct Trial {
     accounts: Vec<Account>,
     memories: BTreeMap<TargetId, Memory>,
     mapped: Mapped,
+    /// Exposures add up from one aggregation to the next.
+    keeps_account: bool,
     fallback: Attrs,
     first_ns: Option<u64>,
     last_ns: u64,
@@ -151,6 +155,7 @@ impl Trial {
             accounts,
             memories: BTreeMap::new(),
             mapped: Mapped::default(),
+            keeps_account: false,
             fallback: Attrs::default(),
             first_ns: None,
             last_ns: 0,
@@ -265,8 +270,11 @@ impl Account {
 impl Accumulate for Trial {
     fn note(&mut self, item: &Item) {
         match item {
-            Item::Header(header) if header.attrs.sample_us > 0 => {
-                self.fallback.sample = Duration::from_micros(header.attrs.sample_us);
+            Item::Header(header) => {
+                self.keeps_account = header.backend.name == "pte";
+                if header.attrs.sample_us > 0 {
+                    self.fallback.sample = Duration::from_micros(header.attrs.sample_us);
+                }
             }
             Item::Target(info) => self.pending.push_back(Pending::Target(info.clone())),
             Item::Mappings(mappings) => self.pending.push_back(Pending::Mappings(mappings.clone())),
@@ -320,7 +328,7 @@ impl Trial {
                 _ => None,
             })
         };
-        Later::new(snapshot, snapshots, last)
+        Later::new(snapshot, snapshots, last, self.idle_for(&self.attrs(snapshot)))
     }
 
     /// Goes through a snapshot; what is known `later` was read already.
@@ -338,6 +346,7 @@ impl Trial {
         self.last_ns = now_ns;
         let (again_before, applied_before) = (self.total(|a| a.again), self.total(|a| a.applied));
         let aggr_ns = attrs.aggr.as_nanos() as f64;
+        let evidence = Evidence::of_idle_for(self.idle_for(&attrs), snapshot.max_nr_accesses);
         let (mut targets, mut out, mut resident) = (Vec::new(), 0.0, 0.0);
         let mut inherited = self.inherited(snapshot);
         for (index, target) in snapshot.targets.iter().enumerate() {
@@ -354,7 +363,7 @@ impl Trial {
                 if known.resident.is_none() {
                     self.mapped_byte_ns += density * known.range.size() as f64 * elapsed;
                 }
-                let known_rate = (!known.is_unknown()).then(|| accessed(known, snapshot.max_nr_accesses));
+                let known_rate = (!known.is_unknown()).then(|| accessed(known, evidence));
                 let is_counted = known.exposure == RegionSnapshot::COUNTED;
                 let recorded = f64::from(known.age);
                 let (mut younger, accounts) = (0.0, &mut self.accounts);
@@ -426,7 +435,8 @@ impl Trial {
             accounts: &mut self.accounts,
             now_ns,
             intervals: aggr_ns / sample_ns,
-            max_nr_accesses: snapshot.max_nr_accesses,
+            sample_ns,
+            evidence,
             later,
             paged_out: 0.0,
         };
@@ -460,6 +470,17 @@ impl Trial {
             Some((target.id, parent.clone()))
         };
         new.filter_map(of).collect()
+    }
+
+    /// The least of the schemes' minimum ages, at least an aggregation, in sampling intervals. 0 if the backend counts anew with each
+    /// aggregation, so that exposures do not say for how long memory was watched; its age does.
+    fn idle_for(&self, attrs: &Attrs) -> f64 {
+        if !self.keeps_account {
+            return 0.0;
+        }
+        let ages = self.accounts.iter().map(|account| account.min_age_ns);
+        let least_ns = ages.fold(f64::INFINITY, f64::min).max(attrs.aggr.as_nanos() as f64);
+        least_ns / attrs.sample.as_nanos() as f64
     }
 
     fn total(&self, of: impl Fn(&Account) -> f64) -> f64 {

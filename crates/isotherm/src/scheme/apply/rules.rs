@@ -45,23 +45,30 @@ fn rule(args: &ApplyArgs, index: usize, entry: &Entry) -> Rule {
     }
 }
 
+/// A changed file has to look the same so often in a row before it is read: while somebody writes it its first half may be a valid file.
+const STILL: u32 = 4;
+
 /// Notices that a file was changed.
 pub struct Changes {
     path: Option<String>,
-    seen: Option<SystemTime>,
+    /// When it was changed and how long it was: as it was last taken, and as it was last seen, how often in a row.
+    taken: Option<(SystemTime, u64)>,
+    last: Option<(SystemTime, u64)>,
+    still: u32,
 }
 
 impl Changes {
     /// A preset does not change, and standard input is read once.
     pub fn of(source: &str) -> Self {
         let path = (source != "-" && !presets::is_preset(source)).then(|| source.to_owned());
-        let mut changes = Self { path, seen: None };
-        changes.seen = changes.time();
+        let mut changes = Self { path, taken: None, last: None, still: 0 };
+        changes.taken = changes.state();
         changes
     }
 
-    fn time(&self) -> Option<SystemTime> {
-        std::fs::metadata(self.path.as_ref()?).ok()?.modified().ok()
+    fn state(&self) -> Option<(SystemTime, u64)> {
+        let metadata = std::fs::metadata(self.path.as_ref()?).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
     }
 
     /// Whether there is anything that can be read again.
@@ -69,13 +76,47 @@ impl Changes {
         self.path.is_some()
     }
 
-    /// Whether it changed since it was last asked. A file that is away for a moment, as editors do, has not.
-    pub fn take(&mut self) -> bool {
-        let now = self.time();
-        let changed = now.is_some() && now != self.seen;
+    /// It is read now, whether it changed or not.
+    pub fn take(&mut self) {
+        self.taken = self.state().or(self.taken);
+    }
+
+    /// Whether it changed since it was last taken, and is written; it is taken then. A file that is away for a moment, as editors do, has
+    /// not changed.
+    pub fn take_changed(&mut self) -> bool {
+        let now = self.state();
+        let same = std::mem::replace(&mut self.last, now) == now;
+        self.still = if same { self.still.saturating_add(1) } else { 0 };
+        let changed = now.is_some() && now != self.taken && self.still >= STILL;
         if changed {
-            self.seen = now;
+            self.taken = now;
         }
         changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_taken_once_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("schemes.toml");
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        write("old");
+        let mut changes = Changes::of(path.to_str().unwrap());
+        let looks = |changes: &mut Changes, times: u32| (0..times).filter(|_| changes.take_changed()).count();
+        assert_eq!(looks(&mut changes, 10), 0, "nobody changed it");
+        for part in ["n", "ne", "new", "newer"] {
+            write(part);
+            assert_eq!(looks(&mut changes, STILL), 0, "it is being written");
+        }
+        assert_eq!(looks(&mut changes, 10), 1);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(looks(&mut changes, 10), 0, "it is away for a moment");
+        write("a third one");
+        changes.take();
+        assert_eq!(looks(&mut changes, 10), 0, "it was read when somebody asked for it");
     }
 }

@@ -117,8 +117,10 @@ impl Show {
                     log.store(true, Ordering::Relaxed);
                 }
             }
-            let changed = changes.take();
-            if asked || changed {
+            if asked {
+                changes.take();
+            }
+            if asked || changes.take_changed() {
                 self.notify.reloading();
                 if changes.is_file() {
                     self.read_again();

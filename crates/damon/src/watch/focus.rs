@@ -1,0 +1,193 @@
+//! Which pages of a cell are accessed, where it is the same ones each time.
+//!
+//! A cell is 64 pages, and what is hot may be fewer: 64 KiB of a heap, every eighth page. Of such a cell a quarter of the pages
+//! shows in each window, and as a rate of all of them that would be a quarter of theirs: too little to stand out of idle memory
+//! around it, and in the next window no news. So the pages that were accessed in windows over all of a cell are gathered. Were any
+//! page as likely as any other, others would come each time; where the same ones come instead, and that is no chance, they are the
+//! cell's *focus*: its evidence is theirs alone, they are what is checked, and what lies before and behind them is drawn as idle.
+//!
+//! What a loop's front has come to is a part of a cell, too, but another one each time, and soon all of it.
+//!
+//! Pages outside of the focus were not accessed for as long as their bits stay clear; those that do not are *strays*, and if those
+//! are many it is given up.
+
+/// See the module's essay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Focus {
+    /// The pages; none: not known to be fewer than all.
+    pages: u64,
+    /// Pages that were accessed in the last windows, how many windows those are, and the sum of the pages of each.
+    seen: u64,
+    windows: u8,
+    hits: u16,
+    /// Pages outside of it that were accessed since.
+    strays: u64,
+}
+
+/// Windows after which gathering begins anew, so that what is not accessed any more is forgotten.
+const GENERATION: u8 = 16;
+/// Standard deviations that are no chance.
+const DEVIATIONS: f32 = 3.0;
+
+impl Focus {
+    /// Those of some pages that count: all of them, unless fewer are known to be accessed.
+    pub fn of(&self, pages: u64) -> u64 {
+        match self.pages & pages {
+            0 => pages,
+            some => some,
+        }
+    }
+
+    /// Its pages, if they are known to be fewer than all.
+    pub fn known(&self) -> Option<u64> {
+        (self.pages != 0).then_some(self.pages)
+    }
+
+    /// Some of the pages were accessed and others were not, too few times yet to tell whether it is always the same ones.
+    pub fn is_open(&self) -> bool {
+        self.pages == 0 && self.windows > 0 && self.seen != u64::MAX
+    }
+
+    /// Takes in a window over all of a cell, `shown` of whose pages were accessed. True if it is another one now.
+    pub fn add(&mut self, window: u64, shown: u64) -> bool {
+        if self.windows >= GENERATION {
+            (self.seen, self.windows, self.hits) = (0, 0, 0);
+        }
+        self.seen |= shown;
+        self.windows += 1;
+        self.hits += shown.count_ones() as u16;
+        self.strays = 0;
+        let before = self.pages;
+        let of = self.of(window);
+        let beside = self.seen & window & !of;
+        if 8 * beside.count_ones() <= of.count_ones().max(8) {
+            // The same pages, or of them the same again; one that is new is another of them.
+            self.pages = match before | beside {
+                _ if self.is_no_chance(of) => self.seen,
+                _ if before == 0 => 0,
+                all => all,
+            };
+        } else if self.is_no_chance(window) {
+            self.pages = self.seen;
+        } else if self.windows > 2 {
+            self.pages = 0;
+        }
+        if self.pages & window == window {
+            self.pages = 0;
+        }
+        self.pages != before
+    }
+
+    /// What was seen of some pages is so much less than any of them would be that it is the same ones.
+    fn is_no_chance(&self, of: u64) -> bool {
+        let (count, seen) = (of.count_ones() as f32, (self.seen & of).count_ones() as f32);
+        let (windows, hits) = (f32::from(self.windows), f32::from(self.hits));
+        // Those beside them were accessed about once.
+        let hits = hits - (self.seen & !of).count_ones() as f32;
+        if windows < 2.0 || seen >= count {
+            return false;
+        }
+        let missed = (1.0 - hits / (windows * count)).max(0.0);
+        let expected = (0..self.windows).fold(count, |all, _| all * missed);
+        let beyond = |is: f32, chance: f32| {
+            is > chance && (is - chance) * (is - chance) >= DEVIATIONS * DEVIATIONS * (chance + 1.0)
+        };
+        // Pages that came more than once, or pages that never came. Of a loop's front two windows may meet the same part.
+        beyond(hits - seen, hits - (count - expected)) || windows > 2.0 && beyond(count - seen, expected)
+    }
+
+    /// Takes in pages that were accessed, whether they belong to it or not. True if it was given up for that.
+    pub fn strayed(&mut self, accessed: u64) -> bool {
+        if self.pages == 0 {
+            return false;
+        }
+        self.strays |= accessed & !self.pages;
+        let many = 4 * self.strays.count_ones() > self.pages.count_ones().max(8);
+        if many {
+            *self = Self::default();
+        }
+        many
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rng;
+
+    fn random(rng: &mut Rng, percent: u64, of: u64) -> u64 {
+        (0..64).fold(0, |set, page| set | u64::from(rng.below(100) < percent) << page) & of
+    }
+
+    #[test]
+    fn the_same_pages_twice_are_a_focus() {
+        for pages in [0xffff_u64, 0xffff << 20, 0xffff_ffff << 16, 0x0101_0101_0101_0101, 0xf << 60] {
+            let mut focus = Focus::default();
+            assert!(!focus.add(u64::MAX, pages));
+            assert!(focus.add(u64::MAX, pages), "{pages:x}");
+            assert_eq!((focus.known(), focus.of(u64::MAX)), (Some(pages), pages));
+        }
+    }
+
+    #[test]
+    fn pages_that_are_each_accessed_now_and_then_are_one_after_a_few_windows() {
+        let mut rng = Rng::new(3);
+        for size in [8, 16, 32, 48] {
+            let all = (1u64 << size) - 1;
+            let found = (0..200).filter(|_| {
+                let mut focus = Focus::default();
+                (0..5).for_each(|_| _ = focus.add(u64::MAX, random(&mut rng, 63, all)));
+                focus.known().is_some_and(|pages| pages.count_ones() >= size * 3 / 4)
+            });
+            let found = found.count();
+            assert!(found > 180, "{size} pages: {found} of 200");
+        }
+    }
+
+    #[test]
+    fn pages_at_random_are_none() {
+        let mut rng = Rng::new(5);
+        for percent in [2, 5, 10, 25, 50, 75, 95] {
+            let mut focus = Focus::default();
+            let known = (0..2000).filter(|_| {
+                focus.add(u64::MAX, random(&mut rng, percent, u64::MAX));
+                focus.known().is_some()
+            });
+            let known = known.count();
+            assert!(known < 60, "{percent} %: {known} of 2000");
+        }
+    }
+
+    #[test]
+    fn where_a_loops_front_stands_is_seldom_one() {
+        let mut rng = Rng::new(7);
+        let mut focus = Focus::default();
+        let known = (0..2000).filter(|_| {
+            let at = rng.below(64);
+            let shown = if rng.below(2) == 0 { u64::MAX << at } else { (1 << at) - 1 };
+            focus.add(u64::MAX, shown);
+            focus.known().is_some()
+        });
+        let known = known.count();
+        assert!(known < 200, "{known} of 2000");
+    }
+
+    #[test]
+    fn it_moves_with_what_is_accessed() {
+        let mut focus = Focus::default();
+        (0..20).for_each(|_| _ = focus.add(u64::MAX, 0xffff));
+        (0..20).for_each(|_| _ = focus.add(u64::MAX, 0xffff << 32));
+        assert_eq!(focus.known(), Some(0xffff << 32));
+        (0..4).for_each(|_| _ = focus.add(u64::MAX, u64::MAX));
+        assert_eq!(focus.known(), None);
+    }
+
+    #[test]
+    fn a_few_strays_are_borne() {
+        let mut focus = Focus::default();
+        (0..2).for_each(|_| _ = focus.add(u64::MAX, 0xffff));
+        assert!(!focus.strayed(0xfff) && !focus.strayed(1 << 40) && !focus.strayed(1 << 41));
+        assert!(focus.strayed(0xff << 40));
+        assert_eq!(focus.known(), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! Pieces of hot memory among idle memory, smaller than what is observed as one, wherever they lie.
+
+use crate::patterns::watch;
+use isotherm_damon::*;
+use isotherm_simulated::{Kind, MIB, PAGE, Pattern, areas};
+
+/// 200 MiB with a piece of `kib` every 8 MiB, `offset` KiB into it, accessed at 10 Hz.
+fn pieces(kib: u64, offset: u64, kind: Kind) -> Pattern {
+    let mut pattern = areas(&[(0, 200 * 1024, 0.0)]);
+    let start = pattern.areas[0].0.start;
+    pattern.kind = kind;
+    pattern.hot = (0..25)
+        .map(|i| {
+            let at = start + i * 8 * MIB + offset * 1024;
+            (AddrRange::new(at, at + kib * 1024), 0.05)
+        })
+        .collect();
+    pattern
+}
+
+fn snapshots(pattern: &Pattern) -> Vec<Snapshot> {
+    watch(&[(pattern.clone(), 150)], 11).into_iter().map(|(_, s)| s).collect()
+}
+
+/// Bytes of the pieces that a region has, and all that it has.
+fn bytes_of(region: &RegionSnapshot, pattern: &Pattern) -> (f64, f64) {
+    let of = |ranges: &[(AddrRange, f64)]| {
+        ranges.iter().map(|(range, _)| region.range.intersection(*range).size()).sum::<u64>() as f64
+    };
+    (of(&pattern.hot), of(&pattern.areas))
+}
+
+/// Seconds until nine tenths of the pieces read as accessed.
+fn found_after(pattern: &Pattern, snapshots: &[Snapshot]) -> f64 {
+    let all: u64 = pattern.hot.iter().map(|(range, _)| range.size()).sum();
+    let found = |s: &Snapshot| -> f64 {
+        let hot = s.targets[0].regions.iter().filter(|r| r.nr_accesses > 0);
+        hot.map(|r| bytes_of(r, pattern).0).sum()
+    };
+    let first = snapshots.iter().position(|s| found(s) >= 0.9 * all as f64);
+    first.map_or(f64::INFINITY, |i| i as f64 / 10.0)
+}
+
+/// From the seventh second on: mean rate of the pieces, and the share of all else that reads as accessed.
+fn told(pattern: &Pattern, snapshots: &[Snapshot]) -> (f64, f64) {
+    let (mut hz, mut bytes, mut beside, mut idle) = (0.0, 0.0, 0.0, 0.0);
+    for s in snapshots.iter().skip(70) {
+        for r in &s.targets[0].regions {
+            let (hot, all) = bytes_of(r, pattern);
+            hz += hot * r.rate_hz(s.sample_ns, s.max_nr_accesses);
+            bytes += hot;
+            beside += if r.nr_accesses_bp > 0 { all - hot } else { 0.0 };
+            idle += all - hot;
+        }
+    }
+    (hz / bytes, beside / idle)
+}
+
+#[test]
+fn small_pieces_are_found_where_they_lie() {
+    let mut failed = 0;
+    for kind in [Kind::Random, Kind::Sweep] {
+        for kib in [16, 32, 64, 128, 256, 512] {
+            for offset in [0, 100, 1000 - kib / 2] {
+                let pattern = pieces(kib, offset, kind);
+                let snapshots = snapshots(&pattern);
+                let after = found_after(&pattern, &snapshots);
+                let (hz, beside) = told(&pattern, &snapshots);
+                println!(
+                    "{kind:?} {kib} KiB at {offset}: {hz:.1} Hz after {after:.1} s, and {beside:.4} of all else"
+                );
+                // Of pages that are accessed at random 9.75 intervals a second see an access.
+                failed += u32::from(!(8.0..13.0).contains(&hz) || after > 6.0 || beside > 0.05);
+            }
+        }
+    }
+    assert_eq!(failed, 0);
+}
+
+/// Every eighth page: a rate is that of all pages, and nothing is told of what is idle around.
+#[test]
+fn pages_far_apart_are_a_share_of_their_region() {
+    let mut pattern = areas(&[(0, 64 * 1024, 0.0)]);
+    let start = pattern.areas[0].0.start + 16 * MIB;
+    pattern.kind = Kind::Sweep;
+    pattern.hot =
+        (0..512).map(|i| start + i * 8 * PAGE).map(|at| (AddrRange::new(at, at + PAGE), 0.05)).collect();
+    let range = AddrRange::new(start, start + 16 * MIB);
+    let snapshots = snapshots(&pattern);
+    let hz = crate::mean_hz(&snapshots[70..], range);
+    assert!((1.0..1.6).contains(&hz), "{hz} Hz instead of 1.25");
+    let before = crate::mean_hz(&snapshots[70..], AddrRange::new(start - 16 * MIB, start));
+    assert!(before < 0.05, "{before} Hz before it");
+}
