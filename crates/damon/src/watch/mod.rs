@@ -9,13 +9,14 @@
 //! idle memory is watched without ever being cleared again, so it can all be watched, and an access shows where it is to
 //! the page. Pages that were accessed show nothing more until they are cleared again; the others of their cell go on being
 //! watched. What was not there and is there now was accessed, and needs no clear: where memory appears, it is looked at often.
+//! Where always the same pages of a cell are accessed, those alone are its evidence ([`focus`]).
 //! How looks become a rate: [`cell`] and [`evidence`].
 //!
 //! # What is drawn
 //! Cells of one rate that lie beside each other are *stretches*, found by the most likely division of the address space
 //! ([`segment`]), in which a cell whose pages are accessed each for itself has more weight ([`shown`]); the border is where the
-//! cells' pages say it is ([`draw`]). What appeared counts as accessed for a second and is unknown from then on, until it was
-//! cleared. Regions are stretches, cut where they are larger than the monitor allows. Nothing is drawn anew of a target that
+//! cells' pages say it is ([`draw`]), and what is hot may be less than a cell. What appeared counts as accessed for a second and is
+//! unknown from then on, until it was cleared. Regions are stretches, cut where they are larger than the monitor allows. Nothing is drawn anew of a target that
 //! showed nothing new, and seldom where rates only shift a little.
 //!
 //! # What is cleared

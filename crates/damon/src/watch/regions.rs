@@ -76,18 +76,23 @@ fn drawn(stretches: &[Stretch], max_nr_accesses: u32, tuning: &Tuning) -> Vec<Re
         let (lead, tail) = (u64::from(stretch.lead) * PAGE_SIZE, u64::from(stretch.tail) * PAGE_SIZE);
         if lead + tail > 0 && lead + tail < region.range.size() {
             let (start, end) = (region.range.start + lead, region.range.end - tail);
-            let idle = |start: u64, end: u64, whole: &Region| Region {
-                range: AddrRange::new(start, end),
-                nr_accesses: 0,
-                nr_accesses_bp: 0,
-                resident: whole.resident.map(|bytes| bytes.min(end - start)),
-                ..*whole
+            // What is there of it is first of all what is accessed.
+            let mut spare = stretch.resident.saturating_sub(u64::from(stretch.focus) * PAGE_SIZE);
+            let mut idle = |start: u64, end: u64| {
+                let resident = spare.min(end - start);
+                spare -= resident;
+                Region {
+                    range: AddrRange::new(start, end),
+                    nr_accesses: 0,
+                    nr_accesses_bp: 0,
+                    resident: Some(resident),
+                    ..region
+                }
             };
-            let (before, after) =
-                (idle(region.range.start, start, &region), idle(end, region.range.end, &region));
+            let (before, after) = (idle(region.range.start, start), idle(end, region.range.end));
             region.range = AddrRange::new(start, end);
             let beside = [before, after].iter().filter_map(|r| r.resident).sum();
-            region.resident = region.resident.map(|bytes| bytes.saturating_sub(beside));
+            region.resident = region.resident.map(|bytes| bytes.saturating_sub(beside).min(end - start));
             match rest.take() {
                 Some(mut left) if left.range.end == before.range.start => {
                     left.absorb(&before);
@@ -245,6 +250,11 @@ mod tests {
         // Two pieces with nothing but that between them.
         let two = [piece(0, 64, 0, 20), piece(64, 128, 10, 0)];
         assert_eq!(drawn(&two), [(0, 44, 10), (44, 74, 0), (74, 128, 10)]);
+        // Where little is there, that is what is accessed.
+        let sparse = Stretch { resident: 3 * PAGE_SIZE, focus: 2, pages: 2, ..piece(0, 64, 40, 20) };
+        let told = regions(&[sparse], u64::MAX, (1000, 1000), 20, &super::super::tuning::AT_5_MS);
+        let resident: Vec<u64> = told.iter().map(|r| r.resident.unwrap_or(0) / PAGE_SIZE).collect();
+        assert_eq!(resident, [1, 2, 0]);
         // What is not known is not told idle.
         let unknown = Stretch { known: false, ..stretch(0, 64, idle) };
         assert_eq!(drawn(&[unknown, piece(64, 128, 10, 0)]).len(), 3);
