@@ -213,15 +213,15 @@ impl Cell {
     }
 
     /// Takes in which bits are set, before [`Self::left`] is told: pages outside of the focus that were accessed although they were not
-    /// watched for it. If they are many, all pages count again, and are to be seen.
+    /// watched for it. If they are many, all pages are to be seen.
     pub fn find_strays(&mut self, present: u64, young: u64) {
-        let fresh = young & present & self.present & !self.young & !self.window;
-        let before = self.focus.of(self.present);
+        let fresh = young & present & !self.young & !self.window;
         if self.focus.strayed(fresh) {
-            self.evidence.refocus(before, self.present, false);
             self.tried = 0;
-            if self.state == State::Lit {
-                self.state = State::Unseen;
+            // A window over the focus alone would tell nothing of them.
+            let in_part = matches!(self.state, State::Watching { .. }) && !self.is_most(self.window);
+            if self.state == State::Lit || in_part {
+                (self.state, self.window) = (State::Unseen, 0);
             }
         }
     }
@@ -240,6 +240,11 @@ impl Cell {
         if present == 0 {
             *self = Self::default();
             return nothing;
+        }
+        if self.focus.known().is_some_and(|pages| pages & present == 0) {
+            // All that was known of is gone.
+            (self.focus, self.evidence) = (Focus::default(), Evidence::default());
+            (self.state, self.window, self.tried) = (State::Unseen, 0, 0);
         }
         match self.state {
             State::Absent => {
@@ -264,8 +269,14 @@ impl Cell {
                     self.state = if self.is_rest { State::Lit } else { State::Unseen };
                     return nothing;
                 }
-                if now < due || shown == 0 && now < doubtful_until {
+                let before = self.focus.of(self.window);
+                if now < due || shown & before == 0 && now < doubtful_until {
                     return nothing;
+                }
+                // Others were accessed, and none of those that were: they are not what is accessed any more.
+                if shown & before == 0 && self.focus.strayed(shown) {
+                    self.focus = Focus::default();
+                    self.evidence.refocus(before, self.window, false);
                 }
                 // What was accessed outside of the focus is no evidence of it.
                 let (all, of) = (shown, self.focus.of(self.window));
@@ -274,9 +285,9 @@ impl Cell {
                 let left = self.window & !shown;
                 let is_rest = self.is_rest;
                 let (was_idle, believed) = (self.evidence.hits <= 0.0, self.rate());
-                let counts = self.first || self.unbroken || self.evidence.hits <= 0.0 || self.shows_few();
+                let counts = self.first || self.unbroken || self.evidence.hits <= 0.0;
                 // Where pages appear, those that might have are among those watched.
-                let watched = if appeared == 0 { of } else { of | absent };
+                let watched = if appeared & of == 0 { of } else { of | absent };
                 let share = pages(shown) / pages(watched);
                 let passed = moment.at.saturating_sub(since) as f32 / 1000.0;
                 let length = theft.covered(passed).max(SHORTEST);
@@ -322,9 +333,16 @@ impl Cell {
                 self.hit_at = if shown == 0 { self.hit_at } else { now };
                 // What is hot is checked by turns instead, where it can be.
                 let (left_of, of) = (left & self.focus.of(self.opened), self.focus.of(self.opened));
+                let was_in_focus = self.focus.known().is_some();
+                if verdict == Verdict::Silent {
+                    self.focus = Focus::default();
+                }
                 let goes_on = left_of.count_ones() as f32 > tuning.rest_share * of.count_ones() as f32
                     && (self.shared || self.rate() <= tuning.active);
-                if shown == 0 {
+                if was_in_focus && verdict == Verdict::Silent && !self.is_most(self.opened) {
+                    // What comes may come to other pages.
+                    (self.state, self.window, self.tried) = (State::Unseen, 0, 0);
+                } else if shown == 0 {
                     // What comes next can only tell that it fell silent: it is looked at when it would.
                     let next = self.evidence.until_silent(tuning, longest);
                     self.state = State::Watching { since: moment.at, due: now + next, doubtful_until: 0 };
@@ -374,6 +392,7 @@ impl Cell {
     /// It can be tried again. What was known before it was lost says nothing of what comes.
     pub fn recover(&mut self) {
         (self.state, self.evidence, self.observations) = (State::Unseen, Evidence::default(), 0);
+        self.focus = Focus::default();
         self.whole = false;
     }
 
@@ -394,15 +413,9 @@ impl Cell {
         self.window = 0;
     }
 
-    /// Few of its pages were accessed when it was last seen, each for itself: no loop, of which the longer it was not met the sooner it
-    /// comes.
-    fn shows_few(&self) -> bool {
-        self.shown != 0 && 4 * self.shown.count_ones() <= 64 && self.focus.known().is_none()
-    }
-
     /// What its last whole window showed lies together, and it is not known yet whether it does each time.
     pub fn is_piece(&self, tuning: &Tuning) -> bool {
-        self.focus.is_open()
+        self.focus.is_open(self.present)
             && self.shown.count_ones() >= tuning.piece_pages
             && Shown::runs(self.tried, self.shown) <= tuning.run / 2
     }
@@ -414,12 +427,16 @@ impl Cell {
 
     /// Takes in what a window of so many intervals over most of its pages told of which are accessed.
     fn gather(&mut self, window: u64, shown: u64, length: f32) {
+        // Of what was not watched it is not known that it is idle.
+        let unwatched = self.present & !window;
+        let (window, shown) = (window | unwatched, shown | unwatched);
         let before = self.focus.of(window);
         if self.focus.add(window, shown) {
             let of = self.focus.of(window);
-            // Of those that count now, the window told no more than that they are accessed.
-            let all = shown & of == of && length > 1.5;
-            self.evidence.refocus(before, of, all);
+            // Where they became fewer and next to nothing is known, no window told more than that all of those are accessed.
+            let narrowed = of & !before == 0 && self.evidence.hits < 1.5;
+            let floor = if narrowed { shown & of == of && length > 1.5 } else { self.evidence.floor };
+            self.evidence.refocus(before, of, floor);
         }
     }
 

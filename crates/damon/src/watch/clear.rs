@@ -147,6 +147,7 @@ impl Watched {
             }
             block.find_taken(look, now, &mut self.theft, tuning);
             for (i, cell) in block.used().iter_mut().enumerate() {
+                cell.find_strays(look.present.0[i], look.young.0[i] & cell.present);
                 cell.left(look.present.0[i], look.young.0[i]);
             }
         }
@@ -220,18 +221,24 @@ impl Watched {
             block.left_at = step.now;
             for (i, cell) in block.used().iter_mut().enumerate() {
                 cell.writable = look.writable.0[i] != 0;
-                cell.left(look.present.0[i], look.young.0[i]);
                 let clear = look.present.0[i] & !look.young.0[i];
+                // What is mostly clear was cleared; the rest was accessed since or is not of this kind.
+                let mostly = clear != 0 && 2 * clear.count_ones() >= cell.present.count_ones();
+                if mostly {
+                    cell.find_strays(look.present.0[i], look.young.0[i] & cell.present);
+                }
+                cell.left(look.present.0[i], look.young.0[i]);
                 let is_unlooked = anew && block_looked != Some(step.now);
                 let wants = cell.wants_clear(step.now, tuning)
                     || matches!(cell.state, State::Blind(_))
                     || is_unlooked && matches!(cell.state, State::Watching { .. });
-                // What is mostly clear was cleared; the rest was accessed since or is not of this kind.
-                let mostly = clear != 0 && 2 * clear.count_ones() >= cell.present.count_ones();
                 // Of all kinds, some that was cleared stands for its neighbours: the rest of them was accessed since. Where all was,
                 // or cannot be cleared, it is tried alone.
                 let window = if anew && clear != 0 { look.present.0[i] } else { clear };
-                if wants && (mostly || anew && clear != 0) {
+                // Of what is accessed, all was accessed since: the others tell nothing of it.
+                let of = cell.focus.known().map(|pages| pages & look.present.0[i]);
+                let is_beside = of.is_some_and(|pages| pages != 0 && pages & window == 0);
+                if wants && !is_beside && (mostly || anew && clear != 0) {
                     // What is known of is looked at when it would show, and comes late if it must.
                     let longest = if cell.rate() > 0.0 { aggregation } else { longest };
                     cell.open(window, false, moment, longest, tuning);

@@ -134,6 +134,8 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
     let mut nothing: Vec<u64> = Vec::new();
     // Cells that the evidence of each is of.
     let mut weights: Vec<f32> = Vec::new();
+    // Pages there that lie past the focus of the last cell of each.
+    let mut tails: Vec<u32> = Vec::new();
     for (index, (part, &rung)) in parts.iter().zip(rungs).enumerate() {
         let is_wall = walls.binary_search(&index).is_ok();
         let fresh = is_wall || previous.is_none_or(|(_, r)| r != rung);
@@ -144,7 +146,10 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             {
                 start = if is_wall { part.range.start } else { border(left, part, other < rung) };
                 if let Some(stretch) = stretches.last_mut() {
-                    stretch.tail = if stretch.range.end == start { stretch.tail } else { 0 };
+                    if stretch.range.end != start {
+                        stretch.tail = 0;
+                        tails.last_mut().into_iter().for_each(|pages| *pages = 0);
+                    }
                     stretch.range.end = start;
                 }
             }
@@ -155,6 +160,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             halves.push((Sum::default(), 0));
             nothing.push(0);
             weights.push(0.0);
+            tails.push(0);
         }
         if part.absent
             && let Some(bytes) = nothing.last_mut()
@@ -172,10 +178,21 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             let pages = (part.resident / PAGE_SIZE) as u32;
             stretch.pages += pages;
             stretch.focus += part.focus.map_or(pages, u64::count_ones);
-            if stretch.range.start == part.range.start {
-                stretch.lead = part.focus.map_or(0, |f| f.trailing_zeros() as u8);
+            // A cell that is cut by the range's end has no pages beside its focus to draw.
+            let whole = part.cell.filter(|_| part.range.size() == CELL_SIZE);
+            let edge = whole.zip(part.focus);
+            if stretch.range.start == part.range.start
+                && let Some((cell, focus)) = edge
+            {
+                let lead = focus.trailing_zeros();
+                stretch.lead = lead as u8;
+                stretch.pages -= (cell.present & ((1 << lead) - 1)).count_ones();
             }
-            stretch.tail = part.focus.map_or(0, |f| f.leading_zeros() as u8);
+            let tail = edge.map_or(0, |(_, focus)| focus.leading_zeros());
+            stretch.tail = tail as u8;
+            if let Some(pages) = tails.last_mut() {
+                *pages = edge.map_or(0, |(cell, _)| (cell.present & !(u64::MAX >> tail)).count_ones());
+            }
             if part.seen
                 && !part.absent
                 && !half
@@ -196,8 +213,10 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
         }
         previous = Some((index, rung));
     }
-    let sums = halves.into_iter().zip(nothing).zip(weights);
-    for (stretch, (((half, cells), nothing), mut weight)) in stretches.iter_mut().skip(first).zip(sums) {
+    let sums = halves.into_iter().zip(nothing).zip(weights.into_iter().zip(tails));
+    for (stretch, (((half, cells), nothing), (mut weight, tail))) in
+        stretches.iter_mut().skip(first).zip(sums)
+    {
         if stretch.seen == 0 {
             stretch.evidence.hits += half.hits;
             stretch.evidence.exposure += half.exposure;
@@ -219,8 +238,7 @@ fn join(parts: &[Part<'_>], rungs: &[u8], walls: &[usize], stretches: &mut Vec<S
             0.0
         };
         (evidence.hits, evidence.exposure) = (evidence.hits / cells, evidence.exposure / cells);
-        stretch.pages = stretch.pages.saturating_sub(u32::from(stretch.lead) + u32::from(stretch.tail));
-        stretch.pages = stretch.pages.max(stretch.focus);
+        stretch.pages = stretch.pages.saturating_sub(tail).max(stretch.focus);
         if absent {
             stretch.seen = stretch.seen.max(1);
         }

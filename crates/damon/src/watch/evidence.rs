@@ -123,7 +123,7 @@ impl Evidence {
         // Where there were hardly any hits, most of the exposure is from before they began.
         let surprising =
             if self.hits < tuning.begins_hits { tuning.begins_chance } else { tuning.surprise_hit };
-        if self.exposure > 0.0 && share > 0.3 && self.luck < surprising {
+        if self.exposure > 0.0 && self.luck < surprising {
             self.begin(share, length, now, tuning);
             return Verdict::Surprise;
         }

@@ -9,7 +9,7 @@
 //! What a loop's front has come to is a part of a cell, too, but another one each time, and soon all of it.
 //!
 //! Pages outside of the focus were not accessed for as long as their bits stay clear; those that do not are *strays*, and if those
-//! are many it is given up.
+//! are many all of the cell is seen again.
 
 /// See the module's essay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,9 +43,15 @@ impl Focus {
         (self.pages != 0).then_some(self.pages)
     }
 
-    /// Some of the pages were accessed and others were not, too few times yet to tell whether it is always the same ones.
-    pub fn is_open(&self) -> bool {
-        self.pages == 0 && self.windows > 0 && self.seen != u64::MAX
+    /// Some of the pages that are there were accessed and others were not, too few times yet to tell whether it is always the same
+    /// ones.
+    pub fn is_open(&self, present: u64) -> bool {
+        self.pages == 0 && self.windows > 0 && self.seen & present != present
+    }
+
+    /// It takes another window or two.
+    pub fn is_young(&self) -> bool {
+        self.windows < 3
     }
 
     /// Takes in a window over all of a cell, `shown` of whose pages were accessed. True if it is another one now.
@@ -72,7 +78,8 @@ impl Focus {
         } else if self.windows > 2 {
             self.pages = 0;
         }
-        if self.pages & window == window {
+        // Nearly all are as good as all, and pages that are accessed more and less often would come and go.
+        if 8 * (self.pages & window).count_ones() > 7 * window.count_ones() {
             self.pages = 0;
         }
         self.pages != before
@@ -96,7 +103,8 @@ impl Focus {
         beyond(hits - seen, hits - (count - expected)) || windows > 2.0 && beyond(count - seen, expected)
     }
 
-    /// Takes in pages that were accessed, whether they belong to it or not. True if it was given up for that.
+    /// Takes in pages that were accessed, whether they belong to it or not. True if those that do not are many: the next window is to
+    /// be over all.
     pub fn strayed(&mut self, accessed: u64) -> bool {
         if self.pages == 0 {
             return false;
@@ -104,7 +112,7 @@ impl Focus {
         self.strays |= accessed & !self.pages;
         let many = 4 * self.strays.count_ones() > self.pages.count_ones().max(8);
         if many {
-            *self = Self::default();
+            self.strays = 0;
         }
         many
     }
@@ -187,7 +195,7 @@ mod tests {
         let mut focus = Focus::default();
         (0..2).for_each(|_| _ = focus.add(u64::MAX, 0xffff));
         assert!(!focus.strayed(0xfff) && !focus.strayed(1 << 40) && !focus.strayed(1 << 41));
-        assert!(focus.strayed(0xff << 40));
-        assert_eq!(focus.known(), None);
+        assert!(focus.strayed(0xff << 40), "many");
+        assert!(!focus.strayed(1 << 50), "told once");
     }
 }

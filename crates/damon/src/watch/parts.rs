@@ -220,7 +220,7 @@ fn part_of<'a>(cell: &'a Cell, range: AddrRange, size: u64, now: u64, tuning: &T
             .focus
             .known()
             .map(|pages| pages & cell.present)
-            .filter(|pages| small && *pages != 0 && seen && hits > 0.0 && range.size() == CELL_SIZE),
+            .filter(|pages| small && *pages != 0 && seen && hits > 0.0),
     }
 }
 

@@ -248,7 +248,9 @@ impl Watch {
                     };
                     // Once in a while a cell shows all its pages, so that borders within it are known; where it may be that some of them
                     // are never accessed, a part that happens to be those would show nothing for as long as it is watched.
-                    let pages = if cell.tried == 0 || is_small && cell.focus.is_open() {
+                    let pages = if cell.tried == 0
+                        || cell.focus.is_open(cell.present) && (is_small || cell.focus.is_young())
+                    {
                         all_of(cell)
                     } else {
                         some_of(
@@ -317,7 +319,8 @@ impl Watch {
                     .is_some_and(|s| s.is_hot(&tuning) && cell.evidence.is_like(s.rate(), &tuning));
                 // Of many targets, something of each comes before all of any.
                 let beside = cell.state == State::Unseen && count < tuning.many;
-                let lit = cell.state != State::Unseen && cell.wants_clear(now, &tuning);
+                let wants = cell.wants_clear(now, &tuning) || cell.is_piece(&tuning);
+                let lit = !matches!(cell.state, State::Unseen | State::Absent | State::Blind(_)) && wants;
                 if !beside && (!lit || in_heat) {
                     return false;
                 }

@@ -74,7 +74,7 @@ fn drawn(stretches: &[Stretch], max_nr_accesses: u32, tuning: &Tuning) -> Vec<Re
     for stretch in stretches {
         let mut region = region_of(stretch, max_nr_accesses, tuning);
         let (lead, tail) = (u64::from(stretch.lead) * PAGE_SIZE, u64::from(stretch.tail) * PAGE_SIZE);
-        if lead + tail > 0 && lead + tail < region.range.size() {
+        if stretch.known && lead + tail > 0 && lead + tail < region.range.size() {
             let (start, end) = (region.range.start + lead, region.range.end - tail);
             // What is there of it is first of all what is accessed.
             let mut spare = stretch.resident.saturating_sub(u64::from(stretch.focus) * PAGE_SIZE);
@@ -86,6 +86,7 @@ fn drawn(stretches: &[Stretch], max_nr_accesses: u32, tuning: &Tuning) -> Vec<Re
                     nr_accesses: 0,
                     nr_accesses_bp: 0,
                     resident: Some(resident),
+                    exposure: 0,
                     ..region
                 }
             };
@@ -95,7 +96,9 @@ fn drawn(stretches: &[Stretch], max_nr_accesses: u32, tuning: &Tuning) -> Vec<Re
             region.resident = region.resident.map(|bytes| bytes.saturating_sub(beside).min(end - start));
             match rest.take() {
                 Some(mut left) if left.range.end == before.range.start => {
-                    left.absorb(&before);
+                    if !before.range.is_empty() {
+                        left.absorb(&before);
+                    }
                     push(&mut regions, left, &region);
                 }
                 left => {
@@ -107,10 +110,10 @@ fn drawn(stretches: &[Stretch], max_nr_accesses: u32, tuning: &Tuning) -> Vec<Re
             rest = Some(after).filter(|r| !r.range.is_empty());
             continue;
         }
-        if let Some(left) = rest.take() {
+        if let Some(mut left) = rest.take() {
             if joins(&left, &region) {
-                region.resident = region.resident.zip(left.resident).map(|(a, b)| a + b);
-                region.range.start = left.range.start;
+                left.absorb(&region);
+                region = left;
             } else {
                 regions.push(left);
             }
@@ -127,10 +130,7 @@ fn push(regions: &mut Vec<Region>, idle: Region, next: &Region) {
         return;
     }
     match regions.last_mut().filter(|last| joins(&idle, last) && last.accesses_bp() < next.accesses_bp()) {
-        Some(last) => {
-            last.resident = last.resident.zip(idle.resident).map(|(a, b)| a + b);
-            last.range.end = idle.range.end;
-        }
+        Some(last) => last.absorb(&idle),
         None => regions.push(idle),
     }
 }

@@ -340,9 +340,9 @@ impl Watched {
             let appeared = present & !cell.present;
             let beside = mapped_beside(appeared, look.around.0[i]);
             let young = if is_first { young } else { (young | appeared) & !beside };
-            cell.find_strays(present, set);
+            cell.find_strays(present, set & !beside);
             cell.left(present, set);
-            let before = cell.evidence;
+            let (before, focus) = (cell.evidence, cell.focus.known());
             let told = cell.looked(present, young, &Look { moment, gap, longest, theft, beside, tuning });
             if !matches!(cell.state, State::Watching { .. }) {
                 // From now on it counts what is left set, not what was seen while a window was open.
@@ -380,7 +380,9 @@ impl Watched {
             }
             if before.rate() > tuning.active && !window.is_rest {
                 // A cell with a border in it tells of both sides, so of neither.
-                if block_is_huge || cell.focus.known().is_some() || step_at(cell).is_none() {
+                // Nor does one of which it was just found that it is of other pages.
+                let is_of_these = cell.focus.known() == focus && (focus.is_some() || step_at(cell).is_none());
+                if block_is_huge || is_of_these {
                     let size = if block_is_huge { BLOCK_SIZE } else { CELL_SIZE };
                     self.results.push((AddrRange::new(addr, addr + size), window));
                 }

@@ -92,3 +92,26 @@ fn pages_far_apart_are_a_share_of_their_region() {
     let before = crate::mean_hz(&snapshots[70..], AddrRange::new(start - 16 * MIB, start));
     assert!(before < 0.05, "{before} Hz before it");
 }
+
+/// What was accessed of a cell is idle, and what was idle beside it is accessed.
+#[test]
+fn a_piece_that_moves_within_its_cell_is_followed() {
+    for kind in [Kind::Random, Kind::Sweep] {
+        for (from, to) in [(0, 128), (128, 0), (100, 164)] {
+            let (before, after) = (pieces(64, from, kind), pieces(64, to, kind));
+            let phases = [(before.clone(), 80), (after.clone(), 100)];
+            let all: Vec<Snapshot> = watch(&phases, 11).into_iter().map(|(_, s)| s).collect();
+            let (hz, _) = told(&before, &all[..80]);
+            let moved = all.get(130..).unwrap();
+            let hot = after.hot.iter().map(|(range, _)| crate::mean_hz(moved, *range)).sum::<f64>() / 25.0;
+            let left = |(old, new): (&(AddrRange, f64), &(AddrRange, f64))| {
+                AddrRange::new(old.0.start, old.0.end.min(new.0.start.max(old.0.start + PAGE)))
+            };
+            let idle = before.hot.iter().zip(&after.hot).map(left);
+            let idle = idle.map(|range| crate::mean_hz(moved, range)).sum::<f64>() / 25.0;
+            println!("{kind:?} from {from} to {to}: {hz:.1} Hz, then {hot:.1} and {idle:.1} where it was");
+            assert!((7.0..14.0).contains(&hz), "{hz} Hz");
+            assert!((6.0..14.0).contains(&hot) && idle < 2.0, "then {hot} Hz, and {idle} where it was");
+        }
+    }
+}
