@@ -229,7 +229,10 @@ impl Watched {
                 }
                 cell.left(look.present.0[i], look.young.0[i]);
                 let is_unlooked = anew && block_looked != Some(step.now);
-                let wants = cell.wants_clear(step.now, tuning)
+                // What is hot and can be cleared alone is checked, with a flush: after this clear without one it may be in a TLB and
+                // show nothing for as long as it stays there, and would be lost.
+                let is_checked = cell.own && !cell.shared && cell.rate() > tuning.active;
+                let wants = !is_checked && cell.wants_clear(step.now, tuning)
                     || matches!(cell.state, State::Blind(_))
                     || is_unlooked && matches!(cell.state, State::Watching { .. });
                 // Of all kinds, some that was cleared stands for its neighbours: the rest of them was accessed since. Where all was,
