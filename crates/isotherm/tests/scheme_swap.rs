@@ -226,7 +226,8 @@ fn what_was_applied_is_what_smaps_says() {
     assert!(last.contains("as the kernel counts: ") && !last.contains(" 0 B to swap, "), "{out}");
 }
 
-/// Memory that is needed again sooner than the scheme takes for granted: it is noticed, and the scheme suspended.
+/// Memory that is needed again sooner than the scheme takes for granted: it is noticed, and the scheme suspended. It asks for memory
+/// in use; otherwise what is seen to be accessed would stay.
 #[test]
 fn a_scheme_whose_memory_comes_back_is_suspended() {
     let Some(_swap) = swap() else { return };
@@ -236,7 +237,7 @@ fn a_scheme_whose_memory_comes_back_is_suspended() {
          area = [{ name = \"seldom\", size = \"24M\" }]\n[[phase]]\nname = \"all\"\nduration = \"10m\"\n\
          access = [{ area = \"seldom\", rate = \"0.5Hz\" }]\n";
     let (running, _) = workload(dir, pattern);
-    let scheme = "[[scheme]]\nname = \"eager\"\naction = \"pageout\"\nmax_access = \"5%\"\nmin_age = \"3s\"\n\
+    let scheme = "[[scheme]]\nname = \"eager\"\naction = \"pageout\"\nmin_access = \"0.02%\"\nmax_access = \"5%\"\nmin_age = \"3s\"\n\
          quota.size = \"64M/s\"\nmax_refault_rate = \"20%\"\nfilters = [{ reject = \"not anon\" }]\n";
     let applying = apply(dir, scheme, running.pid(), &["--overhead", "0", "--stats-every", "100ms"]);
     let out = || fs::read_to_string(dir.join("out")).unwrap();
