@@ -44,7 +44,7 @@ const NO_COUNT: u32 = 1 << 31;
 const MOST_AT_ONCE: usize = 1 << MAX_FOLIO_ORDER.get();
 
 /// What is known of the folio that a frame is part of. It holds no reference: unless the caller has one, or holds the lock
-/// of a table that maps the folio, it may be outdated, which harms nobody, for only [`Folio`]s give references back.
+/// of a table that maps the folio, it may be outdated, which harms nobody, for only [`Folio`](crate::Folio)s give references back.
 #[derive(Clone, Copy)]
 pub struct FolioView<'m> {
     pub(crate) head: Frame,
@@ -173,7 +173,7 @@ impl<'m> FolioView<'m> {
     }
 
     /// Remembers that the pages of a folio of anonymous memory were given up (Linux: a folio without `PG_swapbacked`). The pieces of
-    /// the folio are, when it is split, until each is taken back by [`Folio::clear_lazy_free`].
+    /// the folio are, when it is split, until each is taken back by [`Folio::clear_lazy_free`](crate::Folio::clear_lazy_free).
     ///
     /// # Safety
     /// A reference is held of the folio by the caller, or by an entry that stays as it is, and it is of anonymous memory.

@@ -78,13 +78,13 @@ pub struct AccessReport {
     pub hidden_bytes: u64,
     /// Of those, bytes present in memory; `null` where that is not known of all.
     pub hidden_resident: Option<u64>,
-    /// Of those, bytes of which nothing is known; without [`Pattern::unknown`] a bound of the rate excludes them.
+    /// Of those, bytes of which nothing is known; without [`Pattern::unknown`](super::Pattern::unknown) a bound of the rate excludes them.
     pub hidden_unknown_bytes: u64,
     /// A group a target, or an object.
     pub targets: Vec<TargetAccess>,
     /// Sums over all shown.
     pub totals: Totals,
-    /// Where no mapping is called what [`Pattern::mapping`] asks for: what the largest are called.
+    /// Where no mapping is called what [`Pattern::mapping`](super::Pattern::mapping) asks for: what the largest are called.
     #[serde(skip)]
     pub called_otherwise: Vec<String>,
 }

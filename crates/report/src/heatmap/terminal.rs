@@ -12,7 +12,7 @@ use std::io::{self, Write};
 /// How to draw on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalOptions {
-    /// Columns of the terminal; at least [`NARROWEST`] are used.
+    /// Columns of the terminal; at least 12 are used.
     pub width: usize,
     /// Lines for the cells of all panels together.
     pub lines: usize,
