@@ -89,8 +89,8 @@ pub(super) struct Appeared {
 
 impl Appeared {
     /// The rate at which as many of the cell's pages are accessed within a second as were, if each of those that appeared is
-    /// accessed once in `since` intervals. Where few appear each is accessed, and not all of the cell as often as that makes on
-    /// the mean: of a database's buffers a process maps some pages of each cell, and its working set was five times what it had.
+    /// accessed once in `since` intervals. Where few appear, as in a file that is mapped page by page, each of those is accessed, and
+    /// not all of the cell as often as that makes on the mean: of one page in 64 up to ten pages were in the second's working set.
     fn rate(&self, since: f32, tuning: &Tuning) -> f32 {
         if self.share >= 1.0 {
             return 1.0 / since;
