@@ -139,6 +139,7 @@ impl Format {
             "actions of schemes",
             "fractions of an access (counts are whole: of 0.1 of one, every tenth snapshot has one)",
             "what is not known (such regions read as 0 accesses) and what is resident",
+            "how much of a region is idle between the pages in use (all of them read as accessed alike)",
         ];
         [&all, own].concat()
     }

@@ -323,6 +323,7 @@ fn recorded(index: u64, per_10000_s: u32, exposure: u32) -> Snapshot {
         seen_bp: 10_000,
         exposure,
         resident: Some(range.size()),
+        idle_bp: 0,
     };
     let target = TargetSnapshot { id: TargetId(1), regions: vec![region], ..TargetSnapshot::default() };
     Snapshot {

@@ -46,10 +46,10 @@ pub use text::{short_size, write_csv, write_table, write_text};
 
 use crate::Accumulate;
 use crate::names::disjoint;
-use crate::rate::{BP, GAP_S, RateScale, interval_ns};
+use crate::rate::{BP, GAP_S, RateScale, interval_ns, share_in_use};
 use crate::space::Space;
 use crate::units::SECOND_NS;
-use isotherm_damon::{Snapshot, TargetId, TargetSnapshot};
+use isotherm_damon::{AddrRange, Snapshot, TargetId, TargetSnapshot};
 use isotherm_record::{Item, Mapping, Mappings, TargetInfo};
 use layer::{Layer, Part};
 use objects::Scale;
@@ -177,24 +177,36 @@ impl Holdings {
         self.space.clip(target, &mut self.mapped);
         for region in self.mapped.regions.iter().filter(|region| !region.range.is_empty()) {
             let size = region.range.size() as f64;
-            let p = if max_bp > 0.0 { region.accesses_bp() as f64 / max_bp } else { 0.0 };
-            let per_s = if sample_s > 0.0 {
-                (-(-p.min(1.0)).ln_1p()).min(CERTAIN) / sample_s
-            } else {
-                rates.hz(region)
+            // Which of its pages are in use is not recorded: it is as much as if they lay first.
+            let in_use = share_in_use(region);
+            let border = match region.idle_bp {
+                0 => region.range.end,
+                _ => (region.range.start + (size * in_use) as u64).max(region.range.start + 1),
             };
-            // The age of what could not be observed tells nothing.
-            let idle = !met && per_s <= 0.0 && !region.is_unknown();
-            let idle_s = if idle { f64::from(region.age) * aggr_s } else { 0.0 };
-            longest = longest.max(idle_s);
-            self.parts.push(Part {
-                range: region.range,
-                seen: f64::from(region.seen_bp) / BP,
-                per_s,
-                hz: rates.hz(region),
-                resident: region.resident.map(|bytes| bytes as f64 / size),
-                idle_s,
-            });
+            for (range, of) in [
+                (AddrRange::new(region.range.start, border), 1.0 / in_use),
+                (AddrRange::new(border, region.range.end), 0.0),
+            ] {
+                if range.is_empty() {
+                    continue;
+                }
+                let p = if max_bp > 0.0 { region.accesses_bp() as f64 / max_bp * of } else { 0.0 };
+                let hz = rates.hz(region) * of;
+                let per_s =
+                    if sample_s > 0.0 { (-(-p.min(1.0)).ln_1p()).min(CERTAIN) / sample_s } else { hz };
+                // The age of what could not be observed tells nothing.
+                let idle = !met && per_s <= 0.0 && !region.is_unknown();
+                let idle_s = if idle { f64::from(region.age) * aggr_s } else { 0.0 };
+                longest = longest.max(idle_s);
+                self.parts.push(Part {
+                    range,
+                    seen: f64::from(region.seen_bp) / BP,
+                    per_s,
+                    hz,
+                    resident: region.resident.map(|bytes| bytes as f64 / size),
+                    idle_s,
+                });
+            }
         }
         // Recordings of other programs may break the order that a snapshot promises.
         if !self.parts.is_sorted_by(|a, b| a.range.end <= b.range.start) {
