@@ -30,7 +30,8 @@ fn recording(dir: &Path, name: &str, used: &[u64]) {
     let map = |start, end, name: &str, inode| Mapping {
         start,
         end,
-        perms: "rw-p".into(),
+        // Of a file nobody writes to.
+        perms: if inode > 0 { "r-xp" } else { "rw-p" }.into(),
         inode,
         name: name.into(),
         ..Mapping::default()
@@ -307,6 +308,11 @@ fn a_name_that_stands_for_another_format_is_said_to() {
         let sentence = format!("{name} holds {to}, as --to says, though its name stands for {named}");
         assert!(done.err.contains(&sentence), "{}", done.err);
         done.ok();
+    }
+    // Nor is a recording made under such a name, which takes its time.
+    for name in ["x.json", "damon.data", "dir/x.txt", "x.parquet", "x.damon"] {
+        run(dir, &["record", "-o", name, "--", "true"])
+            .fails(2, &[name, "its name stands for", "end it in .rec"]);
     }
     for (name, to) in
         [("z2.parquet", "parquet"), ("x.damon", "record-v1"), ("any.thing", "json"), ("plain", "json")]
