@@ -5,7 +5,8 @@ use super::record::{Record, choose};
 use super::{Ends, Spool, Stream};
 use crate::rec::MAX_REGIONS;
 use crate::{
-    Backend, End, Error, Format, Header, IMPORTED, Item, ItemReader, RecordedAttrs, TargetInfo, Warning,
+    Backend, End, Error, Format, Header, IMPORTED, Item, ItemReader, NOT_TOLD, RecordedAttrs, TargetInfo,
+    Warning,
 };
 use isotherm_damon::{RegionSnapshot, Snapshot, TargetId};
 use std::collections::{HashMap, HashSet};
@@ -107,7 +108,21 @@ impl SpoolReader {
             ));
             attrs.aggr_us = found / 1000;
         }
+        // Of what the file says itself, or what follows from its snapshots.
+        let (sample_us, aggr_us) = (options.intervals.sample_us, attrs.aggr_us);
+        if aggr_us > 0 && sample_us > aggr_us && used().any(|s| of(s).sample_us == sample_us) {
+            return Err(Error::Unsupported {
+                file: input,
+                why: format!(
+                    "--sample {} ms is longer than the {} ms that an aggregation of it takes; give the interval at which accesses were \
+                     counted",
+                    ms(sample_us),
+                    ms(aggr_us)
+                ),
+            });
+        }
         let by_length: Vec<bool> = streams.iter().map(by_length).collect();
+        backend.blind_spots.extend(NOT_TOLD.map(str::to_owned));
         let first_starts = first_starts(&streams, attrs);
         let outputs = outputs
             .into_iter()

@@ -19,7 +19,7 @@
 //!
 //! So the three working sets and what is cold are expected values, as the rates are. In the sums of a process everything it
 //! maps counts; in the totals, and in the lines of objects, what several targets map counts once, with the accesses of all
-//! of them.
+//! of them. Of a single process the totals are its sums.
 //!
 //! What ended is no part of the totals. Its figures are those of its last snapshot. What ended after the last snapshot
 //! counts as running: how things stood then is what is reported. Memory keeps its history as long as its addresses belong
@@ -41,7 +41,6 @@ pub use figures::{COLD_NAMES, COLD_S, Figures, HOT_SHARE, WINDOWS_S};
 pub use report::{By, HoldingsAnalysis, HoldingsOptions, HoldingsReport, Sort};
 pub use rows::{MappingHoldings, ObjectHoldings, ProcessHoldings};
 pub use stock::Stock;
-pub(crate) use text::NOT_TOLD;
 pub use text::{short_size, write_csv, write_table, write_text};
 
 use crate::Accumulate;
@@ -97,6 +96,8 @@ pub struct Holdings {
     ending: BTreeSet<u64>,
     gone: Vec<ProcessHoldings>,
     nr_gone: u64,
+    /// Targets that ended without a snapshot of them, and for how long they were known at most, ns.
+    unseen: (u64, u64),
     mapped: TargetSnapshot,
     parts: Vec<Part>,
     last: LastStock,
@@ -118,6 +119,16 @@ impl Holdings {
     /// Targets that ended, those included that are no longer listed.
     pub fn nr_ended(&self) -> u64 {
         self.nr_gone
+    }
+
+    /// Those of them that are no longer listed.
+    pub fn nr_forgotten(&self) -> u64 {
+        self.nr_gone - self.gone.len() as u64
+    }
+
+    /// Targets that ended without a snapshot of them, and for how long they were known at most, ns.
+    pub fn unseen(&self) -> (u64, u64) {
+        self.unseen
     }
 
     fn wanted(&self, id: TargetId) -> bool {
@@ -305,7 +316,12 @@ impl Accumulate for Holdings {
                 }
                 None => {
                     self.space.end(end.target);
-                    self.infos.remove(&end.target);
+                    if let Some(info) = self.infos.remove(&end.target)
+                        && self.wanted(TargetId(end.target))
+                    {
+                        let known_ns = end.time_ns.saturating_sub(info.time_ns);
+                        self.unseen = (self.unseen.0 + 1, self.unseen.1.max(known_ns));
+                    }
                     self.names.remove(&end.target);
                 }
             },

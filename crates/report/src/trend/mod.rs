@@ -379,9 +379,6 @@ impl TrendAnalysis {
         };
         report.remarks.extend(report.window_remark(self.observed_ns));
         report.remarks.extend(report.threshold_remark());
-        if matches!(report.measure, Measure::WorkingSet(_)) && !report.provenance.tells_unknown() {
-            report.remarks.push(crate::holdings::NOT_TOLD.to_owned());
-        }
         report
     }
 }

@@ -63,6 +63,7 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
         if output::is_standard(path) {
             misuse!("statistics go to standard output; name a file with -o");
         }
+        output::check_name(path)?;
         output::check_replaceable(path)?;
     }
     let source = live::open_source(&args.monitor, attrs, args.quiet)?;
