@@ -77,6 +77,7 @@ struct offsets {
 	u32 task_real_parent;
 	u32 task_group_leader;
 	u32 task_comm;
+	u32 mm_total_vm;
 };
 
 // Of `struct hlist_head` and `struct hlist_node`, which have one and two pointers.
@@ -462,7 +463,7 @@ static __noinline long visit_task(u32 index, void *ctx)
 	struct offsets *offset = &shared.offset;
 	struct list *list = ctx;
 	u64 task = list->node - offset->task_tasks, parent = 0, signal = 0, mm = 0, next = 0, back = 0;
-	u64 ran = 0, ended = 0, voluntary = 0, other = 0, name = 0;
+	u64 ran = 0, ended = 0, voluntary = 0, other = 0, name = 0, mapped = 0;
 	u32 pid = 0, parent_pid = 0, nr_threads = 0, users = 0, on_cpu = 0, row, column;
 
 	if (READ(next, list->node) || READ(back, next + 8) || back != list->node)
@@ -475,8 +476,10 @@ static __noinline long visit_task(u32 index, void *ctx)
 		READ(nr_threads, signal + offset->signal_nr_threads);
 		READ(ended, signal + offset->signal_runtime);
 	}
-	if (mm)
+	if (mm) {
 		READ(users, mm + offset->mm_users);
+		READ(mapped, mm + offset->mm_total_vm);
+	}
 	READ(ran, task + offset->task_se + offset->entity_runtime);
 	READ(voluntary, task + offset->task_nvcsw);
 	READ(other, task + offset->task_nivcsw);
@@ -487,7 +490,8 @@ static __noinline long visit_task(u32 index, void *ctx)
 	shared.table[row][column] = (u64)parent_pid << 32 | pid;
 	shared.table[row][column + 1] = ended + ran + voluntary + other;
 	// Of several threads only the first was asked, and of a process that shares its memory only this one.
-	shared.table[row][column + 2] = (mm || nr_threads > 1 ? 1 : 0) | (on_cpu ? 2 : 0) | (nr_threads == 1 && users <= 1 ? 4 : 0);
+	shared.table[row][column + 2] = (mm || nr_threads > 1 ? 1 : 0) | (on_cpu ? 2 : 0) | (nr_threads == 1 && users <= 1 ? 4 : 0) |
+					mapped << 8;
 	shared.table[row][column + 3] = name;
 	list->count++;
 	list->node = next;

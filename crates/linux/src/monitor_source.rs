@@ -52,6 +52,11 @@ pub trait LiveOperations: Operations {
         false
     }
 
+    /// See [`Source::latest_list`].
+    fn latest_list(&mut self, _found: &mut Vec<ListedProcess>) -> bool {
+        false
+    }
+
     /// See [`Source::suspects`].
     fn suspects(&mut self) -> Option<Vec<u32>> {
         None
@@ -391,6 +396,10 @@ impl<O: LiveOperations, S: SamplerOf<O>> Source for MonitorSource<O, S> {
         self.monitor.ops().inner.list_processes(found)
     }
 
+    fn latest_list(&mut self, found: &mut Vec<ListedProcess>) -> bool {
+        self.monitor.ops().inner.latest_list(found)
+    }
+
     fn suspects(&mut self) -> Option<Vec<u32>> {
         self.monitor.ops().inner.suspects()
     }
@@ -495,6 +504,10 @@ impl LiveOperations for Pte {
 
     fn list_processes(&mut self, found: &mut Vec<ListedProcess>) -> bool {
         Self::list_processes(self, found)
+    }
+
+    fn latest_list(&mut self, found: &mut Vec<ListedProcess>) -> bool {
+        Self::latest_list(self, found)
     }
 
     fn suspects(&mut self) -> Option<Vec<u32>> {

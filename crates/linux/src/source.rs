@@ -44,6 +44,8 @@ pub struct ListedProcess {
     pub ran: Ran,
     /// That thread is all there is: no other one, and no other process that shares its memory.
     pub is_whole: bool,
+    /// Pages that it has mapped, as `statm` says.
+    pub pages_mapped: u64,
 }
 
 /// Why a source cannot go on.
@@ -144,6 +146,11 @@ pub trait Source {
     /// Lists all processes of the machine, by the caller's numbers, if the backend has a way to do so that is cheaper than
     /// reading `/proc`; false if it has none.
     fn list_processes(&mut self, _found: &mut Vec<ListedProcess>) -> bool {
+        false
+    }
+
+    /// The last such list, in any order, if one was made since this was last asked and it was not handed out.
+    fn latest_list(&mut self, _found: &mut Vec<ListedProcess>) -> bool {
         false
     }
 

@@ -65,6 +65,15 @@ fn all_processes_are_listed_with_their_parents_and_no_kernel_thread() {
     assert_eq!(listed[&std::process::id()].parent, rustix::process::getppid().unwrap().as_raw_pid() as u32);
     assert!(!listed[&std::process::id()].is_whole, "a test has several threads");
     assert!(!listed.contains_key(&2), "kthreadd has no memory");
+    // The child may still be loading its libraries: once it waits, both say the same.
+    let statm = format!("/proc/{}/statm", child.0.id());
+    let says_the_same = (0..1000).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        let mapped = std::fs::read_to_string(&statm).unwrap();
+        let mapped = mapped.split(' ').next().and_then(|pages| pages.parse().ok());
+        mapped == Some(list(&mut pte)[&child.0.id()].pages_mapped)
+    });
+    assert!(says_the_same, "pages mapped, as in {statm}");
     // All that `/proc` knows before and after: those with a command line, as kernel threads have none.
     let in_proc = || -> Vec<u32> {
         let entries = std::fs::read_dir("/proc").unwrap().flatten();

@@ -159,6 +159,11 @@ impl Maps {
         true
     }
 
+    /// Whether so many pages were mapped when the list was read. False as long as it was not.
+    pub fn is_of(&self, pages_mapped: u64) -> bool {
+        self.pages_mapped == Some(pages_mapped)
+    }
+
     /// The mappings of a process that was forked from this one.
     pub fn inherited(&self) -> Self {
         Self { list: Arc::clone(&self.list), pages_mapped: self.pages_mapped, unchanged: 0 }

@@ -364,6 +364,7 @@ impl BlockOperations for Pte {
             && self.list_processes(&mut listed)
         {
             listed.sort_unstable_by_key(|process| process.pid);
+            self.listed_is_new = true;
         }
         self.listed = listed;
         let Self { targets, walker, listed, error, .. } = self;

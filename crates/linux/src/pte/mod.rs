@@ -102,7 +102,9 @@ pub struct Pte {
     execed: Vec<TargetId>,
     refused: Vec<(TargetId, io::Error)>,
     /// The last list of all processes, by pid, and how many there were.
+    /// The last list that was made to tell who ran, by pid, and whether it was told to others.
     listed: Vec<ListedProcess>,
+    listed_is_new: bool,
     nr_listed: usize,
     error: Option<io::Error>,
 }
@@ -131,6 +133,7 @@ impl Pte {
             execed: Vec::new(),
             refused: Vec::new(),
             listed: Vec::new(),
+            listed_is_new: false,
             nr_listed: 0,
             error: None,
         })
@@ -163,6 +166,15 @@ impl Pte {
                 false
             }
         }
+    }
+
+    /// The last list that was made to tell which targets ran, unless it was told before.
+    pub fn latest_list(&mut self, found: &mut Vec<ListedProcess>) -> bool {
+        let is_new = core::mem::take(&mut self.listed_is_new);
+        if is_new {
+            found.clone_from(&self.listed);
+        }
+        is_new
     }
 
     /// Pids of all processes, the kernel's threads too, whose names begin with one of `beginnings`, as cheaply. `None` where

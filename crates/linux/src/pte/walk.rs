@@ -79,7 +79,7 @@ struct Shared {
     table: [Table; MAX_TABLES],
     request: [Request; MAX_TABLES],
     process: [Asked; MAX_PROCESSES],
-    offset: [u32; 28],
+    offset: [u32; 29],
     /// The program's own.
     run: [u64; 20],
 }
@@ -134,12 +134,13 @@ const FIELDS_OF_RUNNING: [(&str, &str); 8] = [
 ];
 
 /// Those that it takes beside them to list all processes, in the order of `struct offsets`, after the others.
-const FIELDS_OF_LISTS: [(&str, &str); 5] = [
+const FIELDS_OF_LISTS: [(&str, &str); 6] = [
     ("task_struct", "tasks"),
     ("task_struct", "tgid"),
     ("task_struct", "real_parent"),
     ("task_struct", "group_leader"),
     ("task_struct", "comm"),
+    ("mm_struct", "total_vm"),
 ];
 
 /// The types those are fields of.
@@ -157,7 +158,7 @@ pub const TYPES: [&str; 9] = [
 
 const _: () = assert!(size_of::<Args>() == 64 && size_of::<Slot>() == 16 && size_of::<Request>() == 24);
 const _: () = assert!(size_of::<Asked>() == 16);
-const _: () = assert!(FIELDS.len() + FIELDS_OF_RUNNING.len() + FIELDS_OF_LISTS.len() == 28);
+const _: () = assert!(FIELDS.len() + FIELDS_OF_RUNNING.len() + FIELDS_OF_LISTS.len() == 29);
 
 /// What was found in place of a page table that was asked for, or it.
 #[derive(Clone, Copy, Debug)]
@@ -295,6 +296,10 @@ pub struct Walker {
     knows_running: bool,
     /// Whether it has what its list of processes is made of.
     lists: bool,
+    /// Whom [`Self::named`] asked for.
+    beginnings: Vec<[u8; 8]>,
+    /// Who of the last list that is, unless it was told.
+    named: Option<Vec<u32>>,
 }
 
 impl Walker {
@@ -329,7 +334,18 @@ impl Walker {
         }
         let program = object::load(include_bytes!("../../bpf/walk.bpf.o"), "walk", shared.fd())?;
         let (page_offset, phys_mask) = (0, phys_mask());
-        let mut walker = Self { program, shared, page_offset, phys_mask, levels: 4, knows_running, lists };
+        let (beginnings, named) = (Vec::new(), None);
+        let mut walker = Self {
+            program,
+            shared,
+            page_offset,
+            phys_mask,
+            levels: 4,
+            knows_running,
+            lists,
+            beginnings,
+            named,
+        };
         walker.prove_direct_map()?;
         Ok(walker)
     }
@@ -441,29 +457,47 @@ impl Walker {
     /// When the kernel refuses to run the program at all.
     pub fn list(&mut self, found: &mut Vec<ListedProcess>) -> io::Result<bool> {
         found.clear();
+        let beginnings = core::mem::take(&mut self.beginnings);
+        let mut named = Vec::new();
         let Some(listed) = self.read_list()? else { return Ok(false) };
         let mut first = 0;
-        for &[pids, mark, flags, _] in listed {
+        for &[pids, mark, flags, name] in listed {
             let (pid, parent) = (pids as u32, (pids >> 32) as u32);
             if pid == 0 {
                 first = found.len();
             }
             if flags & 1 != 0 {
                 let ran = Ran { mark, now: flags & 2 != 0 };
-                found.push(ListedProcess { pid, parent, ran, is_whole: flags & 4 != 0 });
+                found.push(ListedProcess {
+                    pid,
+                    parent,
+                    ran,
+                    is_whole: flags & 4 != 0,
+                    pages_mapped: flags >> 8,
+                });
+            }
+            if beginnings.contains(&name.to_ne_bytes()) {
+                named.push(pid);
             }
         }
+        (self.beginnings, self.named) = (beginnings, Some(named));
         // The list is a ring: it was begun at the caller, and its first is the one that the kernel began with.
         found.rotate_left(first);
         Ok(true)
     }
 
-    /// Pids of all processes, the kernel's threads too, whose names begin with one of `beginnings`. `None` where
-    /// [`Self::list`] tells nothing.
+    /// Pids of all processes, the kernel's threads too, whose names begin with one of `beginnings`, as of the last list of all if
+    /// one was made since this was last asked. `None` where [`Self::list`] tells nothing.
     ///
     /// # Errors
     /// When the kernel refuses to run the program at all.
     pub fn named(&mut self, beginnings: &[[u8; 8]]) -> io::Result<Option<Vec<u32>>> {
+        if self.beginnings != beginnings {
+            (self.beginnings, self.named) = (beginnings.to_vec(), None);
+        }
+        if let Some(named) = self.named.take() {
+            return Ok(Some(named));
+        }
         let Some(listed) = self.read_list()? else { return Ok(None) };
         let is_one = |name: &u64| beginnings.contains(&name.to_ne_bytes());
         Ok(Some(listed.iter().filter(|[.., name]| is_one(name)).map(|[pids, ..]| *pids as u32).collect()))

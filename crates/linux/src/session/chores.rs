@@ -6,6 +6,7 @@ use super::{Observed, as_ns};
 use crate::clock::{self, Budget};
 use crate::maps::{MapList, Reader, StepLimit};
 use crate::process::ProcessError;
+use crate::source::ListedProcess;
 use isotherm_damon::TargetId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -322,6 +323,40 @@ impl Chores {
         }
     }
 
+    /// Takes in a list of all processes, which tells the sizes of all of them at once: of targets whose mappings are others by now those
+    /// are read, each at most once in `interval`, and first of those that run.
+    pub(super) fn take_list(
+        &mut self,
+        targets: &mut BTreeMap<TargetId, Observed>,
+        listed: &[ListedProcess],
+        by_pid: &BTreeMap<u32, TargetId>,
+        now_ns: u64,
+        interval: Duration,
+    ) {
+        for process in listed {
+            let Some((&id, target)) =
+                by_pid.get(&process.pid).and_then(|id| Some((id, targets.get_mut(id)?)))
+            else {
+                continue;
+            };
+            let before = target.ran.replace(process.ran);
+            if now_ns < target.next_read_ns || target.maps.is_of(process.pages_mapped) {
+                continue;
+            }
+            let age_ns = now_ns.saturating_sub(target.began_ns);
+            target.next_read_ns = now_ns.saturating_add(until_next_look(age_ns, interval));
+            // Of several threads the list tells what one has run.
+            let runs = process.ran.now
+                || !process.is_whole
+                || before.is_some_and(|before| before.mark != process.ran.mark);
+            if runs {
+                self.read_first(id);
+            } else {
+                self.read(id);
+            }
+        }
+    }
+
     /// Looks up the sizes of a few targets in turn, each at most once in `interval`, and queues those whose mappings
     /// have likely changed.
     pub(super) fn take_turns(
@@ -399,6 +434,9 @@ fn tell_outdated(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::maps::Maps;
+    use crate::process::Process;
+    use isotherm_damon::Ran;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -458,5 +496,50 @@ mod tests {
         let mut bucket = Bucket::new(0.0, 0.5, 0);
         bucket.spend(Duration::from_secs(100));
         assert_eq!((bucket.allowance(1), bucket.due_ns(7)), (Some(STEP), 7));
+    }
+
+    #[test]
+    fn a_list_of_sizes_has_those_mappings_read_that_changed_and_those_that_run_first() {
+        let own = Arc::new(Process::open(rustix::process::getpid()).unwrap());
+        let mut maps = Maps::default();
+        maps.read(&own).unwrap();
+        let observed = || Observed {
+            pid: 1,
+            process: Arc::clone(&own),
+            parent: None,
+            maps: maps.inherited(),
+            resident_pages: 0,
+            began_ns: 0,
+            next_look_ns: 0,
+            ran: None,
+            next_read_ns: 10 * SECOND,
+        };
+        let mut targets: BTreeMap<TargetId, Observed> = (1..5).map(|id| (TargetId(id), observed())).collect();
+        let by_pid: BTreeMap<u32, TargetId> = (1..5).map(|pid| (pid, TargetId(u64::from(pid)))).collect();
+        let known = (0..).find(|pages| maps.is_of(*pages)).unwrap();
+        let listed = |marks: [u64; 4], sizes: [u64; 4]| -> Vec<ListedProcess> {
+            let of = |((pid, mark), pages_mapped)| ListedProcess {
+                pid,
+                parent: 0,
+                ran: Ran { mark, now: false },
+                is_whole: true,
+                pages_mapped,
+            };
+            (1..).zip(marks).zip(sizes).map(of).collect()
+        };
+        let mut chores = Chores::default();
+        let mut take = |chores: &mut Chores, at, marks, sizes| {
+            chores.take_list(&mut targets, &listed(marks, sizes), &by_pid, at, Duration::from_secs(1));
+        };
+        let other = known + 1;
+        take(&mut chores, 9 * SECOND, [7; 4], [other; 4]);
+        assert!(!chores.has_work(), "they were read too shortly before");
+        take(&mut chores, 11 * SECOND, [7, 7, 8, 8], [known, other, other, known]);
+        assert_eq!((&chores.first, &chores.waiting), (&[TargetId(3)].into(), &[TargetId(2)].into()));
+        // One that waits comes to the front once it runs, at the next interval.
+        take(&mut chores, 11 * SECOND + 1, [7, 9, 9, 9], [known, other, other, known]);
+        assert_eq!(chores.first.len(), 1);
+        take(&mut chores, 13 * SECOND, [7, 10, 9, 9], [known, other, other, known]);
+        assert_eq!((&chores.first, chores.waiting.len()), (&[TargetId(3), TargetId(2)].into(), 0));
     }
 }

@@ -68,6 +68,7 @@ impl Session {
         let start = clock::of_this_thread();
         if self.source.list_processes(&mut self.listed) {
             self.tracker.take_list(&self.listed);
+            self.take_sizes(now);
         } else {
             self.tracker.has_no_list();
         }
@@ -84,6 +85,12 @@ impl Session {
         self.list_at = now.saturating_add(period.max(lasts));
     }
 
+    /// Has those mappings read that are others by now, as the list of all processes tells that was just made.
+    fn take_sizes(&mut self, now: u64) {
+        let Self { chores, targets, listed, by_pid, options, .. } = self;
+        chores.take_list(targets, listed, by_pid, now, options.update);
+    }
+
     /// Reads mappings that come first: what was taken in, or runs, is known only when they are.
     fn read_first(&mut self, now: u64) {
         if self.chores.has_first()
@@ -98,6 +105,9 @@ impl Session {
     fn go_on_reading(&mut self, now: u64) {
         if let Some(cpu) = self.reading.allowance(now) {
             let start = clock::of_this_thread();
+            if self.source.latest_list(&mut self.listed) {
+                self.take_sizes(now);
+            }
             self.busiest.clear();
             self.source.busiest(&mut self.busiest);
             self.chores.take_turns(&mut self.targets, now, &self.busiest, self.options.update, &self.reading);

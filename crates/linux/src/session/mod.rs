@@ -22,7 +22,7 @@ use crate::source::{Counters, ListedProcess, Source, SourceError};
 use crate::targets::{EndReason, Event, Tracker};
 use chores::{Bucket, Chores, READING, TAKING_IN};
 use feed::{Known, Outlets};
-use isotherm_damon::{Attrs, TargetId};
+use isotherm_damon::{Attrs, Ran, TargetId};
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -80,6 +80,10 @@ struct Observed {
     /// When it was taken in, or executed another program.
     began_ns: u64,
     next_look_ns: u64,
+    /// What it had run by the last list of all processes, and when its mappings are read at the earliest if such a list tells that
+    /// they changed.
+    ran: Option<Ran>,
+    next_read_ns: u64,
 }
 
 /// A session: a source at work on what a tracker follows.
@@ -470,8 +474,18 @@ impl Session {
         let inherited = parent.filter(|_| is_copy).and_then(|id| self.targets.get(&id));
         let maps = inherited.map(|parent| parent.maps.inherited()).unwrap_or_default();
         let list = Arc::clone(maps.list());
-        self.targets
-            .insert(id, Observed { pid, process, parent, maps, resident_pages: 0, began_ns, next_look_ns });
+        let observed = Observed {
+            pid,
+            process,
+            parent,
+            maps,
+            resident_pages: 0,
+            began_ns,
+            next_look_ns,
+            ran: None,
+            next_read_ns: next_look_ns,
+        };
+        self.targets.insert(id, observed);
         if list.mappings().is_empty() {
             self.chores.read_first(id);
         } else {

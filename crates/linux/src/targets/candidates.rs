@@ -32,8 +32,9 @@ struct Waiting {
     ran: Option<Ran>,
     /// It ran between the last two lists (1), and between the two before as well (2): one that was just born ran once.
     own_runs: u8,
-    /// The same of it or of one that it is an ancestor of.
+    /// The same of it or of one that it is an ancestor of, and how much of that was seen by the last list, ns.
     runs: u8,
+    ran_ns: u64,
 }
 
 /// With so many it is waited for the second list, which tells who runs: to take in as many takes as long.
@@ -64,7 +65,15 @@ impl Candidates {
                 }
                 let alone = origin == Origin::Matching;
                 let since_ns = monotonic_ns();
-                vacant.insert(Waiting { parent, since_ns, alone, ran: None, own_runs: 0, runs: 0 });
+                vacant.insert(Waiting {
+                    parent,
+                    since_ns,
+                    alone,
+                    ran: None,
+                    own_runs: 0,
+                    runs: 0,
+                    ran_ns: 0,
+                });
                 self.queue.push_back(candidate);
             }
             Entry::Occupied(mut waiting) if waiting.get().parent != parent => {
@@ -173,28 +182,32 @@ impl Candidates {
             let Some(waiting) = self.waiting.get_mut(&process.pid) else { continue };
             let before = waiting.ran.replace(process.ran);
             new |= before.is_none();
-            let differs = before.is_some_and(|before| before.mark != process.ran.mark);
-            let runs = process.ran.now || !process.is_whole || differs;
+            // A mark is CPU time, but for a few.
+            waiting.ran_ns = before.map_or(0, |before| process.ran.mark.saturating_sub(before.mark));
+            let runs = process.ran.now || !process.is_whole || waiting.ran_ns > 0;
             waiting.runs = if runs { GOES_ON.min(waiting.own_runs + 1) } else { 0 };
             waiting.own_runs = waiting.runs;
             if runs {
-                running.push((process.pid, waiting.runs));
+                running.push((process.pid, waiting.runs, waiting.ran_ns));
             }
         }
         self.waits_for_list = new && !self.waits_for_list;
         self.lists = self.lists.saturating_add(1).min(NO_LIST - 1);
-        for (pid, runs) in running {
+        for (pid, runs, ran_ns) in running {
             let mut next = self.waiting.get(&pid).and_then(|waiting| waiting.parent);
-            while let Some(waiting) =
-                next.and_then(|pid| self.waiting.get_mut(&pid)).filter(|w| w.runs < runs)
+            while let Some(waiting) = next
+                .and_then(|pid| self.waiting.get_mut(&pid))
+                .filter(|w| (w.runs, w.ran_ns) < (runs, ran_ns))
             {
-                waiting.runs = runs;
+                (waiting.runs, waiting.ran_ns) = (runs, ran_ns);
                 next = waiting.parent;
             }
         }
         let Self { queue, waiting, .. } = self;
-        // Stable: parents stay before their children.
-        let runs = |candidate: &Candidate| waiting.get(&candidate.pid).map_or(0, |waiting| waiting.runs);
+        // Those first that run most: where all were just born, all ran. Stable: parents stay before their children.
+        let runs = |candidate: &Candidate| {
+            waiting.get(&candidate.pid).map_or((0, 0), |waiting| (waiting.runs, waiting.ran_ns))
+        };
         queue.make_contiguous().sort_by_key(|candidate| Reverse(runs(candidate)));
     }
 }
@@ -208,7 +221,7 @@ mod tests {
     }
 
     fn listed(pid: u32, mark: u64, now: bool) -> ListedProcess {
-        ListedProcess { pid, parent: 1, ran: Ran { mark, now }, is_whole: true }
+        ListedProcess { pid, parent: 1, ran: Ran { mark, now }, is_whole: true, pages_mapped: 0 }
     }
 
     #[test]
@@ -271,6 +284,25 @@ mod tests {
         candidates.put_running_first(&later);
         assert_eq!(order(&mut candidates), [12, 13, 14, 10, 11, 15]);
         assert!(candidates.is_empty() && !candidates.contains(14));
+    }
+
+    #[test]
+    fn of_those_that_run_the_busiest_go_first() {
+        let mut candidates = Candidates::default();
+        for (pid, parent) in [(10, 1), (11, 1), (12, 1), (13, 10)] {
+            candidates.push(candidate(pid, parent));
+        }
+        let at = |marks: [u64; 4]| -> Vec<ListedProcess> {
+            (10..14).zip(marks).map(|(pid, mark)| listed(pid, mark, false)).collect()
+        };
+        // All were just born, so all ran; one since then more than the others.
+        candidates.put_running_first(&at([5, 5, 5, 5]));
+        candidates.put_running_first(&at([10, 900, 10, 300]));
+        assert_eq!(
+            order(&mut candidates),
+            [11, 10, 13, 12],
+            "10 is the parent of one that runs more than 12"
+        );
     }
 
     #[test]

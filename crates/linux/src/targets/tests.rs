@@ -456,7 +456,7 @@ fn list_of_proc(busy: &[u32]) -> Vec<ListedProcess> {
     let listed = |pid: u32| {
         let (_, stat) = Process::open_leader(Pid::from_raw(pid as i32).unwrap()).ok()??;
         let ran = isotherm_damon::Ran { mark: 0, now: busy.contains(&pid) };
-        Some(ListedProcess { pid, parent: stat.parent, ran, is_whole: true })
+        Some(ListedProcess { pid, parent: stat.parent, ran, is_whole: true, pages_mapped: 0 })
     };
     pids.into_iter().filter_map(listed).collect()
 }
