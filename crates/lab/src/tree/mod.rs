@@ -150,6 +150,7 @@ mod tests {
             kept: Some(estimate(kept)),
             writes: Some(estimate(1e6)),
             scaled: scaled.map(estimate),
+            writer_elsewhere: None,
         };
         Readers { ranges: JUDGED, readers, throughput: vec![throughput] }
     }

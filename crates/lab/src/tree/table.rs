@@ -56,6 +56,7 @@ fn readers(all: &[Readers]) -> String {
         "x of one",
         "beside a writer",
         "share",
+        "writer elsewhere",
         "million writes/s",
     ]);
     for one in all {
@@ -71,9 +72,13 @@ fn readers(all: &[Readers]) -> String {
                 by.scaled.as_ref().map_or_else(|| "-".into(), |scaled| format!("{:.2}", scaled.median)),
                 million(&by.beside_writer),
                 percent(by.kept.as_ref().map(|kept| kept.median), 1),
+                percent(by.writer_elsewhere.as_ref().map(|kept| kept.median), 1),
                 million(&by.writes),
             ]);
         }
     }
-    table.render()
+    format!(
+        "{}writer elsewhere: the share beside a writer of another tree, which the machine leaves\n",
+        table.render()
+    )
 }
